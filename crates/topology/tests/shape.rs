@@ -1,0 +1,88 @@
+//! Regular machines: numbering, distances, and the shapes that are refused.
+
+use coreline_topology::{CacheId, CpuId, Distance, NodeId, Shape, ShapeError, Topology};
+
+const ONE_CPU: Shape = Shape {
+    sockets: 1,
+    nodes_per_socket: 1,
+    caches_per_node: 1,
+    cores_per_cache: 1,
+    threads_per_core: 1,
+};
+
+#[test]
+fn two_sockets_of_96_cores_are_numbered_as_on_x86() {
+    let shape = Shape {
+        sockets: 2,
+        nodes_per_socket: 1,
+        caches_per_node: 12,
+        cores_per_cache: 8,
+        threads_per_core: 2,
+    };
+    let machine = Topology::uniform(shape).unwrap();
+    assert_eq!(machine.cpu_count(), 384);
+    assert_eq!(machine.cpu_limit(), 384);
+    assert_eq!(machine.core_count(), 192);
+    assert_eq!(machine.cache_count(), 24);
+    assert_eq!(machine.node_count(), 2);
+    assert_eq!(machine.socket_count(), 2);
+    assert_eq!(machine.cpus_of_cache(CacheId::new(1)).to_string(), "8-15,200-207");
+    assert_eq!(machine.cpus_of_node(NodeId::new(1)).to_string(), "96-191,288-383");
+    assert_eq!(machine.set().to_string(), "0-383");
+
+    let last = machine.cpu(CpuId::new(383)).unwrap();
+    assert_eq!((last.core, last.thread, last.socket), (191, 1, 1));
+    assert_eq!((last.cache, last.node), (CacheId::new(23), NodeId::new(1)));
+    assert!(machine.cpu(CpuId::new(384)).is_none());
+}
+
+#[test]
+fn distance_is_the_smallest_part_that_holds_both() {
+    let shape = Shape {
+        sockets: 2,
+        nodes_per_socket: 2,
+        caches_per_node: 2,
+        cores_per_cache: 2,
+        threads_per_core: 2,
+    };
+    let machine = Topology::uniform(shape).unwrap();
+    for (other, distance) in [
+        (0, Distance::SameCpu),
+        (16, Distance::SameCore),
+        (1, Distance::SameCache),
+        (2, Distance::SameNode),
+        (4, Distance::SameSocket),
+        (8, Distance::OtherSocket),
+    ] {
+        let (zero, other) = (CpuId::new(0), CpuId::new(other));
+        assert_eq!(machine.distance(zero, other), Some(distance));
+        assert_eq!(machine.distance(other, zero), Some(distance));
+    }
+    assert_eq!(machine.distance(CpuId::new(0), CpuId::new(32)), None);
+    assert!(Distance::SameCpu < Distance::SameCore);
+    assert!(Distance::SameSocket < Distance::OtherSocket);
+}
+
+#[test]
+fn a_zero_count_is_named() {
+    let error = Topology::uniform(Shape { cores_per_cache: 0, ..ONE_CPU }).unwrap_err();
+    assert_eq!(error, ShapeError::Zero { field: "cores_per_cache" });
+    assert_eq!(
+        error.to_string(),
+        "the shape has cores_per_cache = 0; every count must be at least 1"
+    );
+}
+
+#[test]
+fn at_most_65536_cpus() {
+    let largest = Shape { sockets: 256, cores_per_cache: 256, ..ONE_CPU };
+    assert_eq!(Topology::uniform(largest).unwrap().cpu_count(), 65536);
+    for shape in [
+        Shape { sockets: 65537, ..ONE_CPU },
+        // The product wraps to zero in 32 bits.
+        Shape { sockets: 65536, cores_per_cache: 65536, ..ONE_CPU },
+        Shape { sockets: u32::MAX, nodes_per_socket: u32::MAX, ..ONE_CPU },
+    ] {
+        assert_eq!(Topology::uniform(shape), Err(ShapeError::TooManyCpus { shape }));
+    }
+}

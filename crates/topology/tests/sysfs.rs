@@ -1,0 +1,317 @@
+//! Trees read from sysfs folders: whole, partly missing, broken, and made of any bytes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use coreline_topology::{CacheId, Cpu, CpuId, Distance, NodeId, Shape, SysfsError, Topology};
+use proptest::prelude::*;
+
+/// Contents of the files below `devices/system`, by path.
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// A folder that is removed at the end of its test.
+struct Root(PathBuf);
+
+impl Root {
+    /// `test` is the name of the test: tests of one process run at once.
+    fn new(test: &str, files: &Files) -> Self {
+        let name = format!("coreline-topology-{}-{test}", std::process::id());
+        let root = Self(std::env::temp_dir().join(name));
+        for (path, content) in files {
+            let path = root.file(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        root
+    }
+
+    fn file(&self, path: &str) -> PathBuf {
+        self.0.join("devices/system").join(path)
+    }
+
+    fn read(&self) -> Result<Topology, SysfsError> {
+        Topology::from_sysfs(&self.0)
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        // Nothing was created where a test has no files.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The files that a kernel would show for this machine.
+fn files_of(machine: &Topology) -> Files {
+    let mut files = Files::new();
+    let mut write = |path: String, content: String| {
+        files.insert(path, format!("{content}\n").into_bytes());
+    };
+    write("cpu/online".into(), machine.set().to_string());
+    write("cpu/possible".into(), format!("0-{}", machine.cpu_limit() - 1));
+    for node in machine.nodes() {
+        let list = machine.cpus_of_node(node).to_string();
+        write(format!("node/node{}/cpulist", node.get()), list);
+    }
+    let cores_of_socket = (machine.core_count() / machine.socket_count()) as u32;
+    for &Cpu { id, core, cache, socket, .. } in machine.cpus() {
+        let dir = format!("cpu/cpu{}", id.get());
+        write(format!("{dir}/topology/physical_package_id"), socket.to_string());
+        write(format!("{dir}/topology/core_id"), (core % cores_of_socket).to_string());
+        write(format!("{dir}/cache/index0/level"), "3".to_owned());
+        write(format!("{dir}/cache/index0/type"), "Unified".to_owned());
+        let list = machine.cpus_of_cache(cache).to_string();
+        write(format!("{dir}/cache/index0/shared_cpu_list"), list);
+    }
+    files
+}
+
+/// Two sockets of one node each, two cores a node, two threads a core: CPUs 0-1,4-5 and 2-3,6-7.
+fn two_nodes() -> Topology {
+    Topology::uniform(Shape {
+        sockets: 2,
+        nodes_per_socket: 1,
+        caches_per_node: 1,
+        cores_per_cache: 2,
+        threads_per_core: 2,
+    })
+    .unwrap()
+}
+
+fn without(mut files: Files, gone: &str) -> Files {
+    files.retain(|path, _| !path.contains(gone));
+    files
+}
+
+#[test]
+fn reads_back_regular_machines() {
+    for [sockets, nodes_per_socket, caches_per_node, cores_per_cache, threads_per_core] in
+        [[1, 1, 1, 1, 1], [2, 2, 2, 2, 2], [1, 2, 1, 3, 1], [3, 1, 2, 1, 2]]
+    {
+        let machine = Topology::uniform(Shape {
+            sockets,
+            nodes_per_socket,
+            caches_per_node,
+            cores_per_cache,
+            threads_per_core,
+        })
+        .unwrap();
+        let root = Root::new("regular", &files_of(&machine));
+        assert_eq!(root.read().unwrap(), machine);
+    }
+}
+
+#[test]
+fn offline_cpus_and_sparse_nodes_keep_their_numbers() {
+    let mut files = without(files_of(&two_nodes()), "cpu/cpu4/");
+    files.insert("cpu/online".into(), b"0-3,5-7\n".into());
+    files.insert("cpu/possible".into(), b"0-15\n".into());
+    let list = files.remove("node/node1/cpulist").unwrap();
+    files.insert("node/node4/cpulist".into(), list);
+    let machine = Root::new("offline", &files).read().unwrap();
+
+    assert_eq!(machine.cpu_count(), 7);
+    assert_eq!(machine.cpu_limit(), 16);
+    assert!(machine.cpu(CpuId::new(4)).is_none());
+    assert_eq!(machine.distance(CpuId::new(0), CpuId::new(4)), None);
+    assert_eq!(machine.core_count(), 4);
+    assert_eq!(machine.cpus_of_cache(CacheId::new(0)).to_string(), "0-1,5");
+    assert_eq!(machine.node_count(), 2);
+    assert!(machine.nodes().eq([NodeId::new(0), NodeId::new(4)]));
+    assert_eq!(machine.cpus_of_node(NodeId::new(4)).to_string(), "2-3,6-7");
+    assert_eq!(machine.cpus_of_node(NodeId::new(1)).to_string(), "");
+}
+
+#[test]
+fn the_last_level_is_the_highest_that_holds_data() {
+    let mut files = files_of(&two_nodes());
+    let mut cache = |index: u32, level: &str, kind: &str, list: &str| {
+        for (file, content) in [("level", level), ("type", kind), ("shared_cpu_list", list)] {
+            files.insert(format!("cpu/cpu1/cache/index{index}/{file}"), content.into());
+        }
+    };
+    cache(0, "1", "Data", "1,5");
+    cache(1, "3", "Unified", "0-1,4-5");
+    cache(2, "2", "Unified", "1,5");
+    cache(3, "4", "Instruction", "1,5");
+    let machine = Root::new("last-level", &files).read().unwrap();
+    assert_eq!(machine, two_nodes());
+}
+
+#[test]
+fn missing_files_have_the_documented_fallbacks() {
+    let whole = files_of(&two_nodes());
+    let read = |gone| Root::new("missing", &without(whole.clone(), gone)).read().unwrap();
+
+    assert_eq!(read("cpu/online"), two_nodes());
+    assert_eq!(read("cpu/possible"), two_nodes());
+    assert_eq!(read("node/").cpus_of_node(NodeId::new(0)).len(), 8);
+
+    let no_cores = read("core_id");
+    assert_eq!((no_cores.core_count(), no_cores.socket_count()), (8, 2));
+
+    let flat = read("/topology/");
+    assert_eq!((flat.core_count(), flat.socket_count(), flat.cache_count()), (8, 1, 2));
+    assert_eq!(flat.distance(CpuId::new(0), CpuId::new(4)), Some(Distance::SameCache));
+}
+
+#[test]
+fn without_caches_a_socket_is_one_domain() {
+    let shape = Shape {
+        sockets: 2,
+        nodes_per_socket: 1,
+        caches_per_node: 2,
+        cores_per_cache: 1,
+        threads_per_core: 1,
+    };
+    let files = files_of(&Topology::uniform(shape).unwrap());
+    for gone in ["/cache/", "/level", "/type", "/shared_cpu_list"] {
+        let machine = Root::new("no-caches", &without(files.clone(), gone)).read().unwrap();
+        assert_eq!(machine.cache_count(), 2, "without {gone}");
+        assert_eq!(machine.cpus_of_cache(CacheId::new(1)).to_string(), "2-3", "without {gone}");
+    }
+}
+
+#[test]
+fn a_cpu_that_no_node_lists_counts_to_the_lowest_that_lists_any() {
+    let mut files = without(files_of(&two_nodes()), "node/");
+    files.insert("node/node2/cpulist".into(), b"\n".into());
+    files.insert("node/node4/cpulist".into(), b"2-3\n".into());
+    files.insert("node/node6/cpulist".into(), b"6-7\n".into());
+    let machine = Root::new("unlisted", &files).read().unwrap();
+    assert_eq!(machine.cpus_of_node(NodeId::new(4)).to_string(), "0-5");
+    assert_eq!(machine.node_count(), 2);
+}
+
+#[test]
+fn negative_numbers_mean_unknown() {
+    let mut files = files_of(&two_nodes());
+    for (path, content) in &mut files {
+        if path.contains("/topology/") {
+            *content = b"-1\n".into();
+        }
+    }
+    let machine = Root::new("negative", &files).read().unwrap();
+    assert_eq!((machine.core_count(), machine.socket_count()), (8, 1));
+}
+
+#[test]
+fn dies_number_their_cores_apart() {
+    let mut files = files_of(&two_nodes());
+    for cpu in 0..8 {
+        let topology = format!("cpu/cpu{cpu}/topology");
+        files.insert(format!("{topology}/physical_package_id"), b"0\n".into());
+        files.insert(format!("{topology}/die_id"), format!("{}\n", cpu / 2 % 2).into());
+    }
+    let machine = Root::new("dies", &files).read().unwrap();
+    assert_eq!((machine.core_count(), machine.socket_count()), (4, 1));
+}
+
+#[test]
+fn errors_name_the_file_and_what_is_wrong() {
+    let read = |path: &str, content: &[u8]| {
+        let mut files = files_of(&two_nodes());
+        files.insert(path.into(), content.into());
+        let root = Root::new("broken", &files);
+        let error = root.read().unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(root.file(path).to_str().unwrap()), "{text}");
+        (error, text)
+    };
+    for list in ["cpu/online", "cpu/possible", "node/node1/cpulist"] {
+        let (error, text) = read(list, b"0-1,4-x\n");
+        assert!(matches!(error, SysfsError::CpuList { .. }), "{error:?}");
+        assert!(text.contains("\"4-x\""), "{text}");
+    }
+    for number in ["three", "4294967296"] {
+        let (error, text) = read("cpu/cpu3/topology/core_id", number.as_bytes());
+        assert!(matches!(error, SysfsError::Number { .. }), "{error:?}");
+        assert!(text.contains(&format!("{number:?}")), "{text}");
+    }
+    let (error, _) = read("cpu/online", b"\xff\xfe");
+    assert!(matches!(error, SysfsError::Read { .. }), "{error:?}");
+}
+
+#[test]
+fn folder_numbers_are_bounded() {
+    let mut files = without(files_of(&two_nodes()), "cpu/online");
+    files.insert("cpu/cpu65536/uevent".into(), vec![]);
+    let error = Root::new("bounded", &files).read().unwrap_err();
+    let SysfsError::Number { found, .. } = error else { panic!("{error:?}") };
+    assert_eq!(found, "cpu65536");
+}
+
+#[test]
+fn a_folder_without_cpus_is_an_error() {
+    let missing = Topology::from_sysfs(Path::new("no-such-folder")).unwrap_err();
+    assert!(matches!(missing, SysfsError::NoCpus { .. }), "{missing:?}");
+    let files = Files::from([("cpu/online".into(), b"\n".into())]);
+    let empty = Root::new("empty", &files).read().unwrap_err();
+    assert!(matches!(empty, SysfsError::NoCpus { .. }), "{empty:?}");
+}
+
+/// What may stand in a file: often something plausible, so that reading gets past it.
+fn content() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        6 => "[0-7]\n".prop_map(String::into_bytes),
+        6 => "[0-3](-[4-7])?(,[0-9])?\n".prop_map(String::into_bytes),
+        2 => "(Unified|Data|Instruction|-1|)\n".prop_map(String::into_bytes),
+        1 => "[0-9,-]{0,12}".prop_map(String::into_bytes),
+        1 => proptest::collection::vec(any::<u8>(), 0..24),
+    ]
+}
+
+fn path() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "cpu/(online|possible)",
+        "cpu/cpu[0-7]/topology/(core_id|die_id|physical_package_id)",
+        "cpu/cpu[0-3]/cache/index[0-1]/(level|type|shared_cpu_list)",
+        "(cpu|node)/(cpu|node)[0-9]{0,6}/cpulist",
+    ]
+}
+
+proptest! {
+    // A quarter of the default: every case writes and removes dozens of files.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_bytes_give_a_whole_tree_or_an_error(
+        changes in proptest::collection::btree_map(path(), content(), 0..12),
+        from_nothing in any::<bool>(),
+    ) {
+        let whole = Shape {
+            sockets: 2,
+            nodes_per_socket: 1,
+            caches_per_node: 1,
+            cores_per_cache: 1,
+            threads_per_core: 2,
+        };
+        let whole = Topology::uniform(whole).unwrap();
+        let mut files = if from_nothing { Files::new() } else { files_of(&whole) };
+        files.extend(changes);
+        let root = Root::new("any", &files);
+        let machine = match root.read() {
+            Ok(machine) => machine,
+            Err(error) => {
+                prop_assert!(error.to_string().contains(root.0.to_str().unwrap()));
+                return Ok(());
+            }
+        };
+        prop_assert!(machine.cpu_count() > 0);
+        prop_assert_eq!(machine.cpus().count(), machine.cpu_count());
+        prop_assert_eq!(machine.set().len(), machine.cpu_count());
+        prop_assert!(machine.cpus().is_sorted_by(|a, b| a.id < b.id));
+        prop_assert!(machine.cpus().all(|cpu| cpu.id.index() < machine.cpu_limit()));
+        prop_assert!(machine.cpus().all(|cpu| machine.cpu(cpu.id) == Some(cpu)));
+        let caches = (0..machine.cache_count() as u32).map(CacheId::new);
+        let of_caches: Vec<_> = caches.map(|cache| machine.cpus_of_cache(cache)).collect();
+        let of_nodes: Vec<_> = machine.nodes().map(|node| machine.cpus_of_node(node)).collect();
+        prop_assert_eq!(of_nodes.len(), machine.node_count());
+        for parts in [of_caches, of_nodes] {
+            prop_assert!(parts.iter().all(|part| !part.is_empty()));
+            let total: usize = parts.iter().map(|part| part.len()).sum();
+            prop_assert_eq!(total, machine.cpu_count());
+        }
+    }
+}
