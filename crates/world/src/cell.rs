@@ -1,0 +1,229 @@
+//! [`Cell`]: plain shared data, guarded by something else, whose accesses a world wants to see.
+//!
+//! A lock's payload is no atomic word, yet reading it moves a cache line, and reading it without
+//! the lock is a data race. A `Cell` tells its world about each access: natively that is nothing at
+//! all, the simulator charges for the lines, and the model checks that conflicting accesses are
+//! ordered.
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+
+use crate::{ConstWords, Words};
+
+/// What a [`Cell`] reports to: the world's view of one piece of plain data.
+pub trait Track: Send + Sync + Sized {
+    /// Proof that a read is under way; the read ends when this drops.
+    type Reading;
+    /// Proof that a write is under way; the write ends when this drops.
+    type Writing;
+
+    /// A tracker in the current machine or model execution.
+    fn new_in() -> Self;
+
+    /// A read of the `len` bytes at `at` begins.
+    fn reading(&self, at: *const u8, len: usize) -> Self::Reading;
+
+    /// A write, or a read and a write, of the `len` bytes at `at` begins.
+    fn writing(&self, at: *const u8, len: usize) -> Self::Writing;
+}
+
+/// Plain shared data. As `UnsafeCell`, plus the world's knowledge of each access.
+///
+/// An access covers the whole of `T`: in the simulator it touches every line of `T` once, in order,
+/// as a loop over the data would. Split what is not used together into cells of its own.
+#[repr(C)]
+pub struct Cell<T, W: Words> {
+    track: W::Track,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: a `Cell` hands out its content only as raw pointers or through `unsafe` functions whose
+// callers guarantee the exclusion; moving accesses between threads moves `T`, hence `T: Send`. The
+// tracker is `Sync` by the bound on `Track`.
+unsafe impl<T: Send, W: Words> Sync for Cell<T, W> {}
+
+impl<T, W: Words> Cell<T, W> {
+    /// A cell that holds `value`; in every world.
+    pub fn new_in(value: T) -> Self {
+        Cell { track: W::Track::new_in(), value: UnsafeCell::new(value) }
+    }
+
+    /// A cell that holds `value`, for a `static`.
+    pub const fn new(value: T) -> Self
+    where
+        W: ConstWords,
+    {
+        Cell { track: W::TRACK, value: UnsafeCell::new(value) }
+    }
+
+    /// Reads: calls `f` with a pointer that is valid for reads while `f` runs.
+    ///
+    /// Dereferencing the pointer is sound only if nobody writes meanwhile; that is the caller's
+    /// protocol to keep.
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        let at = self.value.get().cast_const();
+        let _reading = self.track.reading(at.cast(), size_of::<T>());
+        f(at)
+    }
+
+    /// Writes, or reads and writes: calls `f` with a pointer that is valid for both while `f` runs.
+    ///
+    /// Dereferencing the pointer is sound only if nobody else reads or writes meanwhile; that is
+    /// the caller's protocol to keep.
+    #[inline]
+    pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        let at = self.value.get();
+        let _writing = self.track.writing(at.cast_const().cast(), size_of::<T>());
+        f(at)
+    }
+
+    /// A shared borrow of the content.
+    ///
+    /// # Safety
+    ///
+    /// Until the borrow drops nobody writes the content.
+    #[inline]
+    pub unsafe fn borrow(&self) -> CellRef<'_, T, W> {
+        let value = NonNull::from_ref(&self.value).cast::<T>();
+        let reading = self.track.reading(value.as_ptr().cast_const().cast(), size_of::<T>());
+        CellRef { value, _reading: reading, _borrow: PhantomData }
+    }
+
+    /// An exclusive borrow of the content.
+    ///
+    /// # Safety
+    ///
+    /// Until the borrow drops nobody else reads or writes the content.
+    #[inline]
+    pub unsafe fn borrow_mut(&self) -> CellMut<'_, T, W> {
+        let value = NonNull::from_ref(&self.value).cast::<T>();
+        let writing = self.track.writing(value.as_ptr().cast_const().cast(), size_of::<T>());
+        CellMut { value, _writing: writing, _borrow: PhantomData }
+    }
+
+    /// The content, through an exclusive reference.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// The content, by value.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T, W: Words> fmt::Debug for Cell<T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cell").finish_non_exhaustive()
+    }
+}
+
+/// A shared borrow of a [`Cell`]'s content, from [`Cell::borrow`].
+///
+/// Holds a pointer and not a reference, as does [`CellMut`]: a guard that contains one may free its
+/// lock while a function that was given the guard by value still runs, and a reference would have
+/// to be valid until that function returns.
+pub struct CellRef<'a, T, W: Words> {
+    value: NonNull<T>,
+    _reading: <W::Track as Track>::Reading,
+    _borrow: PhantomData<&'a T>,
+}
+
+// SAFETY: a `CellRef` gives nothing but `&T`, and its tracker's proof only exists.
+unsafe impl<T: Sync, W: Words> Sync for CellRef<'_, T, W> {}
+
+impl<T, W: Words> Deref for CellRef<'_, T, W> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the caller of `Cell::borrow` excludes writers for as long as the borrow lives.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+/// An exclusive borrow of a [`Cell`]'s content, from [`Cell::borrow_mut`].
+///
+/// Invariant in `T`, as is `&mut T`. Else a value could be stored that dies before the cell:
+///
+/// ```compile_fail
+/// use coreline_world::{CellMut, Words};
+///
+/// fn shorten<'a, 'long: 'a, W: Words>(cell: CellMut<'a, &'long u8, W>) -> CellMut<'a, &'a u8, W> {
+///     cell
+/// }
+/// ```
+pub struct CellMut<'a, T, W: Words> {
+    value: NonNull<T>,
+    _writing: <W::Track as Track>::Writing,
+    _borrow: PhantomData<&'a mut T>,
+}
+
+// SAFETY: a shared `CellMut` gives nothing but `&T`, and its tracker's proof only exists.
+unsafe impl<T: Sync, W: Words> Sync for CellMut<'_, T, W> {}
+
+impl<T, W: Words> Deref for CellMut<'_, T, W> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the caller of `Cell::borrow_mut` excludes everybody else for as long as the
+        // borrow lives, and `&self` excludes its own `&mut`.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<T, W: Words> DerefMut for CellMut<'_, T, W> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, with `&mut self` the only path to the content.
+        unsafe { self.value.as_mut() }
+    }
+}
+
+#[cfg(all(test, feature = "model"))]
+mod tests {
+    use super::*;
+    use crate::model::Model;
+
+    /// Whether a type implements a trait: an inherent constant, where its bounds hold, goes before
+    /// one of a trait.
+    macro_rules! is {
+        ($type:ty: $trait:ident) => {{
+            #[allow(dead_code, reason = "unused where the bound holds")]
+            trait Otherwise {
+                const HOLDS: bool = false;
+            }
+            struct Is<T>(PhantomData<T>);
+            impl<T> Otherwise for Is<T> {}
+            #[allow(dead_code, reason = "unused where it does not")]
+            impl<T: $trait> Is<T> {
+                const HOLDS: bool = true;
+            }
+            Is::<$type>::HOLDS
+        }};
+    }
+
+    /// `Send` but not `Sync`.
+    type Unshared = core::cell::Cell<u32>;
+    /// `Sync` but not `Send`.
+    type Unmoved = CellRef<'static, u32, Model>;
+
+    #[test]
+    fn a_cell_is_shared_if_its_content_can_move() {
+        assert!(is!(Cell<Unshared, Model>: Sync) && is!(Cell<Unshared, Model>: Send));
+        assert!(!is!(Cell<Unmoved, Model>: Sync) && !is!(Cell<Unmoved, Model>: Send));
+    }
+
+    #[test]
+    fn a_borrow_stays_with_its_thread_and_is_shared_as_its_content() {
+        assert!(is!(CellRef<'_, u32, Model>: Sync) && is!(CellMut<'_, u32, Model>: Sync));
+        assert!(!is!(CellRef<'_, u32, Model>: Send) && !is!(CellMut<'_, u32, Model>: Send));
+        assert!(!is!(CellRef<'_, Unshared, Model>: Sync));
+        assert!(!is!(CellMut<'_, Unshared, Model>: Sync));
+    }
+}

@@ -1,0 +1,58 @@
+//! Time.
+
+use core::fmt;
+use core::ops::{Add, Sub};
+use core::time::Duration;
+
+/// A point in a world's time, in nanoseconds since that world's own beginning.
+///
+/// Times of different worlds, machines or processes do not compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(u64);
+
+impl Time {
+    /// The point `nanos` nanoseconds after the world's beginning.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Time(nanos)
+    }
+
+    /// Nanoseconds since the world's beginning.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Time;
+
+    /// The later point; saturates at the end of time (584 years).
+    fn add(self, span: Duration) -> Time {
+        Time(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub for Time {
+    type Output = Duration;
+
+    /// The span between two points; zero if `earlier` is in fact later.
+    fn sub(self, earlier: Time) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ns", self.0)
+    }
+}
+
+/// The capability *clock*.
+pub trait Clock {
+    /// Whether time passes in this world. False in the model, where [`now`](Clock::now) is
+    /// constant.
+    const RUNS: bool;
+
+    /// The present. Never goes backwards, as seen by one thread or through anything that orders
+    /// two.
+    fn now() -> Time;
+}

@@ -1,0 +1,293 @@
+//! Laws of memory order, as litmus tests: what one thread may conclude from what it read.
+
+use std::sync::Arc;
+
+use super::{race, rounds, spawn};
+use crate::{Cell, Integer, JoinHandle, Line, Ordering, Word, World};
+
+/// Data in a cell, and a flag that says that it is there.
+type Published<W> = (Cell<u64, W>, <W as crate::Words>::U32);
+
+const DATA: u64 = 42;
+
+fn unpublished<W: World>() -> Published<W> {
+    (Cell::new_in(0), W::U32::new_in(0))
+}
+
+fn write_data<W: World>((data, _): &Published<W>) {
+    // SAFETY: the one writer runs before the flag is set, and readers look only after they saw it
+    // set.
+    data.with_mut(|data| unsafe { data.write(DATA) });
+}
+
+fn read_data<W: World>((data, _): &Published<W>) -> u64 {
+    // SAFETY: the caller has seen the flag; the only write was before it.
+    data.with(|data| unsafe { data.read() })
+}
+
+fn publish<W: World>(state: &Published<W>) {
+    write_data(state);
+    // Release, partner: the reader's acquire of the flag. Without it the flag could be seen before
+    // the data.
+    state.1.store(1, Ordering::Release);
+}
+
+fn data_is_there<W: World>(_: &Published<W>, (): (), data: u64) {
+    assert_eq!(data, DATA, "the flag was seen before the data");
+}
+
+/// Message passing: who acquires a flag sees what was written before its release.
+pub fn published_data_is_seen<W: World>() {
+    race::<W, _, _, _>(
+        unpublished::<W>,
+        publish::<W>,
+        |state| {
+            // Acquire, partner: the release in `publish`. Without it the data could be read early.
+            while state.1.load(Ordering::Acquire) == 0 {
+                W::relax();
+            }
+            read_data(state)
+        },
+        data_is_there::<W>,
+    );
+}
+
+/// Message passing through `wait_until`, which loads with the ordering that it is given and returns
+/// the value that it accepted.
+pub fn a_wait_sees_what_was_published<W: World>() {
+    race::<W, _, _, _>(
+        unpublished::<W>,
+        publish::<W>,
+        |state| {
+            // Acquire, partner: the release in `publish`.
+            let flag = state.1.wait_until(Ordering::Acquire, |flag| flag != 0);
+            assert_eq!(flag, 1);
+            read_data(state)
+        },
+        data_is_there::<W>,
+    );
+}
+
+/// A wait returns the value that it accepted, even if the word has changed since.
+pub fn a_wait_returns_what_it_accepted<W: World>() {
+    race::<W, _, _, _>(
+        || W::U32::new_in(0),
+        |word| {
+            word.store(1, Ordering::Relaxed);
+            word.store(2, Ordering::Relaxed);
+        },
+        |word| {
+            let mut accepted = 0;
+            let returned = word.wait_until(Ordering::Relaxed, |value| {
+                accepted = value;
+                value != 0
+            });
+            (accepted, returned)
+        },
+        |_, (), (accepted, returned)| assert_eq!(accepted, returned),
+    );
+}
+
+/// Message passing through a word that is 1 until `send` changes it, which `received` notices.
+fn message<W: World>(send: fn(&W::U32), received: fn(&W::U32) -> bool) {
+    race::<W, Published<W>, _, _>(
+        || (Cell::new_in(0), W::U32::new_in(1)),
+        move |state| {
+            write_data(state);
+            send(&state.1);
+        },
+        move |state| {
+            while !received(&state.1) {
+                W::relax();
+            }
+            read_data(state)
+        },
+        data_is_there::<W>,
+    );
+}
+
+// In the laws that follow a Release on the left is the partner of the Acquire on the right. Without
+// either the flag could be seen before the data.
+
+/// Message passing through swaps.
+pub fn swaps_publish<W: World>() {
+    message::<W>(
+        |flag| {
+            flag.swap(2, Ordering::Release);
+        },
+        |flag| flag.swap(1, Ordering::Acquire) == 2,
+    );
+}
+
+/// Message passing through compare-exchanges that succeed.
+pub fn exchanges_publish<W: World>() {
+    message::<W>(
+        |flag| assert!(flag.compare_exchange(1, 2, Ordering::Release, Ordering::Relaxed).is_ok()),
+        |flag| flag.compare_exchange(2, 2, Ordering::Acquire, Ordering::Relaxed).is_ok(),
+    );
+}
+
+/// A compare-exchange that fails is a load, of the ordering that it is given for that.
+pub fn a_failed_exchange_receives<W: World>() {
+    message::<W>(
+        |flag| flag.store(2, Ordering::Release),
+        // The flag never holds 3.
+        |flag| flag.compare_exchange(3, 3, Ordering::Relaxed, Ordering::Acquire) == Err(2),
+    );
+}
+
+/// Message passing through additions.
+pub fn additions_publish<W: World>() {
+    message::<W>(
+        |flag| {
+            flag.fetch_add(1, Ordering::Release);
+        },
+        |flag| flag.fetch_add(0, Ordering::Acquire) == 2,
+    );
+}
+
+/// Message passing through subtractions.
+pub fn subtractions_publish<W: World>() {
+    message::<W>(
+        |flag| {
+            flag.fetch_sub(1, Ordering::Release);
+        },
+        |flag| flag.fetch_sub(0, Ordering::Acquire) == 0,
+    );
+}
+
+/// Message passing through bitwise ands.
+pub fn ands_publish<W: World>() {
+    message::<W>(
+        |flag| {
+            flag.fetch_and(0, Ordering::Release);
+        },
+        |flag| flag.fetch_and(u32::MAX, Ordering::Acquire) == 0,
+    );
+}
+
+/// Message passing through bitwise ors.
+pub fn ors_publish<W: World>() {
+    message::<W>(
+        |flag| {
+            flag.fetch_or(2, Ordering::Release);
+        },
+        |flag| flag.fetch_or(0, Ordering::Acquire) == 3,
+    );
+}
+
+/// Message passing through bitwise exclusive ors.
+pub fn xors_publish<W: World>() {
+    message::<W>(
+        |flag| {
+            flag.fetch_xor(2, Ordering::Release);
+        },
+        |flag| flag.fetch_xor(0, Ordering::Acquire) == 3,
+    );
+}
+
+/// Message passing through fences: a release fence before a relaxed store, an acquire fence after a
+/// relaxed load.
+pub fn fences_publish<W: World>() {
+    race::<W, _, _, _>(
+        unpublished::<W>,
+        |state| {
+            write_data(state);
+            // Release, partner: the reader's acquire fence. Without it the flag could be seen
+            // first.
+            W::fence(Ordering::Release);
+            state.1.store(1, Ordering::Relaxed);
+        },
+        |state| {
+            state.1.wait_until(Ordering::Relaxed, |flag| flag != 0);
+            // Acquire, partner: the writer's release fence. Without it the data could be read
+            // early.
+            W::fence(Ordering::Acquire);
+            read_data(state)
+        },
+        data_is_there::<W>,
+    );
+}
+
+/// Two words; each side sets its own, fences, and looks at the other's. Each word has a line of its
+/// own: on one line a store and the load behind it would wait for the same transfer, and natively
+/// the load would hardly ever pass.
+fn store_buffering<W: World>(left: fn(), right: fn()) {
+    race::<W, (Line<W::U32>, Line<W::U32>), _, _>(
+        || (Line(W::U32::new_in(0)), Line(W::U32::new_in(0))),
+        move |(mine, theirs)| {
+            mine.store(1, Ordering::Relaxed);
+            left();
+            theirs.load(Ordering::Relaxed)
+        },
+        move |(theirs, mine)| {
+            mine.store(1, Ordering::Relaxed);
+            right();
+            theirs.load(Ordering::Relaxed)
+        },
+        |_, left, right| assert!(left + right > 0, "neither side saw the other's store"),
+    );
+}
+
+/// Dekker: with a full fence on both sides between store and load, at least one side sees the
+/// other.
+pub fn full_fences_forbid_store_buffering<W: World>() {
+    // SeqCst, partner: the other side's. Without either both loads could pass the stores before
+    // them.
+    let full = || W::fence(Ordering::SeqCst);
+    store_buffering::<W>(full, full);
+}
+
+/// The same with the asymmetric pair: a light fence on one side, a heavy one on the other.
+pub fn a_light_and_a_heavy_fence_forbid_store_buffering<W: World>() {
+    store_buffering::<W>(W::fence_light, W::fence_all);
+}
+
+/// Coherence: reads of one word by one thread never go back in the order of its writes, however
+/// weak they are.
+pub fn a_word_never_goes_back<W: World>() {
+    race::<W, _, _, _>(
+        || W::U64::new_in(0),
+        |word| {
+            word.store(1, Ordering::Relaxed);
+            word.store(2, Ordering::Relaxed);
+        },
+        |word| (word.load(Ordering::Relaxed), word.load(Ordering::Relaxed)),
+        |_, (), (first, second)| assert!(first <= second, "read {first}, later {second}"),
+    );
+}
+
+/// Conservation: of concurrent additions each sees a value of its own, and none is lost.
+pub fn additions_are_never_lost<W: World>() {
+    const THREADS: u32 = 3;
+    let word = Arc::new(W::U32::new_in(0));
+    let threads: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let word = Arc::clone(&word);
+            spawn::<W, _>(move || {
+                let add = |_| word.fetch_add(1, Ordering::Relaxed);
+                (0..rounds::<W>()).map(add).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    let mut seen: Vec<u32> = threads.into_iter().flat_map(JoinHandle::join).collect();
+    seen.sort_unstable();
+    assert!(seen.iter().copied().eq(0..THREADS * rounds::<W>()), "{seen:?}");
+    assert_eq!(word.load(Ordering::Relaxed), THREADS * rounds::<W>());
+}
+
+/// Of two compare-exchanges from one value one succeeds, and the other returns what that one wrote.
+pub fn one_exchange_wins<W: World>() {
+    fn claim<W: World>(word: &W::U32, id: u32) -> Result<u32, u32> {
+        word.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed)
+    }
+    race::<W, _, _, _>(
+        || W::U32::new_in(0),
+        |word| claim::<W>(word, 1),
+        |word| claim::<W>(word, 2),
+        |_, left, right| {
+            let outcomes = [(Ok(0), Err(1)), (Err(2), Ok(0))];
+            assert!(outcomes.contains(&(left, right)), "left {left:?}, right {right:?}");
+        },
+    );
+}

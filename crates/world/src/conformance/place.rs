@@ -1,0 +1,56 @@
+//! Laws of place.
+
+use std::sync::Arc;
+
+use coreline_topology::CpuId;
+
+use super::spawn;
+use crate::{Integer, JoinHandle, Ordering, Placement, SpawnError, Word, World};
+
+/// A thread that was placed on a CPU runs there, and its node and cache are the topology's. Every
+/// thread runs on a CPU below the limit.
+pub fn a_placed_thread_runs_on_its_cpu<W: World>() {
+    let machine = W::topology();
+    assert!(W::cpu().index() < machine.cpu_limit());
+    let anywhere = spawn::<W, _>(W::cpu).join();
+    assert!(anywhere.index() < machine.cpu_limit());
+
+    // The process need not be allowed on every CPU of the machine, but on one at least. Three show
+    // that the answer is not a constant, and fit the model.
+    let placed: Vec<_> = machine
+        .cpus()
+        .filter_map(|&cpu| {
+            let look = || (W::cpu(), W::node(), W::cache());
+            match W::spawn(Placement::On(cpu.id), look) {
+                Ok(thread) => Some((thread.join(), (cpu.id, cpu.node, cpu.cache))),
+                Err(SpawnError::Cpu { cpu: refused, .. }) => {
+                    assert_eq!(refused, cpu.id);
+                    None
+                }
+                Err(other) => panic!("{other}"),
+            }
+        })
+        .take(3)
+        .collect();
+    assert!(!placed.is_empty(), "no CPU of {machine:?} can be had");
+    for (found, asked) in placed {
+        assert_eq!(found, asked);
+    }
+}
+
+/// A CPU that does not exist is refused; the closure does not run and is dropped.
+pub fn an_impossible_cpu_is_refused<W: World>() {
+    let nowhere = CpuId::new(u32::MAX);
+    let ran = Arc::new(W::U32::new_in(0));
+    let witness = Arc::clone(&ran);
+    let spawned = W::spawn(Placement::On(nowhere), move || witness.fetch_add(1, Ordering::Relaxed));
+    match spawned.map(JoinHandle::join) {
+        Err(SpawnError::Cpu { cpu, allowed, .. }) => {
+            assert_eq!(cpu, nowhere);
+            assert!(!allowed.is_empty(), "the caller runs somewhere");
+        }
+        other => panic!("{nowhere} gave {other:?}"),
+    }
+    assert_eq!(Arc::strong_count(&ran), 1, "the closure was kept");
+    assert_eq!(ran.load(Ordering::Relaxed), 0, "the closure ran");
+}

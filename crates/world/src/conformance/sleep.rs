@@ -1,0 +1,113 @@
+//! Laws of sleep and wake.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::{race, spawn};
+use crate::{JoinHandle, Ordering, Parked, Time, Word, World};
+
+/// A word that does not hold the expected value puts nobody to sleep, with or without a deadline.
+pub fn a_changed_word_does_not_put_to_sleep<W: World>() {
+    let word = W::U32::new_in(1);
+    assert_eq!(W::park(&word, 0, None), Parked::Changed);
+    assert_eq!(W::park(&word, 0, Some(W::now() + Duration::from_secs(3600))), Parked::Changed);
+    assert_eq!(W::wake(&word, 1), 0, "nobody sleeps");
+}
+
+/// A sleep that nobody ends is over at its deadline, and not before; at once if that has passed.
+pub fn a_deadline_ends_the_sleep<W: World>() {
+    let word = W::U32::new_in(0);
+    for deadline in [Time::from_nanos(0), W::now() + Duration::from_millis(1)] {
+        let mut parked = Parked::Woken;
+        // A sleep may end for no reason.
+        while parked == Parked::Woken {
+            parked = W::park(&word, 0, Some(deadline));
+        }
+        assert_eq!(parked, Parked::TimedOut);
+        assert!(!W::RUNS || W::now() >= deadline, "{} is before {deadline}", W::now());
+    }
+}
+
+/// Who stores first and then wakes is never missed: no sleep is for ever.
+///
+/// The interleaving that must not be: the waiter finds 0; the waker stores 1, looks for sleepers
+/// and finds none; the waiter falls asleep.
+pub fn no_wakeup_is_lost<W: World>() {
+    race::<W, _, _, _>(
+        || W::U32::new_in(0),
+        |word| {
+            // Acquire, partner: the waker's release; nothing is published here but the word itself.
+            while word.load(Ordering::Acquire) == 0 {
+                W::park(word, 0, None);
+            }
+        },
+        |word| {
+            // Release, partner: the waiter's acquire.
+            word.store(1, Ordering::Release);
+            W::wake(word, u32::MAX)
+        },
+        |_, (), woken| assert!(woken <= 1, "{woken} woken of one"),
+    );
+}
+
+/// A wake of one wakes one, if anybody sleeps: of two sleepers on one word the waker wakes the
+/// first, who wakes the second.
+pub fn a_wake_of_one_wakes_one<W: World>() {
+    let word = Arc::new(W::U32::new_in(0));
+    let sleepers = [(); 2].map(|()| {
+        let word = Arc::clone(&word);
+        spawn::<W, _>(move || {
+            // Relaxed: the word carries nothing; that it is seen after a wake is the law of `park`.
+            while word.load(Ordering::Relaxed) == 0 {
+                W::park(&word, 0, None);
+            }
+            W::wake(&*word, 1)
+        })
+    });
+    word.store(1, Ordering::Relaxed);
+    assert!(W::wake(&*word, 1) <= 1);
+    for sleeper in sleepers {
+        assert!(sleeper.join() <= 1);
+    }
+}
+
+/// A wake reaches the sleepers of its own word: of two sleepers on two words the waker wakes one
+/// after the other.
+pub fn a_wake_is_for_its_word<W: World>() {
+    let words = Arc::new([W::U32::new_in(0), W::U32::new_in(0)]);
+    let sleepers = [0, 1].map(|which| {
+        let words = Arc::clone(&words);
+        spawn::<W, _>(move || {
+            // Relaxed: as above.
+            while words[which].load(Ordering::Relaxed) == 0 {
+                W::park(&words[which], 0, None);
+            }
+        })
+    });
+    // The later sleeper first: a queue for both words would have the other in front.
+    for (word, sleeper) in words.iter().zip(sleepers).rev() {
+        word.store(1, Ordering::Relaxed);
+        assert!(W::wake(word, 1) <= 1);
+        sleeper.join();
+    }
+}
+
+/// A wake says that it has woken somebody.
+pub fn a_wake_counts_whom_it_wakes<W: World>() {
+    let word = Arc::new(W::U32::new_in(0));
+    let theirs = Arc::clone(&word);
+    let sleeper = spawn::<W, _>(move || {
+        // Relaxed: as above.
+        while theirs.load(Ordering::Relaxed) == 0 {
+            W::park(&theirs, 0, None);
+        }
+    });
+    // Ends, since the sleeper comes back to its sleep until the word changes.
+    while W::wake(&*word, 1) == 0 {
+        assert_eq!(W::wake(&*word, 0), 0, "a wake of none wakes nobody");
+        W::yield_now();
+    }
+    word.store(1, Ordering::Relaxed);
+    W::wake(&*word, 1);
+    sleeper.join();
+}

@@ -1,0 +1,110 @@
+//! The seam of coreline: what an algorithm may ask of the machine that it runs on.
+//!
+//! An algorithm in coreline is generic over one type parameter, `W:` [`World`], and names no
+//! operating system, processor, `std::sync::atomic`, clock or thread. Three worlds exist:
+//!
+//! | world | what it is | what it is good for |
+//! |---|---|---|
+//! | [`Native`] | Linux: rseq, futex, membarrier | speed, signals |
+//! | `coreline_sim::Sim` | the simulated many-core machine | scaling, preemption anywhere, faults |
+//! | [`model::Model`] (feature `model`) | the loom model checker | weak memory order |
+//!
+//! The parameter is a type, never a `cfg`, so one test binary runs one algorithm in all three, and
+//! `Native` compiles to what hand-written atomics compile to (`cargo xtask golden` proves it).
+//!
+//! # The capabilities
+//!
+//! The contract is cut into small traits, each with a module of its own. [`World`] is their sum.
+//!
+//! | trait | gives | module |
+//! |---|---|---|
+//! | [`Words`] | atomic words, [`Cell`], padding to a line | [`word`], [`cell`] |
+//! | [`Statics`] | [`WorldStatic`], [`WorldLocal`] | [`statics`] |
+//! | [`Sleep`] | park on a word, wake | [`sleep`] |
+//! | [`Place`] | CPU, node, cache domain, kernel concurrency ID | [`place`] |
+//! | [`Restartable`] | operations on per-CPU memory that restart when preempted | [`restartable`] |
+//! | [`Fences`] | fences, and the pair of a light and a heavy one | [`fences`] |
+//! | [`Clock`] | time | [`clock`] |
+//! | [`Threads`] | spawn in a place, join, sleep | [`threads`] |
+//!
+//! Waiting for a word to change is a method of the word: [`Word::wait_until`].
+//!
+//! # The laws
+//!
+//! A type that implements these traits is a world only if it passes every law in [`conformance`].
+
+pub mod cell;
+pub mod clock;
+pub mod conformance;
+pub mod fences;
+#[cfg(feature = "model")]
+pub mod model;
+#[cfg(target_os = "linux")]
+pub mod native;
+pub mod place;
+pub mod restartable;
+pub mod sleep;
+pub mod statics;
+pub mod threads;
+pub mod word;
+
+#[cfg(target_os = "linux")]
+mod arch;
+
+pub use core::sync::atomic::Ordering;
+
+pub use cell::{Cell, CellMut, CellRef, Track};
+pub use clock::{Clock, Time};
+pub use fences::Fences;
+#[cfg(target_os = "linux")]
+pub use native::Native;
+pub use place::Place;
+pub use restartable::{IndexBy, PerCpuWords, Restartable};
+pub use sleep::{Parked, Sleep};
+pub use statics::{Statics, WorldLocal, WorldStatic};
+pub use threads::{JoinHandle, Placement, SpawnError, Threads};
+pub use word::{ConstWords, Integer, Line, Word, Words};
+
+/// The sum of the capabilities: what an algorithm names as its one type parameter.
+///
+/// The functions of a world are associated functions, without a receiver: which machine is meant
+/// follows from where the calling code runs (the process, the simulated machine or the model
+/// execution that the calling thread belongs to). A handle would be purer, but could not be had in
+/// a `static` or in a `Drop`.
+///
+/// # Safety
+///
+/// Primitives with `unsafe` code in them rely on a world's laws: that a wait returns only a value
+/// that was accepted, that one exchange wins, that a wake is not lost. A type may be a world only
+/// if it passes every law in [`conformance`]; this trait is where its author vouches for that, and
+/// for the capabilities beneath it.
+pub unsafe trait World:
+    Words + Statics + Sleep + Place + Restartable + Fences + Clock + Threads + 'static
+{
+    /// The world's name in reports: `native`, `sim` or `model`.
+    const NAME: &'static str;
+}
+
+/// A world whose objects can be built in a `static` or another `const`.
+///
+/// [`Native`] and `Sim` are such worlds; a loom object is born inside a model execution, so the
+/// model is not.
+pub trait ConstWorld: World + ConstWords {}
+
+impl<W: World + ConstWords> ConstWorld for W {}
+
+/// A capability that was asked of a world and is not there.
+///
+/// Returned, never guessed around: the caller either has a documented fallback or passes this on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the {world} world has no {capability} here: {why}; {remedy}")]
+pub struct Lacking {
+    /// The world that was asked.
+    pub world: &'static str,
+    /// What was asked of it.
+    pub capability: &'static str,
+    /// What was found instead.
+    pub why: String,
+    /// What the reader can do about it.
+    pub remedy: String,
+}

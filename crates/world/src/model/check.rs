@@ -1,0 +1,147 @@
+//! Running a program under loom.
+
+use core::sync::atomic::AtomicU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::{place, statics};
+use crate::Ordering;
+
+/// Explores all executions of `program` with loom's default bounds.
+///
+/// # Panics
+///
+/// If an execution fails: see [`Checker::check`].
+pub fn check(program: impl Fn() + Send + Sync + 'static) {
+    Checker::new().check(program);
+}
+
+/// How far to explore a program.
+///
+/// loom's environment variables (`LOOM_MAX_PREEMPTIONS`, `LOOM_MAX_BRANCHES`, `LOOM_LOCATION`,
+/// `LOOM_MAX_DURATION`, `LOOM_MAX_PERMUTATIONS`) win over what the test's source says, so that one
+/// run can look further or closer. `LOOM_LOG` has no effect: only `loom::model` installs its
+/// printer.
+///
+/// ```
+/// use coreline_world::model::{Checker, Model};
+/// use coreline_world::{Integer, JoinHandle, Ordering, Placement, Threads, Word, Words};
+/// use std::sync::Arc;
+///
+/// Checker::new().preemption_bound(2).check(|| {
+///     let word = Arc::new(<Model as Words>::U32::new_in(0));
+///     let theirs = Arc::clone(&word);
+///     let add = |word: &<Model as Words>::U32| word.fetch_add(1, Ordering::Relaxed);
+///     let other = <Model>::spawn(Placement::Anywhere, move || add(&theirs));
+///     add(&word);
+///     other.expect("there is room for two threads").join();
+///     assert_eq!(word.load(Ordering::Relaxed), 2);
+/// });
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Checker {
+    preemption_bound: Option<usize>,
+    max_branches: Option<usize>,
+}
+
+impl Checker {
+    /// Every execution, each of at most loom's default number of branches (1000).
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only executions with at most `bound` preemptions. Two or three find most mistakes, and keep
+    /// programs of three threads feasible.
+    #[must_use]
+    pub fn preemption_bound(mut self, bound: usize) -> Self {
+        self.preemption_bound = Some(bound);
+        self
+    }
+
+    /// Executions may have this many branches: points at which loom chooses a thread or a value.
+    /// Exceeding it fails the check, so that it cannot pass by not looking.
+    #[must_use]
+    pub fn max_branches(mut self, branches: usize) -> Self {
+        self.max_branches = Some(branches);
+        self
+    }
+
+    /// Explores `program`; passes if no execution panics, races or deadlocks.
+    ///
+    /// # Panics
+    ///
+    /// With the [`Failure`] otherwise.
+    pub fn check(&self, program: impl Fn() + Send + Sync + 'static) {
+        if let Err(failure) = self.try_check(program) {
+            panic!("{failure}");
+        }
+    }
+
+    /// Explores `program`, and returns how many executions it has.
+    ///
+    /// The panic that fails an execution is printed where it happens, as any panic is. The stacks
+    /// of the failed execution's other threads are leaked; if the failed thread's own destructors
+    /// use words after a deadlock, loom aborts the process.
+    ///
+    /// # Errors
+    ///
+    /// The first execution that failed; the others were not looked at.
+    pub fn try_check(&self, program: impl Fn() + Send + Sync + 'static) -> Result<u64, Failure> {
+        // loom's threads have small stacks; what can be built before is.
+        place::topology();
+        let builder = self.builder();
+        let started = Arc::new(AtomicU64::new(0));
+        let executions = Arc::clone(&started);
+        let explored = catch_unwind(AssertUnwindSafe(|| {
+            builder.check(move || {
+                // Relaxed, here and below: one host thread counts, the one that reads the count.
+                executions.fetch_add(1, Ordering::Relaxed);
+                program();
+                statics::end_thread();
+            });
+        }));
+        let executions = started.load(Ordering::Relaxed);
+        match explored {
+            Ok(()) => Ok(executions),
+            Err(panic) => Err(Failure {
+                message: panic
+                    .downcast::<String>()
+                    .map(|text| *text)
+                    .or_else(|panic| panic.downcast::<&str>().map(|text| (*text).to_owned()))
+                    .unwrap_or_else(|_| "a panic without a text".to_owned()),
+                execution: executions,
+                preemption_bound: builder.preemption_bound,
+                max_branches: builder.max_branches,
+            }),
+        }
+    }
+
+    fn builder(&self) -> loom::model::Builder {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(self.preemption_bound);
+        if let (Some(branches), None) = (self.max_branches, std::env::var_os("LOOM_MAX_BRANCHES")) {
+            builder.max_branches = branches;
+        }
+        builder
+    }
+}
+
+/// An execution that loom found to be wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{}\nthis was execution {execution}; to see it again, with the source lines involved, run the \
+     same test with{} LOOM_MAX_BRANCHES={max_branches} LOOM_LOCATION=1",
+    message.trim_end(),
+    preemption_bound.map_or_else(String::new, |bound| format!(" LOOM_MAX_PREEMPTIONS={bound}")),
+)]
+pub struct Failure {
+    /// The text of the panic: loom's (`Causality violation`, `deadlock`) or an assertion's.
+    pub message: String,
+    /// Which execution failed, counted from 1. The order is the same in every run with the same
+    /// bounds.
+    pub execution: u64,
+    /// The bound on preemptions that was in force.
+    pub preemption_bound: Option<usize>,
+    /// The bound on branches that was in force.
+    pub max_branches: usize,
+}

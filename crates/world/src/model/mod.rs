@@ -1,0 +1,113 @@
+//! [`Model`]: the world of the loom model checker, for tests of memory order.
+//!
+//! [`check`] runs a program again and again, once for every way in which its threads can interleave
+//! and for every value that the C11 memory model lets a load return. What the other worlds cannot
+//! show shows here: the processor under `Native` may be stronger than the code asks for, and the
+//! simulator is sequentially consistent.
+//!
+//! # What is modelled, and what is not
+//!
+//! | capability | here |
+//! |---|---|
+//! | words, cells | loom's; an access to a [`Cell`](crate::Cell) that races is reported |
+//! | wait | load, test, yield |
+//! | park, wake | a futex table; a lost wake-up is a deadlock, which loom reports |
+//! | place | four CPUs; a thread has a CPU as a property, [`Model::migrate`] changes it |
+//! | restartable operations | one atomic step on the slot; aborts belong to the simulator |
+//! | light and heavy fence | both are `fence(SeqCst)` |
+//! | time | stands still |
+//! | statics | made afresh for every execution |
+//!
+//! loom's own limits: at most 5 threads in an execution, the one that starts it included; loads are
+//! never reordered with later stores of the same thread; `SeqCst` on loads, stores and
+//! read-modify-writes is no stronger than `AcqRel`, so that an algorithm that needs more must say
+//! so with fences. A program must be deterministic but for what it reads through its words.
+//!
+//! # Does the test see anything?
+//!
+//! A passing check is worth something only if the same check fails when the algorithm is wrong. A
+//! [`Plant`] takes orderings out of an algorithm without touching its source:
+//!
+//! ```
+//! use coreline_world::conformance::order::published_data_is_seen;
+//! use coreline_world::model::{Checker, Model, RelaxedStores};
+//!
+//! let executions = Checker::new().try_check(published_data_is_seen::<Model>)?;
+//! assert!(executions > 1);
+//!
+//! let failure = Checker::new().try_check(published_data_is_seen::<Model<RelaxedStores>>);
+//! assert!(failure.unwrap_err().message.contains("Causality violation"));
+//! # Ok::<(), coreline_world::model::Failure>(())
+//! ```
+
+mod check;
+mod place;
+mod plant;
+mod sleep;
+mod statics;
+mod threads;
+mod words;
+
+use core::marker::PhantomData;
+
+pub use check::{Checker, Failure, check};
+pub use place::ModelSection;
+pub use plant::{Faithful, Plant, RelaxedLoads, RelaxedRmws, RelaxedStores};
+pub use threads::ModelJoinHandle;
+pub use words::{
+    ModelPtr, ModelReading, ModelTrack, ModelU8, ModelU32, ModelU64, ModelUsize, ModelWriting,
+};
+
+use crate::{Clock, Fences, Lacking, Ordering, Time, World};
+
+/// The loom world, with the orderings that `P` leaves.
+///
+/// Its functions work only inside [`check`] or [`Checker`], and panic elsewhere. In an expression
+/// write `<Model>::cpu()`: only in angle brackets does Rust fill in that `P` is [`Faithful`].
+#[derive(Debug, Clone, Copy)]
+pub struct Model<P: Plant = Faithful>(PhantomData<fn() -> P>);
+
+// SAFETY: `Faithful` passes the laws: `tests/conformance.rs`. A plant weakens orderings alone,
+// which only loom's own bookkeeping sees: on the host, all threads of an execution take turns on
+// one thread.
+unsafe impl<P: Plant> World for Model<P> {
+    const NAME: &'static str = "model";
+}
+
+impl<P: Plant> Fences for Model<P> {
+    fn fence(order: Ordering) {
+        let left = P::fence(order);
+        // A plant answers `Relaxed` to take a fence away. From the caller `Relaxed` is a mistake,
+        // which loom refuses as `std` does.
+        if left != Ordering::Relaxed || left == order {
+            loom::sync::atomic::fence(left);
+        }
+    }
+
+    fn fence_light() {
+        // SeqCst, partner: the fence of `fence_all`. loom totally orders the two, so what stands
+        // before the first is visible after the second. It also orders two light fences, which
+        // `Native` does not: a pair of light fences that should be a light and a heavy one is not
+        // found here.
+        loom::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    fn fence_all() {
+        // SeqCst, partner: the fence of `fence_light`.
+        loom::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    fn fence_restartable() -> Result<(), Lacking> {
+        // Restartable operations are single steps: at a fence none is under way.
+        Self::fence_all();
+        Ok(())
+    }
+}
+
+impl<P: Plant> Clock for Model<P> {
+    const RUNS: bool = false;
+
+    fn now() -> Time {
+        Time::from_nanos(0)
+    }
+}

@@ -1,0 +1,87 @@
+//! Place of the model: a thread has a CPU as it has a name.
+
+use std::cell::Cell;
+use std::sync::{Arc, OnceLock};
+
+use coreline_topology::{Cid, CpuId, Shape, Topology};
+
+use super::{Model, Plant};
+use crate::{IndexBy, Integer, Lacking, Ordering, PerCpuWords, Place, Restartable};
+
+loom::thread_local! {
+    /// The CPU of the calling thread; CPU 0 for the first thread of the execution.
+    static CPU: Cell<CpuId> = Cell::new(CpuId::new(0));
+}
+
+/// Makes the calling thread one of `cpu`, which the topology knows.
+pub(super) fn set_cpu(cpu: CpuId) {
+    CPU.with(|current| current.set(cpu));
+}
+
+/// Two cache domains of two CPUs each: the smallest machine on which CPUs can be the same, share a
+/// cache or not.
+///
+/// Not a static of the model: it is a value, the same in every execution.
+pub(super) fn topology() -> &'static Arc<Topology> {
+    static TOPOLOGY: OnceLock<Arc<Topology>> = OnceLock::new();
+    TOPOLOGY.get_or_init(|| {
+        let shape = Shape {
+            sockets: 1,
+            nodes_per_socket: 1,
+            caches_per_node: 2,
+            cores_per_cache: 2,
+            threads_per_core: 1,
+        };
+        Arc::new(Topology::uniform(shape).expect("a shape of four CPUs is possible"))
+    })
+}
+
+impl<P: Plant> Model<P> {
+    /// Moves the calling thread to `cpu`. Nothing else moves a thread of the model.
+    ///
+    /// # Panics
+    ///
+    /// If the model's machine has no such CPU.
+    pub fn migrate(cpu: CpuId) {
+        let machine = topology();
+        assert!(machine.cpu(cpu).is_some(), "no {cpu} in the model; choose of {}", machine.set());
+        set_cpu(cpu);
+    }
+}
+
+impl<P: Plant> Place for Model<P> {
+    fn topology() -> Arc<Topology> {
+        Arc::clone(topology())
+    }
+
+    fn cpu() -> CpuId {
+        CPU.with(Cell::get)
+    }
+
+    fn kernel_cid() -> Option<Cid> {
+        Some(Cid::new(Self::cpu().get()))
+    }
+}
+
+/// How the model runs restartable operations: one atomic addition, on the slot of the thread's CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelSection;
+
+/// Concurrency IDs and CPU numbers are the same, so both ways to index are.
+impl<P: Plant> Restartable for Model<P> {
+    type Section = ModelSection;
+
+    fn section(_: IndexBy) -> Result<(ModelSection, usize), Lacking> {
+        Ok((ModelSection, topology().cpu_limit()))
+    }
+
+    fn index(_: &ModelSection) -> usize {
+        Self::cpu().index()
+    }
+
+    fn add(words: &PerCpuWords<Self>, delta: u64) {
+        // Relaxed: the operation orders nothing but its slot; whoever sums slots relies on that
+        // alone.
+        words.slots()[Self::cpu().index()].fetch_add(delta, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,66 @@
+//! Plants: missing orderings, put into an algorithm on purpose.
+
+use crate::Ordering;
+
+/// Weakens the orderings that an algorithm asks for, so that a test can show that it would be
+/// caught if they were missing.
+///
+/// Each function gets the ordering that the algorithm named and returns the one that loom is given.
+/// All leave it alone unless overridden. The fences of the asymmetric pair are not weakened.
+pub trait Plant: 'static {
+    /// The ordering of a load, a failed compare-exchange included.
+    fn load(order: Ordering) -> Ordering {
+        order
+    }
+
+    /// The ordering of a store.
+    fn store(order: Ordering) -> Ordering {
+        order
+    }
+
+    /// The ordering of a read-modify-write.
+    fn rmw(order: Ordering) -> Ordering {
+        order
+    }
+
+    /// The ordering of a fence; [`Ordering::Relaxed`] takes the fence away.
+    fn fence(order: Ordering) -> Ordering {
+        order
+    }
+}
+
+/// Plants nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Faithful;
+
+impl Plant for Faithful {}
+
+/// Every load is relaxed: acquire loads are missing.
+#[derive(Debug, Clone, Copy)]
+pub struct RelaxedLoads;
+
+impl Plant for RelaxedLoads {
+    fn load(_: Ordering) -> Ordering {
+        Ordering::Relaxed
+    }
+}
+
+/// Every store is relaxed: release stores are missing.
+#[derive(Debug, Clone, Copy)]
+pub struct RelaxedStores;
+
+impl Plant for RelaxedStores {
+    fn store(_: Ordering) -> Ordering {
+        Ordering::Relaxed
+    }
+}
+
+/// Every read-modify-write is relaxed.
+#[derive(Debug, Clone, Copy)]
+pub struct RelaxedRmws;
+
+impl Plant for RelaxedRmws {
+    fn rmw(_: Ordering) -> Ordering {
+        Ordering::Relaxed
+    }
+}

@@ -1,0 +1,84 @@
+//! Statics of the model: fresh for every execution.
+
+use core::any::{Any, TypeId};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use loom::sync::Mutex;
+
+use super::{Model, Plant};
+use crate::{Statics, WorldLocal, WorldStatic};
+
+/// The key's address and the object's type. Ordered maps only: loom needs every execution to be the
+/// same, so no hash order may reach it.
+type Key = (usize, TypeId);
+
+type Shared = Arc<dyn Any + Send + Sync>;
+
+loom::lazy_static! {
+    /// The execution's objects. The lock orders the making of an object before its uses, as the
+    /// `OnceLock` of a native static does.
+    static ref STATICS: Mutex<BTreeMap<Key, Shared>> = Mutex::new(BTreeMap::new());
+}
+
+loom::thread_local! {
+    /// The objects of [`STATICS`] that this thread has used. Looking here first keeps the lock, and
+    /// the interleavings that it multiplies, to a thread's first use of an object.
+    static SEEN: RefCell<BTreeMap<Key, Shared>> = RefCell::new(BTreeMap::new());
+
+    /// This thread's own objects.
+    static LOCALS: RefCell<BTreeMap<Key, Rc<dyn Any>>> = RefCell::new(BTreeMap::new());
+}
+
+/// Drops what the calling thread holds of statics. The last thing that a thread of the model does:
+/// loom itself drops thread-locals only after `join` has returned, and those of the first thread
+/// only after the statics that their destructors may use.
+pub(super) fn end_thread() {
+    drop(LOCALS.with(RefCell::take));
+    drop(SEEN.with(RefCell::take));
+}
+
+/// Objects are dropped at the end of the execution. Threads that outlive the first one find no
+/// statics any more and make loom panic: join them.
+impl<P: Plant> Statics for Model<P> {
+    fn with_static<T: Send + Sync + 'static, R>(
+        key: &'static WorldStatic,
+        init: impl FnOnce() -> T,
+        use_it: impl FnOnce(&T) -> R,
+    ) -> R {
+        let key = (core::ptr::from_ref(key).addr(), TypeId::of::<T>());
+        let seen = SEEN.with(|seen| seen.borrow().get(&key).cloned());
+        let object = seen.unwrap_or_else(|| first_use(key, init));
+        use_it(object.downcast_ref().expect("the key holds the type"))
+    }
+
+    fn with_local<T: 'static, R>(
+        key: &'static WorldLocal,
+        init: impl FnOnce() -> T,
+        use_it: impl FnOnce(&T) -> R,
+    ) -> R {
+        let key = (core::ptr::from_ref(key).addr(), TypeId::of::<T>());
+        let found = LOCALS.with(|locals| locals.borrow().get(&key).cloned());
+        let object = found.unwrap_or_else(|| {
+            // Not inside `with`: `init` may use other locals.
+            let made: Rc<dyn Any> = Rc::new(init());
+            LOCALS.with(|locals| Rc::clone(locals.borrow_mut().entry(key).or_insert(made)))
+        });
+        use_it(object.downcast_ref().expect("the key holds the type"))
+    }
+}
+
+fn first_use<T: Send + Sync + 'static>(key: Key, init: impl FnOnce() -> T) -> Shared {
+    let lock = || STATICS.lock().expect("no user code runs under this lock");
+    let found = lock().get(&key).cloned();
+    let object = found.unwrap_or_else(|| {
+        // Not under the lock: `init` may use other statics, and the object that loses a race to be
+        // first may use them when it drops.
+        let made: Shared = Arc::new(init());
+        Arc::clone(lock().entry(key).or_insert_with(|| Arc::clone(&made)))
+    });
+    SEEN.with(|seen| seen.borrow_mut().insert(key, Arc::clone(&object)));
+    object
+}

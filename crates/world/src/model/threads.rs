@@ -1,0 +1,72 @@
+//! Threads of the model.
+
+use core::sync::atomic::AtomicUsize;
+use core::time::Duration;
+
+use super::{Model, Plant, place, statics};
+use crate::{JoinHandle, Ordering, Place, Placement, SpawnError, Threads};
+
+loom::lazy_static! {
+    /// How many threads this execution has had. loom counts ended threads, too. Not an atomic of
+    /// loom: the count is the model's own, and must add no interleavings.
+    static ref STARTED: AtomicUsize = AtomicUsize::new(1);
+}
+
+/// A thread of the [`Model`].
+///
+/// It must be joined if it uses statics, parks or wakes: these end with the first thread.
+#[derive(Debug)]
+pub struct ModelJoinHandle<T>(loom::thread::JoinHandle<T>);
+
+impl<T> JoinHandle<T> for ModelJoinHandle<T> {
+    /// Never sees a panic: the first one in any thread fails the check.
+    #[track_caller]
+    fn join(self) -> T {
+        self.0.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl<P: Plant> Threads for Model<P> {
+    type JoinHandle<T: Send + 'static> = ModelJoinHandle<T>;
+
+    fn spawn<T, F>(placement: Placement, f: F) -> Result<ModelJoinHandle<T>, SpawnError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let cpu = match placement {
+            Placement::Anywhere => Self::cpu(),
+            Placement::On(cpu) => cpu,
+        };
+        let machine = place::topology();
+        if machine.cpu(cpu).is_none() {
+            return Err(SpawnError::Cpu {
+                cpu,
+                why: "the model has no such CPU".into(),
+                allowed: machine.set().to_string(),
+            });
+        }
+        // Relaxed: one host thread runs all threads of an execution.
+        if STARTED.fetch_add(1, Ordering::Relaxed) >= loom::MAX_THREADS {
+            return Err(SpawnError::Exhausted(format!(
+                "loom runs at most {} threads in an execution, ended ones and the first one \
+                 included; use fewer",
+                loom::MAX_THREADS
+            )));
+        }
+        Ok(ModelJoinHandle(loom::thread::spawn(move || {
+            place::set_cpu(cpu);
+            let value = f();
+            statics::end_thread();
+            value
+        })))
+    }
+
+    fn yield_now() {
+        loom::thread::yield_now();
+    }
+
+    fn sleep(_: Duration) {
+        loom::thread::yield_now();
+    }
+}

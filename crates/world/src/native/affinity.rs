@@ -1,0 +1,71 @@
+//! The CPUs that a thread may use.
+
+use std::io;
+
+use coreline_topology::{CpuId, CpuSet, MAX_CPUS};
+
+const WORD_BITS: u32 = u64::BITS;
+
+/// The kernel's set of CPUs, as wide as CPU numbers go. (`libc::cpu_set_t` ends at CPU 1023, and
+/// the kernel refuses to answer into a set narrower than its own.)
+struct Mask([u64; (MAX_CPUS / WORD_BITS) as usize]);
+
+impl Mask {
+    fn of(cpu: CpuId) -> io::Result<Mask> {
+        let mut mask = Mask([0; _]);
+        match mask.0.get_mut((cpu.get() / WORD_BITS) as usize) {
+            Some(word) => *word = 1 << (cpu.get() % WORD_BITS),
+            // What the kernel says of a number that is beyond its own, smaller bound.
+            None => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        }
+        Ok(mask)
+    }
+
+    /// Makes this the calling thread's set.
+    fn apply(&self) -> io::Result<()> {
+        // SAFETY: the array is live and of the size given; the kernel only reads it.
+        let result =
+            unsafe { libc::sched_setaffinity(0, size_of_val(&self.0), self.0.as_ptr().cast()) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+/// One more than the highest number that this kernel can give to a CPU, rounded up to a whole word:
+/// the kernel does not answer into a set that is narrower. `None` where it never answers.
+pub(crate) fn width() -> Option<u32> {
+    let mut mask = Mask([0; _]);
+    let mut answers = |words: usize| {
+        let words = &mut mask.0[..words];
+        // SAFETY: the slice is live, of the size given, and has no invalid contents.
+        unsafe { libc::sched_getaffinity(0, size_of_val(words), words.as_mut_ptr().cast()) == 0 }
+    };
+    (1..=MAX_CPUS / WORD_BITS).find(|&words| answers(words as usize)).map(|words| words * WORD_BITS)
+}
+
+/// The CPUs that the calling thread may use.
+pub(crate) fn allowed() -> io::Result<CpuSet> {
+    let mut mask = Mask([0; _]);
+    // SAFETY: the array is live and of the size given, and has no invalid contents.
+    let result =
+        unsafe { libc::sched_getaffinity(0, size_of_val(&mask.0), mask.0.as_mut_ptr().cast()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let cpus = (0..MAX_CPUS)
+        .filter(|cpu| mask.0[(cpu / WORD_BITS) as usize] & 1 << (cpu % WORD_BITS) != 0);
+    Ok(cpus.map(CpuId::new).collect())
+}
+
+/// Keeps the calling thread on one CPU.
+///
+/// Fails with `EINVAL` if the CPU does not exist, is offline, or is not in the process's cpuset.
+pub(crate) fn pin(cpu: CpuId) -> io::Result<()> {
+    Mask::of(cpu)?.apply()
+}
+
+/// The CPUs that the calling thread could be pinned to, found by asking for all: what is left is
+/// what the machine and the cpuset admit. The thread may then run on all of them.
+pub(crate) fn widen() -> io::Result<CpuSet> {
+    Mask([u64::MAX; _]).apply()?;
+    allowed()
+}

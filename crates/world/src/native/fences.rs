@@ -1,0 +1,201 @@
+//! Fences, and the asymmetric pair by `membarrier`.
+//!
+//! The rare side has the kernel run a full barrier on every CPU that runs a thread of this process.
+//! A barrier can thus be imagined at any place of the frequent side where the rare side happens to
+//! meet it, and all that the frequent side must do is keep its accesses on either side of a place:
+//! a compiler fence.
+//!
+//! # One choice for both sides
+//!
+//! A compiler fence against a full fence orders nothing, so both sides must go by the same choice.
+//! It is one atomic byte, [`MEANS`], that goes from zero to its final value in one exchange. Who
+//! finds zero asks the kernel, tries the exchange, and goes by what stands there afterwards,
+//! whoever put it there: no fence of either kind does anything before the byte is final, and there
+//! is nothing else to read. Threads that ask at the same time do so twice, which is harmless, and
+//! no lock is taken, so a first fence may as well be in a signal handler.
+//!
+//! A forked child inherits both the byte and the registration, which the kernel keeps with the
+//! address space and copies with it; `exec` drops both.
+//!
+//! Source: `membarrier(2)`; `kernel/sched/membarrier.c` of Linux.
+
+use core::sync::atomic::{self, AtomicU8, Ordering};
+use std::io;
+
+use crate::native::{Native, rseq};
+use crate::{Fences, Lacking, World};
+
+/// How this process fences.
+///
+/// | bit | name | meaning when set |
+/// |---|---|---|
+/// | 0 | `SETTLED` | the other bits are final; zero means that nobody has asked yet |
+/// | 1 | `BARRIER` | heavy is `membarrier`, light is a compiler fence; else both are full |
+/// | 2 | `RSEQ` | `membarrier` can also abort restartable sections |
+static MEANS: AtomicU8 = AtomicU8::new(0);
+
+const SETTLED: u8 = 1;
+const BARRIER: u8 = 1 << 1;
+const RSEQ: u8 = 1 << 2;
+
+impl Fences for Native {
+    #[inline]
+    fn fence(order: Ordering) {
+        atomic::fence(order);
+    }
+
+    /// Async-signal-safe. The first fence of a process makes up to three system calls.
+    #[inline]
+    fn fence_light() {
+        if means() & BARRIER != 0 {
+            // Partner: the barrier that the kernel runs on this CPU for `fence_all`. Without this
+            // the compiler may move accesses across the place where that barrier is imagined.
+            atomic::compiler_fence(Ordering::SeqCst);
+        } else {
+            // Partner: the same fence in `fence_all`. Without either, each side may miss the
+            // other's earlier store.
+            atomic::fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Async-signal-safe.
+    ///
+    /// # Panics
+    ///
+    /// If the kernel refuses a `membarrier` after it has agreed to it, as under a system-call
+    /// filter that the process put up later. Light fences are compiler fences by then, so there is
+    /// no other way.
+    fn fence_all() {
+        if means() & BARRIER == 0 {
+            // Partner: the same fence in `fence_light`.
+            atomic::fence(Ordering::SeqCst);
+        } else if let Err(error) = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
+            panic!(
+                "membarrier worked when this process first fenced and now fails ({error}): \
+                 let the system-call filter pass it"
+            );
+        }
+    }
+
+    fn fence_restartable() -> Result<(), Lacking> {
+        if rseq::sections().is_err() {
+            Self::fence_all();
+            return Ok(());
+        }
+        let fenced = if means() & RSEQ == 0 {
+            Err("membarrier has no rseq command".to_owned())
+        } else {
+            membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ)
+                .map(drop)
+                .map_err(|error| format!("membarrier failed: {error}"))
+        };
+        fenced.map_err(|why| Lacking {
+            world: Native::NAME,
+            capability: "fence of restartable operations",
+            why,
+            remedy: "start the program with CORELINE_RSEQ=off, so that they run on atomics".into(),
+        })
+    }
+}
+
+/// The final value of [`MEANS`].
+#[inline]
+fn means() -> u8 {
+    // Relaxed: the byte is all there is to read, and it changes once. Who misses the change asks
+    // again in `settle`, and finds it there.
+    match MEANS.load(Ordering::Relaxed) {
+        0 => settle(),
+        means => means,
+    }
+}
+
+#[cold]
+fn settle() -> u8 {
+    // A kernel without the call or the command refuses, and changes nothing.
+    let register = |command| membarrier(command).is_ok();
+    let mut means = SETTLED;
+    if register(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) {
+        means |= BARRIER;
+    }
+    if register(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ) {
+        means |= RSEQ;
+    }
+    // Relaxed, twice: as in `means`. The exchange alone makes one value final for all.
+    MEANS
+        .compare_exchange(0, means, Ordering::Relaxed, Ordering::Relaxed)
+        .map_or_else(|settled| settled, |_| means)
+}
+
+fn membarrier(command: libc::c_int) -> io::Result<libc::c_long> {
+    // SAFETY: the call takes plain numbers, and changes nothing but the order of accesses, or this
+    // process's registration.
+    match unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        result => Ok(result),
+    }
+}
+
+/// The commands of `membarrier` that the kernel has, by the names of its manual page.
+pub(crate) fn commands() -> Vec<&'static str> {
+    let mask = membarrier(libc::MEMBARRIER_CMD_QUERY).unwrap_or(0);
+    let has = |command: libc::c_int| mask & libc::c_long::from(command) != 0;
+    COMMANDS.into_iter().filter(|&(command, _)| has(command)).map(|(_, name)| name).collect()
+}
+
+const COMMANDS: [(libc::c_int, &str); 9] = [
+    (libc::MEMBARRIER_CMD_GLOBAL, "GLOBAL"),
+    (libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED, "GLOBAL_EXPEDITED"),
+    (libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, "REGISTER_GLOBAL_EXPEDITED"),
+    (libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED, "PRIVATE_EXPEDITED"),
+    (libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, "REGISTER_PRIVATE_EXPEDITED"),
+    (libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, "PRIVATE_EXPEDITED_SYNC_CORE"),
+    (
+        libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE,
+        "REGISTER_PRIVATE_EXPEDITED_SYNC_CORE",
+    ),
+    (libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, "PRIVATE_EXPEDITED_RSEQ"),
+    (libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ, "REGISTER_PRIVATE_EXPEDITED_RSEQ"),
+];
+
+/// Whether the heavy fence is `membarrier`, and the light one a compiler fence.
+pub(crate) fn by_membarrier() -> bool {
+    means() & BARRIER != 0
+}
+
+/// Whether `membarrier` aborts restartable sections.
+pub(crate) fn aborts_sections() -> bool {
+    means() & RSEQ != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forked_child_is_registered_too() {
+        Native::fence_all();
+        if !by_membarrier() {
+            return;
+        }
+        // SAFETY: the child makes system calls only, none of which can touch a lock that another
+        // thread held at the fork, and leaves without unwinding.
+        let status = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                let fenced = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED).is_ok();
+                libc::_exit(if fenced { 0 } else { 1 });
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            status
+        };
+        assert_eq!(status, 0, "the child's fence failed");
+    }
+
+    #[test]
+    fn the_choice_is_final() {
+        let first = means();
+        assert_ne!(first & SETTLED, 0);
+        assert_eq!((settle(), means()), (first, first));
+    }
+}

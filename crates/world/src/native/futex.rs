@@ -1,0 +1,146 @@
+//! Sleep and wake: the futex, private to the process.
+//!
+//! Source: `futex(2)`; Drepper, *Futexes Are Tricky*.
+
+use core::ptr;
+use core::sync::atomic::AtomicU32;
+use std::io;
+
+use crate::native::Native;
+use crate::{Parked, Sleep, Time};
+
+impl Sleep for Native {
+    /// One system call, unless `word` has changed already: the kernel compares again under its own
+    /// lock, so the check and the falling asleep are one step.
+    fn park(word: &AtomicU32, expected: u32, deadline: Option<Time>) -> Parked {
+        let deadline = deadline.map(timespec);
+        let timeout = deadline.as_ref().map_or(ptr::null(), ptr::from_ref);
+        // SAFETY: the word is live and aligned, the timeout null or a live timespec; the kernel
+        // reads both and keeps neither. The wait with a bit set is the one whose timeout is a point
+        // in time.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                word.as_ptr(),
+                libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
+                expected,
+                timeout,
+                ptr::null::<u32>(),
+                libc::FUTEX_BITSET_MATCH_ANY,
+            )
+        };
+        if result == 0 {
+            return Parked::Woken;
+        }
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EAGAIN) => Parked::Changed,
+            Some(libc::ETIMEDOUT) => Parked::TimedOut,
+            // EINTR: a signal, which counts as a spurious wake-up. Nothing else is possible with a
+            // valid word and time; if a sandbox answers so, the caller looks at the word and comes
+            // back.
+            _ => Parked::Woken,
+        }
+    }
+
+    /// Async-signal-safe.
+    fn wake(word: *const AtomicU32, count: u32) -> u32 {
+        if count == 0 {
+            // The kernel counts after it has woken one, so it takes none for one.
+            return 0;
+        }
+        let count = i32::try_from(count).unwrap_or(i32::MAX);
+        // SAFETY: waking looks up the address and reads nothing there.
+        let woken = unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                word.addr(),
+                libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                count,
+            )
+        };
+        u32::try_from(woken).unwrap_or(0)
+    }
+}
+
+/// The kernel's form of a point in time. Both parts are far below `i64::MAX`.
+fn timespec(time: Time) -> libc::timespec {
+    let nanos = time.as_nanos();
+    libc::timespec {
+        tv_sec: (nanos / 1_000_000_000).cast_signed(),
+        tv_nsec: (nanos % 1_000_000_000).cast_signed(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::AtomicI32;
+    use core::time::Duration;
+    use std::thread;
+
+    use super::*;
+    use crate::{Clock, Ordering};
+
+    #[test]
+    fn a_deadline_is_a_point_on_the_clock() {
+        let word = AtomicU32::new(0);
+        let before = Native::now();
+        let deadline = before + Duration::from_millis(2);
+        while Native::park(&word, 0, Some(deadline)) != Parked::TimedOut {}
+        assert!(Native::now() >= deadline, "timed out before {deadline}, asked at {before}");
+        // A point in the past, the beginning and the end of time are points like any other.
+        assert_eq!(Native::park(&word, 0, Some(before)), Parked::TimedOut);
+        assert_eq!(Native::park(&word, 0, Some(Time::from_nanos(0))), Parked::TimedOut);
+        assert_eq!(Native::park(&word, 1, Some(Time::from_nanos(u64::MAX))), Parked::Changed);
+    }
+
+    #[test]
+    fn a_signal_ends_a_park() {
+        extern "C" fn on_signal(_signal: libc::c_int) {}
+        // SAFETY: the handler does nothing.
+        unsafe {
+            let mut action: libc::sigaction = core::mem::zeroed();
+            action.sa_sigaction = on_signal as *const () as usize;
+            assert_eq!(libc::sigaction(libc::SIGUSR2, &raw const action, ptr::null_mut()), 0);
+        }
+        let (word, sleeper) = (AtomicU32::new(0), AtomicI32::new(0));
+        let parked = thread::scope(|scope| {
+            let parked = scope.spawn(|| {
+                // SAFETY: asks for a number.
+                sleeper.store(unsafe { libc::gettid() }, Ordering::Relaxed);
+                Native::park(&word, 0, None)
+            });
+            while !parked.is_finished() {
+                let thread = sleeper.load(Ordering::Relaxed);
+                if thread != 0 {
+                    // SAFETY: a signal with a handler, to a thread that has not been joined.
+                    unsafe {
+                        libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR2)
+                    };
+                }
+                thread::yield_now();
+            }
+            parked.join().unwrap()
+        });
+        assert_eq!(parked, Parked::Woken);
+    }
+
+    #[test]
+    fn a_wake_of_none_wakes_none() {
+        let word = &AtomicU32::new(0);
+        thread::scope(|scope| {
+            let deadline = Native::now() + Duration::from_millis(20);
+            let sleeper = scope.spawn(move || Native::park(word, 0, Some(deadline)));
+            while !sleeper.is_finished() {
+                assert_eq!(Native::wake(word, 0), 0);
+                thread::yield_now();
+            }
+        });
+    }
+
+    #[test]
+    fn a_wake_needs_no_live_word() {
+        let gone = core::ptr::from_ref(Box::new(AtomicU32::new(0)).as_ref());
+        assert_eq!(Native::wake(gone, u32::MAX), 0);
+        assert_eq!(Native::wake(ptr::null(), 1), 0);
+    }
+}

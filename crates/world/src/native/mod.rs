@@ -1,0 +1,80 @@
+//! The native world: Linux on a 64-bit processor, as it is.
+//!
+//! | file | capability | made of |
+//! |---|---|---|
+//! | `words` | words | `core::sync::atomic`, cells of no cost |
+//! | `statics` | statics | a slot beside the key, a thread-local list |
+//! | `futex` | sleep and wake | `futex` |
+//! | `place` | place | sysfs, the rseq area, `getcpu` |
+//! | `rseq`, `self_test` | restartable operations | the C library's rseq area, `crate::arch` |
+//! | `fences` | fences | `membarrier` |
+//! | `threads`, `affinity` | threads | `std::thread`, `sched_setaffinity` |
+//! | `clock` | clock | `CLOCK_MONOTONIC` |
+//! | `probe` | what `coreline doctor` shows | all of these |
+//!
+//! What a kernel, a C library, a sandbox or an emulator really has is found by trying, never from a
+//! version. Each choice that follows is made once per process, before anything depends on it, and
+//! reported by [`probe()`].
+//!
+//! **Environment.** `CORELINE_RSEQ=off` has restartable operations run on atomics, and everything
+//! else do without rseq as well. Read once.
+//!
+//! **Unloading.** Code that runs restartable operations must stay mapped for the life of the
+//! process: the kernel looks at a section's descriptor after the section was left. Do not `dlclose`
+//! a library with coreline inside.
+//!
+//! **Fork.** The child inherits every choice, and the kernel's side of each. A choice that another
+//! thread was making at the time of the fork is never finished in the child, so make the first
+//! per-CPU memory before forking.
+//!
+//! **Vfork.** Between `vfork` and `exec` the child runs on its parent's memory, rseq area included,
+//! but the kernel does not know it by that area and aborts nothing for it: its restartable
+//! operations can lose updates. Such a child, and each signal handler that may run in it, must do
+//! none. (`posix_spawn`, and with it `std::process::Command`, keeps signals out.)
+//!
+//! **Constructors.** In a constructor of a library that `dlopen` loads, and inside a global
+//! allocator, first memory costs seconds and runs on atomics for good: see `self_test`.
+//!
+//! **Debuggers.** Each single step preempts the thread, so a section that is stepped through never
+//! ends. Step over it with a breakpoint behind it, or debug with `CORELINE_RSEQ=off`.
+
+pub(crate) mod affinity;
+mod clock;
+mod fences;
+mod futex;
+mod place;
+mod probe;
+pub(crate) mod rseq;
+mod self_test;
+mod statics;
+mod threads;
+mod words;
+
+pub use probe::{Probe, probe};
+pub use rseq::{NoSections, Registration, Section};
+pub use self_test::SelfTestError;
+pub use threads::JoinHandle;
+pub use words::Untracked;
+
+use crate::World;
+
+/// The native world.
+///
+/// ```
+/// use coreline_world::{IndexBy, Native, PerCpuWords};
+///
+/// let hits = PerCpuWords::<Native>::new_in(IndexBy::Cpu)?;
+/// hits.add(1);
+/// assert_eq!(hits.sum(), 1);
+/// # Ok::<(), coreline_world::Lacking>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Native;
+
+// SAFETY: it passes the laws: `tests/conformance.rs`, and `tests/native_*.rs`.
+unsafe impl World for Native {
+    const NAME: &'static str = "native";
+}
+
+// System calls are made with 64-bit words and times.
+const _: () = assert!(size_of::<usize>() == 8, "coreline needs a 64-bit processor");

@@ -1,0 +1,129 @@
+//! Threads: those of the standard library, pinned by themselves before they run anything else.
+
+use core::time::Duration;
+use std::sync::mpsc;
+use std::{io, panic, thread};
+
+use coreline_topology::CpuId;
+
+use crate::native::{Native, affinity};
+use crate::{Placement, SpawnError, Threads};
+
+/// A native thread that can be waited for.
+#[derive(Debug)]
+pub struct JoinHandle<T>(thread::JoinHandle<Option<T>>);
+
+impl<T> crate::JoinHandle<T> for JoinHandle<T> {
+    fn join(self) -> T {
+        match self.0.join() {
+            Ok(Some(value)) => value,
+            Ok(None) => unreachable!("a thread that could not be placed has no handle"),
+            Err(panic) => panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Threads for Native {
+    type JoinHandle<T: Send + 'static> = JoinHandle<T>;
+
+    fn spawn<T, F>(placement: Placement, f: F) -> Result<JoinHandle<T>, SpawnError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let Placement::On(cpu) = placement else {
+            return start(|| Some(f())).map(JoinHandle);
+        };
+        let (report, placed) = mpsc::sync_channel(1);
+        let thread = start(move || {
+            let pinned = affinity::pin(cpu).map_err(|error| misplaced(cpu, &error));
+            let may_run = pinned.is_ok();
+            // The spawner waits for this, so somebody listens.
+            let _ = report.send(pinned);
+            may_run.then(f)
+        })?;
+        match placed.recv() {
+            Ok(Ok(())) => Ok(JoinHandle(thread)),
+            Ok(Err(error)) => {
+                // Its closure is dropped when this returns. It ran nothing that could panic.
+                let _ = thread.join();
+                Err(error)
+            }
+            Err(mpsc::RecvError) => Err(SpawnError::Exhausted("it died at its start".to_owned())),
+        }
+    }
+
+    fn yield_now() {
+        thread::yield_now();
+    }
+
+    fn sleep(span: Duration) {
+        thread::sleep(span);
+    }
+}
+
+fn start<T, F>(f: F) -> Result<thread::JoinHandle<T>, SpawnError>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    thread::Builder::new().spawn(f).map_err(|error| SpawnError::Exhausted(error.to_string()))
+}
+
+/// Why the calling thread, which is about to end, could not be pinned, and where it could have
+/// been.
+fn misplaced(cpu: CpuId, error: &io::Error) -> SpawnError {
+    let why = if error.raw_os_error() == Some(libc::EINVAL) {
+        "there is no such CPU online in this process's cpuset".to_owned()
+    } else {
+        error.to_string()
+    };
+    let allowed = match affinity::widen() {
+        Ok(cpus) => format!("CPUs {cpus}"),
+        Err(error) => format!("the CPUs of this process (not known: {error})"),
+    };
+    SpawnError::Cpu { cpu, why, allowed }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{JoinHandle as _, Place};
+
+    #[test]
+    fn a_thread_runs_on_its_cpu_from_the_start() {
+        for cpu in affinity::allowed().unwrap().iter() {
+            let thread = Native::spawn(Placement::On(cpu), || {
+                (Native::cpu(), affinity::allowed().unwrap().to_string())
+            });
+            let (ran_on, allowed) = thread.unwrap().join();
+            assert_eq!((ran_on, allowed), (cpu, cpu.get().to_string()));
+        }
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_named_with_those_that_are() {
+        let kept = Arc::new(());
+        for number in [60_000, u32::MAX] {
+            let held = Arc::clone(&kept);
+            let spawned = Native::spawn(Placement::On(CpuId::new(number)), move || {
+                unreachable!("ran although {held:?} could not be placed")
+            });
+            let error = spawned.map(|_: JoinHandle<()>| ()).unwrap_err();
+            let SpawnError::Cpu { cpu, allowed, .. } = &error else { panic!("{error}") };
+            assert_eq!(cpu.get(), number);
+            assert!(allowed.contains(&affinity::allowed().unwrap().to_string()), "{error}");
+            assert_eq!(Arc::strong_count(&kept), 1, "the closure is dropped");
+        }
+    }
+
+    #[test]
+    fn joining_passes_a_panic_on() {
+        let thread = Native::spawn(Placement::Anywhere, || panic::resume_unwind(Box::new(7)));
+        let thread: JoinHandle<()> = thread.unwrap();
+        let payload = panic::catch_unwind(panic::AssertUnwindSafe(|| thread.join())).unwrap_err();
+        assert_eq!(payload.downcast_ref::<i32>(), Some(&7));
+    }
+}

@@ -1,0 +1,230 @@
+//! Words: the types of `core::sync::atomic` themselves.
+
+use core::hint;
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use std::thread;
+
+use crate::native::Native;
+use crate::{Cell, ConstWords, Integer, Ordering, Track, Word, Words};
+
+/// Pauses between two looks at a word that does not change, at most. About a microsecond in all
+/// before the CPU is given to another thread: waits that long are either scheduling or a bug.
+const PAUSES_MAX: u32 = 64;
+
+/// The waiting part of [`Word::wait_until`], away from the fast path.
+///
+/// Pauses of doubling length keep the waiters of a contended line from fetching it all the time.
+/// When that has not helped, the thread yields between looks: the writer may be waiting for this
+/// CPU.
+///
+/// The arguments come one by one, not as a closure over them: a closure would be built in memory,
+/// and on the fast path.
+#[cold]
+#[inline(never)]
+fn spin<W: Word>(word: &W, order: Ordering, mut ready: impl FnMut(W::Value) -> bool) -> W::Value {
+    let mut pauses = 1;
+    loop {
+        for _ in 0..pauses {
+            hint::spin_loop();
+        }
+        let value = word.load(order);
+        if ready(value) {
+            return value;
+        }
+        if pauses < PAUSES_MAX {
+            pauses *= 2;
+        } else {
+            thread::yield_now();
+        }
+    }
+}
+
+macro_rules! word {
+    ($word:ty, $value:ty $(, $parameter:ident)?) => {
+        impl$(<$parameter: 'static>)? Word for $word {
+            type Value = $value;
+
+            #[inline]
+            fn new_in(value: $value) -> Self {
+                <$word>::new(value)
+            }
+
+            #[inline]
+            fn load(&self, order: Ordering) -> $value {
+                self.load(order)
+            }
+
+            #[inline]
+            fn store(&self, value: $value, order: Ordering) {
+                self.store(value, order);
+            }
+
+            #[inline]
+            fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.swap(value, order)
+            }
+
+            #[inline]
+            fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(current, new, success, failure)
+            }
+
+            #[inline]
+            fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange_weak(current, new, success, failure)
+            }
+
+            #[inline]
+            fn wait_until(
+                &self,
+                order: Ordering,
+                mut ready: impl FnMut($value) -> bool,
+            ) -> $value {
+                let value = self.load(order);
+                if ready(value) { value } else { spin(self, order, ready) }
+            }
+
+            #[inline]
+            fn with_mut<R>(&mut self, f: impl FnOnce(&mut $value) -> R) -> R {
+                f(self.get_mut())
+            }
+        }
+    };
+}
+
+macro_rules! integer {
+    ($word:ty, $value:ty) => {
+        word!($word, $value);
+
+        impl Integer for $word {
+            #[inline]
+            fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                self.fetch_add(value, order)
+            }
+
+            #[inline]
+            fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                self.fetch_sub(value, order)
+            }
+
+            #[inline]
+            fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                self.fetch_and(value, order)
+            }
+
+            #[inline]
+            fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                self.fetch_or(value, order)
+            }
+
+            #[inline]
+            fn fetch_xor(&self, value: $value, order: Ordering) -> $value {
+                self.fetch_xor(value, order)
+            }
+        }
+    };
+}
+
+integer!(AtomicU8, u8);
+integer!(AtomicU32, u32);
+integer!(AtomicU64, u64);
+integer!(AtomicUsize, usize);
+word!(AtomicPtr<T>, *mut T, T);
+
+/// What native cells report to: nobody. Takes no space and no time.
+#[derive(Debug, Clone, Copy)]
+pub struct Untracked;
+
+impl Track for Untracked {
+    type Reading = ();
+    type Writing = ();
+
+    #[inline]
+    fn new_in() -> Self {
+        Untracked
+    }
+
+    #[inline]
+    fn reading(&self, _at: *const u8, _len: usize) {}
+
+    #[inline]
+    fn writing(&self, _at: *const u8, _len: usize) {}
+}
+
+impl Words for Native {
+    const NATIVE_LAYOUT: bool = true;
+
+    type U8 = AtomicU8;
+    type U32 = AtomicU32;
+    type U64 = AtomicU64;
+    type Usize = AtomicUsize;
+    type Ptr<T: 'static> = AtomicPtr<T>;
+    type Track = Untracked;
+
+    #[inline]
+    fn relax() {
+        hint::spin_loop();
+    }
+}
+
+impl ConstWords for Native {
+    const U8_ZERO: AtomicU8 = AtomicU8::new(0);
+    const U32_ZERO: AtomicU32 = AtomicU32::new(0);
+    const U64_ZERO: AtomicU64 = AtomicU64::new(0);
+    const USIZE_ZERO: AtomicUsize = AtomicUsize::new(0);
+    const TRACK: Untracked = Untracked;
+}
+
+const _: () = {
+    assert!(size_of::<Cell<u64, Native>>() == 8);
+    assert!(align_of::<Cell<u64, Native>>() == 8);
+    assert!(size_of::<Cell<[u8; 3], Native>>() == 3);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_wait_lets_the_writer_run() {
+        // The waiter burns its CPU; only its yielding lets a writer on that CPU end the wait soon.
+        // Far more rounds than a machine has CPUs, so that writer and waiter meet on one CPU.
+        for _ in 0..100 {
+            let word = AtomicU32::new(0);
+            let seen = thread::scope(|scope| {
+                let waiter =
+                    scope.spawn(|| Word::wait_until(&word, Ordering::Acquire, |value| value >= 2));
+                for _ in 0..3 {
+                    thread::yield_now();
+                    // Release pairs with the waiter's acquire, as a caller's would.
+                    word.fetch_add(1, Ordering::Release);
+                }
+                waiter.join().unwrap()
+            });
+            assert!(seen == 2 || seen == 3, "wait ended with {seen}");
+        }
+    }
+
+    #[test]
+    fn a_wait_that_is_over_looks_once() {
+        let word = AtomicU64::new(7);
+        let mut looks = 0;
+        let value = Word::wait_until(&word, Ordering::Relaxed, |value| {
+            looks += 1;
+            value == 7
+        });
+        assert_eq!((value, looks), (7, 1));
+    }
+}

@@ -1,0 +1,36 @@
+//! Sleep and wake, shaped like the futex.
+
+use crate::{Time, Words};
+
+/// Why [`Sleep::park`] returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parked {
+    /// Somebody woke the thread; or nobody did (spurious wake-ups happen, natively on signals).
+    Woken,
+    /// The word did not hold the expected value, so the thread did not sleep.
+    Changed,
+    /// The deadline passed.
+    TimedOut,
+}
+
+/// The capability *sleep and wake*: a thread gives up its CPU until a word is said to have changed.
+pub trait Sleep: Words {
+    /// Sleeps if `word` holds `expected`.
+    ///
+    /// The check and the falling asleep are one step with respect to [`wake`](Sleep::wake): a waker
+    /// that changes the word first and then wakes is never missed. Whatever the answer, the caller
+    /// must look at the word again.
+    ///
+    /// With `deadline`, a point of this world's [`Clock`](crate::Clock), the sleep ends then at the
+    /// latest. In the model, which has no time, a park with a deadline always times out, after
+    /// letting the others run.
+    fn park(word: &Self::U32, expected: u32, deadline: Option<Time>) -> Parked;
+
+    /// Wakes up to `count` threads that sleep on `word`, longest sleeper first where the world has
+    /// an order; returns how many. A `count` of zero wakes nobody.
+    ///
+    /// `word` may be dangling memory by the time of the call, as long as it is some thread's
+    /// address space: only its address is used. (Waking may thus be the last thing done to a lock
+    /// that its new owner frees.)
+    fn wake(word: *const Self::U32, count: u32) -> u32;
+}

@@ -1,0 +1,116 @@
+//! Statics: one object per world, one object per thread, keyed by a plain `static`.
+//!
+//! Rust has no generic statics, so a table that is generic over its world cannot be a `static`. The
+//! key can. `Native` keeps one object for the process; the simulator keeps one per machine and the
+//! model one per execution, so runs never see what an earlier run left behind.
+
+use core::any::{Any, TypeId};
+use std::sync::OnceLock;
+
+/// The capability *statics*.
+///
+/// Use [`WorldStatic`] and [`WorldLocal`]; this trait is how a world serves them.
+pub trait Statics: Sized {
+    /// Calls `use_it` with this machine's object for `key`, made by `init` at first use.
+    fn with_static<T: Send + Sync + 'static, R>(
+        key: &'static WorldStatic,
+        init: impl FnOnce() -> T,
+        use_it: impl FnOnce(&T) -> R,
+    ) -> R;
+
+    /// Calls `use_it` with this thread's object for `key`, made by `init` at first use.
+    fn with_local<T: 'static, R>(
+        key: &'static WorldLocal,
+        init: impl FnOnce() -> T,
+        use_it: impl FnOnce(&T) -> R,
+    ) -> R;
+}
+
+/// The key of an object that exists once per world: per process, simulated machine or model
+/// execution.
+///
+/// ```
+/// use coreline_world::{Integer, Native, Ordering, Word, Words, World, WorldStatic};
+///
+/// static TICKETS: WorldStatic = WorldStatic::new("tickets");
+///
+/// fn next_ticket<W: World>() -> u64 {
+///     let first = || W::U64::new_in(0);
+///     TICKETS.with::<W, W::U64, _>(first, |next| next.fetch_add(1, Ordering::Relaxed))
+/// }
+///
+/// assert_eq!(next_ticket::<Native>(), 0);
+/// assert_eq!(next_ticket::<Native>(), 1);
+/// ```
+///
+/// A key is a `static` and not a `const`: it is known by its address, which a constant does not
+/// have.
+///
+/// One key used with two types names two objects. If two threads race to make the object, one of
+/// the two made is kept and the other dropped before anybody used it.
+#[derive(Debug)]
+pub struct WorldStatic {
+    name: &'static str,
+    process: OnceLock<ProcessStatic>,
+}
+
+/// The process-wide object that [`WorldStatic`] keeps for the native world, beside its type.
+pub(crate) type ProcessStatic = (TypeId, &'static (dyn Any + Send + Sync));
+
+impl WorldStatic {
+    /// A key; `name` appears in reports.
+    pub const fn new(name: &'static str) -> Self {
+        WorldStatic { name, process: OnceLock::new() }
+    }
+
+    /// The name that the key was made with.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Calls `use_it` with the object, made by `init` at first use in this machine.
+    pub fn with<W: Statics, T: Send + Sync + 'static, R>(
+        &'static self,
+        init: impl FnOnce() -> T,
+        use_it: impl FnOnce(&T) -> R,
+    ) -> R {
+        W::with_static(self, init, use_it)
+    }
+
+    /// Where the native world keeps the object of the first type that this key was used with, so
+    /// that later uses cost one load and one compare.
+    #[allow(dead_code, reason = "only the native world reads it, and not every machine has one")]
+    pub(crate) fn process(&'static self) -> &'static OnceLock<ProcessStatic> {
+        &self.process
+    }
+}
+
+/// The key of an object that exists once per thread, native or simulated.
+///
+/// The object is dropped when its thread ends. Do not use one `WorldLocal` inside the destructor of
+/// another: which of them is gone first is not defined.
+#[derive(Debug)]
+pub struct WorldLocal {
+    name: &'static str,
+}
+
+impl WorldLocal {
+    /// A key; `name` appears in reports.
+    pub const fn new(name: &'static str) -> Self {
+        WorldLocal { name }
+    }
+
+    /// The name that the key was made with.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Calls `use_it` with the calling thread's object, made by `init` at the thread's first use.
+    pub fn with<W: Statics, T: 'static, R>(
+        &'static self,
+        init: impl FnOnce() -> T,
+        use_it: impl FnOnce(&T) -> R,
+    ) -> R {
+        W::with_local(self, init, use_it)
+    }
+}

@@ -1,0 +1,67 @@
+//! Threads.
+
+use core::time::Duration;
+
+use coreline_topology::CpuId;
+
+/// Where a new thread may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// On any CPU that the spawning thread may use.
+    Anywhere,
+    /// On this CPU only.
+    On(CpuId),
+}
+
+/// Why a thread could not be spawned. Nothing was started; the closure was dropped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpawnError {
+    /// The CPU does not exist, is offline, or is not among those that this process may use.
+    #[error("cannot run a thread on {cpu}: {why}; choose one of {allowed}")]
+    Cpu {
+        /// The CPU that was asked for.
+        cpu: CpuId,
+        /// Why it cannot be had.
+        why: String,
+        /// The CPUs that can be had, as a CPU list.
+        allowed: String,
+    },
+    /// The machine has no room for another thread.
+    #[error("cannot start another thread: {0}")]
+    Exhausted(String),
+}
+
+/// A thread that can be waited for.
+///
+/// Dropping the handle detaches the thread.
+pub trait JoinHandle<T> {
+    /// Waits for the thread and returns its value; everything that it did is visible afterwards.
+    ///
+    /// # Panics
+    ///
+    /// If the thread panicked, with that panic: a panic is never lost by joining.
+    fn join(self) -> T;
+}
+
+/// The capability *threads*.
+pub trait Threads {
+    /// The handle of a spawned thread.
+    type JoinHandle<T: Send + 'static>: JoinHandle<T>;
+
+    /// Starts a thread.
+    ///
+    /// # Errors
+    ///
+    /// [`SpawnError`] if it cannot be placed as asked or there is no room for it.
+    fn spawn<T, F>(placement: Placement, f: F) -> Result<Self::JoinHandle<T>, SpawnError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static;
+
+    /// Lets the other threads of this CPU run.
+    fn yield_now();
+
+    /// Sleeps for at least `span`. The model, which has no time, yields instead.
+    fn sleep(span: Duration);
+}

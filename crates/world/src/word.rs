@@ -1,0 +1,163 @@
+//! Words: the shared memory that algorithms synchronise through.
+
+use core::fmt::Debug;
+use core::ops::{Deref, DerefMut};
+
+use crate::{Ordering, Track};
+
+/// One atomic word.
+///
+/// The operations are those of `std::sync::atomic`, with the same meaning of every ordering and the
+/// same rules for which orderings an operation takes. `Native` words *are* the types of
+/// `core::sync::atomic`.
+///
+/// Words may be used in a signal handler and after `fork` natively.
+pub trait Word: Send + Sync + Sized {
+    /// What the word holds.
+    type Value: Copy + PartialEq + Debug;
+
+    /// A word in the current machine or model execution; works in every world.
+    ///
+    /// Inside a `const fn` use [`ConstWords`].
+    fn new_in(value: Self::Value) -> Self;
+
+    /// Reads the word.
+    fn load(&self, order: Ordering) -> Self::Value;
+
+    /// Writes the word.
+    fn store(&self, value: Self::Value, order: Ordering);
+
+    /// Writes the word and returns what was there.
+    fn swap(&self, value: Self::Value, order: Ordering) -> Self::Value;
+
+    /// Writes `new` if the word holds `current`; returns what was there, as `Ok` if it wrote.
+    fn compare_exchange(
+        &self,
+        current: Self::Value,
+        new: Self::Value,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<Self::Value, Self::Value>;
+
+    /// As [`compare_exchange`](Word::compare_exchange), but may fail although the word holds
+    /// `current`.
+    fn compare_exchange_weak(
+        &self,
+        current: Self::Value,
+        new: Self::Value,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<Self::Value, Self::Value>;
+
+    /// Waits until `ready` accepts the word's value, and returns that value.
+    ///
+    /// The load that read the returned value has ordering `order`. This is the kernel's
+    /// `smp_cond_load_acquire` and `smp_cond_load_relaxed`. `ready` may run any number of times.
+    /// Its answer must depend on the value alone: it is asked again only when the word was written.
+    ///
+    /// The wait is a polite spin and burns the CPU: it is for waits that end within a few line
+    /// transfers. Longer waits belong to [`Sleep::park`](crate::Sleep::park).
+    ///
+    /// * `Native` pauses with growing distance, and gives the CPU to other threads when the wait
+    ///   gets long, so that a preempted writer can run (unless the waiter has a real-time priority
+    ///   and the writer has not).
+    /// * `Sim` parks the context on the line until the line's next write, which costs exactly what
+    ///   spinning on a cached copy costs, and nothing in host time.
+    /// * The model yields to its scheduler.
+    fn wait_until(&self, order: Ordering, ready: impl FnMut(Self::Value) -> bool) -> Self::Value;
+
+    /// Gives plain access through an exclusive reference: no other context can see the word.
+    fn with_mut<R>(&mut self, f: impl FnOnce(&mut Self::Value) -> R) -> R;
+}
+
+/// A [`Word`] that holds an unsigned integer. Arithmetic wraps.
+pub trait Integer: Word {
+    /// Adds, and returns what was there.
+    fn fetch_add(&self, value: Self::Value, order: Ordering) -> Self::Value;
+
+    /// Subtracts, and returns what was there.
+    fn fetch_sub(&self, value: Self::Value, order: Ordering) -> Self::Value;
+
+    /// Ands bitwise, and returns what was there.
+    fn fetch_and(&self, value: Self::Value, order: Ordering) -> Self::Value;
+
+    /// Ors bitwise, and returns what was there.
+    fn fetch_or(&self, value: Self::Value, order: Ordering) -> Self::Value;
+
+    /// Xors bitwise, and returns what was there.
+    fn fetch_xor(&self, value: Self::Value, order: Ordering) -> Self::Value;
+}
+
+/// The capability *words*: shared memory of this world.
+pub trait Words: Sized + 'static {
+    /// Whether words and cells have the size, alignment and address arithmetic of the native
+    /// machine.
+    ///
+    /// True for `Native` and `Sim`, so that layout asserts hold and false sharing is real; false
+    /// for the model.
+    const NATIVE_LAYOUT: bool;
+
+    /// An atomic `u8`.
+    type U8: Integer<Value = u8> + 'static;
+    /// An atomic `u32`.
+    type U32: Integer<Value = u32> + 'static;
+    /// An atomic `u64`.
+    type U64: Integer<Value = u64> + 'static;
+    /// An atomic `usize`.
+    type Usize: Integer<Value = usize> + 'static;
+    /// An atomic pointer.
+    type Ptr<T: 'static>: Word<Value = *mut T> + 'static;
+    /// What a [`Cell`](crate::Cell) reports its accesses to.
+    type Track: Track;
+
+    /// Tells the machine that the caller spins. For loops that [`Word::wait_until`] cannot express.
+    fn relax();
+}
+
+/// Initial values that a `const fn` can read.
+///
+/// A `const fn` cannot call a trait's functions, but it can read its constants: `const fn new()
+/// where W: ConstWorld` builds its fields from these. Each use of such a constant makes a new word.
+#[allow(
+    clippy::declare_interior_mutable_const,
+    reason = "each use is meant to make a new word; that is what the constant is for"
+)]
+pub trait ConstWords: Words {
+    /// A `u8` word that holds zero.
+    const U8_ZERO: Self::U8;
+    /// A `u32` word that holds zero.
+    const U32_ZERO: Self::U32;
+    /// A `u64` word that holds zero.
+    const U64_ZERO: Self::U64;
+    /// A `usize` word that holds zero.
+    const USIZE_ZERO: Self::Usize;
+    /// A fresh tracker for a [`Cell`](crate::Cell).
+    const TRACK: Self::Track;
+}
+
+/// Puts a value on a cache line of its own: 64 bytes, aligned to 64.
+///
+/// The 64 bytes are the coherence unit of x86-64 and of the aarch64 servers that coreline has
+/// presets for, and the unit that the simulator charges by.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct Line<T>(pub T);
+
+impl<T> Deref for Line<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Line<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Line<u64>>() == 64);
+    assert!(align_of::<Line<u64>>() == 64);
+};

@@ -1,0 +1,189 @@
+//! The model sees what it should: it finds planted mistakes, and its own parts keep what they
+//! promise.
+
+use std::sync::Arc;
+
+use coreline_topology::CpuId;
+use coreline_world::conformance::order;
+use coreline_world::model::{
+    Checker, Failure, Faithful, Plant, RelaxedLoads, RelaxedRmws, RelaxedStores, check,
+};
+use coreline_world::{
+    Cell, IndexBy, Integer, JoinHandle, Ordering, PerCpuWords, Place, Placement, Sleep, SpawnError,
+    Threads, Word, Words, WorldStatic,
+};
+
+type Model<P = Faithful> = coreline_world::model::Model<P>;
+type U32 = <Model as Words>::U32;
+
+/// What the model finds in `program`, in which something was planted. The same at every run.
+fn found(program: fn()) -> Failure {
+    let failure = Checker::new().try_check(program).expect_err("a mistake was planted");
+    assert_eq!(Checker::new().try_check(program), Err(failure.clone()));
+    failure
+}
+
+#[track_caller]
+fn assert_race(program: fn()) {
+    let failure = found(program);
+    assert!(failure.message.contains("Causality violation"), "{failure}");
+}
+
+/// Runs `other` in a thread beside `this`, on one word.
+fn beside(other: fn(&U32), this: fn(&U32)) {
+    let word = Arc::new(U32::new_in(0));
+    let theirs = Arc::clone(&word);
+    let other = <Model>::spawn(Placement::Anywhere, move || other(&theirs));
+    this(&word);
+    other.expect("there is room for two threads").join();
+}
+
+#[test]
+fn missing_releases_are_races() {
+    assert_race(order::published_data_is_seen::<Model<RelaxedStores>>);
+    assert_race(order::a_wait_sees_what_was_published::<Model<RelaxedStores>>);
+}
+
+#[test]
+fn missing_acquires_are_races() {
+    assert_race(order::published_data_is_seen::<Model<RelaxedLoads>>);
+    assert_race(order::a_wait_sees_what_was_published::<Model<RelaxedLoads>>);
+}
+
+/// A lock whose two sides are swaps.
+fn swap_lock<P: Plant>() {
+    struct Lock<P: Plant>(<Model<P> as Words>::U32, Cell<u64, Model<P>>);
+
+    fn increment<P: Plant>(Lock(locked, count): &Lock<P>) {
+        // Acquire, partner: the release below. Without it the count could be read before the lock
+        // is held.
+        while locked.swap(1, Ordering::Acquire) == 1 {
+            <Model>::relax();
+        }
+        // SAFETY: the lock is held. Where it was planted not to order, the model stops before this.
+        count.with_mut(|count| unsafe { *count += 1 });
+        // Release, partner: the acquire above. Without it the next holder could miss the increment.
+        locked.swap(0, Ordering::Release);
+    }
+
+    let lock = Arc::new(Lock::<P>(Word::new_in(0), Cell::new_in(0)));
+    let theirs = Arc::clone(&lock);
+    let thread = Model::<P>::spawn(Placement::Anywhere, move || increment(&theirs));
+    increment(&lock);
+    thread.expect("there is room for two threads").join();
+}
+
+#[test]
+fn missing_orderings_of_read_modify_writes_are_races() {
+    check(swap_lock::<Faithful>);
+    assert_race(swap_lock::<RelaxedRmws>);
+}
+
+struct NoFences;
+
+impl Plant for NoFences {
+    fn fence(_: Ordering) -> Ordering {
+        Ordering::Relaxed
+    }
+}
+
+#[test]
+fn missing_fences_are_found() {
+    assert_race(order::fences_publish::<Model<NoFences>>);
+    let failure = found(order::full_fences_forbid_store_buffering::<Model<NoFences>>);
+    assert!(failure.message.contains("neither side saw"), "{failure}");
+}
+
+#[test]
+fn a_lost_wakeup_is_a_deadlock() {
+    let failure = found(|| {
+        beside(
+            |word| {
+                <Model>::wake(word, 1);
+                word.store(1, Ordering::Release);
+            },
+            |word| {
+                while word.load(Ordering::Acquire) == 0 {
+                    <Model>::park(word, 0, None);
+                }
+            },
+        );
+    });
+    assert!(failure.message.contains("deadlock"), "{failure}");
+}
+
+#[test]
+fn a_sleeper_that_does_not_look_again_is_found() {
+    let failure = found(|| {
+        beside(
+            |word| {
+                word.store(1, Ordering::Release);
+                <Model>::wake(word, 1);
+            },
+            |word| {
+                <Model>::park(word, 0, None);
+                assert_eq!(word.load(Ordering::Acquire), 1, "woken for no reason");
+            },
+        );
+    });
+    assert!(failure.message.contains("woken for no reason"), "{failure}");
+}
+
+#[test]
+fn bounds_hold() {
+    let all = Checker::new().try_check(order::additions_are_never_lost::<Model>);
+    let bounded =
+        Checker::new().preemption_bound(0).try_check(order::additions_are_never_lost::<Model>);
+    assert!(bounded.expect("the law holds") < all.expect("the law holds"));
+
+    let endless =
+        || beside(|_| {}, |word| assert_eq!(word.wait_until(Ordering::Relaxed, |_| false), 0));
+    let failure = Checker::new().max_branches(50).try_check(endless).expect_err("it never ends");
+    assert!(failure.message.contains("maximum number of branches"), "{failure}");
+    assert!(failure.to_string().contains("LOOM_MAX_BRANCHES=50"), "{failure}");
+}
+
+#[test]
+fn statics_are_fresh_in_every_execution() {
+    static COUNTER: WorldStatic = WorldStatic::new("model test counter");
+    let add = |value| {
+        COUNTER.with::<Model, U32, _>(
+            || U32::new_in(0),
+            |counter| counter.fetch_add(value, Ordering::Relaxed),
+        )
+    };
+    let executions = Checker::new().try_check(move || {
+        let other = <Model>::spawn(Placement::Anywhere, move || add(1));
+        add(1);
+        other.expect("there is room for two threads").join();
+        assert_eq!(add(0), 2);
+    });
+    assert!(executions.expect("each execution counts for itself") > 1);
+}
+
+#[test]
+fn threads_start_on_their_spawners_cpu_and_migrate() {
+    check(|| {
+        let cpu = CpuId::new(2);
+        <Model>::migrate(cpu);
+        let thread = <Model>::spawn(Placement::Anywhere, <Model>::cpu);
+        assert_eq!(thread.expect("there is room for two threads").join(), cpu);
+
+        let words = PerCpuWords::<Model>::new_in(IndexBy::Cpu).expect("the model has CPUs");
+        words.add(1);
+        <Model>::migrate(CpuId::new(3));
+        words.add(1);
+        let slots: Vec<_> = words.slots().iter().map(|slot| slot.load(Ordering::Relaxed)).collect();
+        assert_eq!(slots, [0, 0, 1, 1, 0]);
+    });
+}
+
+#[test]
+fn a_thread_too_many_is_refused() {
+    check(|| {
+        let spawn = || <Model>::spawn(Placement::Anywhere, || ());
+        let threads: Vec<_> = (0..4).map(|_| spawn().expect("four fit beside the first")).collect();
+        assert!(matches!(spawn(), Err(SpawnError::Exhausted(_))));
+        threads.into_iter().for_each(JoinHandle::join);
+    });
+}

@@ -1,0 +1,145 @@
+//! The native world in a sandbox that refuses system calls it would like to make.
+//!
+//! A filter stays with its process, so each case is a process: this program again, with one test
+//! asked for and [`CHILD`] set.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+use core::sync::atomic::Ordering;
+use std::env;
+use std::panic;
+use std::process::Command;
+
+use coreline_world::native::{self, NoSections, SelfTestError};
+use coreline_world::{Fences, IndexBy, Native, PerCpuWords, Place, Placement, SpawnError, Threads};
+
+const CHILD: &str = "CORELINE_TEST_CHILD";
+
+/// Runs the test of this name again as a child, unless this is the child.
+fn in_a_child(test: &str, body: fn()) {
+    if env::var_os(CHILD).is_some() {
+        return body();
+    }
+    let child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", test])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// From here on, the kernel refuses this call to the calling thread and the threads that it starts.
+fn refuse(call: libc::c_long) {
+    let statement =
+        |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let is_call = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let answer = libc::BPF_RET | libc::BPF_K;
+    let mut filter = [
+        // The call's number is the first word of what a filter is shown.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        statement(is_call, 1, u32::try_from(call).unwrap()),
+        statement(answer, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),
+        statement(answer, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    // SAFETY: the program and its statements are live, and the kernel copies them.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program, 0, 0), 0);
+    }
+}
+
+fn add_from_threads(words: &PerCpuWords<Native>) {
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..10_000).for_each(|_| words.add(1)));
+        }
+    });
+    assert_eq!(words.sum(), 40_000);
+}
+
+#[test]
+fn without_membarrier_both_fences_are_full() {
+    in_a_child("without_membarrier_both_fences_are_full", || {
+        refuse(libc::SYS_membarrier);
+        let machine = native::probe();
+        assert!(machine.membarrier.is_empty());
+        assert!(!machine.asymmetric_fences && !machine.restartable_fence);
+        Native::fence_light();
+        Native::fence_all();
+        match (machine.sections, Native::fence_restartable()) {
+            (Ok(()), Err(lacking)) => assert!(lacking.to_string().contains("membarrier")),
+            (Err(_), Ok(())) => {}
+            (sections, fenced) => panic!("{sections:?} and yet {fenced:?}"),
+        }
+    });
+}
+
+#[test]
+fn membarrier_that_goes_away_is_not_ignored() {
+    in_a_child("membarrier_that_goes_away_is_not_ignored", || {
+        Native::fence_light();
+        if !native::probe().asymmetric_fences {
+            return;
+        }
+        refuse(libc::SYS_membarrier);
+        let fenced = panic::catch_unwind(Native::fence_all);
+        let message = fenced.unwrap_err().downcast::<String>().unwrap();
+        assert!(message.contains("membarrier"), "{message}");
+    });
+}
+
+/// The self-test cannot be run, so nothing is known, so operations run on atomics; the index that
+/// was asked for stays what it is.
+#[test]
+fn without_affinity_operations_are_atomic() {
+    in_a_child("without_affinity_operations_are_atomic", || {
+        refuse(libc::SYS_sched_setaffinity);
+        let by_cpu = PerCpuWords::<Native>::new_in(IndexBy::Cpu).unwrap();
+        assert!(!by_cpu.section().is_rseq());
+        add_from_threads(&by_cpu);
+        if native::probe().registration.is_some_and(|area| area.size != 0) {
+            let sections = native::probe().sections;
+            let not_run = matches!(sections, Err(NoSections::SelfTest(SelfTestError::NotRun(_))));
+            assert!(not_run, "{sections:?}");
+        }
+        if Native::kernel_cid().is_some() {
+            let by_cid = PerCpuWords::<Native>::new_in(IndexBy::KernelCid).unwrap();
+            assert_eq!(by_cid.section().index_by(), IndexBy::KernelCid);
+            add_from_threads(&by_cid);
+            assert_eq!(by_cid.shared().load(Ordering::Relaxed), 0);
+        }
+        let placed = Native::spawn(Placement::On(Native::cpu()), || ());
+        assert!(matches!(placed, Err(SpawnError::Cpu { .. })));
+    });
+}
+
+/// Has the calling thread run on this CPU; false if it may not.
+fn run_on(cpu: usize) -> bool {
+    // SAFETY: the set is live and of the size given, and zeros are the empty one.
+    unsafe {
+        let mut set: libc::cpu_set_t = core::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0
+    }
+}
+
+/// What the first caller may use is no measure of the machine: each CPU on which a thread runs
+/// later has a number below the limit, and a slot.
+#[test]
+fn without_sysfs_every_cpu_is_below_the_limit() {
+    in_a_child("without_sysfs_every_cpu_is_below_the_limit", || {
+        // The CPU of the lowest number, so that no smaller limit could be guessed.
+        assert!((0..1024).any(run_on));
+        refuse(libc::SYS_openat);
+        let words = PerCpuWords::<Native>::new_in(IndexBy::Cpu).unwrap();
+        let limit = Native::topology().cpu_limit();
+        for cpu in (0..1024).filter(|&cpu| run_on(cpu)) {
+            assert_eq!(Native::cpu().index(), cpu);
+            assert!(cpu < limit, "a thread runs on CPU {cpu}, and the limit is {limit}");
+            words.add(1);
+            assert_eq!(words.shared().load(Ordering::Relaxed), 0, "CPU {cpu} has no slot");
+        }
+    });
+}
