@@ -1,0 +1,352 @@
+//! Cache coherence: who holds a line, and how far away that is.
+//!
+//! One directory entry per line, as in MESI with a directory that sees every miss:
+//!
+//! | `owner` | `sharers` | meaning |
+//! |---|---|---|
+//! | none | none | in memory only, at `home` |
+//! | core c | only c | c holds it exclusively and may write without asking (E or M) |
+//! | none | some | clean copies (S); a writer must first invalidate all others |
+//!
+//! Caches here are private caches of a core, shared by its hardware threads, and have no size: a
+//! line leaves a core only when another core writes it. The last-level cache appears as distance: a
+//! line that a core under the same last-level cache holds comes from there.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use coreline_topology::{NodeId, Topology};
+
+use crate::report::Transfers;
+use crate::spec::Costs;
+
+/// What an access wants of its line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// A copy.
+    Load,
+    /// Ownership.
+    Store,
+    /// Ownership, for a locked read-modify-write.
+    Update,
+}
+
+impl Access {
+    pub(crate) fn writes(self) -> bool {
+        self != Access::Load
+    }
+}
+
+/// Where a line came from: the classes that costs and statistics distinguish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum From {
+    Private,
+    CleanSameCache,
+    SameCache,
+    SameSocket,
+    OtherSocket,
+    LocalMemory,
+    RemoteMemory,
+}
+
+impl From {
+    pub(crate) fn cost(self, costs: &Costs) -> u64 {
+        match self {
+            From::Private => costs.private_hit,
+            From::CleanSameCache => costs.cache_hit,
+            From::SameCache => costs.same_cache,
+            From::SameSocket => costs.same_socket,
+            From::OtherSocket => costs.other_socket,
+            From::LocalMemory => costs.memory_local,
+            From::RemoteMemory => costs.memory_remote,
+        }
+    }
+
+    pub(crate) fn count(self, transfers: &mut Transfers) {
+        *match self {
+            From::Private => &mut transfers.private,
+            From::CleanSameCache | From::SameCache => &mut transfers.same_cache,
+            From::SameSocket => &mut transfers.same_socket,
+            From::OtherSocket => &mut transfers.other_socket,
+            From::LocalMemory | From::RemoteMemory => &mut transfers.memory,
+        } += 1;
+    }
+}
+
+/// Where a core is.
+#[derive(Clone, Copy)]
+struct CorePlace {
+    cache: u32,
+    socket: u32,
+}
+
+/// A line's directory entry; its sharers lie in [`Directory::sharers`].
+#[derive(Default)]
+struct Entry {
+    /// The line's number in the machine's memory.
+    name: u64,
+    owner: Option<u32>,
+    home: Option<NodeId>,
+    /// Until when the line is on its way to whoever asked last: later requests queue behind.
+    busy_until: u64,
+    /// The core that asked last, and when the line reaches it.
+    arrival: (u32, u64),
+    /// Threads that spin on the line.
+    watchers: Vec<usize>,
+}
+
+/// Line numbers are small and dense: one multiplication spreads them well enough.
+#[derive(Default)]
+struct LineHasher(u64);
+
+impl Hasher for LineHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// The directory of a machine: every line that was touched.
+pub(crate) struct Directory {
+    cores: Vec<CorePlace>,
+    /// The index of each line that was touched; only looked up, never iterated over.
+    indexes: HashMap<u64, usize, BuildHasherDefault<LineHasher>>,
+    entries: Vec<Entry>,
+    /// One bit per core, `stride` words per line.
+    sharers: Vec<u64>,
+    stride: usize,
+}
+
+impl Directory {
+    pub(crate) fn new(topology: &Topology) -> Directory {
+        let mut cores = vec![CorePlace { cache: 0, socket: 0 }; topology.core_count()];
+        for cpu in topology.cpus() {
+            cores[cpu.core as usize] = CorePlace { cache: cpu.cache.get(), socket: cpu.socket };
+        }
+        let stride = cores.len().div_ceil(64);
+        Directory {
+            cores,
+            indexes: HashMap::default(),
+            entries: Vec::new(),
+            sharers: Vec::new(),
+            stride,
+        }
+    }
+
+    /// The index of a line, by its number in the machine's memory.
+    pub(crate) fn intern(&mut self, name: u64) -> usize {
+        *self.indexes.entry(name).or_insert_with(|| {
+            self.entries.push(Entry { name, ..Entry::default() });
+            self.sharers.resize(self.entries.len() * self.stride, 0);
+            self.entries.len() - 1
+        })
+    }
+
+    /// The number of a line in the machine's memory.
+    pub(crate) fn name(&self, line: usize) -> u64 {
+        self.entries[line].name
+    }
+
+    fn holds(&self, line: usize, core: u32) -> bool {
+        let word = self.sharers[line * self.stride + core as usize / 64];
+        word >> (core % 64) & 1 == 1
+    }
+
+    fn holders(&self, line: usize) -> impl Iterator<Item = u32> + '_ {
+        let words = &self.sharers[line * self.stride..][..self.stride];
+        words.iter().enumerate().flat_map(|(index, &word)| {
+            let mut left = word;
+            core::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros())?;
+                left &= left - 1;
+                Some(index as u32 * 64 + bit)
+            })
+        })
+    }
+
+    /// How far the copy of `other` is from `core`.
+    fn distance(&self, core: u32, other: u32) -> From {
+        let (a, b) = (self.cores[core as usize], self.cores[other as usize]);
+        if a.cache == b.cache {
+            From::SameCache
+        } else if a.socket == b.socket {
+            From::SameSocket
+        } else {
+            From::OtherSocket
+        }
+    }
+
+    /// Where `core` would get the line from at this moment.
+    pub(crate) fn source(&self, line: usize, core: u32, node: NodeId, access: Access) -> From {
+        let entry = &self.entries[line];
+        if entry.owner == Some(core) || (access == Access::Load && self.holds(line, core)) {
+            return From::Private;
+        }
+        let others = || self.holders(line).filter(|&other| other != core);
+        match (entry.owner, access) {
+            (Some(owner), _) => self.distance(core, owner),
+            // A read is served by the nearest copy; a copy in the shared cache is clean there.
+            (None, Access::Load) => match others().map(|other| self.distance(core, other)).min() {
+                Some(From::SameCache) => From::CleanSameCache,
+                Some(from) => from,
+                None => Self::memory(entry, node),
+            },
+            // A write waits for the farthest copy to be invalidated.
+            (None, _) => match others().map(|other| self.distance(core, other)).max() {
+                Some(from) => from,
+                None if self.holds(line, core) => From::Private,
+                None => Self::memory(entry, node),
+            },
+        }
+    }
+
+    fn memory(entry: &Entry, node: NodeId) -> From {
+        // The first to touch a line decides where it lives.
+        if entry.home.is_none_or(|home| home == node) {
+            From::LocalMemory
+        } else {
+            From::RemoteMemory
+        }
+    }
+
+    /// Gives the line to `core`, as `access` wants it.
+    pub(crate) fn transfer(&mut self, line: usize, core: u32, node: NodeId, access: Access) {
+        let words = line * self.stride;
+        let entry = &mut self.entries[line];
+        entry.home.get_or_insert(node);
+        if access.writes() {
+            self.sharers[words..][..self.stride].fill(0);
+            entry.owner = Some(core);
+        } else if entry.owner != Some(core) {
+            let alone = self.sharers[words..][..self.stride].iter().all(|&word| word == 0);
+            entry.owner = alone.then_some(core);
+        }
+        self.sharers[words + core as usize / 64] |= 1 << (core % 64);
+    }
+
+    /// From when on the line can serve the next request.
+    pub(crate) fn busy_until(&self, line: usize) -> u64 {
+        self.entries[line].busy_until
+    }
+
+    pub(crate) fn set_busy_until(&mut self, line: usize, until: u64) {
+        self.entries[line].busy_until = until;
+    }
+
+    /// From when on `core` can use what the directory has given it: a core's other hardware thread
+    /// finds the line no earlier than the one that asked for it.
+    pub(crate) fn arrival(&self, line: usize, core: u32) -> u64 {
+        let (asked, at) = self.entries[line].arrival;
+        if asked == core { at } else { 0 }
+    }
+
+    pub(crate) fn set_arrival(&mut self, line: usize, core: u32, at: u64) {
+        self.entries[line].arrival = (core, at);
+    }
+
+    /// Notes that a thread spins on the line.
+    pub(crate) fn watch(&mut self, line: usize, thread: usize) {
+        self.entries[line].watchers.push(thread);
+    }
+
+    /// Forgets that a thread spins on the line.
+    pub(crate) fn unwatch(&mut self, line: usize, thread: usize) {
+        self.entries[line].watchers.retain(|&other| other != thread);
+    }
+
+    /// Whether any thread spins on the line.
+    pub(crate) fn is_watched(&self, line: usize) -> bool {
+        !self.entries[line].watchers.is_empty()
+    }
+
+    /// Takes all threads that spin on the line, in the order in which they began to.
+    pub(crate) fn take_watchers(&mut self, line: usize) -> Vec<usize> {
+        core::mem::take(&mut self.entries[line].watchers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Spec;
+
+    const NODE: NodeId = NodeId::new(0);
+    const FAR: NodeId = NodeId::new(1);
+
+    /// A directory with two lines.
+    fn directory() -> Directory {
+        let mut directory = Directory::new(Spec::preset("epyc-9654-2s").unwrap().topology());
+        assert_eq!([directory.intern(500), directory.intern(7), directory.intern(500)], [0, 1, 0]);
+        directory
+    }
+
+    /// The source of an access, which then happens.
+    fn touch(d: &mut Directory, core: u32, node: NodeId, access: Access) -> From {
+        let from = d.source(0, core, node, access);
+        d.transfer(0, core, node, access);
+        from
+    }
+
+    #[test]
+    fn a_private_line_is_fetched_once_and_written_in_silence() {
+        let mut d = directory();
+        assert_eq!(touch(&mut d, 0, NODE, Access::Load), From::LocalMemory);
+        assert_eq!(touch(&mut d, 0, NODE, Access::Load), From::Private);
+        assert_eq!(touch(&mut d, 0, NODE, Access::Store), From::Private);
+    }
+
+    #[test]
+    fn a_written_line_comes_from_its_owner_by_distance() {
+        for (other, from) in [
+            (7, From::SameCache),
+            (8, From::SameSocket),
+            (95, From::SameSocket),
+            (96, From::OtherSocket),
+        ] {
+            let mut d = directory();
+            touch(&mut d, 0, NODE, Access::Store);
+            assert_eq!(touch(&mut d, other, NODE, Access::Load), from);
+            assert_eq!(touch(&mut d, other, NODE, Access::Load), From::Private);
+            assert_eq!(touch(&mut d, 0, NODE, Access::Store), from, "takes it back");
+            assert_eq!(d.source(0, other, NODE, Access::Load), from, "was invalidated");
+        }
+    }
+
+    #[test]
+    fn a_read_takes_the_nearest_copy_and_a_write_waits_for_the_farthest() {
+        let mut d = directory();
+        for core in [0, 8, 100] {
+            touch(&mut d, core, NODE, Access::Load);
+        }
+        assert_eq!(d.source(0, 1, NODE, Access::Load), From::CleanSameCache);
+        assert_eq!(d.source(0, 16, NODE, Access::Load), From::SameSocket);
+        assert_eq!(d.source(0, 0, NODE, Access::Update), From::OtherSocket);
+    }
+
+    #[test]
+    fn the_first_touch_decides_the_home() {
+        let mut d = directory();
+        d.entries[0].home = Some(NODE);
+        assert_eq!(d.source(0, 100, FAR, Access::Load), From::RemoteMemory);
+        assert_eq!(d.source(0, 0, NODE, Access::Load), From::LocalMemory);
+        assert_eq!(d.source(1, 100, FAR, Access::Load), From::LocalMemory);
+    }
+
+    #[test]
+    fn holders_beyond_one_word_are_seen() {
+        let mut d = directory();
+        for core in [0, 63, 64, 191] {
+            touch(&mut d, core, NODE, Access::Load);
+        }
+        assert_eq!(d.holders(0).collect::<Vec<_>>(), [0, 63, 64, 191]);
+    }
+}

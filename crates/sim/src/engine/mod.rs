@@ -1,0 +1,372 @@
+//! The engine: all state of one running machine, and the way to it.
+//!
+//! One host thread runs a machine. Its simulated threads are coroutines on that host thread;
+//! exactly one of them, or the engine's own loop ([`run`]), runs at any moment. The CPU with the
+//! earliest local time acts next, so accesses happen in the order of simulated time.
+//!
+//! # The rule of the pointer
+//!
+//! Simulated code reaches the engine through a thread-local raw pointer, and only inside [`with`]:
+//! a `&mut Engine` lives for one call that never switches coroutines. (A `&mut` held across a
+//! switch would be aliased by whoever runs next, and the compiler would keep stale fields in
+//! registers.) After each [`suspend`] everything is looked up again; the thread may be on another
+//! CPU.
+
+mod agenda;
+mod memory;
+mod run;
+mod schedule;
+
+use std::any::{Any, TypeId};
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::ptr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use coreline_topology::{Cid, CpuId, NodeId, Topology};
+use coreline_world::{Parked, Time};
+use corosensei::Yielder;
+
+use crate::arena::{self, Arena};
+use crate::coherence::Directory;
+use crate::failure::{Doing, FailureKind, ThreadState};
+use crate::faults::Faults;
+use crate::kernel::Kernel;
+use crate::report::Report;
+use crate::rng::Rng;
+use crate::spec::Spec;
+use agenda::{Agenda, NEVER};
+
+pub(crate) use memory::{access, access_range, await_write, issue};
+pub(crate) use run::{Setup, run};
+use schedule::Fiber;
+pub(crate) use schedule::{interrupt_point, park, pause, sleep, spawn, wait_for, wake, yield_now};
+
+thread_local! {
+    /// The engine of the machine that this host thread runs; null outside of a run.
+    static ENGINE: Cell<*mut Engine> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// A simulated CPU.
+struct Cpu {
+    core: u32,
+    node: NodeId,
+    /// Up to when this CPU's doings are settled, in picoseconds.
+    now: u64,
+    /// Who has the CPU.
+    current: Option<usize>,
+    /// Who wants it, in the order of their turn.
+    queue: VecDeque<usize>,
+    /// When `current` has had its share, if somebody else wants the CPU.
+    slice_end: u64,
+}
+
+/// What a simulated thread is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// In the queue of its CPU, from the given time on.
+    Ready { since: u64 },
+    /// On its CPU, executing.
+    Running,
+    /// On its CPU, in the middle of one access: no preemption until that is complete.
+    Accessing,
+    /// On its CPU, spinning until this line is written.
+    Spinning { line: usize },
+    /// Off its CPU, until woken on this word.
+    Parked { word: usize },
+    /// Off its CPU, until its timer.
+    Sleeping,
+    /// Off its CPU, until that thread is done.
+    Joining { thread: usize },
+    /// Ended.
+    Done,
+}
+
+/// A simulated thread.
+struct Thread {
+    cpu: usize,
+    /// Whether it stays on its CPU.
+    bound: bool,
+    state: State,
+    /// How often the thread was taken off its CPU, moved or fenced: a restartable operation that
+    /// sees this change starts over.
+    interrupts: u64,
+    /// Which of the thread's timers is valid: each wait has a new number.
+    waits: u64,
+    /// Who waits for the thread's end.
+    joiners: Vec<usize>,
+    /// Why the last park ended.
+    parked: Parked,
+    cid: Option<Cid>,
+    /// The way out of the thread's coroutine; set when it first runs.
+    yielder: *const Yielder<(), ()>,
+    /// The thread's `WorldLocal` objects.
+    locals: Vec<(Key, Rc<dyn Any>)>,
+}
+
+/// What an object of [`WorldStatic`](coreline_world::WorldStatic) or `WorldLocal` is found by. The
+/// address is looked up and never ordered by, so it reaches no result.
+pub(crate) type Key = (usize, TypeId);
+
+/// The objects of the machine's `WorldStatic`s.
+type Statics = Vec<(Key, Rc<dyn Any + Send + Sync>)>;
+
+/// All state of one running machine.
+pub(crate) struct Engine {
+    spec: Spec,
+    topology: Arc<Topology>,
+    request_percent: u64,
+    faults: Faults,
+    step_limit: u64,
+    jitter: Rng,
+    dice: Rng,
+    directory: Directory,
+    arena: Arena,
+    /// The unfinished threads' stacks: lowest address to highest address and the thread's number.
+    stacks: BTreeMap<usize, (usize, usize)>,
+    cpus: Vec<Cpu>,
+    threads: Vec<Thread>,
+    agenda: Agenda,
+    /// When which thread's wait ends, and the wait's number. Ties go by thread.
+    timers: BinaryHeap<Reverse<(u64, usize, u64)>>,
+    /// The CPU whose thread runs now.
+    running: Option<usize>,
+    /// The way out of the coroutine that runs now.
+    yielder: *const Yielder<(), ()>,
+    /// The time of the loop's latest decision.
+    settled: u64,
+    /// When something else than the running CPU acts next.
+    horizon: u64,
+    /// Who is parked on which word, longest sleeper first.
+    parked: BTreeMap<usize, VecDeque<usize>>,
+    /// Threads spawned since the loop last looked.
+    newborn: Vec<Fiber>,
+    kernel: Option<Box<dyn Kernel>>,
+    statics: Statics,
+    /// The latest panic in simulated code.
+    panic: Option<FailureKind>,
+    /// Whether the host's own code was unwinding when it started the machine.
+    host_unwinds: bool,
+    failure: Option<FailureKind>,
+    report: Report,
+}
+
+/// Puts the engine's pointer back when it drops.
+struct InUse(*mut Engine);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        ENGINE.set(self.0);
+    }
+}
+
+/// Calls `f` with the engine; `None` if this thread runs no simulated code.
+///
+/// `f` must not switch coroutines, and while it runs there is no machine: a function of `Sim` that
+/// it calls all the same (a [`Kernel`]'s hook might) fails as it does outside of a machine. What it
+/// allocates comes from the host.
+pub(crate) fn with<R>(f: impl FnOnce(&mut Engine) -> R) -> Option<R> {
+    let engine = ENGINE.replace(ptr::null_mut());
+    if engine.is_null() {
+        return None;
+    }
+    let _in_use = InUse(engine);
+    let _host = arena::leave();
+    // SAFETY: the pointer is valid from `Installed::new` to its drop. No other reference exists:
+    // the coroutines and the loop share one host thread, each holds a reference only within `with`,
+    // whose `f` does not switch, and nobody gets a second one since the pointer is not to be found
+    // meanwhile.
+    Some(f(unsafe { &mut *engine }))
+}
+
+/// As [`with`], from simulated code.
+///
+/// # Panics
+///
+/// Outside of a simulated machine, with an explanation for whoever called a `Sim` function there.
+pub(crate) fn inside<R>(f: impl FnOnce(&mut Engine) -> R) -> R {
+    with(f).expect("this function of the world `Sim` works only inside `Machine::run`")
+}
+
+/// Gives the host thread back to the loop; returns when the calling thread is to go on.
+fn suspend() {
+    let yielder = inside(|engine| engine.yielder);
+    // SAFETY: `yielder` is that of the coroutine that runs now, which calls this; it lives on that
+    // coroutine's stack, as long as that runs.
+    unsafe { (*yielder).suspend(()) };
+}
+
+/// Runs one decision of the engine after another until one says to go on; between them, others run.
+fn until_done<R>(mut decide: impl FnMut(&mut Engine) -> Option<R>) -> R {
+    loop {
+        if let Some(done) = inside(&mut decide) {
+            return done;
+        }
+        suspend();
+    }
+}
+
+impl Engine {
+    /// The running thread.
+    pub(crate) fn current(&self) -> usize {
+        let cpu = self.running.expect("simulated code runs only on a CPU");
+        self.cpus[cpu].current.expect("a CPU that runs has a thread")
+    }
+
+    fn here(&mut self) -> &mut Cpu {
+        let cpu = self.running.expect("simulated code runs only on a CPU");
+        &mut self.cpus[cpu]
+    }
+
+    pub(crate) fn cpu(&self) -> CpuId {
+        let cpu = self.running.expect("simulated code runs only on a CPU");
+        CpuId::new(cpu as u32)
+    }
+
+    pub(crate) fn now(&mut self) -> Time {
+        Time::from_nanos(self.here().now / PS_PER_NS)
+    }
+
+    pub(crate) fn topology(&self) -> &Arc<Topology> {
+        &self.topology
+    }
+
+    pub(crate) fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    pub(crate) fn faults(&self) -> Faults {
+        self.faults
+    }
+
+    /// The running thread's concurrency ID; `None` without a [`Kernel`].
+    pub(crate) fn cid(&self) -> Option<Cid> {
+        self.threads[self.current()].cid
+    }
+
+    pub(crate) fn has_cids(&self) -> bool {
+        self.kernel.is_some()
+    }
+
+    /// How often the running thread was interrupted so far.
+    pub(crate) fn interrupts(&self) -> u64 {
+        self.threads[self.current()].interrupts
+    }
+
+    /// Counts a restart of a restartable operation.
+    pub(crate) fn count_restart(&mut self) {
+        self.report.restarts += 1;
+    }
+
+    /// Makes every restartable operation that is under way start over, but the running thread's
+    /// own.
+    pub(crate) fn interrupt_all(&mut self) {
+        let current = self.current();
+        for (number, thread) in self.threads.iter_mut().enumerate() {
+            if number != current {
+                thread.interrupts += 1;
+            }
+        }
+    }
+
+    /// Lets `ps` picoseconds pass on the running CPU.
+    pub(crate) fn spend(&mut self, ps: u64) {
+        self.here().now += ps;
+    }
+
+    /// Lets pass what it takes to read the thread's CPU or concurrency ID, in memory of its own
+    /// that the kernel writes. Whoever waits for either to change must not stop the time.
+    pub(crate) fn spend_on_place(&mut self) {
+        self.spend(self.spec.costs().private_hit);
+    }
+
+    /// The machine's statics, if it has any and has not failed.
+    fn take_statics(&mut self) -> Option<Statics> {
+        let any = self.failure.is_none() && !self.statics.is_empty();
+        any.then(|| std::mem::take(&mut self.statics))
+    }
+
+    pub(crate) fn find_static(&self, key: &Key) -> Option<Rc<dyn Any + Send + Sync>> {
+        self.statics.iter().find(|(other, _)| other == key).map(|(_, object)| Rc::clone(object))
+    }
+
+    /// Keeps an object for a key, unless one is kept; returns the one that is. The caller drops the
+    /// other outside: its destructor is simulated code.
+    pub(crate) fn keep_static(
+        &mut self,
+        key: Key,
+        object: &Rc<dyn Any + Send + Sync>,
+    ) -> Rc<dyn Any + Send + Sync> {
+        self.find_static(&key).unwrap_or_else(|| {
+            self.statics.push((key, Rc::clone(object)));
+            Rc::clone(object)
+        })
+    }
+
+    pub(crate) fn find_local(&self, key: &Key) -> Option<Rc<dyn Any>> {
+        let locals = &self.threads[self.current()].locals;
+        locals.iter().find(|(other, _)| other == key).map(|(_, object)| Rc::clone(object))
+    }
+
+    /// As [`keep_static`](Engine::keep_static), for the running thread.
+    pub(crate) fn keep_local(&mut self, key: Key, object: &Rc<dyn Any>) -> Rc<dyn Any> {
+        self.find_local(&key).unwrap_or_else(|| {
+            let current = self.current();
+            self.threads[current].locals.push((key, Rc::clone(object)));
+            Rc::clone(object)
+        })
+    }
+
+    /// Stops the machine. The first reason counts, and if a thread is stuck in a destructor because
+    /// it panicked, the panic is the reason.
+    fn fail(&mut self, kind: FailureKind) {
+        if self.failure.is_some() {
+            return;
+        }
+        let unwinding = std::thread::panicking() && !self.host_unwinds;
+        let cause = self.panic.take_if(|_| unwinding && !matches!(kind, FailureKind::Panic { .. }));
+        self.failure = Some(cause.unwrap_or(kind));
+    }
+
+    /// Counts one step; stops the machine if there were too many.
+    fn count_step(&mut self) {
+        self.report.steps += 1;
+        if self.report.steps > self.step_limit {
+            self.fail(FailureKind::Livelock { steps: self.step_limit });
+        }
+    }
+
+    /// The machine-relative address of a word, for reports.
+    fn relative(&self, address: usize) -> u64 {
+        self.line_of(address)
+            .map_or(0, |line| line * memory::LINE as u64 + (address % memory::LINE) as u64)
+    }
+
+    /// What all unfinished threads are doing.
+    fn thread_states(&self) -> Vec<ThreadState> {
+        let doing = |state| match state {
+            State::Done => None,
+            State::Ready { .. } | State::Running | State::Accessing => Some(Doing::Running),
+            State::Spinning { line } => {
+                Some(Doing::Spinning { line: self.directory.name(line) * memory::LINE as u64 })
+            }
+            State::Parked { word } => Some(Doing::Parked { word: self.relative(word) }),
+            State::Sleeping => Some(Doing::Sleeping),
+            State::Joining { thread } => Some(Doing::Joining { thread }),
+        };
+        let state = |(number, thread): (usize, &Thread)| {
+            let cpu = CpuId::new(thread.cpu as u32);
+            Some(ThreadState { thread: number, cpu, doing: doing(thread.state)? })
+        };
+        self.threads.iter().enumerate().filter_map(state).collect()
+    }
+}
+
+/// The engine's unit of time is the picosecond: 2^64 of them are 213 days.
+const PS_PER_NS: u64 = 1000;
+
+/// A timer beyond this, after 106 days, is never due: what is computed from a present time never
+/// overflows.
+const END_OF_TIME: u64 = NEVER / 2;

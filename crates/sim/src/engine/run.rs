@@ -1,0 +1,328 @@
+//! The loop: one decision after the other, until everybody is done or nobody can go on.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::mem;
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
+use std::ptr;
+use std::rc::Rc;
+use std::sync::{Arc, Once};
+
+use super::schedule::Fiber;
+use super::{Agenda, Cpu, ENGINE, Engine, NEVER, PS_PER_NS, State, inside, with};
+use crate::arena::{self, Arena};
+use crate::coherence::Directory;
+use crate::failure::{FailureKind, ThreadState};
+use crate::faults::Faults;
+use crate::kernel::Kernel;
+use crate::report::Report;
+use crate::rng::{Rng, Stream};
+use crate::spec::Spec;
+
+/// All that a run depends on, beside the program.
+pub(crate) struct Setup {
+    pub(crate) spec: Spec,
+    pub(crate) seed: u64,
+    pub(crate) request_percent: u32,
+    pub(crate) faults: Faults,
+    pub(crate) step_limit: u64,
+    pub(crate) kernel: Option<Box<dyn Kernel>>,
+}
+
+/// A run that failed: why, when, and who was doing what.
+pub(crate) struct Failed {
+    pub(crate) kind: FailureKind,
+    pub(crate) at_ns: u64,
+    pub(crate) threads: Vec<ThreadState>,
+}
+
+impl Failed {
+    fn refused(why: &str) -> Failed {
+        let kind = FailureKind::Refused { why: why.to_owned() };
+        Failed { kind, at_ns: 0, threads: Vec::new() }
+    }
+}
+
+/// A machine that is under way: its engine, which is this host thread's until this drops, and the
+/// coroutines of its threads, by number; `None` for a thread that has ended.
+///
+/// When it drops, threads that have not ended are abandoned, as a process's at an abort, and not
+/// unwound: their destructors would wait for threads that never run again. They leak whole, with
+/// their stacks: a host thread may have been lent something on one, and nobody waits for it any
+/// more.
+struct Installed {
+    engine: *mut Engine,
+    fibers: Vec<Option<Fiber>>,
+}
+
+impl Installed {
+    fn new(engine: Box<Engine>) -> Installed {
+        let engine = Box::into_raw(engine);
+        ENGINE.set(engine);
+        Installed { engine, fibers: Vec::new() }
+    }
+
+    /// Lets the simulated threads run until all are done or the machine fails.
+    fn run(&mut self) {
+        loop {
+            let next = inside(|engine| {
+                self.fibers.extend(engine.newborn.drain(..).map(Some));
+                engine.decide()
+            });
+            let Next::Resume(thread) = next else { return };
+            let Some(fiber) = &mut self.fibers[thread] else {
+                unreachable!("thread {thread} runs after its end")
+            };
+            let outcome = {
+                let _simulated = inside(|engine| engine.arena.entry()).enter();
+                panic::catch_unwind(AssertUnwindSafe(|| fiber.coroutine.resume(())))
+            };
+            // The stack of a thread that ended goes back to the system, for the next threads.
+            let ended = self.fibers[thread].take_if(|fiber| fiber.coroutine.done());
+            let panic = outcome.err().map(message);
+            inside(|engine| engine.came_back(ended.map(|fiber| fiber.stack.0), panic));
+        }
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        ENGINE.set(ptr::null_mut());
+        // SAFETY: from `Box::into_raw`, and given back once, here.
+        let mut engine = unsafe { Box::from_raw(self.engine) };
+        self.fibers.drain(..).flatten().chain(engine.newborn.drain(..)).for_each(mem::forget);
+        for thread in &mut engine.threads {
+            mem::forget(mem::take(&mut thread.locals));
+        }
+        mem::forget(mem::take(&mut engine.statics));
+    }
+}
+
+/// The message of a panic that ended a simulated thread.
+fn message(payload: Box<dyn Any + Send>) -> String {
+    let payload = match payload.downcast::<String>() {
+        // Copied: the original is the machine's memory.
+        Ok(message) => return message.as_str().to_owned(),
+        Err(payload) => payload,
+    };
+    match payload.downcast::<&'static str>() {
+        Ok(message) => (*message).to_owned(),
+        Err(payload) => {
+            // Its destructor is simulated code, and the machine is dead.
+            mem::forget(payload);
+            NOT_A_STRING.to_owned()
+        }
+    }
+}
+
+/// The message of a panic whose payload is of another type.
+const NOT_A_STRING: &str = "(not a string)";
+
+/// What the loop does next.
+enum Next {
+    Resume(usize),
+    Stop,
+}
+
+/// Runs `root` as the first thread of a machine, until all its threads are done.
+pub(crate) fn run<T: 'static>(
+    setup: Setup,
+    root: impl FnOnce() -> T + 'static,
+) -> Result<(T, Report), Failed> {
+    if !ENGINE.get().is_null() {
+        return Err(Failed::refused("a machine cannot run inside a machine"));
+    }
+    let Some(arena) = Arena::new() else {
+        return Err(Failed::refused(
+            "no memory for the machine's arena; failed machines keep theirs",
+        ));
+    };
+    watch_panics();
+    let value = Rc::new(Cell::new(None));
+    let theirs = Rc::clone(&value);
+    let Ok(fiber) = Fiber::new(move || theirs.set(Some(root()))) else {
+        return Err(Failed::refused("no memory for the first thread's stack"));
+    };
+    let mut machine = Installed::new(Box::new(Engine::new(setup, arena)));
+    inside(|engine| engine.start(fiber));
+    machine.run();
+    let report = inside(|engine| engine.report);
+    // The machine's statics go in a thread of their own: their destructors may use the machine,
+    // even make new ones. It is not counted in the report.
+    while let Some(statics) = inside(Engine::take_statics) {
+        let Ok(fiber) = Fiber::new(move || drop(statics)) else {
+            return Err(Failed::refused("no memory for the last thread's stack"));
+        };
+        inside(|engine| engine.start(fiber));
+        machine.run();
+    }
+    let failed = inside(Engine::failed);
+    drop(machine);
+    match failed {
+        Some(failed) => {
+            // As what the threads own: its destructor may be simulated code.
+            mem::forget(value);
+            Err(failed)
+        }
+        None => {
+            let value = value.take().expect("a machine that stops well has run its first thread");
+            Ok((value, report))
+        }
+    }
+}
+
+/// Sees to it that a panic in simulated code is noted and not printed: it becomes a
+/// [`FailureKind::Panic`], or is caught by the program itself.
+fn watch_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
+            // A panic of the engine itself, which has left the arena, is the host's.
+            let simulated = arena::is_entered()
+                && with(|engine| {
+                    let message = info.payload_as_str().unwrap_or(NOT_A_STRING).to_owned();
+                    let location = info.location().map(|at| format!("{}:{}", at.file(), at.line()));
+                    let (thread, cpu) = (engine.current(), engine.cpu());
+                    engine.panic = Some(FailureKind::Panic { thread, cpu, message, location });
+                })
+                .is_some();
+            if !simulated {
+                usual(info);
+            }
+        }));
+    });
+}
+
+impl Engine {
+    fn new(setup: Setup, arena: Arena) -> Engine {
+        let Setup { spec, seed, request_percent, faults, step_limit, kernel } = setup;
+        let topology = Arc::new(spec.topology().clone());
+        let cpus: Vec<_> = topology
+            .cpus()
+            .map(|cpu| Cpu {
+                core: cpu.core,
+                node: cpu.node,
+                now: 0,
+                current: None,
+                queue: Default::default(),
+                slice_end: 0,
+            })
+            .collect();
+        Engine {
+            directory: Directory::new(&topology),
+            agenda: Agenda::new(cpus.len()),
+            request_percent: u64::from(request_percent),
+            faults,
+            step_limit,
+            jitter: Rng::new(seed, Stream::Jitter),
+            dice: Rng::new(seed, Stream::Faults),
+            arena,
+            stacks: BTreeMap::new(),
+            cpus,
+            threads: Vec::new(),
+            timers: Default::default(),
+            running: None,
+            yielder: ptr::null(),
+            settled: 0,
+            horizon: NEVER,
+            parked: BTreeMap::new(),
+            newborn: Vec::new(),
+            kernel,
+            statics: Vec::new(),
+            panic: None,
+            host_unwinds: std::thread::panicking(),
+            failure: None,
+            report: Report::default(),
+            topology,
+            spec,
+        }
+    }
+
+    /// A first or last thread: nobody's child.
+    fn start(&mut self, fiber: Fiber) {
+        let cpu = 0;
+        let number = self.add_thread(cpu, false);
+        let now = self.settled;
+        self.adopt(number, fiber, cpu, now);
+    }
+
+    /// Settles what happens next, in the order of time, up to the next thread that is to run.
+    fn decide(&mut self) -> Next {
+        loop {
+            self.count_step();
+            if self.failure.is_some() {
+                return Next::Stop;
+            }
+            let next = self.agenda.earliest();
+            let timer = self.next_timer();
+            if next == NEVER && timer == NEVER {
+                if self.threads.iter().any(|thread| thread.state != State::Done) {
+                    self.fail(FailureKind::Deadlock);
+                }
+                return Next::Stop;
+            }
+            if timer <= next {
+                self.settled = self.settled.max(timer);
+                self.expire();
+                continue;
+            }
+            self.settled = self.settled.max(next);
+            let cpu = self.agenda.winner();
+            let Some(thread) = self.cpus[cpu].current else {
+                self.dispatch(cpu, next);
+                continue;
+            };
+            self.running = Some(cpu);
+            let used_up = !self.cpus[cpu].queue.is_empty() && next >= self.cpus[cpu].slice_end;
+            if used_up && self.threads[thread].state != State::Accessing {
+                self.cpus[cpu].now = next;
+                self.preempt();
+                self.running = None;
+                self.rekey(cpu);
+                continue;
+            }
+            self.agenda.set(cpu, NEVER);
+            self.horizon = self.agenda.earliest().min(timer);
+            self.yielder = self.threads[thread].yielder;
+            return Next::Resume(thread);
+        }
+    }
+
+    /// The running thread gave the host thread back. If it ended, its stack is gone; if by a panic,
+    /// that is the panic's message.
+    fn came_back(&mut self, ended: Option<usize>, panic: Option<String>) {
+        if let Some(stack) = &ended {
+            self.stacks.remove(stack);
+        }
+        if let Some(message) = panic {
+            let (thread, cpu) = (self.current(), self.cpu());
+            // A panic that was caught and raised again, or raised without the hook: the latest that
+            // the hook saw may be another.
+            let location = match self.panic.take() {
+                Some(FailureKind::Panic { message: noted, location, .. }) if noted == message => {
+                    location
+                }
+                _ => None,
+            };
+            self.fail(FailureKind::Panic { thread, cpu, message, location });
+            // Its joiners stay as they are, for the report.
+            self.threads[thread].state = State::Done;
+            return;
+        }
+        let Some(cpu) = self.running else { return };
+        if ended.is_some() {
+            self.report.time_ns = self.report.time_ns.max(self.cpus[cpu].now / PS_PER_NS);
+            self.finish();
+        }
+        self.running = None;
+        self.rekey(cpu);
+    }
+
+    /// Why the machine stopped, if it failed.
+    fn failed(&mut self) -> Option<Failed> {
+        let kind = self.failure.take()?;
+        Some(Failed { kind, at_ns: self.settled / PS_PER_NS, threads: self.thread_states() })
+    }
+}

@@ -1,0 +1,416 @@
+//! Threads on CPUs: who runs, who waits for a turn, who sleeps.
+//!
+//! Each CPU has one queue, served in turn. A thread runs until it blocks, ends, or has had its
+//! slice while somebody else wants the CPU. Threads stay on the CPU where they were started unless
+//! a fault moves them.
+
+use std::any::Any;
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use coreline_topology::{CpuId, CpuSet};
+use coreline_world::{Parked, Placement, SpawnError, Time};
+use corosensei::stack::{DefaultStack, Stack as _};
+use corosensei::{Coroutine, Yielder};
+
+use super::memory::issue;
+use super::{END_OF_TIME, Engine, Key, NEVER, PS_PER_NS, State, Thread, inside, suspend};
+use crate::arena;
+
+/// Bytes of a simulated thread's stack: virtual memory, touched pages only.
+const STACK: usize = 256 << 10;
+
+/// Starts a thread that runs `f`; returns its number.
+pub(crate) fn spawn(placement: Placement, f: impl FnOnce() + 'static) -> Result<usize, SpawnError> {
+    issue();
+    let cpu = inside(|engine| engine.place(placement, engine.current()))?;
+    let fiber = Fiber::new(f).map_err(|error| SpawnError::Exhausted(error.to_string()))?;
+    let (number, at) = inside(|engine| {
+        let parent = engine.current();
+        let bound = placement != Placement::Anywhere || engine.threads[parent].bound;
+        let number = engine.add_thread(cpu, bound);
+        let costs = *engine.spec.costs();
+        engine.spend(costs.syscall);
+        // A spread of up to a microsecond: threads that start in lockstep stay in it.
+        let spread = engine.jitter.below(1000 * PS_PER_NS);
+        let at = engine.here().now + engine.jitter.jitter(costs.spawn) + spread;
+        (number, at)
+    });
+    inside(|engine| engine.adopt(number, fiber, cpu, at));
+    Ok(number)
+}
+
+/// A simulated thread's coroutine, and the bounds of its stack. It takes and gives nothing: all is
+/// in the engine.
+pub(super) struct Fiber {
+    pub(super) coroutine: Coroutine<(), (), (), DefaultStack>,
+    /// Lowest and highest address.
+    pub(super) stack: (usize, usize),
+}
+
+impl Fiber {
+    /// A coroutine that runs `f` as the thread that is given it.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no memory for the stack.
+    pub(super) fn new(f: impl FnOnce() + 'static) -> std::io::Result<Fiber> {
+        let _host = arena::leave();
+        let stack = DefaultStack::new(STACK)?;
+        let bounds = (stack.limit().get(), stack.base().get());
+        let body = move |yielder: &Yielder<(), ()>, ()| {
+            inside(|engine| engine.begin(yielder));
+            f();
+            // Objects of the thread go while it still is one; their destructors may make new ones.
+            while let Some(locals) = inside(Engine::take_locals) {
+                drop(locals);
+            }
+            issue();
+        };
+        Ok(Fiber { coroutine: Coroutine::with_stack(stack, body), stack: bounds })
+    }
+}
+
+/// Lets the other threads of the CPU run.
+pub(crate) fn yield_now() {
+    issue();
+    inside(|engine| {
+        let costs = *engine.spec.costs();
+        engine.spend(costs.syscall);
+        if !engine.here().queue.is_empty() {
+            engine.requeue();
+        }
+    });
+    suspend();
+}
+
+/// One turn of a spin loop.
+pub(crate) fn pause() {
+    issue();
+    inside(|engine| engine.spend(engine.spec.costs().pause));
+}
+
+/// Takes the running thread off its CPU for `ps` picoseconds.
+pub(crate) fn sleep(ps: u64) {
+    issue();
+    inside(|engine| {
+        let at = engine.here().now.saturating_add(ps);
+        engine.block(State::Sleeping, Some(at));
+    });
+    suspend();
+}
+
+/// Parks the running thread on a word whose value it has just read, in the same step.
+pub(crate) fn park(word: usize, deadline: Option<Time>) -> Parked {
+    let parked = inside(|engine| {
+        engine.spend(engine.spec.costs().syscall);
+        let at = deadline.map(|at| at.as_nanos().saturating_mul(PS_PER_NS));
+        let now = engine.here().now;
+        if at.is_some_and(|at| at <= now) {
+            return Some(Parked::TimedOut);
+        }
+        let current = engine.current();
+        engine.parked.entry(word).or_default().push_back(current);
+        engine.block(State::Parked { word }, at);
+        None
+    });
+    parked.unwrap_or_else(|| {
+        suspend();
+        inside(|engine| engine.threads[engine.current()].parked)
+    })
+}
+
+/// Wakes up to `count` threads parked on a word.
+pub(crate) fn wake(word: usize, count: u32) -> u32 {
+    issue();
+    inside(|engine| {
+        engine.spend(engine.spec.costs().syscall);
+        let mut woken = 0;
+        while woken < count
+            && let Some(thread) = engine.parked.get_mut(&word).and_then(VecDeque::pop_front)
+        {
+            engine.threads[thread].parked = Parked::Woken;
+            engine.make_ready(thread);
+            woken += 1;
+        }
+        if engine.parked.get(&word).is_some_and(VecDeque::is_empty) {
+            engine.parked.remove(&word);
+        }
+        woken
+    })
+}
+
+/// Waits until thread `number` is done.
+pub(crate) fn wait_for(number: usize) {
+    issue();
+    let blocked = inside(|engine| {
+        let current = engine.current();
+        // A handle of another machine may name a thread that there is not.
+        let joined = engine.threads.get_mut(number).filter(|thread| thread.state != State::Done);
+        let running = joined.map(|thread| thread.joiners.push(current)).is_some();
+        if running {
+            engine.block(State::Joining { thread: number }, None);
+        }
+        running
+    });
+    if blocked {
+        suspend();
+    }
+}
+
+/// A point where the machine may interrupt the running thread: between two steps of a restartable
+/// operation.
+pub(crate) fn interrupt_point() {
+    issue();
+    let interrupted = inside(|engine| {
+        let faults = engine.faults;
+        let cpus = engine.cpus.len();
+        if engine.dice.once_in(faults.preempt) {
+            engine.preempt();
+            true
+        } else if cpus > 1
+            && !engine.threads[engine.current()].bound
+            && engine.dice.once_in(faults.migrate)
+        {
+            engine.migrate();
+            true
+        } else {
+            false
+        }
+    });
+    if interrupted {
+        suspend();
+    }
+}
+
+impl Thread {
+    /// Since when a thread in a queue is ready.
+    pub(super) fn ready_since(&self) -> u64 {
+        match self.state {
+            State::Ready { since } => since,
+            state => unreachable!("a queued thread is ready, not {state:?}"),
+        }
+    }
+}
+
+impl Engine {
+    /// The CPU for a new thread.
+    pub(super) fn place(&self, placement: Placement, parent: usize) -> Result<usize, SpawnError> {
+        match placement {
+            Placement::On(cpu) if self.topology.cpu(cpu).is_some() => Ok(cpu.index()),
+            Placement::On(cpu) => Err(SpawnError::Cpu {
+                cpu,
+                why: format!("the machine {} does not have it", self.spec.name()),
+                allowed: self.topology.cpus().map(|cpu| cpu.id).collect::<CpuSet>().to_string(),
+            }),
+            Placement::Anywhere => Ok(match self.threads[parent].bound {
+                true => self.threads[parent].cpu,
+                // The CPU with the fewest threads, as a fork balances.
+                false => (0..self.cpus.len())
+                    .min_by_key(|&cpu| {
+                        self.cpus[cpu].queue.len() + usize::from(self.cpus[cpu].current.is_some())
+                    })
+                    .unwrap_or(0),
+            }),
+        }
+    }
+
+    pub(super) fn add_thread(&mut self, cpu: usize, bound: bool) -> usize {
+        let number = self.threads.len();
+        self.threads.push(Thread {
+            cpu,
+            bound,
+            state: State::Ready { since: NEVER },
+            interrupts: 0,
+            waits: 0,
+            joiners: Vec::new(),
+            parked: Parked::Woken,
+            cid: None,
+            yielder: std::ptr::null(),
+            locals: Vec::new(),
+        });
+        if let Some(kernel) = &mut self.kernel {
+            kernel.spawned(number, CpuId::new(cpu as u32), bound);
+        }
+        number
+    }
+
+    /// Gives a new thread its coroutine and its first turn.
+    pub(super) fn adopt(&mut self, number: usize, fiber: Fiber, cpu: usize, at: u64) {
+        let (limit, base) = fiber.stack;
+        debug_assert_eq!(number, self.threads.len() - 1, "coroutines are adopted in order");
+        self.stacks.insert(limit, (base, number));
+        self.newborn.push(fiber);
+        self.enqueue(number, cpu, at);
+    }
+
+    /// Puts a thread into a CPU's queue, behind all that are ready by then.
+    fn enqueue(&mut self, thread: usize, cpu: usize, at: u64) {
+        if self.threads[thread].cpu != cpu {
+            self.report.migrations += 1;
+            self.threads[thread].cpu = cpu;
+        }
+        self.threads[thread].state = State::Ready { since: at };
+        let slice = self.spec.costs().slice;
+        let Engine { cpus, threads, .. } = self;
+        let place = &mut cpus[cpu];
+        // A thread that is on its way here, newly spawned or moved, keeps nobody waiting.
+        let behind = place.queue.iter().rposition(|&other| threads[other].ready_since() <= at);
+        place.queue.insert(behind.map_or(0, |last| last + 1), thread);
+        if place.current.is_some() && place.queue.len() == 1 {
+            place.slice_end = place.now.max(at) + slice;
+        }
+        self.rekey(cpu);
+    }
+
+    /// Corrects when a CPU acts next, after something about it changed.
+    pub(super) fn rekey(&mut self, cpu: usize) {
+        if self.running == Some(cpu) {
+            return;
+        }
+        let next = self.next_act(cpu);
+        self.agenda.set(cpu, next);
+        self.horizon = self.horizon.min(next);
+    }
+
+    /// A thread that waited may run again.
+    pub(super) fn make_ready(&mut self, thread: usize) {
+        self.threads[thread].waits += 1;
+        let cpu = self.threads[thread].cpu;
+        let now = self.clock();
+        let idle = self.cpus[cpu].current.is_none() && self.cpus[cpu].queue.is_empty();
+        let delay = if idle { self.jitter.jitter(self.spec.costs().wake) } else { 0 };
+        self.enqueue(thread, cpu, now + delay);
+    }
+
+    /// The running thread loses its CPU.
+    fn vacate(&mut self) -> usize {
+        let current = self.current();
+        self.threads[current].interrupts += 1;
+        let switch = self.jitter.jitter(self.spec.costs().switch);
+        let cpu = self.threads[current].cpu;
+        let at = self.now();
+        if let Some(kernel) = &mut self.kernel {
+            kernel.switch_out(at, CpuId::new(cpu as u32), current);
+        }
+        let place = &mut self.cpus[cpu];
+        place.current = None;
+        if !place.queue.is_empty() {
+            place.now += switch;
+        }
+        current
+    }
+
+    /// The running thread goes behind the others of its CPU.
+    fn requeue(&mut self) {
+        let now = self.here().now;
+        let cpu = self.threads[self.current()].cpu;
+        let thread = self.vacate();
+        self.enqueue(thread, cpu, now);
+    }
+
+    /// The running thread goes behind the others of its CPU without having asked.
+    pub(super) fn preempt(&mut self) {
+        self.report.preemptions += 1;
+        if let State::Spinning { line } = self.threads[self.current()].state {
+            let current = self.current();
+            self.directory.unwatch(line, current);
+        }
+        self.requeue();
+    }
+
+    /// The running thread goes to another CPU.
+    fn migrate(&mut self) {
+        let now = self.here().now;
+        let thread = self.vacate();
+        let others = self.cpus.len() as u64 - 1;
+        let cpu =
+            (self.threads[thread].cpu + 1 + self.dice.below(others) as usize) % self.cpus.len();
+        let delay = self.spec.costs().wake;
+        self.enqueue(thread, cpu, now + delay);
+    }
+
+    /// The running thread waits, at most until `deadline`.
+    fn block(&mut self, state: State, deadline: Option<u64>) {
+        let thread = self.vacate();
+        self.threads[thread].state = state;
+        if let Some(at) = deadline.filter(|&at| at <= END_OF_TIME) {
+            let wait = self.threads[thread].waits;
+            self.timers.push(Reverse((at, thread, wait)));
+            self.horizon = self.horizon.min(at);
+        }
+    }
+
+    /// When the next timer is due. Drops those that have outlived their wait.
+    pub(super) fn next_timer(&mut self) -> u64 {
+        while let Some(&Reverse((at, thread, wait))) = self.timers.peek() {
+            if self.threads[thread].waits == wait {
+                return at;
+            }
+            self.timers.pop();
+        }
+        NEVER
+    }
+
+    /// The next timer is due.
+    pub(super) fn expire(&mut self) {
+        let Some(Reverse((_, thread, _))) = self.timers.pop() else { return };
+        if let State::Parked { word } = self.threads[thread].state {
+            if let Some(waiters) = self.parked.get_mut(&word) {
+                waiters.retain(|&other| other != thread);
+            }
+            self.threads[thread].parked = Parked::TimedOut;
+        }
+        self.make_ready(thread);
+    }
+
+    /// The first thread of a CPU's queue gets the CPU.
+    pub(super) fn dispatch(&mut self, cpu: usize, at: u64) {
+        let Some(thread) = self.cpus[cpu].queue.pop_front() else {
+            return;
+        };
+        let slice = self.spec.costs().slice;
+        let place = &mut self.cpus[cpu];
+        place.now = at;
+        place.current = Some(thread);
+        place.slice_end = at + slice;
+        self.threads[thread].state = State::Running;
+        let at = Time::from_nanos(at / PS_PER_NS);
+        let cid =
+            self.kernel.as_mut().map(|kernel| kernel.switch_in(at, CpuId::new(cpu as u32), thread));
+        self.threads[thread].cid = cid;
+        self.rekey(cpu);
+    }
+
+    /// The running thread has ended.
+    pub(super) fn finish(&mut self) {
+        let thread = self.vacate();
+        self.threads[thread].state = State::Done;
+        if let Some(kernel) = &mut self.kernel {
+            kernel.exited(thread);
+        }
+        for joiner in std::mem::take(&mut self.threads[thread].joiners) {
+            self.make_ready(joiner);
+        }
+    }
+
+    /// The running thread begins.
+    fn begin(&mut self, yielder: &Yielder<(), ()>) {
+        let current = self.current();
+        self.threads[current].yielder = yielder;
+        self.yielder = yielder;
+    }
+
+    /// The running thread's `WorldLocal` objects, if it has any.
+    fn take_locals(&mut self) -> Option<Vec<(Key, Rc<dyn Any>)>> {
+        let current = self.current();
+        let locals = std::mem::take(&mut self.threads[current].locals);
+        (!locals.is_empty()).then_some(locals)
+    }
+
+    /// The time of the latest decision, or of the running CPU.
+    fn clock(&self) -> u64 {
+        self.running.map_or(self.settled, |cpu| self.cpus[cpu].now)
+    }
+}

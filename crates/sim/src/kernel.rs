@@ -1,0 +1,28 @@
+//! The simulated kernel's hooks: what happens at a thread switch.
+//!
+//! The simulator knows no primitive, and so no policy for concurrency IDs. Who runs a program
+//! installs a [`Kernel`] that hands them out, as the real kernel does at a switch.
+
+use coreline_topology::{Cid, CpuId};
+use coreline_world::Time;
+
+/// What a simulated kernel does when threads come and go.
+///
+/// The calls are made in the order of simulated time, up to the length of a thread's uninterrupted
+/// computation, by the machine and not by a simulated thread: they cost nothing, and the functions
+/// of [`Sim`](crate::Sim) are not to be had in them.
+pub trait Kernel {
+    /// `thread` gets `cpu`. Returns its concurrency ID until it is switched out.
+    ///
+    /// The ID must be below the number of CPUs and not in use by another thread that has a CPU.
+    fn switch_in(&mut self, at: Time, cpu: CpuId, thread: usize) -> Cid;
+
+    /// `thread` loses `cpu`: it was preempted, blocks, moves away or ends.
+    fn switch_out(&mut self, at: Time, cpu: CpuId, thread: usize);
+
+    /// A thread was started; `cpu` is where it will run first, and if `bound` will stay.
+    fn spawned(&mut self, thread: usize, cpu: CpuId, bound: bool);
+
+    /// A thread ended, after its last [`switch_out`](Kernel::switch_out).
+    fn exited(&mut self, thread: usize);
+}

@@ -1,0 +1,171 @@
+//! `Sim` as a world: place, time, threads, sleep, statics, fences.
+
+use core::any::{Any, TypeId};
+use core::ptr;
+use core::time::Duration;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coreline_topology::{Cid, CpuId, Topology};
+use coreline_world::{
+    Clock, Fences, JoinHandle, Lacking, Ordering, Parked, Place, Placement, Sleep, SpawnError,
+    Statics, Threads, Time, Word, World, WorldLocal, WorldStatic,
+};
+
+use crate::Sim;
+use crate::engine::{self, Key, inside};
+use crate::words::SimU32;
+
+// SAFETY: it passes the laws: `tests/conformance.rs`.
+unsafe impl World for Sim {
+    const NAME: &'static str = "sim";
+}
+
+impl Place for Sim {
+    fn topology() -> Arc<Topology> {
+        inside(|engine| Arc::clone(engine.topology()))
+    }
+
+    fn cpu() -> CpuId {
+        engine::issue();
+        inside(|engine| {
+            engine.spend_on_place();
+            engine.cpu()
+        })
+    }
+
+    fn kernel_cid() -> Option<Cid> {
+        engine::issue();
+        inside(|engine| {
+            engine.spend_on_place();
+            engine.cid()
+        })
+    }
+}
+
+impl Clock for Sim {
+    const RUNS: bool = true;
+
+    fn now() -> Time {
+        engine::issue();
+        inside(|engine| {
+            engine.spend(engine.spec().costs().clock);
+            engine.now()
+        })
+    }
+}
+
+impl Fences for Sim {
+    fn fence(order: Ordering) {
+        // Every run is sequentially consistent; what is left of a fence is its cost.
+        if order == Ordering::SeqCst {
+            engine::issue();
+            inside(|engine| engine.spend(engine.spec().costs().locked));
+        }
+    }
+
+    fn fence_light() {}
+
+    fn fence_all() {
+        engine::issue();
+        inside(|engine| engine.spend(engine.spec().costs().broadcast));
+    }
+
+    fn fence_restartable() -> Result<(), Lacking> {
+        engine::issue();
+        inside(|engine| {
+            engine.interrupt_all();
+            engine.spend(engine.spec().costs().broadcast);
+        });
+        Ok(())
+    }
+}
+
+impl Sleep for Sim {
+    fn park(word: &SimU32, expected: u32, deadline: Option<Time>) -> Parked {
+        // SeqCst: the host atomic's ordering, which says nothing about the simulated program's. The
+        // kernel's own read of a futex word is ordered by its bucket lock.
+        if word.load(Ordering::SeqCst) != expected {
+            return Parked::Changed;
+        }
+        // Nobody else ran since the load: checking and falling asleep are one step.
+        engine::park(ptr::from_ref(word).addr(), deadline)
+    }
+
+    fn wake(word: *const SimU32, count: u32) -> u32 {
+        engine::wake(word.addr(), count)
+    }
+}
+
+/// The handle of a simulated thread.
+#[derive(Debug)]
+pub struct SimJoinHandle<T> {
+    thread: usize,
+    /// Where the thread leaves its value. A host mutex, never contended: nobody switches while
+    /// holding it, and the handle may be carried out of the machine to a host thread.
+    value: Arc<Mutex<Option<T>>>,
+}
+
+impl<T: Send + 'static> JoinHandle<T> for SimJoinHandle<T> {
+    fn join(self) -> T {
+        engine::wait_for(self.thread);
+        let value = self.value.lock().unwrap_or_else(PoisonError::into_inner).take();
+        value.expect("a thread is joined in the machine that it ran in")
+    }
+}
+
+impl Threads for Sim {
+    type JoinHandle<T: Send + 'static> = SimJoinHandle<T>;
+
+    fn spawn<T, F>(placement: Placement, f: F) -> Result<SimJoinHandle<T>, SpawnError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let value = Arc::new(Mutex::new(None));
+        let theirs = Arc::clone(&value);
+        let thread = engine::spawn(placement, move || {
+            let value = f();
+            *theirs.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+        })?;
+        Ok(SimJoinHandle { thread, value })
+    }
+
+    fn yield_now() {
+        engine::yield_now();
+    }
+
+    fn sleep(span: Duration) {
+        let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        engine::sleep(ns.saturating_mul(1000));
+    }
+}
+
+impl Statics for Sim {
+    fn with_static<T: Send + Sync + 'static, R>(
+        key: &'static WorldStatic,
+        init: impl FnOnce() -> T,
+        use_it: impl FnOnce(&T) -> R,
+    ) -> R {
+        let id: Key = (ptr::from_ref(key).addr(), TypeId::of::<T>());
+        let object = inside(|engine| engine.find_static(&id)).unwrap_or_else(|| {
+            // `init` is simulated code and may let others run, one of whom may be faster.
+            let made: Rc<dyn Any + Send + Sync> = Rc::new(init());
+            inside(|engine| engine.keep_static(id, &made))
+        });
+        use_it(object.downcast_ref().expect("the key holds the type"))
+    }
+
+    fn with_local<T: 'static, R>(
+        key: &'static WorldLocal,
+        init: impl FnOnce() -> T,
+        use_it: impl FnOnce(&T) -> R,
+    ) -> R {
+        let id: Key = (ptr::from_ref(key).addr(), TypeId::of::<T>());
+        let object = inside(|engine| engine.find_local(&id)).unwrap_or_else(|| {
+            let made: Rc<dyn Any> = Rc::new(init());
+            inside(|engine| engine.keep_local(id, &made))
+        });
+        use_it(object.downcast_ref().expect("the key holds the type"))
+    }
+}

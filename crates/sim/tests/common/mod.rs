@@ -1,0 +1,20 @@
+//! What the tests of the machine share.
+
+use coreline_sim::{Allocator, Machine, Sim};
+use coreline_topology::CpuId;
+use coreline_world::{Placement, Threads};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+pub(crate) fn machine(name: &str, seed: u64) -> Machine {
+    Machine::preset(name).unwrap().seed(seed)
+}
+
+/// Starts a thread on a CPU, from inside a machine.
+pub(crate) fn on<T: Send + 'static>(
+    cpu: u32,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> <Sim as Threads>::JoinHandle<T> {
+    Sim::spawn(Placement::On(CpuId::new(cpu)), f).unwrap()
+}

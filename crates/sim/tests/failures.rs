@@ -1,0 +1,233 @@
+//! What a program or a kernel that fails says and leaves behind; destructors that use the machine.
+
+mod common;
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coreline_sim::{FailureKind, Kernel, Sim};
+use coreline_topology::{Cid, CpuId};
+use coreline_world::{
+    Clock, Integer, JoinHandle, Line, Ordering, Sleep, Threads, Time, Word, Words, WorldStatic,
+};
+
+use common::{machine, on};
+
+type U32 = <Sim as Words>::U32;
+
+/// The message and the place of the panic that ends a program.
+fn panic_of(program: impl FnOnce() + 'static) -> (String, Option<String>) {
+    match machine("host-2c", 1).run(program).unwrap_err().kind {
+        FailureKind::Panic { message, location, .. } => (message, location),
+        kind => panic!("{kind}"),
+    }
+}
+
+/// A kernel that calls `hook` at each switch, in and out.
+struct Hooked<F: FnMut(bool)>(F);
+
+impl<F: FnMut(bool)> Kernel for Hooked<F> {
+    fn switch_in(&mut self, _at: Time, cpu: CpuId, _thread: usize) -> Cid {
+        (self.0)(true);
+        Cid::new(cpu.get())
+    }
+
+    fn switch_out(&mut self, _at: Time, _cpu: CpuId, _thread: usize) {
+        (self.0)(false);
+    }
+
+    fn spawned(&mut self, _thread: usize, _cpu: CpuId, _bound: bool) {}
+
+    fn exited(&mut self, _thread: usize) {}
+}
+
+#[test]
+fn a_panic_of_the_kernel_is_the_hosts_and_the_next_machine_runs() {
+    let kernel = Hooked(|_| panic!("a defect of the kernel"));
+    let run = || machine("host-2c", 1).kernel(Box::new(kernel)).run(|| ());
+    let raised = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
+    assert_eq!(raised.downcast_ref(), Some(&"a defect of the kernel"));
+    assert_eq!(machine("host-2c", 1).run(|| 7).unwrap().value, 7);
+}
+
+#[test]
+fn a_panic_of_the_kernel_as_a_thread_blocks_is_that_threads() {
+    let kernel = Hooked(|switched_in| assert!(switched_in, "a defect of the kernel"));
+    let program = || Sim::sleep(Duration::from_nanos(1));
+    let failure = machine("host-2c", 1).kernel(Box::new(kernel)).run(program).unwrap_err();
+    assert!(failure.to_string().contains("a defect of the kernel"), "{failure}");
+}
+
+#[test]
+fn a_kernel_cannot_use_the_machine_that_it_is_part_of() {
+    let kernel = Hooked(|_| _ = Sim::now());
+    let run = || machine("host-2c", 1).kernel(Box::new(kernel)).run(|| ());
+    let raised = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
+    let message = raised.downcast_ref::<String>().map(String::as_str);
+    let message = message.or(raised.downcast_ref::<&str>().copied());
+    assert!(message.is_some_and(|message| message.contains("only inside")), "{message:?}");
+}
+
+#[test]
+fn a_panic_is_reported_with_its_own_message() {
+    let (message, location) = panic_of(|| {
+        catch_unwind(|| panic!("an old panic")).unwrap_err();
+        resume_unwind(Box::new("a new one"));
+    });
+    assert_eq!((message.as_str(), location), ("a new one", None));
+
+    let (message, location) = panic_of(|| {
+        let raised = catch_unwind(|| panic!("caught and raised again")).unwrap_err();
+        resume_unwind(raised);
+    });
+    assert_eq!(message, "caught and raised again");
+    assert!(location.unwrap().contains("failures.rs"));
+}
+
+#[test]
+fn a_payload_that_uses_the_machine_does_not_outlive_it() {
+    struct Payload(Arc<Line<U32>>);
+
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Sim::sleep(Duration::from_nanos(1));
+        }
+    }
+
+    let (message, _) = panic_of(|| {
+        let word = Arc::new(Line(U32::new_in(0)));
+        on(1, move || panic_any(Payload(word))).join();
+    });
+    assert_eq!(message, "(not a string)");
+}
+
+#[test]
+fn a_panic_whose_unwinding_gets_stuck_is_the_failure() {
+    struct Guard(Line<U32>);
+
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            self.0.wait_until(Ordering::Relaxed, |value| value == 1);
+        }
+    }
+
+    // On a thread of its own, which counts as panicking from then on.
+    let host = std::thread::spawn(|| {
+        panic_of(|| {
+            let _guard = Guard(Line(U32::new_in(0)));
+            panic!("the cause of the deadlock");
+        })
+    });
+    let (message, location) = host.join().unwrap();
+    assert_eq!(message, "the cause of the deadlock");
+    assert!(location.is_some());
+}
+
+#[test]
+fn a_thousand_failures_leave_room_for_the_next() {
+    let program = || {
+        // A block that leaks: it keeps the machine's memory.
+        let word = Box::new(U32::new_in(0));
+        Sim::park(&word, 0, None);
+    };
+    for _ in 0..1100 {
+        assert_eq!(machine("host-2c", 1).run(program).unwrap_err().kind, FailureKind::Deadlock);
+    }
+    assert_eq!(machine("host-2c", 1).run(|| 7).unwrap().value, 7);
+}
+
+#[test]
+fn a_failed_run_does_not_drop_what_its_first_thread_returned() {
+    struct Returned(Rc<Cell<bool>>);
+
+    impl Drop for Returned {
+        fn drop(&mut self) {
+            self.0.set(true);
+        }
+    }
+
+    let dropped = Rc::new(Cell::new(false));
+    let returned = Rc::clone(&dropped);
+    let run = machine("host-2c", 1).run(move || {
+        drop(on(1, || panic!("after the first thread's end")));
+        Returned(returned)
+    });
+    assert!(run.is_err() && !dropped.get());
+}
+
+#[test]
+fn the_slower_of_two_makers_of_a_static_drops_its_own() {
+    static OBJECT: WorldStatic = WorldStatic::new("made by two");
+
+    /// Uses the machine and its memory when it drops.
+    struct Object(Arc<Line<U32>>);
+
+    impl Drop for Object {
+        fn drop(&mut self) {
+            let one = Box::new(U32::new_in(1));
+            self.0.fetch_add(one.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    let drops = machine("host-2c", 1).run(|| {
+        let drops = Arc::new(Line(U32::new_in(0)));
+        let makers = [0, 1].map(|cpu| {
+            let drops = Arc::clone(&drops);
+            on(cpu, move || {
+                let make = || {
+                    Sim::sleep(Duration::from_micros(100));
+                    Object(drops)
+                };
+                OBJECT.with::<Sim, Object, _>(make, |_| ());
+            })
+        });
+        makers.into_iter().for_each(JoinHandle::join);
+        drops.load(Ordering::Relaxed)
+    });
+    assert_eq!(drops.unwrap().value, 1);
+}
+
+#[test]
+fn a_static_made_by_anothers_destructor_is_dropped_in_the_machine() {
+    static FIRST: WorldStatic = WorldStatic::new("first");
+    static SECOND: WorldStatic = WorldStatic::new("second");
+
+    struct Second(Arc<std::sync::atomic::AtomicBool>);
+
+    impl Drop for Second {
+        fn drop(&mut self) {
+            Sim::sleep(Duration::from_nanos(1));
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    struct First(Arc<std::sync::atomic::AtomicBool>);
+
+    impl Drop for First {
+        fn drop(&mut self) {
+            SECOND.with::<Sim, Second, _>(|| Second(Arc::clone(&self.0)), |_| ());
+        }
+    }
+
+    let dropped = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let theirs = Arc::clone(&dropped);
+    machine("host-2c", 1).run(|| FIRST.with::<Sim, First, _>(|| First(theirs), |_| ())).unwrap();
+    assert!(dropped.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_handle_carried_to_another_machine_does_not_break_it() {
+    let handle = machine("host-2c", 1)
+        .run(|| {
+            let handle = on(1, || 7);
+            Sim::sleep(Duration::from_micros(100));
+            handle
+        })
+        .unwrap()
+        .value;
+    assert_eq!(machine("host-2c", 1).run(|| handle.join()).unwrap().value, 7);
+}

@@ -1,0 +1,126 @@
+//! What accesses cost where the small machine and the plain cases do not tell, and how much memory
+//! there is.
+
+mod common;
+
+use std::sync::Arc;
+
+use coreline_sim::{FailureKind, Machine, Report, Sim};
+use coreline_world::{Cell, Clock, Integer, JoinHandle, Line, Ordering, Word, Words};
+
+use common::{machine, on};
+
+type U32 = <Sim as Words>::U32;
+type U64 = <Sim as Words>::U64;
+
+/// The CPUs add to one word 200 times each, from one moment on. Returns the nanoseconds of the
+/// slowest.
+fn add_together(machine: Machine, cpus: &'static [u32]) -> (u64, Report) {
+    let run = machine.run(|| {
+        let (word, arrived) = (Arc::new(Line(U64::new_in(0))), Arc::new(Line(U32::new_in(0))));
+        let count = cpus.len() as u32;
+        let threads: Vec<_> = cpus
+            .iter()
+            .map(|&cpu| {
+                let (word, arrived) = (Arc::clone(&word), Arc::clone(&arrived));
+                on(cpu, move || {
+                    arrived.fetch_add(1, Ordering::Relaxed);
+                    arrived.wait_until(Ordering::Relaxed, |arrived| arrived == count);
+                    let start = Sim::now();
+                    for _ in 0..200 {
+                        word.fetch_add(1, Ordering::Relaxed);
+                    }
+                    (Sim::now() - start).as_nanos() as u64
+                })
+            })
+            .collect();
+        threads.into_iter().map(JoinHandle::join).max().unwrap()
+    });
+    let run = run.unwrap();
+    (run.value, run.report)
+}
+
+#[test]
+fn a_line_on_its_way_to_a_core_serves_neither_of_its_threads() {
+    // Two cores of two threads each take the line from each other. When it reaches a core, the
+    // other core has asked for it already: one thread's request brought it, and the other's comes
+    // with it, no more.
+    let (ns, report) = add_together(machine("epyc-9654-2s", 5), &[0, 192, 8, 200]);
+    let transfers = report.transfers;
+    assert!(transfers.private <= transfers.same_socket + 20, "{transfers:?}");
+    assert!(ns >= transfers.same_socket * 77 * 9 / 10, "{ns} ns, {transfers:?}");
+}
+
+#[test]
+fn a_pass_starts_over_at_each_page_wherever_it_began() {
+    /// A block from the middle of one page to the middle of the next. An `Arc`'s counts stand
+    /// before it, so it begins and ends within a line.
+    #[repr(C)]
+    struct Pages {
+        _before: [u8; 2048],
+        block: Cell<[u8; 3072], Sim>,
+    }
+
+    let run = machine("epyc-9654-2s", 5).run(|| {
+        let pages = Arc::new(Pages { _before: [0; 2048], block: Cell::new_in([0; 3072]) });
+        let theirs = Arc::clone(&pages);
+        on(0, move || theirs.block.with_mut(|_| ())).join();
+        on(8, move || {
+            let start = Sim::now();
+            pages.block.with_mut(|_| ());
+            (Sim::now() - start).as_nanos() as u64
+        })
+        .join()
+    });
+    // 49 lines: two whole misses of 110 ns, the others overlapped by 4. With one whole miss it
+    // would be 82 ns less.
+    let (measured, expected) = (run.unwrap().value, 2 * 110 + 47 * 110 / 4);
+    assert!((expected - 40..expected + 60).contains(&measured), "{measured}, not {expected} ns");
+}
+
+#[test]
+fn aligned_objects_take_no_more_than_their_lines() {
+    let run = machine("epyc-9654-2s", 5).run(|| {
+        let words: Vec<_> = (0..200_000).map(|_| Box::new(Line(U64::new_in(0)))).collect();
+        words.iter().for_each(|word| word.store(1, Ordering::Relaxed));
+    });
+    if let Err(failure) = run {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn whoever_uses_more_memory_than_there_is_is_told() {
+    let failure = machine("epyc-9654-2s", 5).run(|| {
+        let words: Vec<_> = (0..1 << 20).map(|_| Line(U64::new_in(0))).collect();
+        words.iter().for_each(|word| word.store(1, Ordering::Relaxed));
+    });
+    let failure = failure.unwrap_err();
+    assert!(matches!(failure.kind, FailureKind::Unregistered { .. }));
+    assert!(failure.to_string().contains("64 MiB"), "{failure}");
+}
+
+#[test]
+fn the_largest_machine_runs() {
+    let epyc = include_str!("../machines/epyc-9654-2s.toml");
+    let text =
+        epyc.replace("sockets = 2", "sockets = 32").replace("per_cache = 8", "per_cache = 16");
+    let text = text.replace("caches_per_node = 12", "caches_per_node = 4");
+    let spec = coreline_sim::Spec::parse("large", &text).unwrap();
+    assert_eq!(spec.topology().cpu_count(), 4096);
+    let run = Machine::new(spec).run(|| {
+        let word = Arc::new(Line(U64::new_in(0)));
+        let threads: Vec<_> = (0..4096)
+            .map(|cpu| {
+                let word = Arc::clone(&word);
+                on(cpu, move || word.fetch_add(1, Ordering::Relaxed))
+            })
+            .collect();
+        let before: u64 = threads.into_iter().map(JoinHandle::join).sum();
+        assert_eq!(before, 4095 * 4096 / 2, "each found another value");
+        word.load(Ordering::Relaxed)
+    });
+    let run = run.unwrap();
+    assert_eq!(run.value, 4096);
+    assert_eq!(run.report.transfers.total(), 4097, "{:?}", run.report);
+}

@@ -1,0 +1,145 @@
+//! Who runs when: turns on a CPU, timers, waits, the end of threads and of time.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+use coreline_sim::{Doing, FailureKind, Sim};
+use coreline_world::{
+    Clock, IndexBy, JoinHandle, Line, Ordering, Place, Restartable, Sleep, Threads, Word, Words,
+    WorldStatic,
+};
+
+use common::{machine, on};
+
+type U32 = <Sim as Words>::U32;
+
+#[test]
+fn a_thread_that_has_ended_leaves_room_for_the_next() {
+    // Each stack is two mappings of the host, which allows 65,530 if nobody changed that.
+    let program = || (0..40_000).for_each(|n| on(n % 2, || ()).join());
+    if let Err(failure) = machine("host-2c", 1).run(program) {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn a_thread_that_is_ready_does_not_wait_behind_one_that_is_on_its_way() {
+    let waited = machine("host-2c", 1).run(|| {
+        let start = Sim::now();
+        // Ready when the kernel has made it: 20 us from now.
+        let child = on(0, || ());
+        Sim::yield_now();
+        let waited = Sim::now() - start;
+        child.join();
+        waited
+    });
+    let waited = waited.unwrap().value;
+    assert!(waited < Duration::from_micros(5), "{waited:?}");
+}
+
+/// A thread parks for an hour and is woken soon.
+fn wake_early() {
+    let word = Arc::new(U32::new_in(0));
+    let theirs = Arc::clone(&word);
+    let sleeper =
+        on(1, move || Sim::park(&theirs, 0, Some(Sim::now() + Duration::from_secs(3600))));
+    while Sim::wake(&*word, 1) == 0 {
+        Sim::relax();
+    }
+    sleeper.join();
+}
+
+#[test]
+fn a_deadline_that_was_not_needed_leaves_the_clock_alone() {
+    static LAST: WorldStatic = WorldStatic::new("knows the time of its end");
+
+    struct Last(Arc<AtomicU64>);
+
+    impl Drop for Last {
+        fn drop(&mut self) {
+            self.0.store(Sim::now().as_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    let end = Arc::new(AtomicU64::new(0));
+    let theirs = Arc::clone(&end);
+    let run = machine("host-2c", 1).run(|| {
+        LAST.with::<Sim, Last, _>(|| Last(theirs), |_| ());
+        wake_early();
+    });
+    run.unwrap();
+    assert!((1..1_000_000).contains(&end.load(Ordering::Relaxed)), "{end:?} ns");
+
+    let failure = machine("host-2c", 1).run(|| {
+        wake_early();
+        Sim::park(&U32::new_in(0), 0, None);
+    });
+    let failure = failure.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Deadlock);
+    assert!(failure.at_ns < 1_000_000, "{failure}");
+}
+
+#[test]
+fn a_sleep_beyond_the_end_of_time_never_ends() {
+    let last = u64::MAX / 1000;
+    for ns in [last / 2 + 1, last - 1_000_000, last - 1000, last - 1, last, last + 1, u64::MAX] {
+        let sleep = move || Sim::sleep(Duration::from_nanos(ns));
+        let failure = machine("host-2c", 1).run(sleep).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Deadlock, "{ns} ns");
+        assert_eq!(failure.threads[0].doing, Doing::Sleeping);
+    }
+    let run = machine("host-2c", 1).run(|| {
+        Sim::sleep(Duration::from_nanos(u64::MAX / 2001));
+        Sim::sleep(Duration::from_nanos(1));
+        Sim::now().as_nanos()
+    });
+    assert!(run.unwrap().value > u64::MAX / 2001);
+}
+
+#[test]
+fn a_write_while_a_predicate_takes_its_time_is_not_missed() {
+    let run = machine("host-2c", 1).run(|| {
+        let word = Arc::new(Line(U32::new_in(0)));
+        let theirs = Arc::clone(&word);
+        let writer = on(1, move || theirs.store(1, Ordering::Release));
+        let mut looks = 0;
+        word.wait_until(Ordering::Acquire, |value| {
+            looks += 1;
+            // Until after the write, if it began before.
+            let until = Sim::now() + Duration::from_micros(100);
+            while value == 0 && Sim::now() < until {}
+            value == 1
+        });
+        writer.join();
+        looks
+    });
+    assert_eq!(run.unwrap_or_else(|failure| panic!("{failure}")).value, 2);
+}
+
+#[test]
+fn time_passes_for_whoever_looks_where_it_runs() {
+    fn look_at_the_cpu() {
+        Sim::cpu();
+    }
+    fn look_at_the_index() {
+        Sim::index(&Sim::section(IndexBy::Cpu).unwrap().0);
+    }
+    for look in [look_at_the_cpu, look_at_the_index] {
+        let run = machine("host-2c", 1).step_limit(1_000_000).run(move || {
+            // A host's atomic, which costs nothing: only the look itself can let the time pass.
+            let done = Arc::new(AtomicBool::new(false));
+            let theirs = Arc::clone(&done);
+            let other = on(1, move || theirs.store(true, Ordering::Relaxed));
+            while !done.load(Ordering::Relaxed) {
+                look();
+            }
+            other.join();
+        });
+        if let Err(failure) = run {
+            panic!("{failure}");
+        }
+    }
+}
