@@ -1,0 +1,45 @@
+//! The Linux kernel's many-core techniques for ordinary programs.
+//!
+//! | module | what | in the kernel |
+//! |---|---|---|
+//! | [`counter`] | [`PerCpuCounter`]: adds without atomics, a line per CPU | `percpu_counter` |
+//! | [`lock`] | [`TicketLock`]: in order of arrival, in 8 bytes | the spinlock of 2.6.25 to 4.1 |
+//!
+//! Every type takes its machine as its last type parameter and defaults to the real one, so users
+//! need not know of it:
+//!
+//! ```
+//! use coreline::{PerCpuCounter, TicketLock};
+//!
+//! static TOTAL: TicketLock<u64> = TicketLock::new(0);
+//!
+//! let requests = PerCpuCounter::new()?;
+//! std::thread::scope(|scope| {
+//!     for _ in 0..4 {
+//!         scope.spawn(|| {
+//!             for _ in 0..1000 {
+//!                 requests.add(1);
+//!             }
+//!             *TOTAL.lock() += 1000;
+//!         });
+//!     }
+//! });
+//! assert_eq!(requests.sum(), 4000);
+//! assert_eq!(*TOTAL.lock(), 4000);
+//! # Ok::<(), coreline::Lacking>(())
+//! ```
+//!
+//! The same types over `coreline_sim::Sim` run on a simulated machine with hundreds of CPUs, and
+//! over `coreline_world::model::Model` in a model checker; `tests/laws` does both.
+
+pub mod counter;
+pub mod lock;
+
+pub use coreline_world::{IndexBy, Lacking};
+pub use counter::PerCpuCounter;
+pub use lock::TicketLock;
+
+/// The examples of README.md, as they stand there.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

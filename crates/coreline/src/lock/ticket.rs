@@ -1,0 +1,367 @@
+//! The ticket lock: two counters, as at a bakery.
+//!
+//! Who wants the lock draws the next ticket and waits until that number is served; who leaves
+//! serves the next number. So the lock goes to waiters in the order in which they arrived (the
+//! kernel's spinlock from 2.6.25 to 4.1; Mellor-Crummey and Scott, "Algorithms for scalable
+//! synchronization", 1991, section 2.2). All waiters spin on one word: each hand-over invalidates
+//! every waiter's copy of its line, so the cost of a hand-over grows with the number of waiters.
+//! Queue locks exist for that; this one is the smallest fair lock, and the first test of the seam.
+//!
+//! # State
+//!
+//! | word | meaning | written by |
+//! |---|---|---|
+//! | `next` | the ticket that the next arrival draws | arrivals: `lock`, or `try_lock` if free |
+//! | `serving` | the ticket that holds the lock | the holder alone: `store(own + 1)` |
+//!
+//! `next == serving`: free. `next - serving == n > 0`, wrapping: held, with `n - 1` waiting. Both
+//! count modulo 2³²; there can never be 2³² threads at the lock, so equal means equal. `try_lock`
+//! reads the two one after the other: stopped in between, it would take a held lock if exactly a
+//! multiple of 2³² tickets were drawn meanwhile. That takes minutes of contention, and then a
+//! chance of one in four thousand million; accepted.
+//!
+//! # Law
+//!
+//! At most one holder, and what a holder wrote is visible to the next: `tests/laws/lock.rs`, in all
+//! three worlds.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+
+use coreline_world::{Cell, CellMut, ConstWorld, Integer, Native, Ordering, Word, World};
+
+/// The lock without data: 8 bytes.
+///
+/// For data structures that guard something which is not behind a reference; most users want
+/// [`TicketLock`].
+///
+/// **Panics, signals, fork**: nothing here panics. Locking in a signal handler dead-locks if the
+/// interrupted thread holds the lock. A lock that another thread held at the time of a fork stays
+/// locked in the child.
+#[repr(C)]
+pub struct RawTicketLock<W: World = Native> {
+    next: W::U32,
+    serving: W::U32,
+}
+
+const _: () = {
+    assert!(size_of::<RawTicketLock<Native>>() == 8);
+    assert!(align_of::<RawTicketLock<Native>>() == 4);
+};
+
+impl<W: World> RawTicketLock<W> {
+    /// A free lock, for a `static`.
+    pub const fn new() -> Self
+    where
+        W: ConstWorld,
+    {
+        RawTicketLock { next: W::U32_ZERO, serving: W::U32_ZERO }
+    }
+
+    /// A free lock, in every world.
+    pub fn new_in() -> Self {
+        RawTicketLock { next: W::U32::new_in(0), serving: W::U32::new_in(0) }
+    }
+
+    /// Takes the lock, after everybody who came before.
+    ///
+    /// Spins: a waiter keeps its CPU busy (natively it yields when the wait gets long).
+    #[inline]
+    pub fn lock(&self) {
+        // Relaxed: the ticket only gives the place in the queue. What the earlier holder wrote
+        // comes with `serving`.
+        let ticket = self.next.fetch_add(1, Ordering::Relaxed);
+        // Acquire: pairs with the Release store in `unlock` of the holder before. Without it, reads
+        // inside the critical section could be served from before that holder's writes.
+        self.serving.wait_until(Ordering::Acquire, move |serving| serving == ticket);
+    }
+
+    /// Takes the lock if it is free now; says whether it did.
+    #[inline]
+    pub fn try_lock(&self) -> bool {
+        // Acquire: pairs with the Release store in `unlock`, as in `lock`. If the exchange below
+        // succeeds, nobody has drawn a ticket since the lock was seen free with this value, so this
+        // is the load that read the last holder's store.
+        let serving = self.serving.load(Ordering::Acquire);
+        // Relaxed: as the `fetch_add` in `lock`. It fails if the lock is held or was taken
+        // meanwhile.
+        self.next
+            .compare_exchange(
+                serving,
+                serving.wrapping_add(1),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+    }
+
+    /// Frees the lock, for the next ticket if it is drawn already.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock: it, or somebody who handed that on to it, returned from
+    /// [`lock`](Self::lock) or a successful [`try_lock`](Self::try_lock), and has not unlocked
+    /// since.
+    #[inline]
+    pub unsafe fn unlock(&self) {
+        // Relaxed: only the holder writes `serving`, and the caller is the holder.
+        let ticket = self.serving.load(Ordering::Relaxed);
+        // Release: pairs with the Acquire in `lock` and `try_lock` of the next holder. Without it,
+        // the writes of this critical section could become visible after the lock is seen free.
+        self.serving.store(ticket.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Whether somebody holds the lock or waits for it. A hint: stale when it is given.
+    pub fn is_locked(&self) -> bool {
+        // Relaxed, both: nothing follows from the answer.
+        let serving = self.serving.load(Ordering::Relaxed);
+        self.next.load(Ordering::Relaxed) != serving
+    }
+}
+
+impl<W: ConstWorld> Default for RawTicketLock<W> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<W: World> fmt::Debug for RawTicketLock<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawTicketLock").field("locked", &self.is_locked()).finish()
+    }
+}
+
+/// Data that one thread at a time may touch, in the order of their arrival.
+///
+/// ```
+/// use coreline::TicketLock;
+///
+/// static NAMES: TicketLock<Vec<&str>> = TicketLock::new(Vec::new());
+///
+/// NAMES.lock().push("osq");
+/// assert_eq!(NAMES.lock().len(), 1);
+/// ```
+///
+/// **Panics**: a panic while the guard is alive frees the lock; the data is not poisoned.
+///
+/// **Signals, fork**: as [`RawTicketLock`].
+#[repr(C)]
+pub struct TicketLock<T, W: World = Native> {
+    raw: RawTicketLock<W>,
+    data: Cell<T, W>,
+}
+
+impl<T, W: World> TicketLock<T, W> {
+    /// A free lock around `data`, for a `static`.
+    pub const fn new(data: T) -> Self
+    where
+        W: ConstWorld,
+    {
+        TicketLock { raw: RawTicketLock::new(), data: Cell::new(data) }
+    }
+
+    /// A free lock around `data`, in every world.
+    pub fn new_in(data: T) -> Self {
+        TicketLock { raw: RawTicketLock::new_in(), data: Cell::new_in(data) }
+    }
+
+    /// Takes the lock, after everybody who came before; the guard frees it.
+    #[inline]
+    pub fn lock(&self) -> TicketGuard<'_, T, W> {
+        self.raw.lock();
+        // SAFETY: `lock` returned just now, for this guard.
+        unsafe { TicketGuard::new(self) }
+    }
+
+    /// Takes the lock if it is free now.
+    #[inline]
+    pub fn try_lock(&self) -> Option<TicketGuard<'_, T, W>> {
+        // SAFETY: in the branch taken `try_lock` succeeded just now, for this guard.
+        self.raw.try_lock().then(|| unsafe { TicketGuard::new(self) })
+    }
+
+    /// Whether somebody holds the lock or waits for it. A hint: stale when it is given.
+    pub fn is_locked(&self) -> bool {
+        self.raw.is_locked()
+    }
+
+    /// The data, through an exclusive reference: no lock is needed.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.data.get_mut()
+    }
+
+    /// The data, by value.
+    pub fn into_inner(self) -> T {
+        self.data.into_inner()
+    }
+}
+
+impl<T: Default, W: ConstWorld> Default for TicketLock<T, W> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T: fmt::Debug, W: World> fmt::Debug for TicketLock<T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("TicketLock");
+        match self.try_lock() {
+            Some(data) => out.field("data", &&*data),
+            None => out.field("data", &format_args!("<locked>")),
+        };
+        out.finish()
+    }
+}
+
+/// Proof that the caller holds a [`TicketLock`], and access to its data. Dropping it frees the
+/// lock.
+#[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
+pub struct TicketGuard<'a, T, W: World = Native> {
+    lock: &'a TicketLock<T, W>,
+    data: ManuallyDrop<CellMut<'a, T, W>>,
+    /// Not `Send`: a guard that moves to another thread would let two threads share `T` by turns
+    /// although `T` may not be moved. (`unlock` itself could be called from anywhere.)
+    _not_send: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives only `&T`.
+unsafe impl<T: Sync, W: World> Sync for TicketGuard<'_, T, W> {}
+
+impl<'a, T, W: World> TicketGuard<'a, T, W> {
+    /// # Safety
+    ///
+    /// The caller holds `lock.raw` and gives that to the guard.
+    #[inline]
+    unsafe fn new(lock: &'a TicketLock<T, W>) -> Self {
+        // SAFETY: only the holder touches the data, and from here to the guard's drop the guard is
+        // the holder.
+        let data = ManuallyDrop::new(unsafe { lock.data.borrow_mut() });
+        TicketGuard { lock, data, _not_send: PhantomData }
+    }
+}
+
+impl<T, W: World> Deref for TicketGuard<'_, T, W> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.data
+    }
+}
+
+impl<T, W: World> DerefMut for TicketGuard<'_, T, W> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.data
+    }
+}
+
+impl<T, W: World> Drop for TicketGuard<'_, T, W> {
+    #[inline]
+    fn drop(&mut self) {
+        // For its world, too, the access ends before the lock is free:
+        //
+        //   Thread 1: unlock
+        //   Thread 2: lock, begins to write the data
+        //   Thread 1: ends its write           <- both write the data
+        //
+        // SAFETY: dropped here once, and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.data) };
+        // SAFETY: the guard holds the lock, and gives it up only here.
+        unsafe { self.lock.raw.unlock() };
+    }
+}
+
+impl<T: fmt::Debug, W: World> fmt::Debug for TicketGuard<'_, T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coreline_world::model::{Checker, Model};
+    use coreline_world::{JoinHandle, Placement, Threads};
+
+    use super::*;
+
+    /// A free lock that goes on with this ticket.
+    fn at(ticket: u32) -> TicketLock<Vec<u32>, Model> {
+        let mut lock = TicketLock::<_, Model>::new_in(Vec::new());
+        lock.raw.next.with_mut(|next| *next = ticket);
+        lock.raw.serving.with_mut(|serving| *serving = ticket);
+        lock
+    }
+
+    #[test]
+    fn tickets_wrap() {
+        Checker::new().check(|| {
+            // Either way of taking the lock draws the last ticket once.
+            for ticket in [u32::MAX, u32::MAX - 1] {
+                let lock = at(ticket);
+                let held = lock.try_lock().expect("nobody else is there");
+                assert!(lock.is_locked() && lock.try_lock().is_none());
+                drop(held);
+                assert!(!lock.is_locked());
+                lock.lock().push(1);
+                lock.try_lock().expect("nobody else is there").push(2);
+                assert_eq!(*lock.lock(), [1, 2]);
+            }
+        });
+    }
+
+    #[test]
+    fn a_waiter_has_its_place_from_its_arrival() {
+        Checker::new().check(|| {
+            let lock = Arc::new(at(u32::MAX));
+            let mut held = lock.lock();
+            let theirs = Arc::clone(&lock);
+            let waiter = <Model>::spawn(Placement::Anywhere, move || theirs.lock().push(2));
+            // Relaxed: that the ticket is drawn while the lock is held is all that matters.
+            lock.raw.next.wait_until(Ordering::Relaxed, |next| next == 1);
+            held.push(1);
+            drop(held);
+            waiter.expect("there is room for two threads").join();
+            assert_eq!(*lock.lock(), [1, 2]);
+        });
+    }
+
+    /// Whether a type implements a trait: an inherent constant, where its bounds hold, goes before
+    /// one of a trait.
+    macro_rules! is {
+        ($type:ty: $trait:ident) => {{
+            #[allow(dead_code, reason = "unused where the bound holds")]
+            trait Otherwise {
+                const HOLDS: bool = false;
+            }
+            struct Is<T>(PhantomData<T>);
+            impl<T> Otherwise for Is<T> {}
+            #[allow(dead_code, reason = "unused where it does not")]
+            impl<T: $trait> Is<T> {
+                const HOLDS: bool = true;
+            }
+            Is::<$type>::HOLDS
+        }};
+    }
+
+    /// `Send` but not `Sync`.
+    type Unshared = core::cell::Cell<u32>;
+    /// `Sync` but not `Send`.
+    type Unmoved = TicketGuard<'static, u32>;
+
+    #[test]
+    fn a_lock_is_shared_if_its_data_can_move() {
+        assert!(is!(TicketLock<Unshared>: Send) && is!(TicketLock<Unshared>: Sync));
+        assert!(!is!(TicketLock<Unmoved>: Send) && !is!(TicketLock<Unmoved>: Sync));
+    }
+
+    #[test]
+    fn a_guard_stays_with_its_thread_and_is_shared_as_its_data() {
+        assert!(!is!(TicketGuard<'_, u32>: Send) && is!(TicketGuard<'_, u32>: Sync));
+        assert!(!is!(TicketGuard<'_, Unshared>: Send) && !is!(TicketGuard<'_, Unshared>: Sync));
+    }
+}

@@ -1,0 +1,66 @@
+//! How each world runs a law.
+
+use coreline_sim::{Failure, Faults, Machine, Replay};
+use coreline_world::model::Checker;
+
+/// How much a harness does in a world.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    /// Threads beside the first one.
+    pub(crate) threads: u32,
+    /// What each of them does that many times.
+    pub(crate) rounds: u32,
+    /// How many CPUs they are spread over, round robin.
+    pub(crate) cpus: u32,
+}
+
+/// Twice as many threads as this machine has CPUs, preempted by time.
+pub(crate) const NATIVE: Effort = Effort { threads: 4, rounds: 20_000, cpus: 2 };
+
+/// One thread on every CPU of the large machine.
+pub(crate) const MANY: Effort = Effort { threads: 384, rounds: 4, cpus: 384 };
+
+/// Two threads to a CPU on the small machine.
+pub(crate) const FEW: Effort = Effort { threads: 4, rounds: 50, cpus: 2 };
+
+/// Two threads beside the first, each once: more is beyond every interleaving.
+pub(crate) const MODEL: Effort = Effort { threads: 2, rounds: 1, cpus: 2 };
+
+/// Runs `law` on a machine with several seeds; or the one run that `CORELINE_REPLAY` describes, if
+/// that is set to a replay line of this law.
+pub(crate) fn simulate(
+    name: &str,
+    machine: &str,
+    faults: Faults,
+    law: impl Fn() + Copy + 'static,
+) -> Result<(), Box<Failure>> {
+    let program = format!("laws::{name}");
+    let lines: Vec<Replay> = match std::env::var("CORELINE_REPLAY") {
+        Ok(line) => {
+            let replay: Replay = line.parse().expect("CORELINE_REPLAY is a replay line");
+            if replay.program != program || replay.machine != machine {
+                return Ok(());
+            }
+            vec![replay]
+        }
+        Err(_) => (0..16)
+            .map(|seed| Replay {
+                machine: machine.to_owned(),
+                seed,
+                request_percent: Machine::REQUEST_BAND[seed as usize % 3],
+                faults,
+                program: program.clone(),
+            })
+            .collect(),
+    };
+    for line in lines {
+        Machine::replay(&line).expect("a preset").run(law)?;
+    }
+    Ok(())
+}
+
+/// Runs `law` in every interleaving with few preemptions, of which there are enough to break what
+/// was ever broken (Musuvathi and Qadeer, "Iterative context bounding", 2007).
+pub(crate) fn check(law: impl Fn() + Send + Sync + 'static) {
+    Checker::new().preemption_bound(3).check(law);
+}
