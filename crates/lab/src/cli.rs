@@ -1,0 +1,113 @@
+//! The command line.
+
+use std::io::Write;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::error::Error;
+use crate::output::Output;
+use crate::run::{self, Choice};
+use crate::scenario::Scenario;
+use crate::world::World;
+use crate::{doctor, machines, replay};
+
+/// Experiments with many-core techniques, on this machine and on simulated ones.
+///
+/// Without a verb: what this machine offers, then the quick form of every scenario, natively and
+/// simulated.
+#[derive(Parser)]
+#[command(
+    name = "coreline",
+    version,
+    after_help = "Exit codes: 0 done (a published figure that is not reached is still 0), 1 a \
+                  check or claim failed, 2 usage, 3 this machine lacks what was asked for."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// What this machine offers to the native world, and what would turn on what is off
+    Doctor(Doctor),
+    /// Run a scenario beside the figures that were published for it
+    Run(Run),
+    /// The simulated machines: all of them, or the tree and every cost of one
+    Machines(Machines),
+    /// Run the program of a replay line again, exactly
+    Replay(Replay),
+}
+
+#[derive(Args)]
+struct Doctor {
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Args)]
+struct Run {
+    /// What to run
+    scenario: Scenario,
+    #[command(flatten)]
+    choice: Choice,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Args)]
+struct Machines {
+    /// A machine's name, or the path of a machine file
+    #[arg(value_name = "NAME|FILE")]
+    machine: Option<String>,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Args)]
+struct Replay {
+    /// The machine file, if the line is of a machine of your own
+    #[arg(long, value_name = "FILE")]
+    world: Option<String>,
+    /// The line, as a failure printed it; quotes are not needed
+    #[arg(required = true, trailing_var_arg = true, value_name = "LINE")]
+    line: Vec<String>,
+}
+
+impl Cli {
+    pub(crate) fn execute(self) -> Result<(), Error> {
+        match self.verb {
+            Some(Verb::Doctor(Doctor { output })) => {
+                output.show(|| Ok(doctor::Report::new()), doctor::Report::show)
+            }
+            Some(Verb::Run(Run { scenario, choice, output })) => {
+                output.show(|| run::run(scenario, &choice), run::Outcome::show)
+            }
+            Some(Verb::Machines(Machines { machine: None, output })) => {
+                output.show(machines::List::new, machines::List::show)
+            }
+            Some(Verb::Machines(Machines { machine: Some(machine), output })) => {
+                output.show(|| machines::Detail::new(&machine), machines::Detail::show)
+            }
+            Some(Verb::Replay(Replay { world, line })) => {
+                replay::replay(&line.join(" "), world.as_deref(), &mut std::io::stdout().lock())
+            }
+            None => everything(&mut std::io::stdout().lock()),
+        }
+    }
+}
+
+/// The simulated machine that seed 000 measured on.
+const SHOWN: &str = "epyc-9654-2s";
+
+/// What runs if nothing is said: a look at all there is, within seconds.
+fn everything(out: &mut dyn Write) -> Result<(), Error> {
+    doctor::Report::new().show_summary(out)?;
+    for world in [World::Native, World::preset(SHOWN)?] {
+        let outcome = run::run(Scenario::Intermittent, &Choice::quick(world))?;
+        writeln!(out)?;
+        outcome.show(out)?;
+    }
+    writeln!(out, "\nMore: coreline --help")?;
+    Ok(())
+}

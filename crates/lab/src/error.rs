@@ -1,0 +1,111 @@
+//! What can stop the program, and the exit code that says so.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use coreline_sim::{Failure, ParseReplayError, Replay, SpecError};
+
+use crate::scenario::intermittent::{Broken, ParseProgramError};
+
+/// Why the program stopped. Each says what was asked, what was found and what to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("{0}; or the path of a machine file")]
+    Machine(SpecError),
+    #[error(transparent)]
+    MachineFile(SpecError),
+    #[error("the configuration {asked:?} is not one of this world; it has {}", has.join(", "))]
+    Config { asked: String, has: Vec<String> },
+    #[error(
+        "the machine {machine} has {cpus} CPUs, and the areas of intermittent fit into a simulated \
+         machine's memory for at most {most}; take a smaller machine"
+    )]
+    TooManyCpus { machine: String, cpus: usize, most: usize },
+    #[error(transparent)]
+    ReplayLine(#[from] ParseReplayError),
+    #[error(
+        "{0}; a line of a test is replayed by running that test with the line in CORELINE_REPLAY"
+    )]
+    Program(#[from] ParseProgramError),
+    #[error("the line is of the machine {line:?}, which is no preset; give its file with --world")]
+    ReplayMachine { line: String },
+    #[error("the line is of the machine {line:?}, but {file} describes {found:?}")]
+    OtherMachine { line: String, file: String, found: String },
+    #[error("cannot write to {}: {source}; choose another file with --out", path.display())]
+    OutFile { path: PathBuf, source: io::Error },
+    #[error("cannot write the result: {0}")]
+    Output(#[from] io::Error),
+    #[error("a simulated program failed: {0}")]
+    Failed(Box<Failure>),
+    #[error("intermittent broke its check: {broken}\n  replay: {replay}")]
+    BrokenInSimulation { broken: Broken, replay: Box<Replay> },
+    #[error("intermittent could not be run natively: {0}")]
+    BrokenNatively(Broken),
+    #[error("the CPUs that this process may use are not known: {0}")]
+    NoCpus(String),
+}
+
+impl Error {
+    /// Says why the program stops, and gives its exit code: see the program's help.
+    pub(crate) fn report(&self) -> ExitCode {
+        // Who reads the output has seen enough: not a failure of ours.
+        if let Error::Output(error) = self
+            && error.kind() == io::ErrorKind::BrokenPipe
+        {
+            return ExitCode::SUCCESS;
+        }
+        // Standard error is the last resort: where it cannot be written, only the exit code is
+        // left.
+        let _ = writeln!(io::stderr(), "coreline: {self}");
+        ExitCode::from(self.exit_code())
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Error::Failed(_) | Error::BrokenInSimulation { .. } => 1,
+            Error::BrokenNatively(broken) if !broken.is_lack() => 1,
+            Error::BrokenNatively(_) | Error::NoCpus(_) => 3,
+            Error::Machine(_)
+            | Error::MachineFile(_)
+            | Error::Config { .. }
+            | Error::TooManyCpus { .. }
+            | Error::ReplayLine(_)
+            | Error::Program(_)
+            | Error::ReplayMachine { .. }
+            | Error::OtherMachine { .. }
+            | Error::OutFile { .. }
+            | Error::Output(_) => 2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_sim::Machine;
+
+    use super::*;
+    use crate::scenario::Variant;
+
+    #[test]
+    fn a_failed_program_is_exit_code_1_and_can_be_replayed() {
+        let failure = Machine::preset("host-2c").unwrap().run(|| panic!("broken")).unwrap_err();
+        let replay = Box::new(failure.replay.clone());
+        let broken = Broken::Increments { position: 7, found: 1, bursts: 2 };
+        for error in [Error::Failed(failure), Error::BrokenInSimulation { broken, replay }] {
+            assert_eq!(error.exit_code(), 1);
+            assert!(
+                error.to_string().contains("replay: coreline-sim/1 machine=host-2c"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn natively_a_lack_is_not_a_failure() {
+        let lack = Broken::NoIndex { variant: Variant::KernelCid };
+        assert_eq!(Error::BrokenNatively(lack).exit_code(), 3);
+        let wrong = Broken::Increments { position: 7, found: 1, bursts: 2 };
+        assert_eq!(Error::BrokenNatively(wrong).exit_code(), 1);
+    }
+}

@@ -1,0 +1,39 @@
+//! The program `coreline`: what this machine offers, and experiments in either world beside the
+//! figures that were published for them.
+//!
+//! This is where the worlds meet: the only crate that knows both `Native` and `Sim`. Data flows one
+//! way:
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`scenario`] | programs, generic over their world, and what they are run with, as plain data |
+//! | [`kernel`] | what the simulated kernel does at a thread switch |
+//! | [`run`] | runs a scenario in a world and sets the result beside what was published |
+//! | [`doctor`], [`machines`], [`replay`] | the other verbs |
+
+mod cli;
+mod doctor;
+mod error;
+mod kernel;
+mod machines;
+mod output;
+mod replay;
+mod run;
+mod scenario;
+mod tree;
+mod world;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// The simulated programs' memory comes from their machine.
+#[global_allocator]
+static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+
+fn main() -> ExitCode {
+    match cli::Cli::parse().execute() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => error.report(),
+    }
+}

@@ -1,0 +1,81 @@
+//! A result as text.
+
+use std::io::Write;
+
+use comfy_table::CellAlignment;
+
+use super::result::{Outcome, Row};
+use super::verdict::Verdict;
+use crate::error::Error;
+use crate::output::table;
+
+const HEADER: [&str; 9] =
+    ["config", "delay", "variant", "metric", "value", "low .. high", "published", "verdict", "why"];
+
+/// The columns of figures.
+const NUMBERS: [usize; 4] = [1, 4, 5, 6];
+
+/// Shows a result: the table, the reasons that its last column numbers, and what to know about it.
+pub(super) fn show(outcome: &Outcome, out: &mut dyn Write) -> Result<(), Error> {
+    let Outcome { scenario, world, seed, not_modelled, rows, command, file, .. } = outcome;
+    writeln!(out, "{scenario}, world {world}, seed {seed}")?;
+    let mut reasons: Vec<&str> = Vec::new();
+    let mut table = table(HEADER);
+    for row in rows {
+        let reason = row.why.as_deref().map(|why| number_of(&mut reasons, why));
+        table.add_row(line(row, reason));
+    }
+    for column in NUMBERS {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    writeln!(out, "{}", table.trim_fmt())?;
+    for (index, why) in reasons.iter().enumerate() {
+        writeln!(out, "({}) {why}", index + 1)?;
+    }
+    if let Some(file) = file {
+        writeln!(out, "published: {file}")?;
+    }
+    if !not_modelled.is_empty() {
+        writeln!(out, "not modelled: {}", not_modelled.join(", "))?;
+    }
+    writeln!(out, "again: {command}")?;
+    Ok(())
+}
+
+fn line(row: &Row, reason: Option<usize>) -> [String; 9] {
+    let params: Vec<String> = row.params.values().map(|ms| format!("{ms} ms")).collect();
+    let ratio = row.unit == "ratio";
+    let figure = |value: f64| match ratio {
+        true => format!("{value:.2}x"),
+        false => format!("{value:.0} ns"),
+    };
+    let verdict = match row.verdict {
+        Verdict::Reached => "reached",
+        Verdict::DirectionOnly => "direction only",
+        Verdict::NotReached => "not reached",
+        Verdict::NotTestable => "not testable",
+        Verdict::None => "",
+    };
+    [
+        row.config.clone(),
+        params.join(", "),
+        row.variant.clone(),
+        row.metric.to_owned(),
+        figure(row.value),
+        format!("{} .. {}", figure(row.low), figure(row.high)),
+        row.published.map(figure).unwrap_or_default(),
+        verdict.to_owned(),
+        reason.map(|number| format!("({number})")).unwrap_or_default(),
+    ]
+}
+
+/// The number of a reason, from 1 on, in the order of first use.
+fn number_of<'a>(reasons: &mut Vec<&'a str>, why: &'a str) -> usize {
+    let known = reasons.iter().position(|reason| *reason == why);
+    known.unwrap_or_else(|| {
+        reasons.push(why);
+        reasons.len() - 1
+    }) + 1
+}

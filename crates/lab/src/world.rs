@@ -1,0 +1,61 @@
+//! What `--world` names.
+
+use std::path::Path;
+
+use coreline_sim::{Spec, presets};
+
+use crate::error::Error;
+
+/// The world that a scenario runs in.
+#[derive(Debug, Clone)]
+pub(crate) enum World {
+    /// This machine.
+    Native,
+    /// A simulated machine, and what the user called it.
+    Simulated { spec: Box<Spec>, asked: String },
+}
+
+impl World {
+    pub(crate) fn preset(name: &str) -> Result<World, Error> {
+        let spec = Spec::preset(name).map_err(Error::Machine)?;
+        Ok(World::Simulated { spec: Box::new(spec), asked: name.to_owned() })
+    }
+
+    /// The world's name in results: `native`, or the machine's own name.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            World::Native => "native",
+            World::Simulated { spec, .. } => spec.name(),
+        }
+    }
+
+    /// What the user called it.
+    pub(crate) fn asked(&self) -> &str {
+        match self {
+            World::Native => "native",
+            World::Simulated { asked, .. } => asked,
+        }
+    }
+}
+
+/// A machine by the name of a preset, or else by the path of its file.
+///
+/// A name that is neither is answered as a misspelt preset, unless it looks like a path.
+pub(crate) fn machine(asked: &str) -> Result<Spec, Error> {
+    let path = Path::new(asked);
+    let looks_like_a_path =
+        asked.contains('/') || path.extension().is_some_and(|end| end == "toml");
+    if presets().any(|preset| preset == asked) || !(looks_like_a_path || path.is_file()) {
+        return Spec::preset(asked).map_err(Error::Machine);
+    }
+    Spec::from_file(path).map_err(Error::MachineFile)
+}
+
+/// Reads `--world`, for clap, which prints the error with its usage.
+pub(crate) fn parse(asked: &str) -> Result<World, Error> {
+    if asked == "native" {
+        return Ok(World::Native);
+    }
+    let spec = machine(asked)?;
+    Ok(World::Simulated { spec: Box::new(spec), asked: asked.to_owned() })
+}
