@@ -1,0 +1,115 @@
+//! `cargo xtask ci`: what must pass before a change goes in.
+//!
+//! The last step is the test command that README.md gives, read from there, so that the two cannot
+//! disagree. The model checker needs no step of its own: its tests are ordinary tests.
+
+use std::process::Command;
+use std::time::Instant;
+
+use crate::error::Error;
+use crate::{golden, tidy, workspace};
+
+/// A step: its name, and what it does.
+struct Step {
+    name: &'static str,
+    action: Action,
+}
+
+enum Action {
+    /// Run a command.
+    Command(Command),
+    /// Call a verb of this program.
+    Verb(fn() -> Result<(), Error>),
+}
+
+/// Runs all steps in order; stops at the first that fails.
+///
+/// Says how long each step took before the last one starts, so that the output of a good run ends
+/// with the test runner's own summary.
+pub(crate) fn run() -> Result<(), Error> {
+    let mut took: Vec<(&str, u64)> = Vec::new();
+    let mut steps = steps(&workspace::read("README.md")?)?.into_iter().peekable();
+    while let Some(Step { name, action }) = steps.next() {
+        if steps.peek().is_none() {
+            print_times(&took);
+        }
+        let start = Instant::now();
+        let done = match action {
+            Action::Command(mut command) => {
+                println!("\n==> {name}: {}", workspace::line(&command));
+                workspace::run(&mut command)
+            }
+            Action::Verb(verb) => {
+                println!("\n==> {name}");
+                verb()
+            }
+        };
+        took.push((name, start.elapsed().as_secs()));
+        if let Err(source) = done {
+            print_times(&took);
+            return Err(Error::Step { step: name, source: Box::new(source) });
+        }
+    }
+    Ok(())
+}
+
+fn steps(readme: &str) -> Result<Vec<Step>, Error> {
+    let cargo = |line: &str| workspace::cargo(&line.split(' ').collect::<Vec<_>>());
+    let mut docs = cargo("doc --workspace --no-deps --all-features");
+    docs.env("RUSTDOCFLAGS", "-D warnings");
+    let clippy = cargo("clippy --workspace --all-targets --all-features -- -D warnings");
+    let test = test_command(readme).ok_or(Error::NoTestCommand)?;
+    let command = |name, command| Step { name, action: Action::Command(command) };
+    let verb = |name, verb| Step { name, action: Action::Verb(verb) };
+    Ok(vec![
+        command("fmt", cargo("fmt --all --check")),
+        verb("tidy", tidy::run),
+        command("clippy", clippy),
+        command("docs", docs),
+        verb("golden", || golden::run(false)),
+        command("test", workspace::command("sh", &["-e", "-c", &test])),
+    ])
+}
+
+fn print_times(took: &[(&str, u64)]) {
+    println!("\n{:<8}{:>8}", "step", "seconds");
+    for (name, seconds) in took {
+        println!("{name:<8}{seconds:>8}");
+    }
+}
+
+/// The first fenced block under the heading "Test" of a README.
+fn test_command(readme: &str) -> Option<String> {
+    let section = readme.lines().skip_while(|line| line.trim_end() != "## Test").skip(1);
+    let mut section = section.take_while(|line| !line.starts_with("## "));
+    section.find(|line| line.starts_with("```"))?;
+    let block: Vec<_> = section.take_while(|line| !line.starts_with("```")).collect();
+    let command = block.join("\n").trim().to_owned();
+    (!command.is_empty()).then_some(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_test_command_is_the_first_block_of_its_section() {
+        let readme = "# x\n```\nnot this\n```\n## Test\n\nRun\n\n```sh\na\nb\n```\n```\nc\n```\n";
+        assert_eq!(test_command(readme).as_deref(), Some("a\nb"));
+    }
+
+    #[test]
+    fn a_readme_without_a_test_command_is_an_error() {
+        for readme in ["", "## Test\n", "## Test\n```\n```\n", "## Test\n## Use\n```\na\n```\n"] {
+            assert_eq!(test_command(readme), None, "{readme:?}");
+            assert!(matches!(steps(readme), Err(Error::NoTestCommand)), "{readme:?}");
+        }
+    }
+
+    #[test]
+    fn the_tests_come_last() {
+        let steps = steps("## Test\n```\ncargo test\n```\n").expect("a test command");
+        let names: Vec<_> = steps.iter().map(|step| step.name).collect();
+        assert_eq!(names, ["fmt", "tidy", "clippy", "docs", "golden", "test"]);
+    }
+}

@@ -1,0 +1,47 @@
+//! What can go wrong in a developer command.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("cannot start `{command}`: {source}; it must be on the PATH")]
+    Start { command: String, source: io::Error },
+
+    #[error("`{command}` ended with {status}")]
+    Failed { command: String, status: ExitStatus },
+
+    #[error("cannot read {path}: {source}")]
+    Read { path: PathBuf, source: io::Error },
+
+    #[error("cannot write {path}: {source}")]
+    Write { path: PathBuf, source: io::Error },
+
+    #[error("`cargo metadata` gave no {what}: this xtask does not know the format of this cargo")]
+    Metadata { what: &'static str },
+
+    #[error("README.md has no command under \"## Test\"; CI runs the first fenced block there")]
+    NoTestCommand,
+
+    #[error("the step {step} failed: {source}")]
+    Step { step: &'static str, source: Box<Error> },
+
+    #[error("tidy: {0} findings; `cargo xtask tidy --list` explains the rules")]
+    Untidy(usize),
+
+    #[error("no assembler text named fastpaths-*.s in {0}; was the example built?")]
+    NoListing(PathBuf),
+
+    #[error("the assembler text has no function {0}; fastpaths.rs must define it with no_mangle")]
+    NoFunction(String),
+
+    #[error("golden: {0} fast paths are not what hand-written code compiles to")]
+    Unequal(usize),
+
+    #[error(
+        "golden: the instruction counts are not those of {0}; if the change is meant, run \
+         `cargo xtask golden --bless` and say in the commit why"
+    )]
+    Counts(PathBuf),
+}

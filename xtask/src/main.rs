@@ -1,0 +1,57 @@
+//! Developer commands of coreline: `cargo xtask ci`, `tidy`, `golden`.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program talks to its user")]
+
+mod ci;
+mod error;
+mod golden;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "Developer commands of coreline")]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Run every step of CI in order; stop at the first that fails
+    Ci,
+    /// Check the rules of the house that neither rustc nor clippy knows
+    Tidy {
+        /// Print the rules instead
+        #[arg(long)]
+        list: bool,
+    },
+    /// Check that fast paths compile to what hand-written code compiles to
+    Golden {
+        /// Write the table of instruction counts instead of comparing with it
+        #[arg(long)]
+        bless: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().verb {
+        Verb::Ci => ci::run(),
+        Verb::Tidy { list: true } => {
+            tidy::list();
+            Ok(())
+        }
+        Verb::Tidy { list: false } => tidy::run(),
+        Verb::Golden { bless } => golden::run(bless),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

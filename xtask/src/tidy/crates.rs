@@ -1,0 +1,192 @@
+//! Rules on the crates: which may depend on which, and where they are described.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::Finding;
+use crate::error::Error;
+
+/// How high each crate lives; a crate may depend on lower ones only.
+const STOREYS: &[(&str, u8)] = &[
+    ("coreline-topology", 0),
+    ("coreline-world", 1),
+    ("coreline-sim", 2),
+    ("coreline", 2),
+    ("coreline-capi", 3),
+    ("coreline-lab", 3),
+];
+
+/// Up to this storey even tests may not depend upward. Above it tests may put anything together.
+const STRICT_STOREY: u8 = 1;
+
+/// The developer commands: they live outside of the house, and depend on no part of it.
+const OUTSIDE: &str = "xtask";
+
+/// A package, as far as the rules care.
+struct Package<'a> {
+    name: &'a str,
+    /// Relative to the root.
+    manifest: &'a str,
+    dependencies: &'a [Value],
+}
+
+impl<'a> Package<'a> {
+    fn new(metadata: &'a Value, root: &str) -> Option<Self> {
+        Some(Package {
+            name: metadata["name"].as_str()?,
+            manifest: metadata["manifest_path"].as_str()?.strip_prefix(root)?.get(1..)?,
+            dependencies: metadata["dependencies"].as_array()?,
+        })
+    }
+}
+
+fn packages(metadata: &Value) -> Result<Vec<Package<'_>>, Error> {
+    let missing = |what| Error::Metadata { what };
+    let root = metadata["workspace_root"].as_str().ok_or(missing("workspace root"))?;
+    let packages = metadata["packages"].as_array().ok_or(missing("packages"))?;
+    let package = |package| Package::new(package, root).ok_or(missing("package as expected"));
+    packages.iter().map(package).collect()
+}
+
+fn storey(name: &str) -> Option<u8> {
+    STOREYS.iter().find(|(known, _)| *known == name).map(|&(_, storey)| storey)
+}
+
+pub(super) fn edges(metadata: &Value, _: &str) -> Result<Vec<Finding>, Error> {
+    let packages = packages(metadata)?;
+    let mut found = Vec::new();
+    for package in &packages {
+        let mut complain = |message| found.push(Finding::new(package.manifest, 1, message));
+        let own = storey(package.name);
+        if own.is_none() && package.name != OUTSIDE {
+            complain(format!("{} has no storey; give it one in tidy/crates.rs", package.name));
+            continue;
+        }
+        for dependency in package.dependencies {
+            let name = dependency["name"].as_str().unwrap_or_default();
+            if !packages.iter().any(|package| package.name == name) {
+                continue;
+            }
+            let for_tests = dependency["kind"] == "dev";
+            let allowed = match (own, storey(name)) {
+                (Some(own), Some(other)) if for_tests => {
+                    own > STRICT_STOREY || other < own || name == package.name
+                }
+                (Some(own), Some(other)) => other < own,
+                _ => false,
+            };
+            if !allowed {
+                let how = if for_tests { "in its tests" } else { "" };
+                complain(format!("{} may not depend on {name} {how}", package.name));
+            }
+        }
+    }
+    Ok(found)
+}
+
+pub(super) fn listed(metadata: &Value, architecture: &str) -> Result<Vec<Finding>, Error> {
+    let is_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
+    let words: Vec<_> = architecture.split(|c| !is_name(c)).collect();
+    let mut found = Vec::new();
+    for package in packages(metadata)? {
+        let folder = Path::new(package.manifest).parent().and_then(Path::file_name);
+        let folder = folder.unwrap_or_default().to_string_lossy();
+        for name in [package.name, &*folder] {
+            if !words.contains(&name) {
+                let message = format!("{} is not described: no word {name}", package.manifest);
+                found.push(Finding::new("ARCHITECTURE.md", 1, message));
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The messages of `edges` for a workspace with these (from, to, kind of dependency).
+    fn messages(list: &[(&str, &str, Option<&str>)]) -> Vec<String> {
+        let names = STOREYS.iter().map(|&(name, _)| name).chain([OUTSIDE, "newcomer"]);
+        let packages: Vec<_> = names
+            .filter(|name| *name != "newcomer" || list.iter().any(|edge| edge.0 == *name))
+            .map(|name| {
+                let edges = list.iter().filter(|edge| edge.0 == name);
+                let dependencies: Vec<_> =
+                    edges.map(|(_, to, kind)| json!({ "name": to, "kind": kind })).collect();
+                let manifest = format!("/r/crates/{name}/Cargo.toml");
+                json!({ "name": name, "manifest_path": manifest, "dependencies": dependencies })
+            })
+            .collect();
+        let metadata = json!({ "workspace_root": "/r", "packages": packages });
+        let found = edges(&metadata, "").expect("metadata in cargo's format");
+        found.into_iter().map(|finding| format!("{}: {}", finding.file, finding.message)).collect()
+    }
+
+    #[test]
+    fn downward_edges_pass() {
+        assert_eq!(
+            messages(&[
+                ("coreline-world", "coreline-topology", None),
+                ("coreline-sim", "coreline-world", None),
+                ("coreline", "coreline-topology", None),
+                ("coreline", "coreline-sim", Some("dev")),
+                ("coreline-world", "coreline-world", Some("dev")),
+                ("coreline-lab", "coreline-sim", None),
+                ("coreline-lab", "serde", None),
+                ("xtask", "serde_json", None),
+            ]),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn every_other_edge_is_found() {
+        for edge in [
+            ("coreline-topology", "coreline-world", None),
+            ("coreline", "coreline-sim", None),
+            ("coreline-sim", "coreline", None),
+            ("coreline-sim", "coreline", Some("build")),
+            ("coreline-world", "coreline-lab", None),
+            ("coreline-lab", "coreline-capi", None),
+            ("coreline-world", "coreline-sim", Some("dev")),
+            ("coreline-topology", "coreline-world", Some("dev")),
+            ("xtask", "coreline", None),
+            ("xtask", "coreline-topology", Some("dev")),
+            ("coreline-lab", "xtask", None),
+        ] {
+            let found = messages(&[edge]);
+            assert_eq!(found.len(), 1, "{edge:?}: {found:?}");
+            let file = format!("crates/{}/Cargo.toml: ", edge.0);
+            assert!(found[0].starts_with(&file) && found[0].contains(edge.1), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_crate_without_a_storey_is_found() {
+        assert_eq!(messages(&[("newcomer", "serde", None)]).len(), 1);
+    }
+
+    #[test]
+    fn metadata_of_another_format_is_an_error() {
+        let error = edges(&json!({ "packages": [{}] }), "").expect_err("no workspace root");
+        assert!(error.to_string().contains("workspace root"));
+    }
+
+    #[test]
+    fn every_crate_is_described() {
+        let package = |name, folder| {
+            let manifest = format!("/r/crates/{folder}/Cargo.toml");
+            json!({ "name": name, "manifest_path": manifest, "dependencies": [] })
+        };
+        let packages = [package("coreline-sim", "sim"), package("coreline", "coreline")];
+        let metadata = json!({ "workspace_root": "/r", "packages": packages });
+        let found = |text| listed(&metadata, text).expect("metadata in cargo's format").len();
+        assert_eq!(found("`crates/sim` is coreline-sim; crates/coreline is coreline"), 0);
+        assert_eq!(found("crates/sim is coreline-sim, the simulator"), 2, "coreline twice");
+        assert_eq!(found("coreline, and coreline-sim"), 1, "no folder sim");
+    }
+}

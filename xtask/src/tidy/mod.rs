@@ -1,0 +1,184 @@
+//! `cargo xtask tidy`: the rules of the house that neither rustc nor clippy knows.
+//!
+//! A rule is a pure function: over one file, or over what cargo knows of the packages. Each has
+//! tests with a planted violation.
+
+mod algorithms;
+mod crates;
+mod lexer;
+mod orderings;
+mod seam;
+mod text;
+
+use std::io;
+
+use lexer::Lexed;
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::workspace;
+
+/// A file of the repository.
+pub(crate) struct File {
+    /// Relative to the root, with slashes.
+    path: String,
+    text: String,
+    /// For `.rs` files.
+    rust: Option<Lexed>,
+}
+
+impl File {
+    fn new(path: &str, text: &str) -> Self {
+        let rust = path.ends_with(".rs").then(|| Lexed::new(text));
+        File { path: path.to_owned(), text: text.to_owned(), rust }
+    }
+}
+
+/// A place that breaks a rule.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    file: String,
+    /// From 1.
+    line: usize,
+    message: String,
+}
+
+impl Finding {
+    fn new(file: &str, line: usize, message: impl Into<String>) -> Self {
+        Finding { file: file.to_owned(), line, message: message.into() }
+    }
+}
+
+/// A rule of the house.
+struct Rule {
+    name: &'static str,
+    /// What it demands, for `--list`.
+    demand: &'static str,
+    check: Check,
+}
+
+/// How a rule is checked.
+enum Check {
+    /// On each file by itself.
+    File(fn(&File) -> Vec<Finding>),
+    /// On the output of `cargo metadata`, and ARCHITECTURE.md.
+    Crates(fn(&Value, &str) -> Result<Vec<Finding>, Error>),
+}
+
+const RULES: &[Rule] = &[
+    Rule {
+        name: "edges",
+        demand: "crates depend downward only: topology < world < {sim, coreline} < {capi, lab}",
+        check: Check::Crates(crates::edges),
+    },
+    Rule {
+        name: "listed",
+        demand: "ARCHITECTURE.md names every crate",
+        check: Check::Crates(crates::listed),
+    },
+    Rule {
+        name: "seam",
+        demand: "only world/src/native and world/src/arch name an OS or a processor, or hold asm",
+        check: Check::File(seam::check),
+    },
+    Rule {
+        name: "algorithms",
+        demand: "coreline/src uses no atomic, lock, clock or thread of std; the world gives them",
+        check: Check::File(algorithms::check),
+    },
+    Rule {
+        name: "orderings",
+        demand: "a comment stands at every memory ordering, at most 6 lines above, in the same fn",
+        check: Check::File(orderings::check),
+    },
+    Rule {
+        name: "length",
+        demand: "no file has more than 600 lines",
+        check: Check::File(text::length),
+    },
+    Rule {
+        name: "width",
+        demand: "no line of Rust has more than 100 columns",
+        check: Check::File(text::width),
+    },
+    Rule {
+        name: "paths",
+        demand: "no absolute path of somebody's machine",
+        check: Check::File(text::paths),
+    },
+    Rule {
+        name: "finished",
+        demand: "no marks of unfinished work, and no test that is switched off",
+        check: Check::File(text::finished),
+    },
+];
+
+/// Prints the rules.
+pub(crate) fn list() {
+    for rule in RULES {
+        println!("{:<12}{}", rule.name, rule.demand);
+    }
+}
+
+/// Checks the repository and prints `file:line: rule: message` for each finding.
+pub(crate) fn run() -> Result<(), Error> {
+    let files = files()?;
+    let metadata = workspace::metadata()?;
+    let architecture = workspace::read("ARCHITECTURE.md")?;
+    let mut findings = Vec::new();
+    for rule in RULES {
+        let found = match rule.check {
+            Check::File(check) => files.iter().flat_map(check).collect(),
+            Check::Crates(check) => check(&metadata, &architecture)?,
+        };
+        findings.extend(found.into_iter().map(|finding| (finding, rule.name)));
+    }
+    findings.sort();
+    for (Finding { file, line, message }, rule) in &findings {
+        println!("{file}:{line}: {rule}: {message}");
+    }
+    match findings.len() {
+        0 => {
+            println!("tidy: {} files keep {} rules", files.len(), RULES.len());
+            Ok(())
+        }
+        count => Err(Error::Untidy(count)),
+    }
+}
+
+/// The text files of the repository.
+fn files() -> Result<Vec<File>, Error> {
+    let mut files = Vec::new();
+    for path in workspace::files()? {
+        match workspace::read(&path) {
+            Ok(text) => files.push(File::new(&path, &text)),
+            // Not text; or deleted, and git does not know it yet.
+            Err(Error::Read { source, .. })
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::InvalidData | io::ErrorKind::NotFound
+                ) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(files)
+}
+
+/// The lines on which `check` finds something in a file with this path and text.
+#[cfg(test)]
+fn lines_found(check: fn(&File) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {
+    check(&File::new(path, text)).into_iter().map(|finding| finding.line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_have_names_of_their_own() {
+        let mut names: Vec<_> = RULES.iter().map(|rule| rule.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), RULES.len());
+    }
+}
