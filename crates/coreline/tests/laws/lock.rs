@@ -5,9 +5,8 @@ use std::sync::Arc;
 use coreline::TicketLock;
 use coreline::lock::RawTicketLock;
 use coreline_sim::{Faults, Sim};
-use coreline_topology::CpuId;
 use coreline_world::model::{Model, RelaxedLoads, RelaxedStores};
-use coreline_world::{Cell, ConstWorld, JoinHandle, Line, Native, Placement, World};
+use coreline_world::{Cell, ConstWorld, JoinHandle, Line, Native, World};
 
 use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE};
 
@@ -58,12 +57,14 @@ fn exclusion<W: World, L: Lock>(effort: Effort) {
         first: Line(Cell::new_in(0)),
         second: Line(Cell::new_in(0)),
     });
+    let place = effort.places::<W>();
     let threads: Vec<_> = (0..effort.threads)
         .map(|number| {
             let guarded = Arc::clone(&guarded);
-            let place = Placement::On(CpuId::new(number % effort.cpus));
-            W::spawn(place, move || (0..effort.rounds).map(|_| guarded.visit(number)).sum::<u64>())
-                .unwrap()
+            W::spawn(place(number), move || {
+                (0..effort.rounds).map(|_| guarded.visit(number)).sum::<u64>()
+            })
+            .unwrap()
         })
         .collect();
     let visits: u64 = threads.into_iter().map(JoinHandle::join).sum();
@@ -128,6 +129,7 @@ fn ticket_excludes_in_every_interleaving() {
 /// the lock.
 fn exclusion_by_guards<W: World>(effort: Effort) {
     let lock = Arc::new(TicketLock::<u64, W>::new_in(0));
+    let place = effort.places::<W>();
     let threads: Vec<_> = (0..effort.threads)
         .map(|number| {
             let lock = Arc::clone(&lock);
@@ -139,8 +141,8 @@ fn exclusion_by_guards<W: World>(effort: Effort) {
                     1
                 })
             };
-            let place = Placement::On(CpuId::new(number % effort.cpus));
-            W::spawn(place, move || (0..effort.rounds).map(|_| visit()).sum::<u64>()).unwrap()
+            W::spawn(place(number), move || (0..effort.rounds).map(|_| visit()).sum::<u64>())
+                .unwrap()
         })
         .collect();
     let visits: u64 = threads.into_iter().map(JoinHandle::join).sum();

@@ -1,7 +1,9 @@
 //! How each world runs a law.
 
 use coreline_sim::{Failure, Faults, Machine, Replay};
+use coreline_topology::Cpu;
 use coreline_world::model::Checker;
+use coreline_world::{JoinHandle, Placement, World};
 
 /// How much a harness does in a world.
 #[derive(Debug, Clone, Copy)]
@@ -12,6 +14,21 @@ pub(crate) struct Effort {
     pub(crate) rounds: u32,
     /// How many CPUs they are spread over, round robin.
     pub(crate) cpus: u32,
+}
+
+impl Effort {
+    /// Where the threads run, by their numbers: on the first CPUs that there are, and that this
+    /// process may use (a container's may be few, and begin anywhere).
+    pub(crate) fn places<W: World>(self) -> impl Fn(u32) -> Placement {
+        let on = |cpu: &Cpu| Placement::On(cpu.id);
+        // In the model a thread more is many interleavings more, and every CPU may be used.
+        let usable =
+            |place: &Placement| !W::RUNS || W::spawn(*place, || ()).map(JoinHandle::join).is_ok();
+        let topology = W::topology();
+        let places: Vec<_> =
+            topology.cpus().map(on).filter(usable).take(self.cpus as usize).collect();
+        move |number| places[number as usize % places.len()]
+    }
 }
 
 /// Twice as many threads as this machine has CPUs, preempted by time.
