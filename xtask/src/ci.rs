@@ -58,6 +58,9 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
     let mut docs = cargo("doc --workspace --no-deps --all-features");
     docs.env("RUSTDOCFLAGS", "-D warnings");
     let clippy = cargo("clippy --workspace --all-targets --all-features -- -D warnings");
+    // Says which fast paths the tests that follow had: a test of rseq sections has nothing to test
+    // on a machine without them.
+    let doctor = cargo("run --quiet --package coreline-lab -- doctor");
     let test = test_command(readme).ok_or(Error::NoTestCommand)?;
     let command = |name, command| Step { name, action: Action::Command(command) };
     let verb = |name, verb| Step { name, action: Action::Verb(verb) };
@@ -67,6 +70,7 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         command("clippy", clippy),
         command("docs", docs),
         verb("golden", || golden::run(false)),
+        command("doctor", doctor),
         command("test", workspace::command("sh", &["-e", "-c", &test])),
     ])
 }
@@ -110,6 +114,6 @@ mod tests {
     fn the_tests_come_last() {
         let steps = steps("## Test\n```\ncargo test\n```\n").expect("a test command");
         let names: Vec<_> = steps.iter().map(|step| step.name).collect();
-        assert_eq!(names, ["fmt", "tidy", "clippy", "docs", "golden", "test"]);
+        assert_eq!(names, ["fmt", "tidy", "clippy", "docs", "golden", "doctor", "test"]);
     }
 }
