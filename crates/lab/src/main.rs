@@ -1,8 +1,8 @@
 //! The program `coreline`: what this machine offers, and experiments in either world beside the
 //! figures that were published for them.
 //!
-//! This is where the worlds meet: the only crate that knows both `Native` and `Sim`. Data flows one
-//! way:
+//! This is where the worlds meet: tests apart, the only crate that knows both `Native` and `Sim`.
+//! Data flows one way:
 //!
 //! | module | holds |
 //! |---|---|

@@ -5,7 +5,7 @@
 //! the program would scale, finds what depends on preemption at an unlucky moment, and gives the
 //! same answer for the same seed on any host.
 //!
-//! | module of the crate | what |
+//! | item | what |
 //! |---|---|
 //! | [`Machine`], [`Run`], [`Report`] | what to run on, the run, what it cost |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |

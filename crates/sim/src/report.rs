@@ -51,4 +51,5 @@ pub const NOT_MODELLED: &[&str] = &[
     "sleep states and clock ramp",
     "interrupts and ticks",
     "load balancing of unbound threads",
+    "a pass over many lines as more than one event (request flights, accesses of others meanwhile)",
 ];

@@ -241,7 +241,6 @@ impl RawCost {
 pub struct Spec {
     name: String,
     summary: String,
-    shape: Shape,
     topology: Topology,
     costs: Costs,
     sources: BTreeMap<&'static str, Cost>,
@@ -307,10 +306,10 @@ impl Spec {
             return Err(wrong(format!("cost.{unknown}"), why));
         }
         let (costs, sources) = Costs::build(file, &raw.cost)?;
-        Ok(Spec { name: raw.name, summary: raw.summary, shape, topology, costs, sources })
+        Ok(Spec { name: raw.name, summary: raw.summary, topology, costs, sources })
     }
 
-    /// More CPUs than the simulator's promise covers.
+    /// As many CPUs as the simulator promises.
     const MOST_CPUS: usize = 4096;
 
     /// More than a band needs, and little enough for costs not to overflow.
@@ -324,11 +323,6 @@ impl Spec {
     /// One line about it.
     pub fn summary(&self) -> &str {
         &self.summary
-    }
-
-    /// How its tree is built.
-    pub fn shape(&self) -> Shape {
-        self.shape
     }
 
     /// Its tree.

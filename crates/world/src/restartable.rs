@@ -12,10 +12,10 @@
 //! two of them, and nowhere else, the thread may be interrupted; a step then answers [`Aborted`],
 //! nothing has been written, and the operation starts over. Nothing in the definition says how:
 //!
-//! * the simulator *interprets* it, and may preempt, move or signal the thread between any two
+//! * the simulator *interprets* it, and may preempt, move or fence the thread between any two
 //!   steps;
-//! * `Native` *implements* it, in assembly, and the conformance laws compare the two with an abort
-//!   forced at every step;
+//! * `Native` *implements* it, in assembly, and the tests of `crate::arch` compare the two with an
+//!   abort forced at every step;
 //! * a world without restartable sections runs the operation as one atomic instruction on the slot
 //!   (the model, and `Native` where rseq is not to be had). Which way is settled once, before the
 //!   first slot is used: plain and atomic additions to one slot would lose updates.

@@ -29,8 +29,7 @@ pub trait Sleep: Words {
     /// Wakes up to `count` threads that sleep on `word`, longest sleeper first where the world has
     /// an order; returns how many. A `count` of zero wakes nobody.
     ///
-    /// `word` may be dangling memory by the time of the call, as long as it is some thread's
-    /// address space: only its address is used. (Waking may thus be the last thing done to a lock
-    /// that its new owner frees.)
+    /// `word` may dangle by the time of the call: only its address is used. (Waking may thus be the
+    /// last thing done to a lock whose next owner frees its memory.)
     fn wake(word: *const Self::U32, count: u32) -> u32;
 }

@@ -58,7 +58,7 @@ pub struct WorldStatic {
 pub(crate) type ProcessStatic = (TypeId, &'static (dyn Any + Send + Sync));
 
 impl WorldStatic {
-    /// A key; `name` appears in reports.
+    /// A key; `name` is for people: its `Debug` form shows it.
     pub const fn new(name: &'static str) -> Self {
         WorldStatic { name, process: OnceLock::new() }
     }
@@ -95,7 +95,7 @@ pub struct WorldLocal {
 }
 
 impl WorldLocal {
-    /// A key; `name` appears in reports.
+    /// A key; `name` is for people: its `Debug` form shows it.
     pub const fn new(name: &'static str) -> Self {
         WorldLocal { name }
     }

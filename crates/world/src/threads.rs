@@ -24,7 +24,7 @@ pub enum SpawnError {
         cpu: CpuId,
         /// Why it cannot be had.
         why: String,
-        /// The CPUs that can be had, as a CPU list.
+        /// The CPUs that can be had, as "CPUs" and a CPU list.
         allowed: String,
     },
     /// The machine has no room for another thread.

@@ -13,7 +13,6 @@ const STOREYS: &[(&str, u8)] = &[
     ("coreline-world", 1),
     ("coreline-sim", 2),
     ("coreline", 2),
-    ("coreline-capi", 3),
     ("coreline-lab", 3),
 ];
 
@@ -151,7 +150,6 @@ mod tests {
             ("coreline-sim", "coreline", None),
             ("coreline-sim", "coreline", Some("build")),
             ("coreline-world", "coreline-lab", None),
-            ("coreline-lab", "coreline-capi", None),
             ("coreline-world", "coreline-sim", Some("dev")),
             ("coreline-topology", "coreline-world", Some("dev")),
             ("xtask", "coreline", None),

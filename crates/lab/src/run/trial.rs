@@ -10,7 +10,7 @@ use crate::kernel::FirstFit;
 use crate::scenario::Config;
 use crate::scenario::intermittent::{Params, Program, intermittent};
 
-/// More CPUs than have an area in a simulated machine's memory.
+/// How many CPUs have an area each in a simulated machine's memory, with room for all else.
 const MOST_CPUS: usize = 3000;
 
 /// Runs the program of a replay line on `spec`, which is the line's machine, and returns its mean

@@ -7,9 +7,11 @@
 //! ```text
 //! issue ──request──▶ arrival ──queue behind earlier requests──▶ start ──response──▶ completion
 //! (may be preempted)  directory decides the source, in            the value is read
-//!                     order of arrival; the line is               or written here
-//!                     busy until completion
+//!                     order of arrival                            or written here
 //! ```
+//!
+//! For whoever comes behind, the line is busy from start to completion if it was asked for to be
+//! written; a reader occupies its home for a shorter while, since copies overlap.
 //!
 //! From issue to completion the thread cannot be preempted: an instruction completes or has not
 //! begun. The caller of [`access`] reads or writes the value right after it returns, at `start` in

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use coreline_topology::{CpuId, CpuSet};
+use coreline_topology::CpuId;
 use coreline_world::{Parked, Placement, SpawnError, Time};
 use corosensei::stack::{DefaultStack, Stack as _};
 use corosensei::{Coroutine, Yielder};
@@ -202,7 +202,7 @@ impl Engine {
             Placement::On(cpu) => Err(SpawnError::Cpu {
                 cpu,
                 why: format!("the machine {} does not have it", self.spec.name()),
-                allowed: self.topology.cpus().map(|cpu| cpu.id).collect::<CpuSet>().to_string(),
+                allowed: format!("CPUs {}", self.topology.set()),
             }),
             Placement::Anywhere => Ok(match self.threads[parent].bound {
                 true => self.threads[parent].cpu,

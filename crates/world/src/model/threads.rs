@@ -43,7 +43,7 @@ impl<P: Plant> Threads for Model<P> {
             return Err(SpawnError::Cpu {
                 cpu,
                 why: "the model has no such CPU".into(),
-                allowed: machine.set().to_string(),
+                allowed: format!("CPUs {}", machine.set()),
             });
         }
         // Relaxed: one host thread runs all threads of an execution.

@@ -19,7 +19,7 @@ type Shared = &'static (dyn Any + Send + Sync);
 /// The objects of further types, by the address of the key.
 type Further = BTreeMap<(usize, TypeId), Shared>;
 
-/// Also what whoever keeps an object holds, so that nobody else keeps one meanwhile.
+/// Whoever keeps an object, here or beside its key, holds the lock, so nobody else keeps one then.
 static FURTHER: Mutex<Further> = Mutex::new(Further::new());
 
 /// One object of the calling thread.
@@ -35,7 +35,8 @@ thread_local! {
 }
 
 impl Statics for Native {
-    /// Must not be called from a signal handler before the object exists.
+    /// Must not be called from a signal handler before the object exists, nor ever with a further
+    /// type than the key's first: that takes a lock.
     #[inline]
     fn with_static<T: Send + Sync + 'static, R>(
         key: &'static WorldStatic,

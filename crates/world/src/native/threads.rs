@@ -80,7 +80,7 @@ fn misplaced(cpu: CpuId, error: &io::Error) -> SpawnError {
     };
     let allowed = match affinity::widen() {
         Ok(cpus) => format!("CPUs {cpus}"),
-        Err(error) => format!("the CPUs of this process (not known: {error})"),
+        Err(error) => format!("CPUs of this process (not known: {error})"),
     };
     SpawnError::Cpu { cpu, why, allowed }
 }
