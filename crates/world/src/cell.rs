@@ -188,25 +188,8 @@ impl<T, W: Words> DerefMut for CellMut<'_, T, W> {
 #[cfg(all(test, feature = "model"))]
 mod tests {
     use super::*;
+    use crate::implements;
     use crate::model::Model;
-
-    /// Whether a type implements a trait: an inherent constant, where its bounds hold, goes before
-    /// one of a trait.
-    macro_rules! is {
-        ($type:ty: $trait:ident) => {{
-            #[allow(dead_code, reason = "unused where the bound holds")]
-            trait Otherwise {
-                const HOLDS: bool = false;
-            }
-            struct Is<T>(PhantomData<T>);
-            impl<T> Otherwise for Is<T> {}
-            #[allow(dead_code, reason = "unused where it does not")]
-            impl<T: $trait> Is<T> {
-                const HOLDS: bool = true;
-            }
-            Is::<$type>::HOLDS
-        }};
-    }
 
     /// `Send` but not `Sync`.
     type Unshared = core::cell::Cell<u32>;
@@ -215,15 +198,25 @@ mod tests {
 
     #[test]
     fn a_cell_is_shared_if_its_content_can_move() {
-        assert!(is!(Cell<Unshared, Model>: Sync) && is!(Cell<Unshared, Model>: Send));
-        assert!(!is!(Cell<Unmoved, Model>: Sync) && !is!(Cell<Unmoved, Model>: Send));
+        assert!(
+            implements!(Cell<Unshared, Model>: Sync) && implements!(Cell<Unshared, Model>: Send)
+        );
+        assert!(
+            !implements!(Cell<Unmoved, Model>: Sync) && !implements!(Cell<Unmoved, Model>: Send)
+        );
     }
 
     #[test]
     fn a_borrow_stays_with_its_thread_and_is_shared_as_its_content() {
-        assert!(is!(CellRef<'_, u32, Model>: Sync) && is!(CellMut<'_, u32, Model>: Sync));
-        assert!(!is!(CellRef<'_, u32, Model>: Send) && !is!(CellMut<'_, u32, Model>: Send));
-        assert!(!is!(CellRef<'_, Unshared, Model>: Sync));
-        assert!(!is!(CellMut<'_, Unshared, Model>: Sync));
+        assert!(
+            implements!(CellRef<'_, u32, Model>: Sync)
+                && implements!(CellMut<'_, u32, Model>: Sync)
+        );
+        assert!(
+            !implements!(CellRef<'_, u32, Model>: Send)
+                && !implements!(CellMut<'_, u32, Model>: Send)
+        );
+        assert!(!implements!(CellRef<'_, Unshared, Model>: Sync));
+        assert!(!implements!(CellMut<'_, Unshared, Model>: Sync));
     }
 }

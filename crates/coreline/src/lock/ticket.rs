@@ -285,7 +285,7 @@ mod tests {
     use std::sync::Arc;
 
     use coreline_world::model::{Checker, Model};
-    use coreline_world::{JoinHandle, Placement, Threads};
+    use coreline_world::{JoinHandle, Placement, Threads, implements};
 
     use super::*;
 
@@ -330,24 +330,6 @@ mod tests {
         });
     }
 
-    /// Whether a type implements a trait: an inherent constant, where its bounds hold, goes before
-    /// one of a trait.
-    macro_rules! is {
-        ($type:ty: $trait:ident) => {{
-            #[allow(dead_code, reason = "unused where the bound holds")]
-            trait Otherwise {
-                const HOLDS: bool = false;
-            }
-            struct Is<T>(PhantomData<T>);
-            impl<T> Otherwise for Is<T> {}
-            #[allow(dead_code, reason = "unused where it does not")]
-            impl<T: $trait> Is<T> {
-                const HOLDS: bool = true;
-            }
-            Is::<$type>::HOLDS
-        }};
-    }
-
     /// `Send` but not `Sync`.
     type Unshared = core::cell::Cell<u32>;
     /// `Sync` but not `Send`.
@@ -355,13 +337,18 @@ mod tests {
 
     #[test]
     fn a_lock_is_shared_if_its_data_can_move() {
-        assert!(is!(TicketLock<Unshared>: Send) && is!(TicketLock<Unshared>: Sync));
-        assert!(!is!(TicketLock<Unmoved>: Send) && !is!(TicketLock<Unmoved>: Sync));
+        assert!(implements!(TicketLock<Unshared>: Send) && implements!(TicketLock<Unshared>: Sync));
+        assert!(!implements!(TicketLock<Unmoved>: Send) && !implements!(TicketLock<Unmoved>: Sync));
     }
 
     #[test]
     fn a_guard_stays_with_its_thread_and_is_shared_as_its_data() {
-        assert!(!is!(TicketGuard<'_, u32>: Send) && is!(TicketGuard<'_, u32>: Sync));
-        assert!(!is!(TicketGuard<'_, Unshared>: Send) && !is!(TicketGuard<'_, Unshared>: Sync));
+        assert!(
+            !implements!(TicketGuard<'_, u32>: Send) && implements!(TicketGuard<'_, u32>: Sync)
+        );
+        assert!(
+            !implements!(TicketGuard<'_, Unshared>: Send)
+                && !implements!(TicketGuard<'_, Unshared>: Sync)
+        );
     }
 }

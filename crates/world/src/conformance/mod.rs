@@ -89,6 +89,32 @@ macro_rules! conformance_tests {
     };
 }
 
+/// Whether a type implements a trait, as a constant: for tests of what may be sent and shared.
+///
+/// ```
+/// use coreline_world::implements;
+///
+/// assert!(implements!(std::cell::Cell<u32>: Send));
+/// assert!(!implements!(std::cell::Cell<u32>: Sync));
+/// ```
+#[macro_export]
+macro_rules! implements {
+    ($type:ty: $trait:ident) => {{
+        // An inherent constant, where its bounds hold, goes before one of a trait.
+        #[allow(dead_code, reason = "unused where the bound holds")]
+        trait Otherwise {
+            const HOLDS: bool = false;
+        }
+        struct Is<T>(::core::marker::PhantomData<T>);
+        impl<T> Otherwise for Is<T> {}
+        #[allow(dead_code, reason = "unused where it does not")]
+        impl<T: $trait> Is<T> {
+            const HOLDS: bool = true;
+        }
+        Is::<$type>::HOLDS
+    }};
+}
+
 /// How often a law repeats a race: once where every interleaving is explored anyway.
 fn rounds<W: World>() -> u32 {
     if W::RUNS { 2000 } else { 1 }

@@ -80,7 +80,7 @@ macro_rules! word_methods {
 }
 
 macro_rules! integer_word {
-    ($name:ident, $atomic:ty, $value:ty) => {
+    ($($name:ident: $atomic:ty: $value:ty: $($operation:ident)+;)+) => {$(
         #[doc = concat!("An atomic `", stringify!($value), "` of the [`Model`].")]
         #[derive(Debug)]
         pub struct $name<P: Plant = Faithful>($atomic, PhantomData<fn() -> P>);
@@ -90,38 +90,22 @@ macro_rules! integer_word {
         }
 
         impl<P: Plant> Integer for $name<P> {
-            #[track_caller]
-            fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_add(value, P::rmw(order))
-            }
-
-            #[track_caller]
-            fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_sub(value, P::rmw(order))
-            }
-
-            #[track_caller]
-            fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_and(value, P::rmw(order))
-            }
-
-            #[track_caller]
-            fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_or(value, P::rmw(order))
-            }
-
-            #[track_caller]
-            fn fetch_xor(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_xor(value, P::rmw(order))
-            }
+            $(
+                #[track_caller]
+                fn $operation(&self, value: $value, order: Ordering) -> $value {
+                    self.0.$operation(value, P::rmw(order))
+                }
+            )+
         }
-    };
+    )+};
 }
 
-integer_word!(ModelU8, AtomicU8, u8);
-integer_word!(ModelU32, AtomicU32, u32);
-integer_word!(ModelU64, AtomicU64, u64);
-integer_word!(ModelUsize, AtomicUsize, usize);
+integer_word! {
+    ModelU8: AtomicU8: u8: fetch_add fetch_sub fetch_and fetch_or fetch_xor;
+    ModelU32: AtomicU32: u32: fetch_add fetch_sub fetch_and fetch_or fetch_xor;
+    ModelU64: AtomicU64: u64: fetch_add fetch_sub fetch_and fetch_or fetch_xor;
+    ModelUsize: AtomicUsize: usize: fetch_add fetch_sub fetch_and fetch_or fetch_xor;
+}
 
 /// An atomic pointer of the [`Model`].
 #[derive(Debug)]

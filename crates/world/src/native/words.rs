@@ -105,42 +105,26 @@ macro_rules! word {
 }
 
 macro_rules! integer {
-    ($word:ty, $value:ty) => {
+    ($($word:ty: $value:ty: $($operation:ident)+;)+) => {$(
         word!($word, $value);
 
         impl Integer for $word {
-            #[inline]
-            fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                self.fetch_add(value, order)
-            }
-
-            #[inline]
-            fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
-                self.fetch_sub(value, order)
-            }
-
-            #[inline]
-            fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                self.fetch_and(value, order)
-            }
-
-            #[inline]
-            fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                self.fetch_or(value, order)
-            }
-
-            #[inline]
-            fn fetch_xor(&self, value: $value, order: Ordering) -> $value {
-                self.fetch_xor(value, order)
-            }
+            $(
+                #[inline]
+                fn $operation(&self, value: $value, order: Ordering) -> $value {
+                    self.$operation(value, order)
+                }
+            )+
         }
-    };
+    )+};
 }
 
-integer!(AtomicU8, u8);
-integer!(AtomicU32, u32);
-integer!(AtomicU64, u64);
-integer!(AtomicUsize, usize);
+integer! {
+    AtomicU8: u8: fetch_add fetch_sub fetch_and fetch_or fetch_xor;
+    AtomicU32: u32: fetch_add fetch_sub fetch_and fetch_or fetch_xor;
+    AtomicU64: u64: fetch_add fetch_sub fetch_and fetch_or fetch_xor;
+    AtomicUsize: usize: fetch_add fetch_sub fetch_and fetch_or fetch_xor;
+}
 word!(AtomicPtr<T>, *mut T, T);
 
 /// What native cells report to: nobody. Takes no space and no time.
