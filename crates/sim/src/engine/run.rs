@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::mem;
+use std::mem::{self, ManuallyDrop};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::ptr;
 use std::rc::Rc;
@@ -151,7 +151,9 @@ pub(crate) fn run<T: 'static>(
     // The machine's statics go in a thread of their own: their destructors may use the machine,
     // even make new ones. It is not counted in the report.
     while let Some(statics) = inside(Engine::take_statics) {
-        let Ok(fiber) = Fiber::new(move || drop(statics)) else {
+        // Without a stack they leak: their destructors have no thread to run on.
+        let statics = ManuallyDrop::new(statics);
+        let Ok(fiber) = Fiber::new(move || drop(ManuallyDrop::into_inner(statics))) else {
             return Err(Failed::refused("no memory for the last thread's stack"));
         };
         inside(|engine| engine.start(fiber));
