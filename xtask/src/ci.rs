@@ -3,10 +3,12 @@
 //! The last step is the test command that README.md gives, read from there, so that the two cannot
 //! disagree. The model checker needs no step of its own: its tests are ordinary tests.
 
+use std::env;
 use std::process::Command;
 use std::time::Instant;
 
 use crate::error::Error;
+use crate::target::{Arch, Libc, NATIVE_PACKAGES, Target};
 use crate::{golden, tidy, workspace};
 
 /// A step: its name, and what it does.
@@ -61,6 +63,8 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
     // Says which fast paths the tests that follow had: a test of rseq sections has nothing to test
     // on a machine without them.
     let doctor = cargo("run --quiet --package coreline-lab -- doctor");
+    // That it measures and counts right, in seconds; the figures are for another day.
+    let rivals = cargo("run --quiet --package coreline-rivals -- cid --quick --json");
     let test = test_command(readme).ok_or(Error::NoTestCommand)?;
     let command = |name, command| Step { name, action: Action::Command(command) };
     let verb = |name, verb| Step { name, action: Action::Verb(verb) };
@@ -71,8 +75,38 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         command("docs", docs),
         verb("golden", || golden::run(false)),
         command("doctor", doctor),
+        verb("musl", musl),
+        verb("aarch64", aarch64),
+        command("rivals", rivals),
         command("test", workspace::command("sh", &["-e", "-c", &test])),
     ])
+}
+
+/// The tests with the other C library: it registers no thread for rseq, and is linked statically.
+fn musl() -> Result<(), Error> {
+    let arch = Arch::host().ok_or_else(|| Error::Missing {
+        what: format!("a musl target for {}", env::consts::ARCH),
+        remedy: "run CI on x86_64 or aarch64".to_owned(),
+    })?;
+    build_for(Target { arch, libc: Libc::Musl }, &[&format!("test {NATIVE_PACKAGES}")])
+}
+
+/// That the other processor's half of the source compiles, is clean and links. It runs where
+/// somebody has the time for an emulated machine: `cargo xtask guest --arch aarch64`.
+fn aarch64() -> Result<(), Error> {
+    let clippy = format!("clippy --all-targets --all-features {NATIVE_PACKAGES} -- -D warnings");
+    let tests = format!("test --no-run {NATIVE_PACKAGES}");
+    build_for(Target { arch: Arch::Aarch64, libc: Libc::Glibc }, &[&clippy, &tests])
+}
+
+fn build_for(target: Target, lines: &[&str]) -> Result<(), Error> {
+    target.check()?;
+    for line in lines {
+        let mut cargo = target.cargo(line)?;
+        println!("{}", workspace::line(&cargo));
+        workspace::run(&mut cargo)?;
+    }
+    Ok(())
 }
 
 fn print_times(took: &[(&str, u64)]) {
@@ -114,6 +148,7 @@ mod tests {
     fn the_tests_come_last() {
         let steps = steps("## Test\n```\ncargo test\n```\n").expect("a test command");
         let names: Vec<_> = steps.iter().map(|step| step.name).collect();
-        assert_eq!(names, ["fmt", "tidy", "clippy", "docs", "golden", "doctor", "test"]);
+        let first = ["fmt", "tidy", "clippy", "docs", "golden", "doctor"];
+        assert_eq!(names, [&first[..], &["musl", "aarch64", "rivals", "test"]].concat());
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -44,4 +45,25 @@ pub(crate) enum Error {
          `cargo xtask golden --bless` and say in the commit why"
     )]
     Counts(PathBuf),
+
+    #[error("{what} is not there; {remedy}")]
+    Missing { what: String, remedy: String },
+
+    #[error("{name} has {bytes} bytes, which an initramfs cannot hold")]
+    TooLarge { name: String, bytes: usize },
+
+    #[error("{cpus} CPUs on {nodes} nodes: each node needs the same number of CPUs, at least one")]
+    Shape { cpus: u32, nodes: u32 },
+
+    #[error(
+        "the guest said nothing for {} s; its kernel may hang, or --limit be too short",
+        .0.as_secs()
+    )]
+    Silent(Duration),
+
+    #[error("the guest stopped before it had run everything; its last lines say why")]
+    Stopped,
+
+    #[error("not passed in the guest: {0}")]
+    Guest(String),
 }

@@ -1,10 +1,12 @@
-//! Developer commands of coreline: `cargo xtask ci`, `tidy`, `golden`.
+//! Developer commands of coreline: `cargo xtask ci`, `tidy`, `golden`, `guest`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program talks to its user")]
 
 mod ci;
 mod error;
 mod golden;
+mod guest;
+mod target;
 mod tidy;
 mod workspace;
 
@@ -35,6 +37,8 @@ enum Verb {
         #[arg(long)]
         bless: bool,
     },
+    /// Run the native tests under Debian's kernel, on an emulated machine with many CPUs
+    Guest(guest::Options),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +50,7 @@ fn main() -> ExitCode {
         }
         Verb::Tidy { list: false } => tidy::run(),
         Verb::Golden { bless } => golden::run(bless),
+        Verb::Guest(options) => guest::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -82,6 +82,12 @@ pub(crate) fn read(path: impl AsRef<Path>) -> Result<String, Error> {
     fs::read_to_string(&path).map_err(|source| Error::Read { path, source })
 }
 
+/// The bytes of a file, below the root or anywhere.
+pub(crate) fn read_bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
+    let path = root().join(path);
+    fs::read(&path).map_err(|source| Error::Read { path, source })
+}
+
 /// Writes a file below the root, and the folders above it.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Error> {
     let path: PathBuf = root().join(path);

@@ -1,16 +1,23 @@
-//! Every fast path twice: as the primitive, and written by hand for this machine alone.
+//! Every fast path as a function of its own, and some of them twice: as the primitive, and written
+//! by hand for this machine alone.
 //!
-//! `cargo xtask golden` compares what the two compile to, instruction by instruction: that is the
-//! proof that the world, a type parameter, costs nothing. `x_by_hand` is what one would write with
-//! core's atomics and rseq who never heard of worlds. Running this program checks that the
-//! hand-written code works, so that the comparison is with something that is right.
+//! `cargo xtask golden` counts the instructions of each, and compares what the two of a pair
+//! compile to, instruction by instruction: that is the proof that the world, a type parameter,
+//! costs nothing. `x_by_hand` is what one would write with core's atomics and rseq who never heard
+//! of worlds. Running this program checks that the hand-written code works, so that the comparison
+//! is with something that is right.
 //!
 //! The functions have C names and are not inlined, so that they can be found in the assembler text.
 //! `C-unwind` keeps code that would stop a panic at the boundary out of the comparison.
 
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use coreline::lock::RawTicketLock;
+use coreline::percpu::{ArrayStack, Buffer, List, ListNode, Slots, Word64};
+use coreline::{CounterSet, PerCpuCounter};
+use coreline_topology::Cid;
+use coreline_world::{Native, Place};
 
 /// The ticket lock of [`RawTicketLock`].
 #[repr(C)]
@@ -80,93 +87,208 @@ pub extern "C-unwind" fn unlock_by_hand(lock: &LockByHand) {
     lock.serving.store(ticket.wrapping_add(1), Ordering::Release);
 }
 
-/// The counter, where coreline has restartable sections. Elsewhere it adds atomically, out of line.
+/// A word in each slot.
+type Words = Slots<Word64, Native>;
+/// A list in each slot.
+type Lists = Slots<List, Native>;
+/// A stack of thirty pointers in each slot.
+type Stacks = Slots<ArrayStack<u64, 30>, Native>;
+/// A buffer of a page in each slot.
+type Buffers = Slots<Buffer<4000>, Native>;
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn word_add_generic(words: &Words, delta: u64) {
+    words.field(|word| word).add(delta);
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn word_load_generic(words: &Words) -> u64 {
+    words.field(|word| word).load()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn word_store_if_equal_generic(words: &Words, old: u64, new: u64) -> bool {
+    words.field(|word| word).store_if_equal(old, new).is_ok()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn word_add_if_generic(words: &Words, delta: u64, fixed: u64) -> bool {
+    words.field(|word| word).add_if(delta, fixed).is_ok()
+}
+
+/// The primitive.
+///
+/// # Safety
+///
+/// As for [`Field::push`](coreline::percpu::Field::push).
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub unsafe extern "C-unwind" fn list_push_generic(lists: &Lists, node: NonNull<ListNode>) {
+    // SAFETY: the caller's promise.
+    unsafe { lists.field(|list| list).push(node) };
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn list_pop_generic(lists: &Lists) -> Option<NonNull<ListNode>> {
+    lists.field(|list| list).pop()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn stack_push_generic(stacks: &Stacks, value: NonNull<u64>) -> bool {
+    stacks.field(|stack| stack).push(value).is_ok()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn stack_pop_generic(stacks: &Stacks) -> Option<NonNull<u64>> {
+    stacks.field(|stack| stack).pop()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn stack_push_batch_generic(
+    stacks: &Stacks,
+    values: &[NonNull<u64>; 16],
+) -> usize {
+    stacks.field(|stack| stack).push_batch(values)
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn stack_pop_batch_generic(
+    stacks: &Stacks,
+    into: &mut [Option<NonNull<u64>>; 16],
+) -> usize {
+    stacks.field(|stack| stack).pop_batch(into)
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn buffer_append_generic(buffers: &Buffers, record: &[u8; 24]) -> bool {
+    buffers.field(|buffer| buffer).append(record).is_ok()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn counter_add_generic(counter: &PerCpuCounter, delta: i64) {
+    counter.add(delta);
+}
+
+/// The primitive, at an index that is known where it is called, as it is as a rule.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn counter_set_add_generic(counters: &CounterSet<4>, delta: i64) {
+    counters.add(2, delta);
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn place_cpu_generic() -> u32 {
+    Native::cpu().get()
+}
+
+/// The primitive; `u32::MAX` where there is none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn place_kernel_cid_generic() -> u32 {
+    Native::kernel_cid().map_or(u32::MAX, Cid::get)
+}
+
+/// An addition to a word in the calling thread's slot, where coreline has restartable sections and
+/// this file knows the assembly.
 #[cfg(target_arch = "x86_64")]
-pub mod counter {
+pub mod word {
     use core::arch::asm;
     use core::ffi::{CStr, c_char, c_void};
+    use core::ptr;
     use core::sync::atomic::{AtomicU64, Ordering};
 
-    use coreline::PerCpuCounter;
+    use coreline::percpu::PerCpu;
     use coreline_world::{IndexBy, Native, Place};
 
-    /// The per-CPU counter of [`PerCpuCounter`].
+    /// What [`Slots`](coreline::percpu::Slots) of words are, as far as an addition needs it.
     #[repr(C)]
-    pub struct CounterByHand {
-        mode: Mode,
-        /// How many slots have a CPU or a concurrency ID; one more is for threads without.
+    pub struct WordsByHand {
+        /// The slots below it may be used.
         limit: u32,
+        populated: u32,
         /// Where the rseq area lies from the thread pointer.
         area: isize,
-        slots: Box<[Slot]>,
+        by: By,
+        first: *mut AtomicU64,
     }
 
+    #[derive(Clone, Copy, PartialEq)]
     #[repr(u8)]
-    enum Mode {
+    enum By {
         Cpu,
         Cid,
-        Atomics,
     }
 
-    #[repr(align(64))]
-    struct Slot(AtomicU64);
-
-    /// The primitive.
-    #[unsafe(no_mangle)]
-    #[inline(never)]
-    pub extern "C-unwind" fn counter_add_generic(counter: &PerCpuCounter, delta: i64) {
-        counter.add(delta);
-    }
+    /// How far slots lie apart.
+    const STRIDE: usize = 1 << 16;
 
     /// By hand.
     #[unsafe(no_mangle)]
     #[inline(never)]
-    pub extern "C-unwind" fn counter_add_by_hand(counter: &CounterByHand, delta: i64) {
-        let slots = counter.slots.as_ptr();
-        'no_index: {
-            // SAFETY: `like` made the counter, on a machine where sections work if the mode says
-            // so; the index is checked against the limit, and there are more slots than that.
+    pub extern "C-unwind" fn word_add_by_hand(words: &WordsByHand, delta: u64) {
+        let first = words.first;
+        'no_slot: {
+            // SAFETY: `new` made the words, on a machine where sections work if the limit says so;
+            // the index is checked against the limit, and there are as many words.
             unsafe {
-                match counter.mode {
-                    Mode::Cpu => {
-                        add_in_section!("", "4", counter, slots, delta, { break 'no_index });
-                    }
-                    Mode::Cid => {
-                        add_in_section!(
-                            "cmp dword ptr fs:[{area} + 4], 0
-                             js {no_index}",
-                            "24",
-                            counter,
-                            slots,
-                            delta,
-                            { break 'no_index }
-                        );
-                    }
-                    Mode::Atomics => add_atomically(counter, delta),
+                match words.by {
+                    By::Cpu => add_in_section!("", "4", words, first, delta, { break 'no_slot }),
+                    By::Cid => add_in_section!(
+                        "cmp dword ptr fs:[{area} + 4], 0
+                         js {no_slot}",
+                        "24",
+                        words,
+                        first,
+                        delta,
+                        { break 'no_slot }
+                    ),
                 }
             }
             return;
         }
-        add_shared(counter, delta);
+        add_elsewhere(words, first, delta);
     }
 
-    /// Adds to the slot whose number lies at `$index` in the rseq area, if `$check` lets it.
+    /// Adds to the word whose number lies at `$index` in the rseq area, if `$check` lets it.
     macro_rules! add_in_section {
         (
-            $check:literal, $index:literal, $counter:expr, $slots:expr, $delta:expr,
-            $no_index:block
+            $check:literal, $index:literal, $words:expr, $first:expr, $delta:expr, $no_slot:block
         ) => {
             asm!(
                 "2:
-                 lea {at}, [rip + 5f]
-                 mov qword ptr fs:[{area} + 8], {at}
+                 lea {slot}, [rip + 5f]
+                 mov qword ptr fs:[{area} + 8], {slot}
                  3:",
                 $check,
-                concat!("mov {at:e}, dword ptr fs:[{area} + ", $index, "]"),
-                "cmp {at:e}, {limit:e}
-                 jae {no_index}
-                 shl {at}, 6
-                 add qword ptr [{slots} + {at}], {delta}
+                concat!("mov {slot:e}, dword ptr fs:[{area} + ", $index, "]"),
+                "cmp {slot:e}, dword ptr [{limit}]
+                 jae {no_slot}
+                 shl {slot}, 16
+                 add qword ptr [{first} + {slot}], {delta}
                  4:
                  .pushsection __rseq_cs, \"aw\"
                  .balign 32
@@ -180,49 +302,43 @@ pub mod counter {
                  6:
                  jmp 2b
                  .popsection",
-                at = out(reg) _,
-                area = in(reg) $counter.area,
-                limit = in(reg) $counter.limit,
-                slots = in(reg) $slots,
+                slot = out(reg) _,
                 delta = in(reg) $delta,
-                no_index = label $no_index,
+                area = in(reg) $words.area,
+                limit = in(reg) &raw const $words.limit,
+                first = in(reg) $first,
+                no_slot = label $no_slot,
                 options(nostack),
             )
         };
     }
     use add_in_section;
 
-    #[inline(never)]
-    fn add_atomically(counter: &CounterByHand, delta: i64) {
-        let slot = &counter.slots[Native::cpu().index()];
-        slot.0.fetch_add(delta.cast_unsigned(), Ordering::Relaxed);
-    }
-
+    /// Exported so that its parameters stay what they are, under a name that looks like Rust's.
+    #[unsafe(export_name = "_RNvNtC9fastpaths4word13add_elsewhere")]
     #[cold]
     #[inline(never)]
-    fn add_shared(counter: &CounterByHand, delta: i64) {
-        let slot = &counter.slots[counter.limit as usize];
-        slot.0.fetch_add(delta.cast_unsigned(), Ordering::Relaxed);
+    extern "C-unwind" fn add_elsewhere(words: &WordsByHand, first: *mut AtomicU64, delta: u64) {
+        // The last word is for threads that have none.
+        // SAFETY: `new` made one more than `populated`.
+        let word = unsafe { &*first.byte_add(words.populated as usize * STRIDE) };
+        word.fetch_add(delta, Ordering::Relaxed);
     }
 
-    impl CounterByHand {
-        /// A counter that works as `counter` does.
-        pub fn like(counter: &PerCpuCounter) -> Self {
-            let words = counter.words();
-            let section = words.section();
-            let mode = match section.index_by() {
-                _ if !section.is_rseq() => Mode::Atomics,
-                IndexBy::Cpu => Mode::Cpu,
-                IndexBy::KernelCid => Mode::Cid,
-            };
-            let limit = u32::try_from(words.indexes()).expect("a CPU number has 32 bits");
-            let slots = (0..=limit).map(|_| Slot(AtomicU64::new(0))).collect();
-            CounterByHand { mode, limit, area: area(), slots }
+    impl WordsByHand {
+        /// As many words as there are CPUs, and one; they are leaked.
+        fn new(by: IndexBy, sections: bool) -> Self {
+            let populated = u32::try_from(Native::topology().cpu_limit()).expect("CPUs have u32s");
+            let words = vec![0u64; (populated as usize + 1) * STRIDE / size_of::<u64>()].leak();
+            let by = if by == IndexBy::Cpu { By::Cpu } else { By::Cid };
+            let limit = if sections { populated } else { 0 };
+            WordsByHand { limit, populated, area: area(), by, first: words.as_mut_ptr().cast() }
         }
 
-        fn sum(&self) -> i64 {
-            let load = |slot: &Slot| slot.0.load(Ordering::Relaxed).cast_signed();
-            self.slots.iter().map(load).sum()
+        fn sum(&self) -> u64 {
+            // SAFETY: as in `add_elsewhere`.
+            let word = |index| unsafe { &*self.first.byte_add(index * STRIDE) };
+            (0..=self.populated as usize).map(|index| word(index).load(Ordering::Relaxed)).sum()
         }
     }
 
@@ -234,24 +350,25 @@ pub mod counter {
         const NAME: &CStr = c"__rseq_offset";
         // SAFETY: a null handle is the default scope, the name is a C string, and the C library
         // keeps a `ptrdiff_t` of this name or nothing.
-        unsafe { dlsym(core::ptr::null_mut(), NAME.as_ptr()).cast::<isize>().as_ref() }
+        unsafe { dlsym(ptr::null_mut(), NAME.as_ptr()).cast::<isize>().as_ref() }
             .copied()
             .unwrap_or(0)
     }
 
-    /// Checks the hand-written counter against the primitive.
+    /// Checks the hand-written words against the primitive.
     pub fn check() {
         for by in [IndexBy::Cpu, IndexBy::KernelCid] {
-            // A machine without concurrency IDs has nothing to check there.
-            let Ok(generic) = PerCpuCounter::new_in(by) else {
+            // A machine without concurrency IDs has nothing to check there, and one where the C
+            // library registers no threads has no area that this file knows.
+            let (Ok(generic), true) = (PerCpu::<AtomicU64>::words(by), area() != 0) else {
                 continue;
             };
-            let by_hand = CounterByHand::like(&generic);
-            for delta in -10..100 {
-                counter_add_generic(&generic, delta);
-                counter_add_by_hand(&by_hand, delta);
+            let by_hand = WordsByHand::new(by, generic.section().is_rseq());
+            for delta in 0..100 {
+                super::word_add_generic(&generic, delta);
+                word_add_by_hand(&by_hand, delta);
             }
-            assert_eq!(generic.sum(), (-10..100).sum());
+            assert_eq!(generic.sum(), (0..100).sum());
             assert_eq!(by_hand.sum(), generic.sum(), "indexed by {by}");
         }
     }
@@ -273,5 +390,5 @@ fn main() {
         unlock_by_hand(&by_hand);
     }
     #[cfg(target_arch = "x86_64")]
-    counter::check();
+    word::check();
 }

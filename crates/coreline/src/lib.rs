@@ -2,7 +2,8 @@
 //!
 //! | module | what | in the kernel |
 //! |---|---|---|
-//! | [`counter`] | [`PerCpuCounter`]: adds without atomics, a line per CPU | `percpu_counter` |
+//! | [`counter`] | [`PerCpuCounter`], [`CounterSet`]: adds without atomics | `percpu_counter` |
+//! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
 //! | [`lock`] | [`TicketLock`]: in order of arrival, in 8 bytes | the spinlock of 2.6.25 to 4.1 |
 //!
 //! Every type takes its machine as its last type parameter and defaults to the real one, so users
@@ -24,7 +25,7 @@
 //!         });
 //!     }
 //! });
-//! assert_eq!(requests.sum(), 4000);
+//! assert_eq!(requests.read_exact(), 4000);
 //! assert_eq!(*TOTAL.lock(), 4000);
 //! # Ok::<(), coreline::Lacking>(())
 //! ```
@@ -34,10 +35,12 @@
 
 pub mod counter;
 pub mod lock;
+pub mod percpu;
 
 pub use coreline_world::{IndexBy, Lacking};
-pub use counter::PerCpuCounter;
+pub use counter::{CounterSet, PerCpuCounter};
 pub use lock::TicketLock;
+pub use percpu::{PerCpu, PerCpuPool};
 
 /// The examples of README.md, as they stand there.
 #[cfg(doctest)]

@@ -12,7 +12,7 @@
 //! line leaves a core only when another core writes it. The last-level cache appears as distance: a
 //! line that a core under the same last-level cache holds comes from there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use coreline_topology::{NodeId, Topology};
@@ -121,6 +121,8 @@ pub(crate) struct Directory {
     /// The index of each line that was touched; only looked up, never iterated over.
     indexes: HashMap<u64, usize, BuildHasherDefault<LineHasher>>,
     entries: Vec<Entry>,
+    /// Where lines go that nobody touched yet: by first line, how many and to which node.
+    placed: BTreeMap<u64, (u64, NodeId)>,
     /// One bit per core, `stride` words per line.
     sharers: Vec<u64>,
     stride: usize,
@@ -137,6 +139,7 @@ impl Directory {
             cores,
             indexes: HashMap::default(),
             entries: Vec::new(),
+            placed: BTreeMap::new(),
             sharers: Vec::new(),
             stride,
         }
@@ -145,10 +148,38 @@ impl Directory {
     /// The index of a line, by its number in the machine's memory.
     pub(crate) fn intern(&mut self, name: u64) -> usize {
         *self.indexes.entry(name).or_insert_with(|| {
-            self.entries.push(Entry { name, ..Entry::default() });
+            let placed = self.placed.range(..=name).next_back();
+            let home = placed.filter(|(first, (lines, _))| name - **first < *lines);
+            let home = home.map(|(_, &(_, node))| node);
+            self.entries.push(Entry { name, home, ..Entry::default() });
             self.sharers.resize(self.entries.len() * self.stride, 0);
             self.entries.len() - 1
         })
+    }
+
+    /// Decides for lines that nobody touched yet which node they come from; `None`: the first touch
+    /// decides.
+    pub(crate) fn place(&mut self, first: u64, lines: u64, node: Option<NodeId>) {
+        let end = first + lines;
+        // What lay across the ends keeps its rest.
+        let before = self.placed.range(..first).next_back().map(|(&at, &what)| (at, what));
+        let inside: Vec<_> = self.placed.range(first..end).map(|(&at, &what)| (at, what)).collect();
+        for (at, (lines, owner)) in before.into_iter().chain(inside) {
+            let other_end = at + lines;
+            if other_end <= first {
+                continue;
+            }
+            self.placed.remove(&at);
+            if at < first {
+                self.placed.insert(at, (first - at, owner));
+            }
+            if other_end > end {
+                self.placed.insert(end, (other_end - end, owner));
+            }
+        }
+        if let Some(node) = node {
+            self.placed.insert(first, (lines, node));
+        }
     }
 
     /// The number of a line in the machine's memory.
@@ -330,6 +361,26 @@ mod tests {
         assert_eq!(d.source(0, 1, NODE, Access::Load), From::CleanSameCache);
         assert_eq!(d.source(0, 16, NODE, Access::Load), From::SameSocket);
         assert_eq!(d.source(0, 0, NODE, Access::Update), From::OtherSocket);
+    }
+
+    #[test]
+    fn a_placement_decides_before_the_first_touch() {
+        let mut d = directory();
+        let homes = |d: &mut Directory, lines: &[u64]| -> Vec<Option<u32>> {
+            let home = |&line| {
+                let line = d.intern(line);
+                d.entries[line].home.map(NodeId::get)
+            };
+            lines.iter().map(home).collect()
+        };
+        d.place(100, 10, Some(NodeId::new(0)));
+        d.place(103, 4, Some(NodeId::new(1)));
+        d.place(108, 10, None);
+        assert_eq!(homes(&mut d, &[99, 100, 103, 107]), [None, Some(0), Some(1), Some(0)]);
+        assert_eq!(homes(&mut d, &[108, 109]), [None, None]);
+        // Once touched, a line stays.
+        d.place(99, 3, Some(NodeId::new(1)));
+        assert_eq!(homes(&mut d, &[99, 100, 101, 102]), [None, Some(0), Some(1), Some(0)]);
     }
 
     #[test]

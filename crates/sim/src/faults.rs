@@ -18,6 +18,8 @@ pub struct Faults {
     /// thread preempted by another on the same CPU, after the rewrite in 6.19. Programs lose
     /// updates; a start-up self-test is there to notice.
     pub missed_aborts: bool,
+    /// A fence of restartable operations restarts none. Whoever stops slots relies on it.
+    pub missed_fences: bool,
 }
 
 impl fmt::Display for Faults {
@@ -29,8 +31,10 @@ impl fmt::Display for Faults {
                 separator = ",";
             }
         }
-        if self.missed_aborts {
-            write!(f, "{separator}missed-aborts")?;
+        let defects =
+            [("missed-aborts", self.missed_aborts), ("missed-fences", self.missed_fences)];
+        for (name, _) in defects.into_iter().filter(|(_, there)| *there) {
+            write!(f, "{separator}{name}")?;
             separator = ",";
         }
         if separator.is_empty() { f.write_str("none") } else { Ok(()) }
@@ -39,7 +43,9 @@ impl fmt::Display for Faults {
 
 /// A list of faults that cannot be read: what was wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{part:?} is no fault; write none, or some of preempt:N,migrate:N,missed-aborts")]
+#[error(
+    "{part:?} is no fault; write none, or some of preempt:N,migrate:N,missed-aborts,missed-fences"
+)]
 pub struct ParseFaultsError {
     /// The part of the list that is wrong.
     part: String,
@@ -59,6 +65,7 @@ impl FromStr for Faults {
                 Some(("preempt", rate)) => faults.preempt = rate.parse().map_err(|_| wrong())?,
                 Some(("migrate", rate)) => faults.migrate = rate.parse().map_err(|_| wrong())?,
                 None if part == "missed-aborts" => faults.missed_aborts = true,
+                None if part == "missed-fences" => faults.missed_fences = true,
                 _ => return Err(wrong()),
             }
         }
@@ -75,7 +82,8 @@ mod tests {
         for faults in [
             Faults::default(),
             Faults { preempt: 8, ..Faults::default() },
-            Faults { preempt: 3, migrate: 5, missed_aborts: true },
+            Faults { preempt: 3, migrate: 5, missed_aborts: true, missed_fences: true },
+            Faults { missed_fences: true, ..Faults::default() },
         ] {
             assert_eq!(faults.to_string().parse(), Ok(faults));
         }

@@ -22,6 +22,7 @@ mod failure;
 mod faults;
 mod kernel;
 mod machine;
+mod memory;
 mod report;
 mod restartable;
 mod rng;

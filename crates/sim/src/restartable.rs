@@ -1,17 +1,27 @@
 //! Restartable operations, interpreted: the definition runs step by step, and between any two steps
 //! the thread may be preempted, moved or fenced.
 
-use coreline_world::restartable::{self, Aborted, Steps};
-use coreline_world::{IndexBy, Lacking, Ordering, PerCpuWords, Restartable, Word};
+use core::ptr::NonNull;
+
+use coreline_world::restartable::definition::{self, Ended, Steps};
+use coreline_world::restartable::{At, NoSlot};
+use coreline_world::{
+    ArrayStack, Buffer, Cell, Full, IndexBy, Lacking, List, ListNode, Ordering, Restartable, Word,
+};
 
 use crate::Sim;
 use crate::engine::{self, inside};
+use crate::words::SimU64;
 
 /// What an operation is indexed by, in the simulated machine.
 pub type SimSection = IndexBy;
 
 impl Restartable for Sim {
     type Section = SimSection;
+
+    /// A page. Less than natively: slots lie in the machine's own memory, of which each of
+    /// thousands of CPUs takes a stride.
+    const STRIDE: usize = 4096;
 
     fn section(by: IndexBy) -> Result<(SimSection, usize), Lacking> {
         inside(|engine| {
@@ -27,14 +37,95 @@ impl Restartable for Sim {
         })
     }
 
+    fn index_by(section: &SimSection) -> IndexBy {
+        *section
+    }
+
+    fn runs_sections(_: &SimSection) -> bool {
+        true
+    }
+
     fn index(section: &SimSection) -> usize {
         engine::issue();
         read_index(*section)
     }
 
-    fn add(words: &PerCpuWords<Sim>, delta: u64) {
-        while restartable::add(&mut Interpreter::new(words), delta).is_err() {
-            inside(|engine| engine.count_restart());
+    fn add(at: At<'_, SimU64, Sim>, delta: u64) -> Result<(), NoSlot> {
+        interpret(|steps| definition::add(steps, at, delta))
+    }
+
+    fn load(at: At<'_, SimU64, Sim>) -> Result<u64, NoSlot> {
+        interpret(|steps| definition::load(steps, at))
+    }
+
+    fn store_if_equal(
+        at: At<'_, SimU64, Sim>,
+        expected: u64,
+        new: u64,
+    ) -> Result<Result<(), u64>, NoSlot> {
+        interpret(|steps| definition::store_if_equal(steps, at, expected, new))
+    }
+
+    fn add_if(at: At<'_, SimU64, Sim>, delta: u64, fixed: u64) -> Result<Result<u64, u64>, NoSlot> {
+        interpret(|steps| definition::add_if(steps, at, delta, fixed))
+    }
+
+    unsafe fn list_push(
+        at: At<'_, List<Sim>, Sim>,
+        node: NonNull<ListNode<Sim>>,
+    ) -> Result<(), NoSlot> {
+        // SAFETY: the caller's promise.
+        interpret(|steps| unsafe { definition::list_push(steps, at, node) })
+    }
+
+    fn list_pop(at: At<'_, List<Sim>, Sim>) -> Result<Option<NonNull<ListNode<Sim>>>, NoSlot> {
+        interpret(|steps| definition::list_pop(steps, at))
+    }
+
+    fn stack_push<T: 'static, const N: usize>(
+        at: At<'_, ArrayStack<T, N, Sim>, Sim>,
+        value: NonNull<T>,
+    ) -> Result<Result<(), Full>, NoSlot> {
+        interpret(|steps| definition::stack_push(steps, at, value))
+    }
+
+    fn stack_pop<T: 'static, const N: usize>(
+        at: At<'_, ArrayStack<T, N, Sim>, Sim>,
+    ) -> Result<Option<NonNull<T>>, NoSlot> {
+        interpret(|steps| definition::stack_pop(steps, at))
+    }
+
+    fn stack_push_batch<T: 'static, const N: usize>(
+        at: At<'_, ArrayStack<T, N, Sim>, Sim>,
+        values: &[NonNull<T>],
+    ) -> Result<usize, NoSlot> {
+        interpret(|steps| definition::stack_push_batch(steps, at, values))
+    }
+
+    fn stack_pop_batch<T: 'static, const N: usize>(
+        at: At<'_, ArrayStack<T, N, Sim>, Sim>,
+        into: &mut [Option<NonNull<T>>],
+    ) -> Result<usize, NoSlot> {
+        interpret(|steps| definition::stack_pop_batch(steps, at, into))
+    }
+
+    fn append<const N: usize>(
+        at: At<'_, Buffer<N, Sim>, Sim>,
+        bytes: &[u8],
+    ) -> Result<Result<usize, Full>, NoSlot> {
+        interpret(|steps| definition::append(steps, at, bytes))
+    }
+}
+
+/// Runs an operation until it was not interrupted.
+fn interpret<R>(
+    mut operation: impl FnMut(&mut Interpreter) -> Result<R, Ended>,
+) -> Result<R, NoSlot> {
+    loop {
+        match operation(&mut Interpreter::new()) {
+            Ok(result) => return Ok(result),
+            Err(Ended::NoSlot) => return Err(NoSlot),
+            Err(Ended::Aborted) => inside(|engine| engine.count_restart()),
         }
     }
 }
@@ -52,62 +143,87 @@ fn read_index(section: SimSection) -> usize {
 }
 
 /// Runs the steps of one attempt at an operation.
-struct Interpreter<'a> {
-    words: &'a PerCpuWords<Sim>,
+struct Interpreter {
     /// How often the thread had been interrupted when the attempt began.
     began: u64,
     /// Whether the kernel makes the attempt fail, as it should.
     aborts: bool,
 }
 
-impl<'a> Interpreter<'a> {
-    fn new(words: &'a PerCpuWords<Sim>) -> Interpreter<'a> {
+impl Interpreter {
+    fn new() -> Interpreter {
         inside(|engine| Interpreter {
-            words,
             began: engine.interrupts(),
             aborts: !engine.faults().missed_aborts,
         })
     }
 
     /// Between two steps: the place where the thread may lose its CPU.
-    fn boundary(&self) -> Result<(), Aborted> {
+    fn boundary(&self) -> Result<(), Ended> {
         engine::interrupt_point();
-        if self.interrupted() { Err(Aborted) } else { Ok(()) }
+        if self.interrupted() { Err(Ended::Aborted) } else { Ok(()) }
     }
 
     /// Whether the kernel has made the attempt fail.
     fn interrupted(&self) -> bool {
         self.aborts && inside(|engine| engine.interrupts()) != self.began
     }
+
+    /// A write that the instruction does or does not do. It begins at once, so no thread of this
+    /// CPU comes between the check and the write. A fence on another CPU can, while the store waits
+    /// for its line:
+    ///
+    ///   Thread 1: checks, waits for the line
+    ///   Thread 2: `fence_restartable` returns; reads the slot
+    ///   Thread 1: writes                                        <- after the fence
+    ///
+    /// so the instruction, which an interrupt takes effect before or after, asks once more.
+    fn write<T: Word>(&self, word: &T, value: T::Value, order: Ordering) -> Result<(), Ended> {
+        self.boundary()?;
+        let written = word.store_when(value, order, || !self.interrupted());
+        if written { Ok(()) } else { Err(Ended::Aborted) }
+    }
 }
 
-impl Steps for Interpreter<'_> {
-    fn load_index(&mut self) -> Result<usize, Aborted> {
+// Orderings are those of a section, and mean nothing here: a simulated machine is sequentially
+// consistent.
+//
+// SAFETY: each step does what it says.
+unsafe impl Steps<Sim> for Interpreter {
+    fn slot<'a, F>(&mut self, at: &At<'a, F, Sim>) -> Result<&'a F, Ended> {
         self.boundary()?;
-        Ok(read_index(*self.words.section()))
-    }
-
-    fn load(&mut self, slot: usize) -> Result<u64, Aborted> {
+        let index = read_index(*at.section());
         self.boundary()?;
-        // Relaxed: only threads of this CPU write the slot, and they are ordered by running on it.
-        Ok(self.words.slots()[slot].load(Ordering::Relaxed))
-    }
-
-    fn commit(&mut self, slot: usize, value: u64) -> Result<(), Aborted> {
-        self.boundary()?;
-        // Relaxed: as in `load`. The store begins at once, so no thread of this CPU comes between
-        // the check and the write. A fence on another CPU can, while the store waits for its line:
-        //
-        //   Thread 1: checks, waits for the line
-        //   Thread 2: fence_restartable returns; reads the slot
-        //   Thread 1: writes                                        <- after the fence
-        //
-        // so the instruction, which an interrupt takes effect before or after, asks once more.
-        let written =
-            self.words.slots()[slot].store_if(value, Ordering::Relaxed, || !self.interrupted());
-        if !written {
-            return Err(Aborted);
+        if index >= at.limit().load(Ordering::Acquire) as usize {
+            return Err(Ended::NoSlot);
         }
-        Ok(())
+        // SAFETY: slots below the limit are initialised.
+        Ok(unsafe { at.slot(index) })
+    }
+
+    fn load<T: Word>(&mut self, word: &T) -> Result<T::Value, Ended> {
+        self.boundary()?;
+        Ok(word.load(Ordering::Relaxed))
+    }
+
+    fn store<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended> {
+        self.write(word, value, Ordering::Relaxed)
+    }
+
+    fn copy<const N: usize>(
+        &mut self,
+        to: &Cell<[u8; N], Sim>,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<(), Ended> {
+        self.boundary()?;
+        // SAFETY: bytes behind those that count, of a slot that nobody of this CPU writes to
+        // meanwhile; and simulated threads take turns.
+        let written = unsafe { to.write_at(offset, bytes, || !self.interrupted()) };
+        if written { Ok(()) } else { Err(Ended::Aborted) }
+    }
+
+    fn commit<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended> {
+        self.write(word, value, Ordering::Release)
     }
 }

@@ -7,7 +7,7 @@
 use core::hint;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
-use coreline_world::{ConstWords, Integer, Ordering, Track, Word, Words};
+use coreline_world::{ConstWords, Integer, Ordering, Slot, Track, Word, Words};
 
 use crate::Sim;
 use crate::coherence::Access;
@@ -25,6 +25,9 @@ macro_rules! word {
                 engine::access(core::ptr::from_ref(self).addr(), kind);
             }
         }
+
+        // SAFETY: a struct.
+        unsafe impl $(<$param: 'static>)? Slot for $name $(<$param>)? {}
 
         impl $(<$param: 'static>)? Word for $name $(<$param>)? {
             type Value = $value;
@@ -88,6 +91,21 @@ macro_rules! word {
                 }
             }
 
+            fn store_when(
+                &self,
+                value: $value,
+                order: Ordering,
+                allowed: impl FnOnce() -> bool,
+            ) -> bool {
+                self.charge(Access::Store);
+                // The line is here: the store takes effect, or not.
+                let allowed = allowed();
+                if allowed {
+                    self.0.store(value, order);
+                }
+                allowed
+            }
+
             fn with_mut<R>(&mut self, f: impl FnOnce(&mut $value) -> R) -> R {
                 self.charge(Access::Store);
                 f(self.0.get_mut())
@@ -132,23 +150,6 @@ integer! {
     SimU32: u32: fetch_add fetch_sub fetch_and fetch_or fetch_xor;
     SimU64: u64: fetch_add fetch_sub fetch_and fetch_or fetch_xor;
     SimUsize: usize: fetch_add fetch_sub fetch_and fetch_or fetch_xor;
-}
-
-impl SimU64 {
-    /// A store that asks `allowed` at the moment when it takes effect; says whether it wrote.
-    pub(crate) fn store_if(
-        &self,
-        value: u64,
-        order: Ordering,
-        allowed: impl FnOnce() -> bool,
-    ) -> bool {
-        self.charge(Access::Store);
-        let allowed = allowed();
-        if allowed {
-            self.0.store(value, order);
-        }
-        allowed
-    }
 }
 
 /// Charges for the accesses to a [`Cell`](coreline_world::Cell), at their beginning.

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use coreline_sim::{Doing, Failure, FailureKind, Faults, Machine, Report, Sim};
 use coreline_topology::CpuId;
+use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::{
-    Cell, Clock, IndexBy, Integer, JoinHandle, Line, Ordering, PerCpuWords, Placement, Sleep,
-    Threads, Word, Words,
+    Cell, Clock, IndexBy, Integer, JoinHandle, Line, Ordering, Placement, Sleep, Threads, Word,
+    Words,
 };
 
 use common::{machine, on};
@@ -267,7 +268,7 @@ fn a_pass_over_memory_overlaps_its_misses() {
 /// Two threads on each of two CPUs, and one that roams, add a thousand times each.
 fn add_under(faults: Faults, seed: u64) -> (u64, Report) {
     let run = machine("host-2c", seed).faults(faults).run(|| {
-        let words = Arc::new(PerCpuWords::<Sim>::new_in(IndexBy::Cpu).unwrap());
+        let words = Arc::new(OwnSlots::<_, Sim>::words(IndexBy::Cpu).unwrap());
         let place = |n: u32| {
             if n == 4 { Placement::Anywhere } else { Placement::On(CpuId::new(n / 2)) }
         };
@@ -299,7 +300,7 @@ fn a_restartable_addition_survives_preemption_between_any_two_steps() {
 #[test]
 fn a_commit_that_does_not_check_for_the_abort_loses_updates() {
     for seed in 0..8 {
-        let faults = Faults { preempt: 5, migrate: 7, missed_aborts: true };
+        let faults = Faults { preempt: 5, migrate: 7, missed_aborts: true, missed_fences: false };
         let (sum, report) = add_under(faults, seed);
         assert!(sum < 5000, "seed {seed} lost nothing");
         assert_eq!(report.restarts, 0);

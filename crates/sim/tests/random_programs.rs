@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use coreline_sim::{Allocator, Faults, Kernel, Machine, Report, Sim, Spec};
 use coreline_topology::{Cid, CpuId};
+use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::{
-    Cell, Clock, Fences, IndexBy, Integer, JoinHandle, Line, Ordering, Parked, PerCpuWords,
-    Placement, Sleep, Threads, Time, Word, Words,
+    Cell, Clock, Fences, IndexBy, Integer, JoinHandle, Line, Ordering, Parked, Placement, Sleep,
+    Threads, Time, Word, Words,
 };
 
 #[global_allocator]
@@ -116,8 +117,8 @@ struct Shared {
     ticket: U32,
     serving: U32,
     ticket_holders: U32,
-    by_cpu: PerCpuWords<Sim>,
-    by_cid: PerCpuWords<Sim>,
+    by_cpu: OwnSlots<U64, Sim>,
+    by_cid: OwnSlots<U64, Sim>,
     additions: Line<U64>,
     block: Cell<[u8; 3000], Sim>,
 }
@@ -132,8 +133,8 @@ impl Shared {
             ticket: U32::new_in(0),
             serving: U32::new_in(0),
             ticket_holders: U32::new_in(0),
-            by_cpu: PerCpuWords::new_in(IndexBy::Cpu).unwrap(),
-            by_cid: PerCpuWords::new_in(IndexBy::KernelCid).unwrap(),
+            by_cpu: OwnSlots::words(IndexBy::Cpu).unwrap(),
+            by_cid: OwnSlots::words(IndexBy::KernelCid).unwrap(),
             additions: Line(U64::new_in(0)),
             block: Cell::new_in([0; 3000]),
         }

@@ -48,6 +48,21 @@ impl CpuSet {
         absent
     }
 
+    /// Adds `low` to `high`, both included and in this order, a word at a time: lists from outside
+    /// may repeat wide ranges.
+    fn insert_range(&mut self, low: u32, high: u32) {
+        let ((first, low_bit), (last, high_bit)) =
+            (position(CpuId::new(low)), position(CpuId::new(high)));
+        if last >= self.words.len() {
+            self.words.resize(last + 1, 0);
+        }
+        for word in first..=last {
+            let from = if word == first { low_bit.wrapping_neg() } else { u64::MAX };
+            let to = if word == last { high_bit | (high_bit - 1) } else { u64::MAX };
+            self.words[word] |= from & to;
+        }
+    }
+
     /// Takes a CPU out and says whether it was present.
     pub fn remove(&mut self, cpu: CpuId) -> bool {
         let present = self.contains(cpu);
@@ -105,6 +120,12 @@ impl CpuSet {
         let mut both = Self { words };
         both.trim();
         both
+    }
+
+    /// Whether every member is a member of the other set, too.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.words.len() <= other.words.len()
+            && self.words.iter().zip(&other.words).all(|(a, b)| a & !b == 0)
     }
 
     /// Restores the invariant that the last word is not zero.
@@ -173,9 +194,7 @@ impl FromStr for CpuSet {
             if low > high {
                 return Err(wrong(CpuListProblem::Reversed));
             }
-            (low..=high).map(CpuId::new).for_each(|cpu| {
-                set.insert(cpu);
-            });
+            set.insert_range(low, high);
         }
         Ok(set)
     }

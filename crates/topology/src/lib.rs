@@ -1,15 +1,19 @@
 //! What a machine is made of, as plain values: the numbers of its CPUs, nodes and caches, sets of
-//! CPUs, and the tree that says which CPUs share what.
+//! CPUs, the tree that says which CPUs share what, and what of it a process may use.
 //!
 //! | type | is |
 //! |---|---|
 //! | [`CpuId`], [`NodeId`], [`CacheId`], [`Cid`] | a number that cannot be taken for another kind |
 //! | [`CpuSet`] | a set of CPUs, read and written as a Linux CPU list |
-//! | [`Topology`] | the tree: sockets, nodes, caches, cores, hardware threads |
+//! | [`Topology`] | the tree: sockets, nodes, caches, clusters, cores, hardware threads |
+//! | [`CoreKind`] | the sort of core that a CPU belongs to, where a machine mixes several |
 //! | [`Shape`] | a regular machine in five counts, for simulation and tests |
+//! | [`allowed_cpus`] | the CPUs on which the kernel lets a process run |
+//! | [`CgroupLimits`], [`Quota`] | the CPUs and the processor time that control groups let it use |
 //!
-//! Nothing here is shared between threads or asks the running system: a tree comes from a
-//! [`Shape`] or from the text of a sysfs folder that the caller names.
+//! Nothing here is shared between threads or asks the running system: values come from a [`Shape`],
+//! or from the text of files below a folder that the caller names. That is `/sys` or `/` for the
+//! running machine, or a copy of them.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -26,14 +30,23 @@
 
 #![forbid(unsafe_code)]
 
+mod affinity;
+mod cgroup;
 mod cpuset;
+mod files;
 mod ids;
+mod kind;
+mod node;
 mod shape;
 mod sysfs;
 mod topology;
 
+pub use affinity::allowed_cpus;
+pub use cgroup::{CgroupLimits, Quota};
 pub use cpuset::{CpuListProblem, CpuSet, ParseCpuListError};
+pub use files::FileError;
 pub use ids::{CacheId, Cid, CpuId, MAX_CPUS, NodeId};
+pub use kind::CoreKind;
 pub use shape::{Shape, ShapeError};
 pub use sysfs::SysfsError;
 pub use topology::{Cpu, Distance, Topology};

@@ -1,9 +1,12 @@
-//! [`Shape`], the description of a regular machine, and the tree made of it.
+//! [`Shape`], the description of a regular machine; trees made of a shape, and of a set of CPUs.
 
 use thiserror::Error;
 
+use crate::cpuset::CpuSet;
 use crate::ids::{CacheId, CpuId, MAX_CPUS, NodeId};
-use crate::topology::{Cpu, Topology};
+use crate::kind::CoreKind;
+use crate::node::Nodes;
+use crate::topology::{Cpu, Limit, Topology};
 
 /// A machine whose parts are all alike: how many of each part the next larger one holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +36,7 @@ impl Shape {
     }
 }
 
-/// A [`Shape`] is not a machine.
+/// A [`Shape`] or a set of CPUs is not a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ShapeError {
     /// A count is zero.
@@ -48,13 +51,17 @@ pub enum ShapeError {
         /// What was asked.
         shape: Shape,
     },
+    /// A set of CPUs is empty.
+    #[error("the set of CPUs is empty; a machine has at least one")]
+    NoCpus,
 }
 
 impl Topology {
     /// A machine whose parts are all alike and whose CPUs are all online.
     ///
     /// CPUs are numbered as Linux does on x86: the first hardware threads of all cores come first,
-    /// socket by socket, node by node, cache by cache; then come all the second threads.
+    /// socket by socket, node by node, cache by cache; then come all the second threads. Every core
+    /// has a second-level cache of its own, and every node has memory.
     ///
     /// # Errors
     ///
@@ -79,12 +86,56 @@ impl Topology {
                     id: CpuId::new(number),
                     core,
                     thread: number / cores,
+                    l2: core,
+                    cluster: core,
                     cache: CacheId::new(cache),
                     node: NodeId::new(node),
                     socket: node / shape.nodes_per_socket,
+                    kind: CoreKind::default(),
                 }
             })
             .collect();
-        Ok(Self::new(&cpus, cpus.len()))
+        let limit = Limit { cpus: cpus.len(), stated: true };
+        Ok(Self::new(&cpus, limit, with_memory(&cpus)))
     }
+
+    /// A machine of which nothing is known but its CPUs: each is a core, and all are under one
+    /// cache on node 0. The set says which CPUs there are and not how far their numbers go, so the
+    /// caller, who may know, states that by
+    /// [`with_limit_at_least`](Topology::with_limit_at_least).
+    ///
+    /// # Errors
+    ///
+    /// Where the set is empty.
+    ///
+    /// ```
+    /// use coreline_topology::Topology;
+    ///
+    /// let sandbox = Topology::flat(&"2,5".parse()?)?.with_limit_at_least(64);
+    /// assert_eq!((sandbox.cpu_count(), sandbox.cpu_limit()), (2, 64));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn flat(cpus: &CpuSet) -> Result<Self, ShapeError> {
+        if cpus.is_empty() {
+            return Err(ShapeError::NoCpus);
+        }
+        let alone = |(id, number)| Cpu {
+            id,
+            core: number,
+            thread: 0,
+            l2: number,
+            cluster: number,
+            cache: CacheId::new(0),
+            node: NodeId::new(0),
+            socket: 0,
+            kind: CoreKind::default(),
+        };
+        let cpus: Vec<Cpu> = cpus.iter().zip(0..).map(alone).collect();
+        Ok(Self::new(&cpus, Limit { cpus: 0, stated: false }, with_memory(&cpus)))
+    }
+}
+
+/// The nodes of these CPUs, all with memory.
+fn with_memory(cpus: &[Cpu]) -> Nodes {
+    Nodes { with_memory: cpus.iter().map(|cpu| cpu.node).collect(), ..Nodes::default() }
 }

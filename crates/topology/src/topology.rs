@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::cpuset::CpuSet;
 use crate::ids::{CacheId, CpuId, NodeId};
+use crate::kind::CoreKind;
+use crate::node::Nodes;
 
 /// One online CPU and its place in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +17,21 @@ pub struct Cpu {
     pub core: u32,
     /// Its place among the hardware threads of that core, counted from 0.
     pub thread: u32,
+    /// Its second-level cache domain, numbered densely from 0 as cores are. A core that shares
+    /// none is a domain of its own.
+    pub l2: u32,
+    /// Its cluster, numbered densely from 0 as cores are: cores that share something between the
+    /// second-level and the last-level cache, such as the tags of a part of the latter or a port
+    /// to the interconnect. Where there is no such thing, each second-level domain is a cluster.
+    pub cluster: u32,
     /// Its last-level cache domain.
     pub cache: CacheId,
     /// Its memory node.
     pub node: NodeId,
     /// Its socket (package), numbered densely from 0 in the order of each socket's lowest CPU.
     pub socket: u32,
+    /// What sort of core it belongs to.
+    pub kind: CoreKind,
 }
 
 /// How far two CPUs are apart in the tree: the smallest part of the machine that holds both.
@@ -32,6 +43,10 @@ pub enum Distance {
     SameCpu,
     /// Hardware threads of one core.
     SameCore,
+    /// Cores under one second-level cache.
+    SameL2,
+    /// Cores of one cluster.
+    SameCluster,
     /// Cores under one last-level cache.
     SameCache,
     /// Caches of one memory node.
@@ -42,12 +57,25 @@ pub enum Distance {
     OtherSocket,
 }
 
-/// The tree of one machine: its online CPUs, and the cores, last-level caches, memory nodes and
-/// sockets that hold them.
+/// How many CPU numbers a machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limit {
+    /// One more than the highest number that a CPU can have.
+    pub(crate) cpus: usize,
+    /// Whether somebody said so; otherwise it follows from the CPUs that are online.
+    pub(crate) stated: bool,
+}
+
+/// The tree of one machine: its online CPUs, and the cores, second-level caches, clusters,
+/// last-level caches, memory nodes and sockets that hold them.
+///
+/// A part lies within the next larger one on the machines that we know of, with one exception: a
+/// last-level cache may span several nodes (sub-NUMA clustering).
 ///
 /// A value: it describes the moment at which it was read, and hotplug does not change it. Read one
 /// with [`from_sysfs`](Topology::from_sysfs) or build a regular one with
-/// [`uniform`](Topology::uniform).
+/// [`uniform`](Topology::uniform). Immutable, so it can be read from anywhere, signal handlers
+/// included; functions that return sets allocate.
 ///
 /// ```
 /// use coreline_topology::{CpuId, Distance, Shape, Topology};
@@ -67,34 +95,50 @@ pub enum Distance {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
-    /// By CPU number; `None` is a CPU that is possible but not online.
+    /// By CPU number, up to the highest online CPU; `None` is a CPU that is not online.
     slots: Vec<Option<Cpu>>,
-    nodes: BTreeSet<NodeId>,
+    limit: Limit,
+    nodes: Nodes,
     cpu_count: usize,
     core_count: usize,
+    l2_count: usize,
+    cluster_count: usize,
     cache_count: usize,
     socket_count: usize,
 }
 
 impl Topology {
-    /// The tree of these CPUs on a machine that may get CPUs up to `limit - 1`. Cores, caches and
-    /// sockets are numbered densely already; `limit` is raised where a CPU lies beyond it.
-    pub(crate) fn new(cpus: &[Cpu], limit: usize) -> Self {
+    /// The tree of these CPUs. All parts but nodes are numbered densely already; the limit is
+    /// raised where a CPU lies beyond it, and the nodes of the CPUs are entered into `nodes`.
+    pub(crate) fn new(cpus: &[Cpu], limit: Limit, mut nodes: Nodes) -> Self {
         let count = |part: fn(&Cpu) -> u32| {
             cpus.iter().map(part).max().map_or(0, |highest| highest as usize + 1)
         };
-        let mut slots = vec![None; limit.max(count(|cpu| cpu.id.get()))];
+        let mut slots = vec![None; count(|cpu| cpu.id.get())];
         for cpu in cpus {
             slots[cpu.id.index()] = Some(*cpu);
         }
+        nodes.with_cpus = cpus.iter().map(|cpu| cpu.node).collect();
         Self {
+            limit: Limit { cpus: limit.cpus.max(slots.len()), ..limit },
             slots,
-            nodes: cpus.iter().map(|cpu| cpu.node).collect(),
+            nodes,
             cpu_count: cpus.len(),
             core_count: count(|cpu| cpu.core),
+            l2_count: count(|cpu| cpu.l2),
+            cluster_count: count(|cpu| cpu.cluster),
             cache_count: count(|cpu| cpu.cache.get()),
             socket_count: count(|cpu| cpu.socket),
         }
+    }
+
+    /// The same machine, where CPU numbers up to `limit - 1` are known to be possible.
+    ///
+    /// For who knows the limit from elsewhere, such as from the kernel's answer to a system call,
+    /// where [`cpu_limit_is_stated`](Topology::cpu_limit_is_stated) says that the tree does not.
+    pub fn with_limit_at_least(mut self, limit: usize) -> Self {
+        self.limit = Limit { cpus: self.limit.cpus.max(limit), stated: true };
+        self
     }
 
     /// The CPU with this number, if it is online.
@@ -115,12 +159,28 @@ impl Topology {
     /// The highest CPU number that the machine can ever have, plus 1: the length of an array that
     /// is indexed by CPU. At least [`cpu_count`](Topology::cpu_count); more where CPUs are offline.
     pub fn cpu_limit(&self) -> usize {
-        self.slots.len()
+        self.limit.cpus
+    }
+
+    /// Whether [`cpu_limit`](Topology::cpu_limit) was stated by the machine's description. If not,
+    /// it is one more than the highest number that was online, and CPUs beyond it may come online.
+    pub fn cpu_limit_is_stated(&self) -> bool {
+        self.limit.stated
     }
 
     /// The number of cores.
     pub fn core_count(&self) -> usize {
         self.core_count
+    }
+
+    /// The number of second-level cache domains.
+    pub fn l2_count(&self) -> usize {
+        self.l2_count
+    }
+
+    /// The number of clusters.
+    pub fn cluster_count(&self) -> usize {
+        self.cluster_count
     }
 
     /// The number of last-level cache domains.
@@ -131,12 +191,31 @@ impl Topology {
     /// The number of memory nodes that have an online CPU. Their numbers may have gaps:
     /// [`nodes`](Topology::nodes) gives them.
     pub fn node_count(&self) -> usize {
-        self.nodes.len()
+        self.nodes.with_cpus.len()
     }
 
-    /// The memory nodes that have an online CPU, by ascending number.
+    /// The memory nodes that have an online CPU, by ascending number. Some may have no memory.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
-        self.nodes.iter().copied()
+        self.nodes.with_cpus.iter().copied()
+    }
+
+    /// The memory nodes that have memory, by ascending number. Some may have no CPU.
+    pub fn memory_nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.nodes.with_memory.iter().copied()
+    }
+
+    /// Where to place the memory that a node's CPUs use: on the node itself if it has memory, else
+    /// on the nearest node that has some, of equals the lowest. `None` where nothing is known to
+    /// have memory, or there is no such node.
+    pub fn nearest_memory(&self, node: NodeId) -> Option<NodeId> {
+        self.nodes.nearest_memory(node)
+    }
+
+    /// How far the memory of `to` is from the CPUs of `from`, on ACPI's scale: 10 is local, 20
+    /// takes twice as long, 255 cannot be reached. Where firmware does not say, 10 for a node
+    /// itself and 20 for others, as in the kernel. `None` where there is no such node.
+    pub fn node_distance(&self, from: NodeId, to: NodeId) -> Option<u32> {
+        self.nodes.distance(from, to)
     }
 
     /// The number of sockets.
@@ -154,6 +233,16 @@ impl Topology {
         self.cpus().filter(|cpu| cpu.node == node).map(|cpu| cpu.id).collect()
     }
 
+    /// The sorts of cores, from the fastest down. One where all cores are alike.
+    pub fn kinds(&self) -> BTreeSet<CoreKind> {
+        self.cpus().map(|cpu| cpu.kind).collect()
+    }
+
+    /// The CPUs of one sort of core; empty where there is none.
+    pub fn cpus_of_kind(&self, kind: CoreKind) -> CpuSet {
+        self.cpus().filter(|cpu| cpu.kind == kind).map(|cpu| cpu.id).collect()
+    }
+
     /// All online CPUs.
     pub fn set(&self) -> CpuSet {
         self.cpus().map(|cpu| cpu.id).collect()
@@ -166,6 +255,10 @@ impl Topology {
             Distance::SameCpu
         } else if a.core == b.core {
             Distance::SameCore
+        } else if a.l2 == b.l2 {
+            Distance::SameL2
+        } else if a.cluster == b.cluster {
+            Distance::SameCluster
         } else if a.cache == b.cache {
             Distance::SameCache
         } else if a.node == b.node {

@@ -9,15 +9,23 @@ fn set(numbers: impl IntoIterator<Item = u32>) -> CpuSet {
     numbers.into_iter().map(CpuId::new).collect()
 }
 
+/// Widths at and around word borders, and of machines.
+const WIDTHS: [u32; 6] = [1, 63, 64, 65, 384, 4096];
+
 #[test]
 fn every_width_holds_all_its_cpus() {
-    for width in [1, 63, 64, 65, 384, 4096] {
+    for width in WIDTHS {
         let full = set(0..width);
         assert_eq!(full.len(), width as usize);
         assert_eq!(full.first(), Some(CpuId::new(0)));
         assert_eq!(full.last(), Some(CpuId::new(width - 1)));
         assert!(!full.contains(CpuId::new(width)));
         assert!(full.iter().map(CpuId::get).eq(0..width));
+        assert_eq!(
+            full.to_string(),
+            if width == 1 { "0".into() } else { format!("0-{}", width - 1) }
+        );
+        assert_eq!(full.to_string().parse(), Ok(full.clone()));
 
         let mut drained = full.clone();
         for cpu in full.iter() {
@@ -81,9 +89,19 @@ fn errors_name_the_part_that_is_wrong() {
     );
 }
 
-/// Sets of a few CPUs, near each other and near word borders or anywhere.
+/// Sets of a machine of one of the widths: sparse, dense, and with its last CPU.
 fn members() -> impl Strategy<Value = BTreeSet<u32>> {
-    proptest::collection::btree_set(prop_oneof![0..200u32, 0..MAX_CPUS], 0..60)
+    let of_width = |width: u32| {
+        let some = proptest::collection::btree_set(0..width, 0..60);
+        let most =
+            some.clone().prop_map(move |gone| (0..width).filter(|n| !gone.contains(n)).collect());
+        let with_last = some.clone().prop_map(move |mut cpus| {
+            cpus.insert(width - 1);
+            cpus
+        });
+        prop_oneof![some, most, with_last]
+    };
+    proptest::sample::select(WIDTHS.to_vec()).prop_flat_map(of_width)
 }
 
 proptest! {
@@ -96,7 +114,10 @@ proptest! {
         prop_assert_eq!(left.first().map(CpuId::get), a.first().copied());
         prop_assert_eq!(left.last().map(CpuId::get), a.last().copied());
         prop_assert_eq!(left.union(&right), set(a.union(&b).copied()));
-        prop_assert_eq!(left.intersection(&right), set(a.intersection(&b).copied()));
+        let both = left.intersection(&right);
+        prop_assert_eq!(&both, &set(a.intersection(&b).copied()));
+        prop_assert!(both.is_subset(&left) && both.is_subset(&right));
+        prop_assert_eq!(left.is_subset(&right), a.is_subset(&b));
         prop_assert_eq!(left == right, a == b);
 
         let mut changed = left.clone();
@@ -107,6 +128,18 @@ proptest! {
             prop_assert!(changed.remove(CpuId::new(cpu)));
         }
         prop_assert_eq!(changed, set(b.difference(&a).copied()));
+    }
+
+    #[test]
+    fn ranges_are_their_members(low in 0..MAX_CPUS, length in 0..300u32, other in members()) {
+        let high = (low + length).min(MAX_CPUS - 1);
+        let mut expected = set(low..=high);
+        prop_assert_eq!(format!("{low}-{high}").parse(), Ok(expected.clone()));
+        let other = set(other);
+        expected = expected.union(&other);
+        if !other.is_empty() {
+            prop_assert_eq!(format!("{other},{low}-{high}").parse(), Ok(expected));
+        }
     }
 
     #[test]

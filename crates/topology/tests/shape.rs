@@ -1,6 +1,8 @@
 //! Regular machines: numbering, distances, and the shapes that are refused.
 
-use coreline_topology::{CacheId, CpuId, Distance, NodeId, Shape, ShapeError, Topology};
+use coreline_topology::{
+    CacheId, CoreKind, CpuId, CpuSet, Distance, NodeId, Shape, ShapeError, Topology,
+};
 
 const ONE_CPU: Shape = Shape {
     sockets: 1,
@@ -85,4 +87,38 @@ fn at_most_65536_cpus() {
     ] {
         assert_eq!(Topology::uniform(shape), Err(ShapeError::TooManyCpus { shape }));
     }
+}
+
+#[test]
+fn regular_machines_have_private_second_level_caches_and_default_distances() {
+    let shape = Shape { sockets: 2, cores_per_cache: 4, threads_per_core: 2, ..ONE_CPU };
+    let machine = Topology::uniform(shape).unwrap();
+    assert_eq!((machine.l2_count(), machine.cluster_count()), (8, 8));
+    assert_eq!(machine.kinds(), [CoreKind::default()].into());
+    assert_eq!(machine.cpus_of_kind(CoreKind::default()), machine.set());
+    assert!(machine.memory_nodes().eq(machine.nodes()));
+    let [zero, one, two] = [0, 1, 2].map(NodeId::new);
+    assert_eq!(machine.node_distance(zero, zero), Some(10));
+    assert_eq!(machine.node_distance(zero, one), Some(20));
+    assert_eq!(machine.node_distance(zero, two), None);
+    assert_eq!(machine.nearest_memory(one), Some(one));
+    assert_eq!(machine.nearest_memory(two), None);
+}
+
+#[test]
+fn a_flat_machine_has_the_cpus_given_and_a_limit_of_its_own() {
+    let flat = Topology::flat(&"2,5-6".parse().unwrap()).unwrap();
+    assert_eq!((flat.cpu_count(), flat.core_count(), flat.l2_count()), (3, 3, 3));
+    assert_eq!((flat.cache_count(), flat.node_count(), flat.socket_count()), (1, 1, 1));
+    assert_eq!(flat.set().to_string(), "2,5-6");
+    assert_eq!((flat.cpu_limit(), flat.cpu_limit_is_stated()), (7, false));
+    let distance = flat.distance(CpuId::new(2), CpuId::new(6));
+    assert_eq!(distance, Some(Distance::SameCache));
+
+    let wider = flat.with_limit_at_least(64);
+    assert_eq!((wider.cpu_limit(), wider.cpu_limit_is_stated()), (64, true));
+    assert!(wider.cpu(CpuId::new(63)).is_none());
+    assert_eq!(wider.cpus().count(), 3);
+
+    assert_eq!(Topology::flat(&CpuSet::new()), Err(ShapeError::NoCpus));
 }

@@ -26,6 +26,8 @@
 //! | [`Fences`] | fences, and the pair of a light and a heavy one | [`fences`] |
 //! | [`Clock`] | time | [`clock`] |
 //! | [`Threads`] | spawn in a place, join, sleep | [`threads`] |
+//! | [`Signals`] | hold signals off, tell processes apart | [`signals`] |
+//! | [`Memory`] | map memory, place it on a node | [`memory`] |
 //!
 //! Waiting for a word to change is a method of the word: [`Word::wait_until`].
 //!
@@ -37,12 +39,14 @@ pub mod cell;
 pub mod clock;
 pub mod conformance;
 pub mod fences;
+pub mod memory;
 #[cfg(feature = "model")]
 pub mod model;
 #[cfg(target_os = "linux")]
 pub mod native;
 pub mod place;
 pub mod restartable;
+pub mod signals;
 pub mod sleep;
 pub mod statics;
 pub mod threads;
@@ -56,10 +60,14 @@ pub use core::sync::atomic::Ordering;
 pub use cell::{Cell, CellMut, CellRef, Track};
 pub use clock::{Clock, Time};
 pub use fences::Fences;
+pub use memory::{MapError, Memory};
 #[cfg(target_os = "linux")]
 pub use native::Native;
 pub use place::Place;
-pub use restartable::{IndexBy, PerCpuWords, Restartable};
+pub use restartable::{
+    ArrayStack, Buffer, Full, IndexBy, List, ListNode, Restartable, Slot, Slots,
+};
+pub use signals::Signals;
 pub use sleep::{Parked, Sleep};
 pub use statics::{Statics, WorldLocal, WorldStatic};
 pub use threads::{JoinHandle, Placement, SpawnError, Threads};
@@ -79,7 +87,17 @@ pub use word::{ConstWords, Integer, Line, Word, Words};
 /// if it passes every law in [`conformance`]; this trait is where its author vouches for that, and
 /// for the capabilities beneath it.
 pub unsafe trait World:
-    Words + Statics + Sleep + Place + Restartable + Fences + Clock + Threads + 'static
+    Words
+    + Statics
+    + Sleep
+    + Place
+    + Restartable
+    + Fences
+    + Clock
+    + Threads
+    + Signals
+    + Memory
+    + 'static
 {
     /// The world's name in reports: `native`, `sim` or `model`.
     const NAME: &'static str;

@@ -1,5 +1,6 @@
 //! Threads.
 
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 use coreline_topology::CpuId;
@@ -58,6 +59,9 @@ pub trait Threads {
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static;
+
+    /// The number of the calling thread: no two live threads of a process have the same.
+    fn id() -> NonZeroU32;
 
     /// Lets the other threads of this CPU run.
     fn yield_now();

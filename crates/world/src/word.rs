@@ -3,7 +3,7 @@
 use core::fmt::Debug;
 use core::ops::{Deref, DerefMut};
 
-use crate::{Ordering, Track};
+use crate::{Ordering, Slot, Track};
 
 /// One atomic word.
 ///
@@ -66,6 +66,21 @@ pub trait Word: Send + Sync + Sized {
     /// * The model yields to its scheduler.
     fn wait_until(&self, order: Ordering, ready: impl FnMut(Self::Value) -> bool) -> Self::Value;
 
+    /// As [`store`](Word::store), if `allowed` says so at the moment when the store takes effect;
+    /// returns whether it did. For interpreters of restartable operations.
+    fn store_when(
+        &self,
+        value: Self::Value,
+        order: Ordering,
+        allowed: impl FnOnce() -> bool,
+    ) -> bool {
+        let allowed = allowed();
+        if allowed {
+            self.store(value, order);
+        }
+        allowed
+    }
+
     /// Gives plain access through an exclusive reference: no other context can see the word.
     fn with_mut<R>(&mut self, f: impl FnOnce(&mut Self::Value) -> R) -> R;
 }
@@ -98,15 +113,15 @@ pub trait Words: Sized + 'static {
     const NATIVE_LAYOUT: bool;
 
     /// An atomic `u8`.
-    type U8: Integer<Value = u8> + 'static;
+    type U8: Integer<Value = u8> + Slot + 'static;
     /// An atomic `u32`.
-    type U32: Integer<Value = u32> + 'static;
+    type U32: Integer<Value = u32> + Slot + 'static;
     /// An atomic `u64`.
-    type U64: Integer<Value = u64> + 'static;
+    type U64: Integer<Value = u64> + Slot + 'static;
     /// An atomic `usize`.
-    type Usize: Integer<Value = usize> + 'static;
+    type Usize: Integer<Value = usize> + Slot + 'static;
     /// An atomic pointer.
-    type Ptr<T: 'static>: Word<Value = *mut T> + 'static;
+    type Ptr<T: 'static>: Word<Value = *mut T> + Slot + 'static;
     /// What a [`Cell`](crate::Cell) reports its accesses to.
     type Track: Track;
 

@@ -2,26 +2,33 @@
 //!
 //! A filter stays with its process, so each case is a process: this program again, with one test
 //! asked for and [`CHILD`] set.
-#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![cfg(target_os = "linux")]
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::env;
 use std::panic;
 use std::process::Command;
 
+use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::native::{self, NoSections, SelfTestError};
-use coreline_world::{Fences, IndexBy, Native, PerCpuWords, Place, Placement, SpawnError, Threads};
+use coreline_world::{Fences, IndexBy, Native, Place, Placement, SpawnError, Threads};
 
 const CHILD: &str = "CORELINE_TEST_CHILD";
 
 /// Runs the test of this name again as a child, unless this is the child.
 fn in_a_child(test: &str, body: fn()) {
+    in_a_child_with(test, None, body);
+}
+
+/// As above, with `GLIBC_TUNABLES` set.
+fn in_a_child_with(test: &str, tunables: Option<&str>, body: fn()) {
     if env::var_os(CHILD).is_some() {
         return body();
     }
     let child = Command::new(env::current_exe().unwrap())
         .args(["--exact", test])
         .env(CHILD, "1")
+        .envs(tunables.map(|value| ("GLIBC_TUNABLES", value)))
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&child.stdout);
@@ -50,13 +57,17 @@ fn refuse(call: libc::c_long) {
     }
 }
 
-fn add_from_threads(words: &PerCpuWords<Native>) {
+fn add_from_threads(words: &OwnSlots<AtomicU64, Native>) {
+    add_from_threads_to(words, 40_000);
+}
+
+fn add_from_threads_to(words: &OwnSlots<AtomicU64, Native>, sum: u64) {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..10_000).for_each(|_| words.add(1)));
         }
     });
-    assert_eq!(words.sum(), 40_000);
+    assert_eq!(words.sum(), sum);
 }
 
 #[test]
@@ -90,22 +101,64 @@ fn membarrier_that_goes_away_is_not_ignored() {
     });
 }
 
+/// The C library registers nothing, and we may not.
+#[test]
+fn without_rseq_operations_are_atomic() {
+    let tunables = Some("glibc.pthread.rseq=0");
+    in_a_child_with("without_rseq_operations_are_atomic", tunables, || {
+        refuse(libc::SYS_rseq);
+        let words = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
+        assert!(!words.section().is_rseq());
+        add_from_threads(&words);
+        let machine = native::probe();
+        assert_eq!((machine.registered_by, machine.rseq_abi), (None, None));
+        match machine.sections {
+            Err(NoSections::Refused(error)) => assert_eq!(error, libc::EPERM),
+            Err(NoSections::SwitchedOff) => {}
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(Native::kernel_cid(), None);
+        assert!(OwnSlots::<AtomicU64, Native>::words(IndexBy::KernelCid).is_err());
+        assert!(Native::cpu().index() < Native::topology().cpu_limit());
+    });
+}
+
+/// A filter that comes after the choice: threads that register later are refused, and use the
+/// shared word; those that are registered go on.
+#[test]
+fn a_thread_that_is_refused_later_is_not_lost() {
+    let tunables = Some("glibc.pthread.rseq=0");
+    in_a_child_with("a_thread_that_is_refused_later_is_not_lost", tunables, || {
+        let words = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
+        words.add(1);
+        if !words.section().is_rseq() {
+            return;
+        }
+        refuse(libc::SYS_rseq);
+        words.add(1);
+        assert_eq!(words.shared().load(Ordering::Relaxed), 0);
+        add_from_threads_to(&words, 40_002);
+        assert_eq!(words.shared().load(Ordering::Relaxed), 40_000);
+    });
+}
+
 /// The self-test cannot be run, so nothing is known, so operations run on atomics; the index that
 /// was asked for stays what it is.
 #[test]
 fn without_affinity_operations_are_atomic() {
     in_a_child("without_affinity_operations_are_atomic", || {
         refuse(libc::SYS_sched_setaffinity);
-        let by_cpu = PerCpuWords::<Native>::new_in(IndexBy::Cpu).unwrap();
+        let by_cpu = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
         assert!(!by_cpu.section().is_rseq());
         add_from_threads(&by_cpu);
-        if native::probe().registration.is_some_and(|area| area.size != 0) {
-            let sections = native::probe().sections;
-            let not_run = matches!(sections, Err(NoSections::SelfTest(SelfTestError::NotRun(_))));
-            assert!(not_run, "{sections:?}");
-        }
+        let sections = native::probe().sections;
+        let why = matches!(
+            sections,
+            Err(NoSections::SelfTest(SelfTestError::NotRun { .. }) | NoSections::SwitchedOff)
+        );
+        assert!(why, "{sections:?}");
         if Native::kernel_cid().is_some() {
-            let by_cid = PerCpuWords::<Native>::new_in(IndexBy::KernelCid).unwrap();
+            let by_cid = OwnSlots::<_, Native>::words(IndexBy::KernelCid).unwrap();
             assert_eq!(by_cid.section().index_by(), IndexBy::KernelCid);
             add_from_threads(&by_cid);
             assert_eq!(by_cid.shared().load(Ordering::Relaxed), 0);
@@ -133,7 +186,7 @@ fn without_sysfs_every_cpu_is_below_the_limit() {
         // The CPU of the lowest number, so that no smaller limit could be guessed.
         assert!((0..1024).any(run_on));
         refuse(libc::SYS_openat);
-        let words = PerCpuWords::<Native>::new_in(IndexBy::Cpu).unwrap();
+        let words = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
         let limit = Native::topology().cpu_limit();
         for cpu in (0..1024).filter(|&cpu| run_on(cpu)) {
             assert_eq!(Native::cpu().index(), cpu);

@@ -3,43 +3,90 @@
 
 use core::ffi::c_int;
 use core::mem;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
-use std::sync::Mutex;
 use std::sync::mpsc;
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use coreline_world::{IndexBy, Native, PerCpuWords, native};
+use coreline_topology::CpuId;
+use coreline_world::conformance::slots::OwnSlots;
+use coreline_world::restartable::ListNode;
+use coreline_world::{ArrayStack, IndexBy, List, Native, Slot, native};
 
 const WORKERS: usize = 8;
+const ADDS: u64 = 10_000_000;
 const ADDS_MIN: u64 = 200_000;
 const ROUNDS: usize = 200;
+/// Nodes and values that each worker begins with.
+const OWN: usize = 4;
+const ALL: usize = WORKERS * OWN;
 
-/// What the signal handler adds to.
-static WORDS: AtomicPtr<PerCpuWords<Native>> = AtomicPtr::new(core::ptr::null_mut());
-/// How often the signal handler added.
+/// What lies in a slot.
+struct Row {
+    word: AtomicU64,
+    list: List<Native>,
+    /// With room for all values, so that none is ever refused.
+    stack: ArrayStack<u8, ALL, Native>,
+}
+
+// SAFETY: a struct.
+unsafe impl Slot for Row {}
+
+type Rows = OwnSlots<Row, Native>;
+
+fn rows(by: IndexBy) -> Option<Rows> {
+    let row = || Row { word: AtomicU64::new(0), list: List::new_in(), stack: ArrayStack::new_in() };
+    Rows::new_in(by, row).ok()
+}
+
+/// What the signal handler works on.
+static ROWS: AtomicPtr<Rows> = AtomicPtr::new(ptr::null_mut());
+/// How often the signal handler ran.
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 /// The handler is the process's: one test at a time.
 static HANDLER: Mutex<()> = Mutex::new(());
 
-/// Adds to the memory that the interrupted thread adds to, as a profiler's handler would.
+/// Works on the memory that the interrupted thread works on, as a profiler's handler would.
 extern "C" fn on_signal(_signal: c_int) {
     // Acquire pairs with the release that published the memory.
-    let words = WORDS.load(Ordering::Acquire);
+    let rows = ROWS.load(Ordering::Acquire);
     // SAFETY: the memory outlives the threads that signals are sent to.
-    unsafe { &*words }.add(1);
+    let rows = unsafe { &*rows };
+    rows.field(|row| &row.word).add(1);
+    let list = rows.field(|row| &row.list);
+    // Two at a time, so that they go back the other way round.
+    for node in [list.pop(), list.pop()].into_iter().flatten() {
+        // SAFETY: popped, so in no list; and nodes outlive the threads.
+        unsafe { list.push(node) };
+    }
+    let stack = rows.field(|row| &row.stack);
+    let mut values = [None; 3];
+    let count = stack.pop_batch(&mut values);
+    for value in values[..count].iter().flatten() {
+        if stack.push(*value).is_err() {
+            std::process::abort();
+        }
+    }
     // Relaxed: joining the threads orders this before the count is read.
     HANDLED.fetch_add(1, Ordering::Relaxed);
 }
 
-fn handle_signals() {
-    // SAFETY: the handler is async-signal-safe: a restartable operation and relaxed atomics.
+/// Has signals work on these rows, for as long as the guard lives.
+fn handle_signals(rows: &Rows) -> MutexGuard<'static, ()> {
+    let guard = HANDLER.lock().unwrap_or_else(PoisonError::into_inner);
+    // Release pairs with the handler's acquire.
+    ROWS.store((&raw const *rows).cast_mut(), Ordering::Release);
+    HANDLED.store(0, Ordering::Relaxed);
+    // SAFETY: the handler is async-signal-safe: restartable operations and relaxed atomics.
     unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction = on_signal as *const () as usize;
         action.sa_flags = libc::SA_RESTART;
-        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, core::ptr::null_mut()), 0);
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()), 0);
     }
+    guard
 }
 
 /// A thread to disturb, by its number.
@@ -67,38 +114,20 @@ impl Victim {
     }
 }
 
-fn nothing_is_lost(by: IndexBy) {
-    let _one_at_a_time = HANDLER.lock().unwrap();
-    let Ok(mut words) = PerCpuWords::<Native>::new_in(by) else {
-        return;
-    };
-    let allowed: Vec<usize> =
-        native::probe().allowed.unwrap().iter().map(coreline_topology::CpuId::index).collect();
-    // Release pairs with the handler's acquire.
-    WORDS.store(&raw mut words, Ordering::Release);
-    HANDLED.store(0, Ordering::Relaxed);
-    handle_signals();
+/// Runs `work` on each of the workers, while they are disturbed, until it has seen the end come.
+fn disturbed<R: Send>(work: impl Fn(usize, &AtomicBool) -> R + Sync) -> Vec<R> {
+    let allowed: Vec<usize> = native::probe().allowed.unwrap().iter().map(CpuId::index).collect();
     let (over, (register, victims)) = (AtomicBool::new(false), mpsc::channel());
-    let added: u64 = thread::scope(|scope| {
-        let words = &words;
-        let over = &over;
-        let workers: Vec<_> = (0..WORKERS)
-            .map(|_| {
-                let register = register.clone();
-                scope.spawn(move || {
-                    register.send(Victim::me()).unwrap();
-                    let mut added = 0;
-                    // Relaxed: carries nothing but itself.
-                    while added < ADDS_MIN || !over.load(Ordering::Relaxed) {
-                        for _ in 0..1_000 {
-                            words.add(2);
-                        }
-                        added += 1_000;
-                    }
-                    2 * added
-                })
+    thread::scope(|scope| {
+        let (work, over) = (&work, &over);
+        let start = |number| {
+            let register = register.clone();
+            scope.spawn(move || {
+                register.send(Victim::me()).unwrap();
+                work(number, over)
             })
-            .collect();
+        };
+        let workers: Vec<_> = (0..WORKERS).map(start).collect();
         let victims: Vec<Victim> = victims.iter().take(WORKERS).collect();
         for round in 0..ROUNDS {
             for (number, victim) in victims.iter().enumerate() {
@@ -108,19 +137,165 @@ fn nothing_is_lost(by: IndexBy) {
             thread::sleep(Duration::from_micros(50));
         }
         over.store(true, Ordering::Relaxed);
-        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    })
+}
+
+fn no_addition_is_lost(by: IndexBy) {
+    let Some(rows) = rows(by) else { return };
+    let _handler = handle_signals(&rows);
+    let added: u64 = disturbed(|_, over| {
+        let mut added = 0;
+        // Relaxed: carries nothing but itself.
+        while added < ADDS_MIN || !over.load(Ordering::Relaxed) {
+            for _ in 0..1_000 {
+                rows.field(|row| &row.word).add(2);
+            }
+            added += 1_000;
+        }
+        2 * added
+    })
+    .into_iter()
+    .sum();
+    let handled = HANDLED.load(Ordering::Relaxed);
+    assert!(handled > 0, "no signal was handled");
+    let sum = rows.field(|row| &row.word).sum();
+    assert_eq!(sum, added + handled, "{by}: {handled} of them in handlers");
+}
+
+#[test]
+fn signals_and_migrations_lose_no_addition_by_cpu() {
+    no_addition_is_lost(IndexBy::Cpu);
+}
+
+#[test]
+fn signals_and_migrations_lose_no_addition_by_cid() {
+    no_addition_is_lost(IndexBy::KernelCid);
+}
+
+#[test]
+fn eighty_million_additions_under_signals_at_a_kilohertz_lose_nothing() {
+    let rows = rows(IndexBy::Cpu).unwrap();
+    let _handler = handle_signals(&rows);
+    let (register, victims) = mpsc::channel();
+    let (finished, end) = (AtomicUsize::new(0), Barrier::new(WORKERS + 1));
+    thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            let (register, rows, finished, end) = (register.clone(), &rows, &finished, &end);
+            scope.spawn(move || {
+                register.send(Victim::me()).unwrap();
+                for _ in 0..ADDS {
+                    rows.field(|row| &row.word).add(1);
+                }
+                finished.fetch_add(1, Ordering::Relaxed);
+                end.wait();
+            });
+        }
+        let victims: Vec<Victim> = victims.iter().take(WORKERS).collect();
+        while finished.load(Ordering::Relaxed) < WORKERS {
+            victims.iter().for_each(Victim::signal);
+            thread::sleep(Duration::from_millis(1));
+        }
+        end.wait();
     });
     let handled = HANDLED.load(Ordering::Relaxed);
     assert!(handled > 0, "no signal was handled");
-    assert_eq!(words.sum(), added + handled, "{by}: {handled} of them in handlers");
+    assert_eq!(rows.field(|row| &row.word).sum(), WORKERS as u64 * ADDS + handled);
+}
+
+fn value(number: usize) -> NonNull<u8> {
+    NonNull::new(ptr::without_provenance_mut(number + 1)).unwrap()
+}
+
+fn unvalue(value: NonNull<u8>) -> usize {
+    value.addr().get() - 1
+}
+
+fn own(worker: usize) -> core::ops::Range<usize> {
+    worker * OWN..(worker + 1) * OWN
+}
+
+fn is_all(mut found: Vec<usize>) -> bool {
+    found.sort_unstable();
+    found.into_iter().eq(0..ALL)
+}
+
+/// All rows' lists and stacks, emptied.
+fn drain(rows: &Rows) -> (Vec<NonNull<ListNode<Native>>>, Vec<NonNull<u8>>) {
+    let (mut nodes, mut values) = (vec![], vec![]);
+    rows.with_all_stopped(|slots| {
+        for slot in slots {
+            nodes.extend(core::iter::from_fn(|| slot.field(|row| &row.list).pop()).take(ALL + 1));
+            let mut into = [None; ALL];
+            let count = slot.field(|row| &row.stack).pop_batch(&mut into);
+            values.extend(into[..count].iter().flatten());
+        }
+    })
+    .unwrap();
+    (nodes, values)
+}
+
+fn nothing_is_lost_or_doubled(by: IndexBy) {
+    let Some(rows) = rows(by) else { return };
+    if rows.with_all_stopped(|_| ()).is_err() {
+        return;
+    }
+    let nodes: Vec<ListNode<Native>> = (0..ALL).map(|_| ListNode::new_in()).collect();
+    let number = |node: NonNull<ListNode<Native>>| {
+        nodes.iter().position(|known| ptr::eq(known, node.as_ptr())).unwrap()
+    };
+    let _handler = handle_signals(&rows);
+    let hands = disturbed(|worker, over| {
+        let (list, stack) = (rows.field(|row| &row.list), rows.field(|row| &row.stack));
+        let mut nodes_held: Vec<usize> = own(worker).collect();
+        let mut values_held: Vec<_> = own(worker).map(value).collect();
+        for turn in 0_usize.. {
+            // Relaxed: carries nothing but itself.
+            if turn > 20_000 && over.load(Ordering::Relaxed) {
+                break;
+            }
+            match turn % 3 {
+                0 => {
+                    let node = nodes_held.pop().map(|node| NonNull::from(&nodes[node]));
+                    // SAFETY: it is in hand, so in no list; nodes outlive the threads.
+                    node.into_iter().for_each(|node| unsafe { list.push(node) });
+                    let pushed = stack.push_batch(&values_held);
+                    values_held.drain(..pushed);
+                }
+                1 => {
+                    nodes_held.extend(list.pop().map(number));
+                    values_held.extend(stack.pop());
+                }
+                _ => {
+                    nodes_held.extend(list.pop().map(number));
+                    let mut into = [None; OWN];
+                    let count = stack.pop_batch(&mut into);
+                    values_held.extend(into[..count].iter().flatten());
+                    let last = values_held.pop();
+                    last.into_iter().for_each(|value| stack.push(value).unwrap());
+                }
+            }
+        }
+        (nodes_held, values_held.into_iter().map(unvalue).collect::<Vec<_>>())
+    });
+    assert!(HANDLED.load(Ordering::Relaxed) > 0, "no signal was handled");
+    let (left_nodes, left_values) = drain(&rows);
+    let mut found: Vec<usize> = left_nodes.into_iter().map(number).collect();
+    let mut values: Vec<usize> = left_values.into_iter().map(unvalue).collect();
+    for (nodes_held, values_held) in hands {
+        found.extend(nodes_held);
+        values.extend(values_held);
+    }
+    assert!(is_all(found), "{by}: nodes were lost or doubled");
+    assert!(is_all(values), "{by}: values were lost or doubled");
 }
 
 #[test]
-fn signals_and_migrations_lose_nothing_by_cpu() {
-    nothing_is_lost(IndexBy::Cpu);
+fn handlers_that_push_and_pop_lose_and_double_nothing_by_cpu() {
+    nothing_is_lost_or_doubled(IndexBy::Cpu);
 }
 
 #[test]
-fn signals_and_migrations_lose_nothing_by_cid() {
-    nothing_is_lost(IndexBy::KernelCid);
+fn handlers_that_push_and_pop_lose_and_double_nothing_by_cid() {
+    nothing_is_lost_or_doubled(IndexBy::KernelCid);
 }

@@ -5,8 +5,9 @@
 use std::env;
 use std::process::Command;
 
+use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::native::{self, NoSections};
-use coreline_world::{Fences, IndexBy, Native, PerCpuWords, Place};
+use coreline_world::{Fences, IndexBy, Native, Place};
 
 /// Runs the test of this name again with the variable set, unless this is that run already.
 fn with_switch(value: &str, test: &str, body: fn()) {
@@ -26,7 +27,7 @@ fn with_switch(value: &str, test: &str, body: fn()) {
 fn off_means_atomics() {
     with_switch("off", "off_means_atomics", || {
         assert_eq!(native::probe().sections, Err(NoSections::SwitchedOff));
-        let words = PerCpuWords::<Native>::new_in(IndexBy::Cpu).unwrap();
+        let words = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
         assert!(!words.section().is_rseq());
         for _ in 0..1_000 {
             words.add(1);
@@ -36,7 +37,7 @@ fn off_means_atomics() {
         assert!(Native::cpu().index() < Native::topology().cpu_limit());
 
         assert_eq!(Native::kernel_cid(), None);
-        let error = PerCpuWords::<Native>::new_in(IndexBy::KernelCid).unwrap_err();
+        let error = OwnSlots::<_, Native>::words(IndexBy::KernelCid).unwrap_err();
         assert!(error.to_string().contains("CORELINE_RSEQ=off"), "{error}");
     });
 }

@@ -61,7 +61,7 @@ impl Classes {
     /// The line of the table for the fast path `name`.
     pub(super) fn row(&self, name: &str) -> String {
         let Classes { total, loads, stores, rmw, branches, calls } = self;
-        format!("{name:<13}{total:>8}{loads:>8}{stores:>8}{rmw:>8}{branches:>9}{calls:>8}\n")
+        format!("{name:<21}{total:>8}{loads:>8}{stores:>8}{rmw:>8}{branches:>9}{calls:>8}\n")
     }
 }
 

@@ -35,9 +35,17 @@ pub(super) fn function(assembler: &str, name: &str) -> Result<Vec<Line>, Error> 
     let mut section = "";
     let mut home = None;
     let mut lines: Vec<(&str, bool)> = Vec::new();
+    let mut left_out = false;
     for line in assembler.lines() {
         let line = code(line);
-        if let Some(name) = line.strip_prefix(".section") {
+        // The compiler hands the text of `asm!` on as it is, conditions and all.
+        if let Some(condition) = line.strip_prefix(".if ") {
+            left_out = !holds(condition);
+        } else if line == ".endif" {
+            left_out = false;
+        } else if left_out {
+            continue;
+        } else if let Some(name) = line.strip_prefix(".section") {
             section = name.split(',').next().unwrap_or_default().trim();
         } else if line.strip_suffix(':') == Some(label) {
             home = Some(section);
@@ -51,6 +59,11 @@ pub(super) fn function(assembler: &str, name: &str) -> Result<Vec<Line>, Error> 
         }
     }
     Err(Error::NoFunction(name.to_owned()))
+}
+
+/// Whether a condition of the form `4 == 24` holds. Others are not in use.
+fn holds(condition: &str) -> bool {
+    condition.split_once("==").is_some_and(|(left, right)| left.trim() == right.trim())
 }
 
 /// The two names of a line that makes the first an alias of the second.

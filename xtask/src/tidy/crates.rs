@@ -14,6 +14,7 @@ const STOREYS: &[(&str, u8)] = &[
     ("coreline-sim", 2),
     ("coreline", 2),
     ("coreline-lab", 3),
+    ("coreline-rivals", 3),
 ];
 
 /// Up to this storey even tests may not depend upward. Above it tests may put anything together.
@@ -135,6 +136,7 @@ mod tests {
                 ("coreline", "coreline-sim", Some("dev")),
                 ("coreline-world", "coreline-world", Some("dev")),
                 ("coreline-lab", "coreline-sim", None),
+                ("coreline-rivals", "coreline", None),
                 ("coreline-lab", "serde", None),
                 ("xtask", "serde_json", None),
             ]),
@@ -155,6 +157,7 @@ mod tests {
             ("xtask", "coreline", None),
             ("xtask", "coreline-topology", Some("dev")),
             ("coreline-lab", "xtask", None),
+            ("coreline-lab", "coreline-rivals", None),
         ] {
             let found = messages(&[edge]);
             assert_eq!(found.len(), 1, "{edge:?}: {found:?}");

@@ -68,7 +68,7 @@ enum Check {
 const RULES: &[Rule] = &[
     Rule {
         name: "edges",
-        demand: "crates depend downward only: topology < world < {sim, coreline} < lab",
+        demand: "crates depend downward only: topology < world < {sim, coreline} < {lab, rivals}",
         check: Check::Crates(crates::edges),
     },
     Rule {

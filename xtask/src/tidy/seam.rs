@@ -8,8 +8,12 @@ const FREE: &[&str] = &[
     "crates/world/src/native/",
     "crates/world/src/arch/",
     "crates/world/tests/",
+    // Signals and forks, which other worlds do not have.
+    "crates/coreline/tests/native/",
     // Sets the compiled fast paths beside hand-written assembly.
     "crates/coreline/examples/fastpaths.rs",
+    // Times what the C library offers, and its own threads.
+    "crates/rivals/src/native.rs",
     "xtask/",
 ];
 

@@ -6,7 +6,26 @@
 
 mod counter;
 mod lock;
+mod percpu;
+mod pool;
+mod readings;
 mod worlds;
 
 #[global_allocator]
 static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+
+/// The choice between sections and atomics is made once per process, so this is a process more.
+#[test]
+fn what_holds_natively_holds_on_atomics() {
+    const SWITCH: &str = "CORELINE_RSEQ";
+    if std::env::var(SWITCH).is_ok_and(|set| set == "off") {
+        return;
+    }
+    let again = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["natively", "--skip", "on_atomics"])
+        .env(SWITCH, "off")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&again.stdout);
+    assert!(again.status.success() && !text.contains(" 0 passed"), "{text}");
+}

@@ -1,9 +1,9 @@
 //! How each world runs a law.
 
-use coreline_sim::{Failure, Faults, Machine, Replay};
-use coreline_topology::Cpu;
+use coreline_sim::{Failure, Faults, Kernel, Machine, Replay};
+use coreline_topology::{Cid, Cpu, CpuId};
 use coreline_world::model::Checker;
-use coreline_world::{JoinHandle, Placement, World};
+use coreline_world::{JoinHandle, Placement, Time, World};
 
 /// How much a harness does in a world.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +43,43 @@ pub(crate) const FEW: Effort = Effort { threads: 4, rounds: 50, cpus: 2 };
 /// Two threads beside the first, each once: more is beyond every interleaving.
 pub(crate) const MODEL: Effort = Effort { threads: 2, rounds: 1, cpus: 2 };
 
+/// Preempted before every fifth step and moved before every seventh, on average.
+pub(crate) const TORN: Faults =
+    Faults { preempt: 5, migrate: 7, missed_aborts: false, missed_fences: false };
+
+/// A kernel that gives a thread the lowest concurrency ID that no running thread has: compact, and
+/// seldom the same ID twice on one CPU.
+#[derive(Default)]
+struct LowestFree {
+    /// By ID: the thread that has it.
+    holders: Vec<Option<usize>>,
+}
+
+impl Kernel for LowestFree {
+    fn switch_in(&mut self, _at: Time, _cpu: CpuId, thread: usize) -> Cid {
+        let free = self.holders.iter().position(Option::is_none).unwrap_or(self.holders.len());
+        if free == self.holders.len() {
+            self.holders.push(None);
+        }
+        self.holders[free] = Some(thread);
+        Cid::new(u32::try_from(free).expect("fewer than threads"))
+    }
+
+    fn switch_out(&mut self, _at: Time, _cpu: CpuId, thread: usize) {
+        let held = self.holders.iter_mut().filter(|holder| **holder == Some(thread));
+        held.for_each(|holder| *holder = None);
+    }
+
+    fn spawned(&mut self, _thread: usize, _cpu: CpuId, _bound: bool) {}
+
+    fn exited(&mut self, _thread: usize) {}
+}
+
+/// The machine that a replay line of a law describes. Its kernel keeps concurrency IDs.
+pub(crate) fn replay(line: &Replay) -> Machine {
+    Machine::replay(line).expect("a preset").kernel(Box::<LowestFree>::default())
+}
+
 /// Runs `law` on a machine with several seeds; or the one run that `CORELINE_REPLAY` describes, if
 /// that is set to a replay line of this law.
 pub(crate) fn simulate(
@@ -71,7 +108,7 @@ pub(crate) fn simulate(
             .collect(),
     };
     for line in lines {
-        Machine::replay(&line).expect("a preset").run(law)?;
+        replay(&line).run(law)?;
     }
     Ok(())
 }

@@ -17,6 +17,8 @@
 //! begun. The caller of [`access`] reads or writes the value right after it returns, at `start` in
 //! the order of all accesses to the line, with its CPU's time already at completion.
 
+use coreline_topology::NodeId;
+
 use super::{Engine, NEVER, State, inside, suspend, until_done, with};
 use crate::coherence::{Access, From};
 use crate::failure::FailureKind;
@@ -65,6 +67,17 @@ pub(crate) fn access_range(address: usize, len: usize, access_: Access) {
     issue();
     let Some(first) = first else { unregistered() };
     inside(|engine| engine.stream(first, lines as u64, access_));
+}
+
+/// Decides which node the untouched lines of a range come from. Takes no time.
+pub(crate) fn place(address: usize, len: usize, node: Option<NodeId>) {
+    let lines = (address % LINE + len).div_ceil(LINE) as u64;
+    // Outside of a machine, and of its memory, nothing has a home.
+    with(|engine| {
+        if let Some(first) = engine.line_of(address) {
+            engine.directory.place(first, lines, node);
+        }
+    });
 }
 
 /// Spins until the line of `address` is written. False outside of a machine: nothing to wait on.

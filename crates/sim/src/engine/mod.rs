@@ -39,7 +39,7 @@ use crate::rng::Rng;
 use crate::spec::Spec;
 use agenda::{Agenda, NEVER};
 
-pub(crate) use memory::{access, access_range, await_write, issue};
+pub(crate) use memory::{access, access_range, await_write, issue, place};
 pub(crate) use run::{Setup, run};
 use schedule::Fiber;
 pub(crate) use schedule::{interrupt_point, park, pause, sleep, spawn, wait_for, wake, yield_now};

@@ -1,31 +1,170 @@
 //! What differs between processors. Beside `native`, the only place for an operating system's
 //! rules, and the only place for `asm!`.
 //!
-//! Every processor's file gives the same four names:
+//! Every processor's file gives the same names:
 //!
 //! | name | is |
 //! |---|---|
 //! | `Area` | where each thread's rseq area lies, and its ID fields |
-//! | `add_by_cpu`, `add_by_cid` | [`restartable::add`](crate::restartable::add) as a section |
+//! | `add`, `load`, ... `append` | the [definitions](crate::restartable::definition) as sections |
 //! | `watch` | a section that does nothing but wait to be preempted, for the self-test |
 //!
-//! x86-64 has them. On other processors `Area` has no value: nothing can be called, nothing is
-//! stubbed, and every restartable operation is one atomic instruction.
+//! A section's type parameter `INDEX` is the offset of its index in the rseq area: [`CPU_ID`] or
+//! [`MM_CID`]. `None` and `false` mean that the thread has no slot, and that nothing was done.
+//!
+//! x86-64 and aarch64 have them. On other processors, and under Miri, which knows no assembly, no
+//! thread has a slot: nothing is stubbed, and every restartable operation runs without a section.
+//!
+//! # The rules of a section
+//!
+//! A section is announced by a descriptor ([`struct rseq_cs`]): where it starts, how long it is,
+//! where to go on when it is aborted. The thread stores the descriptor's address into `rseq_cs` of
+//! its own rseq area and enters. When the kernel is about to return to a thread that it preempted,
+//! moved or has a signal for, it looks: if the thread stands between the section's start and its
+//! end, it goes on at the abort handler, with `rseq_cs` cleared.
+//!
+//! | offset | field of the area | written by | here |
+//! |---|---|---|---|
+//! | 0 | `cpu_id_start` | kernel | read by the self-test |
+//! | 4 | `cpu_id`; negative while the thread is not registered | kernel | index, read inside |
+//! | 8 | `rseq_cs` | thread, kernel | the descriptor's address |
+//! | 24 | `mm_cid`, where the kernel has it | kernel | index, read inside |
+//!
+//! Nothing here writes an ID field (a kernel may kill the process for that) or touches another
+//! thread's area.
+//!
+//! * **Arming is the last instruction before the start.** Were there one between, a thread
+//!   preempted there would stand outside the section, the kernel would clear `rseq_cs`, and the
+//!   section would run unprotected.
+//! * **Nothing clears `rseq_cs` at the end.** A thread that has left stands outside the section, so
+//!   the kernel finds nothing to abort and clears the field itself. That saves a store per
+//!   operation. The price: until the next preemption the field points at the descriptor, and the
+//!   kernel kills a process whose descriptor it cannot read, so code with sections in it must never
+//!   be unmapped (`dlclose`).
+//! * **The abort handler is preceded by the signature** under which the thread was registered with
+//!   the kernel, so that a corrupted descriptor cannot send a thread just anywhere.
+//! * **Nothing in a section calls the kernel.** The kernel does not allow it.
+//!
+//! # How a section is written
+//!
+//! Each is a macro over the text of its *points*: the numbered places where the thread can be
+//! interrupted. In production a point is [`nothing`]; in tests it is a trap that can be armed, and
+//! so the very text that runs in production is interrupted everywhere. Flags and the registers of
+//! traps carry nothing across a point.
+//!
+//! | point | stands before |
+//! |---|---|
+//! | 0 | the section is armed |
+//! | 1 | the index is read |
+//! | 2 | the limit is read |
+//! | 3 | the slot is read for the first time |
+//! | 4 to 7 | the further steps of the definition, once per element in loops |
+//! | 9 | what follows the commit |
+//!
+//! Each processor has these parts: `enter` arms, finds the slot and leaves it in `{slot}`; `leave`
+//! ends the section; `section` puts a text between them, with the operands that all have. Where a
+//! section has a result, it says in a register whether it has one, and its way out without a slot
+//! is label 8, behind the end: outputs and labels do not go together in stable Rust.
+//!
+//! Labels are numeric because a section is inlined into many callers, and start at 2 because labels
+//! of zeros and ones read as binary numbers in x86 syntax: 2 is where to start over, 3 and 4 the
+//! section's start and end, 5 the descriptor, 6 the abort handler, 7 belongs to traps, 8 is the way
+//! out, 9 a loop.
+//!
+//! Sources: `Documentation/userspace-api/rseq.rst` and `kernel/rseq.c` of Linux; librseq, whose
+//! names for operations and whose numbered injection points are used here.
+//!
+//! [`struct rseq_cs`]: https://docs.kernel.org/userspace-api/rseq.html
 
-#[cfg(target_arch = "x86_64")]
+use core::sync::atomic::AtomicU32;
+
+#[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod area;
+#[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) use area::{Area, Reading, marks};
+
+/// An interruption point of production code.
+#[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
+macro_rules! nothing {
+    ($point:literal) => {
+        ""
+    };
+}
+
+#[cfg(all(not(miri), target_arch = "aarch64"))]
+#[macro_use]
+mod aarch64;
+#[cfg(all(not(miri), target_arch = "aarch64"))]
+use aarch64 as processor;
+
+#[cfg(all(not(miri), target_arch = "x86_64"))]
+#[macro_use]
 mod x86_64;
-#[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{Area, add_by_cid, add_by_cpu, watch};
+#[cfg(all(not(miri), target_arch = "x86_64"))]
+use x86_64 as processor;
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[macro_use]
+mod operations;
+#[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) use operations::*;
+#[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) use processor::{SIGNATURE, watch};
+
+#[cfg(all(test, not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod injection;
+
+#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod other;
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) use other::{Area, add_by_cid, add_by_cpu, watch};
+#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+pub(crate) use other::*;
+
+/// Where the rseq area has the CPU number; negative while the thread is not registered.
+pub(crate) const CPU_ID: usize = 4;
+/// Where the rseq area has the concurrency ID; 0 while the thread is not registered.
+pub(crate) const MM_CID: usize = 24;
+
+/// What a section must know to find its slot.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(
+    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
+    allow(dead_code, reason = "without sections nothing looks for a slot")
+)]
+pub(crate) struct SlotsAt {
+    /// The rseq area of each thread.
+    pub(crate) area: Area,
+    /// The slots with an index below it may be used. Read inside of the section, before the slot:
+    /// an acquire load.
+    pub(crate) limit: *const AtomicU32,
+    /// What the section works on, in slot 0.
+    pub(crate) first: *mut u8,
+}
+
+/// Slots lie this far apart, so that an index is shifted and not multiplied.
+pub(crate) const STRIDE_SHIFT: u32 = 16;
+
+/// How an operation ended that says more than that there was no slot.
+#[cfg_attr(
+    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
+    allow(dead_code, reason = "without sections nothing is said")
+)]
+mod status {
+    /// There was no slot.
+    pub(super) const NO_SLOT: u64 = 0;
+    /// It committed.
+    pub(super) const DONE: u64 = 1;
+    /// It found what it does not work on: another value, an empty list, no room.
+    pub(super) const REFUSED: u64 = 2;
+}
+
+/// Whether there are sections for this processor.
+pub(crate) const HAS_SECTIONS: bool =
+    cfg!(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")));
 
 /// How a section ended that waited to be preempted, and watched a word meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(
-    not(target_arch = "x86_64"),
+    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
     allow(dead_code, reason = "without sections nothing is watched")
 )]
 pub(crate) enum Watched {

@@ -1,56 +1,119 @@
-//! Processors without sections of ours: [`Area`] has no value, so none of this can be reached.
+//! Processors without sections of ours: no thread ever has a slot for one.
 
 use core::num::NonZeroU32;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::AtomicU32;
 
-use crate::Line;
-use crate::arch::Watched;
+use crate::arch::{SlotsAt, Watched};
 
-/// Where each thread's rseq area lies; here nowhere.
+/// What a registration would be made under.
+pub(crate) const SIGNATURE: u32 = 0;
+
+/// What is read in an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Area {}
+pub(crate) enum Reading {
+    /// `cpu_id`.
+    Cpu,
+    /// `mm_cid`.
+    Cid,
+}
+
+/// Where each thread has one of its rseq areas; here nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Area;
 
 impl Area {
-    /// No area, wherever the C library may have put one.
-    ///
     /// # Safety
     ///
     /// None needed here; the signature is that of processors with sections.
-    pub(crate) unsafe fn at(_offset: isize) -> Option<Area> {
-        None
+    pub(crate) unsafe fn at(_offset: isize) -> Area {
+        Area
+    }
+
+    #[inline]
+    pub(crate) fn blank() -> Area {
+        Area
+    }
+
+    pub(crate) fn own() -> Area {
+        Area
+    }
+
+    /// # Safety
+    ///
+    /// None needed here, as above.
+    #[inline]
+    pub(crate) unsafe fn beyond_blank(_bytes: isize) -> Area {
+        Area
+    }
+
+    #[inline]
+    pub(crate) fn of_cpu() -> Area {
+        Area
+    }
+
+    #[inline]
+    pub(crate) fn of_cid() -> Area {
+        Area
+    }
+
+    pub(crate) fn read_in(self, _what: Reading) {}
+
+    pub(crate) fn bytes_beyond_blank(self) -> isize {
+        0
+    }
+
+    pub(crate) fn address(self) -> usize {
+        0
     }
 
     pub(crate) fn cpu_id_start(self) -> u32 {
-        match self {}
+        u32::MAX
     }
 
+    #[inline]
     pub(crate) fn cpu_id(self) -> u32 {
-        match self {}
+        u32::MAX
     }
 
+    #[inline]
     pub(crate) fn mm_cid(self) -> u32 {
-        match self {}
+        u32::MAX
     }
 }
 
-pub(crate) unsafe fn add_by_cpu(
-    area: Area,
-    _limit: NonZeroU32,
-    _slots: *const Line<AtomicU64>,
-    _delta: u64,
-) -> bool {
-    match area {}
+/// Nobody marks anything here.
+pub(crate) fn marks() -> *const AtomicU32 {
+    static NONE: AtomicU32 = AtomicU32::new(0);
+    &raw const NONE
 }
 
-pub(crate) unsafe fn add_by_cid(
-    area: Area,
-    _limit: NonZeroU32,
-    _slots: *const Line<AtomicU64>,
-    _delta: u64,
-) -> bool {
-    match area {}
+/// Why nothing here is ever called where it matters: `rseq` finds no area.
+macro_rules! without_sections {
+    ($($name:ident<$($const:ident),+>($($argument:ident: $type:ty),*) -> $result:ty = $none:expr;)+)
+    => {$(
+        pub(crate) unsafe fn $name<$(const $const: usize),+>(
+            _at: SlotsAt $(, $argument: $type)*
+        ) -> $result {
+            $none
+        }
+    )+};
 }
 
-pub(crate) fn watch(area: Area, _word: &AtomicU32, _spins: NonZeroU32) -> Watched {
-    match area {}
+without_sections! {
+    add<INDEX>(_delta: u64) -> bool = false;
+    load<INDEX>() -> Option<u64> = None;
+    store_if_equal<INDEX>(_expected: u64, _new: u64) -> Option<Result<(), u64>> = None;
+    add_if<INDEX>(_delta: u64, _fixed: u64) -> Option<Result<u64, u64>> = None;
+    list_push<INDEX>(_node: *mut u8) -> bool = false;
+    list_pop<INDEX>() -> Option<*mut u8> = None;
+    stack_push<INDEX, CAPACITY>(_value: *mut u8) -> Option<bool> = None;
+    stack_pop<INDEX>() -> Option<*mut u8> = None;
+    stack_push_batch<INDEX, CAPACITY>(_values: *const u8, _wanted: usize) -> Option<usize> = None;
+    stack_pop_batch<INDEX>(_into: *mut u8, _wanted: usize) -> Option<usize> = None;
+    append<INDEX, CAPACITY>(_bytes: *const u8, _count: usize) -> Option<Result<usize, ()>> = None;
+}
+
+/// Nothing is watched, so nothing is seen.
+pub(crate) fn watch(_area: Area, _word: &AtomicU32, _spins: NonZeroU32) -> Watched {
+    Watched::Expired
 }

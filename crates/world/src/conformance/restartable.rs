@@ -2,73 +2,14 @@
 
 use std::sync::Arc;
 
+use super::slots::OwnSlots;
 use super::{rounds, spawn};
-use crate::restartable::{Aborted, Steps, add};
-use crate::{IndexBy, JoinHandle, Ordering, PerCpuWords, Placement, Word, World};
-
-/// Interprets a restartable operation on plain memory, on one CPU, and aborts it at a chosen step.
-struct Interpreter {
-    slots: Vec<u64>,
-    /// How many steps succeed before one is aborted; `None`: none is aborted.
-    steps_left: Option<u32>,
-}
-
-impl Interpreter {
-    fn step(&mut self) -> Result<(), Aborted> {
-        match &mut self.steps_left {
-            Some(0) => Err(Aborted),
-            Some(left) => {
-                *left -= 1;
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
-}
-
-impl Steps for Interpreter {
-    fn load_index(&mut self) -> Result<usize, Aborted> {
-        self.step().map(|()| 1)
-    }
-
-    fn load(&mut self, slot: usize) -> Result<u64, Aborted> {
-        self.step().map(|()| self.slots[slot])
-    }
-
-    fn commit(&mut self, slot: usize, value: u64) -> Result<(), Aborted> {
-        self.step().map(|()| self.slots[slot] = value)
-    }
-}
-
-/// The definition writes nothing when it is aborted, at whatever step, and once when it is not; the
-/// world's operation computes the same.
-pub fn operations_agree_with_their_definition<W: World>() {
-    let deltas = [5, 0, u64::MAX, 1 << 63];
-    let words = PerCpuWords::<W>::new_in(IndexBy::Cpu).expect("every world numbers its CPUs");
-    let mut defined = Interpreter { slots: vec![0, 10, 0], steps_left: None };
-    for delta in deltas {
-        let before = defined.slots.clone();
-        let mut steps = 0;
-        loop {
-            defined.steps_left = Some(steps);
-            if add(&mut defined, delta).is_ok() {
-                break;
-            }
-            assert_eq!(defined.slots, before, "aborted at step {steps}, and yet it wrote");
-            steps += 1;
-        }
-        assert_eq!(steps, 3, "index, load, commit");
-        assert_eq!(defined.slots, [0, before[1].wrapping_add(delta), 0]);
-
-        words.add(delta);
-        assert_eq!(words.sum(), defined.slots[1].wrapping_sub(10));
-    }
-}
+use crate::{IndexBy, JoinHandle, Ordering, Placement, Word, World};
 
 /// Conservation: concurrent additions, on one CPU and on several, are all in the sum, also when
 /// another thread fences them meanwhile.
 pub fn no_addition_is_lost<W: World>() {
-    let words = Arc::new(PerCpuWords::<W>::new_in(IndexBy::Cpu).expect("CPUs have numbers"));
+    let words = Arc::new(OwnSlots::<_, W>::words(IndexBy::Cpu).expect("CPUs have numbers"));
     let adder = |delta| {
         let words = Arc::clone(&words);
         move || (0..rounds::<W>()).for_each(|_| words.add(delta))
@@ -95,7 +36,7 @@ pub fn no_addition_is_lost<W: World>() {
 pub fn an_addition_lands_in_the_slot_of_its_cpu<W: World>() {
     let machine = W::topology();
     let placed = machine.cpus().filter_map(|cpu| {
-        let words = Arc::new(PerCpuWords::<W>::new_in(IndexBy::Cpu).expect("CPUs have numbers"));
+        let words = Arc::new(OwnSlots::<_, W>::words(IndexBy::Cpu).expect("CPUs have numbers"));
         let theirs = Arc::clone(&words);
         let thread = W::spawn(Placement::On(cpu.id), move || {
             theirs.add(7);
@@ -109,11 +50,12 @@ pub fn an_addition_lands_in_the_slot_of_its_cpu<W: World>() {
     for (cpu, index, words) in placed {
         let has_index = index < words.indexes();
         assert!(!has_index || index == cpu.index(), "{cpu} has index {index}");
-        let slot = if has_index { index } else { words.indexes() };
-        let mut expected = vec![0; words.slots().len()];
-        expected[slot] = 7;
-        let found = words.slots().iter().map(|slot| slot.load(Ordering::Relaxed));
-        assert!(found.eq(expected), "{cpu} did not add to slot {slot} alone");
+        // Slots appear up to the one that is used.
+        let before = if has_index { index } else { 0 };
+        let found: Vec<u64> = words.iter().map(|slot| slot.load(Ordering::Relaxed)).collect();
+        let mut expected = vec![0; before];
+        expected.extend(if has_index { vec![7, 0] } else { vec![7] });
+        assert_eq!(found, expected, "{cpu} did not add to its slot alone");
         assert_eq!(words.sum(), 7);
     }
 }
@@ -121,13 +63,15 @@ pub fn an_addition_lands_in_the_slot_of_its_cpu<W: World>() {
 /// There is a slot for every CPU that there can be, and a thread's index is one of them; so is its
 /// concurrency ID where there is one, and where not, the error says what is lacking.
 pub fn indexes_are_in_bounds<W: World>() {
-    let words = PerCpuWords::<W>::new_in(IndexBy::Cpu).expect("every world numbers its CPUs");
+    let words = OwnSlots::<_, W>::words(IndexBy::Cpu).expect("every world numbers its CPUs");
     assert!(words.indexes() >= W::topology().cpu_limit());
     assert!(W::index(words.section()) < words.indexes());
-    match PerCpuWords::<W>::new_in(IndexBy::KernelCid) {
+    assert_eq!(W::index_by(words.section()), IndexBy::Cpu);
+    match OwnSlots::<_, W>::words(IndexBy::KernelCid) {
         Ok(words) => {
             assert!(W::index(words.section()) < words.indexes());
             assert!(W::kernel_cid().is_some_and(|cid| cid.index() < words.indexes()));
+            assert_eq!(W::index_by(words.section()), IndexBy::KernelCid);
             words.add(3);
             assert_eq!(words.sum(), 3);
         }

@@ -13,15 +13,20 @@
 //! | wait | load, test, yield |
 //! | park, wake | a futex table; a lost wake-up is a deadlock, which loom reports |
 //! | place | four CPUs; a thread has a CPU as a property, [`Model::migrate`] changes it |
-//! | restartable operations | one atomic step on the slot; aborts belong to the simulator |
+//! | restartable operations | as where there are no sections; aborts belong to the simulator |
 //! | light and heavy fence | both are `fence(SeqCst)` |
 //! | time | stands still |
+//! | signals | there are none |
+//! | memory | the host's |
 //! | statics | made afresh for every execution |
 //!
-//! loom's own limits: at most 5 threads in an execution, the one that starts it included; loads are
-//! never reordered with later stores of the same thread; `SeqCst` on loads, stores and
-//! read-modify-writes is no stronger than `AcqRel`, so that an algorithm that needs more must say
-//! so with fences. A program must be deterministic but for what it reads through its words.
+//! loom's own limits: of a load and a compare-exchange of one thread on one word, it remembers the
+//! latter only, and does not try what another thread could have read before the former; so code
+//! that loads and then exchanges is explored less than it seems (`tests/model.rs` shows it); at
+//! most 5 threads in an execution, the one that starts it included; loads are never reordered with
+//! later stores of the same thread; `SeqCst` on loads, stores and read-modify-writes is no stronger
+//! than `AcqRel`, so that an algorithm that needs more must say so with fences. A program must be
+//! deterministic but for what it reads through its words.
 //!
 //! # Does the test see anything?
 //!
@@ -41,6 +46,7 @@
 //! ```
 
 mod check;
+mod memory;
 mod place;
 mod plant;
 mod sleep;
@@ -98,7 +104,7 @@ impl<P: Plant> Fences for Model<P> {
     }
 
     fn fence_restartable() -> Result<(), Lacking> {
-        // Restartable operations are single steps: at a fence none is under way.
+        // No operation runs in a section, so none is under way.
         Self::fence_all();
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use coreline_topology::{Cid, CpuId, Shape, Topology};
 
 use super::{Model, Plant};
-use crate::{IndexBy, Integer, Lacking, Ordering, PerCpuWords, Place, Restartable};
+use crate::{IndexBy, Lacking, Place, Restartable};
 
 loom::thread_local! {
     /// The CPU of the calling thread; CPU 0 for the first thread of the execution.
@@ -63,25 +63,30 @@ impl<P: Plant> Place for Model<P> {
     }
 }
 
-/// How the model runs restartable operations: one atomic addition, on the slot of the thread's CPU.
+/// How the model runs restartable operations: without sections, on the slot of the thread's CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ModelSection;
+pub struct ModelSection(IndexBy);
 
-/// Concurrency IDs and CPU numbers are the same, so both ways to index are.
+/// Concurrency IDs and CPU numbers are the same, so both ways to index are. There are no sections,
+/// so what is checked is how operations run where there are none.
 impl<P: Plant> Restartable for Model<P> {
     type Section = ModelSection;
 
-    fn section(_: IndexBy) -> Result<(ModelSection, usize), Lacking> {
-        Ok((ModelSection, topology().cpu_limit()))
+    const STRIDE: usize = 4096;
+
+    fn section(by: IndexBy) -> Result<(ModelSection, usize), Lacking> {
+        Ok((ModelSection(by), topology().cpu_limit()))
+    }
+
+    fn index_by(section: &ModelSection) -> IndexBy {
+        section.0
+    }
+
+    fn runs_sections(_: &ModelSection) -> bool {
+        false
     }
 
     fn index(_: &ModelSection) -> usize {
         Self::cpu().index()
-    }
-
-    fn add(words: &PerCpuWords<Self>, delta: u64) {
-        // Relaxed: the operation orders nothing but its slot; whoever sums slots relies on that
-        // alone.
-        words.slots()[Self::cpu().index()].fetch_add(delta, Ordering::Relaxed);
     }
 }

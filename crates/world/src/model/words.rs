@@ -6,7 +6,7 @@ use loom::cell::{ConstPtr, MutPtr, UnsafeCell};
 use loom::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
 use super::{Faithful, Model, Plant};
-use crate::{Integer, Ordering, Track, Word, Words};
+use crate::{Integer, Ordering, Slot, Track, Word, Words};
 
 /// The methods of [`Word`] for a type whose first field is a loom atomic.
 ///
@@ -89,6 +89,9 @@ macro_rules! integer_word {
             word_methods!($atomic, $value);
         }
 
+        // SAFETY: a struct.
+        unsafe impl<P: Plant> Slot for $name<P> {}
+
         impl<P: Plant> Integer for $name<P> {
             $(
                 #[track_caller]
@@ -114,6 +117,9 @@ pub struct ModelPtr<T, P: Plant = Faithful>(AtomicPtr<T>, PhantomData<fn() -> P>
 impl<T, P: Plant> Word for ModelPtr<T, P> {
     word_methods!(AtomicPtr<T>, *mut T);
 }
+
+// SAFETY: a struct.
+unsafe impl<T: 'static, P: Plant> Slot for ModelPtr<T, P> {}
 
 impl<P: Plant> Words for Model<P> {
     const NATIVE_LAYOUT: bool = false;

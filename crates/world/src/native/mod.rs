@@ -6,11 +6,14 @@
 //! | `statics` | statics | a slot beside the key, a thread-local list |
 //! | `futex` | sleep and wake | `futex` |
 //! | `place` | place | sysfs, the rseq area, `getcpu` |
-//! | `rseq`, `self_test` | restartable operations | the C library's rseq area, `crate::arch` |
+//! | `restartable` | restartable operations | rseq sections of `crate::arch` |
+//! | `rseq`, `self_test`, `marks`, `auxv` | the choice of rseq | libc's rseq area, or ours |
 //! | `fences` | fences | `membarrier` |
 //! | `threads`, `affinity` | threads | `std::thread`, `sched_setaffinity` |
 //! | `clock` | clock | `CLOCK_MONOTONIC` |
-//! | `probe` | what `coreline doctor` shows | all of these |
+//! | `signals` | signals | `pthread_sigmask` |
+//! | `memory` | memory | `mmap`, `mbind`, `madvise` |
+//! | `probe`, `machine` | what `coreline doctor` shows | all of these |
 //!
 //! What a kernel, a C library, a sandbox or an emulator really has is found by trying, never from a
 //! version. Each choice that follows is made once per process, before anything depends on it, and
@@ -32,27 +35,37 @@
 //! operations can lose updates. Such a child, and each signal handler that may run in it, must do
 //! none. (`posix_spawn`, and with it `std::process::Command`, keeps signals out.)
 //!
-//! **Constructors.** In a constructor of a library that `dlopen` loads, and inside a global
-//! allocator, first memory costs seconds and runs on atomics for good: see `self_test`.
+//! **Constructors.** The first per-CPU memory may be made in a constructor of a library that
+//! `dlopen` loads, and inside a Rust global allocator. Inside a `malloc` it may not: the self-test
+//! starts threads, which allocate; it takes seconds then, and operations run on atomics for good.
 //!
 //! **Debuggers.** Each single step preempts the thread, so a section that is stepped through never
 //! ends. Step over it with a breakpoint behind it, or debug with `CORELINE_RSEQ=off`.
 
 pub(crate) mod affinity;
+mod auxv;
 mod clock;
 mod fences;
 mod futex;
+mod machine;
+mod marks;
+mod memory;
 mod place;
 mod probe;
+mod restartable;
 pub(crate) mod rseq;
 mod self_test;
+mod signals;
 mod statics;
 mod threads;
 mod words;
 
-pub use probe::{Probe, probe};
-pub use rseq::{NoSections, Registration, Section};
+pub use machine::HugePool;
+pub use probe::{Probe, Registrar, RseqAbi, probe};
+pub use restartable::Section;
+pub use rseq::{NoSections, Registration};
 pub use self_test::SelfTestError;
+pub use signals::Held;
 pub use threads::JoinHandle;
 pub use words::Untracked;
 
@@ -61,12 +74,9 @@ use crate::World;
 /// The native world.
 ///
 /// ```
-/// use coreline_world::{IndexBy, Native, PerCpuWords};
+/// use coreline_world::{Native, Place};
 ///
-/// let hits = PerCpuWords::<Native>::new_in(IndexBy::Cpu)?;
-/// hits.add(1);
-/// assert_eq!(hits.sum(), 1);
-/// # Ok::<(), coreline_world::Lacking>(())
+/// assert!(Native::cpu().index() < Native::topology().cpu_limit());
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Native;

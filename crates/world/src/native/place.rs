@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use coreline_topology::{CacheId, Cid, CpuId, MAX_CPUS, NodeId, Shape, SysfsError, Topology};
+use coreline_topology::{CacheId, Cid, CpuId, NodeId, SysfsError, Topology};
 
 use crate::Place;
 use crate::native::{Native, affinity, rseq};
@@ -11,31 +11,37 @@ use crate::native::{Native, affinity, rseq};
 /// The machine's tree, and why it is a made-up one where sysfs could not be read.
 pub(crate) fn tree() -> &'static (Arc<Topology>, Option<SysfsError>) {
     static TREE: OnceLock<(Arc<Topology>, Option<SysfsError>)> = OnceLock::new();
-    TREE.get_or_init(|| match Topology::from_sysfs(Path::new("/sys")) {
-        Ok(tree) => (Arc::new(tree), None),
-        Err(error) => (Arc::new(flat()), Some(error)),
+    TREE.get_or_init(|| {
+        let (tree, error) = match Topology::from_sysfs(Path::new("/sys")) {
+            Ok(tree) => (tree, None),
+            Err(error) => (flat(), Some(error)),
+        };
+        let tree = if tree.cpu_limit_is_stated() { tree } else { widened(tree) };
+        (Arc::new(tree), error)
     })
 }
 
-/// One node with one cache and as many CPUs as the machine can have, where nothing else is known.
-///
-/// Rather some CPUs too many than one too few: whoever uses [`Place::cpu`] as an index relies on
-/// [`Topology::cpu_limit`]. What the calling thread may use says little, as other threads may use
-/// more; without sysfs the C library counts no better.
+/// One node with one cache and the CPUs that the calling thread may use, where nothing else is
+/// known. Other threads may use others; [`widened`] makes room for those.
 fn flat() -> Topology {
-    let cpus = affinity::width().unwrap_or_else(|| {
+    let mut cpus = affinity::allowed().unwrap_or_default();
+    if cpus.is_empty() {
+        cpus.insert(cpu_by_call());
+    }
+    Topology::flat(&cpus).expect("the set has a CPU")
+}
+
+/// The same machine with room for as many CPUs as it can have, where sysfs does not say how many.
+///
+/// Rather some CPU numbers too many than one too few: whoever uses [`Place::cpu`] as an index
+/// relies on [`Topology::cpu_limit`].
+fn widened(tree: Topology) -> Topology {
+    let limit = affinity::width().unwrap_or_else(|| {
         // SAFETY: asks for a number.
         let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
         u32::try_from(configured).unwrap_or(1)
     });
-    Topology::uniform(Shape {
-        sockets: 1,
-        nodes_per_socket: 1,
-        caches_per_node: 1,
-        cores_per_cache: cpus.clamp(1, MAX_CPUS),
-        threads_per_core: 1,
-    })
-    .expect("every count is at least 1 and their product at most MAX_CPUS")
+    tree.with_limit_at_least(limit as usize)
 }
 
 /// One more than the highest number that a CPU of this machine can have.
@@ -43,14 +49,13 @@ pub(crate) fn cpu_limit() -> usize {
     tree().0.cpu_limit()
 }
 
-/// The CPU that runs the caller.
-#[inline]
-pub(crate) fn cpu() -> CpuId {
-    rseq::cpu().unwrap_or_else(cpu_by_call)
-}
-
+/// The CPU that runs the caller, by asking the kernel.
 #[cold]
-fn cpu_by_call() -> CpuId {
+pub(crate) fn cpu_by_call() -> CpuId {
+    if cfg!(miri) {
+        // A call that Miri does not know.
+        return CpuId::new(0);
+    }
     // SAFETY: asks for a number.
     let cpu = unsafe { libc::sched_getcpu() };
     // The call fails only under a filter. CPU 0 is always there, and any answer is only a hint.
@@ -58,30 +63,38 @@ fn cpu_by_call() -> CpuId {
 }
 
 impl Place for Native {
-    /// The first call reads sysfs. Where that cannot be read, one node with one cache holds every
-    /// CPU that the kernel could number, and [`probe`](super::probe()) reports why.
+    /// The first call reads sysfs. Where that cannot be read, one node with one cache holds the
+    /// CPUs that the caller may use, and [`probe`](super::probe()) reports why.
     fn topology() -> Arc<Topology> {
         Arc::clone(&tree().0)
     }
 
     /// Async-signal-safe once it was called.
+    ///
+    /// Two or three loads and a branch where the thread is registered for rseq. Where the C library
+    /// registers nothing, that is from the process's first per-CPU memory on; before that, and
+    /// where there is no rseq, the C library is asked.
     #[inline]
     fn cpu() -> CpuId {
-        cpu()
+        rseq::cpu()
     }
 
-    /// `None` as well while the calling thread is not registered for rseq.
+    /// `None` as well while the calling thread is not registered for rseq. Async-signal-safe once
+    /// it was called.
+    ///
+    /// Where the C library registers nothing, the first call runs the self-test of rseq, as the
+    /// first per-CPU memory does.
     #[inline]
     fn kernel_cid() -> Option<Cid> {
         rseq::cid()
     }
 
     fn node() -> NodeId {
-        tree().0.cpu(cpu()).map_or(NodeId::new(0), |cpu| cpu.node)
+        tree().0.cpu(rseq::cpu()).map_or(NodeId::new(0), |cpu| cpu.node)
     }
 
     fn cache() -> CacheId {
-        tree().0.cpu(cpu()).map_or(CacheId::new(0), |cpu| cpu.cache)
+        tree().0.cpu(rseq::cpu()).map_or(CacheId::new(0), |cpu| cpu.cache)
     }
 }
 
@@ -90,10 +103,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_flat_tree_has_every_cpu() {
-        let flat = flat();
+    fn the_flat_tree_has_the_allowed_cpus_and_room_for_all() {
+        let flat = widened(flat());
+        assert_eq!(flat.set(), affinity::allowed().unwrap());
         assert!(flat.cpu_limit() >= cpu_limit(), "{} below {}", flat.cpu_limit(), cpu_limit());
-        assert!(flat.cpu(cpu()).is_some());
+        assert!(flat.cpu_limit_is_stated());
+        assert!(flat.cpu(rseq::cpu()).is_some());
         assert_eq!((flat.node_count(), flat.cache_count()), (1, 1));
     }
 }

@@ -3,15 +3,56 @@
 //! Everything but the kernel's release, which is there for the reader, was found by trying.
 
 use core::ffi::CStr;
+use core::fmt;
 use core::sync::atomic::AtomicU32;
 use std::env;
+use std::path::Path;
 use std::sync::Arc;
 
 use coreline_topology::{Cid, CpuSet, SysfsError, Topology};
 
+use crate::arch::Area;
+use crate::native::machine::{self, HugePool};
 use crate::native::rseq::{self, NoSections, Registration};
-use crate::native::{Native, affinity, fences, place};
-use crate::{Parked, Sleep};
+use crate::native::{Native, affinity, auxv, fences, place};
+use crate::{Lacking, Parked, Sleep};
+
+/// Who registers the threads of this process for rseq.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registrar {
+    /// The C library, each thread at its start.
+    Libc,
+    /// coreline, each thread when it first needs it.
+    Coreline,
+}
+
+impl fmt::Display for Registrar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Registrar::Libc => "libc",
+            Registrar::Coreline => "coreline",
+        })
+    }
+}
+
+/// The kernel's two ways to treat a registration, chosen by its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RseqAbi {
+    /// 32 bytes: IDs are written, and sections are looked at, on every switch and signal.
+    Legacy,
+    /// More, on a kernel whose feature size is more: only when there is a need. Slice extensions
+    /// come with it, and whoever writes an ID field is killed.
+    V2,
+}
+
+impl fmt::Display for RseqAbi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RseqAbi::Legacy => "legacy",
+            RseqAbi::V2 => "V2",
+        })
+    }
+}
 
 /// What this machine offers, from [`probe`]. Plain data, for reports.
 ///
@@ -26,12 +67,17 @@ use crate::{Parked, Sleep};
 pub struct Probe {
     /// The kernel's release, as `uname -r` prints it. Nothing is derived from it.
     pub kernel: String,
-    /// The rseq area that the C library registers for each thread; `None` if it knows no rseq. Only
+    /// The rseq area that the C library publishes for each thread; `None` if it knows no rseq. Only
     /// glibc, from version 2.35 on, does.
     pub registration: Option<Registration>,
+    /// Who registers the threads; `None` if nobody does, as far as is known.
+    pub registered_by: Option<Registrar>,
+    /// How the kernel treats that registration.
+    pub rseq_abi: Option<RseqAbi>,
     /// How many bytes of an rseq area the kernel fills in; 0 if it does not say.
     pub feature_size: u64,
-    /// The alignment in bytes that the kernel asks of an rseq area; 0 if it does not say.
+    /// The alignment in bytes that the kernel asks of an rseq area of that size; 0 if it does not
+    /// say.
     pub area_align: u64,
     /// The value of `CORELINE_RSEQ` in the environment. `off` switches rseq off, and nothing else
     /// does anything.
@@ -41,6 +87,8 @@ pub struct Probe {
     pub sections: Result<(), NoSections>,
     /// The calling thread's concurrency ID, if the kernel keeps them.
     pub mm_cid: Option<Cid>,
+    /// Whether the kernel has time slice extensions. coreline does not use them.
+    pub slice_extension: bool,
     /// The commands of `membarrier` that the kernel has.
     pub membarrier: Vec<&'static str>,
     /// Whether the light fence is a compiler fence and the heavy one `membarrier`; else both are
@@ -50,6 +98,19 @@ pub struct Probe {
     pub restartable_fence: bool,
     /// Whether the futex compares, sleeps not, and wakes nobody when it should.
     pub futex: bool,
+    /// When the kernel backs ordinary memory by huge pages: `always`, `madvise`, `never`; `None` if
+    /// it does not say.
+    pub transparent_huge_pages: Option<String>,
+    /// The pools of huge pages, by ascending size.
+    pub huge_pools: Vec<HugePool>,
+    /// Whether memory that asks for huge pages may get them, or why not.
+    pub huge_pages: Result<(), Lacking>,
+    /// Whether memory can be placed on each node that has CPUs, or why not. Tried where there are
+    /// several; with one there is nothing to try, and it is `Ok`.
+    pub placement: Result<(), Lacking>,
+    /// The processor's instructions that wait for a store, and that user space may use: WAITPKG or
+    /// MONITORX, WFE and WFET.
+    pub wait_instructions: Vec<&'static str>,
     /// The CPUs that the calling thread may use, or why they are not known.
     pub allowed: Result<CpuSet, String>,
     /// The machine's tree.
@@ -63,20 +124,41 @@ pub struct Probe {
 /// Settles the process's choices (rseq or atomics, the fences) if nothing did before; a first call
 /// takes some milliseconds, for the self-test of rseq.
 pub fn probe() -> Probe {
-    let (feature_size, area_align) = rseq::auxiliary();
     let (topology, topology_error) = place::tree();
+    let sections = rseq::sections();
+    let registration = rseq::published();
+    let feature_size = auxv::rseq_feature_size();
+    let (registered_by, rseq_abi) = match registration {
+        Some(Registration { size: 33.., .. }) if feature_size > 32 => {
+            (Some(Registrar::Libc), Some(RseqAbi::V2))
+        }
+        Some(Registration { size: 1.., .. }) => (Some(Registrar::Libc), Some(RseqAbi::Legacy)),
+        _ if sections == Ok(Area::own()) => (Some(Registrar::Coreline), Some(RseqAbi::Legacy)),
+        _ => (None, None),
+    };
+    let mm = Path::new("/sys/kernel/mm");
+    let transparent_huge_pages = machine::transparent_huge_pages(mm);
+    let several_nodes = topology.node_count() > 1;
     Probe {
         kernel: kernel_release(),
-        registration: rseq::registration(),
+        registration,
+        registered_by,
+        rseq_abi,
         feature_size,
-        area_align,
+        area_align: auxv::rseq_align(),
         switch: env::var_os(rseq::SWITCH).map(|value| value.to_string_lossy().into_owned()),
-        sections: rseq::sections().map(drop).map_err(NoSections::clone),
+        sections: sections.map(drop).map_err(|why| *why),
         mm_cid: rseq::cid(),
+        slice_extension: machine::has_slice_extension(),
         membarrier: fences::commands(),
         asymmetric_fences: fences::by_membarrier(),
         restartable_fence: fences::aborts_sections(),
         futex: futex_compares(),
+        huge_pages: machine::huge_pages(transparent_huge_pages.as_deref()),
+        transparent_huge_pages,
+        huge_pools: machine::huge_pools(mm),
+        placement: if several_nodes { machine::placement(topology) } else { Ok(()) },
+        wait_instructions: machine::waits(),
         allowed: affinity::allowed().map_err(|error| error.to_string()),
         topology: Arc::clone(topology),
         topology_error: topology_error.as_ref(),
@@ -114,9 +196,14 @@ mod tests {
         if machine.asymmetric_fences {
             assert!(machine.membarrier.contains(&"PRIVATE_EXPEDITED"), "{:?}", machine.membarrier);
         }
-        // What the C library did not register cannot be used.
-        if machine.registration.is_none_or(|area| area.size == 0) {
+        // What nobody registers cannot be used, and only the legacy ABI is ours.
+        assert_eq!(machine.registered_by.is_some(), machine.rseq_abi.is_some());
+        if machine.registered_by.is_none() {
             assert!(machine.sections.is_err() && machine.mm_cid.is_none());
+        }
+        if machine.registered_by == Some(Registrar::Coreline) {
+            assert_eq!(machine.rseq_abi, Some(RseqAbi::Legacy));
+            assert!(machine.sections.is_ok());
         }
     }
 }

@@ -27,37 +27,50 @@
 //! takes a few milliseconds as a rule (the scheduler lets the watcher finish its time slice), and
 //! some hundred where many threads share the CPU.
 //!
-//! The caller waits no longer than [`ANSWER`], whatever becomes of the test's threads. They may not
-//! get to run while a realtime thread has the CPU, or while they wait for what the caller holds:
-//! the dynamic linker's lock, if this is a constructor of a library that `dlopen` loads; the
-//! allocator, if this is the first allocation of one that counts with coreline. What would be a
-//! deadlock is a wait of seconds then, and operations run on atomics.
+//! # Where it may be run
+//!
+//! Anywhere that `pthread_create` works, which is also in a constructor of a library that `dlopen`
+//! loads, and inside a Rust global allocator: the threads are the C library's own, what they share
+//! is a mapped page, and neither they nor the caller uses the allocator, a lock, or thread-local
+//! memory of Rust.
+//!
+//! The caller waits no longer than [`ANSWER`] all the same: the threads may not get to run while a
+//! realtime thread has the CPU, or may wait in the C library for what the caller holds (the lock
+//! of a `malloc` that is itself made with coreline). What would be a deadlock is a wait of seconds
+//! then, and operations run on atomics.
+//!
+//! Where coreline registers threads itself, the watcher does so at its start, and gives its
+//! registration up at its end.
 
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
 use core::num::NonZeroU32;
-use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::{io, thread};
 
 use coreline_topology::CpuId;
 
 use crate::arch::{self, Area, Watched};
+use crate::native::rseq::{self, NoSections};
 use crate::native::{Native, affinity, place};
-use crate::{Clock, Ordering, Time};
+use crate::{Clock, Parked, Signals, Sleep, Time};
 
 /// How long the watcher waits for a preemption. Hundreds of time slices, for a CPU that many others
 /// use: to give up is to run on atomics for good.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the caller waits for what the watcher found. As long again as the watcher waits, for
 /// both threads to get to run.
-const ANSWER: Duration = PATIENCE.saturating_mul(2);
+pub(crate) const ANSWER: Duration = PATIENCE.saturating_mul(2);
 /// How long the intruder sleeps between changes: much shorter than a time slice.
 const NAP: Duration = Duration::from_micros(50);
 /// Pauses in one section: some hundred microseconds, then the watcher looks at the clock.
 const SPINS: NonZeroU32 = NonZeroU32::new(5_000).unwrap();
 
 /// Why the self-test did not prove that sections work.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SelfTestError {
     /// The kernel did not abort a section.
@@ -77,68 +90,183 @@ pub enum SelfTestError {
     #[error("no thread was preempted in a section within {PATIENCE:?}")]
     NotPreempted,
     /// The test could not be run.
-    #[error("it could not be run: {0}")]
-    NotRun(String),
+    #[error(
+        "it could not be run: {lacking} could not be had: {}",
+        io::Error::from_raw_os_error(*errno)
+    )]
+    NotRun {
+        /// What the test needs and did not get.
+        lacking: &'static str,
+        /// The system's error number.
+        errno: i32,
+    },
+    /// The test, or the thread that ran it, had no answer in time.
+    #[error("it had no answer within {ANSWER:?}")]
+    NoAnswer,
+    /// The test was asked for inside itself.
+    #[error(
+        "the C library's allocator asked for it while it was starting threads for it; make the \
+         first per-CPU memory before the allocator needs it"
+    )]
+    Nested,
+}
+
+/// What caller, watcher and intruder share: a page, unmapped by the last of them.
+struct Shared {
+    /// How many of the three are at it.
+    users: AtomicU32,
+    area: Area,
+    cpu: CpuId,
+    /// The watcher watches it, the intruder changes it.
+    word: AtomicU32,
+    /// 1 when the intruder is to end.
+    over: AtomicU32,
+    /// 1 when `outcome` is there. The caller sleeps on it.
+    answered: AtomicU32,
+    /// Written by the watcher before `answered`.
+    outcome: UnsafeCell<Result<(), NoSections>>,
+}
+
+/// One thread's share of the page.
+struct Share(NonNull<Shared>);
+
+impl Share {
+    fn new(area: Area, cpu: CpuId) -> Result<Share, SelfTestError> {
+        // SAFETY: asks for new memory, where there is some.
+        let page = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            libc::mmap(ptr::null_mut(), size_of::<Shared>(), protection, kind, -1, 0)
+        };
+        if page == libc::MAP_FAILED {
+            return Err(not_run("a page", io::Error::last_os_error()));
+        }
+        let shared = Shared {
+            users: AtomicU32::new(1),
+            area,
+            cpu,
+            word: AtomicU32::new(0),
+            over: AtomicU32::new(0),
+            answered: AtomicU32::new(0),
+            outcome: UnsafeCell::new(Err(SelfTestError::NoAnswer.into())),
+        };
+        let at = NonNull::new(page.cast::<Shared>()).expect("a mapping is not at zero");
+        // SAFETY: the page is new, aligned and large enough.
+        unsafe { at.write(shared) };
+        Ok(Share(at))
+    }
+
+    fn get(&self) -> &Shared {
+        // SAFETY: mapped as long as there is a share.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Starts a thread that runs `f` with a share of its own. Nobody waits for its end.
+    fn spawn(&self, f: extern "C" fn(*mut c_void) -> *mut c_void) -> io::Result<()> {
+        // Relaxed: there is a share meanwhile, so nobody unmaps.
+        self.get().users.fetch_add(1, Ordering::Relaxed);
+        let mut thread = MaybeUninit::uninit();
+        let at = self.0.as_ptr().cast();
+        // SAFETY: `f` takes a share, which was just counted.
+        let error = unsafe { libc::pthread_create(thread.as_mut_ptr(), ptr::null(), f, at) };
+        if error != 0 {
+            drop(Share(self.0));
+            return Err(io::Error::from_raw_os_error(error));
+        }
+        // SAFETY: a thread that can still be joined, as nobody did.
+        unsafe { libc::pthread_detach(thread.assume_init()) };
+        Ok(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        // Release: what this thread did to the page comes before it is unmapped. Acquire, for the
+        // last one: so did what the others did.
+        if self.get().users.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: mapped by `new`, and nobody has a share.
+            unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<Shared>()) };
+        }
+    }
 }
 
 /// Runs the test, and blocks the caller meanwhile, for [`ANSWER`] at most.
-pub(crate) fn run(area: Area) -> Result<(), SelfTestError> {
+pub(crate) fn run(area: Area) -> Result<(), NoSections> {
     // The caller is about to wait, so its CPU has room.
-    let cpu = place::cpu();
-    let (report, answer) = mpsc::sync_channel(1);
-    thread::Builder::new()
-        .name("coreline-rseq-test".to_owned())
-        .spawn(move || {
-            // An error means that the caller waits no more, and has said that nothing is known.
-            let _ = report.send(watch_on(cpu, area));
-        })
-        .map_err(|error| not_run("a thread", &error))?;
-    // Not by joining, which has no bound.
-    answer.recv_timeout(ANSWER).unwrap_or_else(|error| {
-        Err(SelfTestError::NotRun(match error {
-            RecvTimeoutError::Timeout => format!("its thread had no answer within {ANSWER:?}"),
-            RecvTimeoutError::Disconnected => "its thread panicked".to_owned(),
-        }))
-    })
+    let share = Share::new(area, place::cpu_by_call())?;
+    let deadline = Native::now() + ANSWER;
+    share.spawn(watcher).map_err(|error| not_run("a thread", error))?;
+    let shared = share.get();
+    // Acquire pairs with the release in `watcher`: the outcome is there.
+    while shared.answered.load(Ordering::Acquire) == 0 {
+        // Not by joining, which has no bound.
+        if Native::park(&shared.answered, 0, Some(deadline)) == Parked::TimedOut {
+            return Err(SelfTestError::NoAnswer.into());
+        }
+    }
+    // SAFETY: written before `answered`, and never after.
+    unsafe { *shared.outcome.get() }
 }
 
-fn not_run(lacking: &str, error: &io::Error) -> SelfTestError {
-    SelfTestError::NotRun(format!("{lacking} could not be had: {error}"))
+fn not_run(lacking: &'static str, error: io::Error) -> SelfTestError {
+    SelfTestError::NotRun { lacking, errno: error.raw_os_error().unwrap_or(0) }
 }
 
-fn watch_on(cpu: CpuId, area: Area) -> Result<(), SelfTestError> {
-    leave_signals();
+extern "C" fn watcher(share: *mut c_void) -> *mut c_void {
+    let share = Share(NonNull::new(share.cast()).expect("`spawn` gives its own share"));
+    let shared = share.get();
+    let outcome = watch_on(&share);
+    // SAFETY: the caller looks only after `answered`.
+    unsafe { *shared.outcome.get() = outcome };
+    // Release pairs with the acquire in `run`. Without it the caller could miss the outcome.
+    shared.answered.store(1, Ordering::Release);
+    Native::wake(&raw const shared.answered, 1);
+    ptr::null_mut()
+}
+
+/// The test, on the calling thread, which it changes.
+fn watch_on(share: &Share) -> Result<(), NoSections> {
+    // The program's signals are for the program's threads.
+    let _held = Native::hold();
     leave_realtime();
-    affinity::pin(cpu).map_err(|error| not_run(&format!("a thread on {cpu}"), &error))?;
+    let &Shared { area, cpu, .. } = share.get();
+    affinity::pin(cpu).map_err(|error| not_run("a thread that stays on its CPU", error))?;
+    if area != Area::own() {
+        return Ok(watch_area(share)?);
+    }
+    rseq::register_with_kernel().map_err(NoSections::Refused)?;
+    let outcome = watch_area(share);
+    // An error would leave a registered thread to end, which does no harm until musl unmaps it.
+    rseq::unregister_with_kernel().map_err(NoSections::Refused)?;
+    Ok(outcome?)
+}
+
+fn watch_area(share: &Share) -> Result<(), SelfTestError> {
+    let &Shared { area, cpu, .. } = share.get();
     let (cpu_id_start, cpu_id) = (area.cpu_id_start(), area.cpu_id());
     if (cpu_id_start, cpu_id) != (cpu.get(), cpu.get()) {
         return Err(SelfTestError::WrongCpu { pinned: cpu, cpu_id_start, cpu_id });
     }
-    preempt(area)
+    preempt(share)
 }
 
 /// Has the calling thread, which stays on one CPU, preempted in a section.
-fn preempt(area: Area) -> Result<(), SelfTestError> {
-    let (word, over) = (AtomicU32::new(0), AtomicBool::new(false));
-    thread::scope(|scope| {
-        // Born on the watcher's CPU, with its signals blocked: a thread inherits both.
-        thread::Builder::new()
-            .name("coreline-rseq-test".to_owned())
-            .spawn_scoped(scope, || intrude(&word, &over))
-            .map_err(|error| not_run("a second thread", &error))?;
-        let result = watch(area, &word, Native::now() + PATIENCE);
-        // Relaxed: carries nothing but itself.
-        over.store(true, Ordering::Relaxed);
-        result
-    })
+fn preempt(share: &Share) -> Result<(), SelfTestError> {
+    // Born on the watcher's CPU, with its signals held off: a thread inherits both.
+    share.spawn(intruder).map_err(|error| not_run("a second thread", error))?;
+    let result = watch(share.get(), Native::now() + PATIENCE);
+    // Relaxed: carries nothing but itself.
+    share.get().over.store(1, Ordering::Relaxed);
+    result
 }
 
-fn watch(area: Area, word: &AtomicU32, deadline: Time) -> Result<(), SelfTestError> {
+fn watch(shared: &Shared, deadline: Time) -> Result<(), SelfTestError> {
+    let Shared { area, word, .. } = shared;
     while Native::now() < deadline {
         // Relaxed, here and below: the word carries nothing but its own value, and both threads are
         // on one CPU, which sees its own stores in order.
         let before = word.load(Ordering::Relaxed);
-        match arch::watch(area, word, SPINS) {
+        match arch::watch(*area, word, SPINS) {
             Watched::Changed => return Err(SelfTestError::NotAborted),
             Watched::Aborted if word.load(Ordering::Relaxed) != before => return Ok(()),
             Watched::Aborted | Watched::Expired => {}
@@ -147,39 +275,31 @@ fn watch(area: Area, word: &AtomicU32, deadline: Time) -> Result<(), SelfTestErr
     Err(SelfTestError::NotPreempted)
 }
 
-fn intrude(word: &AtomicU32, over: &AtomicBool) {
+extern "C" fn intruder(share: *mut c_void) -> *mut c_void {
+    let share = Share(NonNull::new(share.cast()).expect("`spawn` gives its own share"));
     // Relaxed: see `watch`.
-    while !over.load(Ordering::Relaxed) {
-        word.fetch_add(1, Ordering::Relaxed);
+    while share.get().over.load(Ordering::Relaxed) == 0 {
+        share.get().word.fetch_add(1, Ordering::Relaxed);
         thread::sleep(NAP);
     }
+    ptr::null_mut()
 }
 
 /// Makes the calling thread an ordinary one. The program's realtime threads start realtime threads,
 /// and those do not preempt each other.
 fn leave_realtime() {
-    // SAFETY: zeros are a valid parameter, priority 0; it is live, and only read. Where this is
-    // refused the thread stays what it is, and if it is not preempted for that, the test says so.
+    // SAFETY: zeros are a valid parameter, priority 0; it is live, and only read. (musl has the
+    // function of this name refuse.) Where the kernel refuses the thread stays what it is, and if
+    // it is not preempted for that, the test says so.
     unsafe {
         let ordinary: libc::sched_param = core::mem::zeroed();
-        libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const ordinary);
+        libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &raw const ordinary);
     }
 }
 
-/// Leaves the program's signals to the program's threads.
-fn leave_signals() {
-    // SAFETY: the set is filled before it is used, and lives through both calls. They cannot fail.
-    unsafe {
-        let mut all = core::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, core::ptr::null_mut());
-    }
-}
-
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(all(test, not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests {
     use super::*;
-    use crate::native::rseq;
 
     /// Memory of the calling thread that looks like an rseq area. The kernel does not know of it.
     #[repr(C, align(32))]
@@ -194,23 +314,33 @@ mod tests {
     fn with_fake_area<T: Send>(f: impl FnOnce(Area) -> T + Send) -> T {
         let run = || {
             let mut fake = FakeArea { cpu_id_start: 7, cpu_id: 8, rseq_cs: 0, rest: [0; 4] };
-            let at = (&raw mut fake).addr();
-            // SAFETY: asks for a number: the thread pointer, in every C library for this processor.
-            let thread_pointer = unsafe { libc::pthread_self() } as usize;
+            let at = (&raw mut fake).expose_provenance();
+            let beyond = at.wrapping_sub(Area::blank().address()).cast_signed();
             // SAFETY: only this thread uses the area, and not beyond this call.
-            let area = unsafe { Area::at(at.wrapping_sub(thread_pointer).cast_signed()) };
-            let result = f(area.unwrap());
-            assert_ne!(fake.rseq_cs, 0, "no section was armed here");
+            let area = unsafe { Area::beyond_blank(beyond) };
+            let result = f(area);
+            // SAFETY: a live variable.
+            assert_ne!(unsafe { (&raw const fake.rseq_cs).read_volatile() }, 0, "nothing armed");
             result
         };
-        thread::scope(|scope| scope.spawn(run).join().unwrap())
+        on_a_thread(run)
+    }
+
+    fn on_a_thread<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| scope.spawn(f).join().unwrap())
+    }
+
+    /// The area to test with, where the kernel lets us.
+    fn area() -> Option<Area> {
+        rseq::sections().ok()
     }
 
     #[test]
     fn sections_that_are_not_aborted_are_found_out() {
         let result = with_fake_area(|area| {
-            affinity::pin(place::cpu()).unwrap();
-            preempt(area)
+            let cpu = place::cpu_by_call();
+            affinity::pin(cpu).unwrap();
+            preempt(&Share::new(area, cpu).unwrap())
         });
         assert_eq!(result, Err(SelfTestError::NotAborted));
     }
@@ -218,37 +348,51 @@ mod tests {
     #[test]
     fn wrong_ids_are_found_out() {
         let result = with_fake_area(|area| {
-            let cpu = place::cpu();
+            let pinned = place::cpu_by_call();
             arch::watch(area, &AtomicU32::new(0), NonZeroU32::MIN);
-            (cpu, watch_on(cpu, area))
+            (pinned, watch_on(&Share::new(area, pinned).unwrap()))
         });
         let (pinned, error) = result;
-        assert_eq!(error, Err(SelfTestError::WrongCpu { pinned, cpu_id_start: 7, cpu_id: 8 }));
+        let wrong = SelfTestError::WrongCpu { pinned, cpu_id_start: 7, cpu_id: 8 };
+        assert_eq!(error, Err(NoSections::SelfTest(wrong)));
     }
 
     #[test]
     fn a_realtime_caller_gets_an_answer() {
-        let Ok(area) = rseq::area() else { return };
-        let run = || {
+        let Some(area) = area() else { return };
+        let answer = on_a_thread(|| {
             // SAFETY: the parameter is live, and only read. Refused without privilege.
             unsafe {
                 let mut realtime: libc::sched_param = core::mem::zeroed();
                 realtime.sched_priority = 1;
-                libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const realtime);
+                let policy = libc::SCHED_FIFO;
+                libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const realtime);
             }
             run(area)
-        };
-        assert_eq!(thread::scope(|scope| scope.spawn(run).join().unwrap()), Ok(()));
+        });
+        assert_eq!(answer, Ok(()));
+    }
+
+    #[test]
+    fn an_area_of_our_own_passes_or_is_taken() {
+        let answer = run(Area::own());
+        let taken = rseq::published().is_some_and(|published| published.size > 0);
+        if taken {
+            assert_eq!(answer, Err(NoSections::Refused(libc::EINVAL)));
+        } else {
+            assert_eq!(answer.is_ok(), area().is_some(), "{answer:?}");
+        }
     }
 
     #[test]
     fn no_preemption_is_no_proof() {
-        let Ok(area) = rseq::area() else { return };
+        let Some(area) = area() else { return };
+        let share = |cpu| Share::new(area, cpu).unwrap();
         let deadline = Native::now() + Duration::from_millis(20);
-        assert_eq!(watch(area, &AtomicU32::new(0), deadline), Err(SelfTestError::NotPreempted));
-        let placed = thread::scope(|scope| {
-            scope.spawn(|| watch_on(CpuId::new(60_000), area)).join().unwrap()
-        });
-        assert!(matches!(placed, Err(SelfTestError::NotRun(_))), "{placed:?}");
+        let watched = watch(share(place::cpu_by_call()).get(), deadline);
+        assert_eq!(watched, Err(SelfTestError::NotPreempted));
+        let placed = on_a_thread(|| watch_on(&share(CpuId::new(60_000))));
+        let not_run = matches!(placed, Err(NoSections::SelfTest(SelfTestError::NotRun { .. })));
+        assert!(not_run, "{placed:?}");
     }
 }

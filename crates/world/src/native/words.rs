@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize}
 use std::thread;
 
 use crate::native::Native;
-use crate::{Cell, ConstWords, Integer, Ordering, Track, Word, Words};
+use crate::{Cell, ConstWords, Integer, Ordering, Slot, Track, Word, Words};
 
 /// Pauses between two looks at a word that does not change, at most. About a microsecond in all
 /// before the CPU is given to another thread: waits that long are either scheduling or a bug.
@@ -126,6 +126,17 @@ integer! {
     AtomicUsize: usize: fetch_add fetch_sub fetch_and fetch_or fetch_xor;
 }
 word!(AtomicPtr<T>, *mut T, T);
+
+// SAFETY: a word has no fields.
+unsafe impl Slot for AtomicU8 {}
+// SAFETY: as above.
+unsafe impl Slot for AtomicU32 {}
+// SAFETY: as above.
+unsafe impl Slot for AtomicU64 {}
+// SAFETY: as above.
+unsafe impl Slot for AtomicUsize {}
+// SAFETY: as above.
+unsafe impl<T: 'static> Slot for AtomicPtr<T> {}
 
 /// What native cells report to: nobody. Takes no space and no time.
 #[derive(Debug, Clone, Copy)]

@@ -1,0 +1,290 @@
+//! Counters that are cheap to add to from every CPU at once.
+//!
+//! One shared word costs a line transfer for every addition, because each CPU must own the line to
+//! add: with n CPUs adding, n times the latency of one transfer. So each CPU gets a word of its
+//! own, and reading sums them up. The kernel's `percpu_counter` does the same.
+//!
+//! The addition is a [restartable operation](coreline_world::restartable), so it needs no atomic
+//! instruction either: a plain add to memory, on the CPU that owns the slot.
+//!
+//! | type | is |
+//! |---|---|
+//! | [`PerCpuCounter`] | one counter |
+//! | [`CounterSet`] | several, side by side in each CPU's slot |
+//!
+//! # Compact at first
+//!
+//! Many counters are touched by one CPU only, and by that a few times. So a counter begins as one
+//! word in itself, and gets slots when a second CPU adds, or when it turns out to be hot. Adding is
+//! atomic until then.
+//!
+//! # Reading
+//!
+//! [`read_exact`](PerCpuCounter::read_exact) sums the slots that were used. That is a line for each
+//! such CPU, most of them in that CPU's cache. A *batched* counter can be read from one line
+//! instead, with an error that is reported:
+//!
+//! ```text
+//! a slot's word      |        blocks of 2^k        |  rest of k bits  |
+//! the central word   = the sum of all slots' blocks
+//! ```
+//!
+//! An addition that stays in its slot's block touches nothing else. One that leaves it also adds
+//! the difference of the blocks to the central word: once in about 2^k / delta additions. What the
+//! central word does not have are the rests, each from 0 to 2^k - 1, and the differences that are
+//! on their way to it. Those are announced before the slot changes, and said to have arrived
+//! behind; both words only grow, so a reader knows how much is on its way at most:
+//!
+//! ```text
+//! Thread 1: announced += n;  slot leaves its block;  central += moved;  arrived += n
+//! Thread 2: reads arrived;   reads central;          reads announced
+//! ```
+//!
+//! What thread 2 sees arrived, it sees in the central word. What it does not see there, though the
+//! slot changed before another addition to it that thread 2 knows of, it sees announced, and not
+//! arrived. One word that rises and falls would not do: it can be read before an addition is
+//! announced, and the central word after another thread has gone on from where that left the slot.
+//!
+//! # The law
+//!
+//! After any set of additions has happened, and while none is under way, [`read_exact`] is their
+//! sum, and [`read`] differs from it by no more than it says. `tests/laws/counter.rs` checks it in
+//! all three worlds.
+//!
+//! Sources: `include/linux/percpu_counter.h`; seed 002 (per-CPU counters of an `mm`); Krisman's
+//! dual-mode counters and Overstreet's lazy ones (research notes on the kernel, section 3).
+//!
+//! [`read`]: PerCpuCounter::read
+//! [`read_exact`]: PerCpuCounter::read_exact
+
+mod set;
+mod spread;
+
+use core::fmt;
+
+use coreline_world::{Integer, Line, Native, Ordering, Word, World};
+
+use crate::percpu::PerCpuPool;
+use crate::{IndexBy, Lacking};
+use spread::Spread;
+
+pub use set::{CounterSet, Nonzero};
+
+/// The value of a counter at some moment of a [read](PerCpuCounter::read), and how far it may be
+/// off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading {
+    /// The value.
+    pub value: i64,
+    /// The true value is at most so much larger or smaller. 0: exact.
+    pub error: u64,
+}
+
+impl Reading {
+    /// The least that the counter can be; saturating.
+    pub fn low(self) -> i64 {
+        self.value.saturating_sub_unsigned(self.error)
+    }
+
+    /// The most that the counter can be; saturating.
+    pub fn high(self) -> i64 {
+        self.value.saturating_add_unsigned(self.error)
+    }
+}
+
+/// A signed counter with one slot for each CPU that adds to it.
+///
+/// ```
+/// let hits = coreline::PerCpuCounter::new()?;
+/// hits.add(2);
+/// hits.add(-3);
+/// assert_eq!(hits.read_exact(), -1);
+/// # Ok::<(), coreline::Lacking>(())
+/// ```
+///
+/// **Memory**: itself, and 8 bytes in each slot once it has slots. A batched counter has a line
+/// more.
+///
+/// **Signals**: adding and reading is async-signal-safe. An addition in a handler that interrupts
+/// an addition loses neither.
+///
+/// **Fork**: the child has its own copy with the values at the time of the fork. An addition that
+/// another thread had under way is in or out, never torn.
+pub struct PerCpuCounter<W: World = Native> {
+    spread: Spread<W::U64, W>,
+    batched: Option<Box<Batched<W>>>,
+}
+
+/// What a batched counter has in addition.
+struct Batched<W: World> {
+    /// The bits of a slot's word that say which block it is in.
+    block: u64,
+    central: Line<Central<W>>,
+}
+
+/// | word | meaning | written by |
+/// |---|---|---|
+/// | `sum` | the sum of all slots' blocks, but for what is on its way | who leaves a block |
+/// | `announced` | how much ever was on its way, up or down, at most | who leaves a block, before |
+/// | `arrived` | how much of that no longer is | who leaves a block, behind |
+struct Central<W: World> {
+    sum: W::U64,
+    announced: W::U64,
+    arrived: W::U64,
+}
+
+impl PerCpuCounter {
+    /// A counter at zero, indexed by CPU number, from the process's global pool.
+    ///
+    /// # Errors
+    ///
+    /// None natively; see [`new_in`](PerCpuCounter::new_in).
+    pub fn new() -> Result<Self, Lacking> {
+        Self::new_in(IndexBy::Cpu)
+    }
+}
+
+impl<W: World> PerCpuCounter<W> {
+    /// A counter at zero in world `W`, with the slots indexed as asked, from the world's global
+    /// pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] if the machine has no such index: some kernels keep no concurrency
+    /// IDs.
+    pub fn new_in(by: IndexBy) -> Result<Self, Lacking> {
+        Ok(Self::from_pool(&PerCpuPool::global_in(by)?))
+    }
+
+    /// A counter at zero whose slots come from this pool.
+    pub fn from_pool(pool: &PerCpuPool<W>) -> Self {
+        PerCpuCounter { spread: Spread::new_in(pool.clone(), || W::U64::new_in(0)), batched: None }
+    }
+
+    /// Makes [`read`](PerCpuCounter::read) look at one line, for an error of half a `batch`,
+    /// rounded up to a power of two, in each slot that is used. One addition in `batch` goes to
+    /// that line, too: with n CPUs that all add once in t nanoseconds, a batch below n times the
+    /// time of a line transfer divided by t makes it hot.
+    ///
+    /// The errors that are reported hold as long as what threads are adding at one moment, leaving
+    /// a block, is below 2^64 in sum.
+    #[must_use]
+    pub fn batched(mut self, batch: u32) -> Self {
+        let block = !(u64::from(batch).next_power_of_two() - 1);
+        self.spread.slow_down();
+        // Slots may have left blocks already, unbatched or by another batch.
+        let slots = self.spread.slots().into_iter().flat_map(|slots| slots.iter());
+        // Relaxed: nobody else has the counter, and whoever gave it away gave its additions.
+        let blocks = slots.map(|word| word.load(Ordering::Relaxed) & block);
+        let central = Central {
+            sum: W::U64::new_in(blocks.fold(0, u64::wrapping_add)),
+            announced: W::U64::new_in(0),
+            arrived: W::U64::new_in(0),
+        };
+        let batched = Some(Box::new(Batched { block, central: Line(central) }));
+        PerCpuCounter { batched, ..self }
+    }
+
+    /// Adds `delta`, wrapping.
+    ///
+    /// Orders nothing: an addition publishes only itself.
+    #[inline]
+    pub fn add(&self, delta: i64) {
+        // Two's complement: the wrapping sum of the bit patterns is the bit pattern of the wrapping
+        // sum.
+        let delta = delta.cast_unsigned();
+        if self.spread.current().field(|word| word).try_add(delta).is_err() {
+            self.add_otherwise(delta);
+        }
+    }
+
+    #[inline(never)]
+    fn add_otherwise(&self, delta: u64) {
+        let Some(slots) = self.spread.note_addition(self.batched.is_none()) else {
+            // Relaxed: a counter carries nothing but its own value.
+            self.spread.compact().fetch_add(delta, Ordering::Relaxed);
+            return;
+        };
+        let word = slots.field(|word| word);
+        let Some(batched) = &self.batched else {
+            word.add(delta);
+            return;
+        };
+        if word.add_if(delta, batched.block).is_err() {
+            batched.leave_block(delta, || match word.add_if(delta, 0) {
+                Ok(sum) | Err(sum) => sum,
+            });
+        }
+    }
+
+    /// The value, as cheaply as it can be had: from one line, or two, if the counter is
+    /// [batched](PerCpuCounter::batched), with an error; else as
+    /// [`read_exact`](PerCpuCounter::read_exact).
+    ///
+    /// Additions that happened before the call are in, but for the error; each concurrent one is in
+    /// or out.
+    pub fn read(&self) -> Reading {
+        let (Some(slots), Some(batched)) = (self.spread.slots(), &self.batched) else {
+            return Reading { value: self.read_exact(), error: 0 };
+        };
+        let Central { sum, announced, arrived } = &*batched.central;
+        // Acquire pairs with the release in `leave_block`: what has arrived is in the sum.
+        let arrived = arrived.load(Ordering::Acquire);
+        // Acquire pairs with the release in `leave_block`: additions that the slot saw before those
+        // in the sum are announced.
+        let blocks = sum.load(Ordering::Acquire);
+        // Relaxed: the acquires above order it behind what it must not miss.
+        let on_its_way = announced.load(Ordering::Relaxed).wrapping_sub(arrived);
+        // Relaxed: a counter carries nothing but its own value.
+        let compact = self.spread.compact().load(Ordering::Relaxed);
+        let rests = (slots.populated() as u64 + 1).wrapping_mul(!batched.block);
+        // The rests are between none and all of that.
+        let value = compact.wrapping_add(blocks).wrapping_add(rests / 2).cast_signed();
+        Reading { value, error: rests.div_ceil(2).saturating_add(on_its_way) }
+    }
+
+    /// The sum of all that was added, wrapping. Reads one line for each CPU that added.
+    ///
+    /// Exact if nobody adds meanwhile. Otherwise every addition that happened before the call is
+    /// in, and each concurrent one is in or out.
+    pub fn read_exact(&self) -> i64 {
+        // Relaxed: a counter carries nothing but its own value. Additions to the compact word that
+        // happened before this call are seen because reads of one word never go back.
+        let compact = self.spread.compact().load(Ordering::Relaxed);
+        let slots = self.spread.slots().map_or(0, |slots| slots.sum());
+        compact.wrapping_add(slots).cast_signed()
+    }
+
+    /// Whether the counter has slots, rather than one word.
+    pub fn is_spread(&self) -> bool {
+        self.spread.slots().is_some()
+    }
+}
+
+impl<W: World> Batched<W> {
+    /// Adds to a slot, by `add`, which returns the sum there, and moves the central sum along with
+    /// the slot's block.
+    fn leave_block(&self, delta: u64, add: impl FnOnce() -> u64) {
+        // The block moves by what the word moves, up or down to a multiple of its size.
+        let announced = delta.cast_signed().unsigned_abs().saturating_add(!self.block);
+        // Relaxed: the slot's change behind it is a release for who changes the slot next.
+        self.central.announced.fetch_add(announced, Ordering::Relaxed);
+        let sum = add();
+        let before = sum.wrapping_sub(delta);
+        let moved = (sum & self.block).wrapping_sub(before & self.block);
+        // Release pairs with the acquire in `read`: who sees this sees what was announced before
+        // the slot was as this addition found it.
+        self.central.sum.fetch_add(moved, Ordering::Release);
+        // Release pairs with the acquire in `read`: who sees this sees the addition above.
+        self.central.arrived.fetch_add(announced, Ordering::Release);
+    }
+}
+
+impl<W: World> fmt::Debug for PerCpuCounter<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PerCpuCounter")
+            .field("value", &self.read_exact())
+            .field("slots", &self.spread)
+            .finish_non_exhaustive()
+    }
+}

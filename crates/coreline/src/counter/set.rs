@@ -1,0 +1,149 @@
+//! [`CounterSet`]: several counters in one block.
+
+use core::array;
+use core::fmt;
+
+use coreline_world::{Integer, Native, Ordering, Word, World};
+
+use super::spread::Spread;
+use crate::percpu::PerCpuPool;
+use crate::{IndexBy, Lacking};
+
+/// A counter of a set that should be at zero and is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("counter {index} of the set is at {value} and should be at 0")]
+pub struct Nonzero {
+    /// Which.
+    pub index: usize,
+    /// What it is.
+    pub value: i64,
+}
+
+/// `N` signed counters that lie side by side in each CPU's slot: the counts of one thing, as a
+/// process's pages by kind, which the same CPU changes together.
+///
+/// ```
+/// use coreline::CounterSet;
+///
+/// const READS: usize = 0;
+/// const WRITES: usize = 1;
+///
+/// let accesses = CounterSet::<2>::new()?;
+/// accesses.add(READS, 3);
+/// accesses.add(WRITES, 1);
+/// assert_eq!(accesses.read_exact(), [3, 1]);
+/// # Ok::<(), coreline::Lacking>(())
+/// ```
+///
+/// **Memory**: itself with a word for each counter, and `N` words in each slot once it has slots.
+///
+/// **Signals, fork**: as [`PerCpuCounter`](super::PerCpuCounter).
+pub struct CounterSet<const N: usize, W: World = Native> {
+    spread: Spread<[W::U64; N], W>,
+}
+
+impl<const N: usize> CounterSet<N> {
+    /// Counters at zero, indexed by CPU number, from the process's global pool.
+    ///
+    /// # Errors
+    ///
+    /// None natively; see [`new_in`](CounterSet::new_in).
+    pub fn new() -> Result<Self, Lacking> {
+        Self::new_in(IndexBy::Cpu)
+    }
+}
+
+impl<const N: usize, W: World> CounterSet<N, W> {
+    /// Counters at zero in world `W`, with the slots indexed as asked, from the world's global
+    /// pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] if the machine has no such index.
+    pub fn new_in(by: IndexBy) -> Result<Self, Lacking> {
+        Ok(Self::from_pool(&PerCpuPool::global_in(by)?))
+    }
+
+    /// Counters at zero whose slots come from this pool.
+    pub fn from_pool(pool: &PerCpuPool<W>) -> Self {
+        let zeros = || array::from_fn(|_| W::U64::new_in(0));
+        CounterSet { spread: Spread::new_in(pool.clone(), zeros) }
+    }
+
+    /// Adds `delta` to a counter, wrapping. Orders nothing.
+    ///
+    /// # Panics
+    ///
+    /// If there is no counter of this index, as with a slice.
+    #[inline]
+    pub fn add(&self, index: usize, delta: i64) {
+        let delta = delta.cast_unsigned();
+        let counter = self.spread.current().field(|words| &words[index]);
+        if counter.try_add(delta).is_err() {
+            self.add_otherwise(index, delta);
+        }
+    }
+
+    #[inline(never)]
+    fn add_otherwise(&self, index: usize, delta: u64) {
+        match self.spread.note_addition(true) {
+            Some(slots) => slots.field(|words| &words[index]).add(delta),
+            None => {
+                // Relaxed: a counter carries nothing but its own value.
+                self.spread.compact()[index].fetch_add(delta, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The sums of all that was added, wrapping. Reads the slots of the CPUs that added.
+    ///
+    /// Each is exact if nobody adds to it meanwhile. Otherwise every addition that happened before
+    /// the call is in, and each concurrent one is in or out.
+    pub fn read_exact(&self) -> [i64; N] {
+        array::from_fn(|index| {
+            // Relaxed: as in `PerCpuCounter::read_exact`.
+            let compact = self.spread.compact()[index].load(Ordering::Relaxed);
+            let slots = self.spread.slots();
+            let slots = slots.map_or(0, |slots| slots.field(|words| &words[index]).sum());
+            compact.wrapping_add(slots).cast_signed()
+        })
+    }
+
+    /// Whether all counters are at zero: what should hold when the thing that they count goes away.
+    ///
+    /// # Errors
+    ///
+    /// The first that is not.
+    pub fn check_zero(&self) -> Result<(), Nonzero> {
+        let values = self.read_exact();
+        match values.into_iter().enumerate().find(|(_, value)| *value != 0) {
+            Some((index, value)) => Err(Nonzero { index, value }),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets all counters to zero, and returns what they were. Writes to the slots of the CPUs that
+    /// added; keeps the slots.
+    pub fn reset(&mut self) -> [i64; N] {
+        let before = self.read_exact();
+        let slots = self.spread.slots().into_iter().flat_map(|slots| slots.iter());
+        // Relaxed: nobody else has the counters, and whoever is given them is given these stores.
+        let reset = |word: &W::U64| word.store(0, Ordering::Relaxed);
+        slots.chain([self.spread.compact()]).flatten().for_each(reset);
+        before
+    }
+
+    /// Whether the counters have slots, rather than a word each.
+    pub fn is_spread(&self) -> bool {
+        self.spread.slots().is_some()
+    }
+}
+
+impl<const N: usize, W: World> fmt::Debug for CounterSet<N, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CounterSet")
+            .field("values", &self.read_exact())
+            .field("slots", &self.spread)
+            .finish()
+    }
+}

@@ -1,0 +1,201 @@
+//! [`Spread`]: per-CPU slots that are not there until it pays.
+//!
+//! | state | meaning | next |
+//! |---|---|---|
+//! | `COMPACT` | additions go to one `T` that all CPUs share, atomically | `SPREADING` |
+//! | `SPREADING` | as before; one thread makes the slots | `SPREAD`, `STUCK` |
+//! | `SPREAD` | additions go to the slots; the shared `T` keeps what it has | |
+//! | `STUCK` | there was no memory for slots: as `COMPACT`, for good | |
+//!
+//! A counter leaves `COMPACT` when a second CPU adds, or after [`HOT`] additions. Nobody waits for
+//! the thread that makes the slots: it may be the one that a signal handler interrupted.
+//!
+//! The fast path knows nothing of this. It works on whatever [`Slots`] the word `current` points
+//! to. At first those are an array without an index, whose shared slot is the one `T`: no section
+//! ever finds a slot there, and what comes instead looks at the state.
+
+use core::fmt;
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+
+use coreline_world::{Cell, Ordering, Slot, Word, World};
+
+use crate::percpu::{Init, PerCpu, PerCpuPool, Slots};
+
+const COMPACT: u32 = 0;
+const SPREADING: u32 = 1;
+const SPREAD: u32 = 2;
+const STUCK: u32 = 3;
+
+/// Additions after which slots pay even on one CPU: each that follows saves some cycles.
+const HOT: u32 = 256;
+
+/// Slots, or not yet.
+pub(super) struct Spread<T: Slot, W: World> {
+    /// Where additions go: `parts.compact`, then `parts.slots`. Never null.
+    current: W::Ptr<Slots<T, W>>,
+    parts: NonNull<Parts<T, W>>,
+}
+
+/// What does not move with the counter.
+struct Parts<T: Slot, W: World> {
+    state: W::U32,
+    /// The first CPU that added, plus one; 0: nobody did.
+    first_cpu: W::U32,
+    /// About how many additions there were while compact.
+    additions: W::U32,
+    /// One slot, which lies in `memory`.
+    compact: MaybeUninit<Slots<T, W>>,
+    memory: MaybeUninit<T>,
+    slots: Cell<MaybeUninit<PerCpu<T, W>>, W>,
+    pool: PerCpuPool<W>,
+    init: fn() -> T,
+}
+
+// SAFETY: the parts are owned through the pointer, and are sent and shared as slots are.
+unsafe impl<T: Slot, W: World> Send for Spread<T, W> {}
+// SAFETY: as above; what changes are words, and `slots`, once, before it is published.
+unsafe impl<T: Slot, W: World> Sync for Spread<T, W> {}
+
+impl<T: Slot, W: World> Spread<T, W> {
+    pub(super) fn new_in(pool: PerCpuPool<W>, init: fn() -> T) -> Self {
+        let section = *pool.section();
+        let parts = NonNull::from_mut(Box::leak(Box::new(Parts {
+            state: W::U32::new_in(COMPACT),
+            first_cpu: W::U32::new_in(0),
+            additions: W::U32::new_in(0),
+            compact: MaybeUninit::uninit(),
+            memory: MaybeUninit::uninit(),
+            slots: Cell::new_in(MaybeUninit::uninit()),
+            pool,
+            init,
+        })));
+        // SAFETY: just made, and nobody else knows it. No index has one slot, the shared one, for
+        // which `memory` is memory that nobody else uses.
+        let current = unsafe {
+            let memory = NonNull::new_unchecked((&raw mut (*parts.as_ptr()).memory).cast());
+            let slots = Slots::new_in(section, 0, memory, Init::Function(init));
+            let compact = Self::compact_slots(parts);
+            compact.write(slots);
+            compact
+        };
+        Spread { current: W::Ptr::new_in(current), parts }
+    }
+
+    /// Where the compact slots lie. Not by way of a reference, whose end would be that of
+    /// `current`.
+    fn compact_slots(parts: NonNull<Parts<T, W>>) -> *mut Slots<T, W> {
+        // SAFETY: the parts are there.
+        unsafe { &raw mut (*parts.as_ptr()).compact }.cast()
+    }
+
+    fn parts(&self) -> &Parts<T, W> {
+        // SAFETY: owned.
+        unsafe { self.parts.as_ref() }
+    }
+
+    /// Where additions go.
+    #[inline]
+    pub(super) fn current(&self) -> &Slots<T, W> {
+        // Acquire pairs with the release in `spread`: the slots are there.
+        // SAFETY: both that the word ever points to live as long as this.
+        unsafe { &*self.current.load(Ordering::Acquire) }
+    }
+
+    /// Where additions went at first.
+    pub(super) fn compact(&self) -> &T {
+        // SAFETY: written by `new_in`.
+        unsafe { self.parts().compact.assume_init_ref() }.shared()
+    }
+
+    /// Has later additions go the slow way for good, through [`note_addition`].
+    ///
+    /// [`note_addition`]: Spread::note_addition
+    pub(super) fn slow_down(&mut self) {
+        let compact = Self::compact_slots(self.parts);
+        self.current.with_mut(|current| *current = compact);
+    }
+
+    /// The slots, if there are any.
+    pub(super) fn slots(&self) -> Option<&PerCpu<T, W>> {
+        // Acquire pairs with the release in `spread`: the slots are there.
+        if self.parts().state.load(Ordering::Acquire) != SPREAD {
+            return None;
+        }
+        // SAFETY: written before the state said so, and not since.
+        self.parts().slots.with(|slots| Some(unsafe { (*slots).assume_init_ref() }))
+    }
+
+    /// Notes an addition that is about to be done; the slots, if it is to go there. `fast` says
+    /// whether later ones shall find the slots on their fast path.
+    pub(super) fn note_addition(&self, fast: bool) -> Option<&PerCpu<T, W>> {
+        let parts = self.parts();
+        // Relaxed, all in this function: hints. What is missed is noticed at the next addition.
+        if parts.state.load(Ordering::Relaxed) != COMPACT {
+            return self.slots();
+        }
+        let additions = parts.additions.load(Ordering::Relaxed) + 1;
+        parts.additions.store(additions, Ordering::Relaxed);
+        let cpu = W::cpu().get() + 1;
+        // Relaxed: as above.
+        let first = parts.first_cpu.load(Ordering::Relaxed);
+        if first == 0 {
+            // Relaxed: as above.
+            parts.first_cpu.store(cpu, Ordering::Relaxed);
+        }
+        if (first == 0 || first == cpu) && additions < HOT {
+            return None;
+        }
+        self.spread(fast);
+        self.slots()
+    }
+
+    fn spread(&self, fast: bool) {
+        let parts = self.parts();
+        // Relaxed: who wins the exchange writes the slots, and publishes them below.
+        let relaxed = Ordering::Relaxed;
+        if parts.state.compare_exchange(COMPACT, SPREADING, relaxed, relaxed).is_err() {
+            return;
+        }
+        let Ok(slots) = parts.pool.per_cpu_of(Init::Function(parts.init)) else {
+            // Relaxed: there is nothing to publish.
+            parts.state.store(STUCK, Ordering::Relaxed);
+            return;
+        };
+        // SAFETY: this thread alone has the state `SPREADING`, and nobody reads before `SPREAD`.
+        parts.slots.with_mut(|place| unsafe {
+            (*place).write(slots);
+        });
+        // Release pairs with the acquire in `slots`: they are there.
+        parts.state.store(SPREAD, Ordering::Release);
+        if fast && let Some(slots) = self.slots() {
+            // Release pairs with the acquire in `current`.
+            self.current.store(ptr::from_ref::<Slots<T, W>>(slots).cast_mut(), Ordering::Release);
+        }
+    }
+}
+
+impl<T: Slot, W: World> Drop for Spread<T, W> {
+    fn drop(&mut self) {
+        let spread = self.slots().is_some();
+        let parts = self.parts.as_ptr();
+        // SAFETY: made by `Box::leak`, written by `new_in`, and never used again. The compact slots
+        // reach into `memory`, so nothing borrows all of the parts while they drop.
+        unsafe {
+            Self::compact_slots(self.parts).drop_in_place();
+            if spread {
+                (*parts).slots.get_mut().assume_init_drop();
+            }
+            drop(Box::from_raw(parts));
+        }
+    }
+}
+
+impl<T: Slot, W: World> fmt::Debug for Spread<T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.slots() {
+            Some(slots) => slots.fmt(f),
+            None => f.write_str("compact"),
+        }
+    }
+}

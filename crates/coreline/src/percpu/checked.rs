@@ -1,0 +1,169 @@
+//! The checked mode of a pool: what was done to memory that nobody owned.
+//!
+//! A checked pool fills an item with [`POISON`] when it is freed and keeps it from being handed out
+//! again for a while; a byte that is something else later was written after the free. Only
+//! initialised slots are filled: nobody had the address of another.
+//!
+//! | mistake | how it comes about | found |
+//! |---|---|---|
+//! | written after free | a pointer to a slot was kept | when it is handed out again, or asked |
+//! | freed twice | [`PerCpuPool::free`](super::PerCpuPool::free) was called again | at once |
+//! | leaked | a handle was forgotten | when the pool is closed |
+
+use core::alloc::Layout;
+use core::fmt;
+use core::ptr::NonNull;
+use std::collections::VecDeque;
+
+use super::chunk::Chunk;
+
+/// What freed bytes hold: the kernel's `POISON_FREE`.
+const POISON: u8 = 0x6b;
+/// How many freed items are kept from being handed out.
+const WATCHED: usize = 1024;
+
+/// A mistake that a checked pool found.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Somebody wrote to a slot after it was freed.
+    #[error("byte {offset} of slot {slot} was written after it was freed: it is {found:#04x}")]
+    WrittenAfterFree {
+        /// The slot's index.
+        slot: usize,
+        /// Where in the slot's stride.
+        offset: usize,
+        /// What was found there.
+        found: u8,
+    },
+    /// What is to be freed is not allocated: it was freed before, or is not of this pool.
+    #[error("the {size} bytes at {at:#x} are not allocated in this pool; were they freed before?")]
+    FreedTwice {
+        /// The address in slot 0.
+        at: usize,
+        /// How many bytes of each slot.
+        size: usize,
+    },
+    /// Items were never freed.
+    #[error("{count} were not dropped before the pool was closed")]
+    Leaked {
+        /// How many.
+        count: usize,
+    },
+}
+
+/// All mistakes that a pool found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Faults(pub Vec<Fault>);
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} mistakes with per-CPU memory", self.0.len())?;
+        self.0.iter().try_for_each(|fault| write!(f, "; {fault}"))
+    }
+}
+
+impl core::error::Error for Faults {}
+
+/// A freed item that is watched.
+struct Freed {
+    chunk: NonNull<Chunk>,
+    first: NonNull<u8>,
+    layout: Layout,
+    /// The slots that were filled: these, and the shared one.
+    populated: usize,
+}
+
+/// What a checked pool remembers.
+#[derive(Default)]
+pub(super) struct Checks {
+    freed: VecDeque<Freed>,
+    found: Vec<Fault>,
+}
+
+/// Where the slots of a chunk lie.
+#[derive(Clone, Copy)]
+pub(super) struct Strides {
+    pub(super) stride: usize,
+    pub(super) indexes: usize,
+}
+
+impl Strides {
+    /// The bytes of an item in its initialised slots, with the slots' indexes.
+    ///
+    /// # Safety
+    ///
+    /// The chunk is mapped, has the item, and nobody uses it.
+    unsafe fn bytes<'a>(self, freed: &Freed) -> impl Iterator<Item = (usize, &'a mut [u8])> {
+        let (first, size) = (freed.first, freed.layout.size());
+        (0..freed.populated).chain([self.indexes]).map(move |slot| {
+            // SAFETY: the caller's promise.
+            let bytes = unsafe {
+                let at = first.byte_add(slot * self.stride);
+                core::slice::from_raw_parts_mut(at.as_ptr(), size)
+            };
+            (slot, bytes)
+        })
+    }
+}
+
+impl Checks {
+    /// Watches an item that was freed just now.
+    ///
+    /// # Safety
+    ///
+    /// The chunk is mapped, has the item, and nobody uses it as long as it is watched.
+    pub(super) unsafe fn watch(
+        &mut self,
+        strides: Strides,
+        chunk: NonNull<Chunk>,
+        first: NonNull<u8>,
+        layout: Layout,
+        populated: usize,
+    ) {
+        let freed = Freed { chunk, first, layout, populated };
+        // SAFETY: the caller's promise.
+        unsafe { strides.bytes(&freed) }.for_each(|(_, bytes)| bytes.fill(POISON));
+        self.freed.push_back(freed);
+        if self.freed.len() > WATCHED {
+            self.release_oldest(strides);
+        }
+    }
+
+    /// Notes a mistake.
+    pub(super) fn note(&mut self, fault: Fault) {
+        self.found.push(fault);
+    }
+
+    /// Whether an item is watched, and so was freed.
+    pub(super) fn is_watched(&self, first: NonNull<u8>) -> bool {
+        self.freed.iter().any(|freed| freed.first == first)
+    }
+
+    /// Stops watching all items, and hands out what was found since the last time.
+    pub(super) fn finish(&mut self, strides: Strides) -> Vec<Fault> {
+        while !self.freed.is_empty() {
+            self.release_oldest(strides);
+        }
+        core::mem::take(&mut self.found)
+    }
+
+    fn release_oldest(&mut self, strides: Strides) {
+        let Some(freed) = self.freed.pop_front() else {
+            return;
+        };
+        // SAFETY: the promise of `watch`; and the caller holds the pool's lock.
+        let chunk = unsafe { &mut *freed.chunk.as_ptr() };
+        let begin = freed.first.addr().get() - chunk.begin();
+        // SAFETY: as above.
+        for (slot, bytes) in unsafe { strides.bytes(&freed) } {
+            let written = bytes.iter().enumerate().find(|(_, byte)| **byte != POISON);
+            self.found.extend(written.map(|(at, &found)| Fault::WrittenAfterFree {
+                slot,
+                offset: begin + at,
+                found,
+            }));
+        }
+        chunk.give_back(freed.first, freed.layout);
+    }
+}

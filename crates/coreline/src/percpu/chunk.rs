@@ -1,0 +1,284 @@
+//! A chunk: one stride of memory for each index, and which bytes of a stride are taken.
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use coreline_world::{Lacking, MapError, World};
+
+use super::pool::Shared;
+use crate::IndexBy;
+
+/// The bytes that one bit of [`Chunk::taken`] stands for.
+pub(super) const GRANULE: usize = 8;
+/// An item of this size or more lies on as few lines as it can.
+const LINE: usize = 64;
+/// What a large chunk is aligned to, so that it can have huge pages.
+const HUGE: usize = 2 << 20;
+
+/// Memory for `indexes + 1` slots of one stride each. Written only by who holds the pool's lock.
+///
+/// It lies behind its slots, in the same mapping, and so does the map: a pool grows without the
+/// global allocator, and may grow in a signal handler.
+pub(super) struct Chunk {
+    memory: NonNull<u8>,
+    pub(super) layout: Layout,
+    /// One bit for each granule of a stride: whether an item has it, or a freed one that is still
+    /// watched.
+    taken: NonNull<[u64]>,
+    /// How many items there are.
+    pub(super) live: usize,
+    pub(super) next: Option<NonNull<Chunk>>,
+    /// Where a part of it could not be placed, or not be given huge pages: why.
+    pub(super) lacking: Option<Lacking>,
+}
+
+impl Chunk {
+    /// Maps a chunk, each slot on the node of its CPU where the index is the CPU number.
+    pub(super) fn map<W: World>(
+        by: IndexBy,
+        indexes: u32,
+        huge_pages: bool,
+    ) -> Result<NonNull<Chunk>, MapError> {
+        let slots = (indexes as usize + 1) * W::STRIDE;
+        let words = W::STRIDE / GRANULE / u64::BITS as usize;
+        let size = slots + size_of::<Chunk>() + words * size_of::<u64>();
+        let align = if huge_pages { W::STRIDE.max(HUGE) } else { W::STRIDE };
+        let layout = Layout::from_size_align(size, align)
+            .expect("a stride is a power of two, and there are at most MAX_CPUS of them");
+        let memory = W::map(layout)?;
+        // SAFETY: just mapped.
+        let huge = huge_pages.then(|| unsafe { W::advise_huge(memory, slots) }.err()).flatten();
+        let placed = if by == IndexBy::Cpu { place::<W>(memory) } else { None };
+        // SAFETY: behind the slots there is room for both, a stride is a multiple of what they are
+        // aligned to, and zeros are words.
+        unsafe {
+            let chunk = memory.byte_add(slots).cast::<Chunk>();
+            let taken = NonNull::slice_from_raw_parts(chunk.add(1).cast(), words);
+            let lacking = huge.or(placed);
+            chunk.write(Chunk { memory, layout, taken, live: 0, next: None, lacking });
+            Ok(chunk)
+        }
+    }
+
+    /// Gives all of it back.
+    ///
+    /// # Safety
+    ///
+    /// Mapped by [`map`](Chunk::map), and nobody uses it any more.
+    pub(super) unsafe fn unmap<W: World>(chunk: NonNull<Chunk>) {
+        // SAFETY: the caller's promise. The chunk is read out of the memory that goes.
+        unsafe {
+            let chunk = chunk.read();
+            W::unmap(chunk.memory, chunk.layout);
+        }
+    }
+
+    /// Where slot 0 begins.
+    pub(super) fn begin(&self) -> usize {
+        self.memory.addr().get()
+    }
+
+    fn taken(&self) -> &[u64] {
+        // SAFETY: the chunk's own, written through `&mut Chunk` only.
+        unsafe { self.taken.as_ref() }
+    }
+
+    fn taken_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as above.
+        unsafe { self.taken.as_mut() }
+    }
+
+    /// Takes bytes of this layout; returns where they lie in slot 0.
+    pub(super) fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
+        let (count, align) = granules(layout);
+        let begin = self.find(count, align)?;
+        // Bit by bit, before anybody is told: a child that is forked meanwhile loses these bytes
+        // and cannot hand them out twice.
+        let taken = self.taken_mut();
+        (begin..begin + count).for_each(|bit| taken[bit / 64] |= 1 << (bit % 64));
+        self.live += 1;
+        // SAFETY: an offset in slot 0.
+        Some(unsafe { self.memory.byte_add(begin * GRANULE) })
+    }
+
+    /// Whether these are bytes of slot 0 of this chunk, and all of them are taken.
+    pub(super) fn has(&self, first: NonNull<u8>, layout: Layout, stride: usize) -> bool {
+        let (count, _) = granules(layout);
+        let offset = first.addr().get().wrapping_sub(self.begin());
+        let begin = offset / GRANULE;
+        offset < stride
+            && offset.is_multiple_of(GRANULE)
+            && begin + count <= stride / GRANULE
+            && (begin..begin + count).all(|bit| self.is_taken(bit))
+    }
+
+    /// Gives back bytes that the chunk [has](Chunk::has).
+    pub(super) fn give_back(&mut self, first: NonNull<u8>, layout: Layout) {
+        let (count, _) = granules(layout);
+        let begin = (first.addr().get() - self.begin()) / GRANULE;
+        let taken = self.taken_mut();
+        (begin..begin + count).for_each(|bit| taken[bit / 64] &= !(1 << (bit % 64)));
+    }
+
+    fn is_taken(&self, bit: usize) -> bool {
+        self.taken()[bit / 64] >> (bit % 64) & 1 == 1
+    }
+
+    /// The first run of free granules of this length and alignment.
+    fn find(&self, count: usize, align: usize) -> Option<usize> {
+        let all = self.taken().len() * 64;
+        let mut begin = 0;
+        while begin + count <= all {
+            match (begin..begin + count).rev().find(|&bit| self.is_taken(bit)) {
+                None => return Some(begin),
+                Some(taken) => {
+                    let full = self.taken()[taken / 64] == u64::MAX;
+                    let next = if full { (taken / 64 + 1) * 64 } else { taken + 1 };
+                    begin = next.next_multiple_of(align);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// How many granules an item of this layout takes, and what multiple of them it begins at. Small
+/// items do not lie across two lines.
+fn granules(layout: Layout) -> (usize, usize) {
+    let count = layout.size().max(1).div_ceil(GRANULE);
+    let whole = layout.size().next_power_of_two().min(LINE);
+    (count, (layout.align().max(whole) / GRANULE).max(1))
+}
+
+/// Asks for each slot's pages from the node of its CPU.
+fn place<W: World>(memory: NonNull<u8>) -> Option<Lacking> {
+    let topology = W::topology();
+    if topology.node_count() < 2 {
+        return None;
+    }
+    let mut cpus = topology.cpus().peekable();
+    while let Some(first) = cpus.next() {
+        let mut last = first;
+        // One call for neighbours of one node.
+        while let Some(next) =
+            cpus.next_if(|cpu| cpu.node == first.node && cpu.id.index() == last.id.index() + 1)
+        {
+            last = next;
+        }
+        let begin = first.id.index() * W::STRIDE;
+        let len = (last.id.index() + 1) * W::STRIDE - begin;
+        // A node of CPUs alone has its memory elsewhere.
+        let node = topology.nearest_memory(first.node).unwrap_or(first.node);
+        // SAFETY: every CPU's number is below the limit, for which the memory was mapped.
+        let placed = unsafe { W::place(memory.byte_add(begin), len, node) };
+        if let Err(lacking) = placed {
+            // What is refused for one is refused for all.
+            return Some(lacking);
+        }
+    }
+    None
+}
+
+/// Bytes in every slot of a chunk, owned by one [`PerCpu`](super::PerCpu).
+pub(super) struct Item<W: World> {
+    pub(super) pool: Arc<Shared<W>>,
+    /// The bytes in slot 0.
+    pub(super) first: NonNull<u8>,
+    pub(super) layout: Layout,
+}
+
+// SAFETY: an address, in memory that lives as long as the pool.
+unsafe impl<W: World> Send for Item<W> {}
+// SAFETY: as above.
+unsafe impl<W: World> Sync for Item<W> {}
+
+impl<W: World> Item<W> {
+    /// How operations on the slots run, and how many indexes there are.
+    pub(super) fn section(&self) -> (W::Section, u32) {
+        (self.pool.section, self.pool.indexes)
+    }
+
+    /// Gives the bytes back to the pool, which may give them to somebody else.
+    ///
+    /// # Safety
+    ///
+    /// Called once, and nobody uses the bytes any more. `populated` slots were initialised, and the
+    /// shared one.
+    pub(super) unsafe fn free(&self, populated: usize) {
+        // SAFETY: the caller's promise. The bytes are those of this item, so the pool knows them.
+        let _ = unsafe { self.pool.free(self.first, self.layout, populated) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(words: usize) -> Chunk {
+        Chunk {
+            // As a mapping would be; nothing is read or written there.
+            memory: NonNull::without_provenance(core::num::NonZero::new(1 << 20).unwrap()),
+            layout: Layout::new::<u64>(),
+            taken: NonNull::from_mut(Box::leak(vec![0; words].into())),
+            live: 0,
+            next: None,
+            lacking: None,
+        }
+    }
+
+    fn layout(size: usize, align: usize) -> Layout {
+        Layout::from_size_align(size, align).unwrap()
+    }
+
+    #[test]
+    fn items_do_not_overlap_and_come_back() {
+        let mut chunk = chunk(4);
+        let stride = 4 * 64 * GRANULE;
+        let sizes = [8, 24, 1, 64, 8, 200, 16, 48, 512];
+        let mut items: Vec<_> = sizes
+            .iter()
+            .map(|&size| (chunk.take(layout(size, 8)).unwrap(), layout(size, 8)))
+            .collect();
+        items.sort_by_key(|(at, _)| *at);
+        let end = |(at, layout): &(NonNull<u8>, Layout)| at.addr().get() + layout.size();
+        assert!(items.windows(2).all(|pair| end(&pair[0]) <= pair[1].0.addr().get()), "{items:?}");
+        assert!(end(items.last().unwrap()) <= chunk.begin() + stride);
+        for (at, layout) in items {
+            assert!(chunk.has(at, layout, stride));
+            chunk.give_back(at, layout);
+            assert!(!chunk.has(at, layout, stride));
+        }
+        assert!(chunk.taken().iter().all(|word| *word == 0));
+    }
+
+    #[test]
+    fn a_small_item_is_on_one_line() {
+        let mut chunk = chunk(16);
+        while let Some(at) = chunk.take(layout(40, 8)) {
+            let at = at.addr().get() - chunk.begin();
+            assert_eq!(at / LINE, (at + 39) / LINE);
+        }
+        assert_eq!(chunk.live, 16 * 64 * GRANULE / LINE);
+    }
+
+    #[test]
+    fn what_is_full_says_so() {
+        let mut chunk = chunk(1);
+        assert_eq!(chunk.take(layout(513, 8)), None);
+        assert_eq!(chunk.take(layout(512, 512)), Some(chunk.memory));
+        assert_eq!(chunk.take(layout(1, 1)), None);
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_had() {
+        let mut chunk = chunk(1);
+        let at = chunk.take(layout(64, 8)).unwrap();
+        let stride = 64 * GRANULE;
+        for wrong in [1, 64, stride, usize::MAX / 2] {
+            let at = NonNull::new(at.as_ptr().wrapping_add(wrong)).unwrap();
+            assert!(!chunk.has(at, layout(64, 8), stride), "{wrong} bytes behind");
+        }
+        assert!(!chunk.has(at, layout(65, 8), stride));
+    }
+}

@@ -1,0 +1,218 @@
+//! Per-CPU memory: one copy of a value for each CPU, worked on without atomic instructions.
+//!
+//! A [`PerCpu<T>`] is an array of `T`, one *slot* for each index, a fixed stride apart. The index
+//! is the CPU number or the kernel's concurrency ID ([`IndexBy`]). A thread works on the slot of
+//! its own index by [restartable operations](coreline_world::restartable), a closed set: add, load,
+//! store if equal, add if; push and pop of lists and of bounded stacks, one and many; append to a
+//! buffer. Where the machine has restartable sections, none of them takes a lock, allocates or
+//! makes a system call, but for the first of a CPU, which initialises the slot, and while slots are
+//! stopped. All are async-signal-safe everywhere.
+//!
+//! ```
+//! use coreline::percpu::{PerCpu, Word64};
+//! use coreline_world::{Native, Slot, Word};
+//!
+//! /// What a server counts.
+//! struct Traffic {
+//!     requests: Word64,
+//!     bytes: Word64,
+//! }
+//!
+//! // SAFETY: a struct, so every value has the same fields in the same places.
+//! unsafe impl Slot for Traffic {}
+//!
+//! let new = || Traffic { requests: Word64::new(0), bytes: Word64::new(0) };
+//! let traffic = PerCpu::<Traffic>::new(new)?;
+//! traffic.field(|slot| &slot.requests).add(1);
+//! traffic.field(|slot| &slot.bytes).add(512);
+//! assert_eq!(traffic.field(|slot| &slot.requests).sum(), 1);
+//! assert_eq!(traffic.field(|slot| &slot.bytes).sum(), 512);
+//! # Ok::<(), coreline::percpu::PoolError>(())
+//! ```
+//!
+//! # Memory
+//!
+//! Slots come from a [`PerCpuPool`], which packs the slots of many small values side by side: slot
+//! 3 of one lies near slot 3 of the next, all of them lines of CPU 3 alone. Slots are initialised
+//! up to the highest that was used, so that what lies above costs address space only; and where the
+//! index is the CPU number, a slot's page comes from that CPU's node.
+//!
+//! # Other CPUs' slots
+//!
+//! Any thread may look at any slot ([`Slots::get`], [`Slots::iter`], `sum`). To change one that is
+//! not its own, it stops them first: [`Slots::with_stopped`].
+//!
+//! # Source
+//!
+//! The kernel's `mm/percpu.c`; librseq's `mempool.h` (memory, checked mode) and `pseudocode.h`
+//! (operations); TCMalloc's `percpu.h` (stopping, fencing).
+
+mod checked;
+mod chunk;
+mod pool;
+
+use core::fmt;
+use core::mem::{self, ManuallyDrop};
+use core::ops::Deref;
+
+use coreline_world::restartable;
+pub use coreline_world::restartable::{
+    Field, Full, Init, Slot, Slots, StopError, Stopped, StoppedField,
+};
+use coreline_world::{Integer, Native, Words, World};
+
+pub use checked::{Fault, Faults};
+pub use pool::{PerCpuPool, PoolError, PoolOptions};
+
+use crate::IndexBy;
+use chunk::Item;
+
+/// A word of 64 bits in a slot; in world `W`, `W::U64`.
+pub type Word64 = <Native as Words>::U64;
+/// A list in each slot: [`restartable::List`].
+pub type List<W = Native> = restartable::List<W>;
+/// What makes something a node of a [`List`]: [`restartable::ListNode`].
+pub type ListNode<W = Native> = restartable::ListNode<W>;
+/// A bounded stack of pointers in each slot: [`restartable::ArrayStack`].
+pub type ArrayStack<T, const N: usize, W = Native> = restartable::ArrayStack<T, N, W>;
+/// Bytes in each slot that are only added to: [`restartable::Buffer`].
+pub type Buffer<const N: usize, W = Native> = restartable::Buffer<N, W>;
+
+/// A `T` for each CPU, or for each concurrency ID.
+///
+/// What can be done with it are the methods of [`Slots`], which it dereferences to; above all
+/// [`field`](Slots::field), which gives the operations on the calling thread's own slot.
+///
+/// **Memory**: `size_of::<T>()` in each slot up to the highest that is used, and in one more; see
+/// [`PerCpuPool`].
+///
+/// **Signals**: all operations are async-signal-safe, if what the slots begin with is: see
+/// [`Init`]. For making and dropping one see the module of [`PerCpuPool`].
+///
+/// **Fork**: the child has its own copy with the values at the time of the fork; slots that no
+/// thread had used yet are initialised in the child as in the parent.
+pub struct PerCpu<T: Slot, W: World = Native> {
+    /// Dropped before their memory goes back.
+    slots: ManuallyDrop<Slots<T, W>>,
+    item: Item<W>,
+}
+
+impl<T: Slot> PerCpu<T> {
+    /// One `T` for each CPU, from the process's [global pool](PerCpuPool::global). Each begins as
+    /// `init` returns it, when its CPU first uses it.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] if `T` is too large, or there is no memory.
+    pub fn new(init: impl Fn() -> T + Send + Sync + 'static) -> Result<Self, PoolError> {
+        Self::new_in(IndexBy::Cpu, init)
+    }
+}
+
+impl<T: Slot, W: World> PerCpu<T, W> {
+    /// One `T` for each index, from the world's [global pool](PerCpuPool::global).
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] if the machine has no such index, `T` is too large, or there is no memory.
+    pub fn new_in(
+        by: IndexBy,
+        init: impl Fn() -> T + Send + Sync + 'static,
+    ) -> Result<Self, PoolError> {
+        PerCpuPool::global_in(by)?.per_cpu(init)
+    }
+
+    /// Takes over the item, which nobody else uses.
+    fn in_item(item: Item<W>, init: Init<T>) -> Self {
+        /// Gives the bytes back if `init` panics.
+        struct Empty<'a, W: World>(&'a Item<W>);
+
+        impl<W: World> Drop for Empty<'_, W> {
+            fn drop(&mut self) {
+                // SAFETY: once, here; nothing was made of the bytes.
+                unsafe { self.0.free(0) };
+            }
+        }
+
+        let (section, indexes) = item.section();
+        let empty = Empty(&item);
+        // SAFETY: an item has memory of the layout that it was allocated with, that of `T`, in each
+        // slot; and `section` and `indexes` are those that the chunk was made for.
+        let slots = unsafe { Slots::new_in(section, indexes, item.first.cast(), init) };
+        mem::forget(empty);
+        PerCpu { slots: ManuallyDrop::new(slots), item }
+    }
+}
+
+impl<T: Slot, W: World> Deref for PerCpu<T, W> {
+    type Target = Slots<T, W>;
+
+    #[inline]
+    fn deref(&self) -> &Slots<T, W> {
+        &self.slots
+    }
+}
+
+impl<T: Slot, W: World> Drop for PerCpu<T, W> {
+    fn drop(&mut self) {
+        let populated = self.slots.populated();
+        // SAFETY: once, here; the slots are gone before their memory is.
+        unsafe {
+            ManuallyDrop::drop(&mut self.slots);
+            self.item.free(populated);
+        }
+    }
+}
+
+impl<T: Slot, W: World> fmt::Debug for PerCpu<T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PerCpu").field(&*self.slots).finish()
+    }
+}
+
+/// What is a word and nothing else.
+impl<T: Slot + Integer<Value = u64>, W: World<U64 = T>> PerCpu<T, W> {
+    /// A word for each index, 0 at first.
+    ///
+    /// # Errors
+    ///
+    /// As [`new_in`](PerCpu::new_in).
+    pub fn words(by: IndexBy) -> Result<Self, PoolError> {
+        Self::new_in(by, || T::new_in(0))
+    }
+
+    /// Adds to the calling thread's word: [`Field::add`].
+    #[inline]
+    pub fn add(&self, delta: u64) {
+        self.field(|word| word).add(delta);
+    }
+
+    /// The wrapping sum of all words: [`Field::sum`].
+    pub fn sum(&self) -> u64 {
+        self.field(|word| word).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_world::{Ordering, implements};
+
+    use super::*;
+
+    #[test]
+    fn slots_are_sent_and_shared_as_what_is_in_them() {
+        assert!(implements!(PerCpu<Word64>: Send) && implements!(PerCpu<Word64>: Sync));
+    }
+
+    #[test]
+    fn a_slot_appears_when_it_is_used() {
+        let words = PerCpu::<Word64>::new(|| Word64::new(7)).unwrap();
+        assert_eq!((words.populated(), words.iter().count()), (0, 1));
+        words.field(|word| word).add(1);
+        let populated = words.populated();
+        assert!(populated > 0 && populated <= words.indexes());
+        // Relaxed: one thread.
+        let sum: u64 = words.iter().map(|word| word.load(Ordering::Relaxed)).sum();
+        assert_eq!(sum, 7 * (populated as u64 + 1) + 1);
+    }
+}

@@ -1,0 +1,432 @@
+//! [`PerCpuPool`]: memory for per-CPU values.
+//!
+//! # Layout
+//!
+//! ```text
+//! chunk   slot 0           slot 1           ...  shared slot
+//!         | stride bytes   | stride bytes   |    |                |
+//! items   |a|b|ccc|        |a|b|ccc|        |    |a|b|ccc|        |
+//! ```
+//!
+//! An item is the same bytes of every slot. A map with a bit for each 8 bytes of a stride says
+//! which are taken; where no chunk has room, one more is mapped. Address space is all that a slot
+//! costs whose CPU never comes.
+//!
+//! # State
+//!
+//! | what | guarded by |
+//! |---|---|
+//! | the list of chunks, their maps, what the checked mode remembers | `lock` |
+//! | a chunk's memory: where it lies | nothing: it never changes |
+//!
+//! **Signals**: in a pool that is not checked, [`allocate`](PerCpuPool::allocate) and
+//! [`free`](PerCpuPool::free) are async-signal-safe, unless memory cannot be mapped, placed or
+//! given huge pages: why is told in a text, which comes from the global allocator. So does what a
+//! closure captures that says how a value begins, and goes back with the value; and the pool
+//! itself, with its last value or handle. **Fork**: a child that was forked while another thread
+//! allocated goes on; it may lose the bytes that the thread was about to take or to give back, and
+//! hands none out twice. Not so in a checked pool, whose lists may be torn then.
+
+use core::alloc::Layout;
+use core::fmt;
+use core::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use coreline_world::restartable::{Init, SlotLock};
+use coreline_world::{Cell, Lacking, MapError, Native, Ordering, Word, World, WorldStatic};
+
+use super::checked::{Checks, Fault, Faults, Strides};
+use super::chunk::{Chunk, Item};
+use super::{PerCpu, Slot};
+use crate::IndexBy;
+
+/// Per-CPU memory could not be had. Nothing was allocated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// The machine has no such index.
+    #[error(transparent)]
+    Lacking(#[from] Lacking),
+    /// The machine has no memory left.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The value does not fit into a slot.
+    #[error(
+        "a value of {size} bytes, aligned to {align}, does not fit into a slot of {stride}: keep a \
+         pointer there instead"
+    )]
+    TooLarge {
+        /// The value's size in bytes.
+        size: usize,
+        /// The value's alignment in bytes.
+        align: usize,
+        /// The size of a slot in bytes.
+        stride: usize,
+    },
+}
+
+/// What a pool is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct PoolOptions {
+    index_by: IndexBy,
+    huge_pages: bool,
+    checked: bool,
+}
+
+impl PoolOptions {
+    /// Indexed by CPU number, pages of the usual size, not checked.
+    pub const fn new() -> Self {
+        PoolOptions { index_by: IndexBy::Cpu, huge_pages: false, checked: false }
+    }
+
+    /// What picks the slot.
+    pub const fn index_by(mut self, by: IndexBy) -> Self {
+        self.index_by = by;
+        self
+    }
+
+    /// Asks for huge pages. Neighbouring slots share one then, and the node of whoever touches it
+    /// first: for machines with many CPUs to a node, and values that all of them use.
+    pub const fn huge_pages(mut self, huge_pages: bool) -> Self {
+        self.huge_pages = huge_pages;
+        self
+    }
+
+    /// Looks for writes after a free, double frees and leaks: see [`Fault`].
+    pub const fn checked(mut self, checked: bool) -> Self {
+        self.checked = checked;
+        self
+    }
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        PoolOptions::new()
+    }
+}
+
+/// Memory for per-CPU values. A handle: clones are the same pool, which lives as long as one of
+/// them, or a value.
+///
+/// ```
+/// use coreline::percpu::{Fault, PerCpuPool, PoolOptions, Word64};
+///
+/// let pool = PerCpuPool::new(PoolOptions::new().checked(true))?;
+/// let words = pool.per_cpu(|| Word64::new(0))?;
+/// words.add(1);
+/// std::mem::forget(words);
+/// let faults = pool.close().unwrap_err();
+/// assert_eq!(faults.0, [Fault::Leaked { count: 1 }]);
+/// # Ok::<(), coreline::percpu::PoolError>(())
+/// ```
+pub struct PerCpuPool<W: World = Native> {
+    shared: Arc<Shared<W>>,
+}
+
+/// What handles and items share.
+pub(super) struct Shared<W: World> {
+    pub(super) section: W::Section,
+    pub(super) indexes: u32,
+    options: PoolOptions,
+    lock: SlotLock<W>,
+    state: Cell<State<W>, W>,
+}
+
+/// Read and written under the lock.
+struct State<W: World> {
+    /// The chunk that was mapped last, and from there the others; null: there is none. A word, so
+    /// that a forked child has a chunk whole or not at all.
+    chunks: W::Ptr<Chunk>,
+    checks: Option<Checks>,
+}
+
+// SAFETY: who touches the state holds the pool's lock; the chunks in it belong to the pool.
+unsafe impl<W: World> Send for State<W> {}
+
+impl PerCpuPool {
+    /// A pool of this process.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] if the machine has no such index.
+    pub fn new(options: PoolOptions) -> Result<Self, Lacking> {
+        Self::new_in(options)
+    }
+
+    /// The process's pool for this index, that every value without a pool of its own comes from.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] if the machine has no such index.
+    pub fn global(by: IndexBy) -> Result<Self, Lacking> {
+        Self::global_in(by)
+    }
+}
+
+impl<W: World> PerCpuPool<W> {
+    /// A pool in world `W`.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] if the machine has no such index.
+    pub fn new_in(options: PoolOptions) -> Result<Self, Lacking> {
+        W::section(options.index_by).map(|section| Self::of_section(section, options))
+    }
+
+    fn of_section((section, indexes): (W::Section, usize), options: PoolOptions) -> Self {
+        let chunks = W::Ptr::new_in(ptr::null_mut());
+        let state = State { chunks, checks: options.checked.then(Checks::default) };
+        let shared = Shared {
+            section,
+            indexes: u32::try_from(indexes).expect("a CPU number has 32 bits"),
+            options,
+            lock: SlotLock::new_in(),
+            state: Cell::new_in(state),
+        };
+        PerCpuPool { shared: Arc::new(shared) }
+    }
+
+    /// The world's pool for this index, that every value without a pool of its own comes from.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] if the machine has no such index.
+    pub fn global_in(by: IndexBy) -> Result<Self, Lacking> {
+        static BY_CPU: WorldStatic = WorldStatic::new("per-CPU memory by CPU number");
+        static BY_CID: WorldStatic = WorldStatic::new("per-CPU memory by concurrency ID");
+        let key = match by {
+            IndexBy::Cpu => &BY_CPU,
+            IndexBy::KernelCid => &BY_CID,
+        };
+        let section = W::section(by)?;
+        let pool = || Self::of_section(section, PoolOptions::new().index_by(by));
+        Ok(W::with_static(key, pool, Clone::clone))
+    }
+
+    /// One `T` for each index. Each begins as `init` returns it, when it is first used.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] if `T` is too large, or there is no memory.
+    pub fn per_cpu<T: Slot>(
+        &self,
+        init: impl Fn() -> T + Send + Sync + 'static,
+    ) -> Result<PerCpu<T, W>, PoolError> {
+        self.per_cpu_of(Init::closure(init))
+    }
+
+    pub(crate) fn per_cpu_of<T: Slot>(&self, init: Init<T>) -> Result<PerCpu<T, W>, PoolError> {
+        let layout = Layout::new::<T>();
+        let first = self.shared.allocate(layout)?;
+        let pool = Arc::clone(&self.shared);
+        Ok(PerCpu::in_item(Item { pool, first, layout }, init))
+    }
+
+    /// Bytes of this layout in each slot and in the shared one, as they are; returns the address in
+    /// slot 0. For those who make [`Slots`](super::Slots) of their own; [`per_cpu`] does it all.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] if they do not fit, or there is no memory.
+    ///
+    /// [`per_cpu`]: PerCpuPool::per_cpu
+    pub fn allocate(&self, layout: Layout) -> Result<NonNull<u8>, PoolError> {
+        self.shared.allocate(layout)
+    }
+
+    /// Gives back what [`allocate`](PerCpuPool::allocate) returned for this layout. A checked pool
+    /// fills the bytes in the first `populated` slots, and in the shared one.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::FreedTwice`] if there are no such bytes, with nothing done.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the bytes any more.
+    pub unsafe fn free(
+        &self,
+        first: NonNull<u8>,
+        layout: Layout,
+        populated: usize,
+    ) -> Result<(), Fault> {
+        // SAFETY: the caller's promise.
+        unsafe { self.shared.free(first, layout, populated) }
+    }
+
+    /// How operations on values of this pool run.
+    pub fn section(&self) -> &W::Section {
+        &self.shared.section
+    }
+
+    /// How many values of this pool there are.
+    pub fn live(&self) -> usize {
+        self.shared.with(|state| state.chunks().map(|chunk| chunk.live).sum())
+    }
+
+    /// Bytes of address space that the pool has mapped.
+    pub fn mapped(&self) -> usize {
+        self.shared.with(|state| state.chunks().map(|chunk| chunk.layout.size()).sum())
+    }
+
+    /// Why slots do not lie where they should, or have no huge pages though they should: `None` if
+    /// all is as it was asked for, so far.
+    pub fn lacking(&self) -> Option<Lacking> {
+        self.shared.with(|state| state.chunks().find_map(|chunk| chunk.lacking.clone()))
+    }
+
+    /// What the checked mode has found since the last time; nothing in a pool that is not checked.
+    /// What is freed already is no longer watched after that.
+    pub fn faults(&self) -> Vec<Fault> {
+        let strides = self.shared.strides();
+        self.shared
+            .with(|state| state.checks.as_mut().map(|checks| checks.finish(strides)))
+            .unwrap_or_default()
+    }
+
+    /// Says that all values of the pool should be gone. Those that are not keep their memory.
+    ///
+    /// # Errors
+    ///
+    /// All that the checked mode found, and how many values there still are; the latter in a pool
+    /// that is not checked, too.
+    pub fn close(self) -> Result<(), Faults> {
+        let mut faults = self.faults();
+        let count = self.live();
+        if count > 0 {
+            faults.push(Fault::Leaked { count });
+        }
+        if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
+    }
+}
+
+impl<W: World> Clone for PerCpuPool<W> {
+    fn clone(&self) -> Self {
+        PerCpuPool { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<W: World> fmt::Debug for PerCpuPool<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PerCpuPool")
+            .field("section", &self.shared.section)
+            .field("indexes", &self.shared.indexes)
+            .field("options", &self.shared.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<W: World> State<W> {
+    fn head(&self) -> Option<NonNull<Chunk>> {
+        // Relaxed: the caller holds the lock.
+        NonNull::new(self.chunks.load(Ordering::Relaxed))
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        // SAFETY: chunks live as long as the pool, and the caller holds its lock.
+        let chunk = |at: NonNull<Chunk>| unsafe { at.as_ref() };
+        core::iter::successors(self.head().map(chunk), move |at| at.next.map(chunk))
+    }
+
+    /// Takes bytes of this layout in the first chunk that has room.
+    fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
+        let mut next = self.head();
+        while let Some(mut at) = next {
+            // SAFETY: chunks live as long as the pool, and the caller holds its lock.
+            let chunk = unsafe { at.as_mut() };
+            if let Some(first) = chunk.take(layout) {
+                return Some(first);
+            }
+            next = chunk.next;
+        }
+        None
+    }
+}
+
+impl<W: World> Shared<W> {
+    fn strides(&self) -> Strides {
+        Strides { stride: W::STRIDE, indexes: self.indexes as usize }
+    }
+
+    /// Calls `f` with the state, under the lock.
+    fn with<R>(&self, f: impl FnOnce(&mut State<W>) -> R) -> R {
+        let _guard = self.lock.lock();
+        // SAFETY: the lock excludes everybody else.
+        self.state.with_mut(|state| f(unsafe { &mut *state }))
+    }
+
+    fn allocate(&self, layout: Layout) -> Result<NonNull<u8>, PoolError> {
+        let (size, align, stride) = (layout.size(), layout.align(), W::STRIDE);
+        if size > stride || align > stride {
+            return Err(PoolError::TooLarge { size, align, stride });
+        }
+        if let Some(first) = self.with(|state| state.take(layout)) {
+            return Ok(first);
+        }
+        // Without the lock, and with signals let in: system calls, and a text if one fails. Two
+        // threads may map a chunk each; both count.
+        let PoolOptions { index_by, huge_pages, .. } = self.options;
+        let mut chunk = Chunk::map::<W>(index_by, self.indexes, huge_pages)?;
+        self.with(|state| {
+            // SAFETY: just mapped, and nobody else knows it.
+            let new = unsafe { chunk.as_mut() };
+            let first = new.take(layout);
+            new.next = state.head();
+            // Release: a child that is forked meanwhile has the chunk whole, or not.
+            state.chunks.store(chunk.as_ptr(), Ordering::Release);
+            Ok(first.expect("it fits into an empty stride"))
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Nobody uses the bytes any more.
+    pub(super) unsafe fn free(
+        &self,
+        first: NonNull<u8>,
+        layout: Layout,
+        populated: usize,
+    ) -> Result<(), Fault> {
+        let strides = self.strides();
+        self.with(|state| {
+            let mut next = state.head();
+            while let Some(mut at) = next {
+                // SAFETY: chunks live as long as the pool, whose lock is held.
+                let chunk = unsafe { at.as_mut() };
+                let watched = state.checks.as_ref().is_some_and(|checks| checks.is_watched(first));
+                if chunk.has(first, layout, W::STRIDE) && !watched {
+                    chunk.live -= 1;
+                    match &mut state.checks {
+                        None => chunk.give_back(first, layout),
+                        // SAFETY: the chunk has the bytes, and the caller says that nobody uses
+                        // them.
+                        Some(checks) => unsafe {
+                            checks.watch(strides, at, first, layout, populated);
+                        },
+                    }
+                    return Ok(());
+                }
+                next = chunk.next;
+            }
+            let fault = Fault::FreedTwice { at: first.addr().get(), size: layout.size() };
+            if let Some(checks) = &mut state.checks {
+                checks.note(fault.clone());
+            }
+            Err(fault)
+        })
+    }
+}
+
+impl<W: World> Drop for Shared<W> {
+    fn drop(&mut self) {
+        let mut next = self.state.get_mut().head();
+        while let Some(at) = next {
+            // SAFETY: mapped by `Chunk::map`; every item holds the pool, so there is none.
+            unsafe {
+                next = at.as_ref().next;
+                Chunk::unmap::<W>(at);
+            }
+        }
+    }
+}

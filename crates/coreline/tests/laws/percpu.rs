@@ -1,0 +1,507 @@
+//! The laws of per-CPU values: what is put into slots comes out of them once, whoever takes it,
+//! stops them or replaces it; and each slot is made once and dropped once.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use coreline::percpu::{
+    ArrayStack, Buffer, List, ListNode, PerCpuPool, PoolOptions, Slot, StopError, Stopped,
+};
+use coreline::{IndexBy, PerCpu};
+use coreline_sim::{Faults, Sim};
+use coreline_world::model::Model;
+use coreline_world::{Cell, Integer, JoinHandle, Native, Ordering, Placement, Word, World};
+
+use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, TORN};
+
+/// What goes in and out of slots. Whoever has it may use it, like a block of memory.
+#[repr(C)]
+struct Token<W: World> {
+    node: ListNode<W>,
+    number: usize,
+    holders: W::U64,
+    uses: Cell<u64, W>,
+}
+
+impl<W: World> Token<W> {
+    fn new_in(number: usize) -> Self {
+        Token {
+            node: ListNode::new_in(),
+            number,
+            holders: W::U64::new_in(0),
+            uses: Cell::new_in(0),
+        }
+    }
+
+    /// Notes that the caller has the token.
+    fn enter(&self) {
+        // Relaxed, here and below: that the slots order the holders is what is tested.
+        assert_eq!(self.holders.fetch_add(1, Ordering::Relaxed), 0, "a token came out twice");
+        // SAFETY: nobody else has the token; that is what is tested.
+        self.uses.with_mut(|uses| unsafe { *uses += 1 });
+    }
+
+    fn leave(&self) {
+        // SAFETY: as above.
+        self.uses.with_mut(|uses| unsafe { *uses += 1 });
+        assert_eq!(self.holders.fetch_sub(1, Ordering::Relaxed), 1, "a token went in twice");
+    }
+}
+
+type Tokens<W> = Vec<NonNull<Token<W>>>;
+
+/// A slot that tokens go through.
+trait Bag<W: World>: Slot {
+    fn new_in() -> Self;
+    /// Puts the token into the calling thread's slot; `false` if that is full.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the token, which lives until it was taken.
+    unsafe fn put(slots: &PerCpu<Self, W>, token: NonNull<Token<W>>) -> bool
+    where
+        Self: Sized;
+    fn take(slots: &PerCpu<Self, W>) -> Option<NonNull<Token<W>>>
+    where
+        Self: Sized;
+    /// Takes all that is in a slot.
+    fn drain(slot: &Stopped<'_, Self, W>) -> Tokens<W>
+    where
+        Self: Sized;
+    /// Puts back what there is room for, from the end.
+    ///
+    /// # Safety
+    ///
+    /// As for [`put`](Bag::put).
+    unsafe fn restore(slot: &Stopped<'_, Self, W>, tokens: &mut Tokens<W>)
+    where
+        Self: Sized;
+}
+
+const ROOM: usize = 4;
+
+impl<W: World> Bag<W> for ArrayStack<Token<W>, ROOM, W> {
+    fn new_in() -> Self {
+        ArrayStack::new_in()
+    }
+
+    unsafe fn put(slots: &PerCpu<Self, W>, token: NonNull<Token<W>>) -> bool {
+        slots.field(|stack| stack).push(token).is_ok()
+    }
+
+    fn take(slots: &PerCpu<Self, W>) -> Option<NonNull<Token<W>>> {
+        slots.field(|stack| stack).pop()
+    }
+
+    fn drain(slot: &Stopped<'_, Self, W>) -> Tokens<W> {
+        let mut tokens = [None; ROOM + 1];
+        let popped = slot.field(|stack| stack).pop_batch(&mut tokens);
+        tokens[..popped].iter().map(|token| token.expect("as many as it says")).collect()
+    }
+
+    unsafe fn restore(slot: &Stopped<'_, Self, W>, tokens: &mut Tokens<W>) {
+        tokens.reverse();
+        let pushed = slot.field(|stack| stack).push_batch(tokens);
+        tokens.drain(..pushed);
+    }
+}
+
+impl<W: World> Bag<W> for List<W> {
+    fn new_in() -> Self {
+        List::new_in()
+    }
+
+    unsafe fn put(slots: &PerCpu<Self, W>, token: NonNull<Token<W>>) -> bool {
+        // SAFETY: the caller's promise. A token begins with its node.
+        unsafe { slots.field(|list| list).push(token.cast()) };
+        true
+    }
+
+    fn take(slots: &PerCpu<Self, W>) -> Option<NonNull<Token<W>>> {
+        slots.field(|list| list).pop().map(NonNull::cast)
+    }
+
+    fn drain(slot: &Stopped<'_, Self, W>) -> Tokens<W> {
+        let list = slot.field(|list| list);
+        std::iter::from_fn(|| list.pop()).map(NonNull::cast).collect()
+    }
+
+    unsafe fn restore(slot: &Stopped<'_, Self, W>, tokens: &mut Tokens<W>) {
+        while let Some(token) = tokens.pop() {
+            // SAFETY: the caller's promise.
+            unsafe { slot.field(|list| list).push(token.cast()) };
+        }
+    }
+}
+
+/// A slot with several fields, all of which are used at once.
+struct Several<W: World> {
+    words: [W::U64; 3],
+    stack: ArrayStack<Token<W>, ROOM, W>,
+    log: Buffer<33, W>,
+    list: List<W>,
+}
+
+// SAFETY: a struct.
+unsafe impl<W: World> Slot for Several<W> {}
+
+impl<W: World> Several<W> {
+    fn word(&self) -> &W::U64 {
+        &self.words[1]
+    }
+}
+
+impl<W: World> Bag<W> for Several<W> {
+    fn new_in() -> Self {
+        Several {
+            words: [0; 3].map(W::U64::new_in),
+            stack: ArrayStack::new_in(),
+            log: Buffer::new_in(),
+            list: List::new_in(),
+        }
+    }
+
+    unsafe fn put(slots: &PerCpu<Self, W>, token: NonNull<Token<W>>) -> bool {
+        if slots.field(|slot| &slot.stack).push_batch(&[token]) == 0 {
+            // SAFETY: the caller's promise.
+            unsafe { slots.field(|slot| &slot.list).push(token.cast()) };
+        }
+        true
+    }
+
+    fn take(slots: &PerCpu<Self, W>) -> Option<NonNull<Token<W>>> {
+        let mut token = [None];
+        match slots.field(|slot| &slot.stack).pop_batch(&mut token) {
+            0 => slots.field(|slot| &slot.list).pop().map(NonNull::cast),
+            _ => token[0],
+        }
+    }
+
+    fn drain(slot: &Stopped<'_, Self, W>) -> Tokens<W> {
+        let mut tokens = [None; ROOM];
+        let popped = slot.field(|slot| &slot.stack).pop_batch(&mut tokens);
+        let list = slot.field(|slot| &slot.list);
+        let listed = std::iter::from_fn(|| list.pop()).map(NonNull::cast);
+        tokens[..popped].iter().flatten().copied().chain(listed).collect()
+    }
+
+    unsafe fn restore(slot: &Stopped<'_, Self, W>, tokens: &mut Tokens<W>) {
+        let pushed = slot.field(|slot| &slot.stack).push_batch(tokens);
+        tokens.drain(..pushed);
+        while let Some(token) = tokens.pop() {
+            // SAFETY: the caller's promise.
+            unsafe { slot.field(|slot| &slot.list).push(token.cast()) };
+        }
+    }
+}
+
+/// Threads put tokens into their slots and take others out; the first thread stops the slots, takes
+/// all out and puts them elsewhere. In the end each token is somewhere, once.
+fn tokens_are_conserved<W: World, B: Bag<W>>(effort: Effort, by: IndexBy) {
+    let slots = Arc::new(PerCpu::<B, W>::new_in(by, B::new_in).unwrap());
+    let each = if W::RUNS { 3 } else { 1 };
+    let tokens: Arc<Vec<_>> =
+        Arc::new((0..effort.threads as usize * each).map(Token::<W>::new_in).collect());
+    let place = effort.places::<W>();
+    let threads: Vec<_> = (0..effort.threads)
+        .map(|number| {
+            let (slots, tokens) = (Arc::clone(&slots), Arc::clone(&tokens));
+            let place = if number % 3 == 2 { Placement::Anywhere } else { place(number) };
+            W::spawn(place, move || {
+                let mut held: Vec<_> = (number as usize * each..).take(each).collect();
+                held.iter().for_each(|&number| tokens[number].enter());
+                for round in 0..effort.rounds {
+                    for _ in 0..=round % 3 {
+                        let Some(number) = held.pop() else { break };
+                        tokens[number].leave();
+                        // SAFETY: in no slot, and lives as long as the slots.
+                        if !unsafe { B::put(&slots, NonNull::from(&tokens[number])) } {
+                            tokens[number].enter();
+                            held.push(number);
+                        }
+                    }
+                    for _ in 0..=round % 2 {
+                        // SAFETY: tokens live as long as the slots.
+                        let token = B::take(&slots).map(|token| unsafe { token.as_ref() });
+                        if let Some(token) = token {
+                            token.enter();
+                            held.push(token.number);
+                        }
+                    }
+                }
+                held
+            })
+            .unwrap()
+        })
+        .collect();
+    for _ in 0..effort.rounds.div_ceil(8) {
+        let mut taken: Tokens<W> = slots
+            .with_all_stopped(|slots| slots.flat_map(|slot| B::drain(&slot)).collect())
+            .unwrap();
+        // SAFETY: as above.
+        let token = |at: &NonNull<Token<W>>| unsafe { at.as_ref() };
+        taken.iter().map(token).for_each(Token::enter);
+        taken.iter().map(token).for_each(Token::leave);
+        for index in (0..slots.populated()).chain([slots.indexes()]) {
+            // SAFETY: taken out above.
+            slots.with_stopped(index, |slot| unsafe { B::restore(&slot, &mut taken) }).unwrap();
+        }
+        while let Some(left) = taken.pop() {
+            // SAFETY: as above.
+            if !unsafe { B::put(&slots, left) } {
+                taken.push(left);
+                // Room appears when somebody takes: the threads take at least once a round.
+                taken.extend(B::take(&slots));
+            }
+        }
+    }
+    let mut found: Vec<usize> = threads.into_iter().flat_map(JoinHandle::join).collect();
+    let rest: Tokens<W> =
+        slots.with_all_stopped(|slots| slots.flat_map(|slot| B::drain(&slot)).collect()).unwrap();
+    // SAFETY: as above.
+    found.extend(rest.iter().map(|token| unsafe { token.as_ref() }.number));
+    found.sort_unstable();
+    assert!(found.iter().copied().eq(0..tokens.len()), "tokens were lost or doubled: {found:?}");
+}
+
+type Stack<W> = ArrayStack<Token<W>, ROOM, W>;
+
+#[test]
+fn tokens_are_conserved_natively() {
+    let effort = Effort { rounds: NATIVE.rounds / 10, ..NATIVE };
+    tokens_are_conserved::<Native, Stack<Native>>(effort, IndexBy::Cpu);
+    tokens_are_conserved::<Native, List>(effort, IndexBy::Cpu);
+    tokens_are_conserved::<Native, Several<Native>>(effort, IndexBy::Cpu);
+    if PerCpuPool::global(IndexBy::KernelCid).is_ok() {
+        tokens_are_conserved::<Native, Stack<Native>>(effort, IndexBy::KernelCid);
+        tokens_are_conserved::<Native, List>(effort, IndexBy::KernelCid);
+    }
+}
+
+#[test]
+fn tokens_are_conserved_on_384_simulated_cpus() {
+    // Few threads: the slots are stopped one by one, and each stop interrupts all CPUs.
+    const EVERY_FOURTH: Effort = Effort { threads: 96, ..MANY };
+    let law = || tokens_are_conserved::<Sim, Several<Sim>>(EVERY_FOURTH, IndexBy::Cpu);
+    worlds::simulate("percpu::several", "epyc-9654-2s", Faults::default(), law).unwrap();
+}
+
+#[test]
+fn tokens_are_conserved_under_preemption_between_any_two_steps() {
+    let law = || tokens_are_conserved::<Sim, Stack<Sim>>(FEW, IndexBy::Cpu);
+    worlds::simulate("percpu::stack", "host-2c", TORN, law).unwrap();
+    let law = || tokens_are_conserved::<Sim, List<Sim>>(FEW, IndexBy::Cpu);
+    worlds::simulate("percpu::list", "host-2c", TORN, law).unwrap();
+    let law = || tokens_are_conserved::<Sim, Several<Sim>>(FEW, IndexBy::KernelCid);
+    worlds::simulate("percpu::several_by_cid", "host-2c", TORN, law).unwrap();
+}
+
+#[test]
+fn tokens_are_conserved_in_every_interleaving() {
+    // One thread beside the first, which stops the slots: two are beyond every interleaving.
+    const ONE: Effort = Effort { threads: 1, ..MODEL };
+    worlds::check(|| tokens_are_conserved::<Model, Stack<Model>>(ONE, IndexBy::Cpu));
+    worlds::check(|| tokens_are_conserved::<Model, List<Model>>(ONE, IndexBy::Cpu));
+}
+
+#[test]
+fn a_stack_without_the_abort_check_is_caught() {
+    let law = || tokens_are_conserved::<Sim, Stack<Sim>>(FEW, IndexBy::Cpu);
+    let faults = Faults { missed_aborts: true, ..TORN };
+    let failure = worlds::simulate("percpu::stack", "host-2c", faults, law).unwrap_err();
+    assert!(failure.to_string().contains("token"), "{failure}");
+}
+
+/// Threads append records and add to words; the first thread stops the slots and takes both away.
+fn records_and_words_are_conserved<W: World>(effort: Effort, by: IndexBy) {
+    const RECORD: usize = 5;
+    let slots = Arc::new(PerCpu::<Several<W>, W>::new_in(by, Several::new_in).unwrap());
+    let place = effort.places::<W>();
+    let threads: Vec<_> = (0..effort.threads)
+        .map(|number| {
+            let slots = Arc::clone(&slots);
+            let visit = move |_| {
+                slots.field(Several::word).add(2);
+                let added = slots.field(Several::word).add_if(1, 1 << 63).is_ok();
+                let log = slots.field(|slot| &slot.log);
+                let at = log.append(&[number as u8; RECORD]);
+                assert!(at.is_ok_and(|at| at.is_multiple_of(RECORD)) || at.is_err());
+                [2 + u64::from(added), u64::from(at.is_ok())]
+            };
+            let place = if number % 3 == 2 { Placement::Anywhere } else { place(number) };
+            W::spawn(place, move || {
+                let done = (0..effort.rounds).map(visit);
+                done.fold([0, 0], |sum, done| [sum[0] + done[0], sum[1] + done[1]])
+            })
+            .unwrap()
+        })
+        .collect();
+    let mut records = vec![0_u64; effort.threads as usize];
+    let mut replaced = 0;
+    let mut take = || {
+        let emptied = slots.with_all_stopped(|slots| {
+            for slot in slots {
+                replaced += slot.field(Several::word).replace(0);
+                slot.field(|slot| &slot.log).drain(|bytes| {
+                    assert!(bytes.len().is_multiple_of(RECORD), "torn: {bytes:?}");
+                    for record in bytes.chunks(RECORD) {
+                        assert!(record.iter().all(|byte| *byte == record[0]), "torn: {bytes:?}");
+                        records[record[0] as usize] += 1;
+                    }
+                });
+            }
+        });
+        emptied.unwrap();
+    };
+    (0..effort.rounds.div_ceil(8)).for_each(|_| take());
+    let done: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
+    take();
+    assert_eq!(replaced, done.iter().map(|[added, _]| added).sum(), "additions were lost");
+    assert!(done.iter().map(|[_, appended]| appended).eq(&records), "{done:?}, but {records:?}");
+    // The other words are nobody's.
+    assert_eq!(slots.field(|slot| &slot.words[0]).sum(), 0);
+    assert_eq!(slots.field(|slot| &slot.words[2]).sum(), 0);
+}
+
+#[test]
+fn records_and_words_are_conserved_natively() {
+    records_and_words_are_conserved::<Native>(NATIVE, IndexBy::Cpu);
+}
+
+#[test]
+fn records_and_words_are_conserved_when_simulated() {
+    let law = || records_and_words_are_conserved::<Sim>(FEW, IndexBy::Cpu);
+    worlds::simulate("percpu::records", "host-2c", TORN, law).unwrap();
+    let law = || records_and_words_are_conserved::<Sim>(FEW, IndexBy::KernelCid);
+    worlds::simulate("percpu::records_by_cid", "host-2c", TORN, law).unwrap();
+}
+
+#[test]
+fn records_and_words_are_conserved_in_every_interleaving() {
+    worlds::check(|| {
+        let effort = Effort { threads: 1, ..MODEL };
+        records_and_words_are_conserved::<Model>(effort, IndexBy::Cpu);
+    });
+}
+
+/// What can be asked of stopping that cannot be had.
+fn refusals<W: World>() {
+    let slots = PerCpu::<W::U64, W>::new_in(IndexBy::Cpu, || W::U64::new_in(0)).unwrap();
+    let indexes = slots.indexes();
+    let populated = slots.populated();
+    assert_eq!(
+        slots.with_stopped(populated, |_| ()),
+        Err(StopError::NoSuchSlot { index: populated, populated, indexes })
+    );
+    assert!(slots.with_stopped(indexes + 1, |_| ()).is_err());
+    assert!(slots.with_stopped(usize::MAX, |_| ()).is_err());
+    slots.field(|word| word).add(5);
+    let nested = slots.with_stopped(indexes, |slot| {
+        slot.field(|word| word).add(7);
+        // Goes to the shared slot: nothing waits for the stop.
+        slots.field(|word| word).add(11);
+        assert_eq!(slots.with_stopped(indexes, |_| ()), Err(StopError::Nested));
+        slots.with_all_stopped(|slots| slots.count())
+    });
+    assert_eq!(nested, Ok(Err(StopError::Nested)));
+    // Open again, and all is there.
+    slots.field(|word| word).add(1);
+    assert_eq!(slots.field(|word| word).sum(), 24);
+    let count = slots.with_all_stopped(|slots| slots.count());
+    assert_eq!(count, Ok(slots.populated() + 1));
+}
+
+#[test]
+fn stopping_twice_is_refused_in_every_world() {
+    refusals::<Native>();
+    worlds::simulate("percpu::refusals", "host-2c", TORN, refusals::<Sim>).unwrap();
+    worlds::check(refusals::<Model>);
+}
+
+/// Counts how many of it were made and dropped.
+struct Counted<W: World> {
+    word: W::U64,
+    dropped: Arc<W::U64>,
+}
+
+// SAFETY: a struct.
+unsafe impl<W: World> Slot for Counted<W> {}
+
+impl<W: World> Drop for Counted<W> {
+    fn drop(&mut self) {
+        // Relaxed: who reads it has joined the threads.
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Each slot is made once, though threads race to be the first there, and dropped once.
+fn slots_are_made_once<W: World>(effort: Effort, by: IndexBy) {
+    let (made, dropped) = (Arc::new(W::U64::new_in(0)), Arc::new(W::U64::new_in(0)));
+    let init = {
+        let (made, dropped) = (Arc::clone(&made), Arc::clone(&dropped));
+        move || {
+            made.fetch_add(1, Ordering::Relaxed);
+            Counted::<W> { word: W::U64::new_in(1), dropped: Arc::clone(&dropped) }
+        }
+    };
+    let slots = Arc::new(PerCpu::<_, W>::new_in(by, init).unwrap());
+    let place = effort.places::<W>();
+    let threads: Vec<_> = (0..effort.threads)
+        .map(|number| {
+            let slots = Arc::clone(&slots);
+            W::spawn(place(number), move || slots.field(|slot| &slot.word).add(1)).unwrap()
+        })
+        .collect();
+    threads.into_iter().for_each(JoinHandle::join);
+    let there = slots.populated() as u64 + 1;
+    assert_eq!(slots.iter().count() as u64, there);
+    assert_eq!(slots.field(|slot| &slot.word).sum(), there + u64::from(effort.threads));
+    assert_eq!(made.load(Ordering::Relaxed), there, "slots were made twice");
+    assert_eq!(dropped.load(Ordering::Relaxed), 0);
+    drop(slots);
+    assert_eq!(dropped.load(Ordering::Relaxed), there, "as many as were made");
+}
+
+#[test]
+fn slots_are_made_and_dropped_once_in_every_world() {
+    slots_are_made_once::<Native>(NATIVE, IndexBy::Cpu);
+    let law = || slots_are_made_once::<Sim>(MANY, IndexBy::Cpu);
+    worlds::simulate("percpu::made_once", "epyc-9654-2s", Faults::default(), law).unwrap();
+    let law = || slots_are_made_once::<Sim>(FEW, IndexBy::KernelCid);
+    worlds::simulate("percpu::made_once_by_cid", "host-2c", TORN, law).unwrap();
+    worlds::check(|| slots_are_made_once::<Model>(MODEL, IndexBy::Cpu));
+}
+
+#[test]
+fn an_init_that_panics_leaves_pool_and_slots_usable() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    // Which call panics: the one for the shared slot, and those for the slots of CPUs.
+    for bad in 0..3 {
+        let (made, dropped) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let pool = PerCpuPool::new(PoolOptions::new().checked(true)).unwrap();
+        let init = {
+            let (calls, made, dropped) =
+                (AtomicU64::new(0), Arc::clone(&made), Arc::clone(&dropped));
+            move || {
+                assert_ne!(calls.fetch_add(1, Ordering::Relaxed), bad, "planted");
+                made.fetch_add(1, Ordering::Relaxed);
+                Counted::<Native> { word: AtomicU64::new(0), dropped: Arc::clone(&dropped) }
+            }
+        };
+        let slots = catch_unwind(AssertUnwindSafe(|| pool.per_cpu(init).unwrap()));
+        assert_eq!(slots.is_err(), bad == 0);
+        assert_eq!(pool.live(), usize::from(bad != 0), "after a panic in call {bad}");
+        if let Ok(slots) = slots {
+            let add = || slots.field(|slot| &slot.word).add(1);
+            let added = (0..3).filter(|_| catch_unwind(AssertUnwindSafe(add)).is_ok()).count();
+            assert_eq!(slots.field(|slot| &slot.word).sum(), added as u64);
+            assert_eq!(slots.with_all_stopped(|slots| slots.count()), Ok(slots.populated() + 1));
+            drop(slots);
+        }
+        let (made, dropped) = (made.load(Ordering::Relaxed), dropped.load(Ordering::Relaxed));
+        assert_eq!(made, dropped, "of what was made before the panic in call {bad}");
+        assert_eq!(pool.close(), Ok(()));
+    }
+}

@@ -1,0 +1,123 @@
+//! A child that is forked in the midst of everything goes on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use coreline::percpu::{ArrayStack, PerCpuPool, PoolOptions, Word64};
+use coreline::{CounterSet, PerCpu, PerCpuCounter};
+
+const FORKS: usize = 100;
+const TOKENS: u64 = 6;
+
+/// Runs `check` in a forked child.
+fn in_child(check: impl FnOnce()) {
+    // SAFETY: the C library makes its allocator whole in the child; of coreline's own state, that
+    // is what is tested. A child that waits for a thread which it does not have is ended.
+    let status = unsafe {
+        let child = libc::fork();
+        assert!(child >= 0, "cannot fork");
+        if child == 0 {
+            libc::alarm(30);
+            let checked = catch_unwind(AssertUnwindSafe(check));
+            libc::_exit(i32::from(checked.is_err()));
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        status
+    };
+    assert!(!libc::WIFSIGNALED(status), "signal {} ended the child", libc::WTERMSIG(status));
+    assert_eq!(libc::WEXITSTATUS(status), 0, "the child found something wrong");
+}
+
+#[test]
+fn a_child_goes_on_where_other_threads_stood() {
+    let pool = PerCpuPool::new(PoolOptions::new()).unwrap();
+    let counter = PerCpuCounter::from_pool(&pool).batched(4);
+    let set = CounterSet::<2>::from_pool(&pool);
+    let words = pool.per_cpu(|| Word64::new(0)).unwrap();
+    let stack = pool.per_cpu(ArrayStack::<u64, 64>::new_in).unwrap();
+    let tokens: Vec<u64> = (0..TOKENS).collect();
+    for token in &tokens {
+        stack.field(|stack| stack).push(NonNull::from(token)).unwrap();
+    }
+    let over = AtomicBool::new(false);
+    // Relaxed: carries nothing but itself.
+    let going = || !over.load(Ordering::Relaxed);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while going() {
+                counter.add(3);
+                set.add(1, -1);
+                words.add(1);
+            }
+        });
+        scope.spawn(|| {
+            while going() {
+                // Made, populated, and given back.
+                let words = pool.per_cpu(|| Word64::new(7)).unwrap();
+                words.add(1);
+            }
+        });
+        scope.spawn(|| {
+            while going() {
+                let stack = stack.field(|stack| stack);
+                if let Some(token) = stack.pop() {
+                    stack.push(token).unwrap();
+                }
+                words.with_all_stopped(|slots| slots.for_each(|_| counter.add(1))).unwrap();
+            }
+        });
+        for _ in 0..FORKS {
+            in_child(|| {
+                let before = counter.read_exact();
+                (0..10).for_each(|_| counter.add(-7));
+                assert_eq!(counter.read_exact(), before - 70);
+                let reading = counter.read();
+                assert!(reading.value.abs_diff(before - 70) <= reading.error, "{reading:?}");
+
+                let before = set.read_exact();
+                (0..300).for_each(|_| set.add(0, 2));
+                assert_eq!(set.read_exact(), [before[0] + 600, before[1]]);
+
+                let before = words.sum();
+                words.add(5);
+                assert_eq!(words.sum(), before + 5);
+                // The thread that may have stopped them does not exist here.
+                words.with_all_stopped(|slots| slots.for_each(drop)).unwrap();
+                words.add(5);
+                assert_eq!(words.sum(), before + 10);
+
+                let fresh: Vec<_> =
+                    (0..50).map(|_| pool.per_cpu(|| Word64::new(7)).unwrap()).collect();
+                for words in &fresh {
+                    words.add(1);
+                    assert_eq!(words.sum(), 7 * (words.populated() as u64 + 1) + 1);
+                }
+
+                // One may be in the hand of the other thread, which is no more.
+                let mut popped = [None; TOKENS as usize + 1];
+                let found = stack.with_all_stopped(|slots| {
+                    let pops = slots.map(|slot| slot.field(|stack| stack).pop_batch(&mut popped));
+                    pops.sum::<usize>()
+                });
+                let found = found.unwrap() as u64;
+                assert!((TOKENS - 1..=TOKENS).contains(&found), "{found} of {TOKENS} tokens");
+            });
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(words.sum().cast_signed(), -set.read_exact()[1], "the parent's own");
+}
+
+#[test]
+fn slots_that_a_child_uses_first_begin_as_in_the_parent() {
+    let words = PerCpu::<Word64>::new(|| Word64::new(7)).unwrap();
+    assert_eq!(words.populated(), 0);
+    in_child(|| {
+        words.add(1);
+        assert_eq!(words.sum(), 7 * (words.populated() as u64 + 1) + 1);
+    });
+    assert_eq!((words.populated(), words.sum()), (0, 7), "the parent has its own");
+}

@@ -1,0 +1,154 @@
+//! All of per-CPU memory and counters in a few operations: small enough for Miri, which looks for
+//! undefined behaviour in all that is not assembly (`cargo +nightly miri test -p coreline --test
+//! small`, with `MIRIFLAGS=-Zmiri-disable-isolation`). There operations run on atomics.
+
+use core::ptr::NonNull;
+use std::thread;
+
+use coreline::percpu::{
+    ArrayStack, Buffer, Fault, List, ListNode, PerCpuPool, PoolOptions, Slot, StopError, Word64,
+};
+use coreline::{CounterSet, PerCpu, PerCpuCounter};
+
+/// One of each.
+struct Slots {
+    word: Word64,
+    list: List,
+    stack: ArrayStack<u32, 3>,
+    log: Buffer<10>,
+}
+
+// SAFETY: a struct of words and what is made of them.
+unsafe impl Slot for Slots {}
+
+fn slots() -> Slots {
+    Slots {
+        word: Word64::new(0),
+        list: List::new_in(),
+        stack: ArrayStack::new_in(),
+        log: Buffer::new_in(),
+    }
+}
+
+#[test]
+fn words_add_store_and_refuse() {
+    let all = PerCpu::new(slots).unwrap();
+    let word = all.field(|slot| &slot.word);
+    word.add(5);
+    assert_eq!(word.sum(), 5);
+    assert_eq!(word.add_if(3, !7), Err(5), "it would leave its block of eight");
+    assert_eq!(word.add_if(2, !7), Ok(7));
+    if word.store_if_equal(7, 1).is_ok() {
+        assert_eq!(word.sum(), 1);
+    }
+    let threads: Vec<_> = (0..2).map(|_| || (0..10).for_each(|_| word.add(1))).collect();
+    let before = word.sum();
+    thread::scope(|scope| threads.into_iter().for_each(|add| drop(scope.spawn(add))));
+    assert_eq!(word.sum(), before + 20);
+    let taken = all.with_all_stopped(|slots| {
+        slots.map(|slot| slot.field(|slot| &slot.word).replace(0)).sum::<u64>()
+    });
+    assert_eq!((taken, word.sum()), (Ok(before + 20), 0));
+}
+
+#[test]
+fn nodes_and_values_come_back() {
+    let all = PerCpu::new(slots).unwrap();
+    let list = all.field(|slot| &slot.list);
+    let nodes: Vec<Box<ListNode>> = (0..3).map(|_| Box::new(ListNode::new_in())).collect();
+    for node in &nodes {
+        // SAFETY: live, and in no list.
+        unsafe { list.push(NonNull::from(&**node)) };
+    }
+    let mut found: Vec<_> = all
+        .with_all_stopped(|slots| {
+            slots
+                .flat_map(|slot| {
+                    let list = slot.field(|slot| &slot.list);
+                    core::iter::from_fn(|| list.pop()).collect::<Vec<_>>()
+                })
+                .collect()
+        })
+        .unwrap();
+    let mut expected: Vec<_> = nodes.iter().map(|node| NonNull::from(&**node)).collect();
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+
+    let values = [1, 2, 3, 4].map(|number| NonNull::from(Box::leak(Box::new(number))));
+    let stack = all.field(|slot| &slot.stack);
+    let pushed = stack.push_batch(&values);
+    assert!(pushed <= 3);
+    let mut into = [None; 4];
+    let popped = all.with_all_stopped(|slots| {
+        slots.fold(0, |at, slot| at + slot.field(|slot| &slot.stack).pop_batch(&mut into[at..]))
+    });
+    assert_eq!(popped, Ok(pushed));
+    assert_eq!(stack.pop(), None);
+    for value in values {
+        // SAFETY: leaked above, and in no stack any more.
+        drop(unsafe { Box::from_raw(value.as_ptr()) });
+    }
+}
+
+#[test]
+fn records_are_whole() {
+    let all = PerCpu::new(slots).unwrap();
+    let log = all.field(|slot| &slot.log);
+    let appended: usize = ["one", "three", "seven"]
+        .iter()
+        .filter_map(|text| log.append(text.as_bytes()).ok().map(|_| text.len()))
+        .sum();
+    let drained = all.with_all_stopped(|slots| {
+        slots.map(|slot| slot.field(|slot| &slot.log).drain(<[u8]>::len)).sum::<usize>()
+    });
+    assert_eq!(drained, Ok(appended));
+}
+
+#[test]
+fn stops_do_not_nest() {
+    let all = PerCpu::new(slots).unwrap();
+    let inner = all.with_stopped(all.indexes(), |_| all.with_stopped(all.indexes(), |_| ()));
+    assert_eq!(inner, Ok(Err(StopError::Nested)));
+    assert!(matches!(all.with_stopped(9_999, |_| ()), Err(StopError::NoSuchSlot { .. })));
+}
+
+#[test]
+fn a_write_after_the_free_is_found() {
+    let pool = PerCpuPool::new(PoolOptions::new().checked(true)).unwrap();
+    let word = pool.per_cpu(|| Word64::new(0)).unwrap();
+    let shared = &raw const *word.shared();
+    drop(word);
+    assert_eq!(pool.faults(), []);
+    let word = pool.per_cpu(|| Word64::new(0)).unwrap();
+    drop(word);
+    // SAFETY: the pool still has the memory; that is what makes the mistake worth finding.
+    unsafe { shared.cast_mut().cast::<u8>().write(1) };
+    let faults = pool.faults();
+    assert!(matches!(faults[..], [Fault::WrittenAfterFree { found: 1, .. }]), "{faults:?}");
+    assert_eq!(pool.close(), Ok(()));
+}
+
+#[test]
+fn counters_spread_and_are_read() {
+    let counter = PerCpuCounter::new().unwrap();
+    let batched = PerCpuCounter::new().unwrap().batched(8);
+    let mut set = CounterSet::<3>::new().unwrap();
+    let add = || {
+        for _ in 0..100 {
+            counter.add(2);
+            batched.add(-3);
+            set.add(1, 1);
+        }
+    };
+    // Enough to be hot, one after the other; then from two threads.
+    (0..3).for_each(|_| add());
+    thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(add))));
+    assert!(counter.is_spread() && batched.is_spread() && set.is_spread());
+    assert_eq!((counter.read_exact(), batched.read_exact()), (1_000, -1_500));
+    let reading = batched.read();
+    assert!(reading.low() <= -1_500 && reading.high() >= -1_500, "{reading:?}");
+    assert_eq!(set.check_zero().unwrap_err().index, 1);
+    assert_eq!(set.reset(), [0, 500, 0]);
+    assert_eq!(set.check_zero(), Ok(()));
+}

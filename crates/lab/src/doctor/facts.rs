@@ -1,0 +1,239 @@
+//! What was found, as plain data. The names of the fields are the keys of the JSON report.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use coreline_topology::{CacheId, CgroupLimits, CpuSet, NodeId, Topology};
+use coreline_world::native::{HugePool, NoSections, Probe};
+use serde::Serialize;
+
+use super::fast_paths;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Kernel {
+    /// Empty if not known.
+    pub(super) release: String,
+}
+
+impl Kernel {
+    pub(super) fn shown(&self) -> &str {
+        if self.release.is_empty() { "of a release that is not known" } else { &self.release }
+    }
+}
+
+/// The machine's tree.
+#[derive(Debug, Serialize)]
+pub(super) struct Tree {
+    /// Those that are online.
+    cpus: usize,
+    /// One more than the highest number that a CPU can have.
+    cpu_limit: usize,
+    /// The CPUs that this process may use, as a CPU list; `null` if not known.
+    allowed: Option<String>,
+    /// Why they are not known.
+    allowed_error: Option<String>,
+    cores: usize,
+    l2: usize,
+    clusters: usize,
+    /// Those that have CPUs.
+    nodes: usize,
+    sockets: usize,
+    caches: Vec<Cache>,
+    memory_nodes: Vec<Node>,
+    kinds: Vec<Kind>,
+    /// Why the tree is a made-up one.
+    error: Option<String>,
+}
+
+/// A last-level cache.
+#[derive(Debug, Serialize)]
+struct Cache {
+    id: u32,
+    cpus: String,
+}
+
+/// A node with CPUs, memory or both.
+#[derive(Debug, Serialize)]
+struct Node {
+    id: u32,
+    cpus: String,
+    memory: bool,
+    /// By the other node's number; 10 is local.
+    distances: BTreeMap<u32, u32>,
+}
+
+/// A sort of core.
+#[derive(Debug, Serialize)]
+struct Kind {
+    name: String,
+    cpus: String,
+}
+
+impl Tree {
+    pub(super) fn of(probe: &Probe, allowed: &Result<CpuSet, String>) -> Tree {
+        let tree: &Topology = &probe.topology;
+        let cache = |id| Cache { id, cpus: tree.cpus_of_cache(CacheId::new(id)).to_string() };
+        let kind =
+            |kind| Kind { name: format!("{kind}"), cpus: tree.cpus_of_kind(kind).to_string() };
+        let nodes: BTreeSet<NodeId> = tree.nodes().chain(tree.memory_nodes()).collect();
+        let distances = |from| {
+            let far = |&to: &NodeId| Some((to.get(), tree.node_distance(from, to)?));
+            nodes.iter().filter_map(far).collect()
+        };
+        let node = |&id: &NodeId| Node {
+            id: id.get(),
+            cpus: tree.cpus_of_node(id).to_string(),
+            memory: tree.memory_nodes().any(|with| with == id),
+            distances: distances(id),
+        };
+        Tree {
+            cpus: tree.cpu_count(),
+            cpu_limit: tree.cpu_limit(),
+            allowed: allowed.as_ref().ok().map(ToString::to_string),
+            allowed_error: allowed.as_ref().err().cloned(),
+            cores: tree.core_count(),
+            l2: tree.l2_count(),
+            clusters: tree.cluster_count(),
+            nodes: tree.node_count(),
+            sockets: tree.socket_count(),
+            caches: (0..tree.cache_count() as u32).map(cache).collect(),
+            memory_nodes: nodes.iter().map(node).collect(),
+            kinds: tree.kinds().into_iter().map(kind).collect(),
+            error: probe.topology_error.map(ToString::to_string),
+        }
+    }
+}
+
+/// What control groups admit.
+#[derive(Debug, Serialize)]
+pub(super) struct Limits {
+    /// A CPU list; `null` where there is none.
+    cpuset: Option<String>,
+    quota: Option<Quota>,
+    /// Why the two are not known.
+    error: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Quota {
+    cpus: f64,
+    /// Rounded up.
+    whole_cpus: u64,
+    time_us: u128,
+    period_us: u128,
+}
+
+impl Limits {
+    pub(super) fn of(cgroup: &Result<CgroupLimits, String>) -> Limits {
+        let known = cgroup.as_ref().ok();
+        let quota = known.and_then(|limits| limits.quota).map(|quota| Quota {
+            cpus: quota.cpus(),
+            whole_cpus: quota.whole_cpus(),
+            time_us: quota.time.as_micros(),
+            period_us: quota.period.as_micros(),
+        });
+        let cpuset = known.and_then(|limits| limits.cpus.as_ref()).map(ToString::to_string);
+        Limits { cpuset, quota, error: cgroup.as_ref().err().cloned() }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Rseq {
+    /// `libc`, `coreline` or `nobody`.
+    pub(super) registered_by: String,
+    /// `legacy` or `V2`.
+    pub(super) abi: Option<String>,
+    /// Bytes, as the C library says; 0 if it registers nothing, `null` if it knows no rseq.
+    pub(super) size: Option<u32>,
+    /// Bytes that the kernel fills in; 0 if it does not say.
+    pub(super) feature_size: u64,
+    /// Of an area of that size, in bytes; 0 if the kernel does not say.
+    pub(super) align: u64,
+    /// Whether restartable operations run in rseq sections.
+    pub(super) usable: bool,
+    /// `passed`, or why not or not run.
+    pub(super) self_test: String,
+    /// The calling thread's concurrency ID.
+    pub(super) mm_cid: Option<u32>,
+    /// Why it has none.
+    pub(super) mm_cid_error: Option<String>,
+    /// Whether the kernel has time slice extensions.
+    pub(super) slice_extension: bool,
+    /// `CORELINE_RSEQ` in the environment.
+    pub(super) coreline_rseq: Option<String>,
+}
+
+impl Rseq {
+    pub(super) fn of(probe: &Probe) -> Rseq {
+        let registrar = probe.registered_by.map(|by| by.to_string());
+        Rseq {
+            registered_by: registrar.unwrap_or_else(|| "nobody".to_owned()),
+            abi: probe.rseq_abi.map(|abi| abi.to_string()),
+            size: probe.registration.map(|area| area.size),
+            feature_size: probe.feature_size,
+            align: probe.area_align,
+            usable: probe.sections.is_ok(),
+            self_test: match &probe.sections {
+                Ok(()) => "passed".to_owned(),
+                Err(NoSections::SelfTest(error)) => error.to_string(),
+                Err(why) => format!("not run: {}", fast_paths::why_no_sections(why)),
+            },
+            mm_cid: probe.mm_cid.map(|cid| cid.get()),
+            mm_cid_error: fast_paths::no_cid(probe).map(|(why, _)| why),
+            slice_extension: probe.slice_extension,
+            coreline_rseq: probe.switch.clone(),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Membarrier {
+    pub(super) commands: Vec<&'static str>,
+    asymmetric_fences: bool,
+    restartable_fence: bool,
+}
+
+impl Membarrier {
+    pub(super) fn of(probe: &Probe) -> Membarrier {
+        Membarrier {
+            commands: probe.membarrier.clone(),
+            asymmetric_fences: probe.asymmetric_fences,
+            restartable_fence: probe.restartable_fence,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Futex {
+    pub(super) works: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct HugePages {
+    /// When ordinary memory gets them: `always`, `madvise`, `never`; `null` if not known.
+    pub(super) transparent: Option<String>,
+    pub(super) pools: Vec<Pool>,
+}
+
+/// Huge pages that the kernel keeps ready, of one size.
+#[derive(Debug, Serialize)]
+pub(super) struct Pool {
+    pub(super) page_kib: u64,
+    pub(super) pages: u64,
+    pub(super) free: u64,
+}
+
+impl HugePages {
+    pub(super) fn of(probe: &Probe) -> HugePages {
+        let pool = |&HugePool { page_kib, pages, free }: &HugePool| Pool { page_kib, pages, free };
+        HugePages {
+            transparent: probe.transparent_huge_pages.clone(),
+            pools: probe.huge_pools.iter().map(pool).collect(),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Processor {
+    /// Those that wait for a store to a line, and that user programs may run.
+    pub(super) wait_instructions: Vec<&'static str>,
+}

@@ -1,0 +1,298 @@
+//! What coreline can do fast: whether it does so here, why not, and what would change that.
+
+use std::io::{self, ErrorKind};
+
+use coreline_world::native::{NoSections, Probe, SelfTestError};
+use serde::Serialize;
+
+/// Where `mm_cid` ends in an rseq area, in bytes.
+const MM_CID_END: u64 = 28;
+
+#[derive(Debug, Serialize)]
+pub(super) struct FastPath {
+    pub(super) name: &'static str,
+    pub(super) on: bool,
+    /// Why it is off, and what runs instead.
+    pub(super) why: Option<String>,
+    /// What would turn it on; `null` if nothing is to be gained by that.
+    pub(super) remedy: Option<String>,
+}
+
+/// Why something is off, and what would turn it on.
+type Off = (String, String);
+
+impl FastPath {
+    fn new(name: &'static str, off: Option<Off>) -> FastPath {
+        let (why, remedy) = off.unzip();
+        FastPath { name, on: why.is_none(), why, remedy }
+    }
+
+    /// One that there is nothing to gain by, here.
+    fn pointless(name: &'static str, why: String) -> FastPath {
+        FastPath { name, on: false, why: Some(why), remedy: None }
+    }
+}
+
+/// All of them, in an order and with names that never change.
+pub(super) fn of(probe: &Probe) -> Vec<FastPath> {
+    vec![
+        FastPath::new(
+            "restartable operations in rseq sections, without atomics",
+            no_sections(probe).map(|(why, remedy)| (format!("{why}; they run on atomics"), remedy)),
+        ),
+        FastPath::new("the kernel's concurrency IDs", no_cid(probe)),
+        FastPath::new("light fences without an instruction, by membarrier", no_membarrier(probe)),
+        restartable_fence(probe),
+        placement(probe),
+        FastPath::new(
+            "huge pages for per-CPU memory that asks for them",
+            probe.huge_pages.clone().err().map(|lacking| (lacking.why, lacking.remedy)),
+        ),
+        waits(probe),
+    ]
+}
+
+fn no_sections(probe: &Probe) -> Option<Off> {
+    let why = probe.sections.as_ref().err()?;
+    let remedy = match why {
+        NoSections::SwitchedOff => "unset CORELINE_RSEQ",
+        NoSections::Processor => "an x86-64 or aarch64 processor",
+        NoSections::Refused(error) => match io::Error::from_raw_os_error(*error).kind() {
+            ErrorKind::PermissionDenied => {
+                "let the system call rseq through the filter of this sandbox or container"
+            }
+            ErrorKind::InvalidInput => {
+                "keep the other library from registering threads, or have it use the C library's \
+                 area as coreline does: glibc from 2.35 on, without glibc.pthread.rseq=0 in \
+                 GLIBC_TUNABLES"
+            }
+            _ => {
+                "a kernel with CONFIG_RSEQ; in a sandbox or emulator, one that has the system call \
+                 rseq"
+            }
+        },
+        NoSections::NoKey(_) => {
+            "make the first per-CPU memory before other libraries take thread-specific keys"
+        }
+        NoSections::SelfTest(error) => return Some((why_no_sections(why), after(error))),
+        _ => "a kernel that admits and keeps the promises of rseq",
+    };
+    Some((why_no_sections(why), remedy.to_owned()))
+}
+
+/// Without the remedy, which stands beside it here.
+pub(super) fn why_no_sections(why: &NoSections) -> String {
+    match why {
+        NoSections::SwitchedOff => "CORELINE_RSEQ=off in the environment".to_owned(),
+        why => why.to_string(),
+    }
+}
+
+/// What to do after a self-test that did not pass.
+fn after(error: &SelfTestError) -> String {
+    match error {
+        SelfTestError::NotAborted | SelfTestError::WrongCpu { .. } => {
+            "another kernel, or none that an emulator or sandbox imitates: this one has rseq and \
+             does not do what it promises"
+        }
+        SelfTestError::NotPreempted => {
+            "start the program again; the test needs a second of one CPU, under ordinary scheduling"
+        }
+        SelfTestError::NotRun { lacking, .. } => {
+            return format!(
+                "let the program have {lacking}: its limits (ulimit) and its system-call filter \
+                 (mmap, clone, sched_setaffinity) are what can refuse it"
+            );
+        }
+        SelfTestError::NoAnswer => {
+            "start the program again on a machine less busy, and make the first per-CPU memory \
+             before any fork and outside of constructors of libraries"
+        }
+        _ => "make the first per-CPU memory at the start of the program",
+    }
+    .to_owned()
+}
+
+pub(super) fn no_cid(probe: &Probe) -> Option<Off> {
+    if probe.mm_cid.is_some() {
+        return None;
+    }
+    // What turns on sections gives an area to read the ID from.
+    if let Some((why, remedy)) = no_sections(probe) {
+        if matches!(probe.sections, Err(NoSections::SwitchedOff)) {
+            return Some((why, remedy));
+        }
+        if probe.registered_by.is_none() {
+            return Some(("nobody registers threads for rseq".to_owned(), remedy));
+        }
+    }
+    let filled = match probe.feature_size {
+        MM_CID_END.. => {
+            return Some((
+                "the calling thread is not registered for rseq".to_owned(),
+                "start threads by the C library, and let nobody unregister them".to_owned(),
+            ));
+        }
+        0 => "the kernel does not say what it fills in (AT_RSEQ_FEATURE_SIZE)".to_owned(),
+        bytes => format!("the kernel fills in {bytes} bytes of an rseq area"),
+    };
+    Some((
+        format!("{filled}; the ID ends at {MM_CID_END}"),
+        "Linux from 6.3 on with CONFIG_SCHED_MM_CID; in a sandbox, one that hands on the auxiliary \
+         vector"
+            .to_owned(),
+    ))
+}
+
+fn no_membarrier(probe: &Probe) -> Option<Off> {
+    if probe.asymmetric_fences {
+        return None;
+    }
+    let why = if probe.membarrier.is_empty() {
+        "the kernel has no membarrier, or a system-call filter refuses it"
+    } else {
+        "membarrier's private expedited command is refused"
+    };
+    Some((
+        format!("{why}; both fences are full"),
+        "Linux from 4.14 on with CONFIG_MEMBARRIER, and a system-call filter that lets membarrier \
+         through"
+            .to_owned(),
+    ))
+}
+
+fn restartable_fence(probe: &Probe) -> FastPath {
+    let name = "stopping the slots of other CPUs, by membarrier's rseq command";
+    match (&probe.sections, probe.restartable_fence) {
+        (Err(_), _) => {
+            let why = "operations run on atomics, where slots are stopped without it";
+            FastPath::pointless(name, why.to_owned())
+        }
+        (Ok(()), true) => FastPath::new(name, None),
+        (Ok(()), false) => FastPath::new(
+            name,
+            Some((
+                "the command is refused; slots of other CPUs cannot be changed (`with_stopped` \
+                 fails)"
+                    .to_owned(),
+                "Linux from 5.10 on, and a system-call filter that lets membarrier through; or \
+                 CORELINE_RSEQ=off, for atomics"
+                    .to_owned(),
+            )),
+        ),
+    }
+}
+
+fn placement(probe: &Probe) -> FastPath {
+    let name = "per-CPU memory on the node of its CPU";
+    if let Some(error) = probe.topology_error {
+        let remedy = "let the program read sysfs, at /sys".to_owned();
+        return FastPath::new(name, Some((format!("the nodes are not known: {error}"), remedy)));
+    }
+    if probe.topology.node_count() < 2 {
+        let why = "one memory node has all CPUs: there is nothing to place";
+        return FastPath::pointless(name, why.to_owned());
+    }
+    let off = probe.placement.clone().err().map(|lacking| {
+        let why = format!("{}; pages come from the node of whoever touches them", lacking.why);
+        (why, lacking.remedy)
+    });
+    FastPath::new(name, off)
+}
+
+/// Nothing in coreline uses them, so they are never on.
+fn waits(probe: &Probe) -> FastPath {
+    let why = match probe.wait_instructions.as_slice() {
+        [] => "this processor offers none to user programs, or a hypervisor hides them".to_owned(),
+        found => format!("this processor has {}, and coreline does not use it", found.join(", ")),
+    };
+    let name = "waiting for a store without spinning (WAITPKG, MONITORX, WFE)";
+    FastPath::pointless(name, format!("{why}; waiters spin"))
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_topology::CpuId;
+
+    use super::*;
+    use crate::doctor::made_up;
+
+    /// What is said of the first two, sections and concurrency IDs.
+    fn said(sections: NoSections) -> [String; 2] {
+        let mut probe = made_up::all_off().probe;
+        probe.sections = Err(sections);
+        let [sections, cid, ..] = &of(&probe)[..] else { panic!("no fast paths") };
+        [sections, cid].map(|path| {
+            format!("{} -> {}", path.why.as_ref().unwrap(), path.remedy.as_ref().unwrap())
+        })
+    }
+
+    #[test]
+    fn each_reason_has_a_remedy_of_its_own() {
+        for (why, remedy) in [
+            (NoSections::SwitchedOff, "unset CORELINE_RSEQ"),
+            (NoSections::Processor, "aarch64 processor"),
+            (NoSections::Refused(1), "through the filter"),
+            (NoSections::Refused(38), "CONFIG_RSEQ"),
+            (NoSections::Refused(22), "glibc.pthread.rseq=0"),
+            (NoSections::NoKey(11), "thread-specific keys"),
+            (SelfTestError::NotAborted.into(), "another kernel"),
+            (
+                SelfTestError::WrongCpu { pinned: CpuId::new(1), cpu_id_start: 0, cpu_id: 0 }
+                    .into(),
+                "another kernel",
+            ),
+            (SelfTestError::NotPreempted.into(), "ordinary scheduling"),
+            (SelfTestError::NotRun { lacking: "a page", errno: 12 }.into(), "have a page"),
+            (SelfTestError::NoAnswer.into(), "before any fork"),
+            (SelfTestError::Nested.into(), "at the start of the program"),
+        ] {
+            // Nobody registers here, so that the same gives the ID.
+            let [sections, cid] = said(why);
+            assert!(sections.starts_with(&why_no_sections(&why)), "{sections}");
+            for said in [sections, cid] {
+                assert!(said.split_once(" -> ").unwrap().1.contains(remedy), "{said}");
+            }
+        }
+    }
+
+    #[test]
+    fn concurrency_ids_fail_by_themselves() {
+        let mut probe = made_up::all_on().probe;
+        for (filled, reason, remedy) in [
+            (0, "does not say", "CONFIG_SCHED_MM_CID"),
+            (20, "fills in 20 bytes", "Linux from 6.3"),
+            (28, "not registered", "C library"),
+        ] {
+            probe.mm_cid = None;
+            probe.feature_size = filled;
+            let (why, told) = no_cid(&probe).unwrap();
+            assert!(why.contains(reason) && told.contains(remedy), "{why} -> {told}");
+        }
+        // Sections may fail where the C library's area is good to read IDs from.
+        probe.sections = Err(SelfTestError::NotAborted.into());
+        assert!(no_cid(&probe).unwrap().0.contains("not registered"));
+        probe.sections = Err(NoSections::SwitchedOff);
+        assert!(no_cid(&probe).unwrap().1.contains("unset"));
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_not_promised() {
+        let mut probe = made_up::all_on().probe;
+        assert_eq!(placement(&probe).remedy, None);
+        assert!(placement(&probe).on);
+        probe.placement = Err(made_up::lacking("mbind to node 1: refused", "let mbind through"));
+        assert_eq!(placement(&probe).remedy.as_deref(), Some("let mbind through"));
+        probe.topology = made_up::one_node();
+        assert!(!placement(&probe).on && placement(&probe).remedy.is_none());
+
+        probe.restartable_fence = false;
+        assert!(restartable_fence(&probe).remedy.unwrap().contains("5.10"));
+        probe.sections = Err(NoSections::SwitchedOff);
+        assert_eq!(restartable_fence(&probe).remedy, None);
+
+        assert!(waits(&probe).why.unwrap().contains("has WAITPKG"));
+        probe.wait_instructions.clear();
+        assert!(waits(&probe).why.unwrap().contains("offers none"));
+    }
+}

@@ -1,0 +1,105 @@
+//! Machines that tests describe.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coreline_topology::{CgroupLimits, Cid, Quota, Shape, SysfsError, Topology};
+use coreline_world::Lacking;
+use coreline_world::native::{HugePool, NoSections, Probe, Registrar, Registration, RseqAbi};
+
+use super::Found;
+
+/// Two nodes, and everything that there can be.
+pub(super) fn all_on() -> Found {
+    let shape = Shape {
+        sockets: 2,
+        nodes_per_socket: 1,
+        caches_per_node: 1,
+        cores_per_cache: 4,
+        threads_per_core: 2,
+    };
+    let topology = Topology::uniform(shape).unwrap();
+    let cpus = topology.set();
+    let probe = Probe {
+        kernel: "7.1.0".to_owned(),
+        registration: Some(Registration { offset: -64, size: 33 }),
+        registered_by: Some(Registrar::Libc),
+        rseq_abi: Some(RseqAbi::V2),
+        feature_size: 33,
+        area_align: 64,
+        switch: None,
+        sections: Ok(()),
+        mm_cid: Some(Cid::new(3)),
+        slice_extension: true,
+        membarrier: vec!["GLOBAL", "PRIVATE_EXPEDITED", "PRIVATE_EXPEDITED_RSEQ"],
+        asymmetric_fences: true,
+        restartable_fence: true,
+        futex: true,
+        transparent_huge_pages: Some("madvise".to_owned()),
+        huge_pools: vec![
+            HugePool { page_kib: 2 << 10, pages: 8, free: 5 },
+            HugePool { page_kib: 1 << 20, pages: 0, free: 0 },
+        ],
+        huge_pages: Ok(()),
+        placement: Ok(()),
+        wait_instructions: vec!["WAITPKG"],
+        allowed: Ok(cpus.clone()),
+        topology: Arc::new(topology),
+        topology_error: None,
+    };
+    let cgroup = Ok(CgroupLimits { cpus: Some(cpus.clone()), quota: None });
+    Found { probe, allowed: Ok(cpus), cgroup }
+}
+
+/// A sandbox that refuses or hides whatever can be.
+pub(super) fn all_off() -> Found {
+    let nowhere = Box::leak(Box::new(SysfsError::NoCpus { path: PathBuf::from("sys/cpu") }));
+    let refused = || "Operation not permitted".to_owned();
+    let probe = Probe {
+        kernel: "6.1.0".to_owned(),
+        registration: None,
+        registered_by: None,
+        rseq_abi: None,
+        feature_size: 0,
+        area_align: 0,
+        switch: None,
+        sections: Err(NoSections::Refused(1)),
+        mm_cid: None,
+        slice_extension: false,
+        membarrier: Vec::new(),
+        asymmetric_fences: false,
+        restartable_fence: false,
+        futex: false,
+        transparent_huge_pages: None,
+        huge_pools: Vec::new(),
+        huge_pages: Err(lacking("madvise: Invalid argument", "a kernel with huge pages")),
+        placement: Ok(()),
+        wait_instructions: Vec::new(),
+        allowed: Err(refused()),
+        topology: one_node(),
+        topology_error: Some(nowhere),
+    };
+    Found { probe, allowed: Err(refused()), cgroup: Err("cannot read proc".to_owned()) }
+}
+
+/// The first of the two, with this quota in microseconds.
+pub(super) fn quota(time: u64, period: u64) -> Found {
+    let [time, period] = [time, period].map(Duration::from_micros);
+    let cgroup = Ok(CgroupLimits { cpus: None, quota: Some(Quota { time, period }) });
+    Found { cgroup, ..all_on() }
+}
+
+/// CPUs 0 and 1, and nothing else known.
+pub(super) fn one_node() -> Arc<Topology> {
+    Arc::new(Topology::flat(&"0-1".parse().unwrap()).unwrap())
+}
+
+pub(super) fn lacking(why: &str, remedy: &str) -> Lacking {
+    Lacking {
+        world: "native",
+        capability: "something",
+        why: why.to_owned(),
+        remedy: remedy.to_owned(),
+    }
+}

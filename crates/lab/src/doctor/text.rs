@@ -1,0 +1,214 @@
+//! The report for people.
+
+use std::io::{self, Write};
+
+use coreline_topology::Quota;
+
+use super::facts::{HugePages, Rseq};
+use super::{FastPath, Report};
+use crate::error::Error;
+use crate::tree;
+
+impl Report {
+    /// Writes all of it.
+    pub(crate) fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
+        writeln!(out, "kernel {}", self.kernel.shown())?;
+        writeln!(out, "\nCPUs")?;
+        tree::write(&self.found.probe.topology, out)?;
+        self.show_limits(out)?;
+        writeln!(out, "\nrseq")?;
+        show_rseq(&self.rseq, out)?;
+        writeln!(out, "\nKernel and processor")?;
+        writeln!(out, "  membarrier: {}", list(&self.membarrier.commands))?;
+        let futex = if self.futex.works {
+            "works"
+        } else {
+            "does not compare, or a filter refuses it: who should sleep may spin"
+        };
+        writeln!(out, "  futex: {futex}")?;
+        show_huge_pages(&self.huge_pages, out)?;
+        let waits = list(&self.processor.wait_instructions);
+        writeln!(out, "  instructions that wait for a store: {waits}")?;
+        if !self.warnings.is_empty() {
+            writeln!(out, "\nWarnings")?;
+            self.show_warnings(out)?;
+        }
+        writeln!(out, "\nFast paths")?;
+        self.show_fast_paths(out)
+    }
+
+    /// Writes a few lines.
+    pub(crate) fn show_summary(&self, out: &mut dyn Write) -> Result<(), Error> {
+        writeln!(out, "this machine: kernel {}", self.kernel.shown())?;
+        writeln!(out, "  {}", tree::counts(&self.found.probe.topology))?;
+        self.show_warnings(out)?;
+        self.show_fast_paths(out)?;
+        writeln!(out, "  more: coreline doctor")?;
+        Ok(())
+    }
+
+    fn show_limits(&self, out: &mut dyn Write) -> io::Result<()> {
+        match &self.found.allowed {
+            Ok(allowed) => {
+                writeln!(out, "  this process may use: {allowed} ({} CPUs)", allowed.len())?;
+            }
+            Err(why) => writeln!(out, "  which this process may use is not known: {why}")?,
+        }
+        match &self.found.cgroup {
+            Ok(limits) => {
+                match &limits.cpus {
+                    Some(cpus) => writeln!(out, "  cgroup cpuset: {cpus}")?,
+                    None => writeln!(out, "  cgroup cpuset: none that can be seen")?,
+                }
+                let quota = limits.quota.map_or("none that can be seen".to_owned(), quota);
+                writeln!(out, "  cgroup quota: {quota}")
+            }
+            Err(why) => writeln!(out, "  what control groups admit is not known: {why}"),
+        }
+    }
+
+    fn show_warnings(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.warnings.iter().try_for_each(|warning| writeln!(out, "  warning: {warning}"))
+    }
+
+    fn show_fast_paths(&self, out: &mut dyn Write) -> Result<(), Error> {
+        for FastPath { name, on, why, remedy } in &self.fast_paths {
+            let mark = match (on, remedy) {
+                (true, _) => "on ",
+                (false, Some(_)) => "off",
+                // Nothing to gain.
+                (false, None) => "-- ",
+            };
+            writeln!(out, "  {mark} {name}")?;
+            if let Some(why) = why {
+                writeln!(out, "      why: {why}")?;
+            }
+            if let Some(remedy) = remedy {
+                writeln!(out, "      to turn it on: {remedy}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn quota(quota: Quota) -> String {
+    let Quota { time, period } = quota;
+    let threads = match quota.whole_cpus() {
+        1 => "1 busy thread uses it up".to_owned(),
+        threads => format!("{threads} busy threads use it up"),
+    };
+    format!("{:.2} CPUs ({time:?} in every {period:?}); {threads}", quota.cpus())
+}
+
+fn show_rseq(rseq: &Rseq, out: &mut dyn Write) -> io::Result<()> {
+    let abi = rseq.abi.as_ref().map(|abi| format!(", {abi} ABI")).unwrap_or_default();
+    writeln!(out, "  registered by: {}{abi}", rseq.registered_by)?;
+    match rseq.size {
+        Some(0) => writeln!(out, "  the C library knows rseq and registers nothing")?,
+        Some(size) => writeln!(out, "  the C library says that {size} bytes are in use")?,
+        None => writeln!(out, "  the C library knows no rseq")?,
+    }
+    let Rseq { feature_size, align, .. } = rseq;
+    match feature_size {
+        0 => writeln!(out, "  the kernel does not say how many bytes it fills in")?,
+        _ => writeln!(out, "  the kernel fills in {feature_size} bytes, aligned to {align}")?,
+    }
+    let how = if rseq.usable { "in rseq sections" } else { "on atomics" };
+    writeln!(out, "  restartable operations run {how}; self-test: {}", rseq.self_test)?;
+    match (rseq.mm_cid, &rseq.mm_cid_error) {
+        (Some(cid), _) => writeln!(out, "  mm_cid: {cid} in this thread")?,
+        (None, Some(why)) => writeln!(out, "  mm_cid: none: {why}")?,
+        (None, None) => writeln!(out, "  mm_cid: none")?,
+    }
+    let slices = if rseq.slice_extension { "there, and not used by coreline" } else { "none" };
+    writeln!(out, "  time slice extensions: {slices}")?;
+    let switch = rseq.coreline_rseq.as_deref().unwrap_or("not set");
+    writeln!(out, "  CORELINE_RSEQ: {switch}")
+}
+
+fn show_huge_pages(huge_pages: &HugePages, out: &mut dyn Write) -> io::Result<()> {
+    let transparent = huge_pages.transparent.as_deref().unwrap_or("not known");
+    writeln!(out, "  transparent huge pages: {transparent}")?;
+    if huge_pages.pools.is_empty() {
+        writeln!(out, "  pools of huge pages: none")?;
+    }
+    for pool in &huge_pages.pools {
+        let (size, unit) = match pool.page_kib {
+            kib if kib % (1 << 20) == 0 => (kib >> 20, "GiB"),
+            kib if kib % (1 << 10) == 0 => (kib >> 10, "MiB"),
+            kib => (kib, "KiB"),
+        };
+        let (pages, free) = (pool.pages, pool.free);
+        match pages {
+            0 => writeln!(out, "  pool of pages of {size} {unit}: empty")?,
+            _ => writeln!(out, "  pool of pages of {size} {unit}: {pages}, {free} of them free")?,
+        }
+    }
+    Ok(())
+}
+
+fn list(names: &[&str]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_world::native::NoSections;
+
+    use super::super::{Found, made_up};
+    use super::*;
+
+    fn text(found: Found) -> String {
+        let mut text = Vec::new();
+        Report::of(found).show(&mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    fn assert_text(found: Found, expected: &str) {
+        let text = text(found);
+        // Shown whole, as it can be read and copied.
+        assert!(text == expected, "{text}");
+    }
+
+    #[test]
+    fn a_machine_that_has_all() {
+        assert_text(made_up::all_on(), include_str!("all_on.txt"));
+    }
+
+    #[test]
+    fn a_machine_that_has_nothing() {
+        assert_text(made_up::all_off(), include_str!("all_off.txt"));
+    }
+
+    #[test]
+    fn limits_and_warnings() {
+        let text = text(made_up::quota(1_500, 1_000));
+        let line = "  cgroup quota: 1.50 CPUs (1.5ms in every 1ms); 2 busy threads use it up\n";
+        assert!(text.contains(line), "{text}");
+        assert!(text.contains("\nWarnings\n  warning: the quota is the time of 1.50"), "{text}");
+    }
+
+    #[test]
+    fn one_page_size_or_another() {
+        let mut found = made_up::all_on();
+        for (kib, shown) in [(64, "64 KiB"), (32 << 10, "32 MiB"), (16 << 20, "16 GiB")] {
+            found.probe.huge_pools[0].page_kib = kib;
+            let mut text = Vec::new();
+            show_huge_pages(&HugePages::of(&found.probe), &mut text).unwrap();
+            let text = String::from_utf8(text).unwrap();
+            assert!(text.contains(&format!("pool of pages of {shown}: 8, 5")), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_summary_has_what_is_off() {
+        let mut found = made_up::all_on();
+        found.probe.sections = Err(NoSections::SwitchedOff);
+        found.probe.mm_cid = None;
+        let mut text = Vec::new();
+        Report::of(found).show_summary(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(text.matches("to turn it on: unset CORELINE_RSEQ").count(), 2, "{text}");
+        assert!(text.contains("16 CPUs, 8 cores"), "{text}");
+    }
+}

@@ -1,0 +1,100 @@
+//! What makes good code slow here, and is not about a fast path.
+
+use coreline_topology::Quota;
+
+use super::Found;
+
+/// A sentence for each.
+pub(super) fn of(found: &Found) -> Vec<String> {
+    let Found { probe, allowed, cgroup } = found;
+    let mut warnings = Vec::new();
+    if let Some(error) = probe.topology_error {
+        warnings.push(format!(
+            "the tree is made up of the CPUs that this process may use, as sysfs could not be \
+             read: {error}"
+        ));
+    }
+    if let Ok(allowed) = allowed {
+        if allowed.len() == 1 {
+            warnings.push(
+                "this process may use one CPU only: a thread that spins keeps the thread that it \
+                 waits for from running; give it a second one by its affinity (taskset) or its \
+                 cpuset"
+                    .to_owned(),
+            );
+        }
+        let quota = cgroup.as_ref().ok().and_then(|limits| limits.quota);
+        warnings.extend(quota.and_then(|quota| throttling(quota, allowed.len())));
+    }
+    if let Some(value) = probe.switch.as_deref().filter(|value| *value != "off") {
+        warnings.push(format!("CORELINE_RSEQ={value:?} does nothing: its only value is off"));
+    }
+    warnings
+}
+
+fn throttling(quota: Quota, cpus: usize) -> Option<String> {
+    if quota.cpus() >= cpus as f64 {
+        return None;
+    }
+    let advice = match quota.time.as_micros() / quota.period.as_micros() {
+        0 => "raise the quota, as less than one thread may be busy".to_owned(),
+        1 => "keep no more than 1 thread busy, or raise the quota".to_owned(),
+        whole => format!("keep no more than {whole} threads busy, or raise the quota"),
+    };
+    Some(format!(
+        "the quota is the time of {:.2} of the {cpus} CPUs that this process may use: threads that \
+         spin use it up, and then all are stopped until the next period ({:?}); {advice} (cpu.max \
+         of control groups, cpu.cfs_quota_us in version 1)",
+        quota.cpus(),
+        quota.period
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::made_up;
+
+    fn only(found: &Found) -> String {
+        let mut warnings = of(found);
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        warnings.remove(0)
+    }
+
+    #[test]
+    fn nothing_is_wrong_with_a_good_machine() {
+        assert_eq!(of(&made_up::all_on()), [""; 0]);
+    }
+
+    #[test]
+    fn a_quota_below_the_cpus_is_told() {
+        // 16 CPUs may be used.
+        for (time, advice) in [
+            (15_900, "no more than 15 threads busy"),
+            (1_500, "no more than 1 thread busy"),
+            (500, "less than one thread"),
+        ] {
+            let warning = only(&made_up::quota(time, 1_000));
+            assert!(warning.contains(advice) && warning.contains("(1ms)"), "{warning}");
+        }
+        for time in [16_000, 100_000] {
+            assert_eq!(of(&made_up::quota(time, 1_000)), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn one_cpu_is_told() {
+        let mut found = made_up::all_on();
+        found.allowed = Ok("7".parse().unwrap());
+        assert!(only(&found).contains("one CPU only"));
+    }
+
+    #[test]
+    fn a_value_without_effect_is_told() {
+        let mut found = made_up::all_on();
+        found.probe.switch = Some("0".to_owned());
+        assert!(only(&found).contains("CORELINE_RSEQ=\"0\""));
+        found.probe.switch = Some("off".to_owned());
+        assert_eq!(of(&found), [""; 0]);
+    }
+}

@@ -1,0 +1,230 @@
+//! The class `counters`: adding 1 to a counter that many threads add to.
+//!
+//! Two forms, each with counters that are objects of their own:
+//!
+//! - **hot**: one counter. An addition must wait for the one before it on the same CPU, so
+//!   the latency of memory that was just written hides what else an addition costs;
+//! - **8 in turn**: no addition waits for the one before it. The honest cost.
+//!
+//! Candidates that need to know their thread are told its number before the loop and keep a
+//! reference to their part in a register: better than a user of theirs could have it.
+
+use std::array;
+use std::cell::Cell;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use contatori::counters::Observable;
+use contatori::counters::monotone::Monotone;
+use coreline::{IndexBy, Lacking, PerCpuCounter};
+use crossbeam_utils::CachePadded;
+
+use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
+
+const OURS: [&str; 2] = ["coreline PerCpuCounter cpu-id", "coreline PerCpuCounter kernel-cid"];
+const REFERENCE: &str = "crossbeam CachePadded shards fetch_add";
+const FLOOR: &str = "plain add";
+
+/// The goals, set in advance: times the reference where additions do not wait for each other,
+/// times the floor where they do.
+const IN_TURN_MOST: f64 = 0.35;
+const HOT_MOST: f64 = 1.1;
+
+const THREADS: [usize; 3] = [1, 2, 8];
+
+/// A shard for each thread of the most threads.
+const SHARDS: usize = THREADS[2];
+
+pub(super) fn bench() -> Bench {
+    let hot = form::<1>("hot", ", hot", Most::Times(HOT_MOST, format!("{FLOOR}, hot")));
+    let reference = format!("{REFERENCE}, 8 in turn");
+    let in_turn = form::<8>("8-in-turn", ", 8 in turn", Most::Times(IN_TURN_MOST, reference));
+    Bench { operation: "an addition", threads: &THREADS, forms: vec![hot, in_turn] }
+}
+
+/// The form with `N` counters.
+fn form<const N: usize>(title: &'static str, suffix: &str, most: Most) -> Form {
+    let candidate = |label, role, make| Candidate { name: format!("{label}{suffix}"), role, make };
+    let goal = |label| Goal { candidate: format!("{label}{suffix}"), most: most.clone() };
+    Form {
+        title,
+        params: Params::default(),
+        candidates: vec![
+            candidate(OURS[0], Role::Ours, per_cpu::<N>),
+            candidate(OURS[1], Role::Ours, per_cid::<N>),
+            candidate("shared AtomicU64 fetch_add", Role::Rival, some::<Shared, N>),
+            candidate(REFERENCE, Role::Rival, some::<Shards, N>),
+            candidate(
+                "crossbeam CachePadded shards load+store",
+                Role::Rival,
+                some::<OwnedShards, N>,
+            ),
+            candidate("thread_local! const Cell", Role::Rival, || {
+                Ok(Arc::new(Locals::<N>::default()))
+            }),
+            candidate("contatori Monotone", Role::Rival, some::<Monotone, N>),
+            candidate(FLOOR, Role::Floor, || Ok(Arc::new(Plain::<N>::default()))),
+        ],
+        reference: format!("{REFERENCE}{suffix}"),
+        goals: OURS.map(goal).into(),
+    }
+}
+
+/// A counter that threads share.
+trait Counter: Send + Sync + 'static {
+    /// Adds 1 as thread number `thread`.
+    fn adder(&self, thread: usize) -> impl Fn();
+
+    fn sum(&self) -> u64;
+}
+
+/// `N` counters in turn.
+struct InTurn<C, const N: usize>([C; N]);
+
+impl<C: Counter, const N: usize> Subject for InTurn<C, N> {
+    fn run(&self, thread: usize, ops: u64) {
+        let add: [_; N] = array::from_fn(|number| self.0[number].adder(thread));
+        rounds(ops, |number| add[number % N]());
+    }
+
+    fn total(&self) -> Option<u64> {
+        Some(self.0.iter().map(C::sum).sum())
+    }
+}
+
+fn some<C: Counter + Default, const N: usize>() -> Result<Arc<dyn Subject>, Lacking> {
+    Ok(Arc::new(InTurn(array::from_fn::<_, N, _>(|_| C::default()))))
+}
+
+fn per_cpu<const N: usize>() -> Result<Arc<dyn Subject>, Lacking> {
+    ours::<N>(IndexBy::Cpu)
+}
+
+fn per_cid<const N: usize>() -> Result<Arc<dyn Subject>, Lacking> {
+    ours::<N>(IndexBy::KernelCid)
+}
+
+fn ours<const N: usize>(by: IndexBy) -> Result<Arc<dyn Subject>, Lacking> {
+    let counters: Vec<_> = (0..N).map(|_| PerCpuCounter::new_in(by)).collect::<Result<_, _>>()?;
+    let counters: [PerCpuCounter; N] = counters.try_into().expect("as many as were made");
+    Ok(Arc::new(InTurn(counters)))
+}
+
+impl Counter for PerCpuCounter {
+    #[inline(always)]
+    fn adder(&self, _: usize) -> impl Fn() {
+        || self.add(1)
+    }
+
+    fn sum(&self) -> u64 {
+        self.read_exact().cast_unsigned()
+    }
+}
+
+// Relaxed, in all rivals: a count publishes nothing but itself. Sums are read when the threads have
+// reported through a channel.
+
+/// One word, on lines of its own: counters in turn do not slow each other down.
+type Shared = CachePadded<AtomicU64>;
+
+impl Counter for Shared {
+    #[inline(always)]
+    fn adder(&self, _: usize) -> impl Fn() {
+        || {
+            self.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn sum(&self) -> u64 {
+        self.load(Ordering::Relaxed)
+    }
+}
+
+/// A shard for each thread, on lines of its own; an atomic addition.
+#[derive(Default)]
+struct Shards([Shared; SHARDS]);
+
+impl Counter for Shards {
+    #[inline(always)]
+    fn adder(&self, thread: usize) -> impl Fn() {
+        self.0[thread].adder(thread)
+    }
+
+    fn sum(&self) -> u64 {
+        self.0.iter().map(Shared::sum).sum()
+    }
+}
+
+/// The same without an atomic addition: it loses updates as soon as two threads share a shard, so
+/// it is of use only where threads are no more than shards, as here.
+#[derive(Default)]
+struct OwnedShards(Shards);
+
+impl Counter for OwnedShards {
+    #[inline(always)]
+    fn adder(&self, thread: usize) -> impl Fn() {
+        let shard = &self.0.0[thread];
+        || shard.store(shard.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed)
+    }
+
+    fn sum(&self) -> u64 {
+        self.0.sum()
+    }
+}
+
+impl Counter for Monotone {
+    #[inline(always)]
+    fn adder(&self, _: usize) -> impl Fn() {
+        || self.add(1)
+    }
+
+    fn sum(&self) -> u64 {
+        self.value().as_u64()
+    }
+}
+
+/// Counters of each thread's own. Nobody can read them from outside, so each thread adds what it
+/// counted to `done` when its part of a sample is over.
+#[derive(Default)]
+struct Locals<const N: usize> {
+    done: AtomicU64,
+}
+
+thread_local! {
+    static LOCALS: [Cell<u64>; 8] = const { [const { Cell::new(0) }; 8] };
+}
+
+impl<const N: usize> Subject for Locals<N> {
+    fn run(&self, _: usize, ops: u64) {
+        let sum = || LOCALS.with(|cells| black_box(cells).iter().map(Cell::get).sum::<u64>());
+        let before = sum();
+        rounds(ops, |number| {
+            LOCALS.with(|cells| cells[number % N].set(cells[number % N].get().wrapping_add(1)));
+        });
+        self.done.fetch_add(sum() - before, Ordering::Relaxed);
+    }
+
+    fn total(&self) -> Option<u64> {
+        Some(self.done.load(Ordering::Relaxed))
+    }
+}
+
+/// A plain addition to memory of the thread's own: what no counter can beat.
+#[derive(Default)]
+struct Plain<const N: usize> {
+    done: AtomicU64,
+}
+
+impl<const N: usize> Subject for Plain<N> {
+    fn run(&self, _: usize, ops: u64) {
+        let mut memory = Box::new([const { Cell::new(0_u64) }; N]);
+        let cells = black_box(&mut *memory);
+        rounds(ops, |number| cells[number % N].set(cells[number % N].get().wrapping_add(1)));
+        self.done.fetch_add(memory.iter().map(Cell::get).sum(), Ordering::Relaxed);
+    }
+
+    fn total(&self) -> Option<u64> {
+        Some(self.done.load(Ordering::Relaxed))
+    }
+}

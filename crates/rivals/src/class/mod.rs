@@ -1,0 +1,191 @@
+//! The classes: what is compared with what.
+
+mod cid;
+mod counters;
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use clap::ValueEnum;
+use coreline_world::Lacking;
+use serde::Serialize;
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Class {
+    /// Adding to a counter: one hot counter, and 8 counters in turn
+    Counters,
+    /// Reading the index of per-CPU memory: CPU number, concurrency ID
+    Cid,
+}
+
+impl Class {
+    /// The class as a table.
+    pub(crate) fn bench(self) -> Bench {
+        match self {
+            Class::Counters => counters::bench(),
+            Class::Cid => cid::bench(),
+        }
+    }
+}
+
+/// A class as a table.
+pub(crate) struct Bench {
+    /// What one operation is.
+    pub(crate) operation: &'static str,
+    /// With how many threads it is measured.
+    pub(crate) threads: &'static [usize],
+    pub(crate) forms: Vec<Form>,
+}
+
+/// One question of a class: its candidates can be compared with each other.
+pub(crate) struct Form {
+    /// What to call it; no form of another class has the same.
+    pub(crate) title: &'static str,
+    pub(crate) params: Params,
+    pub(crate) candidates: Vec<Candidate>,
+    /// The name of the rival that ratios are relative to.
+    pub(crate) reference: String,
+    pub(crate) goals: Vec<Goal>,
+}
+
+/// What a form was run with, beside its number of threads. The schema has all of these for every
+/// class; `null` is what a form does not have.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(crate) struct Params {
+    cs_ns: Option<u64>,
+    out_ns: Option<u64>,
+    batch: Option<u64>,
+    gap_us: Option<u64>,
+    read_pct: Option<u64>,
+}
+
+/// Something to measure.
+pub(crate) struct Candidate {
+    /// Exact and stable: other programs look for it.
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    /// Makes what is measured, once for all samples; or says what the machine lacks for it.
+    pub(crate) make: fn() -> Result<Arc<dyn Subject>, Lacking>,
+}
+
+/// Why something is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Role {
+    /// It is coreline's.
+    Ours,
+    /// A user could take it instead.
+    Rival,
+    /// Nothing that does the work can be faster.
+    Floor,
+}
+
+/// What is reached if the median of `candidate` is small enough.
+pub(crate) struct Goal {
+    pub(crate) candidate: String,
+    pub(crate) most: Most,
+}
+
+/// How small is small enough.
+#[derive(Debug, Clone)]
+pub(crate) enum Most {
+    /// So many times the median of the candidate of this name.
+    Times(f64, String),
+    /// So many nanoseconds.
+    Ns(f64),
+}
+
+/// What a candidate does in a sample.
+pub(crate) trait Subject: Send + Sync {
+    /// Does `ops` operations, a multiple of [`ROUND`], as thread number `thread`. No two threads
+    /// that run at once have the same number.
+    fn run(&self, thread: usize, ops: u64);
+
+    /// How many operations all threads did since the subject was made, as it counted them; `None`
+    /// if it does not count.
+    fn total(&self) -> Option<u64>;
+}
+
+/// How many operations go into one round of a loop.
+pub(crate) const ROUND: u64 = 8;
+
+/// The loop of every candidate: rounds of 8 operations, written out, numbered from 0 in each.
+///
+/// Written out for all alike, so that the loop costs little and a number is a constant. The
+/// compiler may neither merge two operations nor move one out of the loop: to it, the fence after
+/// each could be a signal handler that looks at all memory whose address somebody else may know.
+/// So memory of a thread's own must be shown to [`hint::black_box`](std::hint::black_box) before.
+#[inline(always)]
+fn rounds(ops: u64, op: impl Fn(usize)) {
+    let fenced = |number| {
+        op(number);
+        compiler_fence(Ordering::SeqCst);
+    };
+    for _ in 0..ops / ROUND {
+        fenced(0);
+        fenced(1);
+        fenced(2);
+        fenced(3);
+        fenced(4);
+        fenced(5);
+        fenced(6);
+        fenced(7);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_round_has_eight_operations() {
+        let done = Cell::new([0; 8]);
+        rounds(3 * ROUND, |number| {
+            let mut counts = done.get();
+            counts[number] += 1;
+            done.set(counts);
+        });
+        assert_eq!(done.get(), [3; 8]);
+    }
+
+    #[test]
+    fn names_are_unique_and_found() {
+        for class in Class::value_variants() {
+            let bench = class.bench();
+            let names: Vec<_> =
+                bench.forms.iter().flat_map(|form| &form.candidates).map(|it| &it.name).collect();
+            assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
+            for form in &bench.forms {
+                let role = |name: &String| {
+                    let mut all = form.candidates.iter();
+                    all.find(|it| it.name == *name).map(|it| it.role)
+                };
+                assert_eq!(role(&form.reference), Some(Role::Rival));
+                for goal in &form.goals {
+                    assert_eq!(role(&goal.candidate), Some(Role::Ours));
+                    if let Most::Times(_, other) = &goal.most {
+                        assert!(role(other).is_some(), "{other}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_counts_counts_every_operation() {
+        for class in Class::value_variants() {
+            for candidate in class.bench().forms.iter().flat_map(|form| &form.candidates) {
+                let Ok(subject) = (candidate.make)() else { continue };
+                subject.run(0, ROUND);
+                subject.run(1, 2 * ROUND);
+                let counts = *class == Class::Counters;
+                assert_eq!(subject.total(), counts.then_some(3 * ROUND), "{}", candidate.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The command line.
+
+use std::io::{self, BufWriter, Write};
+
+use clap::Parser;
+use coreline_topology::{CpuId, CpuSet};
+use coreline_world::native::probe;
+
+use crate::class::{Bench, Class};
+use crate::crew;
+use crate::error::Error;
+use crate::measure::{Measured, Plan, measure};
+use crate::report::{Report, Row};
+use crate::table;
+
+/// Times coreline's primitives beside what a user would pick instead: one process, interleaved,
+/// pinned.
+#[derive(Parser)]
+#[command(
+    name = "coreline-rivals",
+    version,
+    after_help = "Exit codes: 0 done (a goal that is not reached is still 0), 1 a candidate \
+                  miscounted, 2 usage, 3 this machine lacks what measuring needs."
+)]
+pub(crate) struct Cli {
+    /// What to compare
+    class: Class,
+    /// Print one JSON object (coreline.rivals/1) instead of tables; notes go to standard error
+    #[arg(long)]
+    json: bool,
+    /// Few short repetitions: shows that everything works, not how fast it is
+    #[arg(long, conflicts_with = "reps")]
+    quick: bool,
+    /// Samples of each candidate at each thread count
+    #[arg(long, value_name = "N", default_value_t = 21,
+          value_parser = clap::value_parser!(u16).range(LEAST_SAMPLES..=1000))]
+    reps: u16,
+}
+
+impl Cli {
+    pub(crate) fn execute(&self) -> Result<(), Error> {
+        let machine = probe();
+        let allowed = machine.allowed.map_err(Error::NoCpus)?;
+        let cpus: Vec<CpuId> = allowed.iter().collect();
+        let plan = if self.quick { Plan::QUICK } else { Plan::full(self.reps.into()) };
+        let Measured { rows, mut notes } = measure(self.class, &plan, &cpus)?;
+        if let Err(why) = machine.sections {
+            notes.push(format!("coreline's operations run on atomics here: {why}"));
+        }
+        if !crew::knows_waits() {
+            notes.push(
+                "this kernel does not say how long a thread waited for its CPU (schedstat), so no \
+                 sample was discarded at up to as many threads as CPUs"
+                    .to_owned(),
+            );
+        }
+        if self.quick {
+            notes.push("quick: few short samples, no figures to quote".to_owned());
+        } else {
+            notes.extend(thin(&rows));
+        }
+        let mut out = BufWriter::new(io::stdout().lock());
+        if self.json {
+            for note in &notes {
+                // Nothing is lost with a note that nobody can read.
+                let _ = writeln!(io::stderr(), "coreline-rivals: {note}");
+            }
+            serde_json::to_writer_pretty(&mut out, &Report::new(&rows)).map_err(io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            let bench = self.class.bench();
+            preface(&bench, &plan, &allowed, &notes, &mut out)?;
+            table::show(&bench, &rows, &mut out)?;
+        }
+        Ok(out.flush()?)
+    }
+}
+
+/// With fewer kept samples a figure is not worth quoting.
+const LEAST_SAMPLES: i64 = 15;
+
+/// How many figures rest on too few samples.
+fn thin(rows: &[Row]) -> Option<String> {
+    let thin = rows.iter().filter(|row| (row.samples as i64) < LEAST_SAMPLES).count();
+    let all = rows.len();
+    (thin > 0).then(|| {
+        format!(
+            "{thin} of {all} figures rest on fewer than {LEAST_SAMPLES} samples, because other \
+             load disturbed the rest; do not quote them, and measure on a quieter machine"
+        )
+    })
+}
+
+/// What was measured, and how.
+fn preface(
+    bench: &Bench,
+    plan: &Plan,
+    allowed: &CpuSet,
+    notes: &[String],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    writeln!(
+        out,
+        "ns of CPU time of {}; {} samples of {} us ({} us where threads share CPUs), interleaved; \
+         threads pinned to CPUs {allowed} in turn",
+        bench.operation,
+        plan.repetitions,
+        plan.sample_ns / 1000,
+        plan.crowded_ns / 1000,
+    )?;
+    for note in notes {
+        writeln!(out, "note: {note}")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::class::{Params, Role};
+
+    #[test]
+    fn figures_on_too_few_samples_are_counted() {
+        let row = |samples| Row {
+            class: Class::Cid,
+            name: "sched_getcpu".to_owned(),
+            ours: false,
+            role: Role::Rival,
+            threads: 1,
+            params: Params::default(),
+            ns_median: None,
+            ns_min: None,
+            samples,
+            discarded: 0,
+            share_min_max: None,
+            form: "index",
+        };
+        assert_eq!(thin(&[row(15), row(21)]), None);
+        let note = thin(&[row(15), row(14), row(0)]).unwrap();
+        assert!(note.starts_with("2 of 3 figures rest on fewer than 15 samples"), "{note}");
+    }
+}

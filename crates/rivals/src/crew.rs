@@ -1,0 +1,206 @@
+//! The pinned threads that take one sample together.
+//!
+//! They are started once for each thread count and sleep between samples, so neither their start
+//! nor their first touch of anything is in a sample. For a sample they are woken, meet at a
+//! barrier that spins (a sleeping one would let them go one after the other, tens of microseconds
+//! apart), and each times its own part.
+
+use std::fs::File;
+use std::hint;
+use std::io::{Read, Seek};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Instant;
+
+use coreline_topology::CpuId;
+use coreline_world::{JoinHandle, Native, Placement, SpawnError, Threads};
+
+use crate::class::Subject;
+use crate::disturbance::{self, Lane, Sample};
+use crate::native;
+
+/// The kernel's account of the thread that reads it.
+const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
+
+/// Some threads that wait for a sample to take.
+pub(crate) struct Crew {
+    workers: Vec<Worker>,
+    cpus: usize,
+}
+
+struct Worker {
+    orders: Sender<Order>,
+    lanes: Receiver<Lane>,
+    thread: <Native as Threads>::JoinHandle<()>,
+}
+
+/// What a thread is to do in one sample.
+struct Order {
+    subject: Arc<dyn Subject>,
+    ops: u64,
+    barrier: Arc<Barrier>,
+    /// What times are counted from.
+    epoch: Instant,
+}
+
+impl Crew {
+    /// So many threads, thread i pinned to the i-th of `cpus`, modulo their number.
+    ///
+    /// # Errors
+    ///
+    /// [`SpawnError`] if a thread cannot be had, or not there.
+    pub(crate) fn new(threads: usize, cpus: &[CpuId]) -> Result<Crew, SpawnError> {
+        let worker = |(number, (cpu, &id))| {
+            let (orders, to_do) = mpsc::channel();
+            let (done, lanes) = mpsc::channel();
+            let thread =
+                Native::spawn(Placement::On(id), move || work(number, cpu, &to_do, &done))?;
+            Ok(Worker { orders, lanes, thread })
+        };
+        let places = cpus.iter().enumerate().cycle().take(threads);
+        let workers = places.enumerate().map(worker).collect::<Result<_, SpawnError>>()?;
+        Ok(Crew { workers, cpus: cpus.len() })
+    }
+
+    /// How many threads there are.
+    pub(crate) fn threads(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// Whether some of them share a CPU.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.threads() > self.cpus
+    }
+
+    /// Has each thread do `ops` operations.
+    ///
+    /// # Panics
+    ///
+    /// If a thread did: with nobody to wait for, the sample would never end.
+    pub(crate) fn sample(&self, subject: &Arc<dyn Subject>, ops: u64) -> Sample {
+        let barrier = Arc::new(Barrier::new(self.threads(), self.is_crowded()));
+        let epoch = Instant::now();
+        for worker in &self.workers {
+            let (subject, barrier) = (Arc::clone(subject), Arc::clone(&barrier));
+            let listens = worker.orders.send(Order { subject, ops, barrier, epoch });
+            listens.expect("a measuring thread listens until its orders end");
+        }
+        let lane = |worker: &Worker| worker.lanes.recv().expect("a measuring thread panicked");
+        Sample { lanes: self.workers.iter().map(lane).collect(), cpus: self.cpus }
+    }
+
+    /// Ends the threads and waits for that.
+    pub(crate) fn dismiss(self) {
+        for Worker { orders, thread, .. } in self.workers {
+            drop(orders);
+            thread.join();
+        }
+    }
+}
+
+fn work(number: usize, cpu: usize, orders: &Receiver<Order>, done: &Sender<Lane>) {
+    let mut schedstat = File::open(SCHEDSTAT).ok();
+    let mut waited = || disturbance::waited(&read_again(schedstat.as_mut()?)?);
+    for Order { subject, ops, barrier, epoch } in orders {
+        let now = || u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        // Before the barrier: what makes a thread late to the others' start spoils the sample, too.
+        let waited_before = waited();
+        barrier.wait();
+        let ran_before = native::thread_cpu_ns();
+        let start = now();
+        subject.run(number, ops);
+        let end = now();
+        let ran = native::thread_cpu_ns().saturating_sub(ran_before);
+        let waited =
+            waited().zip(waited_before).map(|(after, before)| after.saturating_sub(before));
+        if done.send(Lane { cpu, start, end, ran, waited }).is_err() {
+            return;
+        }
+    }
+}
+
+/// The text of a file of the kernel's, made anew.
+fn read_again(file: &mut File) -> Option<String> {
+    let mut text = String::new();
+    file.rewind().ok()?;
+    file.read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// Whether the kernel says how long a thread waited for its CPU.
+pub(crate) fn knows_waits() -> bool {
+    let text = File::open(SCHEDSTAT).ok().and_then(|mut file| read_again(&mut file));
+    text.is_some_and(|text| disturbance::waited(&text).is_some())
+}
+
+/// Lets nobody pass before all are there. For one use.
+struct Barrier {
+    missing: AtomicUsize,
+    /// Whether those who wait may hold up those who are missing: on the same CPU.
+    yields: bool,
+}
+
+impl Barrier {
+    fn new(threads: usize, yields: bool) -> Barrier {
+        Barrier { missing: AtomicUsize::new(threads), yields }
+    }
+
+    fn wait(&self) {
+        // Relaxed, twice: the barrier lines up times and hands no data over. Orders and lanes go
+        // through channels.
+        self.missing.fetch_sub(1, Ordering::Relaxed);
+        while self.missing.load(Ordering::Relaxed) != 0 {
+            if self.yields { Native::yield_now() } else { hint::spin_loop() }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_world::native::probe;
+
+    use super::*;
+
+    /// Counts who ran how much.
+    struct Tally(Vec<AtomicUsize>);
+
+    impl Subject for Tally {
+        fn run(&self, thread: usize, ops: u64) {
+            // Relaxed: read after the lanes came in.
+            self.0[thread].fetch_add(usize::try_from(ops).unwrap(), Ordering::Relaxed);
+        }
+
+        fn total(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    #[test]
+    fn every_thread_does_its_part_on_its_cpu() {
+        let cpus: Vec<_> = probe().allowed.unwrap().iter().collect();
+        for threads in [1, 2, 2 * cpus.len() + 1] {
+            let crew = Crew::new(threads, &cpus).unwrap();
+            let tally = Arc::new(Tally((0..threads).map(|_| AtomicUsize::new(0)).collect()));
+            let subject: Arc<dyn Subject> = tally.clone();
+            for _ in 0..3 {
+                let sample = crew.sample(&subject, 5);
+                let on: Vec<_> = sample.lanes.iter().map(|lane| lane.cpu).collect();
+                let expected: Vec<_> = (0..threads).map(|number| number % cpus.len()).collect();
+                assert_eq!(on, expected);
+                assert!(sample.lanes.iter().all(|lane| lane.start <= lane.end));
+                // Zeros of a kernel that keeps no figures are not mistaken for figures.
+                assert!(sample.lanes.iter().all(|lane| lane.waited.is_some() == knows_waits()));
+            }
+            crew.dismiss();
+            // Relaxed: the threads were joined.
+            assert!(tally.0.iter().all(|done| done.load(Ordering::Relaxed) == 15));
+        }
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_an_error() {
+        let error = Crew::new(1, &[CpuId::new(60_000)]).map(Crew::dismiss).unwrap_err();
+        assert!(matches!(error, SpawnError::Cpu { .. }), "{error}");
+    }
+}

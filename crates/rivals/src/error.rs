@@ -1,0 +1,46 @@
+//! What can stop the program, and the exit code that says so.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use coreline_world::SpawnError;
+
+/// Why the program stopped. Each says what was asked, what was found and what to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(
+        "{threads} threads did {expected} operations on {name:?}, which counted {found}: it loses \
+         or invents some, and its times mean nothing; mend it first"
+    )]
+    WrongSum { name: String, threads: usize, expected: u64, found: u64 },
+    #[error("the CPUs that this process may use are not known, so no thread can be pinned: {0}")]
+    NoCpus(String),
+    #[error("cannot start the measuring threads: {0}")]
+    Threads(#[from] SpawnError),
+    #[error("cannot write the result: {0}; give the program a standard output that takes it")]
+    Output(#[from] io::Error),
+}
+
+impl Error {
+    /// Says why the program stops, and gives its exit code: see the program's help.
+    pub(crate) fn report(&self) -> ExitCode {
+        // Who reads the output has seen enough: not a failure of ours.
+        if let Error::Output(error) = self
+            && error.kind() == io::ErrorKind::BrokenPipe
+        {
+            return ExitCode::SUCCESS;
+        }
+        // Standard error is the last resort: where it cannot be written, only the exit code is
+        // left.
+        let _ = writeln!(io::stderr(), "coreline-rivals: {self}");
+        ExitCode::from(self.exit_code())
+    }
+
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Error::WrongSum { .. } => 1,
+            Error::Output(_) => 2,
+            Error::NoCpus(_) | Error::Threads(_) => 3,
+        }
+    }
+}

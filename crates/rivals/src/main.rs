@@ -1,0 +1,51 @@
+//! The program `coreline-rivals`: coreline's primitives timed beside what a user would pick
+//! instead, in one process and one run.
+//!
+//! An absolute time says little on a machine that others share, so nothing here is measured alone:
+//! every repetition runs each candidate once, in a shuffled order, on threads that are pinned
+//! (thread i to the i-th allowed CPU, modulo their number). The figure is
+//!
+//! ```text
+//! ns per operation = wall time x min(threads, CPUs) / (threads x operations of each)
+//! ```
+//!
+//! the CPU time of one operation: where threads do not disturb each other, it is the same at any
+//! number of threads. Samples that other load disturbed are thrown away and repeated (see
+//! [`disturbance`]). After each sample a candidate that keeps a count must have counted every
+//! operation.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`class`] | the classes: candidates, forms, thread counts and goals, as tables |
+//! | [`crew`] | the pinned threads that take one sample together |
+//! | [`disturbance`] | which samples do not count |
+//! | [`measure`] | calibration, repetitions, retries |
+//! | [`statistics`] | medians, minima |
+//! | [`report`] | the result as data, schema `coreline.rivals/1` |
+//! | [`table`] | the result for people |
+//! | [`native`] | the two calls of the operating system that nobody else offers |
+//!
+//! **A new class**: a module in `class` with a function `bench`, and a line in each `match` of
+//! [`Class`](class::Class).
+
+mod class;
+mod cli;
+mod crew;
+mod disturbance;
+mod error;
+mod measure;
+mod native;
+mod report;
+mod statistics;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match cli::Cli::parse().execute() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => error.report(),
+    }
+}

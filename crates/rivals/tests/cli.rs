@@ -1,0 +1,134 @@
+//! The program as its users see it: output, exit codes. Quick runs of every class.
+
+use std::process::{Command, Output};
+
+use serde_json::{Map, Value};
+
+fn rivals(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_coreline-rivals"));
+    command.args(arguments).env_remove("CORELINE_RSEQ");
+    command
+}
+
+fn json(output: &Output) -> Value {
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaint}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn rows(result: &Value) -> Vec<&Map<String, Value>> {
+    result["rows"].as_array().unwrap().iter().map(|row| row.as_object().unwrap()).collect()
+}
+
+/// What the schema says of every row.
+fn check_rows(result: &Value, class: &str) {
+    assert_eq!(result["schema"], "coreline.rivals/1");
+    assert_eq!(result.as_object().unwrap().len(), 2);
+    for row in rows(result) {
+        let keys: Vec<_> = row.keys().map(String::as_str).collect();
+        let expected = [
+            "class",
+            "name",
+            "ours",
+            "role",
+            "threads",
+            "params",
+            "ns_median",
+            "ns_min",
+            "samples",
+            "discarded",
+            "share_min_max",
+        ];
+        assert_eq!(keys, expected);
+        assert_eq!(row["class"], class);
+        assert_eq!(row["ours"], row["role"] == "ours");
+        let samples = row["samples"].as_u64().unwrap();
+        // On a busy machine every sample may have been disturbed.
+        assert_eq!(row["ns_median"].is_null(), samples == 0, "{row:?}");
+        if samples > 0 {
+            let ns = |key: &str| row[key].as_f64().unwrap();
+            assert!(0.0 < ns("ns_min") && ns("ns_min") <= ns("ns_median"), "{row:?}");
+        }
+        assert!(row["discarded"].is_u64());
+    }
+}
+
+/// The thread counts that a candidate was measured with.
+fn threads(result: &Value, name: &str) -> Vec<u64> {
+    let rows = rows(result).into_iter().filter(|row| row["name"] == name);
+    rows.map(|row| row["threads"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn counters_have_both_forms_at_every_thread_count() {
+    let output = rivals(&["counters", "--quick", "--json"]).output().unwrap();
+    let result = json(&output);
+    check_rows(&result, "counters");
+    for candidate in [
+        "coreline PerCpuCounter cpu-id",
+        "shared AtomicU64 fetch_add",
+        "crossbeam CachePadded shards fetch_add",
+        "crossbeam CachePadded shards load+store",
+        "thread_local! const Cell",
+        "contatori Monotone",
+        "plain add",
+    ] {
+        for form in ["hot", "8 in turn"] {
+            assert_eq!(threads(&result, &format!("{candidate}, {form}")), [1, 2, 8]);
+        }
+    }
+    assert!(String::from_utf8_lossy(&output.stderr).contains("quick: "));
+}
+
+#[test]
+fn indexes_are_read_at_1_and_2_threads() {
+    let result = json(&rivals(&["cid", "--quick", "--json"]).output().unwrap());
+    check_rows(&result, "cid");
+    for name in ["coreline Place::cpu", "sched_getcpu", "thread_local! const Cell", "empty loop"] {
+        assert_eq!(threads(&result, name), [1, 2], "{name}");
+    }
+}
+
+#[test]
+fn without_rseq_the_same_is_measured_on_atomics() {
+    let mut command = rivals(&["counters", "--quick", "--json"]);
+    let output = command.env("CORELINE_RSEQ", "off").output().unwrap();
+    let result = json(&output);
+    check_rows(&result, "counters");
+    assert_eq!(threads(&result, "coreline PerCpuCounter cpu-id, hot"), [1, 2, 8]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("run on atomics here: "));
+}
+
+#[test]
+fn people_get_tables_with_bars_and_goals() {
+    let output = rivals(&["cid", "--quick"]).output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "note: quick: ",
+        "\nindex, 1 thread;",
+        "\nindex, 2 threads;",
+        "ratio to sched_getcpu",
+        "█",
+        "reached: coreline Place::cpu: ",
+        "at most 0.5",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    assert!(output.stderr.is_empty(), "progress is for terminals");
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2() {
+    for (arguments, named) in [
+        (&["wheels"][..], "counters"),
+        (&[], "CLASS"),
+        (&["cid", "--reps", "14"], "15"),
+        (&["cid", "--reps", "21", "--quick"], "--quick"),
+    ] {
+        let output = rivals(arguments).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(named), "{said}");
+    }
+}

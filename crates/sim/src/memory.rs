@@ -1,0 +1,69 @@
+//! Memory and signals of the simulated machine.
+
+use core::alloc::Layout;
+use core::num::NonZeroU32;
+use core::ptr::NonNull;
+use std::alloc;
+
+use coreline_topology::NodeId;
+use coreline_world::{Lacking, MapError, Memory, Signals};
+
+use crate::Sim;
+use crate::engine::{self, inside};
+
+impl Memory for Sim {
+    /// From the machine's arena, as everything that simulated code allocates.
+    fn map(layout: Layout) -> Result<NonNull<u8>, MapError> {
+        let fail = |why: &str| MapError {
+            layout,
+            why: why.to_owned(),
+            remedy: "give the machine fewer CPUs, or ask for less",
+        };
+        if layout.size() == 0 {
+            return Err(fail("there is no such range"));
+        }
+        // SAFETY: the layout has a size.
+        let at = unsafe { alloc::alloc_zeroed(layout) };
+        NonNull::new(at).ok_or_else(|| fail("the host has none left"))
+    }
+
+    unsafe fn unmap(at: NonNull<u8>, layout: Layout) {
+        engine::place(at.addr().get(), layout.size(), None);
+        // SAFETY: the caller's promise: allocated by `map`, with this layout.
+        unsafe { alloc::dealloc(at.as_ptr(), layout) };
+    }
+
+    /// Lines that were not touched yet come from the node's memory; others stay where they are.
+    unsafe fn place(at: NonNull<u8>, len: usize, node: NodeId) -> Result<(), Lacking> {
+        if inside(|engine| engine.topology().nodes().any(|known| known == node)) {
+            engine::place(at.addr().get(), len, Some(node));
+            return Ok(());
+        }
+        Err(Lacking {
+            world: "sim",
+            capability: "placement of memory on a node",
+            why: format!("the machine has no {node}"),
+            remedy: "choose one of `Place::topology().nodes()`".to_owned(),
+        })
+    }
+
+    unsafe fn advise_huge(_: NonNull<u8>, _: usize) -> Result<(), Lacking> {
+        Err(Lacking {
+            world: "sim",
+            capability: "huge pages",
+            why: "the simulator models no pages".to_owned(),
+            remedy: "go on without".to_owned(),
+        })
+    }
+}
+
+/// The simulated machine has no signals yet, and nothing forks in it.
+impl Signals for Sim {
+    type Held = ();
+
+    fn hold() {}
+
+    fn generation() -> NonZeroU32 {
+        NonZeroU32::MIN
+    }
+}

@@ -1,0 +1,354 @@
+//! Restartable operations while the machine preempts and moves threads between any two steps: the
+//! laws hold, and without aborts each operation loses or doubles something.
+
+mod common;
+
+use core::ptr::{self, NonNull};
+use core::time::Duration;
+use std::sync::Arc;
+
+use coreline_sim::{Failure, Faults, Sim, SimU32};
+use coreline_topology::CpuId;
+use coreline_world::conformance::slots::OwnSlots;
+use coreline_world::conformance::{conservation, operations, restartable};
+use coreline_world::restartable::ListNode;
+use coreline_world::{
+    ArrayStack, Buffer, IndexBy, JoinHandle, List, Ordering, Placement, Slot, Threads, Word,
+};
+
+use common::{machine, on};
+
+/// Preempted before every fifth step and moved before every seventh, on average.
+const TORN: Faults = Faults { preempt: 5, migrate: 7, missed_aborts: false, missed_fences: false };
+/// And the kernel does not say so.
+const MISSED: Faults = Faults { missed_aborts: true, ..TORN };
+const SEEDS: u64 = 8;
+
+fn run<T: 'static>(faults: Faults, seed: u64, program: fn() -> T) -> Result<T, Box<Failure>> {
+    let machine = machine("host-2c", seed).faults(faults);
+    machine.program("a torn operation").run(program).map(|run| run.value)
+}
+
+const LAWS: [(&str, fn()); 15] = [
+    ("additions", restartable::no_addition_is_lost::<Sim>),
+    ("words compute", operations::words_compute::<Sim>),
+    ("lists", operations::lists_are_last_in_first_out::<Sim>),
+    ("stacks", operations::stacks_are_bounded_and_last_in_first_out::<Sim>),
+    ("buffers", operations::buffers_take_all_or_nothing::<Sim>),
+    ("conditions", operations::a_condition_on_a_sum_is_never_broken::<Sim>),
+    ("stores", operations::a_store_if_equal_is_never_lost::<Sim>),
+    ("nodes", conservation::no_node_is_lost_or_doubled::<Sim>),
+    ("values", conservation::no_value_is_lost_or_doubled::<Sim>),
+    ("records", conservation::no_record_is_lost_or_torn::<Sim>),
+    ("stopped words", conservation::a_stopped_word_is_its_stoppers::<Sim>),
+    ("stopped lists", conservation::a_stopped_list_is_its_stoppers::<Sim>),
+    ("stopped stacks", conservation::a_stopped_stack_is_its_stoppers::<Sim>),
+    ("refused stops", conservation::a_stop_that_cannot_be_is_refused::<Sim>),
+    ("slots", conservation::a_slot_is_made_once_and_dropped_once::<Sim>),
+];
+
+#[test]
+fn the_laws_hold_under_preemption_between_any_two_steps() {
+    for (name, law) in LAWS {
+        for seed in 0..SEEDS {
+            run(TORN, seed, law).unwrap_or_else(|failure| panic!("{name}: {failure}"));
+        }
+    }
+}
+
+/// The laws of conservation need the aborts.
+#[test]
+fn the_laws_notice_missed_aborts() {
+    let conserve = [
+        "additions",
+        "conditions",
+        "stores",
+        "nodes",
+        "values",
+        "records",
+        "stopped words",
+        "stopped lists",
+        "stopped stacks",
+    ];
+    for (name, law) in LAWS {
+        let broken = (0..SEEDS).filter(|&seed| run(MISSED, seed, law).is_err()).count();
+        assert!(broken > 0 || !conserve.contains(&name), "{name} hold without aborts");
+    }
+}
+
+/// One thread pushes batches, so long that it is inside of a section most of the time; another
+/// stops the slots over and over, and takes what is there. Each value is taken once.
+fn a_stop_takes_each_value_once() {
+    type Values = ArrayStack<u8, 500, Sim>;
+    const VALUES: usize = 4_000;
+    let stacks = Arc::new(OwnSlots::<Values, Sim>::new_in(IndexBy::Cpu, Values::new_in).unwrap());
+    let value = |number: usize| NonNull::new(ptr::without_provenance_mut(number + 1)).unwrap();
+    let over = Arc::new(SimU32::new_in(0));
+    let (theirs, pushed_all) = (Arc::clone(&stacks), Arc::clone(&over));
+    let pusher = Sim::spawn(Placement::On(CpuId::new(1)), move || {
+        let mut pushed = 0;
+        while pushed < VALUES {
+            let batch: Vec<_> = (pushed..VALUES.min(pushed + 50)).map(value).collect();
+            let count = theirs.field(|stack| stack).push_batch(&batch);
+            // As many as the shared slot and this CPU's hold wait for the other thread.
+            if count == 0 {
+                Sim::yield_now();
+            }
+            pushed += count;
+        }
+        pushed_all.store(1, Ordering::Release);
+    });
+    let mut taken = Vec::new();
+    for round in 0.. {
+        let last = over.load(Ordering::Acquire) == 1;
+        // Long enough for the other thread to come back to its own slot; not always as long.
+        Sim::sleep(Duration::from_nanos(2_000 + round * 7 % 500));
+        let stopped = stacks.with_all_stopped(|slots| {
+            for slot in slots {
+                let mut into = [None; 500];
+                let count = slot.field(|stack| stack).pop_batch(&mut into);
+                taken.extend(into[..count].iter().map(|value| value.unwrap().addr().get() - 1));
+            }
+        });
+        stopped.unwrap();
+        if last {
+            break;
+        }
+    }
+    pusher.unwrap().join();
+    taken.sort_unstable();
+    assert!(taken.iter().copied().eq(0..VALUES), "a value was lost, or taken twice");
+}
+
+#[test]
+fn a_stop_needs_its_fence() {
+    for seed in 0..SEEDS {
+        run(Faults::default(), seed, a_stop_takes_each_value_once).unwrap();
+    }
+    let faults = Faults { missed_fences: true, ..Faults::default() };
+    let broken =
+        (0..SEEDS).filter(|&seed| run(faults, seed, a_stop_takes_each_value_once).is_err());
+    assert!(broken.count() > 0, "slots are stopped without a fence, and nothing is lost");
+}
+
+const THREADS: usize = 4;
+const EACH: usize = 12;
+const ALL: usize = THREADS * EACH;
+const BATCH: usize = 3;
+const RECORD: usize = 11;
+
+type Stack = ArrayStack<u8, ALL, Sim>;
+type Records = Buffer<{ ALL * RECORD }, Sim>;
+
+fn slots<T: Slot>(init: fn() -> T) -> Arc<OwnSlots<T, Sim>> {
+    Arc::new(OwnSlots::new_in(IndexBy::Cpu, init).unwrap())
+}
+
+/// What threads that share a CPU return, one behind the other.
+fn crew<T: Send + 'static, F: FnOnce() -> Vec<T> + Send + 'static>(
+    member: impl Fn(usize) -> F,
+) -> Vec<T> {
+    let threads: Vec<_> = (0..THREADS).map(|number| on(0, member(number))).collect();
+    threads.into_iter().flat_map(JoinHandle::join).collect()
+}
+
+/// The things that this thread has to begin with.
+fn own(member: usize) -> core::ops::Range<usize> {
+    member * EACH..(member + 1) * EACH
+}
+
+/// Whether everything is there, once.
+fn is_all(mut found: Vec<usize>) -> bool {
+    found.sort_unstable();
+    found.into_iter().eq(0..ALL)
+}
+
+fn value(number: usize) -> NonNull<u8> {
+    NonNull::new(ptr::without_provenance_mut(number + 1)).unwrap()
+}
+
+fn number(value: NonNull<u8>) -> usize {
+    value.addr().get() - 1
+}
+
+/// All that a thread on the first CPU finds until there is no more, or more than there can be.
+fn drain<T: Send + 'static>(pop: impl FnMut() -> Option<T> + Send + 'static) -> Vec<T> {
+    on(0, move || core::iter::from_fn(pop).take(ALL + 1).collect()).join()
+}
+
+fn nodes() -> Arc<Vec<ListNode<Sim>>> {
+    Arc::new((0..ALL).map(|_| ListNode::new_in()).collect())
+}
+
+fn list_pop(
+    list: &Arc<OwnSlots<List<Sim>, Sim>>,
+    nodes: &Arc<Vec<ListNode<Sim>>>,
+) -> impl FnMut() -> Option<usize> + Send + 'static {
+    let (list, nodes) = (Arc::clone(list), Arc::clone(nodes));
+    move || {
+        let node = list.field(|list| list).pop()?;
+        nodes.iter().position(|known| ptr::eq(known, node.as_ptr()))
+    }
+}
+
+fn list_push(
+    list: &Arc<OwnSlots<List<Sim>, Sim>>,
+    nodes: &Arc<Vec<ListNode<Sim>>>,
+) -> impl Fn(usize) + Send + 'static {
+    let (list, nodes) = (Arc::clone(list), Arc::clone(nodes));
+    // SAFETY: nodes outlive the list, and each is pushed once.
+    move |node| unsafe { list.field(|list| list).push(NonNull::from(&nodes[node])) }
+}
+
+fn list_pushes() -> bool {
+    let (list, nodes) = (slots(List::new_in), nodes());
+    crew(|member| {
+        let push = list_push(&list, &nodes);
+        move || own(member).map(push).collect()
+    });
+    is_all(drain(list_pop(&list, &nodes)))
+}
+
+fn list_pops() -> bool {
+    let (list, nodes) = (slots(List::new_in), nodes());
+    let push = list_push(&list, &nodes);
+    on(0, move || (0..ALL).for_each(push)).join();
+    is_all(crew(|_| {
+        let pop = list_pop(&list, &nodes);
+        move || core::iter::from_fn(pop).take(ALL).collect()
+    }))
+}
+
+fn stack_pushes() -> bool {
+    let stack = slots(Stack::new_in);
+    crew(|member| {
+        let stack = Arc::clone(&stack);
+        move || own(member).map(|it| stack.field(|stack| stack).push(value(it))).collect()
+    });
+    is_all(drain(move || stack.field(|stack| stack).pop().map(number)))
+}
+
+fn stack_pops() -> bool {
+    let stack = filled();
+    is_all(crew(|_| {
+        let stack = Arc::clone(&stack);
+        let pop = move || stack.field(|stack| stack).pop().map(number);
+        move || core::iter::from_fn(pop).take(ALL).collect()
+    }))
+}
+
+fn filled() -> Arc<OwnSlots<Stack, Sim>> {
+    let stack = slots(Stack::new_in);
+    let theirs = Arc::clone(&stack);
+    let all: Vec<_> = (0..ALL).map(|it| value(it).addr().get()).collect();
+    let fill = move || {
+        let all: Vec<_> = all.into_iter().map(|it| value(it - 1)).collect();
+        theirs.field(|stack| stack).push_batch(&all)
+    };
+    on(0, fill).join();
+    stack
+}
+
+fn stack_push_batches() -> bool {
+    let stack = slots(Stack::new_in);
+    crew(|member| {
+        let stack = Arc::clone(&stack);
+        move || {
+            let values: Vec<_> = own(member).map(value).collect();
+            values.chunks(BATCH).map(|some| stack.field(|stack| stack).push_batch(some)).collect()
+        }
+    });
+    is_all(drain(move || stack.field(|stack| stack).pop().map(number)))
+}
+
+fn stack_pop_batches() -> bool {
+    let stack = filled();
+    is_all(crew(|_| {
+        let stack = Arc::clone(&stack);
+        let pop = move |_| {
+            let mut into = [None; BATCH];
+            let count = stack.field(|stack| stack).pop_batch(&mut into);
+            into.into_iter().take(count).flatten().map(number)
+        };
+        move || (0..ALL).flat_map(pop).collect()
+    }))
+}
+
+fn appends() -> bool {
+    let records = slots(Records::new_in);
+    let begins = crew(|member| {
+        let records = Arc::clone(&records);
+        let append = move |it| {
+            let record = [it as u8; RECORD];
+            (records.field(|records| records).append(&record).unwrap(), record)
+        };
+        move || own(member).map(append).collect()
+    });
+    let bytes = records
+        .with_all_stopped(|slots| {
+            let bytes = slots.flat_map(|slot| slot.field(|it| it).drain(<[u8]>::to_vec));
+            bytes.collect::<Vec<u8>>()
+        })
+        .unwrap();
+    bytes.len() == ALL * RECORD
+        && begins.iter().all(|(begin, record)| bytes[*begin..].starts_with(record))
+}
+
+fn additions() -> bool {
+    let words = slots(|| coreline_world::Word::new_in(0));
+    crew(|_| {
+        let words = Arc::clone(&words);
+        move || (0..EACH).map(|_| words.add(1)).collect()
+    });
+    words.sum() == ALL as u64
+}
+
+fn additions_if() -> bool {
+    let words = slots(|| coreline_world::Word::new_in(0));
+    let added = crew(|_| {
+        let words = Arc::clone(&words);
+        move || (0..EACH).map(|_| words.field(|word| word).add_if(1, !15).is_ok()).collect()
+    });
+    words.sum() == 15 && added.into_iter().filter(|&added| added).count() == 15
+}
+
+fn stores_if_equal() -> bool {
+    let words = slots(|| coreline_world::Word::new_in(0));
+    let stored = crew(|_| {
+        let words = Arc::clone(&words);
+        let store = move |_| {
+            let field = words.field(|word| word);
+            let expected = field.load();
+            field.store_if_equal(expected, expected + 1).is_ok()
+        };
+        move || (0..EACH).map(store).collect()
+    });
+    words.sum() == stored.into_iter().filter(|&stored| stored).count() as u64
+}
+
+/// A program that uses one operation, and says whether nothing was lost or doubled.
+type Program = (&'static str, fn() -> bool);
+
+#[test]
+fn each_operation_that_writes_needs_its_aborts() {
+    let operations: [Program; 10] = [
+        ("add", additions),
+        ("add_if", additions_if),
+        ("store_if_equal", stores_if_equal),
+        ("list_push", list_pushes),
+        ("list_pop", list_pops),
+        ("stack_push", stack_pushes),
+        ("stack_pop", stack_pops),
+        ("stack_push_batch", stack_push_batches),
+        ("stack_pop_batch", stack_pop_batches),
+        ("append", appends),
+    ];
+    for (name, conserves) in operations {
+        for seed in 0..SEEDS {
+            assert_eq!(run(TORN, seed, conserves), Ok(true), "{name}, seed {seed}");
+        }
+        let broken = |&seed: &u64| run(MISSED, seed, conserves) != Ok(true);
+        let broken = (0..SEEDS).filter(broken).count();
+        assert!(broken > 0, "{name} loses nothing without aborts");
+    }
+}

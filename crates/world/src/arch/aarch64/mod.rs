@@ -1,0 +1,32 @@
+//! aarch64. The thread pointer is `tpidr_el0`, to which the area's offset is added in each section.
+//!
+//! The signature is an instruction, `brk 0x45e0`, as those of processors with instructions of one
+//! length are.
+//!
+//! # Orderings
+//!
+//! The limit is read by a load-acquire: what was written before the slots were opened is seen.
+//! Lists, stacks and buffers are committed by a store-release: who reads the committed word sees
+//! what it stands for. Words are committed by a plain store, since they carry nothing but their own
+//! value. Nothing else is ordered, and nothing else needs to be: threads of one CPU follow each
+//! other through the scheduler, which orders all.
+//!
+//! # Distances
+//!
+//! Conditional branches reach 1 MiB, others 128 MiB. Abort handlers lie at the end of the section
+//! of the object file that their function is in (`.subsection`), so that the assembler resolves
+//! their way back: a linker's veneer for a longer one would overwrite a register.
+
+mod area;
+#[macro_use]
+mod sections;
+#[cfg(test)]
+#[macro_use]
+pub(super) mod traps;
+
+use super::Area;
+pub(super) use area::{block, offset_of_reading, read, thread_pointer};
+pub(crate) use sections::watch;
+
+/// What must stand in memory before an abort handler: who registers a thread says so to the kernel.
+pub(crate) const SIGNATURE: u32 = 0xd428_bc00;

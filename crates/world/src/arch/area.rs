@@ -1,0 +1,198 @@
+//! The calling thread's rseq areas: the C library's, one of our own, and a blank one.
+//!
+//! # Three areas
+//!
+//! | area | lies | registered by | its IDs |
+//! |---|---|---|---|
+//! | the C library's | where it publishes | the C library, at thread start | the kernel's |
+//! | our own | in the block, at 32 | us, when the thread first needs it | the kernel's, or -1 |
+//! | the blank one | in the block, at 0 | nobody, ever | -1, for good |
+//!
+//! A section that is run on the blank area finds no index, whatever becomes of the other two. So
+//! code that runs sections always has an area, and needs no branch to ask whether there is one.
+//!
+//! # The block
+//!
+//! | offset | bytes | is |
+//! |---|---|---|
+//! | 0 | 32 | the blank area |
+//! | 32 | 32 | our own area |
+//! | 64 | 4 | marks, for [`native::rseq`](crate::native::rseq); zero at first |
+//!
+//! It is thread-local memory at a fixed distance from the thread pointer (the *initial-exec* model
+//! of ELF), because a section addresses its area by a distance that is the same in every thread.
+//! In a program the distance is known when it is linked. In a library that `dlopen` loads, the
+//! block comes out of what the C library keeps in reserve: glibc has some; musl has none and
+//! refuses to load such a library.
+//!
+//! The kernel writes the IDs at registration; a kernel that knows no `mm_cid` never writes that
+//! field, so that it says -1 there.
+//!
+//! # The words
+//!
+//! Two words of the process say in which area IDs are read ([`Reading`]), as bytes beyond the
+//! blank one. They are here, and not a `static` of Rust, because other crates inline the code that
+//! reads them, and rustc would have each of those ask the dynamic linker for their address.
+//!
+//! Both symbols are weak and hidden: of two copies of this crate in one program or library one
+//! block is kept. Its layout is the kernel's, and an area in which one copy may read IDs is as good
+//! for the other. Copies in different libraries have a block each, and the thread's registration is
+//! that of who comes first.
+
+use core::arch::global_asm;
+use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
+
+use super::processor;
+
+/// Where our own area lies in the block.
+const OWN: isize = 32;
+/// Where the marks lie in the block.
+const MARKS: isize = 64;
+
+unsafe extern "C" {
+    /// The block, by its symbol. Not an address of anything: see [`processor::block`].
+    #[link_name = "coreline_rseq_block"]
+    pub(super) static BLOCK: u8;
+    /// The words, by [`Reading`].
+    #[link_name = "coreline_rseq_reading"]
+    pub(super) static READING: [AtomicIsize; 2];
+}
+
+/// What is read in an area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// `cpu_id`.
+    Cpu,
+    /// `mm_cid`, and whether `cpu_id` is negative.
+    Cid,
+}
+
+// `cpu_id` and `mm_cid` of both areas begin as -1, `RSEQ_CPU_ID_UNINITIALIZED`.
+global_asm!(
+    ".pushsection .tdata.coreline_rseq_block, \"awT\", %progbits",
+    ".weak {block}",
+    ".hidden {block}",
+    ".type {block}, %object",
+    ".size {block}, 68",
+    ".balign 32",
+    "{block}:",
+    ".long 0, -1, 0, 0, 0, 0, -1, 0",
+    ".long 0, -1, 0, 0, 0, 0, -1, 0",
+    ".long 0",
+    ".popsection",
+    ".pushsection .bss.coreline_rseq_reading, \"aw\", %nobits",
+    ".weak {reading}",
+    ".hidden {reading}",
+    ".type {reading}, %object",
+    ".size {reading}, 16",
+    ".balign 16",
+    "{reading}:",
+    ".zero 16",
+    ".popsection",
+    block = sym BLOCK,
+    reading = sym READING,
+);
+
+/// Where each thread has one of its areas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Area {
+    /// Bytes from the thread pointer to the area.
+    pub(super) offset: isize,
+}
+
+impl Area {
+    /// The area at `offset` from the thread pointer.
+    ///
+    /// # Safety
+    ///
+    /// At `offset` from the thread pointer of each thread that uses the area lie, for the thread's
+    /// whole life, the 32 bytes of a `struct rseq`. Whoever owns it registers it with the kernel
+    /// under [`SIGNATURE`](super::SIGNATURE) or not at all, and leaves `rseq_cs` to the thread.
+    pub(crate) unsafe fn at(offset: isize) -> Area {
+        Area { offset }
+    }
+
+    /// The area that is never registered.
+    #[inline]
+    pub(crate) fn blank() -> Area {
+        Area { offset: processor::block() }
+    }
+
+    /// The area that we register where the C library registers none.
+    pub(crate) fn own() -> Area {
+        Area { offset: processor::block() + OWN }
+    }
+
+    /// The area in which to read the CPU number: the blank one until [`read_in`](Area::read_in).
+    #[inline]
+    pub(crate) fn of_cpu() -> Area {
+        Area { offset: processor::offset_of_reading::<{ Reading::Cpu as usize * 8 }>() }
+    }
+
+    /// The area in which to read the concurrency ID: the blank one until
+    /// [`read_in`](Area::read_in).
+    #[inline]
+    pub(crate) fn of_cid() -> Area {
+        Area { offset: processor::offset_of_reading::<{ Reading::Cid as usize * 8 }>() }
+    }
+
+    /// Has IDs of this kind be read in this area.
+    pub(crate) fn read_in(self, what: Reading) {
+        // SAFETY: the words are there, and zeros are valid ones.
+        let word = unsafe { &READING[what as usize] };
+        // Relaxed, twice: a word is all there is to read, and it changes once. Who misses the
+        // change reads the blank area, and looks here on its slow way. Looks first, for threads
+        // without an index come here each time.
+        if word.load(Ordering::Relaxed) != self.bytes_beyond_blank() {
+            word.store(self.bytes_beyond_blank(), Ordering::Relaxed);
+        }
+    }
+
+    /// The area so many bytes beyond the blank one.
+    ///
+    /// # Safety
+    ///
+    /// As for [`at`](Area::at). That holds for zero, and for what
+    /// [`bytes_beyond_blank`](Area::bytes_beyond_blank) says of an area.
+    #[inline]
+    pub(crate) unsafe fn beyond_blank(bytes: isize) -> Area {
+        Area { offset: processor::block().wrapping_add(bytes) }
+    }
+
+    /// How many bytes beyond the blank area this one lies. Zero for the blank one only.
+    pub(crate) fn bytes_beyond_blank(self) -> isize {
+        self.offset.wrapping_sub(processor::block())
+    }
+
+    /// Where the calling thread has this area.
+    pub(crate) fn address(self) -> usize {
+        processor::thread_pointer().wrapping_add_signed(self.offset)
+    }
+
+    /// The CPU that runs the thread; 0 while the thread is not registered.
+    pub(crate) fn cpu_id_start(self) -> u32 {
+        // SAFETY: the invariant of `Area`: the fields of the calling thread's area lie there.
+        unsafe { processor::read::<0>(self.offset) }
+    }
+
+    /// The CPU that runs the thread; above `i32::MAX` while the thread is not registered.
+    #[inline]
+    pub(crate) fn cpu_id(self) -> u32 {
+        // SAFETY: as above.
+        unsafe { processor::read::<4>(self.offset) }
+    }
+
+    /// The thread's concurrency ID. Meaningless while the thread is not registered, and where the
+    /// kernel keeps none.
+    #[inline]
+    pub(crate) fn mm_cid(self) -> u32 {
+        // SAFETY: as above.
+        unsafe { processor::read::<24>(self.offset) }
+    }
+}
+
+/// The calling thread's marks. Only that thread, and signal handlers on it, may use them.
+pub(crate) fn marks() -> *const AtomicU32 {
+    let block = processor::thread_pointer().wrapping_add_signed(processor::block());
+    core::ptr::with_exposed_provenance(block.wrapping_add_signed(MARKS))
+}

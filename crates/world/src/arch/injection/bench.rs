@@ -1,0 +1,333 @@
+//! One slot with one of everything, and what can be done to it: by sections, and by definition.
+
+use core::array;
+use core::cell::Cell;
+use core::mem::offset_of;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::interpreter::Interpreter;
+use super::trapped;
+use crate::arch::{self as production, Area, SlotsAt};
+use crate::native::Section;
+use crate::restartable::{At, Ended, definition};
+use crate::{ArrayStack, Buffer, IndexBy, List, ListNode, Native, Restartable};
+
+pub(super) const STACK: usize = 5;
+pub(super) const BUFFER: usize = 21;
+const NODES: usize = 5;
+
+/// What lies in a slot.
+#[repr(C)]
+struct Everything {
+    word: AtomicU64,
+    list: List<Native>,
+    stack: ArrayStack<u8, STACK, Native>,
+    buffer: Buffer<BUFFER, Native>,
+}
+
+/// What one can do to it. Numbers stand for nodes, and for values on a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Op {
+    Add(u64),
+    Load,
+    StoreIfEqual(u64, u64),
+    AddIf(u64, u64),
+    ListPush(usize),
+    ListPop,
+    /// Pushes the node that this program popped first, if it popped one.
+    ListPushPopped,
+    StackPush(usize),
+    StackPop,
+    StackPushBatch(usize),
+    StackPopBatch(usize),
+    Append(usize),
+    /// From now on sections find no slot.
+    Stop,
+}
+
+/// What an operation says: `None` for no slot.
+pub(super) type Answer = Option<Result<Vec<u64>, u64>>;
+
+/// The slots, and all else that operations use.
+pub(super) struct Bench {
+    memory: NonNull<u8>,
+    /// How many slots there are.
+    indexes: usize,
+    pub(super) limit: AtomicU32,
+    section: Section,
+    nodes: [ListNode<Native>; NODES],
+    /// The first node that an intruding program popped.
+    popped: Cell<Option<usize>>,
+}
+
+impl Bench {
+    /// Slots for indexes below `indexes`: each of its own, or all of them one and the same memory,
+    /// so that the slot stays the same while the kernel moves the thread or changes its ID.
+    pub(super) fn new(indexes: usize, aliased: bool) -> Bench {
+        let length = indexes * Native::STRIDE;
+        // SAFETY: maps new memory, and parts of a new file over it. Slots are smaller than a page.
+        let memory = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let memory = libc::mmap(ptr::null_mut(), length, access, private, -1, 0);
+            assert_ne!(memory, libc::MAP_FAILED);
+            if aliased {
+                let file = libc::memfd_create(c"slot".as_ptr(), libc::MFD_CLOEXEC);
+                assert_eq!(libc::ftruncate(file, Native::STRIDE as libc::off_t), 0);
+                for index in 0..indexes {
+                    let slot = memory.byte_add(index * Native::STRIDE);
+                    let shared = libc::MAP_SHARED | libc::MAP_FIXED;
+                    let mapped = libc::mmap(slot, Native::STRIDE, access, shared, file, 0);
+                    assert_eq!(mapped, slot);
+                }
+                libc::close(file);
+            }
+            memory
+        };
+        let bench = Bench {
+            memory: NonNull::new(memory.cast()).unwrap(),
+            indexes,
+            limit: AtomicU32::new(0),
+            section: Native::section(IndexBy::Cpu).unwrap().0,
+            nodes: array::from_fn(|_| ListNode::new_in()),
+            popped: Cell::new(None),
+        };
+        bench.reset(0, &[]);
+        bench
+    }
+
+    /// Empties all slots, and runs a program on one.
+    pub(super) fn reset(&self, index: usize, setup: &[Op]) {
+        for index in 0..self.indexes {
+            // SAFETY: in the memory of `new`. Zeros are an empty slot.
+            unsafe { self.slot(index).cast::<u8>().write_bytes(0, size_of::<Everything>()) };
+        }
+        for node in &self.nodes {
+            node.next.store(ptr::null_mut(), Ordering::Relaxed);
+        }
+        self.limit.store(self.indexes as u32, Ordering::Relaxed);
+        self.run(setup, |op| Interpreter::undisturbed(index).complete(self, op));
+    }
+
+    /// Runs a program that nobody interrupts.
+    pub(super) fn run(&self, program: &[Op], execute: impl Fn(Op) -> Answer) -> Vec<Answer> {
+        self.popped.set(None);
+        let step = |op: &Op| match (*op, self.popped.get()) {
+            (Op::Stop, _) => {
+                self.limit.store(0, Ordering::Release);
+                None
+            }
+            (Op::ListPushPopped, popped) => execute(Op::ListPush(popped?)),
+            (op, popped) => {
+                let answer = execute(op);
+                if let (Op::ListPop, None, Some(Ok(nodes))) = (op, popped, &answer) {
+                    self.popped.set(nodes.first().map(|&node| node as usize));
+                }
+                answer
+            }
+        };
+        program.iter().map(step).collect()
+    }
+
+    /// All bytes of a slot, and of the nodes.
+    pub(super) fn bytes(&self, index: usize) -> Vec<u8> {
+        // SAFETY: all bytes were written, and nobody writes now.
+        unsafe {
+            let slot = self.slot(index).cast::<u8>().cast_const();
+            let slot = core::slice::from_raw_parts(slot, size_of::<Everything>());
+            let nodes = (&raw const self.nodes).cast::<u8>();
+            let nodes = core::slice::from_raw_parts(nodes, size_of_val(&self.nodes));
+            [slot, nodes].concat()
+        }
+    }
+
+    /// Whether a slot is as it was in the beginning.
+    pub(super) fn is_blank(&self, index: usize) -> bool {
+        self.bytes(index)[..size_of::<Everything>()].iter().all(|&byte| byte == 0)
+    }
+
+    fn slot(&self, index: usize) -> *mut Everything {
+        assert!(index < self.indexes);
+        // SAFETY: in the memory of `new`.
+        unsafe { self.memory.as_ptr().add(index * Native::STRIDE).cast() }
+    }
+
+    /// The word, for a section.
+    pub(super) fn word(&self, area: Area) -> SlotsAt {
+        self.slots_at(area, offset_of!(Everything, word))
+    }
+
+    fn slots_at(&self, area: Area, offset: usize) -> SlotsAt {
+        SlotsAt { area, limit: &raw const self.limit, first: self.first(offset).as_ptr() }
+    }
+
+    /// A field of slot 0.
+    fn first<F>(&self, offset: usize) -> NonNull<F> {
+        // SAFETY: offsets are those of fields of a slot.
+        unsafe { self.memory.byte_add(offset).cast() }
+    }
+
+    fn at<F>(&self, offset: usize) -> At<'_, F, Native> {
+        // SAFETY: the slots below the limit are live, and written to by operations alone.
+        unsafe { At::new(&self.section, &self.limit, self.first(offset)) }
+    }
+
+    fn node(&self, number: usize) -> NonNull<ListNode<Native>> {
+        NonNull::from(&self.nodes[number])
+    }
+
+    fn number(&self, node: *mut u8) -> Option<u64> {
+        let is_node = |known: &&ListNode<Native>| ptr::addr_eq(&raw const **known, node);
+        let found = self.nodes.iter().find(is_node).map(|known| {
+            // SAFETY: both are in the array.
+            unsafe { (&raw const *known).offset_from_unsigned(self.nodes.as_ptr()) as u64 }
+        });
+        assert_eq!(found.is_none(), node.is_null(), "a pointer to no node came back");
+        found
+    }
+
+    /// The operation by its definition.
+    pub(super) fn define(&self, op: Op, steps: &mut Interpreter) -> Result<Answer, Ended> {
+        let word = || self.at::<AtomicU64>(offset_of!(Everything, word));
+        let list = || self.at::<List<Native>>(offset_of!(Everything, list));
+        let stack = || self.at::<ArrayStack<u8, STACK, Native>>(offset_of!(Everything, stack));
+        let buffer = || self.at::<Buffer<BUFFER, Native>>(offset_of!(Everything, buffer));
+        let answer = match op {
+            Op::Add(delta) => definition::add(steps, word(), delta).map(|()| Ok(vec![]))?,
+            Op::Load => Ok(vec![definition::load(steps, word())?]),
+            Op::StoreIfEqual(expected, new) => {
+                definition::store_if_equal(steps, word(), expected, new)?.map(|()| vec![])
+            }
+            Op::AddIf(delta, fixed) => {
+                definition::add_if(steps, word(), delta, fixed)?.map(|sum| vec![sum])
+            }
+            Op::ListPush(node) => {
+                // SAFETY: nodes are live, and tests push none that is in the list.
+                unsafe { definition::list_push(steps, list(), self.node(node))? };
+                Ok(vec![])
+            }
+            Op::ListPop => {
+                let node = definition::list_pop(steps, list())?;
+                let node = node.and_then(|node| self.number(node.as_ptr().cast()));
+                Ok(node.into_iter().collect())
+            }
+            Op::StackPush(number) => {
+                let pushed = definition::stack_push(steps, stack(), value(number))?;
+                pushed.map(|()| vec![]).map_err(|_| 0)
+            }
+            Op::StackPop => {
+                Ok(definition::stack_pop(steps, stack())?.map(address).into_iter().collect())
+            }
+            Op::StackPushBatch(count) => {
+                let count = definition::stack_push_batch(steps, stack(), &values(count))?;
+                Ok(vec![count as u64])
+            }
+            Op::StackPopBatch(count) => {
+                let mut into = vec![None; count];
+                let count = definition::stack_pop_batch(steps, stack(), &mut into)?;
+                Ok(into[..count].iter().map(|value| address(value.unwrap())).collect())
+            }
+            Op::Append(count) => {
+                let begin = definition::append(steps, buffer(), &bytes(count))?;
+                begin.map(|begin| vec![begin as u64]).map_err(|_| 0)
+            }
+            Op::ListPushPopped | Op::Stop => unreachable!("not an operation of its own"),
+        };
+        Ok(Some(answer))
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // SAFETY: the memory of `new`.
+        unsafe { libc::munmap(self.memory.as_ptr().cast(), self.indexes * Native::STRIDE) };
+    }
+}
+
+fn value(number: usize) -> NonNull<u8> {
+    NonNull::new(ptr::without_provenance_mut(0x1000 + number)).unwrap()
+}
+
+fn values(count: usize) -> Vec<NonNull<u8>> {
+    (0..count).map(|number| value(0x100 * (count + 1) + number)).collect()
+}
+
+fn address(value: NonNull<u8>) -> u64 {
+    value.addr().get() as u64
+}
+
+/// Bytes that tell how many they are and which each is.
+fn bytes(count: usize) -> Vec<u8> {
+    (0..count).map(|number| (0x20 * (count % 8) + number + 1) as u8).collect()
+}
+
+/// The operations as sections.
+macro_rules! by_sections {
+    ($name:ident, $operations:ident) => {
+        pub(super) fn $name<const INDEX: usize>(bench: &Bench, area: Area, op: Op) -> Answer {
+            let word = bench.word(area);
+            let list = bench.slots_at(area, offset_of!(Everything, list));
+            let stack = bench.slots_at(area, offset_of!(Everything, stack));
+            let buffer = bench.slots_at(area, offset_of!(Everything, buffer));
+            // SAFETY: as for the definitions.
+            let answer = unsafe {
+                match op {
+                    Op::Add(delta) => {
+                        $operations::add::<INDEX>(word, delta).then_some(Ok(vec![]))?
+                    }
+                    Op::Load => Ok(vec![$operations::load::<INDEX>(word)?]),
+                    Op::StoreIfEqual(expected, new) => {
+                        let stored = $operations::store_if_equal::<INDEX>(word, expected, new)?;
+                        stored.map(|()| vec![])
+                    }
+                    Op::AddIf(delta, fixed) => {
+                        $operations::add_if::<INDEX>(word, delta, fixed)?.map(|sum| vec![sum])
+                    }
+                    Op::ListPush(node) => {
+                        let node = bench.node(node).as_ptr().cast();
+                        $operations::list_push::<INDEX>(list, node).then_some(Ok(vec![]))?
+                    }
+                    Op::ListPop => {
+                        let node = $operations::list_pop::<INDEX>(list)?;
+                        Ok(bench.number(node).into_iter().collect())
+                    }
+                    Op::StackPush(number) => {
+                        let value = value(number).as_ptr();
+                        let pushed = $operations::stack_push::<INDEX, STACK>(stack, value)?;
+                        if pushed { Ok(vec![]) } else { Err(0) }
+                    }
+                    Op::StackPop => {
+                        let value = NonNull::new($operations::stack_pop::<INDEX>(stack)?);
+                        Ok(value.map(address).into_iter().collect())
+                    }
+                    Op::StackPushBatch(count) => {
+                        let values = values(count);
+                        let from = values.as_ptr().cast();
+                        let pushed =
+                            $operations::stack_push_batch::<INDEX, STACK>(stack, from, count)?;
+                        Ok(vec![pushed as u64])
+                    }
+                    Op::StackPopBatch(count) => {
+                        let mut into = vec![0_u64; count];
+                        let to = into.as_mut_ptr().cast();
+                        let popped = $operations::stack_pop_batch::<INDEX>(stack, to, count)?;
+                        into.truncate(popped);
+                        Ok(into)
+                    }
+                    Op::Append(count) => {
+                        let bytes = bytes(count);
+                        let from = bytes.as_ptr();
+                        let begin = $operations::append::<INDEX, BUFFER>(buffer, from, count)?;
+                        begin.map(|begin| vec![begin as u64]).map_err(|()| 0)
+                    }
+                    Op::ListPushPopped | Op::Stop => unreachable!("not an operation of its own"),
+                }
+            };
+            Some(answer)
+        }
+    };
+}
+
+by_sections!(by_section, production);
+by_sections!(by_trapped_section, trapped);

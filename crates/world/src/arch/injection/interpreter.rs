@@ -1,0 +1,115 @@
+//! The interpreter of definitions that ends an operation before one of its steps, once.
+
+use core::sync::atomic::Ordering;
+
+use super::bench::{Answer, Bench, Op};
+use crate::restartable::{At, Ended, Steps};
+use crate::{Cell, Native, Word};
+
+/// Where an operation is aborted, once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Before {
+    /// The step of this number. Finding the slot is two steps, copying a byte is one.
+    Step(usize),
+    /// The commit; or the end, where an operation ends without one.
+    Last,
+}
+
+/// Runs the steps of an operation on the slot of one index.
+pub(super) struct Interpreter {
+    index: usize,
+    abort: Option<Before>,
+    taken: usize,
+    committed: bool,
+}
+
+impl Interpreter {
+    pub(super) fn new(index: usize, abort: Option<Before>) -> Interpreter {
+        Interpreter { index, abort, taken: 0, committed: false }
+    }
+
+    pub(super) fn undisturbed(index: usize) -> Interpreter {
+        Interpreter::new(index, None)
+    }
+
+    /// An operation that is not aborted.
+    pub(super) fn complete(mut self, bench: &Bench, op: Op) -> Answer {
+        self.attempt(bench, op).expect("nothing was to abort it")
+    }
+
+    /// One attempt at an operation; `None` if it was aborted.
+    pub(super) fn attempt(&mut self, bench: &Bench, op: Op) -> Option<Answer> {
+        (self.taken, self.committed) = (0, false);
+        let ended = bench.define(op, self).and_then(|answer| {
+            // An operation that has nothing to commit can be aborted before it ends as well.
+            if !self.committed {
+                self.step(true)?;
+            }
+            Ok(answer)
+        });
+        match ended {
+            Ok(answer) => Some(answer),
+            Err(Ended::NoSlot) => Some(None),
+            Err(Ended::Aborted) => None,
+        }
+    }
+
+    fn step(&mut self, last: bool) -> Result<(), Ended> {
+        let here = match self.abort {
+            Some(Before::Step(number)) => number == self.taken,
+            Some(Before::Last) => last,
+            None => false,
+        };
+        self.taken += 1;
+        if here {
+            self.abort = None;
+            return Err(Ended::Aborted);
+        }
+        Ok(())
+    }
+}
+
+// SAFETY: each step does what it says, or ends the operation.
+unsafe impl Steps<Native> for Interpreter {
+    fn slot<'a, F>(&mut self, at: &At<'a, F, Native>) -> Result<&'a F, Ended> {
+        self.step(false)?;
+        self.step(false)?;
+        if self.index >= at.limit().load(Ordering::Relaxed) as usize {
+            return Err(Ended::NoSlot);
+        }
+        // SAFETY: slots below the limit are live.
+        Ok(unsafe { at.slot(self.index) })
+    }
+
+    fn load<T: Word>(&mut self, word: &T) -> Result<T::Value, Ended> {
+        self.step(false)?;
+        Ok(word.load(Ordering::Relaxed))
+    }
+
+    fn store<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended> {
+        self.step(false)?;
+        word.store(value, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn copy<const N: usize>(
+        &mut self,
+        to: &Cell<[u8; N], Native>,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<(), Ended> {
+        for (number, byte) in bytes.iter().enumerate() {
+            self.step(false)?;
+            // SAFETY: nobody else writes there now.
+            unsafe { to.write_at(offset + number, &[*byte], || true) };
+        }
+        Ok(())
+    }
+
+    fn commit<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended> {
+        self.step(true)?;
+        self.committed = true;
+        word.store(value, Ordering::Relaxed);
+        Ok(())
+    }
+}

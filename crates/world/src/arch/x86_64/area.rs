@@ -1,0 +1,79 @@
+//! Where a thread's rseq areas lie: relative to `fs`, the thread pointer.
+
+use core::arch::asm;
+
+use crate::arch::area::{BLOCK, READING};
+
+/// Bytes from the thread pointer to the block of [`area`](crate::arch::area). The linker puts the
+/// number in, in place of the load, where it knows it.
+#[inline]
+pub(in crate::arch) fn block() -> isize {
+    let offset;
+    // SAFETY: loads a constant that the dynamic linker filled in before any code of ours ran.
+    unsafe {
+        asm!(
+            "mov {offset}, qword ptr [rip + {block}@gottpoff]",
+            offset = out(reg) offset,
+            block = sym BLOCK,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    offset
+}
+
+/// Bytes from the thread pointer to the area in which IDs are read, of the kind whose word lies at
+/// `WORD`.
+#[inline]
+pub(in crate::arch) fn offset_of_reading<const WORD: usize>() -> isize {
+    let offset;
+    // SAFETY: a relaxed load of a word of this program or library, and a constant as above. Not
+    // `pure`: the word changes once.
+    unsafe {
+        asm!(
+            "mov {offset}, qword ptr [rip + {reading} + {word}]",
+            "add {offset}, qword ptr [rip + {block}@gottpoff]",
+            offset = out(reg) offset,
+            reading = sym READING,
+            word = const WORD,
+            block = sym BLOCK,
+            options(nostack, readonly),
+        );
+    }
+    offset
+}
+
+/// The thread pointer: the first word that it points to is its own value.
+pub(in crate::arch) fn thread_pointer() -> usize {
+    let pointer;
+    // SAFETY: the ABI of this processor says what stands there.
+    unsafe {
+        asm!(
+            "mov {pointer}, qword ptr fs:[0]",
+            pointer = out(reg) pointer,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    pointer
+}
+
+/// Reads a word of the calling thread.
+///
+/// # Safety
+///
+/// At `offset` from the thread pointer lies an area that has a field at `FIELD`.
+#[inline]
+pub(in crate::arch) unsafe fn read<const FIELD: usize>(offset: isize) -> u32 {
+    let value: u32;
+    // SAFETY: the caller's promise. Not `pure`: the kernel changes the field behind the compiler's
+    // back.
+    unsafe {
+        asm!(
+            "mov {value:e}, dword ptr fs:[{offset} + {field}]",
+            value = lateout(reg) value,
+            offset = in(reg) offset,
+            field = const FIELD,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    value
+}

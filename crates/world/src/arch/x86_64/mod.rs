@@ -1,0 +1,21 @@
+//! x86-64. The thread pointer is `fs`, and fields of the area are operands relative to it.
+//!
+//! The signature is the operand of an undefined instruction, `ud1 <signature>(%rip), %edi`, so that
+//! disassemblers keep their step.
+//!
+//! Every load acquires and every store releases, so orderings cost nothing here, and need no other
+//! instructions.
+
+mod area;
+#[macro_use]
+mod sections;
+#[cfg(test)]
+#[macro_use]
+pub(super) mod traps;
+
+use super::Area;
+pub(super) use area::{block, offset_of_reading, read, thread_pointer};
+pub(crate) use sections::watch;
+
+/// What must stand in memory before an abort handler: who registers a thread says so to the kernel.
+pub(crate) const SIGNATURE: u32 = 0x5305_3053;

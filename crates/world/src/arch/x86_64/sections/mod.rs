@@ -1,0 +1,190 @@
+//! What all sections share: their beginning, their end, and the registers in between. And the
+//! section of the self-test.
+
+use core::arch::asm;
+use core::num::NonZeroU32;
+use core::sync::atomic::AtomicU32;
+
+use super::{Area, SIGNATURE};
+use crate::arch::Watched;
+
+/// Arms, enters, and leaves the offset of the thread's slot in `{slot}`; goes to `$no_slot` if
+/// there is none. Points 0 to 2. `$prepare` is done at every start.
+macro_rules! enter {
+    ($point:ident) => {
+        enter!($point, "{no_slot}", "")
+    };
+    ($point:ident, status) => {
+        enter!($point, "8f", "mov {status:e}, {no_slot}")
+    };
+    ($point:ident, $no_slot:literal, $prepare:literal) => {
+        concat!(
+            $point!("0"),
+            "
+            2:
+            ",
+            $prepare,
+            "
+            lea {slot}, [rip + 5f]
+            mov qword ptr fs:[{area} + 8], {slot}
+            3:
+            ",
+            $point!("1"),
+            "
+            .if {index} == {mm_cid}
+            cmp dword ptr fs:[{area} + 4], 0
+            js ",
+            $no_slot,
+            "
+            .endif
+            mov {slot:e}, dword ptr fs:[{area} + {index}]
+            ",
+            $point!("2"),
+            "
+            cmp {slot:e}, dword ptr [{limit}]
+            jae ",
+            $no_slot,
+            "
+            shl {slot}, {stride_shift}
+            "
+        )
+    };
+}
+
+/// The end of the section, behind the commit; its descriptor and its abort handler. The descriptor
+/// holds addresses that the dynamic linker fills in, hence a writable section. The handler lies
+/// away from the code it belongs to, as nobody goes there often.
+macro_rules! leave {
+    ($point:ident) => {
+        concat!(
+            "
+            4:
+            ",
+            $point!("9"),
+            "
+            .pushsection __rseq_cs, \"aw\"
+            .balign 32
+            5:
+            .long 0, 0
+            .quad 3b, 4b - 3b, 6f
+            .popsection
+            .pushsection __rseq_failure, \"ax\"
+            .byte 0x0f, 0xb9, 0x3d
+            .long {signature}
+            6:
+            ",
+            $point!("abort"),
+            "
+            jmp 2b
+            .popsection
+            "
+        )
+    };
+    ($point:ident, status) => {
+        concat!(
+            leave!($point),
+            "
+            mov {status:e}, {done}
+            8:
+            "
+        )
+    };
+}
+
+/// A section around its text: the slot's offset is in `{slot}`, that of slot 0 is `{first}`.
+/// Without a slot the thread goes to a block, or leaves with [`NO_SLOT`] in its status.
+///
+/// [`NO_SLOT`]: crate::arch::status::NO_SLOT
+macro_rules! section {
+    ($point:ident, $index:expr, $at:expr, $no_slot:block, [$($text:tt)*], $($operands:tt)*) => {
+        ::core::arch::asm!(
+            enter!($point),
+            $($text)*
+            leave!($point),
+            no_slot = label $no_slot,
+            slot = out(reg) _,
+            area = in(reg) $at.area.offset,
+            limit = in(reg) $at.limit,
+            first = in(reg) $at.first,
+            $($operands)*
+            index = const $index,
+            mm_cid = const $crate::arch::MM_CID,
+            stride_shift = const $crate::arch::STRIDE_SHIFT,
+            signature = const $crate::arch::SIGNATURE,
+            options(nostack),
+        )
+    };
+    ($point:ident, $index:expr, $at:expr, $status:ident, [$($text:tt)*], $($operands:tt)*) => {
+        ::core::arch::asm!(
+            enter!($point, status),
+            $($text)*
+            leave!($point, status),
+            status = out(reg) $status,
+            no_slot = const $crate::arch::status::NO_SLOT,
+            done = const $crate::arch::status::DONE,
+            slot = out(reg) _,
+            area = in(reg) $at.area.offset,
+            limit = in(reg) $at.limit,
+            first = in(reg) $at.first,
+            $($operands)*
+            index = const $index,
+            mm_cid = const $crate::arch::MM_CID,
+            stride_shift = const $crate::arch::STRIDE_SHIFT,
+            signature = const $crate::arch::SIGNATURE,
+            options(nostack),
+        )
+    };
+}
+
+#[macro_use]
+mod buffers;
+#[macro_use]
+mod lists;
+#[macro_use]
+mod stacks;
+#[macro_use]
+mod words;
+
+/// Stands in a section for at most `spins` pauses, or until `word` is seen to change.
+///
+/// [`Watched::Changed`] means that another thread wrote the word, between two reads of the section,
+/// and the section was not aborted.
+pub(crate) fn watch(area: Area, word: &AtomicU32, spins: NonZeroU32) -> Watched {
+    // SAFETY: the invariant of `Area::at`; the word is only read, as relaxed loads would.
+    unsafe {
+        asm!(
+            "lea {scratch}, [rip + 5f]",
+            "mov qword ptr fs:[{area} + 8], {scratch}",
+            "3:",
+            "mov {scratch:e}, dword ptr [{word}]",
+            "9:",
+            "cmp dword ptr [{word}], {scratch:e}",
+            "jne {changed}",
+            "pause",
+            "dec {spins:e}",
+            "jnz 9b",
+            "4:",
+            ".pushsection __rseq_cs, \"aw\"",
+            ".balign 32",
+            "5:",
+            ".long 0, 0",
+            ".quad 3b, 4b - 3b, 6f",
+            ".popsection",
+            ".pushsection __rseq_failure, \"ax\"",
+            ".byte 0x0f, 0xb9, 0x3d",
+            ".long {signature}",
+            "6:",
+            "jmp {aborted}",
+            ".popsection",
+            scratch = out(reg) _,
+            area = in(reg) area.offset,
+            word = in(reg) word.as_ptr(),
+            spins = inout(reg) spins.get() => _,
+            signature = const SIGNATURE,
+            changed = label { return Watched::Changed },
+            aborted = label { return Watched::Aborted },
+            options(nostack),
+        );
+    }
+    Watched::Expired
+}

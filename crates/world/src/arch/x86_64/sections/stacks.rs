@@ -1,0 +1,143 @@
+//! Sections on stacks. The length lies at 0, entry *i* at 16 + 8 *i*.
+
+macro_rules! stack_push {
+    (
+        $point:ident, $index:expr, $at:expr, $capacity:expr, $value:expr, $no_slot:block,
+        $full:block $(, $($more:tt)+)?
+    ) => {
+        section!(
+            $point, $index, $at, $no_slot,
+            [
+                "add {slot}, {first}",
+                $point!("3"),
+                "mov {len}, qword ptr [{slot}]",
+                $point!("4"),
+                "cmp {len}, {capacity}",
+                "jae {full}",
+                "mov qword ptr [{slot} + {len} * 8 + 16], {value}",
+                $point!("5"),
+                "inc {len}",
+                "mov qword ptr [{slot}], {len}",
+            ],
+            len = out(reg) _,
+            value = in(reg) $value,
+            full = label $full,
+            capacity = const $capacity,
+            $($($more)+,)?
+        )
+    };
+}
+
+macro_rules! stack_pop {
+    ($point:ident, $index:expr, $at:expr, $value:ident, $status:ident $(, $($more:tt)+)?) => {
+        section!(
+            $point, $index, $at, $status,
+            [
+                "add {slot}, {first}",
+                $point!("3"),
+                "mov {len}, qword ptr [{slot}]",
+                $point!("4"),
+                "mov {status:e}, {refused}",
+                "test {len}, {len}",
+                "jz 8f",
+                "mov {value}, qword ptr [{slot} + {len} * 8 + 8]",
+                $point!("5"),
+                "dec {len}",
+                "mov qword ptr [{slot}], {len}",
+            ],
+            len = out(reg) _,
+            value = out(reg) $value,
+            refused = const $crate::arch::status::REFUSED,
+            $($($more)+,)?
+        )
+    };
+}
+
+macro_rules! stack_push_batch {
+    (
+        $point:ident, $index:expr, $at:expr, $capacity:expr, $values:expr, $wanted:expr,
+        $count:ident, $status:ident $(, $($more:tt)+)?
+    ) => {
+        section!(
+            $point, $index, $at, $status,
+            [
+                "add {slot}, {first}",
+                $point!("3"),
+                "mov {len}, qword ptr [{slot}]",
+                $point!("4"),
+                // As many as are wanted, or as there is room for.
+                "mov {count:e}, {capacity}",
+                "sub {count}, {len}",
+                "cmp {count}, {wanted}",
+                "cmova {count}, {wanted}",
+                "lea {to}, [{slot} + {len} * 8 + 16]",
+                "xor {copied:e}, {copied:e}",
+                "9:",
+                $point!("5"),
+                "cmp {copied}, {count}",
+                "jae 9f",
+                "mov {value}, qword ptr [{values} + {copied} * 8]",
+                "mov qword ptr [{to} + {copied} * 8], {value}",
+                "inc {copied}",
+                "jmp 9b",
+                "9:",
+                "add {len}, {count}",
+                $point!("6"),
+                "mov qword ptr [{slot}], {len}",
+            ],
+            len = out(reg) _,
+            to = out(reg) _,
+            copied = out(reg) _,
+            value = out(reg) _,
+            count = out(reg) $count,
+            values = in(reg) $values,
+            wanted = in(reg) $wanted,
+            capacity = const $capacity,
+            $($($more)+,)?
+        )
+    };
+}
+
+macro_rules! stack_pop_batch {
+    (
+        $point:ident, $index:expr, $at:expr, $into:expr, $wanted:expr, $count:ident, $status:ident
+        $(, $($more:tt)+)?
+    ) => {
+        section!(
+            $point, $index, $at, $status,
+            [
+                "add {slot}, {first}",
+                $point!("3"),
+                "mov {len}, qword ptr [{slot}]",
+                $point!("4"),
+                // As many as are wanted, or as there are.
+                "mov {count}, {len}",
+                "cmp {count}, {wanted}",
+                "cmova {count}, {wanted}",
+                "lea {from}, [{slot} + {len} * 8 + 8]",
+                "xor {copied:e}, {copied:e}",
+                "9:",
+                $point!("5"),
+                "cmp {copied}, {count}",
+                "jae 9f",
+                "mov {value}, qword ptr [{from}]",
+                "mov qword ptr [{into} + {copied} * 8], {value}",
+                "sub {from}, 8",
+                "inc {copied}",
+                "jmp 9b",
+                "9:",
+                "sub {len}, {count}",
+                $point!("6"),
+                "mov qword ptr [{slot}], {len}",
+            ],
+            len = out(reg) _,
+            from = out(reg) _,
+            copied = out(reg) _,
+            value = out(reg) _,
+            count = out(reg) $count,
+            into = in(reg) $into,
+            wanted = in(reg) $wanted,
+            $($($more)+,)?
+        )
+    };
+}

@@ -1,0 +1,53 @@
+//! Points for tests: see [`injection`](crate::arch::injection).
+
+use core::ffi::c_void;
+
+/// A trap, if it is armed and passed for the last time but as many as it is to be passed. At the
+/// abort handler, a count.
+macro_rules! trap {
+    ("abort") => {
+        "inc dword ptr [rip + {aborts}]\n"
+    };
+    ($point:literal) => {
+        concat!(
+            "
+            cmp dword ptr [rip + {armed}], ",
+            $point,
+            "
+            jne 7f
+            dec dword ptr [rip + {visits}]
+            jnz 7f
+            int3
+            7:
+            "
+        )
+    };
+}
+
+/// As [`trap`], in a section that forgets to reset its status when it starts over.
+macro_rules! forgetful_trap {
+    ("abort") => {
+        concat!(trap!("abort"), "mov dword ptr [rip + {stale}], {status:e}\n")
+    };
+    ("1") => {
+        concat!(trap!("1"), "mov {status:e}, dword ptr [rip + {stale}]\n")
+    };
+    ($point:literal) => {
+        trap!($point)
+    };
+}
+
+/// Calls a macro with these points and the operands that they need.
+macro_rules! with_traps {
+    ($macro:ident!($($arguments:tt)*)) => {
+        $macro! {
+            $($arguments)*,
+            armed = sym $crate::arch::injection::ARMED,
+            visits = sym $crate::arch::injection::VISITS,
+            aborts = sym $crate::arch::injection::ABORTS
+        }
+    };
+}
+
+/// Sees to it that the thread goes on behind the trap: it does.
+pub(in crate::arch) fn skip_trap(_context: *mut c_void) {}

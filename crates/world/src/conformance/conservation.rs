@@ -1,0 +1,381 @@
+//! Laws of slots that many threads use, and that somebody stops meanwhile: whatever was put in is
+//! somewhere, once.
+
+use core::ptr::{self, NonNull};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::slots::OwnSlots;
+use super::{Dice, crew};
+use crate::restartable::StopError;
+use crate::{
+    ArrayStack, Buffer, IndexBy, Integer, JoinHandle, List, ListNode, Ordering, Slot, Word, World,
+};
+
+/// How many threads there are, how many things each begins with, and how often each takes its turn.
+struct Effort {
+    crew: usize,
+    things: usize,
+    turns: usize,
+    stops: usize,
+}
+
+/// With one more thread that stops them, the model has enough of one thread.
+fn effort<W: World>(stop: bool) -> Effort {
+    match (W::RUNS, stop) {
+        (true, false) => Effort { crew: 5, things: 4, turns: 400, stops: 0 },
+        (true, true) => Effort { crew: 5, things: 4, turns: 400, stops: 20 },
+        (false, false) => Effort { crew: 2, things: 1, turns: 2, stops: 0 },
+        (false, true) => Effort { crew: 1, things: 1, turns: 2, stops: 1 },
+    }
+}
+
+/// Whether the error of a stop says only that this machine cannot fence sections.
+fn lacking(error: &StopError) -> bool {
+    matches!(error, StopError::Lacking(_))
+}
+
+/// What threads hold at the end, and what is left in the slots, is what there was at the beginning.
+fn assert_conserved(found: impl Iterator<Item = usize>, things: usize) {
+    let mut found: Vec<usize> = found.collect();
+    found.sort_unstable();
+    assert!(found.iter().copied().eq(0..things), "lost or doubled: {found:?} of {things}");
+}
+
+/// Things that threads push and pop, by number.
+trait Pile<W: World>: Slot {
+    /// What gives the numbers a place to be.
+    type Things: Send + Sync + 'static;
+
+    fn new_in() -> Self;
+    fn things(count: usize) -> Self::Things;
+    /// Whether there was room.
+    fn push(slots: &OwnSlots<Self, W>, things: &Self::Things, number: usize) -> bool
+    where
+        Self: Sized;
+    fn pop(slots: &OwnSlots<Self, W>, things: &Self::Things) -> Option<usize>
+    where
+        Self: Sized;
+    /// Takes all from one slot, stopped, and puts back those for which there is room.
+    fn turn_over(
+        slots: &OwnSlots<Self, W>,
+        things: &Self::Things,
+        index: usize,
+        put_back: &mut Vec<usize>,
+    ) -> Result<(), StopError>
+    where
+        Self: Sized;
+}
+
+type Nodes<W> = Vec<ListNode<W>>;
+
+fn number<W: World>(nodes: &Nodes<W>, node: NonNull<ListNode<W>>) -> usize {
+    let is_node = |known: &ListNode<W>| ptr::eq(known, node.as_ptr());
+    nodes.iter().position(is_node).expect("only these nodes were pushed")
+}
+
+impl<W: World> Pile<W> for List<W> {
+    type Things = Nodes<W>;
+
+    fn new_in() -> Self {
+        List::new_in()
+    }
+
+    fn things(count: usize) -> Nodes<W> {
+        (0..count).map(|_| ListNode::new_in()).collect()
+    }
+
+    fn push(slots: &OwnSlots<Self, W>, nodes: &Nodes<W>, number: usize) -> bool {
+        // SAFETY: who pushes a node has it in hand, so it is in no list; and nodes outlive slots.
+        unsafe { slots.field(|list| list).push(NonNull::from(&nodes[number])) };
+        true
+    }
+
+    fn pop(slots: &OwnSlots<Self, W>, nodes: &Nodes<W>) -> Option<usize> {
+        slots.field(|list| list).pop().map(|node| number(nodes, node))
+    }
+
+    fn turn_over(
+        slots: &OwnSlots<Self, W>,
+        nodes: &Nodes<W>,
+        index: usize,
+        put_back: &mut Vec<usize>,
+    ) -> Result<(), StopError> {
+        slots.with_stopped(index, |slot| {
+            let field = slot.field(|list| list);
+            // Not for ever, should the list have become a ring.
+            let popped = core::iter::from_fn(|| field.pop());
+            let taken: Vec<_> = popped.take(nodes.len() + 1).collect();
+            // SAFETY: as above.
+            put_back.drain(..).for_each(|node| unsafe { field.push(NonNull::from(&nodes[node])) });
+            put_back.extend(taken.into_iter().map(|node| number(nodes, node)));
+        })
+    }
+}
+
+const ROOM: usize = 3;
+
+fn value(number: usize) -> NonNull<u8> {
+    NonNull::new(ptr::without_provenance_mut(number + 1)).expect("more than zero")
+}
+
+impl<W: World> Pile<W> for ArrayStack<u8, ROOM, W> {
+    type Things = ();
+
+    fn new_in() -> Self {
+        ArrayStack::new_in()
+    }
+
+    fn things(_: usize) {}
+
+    fn push(slots: &OwnSlots<Self, W>, (): &(), number: usize) -> bool {
+        let field = slots.field(|stack| stack);
+        // By turns one and a batch of one.
+        match number % 2 {
+            0 => field.push(value(number)).is_ok(),
+            _ => field.push_batch(&[value(number)]) == 1,
+        }
+    }
+
+    fn pop(slots: &OwnSlots<Self, W>, (): &()) -> Option<usize> {
+        let mut into = [None];
+        let field = slots.field(|stack| stack);
+        let popped = field.pop().or_else(|| {
+            let count = field.pop_batch(&mut into);
+            into[..count].first().copied().flatten()
+        });
+        popped.map(|value| value.addr().get() - 1)
+    }
+
+    fn turn_over(
+        slots: &OwnSlots<Self, W>,
+        (): &(),
+        index: usize,
+        put_back: &mut Vec<usize>,
+    ) -> Result<(), StopError> {
+        slots.with_stopped(index, |slot| {
+            let field = slot.field(|stack| stack);
+            let mut taken = [None; ROOM];
+            let count = field.pop_batch(&mut taken);
+            let values: Vec<_> = put_back.iter().map(|&number| value(number)).collect();
+            put_back.drain(..field.push_batch(&values));
+            let taken = taken[..count].iter().flatten();
+            put_back.extend(taken.map(|value| value.addr().get() - 1));
+        })
+    }
+}
+
+/// Threads push what they have in hand and pop what they find, while the first one stops the slots
+/// one after the other and turns them over, if it is told to.
+fn piles_conserve<P: Pile<W>, W: World>(stop: bool) {
+    let effort = effort::<W>(stop);
+    let count = effort.crew * effort.things;
+    let things = Arc::new(P::things(count));
+    let slots = Arc::new(OwnSlots::<P, W>::new_in(IndexBy::Cpu, P::new_in).expect("CPUs"));
+    let crew = crew::<W, _, _>(effort.crew, |member| {
+        let (slots, things) = (Arc::clone(&slots), Arc::clone(&things));
+        move || {
+            let mut hand: Vec<usize> =
+                (0..effort.things).map(|nth| member * effort.things + nth).collect();
+            let mut dice = Dice::new(member as u64 + 1);
+            for turn in 0..effort.turns {
+                // In the model there is one turn of each kind.
+                let push = if W::RUNS { dice.roll(2) == 0 } else { turn == 0 };
+                match (push, hand.pop()) {
+                    (true, Some(thing)) if P::push(&slots, &things, thing) => {}
+                    (_, thing) => hand.extend(thing.into_iter().chain(P::pop(&slots, &things))),
+                }
+            }
+            hand
+        }
+    });
+    let mut hand = Vec::new();
+    for stop in 0..effort.stops {
+        let indexes = (0..slots.populated()).chain([slots.indexes()]);
+        let index = indexes.clone().cycle().nth(stop).expect("there is the shared slot");
+        match P::turn_over(&slots, &things, index, &mut hand) {
+            Ok(()) => W::yield_now(),
+            Err(error) => return assert!(lacking(&error), "{error}"),
+        }
+    }
+    let hands: Vec<Vec<usize>> = crew.into_iter().map(JoinHandle::join).collect();
+    let mut left = Vec::new();
+    for index in (0..slots.populated()).chain([slots.indexes()]) {
+        let mut taken = Vec::new();
+        match P::turn_over(&slots, &things, index, &mut taken) {
+            Ok(()) => left.extend(taken),
+            Err(error) => return assert!(lacking(&error), "{error}"),
+        }
+    }
+    assert_conserved(hands.into_iter().flatten().chain(hand).chain(left), count);
+}
+
+/// Nodes that threads push and pop are each somewhere, once.
+pub fn no_node_is_lost_or_doubled<W: World>() {
+    piles_conserve::<List<W>, W>(false);
+}
+
+/// As above, while another thread takes whole lists away and puts others back.
+pub fn a_stopped_list_is_its_stoppers<W: World>() {
+    piles_conserve::<List<W>, W>(true);
+}
+
+/// Values that threads push and pop are each somewhere, once.
+pub fn no_value_is_lost_or_doubled<W: World>() {
+    piles_conserve::<ArrayStack<u8, ROOM, W>, W>(false);
+}
+
+/// As above, while another thread takes whole stacks away and puts others back.
+pub fn a_stopped_stack_is_its_stoppers<W: World>() {
+    piles_conserve::<ArrayStack<u8, ROOM, W>, W>(true);
+}
+
+/// What is taken out of words while threads add to them, and what is left, is what was added.
+pub fn a_stopped_word_is_its_stoppers<W: World>() {
+    let effort = effort::<W>(true);
+    let slots = Arc::new(OwnSlots::<_, W>::words(IndexBy::Cpu).expect("CPUs have numbers"));
+    let crew = crew::<W, _, _>(effort.crew, |_| {
+        let slots = Arc::clone(&slots);
+        move || (0..effort.turns).for_each(|_| slots.add(1))
+    });
+    let mut taken = 0;
+    for _ in 0..effort.stops {
+        let stopped = slots.with_all_stopped(|stopped| {
+            stopped.map(|slot| slot.field(|word| word).replace(0)).sum::<u64>()
+        });
+        match stopped {
+            Ok(sum) => taken += sum,
+            Err(error) => assert!(lacking(&error), "{error}"),
+        }
+        W::yield_now();
+    }
+    crew.into_iter().for_each(JoinHandle::join);
+    assert_eq!(slots.sum() + taken, (effort.crew * effort.turns) as u64, "lost or doubled");
+}
+
+/// Records that threads append while another thread drains are each found whole, once.
+pub fn no_record_is_lost_or_torn<W: World>() {
+    /// Not a divisor of the room, and more than is copied in one step.
+    const RECORD: usize = 11;
+    type Records<W> = Buffer<64, W>;
+
+    fn drain<W: World>(
+        slots: &OwnSlots<Records<W>, W>,
+        found: &mut Vec<[u8; RECORD]>,
+    ) -> Result<(), StopError> {
+        slots.with_all_stopped(|stopped| {
+            for slot in stopped {
+                slot.field(|buffer| buffer).drain(|bytes| {
+                    assert_eq!(bytes.len() % RECORD, 0, "a record is not whole: {bytes:?}");
+                    let records = bytes.chunks_exact(RECORD);
+                    found.extend(records.map(|record| <[u8; RECORD]>::try_from(record).unwrap()));
+                });
+            }
+        })
+    }
+
+    let effort = effort::<W>(true);
+    let slots =
+        Arc::new(OwnSlots::<Records<W>, W>::new_in(IndexBy::Cpu, Buffer::new_in).expect("CPUs"));
+    let crew = crew::<W, _, _>(effort.crew, |member| {
+        let slots = Arc::clone(&slots);
+        move || {
+            let record = |turn: usize| {
+                let mut record = [member as u8; RECORD];
+                record[1..3].copy_from_slice(&(turn as u16).to_le_bytes());
+                record
+            };
+            let mut records = (0..effort.turns).map(record).collect::<Vec<_>>();
+            records.retain(|record| slots.field(|buffer| buffer).append(record).is_ok());
+            records
+        }
+    });
+    let mut found = Vec::new();
+    for _ in 0..effort.stops {
+        if let Err(error) = drain(&slots, &mut found) {
+            return assert!(lacking(&error), "{error}");
+        }
+        W::yield_now();
+    }
+    let appended: Vec<_> = crew.into_iter().flat_map(JoinHandle::join).collect();
+    drain(&slots, &mut found).expect("it could be drained before");
+    assert!(!appended.is_empty());
+    assert_eq!(found.len(), appended.len(), "records were lost or doubled");
+    let found: BTreeSet<_> = found.into_iter().collect();
+    assert_eq!(found, appended.into_iter().collect(), "records were torn or doubled");
+}
+
+/// Who has stopped the slots is told so, and not made to wait for itself; a slot that is not there
+/// is refused by name. Afterwards all is as before.
+pub fn a_stop_that_cannot_be_is_refused<W: World>() {
+    let slots = OwnSlots::<_, W>::words(IndexBy::Cpu).expect("CPUs have numbers");
+    slots.add(1);
+    let indexes = slots.indexes();
+    let nested = slots.with_stopped(indexes, |stopped| {
+        assert_eq!(stopped.index(), indexes);
+        let nested = slots.with_stopped(indexes, |_| ());
+        // Meanwhile operations find another slot, or the same one by other means.
+        slots.add(10);
+        (nested, slots.with_all_stopped(|_| ()))
+    });
+    match nested {
+        Ok(nested) => assert_eq!(nested, (Err(StopError::Nested), Err(StopError::Nested))),
+        Err(error) => return assert!(lacking(&error), "{error}"),
+    }
+    let populated = slots.populated();
+    for index in [populated, indexes + 1, usize::MAX] {
+        if index != indexes {
+            let refused = slots.with_stopped(index, |_| ());
+            assert_eq!(refused, Err(StopError::NoSuchSlot { index, populated, indexes }));
+        }
+    }
+    slots.add(100);
+    assert_eq!(slots.sum(), 111);
+    assert_eq!(slots.with_stopped(indexes, |_| 7), Ok(7));
+}
+
+/// What a slot holds that counts how many of it there are.
+struct Counted<W: World> {
+    made: Arc<W::U32>,
+    dropped: Arc<W::U32>,
+    word: W::U64,
+}
+
+// SAFETY: a struct.
+unsafe impl<W: World> Slot for Counted<W> {}
+
+impl<W: World> Counted<W> {
+    fn new_in(made: &Arc<W::U32>, dropped: &Arc<W::U32>) -> Self {
+        // Relaxed, here and below: joins order what is counted before the count is read.
+        made.fetch_add(1, Ordering::Relaxed);
+        Counted { made: Arc::clone(made), dropped: Arc::clone(dropped), word: Word::new_in(0) }
+    }
+}
+
+impl<W: World> Drop for Counted<W> {
+    fn drop(&mut self) {
+        let dropped = self.dropped.fetch_add(1, Ordering::Relaxed);
+        assert!(dropped < self.made.load(Ordering::Relaxed), "dropped twice");
+    }
+}
+
+/// A slot is initialised once, however many threads use it first, and dropped once; the shared one
+/// as well.
+pub fn a_slot_is_made_once_and_dropped_once<W: World>() {
+    let [made, dropped] = [0, 1].map(|_| Arc::new(W::U32::new_in(0)));
+    let (ours, theirs) = (Arc::clone(&made), Arc::clone(&dropped));
+    let slots =
+        OwnSlots::<Counted<W>, W>::new_in(IndexBy::Cpu, move || Counted::new_in(&ours, &theirs));
+    let slots = Arc::new(slots.expect("CPUs have numbers"));
+    let size = if W::RUNS { 6 } else { 2 };
+    let crew = crew::<W, _, _>(size, |_| {
+        let slots = Arc::clone(&slots);
+        move || slots.field(|slot| &slot.word).add(1)
+    });
+    crew.into_iter().for_each(JoinHandle::join);
+    assert_eq!(slots.field(|slot| &slot.word).sum(), size as u64);
+    let populated = slots.populated() as u32;
+    assert_eq!((made.load(Ordering::Relaxed), dropped.load(Ordering::Relaxed)), (populated + 1, 0));
+    drop(Arc::into_inner(slots).expect("the threads are gone"));
+    assert_eq!(dropped.load(Ordering::Relaxed), populated + 1);
+}

@@ -1,0 +1,255 @@
+//! Laws of each restartable operation: what it does on a thread that is alone on its slot, and what
+//! a condition promises when it is not.
+
+use core::ptr::{self, NonNull};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::slots::OwnSlots;
+use super::{Dice, crew, rounds, spawn};
+use crate::restartable::Stopped;
+use crate::{
+    ArrayStack, Buffer, Full, IndexBy, JoinHandle, List, ListNode, Ordering, Placement,
+    Restartable, Slot, Word, World,
+};
+
+/// How many operations a law tries, with dice for what and on what.
+fn tries<W: World>() -> u32 {
+    if W::RUNS { 2000 } else { 24 }
+}
+
+/// Runs `law` on a thread that stays on its CPU, so that it works on one slot.
+fn on_one_cpu<W: World>(law: impl FnOnce() + Send + Clone + 'static) {
+    let placed =
+        W::topology().cpus().find_map(|cpu| W::spawn(Placement::On(cpu.id), law.clone()).ok());
+    placed.unwrap_or_else(|| spawn::<W, _>(law)).join();
+}
+
+/// Runs `f` on the calling thread's slot while it is stopped. `None` where slots cannot be stopped.
+fn stopped<T: Slot, W: World, R>(
+    slots: &OwnSlots<T, W>,
+    f: impl FnOnce(Stopped<'_, T, W>) -> R,
+) -> Option<R> {
+    let index = <W as Restartable>::index(slots.section()).min(slots.indexes());
+    slots.with_stopped(index, f).ok()
+}
+
+/// Words at which signs and carries change.
+fn word(dice: &mut Dice) -> u64 {
+    const EDGES: [u64; 6] = [0, 1, u64::MAX, 1 << 63, i64::MAX as u64, 0xff];
+    let edge = EDGES.get(dice.roll(8) as usize).copied();
+    edge.unwrap_or_else(|| dice.roll(u64::MAX))
+}
+
+/// Operations on a word do what they do to a plain number.
+pub fn words_compute<W: World>() {
+    on_one_cpu::<W>(|| {
+        let slots = OwnSlots::<_, W>::words(IndexBy::Cpu).expect("CPUs have numbers");
+        let field = slots.field(|word| word);
+        let (mut dice, mut model) = (Dice::new(1), 0_u64);
+        for _ in 0..tries::<W>() {
+            let (first, second) = (word(&mut dice), word(&mut dice));
+            match dice.roll(5) {
+                0 => {
+                    field.add(first);
+                    model = model.wrapping_add(first);
+                }
+                1 => assert_eq!(field.load(), model),
+                2 => {
+                    let expected = if dice.roll(2) == 0 { model } else { first };
+                    let stored = if model == expected { Ok(()) } else { Err(model) };
+                    assert_eq!(field.store_if_equal(expected, second), stored);
+                    model = if stored.is_ok() { second } else { model };
+                }
+                3 => {
+                    let sum = model.wrapping_add(first);
+                    let fits = (sum ^ model) & second == 0;
+                    let added = if fits { Ok(sum) } else { Err(model) };
+                    assert_eq!(field.add_if(first, second), added, "{model} + {first}, {second}");
+                    model = added.unwrap_or(model);
+                }
+                _ => {
+                    let replaced = stopped(&slots, |slot| slot.field(|word| word).replace(first));
+                    assert!(replaced.is_none_or(|replaced| replaced == model));
+                    model = if replaced.is_some() { first } else { model };
+                }
+            }
+        }
+        assert_eq!(field.sum(), model);
+    });
+}
+
+/// A list gives back the node pushed last.
+pub fn lists_are_last_in_first_out<W: World>() {
+    on_one_cpu::<W>(|| {
+        let slots = OwnSlots::<_, W>::new_in(IndexBy::Cpu, List::new_in).expect("as above");
+        let field = slots.field(|list| list);
+        let nodes: Vec<ListNode<W>> = (0..4).map(|_| ListNode::new_in()).collect();
+        let mut free: VecDeque<NonNull<_>> = nodes.iter().map(NonNull::from).collect();
+        let (mut dice, mut model) = (Dice::new(2), Vec::new());
+        for _ in 0..tries::<W>() {
+            let push = dice.roll(2) == 0;
+            match (push.then(|| free.pop_front()).flatten(), dice.roll(4)) {
+                (Some(node), 0) => {
+                    let pushed = stopped(&slots, |slot| {
+                        // SAFETY: a free node is live and in no list.
+                        unsafe { slot.field(|list| list).push(node) };
+                    });
+                    if pushed.is_some() { model.push(node) } else { free.push_back(node) }
+                }
+                (Some(node), _) => {
+                    // SAFETY: as above.
+                    unsafe { field.push(node) };
+                    model.push(node);
+                }
+                (None, stop) => {
+                    let popped = match stop {
+                        0 => stopped(&slots, |slot| slot.field(|list| list).pop()),
+                        _ => Some(field.pop()),
+                    };
+                    let Some(popped) = popped else { continue };
+                    assert_eq!(popped, model.pop());
+                    free.extend(popped);
+                }
+            }
+        }
+        while let Some(node) = field.pop() {
+            assert_eq!(Some(node), model.pop());
+        }
+        assert!(model.is_empty());
+    });
+}
+
+/// A stack gives back the values pushed last, one or many at a time, and holds so many.
+pub fn stacks_are_bounded_and_last_in_first_out<W: World>() {
+    const ROOM: usize = 5;
+    type Stack<W> = ArrayStack<u8, ROOM, W>;
+
+    on_one_cpu::<W>(|| {
+        let slots =
+            OwnSlots::<Stack<W>, W>::new_in(IndexBy::Cpu, ArrayStack::new_in).expect("as above");
+        let field = slots.field(|stack| stack);
+        let (mut dice, mut model) = (Dice::new(3), Vec::new());
+        for number in 1..=tries::<W>() as usize {
+            let many = dice.roll(ROOM as u64 + 4) as usize;
+            let value = |nth| value(16 * number + nth);
+            let values: Vec<_> = (0..many).map(value).collect();
+            let mut into = vec![None; many];
+            let fit = many.min(ROOM - model.len());
+            let found = many.min(model.len());
+            match dice.roll(6) {
+                0 => {
+                    let pushed = if model.len() == ROOM { Err(Full) } else { Ok(()) };
+                    assert_eq!(field.push(value(0)), pushed);
+                    model.extend(pushed.is_ok().then(|| value(0)));
+                }
+                1 => assert_eq!(field.pop(), model.pop()),
+                2 => {
+                    assert_eq!(field.push_batch(&values), fit);
+                    model.extend(&values[..fit]);
+                }
+                3 => {
+                    assert_eq!(field.pop_batch(&mut into), found);
+                    let popped = (0..found).map(|_| model.pop());
+                    assert!(popped.eq(into[..found].iter().copied()));
+                }
+                4 => {
+                    let push =
+                        |slot: Stopped<'_, Stack<W>, W>| slot.field(|s| s).push_batch(&values);
+                    if let Some(pushed) = stopped(&slots, push) {
+                        assert_eq!(pushed, fit);
+                        model.extend(&values[..fit]);
+                    }
+                }
+                _ => {
+                    let pop =
+                        |slot: Stopped<'_, Stack<W>, W>| slot.field(|s| s).pop_batch(&mut into);
+                    if let Some(popped) = stopped(&slots, pop) {
+                        assert_eq!(popped, found);
+                        let popped = (0..found).map(|_| model.pop());
+                        assert!(popped.eq(into[..found].iter().copied()));
+                    }
+                }
+            }
+        }
+        while let Some(value) = field.pop() {
+            assert_eq!(Some(value), model.pop());
+        }
+        assert!(model.is_empty());
+    });
+}
+
+fn value(number: usize) -> NonNull<u8> {
+    NonNull::new(ptr::without_provenance_mut(number)).expect("numbers begin at 1")
+}
+
+/// Bytes are appended whole or not at all, one behind the other, until there is no more room.
+pub fn buffers_take_all_or_nothing<W: World>() {
+    const ROOM: usize = 21;
+    on_one_cpu::<W>(|| {
+        let slots =
+            OwnSlots::<Buffer<ROOM, W>, W>::new_in(IndexBy::Cpu, Buffer::new_in).expect("as above");
+        let field = slots.field(|buffer| buffer);
+        let (mut dice, mut model) = (Dice::new(4), Vec::new());
+        for number in 0..tries::<W>() {
+            let count = dice.roll(ROOM as u64 + 2) as usize % [4, ROOM + 2][dice.roll(2) as usize];
+            let bytes: Vec<u8> = (0..count).map(|nth| (number as usize + nth) as u8).collect();
+            let begin = if model.len() + count <= ROOM { Ok(model.len()) } else { Err(Full) };
+            let appended = match dice.roll(6) {
+                0 => stopped(&slots, |slot| slot.field(|buffer| buffer).append(&bytes)),
+                1 => {
+                    stopped(&slots, |slot| {
+                        slot.field(|buffer| buffer).drain(|bytes| assert_eq!(bytes, model));
+                        model.clear();
+                    });
+                    continue;
+                }
+                _ => Some(field.append(&bytes)),
+            };
+            if let Some(appended) = appended {
+                assert_eq!(appended, begin);
+                model.extend(begin.is_ok().then_some(bytes).into_iter().flatten());
+            }
+        }
+        stopped(&slots, |slot| slot.field(|b| b).drain(|bytes| assert_eq!(bytes, model)));
+    });
+}
+
+/// Whoever adds under a condition, and however many do: no word leaves the bits that were to stay,
+/// and each addition that said it was done is in the sum once.
+pub fn a_condition_on_a_sum_is_never_broken<W: World>() {
+    const BLOCK: u64 = 8;
+    let slots = Arc::new(OwnSlots::<_, W>::words(IndexBy::Cpu).expect("CPUs have numbers"));
+    let adders = crew::<W, _, _>(if W::RUNS { 4 } else { 2 }, |_| {
+        let slots = Arc::clone(&slots);
+        move || {
+            let add = |_: &u32| slots.field(|word| word).add_if(1, !(BLOCK - 1)).is_ok();
+            (0..rounds::<W>()).filter(add).count() as u64
+        }
+    });
+    let added: u64 = adders.into_iter().map(JoinHandle::join).sum();
+    // Relaxed: the joins order the additions before.
+    let words: Vec<u64> = slots.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+    assert!(words.iter().all(|&word| word < BLOCK), "{words:?}");
+    assert_eq!(words.iter().sum::<u64>(), added, "{words:?}");
+}
+
+/// Of those that store into one word what they read plus one, each succeeds once.
+pub fn a_store_if_equal_is_never_lost<W: World>() {
+    let slots = Arc::new(OwnSlots::<_, W>::words(IndexBy::Cpu).expect("CPUs have numbers"));
+    let size = if W::RUNS { 4 } else { 2 };
+    let adders = crew::<W, _, _>(size, |_| {
+        let slots = Arc::clone(&slots);
+        move || {
+            let field = slots.field(|word| word);
+            for _ in 0..rounds::<W>() {
+                let mut expected = 0;
+                while let Err(now) = field.store_if_equal(expected, expected + 1) {
+                    expected = now;
+                }
+            }
+        }
+    });
+    adders.into_iter().for_each(JoinHandle::join);
+    assert_eq!(slots.sum(), size as u64 * u64::from(rounds::<W>()));
+}

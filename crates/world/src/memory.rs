@@ -1,0 +1,64 @@
+//! Memory: ranges of pages, and where they lie.
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+use coreline_topology::NodeId;
+
+use crate::Lacking;
+
+/// The world has no memory of this size left.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot map {} bytes of memory: {why}; {remedy}", layout.size())]
+pub struct MapError {
+    /// What was asked for.
+    pub layout: Layout,
+    /// What the machine said.
+    pub why: String,
+    /// What the reader can do about it.
+    pub remedy: &'static str,
+}
+
+/// The capability *memory*: ranges that are large and live long. What is small comes from the
+/// allocator.
+pub trait Memory {
+    /// Zeroed memory of this layout. A page of it costs nothing until it is touched.
+    ///
+    /// **Fork**: the child has its own copy.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError`] if there is none left.
+    fn map(layout: Layout) -> Result<NonNull<u8>, MapError>;
+
+    /// Gives the memory back.
+    ///
+    /// # Safety
+    ///
+    /// It came from [`map`](Memory::map) with this layout, and nobody uses it any more.
+    unsafe fn unmap(at: NonNull<u8>, layout: Layout);
+
+    /// Asks that the pages of this range, where they are not there yet, come from `node` as long
+    /// as it has some. Changes nothing of what is in them.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] if the world cannot place memory: pages then come from the node of whoever
+    /// touches them first.
+    ///
+    /// # Safety
+    ///
+    /// The range lies in memory that came from [`map`](Memory::map) and is still mapped.
+    unsafe fn place(at: NonNull<u8>, len: usize, node: NodeId) -> Result<(), Lacking>;
+
+    /// Asks for huge pages in this range.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] if there are none.
+    ///
+    /// # Safety
+    ///
+    /// As for [`place`](Memory::place).
+    unsafe fn advise_huge(at: NonNull<u8>, len: usize) -> Result<(), Lacking>;
+}

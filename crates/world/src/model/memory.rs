@@ -1,0 +1,55 @@
+//! Memory and signals of the model: the host's allocator, and no signals.
+
+use core::alloc::Layout;
+use core::num::NonZeroU32;
+use core::ptr::NonNull;
+use std::alloc;
+
+use coreline_topology::NodeId;
+
+use super::{Model, Plant};
+use crate::{Lacking, MapError, Memory, Signals, World};
+
+impl<P: Plant> Memory for Model<P> {
+    fn map(layout: Layout) -> Result<NonNull<u8>, MapError> {
+        let fail = |why: &str| MapError { layout, why: why.to_owned(), remedy: "ask for less" };
+        if layout.size() == 0 {
+            return Err(fail("there is no such range"));
+        }
+        // SAFETY: the layout has a size.
+        let at = unsafe { alloc::alloc_zeroed(layout) };
+        NonNull::new(at).ok_or_else(|| fail("the host has none left"))
+    }
+
+    unsafe fn unmap(at: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's promise: allocated by `map`, with this layout.
+        unsafe { alloc::dealloc(at.as_ptr(), layout) };
+    }
+
+    unsafe fn place(_: NonNull<u8>, _: usize, _: NodeId) -> Result<(), Lacking> {
+        Err(lacking("placement of memory on a node"))
+    }
+
+    unsafe fn advise_huge(_: NonNull<u8>, _: usize) -> Result<(), Lacking> {
+        Err(lacking("huge pages"))
+    }
+}
+
+fn lacking(capability: &'static str) -> Lacking {
+    Lacking {
+        world: <Model as World>::NAME,
+        capability,
+        why: "memory lies nowhere in a model".to_owned(),
+        remedy: "go on without, or use another world".to_owned(),
+    }
+}
+
+impl<P: Plant> Signals for Model<P> {
+    type Held = ();
+
+    fn hold() {}
+
+    fn generation() -> NonZeroU32 {
+        NonZeroU32::MIN
+    }
+}

@@ -1,0 +1,30 @@
+//! The auxiliary vector: what the kernel told the process about itself when it started it.
+
+/// `AT_RSEQ_FEATURE_SIZE`: how many bytes of an rseq area the kernel fills in.
+const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
+/// `AT_RSEQ_ALIGN`: the alignment that the kernel asks of an rseq area of that size.
+const AT_RSEQ_ALIGN: libc::c_ulong = 28;
+/// Where `mm_cid` ends in an rseq area.
+pub(crate) const MM_CID_END: u64 = 28;
+
+/// How many bytes of an rseq area the kernel fills in; 0 if it does not say.
+pub(crate) fn rseq_feature_size() -> u64 {
+    entry(AT_RSEQ_FEATURE_SIZE)
+}
+
+/// The alignment in bytes that the kernel asks of an rseq area of the feature size; 0 if it does
+/// not say.
+pub(crate) fn rseq_align() -> u64 {
+    entry(AT_RSEQ_ALIGN)
+}
+
+/// The processor's second word of capabilities.
+#[cfg(target_arch = "aarch64")]
+pub(crate) fn hwcap2() -> u64 {
+    entry(libc::AT_HWCAP2)
+}
+
+fn entry(key: libc::c_ulong) -> u64 {
+    // SAFETY: reads the auxiliary vector; an unknown entry reads as zero.
+    unsafe { libc::getauxval(key) }
+}

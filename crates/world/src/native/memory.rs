@@ -1,0 +1,172 @@
+//! Memory: `mmap`, `mbind`, `madvise`.
+
+use core::alloc::Layout;
+use core::ffi::{c_int, c_ulong};
+use core::ptr::{self, NonNull};
+use std::io;
+
+use coreline_topology::NodeId;
+
+use crate::native::Native;
+use crate::{Lacking, MapError, Memory, World};
+
+/// `MPOL_PREFERRED`: from this node, and from others when it has none left.
+const PREFERRED: c_int = 1;
+/// Nodes that a mask here can name. Linux is built for at most 1024.
+const NODES: usize = 1024;
+
+/// What the kernel's `mmap` aligns to.
+fn page() -> usize {
+    // SAFETY: asks for a number.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).unwrap_or(4096)
+}
+
+/// The layout in whole pages; `None` if that is more than can be.
+fn whole_pages(layout: Layout) -> Option<Layout> {
+    layout.align_to(page()).ok().map(|layout| layout.pad_to_align())
+}
+
+impl Memory for Native {
+    /// Whole pages.
+    fn map(layout: Layout) -> Result<NonNull<u8>, MapError> {
+        let fail = |why: String| MapError {
+            layout,
+            why,
+            remedy: "raise the limit on address space (ulimit -v), or ask for less",
+        };
+        let pages = whole_pages(layout).filter(|pages| pages.size() > 0);
+        let pages = pages.ok_or_else(|| fail("there is no such range of pages".to_owned()))?;
+        if cfg!(miri) {
+            // Miri knows no parts of mappings.
+            // SAFETY: the layout has a size.
+            let at = unsafe { std::alloc::alloc_zeroed(pages) };
+            return NonNull::new(at).ok_or_else(|| fail("Miri has none left".to_owned()));
+        }
+        // A range of this size with room to choose an aligned part.
+        let slack = pages.align() - page();
+        let whole = pages.size().checked_add(slack);
+        let whole = whole.ok_or_else(|| fail("it is more than the address space".to_owned()))?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, wherever the kernel likes, replaces none.
+        let begin = unsafe { libc::mmap(ptr::null_mut(), whole, access, flags, -1, 0) };
+        if begin == libc::MAP_FAILED {
+            return Err(fail(io::Error::last_os_error().to_string()));
+        }
+        let before = begin.addr().wrapping_neg() % pages.align();
+        let at = begin.wrapping_byte_add(before);
+        // SAFETY: the parts before and behind the aligned one were mapped above, and nobody knows
+        // them. A length of zero is refused and changes nothing.
+        unsafe {
+            libc::munmap(begin, before);
+            libc::munmap(at.wrapping_byte_add(pages.size()), slack - before);
+        }
+        NonNull::new(at.cast()).ok_or_else(|| fail("the kernel mapped address 0".to_owned()))
+    }
+
+    unsafe fn unmap(at: NonNull<u8>, layout: Layout) {
+        if let Some(pages) = whole_pages(layout) {
+            if cfg!(miri) {
+                // SAFETY: the caller's promise; allocated by `map`.
+                return unsafe { std::alloc::dealloc(at.as_ptr(), pages) };
+            }
+            // SAFETY: the caller's promise: the range is that of `map`, and unused.
+            unsafe { libc::munmap(at.as_ptr().cast(), pages.size()) };
+        }
+    }
+
+    /// The pages that touch the range. They prefer the node, and come from others when it has none
+    /// left.
+    unsafe fn place(at: NonNull<u8>, len: usize, node: NodeId) -> Result<(), Lacking> {
+        let mut mask = [0 as c_ulong; NODES / c_ulong::BITS as usize];
+        let (word, bit) = (node.index() / c_ulong::BITS as usize, node.get() % c_ulong::BITS);
+        let placed = match mask.get_mut(word) {
+            Some(word) => {
+                *word = 1 << bit;
+                let before = at.addr().get() % page();
+                let begin = at.as_ptr().wrapping_sub(before);
+                // SAFETY: a policy changes where pages come from, not what is in them. The mask is
+                // live; the kernel takes one off its length in bits.
+                let result = unsafe {
+                    libc::syscall(
+                        libc::SYS_mbind,
+                        begin,
+                        len + before,
+                        PREFERRED,
+                        mask.as_ptr(),
+                        NODES + 1,
+                        0,
+                    )
+                };
+                if result == 0 { Ok(()) } else { Err(io::Error::last_os_error().to_string()) }
+            }
+            None => Err(format!("{node} is above the {NODES} that can be named")),
+        };
+        placed.map_err(|why| Lacking {
+            world: Native::NAME,
+            capability: "placement of memory on a node",
+            why: format!("mbind to {node}: {why}"),
+            remedy: "a kernel with NUMA, and a system-call filter that lets mbind through".into(),
+        })
+    }
+
+    unsafe fn advise_huge(at: NonNull<u8>, len: usize) -> Result<(), Lacking> {
+        let before = at.addr().get() % page();
+        let begin = at.as_ptr().wrapping_sub(before);
+        // SAFETY: changes the size of pages, not what is in them.
+        if unsafe { libc::madvise(begin.cast(), len + before, libc::MADV_HUGEPAGE) } == 0 {
+            return Ok(());
+        }
+        Err(Lacking {
+            world: Native::NAME,
+            capability: "huge pages",
+            why: format!("madvise: {}", io::Error::last_os_error()),
+            remedy: "a kernel with transparent huge pages, and not `never` in \
+                     /sys/kernel/mm/transparent_hugepage/enabled"
+                .into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_aligned_zeroed_and_goes_back() {
+        for align in [1, page(), 16 * page(), 2 << 20] {
+            let layout = Layout::from_size_align(3 * page() + 1, align).unwrap();
+            let at = Native::map(layout).unwrap();
+            assert_eq!(at.addr().get() % align, 0);
+            // SAFETY: mapped above, and given back once.
+            unsafe {
+                let bytes = core::slice::from_raw_parts_mut(at.as_ptr(), layout.size());
+                assert!(bytes.iter().all(|byte| *byte == 0));
+                bytes.fill(7);
+                Native::unmap(at, layout);
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_there_is_is_an_error() {
+        let layout = Layout::from_size_align(isize::MAX as usize - (2 << 20), 2 << 20).unwrap();
+        let error = Native::map(layout).unwrap_err();
+        assert!(error.to_string().contains("cannot map"), "{error}");
+        assert!(Native::map(Layout::from_size_align(0, 1).unwrap()).is_err());
+    }
+
+    #[test]
+    fn an_impossible_node_is_refused() {
+        let layout = Layout::from_size_align(page(), 1).unwrap();
+        let at = Native::map(layout).unwrap();
+        for node in [1000, NODES as u32, u32::MAX] {
+            // SAFETY: mapped above.
+            let error = unsafe { Native::place(at, layout.size(), NodeId::new(node)) }.unwrap_err();
+            assert!(error.to_string().contains(&format!("node {node}")), "{error}");
+        }
+        // SAFETY: as above; and not used any more.
+        unsafe { Native::unmap(at, layout) };
+    }
+}

@@ -1,0 +1,202 @@
+//! Restartable operations: in rseq sections where those are proven to work, else on atomics.
+
+use core::fmt;
+use core::mem::offset_of;
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
+
+use coreline_topology::Cid;
+
+use crate::arch::{self, Area, CPU_ID, MM_CID, SlotsAt};
+use crate::native::{Native, place, rseq};
+use crate::restartable::{At, NoSlot};
+use crate::{
+    ArrayStack, Buffer, Full, IndexBy, Lacking, List, ListNode, Place, Restartable, World,
+};
+
+/// How restartable operations run natively: in rseq sections, or on atomics.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Section {
+    /// Of threads that are never registered, where operations run on atomics.
+    area: Area,
+    by: IndexBy,
+    rseq: bool,
+}
+
+impl Section {
+    /// Whether operations run in rseq sections rather than on atomics.
+    pub fn is_rseq(&self) -> bool {
+        self.rseq
+    }
+
+    /// What picks the slot.
+    pub fn index_by(&self) -> IndexBy {
+        self.by
+    }
+}
+
+impl fmt::Debug for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.is_rseq() { "rseq" } else { "atomics" };
+        write!(f, "Section({how}, {})", self.index_by())
+    }
+}
+
+/// The same operation, indexed as the slots are.
+macro_rules! by_index {
+    ($at:expr, $operation:ident $(::<$const:ident>)? ($($argument:expr),*)) => {{
+        let section = $at.section();
+        let slots = SlotsAt {
+            area: section.area,
+            limit: $at.limit(),
+            first: $at.first().as_ptr().cast(),
+        };
+        // SAFETY: `At` has the invariant that the operation asks for, the assertions below hold for
+        // the layout, and there is memory by concurrency ID only where the kernel keeps them.
+        unsafe {
+            match section.by {
+                IndexBy::Cpu => arch::$operation::<CPU_ID $(, $const)?>(slots $(, $argument)*),
+                IndexBy::KernelCid => {
+                    arch::$operation::<MM_CID $(, $const)?>(slots $(, $argument)*)
+                }
+            }
+        }
+    }};
+}
+
+impl Restartable for Native {
+    type Section = Section;
+
+    const STRIDE: usize = 1 << arch::STRIDE_SHIFT;
+
+    fn section(by: IndexBy) -> Result<(Section, usize), Lacking> {
+        if by == IndexBy::KernelCid && !rseq::has_cids() {
+            return Err(Lacking {
+                world: Native::NAME,
+                capability: "kernel concurrency ID",
+                why: rseq::why_no_cid(),
+                remedy: format!("index by {} instead", IndexBy::Cpu),
+            });
+        }
+        let rseq = rseq::sections().is_ok();
+        Ok((Section { area: rseq::area(), by, rseq }, place::cpu_limit()))
+    }
+
+    fn index_by(section: &Section) -> IndexBy {
+        section.by
+    }
+
+    fn runs_sections(section: &Section) -> bool {
+        section.rseq
+    }
+
+    fn index(section: &Section) -> usize {
+        let registered = rseq::register_thread();
+        match section.by {
+            IndexBy::Cpu if section.rseq && !registered => usize::MAX,
+            IndexBy::Cpu => Native::cpu().index(),
+            IndexBy::KernelCid => rseq::cid().map_or(usize::MAX, Cid::index),
+        }
+    }
+
+    #[inline]
+    fn add(at: At<'_, AtomicU64, Self>, delta: u64) -> Result<(), NoSlot> {
+        if by_index!(at, add(delta)) { Ok(()) } else { Err(NoSlot) }
+    }
+
+    #[inline]
+    fn load(at: At<'_, AtomicU64, Self>) -> Result<u64, NoSlot> {
+        by_index!(at, load()).ok_or(NoSlot)
+    }
+
+    #[inline]
+    fn store_if_equal(
+        at: At<'_, AtomicU64, Self>,
+        expected: u64,
+        new: u64,
+    ) -> Result<Result<(), u64>, NoSlot> {
+        by_index!(at, store_if_equal(expected, new)).ok_or(NoSlot)
+    }
+
+    #[inline]
+    fn add_if(
+        at: At<'_, AtomicU64, Self>,
+        delta: u64,
+        fixed: u64,
+    ) -> Result<Result<u64, u64>, NoSlot> {
+        by_index!(at, add_if(delta, fixed)).ok_or(NoSlot)
+    }
+
+    #[inline]
+    unsafe fn list_push(
+        at: At<'_, List<Self>, Self>,
+        node: NonNull<ListNode<Self>>,
+    ) -> Result<(), NoSlot> {
+        let node = node.as_ptr().cast();
+        if by_index!(at, list_push(node)) { Ok(()) } else { Err(NoSlot) }
+    }
+
+    #[inline]
+    fn list_pop(at: At<'_, List<Self>, Self>) -> Result<Option<NonNull<ListNode<Self>>>, NoSlot> {
+        let node = by_index!(at, list_pop()).ok_or(NoSlot)?;
+        Ok(NonNull::new(node.cast()))
+    }
+
+    #[inline]
+    fn stack_push<T: 'static, const N: usize>(
+        at: At<'_, ArrayStack<T, N, Self>, Self>,
+        value: NonNull<T>,
+    ) -> Result<Result<(), Full>, NoSlot> {
+        let value = value.as_ptr().cast();
+        let pushed = by_index!(at, stack_push::<N>(value)).ok_or(NoSlot)?;
+        Ok(if pushed { Ok(()) } else { Err(Full) })
+    }
+
+    #[inline]
+    fn stack_pop<T: 'static, const N: usize>(
+        at: At<'_, ArrayStack<T, N, Self>, Self>,
+    ) -> Result<Option<NonNull<T>>, NoSlot> {
+        let value = by_index!(at, stack_pop()).ok_or(NoSlot)?;
+        Ok(NonNull::new(value.cast()))
+    }
+
+    #[inline]
+    fn stack_push_batch<T: 'static, const N: usize>(
+        at: At<'_, ArrayStack<T, N, Self>, Self>,
+        values: &[NonNull<T>],
+    ) -> Result<usize, NoSlot> {
+        let (from, wanted) = (values.as_ptr().cast(), values.len());
+        by_index!(at, stack_push_batch::<N>(from, wanted)).ok_or(NoSlot)
+    }
+
+    #[inline]
+    fn stack_pop_batch<T: 'static, const N: usize>(
+        at: At<'_, ArrayStack<T, N, Self>, Self>,
+        into: &mut [Option<NonNull<T>>],
+    ) -> Result<usize, NoSlot> {
+        let (to, wanted) = (into.as_mut_ptr().cast(), into.len());
+        by_index!(at, stack_pop_batch(to, wanted)).ok_or(NoSlot)
+    }
+
+    #[inline]
+    fn append<const N: usize>(
+        at: At<'_, Buffer<N, Self>, Self>,
+        bytes: &[u8],
+    ) -> Result<Result<usize, Full>, NoSlot> {
+        let (from, count) = (bytes.as_ptr(), bytes.len());
+        let begin = by_index!(at, append::<N>(from, count)).ok_or(NoSlot)?;
+        Ok(begin.map_err(|()| Full))
+    }
+}
+
+// What the sections take for granted.
+const _: () = {
+    assert!(offset_of!(List<Native>, first) == 0);
+    assert!(offset_of!(ListNode<Native>, next) == 0);
+    assert!(offset_of!(ArrayStack<u8, 3, Native>, len) == 0);
+    assert!(offset_of!(ArrayStack<u8, 3, Native>, entries) == 16);
+    assert!(offset_of!(Buffer<3, Native>, len) == 0);
+    assert!(offset_of!(Buffer<3, Native>, bytes) == 16);
+    // `Option<NonNull<T>>` is a pointer that may be null.
+    assert!(size_of::<Option<NonNull<u8>>>() == 8);
+};

@@ -1,0 +1,200 @@
+//! The choice of this process: sections, or atomics.
+//!
+//! [`CHOICE`] goes from nothing to its final value once. Who finds nothing makes the choice, one
+//! thread at a time ([`CHOOSING`]); the others wait.
+//!
+//! What must not happen is a deadlock, as this can be called from anywhere that a program makes its
+//! first per-CPU memory: in a constructor of a library, in an allocator. So
+//!
+//! * signals are held off meanwhile: a handler that needs the choice never interrupts its making;
+//! * what may wait for the dynamic linker is done before a thread takes its turn;
+//! * the self-test, and every wait here, has an end;
+//! * a thread that needs the choice while it is making it (an allocator that was called by
+//!   `pthread_create`, as it counts with coreline) gets atomics, for good.
+//!
+//! A child that is forked while another thread chooses finds a turn that never ends, waits as long
+//! as a wait may last, and gets atomics.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::time::Duration;
+use std::io;
+use std::sync::OnceLock;
+
+use super::{SECTION_AREA, keeps_cids, registration};
+use crate::arch::{Area, HAS_SECTIONS, Reading};
+use crate::native::self_test::{self, SelfTestError};
+use crate::native::{Native, marks};
+use crate::{Clock, Parked, Signals, Sleep};
+
+/// The environment variable that switches rseq off; its only value is `off`.
+pub(crate) const SWITCH: &str = "CORELINE_RSEQ";
+const SWITCH_C: &CStr = c"CORELINE_RSEQ";
+
+/// How long a thread waits for another one's choice: the self-test, and as long again.
+const TURN: Duration = self_test::ANSWER.saturating_mul(2);
+
+/// Why restartable operations do not run in rseq sections here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoSections {
+    /// The environment says so.
+    #[error("{SWITCH}=off in the environment switches them off; unset it to have them")]
+    SwitchedOff,
+    /// There is no assembly for this processor.
+    #[error("coreline has none for this processor; it has them for x86-64 and aarch64")]
+    Processor,
+    /// The C library registers no threads, and the kernel did not let us. The system's error
+    /// number.
+    #[error(
+        "the C library registers no threads for rseq, and to coreline the kernel refuses it: {}; \
+         {}", io::Error::from_raw_os_error(*.0), refused(*.0)
+    )]
+    Refused(i32),
+    /// There is no way to unregister threads when they end. The system's error number, or `EAGAIN`
+    /// if the key would be too high to be set in a signal handler.
+    #[error(
+        "threads that coreline registers must be unregistered at their end, and no thread-specific \
+         key could be had for that: {}", io::Error::from_raw_os_error(*.0)
+    )]
+    NoKey(i32),
+    /// The area is there, but did not pass the test of behaviour.
+    #[error("they failed the start-up self-test: {0}")]
+    SelfTest(#[from] SelfTestError),
+}
+
+fn refused(error: i32) -> &'static str {
+    match error {
+        libc::ENOSYS => "the kernel has no rseq, or a system-call filter hides it",
+        libc::EPERM | libc::EACCES => "a system-call filter forbids it",
+        libc::EINVAL => "somebody else registers each thread, and does not say where",
+        _ => "no kernel is known to answer so",
+    }
+}
+
+type Choice = Result<Area, NoSections>;
+
+static CHOICE: OnceLock<Choice> = OnceLock::new();
+/// 1 while a thread makes the choice. Threads sleep on it.
+static CHOOSING: AtomicU32 = AtomicU32::new(0);
+
+/// The area of sections, if they work: the choice of this process. The first call makes it, with
+/// the self-test, which takes some milliseconds, and seconds at worst.
+///
+/// Async-signal-safe once it was called. Before that not, as it starts threads.
+pub(crate) fn sections() -> Result<Area, &'static NoSections> {
+    CHOICE.get().unwrap_or_else(|| choose()).as_ref().copied()
+}
+
+/// The choice, if it was made. Its areas are set then.
+pub(super) fn made() -> Option<&'static Choice> {
+    let choice = CHOICE.get()?;
+    set_areas(choice);
+    Some(choice)
+}
+
+#[cold]
+fn choose() -> &'static Choice {
+    if !HAS_SECTIONS {
+        return decide(Err(NoSections::Processor));
+    }
+    let _held = Native::hold();
+    if marks::set(marks::CHOOSING) {
+        return decide(Err(SelfTestError::Nested.into()));
+    }
+    let candidate = candidate();
+    let choice = if take_turn() {
+        // Whoever had the turn before may have chosen.
+        let choice = CHOICE.get().unwrap_or_else(|| decide(candidate.and_then(proven)));
+        // Release pairs with the acquire in `take_turn`. Without it the next thread might not see
+        // the choice, and test again: a waste.
+        CHOOSING.store(0, Ordering::Release);
+        Native::wake(&raw const CHOOSING, u32::MAX);
+        choice
+    } else {
+        decide(Err(SelfTestError::NoAnswer.into()))
+    };
+    marks::clear(marks::CHOOSING);
+    choice
+}
+
+/// Waits for the calling thread's turn; `false` if it did not come.
+fn take_turn() -> bool {
+    let deadline = Native::now() + TURN;
+    // Acquire pairs with the release at the end of a turn. Relaxed: nothing is read after a
+    // failure.
+    while CHOOSING.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if Native::park(&CHOOSING, 1, Some(deadline)) == Parked::TimedOut {
+            return false;
+        }
+    }
+    true
+}
+
+/// Makes this the choice, unless there is one; the one there is.
+fn decide(choice: Choice) -> &'static Choice {
+    // Signals are held off, and the closure does nothing: nobody comes back here in between.
+    let choice = CHOICE.get_or_init(|| choice);
+    set_areas(choice);
+    choice
+}
+
+fn set_areas(choice: &Choice) {
+    find_published();
+    if let Ok(area) = choice {
+        // Relaxed: see `area`.
+        SECTION_AREA.store(area.bytes_beyond_blank(), Ordering::Relaxed);
+        read_in(*area);
+    }
+}
+
+fn read_in(area: Area) {
+    area.read_in(Reading::Cpu);
+    if keeps_cids() {
+        area.read_in(Reading::Cid);
+    }
+}
+
+/// The area to prove: the C library's, else our own.
+fn candidate() -> Choice {
+    if switched_off() {
+        return Err(NoSections::SwitchedOff);
+    }
+    find_published();
+    Ok(registration::published_area().unwrap_or_else(Area::own))
+}
+
+/// The area, if the self-test proves that sections work on it.
+fn proven(area: Area) -> Choice {
+    self_test::run(area)?;
+    if area == Area::own() {
+        registration::prepare_own().map_err(NoSections::NoKey)?;
+    }
+    Ok(area)
+}
+
+/// Looks for the C library's area, to read IDs there, unless somebody has looked.
+pub(super) fn find_published() {
+    static LOOKED: AtomicBool = AtomicBool::new(false);
+    // Relaxed, twice: who misses the change looks again and finds the same.
+    if LOOKED.load(Ordering::Relaxed) {
+        return;
+    }
+    if HAS_SECTIONS
+        && !switched_off()
+        && let Some(area) = registration::published_area()
+    {
+        read_in(area);
+    }
+    // Relaxed: as above.
+    LOOKED.store(true, Ordering::Relaxed);
+}
+
+/// What the environment says. Not by way of `std`, which takes a lock and allocates.
+fn switched_off() -> bool {
+    // SAFETY: the name is a C string. Whoever changes the environment answers for it that nobody
+    // reads it at the same time.
+    let value = unsafe { libc::getenv(SWITCH_C.as_ptr()) };
+    // SAFETY: the environment's values are C strings.
+    !value.is_null() && unsafe { CStr::from_ptr(value) } == c"off"
+}

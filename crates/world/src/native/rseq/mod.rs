@@ -1,0 +1,197 @@
+//! Restartable sequences: which area, which choice, which thread.
+//!
+//! | file | what |
+//! |---|---|
+//! | this one | what the rest of the world asks: the area, the IDs, the choice |
+//! | `choice` | the choice of this process: sections, or atomics |
+//! | `registration` | registering threads, where the C library does not |
+//!
+//! # Whose area
+//!
+//! A thread has one rseq area, registered once; who comes second is refused. glibc registers every
+//! thread from version 2.35 on and publishes where (`__rseq_offset`, found by name so that a
+//! program also starts where there is none). coreline uses that area, and writes only `rseq_cs`
+//! there, which belongs to whoever runs a section. Where the C library registers nothing (musl, an
+//! older glibc, `GLIBC_TUNABLES=glibc.pthread.rseq=0`) each thread registers
+//! [our own area](crate::arch::Area::own) when it first needs it. Nothing here ever writes an ID
+//! field.
+//!
+//! A thread can still have no registration that we may use: one started behind the C library's
+//! back, one whose registration went to another library's area, one that is about to end. Its
+//! `cpu_id` is negative in our area or the C library's. Every section checks that, and such a
+//! thread uses the shared slot atomically.
+//!
+//! # One choice for all
+//!
+//! A plain addition and an atomic one to the same slot can lose an update between them. So the
+//! process chooses once, before its first slot exists, and never changes. Sections are chosen only
+//! if all of this holds:
+//!
+//! 1. `CORELINE_RSEQ` is not `off`;
+//! 2. the processor has sections here ([`crate::arch`]);
+//! 3. the C library registered an area, or the kernel registers ours;
+//! 4. the [self-test](super::self_test) saw the kernel abort a preempted section.
+//!
+//! Else [`NoSections`] says which does not, the operations run on atomics, and
+//! [`probe`](super::probe()) reports it.
+//!
+//! # An area, whatever is chosen
+//!
+//! Three words say which area is used for what, each as bytes beyond the blank area:
+//!
+//! | word | for | 0, the blank area | the C library's | our own |
+//! |---|---|---|---|---|
+//! | [`SECTION_AREA`] | sections | not settled, or atomics | chosen | chosen |
+//! | [`Reading::Cpu`](crate::arch::Reading) | `cpu_id` | not looked, or none | published | chosen |
+//! | [`Reading::Cid`](crate::arch::Reading) | `mm_cid` | as above, or no IDs | published | chosen |
+//!
+//! Each changes once, from 0. Who reads IDs, or runs a section, on the blank area finds -1: so *not
+//! settled*, *switched off*, *no such field* and *thread not registered* are one case on the fast
+//! path, told apart where it is slow.
+//!
+//! The IDs of the C library's area are read whether or not sections were proven to work.
+//!
+//! # The kernel's concurrency IDs
+//!
+//! `mm_cid` lies at byte 24 of the area. `__rseq_size` does not tell whether the kernel fills it
+//! in: glibc 2.35 to 2.40 say 20 or 32 whatever the kernel does, since they always register 32
+//! bytes. The rule here is librseq's: the kernel says in the auxiliary vector that it fills in at
+//! least 28 bytes (the end of `mm_cid`), and there is a registration.
+//!
+//! Sources: `Documentation/userspace-api/rseq.rst` and `kernel/rseq.c` of Linux; the glibc manual,
+//! *Restartable Sequences*; librseq.
+
+mod choice;
+mod registration;
+
+use core::sync::atomic::{AtomicIsize, Ordering};
+
+use coreline_topology::{Cid, CpuId};
+
+pub use choice::NoSections;
+pub use registration::Registration;
+
+pub(crate) use choice::{SWITCH, sections};
+pub(crate) use registration::{
+    published, register as register_with_kernel, unregister as unregister_with_kernel,
+};
+
+use crate::arch::Area;
+use crate::native::auxv::{self, MM_CID_END};
+use crate::native::place;
+
+/// The area that sections run on, as bytes beyond the blank one.
+static SECTION_AREA: AtomicIsize = AtomicIsize::new(0);
+
+/// The area that sections run on; the blank one if operations run on atomics, or while nobody has
+/// asked [`sections`]. Async-signal-safe.
+#[inline]
+pub(crate) fn area() -> Area {
+    // SAFETY: the word holds 0, or what `choice` put there: how far an area lies from the blank
+    // one.
+    //
+    // Relaxed: the word is all there is to read, and it changes once. Who misses the change gets
+    // the blank area and takes the slow path.
+    unsafe { Area::beyond_blank(SECTION_AREA.load(Ordering::Relaxed)) }
+}
+
+/// Sees to it that the calling thread has an index in [`area`]; `false` if it cannot have one. For
+/// operations whose section found none.
+///
+/// Asks the kernel at most once in a thread's life. Settles nothing: whoever made the memory has.
+///
+/// Async-signal-safe: one system call, and a thread-specific value of a key low enough that the C
+/// library has room for it.
+#[cold]
+pub(crate) fn register_thread() -> bool {
+    let Some(Ok(area)) = choice::made() else { return false };
+    if *area == Area::own() {
+        registration::register_own();
+    }
+    is_id(area.cpu_id())
+}
+
+/// The CPU that runs the caller. No system call if its thread is registered, but two loads and a
+/// branch (three loads in a library that `dlopen` may load).
+///
+/// Never runs the self-test: where only coreline could register the thread, the kernel is asked
+/// until the process has chosen [`sections`].
+#[inline]
+pub(crate) fn cpu() -> CpuId {
+    let cpu = Area::of_cpu().cpu_id();
+    if is_id(cpu) { CpuId::new(cpu) } else { cpu_slowly() }
+}
+
+/// What a field holds while it holds no ID is negative; every kernel keeps its IDs far below that.
+#[inline]
+fn is_id(field: u32) -> bool {
+    field.cast_signed() >= 0
+}
+
+#[cold]
+#[inline(never)]
+fn cpu_slowly() -> CpuId {
+    choice::find_published();
+    register_thread();
+    let cpu = Area::of_cpu().cpu_id();
+    if is_id(cpu) { CpuId::new(cpu) } else { place::cpu_by_call() }
+}
+
+/// The caller's concurrency ID, if the kernel keeps them and its thread is registered. Three loads
+/// and a branch (four in a library that `dlopen` may load).
+///
+/// Where the C library registers nothing, the first call makes the choice of [`sections`].
+#[inline]
+pub(crate) fn cid() -> Option<Cid> {
+    read_cid().or_else(cid_slowly)
+}
+
+#[inline]
+fn read_cid() -> Option<Cid> {
+    let area = Area::of_cid();
+    // An unregistered thread's `mm_cid` can look like an ID, so `cpu_id` must not be negative
+    // either.
+    let (cpu, cid) = (area.cpu_id(), area.mm_cid());
+    is_id(cpu | cid).then_some(Cid::new(cid))
+}
+
+#[cold]
+#[inline(never)]
+fn cid_slowly() -> Option<Cid> {
+    choice::find_published();
+    if Area::of_cpu() == Area::blank() {
+        // Whether there is an area is for the choice to find out. An error is as good as an answer.
+        let _ = sections();
+    }
+    register_thread();
+    read_cid()
+}
+
+/// Whether the kernel fills in `mm_cid`.
+fn keeps_cids() -> bool {
+    auxv::rseq_feature_size() >= MM_CID_END
+}
+
+/// Whether registered threads of this process have concurrency IDs. Makes the choice of
+/// [`sections`] if that is what it depends on.
+pub(crate) fn has_cids() -> bool {
+    choice::find_published();
+    keeps_cids() && (Area::of_cid() != Area::blank() || sections().is_ok())
+}
+
+/// Why [`has_cids`] is false, or [`cid`] is `None`.
+pub(crate) fn why_no_cid() -> String {
+    if Area::of_cpu() == Area::blank() {
+        return match sections() {
+            Err(why) => why.to_string(),
+            Ok(_) => "no thread was registered for rseq yet".to_owned(),
+        };
+    }
+    if !keeps_cids() {
+        let filled = auxv::rseq_feature_size();
+        return format!(
+            "the kernel fills in {filled} bytes of an rseq area, the ID ends at {MM_CID_END}"
+        );
+    }
+    "the calling thread is not registered for rseq".to_owned()
+}

@@ -1,0 +1,167 @@
+//! Registering threads with the kernel.
+//!
+//! # Where the C library does it
+//!
+//! It publishes the distance of a thread's area from its thread pointer, and the size in use.
+//!
+//! # Where we do it
+//!
+//! A thread registers its [own area](Area::own) when it first needs an index, with a length of 32
+//! bytes: the legacy ABI, in which a kernel of any version aborts a section at every preemption.
+//!
+//! * **It asks once.** A refusal, or the end of the thread, is a [mark](crate::native::marks), not
+//!   an ID field.
+//! * **A signal handler may come anywhere.** If it registers the thread first, the kernel answers
+//!   `EBUSY`, and the thread is registered.
+//! * **The thread unregisters before its memory goes.** musl unmaps a detached thread's stack, with
+//!   the area on it, while the thread still runs; were it preempted there, the kernel could not
+//!   write its IDs, and would kill the process. So a destructor of a thread-specific key
+//!   unregisters, in the last round of destructors that POSIX has. Destructors that run later find
+//!   no index and use the shared slot. A thread that is registered by one of those, in its
+//!   first-ever operation, stays registered to its end: do not let detached threads of musl do
+//!   that.
+//! * **A fork** copies the registration, the area and the marks. **exec** drops all three.
+//!
+//! Source: `rseq(2)` and `kernel/rseq.c` of Linux; `pthread_key_create(3p)`.
+
+use core::ffi::{CStr, c_void};
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::io;
+
+use crate::arch::{Area, SIGNATURE};
+use crate::native::marks;
+
+/// What the C library says about the rseq areas of its threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registration {
+    /// Bytes from a thread's thread pointer to its area.
+    pub offset: isize,
+    /// `__rseq_size`: the C library's idea of how many bytes are in use. Zero if it registered
+    /// nothing.
+    pub size: u32,
+}
+
+/// What the C library publishes; `None` if it does not know rseq.
+pub(crate) fn published() -> Option<Registration> {
+    let offset = symbol(c"__rseq_offset")?.cast::<isize>();
+    let size = symbol(c"__rseq_size")?.cast::<u32>();
+    // SAFETY: these are glibc's names for constants of these types, set before any code of ours
+    // runs.
+    Some(unsafe { Registration { offset: *offset, size: *size } })
+}
+
+fn symbol(name: &CStr) -> Option<*const c_void> {
+    // SAFETY: the name is a C string, and the default scope needs no open handle.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!address.is_null()).then_some(address.cast_const())
+}
+
+/// The area that the C library registers for each thread.
+pub(super) fn published_area() -> Option<Area> {
+    let registration = published().filter(|registration| registration.size > 0)?;
+    // SAFETY: the C library published this offset as that of the area which it owns in every
+    // thread's control block. It registers at least the 32 bytes of the first `struct rseq`, under
+    // the one signature that each processor has.
+    Some(unsafe { Area::at(registration.offset) })
+}
+
+/// The system's number of an error.
+pub(crate) type Error = i32;
+
+const LENGTH: u32 = 32;
+const UNREGISTER: u32 = 1;
+
+/// Asks the kernel to register the calling thread's own area.
+pub(crate) fn register() -> Result<(), Error> {
+    match call(0) {
+        // Registered already, this very area: by a signal handler, or by another copy of this
+        // crate. (Any other area of this thread is `EINVAL`.)
+        Err(libc::EBUSY) => Ok(()),
+        result => result,
+    }
+}
+
+/// Asks the kernel to forget the calling thread's own area.
+pub(crate) fn unregister() -> Result<(), Error> {
+    call(UNREGISTER)
+}
+
+fn call(flags: u32) -> Result<(), Error> {
+    // SAFETY: the area is the calling thread's for its whole life, at least 32 bytes, aligned to
+    // 32. The kernel alone writes its ID fields.
+    let result =
+        unsafe { libc::syscall(libc::SYS_rseq, Area::own().address(), LENGTH, flags, SIGNATURE) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)) }
+}
+
+/// The key whose destructor unregisters a thread. Set by [`prepare_own`], before the choice is
+/// known to anybody.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+/// How often the destructor is called before it is the last round.
+///
+/// `PTHREAD_DESTRUCTOR_ITERATIONS`, of POSIX, glibc and musl alike, less one.
+const ROUNDS: usize = 3;
+
+/// Below this number glibc has room for a thread's value; above it may allocate, which is nothing
+/// to do in a signal handler. (`PTHREAD_KEY_2NDLEVEL_SIZE`; musl always has room.)
+const KEYS: u32 = if cfg!(target_env = "musl") { u32::MAX } else { 32 };
+
+/// What must be done once before threads register.
+pub(super) fn prepare_own() -> Result<(), Error> {
+    let mut key = 0;
+    // SAFETY: the destructor is a function that may be called with any value.
+    match unsafe { libc::pthread_key_create(&raw mut key, Some(leave)) } {
+        0 if key < KEYS => {
+            // Relaxed: the choice is published after this, by a release.
+            KEY.store(key, Ordering::Relaxed);
+            Ok(())
+        }
+        0 => {
+            // SAFETY: the key was just made, and no thread has a value.
+            unsafe { libc::pthread_key_delete(key) };
+            Err(libc::EAGAIN)
+        }
+        error => Err(error),
+    }
+}
+
+/// Registers the calling thread's own area, unless that was refused before or the thread is ending.
+pub(super) fn register_own() {
+    if marks::get() & marks::REFUSED != 0 || Area::own().cpu_id().cast_signed() >= 0 {
+        return;
+    }
+    let errno = errno();
+    // The destructor first: who is registered must be unregistered.
+    if !set_round(1) || register().is_err() {
+        set_round(0);
+        marks::set(marks::REFUSED);
+    }
+    // SAFETY: the word is the thread's own. The program that a signal handler interrupts may be
+    // about to read it.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+fn errno() -> i32 {
+    // SAFETY: the word is the thread's own.
+    unsafe { *libc::__errno_location() }
+}
+
+fn set_round(round: usize) -> bool {
+    // Relaxed: see `prepare_own`. Who is here has seen the choice.
+    let key = KEY.load(Ordering::Relaxed);
+    // SAFETY: the key was made by `prepare_own`, and is never deleted.
+    unsafe { libc::pthread_setspecific(key, core::ptr::without_provenance(round)) == 0 }
+}
+
+/// The destructor: has itself called again until the last round, and unregisters then.
+unsafe extern "C" fn leave(round: *mut c_void) {
+    let round = round.addr();
+    if round <= ROUNDS && set_round(round + 1) {
+        return;
+    }
+    // Before the thread is unregistered: from here on nothing registers it again.
+    marks::set(marks::REFUSED);
+    // An error means that the kernel, or a filter, does not let go; nothing can be done then.
+    let _ = unregister();
+}

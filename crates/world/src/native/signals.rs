@@ -1,0 +1,220 @@
+//! Signals: `pthread_sigmask`; and a page that the kernel wipes when it copies it for a child.
+
+use core::marker::PhantomData;
+use core::mem::{self, MaybeUninit};
+use core::num::NonZeroU32;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use crate::Signals;
+use crate::native::Native;
+
+/// Signals that a thread causes itself. The kernel kills the process if such a one is held off.
+const OWN: [libc::c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// The calling thread's signals are held off; restores its mask when it drops.
+pub struct Held {
+    before: libc::sigset_t,
+    /// A mask belongs to a thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if cfg!(miri) {
+            return;
+        }
+        // SAFETY: the mask is one that the call itself once wrote.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut());
+        }
+    }
+}
+
+impl Signals for Native {
+    type Held = Held;
+
+    /// Two system calls, one now and one at the end. The signals that the C library keeps for
+    /// itself cannot be held off: a thread that is cancelled asynchronously may take a lock with
+    /// it.
+    fn hold() -> Held {
+        if cfg!(miri) {
+            // Miri has no signals, and not this call.
+            // SAFETY: zeros are a set.
+            return Held { before: unsafe { mem::zeroed() }, _thread: PhantomData };
+        }
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: zeros are a set, which `sigfillset` fills; the call writes `before`, and fails
+        // only for an unknown first argument.
+        let before = unsafe {
+            let mut held: libc::sigset_t = mem::zeroed();
+            libc::sigfillset(&raw mut held);
+            for own in OWN {
+                libc::sigdelset(&raw mut held, own);
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const held, before.as_mut_ptr());
+            before.assume_init()
+        };
+        Held { before, _thread: PhantomData }
+    }
+
+    /// Async-signal-safe. A read, after the first call in a process.
+    fn generation() -> NonZeroU32 {
+        let Some(word) = wiped_at_fork() else {
+            return process();
+        };
+        // Relaxed, all: the numbers say who is who and nothing else.
+        let relaxed = Ordering::Relaxed;
+        NonZeroU32::new(word.load(relaxed)).unwrap_or_else(|| {
+            // Wiped: this is a new copy. What it was copied from had no higher number than this.
+            let next = LAST.fetch_add(1, relaxed).wrapping_add(1);
+            let set = word.compare_exchange(0, next, relaxed, relaxed);
+            // Two threads of the copy may come here at once; one number counts.
+            NonZeroU32::new(set.map_or_else(|set| set, |_| next)).unwrap_or(NonZeroU32::MIN)
+        })
+    }
+}
+
+/// The highest generation so far, of this memory and of all that it is a copy of.
+static LAST: AtomicU32 = AtomicU32::new(0);
+
+/// A word that is zero at first, and again in each copy that a fork makes of this memory. `None` if
+/// the kernel has no such pages.
+fn wiped_at_fork() -> Option<&'static AtomicU32> {
+    /// Null: nobody asked yet. `REFUSED`: there is none.
+    static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+    static REFUSED: AtomicU32 = AtomicU32::new(0);
+    let refused = (&raw const REFUSED).cast_mut();
+    // Acquire pairs with the release below: the page is mapped, and will be wiped.
+    let mut word = WORD.load(Ordering::Acquire);
+    if word.is_null() {
+        let mapped = map_wiped_at_fork();
+        let found = mapped.unwrap_or(refused);
+        // Release pairs with the acquire above; acquire as above, if somebody was faster. Their
+        // page counts, and this one stays: once in a process's life.
+        word = WORD
+            .compare_exchange(ptr::null_mut(), found, Ordering::AcqRel, Ordering::Acquire)
+            .map_or_else(|theirs| theirs, |_| found);
+    }
+    // SAFETY: a page that is never unmapped, or a static.
+    (word != refused).then(|| unsafe { &*word })
+}
+
+fn map_wiped_at_fork() -> Option<*mut AtomicU32> {
+    if cfg!(miri) {
+        // Nothing forks in Miri, which does not know the advice.
+        return None;
+    }
+    const LEN: usize = 4096;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping, wherever the kernel likes, replaces none. The advice is about it
+    // alone.
+    unsafe {
+        let page = libc::mmap(ptr::null_mut(), LEN, access, flags, -1, 0);
+        if page == libc::MAP_FAILED {
+            return None;
+        }
+        if libc::madvise(page, LEN, libc::MADV_WIPEONFORK) != 0 {
+            libc::munmap(page, LEN);
+            return None;
+        }
+        Some(page.cast())
+    }
+}
+
+/// The process's number, where the kernel wipes no pages. Not as good: a child in a PID namespace
+/// of its own can have its parent's.
+fn process() -> NonZeroU32 {
+    // SAFETY: asks for a number.
+    let process = unsafe { libc::getpid() };
+    NonZeroU32::new(process.cast_unsigned()).unwrap_or(NonZeroU32::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    static HANDLED: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn count(_signal: libc::c_int) {
+        // Relaxed: the handler runs on the thread that looks.
+        HANDLED.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_signal_comes_when_it_is_no_longer_held_off() {
+        let raise = || {
+            // SAFETY: the handler is async-signal-safe.
+            unsafe { libc::raise(libc::SIGUSR2) };
+            HANDLED.load(Ordering::Relaxed)
+        };
+        // SAFETY: as above; zeros are a valid action.
+        unsafe {
+            let mut action: libc::sigaction = mem::zeroed();
+            action.sa_sigaction = count as *const () as usize;
+            assert_eq!(libc::sigaction(libc::SIGUSR2, &raw const action, ptr::null_mut()), 0);
+        }
+        assert_eq!(raise(), 1);
+        let outer = Native::hold();
+        let inner = Native::hold();
+        assert_eq!(raise(), 1);
+        drop(inner);
+        assert_eq!(HANDLED.load(Ordering::Relaxed), 1, "the outer one still holds");
+        drop(outer);
+        assert_eq!(HANDLED.load(Ordering::Relaxed), 2);
+    }
+
+    /// Calls `f` in a forked child, and returns what it says.
+    fn in_a_child(f: impl FnOnce() -> u8) -> u8 {
+        // SAFETY: the child runs what is async-signal-safe, and leaves without unwinding.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(f().into());
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            assert!(libc::WIFEXITED(status), "the child died: {status:#x}");
+            libc::WEXITSTATUS(status) as u8
+        }
+    }
+
+    #[test]
+    fn each_copy_of_the_memory_has_a_generation() {
+        let ours = Native::generation();
+        assert_eq!(Native::generation(), ours);
+        let differ = in_a_child(|| {
+            let child = Native::generation();
+            let stable = Native::generation() == child;
+            let grandchild = in_a_child(|| {
+                u8::from(Native::generation() != child && Native::generation() != ours)
+            });
+            u8::from(stable && child != ours) + grandchild
+        });
+        assert_eq!(differ, 2);
+    }
+
+    #[test]
+    fn a_thread_that_holds_signals_off_can_still_fault() {
+        extern "C" fn leave(_signal: libc::c_int) {
+            // SAFETY: async-signal-safe.
+            unsafe { libc::_exit(7) }
+        }
+        let left = in_a_child(|| {
+            // SAFETY: as above; and the address is one that nothing is mapped at.
+            unsafe {
+                let mut action: libc::sigaction = mem::zeroed();
+                action.sa_sigaction = leave as *const () as usize;
+                libc::sigaction(libc::SIGSEGV, &raw const action, ptr::null_mut());
+                let _held = Native::hold();
+                ptr::without_provenance_mut::<u8>(1 << 12).write_volatile(0);
+            }
+            0
+        });
+        assert_eq!(left, 7);
+    }
+}

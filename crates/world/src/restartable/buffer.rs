@@ -1,0 +1,59 @@
+//! [`Buffer`]: bytes that are only added to, one buffer for each CPU. What a tracer writes to.
+
+use core::fmt;
+
+use super::{Slot, SlotLock};
+use crate::{Cell, Ordering, Word, Words};
+
+/// There is no room. Nothing was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this CPU's slot is full; drain it, or make it larger")]
+pub struct Full;
+
+/// At most `N` bytes, written one behind the other.
+///
+/// | word | meaning | written by |
+/// |---|---|---|
+/// | `len` | how many bytes count: never more than `N` | a commit of append |
+/// | `lock` | who operates on the buffer by its definition | [`SlotLock`] |
+/// | `bytes[i]`, `i < len` | what was appended | nobody |
+/// | `bytes[i]`, `i >= len` | anything | an append, before its commit |
+#[repr(C)]
+pub struct Buffer<const N: usize, W: Words> {
+    pub(crate) len: W::U64,
+    pub(crate) lock: SlotLock<W>,
+    pub(crate) bytes: Cell<[u8; N], W>,
+}
+
+// SAFETY: a struct.
+unsafe impl<const N: usize, W: Words> Slot for Buffer<N, W> {}
+
+impl<const N: usize, W: Words> Buffer<N, W> {
+    /// How many bytes there is room for.
+    pub const CAPACITY: usize = N;
+
+    /// The empty buffer.
+    pub fn new_in() -> Self {
+        Buffer { len: W::U64::new_in(0), lock: SlotLock::new_in(), bytes: Cell::new_in([0; N]) }
+    }
+
+    /// How many bytes were appended so far: it may grow at any time.
+    pub fn len(&self) -> usize {
+        // Acquire pairs with the commit of an append: the bytes below are there.
+        self.len.load(Ordering::Acquire) as usize
+    }
+
+    /// Whether nothing was appended so far.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<const N: usize, W: Words> fmt::Debug for Buffer<N, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("len", &self.len())
+            .field("capacity", &N)
+            .finish_non_exhaustive()
+    }
+}

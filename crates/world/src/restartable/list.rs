@@ -1,0 +1,65 @@
+//! [`List`]: an intrusive stack of nodes, one list for each CPU.
+
+use core::fmt;
+use core::ptr;
+
+use super::Slot;
+use crate::{Ordering, Word, Words};
+
+/// A last-in-first-out list of nodes that lie in their owners' memory.
+///
+/// | word | meaning | written by |
+/// |---|---|---|
+/// | `first` | the node pushed last; null: the list is empty | a commit of push or pop |
+/// | `lock` | who operates on the list by its definition | [`SlotLock`](super::SlotLock) |
+#[repr(C)]
+pub struct List<W: Words> {
+    pub(crate) first: W::Ptr<ListNode<W>>,
+    pub(crate) lock: super::SlotLock<W>,
+}
+
+/// What makes something a node: its first field, as a rule, so that a pointer to the one is a
+/// pointer to the other.
+///
+/// | word | meaning | written by |
+/// |---|---|---|
+/// | `next` | the node below; null: there is none | a push, before its commit |
+#[repr(C)]
+pub struct ListNode<W: Words> {
+    pub(crate) next: W::Ptr<ListNode<W>>,
+}
+
+// SAFETY: a struct.
+unsafe impl<W: Words> Slot for List<W> {}
+
+impl<W: Words> List<W> {
+    /// The empty list.
+    pub fn new_in() -> Self {
+        List { first: W::Ptr::new_in(ptr::null_mut()), lock: super::SlotLock::new_in() }
+    }
+
+    /// Whether there is no node, now: it may change at any time.
+    pub fn is_empty(&self) -> bool {
+        // Relaxed: a hint, behind which nothing is read.
+        self.first.load(Ordering::Relaxed).is_null()
+    }
+}
+
+impl<W: Words> ListNode<W> {
+    /// A node that is in no list.
+    pub fn new_in() -> Self {
+        ListNode { next: W::Ptr::new_in(ptr::null_mut()) }
+    }
+}
+
+impl<W: Words> fmt::Debug for List<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("List").field("is_empty", &self.is_empty()).finish_non_exhaustive()
+    }
+}
+
+impl<W: Words> fmt::Debug for ListNode<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListNode").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,129 @@
+//! [`SlotLock`]: the lock under which an operation runs by its definition where no section can.
+//!
+//! It has three properties that locks do not have as a rule, because operations promise them:
+//!
+//! * **Signals.** The holder's signals are held off, so that a handler never meets a lock of the
+//!   thread that it interrupted.
+//! * **Fork.** The word names the generation of the holder's memory. A child that was forked while
+//!   another thread held the lock finds a holder that cannot exist in it, and takes the lock over.
+//!   So what the lock guards must be whole at every moment, as an operation is: it changes its slot
+//!   by its one last store.
+//! * **No queue, no sleep.** It is for some ten instructions, as a rule.
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use crate::{Ordering, Signals, Word, Words, World};
+
+/// A lock word.
+///
+/// | bits | meaning |
+/// |---|---|
+/// | 63..32 | the generation of the holder's memory; 0: free |
+/// | 31..0 | the holder's thread, where a holder may run code that is not ours; else 0 |
+#[repr(transparent)]
+pub struct SlotLock<W: Words> {
+    holder: W::U64,
+}
+
+const FREE: u64 = 0;
+
+impl<W: Words> SlotLock<W> {
+    /// A free lock.
+    pub fn new_in() -> Self {
+        SlotLock { holder: W::U64::new_in(FREE) }
+    }
+}
+
+impl<W: World> SlotLock<W> {
+    /// Takes the lock; waits while another thread holds it.
+    pub fn lock(&self) -> SlotLockGuard<'_, W> {
+        let held = W::hold();
+        let generation = W::generation().get();
+        let me = u64::from(generation) << 32;
+        loop {
+            // Relaxed: the exchange below is what takes the lock.
+            let seen = self.holder.wait_until(Ordering::Relaxed, |holder| free(holder, generation));
+            if let Some(guard) = self.exchange(seen, me) {
+                return SlotLockGuard { lock: guard, _held: held, _thread: PhantomData };
+            }
+        }
+    }
+
+    /// Takes the lock for the calling thread by name, so that it can be recognised by
+    /// [`is_mine`](SlotLock::is_mine); `None` if somebody holds it.
+    pub fn try_lock_by_name(&self) -> Option<SlotLockGuard<'_, W>> {
+        let held = W::hold();
+        // Relaxed: the exchange below is what takes the lock.
+        let seen = self.holder.load(Ordering::Relaxed);
+        if !free(seen, W::generation().get()) {
+            return None;
+        }
+        let lock = self.exchange(seen, Self::name())?;
+        Some(SlotLockGuard { lock, _held: held, _thread: PhantomData })
+    }
+
+    /// Whether the calling thread holds the lock, and took it by name.
+    pub fn is_mine(&self) -> bool {
+        // Relaxed: only the calling thread writes its own name here.
+        self.holder.load(Ordering::Relaxed) == Self::name()
+    }
+
+    /// Waits until the lock is free, or its holder is.
+    pub fn wait(&self) {
+        // A handler that forks and returns in the child would leave it waiting for a thread of its
+        // parent's.
+        let _held = W::hold();
+        let generation = W::generation().get();
+        // Relaxed: who wants the lock still has to take it.
+        self.holder.wait_until(Ordering::Relaxed, |holder| free(holder, generation));
+    }
+
+    fn name() -> u64 {
+        u64::from(W::generation().get()) << 32 | u64::from(W::id().get())
+    }
+
+    fn exchange(&self, seen: u64, me: u64) -> Option<&Self> {
+        // Acquire pairs with the release of the guard's drop: what the last holder wrote is seen.
+        // A holder that a fork left behind did not release; the fork itself copied its writes.
+        self.holder
+            .compare_exchange(seen, me, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+            .then_some(self)
+    }
+}
+
+/// Whether nobody who runs in memory of this generation holds the lock.
+fn free(holder: u64, generation: u32) -> bool {
+    holder == FREE || holder >> 32 != u64::from(generation)
+}
+
+impl<W: Words> fmt::Debug for SlotLock<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Relaxed: a glance.
+        f.debug_tuple("SlotLock").field(&self.holder.load(Ordering::Relaxed)).finish()
+    }
+}
+
+/// Holds a [`SlotLock`], with the thread's signals held off; drop it to free the lock. Of several
+/// guards the last one must drop first: see [`Signals::hold`].
+pub struct SlotLockGuard<'a, W: World> {
+    lock: &'a SlotLock<W>,
+    /// Dropped after the lock is free, as fields are dropped after `drop` has run.
+    _held: <W as Signals>::Held,
+    /// Signals are held off for this thread only, so the guard stays with it.
+    _thread: PhantomData<*const ()>,
+}
+
+impl<W: World> Drop for SlotLockGuard<'_, W> {
+    fn drop(&mut self) {
+        // Release pairs with the acquire of the exchange that takes the lock next.
+        self.lock.holder.store(FREE, Ordering::Release);
+    }
+}
+
+impl<W: World> fmt::Debug for SlotLockGuard<'_, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SlotLockGuard").field(self.lock).finish()
+    }
+}

@@ -1,0 +1,369 @@
+//! [`Slots`]: an array of slots, one for each index, and what happens where no section can work.
+//!
+//! # Slots appear when they are used
+//!
+//! At first there is the shared slot alone. The first operation with index *i* initialises slots up
+//! to *i* and raises the limit. With compact indexes only the slots exist that are used, and who
+//! sums reads no others.
+//!
+//! | word | meaning | written by |
+//! |---|---|---|
+//! | `limit` | sections may use the slots below it; 0: none, now or ever | the holder of `lock` |
+//! | `populated` | the slots below it are initialised | the holder of `lock`; never falls |
+//! | `lock` | who initialises slots or has stopped them | [`SlotLock`] |
+//!
+//! # Where a section finds no slot
+//!
+//! | why | then |
+//! |---|---|
+//! | the index is not below the limit | initialise slots, and try again |
+//! | somebody else initialises or has stopped them | the shared slot, by atomics |
+//! | the thread has no index | the shared slot, by atomics |
+//! | this machine has no sections | the thread's slot, by atomics |
+//!
+//! *By atomics* is one atomic instruction for words, and for the others their definition under the
+//! lock in the slot's field. Sections never touch the shared slot, so each slot is written either
+//! by sections or by atomics, as long as it exists. Nobody waits for who initialises or has stopped
+//! slots: it may be the thread that a signal handler interrupted.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use super::stopped::{StopError, Stopped};
+use super::{At, Field, NoSlot, Slot, SlotLock, SlotLockGuard};
+use crate::{Ordering, Word, World};
+
+/// How often an operation looks for its slot before it takes the shared one. A thread can move to a
+/// CPU whose slot is not there yet as often as it finds another; each look is progress for some.
+const LOOKS: usize = 4;
+
+/// One `T` for each index, and one for threads that have none.
+///
+/// Made of memory by `coreline::percpu`; the operations are methods of [`Field`], from
+/// [`field`](Slots::field).
+///
+/// **Signals**: all operations are async-signal-safe, if what [`Init`] runs is. **Fork**: the child
+/// has its own copy, with the values at the time of the fork; an operation that another thread had
+/// under way is in or out, never torn.
+#[repr(C)]
+pub struct Slots<T: Slot, W: World> {
+    limit: W::U32,
+    populated: W::U32,
+    section: W::Section,
+    first: NonNull<T>,
+    indexes: u32,
+    lock: SlotLock<W>,
+    init: Init<T>,
+}
+
+/// What a slot is at first.
+///
+/// If operations are used in signal handlers, it must be async-signal-safe: the first operation of
+/// a CPU may run it.
+pub enum Init<T> {
+    /// What a function returns.
+    Function(fn() -> T),
+    /// What a closure returns.
+    Closure(Box<dyn Fn() -> T + Send + Sync>),
+}
+
+impl<T> Init<T> {
+    /// What `closure` returns. Allocates if it captures something.
+    pub fn closure(closure: impl Fn() -> T + Send + Sync + 'static) -> Self {
+        Init::Closure(Box::new(closure))
+    }
+
+    fn value(&self) -> T {
+        match self {
+            Init::Function(function) => function(),
+            Init::Closure(closure) => closure(),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Init<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Init").finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the slots are reached as `&T` from every thread (`Slot` is `Sync`), and dropped with the
+// array wherever it goes (`Slot` is `Send`). The pointer owns them.
+unsafe impl<T: Slot, W: World> Send for Slots<T, W> {}
+// SAFETY: as above; the rest is words and what never changes.
+unsafe impl<T: Slot, W: World> Sync for Slots<T, W> {}
+
+impl<T: Slot, W: World> Slots<T, W> {
+    /// Slots at `first` and each of the `indexes` multiples of the stride behind it; the last is
+    /// the shared one. Each becomes what `init` returns, when it is first used: under the world's
+    /// [`hold`](crate::Signals::hold), by whichever thread comes first.
+    ///
+    /// # Safety
+    ///
+    /// There is memory for them, aligned, which nobody else uses while this lives; `section` and
+    /// `indexes` come from [`section`](super::Restartable::section), or `indexes` is less.
+    pub unsafe fn new_in(
+        section: W::Section,
+        indexes: u32,
+        first: NonNull<T>,
+        init: Init<T>,
+    ) -> Self {
+        let shared = init.value();
+        // SAFETY: the shared slot is part of the caller's memory, and nobody knows it yet.
+        unsafe { first.byte_add(indexes as usize * W::STRIDE).write(shared) };
+        Slots {
+            limit: W::U32::new_in(0),
+            populated: W::U32::new_in(0),
+            section,
+            first,
+            indexes,
+            lock: SlotLock::new_in(),
+            init,
+        }
+    }
+
+    /// How operations on these slots run.
+    pub fn section(&self) -> &W::Section {
+        &self.section
+    }
+
+    /// How many indexes there can be; the shared slot is not counted.
+    pub fn indexes(&self) -> usize {
+        self.indexes as usize
+    }
+
+    /// Slot `index`, if it is initialised; the shared one for [`indexes`](Slots::indexes).
+    ///
+    /// Another CPU's slot may be looked at, not written: an operation of that CPU would overwrite
+    /// it. See [`with_stopped`](Slots::with_stopped).
+    pub fn get(&self, index: usize) -> Option<&T> {
+        if index == self.indexes() {
+            return Some(self.shared());
+        }
+        // SAFETY: initialised, as `populated` says; it never falls.
+        (index < self.populated()).then(|| unsafe { self.slot(index) })
+    }
+
+    /// The slot for threads without an index, and for operations that find none.
+    #[inline]
+    pub fn shared(&self) -> &T {
+        // SAFETY: `new_in` initialised it.
+        unsafe { self.slot(self.indexes as usize) }
+    }
+
+    /// How many slots are initialised, from index 0 on; the shared one is not counted.
+    pub fn populated(&self) -> usize {
+        // Acquire pairs with the release in `populate_locked`: the slots below are initialised.
+        self.populated.load(Ordering::Acquire) as usize
+    }
+
+    /// The initialised slots by ascending index, the shared one last.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        // SAFETY: as in `get`.
+        (0..self.populated()).map(|index| unsafe { self.slot(index) }).chain([self.shared()])
+    }
+
+    /// A field of every slot, to operate on the calling thread's.
+    ///
+    /// `which` must be a projection, such as `|slot| &slot.hits`.
+    ///
+    /// # Panics
+    ///
+    /// If `which` returns a reference to something that is not in the slot.
+    #[inline]
+    pub fn field<F: Slot>(&self, which: impl FnOnce(&T) -> &F) -> Field<'_, T, F, W> {
+        let shared = self.shared();
+        let offset = (&raw const *which(shared)).addr().wrapping_sub((&raw const *shared).addr());
+        assert!(
+            size_of::<F>() <= size_of::<T>() && offset <= size_of::<T>() - size_of::<F>(),
+            "the projection leaves the slot"
+        );
+        // SAFETY: in the slot, so in the caller's memory. It is a field of the shared slot, and
+        // `Slot` says that every slot has the same ones.
+        unsafe { Field::new(self, self.first.byte_add(offset).cast()) }
+    }
+
+    /// What sections need to know of the field at `first` in slot 0.
+    ///
+    /// # Safety
+    ///
+    /// There is such a field.
+    #[inline]
+    pub(super) unsafe fn at<F>(&self, first: NonNull<F>) -> At<'_, F, W> {
+        // SAFETY: slots below the limit are initialised; `field` found the field; what is not a
+        // section writes the shared slot, or slots of a machine that has no sections.
+        unsafe { At::new(&self.section, &self.limit, first) }
+    }
+
+    /// # Safety
+    ///
+    /// The slot is initialised.
+    #[inline]
+    pub(super) unsafe fn slot(&self, index: usize) -> &T {
+        // SAFETY: the caller's promise, and the memory is that of `new_in`.
+        unsafe { self.first.byte_add(index * W::STRIDE).as_ref() }
+    }
+
+    /// What to do where a section found no slot: see the module.
+    pub(super) fn elsewhere<R>(
+        &self,
+        mut section: impl FnMut() -> Result<R, NoSlot>,
+        atomics: impl FnOnce(usize) -> R,
+    ) -> R {
+        for _ in 0..LOOKS {
+            let index = W::index(&self.section);
+            if !self.populate(index) {
+                break;
+            }
+            if !W::runs_sections(&self.section) {
+                return atomics(index);
+            }
+            if let Ok(result) = section() {
+                return result;
+            }
+        }
+        atomics(self.indexes())
+    }
+
+    /// Sees to it that the slot is initialised; `false` if there is none of this index, or somebody
+    /// else is at it, or slots are stopped.
+    fn populate(&self, index: usize) -> bool {
+        let Some(index) = u32::try_from(index).ok().filter(|&index| index < self.indexes) else {
+            return false;
+        };
+        // Where there are no sections, the limit stays 0.
+        let open = if W::runs_sections(&self.section) { &self.limit } else { &self.populated };
+        // Acquire pairs with the release in `populate_locked`: the slot is initialised.
+        if index < open.load(Ordering::Acquire) {
+            return true;
+        }
+        let Some(guard) = self.lock.try_lock_by_name() else {
+            return false;
+        };
+        self.populate_locked(index, &guard);
+        true
+    }
+
+    /// Initialises the slots up to `index` that are not, and opens them for sections. They may have
+    /// been closed: by a thread that stopped them, and that a fork left behind.
+    fn populate_locked(&self, index: u32, _guard: &SlotLockGuard<'_, W>) {
+        // Relaxed: only the holder of the lock writes it.
+        let populated = self.populated.load(Ordering::Relaxed);
+        for index in populated..=index {
+            let slot = self.init.value();
+            // SAFETY: in the memory of `new_in`, and nobody knows the slot yet.
+            unsafe { self.first.byte_add(index as usize * W::STRIDE).write(slot) };
+            // Release pairs with the acquire in `populated` and in `populate`: the slots are
+            // initialised. One by one, so that none is made twice if `init` panics at the next.
+            self.populated.store(index + 1, Ordering::Release);
+        }
+        self.open(populated.max(index + 1));
+    }
+
+    /// Lets sections use the slots below `populated`, if this machine has sections. One that came
+    /// without (its threads' area is nobody's) must find none.
+    fn open(&self, populated: u32) {
+        if W::runs_sections(&self.section) {
+            // Release pairs with the acquire of a section's own load: it sees the slots
+            // initialised, and what was written to them while they were stopped.
+            self.limit.store(populated, Ordering::Release);
+        }
+    }
+
+    /// Runs `f` on slot `index` while no section works on any of these slots. `index` may be that
+    /// of the shared slot, [`indexes`](Slots::indexes).
+    ///
+    /// Operations that come meanwhile, on any CPU, go to the shared slot. So words can still change
+    /// under `f` there; and where this machine has no sections, everywhere: they change by atomic
+    /// instructions then, and `f` must use such, too, as the methods of
+    /// [`StoppedField`](super::StoppedField) do.
+    ///
+    /// `f` runs with the thread's signals held off. Keep it short; it must not fork, nor start
+    /// threads that are to take signals.
+    ///
+    /// # Errors
+    ///
+    /// [`StopError`] if the machine cannot fence sections, if there is no such slot, or if the
+    /// calling thread has stopped these slots already.
+    pub fn with_stopped<R>(
+        &self,
+        index: usize,
+        f: impl FnOnce(Stopped<'_, T, W>) -> R,
+    ) -> Result<R, StopError> {
+        let populated = self.populated();
+        if index >= populated && index != self.indexes() {
+            return Err(StopError::NoSuchSlot { index, populated, indexes: self.indexes() });
+        }
+        // SAFETY: the slot is initialised, and `stop` keeps the others away.
+        self.stop(|| f(unsafe { Stopped::new(self, index) }))
+    }
+
+    /// As [`with_stopped`](Slots::with_stopped), for all initialised slots, the shared one last.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn with_all_stopped<R>(
+        &self,
+        f: impl FnOnce(&mut dyn Iterator<Item = Stopped<'_, T, W>>) -> R,
+    ) -> Result<R, StopError> {
+        self.stop(|| {
+            let indexes = (0..self.populated()).chain([self.indexes()]);
+            // SAFETY: as above.
+            f(&mut indexes.map(|index| unsafe { Stopped::new(self, index) }))
+        })
+    }
+
+    fn stop<R>(&self, f: impl FnOnce() -> R) -> Result<R, StopError> {
+        /// Opens the slots for sections again, also if `f` panics, and before the lock is free.
+        struct Reopen<'a, T: Slot, W: World>(&'a Slots<T, W>);
+
+        impl<T: Slot, W: World> Drop for Reopen<'_, T, W> {
+            fn drop(&mut self) {
+                // Relaxed: only the holder of the lock writes it.
+                self.0.open(self.0.populated.load(Ordering::Relaxed));
+            }
+        }
+
+        let _lock = loop {
+            if self.lock.is_mine() {
+                return Err(StopError::Nested);
+            }
+            if let Some(guard) = self.lock.try_lock_by_name() {
+                break guard;
+            }
+            self.lock.wait();
+        };
+        // Why the fence: a section loads the limit once, and commits a few instructions later.
+        //
+        //   Thread 1: index 3, below the limit; loads the word: 7
+        //   Thread 2: limit = 0; takes the word: 7, leaves 0
+        //   Thread 1: commits 7 + 1                          <- 7 is there twice
+        //
+        // The fence restarts thread 1 after the limit is 0 and before thread 2 takes the word; the
+        // restarted section finds no slot. Relaxed: the fence orders the store before itself.
+        self.limit.store(0, Ordering::Relaxed);
+        let _reopen = Reopen(self);
+        W::fence_restartable()?;
+        Ok(f())
+    }
+}
+
+impl<T: Slot, W: World> Drop for Slots<T, W> {
+    fn drop(&mut self) {
+        for index in (0..self.populated()).chain([self.indexes()]) {
+            // SAFETY: initialised, and never used again.
+            unsafe { self.first.byte_add(index * W::STRIDE).drop_in_place() };
+        }
+    }
+}
+
+impl<T: Slot, W: World> fmt::Debug for Slots<T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slots")
+            .field("section", &self.section)
+            .field("indexes", &self.indexes)
+            .field("populated", &self.populated())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,207 @@
+//! [`Stopped`]: a slot that no section works on, whichever CPU it belongs to.
+
+use core::fmt;
+use core::ops::Deref;
+use core::ptr::NonNull;
+use core::slice;
+
+use super::definition;
+use super::field::add_if_atomically;
+use super::locked::{Locked, complete};
+use super::{ArrayStack, Buffer, Full, List, ListNode, Slot, Slots};
+use crate::{Integer, Lacking, Ordering, Word, World};
+
+/// Slots could not be stopped. They are as they were.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StopError {
+    /// This machine cannot fence restartable sections.
+    #[error(transparent)]
+    Lacking(#[from] Lacking),
+    /// There is no such slot, or nobody used it yet.
+    #[error(
+        "slot {index} is not there: {populated} of {indexes} are in use, and {indexes} is the \
+         shared one"
+    )]
+    NoSuchSlot {
+        /// What was asked for.
+        index: usize,
+        /// How many there are, from 0 on.
+        populated: usize,
+        /// How many there can be.
+        indexes: usize,
+    },
+    /// The calling thread has stopped the slots already.
+    #[error("the calling thread has stopped these slots already; do all of it in one stop")]
+    Nested,
+}
+
+/// A slot while no section works on it, from [`Slots::with_stopped`].
+pub struct Stopped<'a, T: Slot, W: World> {
+    slots: &'a Slots<T, W>,
+    index: usize,
+}
+
+impl<'a, T: Slot, W: World> Stopped<'a, T, W> {
+    /// # Safety
+    ///
+    /// The slot is initialised, and slots are stopped for `'a`.
+    pub(super) unsafe fn new(slots: &'a Slots<T, W>, index: usize) -> Self {
+        Stopped { slots, index }
+    }
+
+    /// Which slot it is.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// A field of the slot, to operate on.
+    ///
+    /// # Panics
+    ///
+    /// As [`Slots::field`].
+    pub fn field<F: Slot>(&self, which: impl FnOnce(&T) -> &F) -> StoppedField<'_, T, F, W> {
+        StoppedField { stopped: self, first: self.slots.field(which).first() }
+    }
+}
+
+impl<T: Slot, W: World> Deref for Stopped<'_, T, W> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the promise of `new`.
+        unsafe { self.slots.slot(self.index) }
+    }
+}
+
+impl<T: Slot, W: World> fmt::Debug for Stopped<'_, T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stopped").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+/// A field of a [`Stopped`] slot. The operations are those of [`Field`](super::Field), on this
+/// slot.
+pub struct StoppedField<'a, T: Slot, F, W: World> {
+    stopped: &'a Stopped<'a, T, W>,
+    first: NonNull<F>,
+}
+
+impl<T: Slot, F, W: World> StoppedField<'_, T, F, W> {
+    fn value(&self) -> &F {
+        // SAFETY: `Stopped` is an initialised slot, and `Slots::field` found the field.
+        unsafe { self.stopped.slots.at(self.first).slot(self.stopped.index) }
+    }
+
+    fn steps(&self) -> Locked {
+        // SAFETY: the slot is initialised, and stopped. The caller holds its lock, which excludes
+        // those who work on the slot without a section.
+        unsafe { Locked::on(self.stopped.index) }
+    }
+}
+
+impl<T: Slot, F, W: World> fmt::Debug for StoppedField<'_, T, F, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoppedField").field("stopped", self.stopped).finish_non_exhaustive()
+    }
+}
+
+/// On words: atomic instructions, since operations that come meanwhile use such.
+impl<T: Slot, W: World> StoppedField<'_, T, W::U64, W> {
+    /// Adds `delta`, wrapping.
+    pub fn add(&self, delta: u64) {
+        // Relaxed, here and below: a word carries nothing but its own value.
+        self.value().fetch_add(delta, Ordering::Relaxed);
+    }
+
+    /// As [`Field::add_if`](super::Field::add_if).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn add_if(&self, delta: u64, fixed: u64) -> Result<u64, u64> {
+        add_if_atomically(self.value(), delta, fixed)
+    }
+
+    /// Writes `new` and returns what was there.
+    pub fn replace(&self, new: u64) -> u64 {
+        self.value().swap(new, Ordering::Relaxed)
+    }
+}
+
+/// On lists.
+impl<T: Slot, W: World> StoppedField<'_, T, List<W>, W> {
+    /// Makes `node` the first of the list.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Field::push`](super::Field::push).
+    pub unsafe fn push(&self, node: NonNull<ListNode<W>>) {
+        let _guard = self.value().lock.lock();
+        // SAFETY: the caller's promise; `first` is that of `Slots::field`.
+        unsafe {
+            let at = self.stopped.slots.at(self.first);
+            complete(definition::list_push(&mut self.steps(), at, node));
+        }
+    }
+
+    /// Takes the first node from the list.
+    pub fn pop(&self) -> Option<NonNull<ListNode<W>>> {
+        let _guard = self.value().lock.lock();
+        // SAFETY: `first` is that of `Slots::field`.
+        let at = unsafe { self.stopped.slots.at(self.first) };
+        complete(definition::list_pop(&mut self.steps(), at))
+    }
+}
+
+/// On stacks.
+impl<T: Slot, E: 'static, const N: usize, W: World> StoppedField<'_, T, ArrayStack<E, N, W>, W> {
+    /// Puts as many of `values` on the stack as there is room for, and returns how many.
+    pub fn push_batch(&self, values: &[NonNull<E>]) -> usize {
+        let _guard = self.value().lock.lock();
+        // SAFETY: `first` is that of `Slots::field`.
+        let at = unsafe { self.stopped.slots.at(self.first) };
+        complete(definition::stack_push_batch(&mut self.steps(), at, values))
+    }
+
+    /// Takes as many from the stack as there are and fit into `into`, the top first, and returns
+    /// how many.
+    pub fn pop_batch(&self, into: &mut [Option<NonNull<E>>]) -> usize {
+        let _guard = self.value().lock.lock();
+        // SAFETY: `first` is that of `Slots::field`.
+        let at = unsafe { self.stopped.slots.at(self.first) };
+        complete(definition::stack_pop_batch(&mut self.steps(), at, into))
+    }
+}
+
+/// On buffers.
+impl<T: Slot, const N: usize, W: World> StoppedField<'_, T, Buffer<N, W>, W> {
+    /// As [`Field::append`](super::Field::append).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn append(&self, bytes: &[u8]) -> Result<usize, Full> {
+        let _guard = self.value().lock.lock();
+        // SAFETY: `first` is that of `Slots::field`.
+        let at = unsafe { self.stopped.slots.at(self.first) };
+        complete(definition::append(&mut self.steps(), at, bytes))
+    }
+
+    /// Calls `f` with the bytes that were appended, and empties the buffer. `f` must not append to
+    /// this buffer: while slots are stopped, all that is appended goes to the shared slot, and if
+    /// that is the one that is drained, `f` would wait for itself.
+    pub fn drain<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        let buffer = self.value();
+        let _guard = buffer.lock.lock();
+        // Relaxed: the lock, and the stop, order the operations on the slot.
+        let len = buffer.len.load(Ordering::Relaxed) as usize;
+        let result = buffer.bytes.with(|bytes| {
+            // SAFETY: `len` bytes were written, and nobody writes while the lock is held.
+            f(unsafe { slice::from_raw_parts(bytes.cast(), len) })
+        });
+        // Release: as every commit.
+        buffer.len.store(0, Ordering::Release);
+        result
+    }
+}

@@ -1,0 +1,289 @@
+//! `cargo xtask guest`: the native tests under another kernel, on an emulated machine.
+//!
+//! Builds the tests, packs them into an archive that the kernel unpacks as its file system, boots
+//! it in QEMU, and reads from the serial console how they end. docs/running-elsewhere.md says what
+//! such a run shows and what it cannot.
+
+mod cpio;
+mod debian;
+mod programs;
+mod qemu;
+mod verdict;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use cpio::Archive;
+use debian::Debian;
+use programs::Program;
+use qemu::{Guest, Shape};
+use verdict::{Line, Verdict};
+
+use crate::error::Error;
+use crate::target::{Arch, Libc, Target};
+use crate::workspace;
+
+/// The guest's first process.
+const INIT: &str = include_str!("init.sh");
+
+/// How much longer than a program may take the guest may be silent: it boots, and ends what it
+/// runs.
+const GRACE: Duration = Duration::from_secs(180);
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The guest's processor
+    #[arg(long, value_enum, default_value = "x86_64")]
+    arch: Arch,
+    /// The C library to build for
+    #[arg(long, value_enum, default_value = "glibc")]
+    libc: Libc,
+    /// CPUs of the guest, spread evenly over its nodes
+    #[arg(long, default_value_t = 16)]
+    cpus: u32,
+    /// NUMA nodes of the guest
+    #[arg(long, default_value_t = 4)]
+    nodes: u32,
+    /// Kernel to boot [default: that of this machine's Debian release]
+    #[arg(long, value_name = "FILE")]
+    kernel: Option<PathBuf>,
+    /// Statically linked busybox for the guest's processor [default: Debian's]
+    #[arg(long, value_name = "FILE")]
+    busybox: Option<PathBuf>,
+    /// Environment variable for the programs, such as CORELINE_RSEQ=off; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+    /// Seconds that each program may take
+    #[arg(long, default_value_t = 900)]
+    limit: u32,
+    /// Arguments for every test program, such as a filter on names
+    #[arg(last = true, value_name = "TEST ARGUMENTS")]
+    arguments: Vec<String>,
+}
+
+/// A program that the guest is to run.
+struct Run {
+    name: String,
+    /// Where in the guest it runs, and what it is and is given, as the guest's shell reads it.
+    folder: String,
+    line: String,
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Error> {
+    let target = Target { arch: options.arch, libc: options.libc };
+    let metadata = workspace::metadata()?;
+    let folder = metadata["target_directory"].as_str();
+    let folder = folder.ok_or(Error::Metadata { what: "target directory" })?;
+    let folder = Path::new(folder).join("guest").join(options.arch.name());
+    fs::create_dir_all(&folder).map_err(|source| Error::Write { path: folder.clone(), source })?;
+
+    // What can be missing is asked for before anything is fetched or built.
+    target.check()?;
+    let shape = Shape { arch: options.arch, cpus: options.cpus, nodes: options.nodes };
+    let mut qemu = shape.command()?;
+    let debian = Debian::new(options.arch, &folder);
+    let kernel = options.kernel.clone().map_or_else(|| debian.kernel(), absolute)?;
+    let busybox = options.busybox.clone().map_or_else(|| debian.busybox(), absolute)?;
+
+    let mut archive = Archive::default();
+    let runs = pack(&mut archive, target, options, &folder.join("stripped"))?;
+    archive.file(Path::new("bin/busybox"), &workspace::read_bytes(&busybox)?)?;
+    let archive = archive.finish()?;
+    let initramfs = folder.join("initramfs.cpio");
+    fs::write(&initramfs, &archive)
+        .map_err(|source| Error::Write { path: initramfs.clone(), source })?;
+
+    qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
+    println!("==> boot: {}", workspace::line(&qemu));
+    println!("{} programs, {} MiB", runs.len(), archive.len() >> 20);
+    let start = Instant::now();
+    let mut verdict = Verdict::default();
+    let silence = Duration::from_secs(u64::from(options.limit)) + GRACE;
+    let listened = listen(&mut Guest::start(qemu)?, silence, runs.len(), &mut verdict);
+
+    println!("\nguest: verdict after {:.0} s", start.elapsed().as_secs_f64());
+    for Run { name, .. } in &runs {
+        println!("  {name:<28} {}", verdict.of(name));
+    }
+    listened?;
+    let failed = verdict.failed(runs.iter().map(|run| run.name.as_str()));
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Guest(failed.join(", "))),
+    }
+}
+
+/// A file that the user named, from where the user stands.
+fn absolute(file: PathBuf) -> Result<PathBuf, Error> {
+    file.canonicalize().map_err(|source| Error::Read { path: file, source })
+}
+
+/// Builds the programs and puts them into the archive, with all that they need but busybox.
+fn pack(
+    archive: &mut Archive,
+    target: Target,
+    options: &Options,
+    scratch: &Path,
+) -> Result<Vec<Run>, Error> {
+    for folder in ["proc", "sys", "dev", "tmp"] {
+        archive.folder(Path::new(folder))?;
+    }
+    for (place, file) in target.libraries()? {
+        archive.file(Path::new(place), &workspace::read_bytes(&file)?)?;
+    }
+    let doctor = programs::doctor(target)?;
+    let tests = programs::tests(target)?;
+
+    archive.file(Path::new("bin/coreline"), &target.stripped(&doctor.file, scratch)?)?;
+    let doctor = |arguments: &str| Run {
+        name: format!("doctor{arguments}"),
+        folder: "/".to_owned(),
+        line: format!("/bin/coreline doctor{arguments}"),
+    };
+    let mut runs = vec![doctor(""), doctor(" --json")];
+    for Program { name, file, folder } in tests {
+        let place = format!("/tests/{name}");
+        archive.file(Path::new(&place), &target.stripped(&file, scratch)?)?;
+        pack_data(archive, &folder)?;
+        let words = [place].into_iter().chain(options.arguments.iter().cloned());
+        let line = words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ");
+        runs.push(Run { name, folder: folder.to_string_lossy().into_owned(), line });
+    }
+    archive.file(Path::new("init"), INIT.as_bytes())?;
+    archive.file(Path::new("plan"), plan(&runs, options).as_bytes())?;
+    Ok(runs)
+}
+
+/// Puts the files that tests of this package may read where they would be on this machine.
+fn pack_data(archive: &mut Archive, package: &Path) -> Result<(), Error> {
+    archive.folder(package)?;
+    for file in workspace::files()? {
+        let file = workspace::root().join(file);
+        let data = file.starts_with(package.join("tests")) && !file.ends_with(".rs");
+        if data && file.is_file() {
+            archive.file(&file, &workspace::read_bytes(&file)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// The name and the value of an environment variable.
+fn variable(word: &str) -> Result<(String, String), String> {
+    match word.split_once('=') {
+        Some((name, value))
+            if !name.is_empty()
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+                && !name.starts_with(|c: char| c.is_ascii_digit()) =>
+        {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        _ => Err("not NAME=VALUE with a name of letters, digits and underscores".to_owned()),
+    }
+}
+
+/// What the guest is to do, as its shell reads it.
+fn plan(runs: &[Run], options: &Options) -> String {
+    let mut plan = String::new();
+    for (name, value) in &options.env {
+        plan += &format!("export {name}={}\n", quoted(value));
+    }
+    for Run { name, folder, line } in runs {
+        let (limit, name, folder) = (options.limit, quoted(name), quoted(folder));
+        plan += &format!("run {limit} {name} {folder} {line}\n");
+    }
+    plan
+}
+
+/// A word that a shell takes as it is.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Prints what the guest prints, and notes what it says of its programs, until it ends.
+fn listen(
+    guest: &mut Guest,
+    silence: Duration,
+    programs: usize,
+    verdict: &mut Verdict,
+) -> Result<(), Error> {
+    let start = Instant::now();
+    let mut begun = start;
+    let mut number = 0;
+    let mut done = false;
+    while let Some(line) = guest.line(silence)? {
+        match Line::parse(&line) {
+            Line::Up(kernel) => {
+                println!("==> up after {:.1} s: {kernel}", start.elapsed().as_secs_f64());
+            }
+            Line::Begin(name) => {
+                begun = Instant::now();
+                number += 1;
+                println!("\n==> [{number}/{programs}] {name}");
+            }
+            Line::End(status, name) => verdict.end(name, status, begun.elapsed()),
+            Line::Done => done = true,
+            Line::Text(text) => println!("{text}"),
+        }
+    }
+    match done {
+        true => Ok(()),
+        false => Err(Error::Stopped),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(words: &str) -> Options {
+        Command::parse_from(["guest"].into_iter().chain(words.split_whitespace())).options
+    }
+
+    fn doctor() -> Run {
+        Run { name: "doctor".into(), folder: "/".into(), line: "/bin/coreline doctor".into() }
+    }
+
+    #[test]
+    fn the_plan_is_what_the_shell_is_to_do() {
+        let options = options("--limit 7 --env A=b'c --env D=");
+        let plan = plan(&[doctor()], &options);
+        let expected = "export A='b'\\''c'\nexport D=''\n\
+                        run 7 'doctor' '/' /bin/coreline doctor\n";
+        assert_eq!(plan, expected);
+    }
+
+    #[test]
+    fn what_is_no_variable_is_refused() {
+        for word in ["A", "=b", "A;B=c", "1=c"] {
+            assert!(variable(word).is_err(), "{word}");
+        }
+        assert_eq!(variable("A_1=b=c"), Ok(("A_1".to_owned(), "b=c".to_owned())));
+    }
+
+    #[test]
+    fn the_shell_of_this_machine_can_read_the_first_process() {
+        workspace::run(&mut workspace::command("sh", &["-n", "-c", INIT])).expect("no mistake");
+    }
+
+    #[test]
+    fn a_guest_that_stops_early_is_an_error() {
+        let mut verdict = Verdict::default();
+        let mut said = |text: &str| {
+            let guest = Guest::start(workspace::command("printf", &[text]));
+            listen(&mut guest.expect("a program"), Duration::from_secs(60), 2, &mut verdict)
+        };
+        assert!(said("@guest up L\\n@guest end 0 a\\n@guest done\\n").is_ok());
+        assert!(matches!(said("@guest up L\\n@guest end 1 b\\n"), Err(Error::Stopped)));
+        assert_eq!(verdict.failed(["a", "b"].into_iter()), ["b"]);
+    }
+}
