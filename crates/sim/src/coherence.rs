@@ -43,6 +43,7 @@ pub(crate) enum From {
     Private,
     CleanSameCache,
     SameCache,
+    SameNode,
     SameSocket,
     OtherSocket,
     LocalMemory,
@@ -55,6 +56,7 @@ impl From {
             From::Private => costs.private_hit,
             From::CleanSameCache => costs.cache_hit,
             From::SameCache => costs.same_cache,
+            From::SameNode => costs.same_node,
             From::SameSocket => costs.same_socket,
             From::OtherSocket => costs.other_socket,
             From::LocalMemory => costs.memory_local,
@@ -66,6 +68,7 @@ impl From {
         *match self {
             From::Private => &mut transfers.private,
             From::CleanSameCache | From::SameCache => &mut transfers.same_cache,
+            From::SameNode => &mut transfers.same_node,
             From::SameSocket => &mut transfers.same_socket,
             From::OtherSocket => &mut transfers.other_socket,
             From::LocalMemory | From::RemoteMemory => &mut transfers.memory,
@@ -77,6 +80,7 @@ impl From {
 #[derive(Clone, Copy)]
 struct CorePlace {
     cache: u32,
+    node: NodeId,
     socket: u32,
 }
 
@@ -130,9 +134,11 @@ pub(crate) struct Directory {
 
 impl Directory {
     pub(crate) fn new(topology: &Topology) -> Directory {
-        let mut cores = vec![CorePlace { cache: 0, socket: 0 }; topology.core_count()];
+        let mut cores =
+            vec![CorePlace { cache: 0, node: NodeId::new(0), socket: 0 }; topology.core_count()];
         for cpu in topology.cpus() {
-            cores[cpu.core as usize] = CorePlace { cache: cpu.cache.get(), socket: cpu.socket };
+            cores[cpu.core as usize] =
+                CorePlace { cache: cpu.cache.get(), node: cpu.node, socket: cpu.socket };
         }
         let stride = cores.len().div_ceil(64);
         Directory {
@@ -209,6 +215,8 @@ impl Directory {
         let (a, b) = (self.cores[core as usize], self.cores[other as usize]);
         if a.cache == b.cache {
             From::SameCache
+        } else if a.node == b.node {
+            From::SameNode
         } else if a.socket == b.socket {
             From::SameSocket
         } else {

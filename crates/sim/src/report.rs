@@ -7,7 +7,9 @@ pub struct Transfers {
     pub private: u64,
     /// By another core's cache, or the shared cache, under the same last-level cache.
     pub same_cache: u64,
-    /// From under another last-level cache of the same socket.
+    /// From under another last-level cache of the same node.
+    pub same_node: u64,
+    /// From another node of the same socket.
     pub same_socket: u64,
     /// From another socket.
     pub other_socket: u64,
@@ -18,7 +20,12 @@ pub struct Transfers {
 impl Transfers {
     /// All accesses.
     pub fn total(&self) -> u64 {
-        self.private + self.same_cache + self.same_socket + self.other_socket + self.memory
+        self.private
+            + self.same_cache
+            + self.same_node
+            + self.same_socket
+            + self.other_socket
+            + self.memory
     }
 }
 

@@ -116,7 +116,9 @@ costs! {
     cache_hit: Time,
     /// A line that another core under the same last-level cache owns.
     same_cache: Time,
-    /// A line held under another last-level cache of the same socket.
+    /// A line held under another last-level cache of the same node.
+    same_node: Time,
+    /// A line held in another node of the same socket.
     same_socket: Time,
     /// A line held in another socket.
     other_socket: Time,
@@ -128,6 +130,10 @@ costs! {
     locked: Time,
     /// How long the home of a line is occupied by one reader of many.
     directory: Time,
+    /// A plain store on its way into the store buffer.
+    store_issue: Time,
+    /// A count: how many stores the store buffer holds.
+    store_queue: Count,
     /// A spin loop's pause.
     pause: Time,
     /// A count: how many misses of a sequential read overlap.
@@ -148,6 +154,16 @@ costs! {
     slice: Time,
     /// A fence that interrupts all running threads.
     broadcast: Time,
+    /// From sending an interrupt to another CPU until it arrives there.
+    ipi: Time,
+    /// From an interrupt's arrival until its handler runs.
+    irq_entry: Time,
+    /// From the end of an interrupt's handler until the interrupted code goes on.
+    irq_exit: Time,
+    /// From what ends a monitored wait until the CPU executes.
+    mwait_exit: Time,
+    /// From one timer tick of a busy CPU to the next.
+    tick: Time,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -234,7 +234,7 @@ fn false_sharing_is_real() {
             let threads = [add(0), add(1)];
             threads.into_iter().for_each(JoinHandle::join);
         });
-        run.unwrap().report.transfers.same_socket
+        run.unwrap().report.transfers.same_node
     }
     let shared = run(|| [U64::new_in(0), U64::new_in(0)], |pair, index| &pair[index]);
     let apart = run(|| [Line(U64::new_in(0)), Line(U64::new_in(0))], |pair, index| &pair[index]);

@@ -47,8 +47,8 @@ fn a_line_on_its_way_to_a_core_serves_neither_of_its_threads() {
     // with it, no more.
     let (ns, report) = add_together(machine("epyc-9654-2s", 5), &[0, 192, 8, 200]);
     let transfers = report.transfers;
-    assert!(transfers.private <= transfers.same_socket + 20, "{transfers:?}");
-    assert!(ns >= transfers.same_socket * 77 * 9 / 10, "{ns} ns, {transfers:?}");
+    assert!(transfers.private <= transfers.same_node + 20, "{transfers:?}");
+    assert!(ns >= transfers.same_node * 77 * 9 / 10, "{ns} ns, {transfers:?}");
 }
 
 #[test]
