@@ -16,6 +16,7 @@
 //! What is left out of the model is listed in [`NOT_MODELLED`] and printed with every result.
 
 mod arena;
+pub mod atomic;
 mod coherence;
 mod engine;
 mod failure;

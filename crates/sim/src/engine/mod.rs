@@ -190,6 +190,11 @@ pub(crate) fn inside<R>(f: impl FnOnce(&mut Engine) -> R) -> R {
     with(f).expect("this function of the world `Sim` works only inside `Machine::run`")
 }
 
+/// Whether this thread runs simulated code.
+pub(crate) fn runs() -> bool {
+    !ENGINE.get().is_null()
+}
+
 /// Gives the host thread back to the loop; returns when the calling thread is to go on.
 fn suspend() {
     let yielder = inside(|engine| engine.yielder);
