@@ -21,13 +21,18 @@ mod coherence;
 mod engine;
 mod failure;
 mod faults;
+pub mod hint;
 mod kernel;
+pub mod locks;
 mod machine;
 mod memory;
 mod report;
 mod restartable;
 mod rng;
 mod spec;
+pub mod sync;
+pub mod thread;
+pub mod time;
 mod words;
 mod world;
 

@@ -6,6 +6,7 @@ use crate::engine::{self, Setup};
 use crate::failure::{Failure, Replay};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
+use crate::locks::LockReport;
 use crate::report::Report;
 use crate::spec::{Spec, SpecError};
 
@@ -53,12 +54,14 @@ pub struct Machine {
 }
 
 /// A program that ran to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run<T> {
     /// What its first thread returned.
     pub value: T,
     /// What it cost.
     pub report: Report,
+    /// What happened to its locks, the one that was waited for longest first.
+    pub locks: Vec<LockReport>,
 }
 
 impl Machine {
@@ -209,7 +212,7 @@ impl Machine {
             kernel: self.kernel,
         };
         match engine::run(setup, root) {
-            Ok((value, report)) => Ok(Run { value, report }),
+            Ok((value, report, locks)) => Ok(Run { value, report, locks }),
             Err(failed) => Err(Box::new(Failure {
                 kind: failed.kind,
                 at_ns: failed.at_ns,

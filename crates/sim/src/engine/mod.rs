@@ -34,6 +34,7 @@ use crate::coherence::Directory;
 use crate::failure::{Doing, FailureKind, ThreadState};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
+use crate::locks;
 use crate::report::Report;
 use crate::rng::Rng;
 use crate::spec::Spec;
@@ -42,7 +43,9 @@ use agenda::{Agenda, NEVER};
 pub(crate) use memory::{access, access_range, await_write, issue, place};
 pub(crate) use run::{Setup, run};
 use schedule::Fiber;
-pub(crate) use schedule::{interrupt_point, park, pause, sleep, spawn, wait_for, wake, yield_now};
+pub(crate) use schedule::{
+    STACK, interrupt_point, park, pause, sleep, spawn, wait_for, wake, yield_now,
+};
 
 thread_local! {
     /// The engine of the machine that this host thread runs; null outside of a run.
@@ -104,6 +107,8 @@ struct Thread {
     yielder: *const Yielder<(), ()>,
     /// The thread's `WorldLocal` objects.
     locals: Vec<(Key, Rc<dyn Any>)>,
+    /// Whether the thread panicked and was not seen otherwise since.
+    panicked: bool,
 }
 
 /// What an object of [`WorldStatic`](coreline_world::WorldStatic) or `WorldLocal` is found by. The
@@ -151,6 +156,7 @@ pub(crate) struct Engine {
     host_unwinds: bool,
     failure: Option<FailureKind>,
     report: Report,
+    locks: locks::Locks,
 }
 
 /// Puts the engine's pointer back when it drops.
@@ -253,6 +259,27 @@ impl Engine {
 
     pub(crate) fn has_cids(&self) -> bool {
         self.kernel.is_some()
+    }
+
+    /// The running thread begins to unwind.
+    pub(crate) fn note_panic(&mut self) {
+        let current = self.current();
+        self.threads[current].panicked = true;
+    }
+
+    /// Whether the running thread is unwinding. The host counts panics of all simulated threads as
+    /// its one thread's; while it counts none, nobody is.
+    pub(crate) fn is_unwinding(&mut self) -> bool {
+        let current = self.current();
+        let thread = &mut self.threads[current];
+        thread.panicked &= std::thread::panicking();
+        thread.panicked
+    }
+
+    /// The locks' log, and what to put down: who runs now, where and when.
+    pub(crate) fn locks(&mut self) -> (&mut locks::Locks, locks::Event, &Topology) {
+        let event = locks::Event { thread: self.current(), cpu: self.cpu(), at: self.here().now };
+        (&mut self.locks, event, &self.topology)
     }
 
     /// How often the running thread was interrupted so far.

@@ -16,6 +16,7 @@ use crate::coherence::Directory;
 use crate::failure::{FailureKind, ThreadState};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
+use crate::locks::LockReport;
 use crate::report::Report;
 use crate::rng::{Rng, Stream};
 use crate::spec::Spec;
@@ -129,7 +130,7 @@ enum Next {
 pub(crate) fn run<T: 'static>(
     setup: Setup,
     root: impl FnOnce() -> T + 'static,
-) -> Result<(T, Report), Failed> {
+) -> Result<(T, Report, Vec<LockReport>), Failed> {
     if !ENGINE.get().is_null() {
         return Err(Failed::refused("a machine cannot run inside a machine"));
     }
@@ -147,7 +148,8 @@ pub(crate) fn run<T: 'static>(
     let mut machine = Installed::new(Box::new(Engine::new(setup, arena)));
     inside(|engine| engine.start(fiber));
     machine.run();
-    let report = inside(|engine| engine.report);
+    let (report, locks) =
+        inside(|engine| (engine.report, engine.locks.reports(|address| engine.relative(address))));
     // The machine's statics go in a thread of their own: their destructors may use the machine,
     // even make new ones. It is not counted in the report.
     while let Some(statics) = inside(Engine::take_statics) {
@@ -169,7 +171,7 @@ pub(crate) fn run<T: 'static>(
         }
         None => {
             let value = value.take().expect("a machine that stops well has run its first thread");
-            Ok((value, report))
+            Ok((value, report, locks))
         }
     }
 }
@@ -187,6 +189,7 @@ fn watch_panics() {
                     let message = info.payload_as_str().unwrap_or(NOT_A_STRING).to_owned();
                     let location = info.location().map(|at| format!("{}:{}", at.file(), at.line()));
                     let (thread, cpu) = (engine.current(), engine.cpu());
+                    engine.note_panic();
                     engine.panic = Some(FailureKind::Panic { thread, cpu, message, location });
                 })
                 .is_some();
@@ -237,6 +240,7 @@ impl Engine {
             host_unwinds: std::thread::panicking(),
             failure: None,
             report: Report::default(),
+            locks: Default::default(),
             topology,
             spec,
         }

@@ -19,7 +19,7 @@ use super::{END_OF_TIME, Engine, Key, NEVER, PS_PER_NS, State, Thread, inside, s
 use crate::arena;
 
 /// Bytes of a simulated thread's stack: virtual memory, touched pages only.
-const STACK: usize = 256 << 10;
+pub(crate) const STACK: usize = 256 << 10;
 
 /// Starts a thread that runs `f`; returns its number.
 pub(crate) fn spawn(placement: Placement, f: impl FnOnce() + 'static) -> Result<usize, SpawnError> {
@@ -229,6 +229,7 @@ impl Engine {
             cid: None,
             yielder: std::ptr::null(),
             locals: Vec::new(),
+            panicked: false,
         });
         if let Some(kernel) = &mut self.kernel {
             kernel.spawned(number, CpuId::new(cpu as u32), bound);

@@ -1,0 +1,183 @@
+//! Values that are made once.
+
+use core::cell::{Cell, UnsafeCell};
+use core::fmt;
+use core::ops::Deref;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+use super::Once;
+
+/// As [`std::sync::OnceLock`], charged: a look at the value is a load of its [`Once`].
+pub struct OnceLock<T> {
+    once: Once,
+    value: UnsafeCell<Option<T>>,
+}
+
+// SAFETY: the value is written within the once and only read after it; whoever owns the lock has
+// it alone.
+unsafe impl<T: Send> Send for OnceLock<T> {}
+// SAFETY: as above; it may be made on one thread and dropped on another.
+unsafe impl<T: Send + Sync> Sync for OnceLock<T> {}
+impl<T: UnwindSafe> UnwindSafe for OnceLock<T> {}
+impl<T: RefUnwindSafe + UnwindSafe> RefUnwindSafe for OnceLock<T> {}
+
+impl<T> OnceLock<T> {
+    /// Without a value.
+    pub const fn new() -> OnceLock<T> {
+        OnceLock { once: Once::new(), value: UnsafeCell::new(None) }
+    }
+
+    /// The value, if it was made.
+    pub fn get(&self) -> Option<&T> {
+        if self.once.is_completed() { self.peek() } else { None }
+    }
+
+    /// For whoever saw that the once is complete.
+    fn peek(&self) -> Option<&T> {
+        // SAFETY: nobody writes once the once is complete, unless it owns the lock.
+        unsafe { &*self.value.get() }.as_ref()
+    }
+
+    /// The value, to change, if it was made.
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        self.value.get_mut().as_mut()
+    }
+
+    /// Makes the value.
+    ///
+    /// # Errors
+    ///
+    /// The value given, if there was one.
+    pub fn set(&self, value: T) -> Result<(), T> {
+        let mut value = Some(value);
+        self.get_or_init(|| value.take().expect("called once"));
+        value.map_or(Ok(()), Err)
+    }
+
+    /// The value, made by `f` if there is none; if others are at it, waits for theirs.
+    ///
+    /// # Panics
+    ///
+    /// If `f` does; then there is no value yet.
+    pub fn get_or_init(&self, f: impl FnOnce() -> T) -> &T {
+        if !self.once.is_completed() {
+            self.once.call_once_force(|_| {
+                let value = f();
+                // SAFETY: within the once, nobody else reads or writes.
+                unsafe { *self.value.get() = Some(value) };
+            });
+        }
+        self.peek().expect("the once is complete, so there is a value")
+    }
+
+    /// Waits until somebody has made the value.
+    pub fn wait(&self) -> &T {
+        self.once.wait_force();
+        self.peek().expect("the once is complete, so there is a value")
+    }
+
+    /// The value, at the end.
+    pub fn into_inner(mut self) -> Option<T> {
+        self.take()
+    }
+
+    /// The value; there is none afterwards.
+    pub fn take(&mut self) -> Option<T> {
+        self.once.reset();
+        self.value.get_mut().take()
+    }
+}
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> Self {
+        OnceLock::new()
+    }
+}
+
+impl<T> From<T> for OnceLock<T> {
+    fn from(value: T) -> Self {
+        let lock = OnceLock::new();
+        lock.get_or_init(|| value);
+        lock
+    }
+}
+
+impl<T: Clone> Clone for OnceLock<T> {
+    fn clone(&self) -> Self {
+        self.get().cloned().map_or_else(OnceLock::new, OnceLock::from)
+    }
+}
+
+impl<T: PartialEq> PartialEq for OnceLock<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl<T: Eq> Eq for OnceLock<T> {}
+
+impl<T: fmt::Debug> fmt::Debug for OnceLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_tuple("OnceLock");
+        match self.get() {
+            Some(value) => debug.field(value),
+            None => debug.field(&format_args!("<uninit>")),
+        };
+        debug.finish()
+    }
+}
+
+/// As [`std::sync::LazyLock`], charged as an [`OnceLock`].
+pub struct LazyLock<T, F = fn() -> T> {
+    value: OnceLock<T>,
+    init: Cell<Option<F>>,
+}
+
+// SAFETY: `init` is taken within the once of `value` and used by nobody else.
+unsafe impl<T: Send + Sync, F: Send> Sync for LazyLock<T, F> {}
+impl<T: UnwindSafe, F: UnwindSafe> UnwindSafe for LazyLock<T, F> {}
+impl<T: RefUnwindSafe + UnwindSafe, F: UnwindSafe> RefUnwindSafe for LazyLock<T, F> {}
+
+impl<T, F: FnOnce() -> T> LazyLock<T, F> {
+    /// A value that `f` will make.
+    pub const fn new(f: F) -> LazyLock<T, F> {
+        LazyLock { value: OnceLock::new(), init: Cell::new(Some(f)) }
+    }
+
+    /// The value, made now if it is not yet.
+    ///
+    /// # Panics
+    ///
+    /// If the function that makes it does, or did.
+    pub fn force(this: &LazyLock<T, F>) -> &T {
+        this.value.get_or_init(|| match this.init.take() {
+            Some(init) => init(),
+            None => panic!("LazyLock instance has previously been poisoned"),
+        })
+    }
+}
+
+impl<T, F: FnOnce() -> T> Deref for LazyLock<T, F> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        LazyLock::force(self)
+    }
+}
+
+impl<T: Default> Default for LazyLock<T> {
+    fn default() -> Self {
+        LazyLock::new(T::default)
+    }
+}
+
+impl<T: fmt::Debug, F> fmt::Debug for LazyLock<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_tuple("LazyLock");
+        match self.value.get() {
+            Some(value) => debug.field(value),
+            None => debug.field(&format_args!("<uninit>")),
+        };
+        debug.finish()
+    }
+}

@@ -1,0 +1,99 @@
+//! `std::time`, simulated: [`Instant`] is the machine's clock.
+//!
+//! Reading it costs what the machine file says of a clock (`clock`). There is no `SystemTime`: a
+//! simulated machine has no date.
+
+use core::ops::{Add, AddAssign, Sub, SubAssign};
+
+pub use core::time::Duration;
+
+use coreline_world::{Clock as _, Time};
+
+use crate::Sim;
+
+/// As [`std::time::Instant`], on the machine's clock: nanoseconds since the machine's start.
+///
+/// # Panics
+///
+/// [`now`](Instant::now) and [`elapsed`](Instant::elapsed) outside of a machine; additions and
+/// subtractions beyond what there is, as std's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The present.
+    pub fn now() -> Instant {
+        Instant(Sim::now().as_nanos())
+    }
+
+    /// Since then; zero if it is yet to come.
+    pub fn elapsed(&self) -> Duration {
+        Instant::now() - *self
+    }
+
+    /// From `earlier` to this; zero if it is later.
+    pub fn duration_since(&self, earlier: Instant) -> Duration {
+        self.saturating_duration_since(earlier)
+    }
+
+    /// From `earlier` to this; `None` if it is later.
+    pub fn checked_duration_since(&self, earlier: Instant) -> Option<Duration> {
+        self.0.checked_sub(earlier.0).map(Duration::from_nanos)
+    }
+
+    /// From `earlier` to this; zero if it is later.
+    pub fn saturating_duration_since(&self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// So much later, if the clock gets there.
+    pub fn checked_add(&self, span: Duration) -> Option<Instant> {
+        self.0.checked_add(u64::try_from(span.as_nanos()).ok()?).map(Instant)
+    }
+
+    /// So much earlier, if the machine ran by then.
+    pub fn checked_sub(&self, span: Duration) -> Option<Instant> {
+        self.0.checked_sub(u64::try_from(span.as_nanos()).ok()?).map(Instant)
+    }
+
+    /// When a wait that begins now and takes `span` is over; `None`: never.
+    pub(crate) fn deadline(span: Duration) -> Option<Time> {
+        Instant::now().checked_add(span).map(|Instant(at)| Time::from_nanos(at))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Instant;
+
+    fn add(self, span: Duration) -> Instant {
+        self.checked_add(span).expect("overflow when adding duration to instant")
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, span: Duration) {
+        *self = *self + span;
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Instant;
+
+    fn sub(self, span: Duration) -> Instant {
+        self.checked_sub(span).expect("overflow when subtracting duration from instant")
+    }
+}
+
+impl SubAssign<Duration> for Instant {
+    fn sub_assign(&mut self, span: Duration) {
+        *self = *self - span;
+    }
+}
+
+impl Sub<Instant> for Instant {
+    type Output = Duration;
+
+    fn sub(self, earlier: Instant) -> Duration {
+        self.duration_since(earlier)
+    }
+}

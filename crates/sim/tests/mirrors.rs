@@ -1,0 +1,322 @@
+//! The mirrors of std: one body runs under std and in the machine, and must come to the same.
+
+use coreline_sim::{Allocator, Machine};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+/// Bodies that use `atomic`, `sync`, `thread`, `time` and the `thread_local!` of their module. What
+/// they return does not depend on who is faster.
+macro_rules! bodies {
+    () => {
+        pub(crate) fn integers() -> String {
+            use atomic::{AtomicI8, AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
+            let mut seen = Vec::new();
+            let byte = AtomicU8::new(250);
+            seen.push(byte.fetch_add(10, Relaxed));
+            seen.push(byte.fetch_sub(5, AcqRel));
+            seen.push(byte.fetch_nand(0b1010, SeqCst));
+            seen.push(byte.fetch_or(1, Acquire));
+            seen.push(byte.fetch_and(0xf0, Release));
+            seen.push(byte.fetch_xor(0xff, Relaxed));
+            seen.push(byte.fetch_max(200, Relaxed));
+            seen.push(byte.fetch_min(3, Relaxed));
+            seen.push(byte.swap(9, Relaxed));
+            let signed = AtomicI8::new(-5);
+            let signs = [signed.fetch_max(-3, Relaxed), signed.fetch_min(-9, Relaxed)];
+            let wide = AtomicU64::default();
+            let tries = [
+                wide.compare_exchange(0, 7, AcqRel, Acquire),
+                wide.compare_exchange(0, 8, AcqRel, Acquire),
+                wide.fetch_update(SeqCst, SeqCst, |value| value.checked_sub(7)),
+                wide.fetch_update(SeqCst, SeqCst, |value| value.checked_sub(7)),
+            ];
+            let weak = loop {
+                if let Ok(before) = wide.compare_exchange_weak(0, 1, Relaxed, Relaxed) {
+                    break before;
+                }
+            };
+            let mut size = AtomicUsize::from(3);
+            *size.get_mut() += 1;
+            format!("{seen:?} {signs:?} {tries:?} {weak} {size:?}") + &size.into_inner().to_string()
+        }
+
+        pub(crate) fn flags_and_pointers() -> String {
+            use atomic::{AtomicBool, AtomicPtr, Ordering::*, compiler_fence, fence};
+            let flag = AtomicBool::new(true);
+            let seen = [
+                flag.fetch_and(true, Relaxed),
+                flag.fetch_nand(true, Relaxed),
+                flag.fetch_or(true, Relaxed),
+                flag.fetch_xor(true, Relaxed),
+                flag.fetch_not(Relaxed),
+                flag.load(SeqCst),
+            ];
+            fence(SeqCst);
+            compiler_fence(Release);
+            let mut values = [10, 20, 30];
+            let at = AtomicPtr::new(values.as_mut_ptr());
+            let first = at.swap(&raw mut values[2], AcqRel);
+            let same = first == values.as_mut_ptr();
+            let null: AtomicPtr<u8> = AtomicPtr::default();
+            // Past the lint, which looks at literals.
+            let order = std::hint::black_box(Release);
+            let wrong = std::panic::catch_unwind(|| AtomicBool::new(true).load(order)).is_err();
+            format!("{seen:?} {same} {} {wrong}", null.load(Relaxed).is_null())
+        }
+
+        pub(crate) fn ends_of_threads() -> String {
+            let value = thread::spawn(|| 6 * 7).join().unwrap();
+            let text = thread::spawn(|| panic!("no {}", "luck")).join().unwrap_err();
+            let text = text.downcast_ref::<String>().cloned();
+            let other = thread::spawn(|| std::panic::panic_any(5_u8)).join().unwrap_err();
+            let named = thread::Builder::new().name("worker".to_owned());
+            let named = named.spawn(|| thread::current().name().map(str::to_owned)).unwrap().join();
+            let ids =
+                [thread::current().id(), thread::spawn(|| thread::current().id()).join().unwrap()];
+            let handle = thread::spawn(thread::yield_now);
+            while !handle.is_finished() {
+                thread::yield_now();
+            }
+            format!(
+                "{value} {text:?} {:?} {:?} {} {}",
+                other.downcast_ref::<u8>(),
+                named.unwrap(),
+                ids[0] == ids[1],
+                thread::panicking(),
+            )
+        }
+
+        pub(crate) fn scopes() -> String {
+            let mut values = vec![1, 2, 3];
+            let sum = thread::scope(|scope| {
+                let halves = values.chunks_mut(2).map(|half| {
+                    scope.spawn(move || {
+                        half.iter_mut().for_each(|value| *value *= 10);
+                        half.iter().sum::<i32>()
+                    })
+                });
+                halves.collect::<Vec<_>>().into_iter().map(|half| half.join().unwrap()).sum::<i32>()
+            });
+            let joined = thread::scope(|scope| scope.spawn(|| panic!("seen")).join().is_err());
+            let unseen = std::panic::catch_unwind(|| {
+                thread::scope(|scope| {
+                    scope.spawn(|| panic!("unseen"));
+                });
+            });
+            let nested = thread::scope(|outer| {
+                outer.spawn(|| outer.spawn(|| values.len()).join().unwrap()).join().unwrap()
+            });
+            let unseen = unseen.unwrap_err().downcast_ref::<&str>().copied();
+            format!("{values:?} {sum} {joined} {unseen:?} {nested}")
+        }
+
+        pub(crate) fn tokens() -> String {
+            use sync::Arc;
+            use time::Duration;
+            thread::current().unpark();
+            thread::park();
+            let waited = time::Instant::now();
+            thread::park_timeout(Duration::from_millis(2));
+            let slept = waited.elapsed() >= Duration::from_millis(2);
+            let go = Arc::new(atomic::AtomicBool::new(false));
+            let theirs = Arc::clone(&go);
+            let child = thread::spawn(move || {
+                while !theirs.load(atomic::Ordering::Acquire) {
+                    thread::park();
+                }
+                Arc::strong_count(&theirs)
+            });
+            go.store(true, atomic::Ordering::Release);
+            child.thread().unpark();
+            format!("{slept} {}", child.join().unwrap())
+        }
+
+        pub(crate) fn own_objects() -> String {
+            use std::cell::{Cell, RefCell};
+            thread_local! {
+                static COUNT: Cell<u32> = const { Cell::new(3) };
+                static NAMES: RefCell<Vec<u32>> = RefCell::new(vec![COUNT.get()]);
+            }
+            COUNT.set(5);
+            NAMES.with_borrow_mut(|names| names.push(6));
+            let child = thread::spawn(|| (COUNT.replace(1), NAMES.take())).join().unwrap();
+            format!("{} {:?} {child:?}", COUNT.take(), NAMES.with_borrow(Vec::clone))
+        }
+
+        pub(crate) fn poison() -> String {
+            use sync::{Mutex, RwLock, TryLockError};
+            let (mutex, shared) = (Mutex::new(1), RwLock::new(2));
+            let fail = || {
+                thread::scope(|scope| {
+                    let both = || {
+                        let _write = shared.write().unwrap();
+                        *mutex.lock().unwrap() += 1;
+                        let _held = mutex.lock().unwrap();
+                        panic!("with two locks");
+                    };
+                    scope.spawn(both).join().is_err()
+                })
+            };
+            let failed = fail();
+            let before = (mutex.is_poisoned(), shared.is_poisoned());
+            let kinds = (
+                mutex.lock().map(|value| *value).map_err(|error| *error.into_inner()),
+                matches!(mutex.try_lock(), Err(TryLockError::Poisoned(_))),
+                shared.read().is_err(),
+            );
+            mutex.clear_poison();
+            let again = (mutex.is_poisoned(), format!("{mutex:?} {shared:?}"));
+            format!("{failed} {before:?} {kinds:?} {again:?} {:?}", shared.into_inner().is_err())
+        }
+
+        pub(crate) fn locks_exclude() -> String {
+            use sync::{Arc, Mutex, RwLock};
+            let state = Arc::new((Mutex::new(0_u64), RwLock::new((0_u64, 0_u64))));
+            let threads: Vec<_> = (0..6)
+                .map(|thread| {
+                    let state = Arc::clone(&state);
+                    thread::spawn(move || {
+                        for round in 0..50 {
+                            *state.0.lock().unwrap() += 1;
+                            if (round + thread) % 3 == 0 {
+                                let mut both = state.1.write().unwrap();
+                                both.0 += 1;
+                                thread::yield_now();
+                                both.1 += 1;
+                            } else {
+                                let both = state.1.read().unwrap();
+                                thread::yield_now();
+                                assert_eq!(both.0, both.1, "a reader saw half of a write");
+                            }
+                        }
+                    })
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            let sum = *state.0.lock().unwrap();
+            let held = state.0.lock().unwrap();
+            let tries = (state.0.try_lock().is_err(), state.1.try_write().is_ok());
+            drop(held);
+            let write = state.1.write().unwrap();
+            let none = state.1.try_read().is_err();
+            let read = sync::RwLockWriteGuard::downgrade(write);
+            format!("{sum} {tries:?} {none} {:?} {read:?}", state.1.try_read().is_ok())
+        }
+
+        pub(crate) fn conditions() -> String {
+            use sync::{Arc, Barrier, Condvar, Mutex};
+            use time::Duration;
+            let state = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
+            let theirs = Arc::clone(&state);
+            let consumer = thread::spawn(move || {
+                let queue = theirs.0.lock().unwrap();
+                let mut queue = theirs.1.wait_while(queue, |queue| queue.len() < 3).unwrap();
+                std::mem::take(&mut *queue)
+            });
+            for value in 0..3 {
+                state.0.lock().unwrap().push(value);
+                state.1.notify_one();
+            }
+            let values = consumer.join().unwrap();
+            let guard = state.0.lock().unwrap();
+            let (guard, late) = state.1.wait_timeout(guard, Duration::from_millis(1)).unwrap();
+            let long = Duration::from_millis(1);
+            let (guard, later) =
+                state.1.wait_timeout_while(guard, long, |queue| queue.is_empty()).unwrap();
+            drop(guard);
+            let barrier = Barrier::new(4);
+            let leaders = thread::scope(|scope| {
+                let wait = || usize::from(barrier.wait().is_leader());
+                let threads: Vec<_> =
+                    (0..4).map(|_| scope.spawn(move || wait() + 10 * wait())).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+            });
+            format!("{values:?} {} {} {leaders}", late.timed_out(), later.timed_out())
+        }
+
+        pub(crate) fn done_once() -> String {
+            use sync::{LazyLock, Once, OnceLock};
+            let (once, cell, calls) = (Once::new(), OnceLock::new(), atomic::AtomicU32::new(0));
+            let lazy: LazyLock<Vec<u32>, _> = LazyLock::new(|| {
+                calls.fetch_add(100, atomic::Ordering::Relaxed);
+                vec![4]
+            });
+            thread::scope(|scope| {
+                for _ in 0..5 {
+                    scope.spawn(|| {
+                        once.call_once(|| {
+                            thread::yield_now();
+                            calls.fetch_add(1, atomic::Ordering::Relaxed);
+                        });
+                        cell.get_or_init(|| calls.fetch_add(10, atomic::Ordering::Relaxed));
+                        assert!(once.is_completed() && lazy.len() == 1);
+                    });
+                }
+            });
+            let twice = cell.set(9);
+            let broken = Once::new();
+            let fail = std::panic::AssertUnwindSafe(|| broken.call_once(|| panic!("at once")));
+            let failed = std::panic::catch_unwind(fail).is_err();
+            let again = std::panic::AssertUnwindSafe(|| broken.call_once(|| ()));
+            let poisoned = std::panic::catch_unwind(again).is_err();
+            let mut forced = false;
+            broken.call_once_force(|state| forced = state.is_poisoned());
+            format!("{calls:?} {twice:?} {failed} {poisoned} {forced} {}", broken.is_completed())
+        }
+
+        pub(crate) fn references() -> String {
+            use sync::{Arc, Weak};
+            let mut first = Arc::new(vec![1]);
+            let second = Arc::clone(&first);
+            let weak = Arc::downgrade(&second);
+            let counts = (Arc::strong_count(&first), Arc::weak_count(&first));
+            Arc::make_mut(&mut first).push(2);
+            let apart = (Arc::ptr_eq(&first, &second), first.len(), second.len());
+            let upgraded = weak.upgrade().map(|value| value.len());
+            let back = Arc::try_unwrap(second);
+            let gone = (weak.upgrade().is_none(), Weak::<u8>::new().upgrade().is_none());
+            let cyclic = Arc::new_cyclic(|me: &Weak<(u8, Weak<u8>)>| {
+                (u8::from(me.upgrade().is_none()), Weak::new())
+            });
+            let slice: Arc<[u8]> = Arc::from(vec![1, 2, 3]);
+            let text: Arc<str> = Arc::from("text");
+            format!(
+                "{counts:?} {apart:?} {upgraded:?} {back:?} {gone:?} {} {slice:?} {text} {:?}",
+                cyclic.0,
+                Arc::into_inner(first)
+            )
+        }
+    };
+}
+
+mod under_std {
+    use std::{sync, sync::atomic, thread, thread_local, time};
+    bodies!();
+}
+
+mod under_sim {
+    use coreline_sim::{atomic, sync, thread, thread_local, time};
+    bodies!();
+}
+
+macro_rules! the_same {
+    ($($body:ident)+) => {$(
+        #[test]
+        fn $body() {
+            let expected = under_std::$body();
+            for (name, seed) in [("host-2c", 1), ("host-2c", 2), ("epyc-9654-2s", 3)] {
+                let machine = Machine::preset(name).unwrap().seed(seed).step_limit(10_000_000);
+                match machine.program(stringify!($body)).run(under_sim::$body) {
+                    Ok(run) => assert_eq!(run.value, expected, "{name}, seed {seed}"),
+                    Err(failure) => panic!("{failure}"),
+                }
+            }
+        }
+    )+};
+}
+
+the_same! {
+    integers flags_and_pointers ends_of_threads scopes tokens own_objects poison locks_exclude
+    conditions done_once references
+}
