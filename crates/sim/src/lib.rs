@@ -17,6 +17,7 @@
 
 mod arena;
 pub mod atomic;
+pub mod claim;
 mod coherence;
 mod engine;
 mod failure;
@@ -40,6 +41,7 @@ pub use arena::Allocator;
 pub use failure::{Doing, Failure, FailureKind, ParseReplayError, Replay, ThreadState};
 pub use faults::{Faults, ParseFaultsError};
 pub use kernel::Kernel;
+pub use locks::{Handoffs, LockReport};
 pub use machine::{Machine, Run};
 pub use report::{NOT_MODELLED, Report, Transfers};
 pub use restartable::SimSection;

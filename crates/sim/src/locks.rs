@@ -84,30 +84,30 @@ fn note<T: ?Sized>(lock: &T, what: fn(&mut Log, Event, &Topology)) {
     let address = core::ptr::from_ref(lock).addr();
     let site = Location::caller();
     engine::with(|engine| {
-        let (locks, event, topology) = engine.locks();
-        what(locks.0.entry(address).or_insert_with(|| Log::new(site)), event, topology);
+        let (locks, event, topology) = engine.locks(address);
+        what(locks.0.entry(event.lock).or_insert_with(|| Log::new(site)), event, topology);
     });
 }
 
 /// Who does something with a lock, where and when.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event {
+    /// The lock's address, as an offset in the machine's memory.
+    pub(crate) lock: u64,
     pub(crate) thread: usize,
     pub(crate) cpu: CpuId,
     /// Picoseconds.
     pub(crate) at: u64,
 }
 
-/// The locks of a machine, by address; reports are sorted by what does not depend on the host.
+/// The locks of a machine, by their offset in its memory.
 #[derive(Debug, Default)]
-pub(crate) struct Locks(BTreeMap<usize, Log>);
+pub(crate) struct Locks(BTreeMap<u64, Log>);
 
 impl Locks {
-    /// The reports, most contended first. `relative` gives the offset of an address in the
-    /// machine's memory.
-    pub(crate) fn reports(&self, relative: impl Fn(usize) -> u64) -> Vec<LockReport> {
-        let report = |(&address, log): (&usize, &Log)| log.report(relative(address));
-        let mut reports: Vec<_> = self.0.iter().map(report).collect();
+    /// The reports, the lock that was waited for longest first.
+    pub(crate) fn reports(&self) -> Vec<LockReport> {
+        let mut reports: Vec<_> = self.0.iter().map(|(&lock, log)| log.report(lock)).collect();
         reports.sort_by_key(|report| (core::cmp::Reverse(report.waited_ns), report.lock));
         reports
     }

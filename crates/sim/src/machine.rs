@@ -164,6 +164,17 @@ impl Machine {
         self
     }
 
+    /// The line that brings back what this machine does.
+    pub fn replay_line(&self) -> Replay {
+        Replay {
+            machine: self.spec.name().to_owned(),
+            seed: self.seed,
+            request_percent: self.request_percent,
+            faults: self.faults,
+            program: self.program.clone(),
+        }
+    }
+
     /// What the machine is.
     pub fn spec(&self) -> &Spec {
         &self.spec
@@ -196,13 +207,7 @@ impl Machine {
         self,
         root: impl FnOnce() -> T + 'static,
     ) -> Result<Run<T>, Box<Failure>> {
-        let replay = Replay {
-            machine: self.spec.name().to_owned(),
-            seed: self.seed,
-            request_percent: self.request_percent,
-            faults: self.faults,
-            program: self.program,
-        };
+        let replay = self.replay_line();
         let setup = Setup {
             spec: self.spec,
             seed: self.seed,

@@ -276,9 +276,14 @@ impl Engine {
         thread.panicked
     }
 
-    /// The locks' log, and what to put down: who runs now, where and when.
-    pub(crate) fn locks(&mut self) -> (&mut locks::Locks, locks::Event, &Topology) {
-        let event = locks::Event { thread: self.current(), cpu: self.cpu(), at: self.here().now };
+    /// The locks' log, and what to put down: which lock, who runs now, where and when.
+    pub(crate) fn locks(&mut self, lock: usize) -> (&mut locks::Locks, locks::Event, &Topology) {
+        let event = locks::Event {
+            lock: self.relative(lock),
+            thread: self.current(),
+            cpu: self.cpu(),
+            at: self.here().now,
+        };
         (&mut self.locks, event, &self.topology)
     }
 

@@ -148,8 +148,7 @@ pub(crate) fn run<T: 'static>(
     let mut machine = Installed::new(Box::new(Engine::new(setup, arena)));
     inside(|engine| engine.start(fiber));
     machine.run();
-    let (report, locks) =
-        inside(|engine| (engine.report, engine.locks.reports(|address| engine.relative(address))));
+    let (report, locks) = inside(|engine| (engine.report, engine.locks.reports()));
     // The machine's statics go in a thread of their own: their destructors may use the machine,
     // even make new ones. It is not counted in the report.
     while let Some(statics) = inside(Engine::take_statics) {

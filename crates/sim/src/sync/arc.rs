@@ -30,12 +30,12 @@ use crate::engine;
 ///     let threads: Vec<_> = (0..16)
 ///         .map(|_| {
 ///             let name = Arc::clone(&name);
-///             thread::spawn(move || (0..100).map(|_| Arc::clone(&name).len()).sum::<usize>())
+///             thread::spawn(move || (0..1000).map(|_| Arc::clone(&name).len()).sum::<usize>())
 ///         })
 ///         .collect();
 ///     threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
 /// })?;
-/// assert_eq!(run.value, 16 * 100 * 6);
+/// assert_eq!(run.value, 16 * 1000 * 6);
 /// assert!(run.report.transfers.same_node > 1000, "the count moved from CPU to CPU");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

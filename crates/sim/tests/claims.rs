@@ -1,0 +1,123 @@
+//! Claims over bands: that they hold where they do, and say where they do not.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use coreline_sim::claim::Band;
+use coreline_sim::{Allocator, Failure, FailureKind, Machine, Spec, thread};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+fn spec() -> Spec {
+    Spec::preset("epyc-9654-2s").unwrap()
+}
+
+/// Nanoseconds to fetch a line that CPU 0 wrote from another CPU.
+fn fetch(machine: Machine, cpu: u32) -> Result<f64, Box<Failure>> {
+    use coreline_sim::atomic::{AtomicU64, Ordering};
+    let run = machine.run(move || {
+        let word = AtomicU64::new(0);
+        word.store(1, Ordering::Relaxed);
+        thread::scope(|scope| {
+            let timed = || {
+                let start = coreline_sim::time::Instant::now();
+                let fetched = word.load(Ordering::Relaxed);
+                (fetched, start.elapsed().as_nanos() as f64)
+            };
+            let builder = thread::Builder::new().on(coreline_topology::CpuId::new(cpu));
+            builder.spawn_scoped(scope, timed).unwrap().join().unwrap().1
+        })
+    })?;
+    Ok(run.value)
+}
+
+#[test]
+fn the_whole_band_has_every_share_seed_and_uncertain_cost() {
+    let (quick, whole) = (Band::quick(&spec(), 7), Band::whole(&spec(), 7));
+    let shares: Vec<_> = quick.points().iter().map(|point| point.request_percent).collect();
+    assert_eq!(shares, [30, 0, 50], "the default first");
+    let uncertain = spec().sources().filter(|(_, cost)| cost.uncertain).count();
+    assert_eq!(whole.points().len(), 3 * 16 + 2 * uncertain);
+    assert_eq!(whole.points()[0], quick.points()[0]);
+    for point in whole.points() {
+        assert_eq!(whole.points().iter().filter(|other| *other == point).count(), 1, "{point:?}");
+    }
+}
+
+#[test]
+fn figures_are_in_the_order_of_the_points_and_the_same_again() {
+    let band = Band::whole(&spec(), 3);
+    let runs = AtomicUsize::new(0);
+    let progress = || {
+        runs.fetch_add(1, Ordering::Relaxed);
+    };
+    let far = band.measure_with("far", |machine| fetch(machine, 96), progress).unwrap();
+    assert_eq!(runs.into_inner(), band.points().len());
+    assert_eq!(far, band.measure("far", |machine| fetch(machine, 96)).unwrap());
+    let moved = |percent| {
+        let of = |point: &coreline_sim::claim::Point| {
+            point.cost == Some(("other_socket".to_owned(), percent))
+        };
+        let index = band.points().iter().position(of).unwrap();
+        far.values().nth(index).unwrap()
+    };
+    let (less, more) = (moved(70), moved(130));
+    assert!((1.4..2.1).contains(&(more / less)), "moved by 30 % each way: {less} {more}");
+    assert_eq!(far.value(), far.values().next().unwrap());
+}
+
+#[test]
+fn a_claim_that_holds_says_nothing_and_one_that_does_not_shows_the_worst_point() {
+    let band = Band::whole(&spec(), 1);
+    let near = band.measure("near", |machine| fetch(machine, 1)).unwrap();
+    let far = band.measure("far", |machine| fetch(machine, 96)).unwrap();
+    far.at_least(2.0, &near).unwrap();
+    near.at_most(0.5, &far).unwrap();
+    far.within(100.0..=400.0).unwrap();
+
+    let broken = far.at_least(6.0, &near).unwrap_err();
+    let (low, high) = far.ratios(&near);
+    assert_eq!(broken.range, (low, high));
+    assert!(low < 6.0 && broken.bad > 0 && broken.bad <= broken.points, "{broken}");
+    // The worst point is where the far line got nearer, or the near one farther.
+    let text = broken.to_string();
+    assert!(text.contains("far is at least 6 times near"), "{text}");
+    assert!(
+        text.contains("cost=other_socket:70") || text.contains("cost=same_cache:130"),
+        "{text}"
+    );
+
+    let replay = &broken.replays[0];
+    let point =
+        band.points().iter().find(|point| band.machine(point, "far").replay_line() == *replay);
+    let again = fetch(band.machine(point.expect("a point of the band"), "far"), 96).unwrap();
+    let worst = band.points().iter().position(|other| Some(other) == point).unwrap();
+    assert_eq!(Some(again), far.values().nth(worst), "the line brings the number back");
+
+    let broken = far.within(0.0..=1.0).unwrap_err();
+    assert_eq!((broken.bad, broken.replays.len()), (broken.points, 1));
+}
+
+#[test]
+fn what_is_no_number_breaks_every_claim() {
+    let band = Band::quick(&spec(), 1);
+    let none = band.measure("none", |_| Ok(f64::NAN)).unwrap();
+    let one = band.measure("one", |_| Ok(1.0)).unwrap();
+    assert_eq!(none.at_least(1.0, &one).unwrap_err().bad, 3);
+    assert_eq!(one.at_most(1.0, &none).unwrap_err().bad, 3);
+    assert_eq!(none.within(0.0..=f64::INFINITY).unwrap_err().bad, 3);
+}
+
+#[test]
+fn a_program_that_fails_is_the_first_points_failure() {
+    let band = Band::quick(&spec(), 5);
+    let failure = band
+        .measure("stuck", |machine| {
+            machine.run(thread::park)?;
+            Ok(0.0)
+        })
+        .unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Deadlock);
+    let line = failure.replay.to_string();
+    assert!(line.contains("request=30") && line.ends_with("program=stuck"), "{line}");
+}
