@@ -39,7 +39,7 @@ pub use report::{NOT_MODELLED, Report, Transfers};
 pub use restartable::SimSection;
 pub use spec::{Cost, Costs, Spec, SpecError, presets};
 pub use words::{SimPtr, SimTrack, SimU8, SimU32, SimU64, SimUsize};
-pub use world::SimJoinHandle;
+pub use world::{SimJoinHandle, exec};
 
 /// The simulated machine's world. A name for a type parameter; it has no values of interest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -151,6 +151,19 @@ impl Threads for Sim {
     }
 }
 
+/// The calling thread begins another program, as the system call `exec` makes it: the machine's
+/// [`Kernel`](crate::Kernel) hears of it.
+///
+/// It costs a system call. Loading the program is no part of the model; who wants it charged calls
+/// `Work::work`.
+///
+/// # Panics
+///
+/// Outside of a simulated machine.
+pub fn exec() {
+    engine::exec();
+}
+
 impl Statics for Sim {
     fn with_static<T: Send + Sync + 'static, R>(
         key: &'static WorldStatic,

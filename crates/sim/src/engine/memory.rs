@@ -102,9 +102,9 @@ pub(crate) fn issue() {
     until_done(|engine| {
         engine.count_step();
         let cpu = engine.here();
-        let used_up = !cpu.queue.is_empty() && cpu.now >= cpu.slice_end;
         let now = cpu.now;
-        (engine.failure.is_none() && !used_up && now <= engine.horizon).then_some(())
+        let undisturbed = now < cpu.attention && now <= engine.horizon;
+        (engine.failure.is_none() && undisturbed).then_some(())
     });
 }
 
@@ -238,8 +238,7 @@ impl Engine {
     pub(super) fn next_act(&self, cpu: usize) -> u64 {
         let cpu = &self.cpus[cpu];
         match cpu.current.map(|thread| self.threads[thread].state) {
-            Some(State::Spinning { .. }) if cpu.queue.is_empty() => NEVER,
-            Some(State::Spinning { .. }) => cpu.now.max(cpu.slice_end),
+            Some(State::Spinning { .. }) => cpu.now.max(cpu.attention),
             Some(_) => cpu.now,
             None => cpu
                 .queue

@@ -13,6 +13,7 @@
 //! CPU.
 
 mod agenda;
+mod attention;
 mod memory;
 mod run;
 mod schedule;
@@ -42,7 +43,9 @@ use agenda::{Agenda, NEVER};
 pub(crate) use memory::{access, access_range, await_write, issue, place};
 pub(crate) use run::{Setup, run};
 use schedule::Fiber;
-pub(crate) use schedule::{interrupt_point, park, pause, sleep, spawn, wait_for, wake, yield_now};
+pub(crate) use schedule::{
+    exec, interrupt_point, park, pause, sleep, spawn, wait_for, wake, yield_now,
+};
 
 thread_local! {
     /// The engine of the machine that this host thread runs; null outside of a run.
@@ -61,6 +64,12 @@ struct Cpu {
     queue: VecDeque<usize>,
     /// When `current` has had its share, if somebody else wants the CPU.
     slice_end: u64,
+    /// When the timer ticks next, while a thread runs; a CPU without one has no tick (NOHZ).
+    next_tick: u64,
+    /// Where in a tick's length this CPU's ticks lie.
+    tick_phase: u64,
+    /// When the kernel has to look at this CPU next: the earliest of what it does on its own.
+    attention: u64,
 }
 
 /// What a simulated thread is doing.

@@ -201,6 +201,7 @@ impl Engine {
     fn new(setup: Setup, arena: Arena) -> Engine {
         let Setup { spec, seed, request_percent, faults, step_limit, kernel } = setup;
         let topology = Arc::new(spec.topology().clone());
+        let mut phases = Rng::new(seed, Stream::Ticks);
         let cpus: Vec<_> = topology
             .cpus()
             .map(|cpu| Cpu {
@@ -210,6 +211,9 @@ impl Engine {
                 current: None,
                 queue: Default::default(),
                 slice_end: 0,
+                next_tick: NEVER,
+                tick_phase: phases.below(spec.costs().tick),
+                attention: NEVER,
             })
             .collect();
         Engine {
@@ -277,10 +281,14 @@ impl Engine {
                 continue;
             };
             self.running = Some(cpu);
-            let used_up = !self.cpus[cpu].queue.is_empty() && next >= self.cpus[cpu].slice_end;
-            if used_up && self.threads[thread].state != State::Accessing {
+            let due = next >= self.cpus[cpu].attention;
+            if due && self.threads[thread].state != State::Accessing {
+                if timer == NEVER && self.only_ticks_left() {
+                    self.fail(FailureKind::Deadlock);
+                    return Next::Stop;
+                }
                 self.cpus[cpu].now = next;
-                self.preempt();
+                self.look_after(cpu, thread);
                 self.running = None;
                 self.rekey(cpu);
                 continue;

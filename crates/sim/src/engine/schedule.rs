@@ -91,6 +91,18 @@ pub(crate) fn pause() {
     inside(|engine| engine.spend(engine.spec.costs().pause));
 }
 
+/// The running thread begins another program.
+pub(crate) fn exec() {
+    issue();
+    inside(|engine| {
+        engine.spend(engine.spec.costs().syscall);
+        let (at, thread) = (engine.now(), engine.current());
+        if let Some(kernel) = &mut engine.kernel {
+            kernel.exec(at, thread);
+        }
+    });
+}
+
 /// Takes the running thread off its CPU for `ps` picoseconds.
 pub(crate) fn sleep(ps: u64) {
     issue();
@@ -247,9 +259,13 @@ impl Engine {
 
     /// Puts a thread into a CPU's queue, behind all that are ready by then.
     fn enqueue(&mut self, thread: usize, cpu: usize, at: u64) {
-        if self.threads[thread].cpu != cpu {
+        let from = std::mem::replace(&mut self.threads[thread].cpu, cpu);
+        if from != cpu {
             self.report.migrations += 1;
-            self.threads[thread].cpu = cpu;
+            let left = Time::from_nanos(self.clock() / PS_PER_NS);
+            if let Some(kernel) = &mut self.kernel {
+                kernel.migrated(left, thread, CpuId::new(from as u32), CpuId::new(cpu as u32));
+            }
         }
         self.threads[thread].state = State::Ready { since: at };
         let slice = self.spec.costs().slice;
@@ -261,6 +277,7 @@ impl Engine {
         if place.current.is_some() && place.queue.len() == 1 {
             place.slice_end = place.now.max(at) + slice;
         }
+        self.attend(cpu);
         self.rekey(cpu);
     }
 
@@ -296,6 +313,7 @@ impl Engine {
         }
         let place = &mut self.cpus[cpu];
         place.current = None;
+        place.attention = NEVER;
         if !place.queue.is_empty() {
             place.now += switch;
         }
@@ -380,6 +398,8 @@ impl Engine {
         let cid =
             self.kernel.as_mut().map(|kernel| kernel.switch_in(at, CpuId::new(cpu as u32), thread));
         self.threads[thread].cid = cid;
+        self.start_ticks(cpu);
+        self.attend(cpu);
         self.rekey(cpu);
     }
 
