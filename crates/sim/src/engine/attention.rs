@@ -29,6 +29,16 @@ impl Engine {
         cpu.next_tick = cpu.tick_phase + before * tick;
     }
 
+    /// Whether the running thread may do something that others can notice: nothing earlier is left
+    /// to happen elsewhere, and the kernel has nothing to do here. Counts a step, so that no loop
+    /// of a simulated program is endless.
+    pub(super) fn may_go_on(&mut self) -> bool {
+        self.count_step();
+        let cpu = self.here();
+        let (now, attention) = (cpu.now, cpu.attention);
+        now < attention && now <= self.horizon && self.failure.is_none()
+    }
+
     /// Does what is due on the running CPU, one thing at a time.
     pub(super) fn look_after(&mut self, cpu: usize, thread: usize) {
         let now = self.cpus[cpu].now;
@@ -47,7 +57,11 @@ impl Engine {
         if let Some(kernel) = &mut self.kernel {
             kernel.tick(at, CpuId::new(cpu as u32), thread);
         }
-        self.cpus[cpu].now += costs.irq_entry + costs.irq_exit;
+        let lost = costs.irq_entry + costs.irq_exit;
+        self.cpus[cpu].now += lost;
+        if let State::Working { until } = &mut self.threads[thread].state {
+            *until = until.saturating_add(lost);
+        }
         self.attend(cpu);
     }
 
@@ -56,7 +70,10 @@ impl Engine {
     pub(super) fn only_ticks_left(&self) -> bool {
         self.cpus.iter().all(|cpu| match cpu.current {
             Some(thread) => {
-                matches!(self.threads[thread].state, State::Spinning { .. }) && cpu.queue.is_empty()
+                let state = self.threads[thread].state;
+                let waits = matches!(state, State::Spinning { .. })
+                    || state == State::Working { until: NEVER };
+                waits && cpu.queue.is_empty()
             }
             None => cpu.queue.is_empty(),
         })

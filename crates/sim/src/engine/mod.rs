@@ -44,7 +44,7 @@ pub(crate) use memory::{access, access_range, await_write, issue, place};
 pub(crate) use run::{Setup, run};
 use schedule::Fiber;
 pub(crate) use schedule::{
-    exec, interrupt_point, park, pause, sleep, spawn, wait_for, wake, yield_now,
+    exec, interrupt_point, park, pause, sleep, spawn, wait_for, wake, work, yield_now,
 };
 
 thread_local! {
@@ -83,6 +83,8 @@ enum State {
     Accessing,
     /// On its CPU, spinning until this line is written.
     Spinning { line: usize },
+    /// On its CPU, computing until then without touching memory.
+    Working { until: u64 },
     /// Off its CPU, until woken on this word.
     Parked { word: usize },
     /// Off its CPU, until its timer.
@@ -108,6 +110,8 @@ struct Thread {
     joiners: Vec<usize>,
     /// Why the last park ended.
     parked: Parked,
+    /// What is left of the computation under way.
+    work_left: u64,
     cid: Option<Cid>,
     /// The way out of the thread's coroutine; set when it first runs.
     yielder: *const Yielder<(), ()>,
@@ -357,7 +361,9 @@ impl Engine {
     fn thread_states(&self) -> Vec<ThreadState> {
         let doing = |state| match state {
             State::Done => None,
-            State::Ready { .. } | State::Running | State::Accessing => Some(Doing::Running),
+            State::Ready { .. } | State::Running | State::Accessing | State::Working { .. } => {
+                Some(Doing::Running)
+            }
             State::Spinning { line } => {
                 Some(Doing::Spinning { line: self.directory.name(line) * memory::LINE as u64 })
             }

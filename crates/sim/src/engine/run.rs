@@ -293,6 +293,7 @@ impl Engine {
                 self.rekey(cpu);
                 continue;
             }
+            self.stop_computing(cpu, thread);
             self.agenda.set(cpu, NEVER);
             self.horizon = self.agenda.earliest().min(timer);
             self.yielder = self.threads[thread].yielder;

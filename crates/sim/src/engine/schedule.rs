@@ -103,6 +103,23 @@ pub(crate) fn exec() {
     });
 }
 
+/// Lets the running thread compute for `ps` picoseconds, plus or minus a tenth.
+pub(crate) fn work(ps: u64) {
+    issue();
+    let mut left = match ps {
+        ..END_OF_TIME => inside(|engine| engine.jitter.jitter(ps)),
+        _ => NEVER,
+    };
+    while left > 0 {
+        let began = inside(|engine| engine.compute(left));
+        if !began {
+            return;
+        }
+        suspend();
+        left = inside(|engine| engine.threads[engine.current()].work_left);
+    }
+}
+
 /// Takes the running thread off its CPU for `ps` picoseconds.
 pub(crate) fn sleep(ps: u64) {
     issue();
@@ -238,6 +255,7 @@ impl Engine {
             waits: 0,
             joiners: Vec::new(),
             parked: Parked::Woken,
+            work_left: 0,
             cid: None,
             yielder: std::ptr::null(),
             locals: Vec::new(),
@@ -331,11 +349,45 @@ impl Engine {
     /// The running thread goes behind the others of its CPU without having asked.
     pub(super) fn preempt(&mut self) {
         self.report.preemptions += 1;
-        if let State::Spinning { line } = self.threads[self.current()].state {
-            let current = self.current();
-            self.directory.unwatch(line, current);
-        }
+        self.break_off();
         self.requeue();
+    }
+
+    /// The running thread stops waiting or computing, and will look again what there is to do.
+    fn break_off(&mut self) {
+        let current = self.current();
+        match self.threads[current].state {
+            State::Spinning { line } => self.directory.unwatch(line, current),
+            State::Working { until } => {
+                self.threads[current].work_left = until.saturating_sub(self.here().now);
+            }
+            _ => {}
+        }
+        self.threads[current].state = State::Running;
+    }
+
+    /// The running thread computes. False if it is done at once, since nobody can notice the time.
+    fn compute(&mut self, left: u64) -> bool {
+        let now = self.here().now;
+        let until = Some(now.saturating_add(left)).filter(|&at| at <= END_OF_TIME);
+        let noticed = until.is_none_or(|at| at > self.horizon || at >= self.here().attention);
+        let until = until.unwrap_or(NEVER);
+        if noticed {
+            let current = self.current();
+            self.threads[current].state = State::Working { until };
+        } else {
+            self.here().now = until;
+        }
+        noticed
+    }
+
+    /// The thread of a CPU has computed for as long as it was to.
+    pub(super) fn stop_computing(&mut self, cpu: usize, thread: usize) {
+        if let State::Working { until } = self.threads[thread].state {
+            self.threads[thread].work_left = 0;
+            self.threads[thread].state = State::Running;
+            self.cpus[cpu].now = until;
+        }
     }
 
     /// The running thread goes to another CPU.
