@@ -19,7 +19,7 @@ use coreline_world::{
 use common::{machine, on};
 
 /// Preempted before every fifth step and moved before every seventh, on average.
-const TORN: Faults = Faults { preempt: 5, migrate: 7, missed_aborts: false, missed_fences: false };
+const TORN: Faults = Faults { preempt: 5, migrate: 7, ..Faults::NONE };
 /// And the kernel does not say so.
 const MISSED: Faults = Faults { missed_aborts: true, ..TORN };
 const SEEDS: u64 = 8;

@@ -7,7 +7,17 @@
 use coreline_topology::CpuId;
 use coreline_world::Time;
 
-use super::{Engine, NEVER, PS_PER_NS, State};
+use super::{Engine, NEVER, PS_PER_NS, State, faults, inside, suspend};
+
+/// What a thread does that [may not go on](Engine::may_go_on).
+#[cold]
+pub(super) fn held_up() {
+    if inside(Engine::must_wait) {
+        suspend();
+    } else {
+        faults::scrutinise();
+    }
+}
 
 impl Engine {
     /// Notes when the kernel has to look at a CPU next, after something about that changed.
@@ -34,9 +44,21 @@ impl Engine {
     /// of a simulated program is endless.
     pub(super) fn may_go_on(&mut self) -> bool {
         self.count_step();
+        if self.must_wait() {
+            return false;
+        }
+        if self.scrutiny {
+            let current = self.current();
+            return std::mem::take(&mut self.threads[current].cleared);
+        }
+        true
+    }
+
+    /// Whether it is somebody else's turn.
+    fn must_wait(&mut self) -> bool {
         let cpu = self.here();
         let (now, attention) = (cpu.now, cpu.attention);
-        now < attention && now <= self.horizon && self.failure.is_none()
+        now >= attention || now > self.horizon || self.failure.is_some()
     }
 
     /// Does what is due on the running CPU, one thing at a time.

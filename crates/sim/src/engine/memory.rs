@@ -19,6 +19,7 @@
 
 use coreline_topology::NodeId;
 
+use super::attention::held_up;
 use super::{Engine, NEVER, State, inside, suspend, until_done, with};
 use crate::coherence::{Access, From};
 use crate::failure::FailureKind;
@@ -100,7 +101,7 @@ pub(crate) fn await_write(address: usize) -> bool {
 /// loop of a simulated program is endless.
 pub(crate) fn issue() {
     while !inside(Engine::may_go_on) {
-        suspend();
+        held_up();
     }
 }
 

@@ -214,6 +214,7 @@ impl Engine {
                 next_tick: NEVER,
                 tick_phase: phases.below(spec.costs().tick),
                 attention: NEVER,
+                offline: false,
             })
             .collect();
         Engine {
@@ -221,11 +222,13 @@ impl Engine {
             agenda: Agenda::new(cpus.len()),
             request_percent: u64::from(request_percent),
             faults,
+            scrutiny: faults.hit_accesses(),
             step_limit,
             jitter: Rng::new(seed, Stream::Jitter),
             dice: Rng::new(seed, Stream::Faults),
             arena,
             stacks: BTreeMap::new(),
+            online_count: cpus.len(),
             cpus,
             threads: Vec::new(),
             timers: Default::default(),

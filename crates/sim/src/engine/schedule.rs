@@ -188,31 +188,6 @@ pub(crate) fn wait_for(number: usize) {
     }
 }
 
-/// A point where the machine may interrupt the running thread: between two steps of a restartable
-/// operation.
-pub(crate) fn interrupt_point() {
-    issue();
-    let interrupted = inside(|engine| {
-        let faults = engine.faults;
-        let cpus = engine.cpus.len();
-        if engine.dice.once_in(faults.preempt) {
-            engine.preempt();
-            true
-        } else if cpus > 1
-            && !engine.threads[engine.current()].bound
-            && engine.dice.once_in(faults.migrate)
-        {
-            engine.migrate();
-            true
-        } else {
-            false
-        }
-    });
-    if interrupted {
-        suspend();
-    }
-}
-
 impl Thread {
     /// Since when a thread in a queue is ready.
     pub(super) fn ready_since(&self) -> u64 {
@@ -227,16 +202,20 @@ impl Engine {
     /// The CPU for a new thread.
     pub(super) fn place(&self, placement: Placement, parent: usize) -> Result<usize, SpawnError> {
         match placement {
-            Placement::On(cpu) if self.topology.cpu(cpu).is_some() => Ok(cpu.index()),
+            Placement::On(cpu) if self.is_online(cpu) => Ok(cpu.index()),
             Placement::On(cpu) => Err(SpawnError::Cpu {
                 cpu,
-                why: format!("the machine {} does not have it", self.spec.name()),
-                allowed: format!("CPUs {}", self.topology.set()),
+                why: match self.topology.cpu(cpu) {
+                    Some(_) => "it is offline".to_owned(),
+                    None => format!("the machine {} does not have it", self.spec.name()),
+                },
+                allowed: format!("CPUs {}", self.online()),
             }),
             Placement::Anywhere => Ok(match self.threads[parent].bound {
                 true => self.threads[parent].cpu,
                 // The CPU with the fewest threads, as a fork balances.
                 false => (0..self.cpus.len())
+                    .filter(|&cpu| !self.cpus[cpu].offline)
                     .min_by_key(|&cpu| {
                         self.cpus[cpu].queue.len() + usize::from(self.cpus[cpu].current.is_some())
                     })
@@ -256,6 +235,10 @@ impl Engine {
             joiners: Vec::new(),
             parked: Parked::Woken,
             work_left: 0,
+            section: false,
+            cleared: false,
+            held: 0,
+            pending: false,
             cid: None,
             yielder: std::ptr::null(),
             locals: Vec::new(),
@@ -276,7 +259,8 @@ impl Engine {
     }
 
     /// Puts a thread into a CPU's queue, behind all that are ready by then.
-    fn enqueue(&mut self, thread: usize, cpu: usize, at: u64) {
+    pub(super) fn enqueue(&mut self, thread: usize, cpu: usize, at: u64) {
+        let cpu = self.refuge(thread, cpu);
         let from = std::mem::replace(&mut self.threads[thread].cpu, cpu);
         if from != cpu {
             self.report.migrations += 1;
@@ -320,7 +304,7 @@ impl Engine {
     }
 
     /// The running thread loses its CPU.
-    fn vacate(&mut self) -> usize {
+    pub(super) fn vacate(&mut self) -> usize {
         let current = self.current();
         self.threads[current].interrupts += 1;
         let switch = self.jitter.jitter(self.spec.costs().switch);
@@ -391,12 +375,10 @@ impl Engine {
     }
 
     /// The running thread goes to another CPU.
-    fn migrate(&mut self) {
+    pub(super) fn migrate(&mut self) {
         let now = self.here().now;
         let thread = self.vacate();
-        let others = self.cpus.len() as u64 - 1;
-        let cpu =
-            (self.threads[thread].cpu + 1 + self.dice.below(others) as usize) % self.cpus.len();
+        let cpu = self.other_cpu(self.threads[thread].cpu);
         let delay = self.spec.costs().wake;
         self.enqueue(thread, cpu, now + delay);
     }
