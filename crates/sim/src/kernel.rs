@@ -1,4 +1,4 @@
-//! The simulated kernel's hooks: what happens at a thread switch.
+//! The simulated kernel's hooks: what happens when threads come, go, move, and are looked after.
 //!
 //! The simulator knows no primitive, and so no policy for concurrency IDs. Who runs a program
 //! installs a [`Kernel`] that hands them out, as the real kernel does at a switch.
@@ -19,6 +19,25 @@ pub trait Kernel {
 
     /// `thread` loses `cpu`: it was preempted, blocks, moves away or ends.
     fn switch_out(&mut self, at: Time, cpu: CpuId, thread: usize);
+
+    /// `thread` moves: after its [`switch_out`](Kernel::switch_out) at `from`, and before its
+    /// [`switch_in`](Kernel::switch_in) at `to`. A thread that moves again before it ran moves from
+    /// where it waited.
+    fn migrated(&mut self, at: Time, thread: usize, from: CpuId, to: CpuId) {
+        let _ = (at, thread, from, to);
+    }
+
+    /// The timer ticked on `cpu`, where `thread` runs: once in the machine's `tick` cost, at a
+    /// phase that each CPU draws from the seed. A CPU without a thread has no tick (NOHZ), so a
+    /// scan that only ticks make does not see who sleeps.
+    fn tick(&mut self, at: Time, cpu: CpuId, thread: usize) {
+        let _ = (at, cpu, thread);
+    }
+
+    /// `thread` began another program, on the CPU that it has: see [`exec`](crate::exec()).
+    fn exec(&mut self, at: Time, thread: usize) {
+        let _ = (at, thread);
+    }
 
     /// A thread was started; `cpu` is where it will run first, and if `bound` will stay.
     fn spawned(&mut self, thread: usize, cpu: CpuId, bound: bool);

@@ -30,6 +30,7 @@ mod memory;
 mod report;
 mod restartable;
 mod rng;
+mod signals;
 mod spec;
 pub mod sync;
 pub mod thread;
@@ -45,9 +46,10 @@ pub use locks::{Handoffs, LockReport};
 pub use machine::{Machine, Run};
 pub use report::{NOT_MODELLED, Report, Transfers};
 pub use restartable::SimSection;
+pub use signals::{SimHeld, on_signal};
 pub use spec::{Cost, Costs, Spec, SpecError, presets};
 pub use words::{SimPtr, SimTrack, SimU8, SimU32, SimU64, SimUsize};
-pub use world::SimJoinHandle;
+pub use world::{SimJoinHandle, exec};
 
 /// The simulated machine's world. A name for a type parameter; it has no values of interest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

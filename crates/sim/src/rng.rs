@@ -12,6 +12,7 @@ pub(crate) struct Rng(Pcg64);
 pub(crate) enum Stream {
     Jitter = 1,
     Faults = 2,
+    Ticks = 3,
 }
 
 impl Rng {

@@ -19,6 +19,7 @@
 
 use coreline_topology::NodeId;
 
+use super::attention::held_up;
 use super::{Engine, NEVER, State, inside, suspend, until_done, with};
 use crate::coherence::{Access, From};
 use crate::failure::FailureKind;
@@ -99,13 +100,9 @@ pub(crate) fn await_write(address: usize) -> bool {
 /// is left to happen elsewhere, and its share of the CPU is not used up. Counts a step, so that no
 /// loop of a simulated program is endless.
 pub(crate) fn issue() {
-    until_done(|engine| {
-        engine.count_step();
-        let cpu = engine.here();
-        let used_up = !cpu.queue.is_empty() && cpu.now >= cpu.slice_end;
-        let now = cpu.now;
-        (engine.failure.is_none() && !used_up && now <= engine.horizon).then_some(())
-    });
+    while !inside(Engine::may_go_on) {
+        held_up();
+    }
 }
 
 /// Stops the machine because of the running thread's last access.
@@ -238,8 +235,8 @@ impl Engine {
     pub(super) fn next_act(&self, cpu: usize) -> u64 {
         let cpu = &self.cpus[cpu];
         match cpu.current.map(|thread| self.threads[thread].state) {
-            Some(State::Spinning { .. }) if cpu.queue.is_empty() => NEVER,
-            Some(State::Spinning { .. }) => cpu.now.max(cpu.slice_end),
+            Some(State::Spinning { .. }) => cpu.now.max(cpu.attention),
+            Some(State::Working { until }) => until.min(cpu.now.max(cpu.attention)),
             Some(_) => cpu.now,
             None => cpu
                 .queue

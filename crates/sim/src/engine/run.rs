@@ -203,6 +203,7 @@ impl Engine {
     fn new(setup: Setup, arena: Arena) -> Engine {
         let Setup { spec, seed, request_percent, faults, step_limit, kernel } = setup;
         let topology = Arc::new(spec.topology().clone());
+        let mut phases = Rng::new(seed, Stream::Ticks);
         let cpus: Vec<_> = topology
             .cpus()
             .map(|cpu| Cpu {
@@ -212,6 +213,10 @@ impl Engine {
                 current: None,
                 queue: Default::default(),
                 slice_end: 0,
+                next_tick: NEVER,
+                tick_phase: phases.below(spec.costs().tick),
+                attention: NEVER,
+                offline: false,
             })
             .collect();
         Engine {
@@ -219,11 +224,13 @@ impl Engine {
             agenda: Agenda::new(cpus.len()),
             request_percent: u64::from(request_percent),
             faults,
+            scrutiny: faults.hit_accesses(),
             step_limit,
             jitter: Rng::new(seed, Stream::Jitter),
             dice: Rng::new(seed, Stream::Faults),
             arena,
             stacks: BTreeMap::new(),
+            online_count: cpus.len(),
             cpus,
             threads: Vec::new(),
             timers: Default::default(),
@@ -280,14 +287,19 @@ impl Engine {
                 continue;
             };
             self.running = Some(cpu);
-            let used_up = !self.cpus[cpu].queue.is_empty() && next >= self.cpus[cpu].slice_end;
-            if used_up && self.threads[thread].state != State::Accessing {
+            let due = next >= self.cpus[cpu].attention;
+            if due && self.threads[thread].state != State::Accessing {
+                if timer == NEVER && self.only_ticks_left() {
+                    self.fail(FailureKind::Deadlock);
+                    return Next::Stop;
+                }
                 self.cpus[cpu].now = next;
-                self.preempt();
+                self.look_after(cpu, thread);
                 self.running = None;
                 self.rekey(cpu);
                 continue;
             }
+            self.stop_computing(cpu, thread);
             self.agenda.set(cpu, NEVER);
             self.horizon = self.agenda.earliest().min(timer);
             self.yielder = self.threads[thread].yielder;

@@ -1,0 +1,103 @@
+//! What the kernel does to a running thread on its own: ticks, and the end of a time slice.
+//!
+//! A running thread compares its CPU's time with one number, [`Cpu::attention`](super::Cpu), which
+//! is the earliest of all of these; so none of them costs an access anything until it is due. Then
+//! the thread gives way to the engine's loop, which calls [`Engine::look_after`].
+
+use coreline_topology::CpuId;
+use coreline_world::Time;
+
+use super::{Engine, NEVER, PS_PER_NS, State, faults, inside, suspend};
+
+/// What a thread does that [may not go on](Engine::may_go_on).
+#[cold]
+pub(super) fn held_up() {
+    if inside(Engine::must_wait) {
+        suspend();
+    } else {
+        faults::scrutinise();
+    }
+}
+
+impl Engine {
+    /// Notes when the kernel has to look at a CPU next, after something about that changed.
+    pub(super) fn attend(&mut self, cpu: usize) {
+        let cpu = &mut self.cpus[cpu];
+        cpu.attention = match (cpu.current, cpu.queue.is_empty()) {
+            (None, _) => NEVER,
+            (Some(_), true) => cpu.next_tick,
+            (Some(_), false) => cpu.next_tick.min(cpu.slice_end),
+        };
+    }
+
+    /// A CPU has a thread from now on, so its timer ticks.
+    pub(super) fn start_ticks(&mut self, cpu: usize) {
+        let tick = self.spec.costs().tick;
+        let cpu = &mut self.cpus[cpu];
+        // The first one later than now.
+        let before = cpu.now.checked_sub(cpu.tick_phase).map_or(0, |past| past / tick + 1);
+        cpu.next_tick = cpu.tick_phase + before * tick;
+    }
+
+    /// Whether the running thread may do something that others can notice: nothing earlier is left
+    /// to happen elsewhere, and the kernel has nothing to do here. Counts a step, so that no loop
+    /// of a simulated program is endless.
+    pub(super) fn may_go_on(&mut self) -> bool {
+        self.count_step();
+        if self.must_wait() {
+            return false;
+        }
+        if self.scrutiny {
+            let current = self.current();
+            return std::mem::take(&mut self.threads[current].cleared);
+        }
+        true
+    }
+
+    /// Whether it is somebody else's turn.
+    fn must_wait(&mut self) -> bool {
+        let cpu = self.here();
+        let (now, attention) = (cpu.now, cpu.attention);
+        now >= attention || now > self.horizon || self.failure.is_some()
+    }
+
+    /// Does what is due on the running CPU, one thing at a time.
+    pub(super) fn look_after(&mut self, cpu: usize, thread: usize) {
+        let now = self.cpus[cpu].now;
+        if now >= self.cpus[cpu].next_tick {
+            self.tick(cpu, thread);
+        } else {
+            self.preempt();
+        }
+    }
+
+    /// The timer interrupts a CPU: a plain interrupt, which aborts no restartable operation.
+    fn tick(&mut self, cpu: usize, thread: usize) {
+        let costs = *self.spec.costs();
+        self.cpus[cpu].next_tick += costs.tick;
+        let at = Time::from_nanos(self.cpus[cpu].now / PS_PER_NS);
+        if let Some(kernel) = &mut self.kernel {
+            kernel.tick(at, CpuId::new(cpu as u32), thread);
+        }
+        let lost = costs.irq_entry + costs.irq_exit;
+        self.cpus[cpu].now += lost;
+        if let State::Working { until } = &mut self.threads[thread].state {
+            *until = until.saturating_add(lost);
+        }
+        self.attend(cpu);
+    }
+
+    /// Whether nothing can happen any more but ticks under threads that spin: then nobody is left
+    /// to write what they wait for.
+    pub(super) fn only_ticks_left(&self) -> bool {
+        self.cpus.iter().all(|cpu| match cpu.current {
+            Some(thread) => {
+                let state = self.threads[thread].state;
+                let waits = matches!(state, State::Spinning { .. })
+                    || state == State::Working { until: NEVER };
+                waits && cpu.queue.is_empty()
+            }
+            None => cpu.queue.is_empty(),
+        })
+    }
+}

@@ -1,0 +1,208 @@
+//! The kernel's hooks: when the machine calls them, and with what.
+
+mod common;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coreline_sim::{FailureKind, Faults, Kernel, Machine, Sim, exec};
+use coreline_topology::{Cid, CpuId};
+use coreline_world::conformance::slots::OwnSlots;
+use coreline_world::{
+    Clock, IndexBy, JoinHandle, Line, Ordering, Placement, Threads, Time, Word, Words,
+};
+
+use common::{machine, on};
+
+type U32 = <Sim as Words>::U32;
+type U64 = <Sim as Words>::U64;
+
+/// What a kernel was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    In(Time, CpuId, usize),
+    Out(Time, CpuId, usize),
+    Migrated(Time, usize, CpuId, CpuId),
+    Tick(Time, CpuId, usize),
+    Exec(Time, usize),
+}
+
+impl Told {
+    fn at(self) -> Time {
+        match self {
+            Told::In(at, ..)
+            | Told::Out(at, ..)
+            | Told::Migrated(at, ..)
+            | Told::Tick(at, ..)
+            | Told::Exec(at, _) => at,
+        }
+    }
+}
+
+/// Writes down what it is told.
+#[derive(Default, Clone)]
+struct Scribe(Rc<RefCell<Vec<Told>>>);
+
+impl Kernel for Scribe {
+    fn switch_in(&mut self, at: Time, cpu: CpuId, thread: usize) -> Cid {
+        self.0.borrow_mut().push(Told::In(at, cpu, thread));
+        Cid::new(cpu.get())
+    }
+
+    fn switch_out(&mut self, at: Time, cpu: CpuId, thread: usize) {
+        self.0.borrow_mut().push(Told::Out(at, cpu, thread));
+    }
+
+    fn migrated(&mut self, at: Time, thread: usize, from: CpuId, to: CpuId) {
+        self.0.borrow_mut().push(Told::Migrated(at, thread, from, to));
+    }
+
+    fn tick(&mut self, at: Time, cpu: CpuId, thread: usize) {
+        self.0.borrow_mut().push(Told::Tick(at, cpu, thread));
+    }
+
+    fn exec(&mut self, at: Time, thread: usize) {
+        self.0.borrow_mut().push(Told::Exec(at, thread));
+    }
+
+    fn spawned(&mut self, _thread: usize, _cpu: CpuId, _bound: bool) {}
+
+    fn exited(&mut self, _thread: usize) {}
+}
+
+/// What the kernel of a machine is told while it runs a program.
+fn told(machine: Machine, program: impl FnOnce() + 'static) -> Vec<Told> {
+    let scribe = Scribe::default();
+    let run = machine.kernel(Box::new(scribe.clone())).run(program);
+    run.unwrap_or_else(|failure| panic!("{failure}"));
+    scribe.0.take()
+}
+
+fn ticks(told: &[Told], of: u32) -> Vec<Time> {
+    let tick = |told: &Told| match *told {
+        Told::Tick(at, cpu, _) if cpu == CpuId::new(of) => Some(at),
+        _ => None,
+    };
+    told.iter().filter_map(tick).collect()
+}
+
+/// Runs until `until` without a sleep.
+fn keep_busy(until: Duration) {
+    let start = Sim::now();
+    while Sim::now() - start < until {
+        Sim::relax();
+    }
+}
+
+#[test]
+fn a_busy_cpu_ticks_at_its_phase_and_an_idle_one_does_not() {
+    const TICK: Duration = Duration::from_millis(4);
+    let program = || {
+        let busy = [1, 2].map(|cpu| on(cpu, || keep_busy(5 * TICK)));
+        Sim::sleep(5 * TICK);
+        busy.into_iter().for_each(JoinHandle::join);
+    };
+    let told = told(machine("epyc-9654-2s", 3), program);
+    let [idle, one, two] = [0, 1, 2].map(|cpu| ticks(&told, cpu));
+    // It runs for microseconds at a time.
+    assert!(idle.len() <= 1, "{idle:?}");
+    for ticks in [&one, &two] {
+        assert_eq!(ticks.len(), 5);
+        for pair in ticks.windows(2) {
+            let apart = pair[1] - pair[0];
+            assert!(apart.abs_diff(TICK) < Duration::from_micros(1), "{apart:?}");
+        }
+    }
+    assert!((two[0] - one[0]).max(one[0] - two[0]) > Duration::from_micros(10), "in step");
+}
+
+#[test]
+fn a_thread_that_spins_has_ticks() {
+    let program = || {
+        let word = Arc::new(Line(U32::new_in(0)));
+        let theirs = Arc::clone(&word);
+        let spinner = on(1, move || _ = theirs.wait_until(Ordering::Relaxed, |value| value == 1));
+        Sim::sleep(Duration::from_millis(20));
+        word.store(1, Ordering::Relaxed);
+        spinner.join();
+    };
+    assert_eq!(ticks(&told(machine("host-2c", 1), program), 1).len(), 5);
+}
+
+#[test]
+fn spinning_for_ever_is_a_deadlock_ticks_or_not() {
+    let program = || {
+        drop(on(1, || Line(U32::new_in(0)).wait_until(Ordering::Relaxed, |value| value == 1)));
+        Line(U32::new_in(0)).wait_until(Ordering::Relaxed, |value| value == 1);
+    };
+    let failure = machine("host-2c", 1).run(program).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Deadlock, "{failure}");
+}
+
+#[test]
+fn a_move_is_told_between_the_switches() {
+    let program = || {
+        let slots = OwnSlots::<U64, Sim>::new_in(IndexBy::Cpu, || U64::new_in(0)).unwrap();
+        let mover = Sim::spawn(Placement::Anywhere, move || {
+            for _ in 0..100 {
+                slots.field(|word| word).add(1);
+            }
+        });
+        mover.unwrap().join();
+    };
+    let faults = Faults { migrate: 10, ..Faults::default() };
+    let told = told(machine("host-2c", 1).faults(faults), program);
+    let mut moves = 0;
+    for (index, this) in told.iter().enumerate() {
+        let Told::Migrated(at, thread, from, to) = *this else { continue };
+        moves += 1;
+        assert_ne!(from, to);
+        assert_eq!(told[index - 1], Told::Out(at, from, thread));
+        let next = told[index..].iter().find_map(|told| match *told {
+            Told::In(at, cpu, other) if other == thread => Some((at, cpu)),
+            _ => None,
+        });
+        let (later, cpu) = next.expect("it runs again");
+        assert_eq!(cpu, to);
+        assert!(later > at);
+    }
+    assert!(moves > 5, "{moves}");
+}
+
+#[test]
+fn the_calls_come_in_the_order_of_time_and_say_who_runs() {
+    let program = || {
+        let threads = [0, 0, 1].map(|cpu| {
+            on(cpu, || {
+                exec();
+                keep_busy(Duration::from_millis(9));
+            })
+        });
+        threads.into_iter().for_each(JoinHandle::join);
+    };
+    let told = told(machine("host-2c", 2), program);
+    let mut runs = [None; 2];
+    let mut execs = 0;
+    for this in &told {
+        match *this {
+            Told::In(_, cpu, thread) => {
+                assert_eq!(runs[cpu.index()].replace(thread), None);
+            }
+            Told::Out(_, cpu, thread) => assert_eq!(runs[cpu.index()].take(), Some(thread)),
+            Told::Tick(_, cpu, thread) => assert_eq!(runs[cpu.index()], Some(thread)),
+            Told::Exec(_, thread) => {
+                assert!(runs.contains(&Some(thread)));
+                execs += 1;
+            }
+            Told::Migrated(..) => unreachable!("nothing moves here"),
+        }
+    }
+    assert_eq!(execs, 3);
+    // Up to the length of what a thread does in one step.
+    for pair in told.windows(2) {
+        let back = pair[0].at() - pair[1].at();
+        assert!(back < Duration::from_micros(3), "{pair:?}");
+    }
+}
