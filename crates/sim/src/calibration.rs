@@ -206,12 +206,16 @@ fn search(
         }
         let step = off(simulated) * 100 / share;
         let next = if simulated > published { raw.saturating_sub(step) } else { raw + step };
-        raw = match next {
-            next if next > low && next < high => next,
+        let next = match next.max(least) {
+            next if (low..high).contains(&next) => next,
             // The line leads out of the bounds, of which the upper one is known by then.
             _ if high > low + 1 && high < u64::MAX => low.midpoint(high),
             _ => break,
         };
+        if next == raw {
+            break;
+        }
+        raw = next;
         simulated = play(raw)?;
         if off(simulated) < off(best.1) {
             best = (raw, simulated);
