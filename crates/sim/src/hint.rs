@@ -1,8 +1,15 @@
 //! `std::hint`, simulated: [`spin_loop`] costs what the machine file says of a pause.
+//!
+//! And what std does not need: [`work`]. A program's own computation takes no simulated time, so
+//! where its length matters, which is between two uses of a lock for instance, the program says it.
 
 pub use core::hint::black_box;
 
-use crate::engine;
+use core::time::Duration;
+
+use coreline_world::Work as _;
+
+use crate::{Sim, engine};
 
 /// As [`std::hint::spin_loop`]: one turn of a spin loop passes, and others run meanwhile.
 ///
@@ -13,4 +20,13 @@ pub fn spin_loop() {
     } else {
         core::hint::spin_loop();
     }
+}
+
+/// Computes for about so long, touching nothing shared.
+///
+/// # Panics
+///
+/// Outside of a machine.
+pub fn work(span: Duration) {
+    Sim::work(span);
 }

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`Machine`], [`Run`], [`Report`] | what to run on, the run, what it cost |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
+//! | [`Class`], [`Transfer`], [`PingPong`] | published core-to-core latencies, and what a transfer costs |
 //! | [`Faults`], [`Kernel`] | what the machine does to the program |
 //! | [`Failure`], [`Replay`] | what went wrong, and the line that brings it back |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |
@@ -17,6 +18,7 @@
 
 mod arena;
 pub mod atomic;
+mod calibration;
 pub mod claim;
 mod coherence;
 mod engine;
@@ -39,6 +41,7 @@ mod words;
 mod world;
 
 pub use arena::Allocator;
+pub use calibration::{Class, PingPong, Transfer};
 pub use failure::{Doing, Failure, FailureKind, ParseReplayError, Replay, ThreadState};
 pub use faults::{Faults, ParseFaultsError};
 pub use kernel::Kernel;

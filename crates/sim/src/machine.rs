@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::calibration::{self, Transfer};
 use crate::engine::{self, Setup};
 use crate::failure::{Failure, Replay};
 use crate::faults::Faults;
@@ -180,6 +181,31 @@ impl Machine {
         &self.spec
     }
 
+    /// What one transfer between two cores costs, by class, so that a ping-pong comes to the figure
+    /// of the machine file, and what a simulated ping-pong on this machine comes to. Classes that
+    /// the machine does not have are left out.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] if a machine cannot start, as [`run`](Machine::run).
+    pub fn calibration(&self) -> Result<Vec<Transfer>, Box<Failure>> {
+        let mut transfers = calibration::transfers(&self.spec, self.request_percent)?;
+        for transfer in &mut transfers {
+            let Some(cpus) = transfer.class.pair(self.spec.topology()) else { continue };
+            let machine = Machine::new(self.spec.clone()).request_percent(self.request_percent);
+            transfer.simulated = calibration::one_way(machine.calibrated()?, cpus)?;
+        }
+        Ok(transfers)
+    }
+
+    /// This machine with transfers at their cost instead of at their ping-pong figure.
+    fn calibrated(mut self) -> Result<Machine, Box<Failure>> {
+        for transfer in calibration::transfers(&self.spec, self.request_percent)? {
+            self.spec.set_transfer(transfer.class, transfer.raw);
+        }
+        Ok(self)
+    }
+
     /// Runs `root` as the first thread, on CPU 0 and not bound to it, until all threads are done.
     ///
     /// # Errors
@@ -204,6 +230,14 @@ impl Machine {
     ///   those of the one host thread. [`WorldLocal`](coreline_world::WorldLocal) and its like take
     ///   their place.
     pub fn run<T: 'static>(
+        self,
+        root: impl FnOnce() -> T + 'static,
+    ) -> Result<Run<T>, Box<Failure>> {
+        self.calibrated()?.run_as_is(root)
+    }
+
+    /// As [`run`](Machine::run), with the costs as they are.
+    pub(crate) fn run_as_is<T: 'static>(
         self,
         root: impl FnOnce() -> T + 'static,
     ) -> Result<Run<T>, Box<Failure>> {

@@ -3,12 +3,21 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use coreline_topology::{Shape, Topology};
+use coreline_topology::{CpuId, CpuSet, Shape, Topology};
 use serde::Deserialize;
+
+use crate::calibration::Class;
 
 /// The machines that come with the crate: name and file.
 const PRESETS: &[(&str, &str)] = &[
     ("epyc-9654-2s", include_str!("../machines/epyc-9654-2s.toml")),
+    ("epyc-7003-2s", include_str!("../machines/epyc-7003-2s.toml")),
+    ("epyc-7r13-2s", include_str!("../machines/epyc-7r13-2s.toml")),
+    ("kunpeng920-96c-4n", include_str!("../machines/kunpeng920-96c-4n.toml")),
+    ("ivybridge-ex-4s", include_str!("../machines/ivybridge-ex-4s.toml")),
+    ("x86-128c-8n", include_str!("../machines/x86-128c-8n.toml")),
+    ("arm64-2x64c", include_str!("../machines/arm64-2x64c.toml")),
+    ("desktop-12c", include_str!("../machines/desktop-12c.toml")),
     ("host-2c", include_str!("../machines/host-2c.toml")),
 ];
 
@@ -73,8 +82,9 @@ pub struct Cost {
 
 macro_rules! costs {
     ($($(#[doc = $doc:literal])+ $name:ident: $unit:ident,)+) => {
-        /// What things cost on a machine, in picoseconds unless said otherwise.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        /// What things cost on a machine, in picoseconds unless said otherwise; and the latencies of
+        /// ping-pongs, from which a [`Machine`](crate::Machine) finds what transfers cost.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub struct Costs {
             $($(#[doc = $doc])+ pub $name: u64,)+
         }
@@ -114,14 +124,14 @@ costs! {
     private_hit: Time,
     /// A clean line that another core under the same last-level cache holds.
     cache_hit: Time,
-    /// A line that another core under the same last-level cache owns.
-    same_cache: Time,
-    /// A line held under another last-level cache of the same node.
-    same_node: Time,
-    /// A line held in another node of the same socket.
-    same_socket: Time,
-    /// A line held in another socket.
-    other_socket: Time,
+    /// The one-way latency of a ping-pong with a core under the same last-level cache.
+    same_cache: PingPong,
+    /// The same under another last-level cache of the same node.
+    same_node: PingPong,
+    /// The same in another node of the same socket.
+    same_socket: PingPong,
+    /// The same in another socket.
+    other_socket: PingPong,
     /// A line that nobody holds, in the memory of the CPU's own node.
     memory_local: Time,
     /// A line that nobody holds, in the memory of another node.
@@ -166,9 +176,27 @@ costs! {
     tick: Time,
 }
 
+impl Costs {
+    /// The latency of a ping-pong between cores so far apart; in a machine that runs, the cost of a
+    /// transfer instead.
+    pub fn of(&self, class: Class) -> u64 {
+        match class {
+            Class::SameCache => self.same_cache,
+            Class::SameNode => self.same_node,
+            Class::SameSocket => self.same_socket,
+            Class::OtherSocket => self.other_socket,
+        }
+    }
+}
+
+/// How a cost is given in a machine file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unit {
+    /// As `ns`.
     Time,
+    /// As `ping_pong_ns`, half of a round trip.
+    PingPong,
+    /// As `count`.
     Count,
 }
 
@@ -195,6 +223,7 @@ struct RawShape {
 #[serde(deny_unknown_fields)]
 struct RawCost {
     ns: Option<f64>,
+    ping_pong_ns: Option<f64>,
     count: Option<u64>,
     source: String,
     #[serde(default)]
@@ -223,32 +252,39 @@ impl RawCost {
                 "has no source; say where it is from, or \"from memory\"".to_owned(),
             ));
         }
-        let value = match (unit, raw.ns, raw.count) {
-            (Unit::Time, Some(ns), None) if (0.0..=Self::MOST_NS).contains(&ns) => {
+        let (key, is_count) = match unit {
+            Unit::Time => ("ns", false),
+            Unit::PingPong => ("ping_pong_ns", false),
+            Unit::Count => ("count", true),
+        };
+        let value = match (unit, raw.ns, raw.ping_pong_ns, raw.count) {
+            (Unit::Time, Some(ns), None, None) | (Unit::PingPong, None, Some(ns), None) => {
+                if !(0.0..=Self::MOST_NS).contains(&ns) {
+                    let most = Self::MOST_NS;
+                    return Err(wrong(format!("{key} = {ns} is not between 0 and {most}")));
+                }
                 // In range, so the rounded picoseconds fit. Not nothing: a spinning CPU's time
                 // passes.
                 ((ns * 1000.0).round() as u64).max(1)
             }
-            (Unit::Time, Some(ns), None) => {
-                return Err(wrong(format!("ns = {ns} is not between 0 and {}", Self::MOST_NS)));
-            }
-            (Unit::Count, None, Some(count)) if (1..=Self::MOST).contains(&count) => count,
-            (Unit::Count, None, Some(count)) => {
+            (Unit::Count, None, None, Some(count)) if (1..=Self::MOST).contains(&count) => count,
+            (Unit::Count, None, None, Some(count)) => {
                 return Err(wrong(format!("count = {count} is not between 1 and {}", Self::MOST)));
             }
             (Unit::Time, ..) => {
-                return Err(wrong("is a time: give `ns` and no `count`".to_owned()));
+                return Err(wrong("is a time: give `ns` and nothing else".to_owned()));
+            }
+            (Unit::PingPong, ..) => {
+                return Err(wrong(
+                    "is the one-way latency of a ping-pong: give `ping_pong_ns` and nothing else"
+                        .to_owned(),
+                ));
             }
             (Unit::Count, ..) => {
-                return Err(wrong("is a count: give `count` and no `ns`".to_owned()));
+                return Err(wrong("is a count: give `count` and nothing else".to_owned()));
             }
         };
-        Ok(Cost {
-            value,
-            is_count: unit == Unit::Count,
-            source: raw.source.clone(),
-            uncertain: raw.uncertain,
-        })
+        Ok(Cost { value, is_count, source: raw.source.clone(), uncertain: raw.uncertain })
     }
 }
 
@@ -384,6 +420,25 @@ impl Spec {
     }
 }
 
+impl Spec {
+    /// Replaces the ping-pong figure of a class by what a transfer costs.
+    pub(crate) fn set_transfer(&mut self, class: Class, raw: u64) {
+        if let Some(cost) = self.costs.get_mut(class.name()) {
+            *cost = raw;
+        }
+    }
+
+    /// Two cores of these costs, whose transfers all cost `raw`: how far apart they are is no more
+    /// than the name of a cost.
+    pub(crate) fn two_cores(&self, raw: u64) -> Spec {
+        let cpus = CpuSet::from_iter([0, 1].map(CpuId::new));
+        let topology = Topology::flat(&cpus).expect("two CPUs are a machine");
+        let mut spec = Spec { topology, ..self.clone() };
+        Class::ALL.into_iter().for_each(|class| spec.set_transfer(class, raw));
+        spec
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -395,7 +450,46 @@ mod tests {
             assert_eq!(spec.name(), name);
             assert_eq!(spec.sources().count(), Costs::NAMES.len());
         }
-        assert_eq!(Spec::preset("epyc-9654-2s").unwrap().topology().cpu_count(), 384);
+    }
+
+    /// CPUs, cores, last-level caches, nodes and sockets.
+    #[test]
+    fn presets_have_the_shapes_of_their_machines() {
+        for (name, shape) in [
+            ("epyc-9654-2s", [384, 192, 24, 2, 2]),
+            ("epyc-7003-2s", [256, 128, 16, 2, 2]),
+            ("epyc-7r13-2s", [192, 96, 12, 2, 2]),
+            ("kunpeng920-96c-4n", [96, 96, 4, 4, 2]),
+            ("ivybridge-ex-4s", [120, 60, 4, 4, 4]),
+            ("x86-128c-8n", [128, 128, 16, 8, 2]),
+            ("arm64-2x64c", [128, 128, 64, 2, 2]),
+            ("desktop-12c", [24, 12, 2, 1, 1]),
+            ("host-2c", [2, 2, 1, 1, 1]),
+        ] {
+            let spec = Spec::preset(name).unwrap();
+            let tree = spec.topology();
+            let found = [
+                tree.cpu_count(),
+                tree.core_count(),
+                tree.cache_count(),
+                tree.node_count(),
+                tree.socket_count(),
+            ];
+            assert_eq!(found, shape, "{name}");
+        }
+        assert_eq!(presets().count(), 9);
+    }
+
+    /// A line that comes from further away takes longer; "does not occur" repeats a nearer figure.
+    #[test]
+    fn figures_grow_with_the_distance() {
+        for name in presets() {
+            let costs = *Spec::preset(name).unwrap().costs();
+            let figures = Class::ALL.map(|class| costs.of(class));
+            assert!(figures.is_sorted(), "{name}: {figures:?}");
+            assert!(costs.private_hit < costs.cache_hit && costs.cache_hit < figures[0], "{name}");
+            assert!(costs.memory_local <= costs.memory_remote, "{name}");
+        }
     }
 
     #[test]
@@ -419,6 +513,9 @@ mod tests {
             ("ns = 1.1", "count = 3", "cost.private_hit", "is a time"),
             ("count = 10", "count = 0", "cost.stream_loads", "between"),
             ("name = \"host-2c\"", "name = \"my host\"", "name", "one word"),
+            ("ping_pong_ns = ", "ns = ", "cost.same_cache", "is the one-way latency"),
+            ("ping_pong_ns = ", "ping_pong_ns = -", "cost.same_cache", "ping_pong_ns = -"),
+            ("ns = 1.1", "ping_pong_ns = 1.1", "cost.private_hit", "is a time"),
             ("[cost.pause]", "[cost.paws]", "cost.paws", "no such cost"),
             ("source = \"from memory\"", "source = \" \"", "cost.memory_local", "no source"),
             ("cores_per_cache = 2", "cores_per_cache = 0", "topology", ""),
@@ -440,10 +537,10 @@ mod tests {
 
     #[test]
     fn scaling_moves_one_cost_from_the_files_value() {
-        let mut spec = Spec::preset("host-2c").unwrap();
+        let mut spec = Spec::preset("epyc-9654-2s").unwrap();
         spec.scale("same_cache", 130).unwrap();
         spec.scale("same_cache", 70).unwrap();
-        assert_eq!(spec.costs().same_cache, 70_000);
+        assert_eq!(spec.costs().same_cache, 14_000, "70 % of 20 ns");
         spec.scale("stream_stores", 70).unwrap();
         assert_eq!(spec.costs().stream_stores, 3, "4 x 0.7, rounded");
         assert!(spec.scale("nonsense", 130).is_err());

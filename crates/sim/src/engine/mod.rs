@@ -47,7 +47,9 @@ pub(crate) use faults::interrupt_point;
 pub(crate) use memory::{access, access_range, await_write, issue, place};
 pub(crate) use run::{Setup, run};
 use schedule::Fiber;
-pub(crate) use schedule::{STACK, exec, park, pause, sleep, spawn, wait_for, wake, work, yield_now};
+pub(crate) use schedule::{
+    STACK, exec, park, pause, sleep, spawn, wait_for, wake, work, yield_now,
+};
 pub(crate) use signals::{hold_signals, on_signal, release_signals};
 
 thread_local! {
