@@ -130,7 +130,7 @@ const MOST_GAMES: usize = 24;
 /// The machine's costs are taken as they are.
 pub(crate) fn one_way(machine: Machine, cpus: [CpuId; 2]) -> Result<u64, Box<Failure>> {
     let machine = machine.step_limit(MOST_STEPS).program("calibration");
-    let run = machine.run_as_is(move || {
+    let (run, _) = machine.run_as_is(move || {
         let game = Arc::new((PingPong::<Sim>::new_in(), Line(<Sim as Words>::U32::new_in(2))));
         let player = |number: u32| {
             let game = Arc::clone(&game);
@@ -148,7 +148,8 @@ pub(crate) fn one_way(machine: Machine, cpus: [CpuId; 2]) -> Result<u64, Box<Fai
         };
         let players = [player(0), player(1)];
         players.map(|player| player.map(JoinHandle::join))
-    })?;
+    });
+    let run = run?;
     // Both CPUs are the machine's, and it has room for two threads.
     let ns = run.value.into_iter().filter_map(Result::ok).max().unwrap_or(0);
     Ok(u64::try_from(ns).unwrap_or(u64::MAX).saturating_mul(1000) / (2 * ROUND_TRIPS))

@@ -10,7 +10,8 @@
 //! | [`Machine`], [`Run`], [`Report`] | what to run on, the run, what it cost |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
 //! | [`Class`], [`Transfer`], [`PingPong`] | published core-to-core latencies, and what a transfer costs |
-//! | [`Faults`], [`Kernel`] | what the machine does to the program |
+//! | [`Faults`], [`on_signal`], [`Kernel`] | what the machine does to the program |
+//! | [`Schedule`], [`search()`], [`Explore`] | who runs when, and looking for mistakes in it |
 //! | [`Failure`], [`Replay`] | what went wrong, and the line that brings it back |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |
 //!
@@ -22,6 +23,7 @@ mod calibration;
 pub mod claim;
 mod coherence;
 mod engine;
+mod explore;
 mod failure;
 mod faults;
 pub mod hint;
@@ -29,9 +31,11 @@ mod kernel;
 pub mod locks;
 mod machine;
 mod memory;
+mod replay;
 mod report;
 mod restartable;
 mod rng;
+mod schedule;
 mod signals;
 mod spec;
 pub mod sync;
@@ -42,13 +46,16 @@ mod world;
 
 pub use arena::Allocator;
 pub use calibration::{Class, PingPong, Transfer};
-pub use failure::{Doing, Failure, FailureKind, ParseReplayError, Replay, ThreadState};
+pub use explore::{Explore, Explored, search};
+pub use failure::{Doing, Failure, FailureKind, ThreadState};
 pub use faults::{Faults, ParseFaultsError};
 pub use kernel::Kernel;
 pub use locks::{Handoffs, LockReport};
 pub use machine::{Machine, Run};
+pub use replay::{ParseReplayError, Replay};
 pub use report::{NOT_MODELLED, Report, Transfers};
 pub use restartable::SimSection;
+pub use schedule::{Choices, ParseScheduleError, Schedule};
 pub use signals::{SimHeld, on_signal};
 pub use spec::{Cost, Costs, Spec, SpecError, presets};
 pub use words::{SimPtr, SimTrack, SimU8, SimU32, SimU64, SimUsize};

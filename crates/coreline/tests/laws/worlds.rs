@@ -98,11 +98,10 @@ pub(crate) fn simulate(
         }
         Err(_) => (0..16)
             .map(|seed| Replay {
-                machine: machine.to_owned(),
                 seed,
                 request_percent: Machine::REQUEST_BAND[seed as usize % 3],
                 faults,
-                program: program.clone(),
+                ..Replay::new(machine, &program)
             })
             .collect(),
     };

@@ -25,8 +25,9 @@ impl Engine {
         let cpu = &mut self.cpus[cpu];
         cpu.attention = match (cpu.current, cpu.queue.is_empty()) {
             (None, _) => NEVER,
-            (Some(_), true) => cpu.next_tick,
-            (Some(_), false) => cpu.next_tick.min(cpu.slice_end),
+            // Who chooses at every point needs no slices.
+            (Some(_), empty) if empty || self.chooser.is_some() => cpu.next_tick,
+            (Some(_), _) => cpu.next_tick.min(cpu.slice_end),
         };
     }
 

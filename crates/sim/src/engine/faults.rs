@@ -41,7 +41,16 @@ pub(crate) fn interrupt_point() {
 
 /// Looks at a point of the running thread, which may then go on.
 pub(super) fn scrutinise() {
-    inside(Engine::hit_access).take();
+    let hit = inside(Engine::hit_access);
+    let chosen = matches!(hit, Hit::Missed) && inside(|engine| engine.chooser.is_some());
+    hit.take();
+    if chosen {
+        suspend();
+    }
+    inside(|engine| {
+        let current = engine.current();
+        engine.threads[current].cleared = true;
+    });
 }
 
 impl Engine {
@@ -61,7 +70,6 @@ impl Engine {
 
     fn hit_access(&mut self) -> Hit {
         let current = self.current();
-        self.threads[current].cleared = true;
         let faults = self.faults;
         if self.dice.once_in(faults.delay) {
             let delay = 1 + self.dice.below(LONGEST_DELAY);

@@ -14,6 +14,7 @@
 
 mod agenda;
 mod attention;
+mod choice;
 mod faults;
 mod memory;
 mod run;
@@ -42,10 +43,12 @@ use crate::report::Report;
 use crate::rng::Rng;
 use crate::spec::Spec;
 use agenda::{Agenda, NEVER};
+use choice::Chooser;
+pub(crate) use choice::Decision;
 
 pub(crate) use faults::interrupt_point;
 pub(crate) use memory::{access, access_range, await_write, issue, place};
-pub(crate) use run::{Setup, run};
+pub(crate) use run::{Finished, Setup, run};
 use schedule::Fiber;
 pub(crate) use schedule::{
     STACK, exec, park, pause, sleep, spawn, wait_for, wake, work, yield_now,
@@ -151,6 +154,8 @@ pub(crate) struct Engine {
     faults: Faults,
     /// Whether the machine looks at every point where a thread could be interrupted.
     scrutiny: bool,
+    /// Who chooses who runs next; nobody in a schedule by time.
+    chooser: Option<Chooser>,
     step_limit: u64,
     jitter: Rng,
     dice: Rng,

@@ -78,6 +78,7 @@ pub(crate) fn yield_now() {
     inside(|engine| {
         let costs = *engine.spec.costs();
         engine.spend(costs.syscall);
+        engine.give_way();
         if !engine.here().queue.is_empty() {
             engine.requeue();
         }
@@ -88,7 +89,10 @@ pub(crate) fn yield_now() {
 /// One turn of a spin loop.
 pub(crate) fn pause() {
     issue();
-    inside(|engine| engine.spend(engine.spec.costs().pause));
+    inside(|engine| {
+        engine.spend(engine.spec.costs().pause);
+        engine.give_way();
+    });
 }
 
 /// The running thread begins another program.
@@ -291,7 +295,14 @@ impl Engine {
         }
         let next = self.next_act(cpu);
         self.agenda.set(cpu, next);
-        self.horizon = self.horizon.min(next);
+        self.lower_horizon(next);
+    }
+
+    /// Something else than the running CPU acts at a time. Who chooses has no such order.
+    fn lower_horizon(&mut self, at: u64) {
+        if self.chooser.is_none() {
+            self.horizon = self.horizon.min(at);
+        }
     }
 
     /// A thread that waited may run again.
@@ -329,6 +340,13 @@ impl Engine {
         let cpu = self.threads[self.current()].cpu;
         let thread = self.vacate();
         self.enqueue(thread, cpu, now);
+    }
+
+    /// The running thread waits for others in a loop, or lets them go first.
+    fn give_way(&mut self) {
+        if let Some(chooser) = &mut self.chooser {
+            chooser.give_way();
+        }
     }
 
     /// The running thread goes behind the others of its CPU without having asked.
@@ -371,7 +389,7 @@ impl Engine {
         if let State::Working { until } = self.threads[thread].state {
             self.threads[thread].work_left = 0;
             self.threads[thread].state = State::Running;
-            self.cpus[cpu].now = until;
+            self.cpus[cpu].now = self.cpus[cpu].now.max(until);
         }
     }
 
@@ -391,7 +409,7 @@ impl Engine {
         if let Some(at) = deadline.filter(|&at| at <= END_OF_TIME) {
             let wait = self.threads[thread].waits;
             self.timers.push(Reverse((at, thread, wait)));
-            self.horizon = self.horizon.min(at);
+            self.lower_horizon(at);
         }
     }
 
