@@ -4,11 +4,9 @@ use core::time::Duration;
 
 use coreline_sim::{Faults, Machine, Replay, Sim, Spec};
 
-use super::Case;
 use crate::error::Error;
-use crate::kernel::FirstFit;
-use crate::scenario::Config;
 use crate::scenario::intermittent::{Params, Program, intermittent};
+use crate::scenario::{Config, Variant};
 
 /// How many CPUs have an area each in a simulated machine's memory, with room for all else.
 const MOST_CPUS: usize = 3000;
@@ -18,7 +16,8 @@ const MOST_CPUS: usize = 3000;
 ///
 /// # Errors
 ///
-/// If the machine has no such configuration or cost, or too many CPUs, or if the program fails.
+/// If the machine has no such configuration, variant or cost, or too many CPUs, or if the program
+/// fails.
 pub(crate) fn run(spec: &Spec, replay: &Replay) -> Result<f64, Error> {
     let program: Program = replay.program.parse()?;
     let mut spec = spec.clone();
@@ -34,10 +33,15 @@ pub(crate) fn run(spec: &Spec, replay: &Replay) -> Result<f64, Error> {
         cpus: config(&spec, &program.config)?.cpus,
         delay: Duration::from_millis(program.delay_ms),
         variant: program.variant,
+        sequences: program.sequences,
         seed: replay.seed,
     };
-    // Every variant runs under the same kernel, whether it asks for concurrency IDs or not.
-    let machine = Machine::new(spec).replaying(replay).kernel(Box::new(FirstFit::new(cpus)));
+    let kernel = program.variant.kernel(cpus, program.scan).ok_or_else(|| Error::Variant {
+        asked: program.variant,
+        world: spec.name().to_owned(),
+        has: Variant::SIMULATED.to_vec(),
+    })?;
+    let machine = Machine::new(spec).replaying(replay).kernel(kernel);
     let run = machine.run(move || intermittent::<Sim>(&params)).map_err(Error::Failed)?;
     match run.value {
         Ok(bursts) => Ok(bursts.iter().sum::<u64>() as f64 / bursts.len() as f64),
@@ -94,14 +98,9 @@ impl Point {
         points
     }
 
-    /// The line of one of the runs at this point.
-    pub(super) fn replay(&self, machine: &str, case: &Case, run: u64) -> Replay {
-        let program = Program {
-            config: case.config.name.clone(),
-            delay_ms: case.delay_ms,
-            variant: case.variant,
-            cost: self.cost.clone(),
-        };
+    /// The line of one of a program's runs at this point.
+    pub(super) fn replay(&self, machine: &str, program: &Program, run: u64) -> Replay {
+        let program = Program { cost: self.cost.clone(), ..program.clone() };
         Replay {
             machine: machine.to_owned(),
             seed: run_seed(self.seed, run),
