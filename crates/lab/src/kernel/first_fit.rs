@@ -1,9 +1,9 @@
 //! First fit: how Linux handed out concurrency IDs before 6.13, the "before" of seed 000.
 //!
-//! A CPU that refers to no ID gets the lowest to which no CPU refers. In favour of the policy: it is
-//! compact, it costs a load and a compare at most switches, and threads that run everywhere within
-//! 100 ms always find their IDs again. Its weakness is what the seed shows: after a longer pause a
-//! CPU gets whatever ID is the lowest, and with it memory that another CPU used last.
+//! A CPU that refers to no ID gets the lowest to which no CPU refers. In favour of the policy: it
+//! is compact, it costs a load and a compare at most switches, and threads that run everywhere
+//! within 100 ms always find their IDs again. Its weakness is what the seed shows: after a longer
+//! pause a CPU gets whatever ID is the lowest, and with it memory that another CPU used last.
 //!
 //! In a migration it looks at the destination's reference alone, and compares the number of users
 //! with what *the thread* is allowed on: a slip, which the patch of the seed mends.

@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`space`] | the IDs of a process: references, expiry, migration, exec; what all policies share |
+//! | [`space`] | the IDs of a process: references, expiry, migration, exec; all that is shared |
 //! | [`first_fit`], [`recent`] | the policies: which ID a CPU gets that has none |
 //! | [`laws`] | what must hold whatever happens, as tests |
 //!

@@ -11,8 +11,8 @@
 //! "Never handed out" is a number, the highest so far. If it is above the number of threads or of
 //! allowed CPUs, because threads have ended, it is first lowered to that, and a recent ID that is
 //! not below it is not taken. This the seed does not have: there a process that once had many
-//! threads keeps high IDs for ever. It came with Linux 6.14, and without it the law that IDs shrink
-//! back does not hold. While no thread ends it changes nothing.
+//! threads keeps high IDs for ever, and the law that IDs shrink back does not hold. The kernel's
+//! source of 6.18 has it (since 6.14: from memory). While no thread ends it changes nothing.
 //!
 //! In a migration a CPU *has one* also if it has a recent ID only.
 

@@ -9,7 +9,7 @@
 //! | `None` | the CPU refers to no ID | `Held` when a thread gets the CPU |
 //! | `Kept` | nobody has the ID; the next thread here takes it | `Held` then; `None` by a scan |
 //! | `Held` | the thread that has the CPU has it | `Kept` when that thread loses the CPU |
-//! | `Held`, `put` | the same, but a scan wants the ID back | `None` when the thread loses the CPU |
+//! | `Held`, `put` | the same, but a scan wants the ID back | `None` when that thread loses it |
 //!
 //! # The scan
 //!
@@ -17,13 +17,13 @@
 //! number of references that are left, so that the process's IDs become compact again.
 //!
 //! When it runs decides much (see [`Scan`]). In the kernel a timer tick that hits a running thread
-//! of the process asks for it, at most once in [`SCAN_DELAY`]; the thread does it on its way back to
-//! user mode, at once.
+//! of the process asks for it, at most once in [`SCAN_DELAY`]; the thread does it at once, on its
+//! way back to user mode.
 //!
-//! One thing of the kernel's is left out. It takes the age of a reference by the clock of the
-//! CPU's run queue, which stands still while the CPU idles without a tick: there a reference expires
-//! only once something else, of another process, has run on the CPU. What else runs on a machine,
-//! and how often, no machine file knows.
+//! One thing of the kernel's is left out. It takes the age of a reference by the clock of the CPU's
+//! run queue, which stands still while the CPU idles without a tick: there a reference expires only
+//! once something else, of another process, has run on the CPU. What else runs on a machine, and
+//! how often, no machine file knows.
 //!
 //! # Migration
 //!

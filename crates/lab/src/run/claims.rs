@@ -3,7 +3,7 @@
 //! | claim | configurations | scans made by |
 //! |---|---|---|
 //! | `recent` is within 10 % of `cpu-id` | all | switches |
-//! | `first-fit` takes at least three times as long as `cpu-id` | 192 cores, 384 threads | switches |
+//! | `first-fit` takes three times as long as that at least | 192 cores, 384 threads | switches |
 //! | `first-fit` is within 10 % of `cpu-id` | 8 cores | ticks |
 //! | the same, in half of the band at least | 8 cores | switches |
 //!

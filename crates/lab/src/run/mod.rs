@@ -48,8 +48,8 @@ pub(crate) struct Choice {
     /// Fewer runs; natively the shortest delay only, and at most 32 CPUs
     #[arg(long)]
     quick: bool,
-    /// Only this alternative; may be given more than once. Natively there are cpu-id and kernel-cid,
-    /// simulated cpu-id, first-fit and recent
+    /// Only this alternative; may be given more than once. Natively there are cpu-id and
+    /// kernel-cid, simulated cpu-id, first-fit and recent
     #[arg(long = "variant", value_name = "VARIANT")]
     variants: Vec<Variant>,
     /// What makes a simulated kernel look for old references to concurrency IDs, at most every

@@ -196,7 +196,8 @@ impl Beside<'_> {
             Verdict::None => None,
             Verdict::Reached => intermittent::why_reached(quantity, *variant),
             Verdict::NotTestable => Some(
-                "all CPUs share one L3, so no area is farther than another: no evidence on locality",
+                "all CPUs share one L3, so no area is farther than another: no evidence on \
+                 locality",
             ),
             Verdict::DirectionOnly | Verdict::NotReached => {
                 let above = published.is_some_and(|published| value > published);

@@ -7,7 +7,7 @@
 //! | kind | `reached` | `direction-only` | `not-reached` |
 //! |---|---|---|---|
 //! | nanoseconds | within a factor of two | - | else |
-//! | ratio | within a factor of two | on the same side of 1, and that not within 10 % of it | else |
+//! | ratio | within a factor of two | on the same side of 1, by 10 % at least | else |
 //! | nanoseconds, with sleep states in what was published | - | within a factor of two | else |
 //! | ratio, with sleep states in what was published | - | on the same side of 1 | else |
 //!

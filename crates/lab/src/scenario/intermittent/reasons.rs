@@ -31,10 +31,10 @@ pub(crate) fn why_off(
     match (quantity, variant) {
         (Quantity::Time, Variant::FirstFit) if above => {
             "how often references expire decides this figure and is not known: here a scan runs as \
-             soon as the kernel's limit of 100 ms allows; in the kernel a tick has to hit a running \
-             thread (--scan tick is that end), and the age of a reference goes by a clock that \
-             stands still on an idle CPU; how long a moved area takes is set by how many ownership \
-             requests overlap, an assumption"
+             soon as the kernel's limit of 100 ms allows; in the kernel a tick has to hit a \
+             running thread (--scan tick is that end), and the age of a reference goes by a clock \
+             that stands still on an idle CPU; how long a moved area takes is set by how many \
+             ownership requests overlap, an assumption"
         }
         (Quantity::Time, Variant::FirstFit) if scan == Scan::Tick => {
             "scans are too seldom here: ticks have to hit a running thread, and a simulated burst \
@@ -48,8 +48,8 @@ pub(crate) fn why_off(
         }
         (Quantity::Time, _) if asleep => {
             "the area did not move, so 256 cache hits are all that a burst costs here; the \
-             published times contain what is not modelled: sleep states, which a machine that idles \
-             for 200 ms enters, cold TLB and page walks, a clock that ramps up after idling"
+             published times contain what is not modelled: sleep states, which a machine that \
+             idles for 200 ms enters, cold TLB and page walks, a clock that ramps up after idling"
         }
         (Quantity::Time, _) => {
             "256 cache hits are all that a burst costs here if its area did not move; the \
@@ -57,17 +57,18 @@ pub(crate) fn why_off(
              ramps up after idling"
         }
         (Quantity::OverCpuId, Variant::Recent) => {
-            "recent and cpu-id touch the same lines here, each CPU those of its own area; what sets \
-             the published times of the two apart has no cause in the indexes, and is not known"
+            "recent and cpu-id touch the same lines here, each CPU those of its own area; what \
+             sets the published times of the two apart has no cause in the indexes, and is not \
+             known"
         }
         (Quantity::OverCpuId | Quantity::Speedup, _) if scan == Scan::Tick => {
             "the quotient inherits that scans are too seldom here: ticks have to hit a running \
              thread, and the execution of code is not modelled; --scan switch is the other end"
         }
         (Quantity::OverCpuId | Quantity::Speedup, _) => {
-            "the quotient inherits what its two times lack; that of an area that did not move lacks \
-             most, which makes the quotient too large, and first-fit's lacks the sleep states of \
-             long delays and depends on how often references expire"
+            "the quotient inherits what its two times lack; that of an area that did not move \
+             lacks most, which makes the quotient too large, and first-fit's lacks the sleep \
+             states of long delays and depends on how often references expire"
         }
     }
 }
