@@ -1,11 +1,10 @@
-//! Failures of a simulated program, and the line that brings one back.
+//! Failures of a simulated program.
 
 use core::fmt;
-use core::str::FromStr;
 
 use coreline_topology::CpuId;
 
-use crate::Faults;
+use crate::replay::Replay;
 
 /// A simulated program went wrong. The host process goes on.
 ///
@@ -153,108 +152,3 @@ impl fmt::Display for Failure {
 }
 
 impl core::error::Error for Failure {}
-
-/// The replay line: all that a run depends on beside the program, as one line of text.
-///
-/// The program is what was given to [`Machine::run`](crate::Machine::run), with the
-/// [`Kernel`](crate::Kernel), the [step limit](crate::Machine::step_limit) and the [scaled
-/// costs](crate::Spec::scale) under which it ran: who varies those says so in the program's name.
-///
-/// ```
-/// use coreline_sim::Replay;
-///
-/// let line = "coreline-sim/1 machine=host-2c seed=7 request=30 faults=preempt:8 program=law::sum";
-/// let replay: Replay = line.parse()?;
-/// assert_eq!(replay.seed, 7);
-/// assert_eq!(replay.to_string(), line);
-/// # Ok::<(), coreline_sim::ParseReplayError>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replay {
-    /// The machine: a preset's name, or the name in a user's file.
-    pub machine: String,
-    /// The seed.
-    pub seed: u64,
-    /// The share of a miss that is request flight, in percent.
-    pub request_percent: u32,
-    /// The faults.
-    pub faults: Faults,
-    /// What ran. Up to the end of the line.
-    pub program: String,
-}
-
-/// The first word of a replay line.
-const TAG: &str = "coreline-sim/1";
-
-impl fmt::Display for Replay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Replay { machine, seed, request_percent, faults, program } = self;
-        write!(
-            f,
-            "{TAG} machine={machine} seed={seed} request={request_percent} faults={faults} \
-             program={program}"
-        )
-    }
-}
-
-/// A replay line that cannot be read: what was wrong.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "not a replay line: {0}; it looks like `{TAG} machine=M seed=N request=P faults=F program=...`"
-)]
-pub struct ParseReplayError(String);
-
-impl FromStr for Replay {
-    type Err = ParseReplayError;
-
-    fn from_str(line: &str) -> Result<Self, Self::Err> {
-        let wrong = |what: &str| ParseReplayError(what.to_owned());
-        let rest =
-            line.trim().strip_prefix(TAG).ok_or_else(|| wrong("it does not begin with the tag"))?;
-        let (head, program) =
-            rest.split_once(" program=").ok_or_else(|| wrong("it has no program"))?;
-        let (mut machine, mut seed, mut request, mut faults) = (None, None, None, None);
-        for part in head.split_whitespace() {
-            let (key, value) =
-                part.split_once('=').ok_or_else(|| wrong(&format!("{part:?} has no value")))?;
-            let number = |_| wrong(&format!("{part:?} is no number"));
-            match key {
-                "machine" => machine = Some(value.to_owned()),
-                "seed" => seed = Some(value.parse().map_err(number)?),
-                "request" => request = Some(value.parse().map_err(number)?),
-                "faults" => {
-                    faults = Some(value.parse().map_err(|error| wrong(&format!("{error}")))?);
-                }
-                _ => return Err(wrong(&format!("{key:?} is unknown"))),
-            }
-        }
-        let missing = |key: &str| wrong(&format!("it has no {key}"));
-        Ok(Replay {
-            machine: machine.ok_or_else(|| missing("machine"))?,
-            seed: seed.ok_or_else(|| missing("seed"))?,
-            request_percent: request.ok_or_else(|| missing("request"))?,
-            faults: faults.ok_or_else(|| missing("faults"))?,
-            program: program.to_owned(),
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_broken_replay_line_says_what_is_wrong() {
-        for (line, what) in [
-            ("hello", "tag"),
-            ("coreline-sim/1 machine=m seed=1 request=0 faults=none", "no program"),
-            ("coreline-sim/1 machine=m seed=x request=0 faults=none program=p", "seed=x"),
-            ("coreline-sim/1 machine=m request=0 faults=none program=p", "no seed"),
-            ("coreline-sim/1 machine=m seed=1 request=0 faults=fire program=p", "fire"),
-            ("coreline-sim/1 machine=m seed=1 request=0 faults=none speed=9 program=p", "speed"),
-        ] {
-            let error = line.parse::<Replay>().unwrap_err().to_string();
-            assert!(error.contains(what), "{line}: {error}");
-        }
-    }
-}

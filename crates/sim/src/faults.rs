@@ -5,15 +5,36 @@ use core::str::FromStr;
 
 /// Interruptions and defects that a machine injects, all off by default.
 ///
-/// Rates are "once in n", zero for never; what is hit is drawn from the machine's seed.
+/// Rates are "once in n", zero for never; what is hit is drawn from the machine's seed. Nothing
+/// takes a thread off its CPU while that has [interrupts masked](crate::interrupts::mask).
+///
+/// ```
+/// use coreline_sim::Faults;
+///
+/// let faults: Faults = "preempt:5,signal:20,offline:1000".parse()?;
+/// assert_eq!(faults, Faults { preempt: 5, signal: 20, offline: 1000, ..Faults::NONE });
+/// # Ok::<(), coreline_sim::ParseFaultsError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Faults {
     /// Before one in this many steps of a restartable operation, the thread is preempted (so that
     /// with 1 none ever commits): it goes behind the other threads of its CPU.
     pub preempt: u32,
+    /// Before one in this many other accesses to memory, the thread is preempted.
+    pub preempt_access: u32,
     /// Before one in this many steps of a restartable operation, a thread that is not bound to its
     /// CPU is moved to another.
     pub migrate: u32,
+    /// Before one in this many steps of a restartable operation, and before one in this many other
+    /// accesses, a signal hits the thread: see [`on_signal`](crate::on_signal).
+    pub signal: u32,
+    /// Before one in this many accesses, the thread's CPU is held up for up to ten microseconds, as
+    /// by an interrupt of the firmware or by a hypervisor. It loses nothing but time.
+    pub delay: u32,
+    /// Before one in this many steps of a restartable operation, and before one in this many other
+    /// accesses, the thread's CPU goes out of service until the end of the run: its threads move
+    /// elsewhere, those that were bound to it, too. The last CPU stays.
+    pub offline: u32,
     /// The kernel does not make restartable operations restart, as that of arm64 did not for a
     /// thread preempted by another on the same CPU, after the rewrite in 6.19. Programs lose
     /// updates; a start-up self-test is there to notice.
@@ -22,29 +43,61 @@ pub struct Faults {
     pub missed_fences: bool,
 }
 
+impl Faults {
+    /// No faults.
+    pub const NONE: Faults = Faults {
+        preempt: 0,
+        preempt_access: 0,
+        migrate: 0,
+        signal: 0,
+        delay: 0,
+        offline: 0,
+        missed_aborts: false,
+        missed_fences: false,
+    };
+
+    /// Whether ordinary accesses are hit, too.
+    pub(crate) fn hit_accesses(self) -> bool {
+        [self.preempt_access, self.signal, self.delay, self.offline].into_iter().any(|n| n != 0)
+    }
+
+    /// The rates by name, in the order in which they are written.
+    fn rates(&mut self) -> [(&'static str, &mut u32); 6] {
+        [
+            ("preempt", &mut self.preempt),
+            ("preempt-access", &mut self.preempt_access),
+            ("migrate", &mut self.migrate),
+            ("signal", &mut self.signal),
+            ("delay", &mut self.delay),
+            ("offline", &mut self.offline),
+        ]
+    }
+
+    /// The defects by name.
+    fn defects(&mut self) -> [(&'static str, &mut bool); 2] {
+        [("missed-aborts", &mut self.missed_aborts), ("missed-fences", &mut self.missed_fences)]
+    }
+}
+
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        for (name, rate) in [("preempt", self.preempt), ("migrate", self.migrate)] {
-            if rate != 0 {
-                write!(f, "{separator}{name}:{rate}")?;
-                separator = ",";
-            }
-        }
-        let defects =
-            [("missed-aborts", self.missed_aborts), ("missed-fences", self.missed_fences)];
-        for (name, _) in defects.into_iter().filter(|(_, there)| *there) {
-            write!(f, "{separator}{name}")?;
-            separator = ",";
-        }
-        if separator.is_empty() { f.write_str("none") } else { Ok(()) }
+        let (mut rates, mut defects) = (*self, *self);
+        let rates = rates.rates().into_iter().filter(|(_, rate)| **rate != 0);
+        let defects = defects.defects().into_iter().filter(|(_, there)| **there);
+        let parts: Vec<String> = rates
+            .map(|(name, rate)| format!("{name}:{rate}"))
+            .chain(defects.map(|(name, _)| name.to_owned()))
+            .collect();
+        f.write_str(if parts.is_empty() { "none" } else { "" })?;
+        f.write_str(&parts.join(","))
     }
 }
 
 /// A list of faults that cannot be read: what was wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{part:?} is no fault; write none, or some of preempt:N,migrate:N,missed-aborts,missed-fences"
+    "{part:?} is no fault; write none, or some of preempt:N,preempt-access:N,migrate:N,signal:N,\
+     delay:N,offline:N,missed-aborts,missed-fences"
 )]
 pub struct ParseFaultsError {
     /// The part of the list that is wrong.
@@ -55,18 +108,23 @@ impl FromStr for Faults {
     type Err = ParseFaultsError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut faults = Faults::default();
+        let mut faults = Faults::NONE;
         if text == "none" {
             return Ok(faults);
         }
         for part in text.split(',') {
             let wrong = || ParseFaultsError { part: part.to_owned() };
             match part.split_once(':') {
-                Some(("preempt", rate)) => faults.preempt = rate.parse().map_err(|_| wrong())?,
-                Some(("migrate", rate)) => faults.migrate = rate.parse().map_err(|_| wrong())?,
-                None if part == "missed-aborts" => faults.missed_aborts = true,
-                None if part == "missed-fences" => faults.missed_fences = true,
-                _ => return Err(wrong()),
+                Some((asked, number)) => {
+                    let mut rates = faults.rates().into_iter();
+                    let (_, rate) = rates.find(|(name, _)| *name == asked).ok_or_else(wrong)?;
+                    *rate = number.parse().map_err(|_| wrong())?;
+                }
+                None => {
+                    let mut defects = faults.defects().into_iter();
+                    let (_, there) = defects.find(|(name, _)| *name == part).ok_or_else(wrong)?;
+                    *there = true;
+                }
             }
         }
         Ok(faults)
@@ -80,15 +138,26 @@ mod tests {
     #[test]
     fn what_is_written_reads_back() {
         for faults in [
-            Faults::default(),
-            Faults { preempt: 8, ..Faults::default() },
-            Faults { preempt: 3, migrate: 5, missed_aborts: true, missed_fences: true },
-            Faults { missed_fences: true, ..Faults::default() },
+            Faults::NONE,
+            Faults { preempt: 8, ..Faults::NONE },
+            Faults {
+                preempt: 3,
+                preempt_access: 4,
+                migrate: 5,
+                signal: 6,
+                delay: 7,
+                offline: 8,
+                missed_aborts: true,
+                missed_fences: true,
+            },
+            Faults { missed_fences: true, ..Faults::NONE },
         ] {
             assert_eq!(faults.to_string().parse(), Ok(faults));
         }
         assert!("preempt".parse::<Faults>().is_err());
+        assert_eq!(Faults::default(), Faults::NONE);
         assert!("preempt:x".parse::<Faults>().unwrap_err().to_string().contains("preempt:x"));
         assert!("".parse::<Faults>().is_err());
+        assert!("missed-aborts:1".parse::<Faults>().is_err());
     }
 }

@@ -9,7 +9,8 @@
 //! |---|---|
 //! | [`Machine`], [`Run`], [`Report`] | what to run on, the run, what it cost |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
-//! | [`Faults`], [`Kernel`] | what the machine does to the program |
+//! | [`Faults`], [`on_signal`], [`Kernel`] | what the machine does to the program |
+//! | [`Schedule`], [`search()`], [`Explore`] | who runs when, and looking for mistakes in it |
 //! | [`Failure`], [`Replay`] | what went wrong, and the line that brings it back |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |
 //!
@@ -18,25 +19,33 @@
 mod arena;
 mod coherence;
 mod engine;
+mod explore;
 mod failure;
 mod faults;
 mod kernel;
 mod machine;
 mod memory;
+mod replay;
 mod report;
 mod restartable;
 mod rng;
+mod schedule;
+mod signals;
 mod spec;
 mod words;
 mod world;
 
 pub use arena::Allocator;
-pub use failure::{Doing, Failure, FailureKind, ParseReplayError, Replay, ThreadState};
+pub use explore::{Explore, Explored, search};
+pub use failure::{Doing, Failure, FailureKind, ThreadState};
 pub use faults::{Faults, ParseFaultsError};
 pub use kernel::Kernel;
 pub use machine::{Machine, Run};
+pub use replay::{ParseReplayError, Replay};
 pub use report::{NOT_MODELLED, Report, Transfers};
 pub use restartable::SimSection;
+pub use schedule::{Choices, ParseScheduleError, Schedule};
+pub use signals::{SimHeld, on_signal};
 pub use spec::{Cost, Costs, Spec, SpecError, presets};
 pub use words::{SimPtr, SimTrack, SimU8, SimU32, SimU64, SimUsize};
 pub use world::{SimJoinHandle, exec};

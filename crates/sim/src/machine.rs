@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use crate::engine::{self, Setup};
-use crate::failure::{Failure, Replay};
+use crate::engine::{self, Decision, Setup};
+use crate::failure::{Failure, FailureKind};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
+use crate::replay::Replay;
 use crate::report::Report;
+use crate::schedule::Schedule;
 use crate::spec::{Spec, SpecError};
 
 /// A simulated machine, ready to run one program.
@@ -47,9 +49,14 @@ pub struct Machine {
     seed: u64,
     request_percent: u32,
     faults: Faults,
+    schedule: Schedule,
     step_limit: u64,
     program: String,
     kernel: Option<Box<dyn Kernel>>,
+    /// The kernel that a replay line names.
+    named_kernel: Option<String>,
+    /// Why the machine cannot be as a replay line says.
+    refused: Option<String>,
 }
 
 /// A program that ran to its end.
@@ -98,15 +105,19 @@ impl Machine {
             seed: 0,
             request_percent: Machine::REQUEST_PERCENT,
             faults: Faults::default(),
+            schedule: Schedule::Time,
             step_limit: Machine::STEP_LIMIT,
             program: "program".to_owned(),
             kernel: None,
+            named_kernel: None,
+            refused: None,
         }
     }
 
-    /// The preset machine, seed, request share and faults of a replay line.
+    /// The machine of a replay line, as all of the line says.
     ///
-    /// The caller runs the [program](Replay::program) that the line names, and names it so again.
+    /// The caller runs the [program](Replay::program) that the line names, and installs the
+    /// [kernel](Replay::kernel), if it names one; a run with another is refused.
     ///
     /// # Errors
     ///
@@ -116,15 +127,24 @@ impl Machine {
         Ok(Machine::preset(&replay.machine)?.replaying(replay))
     }
 
-    /// This machine with the seed, request share, faults and program name of a replay line.
-    pub fn replaying(self, replay: &Replay) -> Machine {
+    /// This machine with all that a replay line says beside the machine's name. The costs that the
+    /// line names are scaled; an unknown one has the run refused.
+    pub fn replaying(mut self, replay: &Replay) -> Machine {
+        for (cost, percent) in &replay.scaled {
+            if let Err(error) = self.spec.scale(cost, *percent) {
+                self.refused = Some(error.to_string());
+            }
+        }
+        self.named_kernel.clone_from(&replay.kernel);
         self.seed(replay.seed)
             .request_percent(replay.request_percent)
             .faults(replay.faults)
+            .schedule(replay.schedule.clone())
+            .step_limit(replay.step_limit)
             .program(&replay.program)
     }
 
-    /// The seed of everything random: jitter, and what faults hit.
+    /// The seed of everything random: jitter, what faults hit, and what schedules choose.
     pub fn seed(mut self, seed: u64) -> Machine {
         self.seed = seed;
         self
@@ -139,6 +159,12 @@ impl Machine {
     /// What the machine does to the program.
     pub fn faults(mut self, faults: Faults) -> Machine {
         self.faults = faults;
+        self
+    }
+
+    /// Who runs when.
+    pub fn schedule(mut self, schedule: Schedule) -> Machine {
+        self.schedule = schedule;
         self
     }
 
@@ -193,29 +219,55 @@ impl Machine {
         self,
         root: impl FnOnce() -> T + 'static,
     ) -> Result<Run<T>, Box<Failure>> {
+        self.run_noting(root).0
+    }
+
+    /// As [`run`](Machine::run); and where a listed schedule could have gone another way.
+    pub(crate) fn run_noting<T: 'static>(
+        self,
+        root: impl FnOnce() -> T + 'static,
+    ) -> (Result<Run<T>, Box<Failure>>, Vec<Decision>) {
+        let installed = self.kernel.as_ref().map(|kernel| kernel.name().to_owned());
+        let scaled = self.spec.scaled().map(|(cost, percent)| (cost.to_owned(), percent));
         let replay = Replay {
             machine: self.spec.name().to_owned(),
             seed: self.seed,
             request_percent: self.request_percent,
             faults: self.faults,
+            schedule: self.schedule.clone(),
+            step_limit: self.step_limit,
+            scaled: scaled.collect(),
+            kernel: installed.clone(),
             program: self.program,
         };
+        let refused = self.refused.or_else(|| {
+            let named = self.named_kernel.filter(|named| Some(named) != installed.as_ref())?;
+            let has = installed.as_deref().unwrap_or("none");
+            Some(format!(
+                "the replay line is of a run under the kernel {named:?}, and this machine has \
+                 {has}; install it with `Machine::kernel`"
+            ))
+        });
+        if let Some(why) = refused {
+            let kind = FailureKind::Refused { why };
+            let failure = Failure { kind, at_ns: 0, threads: Vec::new(), replay };
+            return (Err(Box::new(failure)), Vec::new());
+        }
         let setup = Setup {
             spec: self.spec,
             seed: self.seed,
             request_percent: self.request_percent,
             faults: self.faults,
+            schedule: self.schedule,
             step_limit: self.step_limit,
             kernel: self.kernel,
         };
         match engine::run(setup, root) {
-            Ok((value, report)) => Ok(Run { value, report }),
-            Err(failed) => Err(Box::new(Failure {
-                kind: failed.kind,
-                at_ns: failed.at_ns,
-                threads: failed.threads,
-                replay,
-            })),
+            Ok(run) => (Ok(Run { value: run.value, report: run.report }), run.decisions),
+            Err(failed) => {
+                let (kind, at_ns, threads) = (failed.kind, failed.at_ns, failed.threads);
+                (Err(Box::new(Failure { kind, at_ns, threads, replay })), Vec::new())
+            }
         }
     }
 }

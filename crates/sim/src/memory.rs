@@ -1,12 +1,11 @@
-//! Memory and signals of the simulated machine.
+//! Memory of the simulated machine.
 
 use core::alloc::Layout;
-use core::num::NonZeroU32;
 use core::ptr::NonNull;
 use std::alloc;
 
 use coreline_topology::NodeId;
-use coreline_world::{Lacking, MapError, Memory, Signals};
+use coreline_world::{Lacking, MapError, Memory};
 
 use crate::Sim;
 use crate::engine::{self, inside};
@@ -54,16 +53,5 @@ impl Memory for Sim {
             why: "the simulator models no pages".to_owned(),
             remedy: "go on without".to_owned(),
         })
-    }
-}
-
-/// The simulated machine has no signals yet, and nothing forks in it.
-impl Signals for Sim {
-    type Held = ();
-
-    fn hold() {}
-
-    fn generation() -> NonZeroU32 {
-        NonZeroU32::MIN
     }
 }

@@ -122,7 +122,10 @@ fn interpret<R>(
     mut operation: impl FnMut(&mut Interpreter) -> Result<R, Ended>,
 ) -> Result<R, NoSlot> {
     loop {
-        match operation(&mut Interpreter::new()) {
+        inside(|engine| engine.set_section(true));
+        let outcome = operation(&mut Interpreter::new());
+        inside(|engine| engine.set_section(false));
+        match outcome {
             Ok(result) => return Ok(result),
             Err(Ended::NoSlot) => return Err(NoSlot),
             Err(Ended::Aborted) => inside(|engine| engine.count_restart()),

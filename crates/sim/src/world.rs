@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use coreline_topology::{Cid, CpuId, Topology};
 use coreline_world::{
     Clock, Fences, JoinHandle, Lacking, Ordering, Parked, Place, Placement, Sleep, SpawnError,
-    Statics, Threads, Time, Word, World, WorldLocal, WorldStatic,
+    Statics, Threads, Time, Word, Work, World, WorldLocal, WorldStatic,
 };
 
 use crate::Sim;
@@ -146,8 +146,7 @@ impl Threads for Sim {
     }
 
     fn sleep(span: Duration) {
-        let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        engine::sleep(ns.saturating_mul(1000));
+        engine::sleep(picoseconds(span));
     }
 }
 
@@ -162,6 +161,19 @@ impl Threads for Sim {
 /// Outside of a simulated machine.
 pub fn exec() {
     engine::exec();
+}
+
+impl Work for Sim {
+    /// `span` plus or minus a tenth, drawn from the seed. The thread can be preempted and
+    /// interrupted meanwhile, at the exact time; what it then loses comes on top.
+    fn work(span: Duration) {
+        engine::work(picoseconds(span));
+    }
+}
+
+/// A span in the engine's unit; saturates.
+fn picoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000)
 }
 
 impl Statics for Sim {

@@ -300,7 +300,7 @@ fn a_restartable_addition_survives_preemption_between_any_two_steps() {
 #[test]
 fn a_commit_that_does_not_check_for_the_abort_loses_updates() {
     for seed in 0..8 {
-        let faults = Faults { preempt: 5, migrate: 7, missed_aborts: true, missed_fences: false };
+        let faults = Faults { preempt: 5, migrate: 7, missed_aborts: true, ..Faults::NONE };
         let (sum, report) = add_under(faults, seed);
         assert!(sum < 5000, "seed {seed} lost nothing");
         assert_eq!(report.restarts, 0);

@@ -19,7 +19,7 @@ use coreline_world::{
 use common::{machine, on};
 
 /// Preempted before every fifth step and moved before every seventh, on average.
-const TORN: Faults = Faults { preempt: 5, migrate: 7, missed_aborts: false, missed_fences: false };
+const TORN: Faults = Faults { preempt: 5, migrate: 7, ..Faults::NONE };
 /// And the kernel does not say so.
 const MISSED: Faults = Faults { missed_aborts: true, ..TORN };
 const SEEDS: u64 = 8;
@@ -122,10 +122,12 @@ fn a_stop_takes_each_value_once() {
 
 #[test]
 fn a_stop_needs_its_fence() {
+    // Delays, so that a section can outlast whoever stops it.
+    let late = Faults { delay: 100, ..Faults::NONE };
     for seed in 0..SEEDS {
-        run(Faults::default(), seed, a_stop_takes_each_value_once).unwrap();
+        run(late, seed, a_stop_takes_each_value_once).unwrap();
     }
-    let faults = Faults { missed_fences: true, ..Faults::default() };
+    let faults = Faults { missed_fences: true, ..late };
     let broken =
         (0..SEEDS).filter(|&seed| run(faults, seed, a_stop_takes_each_value_once).is_err());
     assert!(broken.count() > 0, "slots are stopped without a fence, and nothing is lost");

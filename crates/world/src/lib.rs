@@ -26,6 +26,7 @@
 //! | [`Fences`] | fences, and the pair of a light and a heavy one | [`fences`] |
 //! | [`Clock`] | time | [`clock`] |
 //! | [`Threads`] | spawn in a place, join, sleep | [`threads`] |
+//! | [`Work`] | compute for a while, touching nothing shared | [`work`] |
 //! | [`Signals`] | hold signals off, tell processes apart | [`signals`] |
 //! | [`Memory`] | map memory, place it on a node | [`memory`] |
 //!
@@ -51,6 +52,7 @@ pub mod sleep;
 pub mod statics;
 pub mod threads;
 pub mod word;
+pub mod work;
 
 #[cfg(target_os = "linux")]
 mod arch;
@@ -72,6 +74,7 @@ pub use sleep::{Parked, Sleep};
 pub use statics::{Statics, WorldLocal, WorldStatic};
 pub use threads::{JoinHandle, Placement, SpawnError, Threads};
 pub use word::{ConstWords, Integer, Line, Word, Words};
+pub use work::Work;
 
 /// The sum of the capabilities: what an algorithm names as its one type parameter.
 ///
@@ -95,6 +98,7 @@ pub unsafe trait World:
     + Fences
     + Clock
     + Threads
+    + Work
     + Signals
     + Memory
     + 'static

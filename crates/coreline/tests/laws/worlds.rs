@@ -44,8 +44,7 @@ pub(crate) const FEW: Effort = Effort { threads: 4, rounds: 50, cpus: 2 };
 pub(crate) const MODEL: Effort = Effort { threads: 2, rounds: 1, cpus: 2 };
 
 /// Preempted before every fifth step and moved before every seventh, on average.
-pub(crate) const TORN: Faults =
-    Faults { preempt: 5, migrate: 7, missed_aborts: false, missed_fences: false };
+pub(crate) const TORN: Faults = Faults { preempt: 5, migrate: 7, ..Faults::NONE };
 
 /// A kernel that gives a thread the lowest concurrency ID that no running thread has: compact, and
 /// seldom the same ID twice on one CPU.
@@ -99,11 +98,10 @@ pub(crate) fn simulate(
         }
         Err(_) => (0..16)
             .map(|seed| Replay {
-                machine: machine.to_owned(),
                 seed,
                 request_percent: Machine::REQUEST_BAND[seed as usize % 3],
                 faults,
-                program: program.clone(),
+                ..Replay::new(machine, &program)
             })
             .collect(),
     };

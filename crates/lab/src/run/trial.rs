@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use coreline_sim::{Faults, Machine, Replay, Sim, Spec};
+use coreline_sim::{Machine, Replay, Sim, Spec};
 
 use crate::error::Error;
 use crate::scenario::intermittent::{Params, Program, intermittent};
@@ -102,11 +102,9 @@ impl Point {
     pub(super) fn replay(&self, machine: &str, program: &Program, run: u64) -> Replay {
         let program = Program { cost: self.cost.clone(), ..program.clone() };
         Replay {
-            machine: machine.to_owned(),
             seed: run_seed(self.seed, run),
             request_percent: self.request_percent,
-            faults: Faults::default(),
-            program: program.to_string(),
+            ..Replay::new(machine, &program.to_string())
         }
     }
 }

@@ -7,7 +7,17 @@
 use coreline_topology::CpuId;
 use coreline_world::Time;
 
-use super::{Engine, NEVER, PS_PER_NS, State};
+use super::{Engine, NEVER, PS_PER_NS, State, faults, inside, suspend};
+
+/// What a thread does that [may not go on](Engine::may_go_on).
+#[cold]
+pub(super) fn held_up() {
+    if inside(Engine::must_wait) {
+        suspend();
+    } else {
+        faults::scrutinise();
+    }
+}
 
 impl Engine {
     /// Notes when the kernel has to look at a CPU next, after something about that changed.
@@ -15,8 +25,9 @@ impl Engine {
         let cpu = &mut self.cpus[cpu];
         cpu.attention = match (cpu.current, cpu.queue.is_empty()) {
             (None, _) => NEVER,
-            (Some(_), true) => cpu.next_tick,
-            (Some(_), false) => cpu.next_tick.min(cpu.slice_end),
+            // Who chooses at every point needs no slices.
+            (Some(_), empty) if empty || self.chooser.is_some() => cpu.next_tick,
+            (Some(_), _) => cpu.next_tick.min(cpu.slice_end),
         };
     }
 
@@ -27,6 +38,28 @@ impl Engine {
         // The first one later than now.
         let before = cpu.now.checked_sub(cpu.tick_phase).map_or(0, |past| past / tick + 1);
         cpu.next_tick = cpu.tick_phase + before * tick;
+    }
+
+    /// Whether the running thread may do something that others can notice: nothing earlier is left
+    /// to happen elsewhere, and the kernel has nothing to do here. Counts a step, so that no loop
+    /// of a simulated program is endless.
+    pub(super) fn may_go_on(&mut self) -> bool {
+        self.count_step();
+        if self.must_wait() {
+            return false;
+        }
+        if self.scrutiny {
+            let current = self.current();
+            return std::mem::take(&mut self.threads[current].cleared);
+        }
+        true
+    }
+
+    /// Whether it is somebody else's turn.
+    fn must_wait(&mut self) -> bool {
+        let cpu = self.here();
+        let (now, attention) = (cpu.now, cpu.attention);
+        now >= attention || now > self.horizon || self.failure.is_some()
     }
 
     /// Does what is due on the running CPU, one thing at a time.
@@ -47,7 +80,11 @@ impl Engine {
         if let Some(kernel) = &mut self.kernel {
             kernel.tick(at, CpuId::new(cpu as u32), thread);
         }
-        self.cpus[cpu].now += costs.irq_entry + costs.irq_exit;
+        let lost = costs.irq_entry + costs.irq_exit;
+        self.cpus[cpu].now += lost;
+        if let State::Working { until } = &mut self.threads[thread].state {
+            *until = until.saturating_add(lost);
+        }
         self.attend(cpu);
     }
 
@@ -56,7 +93,10 @@ impl Engine {
     pub(super) fn only_ticks_left(&self) -> bool {
         self.cpus.iter().all(|cpu| match cpu.current {
             Some(thread) => {
-                matches!(self.threads[thread].state, State::Spinning { .. }) && cpu.queue.is_empty()
+                let state = self.threads[thread].state;
+                let waits = matches!(state, State::Spinning { .. })
+                    || state == State::Working { until: NEVER };
+                waits && cpu.queue.is_empty()
             }
             None => cpu.queue.is_empty(),
         })

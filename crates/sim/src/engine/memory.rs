@@ -19,6 +19,7 @@
 
 use coreline_topology::NodeId;
 
+use super::attention::held_up;
 use super::{Engine, NEVER, State, inside, suspend, until_done, with};
 use crate::coherence::{Access, From};
 use crate::failure::FailureKind;
@@ -99,13 +100,9 @@ pub(crate) fn await_write(address: usize) -> bool {
 /// is left to happen elsewhere, and its share of the CPU is not used up. Counts a step, so that no
 /// loop of a simulated program is endless.
 pub(crate) fn issue() {
-    until_done(|engine| {
-        engine.count_step();
-        let cpu = engine.here();
-        let now = cpu.now;
-        let undisturbed = now < cpu.attention && now <= engine.horizon;
-        (engine.failure.is_none() && undisturbed).then_some(())
-    });
+    while !inside(Engine::may_go_on) {
+        held_up();
+    }
 }
 
 /// Stops the machine because of the running thread's last access.
@@ -239,6 +236,7 @@ impl Engine {
         let cpu = &self.cpus[cpu];
         match cpu.current.map(|thread| self.threads[thread].state) {
             Some(State::Spinning { .. }) => cpu.now.max(cpu.attention),
+            Some(State::Working { until }) => until.min(cpu.now.max(cpu.attention)),
             Some(_) => cpu.now,
             None => cpu
                 .queue

@@ -14,9 +14,12 @@
 
 mod agenda;
 mod attention;
+mod choice;
+mod faults;
 mod memory;
 mod run;
 mod schedule;
+mod signals;
 
 use std::any::{Any, TypeId};
 use std::cell::Cell;
@@ -39,13 +42,15 @@ use crate::report::Report;
 use crate::rng::Rng;
 use crate::spec::Spec;
 use agenda::{Agenda, NEVER};
+use choice::Chooser;
+pub(crate) use choice::Decision;
 
+pub(crate) use faults::interrupt_point;
 pub(crate) use memory::{access, access_range, await_write, issue, place};
 pub(crate) use run::{Setup, run};
 use schedule::Fiber;
-pub(crate) use schedule::{
-    exec, interrupt_point, park, pause, sleep, spawn, wait_for, wake, yield_now,
-};
+pub(crate) use schedule::{exec, park, pause, sleep, spawn, wait_for, wake, work, yield_now};
+pub(crate) use signals::{hold_signals, on_signal, release_signals};
 
 thread_local! {
     /// The engine of the machine that this host thread runs; null outside of a run.
@@ -70,6 +75,8 @@ struct Cpu {
     tick_phase: u64,
     /// When the kernel has to look at this CPU next: the earliest of what it does on its own.
     attention: u64,
+    /// Whether it was taken out of service.
+    offline: bool,
 }
 
 /// What a simulated thread is doing.
@@ -83,6 +90,8 @@ enum State {
     Accessing,
     /// On its CPU, spinning until this line is written.
     Spinning { line: usize },
+    /// On its CPU, computing until then without touching memory.
+    Working { until: u64 },
     /// Off its CPU, until woken on this word.
     Parked { word: usize },
     /// Off its CPU, until its timer.
@@ -108,6 +117,16 @@ struct Thread {
     joiners: Vec<usize>,
     /// Why the last park ended.
     parked: Parked,
+    /// What is left of the computation under way.
+    work_left: u64,
+    /// Whether a restartable operation is under way: faults then hit between its steps.
+    section: bool,
+    /// Whether the machine has looked at this point of the program already: see `scrutiny`.
+    cleared: bool,
+    /// How many holds keep signals off.
+    held: u32,
+    /// Whether a signal came while they were kept off.
+    pending: bool,
     cid: Option<Cid>,
     /// The way out of the thread's coroutine; set when it first runs.
     yielder: *const Yielder<(), ()>,
@@ -128,6 +147,10 @@ pub(crate) struct Engine {
     topology: Arc<Topology>,
     request_percent: u64,
     faults: Faults,
+    /// Whether the machine looks at every point where a thread could be interrupted.
+    scrutiny: bool,
+    /// Who chooses who runs next; nobody in a schedule by time.
+    chooser: Option<Chooser>,
     step_limit: u64,
     jitter: Rng,
     dice: Rng,
@@ -136,6 +159,8 @@ pub(crate) struct Engine {
     /// The unfinished threads' stacks: lowest address to highest address and the thread's number.
     stacks: BTreeMap<usize, (usize, usize)>,
     cpus: Vec<Cpu>,
+    /// How many of them are in service.
+    online_count: usize,
     threads: Vec<Thread>,
     agenda: Agenda,
     /// When which thread's wait ends, and the wait's number. Ties go by thread.
@@ -314,6 +339,25 @@ impl Engine {
         })
     }
 
+    /// Keeps an object for a key in the place of another, which the caller drops outside.
+    fn replace_static(
+        &mut self,
+        key: Key,
+        object: Rc<dyn Any + Send + Sync>,
+    ) -> Option<Rc<dyn Any + Send + Sync>> {
+        if let Some((_, kept)) = self.statics.iter_mut().find(|(other, _)| *other == key) {
+            return Some(std::mem::replace(kept, object));
+        }
+        self.statics.push((key, object));
+        None
+    }
+
+    /// A restartable operation of the running thread begins or ends.
+    pub(crate) fn set_section(&mut self, section: bool) {
+        let current = self.current();
+        self.threads[current].section = section;
+    }
+
     pub(crate) fn find_local(&self, key: &Key) -> Option<Rc<dyn Any>> {
         let locals = &self.threads[self.current()].locals;
         locals.iter().find(|(other, _)| other == key).map(|(_, object)| Rc::clone(object))
@@ -357,7 +401,9 @@ impl Engine {
     fn thread_states(&self) -> Vec<ThreadState> {
         let doing = |state| match state {
             State::Done => None,
-            State::Ready { .. } | State::Running | State::Accessing => Some(Doing::Running),
+            State::Ready { .. } | State::Running | State::Accessing | State::Working { .. } => {
+                Some(Doing::Running)
+            }
             State::Spinning { line } => {
                 Some(Doing::Spinning { line: self.directory.name(line) * memory::LINE as u64 })
             }

@@ -9,6 +9,7 @@ use std::ptr;
 use std::rc::Rc;
 use std::sync::{Arc, Once};
 
+use super::choice::{Chooser, Decision};
 use super::schedule::Fiber;
 use super::{Agenda, Cpu, ENGINE, Engine, NEVER, PS_PER_NS, State, inside, with};
 use crate::arena::{self, Arena};
@@ -18,6 +19,7 @@ use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::report::Report;
 use crate::rng::{Rng, Stream};
+use crate::schedule::Schedule;
 use crate::spec::Spec;
 
 /// All that a run depends on, beside the program.
@@ -26,8 +28,17 @@ pub(crate) struct Setup {
     pub(crate) seed: u64,
     pub(crate) request_percent: u32,
     pub(crate) faults: Faults,
+    pub(crate) schedule: Schedule,
     pub(crate) step_limit: u64,
     pub(crate) kernel: Option<Box<dyn Kernel>>,
+}
+
+/// A run that came to its end.
+pub(crate) struct Finished<T> {
+    pub(crate) value: T,
+    pub(crate) report: Report,
+    /// Where a listed schedule could have gone another way.
+    pub(crate) decisions: Vec<Decision>,
 }
 
 /// A run that failed: why, when, and who was doing what.
@@ -120,7 +131,7 @@ fn message(payload: Box<dyn Any + Send>) -> String {
 const NOT_A_STRING: &str = "(not a string)";
 
 /// What the loop does next.
-enum Next {
+pub(super) enum Next {
     Resume(usize),
     Stop,
 }
@@ -129,7 +140,7 @@ enum Next {
 pub(crate) fn run<T: 'static>(
     setup: Setup,
     root: impl FnOnce() -> T + 'static,
-) -> Result<(T, Report), Failed> {
+) -> Result<Finished<T>, Failed> {
     if !ENGINE.get().is_null() {
         return Err(Failed::refused("a machine cannot run inside a machine"));
     }
@@ -160,6 +171,7 @@ pub(crate) fn run<T: 'static>(
         machine.run();
     }
     let failed = inside(Engine::failed);
+    let decisions = inside(Engine::take_decisions);
     drop(machine);
     match failed {
         Some(failed) => {
@@ -169,7 +181,7 @@ pub(crate) fn run<T: 'static>(
         }
         None => {
             let value = value.take().expect("a machine that stops well has run its first thread");
-            Ok((value, report))
+            Ok(Finished { value, report, decisions })
         }
     }
 }
@@ -199,7 +211,7 @@ fn watch_panics() {
 
 impl Engine {
     fn new(setup: Setup, arena: Arena) -> Engine {
-        let Setup { spec, seed, request_percent, faults, step_limit, kernel } = setup;
+        let Setup { spec, seed, request_percent, faults, schedule, step_limit, kernel } = setup;
         let topology = Arc::new(spec.topology().clone());
         let mut phases = Rng::new(seed, Stream::Ticks);
         let cpus: Vec<_> = topology
@@ -214,6 +226,7 @@ impl Engine {
                 next_tick: NEVER,
                 tick_phase: phases.below(spec.costs().tick),
                 attention: NEVER,
+                offline: false,
             })
             .collect();
         Engine {
@@ -221,11 +234,14 @@ impl Engine {
             agenda: Agenda::new(cpus.len()),
             request_percent: u64::from(request_percent),
             faults,
+            scrutiny: faults.hit_accesses() || schedule != Schedule::Time,
+            chooser: Chooser::new(&schedule, seed),
             step_limit,
             jitter: Rng::new(seed, Stream::Jitter),
             dice: Rng::new(seed, Stream::Faults),
             arena,
             stacks: BTreeMap::new(),
+            online_count: cpus.len(),
             cpus,
             threads: Vec::new(),
             timers: Default::default(),
@@ -246,6 +262,10 @@ impl Engine {
         }
     }
 
+    fn take_decisions(&mut self) -> Vec<Decision> {
+        self.chooser.as_mut().map(Chooser::take_decisions).unwrap_or_default()
+    }
+
     /// A first or last thread: nobody's child.
     fn start(&mut self, fiber: Fiber) {
         let cpu = 0;
@@ -254,50 +274,66 @@ impl Engine {
         self.adopt(number, fiber, cpu, now);
     }
 
-    /// Settles what happens next, in the order of time, up to the next thread that is to run.
+    /// Settles what happens next, up to the next thread that is to run.
     fn decide(&mut self) -> Next {
         loop {
             self.count_step();
             if self.failure.is_some() {
                 return Next::Stop;
             }
-            let next = self.agenda.earliest();
-            let timer = self.next_timer();
-            if next == NEVER && timer == NEVER {
-                if self.threads.iter().any(|thread| thread.state != State::Done) {
-                    self.fail(FailureKind::Deadlock);
-                }
-                return Next::Stop;
-            }
-            if timer <= next {
-                self.settled = self.settled.max(timer);
-                self.expire();
-                continue;
-            }
-            self.settled = self.settled.max(next);
-            let cpu = self.agenda.winner();
-            let Some(thread) = self.cpus[cpu].current else {
-                self.dispatch(cpu, next);
-                continue;
+            let next = match self.chooser {
+                None => self.decide_by_time(),
+                Some(_) => self.decide_by_choice(),
             };
-            self.running = Some(cpu);
-            let due = next >= self.cpus[cpu].attention;
-            if due && self.threads[thread].state != State::Accessing {
-                if timer == NEVER && self.only_ticks_left() {
-                    self.fail(FailureKind::Deadlock);
-                    return Next::Stop;
-                }
-                self.cpus[cpu].now = next;
-                self.look_after(cpu, thread);
-                self.running = None;
-                self.rekey(cpu);
-                continue;
+            if let Some(next) = next {
+                return next;
             }
-            self.agenda.set(cpu, NEVER);
-            self.horizon = self.agenda.earliest().min(timer);
-            self.yielder = self.threads[thread].yielder;
-            return Next::Resume(thread);
         }
+    }
+
+    /// Settles one thing, in the order of time.
+    fn decide_by_time(&mut self) -> Option<Next> {
+        let next = self.agenda.earliest();
+        let timer = self.next_timer();
+        if next == NEVER && timer == NEVER {
+            return Some(self.nobody_left());
+        }
+        if timer <= next {
+            self.settled = self.settled.max(timer);
+            self.expire();
+            return None;
+        }
+        self.settled = self.settled.max(next);
+        let cpu = self.agenda.winner();
+        let Some(thread) = self.cpus[cpu].current else {
+            self.dispatch(cpu, next);
+            return None;
+        };
+        self.running = Some(cpu);
+        let due = next >= self.cpus[cpu].attention;
+        if due && self.threads[thread].state != State::Accessing {
+            if timer == NEVER && self.only_ticks_left() {
+                return Some(self.nobody_left());
+            }
+            self.cpus[cpu].now = next;
+            self.look_after(cpu, thread);
+            self.running = None;
+            self.rekey(cpu);
+            return None;
+        }
+        self.stop_computing(cpu, thread);
+        self.agenda.set(cpu, NEVER);
+        self.horizon = self.agenda.earliest().min(timer);
+        self.yielder = self.threads[thread].yielder;
+        Some(Next::Resume(thread))
+    }
+
+    /// Nobody can ever run again.
+    pub(super) fn nobody_left(&mut self) -> Next {
+        if self.threads.iter().any(|thread| thread.state != State::Done) {
+            self.fail(FailureKind::Deadlock);
+        }
+        Next::Stop
     }
 
     /// The running thread gave the host thread back. If it ended, its stack is gone; if by a panic,
@@ -325,6 +361,9 @@ impl Engine {
         if ended.is_some() {
             self.report.time_ns = self.report.time_ns.max(self.cpus[cpu].now / PS_PER_NS);
             self.finish();
+        }
+        if self.chooser.is_some() {
+            self.settled = self.settled.max(self.cpus[cpu].now);
         }
         self.running = None;
         self.rekey(cpu);

@@ -78,6 +78,7 @@ pub(crate) fn yield_now() {
     inside(|engine| {
         let costs = *engine.spec.costs();
         engine.spend(costs.syscall);
+        engine.give_way();
         if !engine.here().queue.is_empty() {
             engine.requeue();
         }
@@ -88,7 +89,10 @@ pub(crate) fn yield_now() {
 /// One turn of a spin loop.
 pub(crate) fn pause() {
     issue();
-    inside(|engine| engine.spend(engine.spec.costs().pause));
+    inside(|engine| {
+        engine.spend(engine.spec.costs().pause);
+        engine.give_way();
+    });
 }
 
 /// The running thread begins another program.
@@ -101,6 +105,23 @@ pub(crate) fn exec() {
             kernel.exec(at, thread);
         }
     });
+}
+
+/// Lets the running thread compute for `ps` picoseconds, plus or minus a tenth.
+pub(crate) fn work(ps: u64) {
+    issue();
+    let mut left = match ps {
+        ..END_OF_TIME => inside(|engine| engine.jitter.jitter(ps)),
+        _ => NEVER,
+    };
+    while left > 0 {
+        let began = inside(|engine| engine.compute(left));
+        if !began {
+            return;
+        }
+        suspend();
+        left = inside(|engine| engine.threads[engine.current()].work_left);
+    }
 }
 
 /// Takes the running thread off its CPU for `ps` picoseconds.
@@ -171,31 +192,6 @@ pub(crate) fn wait_for(number: usize) {
     }
 }
 
-/// A point where the machine may interrupt the running thread: between two steps of a restartable
-/// operation.
-pub(crate) fn interrupt_point() {
-    issue();
-    let interrupted = inside(|engine| {
-        let faults = engine.faults;
-        let cpus = engine.cpus.len();
-        if engine.dice.once_in(faults.preempt) {
-            engine.preempt();
-            true
-        } else if cpus > 1
-            && !engine.threads[engine.current()].bound
-            && engine.dice.once_in(faults.migrate)
-        {
-            engine.migrate();
-            true
-        } else {
-            false
-        }
-    });
-    if interrupted {
-        suspend();
-    }
-}
-
 impl Thread {
     /// Since when a thread in a queue is ready.
     pub(super) fn ready_since(&self) -> u64 {
@@ -210,16 +206,20 @@ impl Engine {
     /// The CPU for a new thread.
     pub(super) fn place(&self, placement: Placement, parent: usize) -> Result<usize, SpawnError> {
         match placement {
-            Placement::On(cpu) if self.topology.cpu(cpu).is_some() => Ok(cpu.index()),
+            Placement::On(cpu) if self.is_online(cpu) => Ok(cpu.index()),
             Placement::On(cpu) => Err(SpawnError::Cpu {
                 cpu,
-                why: format!("the machine {} does not have it", self.spec.name()),
-                allowed: format!("CPUs {}", self.topology.set()),
+                why: match self.topology.cpu(cpu) {
+                    Some(_) => "it is offline".to_owned(),
+                    None => format!("the machine {} does not have it", self.spec.name()),
+                },
+                allowed: format!("CPUs {}", self.online()),
             }),
             Placement::Anywhere => Ok(match self.threads[parent].bound {
                 true => self.threads[parent].cpu,
                 // The CPU with the fewest threads, as a fork balances.
                 false => (0..self.cpus.len())
+                    .filter(|&cpu| !self.cpus[cpu].offline)
                     .min_by_key(|&cpu| {
                         self.cpus[cpu].queue.len() + usize::from(self.cpus[cpu].current.is_some())
                     })
@@ -238,6 +238,11 @@ impl Engine {
             waits: 0,
             joiners: Vec::new(),
             parked: Parked::Woken,
+            work_left: 0,
+            section: false,
+            cleared: false,
+            held: 0,
+            pending: false,
             cid: None,
             yielder: std::ptr::null(),
             locals: Vec::new(),
@@ -258,7 +263,8 @@ impl Engine {
     }
 
     /// Puts a thread into a CPU's queue, behind all that are ready by then.
-    fn enqueue(&mut self, thread: usize, cpu: usize, at: u64) {
+    pub(super) fn enqueue(&mut self, thread: usize, cpu: usize, at: u64) {
+        let cpu = self.refuge(thread, cpu);
         let from = std::mem::replace(&mut self.threads[thread].cpu, cpu);
         if from != cpu {
             self.report.migrations += 1;
@@ -288,7 +294,14 @@ impl Engine {
         }
         let next = self.next_act(cpu);
         self.agenda.set(cpu, next);
-        self.horizon = self.horizon.min(next);
+        self.lower_horizon(next);
+    }
+
+    /// Something else than the running CPU acts at a time. Who chooses has no such order.
+    fn lower_horizon(&mut self, at: u64) {
+        if self.chooser.is_none() {
+            self.horizon = self.horizon.min(at);
+        }
     }
 
     /// A thread that waited may run again.
@@ -302,7 +315,7 @@ impl Engine {
     }
 
     /// The running thread loses its CPU.
-    fn vacate(&mut self) -> usize {
+    pub(super) fn vacate(&mut self) -> usize {
         let current = self.current();
         self.threads[current].interrupts += 1;
         let switch = self.jitter.jitter(self.spec.costs().switch);
@@ -328,23 +341,62 @@ impl Engine {
         self.enqueue(thread, cpu, now);
     }
 
+    /// The running thread waits for others in a loop, or lets them go first.
+    fn give_way(&mut self) {
+        if let Some(chooser) = &mut self.chooser {
+            chooser.give_way();
+        }
+    }
+
     /// The running thread goes behind the others of its CPU without having asked.
     pub(super) fn preempt(&mut self) {
         self.report.preemptions += 1;
-        if let State::Spinning { line } = self.threads[self.current()].state {
-            let current = self.current();
-            self.directory.unwatch(line, current);
-        }
+        self.break_off();
         self.requeue();
     }
 
+    /// The running thread stops waiting or computing, and will look again what there is to do.
+    fn break_off(&mut self) {
+        let current = self.current();
+        match self.threads[current].state {
+            State::Spinning { line } => self.directory.unwatch(line, current),
+            State::Working { until } => {
+                self.threads[current].work_left = until.saturating_sub(self.here().now);
+            }
+            _ => {}
+        }
+        self.threads[current].state = State::Running;
+    }
+
+    /// The running thread computes. False if it is done at once, since nobody can notice the time.
+    fn compute(&mut self, left: u64) -> bool {
+        let now = self.here().now;
+        let until = Some(now.saturating_add(left)).filter(|&at| at <= END_OF_TIME);
+        let noticed = until.is_none_or(|at| at > self.horizon || at >= self.here().attention);
+        let until = until.unwrap_or(NEVER);
+        if noticed {
+            let current = self.current();
+            self.threads[current].state = State::Working { until };
+        } else {
+            self.here().now = until;
+        }
+        noticed
+    }
+
+    /// The thread of a CPU has computed for as long as it was to.
+    pub(super) fn stop_computing(&mut self, cpu: usize, thread: usize) {
+        if let State::Working { until } = self.threads[thread].state {
+            self.threads[thread].work_left = 0;
+            self.threads[thread].state = State::Running;
+            self.cpus[cpu].now = self.cpus[cpu].now.max(until);
+        }
+    }
+
     /// The running thread goes to another CPU.
-    fn migrate(&mut self) {
+    pub(super) fn migrate(&mut self) {
         let now = self.here().now;
         let thread = self.vacate();
-        let others = self.cpus.len() as u64 - 1;
-        let cpu =
-            (self.threads[thread].cpu + 1 + self.dice.below(others) as usize) % self.cpus.len();
+        let cpu = self.other_cpu(self.threads[thread].cpu);
         let delay = self.spec.costs().wake;
         self.enqueue(thread, cpu, now + delay);
     }
@@ -356,7 +408,7 @@ impl Engine {
         if let Some(at) = deadline.filter(|&at| at <= END_OF_TIME) {
             let wait = self.threads[thread].waits;
             self.timers.push(Reverse((at, thread, wait)));
-            self.horizon = self.horizon.min(at);
+            self.lower_horizon(at);
         }
     }
 

@@ -20,6 +20,7 @@ pub mod slots;
 pub mod statics;
 pub mod threads;
 pub mod words;
+pub mod work;
 
 use std::sync::Arc;
 
@@ -90,6 +91,7 @@ macro_rules! conformance_tests {
             conservation::a_slot_is_made_once_and_dropped_once,
             clock::time_never_goes_back,
             clock::a_sleep_lasts,
+            work::work_takes_its_time,
             threads::a_join_returns_the_value,
             threads::a_dropped_handle_detaches,
         }

@@ -16,6 +16,7 @@
 //! | restartable operations | as where there are no sections; aborts belong to the simulator |
 //! | light and heavy fence | both are `fence(SeqCst)` |
 //! | time | stands still |
+//! | work | takes no time, and touches nothing |
 //! | signals | there are none |
 //! | memory | the host's |
 //! | statics | made afresh for every execution |
@@ -55,6 +56,7 @@ mod threads;
 mod words;
 
 use core::marker::PhantomData;
+use core::time::Duration;
 
 pub use check::{Checker, Failure, check};
 pub use place::ModelSection;
@@ -64,7 +66,7 @@ pub use words::{
     ModelPtr, ModelReading, ModelTrack, ModelU8, ModelU32, ModelU64, ModelUsize, ModelWriting,
 };
 
-use crate::{Clock, Fences, Lacking, Ordering, Time, World};
+use crate::{Clock, Fences, Lacking, Ordering, Time, Work, World};
 
 /// The loom world, with the orderings that `P` leaves.
 ///
@@ -116,4 +118,8 @@ impl<P: Plant> Clock for Model<P> {
     fn now() -> Time {
         Time::from_nanos(0)
     }
+}
+
+impl<P: Plant> Work for Model<P> {
+    fn work(_: Duration) {}
 }

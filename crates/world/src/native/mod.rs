@@ -11,6 +11,7 @@
 //! | `fences` | fences | `membarrier` |
 //! | `threads`, `affinity` | threads | `std::thread`, `sched_setaffinity` |
 //! | `clock` | clock | `CLOCK_MONOTONIC` |
+//! | `work` | work | the clock |
 //! | `signals` | signals | `pthread_sigmask` |
 //! | `memory` | memory | `mmap`, `mbind`, `madvise` |
 //! | `probe`, `machine` | what `coreline doctor` shows | all of these |
@@ -59,6 +60,7 @@ mod signals;
 mod statics;
 mod threads;
 mod words;
+mod work;
 
 pub use machine::HugePool;
 pub use probe::{Probe, Registrar, RseqAbi, probe};
