@@ -20,6 +20,8 @@ pub(crate) enum Error {
     Config { asked: String, has: Vec<String> },
     #[error("the variant {asked} is not one of the world {world}, which has {}", list(has))]
     Variant { asked: Variant, world: String, has: Vec<Variant> },
+    #[error("the kernel {asked:?} is none of {variant}, which has {}", has.join(", "))]
+    Kernel { asked: String, variant: Variant, has: Vec<String> },
     #[error(
         "--scan is about a simulated kernel, and this machine's looks for old references when it \
          will; leave it out, or choose a machine with --world"
@@ -82,6 +84,7 @@ impl Error {
             | Error::MachineFile(_)
             | Error::Config { .. }
             | Error::Variant { .. }
+            | Error::Kernel { .. }
             | Error::ScanNatively
             | Error::TooManyCpus { .. }
             | Error::ReplayLine(_)

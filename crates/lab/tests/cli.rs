@@ -219,10 +219,11 @@ fn a_replay_gives_the_figure_of_the_run_and_its_kernel() {
             let expected = value(rows(&result, "ns_per_burst", variant)[0]);
             // Runs 0 and 1 of seed 7, which the quick form takes the mean of.
             let replayed = ["7000", "7001"].map(|seed| {
+                let policy = if variant == "recent" { "recent" } else { "first-fit" };
                 replay(&format!(
                     "coreline-sim/1 machine={MACHINE} seed={seed} request=30 faults=none \
-                     program=intermittent config=24-core/24-L3 delay=10 variant={variant} \
-                     scan={scan}"
+                     kernel={policy}:{scan} \
+                     program=intermittent config=24-core/24-L3 delay=10 variant={variant}"
                 ))
             });
             let mean = replayed.iter().sum::<f64>() / 2.0;
@@ -245,10 +246,10 @@ fn a_moved_cost_and_fewer_sequences_replay() {
     let line = |more: &str| {
         let head = format!("coreline-sim/1 machine={MACHINE} seed=7 request=30 faults=none");
         let program = "program=intermittent config=24-core/24-L3 delay=10 variant=first-fit";
-        replay(&format!("{head} {program} sequences=1{more}"))
+        replay(&format!("{head}{more} {program} sequences=1"))
     };
     // Four ownership requests that overlap, or five.
-    let [as_in_the_file, moved] = ["", " cost=stream_stores:130"].map(line);
+    let [as_in_the_file, moved] = ["", " scaled=stream_stores:130"].map(line);
     assert!(moved < 0.9 * as_in_the_file, "{moved} {as_in_the_file}");
 }
 
@@ -258,7 +259,10 @@ fn a_variant_of_the_other_world_is_refused_with_those_of_this() {
         "coreline-sim/1 machine={MACHINE} seed=1 request=0 faults=none program=intermittent \
          config=8-core/1-L3 delay=10 variant=kernel-cid"
     );
+    let other =
+        line.replace("program", "kernel=recent:tick program").replace("kernel-cid", "first-fit");
     for (arguments, what) in [
+        (vec!["replay", &other], "first-fit:switch, first-fit:tick"),
         (vec!["run", "intermittent", "--world", MACHINE, "--variant", "kernel-cid"], "first-fit"),
         (vec!["replay", &line], "recent"),
         (vec!["run", "intermittent", "--variant", "first-fit"], "kernel-cid"),

@@ -17,6 +17,8 @@ use super::space::{Ids, Policy, Reference};
 pub(crate) struct FirstFit;
 
 impl Policy for FirstFit {
+    const NAME: &str = "first-fit";
+
     fn take(ids: &mut Ids, _recent: Option<Cid>) -> Cid {
         ids.take_lowest()
     }

@@ -227,6 +227,8 @@ fn shrinks_back<P: Policy>(mut process: Process<P>, left: usize) {
 struct Careless;
 
 impl Policy for Careless {
+    const NAME: &str = "careless";
+
     fn take(ids: &mut Ids, recent: Option<Cid>) -> Cid {
         recent.unwrap_or_else(|| ids.take_lowest())
     }

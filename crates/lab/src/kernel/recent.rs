@@ -25,6 +25,8 @@ use super::space::{Ids, Policy, Reference};
 pub(crate) struct Recent;
 
 impl Policy for Recent {
+    const NAME: &str = "recent";
+
     fn take(ids: &mut Ids, recent: Option<Cid>) -> Cid {
         let bound = ids.allowed.min(ids.users);
         ids.highest = ids.highest.min(bound);

@@ -81,6 +81,9 @@ impl fmt::Display for Scan {
 
 /// Which ID a CPU gets that refers to none.
 pub(crate) trait Policy: fmt::Debug + 'static {
+    /// What replay lines call it.
+    const NAME: &str;
+
     /// Takes an ID that no CPU refers to. The CPU's recent one is given.
     fn take(ids: &mut Ids, recent: Option<Cid>) -> Cid;
 
@@ -179,6 +182,7 @@ pub(crate) struct Space<P> {
     /// When the next scan may run.
     next_scan: Time,
     scan: Scan,
+    name: String,
     policy: PhantomData<P>,
 }
 
@@ -192,8 +196,14 @@ impl<P: Policy> Space<P> {
             allowed: CpuSet::new(),
             next_scan: Time::from_nanos(0) + SCAN_DELAY,
             scan,
+            name: Self::name_with(scan),
             policy: PhantomData,
         }
+    }
+
+    /// What replay lines call the kernel whose scans this makes.
+    pub(crate) fn name_with(scan: Scan) -> String {
+        format!("{}:{scan}", P::NAME)
     }
 
     /// Threads of the process are allowed on these CPUs from now on.
@@ -256,6 +266,10 @@ impl<P: Policy> Space<P> {
 }
 
 impl<P: Policy> Kernel for Space<P> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
     fn switch_in(&mut self, at: Time, cpu: CpuId, thread: usize) -> Cid {
         // The machine may have to put a thread where it was not allowed: then it is allowed there.
         self.allow([cpu]);

@@ -40,10 +40,10 @@ impl Band {
         let spec = Spec::preset(MACHINE).unwrap();
         let mut configs = Config::all(spec.topology()).into_iter();
         let config = configs.find(|has| has.name == config).unwrap();
-        let program = Case { config, delay_ms: DELAY_MS, variant }.program(scan, SEQUENCES);
+        let program = Case { config, delay_ms: DELAY_MS, variant }.program(SEQUENCES);
         let points = Point::band(&spec, 1, true);
         let lines: Vec<Replay> =
-            points.iter().map(|point| point.replay(spec.name(), &program, 0)).collect();
+            points.iter().map(|point| point.replay(spec.name(), &program, scan, 0)).collect();
         let values = simulated::run_all(&spec, &lines).unwrap_or_else(|error| panic!("{error}"));
         Band(values.into_iter().zip(lines).collect())
     }

@@ -173,11 +173,11 @@ struct Case {
 }
 
 impl Case {
-    /// What a replay line calls a run of it on a machine as its file has it.
-    fn program(&self, scan: Scan, sequences: u32) -> Program {
+    /// What a replay line calls a run of it.
+    fn program(&self, sequences: u32) -> Program {
         let Case { config, delay_ms, variant } = self;
-        let (config, cost) = (config.name.clone(), None);
-        Program { config, delay_ms: *delay_ms, variant: *variant, scan, sequences, cost }
+        let config = config.name.clone();
+        Program { config, delay_ms: *delay_ms, variant: *variant, sequences }
     }
 }
 

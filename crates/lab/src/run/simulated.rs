@@ -16,9 +16,9 @@ pub(super) fn measure(spec: &Spec, choice: &Choice) -> Result<Vec<Measured>, Err
     let points = Point::band(spec, choice.seed, choice.band);
     let runs = 0..choice.runs();
     let of_case = |case: &Case| -> Vec<Replay> {
-        let program = case.program(choice.scan(), SEQUENCES);
+        let program = case.program(SEQUENCES);
         let of_point = |point: &Point| {
-            let line = |run| point.replay(spec.name(), &program, run);
+            let line = |run| point.replay(spec.name(), &program, choice.scan(), run);
             runs.clone().map(line).collect::<Vec<_>>()
         };
         points.iter().flat_map(of_point).collect()

@@ -55,6 +55,15 @@ impl Variant {
             Variant::KernelCid => None,
         }
     }
+
+    /// What a replay line calls that kernel.
+    pub(crate) fn kernel_name(self, scan: Scan) -> Option<String> {
+        match self {
+            Variant::CpuId | Variant::FirstFit => Some(Space::<FirstFit>::name_with(scan)),
+            Variant::Recent => Some(Space::<Recent>::name_with(scan)),
+            Variant::KernelCid => None,
+        }
+    }
 }
 
 impl fmt::Display for Variant {
