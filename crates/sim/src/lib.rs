@@ -37,7 +37,7 @@ mod world;
 
 pub use arena::Allocator;
 pub use explore::{Explore, Explored, search};
-pub use failure::{Doing, Failure, FailureKind, ThreadState};
+pub use failure::{CpuState, Doing, Failure, FailureKind, ThreadState};
 pub use faults::{Faults, ParseFaultsError};
 pub use kernel::Kernel;
 pub use machine::{Machine, Run};

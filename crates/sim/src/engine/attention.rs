@@ -7,12 +7,14 @@
 use coreline_topology::CpuId;
 use coreline_world::Time;
 
-use super::{Engine, NEVER, PS_PER_NS, State, faults, inside, suspend};
+use super::{Engine, NEVER, PS_PER_NS, State, faults, inside, stack, suspend};
 
 /// What a thread does that [may not go on](Engine::may_go_on).
 #[cold]
 pub(super) fn held_up() {
-    if inside(Engine::must_wait) {
+    if inside(|engine| engine.is_out_of_stack()) {
+        stack::give_up();
+    } else if inside(Engine::must_wait) {
         suspend();
     } else {
         faults::scrutinise();
@@ -59,7 +61,8 @@ impl Engine {
     fn must_wait(&mut self) -> bool {
         let cpu = self.here();
         let (now, attention) = (cpu.now, cpu.attention);
-        now >= attention || now > self.horizon || self.failure.is_some()
+        let disturbed = now >= attention || now > self.horizon;
+        disturbed || self.failure.is_some() || self.is_out_of_stack()
     }
 
     /// Does what is due on the running CPU, one thing at a time.

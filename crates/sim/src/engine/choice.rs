@@ -249,6 +249,7 @@ impl Engine {
         self.settled = self.settled.max(self.cpus[cpu].now);
         self.horizon = NEVER;
         self.yielder = self.threads[thread].yielder;
+        self.floor = self.floor_of(thread);
         Next::Resume(thread)
     }
 }

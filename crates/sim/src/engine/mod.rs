@@ -20,6 +20,7 @@ mod memory;
 mod run;
 mod schedule;
 mod signals;
+mod stack;
 
 use std::any::{Any, TypeId};
 use std::cell::Cell;
@@ -35,7 +36,7 @@ use corosensei::Yielder;
 
 use crate::arena::{self, Arena};
 use crate::coherence::Directory;
-use crate::failure::{Doing, FailureKind, ThreadState};
+use crate::failure::{CpuState, Doing, FailureKind, ThreadState};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::report::Report;
@@ -47,7 +48,7 @@ pub(crate) use choice::Decision;
 
 pub(crate) use faults::interrupt_point;
 pub(crate) use memory::{access, access_range, await_write, issue, place};
-pub(crate) use run::{Setup, run};
+pub(crate) use run::{Failed, Setup, run};
 use schedule::Fiber;
 pub(crate) use schedule::{exec, park, pause, sleep, spawn, wait_for, wake, work, yield_now};
 pub(crate) use signals::{hold_signals, on_signal, release_signals};
@@ -123,6 +124,10 @@ struct Thread {
     section: bool,
     /// Whether the machine has looked at this point of the program already: see `scrutiny`.
     cleared: bool,
+    /// The highest address of its stack.
+    stack_base: usize,
+    /// How many holds keep interrupts off.
+    masked: u32,
     /// How many holds keep signals off.
     held: u32,
     /// Whether a signal came while they were kept off.
@@ -158,6 +163,10 @@ pub(crate) struct Engine {
     arena: Arena,
     /// The unfinished threads' stacks: lowest address to highest address and the thread's number.
     stacks: BTreeMap<usize, (usize, usize)>,
+    /// The stack on which a thread that has none left gives up.
+    emergency: Vec<u8>,
+    /// The lowest address to which the running thread's stack may grow.
+    floor: usize,
     cpus: Vec<Cpu>,
     /// How many of them are in service.
     online_count: usize,
@@ -416,6 +425,19 @@ impl Engine {
             Some(ThreadState { thread: number, cpu, doing: doing(thread.state)? })
         };
         self.threads.iter().enumerate().filter_map(state).collect()
+    }
+
+    /// The state of all CPUs.
+    fn cpu_states(&self) -> Vec<CpuState> {
+        let state = |(number, cpu): (usize, &Cpu)| CpuState {
+            cpu: CpuId::new(number as u32),
+            thread: cpu.current.filter(|&thread| self.threads[thread].state != State::Done),
+            queued: cpu.queue.len(),
+            masked: cpu.current.is_some_and(|thread| self.threads[thread].masked > 0),
+            offline: cpu.offline,
+            at_ns: cpu.now / PS_PER_NS,
+        };
+        self.cpus.iter().enumerate().map(state).collect()
     }
 }
 

@@ -11,10 +11,10 @@ use std::sync::{Arc, Once};
 
 use super::choice::{Chooser, Decision};
 use super::schedule::Fiber;
-use super::{Agenda, Cpu, ENGINE, Engine, NEVER, PS_PER_NS, State, inside, with};
+use super::{Agenda, Cpu, ENGINE, Engine, NEVER, PS_PER_NS, State, inside, stack, with};
 use crate::arena::{self, Arena};
 use crate::coherence::Directory;
-use crate::failure::{FailureKind, ThreadState};
+use crate::failure::{CpuState, FailureKind, ThreadState};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::report::Report;
@@ -46,12 +46,13 @@ pub(crate) struct Failed {
     pub(crate) kind: FailureKind,
     pub(crate) at_ns: u64,
     pub(crate) threads: Vec<ThreadState>,
+    pub(crate) cpus: Vec<CpuState>,
 }
 
 impl Failed {
     fn refused(why: &str) -> Failed {
         let kind = FailureKind::Refused { why: why.to_owned() };
-        Failed { kind, at_ns: 0, threads: Vec::new() }
+        Failed { kind, at_ns: 0, threads: Vec::new(), cpus: Vec::new() }
     }
 }
 
@@ -241,6 +242,8 @@ impl Engine {
             dice: Rng::new(seed, Stream::Faults),
             arena,
             stacks: BTreeMap::new(),
+            emergency: stack::prepare(),
+            floor: 0,
             online_count: cpus.len(),
             cpus,
             threads: Vec::new(),
@@ -325,6 +328,7 @@ impl Engine {
         self.agenda.set(cpu, NEVER);
         self.horizon = self.agenda.earliest().min(timer);
         self.yielder = self.threads[thread].yielder;
+        self.floor = self.floor_of(thread);
         Some(Next::Resume(thread))
     }
 
@@ -372,6 +376,7 @@ impl Engine {
     /// Why the machine stopped, if it failed.
     fn failed(&mut self) -> Option<Failed> {
         let kind = self.failure.take()?;
-        Some(Failed { kind, at_ns: self.settled / PS_PER_NS, threads: self.thread_states() })
+        let (threads, cpus) = (self.thread_states(), self.cpu_states());
+        Some(Failed { kind, at_ns: self.settled / PS_PER_NS, threads, cpus })
     }
 }

@@ -15,11 +15,9 @@ use corosensei::stack::{DefaultStack, Stack as _};
 use corosensei::{Coroutine, Yielder};
 
 use super::memory::issue;
+use super::stack::{MARGIN, USABLE};
 use super::{END_OF_TIME, Engine, Key, NEVER, PS_PER_NS, State, Thread, inside, suspend};
 use crate::arena;
-
-/// Bytes of a simulated thread's stack: virtual memory, touched pages only.
-const STACK: usize = 256 << 10;
 
 /// Starts a thread that runs `f`; returns its number.
 pub(crate) fn spawn(placement: Placement, f: impl FnOnce() + 'static) -> Result<usize, SpawnError> {
@@ -57,7 +55,7 @@ impl Fiber {
     /// If the system has no memory for the stack.
     pub(super) fn new(f: impl FnOnce() + 'static) -> std::io::Result<Fiber> {
         let _host = arena::leave();
-        let stack = DefaultStack::new(STACK)?;
+        let stack = DefaultStack::new(USABLE + MARGIN)?;
         let bounds = (stack.limit().get(), stack.base().get());
         let body = move |yielder: &Yielder<(), ()>, ()| {
             inside(|engine| engine.begin(yielder));
@@ -241,6 +239,8 @@ impl Engine {
             work_left: 0,
             section: false,
             cleared: false,
+            stack_base: 0,
+            masked: 0,
             held: 0,
             pending: false,
             cid: None,
@@ -258,6 +258,7 @@ impl Engine {
         let (limit, base) = fiber.stack;
         debug_assert_eq!(number, self.threads.len() - 1, "coroutines are adopted in order");
         self.stacks.insert(limit, (base, number));
+        self.threads[number].stack_base = base;
         self.newborn.push(fiber);
         self.enqueue(number, cpu, at);
     }
