@@ -14,8 +14,10 @@
 
 mod agenda;
 mod attention;
+mod balance;
 mod choice;
 mod faults;
+mod interrupts;
 mod memory;
 mod run;
 mod schedule;
@@ -30,7 +32,7 @@ use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use coreline_topology::{Cid, CpuId, NodeId, Topology};
+use coreline_topology::{CacheId, Cid, CpuId, NodeId, Topology};
 use coreline_world::{Parked, Time};
 use corosensei::Yielder;
 
@@ -47,6 +49,7 @@ use choice::Chooser;
 pub(crate) use choice::Decision;
 
 pub(crate) use faults::interrupt_point;
+pub(crate) use interrupts::{mask, monitor, send, unmask};
 pub(crate) use memory::{access, access_range, await_write, issue, place};
 pub(crate) use run::{Failed, Setup, run};
 use schedule::Fiber;
@@ -61,6 +64,7 @@ thread_local! {
 /// A simulated CPU.
 struct Cpu {
     core: u32,
+    cache: CacheId,
     node: NodeId,
     /// Up to when this CPU's doings are settled, in picoseconds.
     now: u64,
@@ -78,6 +82,10 @@ struct Cpu {
     attention: u64,
     /// Whether it was taken out of service.
     offline: bool,
+    /// What interrupts it when, in the order of arrival.
+    interrupts: VecDeque<(u64, interrupts::Handler)>,
+    /// The thread that runs handlers where nobody else runs, once it was needed.
+    idle: Option<usize>,
 }
 
 /// What a simulated thread is doing.
@@ -97,6 +105,8 @@ enum State {
     Parked { word: usize },
     /// Off its CPU, until its timer.
     Sleeping,
+    /// An idle CPU's context, off its CPU until there is an interrupt.
+    Idle,
     /// Off its CPU, until that thread is done.
     Joining { thread: usize },
     /// Ended.
@@ -126,8 +136,12 @@ struct Thread {
     cleared: bool,
     /// The highest address of its stack.
     stack_base: usize,
+    /// Whether it is an idle CPU's context.
+    is_idle: bool,
     /// How many holds keep interrupts off.
     masked: u32,
+    /// Whether it rests in a monitored wait, which an interrupt ends also where it is masked.
+    monitoring: bool,
     /// How many holds keep signals off.
     held: u32,
     /// Whether a signal came while they were kept off.
@@ -170,6 +184,10 @@ pub(crate) struct Engine {
     cpus: Vec<Cpu>,
     /// How many of them are in service.
     online_count: usize,
+    /// How many threads are in queues.
+    queued: usize,
+    /// Whether idle CPUs' contexts are to end.
+    ending: bool,
     threads: Vec<Thread>,
     agenda: Agenda,
     /// When which thread's wait ends, and the wait's number. Ties go by thread.
@@ -409,7 +427,7 @@ impl Engine {
     /// What all unfinished threads are doing.
     fn thread_states(&self) -> Vec<ThreadState> {
         let doing = |state| match state {
-            State::Done => None,
+            State::Done | State::Idle => None,
             State::Ready { .. } | State::Running | State::Accessing | State::Working { .. } => {
                 Some(Doing::Running)
             }
