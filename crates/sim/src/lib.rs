@@ -10,6 +10,7 @@
 //! | [`Machine`], [`Run`], [`Report`] | what to run on, the run, what it cost |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
 //! | [`Faults`], [`on_signal`], [`Kernel`] | what the machine does to the program |
+//! | [`interrupts`] | from CPU to CPU, masked, and monitored waits |
 //! | [`Schedule`], [`search()`], [`Explore`] | who runs when, and looking for mistakes in it |
 //! | [`Failure`], [`Replay`] | what went wrong, and the line that brings it back |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |
@@ -22,6 +23,7 @@ mod engine;
 mod explore;
 mod failure;
 mod faults;
+pub mod interrupts;
 mod kernel;
 mod machine;
 mod memory;
@@ -37,7 +39,7 @@ mod world;
 
 pub use arena::Allocator;
 pub use explore::{Explore, Explored, search};
-pub use failure::{Doing, Failure, FailureKind, ThreadState};
+pub use failure::{CpuState, Doing, Failure, FailureKind, ThreadState};
 pub use faults::{Faults, ParseFaultsError};
 pub use kernel::Kernel;
 pub use machine::{Machine, Run};
