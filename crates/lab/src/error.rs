@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use coreline_sim::{Failure, ParseReplayError, Replay, SpecError};
 
+use crate::scenario::Variant;
 use crate::scenario::intermittent::{Broken, ParseProgramError};
 
 /// Why the program stopped. Each says what was asked, what was found and what to do.
@@ -17,6 +18,15 @@ pub(crate) enum Error {
     MachineFile(SpecError),
     #[error("the configuration {asked:?} is not one of this world; it has {}", has.join(", "))]
     Config { asked: String, has: Vec<String> },
+    #[error("the variant {asked} is not one of the world {world}, which has {}", list(has))]
+    Variant { asked: Variant, world: String, has: Vec<Variant> },
+    #[error("the kernel {asked:?} is none of {variant}, which has {}", has.join(", "))]
+    Kernel { asked: String, variant: Variant, has: Vec<String> },
+    #[error(
+        "--scan is about a simulated kernel, and this machine's looks for old references when it \
+         will; leave it out, or choose a machine with --world"
+    )]
+    ScanNatively,
     #[error(
         "the machine {machine} has {cpus} CPUs, and the areas of intermittent fit into a simulated \
          machine's memory for at most {most}; take a smaller machine"
@@ -46,6 +56,10 @@ pub(crate) enum Error {
     NoCpus(String),
 }
 
+fn list(variants: &[Variant]) -> String {
+    variants.iter().map(Variant::to_string).collect::<Vec<_>>().join(", ")
+}
+
 impl Error {
     /// Says why the program stops, and gives its exit code: see the program's help.
     pub(crate) fn report(&self) -> ExitCode {
@@ -69,6 +83,9 @@ impl Error {
             Error::Machine(_)
             | Error::MachineFile(_)
             | Error::Config { .. }
+            | Error::Variant { .. }
+            | Error::Kernel { .. }
+            | Error::ScanNatively
             | Error::TooManyCpus { .. }
             | Error::ReplayLine(_)
             | Error::Program(_)
@@ -85,7 +102,6 @@ mod tests {
     use coreline_sim::Machine;
 
     use super::*;
-    use crate::scenario::Variant;
 
     #[test]
     fn a_failed_program_is_exit_code_1_and_can_be_replayed() {

@@ -17,6 +17,8 @@ pub struct Failure {
     pub at_ns: u64,
     /// What each unfinished thread was doing, in the order of their numbers.
     pub threads: Vec<ThreadState>,
+    /// The state of each CPU, in the order of their numbers.
+    pub cpus: Vec<CpuState>,
     /// How to bring it back.
     pub replay: Replay,
 }
@@ -50,11 +52,48 @@ pub enum FailureKind {
         /// The CPU that it ran on.
         cpu: CpuId,
     },
+    /// A thread used more stack than it has, 256 KiB.
+    StackOverflow {
+        /// The thread's number.
+        thread: usize,
+        /// The CPU that it ran on.
+        cpu: CpuId,
+    },
     /// The machine could not even start.
     Refused {
         /// Why.
         why: String,
     },
+}
+
+/// A CPU when its machine stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuState {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// The thread that had it; `None` if it was idle.
+    pub thread: Option<usize>,
+    /// How many threads waited for their turn on it.
+    pub queued: usize,
+    /// Whether interrupts were [masked](crate::interrupts::mask).
+    pub masked: bool,
+    /// Whether it was [out of service](crate::Faults::offline).
+    pub offline: bool,
+    /// Its own time: simulated nanoseconds since the start.
+    pub at_ns: u64,
+}
+
+impl fmt::Display for CpuState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CpuState { cpu, thread, queued, masked, offline, at_ns } = self;
+        write!(f, "{cpu} at {at_ns} ns: ")?;
+        match thread {
+            Some(thread) => write!(f, "thread {thread}, {queued} queued")?,
+            None => write!(f, "idle, {queued} queued")?,
+        }
+        f.write_str(if *masked { ", interrupts masked" } else { "" })?;
+        f.write_str(if *offline { ", offline" } else { "" })
+    }
 }
 
 /// What an unfinished thread was doing when its machine stopped.
@@ -118,6 +157,11 @@ impl fmt::Display for FailureKind {
                     "livelock: {steps} steps and no end; allow more if the program is that long"
                 )
             }
+            FailureKind::StackOverflow { thread, cpu } => write!(
+                f,
+                "thread {thread} on {cpu} used more than the 256 KiB of stack that a simulated \
+                 thread has: recurse less deeply, or put large values into boxes"
+            ),
             FailureKind::Refused { why } => write!(f, "the machine did not start: {why}"),
             FailureKind::Unregistered { thread, cpu } => write!(
                 f,
@@ -129,7 +173,7 @@ impl fmt::Display for FailureKind {
     }
 }
 
-/// How many threads a printed failure names one by one.
+/// How many threads, and how many CPUs, a printed failure names one by one.
 const MOST_PRINTED: usize = 16;
 
 impl fmt::Display for Failure {
@@ -147,6 +191,15 @@ impl fmt::Display for Failure {
         if self.threads.len() > MOST_PRINTED {
             writeln!(f, "  and {} more", self.threads.len() - MOST_PRINTED)?;
         }
+        let busy = |cpu: &&CpuState| cpu.thread.is_some() || cpu.queued > 0 || cpu.offline;
+        let count = self.cpus.iter().filter(busy).count();
+        for cpu in self.cpus.iter().filter(busy).take(MOST_PRINTED) {
+            writeln!(f, "  {cpu}")?;
+        }
+        if count > MOST_PRINTED {
+            writeln!(f, "  and {} more CPUs that are not idle", count - MOST_PRINTED)?;
+        }
+        writeln!(f, "  {} CPUs idle", self.cpus.len() - count)?;
         write!(f, "  replay: {}", self.replay)
     }
 }

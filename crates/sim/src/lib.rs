@@ -11,6 +11,7 @@
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
 //! | [`Class`], [`Transfer`], [`PingPong`] | published core-to-core latencies, and what a transfer costs |
 //! | [`Faults`], [`on_signal`], [`Kernel`] | what the machine does to the program |
+//! | [`interrupts`] | from CPU to CPU, masked, and monitored waits |
 //! | [`Schedule`], [`search()`], [`Explore`] | who runs when, and looking for mistakes in it |
 //! | [`Failure`], [`Replay`] | what went wrong, and the line that brings it back |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |
@@ -27,6 +28,7 @@ mod explore;
 mod failure;
 mod faults;
 pub mod hint;
+pub mod interrupts;
 mod kernel;
 pub mod locks;
 mod machine;
@@ -47,7 +49,7 @@ mod world;
 pub use arena::Allocator;
 pub use calibration::{Class, PingPong, Transfer};
 pub use explore::{Explore, Explored, search};
-pub use failure::{Doing, Failure, FailureKind, ThreadState};
+pub use failure::{CpuState, Doing, Failure, FailureKind, ThreadState};
 pub use faults::{Faults, ParseFaultsError};
 pub use kernel::Kernel;
 pub use locks::{Handoffs, LockReport};

@@ -253,7 +253,8 @@ impl Machine {
     ///
     /// # What simulated code must not do
     ///
-    /// * Use more than 256 KiB of stack: the guard page ends the process.
+    /// * Use more than 256 KiB of stack: a [failure](FailureKind::StackOverflow), in which locks of
+    ///   the host that the thread held stay locked.
     /// * Wait in a loop that touches nothing simulated: nobody else runs meanwhile.
     /// * Hold a lock of the host, or a `RefCell`'s borrow that others want, across anything
     ///   simulated.
@@ -288,7 +289,8 @@ impl Machine {
         });
         if let Some(why) = refused {
             let kind = FailureKind::Refused { why };
-            let failure = Failure { kind, at_ns: 0, threads: Vec::new(), replay };
+            let (threads, cpus) = (Vec::new(), Vec::new());
+            let failure = Failure { kind, at_ns: 0, threads, cpus, replay };
             return (Err(Box::new(failure)), Vec::new());
         }
         let setup = Setup {
@@ -306,8 +308,8 @@ impl Machine {
                 (Ok(Run { value, report, locks }), decisions)
             }
             Err(failed) => {
-                let (kind, at_ns, threads) = (failed.kind, failed.at_ns, failed.threads);
-                (Err(Box::new(Failure { kind, at_ns, threads, replay })), Vec::new())
+                let engine::Failed { kind, at_ns, threads, cpus } = failed;
+                (Err(Box::new(Failure { kind, at_ns, threads, cpus, replay })), Vec::new())
             }
         }
     }

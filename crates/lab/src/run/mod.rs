@@ -8,7 +8,10 @@
 //! | [`verdict`] | what may be said of a figure beside a published one |
 //! | [`result`] | rows, as they are printed and serialised |
 //! | [`table`] | shows them |
+//! | [`claims`] | what must hold over the whole band, as tests |
 
+#[cfg(test)]
+mod claims;
 mod native;
 mod published;
 mod result;
@@ -22,6 +25,8 @@ use clap::{Args, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::error::Error;
+use crate::kernel::Scan;
+use crate::scenario::intermittent::Program;
 use crate::scenario::{Config, Scenario, Variant, intermittent};
 use crate::world::{self, World};
 
@@ -43,9 +48,14 @@ pub(crate) struct Choice {
     /// Fewer runs; natively the shortest delay only, and at most 32 CPUs
     #[arg(long)]
     quick: bool,
-    /// Only this alternative; may be given more than once
+    /// Only this alternative; may be given more than once. Natively there are cpu-id and
+    /// kernel-cid, simulated cpu-id, first-fit and recent
     #[arg(long = "variant", value_name = "VARIANT")]
     variants: Vec<Variant>,
+    /// What makes a simulated kernel look for old references to concurrency IDs, at most every
+    /// 100 ms; switch if nothing is said
+    #[arg(long, value_name = "SCAN")]
+    scan: Option<Scan>,
     /// Milliseconds between bursts, 10 and 200 if nothing is said; may be given more than once
     #[arg(long = "delay", value_name = "MS", value_parser = delay_range())]
     delays: Vec<u64>,
@@ -76,6 +86,7 @@ impl Choice {
             band: false,
             quick: true,
             variants: Vec::new(),
+            scan: None,
             delays: Vec::new(),
             configs: Vec::new(),
         }
@@ -85,14 +96,22 @@ impl Choice {
         if self.quick { QUICK_RUNS } else { RUNS }
     }
 
-    fn variants(&self) -> Vec<Variant> {
-        let mut variants = match self.variants.as_slice() {
-            [] => vec![Variant::CpuId, Variant::KernelCid],
-            chosen => chosen.to_vec(),
+    /// Those of the world's variants that were chosen, in the order of [`Variant`].
+    fn variants(&self) -> Result<Vec<Variant>, Error> {
+        let has: &[Variant] = match self.world {
+            World::Native => &Variant::NATIVE,
+            World::Simulated { .. } => &Variant::SIMULATED,
         };
-        variants.sort_unstable();
-        variants.dedup();
-        variants
+        if let Some(&asked) = self.variants.iter().find(|asked| !has.contains(asked)) {
+            let world = self.world.name().to_owned();
+            return Err(Error::Variant { asked, world, has: has.to_vec() });
+        }
+        let all = self.variants.is_empty();
+        Ok(has.iter().copied().filter(|has| all || self.variants.contains(has)).collect())
+    }
+
+    fn scan(&self) -> Scan {
+        self.scan.unwrap_or_default()
     }
 
     fn delays(&self) -> Vec<u64> {
@@ -118,10 +137,11 @@ impl Choice {
 
     /// All combinations that run: a configuration's delays, a delay's variants.
     fn cases(&self, has: Vec<Config>) -> Result<Vec<Case>, Error> {
+        let variants = self.variants()?;
         let mut cases = Vec::new();
         for config in self.configs(has)? {
             for delay_ms in self.delays() {
-                for variant in self.variants() {
+                for &variant in &variants {
                     cases.push(Case { config: config.clone(), delay_ms, variant });
                 }
             }
@@ -137,6 +157,7 @@ impl Choice {
             command += if on { flag } else { "" };
         }
         self.variants.iter().for_each(|variant| command += &format!(" --variant {variant}"));
+        self.scan.iter().for_each(|scan| command += &format!(" --scan {scan}"));
         self.delays.iter().for_each(|delay| command += &format!(" --delay {delay}"));
         self.configs.iter().for_each(|config| command += &format!(" --config {config}"));
         command
@@ -149,6 +170,15 @@ struct Case {
     config: Config,
     delay_ms: u64,
     variant: Variant,
+}
+
+impl Case {
+    /// What a replay line calls a run of it.
+    fn program(&self, sequences: u32) -> Program {
+        let Case { config, delay_ms, variant } = self;
+        let config = config.name.clone();
+        Program { config, delay_ms: *delay_ms, variant: *variant, sequences }
+    }
 }
 
 /// What a case came to.
@@ -165,6 +195,7 @@ struct Measured {
 /// Runs a scenario.
 pub(crate) fn run(scenario: Scenario, choice: &Choice) -> Result<Outcome, Error> {
     let measured = match &choice.world {
+        World::Native if choice.scan.is_some() => return Err(Error::ScanNatively),
         World::Native => native::measure(choice)?,
         World::Simulated { spec, .. } => simulated::measure(spec, choice)?,
     };

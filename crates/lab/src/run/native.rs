@@ -9,7 +9,7 @@ use coreline_world::{Native, Place};
 
 use super::{Case, Choice, Measured, mean, progress};
 use crate::error::Error;
-use crate::scenario::intermittent::{Broken, Params, intermittent};
+use crate::scenario::intermittent::{Broken, Params, SEQUENCES, intermittent};
 use crate::scenario::{Config, Variant};
 
 /// What the quick form takes at most, so that it ends within seconds on any machine.
@@ -39,6 +39,7 @@ pub(super) fn measure(choice: &Choice) -> Result<Vec<Measured>, Error> {
                 cpus: case.config.cpus.clone(),
                 delay: Duration::from_millis(case.delay_ms),
                 variant: case.variant,
+                sequences: SEQUENCES,
                 seed: choice.seed.wrapping_add(run),
             };
             let bursts = intermittent::<Native>(&params).map_err(Error::BrokenNatively)?;

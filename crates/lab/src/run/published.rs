@@ -67,7 +67,7 @@ mod tests {
             let ns = &row.figures["ns_per_burst"];
             let speedup = row.figures["speedup"]["recent"];
             // The table has one decimal, rounded or cut.
-            let off = ns["kernel-cid"] / ns["recent"] - speedup;
+            let off = ns["first-fit"] / ns["recent"] - speedup;
             assert!((-0.05..0.1).contains(&off), "{row:?}: off by {off}");
         }
     }
@@ -78,7 +78,7 @@ mod tests {
         let figure = |unit, config, delay, variant| {
             published.figure("ns_per_burst", unit, config, delay, variant)
         };
-        assert_eq!(figure("ns", "24-core/24-L3", 10, Variant::KernelCid), Some(3648.0));
+        assert_eq!(figure("ns", "24-core/24-L3", 10, Variant::FirstFit), Some(3648.0));
         assert_eq!(figure("ns", "8-core/1-L3", 200, Variant::CpuId), Some(1374.0));
         assert_eq!(figure("ns", "8-core/1-L3", 20, Variant::CpuId), None);
         assert_eq!(figure("ns", "7-core/1-L3", 10, Variant::CpuId), None);

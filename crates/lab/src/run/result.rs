@@ -2,6 +2,7 @@
 //! `coreline.run/1`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::Write;
 
 use coreline_sim::NOT_MODELLED;
@@ -11,7 +12,8 @@ use super::published::Published;
 use super::verdict::{self, Kind, Verdict};
 use super::{Case, Choice, Measured, table};
 use crate::error::Error;
-use crate::scenario::intermittent::Miss;
+use crate::kernel::Scan;
+use crate::scenario::intermittent::Quantity;
 use crate::scenario::{Scenario, Variant, intermittent};
 use crate::world::World;
 
@@ -32,11 +34,28 @@ pub(crate) struct Outcome {
     pub(super) file: Option<String>,
 }
 
+/// What a figure depends on.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Param {
+    Number(u64),
+    Name(String),
+}
+
+impl fmt::Display for Param {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Param::Number(number) => write!(f, "{number}"),
+            Param::Name(name) => f.write_str(name),
+        }
+    }
+}
+
 /// One figure.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     pub(super) config: String,
-    pub(super) params: BTreeMap<&'static str, u64>,
+    pub(super) params: BTreeMap<&'static str, Param>,
     pub(super) variant: String,
     pub(super) metric: &'static str,
     pub(super) value: f64,
@@ -51,24 +70,50 @@ pub(super) struct Row {
     pub(super) why: Option<String>,
 }
 
-const NS_PER_BURST: &str = "ns_per_burst";
-const RATIO: &str = "kernel_cid_over_cpu_id";
+impl Quantity {
+    fn metric(self) -> &'static str {
+        match self {
+            Quantity::Time => "ns_per_burst",
+            Quantity::OverCpuId => "over_cpu_id",
+            Quantity::Speedup => "speedup",
+        }
+    }
+
+    fn kind(self) -> Kind {
+        match self {
+            Quantity::Time => Kind::Nanoseconds,
+            Quantity::OverCpuId | Quantity::Speedup => Kind::Ratio,
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self.kind() {
+            Kind::Nanoseconds => "ns",
+            Kind::Ratio => "ratio",
+        }
+    }
+
+    fn decimals(self) -> i32 {
+        match self.kind() {
+            Kind::Nanoseconds => 1,
+            Kind::Ratio => 2,
+        }
+    }
+}
 
 impl Outcome {
     pub(super) fn new(scenario: Scenario, choice: &Choice, measured: &[Measured]) -> Outcome {
         let simulated = matches!(choice.world, World::Simulated { .. });
         let published = Some(Published::about(scenario))
             .filter(|published| simulated && published.machine == choice.world.name());
-        let mut rows = Vec::new();
-        for (index, this) in measured.iter().enumerate() {
-            rows.push(time_row(this, published.as_ref(), simulated));
-            // The variants of a configuration and delay follow each other.
-            if let Some(before) = index.checked_sub(1).map(|before| &measured[before])
-                && is_pair(&before.case, &this.case)
-            {
-                rows.push(ratio_row(before, this, published.as_ref(), simulated));
-            }
-        }
+        let scan = simulated.then(|| choice.scan());
+        let beside = Beside { published: published.as_ref(), scan };
+        // The variants of a configuration and delay follow each other.
+        let together = |this: &Measured, next: &Measured| {
+            (&this.case.config.name, this.case.delay_ms)
+                == (&next.case.config.name, next.case.delay_ms)
+        };
+        let rows = measured.chunk_by(together).flat_map(|variants| beside.rows(variants)).collect();
         Outcome {
             schema: "coreline.run/1",
             scenario: scenario.to_string(),
@@ -86,91 +131,92 @@ impl Outcome {
     }
 }
 
-fn is_pair(before: &Case, this: &Case) -> bool {
-    (before.variant, this.variant) == (Variant::CpuId, Variant::KernelCid)
-        && (&before.config.name, before.delay_ms) == (&this.config.name, this.delay_ms)
+/// What figures are set beside.
+struct Beside<'a> {
+    published: Option<&'a Published>,
+    /// `None` natively.
+    scan: Option<Scan>,
 }
 
-fn time_row(measured: &Measured, published: Option<&Published>, simulated: bool) -> Row {
-    let Case { config, delay_ms, variant } = &measured.case;
-    let figure = published.and_then(|published| {
-        let figure = published.figure(NS_PER_BURST, "ns", &config.name, *delay_ms, *variant)?;
-        Some((figure, published.source.clone()))
-    });
-    let figures = Figures { value: measured.value, points: &measured.points, decimals: 1 };
-    figures.row(&measured.case, NS_PER_BURST, Kind::Nanoseconds, figure, simulated)
-}
-
-/// How many times as long `kernel-cid` takes; point by point of the band.
-fn ratio_row(
-    cpu_id: &Measured,
-    kernel_cid: &Measured,
-    published: Option<&Published>,
-    simulated: bool,
-) -> Row {
-    let Case { config, delay_ms, .. } = &kernel_cid.case;
-    let figure = published.and_then(|published| {
-        let time = |variant| published.figure(NS_PER_BURST, "ns", &config.name, *delay_ms, variant);
-        let ratio = time(Variant::KernelCid)? / time(Variant::CpuId)?;
-        Some((round(ratio, 2), format!("computed from the times of {}", published.source)))
-    });
-    let points: Vec<f64> =
-        kernel_cid.points.iter().zip(&cpu_id.points).map(|(cid, cpu)| cid / cpu).collect();
-    let value = kernel_cid.value / cpu_id.value;
-    let figures = Figures { value, points: &points, decimals: 2 };
-    figures.row(&kernel_cid.case, RATIO, Kind::Ratio, figure, simulated)
-}
-
-/// A figure and its spread, before they are rounded.
-struct Figures<'a> {
-    value: f64,
-    points: &'a [f64],
-    decimals: i32,
-}
-
-impl Figures<'_> {
-    fn miss(&self, kind: Kind, published: Option<f64>) -> Miss {
-        match kind {
-            Kind::Ratio => Miss::Ratio,
-            Kind::Nanoseconds if published.is_some_and(|published| self.value > published) => {
-                Miss::Above
+impl Beside<'_> {
+    /// The rows of a configuration and delay.
+    fn rows(&self, variants: &[Measured]) -> Vec<Row> {
+        let of = |variant| variants.iter().find(|measured| measured.case.variant == variant);
+        let mut rows = Vec::new();
+        for this in variants {
+            rows.push(self.row(Quantity::Time, &this.case, this.value, &this.points));
+            if this.case.variant == Variant::CpuId {
+                continue;
             }
-            Kind::Nanoseconds => Miss::Below,
+            if let Some(cpu_id) = of(Variant::CpuId) {
+                let (value, points) = quotient(this, cpu_id);
+                rows.push(self.row(Quantity::OverCpuId, &this.case, value, &points));
+            }
+            if this.case.variant == Variant::Recent
+                && let Some(first_fit) = of(Variant::FirstFit)
+            {
+                let (value, points) = quotient(first_fit, this);
+                rows.push(self.row(Quantity::Speedup, &this.case, value, &points));
+            }
         }
+        rows
     }
 
-    fn row(
-        &self,
-        case: &Case,
-        metric: &'static str,
-        kind: Kind,
-        published: Option<(f64, String)>,
-        simulated: bool,
-    ) -> Row {
-        let low = self.points.iter().copied().fold(self.value, f64::min);
-        let high = self.points.iter().copied().fold(self.value, f64::max);
-        let verdict = match &published {
-            _ if !simulated && case.config.caches == 1 => Verdict::NotTestable,
-            Some((published, _)) => {
-                let asleep = case.delay_ms >= intermittent::ASLEEP_MS;
-                verdict::judge(kind, low, high, *published, asleep)
+    /// The published figure and where it is from. That over `cpu-id` follows from two others.
+    fn figure(&self, quantity: Quantity, case: &Case) -> Option<(f64, String)> {
+        let published = self.published?;
+        let Case { config, delay_ms, variant } = case;
+        let figure = |quantity: Quantity, variant| {
+            let (metric, unit) = (quantity.metric(), quantity.unit());
+            published.figure(metric, unit, &config.name, *delay_ms, variant)
+        };
+        if quantity != Quantity::OverCpuId {
+            return Some((figure(quantity, *variant)?, published.source.clone()));
+        }
+        let time = |variant| figure(Quantity::Time, variant);
+        let ratio = time(*variant)? / time(Variant::CpuId)?;
+        let source = format!("computed from the times of {}", published.source);
+        Some((round(ratio, quantity.decimals()), source))
+    }
+
+    fn row(&self, quantity: Quantity, case: &Case, value: f64, points: &[f64]) -> Row {
+        let Case { config, delay_ms, variant } = case;
+        let low = points.iter().copied().fold(value, f64::min);
+        let high = points.iter().copied().fold(value, f64::max);
+        let (published, source) = self.figure(quantity, case).unzip();
+        let verdict = match published {
+            _ if self.scan.is_none() && config.caches == 1 => Verdict::NotTestable,
+            Some(published) => {
+                let asleep = *delay_ms >= intermittent::ASLEEP_MS;
+                verdict::judge(quantity.kind(), low, high, published, asleep)
             }
             None => Verdict::None,
         };
-        let (published, source) = published.unzip();
-        let why = why(case, verdict, kind, self.miss(kind, published));
+        let why = match verdict {
+            Verdict::None => None,
+            Verdict::Reached => intermittent::why_reached(quantity, *variant),
+            Verdict::NotTestable => Some(
+                "all CPUs share one L3, so no area is farther than another: no evidence on \
+                 locality",
+            ),
+            Verdict::DirectionOnly | Verdict::NotReached => {
+                let above = published.is_some_and(|published| value > published);
+                let scan = self.scan.unwrap_or_default();
+                Some(intermittent::why_off(quantity, *variant, *delay_ms, scan, above))
+            }
+        };
+        let mut params = BTreeMap::from([("delay_ms", Param::Number(*delay_ms))]);
+        params.extend(self.scan.map(|scan| ("scan", Param::Name(scan.to_string()))));
+        let round = |value| round(value, quantity.decimals());
         Row {
-            config: case.config.name.clone(),
-            params: BTreeMap::from([("delay_ms", case.delay_ms)]),
-            variant: case.variant.to_string(),
-            metric,
-            value: round(self.value, self.decimals),
-            low: round(low, self.decimals),
-            high: round(high, self.decimals),
-            unit: match kind {
-                Kind::Nanoseconds => "ns",
-                Kind::Ratio => "ratio",
-            },
+            config: config.name.clone(),
+            params,
+            variant: variant.to_string(),
+            metric: quantity.metric(),
+            value: round(value),
+            low: round(low),
+            high: round(high),
+            unit: quantity.unit(),
             published,
             source,
             verdict,
@@ -179,21 +225,13 @@ impl Figures<'_> {
     }
 }
 
+/// One figure over another, and point by point of the band.
+fn quotient(this: &Measured, that: &Measured) -> (f64, Vec<f64>) {
+    let points = this.points.iter().zip(&that.points).map(|(this, that)| this / that).collect();
+    (this.value / that.value, points)
+}
+
 fn round(value: f64, decimals: i32) -> f64 {
     let unit = 10f64.powi(decimals);
     (value * unit).round() / unit
-}
-
-/// The reason of a verdict that is not the best, or what a good one is not.
-fn why(case: &Case, verdict: Verdict, kind: Kind, miss: Miss) -> Option<&'static str> {
-    match verdict {
-        Verdict::Reached if kind == Kind::Nanoseconds => intermittent::why_reached(case.variant),
-        Verdict::Reached | Verdict::None => None,
-        Verdict::NotTestable => Some(
-            "all CPUs share one L3, so no area is farther than another: no evidence on locality",
-        ),
-        Verdict::DirectionOnly | Verdict::NotReached => {
-            Some(intermittent::why_off(case.variant, case.delay_ms, miss))
-        }
-    }
 }

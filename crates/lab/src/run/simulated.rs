@@ -8,6 +8,7 @@ use super::trial::{self, Point};
 use super::{Case, Choice, Measured, mean, progress};
 use crate::error::Error;
 use crate::scenario::Config;
+use crate::scenario::intermittent::SEQUENCES;
 
 /// Runs all cases over the band.
 pub(super) fn measure(spec: &Spec, choice: &Choice) -> Result<Vec<Measured>, Error> {
@@ -15,9 +16,10 @@ pub(super) fn measure(spec: &Spec, choice: &Choice) -> Result<Vec<Measured>, Err
     let points = Point::band(spec, choice.seed, choice.band);
     let runs = 0..choice.runs();
     let of_case = |case: &Case| -> Vec<Replay> {
+        let program = case.program(SEQUENCES);
         let of_point = |point: &Point| {
-            let point = point.clone();
-            runs.clone().map(move |run| point.replay(spec.name(), case, run)).collect::<Vec<_>>()
+            let line = |run| point.replay(spec.name(), &program, choice.scan(), run);
+            runs.clone().map(line).collect::<Vec<_>>()
         };
         points.iter().flat_map(of_point).collect()
     };
@@ -35,7 +37,7 @@ pub(super) fn measure(spec: &Spec, choice: &Choice) -> Result<Vec<Measured>, Err
 
 /// Runs all trials, each on a machine of its own; values are in the order of the trials, and so is
 /// the first error.
-fn run_all(spec: &Spec, trials: &[Replay]) -> Result<Vec<f64>, Error> {
+pub(super) fn run_all(spec: &Spec, trials: &[Replay]) -> Result<Vec<f64>, Error> {
     let bar = progress(spec.name(), trials.len());
     let workers = thread::available_parallelism().map_or(1, usize::from).min(trials.len());
     let run_share = |worker: usize| -> Vec<Result<f64, Error>> {

@@ -9,11 +9,20 @@ use super::verdict::Verdict;
 use crate::error::Error;
 use crate::output::table;
 
-const HEADER: [&str; 9] =
-    ["config", "delay", "variant", "metric", "value", "low .. high", "published", "verdict", "why"];
+const HEADER: [&str; 9] = [
+    "config",
+    "params",
+    "variant",
+    "metric",
+    "value",
+    "low .. high",
+    "published",
+    "verdict",
+    "why",
+];
 
 /// The columns of figures.
-const NUMBERS: [usize; 4] = [1, 4, 5, 6];
+const NUMBERS: [usize; 3] = [4, 5, 6];
 
 /// Shows a result: the table, the reasons that its last column numbers, and what to know about it.
 pub(super) fn show(outcome: &Outcome, out: &mut dyn Write) -> Result<(), Error> {
@@ -45,7 +54,8 @@ pub(super) fn show(outcome: &Outcome, out: &mut dyn Write) -> Result<(), Error> 
 }
 
 fn line(row: &Row, reason: Option<usize>) -> [String; 9] {
-    let params: Vec<String> = row.params.values().map(|ms| format!("{ms} ms")).collect();
+    let params: Vec<String> =
+        row.params.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let ratio = row.unit == "ratio";
     let figure = |value: f64| match ratio {
         true => format!("{value:.2}x"),

@@ -2,13 +2,13 @@
 
 use core::time::Duration;
 
-use coreline_sim::{Machine, Replay, Sim, Spec};
+use clap::ValueEnum;
+use coreline_sim::{Kernel, Machine, Replay, Sim, Spec};
 
-use super::Case;
 use crate::error::Error;
-use crate::kernel::FirstFit;
-use crate::scenario::Config;
+use crate::kernel::Scan;
 use crate::scenario::intermittent::{Params, Program, intermittent};
+use crate::scenario::{Config, Variant};
 
 /// How many CPUs have an area each in a simulated machine's memory, with room for all else.
 const MOST_CPUS: usize = 3000;
@@ -18,11 +18,13 @@ const MOST_CPUS: usize = 3000;
 ///
 /// # Errors
 ///
-/// If the machine has no such configuration or cost, or too many CPUs, or if the program fails.
+/// If the machine has no such configuration, variant, kernel or cost, or too many CPUs, or if the
+/// program fails.
 pub(crate) fn run(spec: &Spec, replay: &Replay) -> Result<f64, Error> {
     let program: Program = replay.program.parse()?;
     let mut spec = spec.clone();
-    if let Some((cost, percent)) = &program.cost {
+    for (cost, percent) in &replay.scaled {
+        // The machine does so again, from the file's value; a mistake is the user's, not a failure.
         spec.scale(cost, *percent).map_err(Error::MachineFile)?;
     }
     let cpus = spec.topology().cpu_limit();
@@ -34,15 +36,33 @@ pub(crate) fn run(spec: &Spec, replay: &Replay) -> Result<f64, Error> {
         cpus: config(&spec, &program.config)?.cpus,
         delay: Duration::from_millis(program.delay_ms),
         variant: program.variant,
+        sequences: program.sequences,
         seed: replay.seed,
     };
-    // Every variant runs under the same kernel, whether it asks for concurrency IDs or not.
-    let machine = Machine::new(spec).replaying(replay).kernel(Box::new(FirstFit::new(cpus)));
+    let kernel = kernel(&spec, program.variant, replay.kernel.as_deref())?;
+    let machine = Machine::new(spec).replaying(replay).kernel(kernel);
     let run = machine.run(move || intermittent::<Sim>(&params)).map_err(Error::Failed)?;
     match run.value {
         Ok(bursts) => Ok(bursts.iter().sum::<u64>() as f64 / bursts.len() as f64),
         Err(broken) => Err(Error::BrokenInSimulation { broken, replay: Box::new(replay.clone()) }),
     }
+}
+
+/// The kernel of a variant, by its name; without a name the one that makes scans at switches.
+fn kernel(spec: &Spec, variant: Variant, name: Option<&str>) -> Result<Box<dyn Kernel>, Error> {
+    let kernel = |scan| variant.kernel(spec.topology().cpu_limit(), scan);
+    let usual = kernel(Scan::default()).ok_or_else(|| Error::Variant {
+        asked: variant,
+        world: spec.name().to_owned(),
+        has: Variant::SIMULATED.to_vec(),
+    })?;
+    let Some(asked) = name else { return Ok(usual) };
+    let all = || Scan::value_variants().iter().filter_map(|&scan| kernel(scan));
+    all().find(|kernel| kernel.name() == asked).ok_or_else(|| Error::Kernel {
+        asked: asked.to_owned(),
+        variant,
+        has: all().map(|kernel| kernel.name().to_owned()).collect(),
+    })
 }
 
 fn config(spec: &Spec, name: &str) -> Result<Config, Error> {
@@ -94,15 +114,11 @@ impl Point {
         points
     }
 
-    /// The line of one of the runs at this point.
-    pub(super) fn replay(&self, machine: &str, case: &Case, run: u64) -> Replay {
-        let program = Program {
-            config: case.config.name.clone(),
-            delay_ms: case.delay_ms,
-            variant: case.variant,
-            cost: self.cost.clone(),
-        };
+    /// The line of one of a program's runs at this point.
+    pub(super) fn replay(&self, machine: &str, program: &Program, scan: Scan, run: u64) -> Replay {
         Replay {
+            scaled: self.cost.clone().into_iter().collect(),
+            kernel: program.variant.kernel_name(scan),
             seed: run_seed(self.seed, run),
             request_percent: self.request_percent,
             ..Replay::new(machine, &program.to_string())

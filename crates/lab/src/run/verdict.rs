@@ -8,7 +8,8 @@
 //! |---|---|---|---|
 //! | nanoseconds | within a factor of two | - | else |
 //! | ratio | within a factor of two | on the same side of 1, by 10 % at least | else |
-//! | either, with sleep states in what was published | - | as the two above | else |
+//! | nanoseconds, with sleep states in what was published | - | within a factor of two | else |
+//! | ratio, with sleep states in what was published | - | on the same side of 1 | else |
 //!
 //! Where nothing is published for the machine the verdict is `none`. Natively, with all CPUs under
 //! one L3, it is `not-testable`: the scenario asks how far memory is, and nothing is far.
@@ -50,21 +51,18 @@ const DIRECTION: f64 = 1.1;
 /// published figure.
 pub(crate) fn judge(kind: Kind, low: f64, high: f64, published: f64, asleep: bool) -> Verdict {
     let ends = [low, high];
-    let within = |end: f64| (end / published).max(published / end) <= STREAM_FACTOR;
+    let within = ends.iter().all(|end| (end / published).max(published / end) <= STREAM_FACTOR);
     let side = |ratio: f64| match ratio {
         above if above >= DIRECTION => 1,
         below if below <= 1.0 / DIRECTION => -1,
         _ => 0,
     };
-    if ends.into_iter().all(within) {
-        if asleep { Verdict::DirectionOnly } else { Verdict::Reached }
-    } else if kind == Kind::Ratio
-        && side(published) != 0
-        && ends.into_iter().all(|end| side(end) == side(published))
-    {
-        Verdict::DirectionOnly
-    } else {
-        Verdict::NotReached
+    let same_side = ends.iter().all(|&end| side(end) == side(published));
+    match kind {
+        _ if within && !asleep => Verdict::Reached,
+        Kind::Nanoseconds if within => Verdict::DirectionOnly,
+        Kind::Ratio if same_side && (within || side(published) != 0) => Verdict::DirectionOnly,
+        _ => Verdict::NotReached,
     }
 }
 
@@ -90,6 +88,9 @@ mod tests {
             assert_eq!(judge(kind, 0.1, 90.0, 60.0, true), Verdict::NotReached);
         }
         assert_eq!(judge(Kind::Nanoseconds, 10.0, 20.0, 60.0, true), Verdict::NotReached);
+        // No direction is one of its own, and 1.0 is not less than 1, however near.
+        assert_eq!(judge(Kind::Ratio, 0.95, 1.0, 1.05, true), Verdict::DirectionOnly);
+        assert_eq!(judge(Kind::Ratio, 1.0, 1.0, 0.66, true), Verdict::NotReached);
     }
 
     #[test]

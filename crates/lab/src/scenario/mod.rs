@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use clap::ValueEnum;
+use coreline_sim::Kernel;
 use coreline_topology::{CpuId, Topology};
+
+use crate::kernel::{FirstFit, Recent, Scan, Space};
 
 /// The scenarios.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -26,8 +29,41 @@ impl fmt::Display for Scenario {
 pub(crate) enum Variant {
     /// Per-CPU memory indexed by the CPU's number
     CpuId,
-    /// Indexed by the kernel's concurrency ID: natively this kernel's, simulated by first fit
+    /// Natively only: indexed by the concurrency ID of this machine's kernel, whatever its policy
     KernelCid,
+    /// Simulated only: indexed by a concurrency ID, the lowest that is free
+    FirstFit,
+    /// Simulated only: indexed by a concurrency ID, the CPU's recent one if that is free
+    Recent,
+}
+
+impl Variant {
+    /// Those of the native world.
+    pub(crate) const NATIVE: [Variant; 2] = [Variant::CpuId, Variant::KernelCid];
+
+    /// Those of a simulated world, whose kernel's policy is ours.
+    pub(crate) const SIMULATED: [Variant; 3] = [Variant::CpuId, Variant::FirstFit, Variant::Recent];
+
+    /// The simulated kernel that the variant runs under, on a machine with this many CPUs. `cpu-id`
+    /// has the one of the seed's "before" and does not ask it. `None` for a native variant.
+    pub(crate) fn kernel(self, cpus: usize, scan: Scan) -> Option<Box<dyn Kernel>> {
+        match self {
+            Variant::CpuId | Variant::FirstFit => {
+                Some(Box::new(Space::<FirstFit>::new(cpus, scan)))
+            }
+            Variant::Recent => Some(Box::new(Space::<Recent>::new(cpus, scan))),
+            Variant::KernelCid => None,
+        }
+    }
+
+    /// What a replay line calls that kernel.
+    pub(crate) fn kernel_name(self, scan: Scan) -> Option<String> {
+        match self {
+            Variant::CpuId | Variant::FirstFit => Some(Space::<FirstFit>::name_with(scan)),
+            Variant::Recent => Some(Space::<Recent>::name_with(scan)),
+            Variant::KernelCid => None,
+        }
+    }
 }
 
 impl fmt::Display for Variant {

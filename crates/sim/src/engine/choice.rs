@@ -185,10 +185,16 @@ impl Engine {
             self.expire();
             return None;
         }
+        for cpu in 0..self.cpus.len() {
+            let at = self.next_interrupt(cpu);
+            if at != NEVER && self.cpus[cpu].current.is_none() {
+                self.leave_idle(cpu, at.max(self.settled));
+            }
+        }
         let candidates = self.candidates();
         let Some(&first) = candidates.first() else {
             if timer == NEVER {
-                return Some(self.nobody_left());
+                return self.nobody_left();
             }
             self.settled = timer;
             self.expire();
@@ -215,11 +221,15 @@ impl Engine {
             if let Some((thread, state)) = current {
                 let waits = matches!(state, State::Spinning { .. })
                     || state == State::Working { until: NEVER };
-                if !waits {
+                if !waits || self.next_break(cpu, thread) != NEVER {
                     candidates.push(Candidate { cpu, thread });
                 }
             }
-            if current.is_none_or(|(_, state)| state != State::Accessing) {
+            let stays = |(thread, state): (usize, State)| {
+                let thread = &self.threads[thread];
+                state == State::Accessing || thread.masked > 0 || thread.is_idle
+            };
+            if !current.is_some_and(stays) {
                 candidates.extend(place.queue.iter().map(|&thread| Candidate { cpu, thread }));
             }
         }
@@ -242,13 +252,20 @@ impl Engine {
             self.dispatch(cpu, at);
         }
         self.running = Some(cpu);
+        let waits = matches!(self.threads[thread].state, State::Spinning { .. });
+        let interrupt = self.next_break(cpu, thread);
+        if waits || interrupt <= self.cpus[cpu].now {
+            self.cpus[cpu].now = self.cpus[cpu].now.max(interrupt);
+            self.break_off();
+        }
         self.stop_computing(cpu, thread);
-        while self.cpus[cpu].now >= self.cpus[cpu].attention {
+        while self.cpus[cpu].now >= self.cpus[cpu].next_tick.max(self.cpus[cpu].attention) {
             self.look_after(cpu, thread);
         }
         self.settled = self.settled.max(self.cpus[cpu].now);
         self.horizon = NEVER;
         self.yielder = self.threads[thread].yielder;
+        self.floor = self.floor_of(thread);
         Next::Resume(thread)
     }
 }

@@ -11,10 +11,10 @@ use std::sync::{Arc, Once};
 
 use super::choice::{Chooser, Decision};
 use super::schedule::Fiber;
-use super::{Agenda, Cpu, ENGINE, Engine, NEVER, PS_PER_NS, State, inside, with};
+use super::{Agenda, Cpu, ENGINE, Engine, NEVER, PS_PER_NS, State, Thread, inside, stack, with};
 use crate::arena::{self, Arena};
 use crate::coherence::Directory;
-use crate::failure::{FailureKind, ThreadState};
+use crate::failure::{CpuState, FailureKind, ThreadState};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::locks::LockReport;
@@ -48,12 +48,13 @@ pub(crate) struct Failed {
     pub(crate) kind: FailureKind,
     pub(crate) at_ns: u64,
     pub(crate) threads: Vec<ThreadState>,
+    pub(crate) cpus: Vec<CpuState>,
 }
 
 impl Failed {
     fn refused(why: &str) -> Failed {
         let kind = FailureKind::Refused { why: why.to_owned() };
-        Failed { kind, at_ns: 0, threads: Vec::new() }
+        Failed { kind, at_ns: 0, threads: Vec::new(), cpus: Vec::new() }
     }
 }
 
@@ -80,8 +81,9 @@ impl Installed {
     fn run(&mut self) {
         loop {
             let next = inside(|engine| {
+                let next = engine.decide();
                 self.fibers.extend(engine.newborn.drain(..).map(Some));
-                engine.decide()
+                next
             });
             let Next::Resume(thread) = next else { return };
             let Some(fiber) = &mut self.fibers[thread] else {
@@ -105,6 +107,9 @@ impl Drop for Installed {
         // SAFETY: from `Box::into_raw`, and given back once, here.
         let mut engine = unsafe { Box::from_raw(self.engine) };
         self.fibers.drain(..).flatten().chain(engine.newborn.drain(..)).for_each(mem::forget);
+        for cpu in &mut engine.cpus {
+            mem::forget(mem::take(&mut cpu.interrupts));
+        }
         for thread in &mut engine.threads {
             mem::forget(mem::take(&mut thread.locals));
         }
@@ -221,6 +226,7 @@ impl Engine {
             .cpus()
             .map(|cpu| Cpu {
                 core: cpu.core,
+                cache: cpu.cache,
                 node: cpu.node,
                 now: 0,
                 current: None,
@@ -230,6 +236,8 @@ impl Engine {
                 tick_phase: phases.below(spec.costs().tick),
                 attention: NEVER,
                 offline: false,
+                interrupts: Default::default(),
+                idle: None,
             })
             .collect();
         Engine {
@@ -244,7 +252,11 @@ impl Engine {
             dice: Rng::new(seed, Stream::Faults),
             arena,
             stacks: BTreeMap::new(),
+            emergency: stack::prepare(),
+            floor: 0,
             online_count: cpus.len(),
+            queued: 0,
+            ending: false,
             cpus,
             threads: Vec::new(),
             timers: Default::default(),
@@ -273,6 +285,7 @@ impl Engine {
     /// A first or last thread: nobody's child.
     fn start(&mut self, fiber: Fiber) {
         let cpu = 0;
+        self.ending = false;
         let number = self.add_thread(cpu, false);
         let now = self.settled;
         self.adopt(number, fiber, cpu, now);
@@ -300,7 +313,7 @@ impl Engine {
         let next = self.agenda.earliest();
         let timer = self.next_timer();
         if next == NEVER && timer == NEVER {
-            return Some(self.nobody_left());
+            return self.nobody_left();
         }
         if timer <= next {
             self.settled = self.settled.max(timer);
@@ -310,34 +323,46 @@ impl Engine {
         self.settled = self.settled.max(next);
         let cpu = self.agenda.winner();
         let Some(thread) = self.cpus[cpu].current else {
-            self.dispatch(cpu, next);
+            match self.cpus[cpu].queue.front() {
+                Some(&first) if self.threads[first].ready_since() <= next => {
+                    self.dispatch(cpu, next);
+                }
+                _ => self.leave_idle(cpu, next),
+            }
             return None;
         };
         self.running = Some(cpu);
         let due = next >= self.cpus[cpu].attention;
         if due && self.threads[thread].state != State::Accessing {
             if timer == NEVER && self.only_ticks_left() {
-                return Some(self.nobody_left());
+                return self.nobody_left();
             }
             self.cpus[cpu].now = next;
-            self.look_after(cpu, thread);
-            self.running = None;
-            self.rekey(cpu);
-            return None;
+            if next < self.next_break(cpu, thread) {
+                self.look_after(cpu, thread);
+                self.running = None;
+                self.rekey(cpu);
+                return None;
+            }
+            self.break_off();
         }
         self.stop_computing(cpu, thread);
         self.agenda.set(cpu, NEVER);
         self.horizon = self.agenda.earliest().min(timer);
         self.yielder = self.threads[thread].yielder;
+        self.floor = self.floor_of(thread);
         Some(Next::Resume(thread))
     }
 
     /// Nobody can ever run again.
-    pub(super) fn nobody_left(&mut self) -> Next {
-        if self.threads.iter().any(|thread| thread.state != State::Done) {
+    pub(super) fn nobody_left(&mut self) -> Option<Next> {
+        let waits = |thread: &Thread| !matches!(thread.state, State::Done | State::Idle);
+        if self.threads.iter().any(waits) {
             self.fail(FailureKind::Deadlock);
+        } else if self.end_idle() {
+            return None;
         }
-        Next::Stop
+        Some(Next::Stop)
     }
 
     /// The running thread gave the host thread back. If it ended, its stack is gone; if by a panic,
@@ -363,7 +388,9 @@ impl Engine {
         }
         let Some(cpu) = self.running else { return };
         if ended.is_some() {
-            self.report.time_ns = self.report.time_ns.max(self.cpus[cpu].now / PS_PER_NS);
+            if !self.ending {
+                self.report.time_ns = self.report.time_ns.max(self.cpus[cpu].now / PS_PER_NS);
+            }
             self.finish();
         }
         if self.chooser.is_some() {
@@ -371,11 +398,13 @@ impl Engine {
         }
         self.running = None;
         self.rekey(cpu);
+        self.pull(cpu, self.cpus[cpu].now);
     }
 
     /// Why the machine stopped, if it failed.
     fn failed(&mut self) -> Option<Failed> {
         let kind = self.failure.take()?;
-        Some(Failed { kind, at_ns: self.settled / PS_PER_NS, threads: self.thread_states() })
+        let (threads, cpus) = (self.thread_states(), self.cpu_states());
+        Some(Failed { kind, at_ns: self.settled / PS_PER_NS, threads, cpus })
     }
 }

@@ -3,18 +3,24 @@
 //! One thread for each CPU of a configuration, pinned to it. The threads run one at a time, in an
 //! order that is drawn anew for each *sequence*, in which every thread runs once; a coordinator
 //! wakes them, and sleeps for the *delay* between a burst and the next wake-up. A burst increments
-//! each byte of a 16 KiB area, and its time is taken. Which area is the question: `cpu-id` takes
-//! that of the CPU's number, `kernel-cid` that of the kernel's concurrency ID. If an ID comes to a
-//! CPU that did not have it before, its area's lines come from the CPU that did.
+//! each byte of a 16 KiB area, and its time is taken. Which area is the question. If an index comes
+//! to a CPU that did not have it before, its area's lines come from the CPU that did.
 //!
-//! Both alternatives have the same threads, areas, kernel and coordinator, and differ in the one
-//! number that picks the area. For `kernel-cid` speaks that it needs fewer areas than there are
-//! CPUs, where fewer threads than CPUs run at a time.
+//! | variant | the area is that of | native | simulated |
+//! |---|---|---|---|
+//! | `cpu-id` | the CPU's number | yes | yes |
+//! | `kernel-cid` | the kernel's concurrency ID, whatever this kernel's policy is | yes | no |
+//! | `first-fit` | a concurrency ID: the seed's "before" | no | yes |
+//! | `recent` | a concurrency ID: the policy of the seed | no | yes |
+//!
+//! All alternatives have the same threads, areas and coordinator, and differ in the one number that
+//! picks the area. For concurrency IDs speaks that they need fewer areas than there are CPUs, where
+//! fewer threads than CPUs run at a time; for `first-fit`, that it needs the fewest.
 //!
 //! Where the seed says nothing:
 //!
 //! * the first sequence warms up (the areas' lines come from memory) and is not counted; the result
-//!   of a run is the mean over all bursts of the [`SEQUENCES`] that follow;
+//!   of a run is the mean over all bursts of those that follow, [`SEQUENCES`] if nothing is said;
 //! * the areas are page-aligned, as those of librseq's mempool, and one allocation each;
 //! * who wakes whom: a coordinator, which is a thread of the process like the others, and so has a
 //!   concurrency ID itself. It is not pinned; simulated, it stays on CPU 0.
@@ -22,20 +28,23 @@
 //! The scenario checks itself: after `n` bursts the bytes at each position, over all areas, have
 //! been incremented `n` times.
 
+mod program;
+mod reasons;
+
 use core::hint::black_box;
 use core::time::Duration;
-use std::fmt;
 use std::ptr;
-use std::str::FromStr;
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use coreline_topology::{Cid, CpuId};
 use coreline_world::{Cell, JoinHandle, Line, Ordering, Placement, SpawnError, Word, World};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
 use crate::scenario::Variant;
+
+pub(crate) use program::{ParseProgramError, Program};
+pub(crate) use reasons::{ASLEEP_MS, Quantity, why_off, why_reached};
 
 /// Bytes of an area, all of which a burst increments.
 pub(crate) const AREA: usize = 16 << 10;
@@ -53,6 +62,8 @@ pub(crate) struct Params {
     pub(crate) delay: Duration,
     /// What picks the area.
     pub(crate) variant: Variant,
+    /// How often each thread runs and is counted.
+    pub(crate) sequences: u32,
     /// Of the order of the threads.
     pub(crate) seed: u64,
 }
@@ -154,7 +165,7 @@ impl<W: World> Bench<W> {
     fn coordinate(&self, params: &Params) {
         let mut dice = Pcg64::new(u128::from(params.seed), ORDER);
         let mut order: Vec<usize> = (0..self.turns.len()).collect();
-        for _ in 0..=SEQUENCES {
+        for _ in 0..=params.sequences {
             shuffle(&mut order, &mut dice);
             for &number in &order {
                 Self::give(&self.turns[number]);
@@ -187,7 +198,7 @@ impl<W: World> Bench<W> {
     /// index.
     fn work(&self, number: usize) -> Vec<Option<u64>> {
         let turn = &self.turns[number];
-        let mut bursts = Vec::with_capacity(SEQUENCES as usize + 1);
+        let mut bursts = Vec::new();
         loop {
             // Acquire: see `give`.
             match turn.load(Ordering::Acquire) {
@@ -211,7 +222,9 @@ impl<W: World> Bench<W> {
         let start = W::now();
         let index = match self.variant {
             Variant::CpuId => W::cpu().index(),
-            Variant::KernelCid => W::kernel_cid().map(Cid::index)?,
+            Variant::KernelCid | Variant::FirstFit | Variant::Recent => {
+                W::kernel_cid().map(Cid::index)?
+            }
         };
         self.areas.get(index)?.0.with_mut(|bytes| {
             // SAFETY: the pointer is valid while this runs. Turns are given one at a time, so
@@ -258,121 +271,6 @@ fn shuffle<T>(items: &mut [T], dice: &mut Pcg64) {
 /// Ten seconds between two bursts; more is a slip of the pen.
 pub(crate) const MOST_DELAY_MS: u64 = 10_000;
 
-/// The same for what a cost is moved to.
-const MOST_PERCENT: u64 = 1000;
-
-/// From which delay on the published times have a residue that the distance of the areas does not
-/// explain: at 200 ms they are up to 25 times those at 10 ms, for the same lines at the same
-/// distance.
-pub(crate) const ASLEEP_MS: u64 = 100;
-
-/// How a simulated figure misses the published one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Miss {
-    /// A time is too short.
-    Below,
-    /// A time is too long.
-    Above,
-    /// `kernel-cid`'s time over `cpu-id`'s is another.
-    Ratio,
-}
-
-/// Why a simulated figure is off the published one, as far as that is understood.
-pub(crate) fn why_off(variant: Variant, delay_ms: u64, miss: Miss) -> &'static str {
-    match (variant, miss) {
-        (Variant::KernelCid, Miss::Below) if delay_ms >= ASLEEP_MS => {
-            "part of the published time is not coherence: at 10 ms the same lines come over the \
-             same distance for less; sleep states, which a machine that idles for so long enters, \
-             are not modelled, so that even a time of the right size is no evidence"
-        }
-        (_, Miss::Below) => {
-            "256 cache hits are all that a burst costs here if its area did not move; the \
-             published times contain what is not modelled: cold TLB and page walks, a clock that \
-             ramps up after idling"
-        }
-        (_, Miss::Above) => {
-            "how often references expire depends on when a tick hits a running thread, which is \
-             not modelled, and how long a moved area takes on how many ownership requests overlap, \
-             which is an assumption"
-        }
-        (_, Miss::Ratio) => {
-            "the quotient inherits what its two times lack; cpu-id's lacks most, which makes the \
-             quotient too large, and kernel-cid's lacks the sleep states of long delays"
-        }
-    }
-}
-
-/// What has to be known about a simulated time that is near the published one.
-pub(crate) fn why_reached(variant: Variant) -> Option<&'static str> {
-    match variant {
-        Variant::CpuId => None,
-        Variant::KernelCid => Some(
-            "consistent, and no prediction: the size of this time is set almost alone by how many \
-             ownership requests overlap, which is an assumption of the machine file",
-        ),
-    }
-}
-
-/// What a replay line calls one run of this scenario: all that the run depends on beside what the
-/// line says itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Program {
-    /// The configuration's name.
-    pub(crate) config: String,
-    pub(crate) delay_ms: u64,
-    pub(crate) variant: Variant,
-    /// An uncertain cost that is moved, and to how many percent.
-    pub(crate) cost: Option<(String, u64)>,
-}
-
-impl fmt::Display for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Program { config, delay_ms, variant, cost } = self;
-        write!(f, "intermittent config={config} delay={delay_ms} variant={variant}")?;
-        match cost {
-            Some((name, percent)) => write!(f, " cost={name}:{percent}"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// A replay line's program is none of ours.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the program {program:?} cannot be replayed here; `intermittent config=NAME delay=MS \
-     variant=NAME`, optionally with `cost=NAME:PERCENT`, can"
-)]
-pub(crate) struct ParseProgramError {
-    program: String,
-}
-
-impl FromStr for Program {
-    type Err = ParseProgramError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse_program(text).ok_or_else(|| ParseProgramError { program: text.to_owned() })
-    }
-}
-
-fn parse_program(text: &str) -> Option<Program> {
-    let mut words = text.split_whitespace();
-    if words.next()? != "intermittent" {
-        return None;
-    }
-    let mut value = |key| words.next()?.strip_prefix(key)?.strip_prefix('=');
-    let program = Program {
-        config: value("config")?.to_owned(),
-        delay_ms: value("delay")?.parse().ok().filter(|&delay| delay <= MOST_DELAY_MS)?,
-        variant: <Variant as ValueEnum>::from_str(value("variant")?, false).ok()?,
-        cost: None,
-    };
-    let Some(cost) = words.next() else { return Some(program) };
-    let (name, percent) = cost.strip_prefix("cost=")?.split_once(':')?;
-    let percent = percent.parse().ok().filter(|&percent| percent <= MOST_PERCENT)?;
-    let cost = Some((name.to_owned(), percent));
-    words.next().is_none().then_some(Program { cost, ..program })
-}
-
 #[cfg(test)]
 mod tests {
     use coreline_sim::{Machine, Sim};
@@ -381,7 +279,8 @@ mod tests {
     use super::*;
 
     fn params(variant: Variant) -> Params {
-        Params { cpus: vec![CpuId::new(0)], delay: Duration::from_millis(1), variant, seed: 1 }
+        let delay = Duration::from_millis(1);
+        Params { cpus: vec![CpuId::new(0)], delay, variant, sequences: SEQUENCES, seed: 1 }
     }
 
     #[test]
@@ -445,27 +344,5 @@ mod tests {
         let mut sorted = draw(7);
         sorted.sort_unstable();
         assert_eq!(sorted, (0..384).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn a_program_reads_back_and_others_are_refused() {
-        for cost in [None, Some(("same_cache".to_owned(), 130))] {
-            let config = "24-core/24-L3".to_owned();
-            let program = Program { config, delay_ms: 10, variant: Variant::KernelCid, cost };
-            assert_eq!(program.to_string().parse(), Ok(program));
-        }
-        for text in [
-            "",
-            "laws::counter",
-            "intermittent",
-            "intermittent config=c delay=x variant=cpu-id",
-            "intermittent config=c delay=99999 variant=cpu-id",
-            "intermittent config=c delay=1 variant=cpu-id cost=a:1001",
-            "intermittent config=c delay=1 variant=none",
-            "intermittent config=c delay=1 variant=cpu-id cost=a",
-            "intermittent config=c delay=1 variant=cpu-id cost=a:1 more",
-        ] {
-            assert!(text.parse::<Program>().is_err(), "{text:?}");
-        }
     }
 }
