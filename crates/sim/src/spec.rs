@@ -284,12 +284,7 @@ impl RawCost {
                 return Err(wrong("is a count: give `count` and nothing else".to_owned()));
             }
         };
-        Ok(Cost {
-            value,
-            is_count,
-            source: raw.source.clone(),
-            uncertain: raw.uncertain,
-        })
+        Ok(Cost { value, is_count, source: raw.source.clone(), uncertain: raw.uncertain })
     }
 }
 
