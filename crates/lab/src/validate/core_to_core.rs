@@ -1,9 +1,12 @@
 //! Published core-to-core latencies beside simulated ping-pongs.
 
-use coreline_sim::{Machine, Spec, Transfer};
+use std::io::Write;
+
+use coreline_sim::{Class, Machine, Spec, Transfer};
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::output::table;
 
 /// One class of distance of one machine, at one request share.
 #[derive(Debug, Clone, Serialize)]
@@ -45,6 +48,34 @@ pub(crate) fn of(spec: &Spec) -> Result<Vec<CoreToCore>, Error> {
             });
         }
     }
-    rows.sort_by_key(|row| coreline_sim::Class::ALL.iter().position(|it| it.name() == row.class));
+    rows.sort_by_key(|row| Class::ALL.iter().position(|it| it.name() == row.class));
     Ok(rows)
+}
+
+/// A line for each class of each machine, with the request shares side by side.
+pub(crate) fn show(rows: &[CoreToCore], out: &mut dyn Write) -> Result<(), Error> {
+    writeln!(out, "core to core, one way: published beside simulated, at each request share; ns")?;
+    let mut lines = table(["machine", "class", "published", "simulated", "transfer", "source"]);
+    let same = |a: &CoreToCore, b: &CoreToCore| (&a.machine, a.class) == (&b.machine, b.class);
+    for class in rows.chunk_by(same) {
+        let first = &class[0];
+        let join = |figure: fn(&CoreToCore) -> f64| {
+            let figures: Vec<_> = class.iter().map(|it| format!("{:.1}", figure(it))).collect();
+            figures.join(" / ")
+        };
+        let mut simulated = join(|it| it.simulated_ns);
+        if class.iter().any(|it| !it.reached) {
+            simulated += ", out of reach";
+        }
+        lines.add_row([
+            first.machine.clone(),
+            first.class.to_owned(),
+            format!("{:.1}", first.published_ns),
+            simulated,
+            join(|it| it.transfer_ns),
+            first.source.clone(),
+        ]);
+    }
+    writeln!(out, "{}", lines.trim_fmt())?;
+    Ok(())
 }

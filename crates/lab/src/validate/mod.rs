@@ -124,7 +124,7 @@ pub(crate) fn validate(choice: &Choice) -> Result<Outcome, Error> {
         World::Simulated { spec, .. } => {
             let row = |it: &&Experiment| {
                 let predicted = simulated::predict(spec, it)?;
-                let finding = predicted.map(|_| None).ok_or(native::Untestable::OneCpu);
+                let finding = predicted.map(|_| None).ok_or(native::Untestable::OneCore);
                 Ok(Row::new(it, predicted, finding))
             };
             let rows = experiments.iter().map(row).collect::<Result<_, Error>>()?;

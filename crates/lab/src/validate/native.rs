@@ -60,6 +60,8 @@ pub(super) enum Untestable {
          last-level cache"
     )]
     Apart,
+    #[error("not testable there: it takes two cores, and the machine has one")]
+    OneCore,
 }
 
 /// The CPUs that an experiment takes, of those that the process may use: the first, and the first

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{Outcome, Row, Verdict};
+use super::{Outcome, Row, Verdict, core_to_core};
 use crate::error::Error;
 use crate::output::table;
 
@@ -46,7 +46,7 @@ pub(super) fn show(outcome: &Outcome, out: &mut dyn Write) -> Result<(), Error> 
         "a hit is a median within the band, widened by a factor of 1.5, for passes over memory 2"
     )?;
     writeln!(out, "not modelled: {}\n", outcome.not_modelled.join(", "))?;
-    core_to_core(outcome, out)
+    core_to_core::show(&outcome.core_to_core, out)
 }
 
 fn cells(row: &Row) -> [String; 11] {
@@ -80,34 +80,4 @@ fn cells(row: &Row) -> [String; 11] {
         row.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
         verdict.to_owned(),
     ]
-}
-
-/// A line for each class of each machine, with the request shares side by side.
-fn core_to_core(outcome: &Outcome, out: &mut dyn Write) -> Result<(), Error> {
-    writeln!(out, "core to core, one way: published beside simulated, at each request share; ns")?;
-    let mut lines = table(["machine", "class", "published", "simulated", "transfer", "source"]);
-    let same = |a: &super::CoreToCore, b: &super::CoreToCore| {
-        (&a.machine, a.class) == (&b.machine, b.class)
-    };
-    for class in outcome.core_to_core.chunk_by(same) {
-        let first = &class[0];
-        let join = |figure: fn(&super::CoreToCore) -> f64| {
-            let figures: Vec<_> = class.iter().map(|it| format!("{:.1}", figure(it))).collect();
-            figures.join(" / ")
-        };
-        let mut simulated = join(|it| it.simulated_ns);
-        if class.iter().any(|it| !it.reached) {
-            simulated += ", out of reach";
-        }
-        lines.add_row([
-            first.machine.clone(),
-            first.class.to_owned(),
-            format!("{:.1}", first.published_ns),
-            simulated,
-            join(|it| it.transfer_ns),
-            first.source.clone(),
-        ]);
-    }
-    writeln!(out, "{}", lines.trim_fmt())?;
-    Ok(())
 }
