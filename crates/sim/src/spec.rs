@@ -284,6 +284,7 @@ impl RawCost {
                 return Err(wrong("is a count: give `count` and nothing else".to_owned()));
             }
         };
+        let is_count = unit == Unit::Count;
         Ok(Cost { value, is_count, source: raw.source.clone(), uncertain: raw.uncertain })
     }
 }
