@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`Machine`], [`Run`], [`Report`] | what to run on, the run, what it cost |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
-//! | [`Class`], [`Transfer`], [`PingPong`] | published core-to-core latencies, and what a transfer costs |
+//! | [`Class`], [`Transfer`], [`PingPong`] | published latencies, and what transfers cost |
 //! | [`Faults`], [`Kernel`] | what the machine does to the program |
 //! | [`Failure`], [`Replay`] | what went wrong, and the line that brings it back |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |

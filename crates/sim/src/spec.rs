@@ -82,8 +82,8 @@ pub struct Cost {
 
 macro_rules! costs {
     ($($(#[doc = $doc:literal])+ $name:ident: $unit:ident,)+) => {
-        /// What things cost on a machine, in picoseconds unless said otherwise; and the latencies of
-        /// ping-pongs, from which a [`Machine`](crate::Machine) finds what transfers cost.
+        /// What things cost on a machine, in picoseconds unless said otherwise; of transfers, the
+        /// latencies of ping-pongs, from which a [`Machine`](crate::Machine) finds what they cost.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub struct Costs {
             $($(#[doc = $doc])+ pub $name: u64,)+

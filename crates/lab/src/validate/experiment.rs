@@ -272,32 +272,27 @@ fn buffer<W: World>() -> Buffer<W> {
     Line(Cell::new_in([0; WORDS]))
 }
 
-/// Reads all words.
+/// Increments all words, or reads them.
 ///
 /// # Safety
 ///
-/// Nobody writes meanwhile.
-unsafe fn read<W: World>(buffer: &Buffer<W>) {
-    buffer.with(|words| {
-        // SAFETY: valid while this runs, and the caller's promise.
-        let words = unsafe { &*words };
-        black_box(words.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
-    });
-}
-
-/// Increments all words.
-///
-/// # Safety
-///
-/// Nobody else accesses the buffer meanwhile.
-unsafe fn update<W: World>(buffer: &Buffer<W>) {
-    buffer.with_mut(|words| {
-        // SAFETY: valid while this runs, and the caller's promise.
-        let words = unsafe { &mut *words };
-        words.iter_mut().for_each(|word| *word += 1);
-        // The optimiser must take the words as read.
-        black_box(words);
-    });
+/// Nobody writes the buffer meanwhile, nor reads it if this is an update.
+unsafe fn pass_over<W: World>(buffer: &Buffer<W>, updates: bool) {
+    if updates {
+        buffer.with_mut(|words| {
+            // SAFETY: valid while this runs, and the caller's promise.
+            let words = unsafe { &mut *words };
+            words.iter_mut().for_each(|word| *word += 1);
+            // The optimiser must take the words as read.
+            black_box(words);
+        });
+    } else {
+        buffer.with(|words| {
+            // SAFETY: valid while this runs, and the caller's promise.
+            let words = unsafe { &*words };
+            black_box(words.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
+        });
+    }
 }
 
 /// Whether all words have this value. After all threads were joined.
@@ -321,12 +316,8 @@ impl<W: World> Alone<W> {
 impl<W: World> Subject for Alone<W> {
     fn run(&self, _thread: usize, ops: u64) {
         for _ in 0..ops {
-            // SAFETY, both: one thread alone runs this experiment.
-            if self.updates {
-                unsafe { update(&self.buffer) }
-            } else {
-                unsafe { read(&self.buffer) }
-            }
+            // SAFETY: one thread alone runs this experiment.
+            unsafe { pass_over(&self.buffer, self.updates) };
         }
     }
 
@@ -361,12 +352,8 @@ impl<W: World> Subject for InTurn<W> {
             while turn % 2 != thread as u64 {
                 turn = self.turn.load(Ordering::Acquire);
             }
-            // SAFETY, both: it is this thread's turn.
-            if thread == 0 || self.updates {
-                unsafe { update(&self.buffer) }
-            } else {
-                unsafe { read(&self.buffer) }
-            }
+            // SAFETY: it is this thread's turn, and no other thread's.
+            unsafe { pass_over(&self.buffer, thread == 0 || self.updates) };
             self.turn.store(turn + 1, Ordering::Release);
         }
     }

@@ -17,6 +17,17 @@ pub(super) const FILE: &str = include_str!("../../../../docs/validate/host-2c.pr
 
 const SCHEMA: &str = "coreline.validate.predictions/1";
 
+/// What the file says to its reader.
+const HEADER: &str = "\
+# What the simulator says of this machine, calibrated by a ping-pong alone and committed before
+# anything else is measured there. Made by `coreline validate --predict COMMIT`; see README.md
+# beside it.
+#
+# All figures are nanoseconds. `value` is the mean over seeds at the usual request share; `low` and
+# `high` are the ends of the band. A measured median is a hit from low / tolerance to
+# high * tolerance.
+";
+
 /// What the simulator says of a machine.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,18 +90,13 @@ impl Predictions {
     /// The text of the file.
     pub(crate) fn text(&self) -> String {
         let Predictions { schema, engine, machine, not_modelled, predictions } = self;
-        let mut text = format!(
-            "# What the simulator says of this machine, calibrated by a ping-pong alone and committed before anything\n\
-             # else is measured there. Made by `coreline validate --predict COMMIT`; see README.md beside it.\n\
-             #\n\
-             # All figures are nanoseconds. `value` is the mean over seeds at the usual request share; `low` and `high`\n\
-             # are the ends of the band. A measured median is a hit from low / tolerance to high * tolerance.\n\
-             schema = {schema:?}\nengine = {engine:?}\nmachine = {machine:?}\nnot_modelled = [\n"
-        );
+        let mut text = HEADER.to_owned();
+        // Writing to a string cannot fail, here and below.
+        let _ = write!(text, "schema = {schema:?}\nengine = {engine:?}\nmachine = {machine:?}\n");
+        text += "not_modelled = [\n";
         not_modelled.iter().for_each(|what| text += &format!("    {what:?},\n"));
         text += "]\n";
         for Prediction { name, what, value, low, high, tolerance } in predictions {
-            // Writing to a string cannot fail.
             let _ = write!(
                 text,
                 "\n[[prediction]]\nname = {name:?}\nwhat = {what:?}\nvalue = {value:?}\n\
