@@ -9,7 +9,7 @@ use crate::output::Output;
 use crate::run::{self, Choice};
 use crate::scenario::Scenario;
 use crate::world::World;
-use crate::{doctor, machines, replay};
+use crate::{doctor, machines, replay, validate};
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
 ///
@@ -35,6 +35,9 @@ enum Verb {
     Run(Run),
     /// The simulated machines: all of them, or the tree and every cost of one
     Machines(Machines),
+    /// What the simulator predicts, beside what this machine measures; published core-to-core
+    /// latencies, beside simulated ones
+    Validate(Validate),
     /// Run the program of a replay line again, exactly
     Replay(Replay),
 }
@@ -65,6 +68,14 @@ struct Machines {
 }
 
 #[derive(Args)]
+struct Validate {
+    #[command(flatten)]
+    choice: validate::Choice,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Args)]
 struct Replay {
     /// The machine file, if the line is of a machine of your own
     #[arg(long, value_name = "FILE")]
@@ -89,6 +100,13 @@ impl Cli {
             Some(Verb::Machines(Machines { machine: Some(machine), output })) => {
                 output.show(|| machines::Detail::new(&machine), machines::Detail::show)
             }
+            Some(Verb::Validate(Validate { choice, output })) => match &choice.predict {
+                Some(engine) => output.show(
+                    || validate::Predictions::now(engine),
+                    |predictions, out| Ok(write!(out, "{}", predictions.text())?),
+                ),
+                None => output.show(|| validate::validate(&choice), validate::Outcome::show),
+            },
             Some(Verb::Replay(Replay { world, line })) => {
                 replay::replay(&line.join(" "), world.as_deref(), &mut std::io::stdout().lock())
             }

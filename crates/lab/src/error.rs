@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use coreline_sim::{Failure, ParseReplayError, Replay, SpecError};
+use coreline_world::SpawnError;
 
 use crate::scenario::Variant;
 use crate::scenario::intermittent::{Broken, ParseProgramError};
@@ -52,6 +53,13 @@ pub(crate) enum Error {
     BrokenInSimulation { broken: Broken, replay: Box<Replay> },
     #[error("intermittent could not be run natively: {0}")]
     BrokenNatively(Broken),
+    #[error("an experiment could not be run: {0}")]
+    Measure(SpawnError),
+    #[error(
+        "the experiment {experiment} did not do as many operations as it was to do: the program, \
+         or the world that it ran in, is wrong"
+    )]
+    Miscounted { experiment: &'static str },
     #[error("the CPUs that this process may use are not known: {0}")]
     NoCpus(String),
 }
@@ -77,9 +85,9 @@ impl Error {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Error::Failed(_) | Error::BrokenInSimulation { .. } => 1,
+            Error::Failed(_) | Error::BrokenInSimulation { .. } | Error::Miscounted { .. } => 1,
             Error::BrokenNatively(broken) if !broken.is_lack() => 1,
-            Error::BrokenNatively(_) | Error::NoCpus(_) => 3,
+            Error::BrokenNatively(_) | Error::NoCpus(_) | Error::Measure(_) => 3,
             Error::Machine(_)
             | Error::MachineFile(_)
             | Error::Config { .. }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::output::table;
+use crate::validate::core_to_core::{self, CoreToCore};
 use crate::{tree, world};
 
 /// All presets. The schema is `coreline.machines/1`.
@@ -69,6 +70,8 @@ pub(crate) struct Detail {
     #[serde(flatten)]
     machine: Machine,
     costs: Vec<CostRow>,
+    /// What transfers cost, so that ping-pongs come to the figures among the costs.
+    core_to_core: Vec<CoreToCore>,
     #[serde(skip)]
     spec: Spec,
 }
@@ -100,6 +103,7 @@ impl Detail {
             schema: "coreline.machine/1",
             machine: Machine::of(&spec),
             costs: spec.sources().map(CostRow::new).collect(),
+            core_to_core: core_to_core::of(&spec)?,
             spec,
         })
     }
@@ -112,7 +116,7 @@ impl Detail {
             let uncertain = if *uncertain { "+-30 %" } else { "" };
             table.add_row([*name, &format!("{value} {unit}"), uncertain, source]);
         }
-        writeln!(out, "{}", table.trim_fmt())?;
-        Ok(())
+        writeln!(out, "{}\n", table.trim_fmt())?;
+        core_to_core::show(&self.core_to_core, out)
     }
 }

@@ -9,6 +9,7 @@
 //! | [`scenario`] | programs, generic over their world, and what they are run with, as plain data |
 //! | [`kernel`] | what the simulated kernel does at a thread switch |
 //! | [`run`] | runs a scenario in a world and sets the result beside what was published |
+//! | [`validate`] | sets the simulator's predictions beside measurements |
 //! | [`doctor`], [`machines`], [`replay`] | the other verbs |
 
 mod cli;
@@ -21,6 +22,7 @@ mod replay;
 mod run;
 mod scenario;
 mod tree;
+mod validate;
 mod world;
 
 use std::process::ExitCode;

@@ -85,7 +85,6 @@ fn one_seed_gives_the_same_bytes_in_any_process() {
 #[test]
 fn the_result_keeps_its_schema() {
     let result = quick(&["--seed", "7"]);
-    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(&result), ["schema", "scenario", "world", "seed", "not_modelled", "rows"]);
     assert_eq!(result["schema"], "coreline.run/1");
     assert_eq!(
@@ -306,6 +305,9 @@ fn what_cannot_be_run_is_a_usage_error_that_says_what_can() {
         (with(&["--out", "no/such/folder/file"]), vec!["no/such/folder/file"]),
         (vec!["machines", "pdp-11"], vec!["pdp-11", MACHINE]),
         (vec!["machines", broken], vec!["broken.toml", "speed"]),
+        (vec!["validate", "--only", "sing"], vec!["sing", "ping-pong-cas"]),
+        (vec!["validate", "--predict", "abcdef0", "--quick"], vec!["--predict", "--quick"]),
+        (vec!["validate", "--world", "pdp-11"], vec!["pdp-11", MACHINE]),
         (vec!["replay", "hello"], vec!["replay line"]),
         (vec!["sing"], vec!["sing", "Usage"]),
     ] {
@@ -359,6 +361,121 @@ fn machines_shows_every_cost_with_its_source() {
         assert!(text.contains(cost["source"].as_str().unwrap()), "{cost} is not in {text}");
     }
     assert!(text.contains("caches 1-11 alike, up to CPUs 88-95,280-287"), "{text}");
+    // Three classes of distance, each at three request shares.
+    let transfers = detail["core_to_core"].as_array().unwrap();
+    assert_eq!(transfers.len(), 9);
+    transfers.iter().for_each(assert_comes_back);
+    assert!(text.contains("published beside simulated"), "{text}");
+}
+
+/// A published core-to-core latency is what a simulated ping-pong comes to.
+fn assert_comes_back(transfer: &Value) {
+    let [published, simulated, cost] =
+        ["published_ns", "simulated_ns", "transfer_ns"].map(|key| transfer[key].as_f64().unwrap());
+    assert_eq!(transfer["reached"], true, "{transfer}");
+    assert!((simulated / published - 1.0).abs() < 0.03 && cost > 0.0, "{transfer}");
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn validate_measures_beside_what_was_predicted() {
+    // Nothing but the game that machine files are calibrated by: the time of everything else is to
+    // be seen after its prediction only.
+    let result = json(&["validate", "--quick", "--json", "--only", "ping-pong-cas"]);
+    assert_eq!(
+        keys(&result),
+        ["schema", "world", "machine", "engine", "quick", "not_modelled", "rows", "core_to_core"]
+    );
+    assert_eq!(
+        (&result["schema"], &result["world"], &result["machine"]),
+        (&"coreline.validate/1".into(), &"native".into(), &"host-2c".into())
+    );
+    let rows = result["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 1);
+    let row = &rows[0];
+    assert_eq!(
+        keys(row),
+        [
+            "name",
+            "what",
+            "threads",
+            "unit",
+            "predicted",
+            "tolerance",
+            "measured",
+            "ratio",
+            "in_band",
+            "verdict",
+            "why"
+        ]
+    );
+    assert_eq!(keys(&row["predicted"]), ["value", "low", "high"]);
+    match row["verdict"].as_str().unwrap() {
+        "calibration" => {
+            assert_eq!(keys(&row["measured"]), ["median", "low", "high", "samples", "discarded"]);
+            let [low, median, high] =
+                ["low", "median", "high"].map(|key| row["measured"][key].as_f64().unwrap());
+            assert!(0.0 < low && low <= median && median <= high, "{row}");
+            assert!(row["ratio"].as_f64().unwrap() > 0.0, "{row}");
+        }
+        // All samples were disturbed.
+        "none" => assert_eq!(row["measured"], Value::Null),
+        other => {
+            assert_eq!(other, "not-testable");
+            assert!(row["why"].as_str().unwrap().starts_with("not testable here"), "{row}");
+        }
+    }
+    let transfers = result["core_to_core"].as_array().unwrap();
+    let machines: std::collections::BTreeSet<_> =
+        transfers.iter().map(|transfer| transfer["machine"].as_str().unwrap()).collect();
+    assert_eq!(machines.len(), 9, "all presets: {machines:?}");
+    transfers.iter().for_each(assert_comes_back);
+}
+
+#[test]
+fn validate_predicts_for_a_simulated_machine_and_measures_nothing() {
+    let arguments = ["validate", "--world", "desktop-12c", "--json", "--only", "fetch-add-2"];
+    let first = output(&arguments);
+    assert!(first.status.success() && first.stderr.is_empty());
+    assert_eq!(first.stdout, output(&arguments).stdout, "the same bytes in any process");
+    let result: Value = serde_json::from_slice(&first.stdout).unwrap();
+    let row = &result["rows"][0];
+    assert_eq!((&row["measured"], &row["verdict"]), (&Value::Null, &"none".into()));
+    let [low, value, high] =
+        ["low", "value", "high"].map(|key| row["predicted"][key].as_f64().unwrap());
+    assert!(0.0 < low && low <= value && value <= high, "{row}");
+    assert_eq!((&result["machine"], &result["engine"]), (&"desktop-12c".into(), &Value::Null));
+    assert_eq!(result["core_to_core"].as_array().unwrap().len(), 2 * 3);
+}
+
+#[test]
+fn what_takes_two_cores_is_not_testable_on_one() {
+    let text = include_str!("../../sim/machines/host-2c.toml");
+    let path = file("one-core.toml", &text.replace("cores_per_cache = 2", "cores_per_cache = 1"));
+    let arguments = ["validate", "--world", path.to_str().unwrap(), "--json"];
+    let only = ["--only", "ticket-1", "--only", "ticket-2"];
+    let result = json(&[&arguments[..], &only].concat());
+    let rows = result["rows"].as_array().unwrap();
+    assert!(rows[0]["predicted"].is_object() && rows[0]["verdict"] == "none", "{}", rows[0]);
+    assert_eq!(
+        (&rows[1]["predicted"], &rows[1]["verdict"]),
+        (&Value::Null, &"not-testable".into())
+    );
+    assert!(rows[1]["why"].as_str().unwrap().contains("two cores"), "{}", rows[1]);
+    assert_eq!(result["core_to_core"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn predict_writes_the_file_of_predictions() {
+    let committed = include_str!("../../../docs/validate/host-2c.predictions.toml");
+    let engine = committed.lines().find(|line| line.starts_with("engine = ")).unwrap();
+    let told = output(&["validate", "--predict", "abcdef0"]);
+    assert!(told.status.success());
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert_eq!(told.replace("engine = \"abcdef0\"", engine), committed);
 }
 
 /// What `doctor` says in an environment, as JSON and as text.

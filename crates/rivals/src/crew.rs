@@ -5,23 +5,19 @@
 //! barrier that spins (a sleeping one would let them go one after the other, tens of microseconds
 //! apart), and each times its own part.
 
-use std::fs::File;
 use std::hint;
-use std::io::{Read, Seek};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Instant;
 
 use coreline_topology::CpuId;
+use coreline_world::native::run_queue_wait;
 use coreline_world::{JoinHandle, Native, Placement, SpawnError, Threads};
 
 use crate::class::Subject;
-use crate::disturbance::{self, Lane, Sample};
+use crate::disturbance::{Lane, Sample};
 use crate::native;
-
-/// The kernel's account of the thread that reads it.
-const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 
 /// Some threads that wait for a sample to take.
 pub(crate) struct Crew {
@@ -100,12 +96,10 @@ impl Crew {
 }
 
 fn work(number: usize, cpu: usize, orders: &Receiver<Order>, done: &Sender<Lane>) {
-    let mut schedstat = File::open(SCHEDSTAT).ok();
-    let mut waited = || disturbance::waited(&read_again(schedstat.as_mut()?)?);
     for Order { subject, ops, barrier, epoch } in orders {
         let now = || u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
         // Before the barrier: what makes a thread late to the others' start spoils the sample, too.
-        let waited_before = waited();
+        let waited_before = run_queue_wait();
         barrier.wait();
         let ran_before = native::thread_cpu_ns();
         let start = now();
@@ -113,25 +107,16 @@ fn work(number: usize, cpu: usize, orders: &Receiver<Order>, done: &Sender<Lane>
         let end = now();
         let ran = native::thread_cpu_ns().saturating_sub(ran_before);
         let waited =
-            waited().zip(waited_before).map(|(after, before)| after.saturating_sub(before));
+            run_queue_wait().zip(waited_before).map(|(after, before)| after.saturating_sub(before));
         if done.send(Lane { cpu, start, end, ran, waited }).is_err() {
             return;
         }
     }
 }
 
-/// The text of a file of the kernel's, made anew.
-fn read_again(file: &mut File) -> Option<String> {
-    let mut text = String::new();
-    file.rewind().ok()?;
-    file.read_to_string(&mut text).ok()?;
-    Some(text)
-}
-
 /// Whether the kernel says how long a thread waited for its CPU.
 pub(crate) fn knows_waits() -> bool {
-    let text = File::open(SCHEDSTAT).ok().and_then(|mut file| read_again(&mut file));
-    text.is_some_and(|text| disturbance::waited(&text).is_some())
+    run_queue_wait().is_some()
 }
 
 /// Lets nobody pass before all are there. For one use.

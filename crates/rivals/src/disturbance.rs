@@ -86,19 +86,6 @@ impl Sample {
 const MOST_WAITED_US_PER_MS: u64 = 40;
 const MOST_FOREIGN_PERCENT: u64 = 15;
 
-/// The time on run queues in the text of a thread's `schedstat`, in nanoseconds.
-///
-/// `None` if the text is something else, or of a kernel that was told to keep no figures: it shows
-/// zeros, and whoever reads this has been run at least once.
-pub(crate) fn waited(schedstat: &str) -> Option<u64> {
-    let figures: Result<Vec<u64>, _> = schedstat.split_ascii_whitespace().map(str::parse).collect();
-    match *figures.ok()? {
-        [_, _, 0] => None,
-        [_, waited, _] => Some(waited),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,21 +100,6 @@ mod tests {
 
     fn sample(cpus: usize, lanes: &[Lane]) -> Sample {
         Sample { lanes: lanes.to_vec(), cpus }
-    }
-
-    #[test]
-    fn the_second_figure_is_the_wait() {
-        assert_eq!(waited("631287 5000 7\n"), Some(5000));
-        assert_eq!(waited("631287 0 1\n"), Some(0));
-    }
-
-    #[test]
-    fn what_is_no_schedstat_says_nothing() {
-        for text in
-            ["", "0 0 0\n", "1 2", "1 2 3 4", "1 -2 3", "1 two 3", "99999999999999999999 2 3"]
-        {
-            assert_eq!(waited(text), None, "{text:?}");
-        }
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`Machine`], [`Run`], [`Report`] | what to run on, the run, what it cost |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
-//! | [`Class`], [`Transfer`], [`PingPong`] | published core-to-core latencies, and what a transfer costs |
+//! | [`Class`], [`Transfer`], [`PingPong`] | published latencies, and what transfers cost |
 //! | [`Faults`], [`on_signal`], [`Kernel`] | what the machine does to the program |
 //! | [`interrupts`] | from CPU to CPU, masked, and monitored waits |
 //! | [`Schedule`], [`search()`], [`Explore`] | who runs when, and looking for mistakes in it |

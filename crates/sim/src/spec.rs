@@ -82,8 +82,8 @@ pub struct Cost {
 
 macro_rules! costs {
     ($($(#[doc = $doc:literal])+ $name:ident: $unit:ident,)+) => {
-        /// What things cost on a machine, in picoseconds unless said otherwise; and the latencies of
-        /// ping-pongs, from which a [`Machine`](crate::Machine) finds what transfers cost.
+        /// What things cost on a machine, in picoseconds unless said otherwise; of transfers, the
+        /// latencies of ping-pongs, from which a [`Machine`](crate::Machine) finds what they cost.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub struct Costs {
             $($(#[doc = $doc])+ pub $name: u64,)+
@@ -231,8 +231,10 @@ struct RawCost {
 }
 
 impl RawCost {
-    /// Times up to a second, counts up to a thousand: more is a slip of the pen.
+    /// Times up to a second, ping-pongs up to ten microseconds, counts up to a thousand: more is a
+    /// slip of the pen.
     const MOST_NS: f64 = 1e9;
+    const MOST_PING_PONG_NS: f64 = 1e4;
     const MOST: u64 = 1000;
 
     fn take(
@@ -252,15 +254,13 @@ impl RawCost {
                 "has no source; say where it is from, or \"from memory\"".to_owned(),
             ));
         }
-        let (key, is_count) = match unit {
-            Unit::Time => ("ns", false),
-            Unit::PingPong => ("ping_pong_ns", false),
-            Unit::Count => ("count", true),
+        let (key, most) = match unit {
+            Unit::PingPong => ("ping_pong_ns", Self::MOST_PING_PONG_NS),
+            Unit::Time | Unit::Count => ("ns", Self::MOST_NS),
         };
         let value = match (unit, raw.ns, raw.ping_pong_ns, raw.count) {
             (Unit::Time, Some(ns), None, None) | (Unit::PingPong, None, Some(ns), None) => {
-                if !(0.0..=Self::MOST_NS).contains(&ns) {
-                    let most = Self::MOST_NS;
+                if !(0.0..=most).contains(&ns) {
                     return Err(wrong(format!("{key} = {ns} is not between 0 and {most}")));
                 }
                 // In range, so the rounded picoseconds fit. Not nothing: a spinning CPU's time
@@ -284,6 +284,7 @@ impl RawCost {
                 return Err(wrong("is a count: give `count` and nothing else".to_owned()));
             }
         };
+        let is_count = unit == Unit::Count;
         Ok(Cost { value, is_count, source: raw.source.clone(), uncertain: raw.uncertain })
     }
 }
@@ -528,6 +529,7 @@ mod tests {
             ("name = \"host-2c\"", "name = \"my host\"", "name", "one word"),
             ("ping_pong_ns = ", "ns = ", "cost.same_cache", "is the one-way latency"),
             ("ping_pong_ns = ", "ping_pong_ns = -", "cost.same_cache", "ping_pong_ns = -"),
+            ("ping_pong_ns = ", "ping_pong_ns = 99", "cost.same_cache", "between 0 and 10000"),
             ("ns = 1.1", "ping_pong_ns = 1.1", "cost.private_hit", "is a time"),
             ("[cost.pause]", "[cost.paws]", "cost.paws", "no such cost"),
             ("source = \"from memory\"", "source = \" \"", "cost.memory_local", "no source"),

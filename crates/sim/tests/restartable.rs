@@ -90,9 +90,10 @@ fn a_stop_takes_each_value_once() {
         while pushed < VALUES {
             let batch: Vec<_> = (pushed..VALUES.min(pushed + 50)).map(value).collect();
             let count = theirs.field(|stack| stack).push_batch(&batch);
-            // As many as the shared slot and this CPU's hold wait for the other thread.
+            // As many as the shared slot and this CPU's hold wait for the other thread. Not at the
+            // shared slot's lock, which is not fair: the other thread might never get it.
             if count == 0 {
-                Sim::yield_now();
+                Sim::sleep(Duration::from_nanos(500));
             }
             pushed += count;
         }

@@ -207,7 +207,7 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 /// Progress on standard error, if that is a terminal.
-fn progress(what: &str, runs: usize) -> ProgressBar {
+pub(crate) fn progress(what: &str, runs: usize) -> ProgressBar {
     let bar = ProgressBar::new(runs as u64).with_message(what.to_owned());
     let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} runs, {eta} left");
     match style {

@@ -61,6 +61,7 @@ mod self_test;
 mod signals;
 mod statics;
 mod threads;
+mod waits;
 mod words;
 mod work;
 
@@ -71,6 +72,7 @@ pub use rseq::{NoSections, Registration};
 pub use self_test::SelfTestError;
 pub use signals::Held;
 pub use threads::JoinHandle;
+pub use waits::run_queue_wait;
 pub use words::Untracked;
 
 use crate::World;

@@ -1,0 +1,81 @@
+//! Published core-to-core latencies beside simulated ping-pongs.
+
+use std::io::Write;
+
+use coreline_sim::{Class, Machine, Spec, Transfer};
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::output::table;
+
+/// One class of distance of one machine, at one request share.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct CoreToCore {
+    pub(crate) machine: String,
+    pub(crate) class: &'static str,
+    /// The figure of the machine file.
+    pub(crate) published_ns: f64,
+    pub(crate) request_percent: u32,
+    /// What one transfer costs, so that a ping-pong comes to the figure.
+    pub(crate) transfer_ns: f64,
+    pub(crate) simulated_ns: f64,
+    /// Whether the figure can be reached at all.
+    pub(crate) reached: bool,
+    pub(crate) source: String,
+}
+
+/// All classes that a machine has, at all request shares of the band.
+pub(crate) fn of(spec: &Spec) -> Result<Vec<CoreToCore>, Error> {
+    let source = |name| {
+        let cost = spec.sources().find(|(cost, _)| *cost == name);
+        cost.map(|(_, cost)| cost.source.clone()).unwrap_or_default()
+    };
+    let ns = |ps: u64| ps as f64 / 1000.0;
+    let mut rows = Vec::new();
+    for request_percent in Machine::REQUEST_BAND {
+        let machine = Machine::new(spec.clone()).request_percent(request_percent);
+        for transfer in machine.calibration().map_err(Error::Failed)? {
+            let Transfer { class, published, raw, simulated, reached } = transfer;
+            rows.push(CoreToCore {
+                machine: spec.name().to_owned(),
+                class: class.name(),
+                published_ns: ns(published),
+                request_percent,
+                transfer_ns: ns(raw),
+                simulated_ns: ns(simulated),
+                reached,
+                source: source(class.name()),
+            });
+        }
+    }
+    rows.sort_by_key(|row| Class::ALL.iter().position(|it| it.name() == row.class));
+    Ok(rows)
+}
+
+/// A line for each class of each machine, with the request shares side by side.
+pub(crate) fn show(rows: &[CoreToCore], out: &mut dyn Write) -> Result<(), Error> {
+    writeln!(out, "core to core, one way: published beside simulated, at each request share; ns")?;
+    let mut lines = table(["machine", "class", "published", "simulated", "transfer", "source"]);
+    let same = |a: &CoreToCore, b: &CoreToCore| (&a.machine, a.class) == (&b.machine, b.class);
+    for class in rows.chunk_by(same) {
+        let first = &class[0];
+        let join = |figure: fn(&CoreToCore) -> f64| {
+            let figures: Vec<_> = class.iter().map(|it| format!("{:.1}", figure(it))).collect();
+            figures.join(" / ")
+        };
+        let mut simulated = join(|it| it.simulated_ns);
+        if class.iter().any(|it| !it.reached) {
+            simulated += ", out of reach";
+        }
+        lines.add_row([
+            first.machine.clone(),
+            first.class.to_owned(),
+            format!("{:.1}", first.published_ns),
+            simulated,
+            join(|it| it.transfer_ns),
+            first.source.clone(),
+        ]);
+    }
+    writeln!(out, "{}", lines.trim_fmt())?;
+    Ok(())
+}

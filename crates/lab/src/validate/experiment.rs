@@ -1,0 +1,364 @@
+//! The programs whose time is predicted and measured: one source for both worlds.
+//!
+//! Each is small enough for its time to be explained line by line, and none is one of coreline's
+//! subjects: they test the simulated machine, not a primitive. The ticket lock is the library's own
+//! all the same, since a second one here would be no other.
+
+use core::hint::black_box;
+use core::time::Duration;
+use std::sync::Arc;
+
+use coreline::lock::RawTicketLock;
+use coreline_sim::PingPong;
+use coreline_world::{Cell, Integer, Line, Ordering, Word, World};
+
+/// What a prediction may be off by and still be a hit, beyond its band: the fidelity that the
+/// simulator claims for a single contended line, and for streams.
+const LINE: f64 = 1.5;
+const STREAM: f64 = 2.0;
+
+/// How long a thread is outside of the lock where it has something else to do.
+const OUTSIDE: Duration = Duration::from_nanos(200);
+
+/// Words of a buffer: 16 KiB, which fits into any first-level cache.
+const WORDS: usize = 2048;
+
+/// One program, and how to read its time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Experiment {
+    /// What options and results call it.
+    pub(crate) name: &'static str,
+    /// What the figure is the time of.
+    pub(crate) what: &'static str,
+    /// On CPUs of their own.
+    pub(crate) threads: usize,
+    /// How many of that there are to an operation of each thread.
+    pub(crate) units: u64,
+    /// The factor beyond the band within which a prediction is a hit.
+    pub(crate) tolerance: f64,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    PingPongCas,
+    PingPongLoadStore,
+    FetchAdd,
+    TestAndSet(Outside),
+    Ticket(Outside),
+    Read,
+    Update,
+    PassReads,
+    PassUpdates,
+}
+
+/// What a thread does between two critical sections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outside {
+    Nothing,
+    Work,
+}
+
+const fn of(name: &'static str, what: &'static str, threads: usize, kind: Kind) -> Experiment {
+    Experiment { name, what, threads, units: threads as u64, tolerance: LINE, kind }
+}
+
+const fn pass(name: &'static str, what: &'static str, threads: usize, kind: Kind) -> Experiment {
+    Experiment { name, what, threads, units: 1, tolerance: STREAM, kind }
+}
+
+/// All experiments. The first is what a machine file is calibrated by, and no prediction.
+pub(crate) const ALL: &[Experiment] = &[
+    of("ping-pong-cas", "one way, by compare-and-exchange", 2, Kind::PingPongCas),
+    of("ping-pong-load-store", "one way, by loads and stores", 2, Kind::PingPongLoadStore),
+    of("fetch-add-1", "an addition", 1, Kind::FetchAdd),
+    of("fetch-add-2", "an addition", 2, Kind::FetchAdd),
+    of("test-and-set-1", "a short section", 1, Kind::TestAndSet(Outside::Nothing)),
+    of("test-and-set-2", "a short section", 2, Kind::TestAndSet(Outside::Nothing)),
+    of("test-and-set-2-apart", "the same, 200 ns outside", 2, Kind::TestAndSet(Outside::Work)),
+    of("ticket-1", "a short section", 1, Kind::Ticket(Outside::Nothing)),
+    of("ticket-2", "a short section", 2, Kind::Ticket(Outside::Nothing)),
+    of("ticket-2-apart", "the same, 200 ns outside", 2, Kind::Ticket(Outside::Work)),
+    pass("read-own", "a pass over 16 KiB", 1, Kind::Read),
+    pass("update-own", "a pass over 16 KiB", 1, Kind::Update),
+    pass("read-updated", "an update here, a read there", 2, Kind::PassReads),
+    pass("update-updated", "an update here, one there", 2, Kind::PassUpdates),
+];
+
+/// The experiment that machine files are calibrated by.
+pub(crate) const CALIBRATION: &str = "ping-pong-cas";
+
+/// A program that is ready to run.
+pub(crate) trait Subject: Send + Sync {
+    /// Does operations as one of the threads. All threads do as many.
+    fn run(&self, thread: usize, ops: u64);
+
+    /// Whether the traces of `ops` operations of each thread, over all runs, are right.
+    fn is_right(&self, ops: u64) -> bool;
+}
+
+impl Experiment {
+    /// Whether an operation is a pass over memory, a thousand times as long as another.
+    pub(crate) fn is_pass(&self) -> bool {
+        matches!(self.kind, Kind::Read | Kind::Update | Kind::PassReads | Kind::PassUpdates)
+    }
+
+    /// The program, with memory of the caller's world.
+    pub(crate) fn subject<W: World>(&self) -> Arc<dyn Subject> {
+        let threads = self.threads as u64;
+        match self.kind {
+            Kind::PingPongCas => Arc::new(Cas(PingPong::<W>::new_in())),
+            Kind::PingPongLoadStore => Arc::new(LoadStore::<W>([word::<W>(), word::<W>()])),
+            Kind::FetchAdd => Arc::new(FetchAdd::<W> { sum: word::<W>(), threads }),
+            Kind::TestAndSet(outside) => Arc::new(Section::<TestAndSet<W>, W>::new(
+                TestAndSet(Line(W::U32::new_in(0))),
+                threads,
+                outside,
+            )),
+            Kind::Ticket(outside) => Arc::new(Section::<Line<RawTicketLock<W>>, W>::new(
+                Line(RawTicketLock::new_in()),
+                threads,
+                outside,
+            )),
+            Kind::Read => Arc::new(Alone::<W>::new(false)),
+            Kind::Update => Arc::new(Alone::<W>::new(true)),
+            Kind::PassReads => Arc::new(InTurn::<W>::new(false)),
+            Kind::PassUpdates => Arc::new(InTurn::<W>::new(true)),
+        }
+    }
+}
+
+fn word<W: World>() -> Line<W::U64> {
+    Line(W::U64::new_in(0))
+}
+
+/// The published tools' game.
+struct Cas<W: World>(PingPong<W>);
+
+impl<W: World> Subject for Cas<W> {
+    fn run(&self, thread: usize, ops: u64) {
+        self.0.play(thread as u32, ops);
+    }
+
+    fn is_right(&self, _ops: u64) -> bool {
+        // A game that lost a move does not end.
+        true
+    }
+}
+
+/// The same with a word of each player's own, which only its owner writes.
+struct LoadStore<W: World>([Line<W::U64>; 2]);
+
+impl<W: World> Subject for LoadStore<W> {
+    fn run(&self, thread: usize, ops: u64) {
+        let (mine, theirs) = (&self.0[thread], &self.0[1 - thread]);
+        // Relaxed: the own word.
+        let before = mine.load(Ordering::Relaxed);
+        for round in before + 1..=before + ops {
+            // Release and Acquire: each move answers the other player's latest one.
+            if thread == 0 {
+                mine.store(round, Ordering::Release);
+            }
+            while theirs.load(Ordering::Acquire) != round {}
+            if thread == 1 {
+                mine.store(round, Ordering::Release);
+            }
+        }
+    }
+
+    fn is_right(&self, ops: u64) -> bool {
+        // Relaxed: all players have been joined.
+        self.0.iter().all(|word| word.load(Ordering::Relaxed) == ops)
+    }
+}
+
+struct FetchAdd<W: World> {
+    sum: Line<W::U64>,
+    threads: u64,
+}
+
+impl<W: World> Subject for FetchAdd<W> {
+    fn run(&self, _thread: usize, ops: u64) {
+        for _ in 0..ops {
+            // Relaxed: a count.
+            self.sum.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn is_right(&self, ops: u64) -> bool {
+        // Relaxed: all threads have been joined.
+        self.sum.load(Ordering::Relaxed) == ops * self.threads
+    }
+}
+
+/// What a critical section is guarded by.
+trait Lock: Send + Sync {
+    fn lock(&self);
+
+    /// # Safety
+    ///
+    /// The caller holds the lock.
+    unsafe fn unlock(&self);
+}
+
+/// 0: free. 1: held.
+struct TestAndSet<W: World>(Line<W::U32>);
+
+impl<W: World> Lock for TestAndSet<W> {
+    fn lock(&self) {
+        // Acquire: the partner is the store in `unlock`; without the pair the holder could miss
+        // what the one before it wrote.
+        while self.0.swap(1, Ordering::Acquire) != 0 {
+            W::relax();
+        }
+    }
+
+    unsafe fn unlock(&self) {
+        // Release: see `lock`.
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+impl<W: World> Lock for Line<RawTicketLock<W>> {
+    fn lock(&self) {
+        RawTicketLock::lock(self);
+    }
+
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller holds the lock.
+        unsafe { RawTicketLock::unlock(self) }
+    }
+}
+
+/// One addition to plain data on a line of its own, in a critical section.
+struct Section<L, W: World> {
+    lock: L,
+    sum: Line<Cell<u64, W>>,
+    threads: u64,
+    outside: Outside,
+}
+
+impl<L: Lock, W: World> Section<L, W> {
+    fn new(lock: L, threads: u64, outside: Outside) -> Self {
+        Section { lock, sum: Line(Cell::new_in(0)), threads, outside }
+    }
+}
+
+impl<L: Lock, W: World> Subject for Section<L, W> {
+    fn run(&self, _thread: usize, ops: u64) {
+        for _ in 0..ops {
+            self.lock.lock();
+            // SAFETY: valid while this runs, and whoever accesses it holds the lock.
+            self.sum.with_mut(|sum| unsafe { *sum += 1 });
+            // SAFETY: it was locked above.
+            unsafe { self.lock.unlock() };
+            if self.outside == Outside::Work {
+                let end = W::now() + OUTSIDE;
+                while W::now() < end {}
+            }
+        }
+    }
+
+    fn is_right(&self, ops: u64) -> bool {
+        // SAFETY: valid while this runs, and all who write have been joined.
+        self.sum.with(|sum| unsafe { *sum }) == ops * self.threads
+    }
+}
+
+/// A buffer on whole lines.
+type Buffer<W> = Line<Cell<[u64; WORDS], W>>;
+
+fn buffer<W: World>() -> Buffer<W> {
+    Line(Cell::new_in([0; WORDS]))
+}
+
+/// Increments all words, or reads them.
+///
+/// # Safety
+///
+/// Nobody writes the buffer meanwhile, nor reads it if this is an update.
+unsafe fn pass_over<W: World>(buffer: &Buffer<W>, updates: bool) {
+    if updates {
+        buffer.with_mut(|words| {
+            // SAFETY: valid while this runs, and the caller's promise.
+            let words = unsafe { &mut *words };
+            words.iter_mut().for_each(|word| *word += 1);
+            // The optimiser must take the words as read.
+            black_box(words);
+        });
+    } else {
+        buffer.with(|words| {
+            // SAFETY: valid while this runs, and the caller's promise.
+            let words = unsafe { &*words };
+            black_box(words.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
+        });
+    }
+}
+
+/// Whether all words have this value. After all threads were joined.
+fn all_are<W: World>(buffer: &Buffer<W>, value: u64) -> bool {
+    // SAFETY: valid while this runs, and nobody writes any more.
+    buffer.with(|words| unsafe { &*words }.iter().all(|&word| word == value))
+}
+
+/// Passes over a buffer that nobody else touches.
+struct Alone<W: World> {
+    buffer: Buffer<W>,
+    updates: bool,
+}
+
+impl<W: World> Alone<W> {
+    fn new(updates: bool) -> Self {
+        Alone { buffer: buffer(), updates }
+    }
+}
+
+impl<W: World> Subject for Alone<W> {
+    fn run(&self, _thread: usize, ops: u64) {
+        for _ in 0..ops {
+            // SAFETY: one thread alone runs this experiment.
+            unsafe { pass_over(&self.buffer, self.updates) };
+        }
+    }
+
+    fn is_right(&self, ops: u64) -> bool {
+        all_are(&self.buffer, if self.updates { ops } else { 0 })
+    }
+}
+
+/// Passes of two threads in turn: thread 0 updates, then thread 1 reads or updates.
+///
+/// | `turn` | meaning | written by |
+/// |---|---|---|
+/// | even | thread 0's turn | thread 1, when its pass is over |
+/// | odd | thread 1's turn | thread 0, when its pass is over |
+struct InTurn<W: World> {
+    buffer: Buffer<W>,
+    turn: Line<W::U64>,
+    updates: bool,
+}
+
+impl<W: World> InTurn<W> {
+    fn new(updates: bool) -> Self {
+        InTurn { buffer: buffer(), turn: word::<W>(), updates }
+    }
+}
+
+impl<W: World> Subject for InTurn<W> {
+    fn run(&self, thread: usize, ops: u64) {
+        for _ in 0..ops {
+            // Acquire and Release: the turn hands the buffer over.
+            let mut turn = self.turn.load(Ordering::Acquire);
+            while turn % 2 != thread as u64 {
+                turn = self.turn.load(Ordering::Acquire);
+            }
+            // SAFETY: it is this thread's turn, and no other thread's.
+            unsafe { pass_over(&self.buffer, thread == 0 || self.updates) };
+            self.turn.store(turn + 1, Ordering::Release);
+        }
+    }
+
+    fn is_right(&self, ops: u64) -> bool {
+        all_are(&self.buffer, if self.updates { 2 * ops } else { ops })
+    }
+}

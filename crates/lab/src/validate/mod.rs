@@ -1,0 +1,222 @@
+//! The verb `validate`: does the simulated machine say what real ones do?
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`experiment`] | the programs, one source for both worlds |
+//! | [`sample`] | one sample: threads that meet and time their own part, in either world |
+//! | [`simulated`], [`native`] | predictions, and measurements |
+//! | [`predictions`] | the committed file of predictions |
+//! | [`core_to_core`] | published core-to-core latencies beside simulated ping-pongs |
+//! | [`table`] | shows them |
+//!
+//! A table that a simulator's authors have read cannot validate it. So predictions are committed
+//! first: the machine file of the development machine knows a measured ping-pong and nothing else,
+//! and misses stay in the table.
+
+pub(crate) mod core_to_core;
+mod experiment;
+mod native;
+mod predictions;
+mod sample;
+mod simulated;
+mod table;
+
+use std::io::Write;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use coreline_sim::{NOT_MODELLED, Spec, presets};
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::world::{self, World};
+use core_to_core::CoreToCore;
+use experiment::Experiment;
+use native::{Measured, Plan};
+use simulated::Predicted;
+
+pub(crate) use predictions::Predictions;
+
+/// What is validated, and how thoroughly.
+#[derive(Debug, Args)]
+pub(crate) struct Choice {
+    /// `native` measures here, beside the committed predictions; a simulated machine's name or file
+    /// predicts for it and measures nothing
+    #[arg(long, default_value = "native", value_parser = world::parse, value_name = "WORLD")]
+    world: World,
+    /// Few and short samples: whether it works, and no figures to quote
+    #[arg(long)]
+    quick: bool,
+    /// Only this experiment; may be given more than once
+    #[arg(
+        long = "only",
+        value_name = "EXPERIMENT",
+        value_parser = PossibleValuesParser::new(experiment::ALL.iter().map(|it| it.name)),
+    )]
+    only: Vec<String>,
+    /// Instead: the file of predictions, for the engine at this commit
+    #[arg(long, value_name = "COMMIT", conflicts_with_all = ["quick", "only", "world"])]
+    pub(crate) predict: Option<String>,
+}
+
+/// What became of a prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Verdict {
+    /// The machine file is made from this figure.
+    Calibration,
+    /// The measured median is within the band, widened by the tolerance.
+    Hit,
+    Miss,
+    NotTestable,
+    /// Nothing was measured, or nothing is predicted.
+    None,
+}
+
+/// One experiment. All figures are nanoseconds.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: &'static str,
+    what: &'static str,
+    threads: usize,
+    unit: &'static str,
+    predicted: Option<Predicted>,
+    tolerance: f64,
+    measured: Option<Measured>,
+    /// The measured median over the predicted value.
+    ratio: Option<f64>,
+    /// Whether the measured median is within the band as it is.
+    in_band: Option<bool>,
+    verdict: Verdict,
+    why: Option<String>,
+}
+
+/// The result. The schema is `coreline.validate/1`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Outcome {
+    schema: &'static str,
+    world: String,
+    /// The machine that predictions are for.
+    machine: String,
+    /// The commit of the engine that predicted; null if that is this program.
+    engine: Option<String>,
+    quick: bool,
+    not_modelled: &'static [&'static str],
+    rows: Vec<Row>,
+    core_to_core: Vec<CoreToCore>,
+}
+
+/// Validates.
+pub(crate) fn validate(choice: &Choice) -> Result<Outcome, Error> {
+    let chosen =
+        |it: &&Experiment| choice.only.is_empty() || choice.only.iter().any(|name| name == it.name);
+    let experiments: Vec<_> = experiment::ALL.iter().filter(chosen).collect();
+    let (machine, engine, rows, specs) = match &choice.world {
+        World::Native => {
+            let committed = Predictions::committed();
+            let plan = if choice.quick { Plan::QUICK } else { Plan::FULL };
+            let findings = native::measure(&experiments, plan)?;
+            let row = |(it, finding): (&&Experiment, _)| Row::new(it, committed.of(it), finding);
+            let rows = experiments.iter().zip(findings).map(row).collect();
+            let specs: Result<_, _> = presets().map(Spec::preset).collect();
+            (committed.machine, Some(committed.engine), rows, specs.map_err(Error::Machine)?)
+        }
+        World::Simulated { spec, .. } => {
+            let row = |it: &&Experiment| {
+                let predicted = simulated::predict(spec, it)?;
+                let finding = predicted.map(|_| None).ok_or(native::Untestable::OneCore);
+                Ok(Row::new(it, predicted, finding))
+            };
+            let rows = experiments.iter().map(row).collect::<Result<_, Error>>()?;
+            (spec.name().to_owned(), None, rows, vec![Spec::clone(spec)])
+        }
+    };
+    let core_to_core: Result<Vec<_>, Error> = specs.iter().map(core_to_core::of).collect();
+    Ok(Outcome {
+        schema: "coreline.validate/1",
+        world: choice.world.name().to_owned(),
+        machine,
+        engine,
+        quick: choice.quick,
+        not_modelled: NOT_MODELLED,
+        rows,
+        core_to_core: core_to_core?.concat(),
+    })
+}
+
+impl Row {
+    fn new(it: &Experiment, predicted: Option<Predicted>, finding: native::Finding) -> Row {
+        let Experiment { name, what, threads, tolerance, .. } = *it;
+        let measured = finding.as_ref().ok().copied().flatten();
+        let pair = predicted.zip(measured);
+        let ratio = pair.map(|(predicted, measured)| measured.median / predicted.value);
+        let within = |factor: f64| {
+            pair.map(|(Predicted { low, high, .. }, Measured { median, .. })| {
+                (low / factor..=high * factor).contains(&median)
+            })
+        };
+        let (verdict, why) = match (finding, within(tolerance)) {
+            (Err(why), _) => (Verdict::NotTestable, Some(why.to_string())),
+            (Ok(_), None) => (Verdict::None, None),
+            (Ok(_), Some(_)) if name == experiment::CALIBRATION => (Verdict::Calibration, None),
+            (Ok(_), Some(true)) => (Verdict::Hit, None),
+            (Ok(_), Some(false)) => (Verdict::Miss, None),
+        };
+        let ratio = ratio.map(simulated::round);
+        let in_band = within(1.0);
+        let unit = "ns";
+        Row {
+            name,
+            what,
+            threads,
+            unit,
+            predicted,
+            tolerance,
+            measured,
+            ratio,
+            in_band,
+            verdict,
+            why,
+        }
+    }
+}
+
+impl Outcome {
+    pub(crate) fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
+        table::show(self, out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(median: f64) -> native::Finding {
+        Ok(Some(Measured { median, low: median, high: median, samples: 9, discarded: 0 }))
+    }
+
+    #[test]
+    fn a_hit_is_within_the_band_widened_by_the_tolerance() {
+        let experiment = |name| experiment::ALL.iter().find(|it| it.name == name).unwrap();
+        let predicted = Some(Predicted { value: 30.0, low: 20.0, high: 45.0 });
+        let judge = |name, finding| {
+            let row = Row::new(experiment(name), predicted, finding);
+            (row.verdict, row.in_band)
+        };
+        for (median, verdict, in_band) in [
+            (30.0, Verdict::Hit, true),
+            (20.0, Verdict::Hit, true),
+            (13.4, Verdict::Hit, false),
+            (13.3, Verdict::Miss, false),
+            (67.5, Verdict::Hit, false),
+            (67.6, Verdict::Miss, false),
+        ] {
+            assert_eq!(judge("ticket-2", measured(median)), (verdict, Some(in_band)), "{median}");
+        }
+        assert_eq!(judge("read-own", measured(89.0)).0, Verdict::Hit, "streams: a factor of two");
+        assert_eq!(judge("ping-pong-cas", measured(1.0)).0, Verdict::Calibration);
+        assert_eq!(judge("ticket-2", Ok(None)), (Verdict::None, None), "all samples disturbed");
+        let untestable = Err(native::Untestable::OneCpu);
+        assert_eq!(judge("ticket-2", untestable).0, Verdict::NotTestable);
+    }
+}

@@ -1,0 +1,230 @@
+//! Measurements: the experiments on this machine, taken in turns.
+//!
+//! Each experiment's samples are spread over the whole time, so that a slow spell of the machine is
+//! nobody's alone. A sample during which other load had our CPUs is discarded, counted and taken
+//! again; see [`Sample::is_disturbed`](super::sample::Sample::is_disturbed).
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use coreline_topology::{CpuId, CpuSet, Distance, Topology};
+use coreline_world::Native;
+use coreline_world::native::{probe, run_queue_wait};
+use rand_core::Rng;
+use rand_pcg::Pcg64;
+use serde::Serialize;
+
+use super::experiment::{Experiment, Subject};
+use super::sample::{self, Sample};
+use super::simulated::round;
+use crate::error::Error;
+use crate::run::progress;
+
+/// What was measured of an experiment, in nanoseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Measured {
+    /// The middle sample.
+    pub(crate) median: f64,
+    /// Half of the samples lie between these.
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) samples: usize,
+    pub(crate) discarded: u32,
+}
+
+/// How much to measure.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    samples: usize,
+    /// How long a sample should take, in nanoseconds.
+    sample_ns: u64,
+    /// How often a disturbed sample is taken again before it is given up.
+    retries: u32,
+}
+
+impl Plan {
+    pub(super) const FULL: Plan = Plan { samples: 101, sample_ns: 1_500_000, retries: 6 };
+
+    /// Whether it works, in seconds. No figure of it is worth quoting.
+    pub(super) const QUICK: Plan = Plan { samples: 5, sample_ns: 200_000, retries: 2 };
+}
+
+/// Why an experiment cannot be had on a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Untestable {
+    #[error("not testable here: it takes two CPUs, and this process may use one")]
+    OneCpu,
+    #[error(
+        "not testable here: no two of the CPUs that this process may use are cores under one \
+         last-level cache"
+    )]
+    Apart,
+    #[error("not testable there: it takes two cores, and the machine has one")]
+    OneCore,
+}
+
+/// The CPUs that an experiment takes, of those that the process may use: the first, and the first
+/// other core under its last-level cache.
+pub(super) fn cpus(
+    allowed: &CpuSet,
+    topology: &Topology,
+    threads: usize,
+) -> Result<Vec<CpuId>, Untestable> {
+    let Some(first) = allowed.iter().next() else { return Err(Untestable::OneCpu) };
+    if threads == 1 {
+        return Ok(vec![first]);
+    }
+    let is_near = |other: &CpuId| {
+        let distance = topology.distance(first, *other);
+        distance.is_some_and(|it| it > Distance::SameCore && it <= Distance::SameCache)
+    };
+    match allowed.iter().find(is_near) {
+        Some(second) => Ok(vec![first, second]),
+        None if allowed.iter().count() == 1 => Err(Untestable::OneCpu),
+        None => Err(Untestable::Apart),
+    }
+}
+
+/// An experiment under way.
+struct Run<'a> {
+    experiment: &'a Experiment,
+    subject: Arc<dyn Subject>,
+    cpus: Vec<CpuId>,
+    /// Operations of each thread in a sample, before those that are timed and those.
+    counts: [u64; 2],
+    /// Operations of each thread so far.
+    done: u64,
+    ns: Vec<f64>,
+    discarded: u32,
+}
+
+/// What is known of an experiment in the end; no figures if every sample was disturbed.
+pub(super) type Finding = Result<Option<Measured>, Untestable>;
+
+/// Measures these experiments, in turns; the results are in their order.
+pub(super) fn measure(experiments: &[&Experiment], plan: Plan) -> Result<Vec<Finding>, Error> {
+    let machine = probe();
+    let allowed = machine.allowed.map_err(Error::NoCpus)?;
+    let places = experiments.iter().map(|it| cpus(&allowed, &machine.topology, it.threads));
+    let places: Vec<_> = places.collect();
+    let mut runs = Vec::new();
+    for (experiment, place) in experiments.iter().zip(&places) {
+        if let Ok(cpus) = place {
+            runs.push(Run::new(experiment, cpus.clone(), plan)?);
+        }
+    }
+    let mut dice = Pcg64::new(ORDER, 0);
+    let bar = progress("native", runs.len() * plan.samples);
+    let mut order: Vec<usize> = (0..runs.len()).collect();
+    for _ in 0..plan.samples {
+        shuffle(&mut order, &mut dice);
+        for &run in &order {
+            runs[run].sample(plan.retries)?;
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let mut measured = runs.into_iter().map(Run::finish);
+    let result = |place: Result<_, Untestable>| match place {
+        Ok(_) => Ok(Ok(measured.next().expect("a run for each place")?)),
+        Err(why) => Ok(Err(why)),
+    };
+    places.into_iter().map(result).collect()
+}
+
+/// The order of experiments differs from round to round, but not from run to run.
+const ORDER: u128 = 11;
+
+impl<'a> Run<'a> {
+    /// Finds out how many operations make a sample as long as planned.
+    fn new(experiment: &'a Experiment, cpus: Vec<CpuId>, plan: Plan) -> Result<Self, Error> {
+        let subject = experiment.subject::<Native>();
+        let (ns, discarded) = (Vec::new(), 0);
+        let mut run = Run { experiment, subject, cpus, counts: [4, 16], done: 0, ns, discarded };
+        loop {
+            // The shortest of a few: a disturbed one would make the operation look slow.
+            let mut wall = u64::MAX;
+            for _ in 0..5 {
+                wall = wall.min(run.take()?.wall().max(1));
+            }
+            let ops = run.counts[1];
+            if wall >= plan.sample_ns / 8 {
+                let ops = u128::from(ops) * u128::from(plan.sample_ns) / u128::from(wall);
+                let ops = u64::try_from(ops).unwrap_or(u64::MAX).max(16);
+                run.counts = [ops / 16, ops];
+                return Ok(run);
+            }
+            run.counts = [ops / 4, ops * 4];
+        }
+    }
+
+    fn take(&mut self) -> Result<Sample, Error> {
+        let sample = sample::take::<Native>(&self.subject, &self.cpus, self.counts, run_queue_wait);
+        self.done += self.counts.iter().sum::<u64>();
+        sample.map_err(Error::Measure)
+    }
+
+    /// Takes samples until one is not disturbed, `1 + retries` at most. The pause after each that
+    /// was is twice the one before, from 1 ms on: most of what disturbs is over soon.
+    fn sample(&mut self, retries: u32) -> Result<(), Error> {
+        for disturbed in 0..=retries {
+            let sample = self.take()?;
+            if !sample.is_disturbed() {
+                self.ns.push(sample.ns(self.experiment, self.counts[1]));
+                return Ok(());
+            }
+            self.discarded += 1;
+            thread::sleep(Duration::from_millis(1 << disturbed));
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Option<Measured>, Error> {
+        if !self.subject.is_right(self.done) {
+            return Err(Error::Miscounted { experiment: self.experiment.name });
+        }
+        self.ns.sort_unstable_by(f64::total_cmp);
+        let (ns, samples, discarded) = (&self.ns, self.ns.len(), self.discarded);
+        let at = |share: usize| round(ns[(samples - 1) * share / 4]);
+        let measured = |_| Measured { median: at(2), low: at(1), high: at(3), samples, discarded };
+        Ok(ns.first().map(measured))
+    }
+}
+
+fn shuffle(items: &mut [usize], dice: &mut Pcg64) {
+    for last in (1..items.len()).rev() {
+        // The bias is as small as the list is short.
+        let other = dice.next_u64() % (last as u64 + 1);
+        items.swap(last, other as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_topology::Shape;
+
+    use super::*;
+
+    #[test]
+    fn two_cores_under_one_cache_are_needed() {
+        let shape = Shape {
+            sockets: 1,
+            nodes_per_socket: 1,
+            caches_per_node: 2,
+            cores_per_cache: 2,
+            threads_per_core: 2,
+        };
+        // CPUs 0 and 4 are one core; 0, 1, 4 and 5 are under one cache.
+        let machine = Topology::uniform(shape).unwrap();
+        let choose = |allowed: &str, threads| {
+            let cpus = cpus(&allowed.parse().unwrap(), &machine, threads);
+            cpus.map(|cpus| cpus.into_iter().map(CpuId::get).collect::<Vec<_>>())
+        };
+        assert_eq!(choose("0-7", 2), Ok(vec![0, 1]));
+        assert_eq!(choose("0,4-5", 2), Ok(vec![0, 5]), "not the other thread of the core");
+        assert_eq!(choose("2,4", 1), Ok(vec![2]));
+        assert_eq!(choose("3", 2), Err(Untestable::OneCpu));
+        assert_eq!(choose("0,2,4", 2), Err(Untestable::Apart));
+    }
+}

@@ -1,0 +1,87 @@
+//! Predictions: the experiments on a simulated machine, over the band of request shares.
+
+use coreline_sim::{Class, Machine, Sim, Spec};
+use coreline_topology::CpuId;
+use serde::Serialize;
+
+use super::experiment::Experiment;
+use super::sample;
+use crate::error::Error;
+
+/// What the simulator says of an experiment, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Predicted {
+    /// The mean over seeds at the usual request share.
+    pub(crate) value: f64,
+    /// The lowest and the highest over all seeds and request shares.
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+/// Seeds of the jitter at each request share.
+const SEEDS: u64 = 4;
+
+/// Operations of each thread before those that are timed, and those.
+const OPS: [u64; 2] = [64, 512];
+
+/// The same with passes over memory.
+const PASSES: [u64; 2] = [4, 32];
+
+/// More than any experiment takes.
+const MOST_STEPS: u64 = 50_000_000;
+
+/// The CPUs of a machine that an experiment takes: the nearest two that are two cores. `None` if
+/// the machine has no two.
+fn cpus(spec: &Spec, experiment: &Experiment) -> Option<Vec<CpuId>> {
+    if experiment.threads == 1 {
+        return Some(spec.topology().cpus().take(1).map(|cpu| cpu.id).collect());
+    }
+    Class::ALL.iter().find_map(|class| class.pair(spec.topology())).map(Vec::from)
+}
+
+/// Predicts an experiment's figure; `None` if the machine has no two cores and it takes two.
+pub(super) fn predict(spec: &Spec, experiment: &Experiment) -> Result<Option<Predicted>, Error> {
+    let Some(cpus) = cpus(spec, experiment) else { return Ok(None) };
+    let mut all = Vec::new();
+    let mut usual = Vec::new();
+    for share in Machine::REQUEST_BAND {
+        for seed in 0..SEEDS {
+            let ns = run(spec, experiment, &cpus, share, seed)?;
+            all.push(ns);
+            if share == Machine::REQUEST_PERCENT {
+                usual.push(ns);
+            }
+        }
+    }
+    let value = round(usual.iter().sum::<f64>() / usual.len() as f64);
+    let low = round(all.iter().copied().fold(f64::MAX, f64::min));
+    let high = round(all.iter().copied().fold(0.0, f64::max));
+    Ok(Some(Predicted { value, low, high }))
+}
+
+fn run(
+    spec: &Spec,
+    experiment: &Experiment,
+    cpus: &[CpuId],
+    share: u32,
+    seed: u64,
+) -> Result<f64, Error> {
+    let (experiment, cpus) = (*experiment, cpus.to_vec());
+    let counts = if experiment.is_pass() { PASSES } else { OPS };
+    let machine = Machine::new(spec.clone()).request_percent(share).seed(seed);
+    let machine = machine.step_limit(MOST_STEPS).program(&format!("validate {}", experiment.name));
+    let run = machine.run(move || {
+        let subject = experiment.subject::<Sim>();
+        let sample = sample::take::<Sim>(&subject, &cpus, counts, || None);
+        sample.map(|sample| {
+            (sample.ns(&experiment, counts[1]), subject.is_right(counts.iter().sum()))
+        })
+    });
+    let (ns, right) = run.map_err(Error::Failed)?.value.map_err(Error::Measure)?;
+    if right { Ok(ns) } else { Err(Error::Miscounted { experiment: experiment.name }) }
+}
+
+/// To hundredths of a nanosecond: what a file of predictions holds.
+pub(super) fn round(ns: f64) -> f64 {
+    (ns * 100.0).round() / 100.0
+}
