@@ -27,10 +27,10 @@ const MACHINE: &str = "epyc-9654-2s";
 const THREADS: [u32; 2] = [36, 120];
 
 /// Threads that add to a metric.
-const ADDERS: [u32; 5] = [1, 8, 32, 96, 255];
+const ADDERS: [u32; 4] = [1, 16, 64, 255];
 
 /// Shards of a metric.
-const SHARDS: [usize; 4] = [1, 16, 64, 256];
+const SHARDS: [usize; 3] = [1, 16, 256];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let quick = std::env::args().any(|argument| argument == "--quick");
