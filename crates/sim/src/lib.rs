@@ -9,10 +9,15 @@
 //! |---|---|
 //! | [`Machine`], [`Run`], [`Report`] | what to run on, the run, what it cost |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
-//! | [`Class`], [`Transfer`], [`PingPong`] | published core-to-core latencies, and what a transfer costs |
+//! | [`Class`], [`Transfer`], [`PingPong`] | core-to-core latencies, and what a transfer costs |
+//! | [`atomic`], [`sync`], [`thread`], [`time`], [`hint`] | std's modules, simulated |
+//! | [`locks`] | reports on each lock of a run |
+//! | [`claim`] | what must hold over all that is unknown of a machine |
 //! | [`Faults`], [`Kernel`] | what the machine does to the program |
 //! | [`Failure`], [`Replay`] | what went wrong, and the line that brings it back |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |
+//!
+//! The user's guide is `docs/simulating.md`.
 //!
 //! What is left out of the model is listed in [`NOT_MODELLED`] and printed with every result.
 
