@@ -2,6 +2,7 @@
 
 #[path = "../examples/third_party/metrics.rs"]
 mod metrics;
+#[allow(dead_code, reason = "the loads of the reports, which the program shows")]
 #[path = "../examples/third_party/mutexes.rs"]
 mod mutexes;
 #[path = "../examples/third_party/parking.rs"]
