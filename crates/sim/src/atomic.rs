@@ -27,13 +27,16 @@
 //! | std | here |
 //! |---|---|
 //! | an access costs what the host makes it cost | an access costs what the machine file says |
-//! | weak orders may reorder | every run is sequentially consistent: find missing orders with loom |
+//! | weak orders may reorder | all runs are sequentially consistent: try loom for these |
 //! | [`fence`] orders | `SeqCst` costs a locked operation, weaker ones nothing, as on x86 |
-//! | a `static` atomic works | its memory is not the machine's: an access ends the run with `Unregistered`; make it inside the program, or in a [`WorldStatic`](coreline_world::WorldStatic) |
+//! | a `static` atomic works | is not the machine's memory: the run ends, `Unregistered` |
 //! | a failing exchange may leave the line | takes it as a succeeding one does, as on x86 |
 //! | `compare_exchange_weak` may fail for no reason | does not |
 //! | `compare_and_swap`, deprecated | left out |
 //! | `get_mut` is free | charged as a store; `into_inner` is not charged |
+//!
+//! What would be a `static` is made inside the program and handed to its threads, or kept in a
+//! [`WorldStatic`](coreline_world::WorldStatic).
 //!
 //! Outside of a machine these are ordinary atomics, so one test can run both.
 

@@ -23,7 +23,8 @@
 //!         thread::scope(|scope| {
 //!             for n in 0..16 {
 //!                 let count = &counts[n % lines].0;
-//!                 scope.spawn(|| (0..200).for_each(|_| _ = count.fetch_add(1, Ordering::Relaxed)));
+//!                 let add = |_| _ = count.fetch_add(1, Ordering::Relaxed);
+//!                 scope.spawn(move || (0..200).for_each(add));
 //!             }
 //!         });
 //!     })?;

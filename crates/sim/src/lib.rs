@@ -10,11 +10,16 @@
 //! | [`Machine`], [`Run`], [`Report`] | what to run on, the run, what it cost |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
 //! | [`Class`], [`Transfer`], [`PingPong`] | published latencies, and what transfers cost |
+//! | [`atomic`], [`sync`], [`thread`], [`time`], [`hint`] | std's modules, simulated |
+//! | [`locks`] | reports on each lock of a run |
+//! | [`claim`] | what must hold over all that is unknown of a machine |
 //! | [`Faults`], [`on_signal`], [`Kernel`] | what the machine does to the program |
 //! | [`interrupts`] | from CPU to CPU, masked, and monitored waits |
 //! | [`Schedule`], [`search()`], [`Explore`] | who runs when, and looking for mistakes in it |
 //! | [`Failure`], [`Replay`] | what went wrong, and the line that brings it back |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |
+//!
+//! The user's guide is `docs/simulating.md`.
 //!
 //! What is left out of the model is listed in [`NOT_MODELLED`] and printed with every result.
 

@@ -275,8 +275,8 @@ impl LockReport {
     /// 1/n if one of n took it alone. It says something of a lock only where all its threads want
     /// it equally often.
     ///
-    /// Source: Jain, Chiu, Hawe, *A quantitative measure of fairness and discrimination*, DEC-TR-301,
-    /// 1984.
+    /// Source: Jain, Chiu, Hawe, *A quantitative measure of fairness and discrimination*, report
+    /// DEC-TR-301, 1984.
     pub fn jain(&self) -> f64 {
         let counts = || self.by_thread.iter().map(|&(_, count)| count as f64);
         let squares: f64 = counts().map(|count| count * count).sum();

@@ -3,6 +3,7 @@
 //! ```sh
 //! cargo run --release -p coreline-sim --example third_party            # the tables, whole band
 //! cargo run --release -p coreline-sim --example third_party -- --quick # request shares only
+//! cargo run --release -p coreline-sim --example third_party -- --reported # the reports' own loads
 //! ```
 
 mod metrics;
@@ -27,15 +28,19 @@ const MACHINE: &str = "epyc-9654-2s";
 const THREADS: [u32; 2] = [36, 120];
 
 /// Threads that add to a metric.
-const ADDERS: [u32; 5] = [1, 8, 32, 96, 255];
+const ADDERS: [u32; 4] = [1, 16, 64, 255];
 
 /// Shards of a metric.
-const SHARDS: [usize; 4] = [1, 16, 64, 256];
+const SHARDS: [usize; 3] = [1, 16, 256];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let quick = std::env::args().any(|argument| argument == "--quick");
     let spec = Spec::preset(MACHINE)?;
     let band = if quick { Band::quick(&spec, 1) } else { Band::whole(&spec, 1) };
+    if std::env::args().any(|argument| argument == "--reported") {
+        print(&reported_table(&Band::quick(&spec, 1))?);
+        return Ok(());
+    }
     print(&mutex_table(&band)?);
     print(&metrics_table(&band)?);
     Ok(())
@@ -78,6 +83,29 @@ fn mutex_table(band: &Band) -> Result<String, Box<dyn Error>> {
             );
         }
     }
+    Ok(table)
+}
+
+/// The loads of the reports, known only after the predictions.
+fn reported_table(band: &Band) -> Result<String, Box<dyn Error>> {
+    let mut table = "| case | parking | std | factor |\n|---|---|---|---|\n".to_owned();
+    for threads in [18, 36] {
+        let measure = |kind: Kind| {
+            let name = format!("mutex {kind:?} threads={threads} reported");
+            band.measure(&name, |machine| mutexes::rate(machine, kind, threads, Work::REPORTED))
+        };
+        let (parking, std) = (measure(Kind::Parking)?, measure(Kind::Std)?);
+        let factor = ratio(&std, &parking);
+        let (parking, std) = (shown(&parking), shown(&std));
+        table += &format!("| {threads} threads, kHz per thread | {parking} | {std} | {factor} |\n");
+    }
+    let bench = |kind: Kind| {
+        band.measure(&format!("bench {kind:?}"), |machine| mutexes::bench(machine, kind))
+    };
+    let (parking, std) = (bench(Kind::Parking)?, bench(Kind::Std)?);
+    let factor = ratio(&parking, &std);
+    let (parking, std) = (shown(&parking), shown(&std));
+    table += &format!("| 32 threads, 2 locks, ms in all | {parking} | {std} | {factor} |\n");
     Ok(table)
 }
 

@@ -55,7 +55,8 @@ pub(crate) fn rate(machine: Machine, threads: u32, shards: usize) -> Result<f64,
                     }
                     added
                 };
-                Builder::new().on(CpuId::new(cpu)).spawn_scoped(scope, body).unwrap()
+                // CPU 0 is the first thread's, who has to say when it is over.
+                Builder::new().on(CpuId::new(cpu + 1)).spawn_scoped(scope, body).unwrap()
             };
             let workers: Vec<_> = (0..threads).map(start).collect();
             while ready.load(Ordering::Relaxed) < threads as usize {

@@ -33,6 +33,9 @@ impl Work {
         Work { inside: 10, outside: 10 },
         Work { inside: 10, outside: 1000 },
     ];
+
+    /// The load of parking_lot #338.
+    pub(crate) const REPORTED: Work = Work { inside: 5, outside: 5 };
 }
 
 /// A number under a lock, with room around it.
@@ -48,6 +51,14 @@ enum Lock {
 }
 
 impl Guarded {
+    fn new(kind: Kind, table: &Arc<Table>, number: usize) -> Guarded {
+        let lock = match kind {
+            Kind::Parking => Lock::Parking(ParkingLock::new(Arc::clone(table), number)),
+            Kind::Std => Lock::Std(Mutex::new(())),
+        };
+        Guarded { lock, number: AtomicU64::new(0) }
+    }
+
     fn add(&self, turns: u32) {
         let work = || {
             for _ in 0..turns {
@@ -86,13 +97,7 @@ pub(crate) fn rate(
     work: Work,
 ) -> Result<f64, Box<Failure>> {
     let run = machine.run(move || {
-        let lock = match kind {
-            Kind::Parking => {
-                Lock::Parking(ParkingLock::new(Arc::new(Table::new(threads as usize))))
-            }
-            Kind::Std => Lock::Std(Mutex::new(())),
-        };
-        let guarded = Guarded { lock, number: AtomicU64::new(0) };
+        let guarded = Guarded::new(kind, &Arc::new(Table::new(threads as usize)), 0);
         let (ready, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let turns: u64 = thread::scope(|scope| {
             let start = |cpu: u32| {
@@ -112,7 +117,8 @@ pub(crate) fn rate(
                     }
                     turns
                 };
-                Builder::new().on(CpuId::new(cpu)).spawn_scoped(scope, body).unwrap()
+                // CPU 0 is the first thread's, who has to say when it is over.
+                Builder::new().on(CpuId::new(cpu + 1)).spawn_scoped(scope, body).unwrap()
             };
             let workers: Vec<_> = (0..threads).map(start).collect();
             while ready.load(Ordering::Relaxed) < threads as usize {
@@ -126,4 +132,33 @@ pub(crate) fn rate(
         turns
     })?;
     Ok(run.value as f64 / f64::from(threads) / WINDOW.as_millis() as f64)
+}
+
+/// Threads, locks and turns of each thread of parking_lot #418; a tenth of its turns.
+const BENCH: (u32, usize, u64) = (32, 2, 1000);
+
+/// Milliseconds until all threads have added so often, each time under a lock drawn by chance; for
+/// ten times as many turns.
+pub(crate) fn bench(machine: Machine, kind: Kind) -> Result<f64, Box<Failure>> {
+    let (threads, locks, turns) = BENCH;
+    let run = machine.run(move || {
+        let table = Arc::new(Table::new(threads as usize));
+        let locks: Vec<_> = (0..locks).map(|number| Guarded::new(kind, &table, number)).collect();
+        thread::scope(|scope| {
+            for cpu in 1..=threads {
+                let locks = &locks;
+                let body = move || {
+                    let mut dice = cpu.wrapping_mul(0x9e37_79b9);
+                    for _ in 0..turns {
+                        dice ^= dice << 13;
+                        dice ^= dice >> 17;
+                        dice ^= dice << 5;
+                        locks[dice as usize % locks.len()].add(1);
+                    }
+                };
+                Builder::new().on(CpuId::new(cpu)).spawn_scoped(scope, body).unwrap();
+            }
+        });
+    })?;
+    Ok(run.report.time_ns as f64 * 10.0 / 1e6)
 }

@@ -4,7 +4,8 @@
 //! queue and leaves the lock free for anybody, but about every half millisecond hands it over.
 //!
 //! Simpler than the original: the bucket's lock is the simulated std mutex instead of a queue of
-//! its own, and the queue is a ring instead of a list through its waiters.
+//! its own, the queue is a ring instead of a list through its waiters, and no two locks share a
+//! bucket.
 
 use std::collections::VecDeque;
 
@@ -72,10 +73,11 @@ pub(crate) struct ParkingLock {
 }
 
 impl ParkingLock {
-    pub(crate) fn new(table: Arc<Table>) -> ParkingLock {
-        // Where the hash of the address leads: with one lock, any bucket is as good.
-        let bucket = table.0.len() / 2;
-        ParkingLock { state: AtomicU8::new(0), table, bucket }
+    /// The program's lock of this number, which has a bucket to itself: the queues here do not say
+    /// whose waiters they hold.
+    pub(crate) fn new(table: Arc<Table>, number: usize) -> ParkingLock {
+        assert!(number < table.0.len(), "fewer locks than buckets");
+        ParkingLock { state: AtomicU8::new(0), table, bucket: number }
     }
 
     fn take(&self, seen: u8, state: u8) -> Result<u8, u8> {

@@ -3,7 +3,7 @@
 //!
 //! | here | as std's, on Linux |
 //! |---|---|
-//! | [`Mutex`], [`RwLock`], [`Condvar`], [`Once`] | the same words in the same states, a spin of 100 turns, then park; wake one or all |
+//! | [`Mutex`], [`RwLock`], [`Condvar`], [`Once`] | the same states, 100 turns of spinning, park |
 //! | [`Barrier`], [`OnceLock`], [`LazyLock`] | on the above, as std's |
 //! | [`Arc`], [`Weak`] | std's own, with its counts charged |
 //! | [`PoisonError`], [`TryLockError`], [`LockResult`], [`TryLockResult`] | std's own |
@@ -12,11 +12,16 @@
 //!
 //! | std | here |
 //! |---|---|
-//! | what a lock protects is read where the code reads it | each use of a guard as a reference is charged as an access to the whole value, without what it owns elsewhere |
-//! | nobody notes who waited for whom | [`Mutex`] and [`RwLock`] are in the run's [lock reports](crate::locks) |
-//! | an `Arc<T>` becomes an `Arc<dyn Trait>` where one is expected | write `Arc::from(std_arc)`, from a std `Arc<dyn Trait>`: the language lets only std convert in place |
+//! | a value is read where code reads it | each use of a guard accesses the whole value (1) |
+//! | nobody notes who waited for whom | [lock reports](crate::locks) do, of both locks |
+//! | `Arc<T>` turns into `Arc<dyn Trait>` | `Arc::from(std_arc)` (2) |
 //! | a `static` works | see [`atomic`](crate::atomic) |
-//! | `mpsc` | left out: its cost is in the layout of std's queues, which a rewrite would not have |
+//! | `mpsc` | left out (3) |
+//!
+//! 1. That is: each time that a guard is used as a reference, an access to all lines of the value
+//!    is charged, without what the value owns elsewhere.
+//! 2. From std's `Arc<dyn Trait>`: the language lets only std convert in place.
+//! 3. Its cost is in the layout of std's queues, which a rewrite would not have.
 //!
 //! All of it works in a machine only.
 

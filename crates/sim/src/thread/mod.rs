@@ -2,14 +2,17 @@
 //!
 //! | std | here |
 //! |---|---|
-//! | the kernel moves threads about | a thread starts on the CPU with the fewest threads, or where [`Builder::on`] says |
-//! | a panic of a thread is `Err` for who joins it | the same; a panic of the program's first thread ends the run with [`FailureKind::Panic`](crate::FailureKind::Panic) |
+//! | the system chooses a CPU | the one with the fewest threads, or [`Builder::on`] |
+//! | a panic is `Err` for who joins | the same; one of the first thread ends the run |
 //! | a panic is printed | it is not, since who joins it is told |
-//! | [`thread_local!`](crate::thread_local) is destroyed at the thread's end, and `try_with` fails from then on | destroyed likewise; used again by a destructor, it is made again |
+//! | a destroyed `thread_local!` stays so | used again by a destructor, it is made again |
 //! | [`ThreadId`]s are unique in the process | unique in the machine |
 //! | [`Builder::stack_size`] of any size | at most [`STACK`] bytes |
-//! | [`panicking`] | says it of the calling simulated thread; after a `catch_unwind` it may be true too long, while another thread unwinds, until the thread asks again |
-//! | `sleep_ms`, `park_timeout_ms`, deprecated; `Builder::spawn_unchecked` | left out |
+//! | [`panicking`] | of the calling simulated thread (1) |
+//! | `sleep_ms`, `park_timeout_ms`, `spawn_unchecked` | left out |
+//!
+//! 1. The host counts panics of all simulated threads as one thread's. A thread that caught a panic
+//!    and did not ask since may be taken to unwind while another thread does.
 //!
 //! All functions but [`panicking`] panic outside of a machine.
 

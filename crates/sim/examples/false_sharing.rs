@@ -1,0 +1,117 @@
+//! False sharing, found and fixed: the worked example of docs/simulating.md.
+//!
+//! ```sh
+//! cargo run --release -p coreline-sim --example false_sharing
+//! ```
+
+use std::error::Error;
+use std::fmt::Write as _;
+
+use coreline_sim::atomic::{AtomicU64, Ordering}; // was std::sync::atomic
+use coreline_sim::claim::Band;
+use coreline_sim::hint::work;
+use coreline_sim::sync::Arc; // was std::sync
+use coreline_sim::thread; // was std::thread
+use coreline_sim::time::Duration; // was std::time
+use coreline_sim::{Allocator, Failure, Machine, Run, Spec};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+/// What each worker of a server counts.
+#[derive(Default)]
+struct Served(AtomicU64);
+
+/// The same, on a cache line of its own.
+#[derive(Default)]
+#[repr(align(64))]
+struct ServedApart(Served);
+
+/// A worker's counter, wherever it lies.
+trait Count: Default + Send + Sync + 'static {
+    fn add(&self);
+}
+
+impl Count for Served {
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Count for ServedApart {
+    fn add(&self) {
+        self.0.add();
+    }
+}
+
+const WORKERS: usize = 64;
+const REQUESTS: u64 = 500;
+
+/// The program: as it would be written for std, but for the imports and `work`.
+fn serve<C: Count>() {
+    let served: Arc<Vec<C>> = Arc::new((0..WORKERS).map(|_| C::default()).collect());
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|worker| {
+            let served = Arc::clone(&served);
+            thread::spawn(move || {
+                for _ in 0..REQUESTS {
+                    work(Duration::from_nanos(100));
+                    served[worker].add();
+                }
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.join().unwrap();
+    }
+}
+
+/// Nanoseconds that a request takes, from the first start to the last end.
+fn per_request<C: Count>(machine: Machine) -> Result<f64, Box<Failure>> {
+    let run = machine.run(serve::<C>)?;
+    Ok(run.report.time_ns as f64 / REQUESTS as f64)
+}
+
+fn look<C: Count>() -> Result<Run<()>, Box<dyn Error>> {
+    Ok(Machine::preset("epyc-9654-2s")?.seed(1).run(serve::<C>)?)
+}
+
+/// What the guide shows.
+pub(crate) fn story() -> Result<String, Box<dyn Error>> {
+    let mut text = String::new();
+    for (name, run) in [("packed", look::<Served>()?), ("apart", look::<ServedApart>()?)] {
+        let transfers = run.report.transfers;
+        writeln!(
+            text,
+            "{name:8} {:6} ns; accesses served by: own cache {}, same L3 {}, other L3 {}, \
+             other socket {}, memory {}",
+            run.report.time_ns,
+            transfers.private,
+            transfers.same_cache,
+            transfers.same_node,
+            transfers.other_socket,
+            transfers.memory
+        )?;
+    }
+
+    let band = Band::whole(&Spec::preset("epyc-9654-2s")?, 1);
+    let packed = band.measure("packed", per_request::<Served>)?;
+    let apart = band.measure("apart", per_request::<ServedApart>)?;
+    packed.at_least(1.5, &apart)?;
+    let (low, high) = packed.ratios(&apart);
+    writeln!(
+        text,
+        "packed takes {low:.1} to {high:.1} times as long as apart over {} points",
+        band.points().len()
+    )?;
+    if let Err(broken) = packed.at_least(4.0, &apart) {
+        writeln!(text, "{broken}")?;
+    }
+    Ok(text)
+}
+
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+fn main() -> Result<(), Box<dyn Error>> {
+    print!("{}", story()?);
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! The gate, and the search.
+
+use std::error::Error;
+
+use coreline_sim::atomic::{AtomicBool, Ordering};
+use coreline_sim::sync::{Arc, Condvar, Mutex};
+use coreline_sim::{Failure, Machine, Run, thread};
+
+/// A gate whose flag is not under its lock: between the look at the flag and the wait, it may be
+/// opened, and the notification is for nobody.
+#[derive(Default)]
+struct Gate {
+    open: AtomicBool,
+    lock: Mutex<()>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn pass(&self) {
+        while !self.open.load(Ordering::Acquire) {
+            let guard = self.lock.lock().unwrap();
+            drop(self.opened.wait(guard));
+        }
+    }
+
+    fn open(&self) {
+        self.open.store(true, Ordering::Release);
+        self.opened.notify_all();
+    }
+}
+
+fn program() {
+    let gate = Arc::new(Gate::default());
+    let theirs = Arc::clone(&gate);
+    let waiter = thread::spawn(move || theirs.pass());
+    let opener = thread::spawn(move || gate.open());
+    waiter.join().unwrap();
+    opener.join().unwrap();
+}
+
+fn run(seed: u64) -> Result<Run<()>, Box<Failure>> {
+    let machine = Machine::preset("host-2c").expect("it comes with the simulator");
+    machine.seed(seed).program("gate").run(program)
+}
+
+/// What the guide shows: the first failure of 10,000 seeds, and whether its line brings it back.
+pub(crate) fn story() -> Result<String, Box<dyn Error>> {
+    let failure = (0..10_000).find_map(|seed| run(seed).err()).ok_or("no seed fails")?;
+    let line = failure.replay.to_string();
+    let again = Machine::replay(&line.parse()?)?.run(program).err();
+    assert_eq!(again.as_ref(), Some(&failure), "the line brings the failure back");
+    Ok(format!("{failure}\n"))
+}
