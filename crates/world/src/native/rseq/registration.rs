@@ -58,7 +58,9 @@ fn symbol(name: &CStr) -> Option<*const c_void> {
 
 /// The area that the C library registers for each thread.
 pub(super) fn published_area() -> Option<Area> {
-    let registration = published().filter(|registration| registration.size > 0)?;
+    // An area is aligned to 32 bytes, and so is a thread pointer. The kernel would say so of our own.
+    let usable = |area: &Registration| area.size > 0 && area.offset % 32 == 0;
+    let registration = published().filter(usable)?;
     // SAFETY: the C library published this offset as that of the area which it owns in every
     // thread's control block. It registers at least the 32 bytes of the first `struct rseq`, under
     // the one signature that each processor has.
