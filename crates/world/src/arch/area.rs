@@ -125,9 +125,10 @@ impl Area {
     ///
     /// # Safety
     ///
-    /// `offset` is a multiple of 32. At `offset` from the thread pointer of each thread that uses the
-    /// area lie, for the thread's whole life, the 32 bytes of a `struct rseq`. Whoever owns it registers it with the kernel
-    /// under [`SIGNATURE`](super::SIGNATURE) or not at all, and leaves `rseq_cs` to the thread.
+    /// `offset` is a multiple of 32. There, from the thread pointer of each thread that uses the
+    /// area, lie for the thread's whole life the 32 bytes of a `struct rseq`. Whoever owns it
+    /// registers it with the kernel under [`SIGNATURE`](super::SIGNATURE) or not at all, and leaves
+    /// `rseq_cs` to the thread.
     pub(crate) unsafe fn at(offset: isize) -> Area {
         Area { offset }
     }
