@@ -230,17 +230,11 @@ pub mod word {
         /// The slots below it may be used.
         limit: u32,
         populated: u32,
-        /// Where the rseq area lies from the thread pointer.
-        area: isize,
-        by: By,
+        /// Where the index lies from the thread pointer, in an rseq area aligned to 32 bytes.
+        index: isize,
+        by: IndexBy,
+        rseq: bool,
         first: *mut AtomicU64,
-    }
-
-    #[derive(Clone, Copy, PartialEq)]
-    #[repr(u8)]
-    enum By {
-        Cpu,
-        Cid,
     }
 
     /// How far slots lie apart.
@@ -251,41 +245,22 @@ pub mod word {
     #[inline(never)]
     pub extern "C-unwind" fn word_add_by_hand(words: &WordsByHand, delta: u64) {
         let first = words.first;
-        'no_slot: {
-            // SAFETY: `new` made the words, on a machine where sections work if the limit says so;
-            // the index is checked against the limit, and there are as many words.
-            unsafe {
-                match words.by {
-                    By::Cpu => add_in_section!("", "4", words, first, delta, { break 'no_slot }),
-                    By::Cid => add_in_section!(
-                        "cmp dword ptr fs:[{area} + 4], 0
-                         js {no_slot}",
-                        "24",
-                        words,
-                        first,
-                        delta,
-                        { break 'no_slot }
-                    ),
-                }
-            }
-            return;
-        }
-        add_elsewhere(words, first, delta);
-    }
-
-    /// Adds to the word whose number lies at `$index` in the rseq area, if `$check` lets it.
-    macro_rules! add_in_section {
-        (
-            $check:literal, $index:literal, $words:expr, $first:expr, $delta:expr, $no_slot:block
-        ) => {
+        // SAFETY: `new` made the words, on a machine where sections work if the limit says so; the
+        // index is checked against the limit, and there are as many words.
+        unsafe {
             asm!(
                 "2:
                  lea {slot}, [rip + 5f]
                  mov qword ptr fs:[{area} + 8], {slot}
-                 3:",
-                $check,
-                concat!("mov {slot:e}, dword ptr fs:[{area} + ", $index, "]"),
-                "cmp {slot:e}, dword ptr [{limit}]
+                 3:
+                 test {index:l}, 4
+                 jnz 9f
+                 mov {slot:e}, dword ptr fs:[{area} + 4]
+                 test {slot:e}, {slot:e}
+                 js {no_slot}
+                 9:
+                 mov {slot:e}, dword ptr fs:[{index}]
+                 cmp {slot:e}, dword ptr [{limit}]
                  jae {no_slot}
                  shl {slot}, 16
                  add qword ptr [{first} + {slot}], {delta}
@@ -303,16 +278,16 @@ pub mod word {
                  jmp 2b
                  .popsection",
                 slot = out(reg) _,
-                delta = in(reg) $delta,
-                area = in(reg) $words.area,
-                limit = in(reg) &raw const $words.limit,
-                first = in(reg) $first,
-                no_slot = label $no_slot,
+                delta = in(reg) delta,
+                area = in(reg) words.index & -32,
+                index = in(reg) words.index,
+                limit = in(reg) &raw const words.limit,
+                first = in(reg) first,
+                no_slot = label { return add_elsewhere(words, first, delta) },
                 options(nostack),
-            )
-        };
+            );
+        }
     }
-    use add_in_section;
 
     /// Exported so that its parameters stay what they are, under a name that looks like Rust's.
     #[unsafe(export_name = "_RNvNtC9fastpaths4word13add_elsewhere")]
@@ -330,9 +305,16 @@ pub mod word {
         fn new(by: IndexBy, sections: bool) -> Self {
             let populated = u32::try_from(Native::topology().cpu_limit()).expect("CPUs have u32s");
             let words = vec![0u64; (populated as usize + 1) * STRIDE / size_of::<u64>()].leak();
-            let by = if by == IndexBy::Cpu { By::Cpu } else { By::Cid };
+            let index = area() + if by == IndexBy::Cpu { 4 } else { 24 };
             let limit = if sections { populated } else { 0 };
-            WordsByHand { limit, populated, area: area(), by, first: words.as_mut_ptr().cast() }
+            WordsByHand {
+                limit,
+                populated,
+                index,
+                by,
+                rseq: sections,
+                first: words.as_mut_ptr().cast(),
+            }
         }
 
         fn sum(&self) -> u64 {

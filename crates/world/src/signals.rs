@@ -10,13 +10,20 @@ pub trait Signals {
     /// Holds off the calling thread's signals until the returned value drops, on the same thread.
     ///
     /// A handler never runs on the thread meanwhile, so the thread may do what a handler must not
-    /// meet half-done. (Signals that the thread causes itself, as by a bad access, are not held
-    /// off.) May be nested; the inner one must drop first, or signals stay held off. A thread that
-    /// is started meanwhile has its signals held off for good.
+    /// meet half-done. May be nested; the inner one must drop first, or signals stay held off. A
+    /// thread that is started meanwhile has its signals held off for good.
+    ///
+    /// Signals that a thread causes itself, as by a bad access or a breakpoint, are not held off,
+    /// even if somebody else sends them. So their handlers must not do what is done under this: no
+    /// operation on a list, a stack or a buffer where operations run without sections, or may find
+    /// no slot, and no making of per-CPU memory. They would wait for the thread that they
+    /// interrupt. Operations on words are safe there, too.
     fn hold() -> Self::Held;
 
     /// The generation of the caller's memory: a child that got its own copy of it by a fork has
-    /// another one than all that it descends from. Threads, and children that share their parent's
-    /// memory, have the same.
+    /// another one than each that it descends from had until then. Threads, and children that share
+    /// their parent's memory, have the same. Two children of one parent can have the same, and so
+    /// can a parent that asks for the first time after the fork: what one of them writes the other
+    /// never sees.
     fn generation() -> NonZeroU32;
 }

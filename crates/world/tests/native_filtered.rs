@@ -11,7 +11,7 @@ use std::process::Command;
 
 use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::native::{self, NoSections, SelfTestError};
-use coreline_world::{Fences, IndexBy, Native, Place, Placement, SpawnError, Threads};
+use coreline_world::{Fences, IndexBy, Native, Place, Placement, Signals, SpawnError, Threads};
 
 const CHILD: &str = "CORELINE_TEST_CHILD";
 
@@ -165,6 +165,31 @@ fn without_affinity_operations_are_atomic() {
         }
         let placed = Native::spawn(Placement::On(Native::cpu()), || ());
         assert!(matches!(placed, Err(SpawnError::Cpu { .. })));
+    });
+}
+
+/// The kernel wipes no pages at a fork, so processes are told apart by their numbers; and a handler
+/// in which the first operation of a process runs does not change the error that was about to be
+/// read.
+#[test]
+fn without_wiped_pages_a_child_has_another_generation() {
+    in_a_child("without_wiped_pages_a_child_has_another_generation", || {
+        refuse(libc::SYS_madvise);
+        // SAFETY: the word is the thread's own; the child leaves without unwinding.
+        unsafe {
+            *libc::__errno_location() = libc::EXDEV;
+            let ours = Native::generation();
+            assert_eq!(*libc::__errno_location(), libc::EXDEV);
+            assert_eq!(ours.get(), libc::getpid().cast_unsigned());
+            assert_eq!(Native::generation(), ours);
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(i32::from(Native::generation() == ours));
+            }
+            let mut status = -1;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            assert_eq!(status, 0, "the child has its parent's generation");
+        }
     });
 }
 

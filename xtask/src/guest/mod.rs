@@ -28,6 +28,11 @@ use crate::workspace;
 /// The guest's first process.
 const INIT: &str = include_str!("init.sh");
 
+/// What stands in the names of tests that run in no native world, or in others as well. They show
+/// in a guest what they show anywhere, and take hours there.
+const ELSEWHERE: [&str; 6] =
+    ["model::", "every_interleaving", "every_world", "simulated", "preemption", "is_caught"];
+
 /// How much longer than a program may take the guest may be silent: it boots, and ends what it
 /// runs.
 const GRACE: Duration = Duration::from_secs(180);
@@ -55,6 +60,9 @@ pub(crate) struct Options {
     /// Environment variable for the programs, such as CORELINE_RSEQ=off; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
+    /// Also the tests that are simulated or model-checked, though they show the same everywhere
+    #[arg(long)]
+    all_worlds: bool,
     /// Seconds that each program may take
     #[arg(long, default_value_t = 900)]
     limit: u32,
@@ -147,13 +155,21 @@ fn pack(
         let place = format!("/tests/{name}");
         archive.file(Path::new(&place), &target.stripped(&file, scratch)?)?;
         pack_data(archive, &folder)?;
-        let words = [place].into_iter().chain(options.arguments.iter().cloned());
-        let line = words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ");
+        let line = command(&place, options);
         runs.push(Run { name, folder: folder.to_string_lossy().into_owned(), line });
     }
     archive.file(Path::new("init"), INIT.as_bytes())?;
     archive.file(Path::new("plan"), plan(&runs, options).as_bytes())?;
     Ok(runs)
+}
+
+/// How a test program is called.
+fn command(program: &str, options: &Options) -> String {
+    let left_out: &[&str] = if options.all_worlds { &[] } else { &ELSEWHERE };
+    let skips = left_out.iter().flat_map(|name| ["--skip", name]);
+    let words = [program].into_iter().chain(skips);
+    let words = words.chain(options.arguments.iter().map(String::as_str));
+    words.map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 /// Puts the files that tests of this package may read where they would be on this machine.
@@ -260,6 +276,16 @@ mod tests {
         let expected = "export A='b'\\''c'\nexport D=''\n\
                         run 7 'doctor' '/' /bin/coreline doctor\n";
         assert_eq!(plan, expected);
+    }
+
+    #[test]
+    fn tests_of_other_worlds_are_left_out_unless_asked_for() {
+        let all = command("/tests/a", &options("--all-worlds -- lose it's"));
+        assert_eq!(all, "'/tests/a' 'lose' 'it'\\''s'");
+        let native = command("/tests/a", &options("-- lose"));
+        assert!(
+            native.starts_with("'/tests/a' '--skip' 'model::' ") && native.ends_with(" 'lose'")
+        );
     }
 
     #[test]

@@ -2,13 +2,13 @@
 //!
 //! | state | meaning | next |
 //! |---|---|---|
-//! | `COMPACT` | additions go to one `T` that all CPUs share, atomically | `SPREADING` |
-//! | `SPREADING` | as before; one thread makes the slots | `SPREAD`, `STUCK` |
+//! | `COMPACT` | additions go to one `T` that all CPUs share, atomically | `SPREAD`, `STUCK` |
 //! | `SPREAD` | additions go to the slots; the shared `T` keeps what it has | |
 //! | `STUCK` | there was no memory for slots: as `COMPACT`, for good | |
 //!
-//! A counter leaves `COMPACT` when a second CPU adds, or after [`HOT`] additions. Nobody waits for
-//! the thread that makes the slots: it may be the one that a signal handler interrupted.
+//! A counter leaves `COMPACT` when a second CPU adds, or after [`HOT`] additions. One thread makes
+//! the slots, under a lock, and nobody waits for it: it may be the one that a signal handler
+//! interrupted. A child that was forked meanwhile makes slots of its own.
 //!
 //! The fast path knows nothing of this. It works on whatever [`Slots`] the word `current` points
 //! to. At first those are an array without an index, whose shared slot is the one `T`: no section
@@ -18,14 +18,14 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
+use coreline_world::restartable::SlotLock;
 use coreline_world::{Cell, Ordering, Slot, Word, World};
 
 use crate::percpu::{Init, PerCpu, PerCpuPool, Slots};
 
 const COMPACT: u32 = 0;
-const SPREADING: u32 = 1;
-const SPREAD: u32 = 2;
-const STUCK: u32 = 3;
+const SPREAD: u32 = 1;
+const STUCK: u32 = 2;
 
 /// Additions after which slots pay even on one CPU: each that follows saves some cycles.
 const HOT: u32 = 256;
@@ -40,6 +40,8 @@ pub(super) struct Spread<T: Slot, W: World> {
 /// What does not move with the counter.
 struct Parts<T: Slot, W: World> {
     state: W::U32,
+    /// Who makes the slots, and changes the state.
+    making: SlotLock<W>,
     /// The first CPU that added, plus one; 0: nobody did.
     first_cpu: W::U32,
     /// About how many additions there were while compact.
@@ -62,6 +64,7 @@ impl<T: Slot, W: World> Spread<T, W> {
         let section = *pool.section();
         let parts = NonNull::from_mut(Box::leak(Box::new(Parts {
             state: W::U32::new_in(COMPACT),
+            making: SlotLock::new_in(),
             first_cpu: W::U32::new_in(0),
             additions: W::U32::new_in(0),
             compact: MaybeUninit::uninit(),
@@ -129,11 +132,32 @@ impl<T: Slot, W: World> Spread<T, W> {
     /// Notes an addition that is about to be done; the slots, if it is to go there. `fast` says
     /// whether later ones shall find the slots on their fast path.
     pub(super) fn note_addition(&self, fast: bool) -> Option<&PerCpu<T, W>> {
+        // Relaxed: a hint.
+        if self.parts().state.load(Ordering::Relaxed) == COMPACT {
+            if !self.pays() {
+                return None;
+            }
+            self.spread();
+        }
+        let slots = self.slots()?;
+        if fast {
+            let slots = ptr::from_ref::<Slots<T, W>>(slots).cast_mut();
+            // Here, and not where they are made: a child that is forked in between comes by. Looks
+            // first, for threads without an index come here each time.
+            //
+            // Relaxed: the value is all there is to read. Release pairs with the acquire in
+            // `current`: the slots are there.
+            if self.current.load(Ordering::Relaxed) != slots {
+                self.current.store(slots, Ordering::Release);
+            }
+        }
+        Some(slots)
+    }
+
+    /// Notes an addition, and whether slots pay from now on.
+    fn pays(&self) -> bool {
         let parts = self.parts();
         // Relaxed, all in this function: hints. What is missed is noticed at the next addition.
-        if parts.state.load(Ordering::Relaxed) != COMPACT {
-            return self.slots();
-        }
         let additions = parts.additions.load(Ordering::Relaxed) + 1;
         parts.additions.store(additions, Ordering::Relaxed);
         let cpu = W::cpu().get() + 1;
@@ -143,18 +167,16 @@ impl<T: Slot, W: World> Spread<T, W> {
             // Relaxed: as above.
             parts.first_cpu.store(cpu, Ordering::Relaxed);
         }
-        if (first == 0 || first == cpu) && additions < HOT {
-            return None;
-        }
-        self.spread(fast);
-        self.slots()
+        (first != 0 && first != cpu) || additions >= HOT
     }
 
-    fn spread(&self, fast: bool) {
+    fn spread(&self) {
         let parts = self.parts();
-        // Relaxed: who wins the exchange writes the slots, and publishes them below.
-        let relaxed = Ordering::Relaxed;
-        if parts.state.compare_exchange(COMPACT, SPREADING, relaxed, relaxed).is_err() {
+        let Some(_making) = parts.making.try_lock_by_name() else {
+            return;
+        };
+        // Relaxed: only the holder of the lock writes it.
+        if parts.state.load(Ordering::Relaxed) != COMPACT {
             return;
         }
         let Ok(slots) = parts.pool.per_cpu_of(Init::Function(parts.init)) else {
@@ -162,16 +184,13 @@ impl<T: Slot, W: World> Spread<T, W> {
             parts.state.store(STUCK, Ordering::Relaxed);
             return;
         };
-        // SAFETY: this thread alone has the state `SPREADING`, and nobody reads before `SPREAD`.
+        // SAFETY: this thread alone holds the lock, and nobody reads before `SPREAD`. What a thread
+        // may have written that a fork left behind is nobody's.
         parts.slots.with_mut(|place| unsafe {
             (*place).write(slots);
         });
         // Release pairs with the acquire in `slots`: they are there.
         parts.state.store(SPREAD, Ordering::Release);
-        if fast && let Some(slots) = self.slots() {
-            // Release pairs with the acquire in `current`.
-            self.current.store(ptr::from_ref::<Slots<T, W>>(slots).cast_mut(), Ordering::Release);
-        }
     }
 }
 

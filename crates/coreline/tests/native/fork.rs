@@ -1,8 +1,8 @@
 //! A child that is forked in the midst of everything goes on.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::thread;
 
 use coreline::percpu::{ArrayStack, PerCpuPool, PoolOptions, Word64};
@@ -29,6 +29,14 @@ fn in_child(check: impl FnOnce()) {
     };
     assert!(!libc::WIFSIGNALED(status), "signal {} ended the child", libc::WTERMSIG(status));
     assert_eq!(libc::WEXITSTATUS(status), 0, "the child found something wrong");
+}
+
+/// Runs `check` in [`FORKS`] forked children, and then tells the other threads that it is over.
+fn in_children(over: &AtomicBool, check: impl Fn()) {
+    let checked = catch_unwind(AssertUnwindSafe(|| (0..FORKS).for_each(|_| in_child(&check))));
+    // Relaxed: carries nothing but itself.
+    over.store(true, Ordering::Relaxed);
+    checked.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
 #[test]
@@ -69,46 +77,73 @@ fn a_child_goes_on_where_other_threads_stood() {
                 words.with_all_stopped(|slots| slots.for_each(|_| counter.add(1))).unwrap();
             }
         });
-        for _ in 0..FORKS {
-            in_child(|| {
-                let before = counter.read_exact();
-                (0..10).for_each(|_| counter.add(-7));
-                assert_eq!(counter.read_exact(), before - 70);
-                let reading = counter.read();
-                assert!(reading.value.abs_diff(before - 70) <= reading.error, "{reading:?}");
+        in_children(&over, || {
+            let before = counter.read_exact();
+            (0..10).for_each(|_| counter.add(-7));
+            assert_eq!(counter.read_exact(), before - 70);
+            let reading = counter.read();
+            assert!(reading.value.abs_diff(before - 70) <= reading.error, "{reading:?}");
 
-                let before = set.read_exact();
-                (0..300).for_each(|_| set.add(0, 2));
-                assert_eq!(set.read_exact(), [before[0] + 600, before[1]]);
+            let before = set.read_exact();
+            (0..300).for_each(|_| set.add(0, 2));
+            assert_eq!(set.read_exact(), [before[0] + 600, before[1]]);
 
-                let before = words.sum();
-                words.add(5);
-                assert_eq!(words.sum(), before + 5);
-                // The thread that may have stopped them does not exist here.
-                words.with_all_stopped(|slots| slots.for_each(drop)).unwrap();
-                words.add(5);
-                assert_eq!(words.sum(), before + 10);
+            let before = words.sum();
+            words.add(5);
+            assert_eq!(words.sum(), before + 5);
+            // The thread that may have stopped them does not exist here.
+            words.with_all_stopped(|slots| slots.for_each(drop)).unwrap();
+            words.add(5);
+            assert_eq!(words.sum(), before + 10);
 
-                let fresh: Vec<_> =
-                    (0..50).map(|_| pool.per_cpu(|| Word64::new(7)).unwrap()).collect();
-                for words in &fresh {
-                    words.add(1);
-                    assert_eq!(words.sum(), 7 * (words.populated() as u64 + 1) + 1);
-                }
+            let fresh: Vec<_> = (0..50).map(|_| pool.per_cpu(|| Word64::new(7)).unwrap()).collect();
+            for words in &fresh {
+                words.add(1);
+                assert_eq!(words.sum(), 7 * (words.populated() as u64 + 1) + 1);
+            }
 
-                // One may be in the hand of the other thread, which is no more.
-                let mut popped = [None; TOKENS as usize + 1];
-                let found = stack.with_all_stopped(|slots| {
-                    let pops = slots.map(|slot| slot.field(|stack| stack).pop_batch(&mut popped));
-                    pops.sum::<usize>()
-                });
-                let found = found.unwrap() as u64;
-                assert!((TOKENS - 1..=TOKENS).contains(&found), "{found} of {TOKENS} tokens");
+            // One may be in the hand of the other thread, which is no more.
+            let mut popped = [None; TOKENS as usize + 1];
+            let found = stack.with_all_stopped(|slots| {
+                let pops = slots.map(|slot| slot.field(|stack| stack).pop_batch(&mut popped));
+                pops.sum::<usize>()
             });
-        }
-        over.store(true, Ordering::Relaxed);
+            let found = found.unwrap() as u64;
+            assert!((TOKENS - 1..=TOKENS).contains(&found), "{found} of {TOKENS} tokens");
+        });
     });
     assert_eq!(words.sum().cast_signed(), -set.read_exact()[1], "the parent's own");
+}
+
+/// In a pool of its own, so that the thread is in the midst of it for a good part of the time.
+#[test]
+fn a_child_gives_slots_to_a_counter_that_another_thread_was_giving_slots() {
+    let counter = AtomicPtr::new(ptr::null_mut::<PerCpuCounter>());
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Relaxed: carries nothing but itself.
+            while !over.load(Ordering::Relaxed) {
+                let pool = PerCpuPool::new(PoolOptions::new()).unwrap();
+                let mut fresh = PerCpuCounter::from_pool(&pool);
+                // Release: a child that finds it finds it whole.
+                counter.store(&raw mut fresh, Ordering::Release);
+                (0..300).for_each(|_| fresh.add(1));
+                counter.store(ptr::null_mut(), Ordering::Release);
+            }
+        });
+        in_children(&over, || {
+            // SAFETY: acquire pairs with the release; the other thread, which would drop it,
+            // does not exist here.
+            let Some(counter) = (unsafe { counter.load(Ordering::Acquire).as_ref() }) else {
+                return;
+            };
+            let before = counter.read_exact();
+            (0..300).for_each(|_| counter.add(1));
+            assert_eq!(counter.read_exact(), before + 300);
+            assert!(counter.is_spread(), "the counter has no slots, and never will");
+        });
+    });
 }
 
 #[test]

@@ -44,6 +44,8 @@ use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
 
 use super::processor;
 
+/// What the offset of an area is a multiple of: areas are aligned to it, and thread pointers.
+const ALIGN: isize = 32;
 /// Where our own area lies in the block.
 const OWN: isize = 32;
 /// Where the marks lie in the block.
@@ -100,14 +102,33 @@ pub(crate) struct Area {
     pub(super) offset: isize,
 }
 
+/// Where each thread has its index: in a field of one of its areas.
+///
+/// One number says both, as areas are aligned, so that a section takes its index from where it is
+/// told and has no variants: the last bits are the field's offset, [`CPU_ID`](super::CPU_ID) or
+/// [`MM_CID`](super::MM_CID).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Index {
+    /// Bytes from the thread pointer to the field.
+    pub(super) offset: isize,
+}
+
+impl Index {
+    #[inline]
+    pub(super) fn area(self) -> Area {
+        Area { offset: self.offset & -ALIGN }
+    }
+}
+
 impl Area {
     /// The area at `offset` from the thread pointer.
     ///
     /// # Safety
     ///
-    /// At `offset` from the thread pointer of each thread that uses the area lie, for the thread's
-    /// whole life, the 32 bytes of a `struct rseq`. Whoever owns it registers it with the kernel
-    /// under [`SIGNATURE`](super::SIGNATURE) or not at all, and leaves `rseq_cs` to the thread.
+    /// `offset` is a multiple of 32. There, from the thread pointer of each thread that uses the
+    /// area, lie for the thread's whole life the 32 bytes of a `struct rseq`. Whoever owns it
+    /// registers it with the kernel under [`SIGNATURE`](super::SIGNATURE) or not at all, and leaves
+    /// `rseq_cs` to the thread.
     pub(crate) unsafe fn at(offset: isize) -> Area {
         Area { offset }
     }
@@ -162,6 +183,12 @@ impl Area {
     /// How many bytes beyond the blank area this one lies. Zero for the blank one only.
     pub(crate) fn bytes_beyond_blank(self) -> isize {
         self.offset.wrapping_sub(processor::block())
+    }
+
+    /// A field of the area as an index: [`CPU_ID`](super::CPU_ID) or [`MM_CID`](super::MM_CID).
+    #[inline]
+    pub(crate) fn index(self, field: usize) -> Index {
+        Index { offset: self.offset + field.cast_signed() }
     }
 
     /// Where the calling thread has this area.

@@ -6,11 +6,11 @@
 //! | name | is |
 //! |---|---|
 //! | `Area` | where each thread's rseq area lies, and its ID fields |
+//! | `Index` | the ID field that is the index |
 //! | `add`, `load`, ... `append` | the [definitions](crate::restartable::definition) as sections |
 //! | `watch` | a section that does nothing but wait to be preempted, for the self-test |
 //!
-//! A section's type parameter `INDEX` is the offset of its index in the rseq area: [`CPU_ID`] or
-//! [`MM_CID`]. `None` and `false` mean that the thread has no slot, and that nothing was done.
+//! `None` and `false` mean that the thread has no slot, and that nothing was done.
 //!
 //! x86-64 and aarch64 have them. On other processors, and under Miri, which knows no assembly, no
 //! thread has a slot: nothing is stubbed, and every restartable operation runs without a section.
@@ -69,7 +69,7 @@
 //! Labels are numeric because a section is inlined into many callers, and start at 2 because labels
 //! of zeros and ones read as binary numbers in x86 syntax: 2 is where to start over, 3 and 4 the
 //! section's start and end, 5 the descriptor, 6 the abort handler, 7 belongs to traps, 8 is the way
-//! out, 9 a loop.
+//! out, 9 a loop, or where an index needs no other field.
 //!
 //! Sources: `Documentation/userspace-api/rseq.rst` and `kernel/rseq.c` of Linux; librseq, whose
 //! names for operations and whose numbered injection points are used here.
@@ -81,7 +81,7 @@ use core::sync::atomic::AtomicU32;
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod area;
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) use area::{Area, Reading, marks};
+pub(crate) use area::{Area, Index, Reading, marks};
 
 /// An interruption point of production code.
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -131,8 +131,8 @@ pub(crate) const MM_CID: usize = 24;
     allow(dead_code, reason = "without sections nothing looks for a slot")
 )]
 pub(crate) struct SlotsAt {
-    /// The rseq area of each thread.
-    pub(crate) area: Area,
+    /// The index of each thread, in its rseq area.
+    pub(crate) index: Index,
     /// The slots with an index below it may be used. Read inside of the section, before the slot:
     /// an acquire load.
     pub(crate) limit: *const AtomicU32,

@@ -29,9 +29,9 @@ macro_rules! operations {
         /// `at` is that of an [`At`](crate::restartable::At) of a word, whose invariant it takes
         /// over; and the kernel keeps the index.
         #[inline(always)]
-        pub(crate) unsafe fn add<const INDEX: usize>(at: SlotsAt, delta: u64) -> bool {
+        pub(crate) unsafe fn add(at: SlotsAt, delta: u64) -> bool {
             // SAFETY: see the module.
-            unsafe { add!($point, INDEX, at, delta, { return false } $(, $($more)+)?) };
+            unsafe { add!($point, at, delta, { return false } $(, $($more)+)?) };
             true
         }
 
@@ -39,10 +39,10 @@ macro_rules! operations {
         ///
         /// As for [`add`].
         #[inline(always)]
-        pub(crate) unsafe fn load<const INDEX: usize>(at: SlotsAt) -> Option<u64> {
+        pub(crate) unsafe fn load(at: SlotsAt) -> Option<u64> {
             let (value, status): (u64, u64);
             // SAFETY: see the module.
-            unsafe { load!($point, INDEX, at, value, status $(, $($more)+)?) };
+            unsafe { load!($point, at, value, status $(, $($more)+)?) };
             (status == DONE).then_some(value)
         }
 
@@ -50,7 +50,7 @@ macro_rules! operations {
         ///
         /// As for [`add`].
         #[inline(always)]
-        pub(crate) unsafe fn store_if_equal<const INDEX: usize>(
+        pub(crate) unsafe fn store_if_equal(
             at: SlotsAt,
             expected: u64,
             new: u64,
@@ -58,7 +58,7 @@ macro_rules! operations {
             let (old, status): (u64, u64);
             // SAFETY: see the module.
             unsafe {
-                store_if_equal!($point, INDEX, at, expected, new, old, status $(, $($more)+)?);
+                store_if_equal!($point, at, expected, new, old, status $(, $($more)+)?);
             }
             match status {
                 DONE => Some(Ok(())),
@@ -71,14 +71,14 @@ macro_rules! operations {
         ///
         /// As for [`add`].
         #[inline(always)]
-        pub(crate) unsafe fn add_if<const INDEX: usize>(
+        pub(crate) unsafe fn add_if(
             at: SlotsAt,
             delta: u64,
             fixed: u64,
         ) -> Option<Result<u64, u64>> {
             let (old, sum, status): (u64, u64, u64);
             // SAFETY: see the module.
-            unsafe { add_if!($point, INDEX, at, delta, fixed, old, sum, status $(, $($more)+)?) };
+            unsafe { add_if!($point, at, delta, fixed, old, sum, status $(, $($more)+)?) };
             match status {
                 DONE => Some(Ok(sum)),
                 REFUSED => Some(Err(old)),
@@ -90,9 +90,9 @@ macro_rules! operations {
         ///
         /// As for [`add`], of a list; `node` is a node that is live and in no list.
         #[inline(always)]
-        pub(crate) unsafe fn list_push<const INDEX: usize>(at: SlotsAt, node: *mut u8) -> bool {
+        pub(crate) unsafe fn list_push(at: SlotsAt, node: *mut u8) -> bool {
             // SAFETY: see the module. The link of the node is the caller's until the commit.
-            unsafe { list_push!($point, INDEX, at, node, { return false } $(, $($more)+)?) };
+            unsafe { list_push!($point, at, node, { return false } $(, $($more)+)?) };
             true
         }
 
@@ -102,10 +102,10 @@ macro_rules! operations {
         ///
         /// As for [`add`], of a list.
         #[inline(always)]
-        pub(crate) unsafe fn list_pop<const INDEX: usize>(at: SlotsAt) -> Option<*mut u8> {
+        pub(crate) unsafe fn list_pop(at: SlotsAt) -> Option<*mut u8> {
             let (node, status): (*mut u8, u64);
             // SAFETY: see the module. The first node is live: see the definition.
-            unsafe { list_pop!($point, INDEX, at, node, status $(, $($more)+)?) };
+            unsafe { list_pop!($point, at, node, status $(, $($more)+)?) };
             // Null where the list is empty.
             (status != NO_SLOT).then_some(node)
         }
@@ -116,14 +116,14 @@ macro_rules! operations {
         ///
         /// As for [`add`], of a stack of this capacity.
         #[inline(always)]
-        pub(crate) unsafe fn stack_push<const INDEX: usize, const CAPACITY: usize>(
+        pub(crate) unsafe fn stack_push<const CAPACITY: usize>(
             at: SlotsAt,
             value: *mut u8,
         ) -> Option<bool> {
             // SAFETY: see the module. The entry is below the capacity.
             unsafe {
                 stack_push!(
-                    $point, INDEX, at, CAPACITY, value, { return None }, { return Some(false) }
+                    $point, at, CAPACITY, value, { return None }, { return Some(false) }
                     $(, $($more)+)?
                 );
             }
@@ -136,10 +136,10 @@ macro_rules! operations {
         ///
         /// As for [`add`], of a stack.
         #[inline(always)]
-        pub(crate) unsafe fn stack_pop<const INDEX: usize>(at: SlotsAt) -> Option<*mut u8> {
+        pub(crate) unsafe fn stack_pop(at: SlotsAt) -> Option<*mut u8> {
             let (value, status): (*mut u8, u64);
             // SAFETY: see the module. The entry is below the length.
-            unsafe { stack_pop!($point, INDEX, at, value, status $(, $($more)+)?) };
+            unsafe { stack_pop!($point, at, value, status $(, $($more)+)?) };
             match status {
                 DONE => Some(value),
                 REFUSED => Some(ptr::null_mut()),
@@ -153,7 +153,7 @@ macro_rules! operations {
         ///
         /// As for [`add`], of a stack of this capacity; there are `wanted` values.
         #[inline(always)]
-        pub(crate) unsafe fn stack_push_batch<const INDEX: usize, const CAPACITY: usize>(
+        pub(crate) unsafe fn stack_push_batch<const CAPACITY: usize>(
             at: SlotsAt,
             values: *const u8,
             wanted: usize,
@@ -162,7 +162,7 @@ macro_rules! operations {
             // SAFETY: see the module. No entry above the capacity is written.
             unsafe {
                 stack_push_batch!(
-                    $point, INDEX, at, CAPACITY, values, wanted, count, status $(, $($more)+)?
+                    $point, at, CAPACITY, values, wanted, count, status $(, $($more)+)?
                 );
             }
             (status == DONE).then_some(count)
@@ -174,7 +174,7 @@ macro_rules! operations {
         ///
         /// As for [`add`], of a stack; there is room for `wanted` values.
         #[inline(always)]
-        pub(crate) unsafe fn stack_pop_batch<const INDEX: usize>(
+        pub(crate) unsafe fn stack_pop_batch(
             at: SlotsAt,
             into: *mut u8,
             wanted: usize,
@@ -182,7 +182,7 @@ macro_rules! operations {
             let (count, status): (usize, u64);
             // SAFETY: see the module. No entry above the length is read.
             unsafe {
-                stack_pop_batch!($point, INDEX, at, into, wanted, count, status $(, $($more)+)?);
+                stack_pop_batch!($point, at, into, wanted, count, status $(, $($more)+)?);
             }
             (status == DONE).then_some(count)
         }
@@ -194,7 +194,7 @@ macro_rules! operations {
         /// As for [`add`], of a buffer of this capacity; there are `count` bytes, fewer than half
         /// the address space.
         #[inline(always)]
-        pub(crate) unsafe fn append<const INDEX: usize, const CAPACITY: usize>(
+        pub(crate) unsafe fn append<const CAPACITY: usize>(
             at: SlotsAt,
             bytes: *const u8,
             count: usize,
@@ -203,7 +203,7 @@ macro_rules! operations {
             // SAFETY: see the module. No byte above the capacity is written.
             unsafe {
                 append!(
-                    $point, INDEX, at, CAPACITY, bytes, count, begin, status $(, $($more)+)?
+                    $point, at, CAPACITY, bytes, count, begin, status $(, $($more)+)?
                 );
             }
             match status {

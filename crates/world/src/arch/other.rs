@@ -21,7 +21,15 @@ pub(crate) enum Reading {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Area;
 
+/// Where each thread has its index; here nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Index;
+
 impl Area {
+    pub(crate) fn index(self, _field: usize) -> Index {
+        Index
+    }
+
     /// # Safety
     ///
     /// None needed here; the signature is that of processors with sections.
@@ -89,9 +97,9 @@ pub(crate) fn marks() -> *const AtomicU32 {
 
 /// Why nothing here is ever called where it matters: `rseq` finds no area.
 macro_rules! without_sections {
-    ($($name:ident<$($const:ident),+>($($argument:ident: $type:ty),*) -> $result:ty = $none:expr;)+)
+    ($($name:ident<$($const:ident)?>($($argument:ident: $type:ty),*) -> $result:ty = $none:expr;)+)
     => {$(
-        pub(crate) unsafe fn $name<$(const $const: usize),+>(
+        pub(crate) unsafe fn $name<$(const $const: usize)?>(
             _at: SlotsAt $(, $argument: $type)*
         ) -> $result {
             $none
@@ -100,17 +108,17 @@ macro_rules! without_sections {
 }
 
 without_sections! {
-    add<INDEX>(_delta: u64) -> bool = false;
-    load<INDEX>() -> Option<u64> = None;
-    store_if_equal<INDEX>(_expected: u64, _new: u64) -> Option<Result<(), u64>> = None;
-    add_if<INDEX>(_delta: u64, _fixed: u64) -> Option<Result<u64, u64>> = None;
-    list_push<INDEX>(_node: *mut u8) -> bool = false;
-    list_pop<INDEX>() -> Option<*mut u8> = None;
-    stack_push<INDEX, CAPACITY>(_value: *mut u8) -> Option<bool> = None;
-    stack_pop<INDEX>() -> Option<*mut u8> = None;
-    stack_push_batch<INDEX, CAPACITY>(_values: *const u8, _wanted: usize) -> Option<usize> = None;
-    stack_pop_batch<INDEX>(_into: *mut u8, _wanted: usize) -> Option<usize> = None;
-    append<INDEX, CAPACITY>(_bytes: *const u8, _count: usize) -> Option<Result<usize, ()>> = None;
+    add<>(_delta: u64) -> bool = false;
+    load<>() -> Option<u64> = None;
+    store_if_equal<>(_expected: u64, _new: u64) -> Option<Result<(), u64>> = None;
+    add_if<>(_delta: u64, _fixed: u64) -> Option<Result<u64, u64>> = None;
+    list_push<>(_node: *mut u8) -> bool = false;
+    list_pop<>() -> Option<*mut u8> = None;
+    stack_push<CAPACITY>(_value: *mut u8) -> Option<bool> = None;
+    stack_pop<>() -> Option<*mut u8> = None;
+    stack_push_batch<CAPACITY>(_values: *const u8, _wanted: usize) -> Option<usize> = None;
+    stack_pop_batch<>(_into: *mut u8, _wanted: usize) -> Option<usize> = None;
+    append<CAPACITY>(_bytes: *const u8, _count: usize) -> Option<Result<usize, ()>> = None;
 }
 
 /// Nothing is watched, so nothing is seen.

@@ -7,7 +7,7 @@ use core::sync::atomic::AtomicU64;
 
 use coreline_topology::Cid;
 
-use crate::arch::{self, Area, CPU_ID, MM_CID, SlotsAt};
+use crate::arch::{self, CPU_ID, Index, MM_CID, SlotsAt};
 use crate::native::{Native, place, rseq};
 use crate::restartable::{At, NoSlot};
 use crate::{
@@ -17,8 +17,8 @@ use crate::{
 /// How restartable operations run natively: in rseq sections, or on atomics.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Section {
-    /// Of threads that are never registered, where operations run on atomics.
-    area: Area,
+    /// In the area of threads that are never registered, where operations run on atomics.
+    index: Index,
     by: IndexBy,
     rseq: bool,
 }
@@ -42,25 +42,17 @@ impl fmt::Debug for Section {
     }
 }
 
-/// The same operation, indexed as the slots are.
-macro_rules! by_index {
+/// The section of an operation.
+macro_rules! section {
     ($at:expr, $operation:ident $(::<$const:ident>)? ($($argument:expr),*)) => {{
-        let section = $at.section();
         let slots = SlotsAt {
-            area: section.area,
+            index: $at.section().index,
             limit: $at.limit(),
             first: $at.first().as_ptr().cast(),
         };
         // SAFETY: `At` has the invariant that the operation asks for, the assertions below hold for
         // the layout, and there is memory by concurrency ID only where the kernel keeps them.
-        unsafe {
-            match section.by {
-                IndexBy::Cpu => arch::$operation::<CPU_ID $(, $const)?>(slots $(, $argument)*),
-                IndexBy::KernelCid => {
-                    arch::$operation::<MM_CID $(, $const)?>(slots $(, $argument)*)
-                }
-            }
-        }
+        unsafe { arch::$operation $(::<$const>)? (slots $(, $argument)*) }
     }};
 }
 
@@ -79,7 +71,11 @@ impl Restartable for Native {
             });
         }
         let rseq = rseq::sections().is_ok();
-        Ok((Section { area: rseq::area(), by, rseq }, place::cpu_limit()))
+        let index = rseq::area().index(match by {
+            IndexBy::Cpu => CPU_ID,
+            IndexBy::KernelCid => MM_CID,
+        });
+        Ok((Section { index, by, rseq }, place::cpu_limit()))
     }
 
     fn index_by(section: &Section) -> IndexBy {
@@ -101,12 +97,12 @@ impl Restartable for Native {
 
     #[inline]
     fn add(at: At<'_, AtomicU64, Self>, delta: u64) -> Result<(), NoSlot> {
-        if by_index!(at, add(delta)) { Ok(()) } else { Err(NoSlot) }
+        if section!(at, add(delta)) { Ok(()) } else { Err(NoSlot) }
     }
 
     #[inline]
     fn load(at: At<'_, AtomicU64, Self>) -> Result<u64, NoSlot> {
-        by_index!(at, load()).ok_or(NoSlot)
+        section!(at, load()).ok_or(NoSlot)
     }
 
     #[inline]
@@ -115,7 +111,7 @@ impl Restartable for Native {
         expected: u64,
         new: u64,
     ) -> Result<Result<(), u64>, NoSlot> {
-        by_index!(at, store_if_equal(expected, new)).ok_or(NoSlot)
+        section!(at, store_if_equal(expected, new)).ok_or(NoSlot)
     }
 
     #[inline]
@@ -124,7 +120,7 @@ impl Restartable for Native {
         delta: u64,
         fixed: u64,
     ) -> Result<Result<u64, u64>, NoSlot> {
-        by_index!(at, add_if(delta, fixed)).ok_or(NoSlot)
+        section!(at, add_if(delta, fixed)).ok_or(NoSlot)
     }
 
     #[inline]
@@ -133,12 +129,12 @@ impl Restartable for Native {
         node: NonNull<ListNode<Self>>,
     ) -> Result<(), NoSlot> {
         let node = node.as_ptr().cast();
-        if by_index!(at, list_push(node)) { Ok(()) } else { Err(NoSlot) }
+        if section!(at, list_push(node)) { Ok(()) } else { Err(NoSlot) }
     }
 
     #[inline]
     fn list_pop(at: At<'_, List<Self>, Self>) -> Result<Option<NonNull<ListNode<Self>>>, NoSlot> {
-        let node = by_index!(at, list_pop()).ok_or(NoSlot)?;
+        let node = section!(at, list_pop()).ok_or(NoSlot)?;
         Ok(NonNull::new(node.cast()))
     }
 
@@ -148,7 +144,7 @@ impl Restartable for Native {
         value: NonNull<T>,
     ) -> Result<Result<(), Full>, NoSlot> {
         let value = value.as_ptr().cast();
-        let pushed = by_index!(at, stack_push::<N>(value)).ok_or(NoSlot)?;
+        let pushed = section!(at, stack_push::<N>(value)).ok_or(NoSlot)?;
         Ok(if pushed { Ok(()) } else { Err(Full) })
     }
 
@@ -156,7 +152,7 @@ impl Restartable for Native {
     fn stack_pop<T: 'static, const N: usize>(
         at: At<'_, ArrayStack<T, N, Self>, Self>,
     ) -> Result<Option<NonNull<T>>, NoSlot> {
-        let value = by_index!(at, stack_pop()).ok_or(NoSlot)?;
+        let value = section!(at, stack_pop()).ok_or(NoSlot)?;
         Ok(NonNull::new(value.cast()))
     }
 
@@ -166,7 +162,7 @@ impl Restartable for Native {
         values: &[NonNull<T>],
     ) -> Result<usize, NoSlot> {
         let (from, wanted) = (values.as_ptr().cast(), values.len());
-        by_index!(at, stack_push_batch::<N>(from, wanted)).ok_or(NoSlot)
+        section!(at, stack_push_batch::<N>(from, wanted)).ok_or(NoSlot)
     }
 
     #[inline]
@@ -175,7 +171,7 @@ impl Restartable for Native {
         into: &mut [Option<NonNull<T>>],
     ) -> Result<usize, NoSlot> {
         let (to, wanted) = (into.as_mut_ptr().cast(), into.len());
-        by_index!(at, stack_pop_batch(to, wanted)).ok_or(NoSlot)
+        section!(at, stack_pop_batch(to, wanted)).ok_or(NoSlot)
     }
 
     #[inline]
@@ -184,7 +180,7 @@ impl Restartable for Native {
         bytes: &[u8],
     ) -> Result<Result<usize, Full>, NoSlot> {
         let (from, count) = (bytes.as_ptr(), bytes.len());
-        let begin = by_index!(at, append::<N>(from, count)).ok_or(NoSlot)?;
+        let begin = section!(at, append::<N>(from, count)).ok_or(NoSlot)?;
         Ok(begin.map_err(|()| Full))
     }
 }

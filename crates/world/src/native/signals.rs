@@ -37,7 +37,8 @@ impl Signals for Native {
 
     /// Two system calls, one now and one at the end. The signals that the C library keeps for
     /// itself cannot be held off: a thread that is cancelled asynchronously may take a lock with
-    /// it.
+    /// it. Nor are those that a thread causes itself, whoever sends them: `SIGSEGV`, `SIGBUS`,
+    /// `SIGFPE`, `SIGILL`, `SIGTRAP` and `SIGSYS`.
     fn hold() -> Held {
         if cfg!(miri) {
             // Miri has no signals, and not this call.
@@ -59,7 +60,7 @@ impl Signals for Native {
         Held { before, _thread: PhantomData }
     }
 
-    /// Async-signal-safe. A read, after the first call in a process.
+    /// Async-signal-safe, and leaves `errno` alone. A read, after the first call in a process.
     fn generation() -> NonZeroU32 {
         let Some(word) = wiped_at_fork() else {
             return process();
@@ -89,7 +90,7 @@ fn wiped_at_fork() -> Option<&'static AtomicU32> {
     // Acquire pairs with the release below: the page is mapped, and will be wiped.
     let mut word = WORD.load(Ordering::Acquire);
     if word.is_null() {
-        let mapped = map_wiped_at_fork();
+        let mapped = keeping_errno(map_wiped_at_fork);
         let found = mapped.unwrap_or(refused);
         // Release pairs with the acquire above; acquire as above, if somebody was faster. Their
         // page counts, and this one stays: once in a process's life.
@@ -99,6 +100,16 @@ fn wiped_at_fork() -> Option<&'static AtomicU32> {
     }
     // SAFETY: a page that is never unmapped, or a static.
     (word != refused).then(|| unsafe { &*word })
+}
+
+/// The program that a signal handler interrupts may be about to read it.
+pub(super) fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: the word is the thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    let result = f();
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    result
 }
 
 fn map_wiped_at_fork() -> Option<*mut AtomicU32> {

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::interpreter::Interpreter;
 use super::trapped;
-use crate::arch::{self as production, Area, SlotsAt};
+use crate::arch::{self as production, Index, SlotsAt};
 use crate::native::Section;
 use crate::restartable::{At, Ended, definition};
 use crate::{ArrayStack, Buffer, IndexBy, List, ListNode, Native, Restartable};
@@ -154,12 +154,12 @@ impl Bench {
     }
 
     /// The word, for a section.
-    pub(super) fn word(&self, area: Area) -> SlotsAt {
-        self.slots_at(area, offset_of!(Everything, word))
+    pub(super) fn word(&self, index: Index) -> SlotsAt {
+        self.slots_at(index, offset_of!(Everything, word))
     }
 
-    fn slots_at(&self, area: Area, offset: usize) -> SlotsAt {
-        SlotsAt { area, limit: &raw const self.limit, first: self.first(offset).as_ptr() }
+    fn slots_at(&self, index: Index, offset: usize) -> SlotsAt {
+        SlotsAt { index, limit: &raw const self.limit, first: self.first(offset).as_ptr() }
     }
 
     /// A field of slot 0.
@@ -265,60 +265,57 @@ fn bytes(count: usize) -> Vec<u8> {
 /// The operations as sections.
 macro_rules! by_sections {
     ($name:ident, $operations:ident) => {
-        pub(super) fn $name<const INDEX: usize>(bench: &Bench, area: Area, op: Op) -> Answer {
-            let word = bench.word(area);
-            let list = bench.slots_at(area, offset_of!(Everything, list));
-            let stack = bench.slots_at(area, offset_of!(Everything, stack));
-            let buffer = bench.slots_at(area, offset_of!(Everything, buffer));
+        pub(super) fn $name(bench: &Bench, index: Index, op: Op) -> Answer {
+            let word = bench.word(index);
+            let list = bench.slots_at(index, offset_of!(Everything, list));
+            let stack = bench.slots_at(index, offset_of!(Everything, stack));
+            let buffer = bench.slots_at(index, offset_of!(Everything, buffer));
             // SAFETY: as for the definitions.
             let answer = unsafe {
                 match op {
-                    Op::Add(delta) => {
-                        $operations::add::<INDEX>(word, delta).then_some(Ok(vec![]))?
-                    }
-                    Op::Load => Ok(vec![$operations::load::<INDEX>(word)?]),
+                    Op::Add(delta) => $operations::add(word, delta).then_some(Ok(vec![]))?,
+                    Op::Load => Ok(vec![$operations::load(word)?]),
                     Op::StoreIfEqual(expected, new) => {
-                        let stored = $operations::store_if_equal::<INDEX>(word, expected, new)?;
+                        let stored = $operations::store_if_equal(word, expected, new)?;
                         stored.map(|()| vec![])
                     }
                     Op::AddIf(delta, fixed) => {
-                        $operations::add_if::<INDEX>(word, delta, fixed)?.map(|sum| vec![sum])
+                        $operations::add_if(word, delta, fixed)?.map(|sum| vec![sum])
                     }
                     Op::ListPush(node) => {
                         let node = bench.node(node).as_ptr().cast();
-                        $operations::list_push::<INDEX>(list, node).then_some(Ok(vec![]))?
+                        $operations::list_push(list, node).then_some(Ok(vec![]))?
                     }
                     Op::ListPop => {
-                        let node = $operations::list_pop::<INDEX>(list)?;
+                        let node = $operations::list_pop(list)?;
                         Ok(bench.number(node).into_iter().collect())
                     }
                     Op::StackPush(number) => {
                         let value = value(number).as_ptr();
-                        let pushed = $operations::stack_push::<INDEX, STACK>(stack, value)?;
+                        let pushed = $operations::stack_push::<STACK>(stack, value)?;
                         if pushed { Ok(vec![]) } else { Err(0) }
                     }
                     Op::StackPop => {
-                        let value = NonNull::new($operations::stack_pop::<INDEX>(stack)?);
+                        let value = NonNull::new($operations::stack_pop(stack)?);
                         Ok(value.map(address).into_iter().collect())
                     }
                     Op::StackPushBatch(count) => {
                         let values = values(count);
                         let from = values.as_ptr().cast();
-                        let pushed =
-                            $operations::stack_push_batch::<INDEX, STACK>(stack, from, count)?;
+                        let pushed = $operations::stack_push_batch::<STACK>(stack, from, count)?;
                         Ok(vec![pushed as u64])
                     }
                     Op::StackPopBatch(count) => {
                         let mut into = vec![0_u64; count];
                         let to = into.as_mut_ptr().cast();
-                        let popped = $operations::stack_pop_batch::<INDEX>(stack, to, count)?;
+                        let popped = $operations::stack_pop_batch(stack, to, count)?;
                         into.truncate(popped);
                         Ok(into)
                     }
                     Op::Append(count) => {
                         let bytes = bytes(count);
                         let from = bytes.as_ptr();
-                        let begin = $operations::append::<INDEX, BUFFER>(buffer, from, count)?;
+                        let begin = $operations::append::<BUFFER>(buffer, from, count)?;
                         begin.map(|begin| vec![begin as u64]).map_err(|()| 0)
                     }
                     Op::ListPushPopped | Op::Stop => unreachable!("not an operation of its own"),

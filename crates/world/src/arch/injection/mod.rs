@@ -24,7 +24,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use self::bench::{Answer, Bench, Op, by_section, by_trapped_section};
 use self::interpreter::{Before, Interpreter};
 use self::programs::{FAMILIES, Family};
-use crate::arch::{Area, CPU_ID, MM_CID, SlotsAt, processor};
+use crate::arch::{Area, CPU_ID, Index, MM_CID, SlotsAt, processor};
 use crate::native::rseq;
 use crate::{IndexBy, Native, Restartable};
 
@@ -124,26 +124,21 @@ impl Case<'_> {
         Outcome { answer, intruder, aborts, bytes: bench.bytes(index) }
     }
 
-    /// By a section in `area`, intruded upon at a visit of a point, if it comes by. Sections of the
-    /// intruder use the same area.
-    fn trapped<const INDEX: usize>(
-        &self,
-        bench: &Bench,
-        area: Area,
-        at: (u32, u32),
-    ) -> Option<Outcome> {
+    /// By a section with this index, intruded upon at a visit of a point, if it comes by. Sections
+    /// of the intruder use the same index.
+    fn trapped(&self, bench: &Bench, index: Index, at: (u32, u32)) -> Option<Outcome> {
         bench.reset(0, self.setup);
         let intruder = Intruder {
             bench,
             program: self.intrusion,
-            execute: &|op| by_section::<INDEX>(bench, area, op),
+            execute: &|op| by_section(bench, index, op),
             answers: Cell::new(None),
         };
         INTRUDER.store((&raw const intruder).cast_mut().cast(), Ordering::Relaxed);
         ABORTS.store(0, Ordering::Relaxed);
         VISITS.store(at.1, Ordering::Relaxed);
         ARMED.store(at.0, Ordering::Relaxed);
-        let answer = by_trapped_section::<INDEX>(bench, area, self.op);
+        let answer = by_trapped_section(bench, index, self.op);
         ARMED.store(NOWHERE, Ordering::Relaxed);
         let aborts = ABORTS.load(Ordering::Relaxed);
         let intruder = intruder.answers.take()?;
@@ -152,14 +147,14 @@ impl Case<'_> {
 
     /// As [`trapped`](Case::trapped), on a thread that nothing but the trap disturbs: a try in
     /// which the thread was preempted inside of the section as well does not count.
-    fn trapped_alone<const INDEX: usize>(
+    fn trapped_alone(
         &self,
         bench: &Bench,
-        area: Area,
+        index: Index,
         at: (u32, u32),
         aborts: u32,
     ) -> Option<Outcome> {
-        let mut tries = (0..100).map(|_| self.trapped::<INDEX>(bench, area, at));
+        let mut tries = (0..100).map(|_| self.trapped(bench, index, at));
         tries.find(|outcome| outcome.as_ref().is_none_or(|outcome| outcome.aborts <= aborts))?
     }
 }
@@ -211,7 +206,7 @@ fn each_case(mut check: impl FnMut(&Case<'_>)) {
 }
 
 /// Compares every case with its definition, with an abort at every visit of every point.
-fn abort_everywhere<const INDEX: usize>(area: Area, indexes: usize) {
+fn abort_everywhere(index: Index, indexes: usize) {
     let _traps = set_traps();
     let bench = Bench::new(indexes, true);
     let (mut expected, mut seen) = (BTreeSet::new(), BTreeSet::new());
@@ -221,7 +216,7 @@ fn abort_everywhere<const INDEX: usize>(area: Area, indexes: usize) {
             for visit in 1.. {
                 let at = place(case.op, point, visit);
                 let aborts = u32::from(at.is_ok());
-                let found = case.trapped_alone::<INDEX>(&bench, area, (point, visit), aborts);
+                let found = case.trapped_alone(&bench, index, (point, visit), aborts);
                 let Some(found) = found else { break };
                 seen.insert((name(case.op), point));
                 let defined = case.defined(&bench, 0, at);
@@ -233,26 +228,27 @@ fn abort_everywhere<const INDEX: usize>(area: Area, indexes: usize) {
     assert_eq!(seen, expected, "points that no case came by, or that nobody knows");
 }
 
-/// The area of the calling thread, where the kernel aborts sections; and how many slots there are.
-fn real_area(by: IndexBy) -> Option<(Area, usize)> {
+/// The index of the calling thread, where the kernel aborts sections; and how many slots there are.
+fn real_index(by: IndexBy) -> Option<(Index, usize)> {
     let area = rseq::sections().ok()?;
     let (section, indexes) = Native::section(by).ok()?;
     // Registers the thread where nobody did yet.
     assert!(Native::index(&section) < indexes);
-    Some((area, indexes))
+    let field = if by == IndexBy::Cpu { CPU_ID } else { MM_CID };
+    Some((area.index(field), indexes))
 }
 
 #[test]
 fn an_abort_at_every_point_does_what_the_definition_says_by_cpu() {
-    if let Some((area, indexes)) = real_area(IndexBy::Cpu) {
-        abort_everywhere::<CPU_ID>(area, indexes);
+    if let Some((index, indexes)) = real_index(IndexBy::Cpu) {
+        abort_everywhere(index, indexes);
     }
 }
 
 #[test]
 fn an_abort_at_every_point_does_what_the_definition_says_by_cid() {
-    if let Some((area, indexes)) = real_area(IndexBy::KernelCid) {
-        abort_everywhere::<MM_CID>(area, indexes);
+    if let Some((index, indexes)) = real_index(IndexBy::KernelCid) {
+        abort_everywhere(index, indexes);
     }
 }
 
@@ -270,13 +266,17 @@ impl Pretence {
         let address = (&raw mut self.0).expose_provenance();
         Area { offset: address.wrapping_sub(processor::thread_pointer()) as isize }
     }
+
+    fn indexes(&mut self) -> [Index; 2] {
+        [CPU_ID, MM_CID].map(|field| self.area().index(field))
+    }
 }
 
 #[test]
 fn every_way_through_a_section_gives_what_the_definition_gives() {
     let bench = Bench::new(4, false);
     let (by_cpu, by_cid) = (&mut Pretence::new(2, 0), &mut Pretence::new(0, 2));
-    let (by_cpu, by_cid) = (by_cpu.area(), by_cid.area());
+    let (by_cpu, by_cid) = (by_cpu.area().index(CPU_ID), by_cid.area().index(MM_CID));
     each_case(|case| {
         let defined = case.defined(&bench, 2, Err(9));
         let run = |execute: &dyn Fn(Op) -> Answer| {
@@ -285,8 +285,8 @@ fn every_way_through_a_section_gives_what_the_definition_gives() {
             let intruder = bench.run(case.intrusion, execute);
             Outcome { answer, intruder, aborts: 0, bytes: bench.bytes(2) }
         };
-        assert_eq!(run(&|op| by_section::<CPU_ID>(&bench, by_cpu, op)), defined, "{case:?}");
-        assert_eq!(run(&|op| by_section::<MM_CID>(&bench, by_cid, op)), defined, "{case:?}");
+        assert_eq!(run(&|op| by_section(&bench, by_cpu, op)), defined, "{case:?}");
+        assert_eq!(run(&|op| by_section(&bench, by_cid, op)), defined, "{case:?}");
     });
     assert!([0, 1, 3].iter().all(|&index| bench.is_blank(index)), "another slot was written to");
 }
@@ -295,19 +295,19 @@ fn every_way_through_a_section_gives_what_the_definition_gives() {
 fn found_no_slot(cpu_id: u32, mm_cid: u32) -> (bool, bool) {
     let bench = Bench::new(2, false);
     let mut pretence = Pretence::new(cpu_id, mm_cid);
-    let area = pretence.area();
+    let [cpu, cid] = pretence.indexes();
     let (mut by_cpu, mut by_cid) = (BTreeSet::new(), BTreeSet::new());
     each_case(|case| {
         bench.reset(0, case.setup);
         let before = [0, 1].map(|index| bench.bytes(index));
-        let none = |execute: fn(&Bench, Area, Op) -> Answer| {
-            let none = execute(&bench, area, case.op).is_none();
+        let none = |index| {
+            let none = by_section(&bench, index, case.op).is_none();
             assert!(!none || before == [0, 1].map(|index| bench.bytes(index)), "{case:?}");
             bench.reset(0, case.setup);
             none
         };
-        by_cpu.insert(none(by_section::<CPU_ID>));
-        by_cid.insert(none(by_section::<MM_CID>));
+        by_cpu.insert(none(cpu));
+        by_cid.insert(none(cid));
     });
     assert_eq!((by_cpu.len(), by_cid.len()), (1, 1), "not all operations agree");
     (by_cpu.contains(&true), by_cid.contains(&true))
@@ -331,13 +331,13 @@ fn a_limit_lowered_after_the_index_was_read_is_obeyed() {
     let _traps = set_traps();
     let bench = Bench::new(1, false);
     let mut pretence = Pretence::new(0, 0);
-    let area = pretence.area();
+    let [cpu, cid] = pretence.indexes();
     each_case(|case| {
         let case = Case { intrusion: &[Op::Stop], ..*case };
         bench.reset(0, case.setup);
         let before = bench.bytes(0);
-        let by_cpu = case.trapped::<CPU_ID>(&bench, area, (2, 1));
-        let by_cid = case.trapped::<MM_CID>(&bench, area, (2, 1));
+        let by_cpu = case.trapped(&bench, cpu, (2, 1));
+        let by_cid = case.trapped(&bench, cid, (2, 1));
         let stopped =
             Outcome { answer: None, intruder: vec![None], aborts: 0, bytes: before.clone() };
         assert_eq!(by_cpu.as_ref(), Some(&stopped), "{case:?}");
@@ -353,7 +353,7 @@ fn a_section_that_is_not_announced_is_found_out() {
     let _traps = set_traps();
     let bench = Bench::new(1, false);
     let mut pretence = Pretence::new(0, 0);
-    let area = pretence.area();
+    let [index, _] = pretence.indexes();
     let (mut longer, mut found_out) = (BTreeSet::new(), BTreeSet::new());
     each_case(|case| {
         if points(case.op).count() > 5 {
@@ -361,7 +361,7 @@ fn a_section_that_is_not_announced_is_found_out() {
         }
         for point in 3..9 {
             for visit in 1.. {
-                let Some(found) = case.trapped::<CPU_ID>(&bench, area, (point, visit)) else {
+                let Some(found) = case.trapped(&bench, index, (point, visit)) else {
                     break;
                 };
                 let defined = case.defined(&bench, 0, place(case.op, point, visit));
@@ -387,7 +387,6 @@ fn forgetful_store_if_equal(at: SlotsAt, expected: u64, new: u64) -> Option<Resu
     unsafe {
         with_traps!(store_if_equal!(
             forgetful_trap,
-            CPU_ID,
             at,
             expected,
             new,
@@ -407,26 +406,26 @@ fn forgetful_store_if_equal(at: SlotsAt, expected: u64, new: u64) -> Option<Resu
 /// slot is gone when the section starts over.
 #[test]
 fn a_section_that_does_not_reset_its_status_is_found_out() {
-    let Some((area, indexes)) = real_area(IndexBy::Cpu) else { return };
+    let Some((index, indexes)) = real_index(IndexBy::Cpu) else { return };
     let _traps = set_traps();
     let bench = Bench::new(indexes, true);
     let case = Case { setup: &[], op: Op::StoreIfEqual(0, 7), intrusion: &[Op::Stop] };
     let defined = case.defined(&bench, 0, place(case.op, 5, 1));
-    let production = case.trapped_alone::<CPU_ID>(&bench, area, (5, 1), 1);
+    let production = case.trapped_alone(&bench, index, (5, 1), 1);
     assert_eq!(production.as_ref(), Some(&defined));
     assert_eq!((&defined.answer, defined.aborts), (&None, 1));
 
     let intruder = Intruder {
         bench: &bench,
         program: case.intrusion,
-        execute: &|op| by_section::<CPU_ID>(&bench, area, op),
+        execute: &|op| by_section(&bench, index, op),
         answers: Cell::new(None),
     };
     bench.reset(0, case.setup);
     INTRUDER.store((&raw const intruder).cast_mut().cast(), Ordering::Relaxed);
     VISITS.store(1, Ordering::Relaxed);
     ARMED.store(5, Ordering::Relaxed);
-    let forgetful = forgetful_store_if_equal(bench.word(area), 0, 7);
+    let forgetful = forgetful_store_if_equal(bench.word(index), 0, 7);
     ARMED.store(NOWHERE, Ordering::Relaxed);
     assert!(forgetful.is_some(), "the stale status was not taken for an answer: {forgetful:?}");
 }

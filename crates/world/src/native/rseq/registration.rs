@@ -30,6 +30,7 @@ use std::io;
 
 use crate::arch::{Area, SIGNATURE};
 use crate::native::marks;
+use crate::native::signals::keeping_errno;
 
 /// What the C library says about the rseq areas of its threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +59,10 @@ fn symbol(name: &CStr) -> Option<*const c_void> {
 
 /// The area that the C library registers for each thread.
 pub(super) fn published_area() -> Option<Area> {
-    let registration = published().filter(|registration| registration.size > 0)?;
+    // Areas are aligned to 32 bytes, and so are thread pointers where the C library has areas. One
+    // that lies otherwise is as good as none: the kernel refuses us another, and says so.
+    let usable = |area: &Registration| area.size > 0 && area.offset % 32 == 0;
+    let registration = published().filter(usable)?;
     // SAFETY: the C library published this offset as that of the area which it owns in every
     // thread's control block. It registers at least the 32 bytes of the first `struct rseq`, under
     // the one signature that each processor has.
@@ -131,20 +135,11 @@ pub(super) fn register_own() {
     if marks::get() & marks::REFUSED != 0 || Area::own().cpu_id().cast_signed() >= 0 {
         return;
     }
-    let errno = errno();
     // The destructor first: who is registered must be unregistered.
-    if !set_round(1) || register().is_err() {
+    if !keeping_errno(|| set_round(1) && register().is_ok()) {
         set_round(0);
         marks::set(marks::REFUSED);
     }
-    // SAFETY: the word is the thread's own. The program that a signal handler interrupts may be
-    // about to read it.
-    unsafe { *libc::__errno_location() = errno };
-}
-
-fn errno() -> i32 {
-    // SAFETY: the word is the thread's own.
-    unsafe { *libc::__errno_location() }
 }
 
 fn set_round(round: usize) -> bool {

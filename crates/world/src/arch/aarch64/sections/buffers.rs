@@ -2,11 +2,11 @@
 
 macro_rules! append {
     (
-        $point:ident, $index:expr, $at:expr, $capacity:expr, $bytes:expr, $count:expr,
+        $point:ident, $at:expr, $capacity:expr, $bytes:expr, $count:expr,
         $begin:ident, $status:ident $(, $($more:tt)+)?
     ) => {
         section!(
-            $point, $index, $at, $status,
+            $point, $at, $status,
             [
                 $point!("3"),
                 "ldr {begin}, [{slot}]",

@@ -34,14 +34,15 @@ macro_rules! enter {
             ",
             $point!("1"),
             "
-            .if {index} == {mm_cid}
-            ldr {slot:w}, [{scratch}, 4]
+            tbnz {index}, 2, 9f
+            ldr {slot:w}, [{scratch}, {cpu_id}]
             cmp {slot:w}, 0
             b.lt ",
             $no_slot,
             "
-            .endif
-            ldr {slot:w}, [{scratch}, {index}]
+            9:
+            and {slot}, {index}, 31
+            ldr {slot:w}, [{scratch}, {slot}]
             ",
             $point!("2"),
             "
@@ -100,7 +101,7 @@ macro_rules! leave {
 ///
 /// [`NO_SLOT`]: crate::arch::status::NO_SLOT
 macro_rules! section {
-    ($point:ident, $index:expr, $at:expr, $no_slot:block, [$($text:tt)*], $($operands:tt)*) => {
+    ($point:ident, $at:expr, $no_slot:block, [$($text:tt)*], $($operands:tt)*) => {
         ::core::arch::asm!(
             enter!($point),
             $($text)*
@@ -108,18 +109,18 @@ macro_rules! section {
             no_slot = label $no_slot,
             slot = out(reg) _,
             scratch = out(reg) _,
-            area = in(reg) $at.area.offset,
+            area = in(reg) $at.index.area().offset,
+            index = in(reg) $at.index.offset,
             limit = in(reg) $at.limit,
             first = in(reg) $at.first,
             $($operands)*
-            index = const $index,
-            mm_cid = const $crate::arch::MM_CID,
+            cpu_id = const $crate::arch::CPU_ID,
             stride_shift = const $crate::arch::STRIDE_SHIFT,
             signature = const $crate::arch::SIGNATURE,
             options(nostack),
         )
     };
-    ($point:ident, $index:expr, $at:expr, $status:ident, [$($text:tt)*], $($operands:tt)*) => {
+    ($point:ident, $at:expr, $status:ident, [$($text:tt)*], $($operands:tt)*) => {
         ::core::arch::asm!(
             enter!($point, status),
             $($text)*
@@ -129,12 +130,12 @@ macro_rules! section {
             done = const $crate::arch::status::DONE,
             slot = out(reg) _,
             scratch = out(reg) _,
-            area = in(reg) $at.area.offset,
+            area = in(reg) $at.index.area().offset,
+            index = in(reg) $at.index.offset,
             limit = in(reg) $at.limit,
             first = in(reg) $at.first,
             $($operands)*
-            index = const $index,
-            mm_cid = const $crate::arch::MM_CID,
+            cpu_id = const $crate::arch::CPU_ID,
             stride_shift = const $crate::arch::STRIDE_SHIFT,
             signature = const $crate::arch::SIGNATURE,
             options(nostack),

@@ -2,19 +2,19 @@
 
 macro_rules! append {
     (
-        $point:ident, $index:expr, $at:expr, $capacity:expr, $bytes:expr, $count:expr,
+        $point:ident, $at:expr, $capacity:expr, $bytes:expr, $count:expr,
         $begin:ident, $status:ident $(, $($more:tt)+)?
     ) => {
         section!(
-            $point, $index, $at, $status,
+            $point, $at, $status,
             [
                 "add {slot}, {first}",
                 $point!("3"),
                 "mov {begin}, qword ptr [{slot}]",
                 $point!("4"),
                 "mov {status:e}, {refused}",
-                "lea {end}, [{begin} + {count}]",
-                "cmp {end}, {capacity}",
+                "lea {value}, [{begin} + {count}]",
+                "cmp {value}, {capacity}",
                 "ja 8f",
                 "lea {to}, [{slot} + {begin} + 16]",
                 // Eight bytes at a time, then one at a time.
@@ -38,9 +38,9 @@ macro_rules! append {
                 "jmp 9b",
                 "9:",
                 $point!("7"),
-                "mov qword ptr [{slot}], {end}",
+                "lea {value}, [{begin} + {count}]",
+                "mov qword ptr [{slot}], {value}",
             ],
-            end = out(reg) _,
             to = out(reg) _,
             copied = out(reg) _,
             value = out(reg) _,

@@ -31,13 +31,15 @@ macro_rules! enter {
             ",
             $point!("1"),
             "
-            .if {index} == {mm_cid}
-            cmp dword ptr fs:[{area} + 4], 0
+            test {index:l}, {cpu_id}
+            jnz 9f
+            mov {slot:e}, dword ptr fs:[{area} + {cpu_id}]
+            test {slot:e}, {slot:e}
             js ",
             $no_slot,
             "
-            .endif
-            mov {slot:e}, dword ptr fs:[{area} + {index}]
+            9:
+            mov {slot:e}, dword ptr fs:[{index}]
             ",
             $point!("2"),
             "
@@ -96,25 +98,25 @@ macro_rules! leave {
 ///
 /// [`NO_SLOT`]: crate::arch::status::NO_SLOT
 macro_rules! section {
-    ($point:ident, $index:expr, $at:expr, $no_slot:block, [$($text:tt)*], $($operands:tt)*) => {
+    ($point:ident, $at:expr, $no_slot:block, [$($text:tt)*], $($operands:tt)*) => {
         ::core::arch::asm!(
             enter!($point),
             $($text)*
             leave!($point),
             no_slot = label $no_slot,
             slot = out(reg) _,
-            area = in(reg) $at.area.offset,
+            area = in(reg) $at.index.area().offset,
+            index = in(reg) $at.index.offset,
             limit = in(reg) $at.limit,
             first = in(reg) $at.first,
             $($operands)*
-            index = const $index,
-            mm_cid = const $crate::arch::MM_CID,
+            cpu_id = const $crate::arch::CPU_ID,
             stride_shift = const $crate::arch::STRIDE_SHIFT,
             signature = const $crate::arch::SIGNATURE,
             options(nostack),
         )
     };
-    ($point:ident, $index:expr, $at:expr, $status:ident, [$($text:tt)*], $($operands:tt)*) => {
+    ($point:ident, $at:expr, $status:ident, [$($text:tt)*], $($operands:tt)*) => {
         ::core::arch::asm!(
             enter!($point, status),
             $($text)*
@@ -123,12 +125,12 @@ macro_rules! section {
             no_slot = const $crate::arch::status::NO_SLOT,
             done = const $crate::arch::status::DONE,
             slot = out(reg) _,
-            area = in(reg) $at.area.offset,
+            area = in(reg) $at.index.area().offset,
+            index = in(reg) $at.index.offset,
             limit = in(reg) $at.limit,
             first = in(reg) $at.first,
             $($operands)*
-            index = const $index,
-            mm_cid = const $crate::arch::MM_CID,
+            cpu_id = const $crate::arch::CPU_ID,
             stride_shift = const $crate::arch::STRIDE_SHIFT,
             signature = const $crate::arch::SIGNATURE,
             options(nostack),

@@ -1,9 +1,9 @@
 //! Sections on words.
 
 macro_rules! add {
-    ($point:ident, $index:expr, $at:expr, $delta:expr, $no_slot:block $(, $($more:tt)+)?) => {
+    ($point:ident, $at:expr, $delta:expr, $no_slot:block $(, $($more:tt)+)?) => {
         section!(
-            $point, $index, $at, $no_slot,
+            $point, $at, $no_slot,
             [
                 $point!("3"),
                 // Loads, adds and commits.
@@ -16,9 +16,9 @@ macro_rules! add {
 }
 
 macro_rules! load {
-    ($point:ident, $index:expr, $at:expr, $value:ident, $status:ident $(, $($more:tt)+)?) => {
+    ($point:ident, $at:expr, $value:ident, $status:ident $(, $($more:tt)+)?) => {
         section!(
-            $point, $index, $at, $status,
+            $point, $at, $status,
             [
                 $point!("3"),
                 "mov {value}, qword ptr [{first} + {slot}]",
@@ -31,11 +31,11 @@ macro_rules! load {
 
 macro_rules! store_if_equal {
     (
-        $point:ident, $index:expr, $at:expr, $expected:expr, $new:expr, $old:ident, $status:ident
+        $point:ident, $at:expr, $expected:expr, $new:expr, $old:ident, $status:ident
         $(, $($more:tt)+)?
     ) => {
         section!(
-            $point, $index, $at, $status,
+            $point, $at, $status,
             [
                 $point!("3"),
                 "mov {old}, qword ptr [{first} + {slot}]",
@@ -57,11 +57,11 @@ macro_rules! store_if_equal {
 
 macro_rules! add_if {
     (
-        $point:ident, $index:expr, $at:expr, $delta:expr, $fixed:expr, $old:ident, $sum:ident,
+        $point:ident, $at:expr, $delta:expr, $fixed:expr, $old:ident, $sum:ident,
         $status:ident $(, $($more:tt)+)?
     ) => {
         section!(
-            $point, $index, $at, $status,
+            $point, $at, $status,
             [
                 $point!("3"),
                 "mov {old}, qword ptr [{first} + {slot}]",
