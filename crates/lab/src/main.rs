@@ -9,8 +9,9 @@
 //! | [`scenario`] | programs, generic over their world, and what they are run with, as plain data |
 //! | [`kernel`] | what the simulated kernel does at a thread switch |
 //! | [`run`] | runs a scenario in a world and sets the result beside what was published |
-//! | [`doctor`], [`machines`], [`replay`] | the other verbs |
+//! | [`doctor`], [`machines`], [`replay`], [`bench`] | the other verbs |
 
+mod bench;
 mod cli;
 mod doctor;
 mod error;

@@ -35,7 +35,7 @@ pub use failure::{Doing, Failure, FailureKind, ParseReplayError, Replay, ThreadS
 pub use faults::{Faults, ParseFaultsError};
 pub use kernel::Kernel;
 pub use machine::{Machine, Run};
-pub use report::{NOT_MODELLED, Report, Transfers};
+pub use report::{NOT_MODELLED, Report, Statistics, Transfers};
 pub use restartable::SimSection;
 pub use spec::{Cost, Costs, Spec, SpecError, presets};
 pub use words::{SimPtr, SimTrack, SimU8, SimU32, SimU64, SimUsize};

@@ -6,7 +6,7 @@ use crate::engine::{self, Setup};
 use crate::failure::{Failure, Replay};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
-use crate::report::Report;
+use crate::report::{Report, Statistics};
 use crate::spec::{Spec, SpecError};
 
 /// A simulated machine, ready to run one program.
@@ -50,6 +50,7 @@ pub struct Machine {
     step_limit: u64,
     program: String,
     kernel: Option<Box<dyn Kernel>>,
+    statistics: Statistics,
 }
 
 /// A program that ran to its end.
@@ -101,6 +102,7 @@ impl Machine {
             step_limit: Machine::STEP_LIMIT,
             program: "program".to_owned(),
             kernel: None,
+            statistics: Statistics::default(),
         }
     }
 
@@ -161,6 +163,12 @@ impl Machine {
         self
     }
 
+    /// How much the report says.
+    pub fn statistics(mut self, statistics: Statistics) -> Machine {
+        self.statistics = statistics;
+        self
+    }
+
     /// What the machine is.
     pub fn spec(&self) -> &Spec {
         &self.spec
@@ -207,6 +215,7 @@ impl Machine {
             faults: self.faults,
             step_limit: self.step_limit,
             kernel: self.kernel,
+            statistics: self.statistics,
         };
         match engine::run(setup, root) {
             Ok((value, report)) => Ok(Run { value, report }),

@@ -1,5 +1,16 @@
 //! What a run cost.
 
+/// How much a machine keeps of what its accesses cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Statistics {
+    /// Totals of the whole run.
+    #[default]
+    Totals,
+    /// Also by line, by source location and by CPU: what explains a result. Takes host time and no
+    /// simulated time.
+    Full,
+}
+
 /// How many accesses were served from where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Transfers {

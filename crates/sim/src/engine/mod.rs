@@ -34,7 +34,7 @@ use crate::coherence::Directory;
 use crate::failure::{Doing, FailureKind, ThreadState};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
-use crate::report::Report;
+use crate::report::{Report, Statistics};
 use crate::rng::Rng;
 use crate::spec::Spec;
 use agenda::{Agenda, NEVER};
@@ -144,6 +144,7 @@ pub(crate) struct Engine {
     /// Threads spawned since the loop last looked.
     newborn: Vec<Fiber>,
     kernel: Option<Box<dyn Kernel>>,
+    statistics: Statistics,
     statics: Statics,
     /// The latest panic in simulated code.
     panic: Option<FailureKind>,

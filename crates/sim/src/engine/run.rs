@@ -16,7 +16,7 @@ use crate::coherence::Directory;
 use crate::failure::{FailureKind, ThreadState};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
-use crate::report::Report;
+use crate::report::{Report, Statistics};
 use crate::rng::{Rng, Stream};
 use crate::spec::Spec;
 
@@ -28,6 +28,7 @@ pub(crate) struct Setup {
     pub(crate) faults: Faults,
     pub(crate) step_limit: u64,
     pub(crate) kernel: Option<Box<dyn Kernel>>,
+    pub(crate) statistics: Statistics,
 }
 
 /// A run that failed: why, when, and who was doing what.
@@ -199,7 +200,7 @@ fn watch_panics() {
 
 impl Engine {
     fn new(setup: Setup, arena: Arena) -> Engine {
-        let Setup { spec, seed, request_percent, faults, step_limit, kernel } = setup;
+        let Setup { spec, seed, request_percent, faults, step_limit, kernel, statistics } = setup;
         let topology = Arc::new(spec.topology().clone());
         let cpus: Vec<_> = topology
             .cpus()
@@ -232,6 +233,7 @@ impl Engine {
             parked: BTreeMap::new(),
             newborn: Vec::new(),
             kernel,
+            statistics,
             statics: Vec::new(),
             panic: None,
             host_unwinds: std::thread::panicking(),
