@@ -17,6 +17,7 @@
 
 mod arena;
 mod coherence;
+mod crowd;
 mod engine;
 mod failure;
 mod faults;
@@ -27,10 +28,12 @@ mod report;
 mod restartable;
 mod rng;
 mod spec;
+mod statistics;
 mod words;
 mod world;
 
 pub use arena::Allocator;
+pub use crowd::{Arbitration, ParseArbitrationError};
 pub use failure::{Doing, Failure, FailureKind, ParseReplayError, Replay, ThreadState};
 pub use faults::{Faults, ParseFaultsError};
 pub use kernel::Kernel;

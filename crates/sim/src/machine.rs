@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::crowd::Arbitration;
 use crate::engine::{self, Setup};
 use crate::failure::{Failure, Replay};
 use crate::faults::Faults;
@@ -51,6 +52,7 @@ pub struct Machine {
     program: String,
     kernel: Option<Box<dyn Kernel>>,
     statistics: Statistics,
+    arbitration: Arbitration,
 }
 
 /// A program that ran to its end.
@@ -103,6 +105,7 @@ impl Machine {
             program: "program".to_owned(),
             kernel: None,
             statistics: Statistics::default(),
+            arbitration: Arbitration::default(),
         }
     }
 
@@ -163,6 +166,12 @@ impl Machine {
         self
     }
 
+    /// Whose request a contended line serves next.
+    pub fn arbitration(mut self, arbitration: Arbitration) -> Machine {
+        self.arbitration = arbitration;
+        self
+    }
+
     /// How much the report says.
     pub fn statistics(mut self, statistics: Statistics) -> Machine {
         self.statistics = statistics;
@@ -216,6 +225,7 @@ impl Machine {
             step_limit: self.step_limit,
             kernel: self.kernel,
             statistics: self.statistics,
+            arbitration: self.arbitration,
         };
         match engine::run(setup, root) {
             Ok((value, report)) => Ok(Run { value, report }),

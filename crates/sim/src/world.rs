@@ -60,7 +60,7 @@ impl Fences for Sim {
     fn fence(order: Ordering) {
         // Every run is sequentially consistent; what is left of a fence is its cost.
         if order == Ordering::SeqCst {
-            engine::issue();
+            engine::drain();
             inside(|engine| engine.spend(engine.spec().costs().locked));
         }
     }
@@ -68,12 +68,12 @@ impl Fences for Sim {
     fn fence_light() {}
 
     fn fence_all() {
-        engine::issue();
+        engine::drain();
         inside(|engine| engine.spend(engine.spec().costs().broadcast));
     }
 
     fn fence_restartable() -> Result<(), Lacking> {
-        engine::issue();
+        engine::drain();
         inside(|engine| {
             // A defect takes no time either: in that of a broadcast, a section would be over.
             if engine.faults().missed_fences {

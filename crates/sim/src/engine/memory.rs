@@ -5,23 +5,32 @@
 //! request flight is not known for real machines and is a parameter of the run.
 //!
 //! ```text
-//! issue ──request──▶ arrival ──queue behind earlier requests──▶ start ──response──▶ completion
-//! (may be preempted)  directory decides the source, in            the value is read
-//!                     order of arrival                            or written here
+//! issue ──request──▶ arrival ──wait for a turn──▶ start ──response──▶ completion
+//! (may be preempted)                       the directory decides the source;
+//!                                          the value is read or written here
 //! ```
 //!
-//! For whoever comes behind, the line is busy from start to completion if it was asked for to be
+//! Requests that find the line busy wait there, and [`Arbitration`](crate::Arbitration) says whose
+//! turn is next. For whoever comes behind, the line is busy from start to completion if it was asked for to be
 //! written; a reader occupies its home for a shorter while, since copies overlap.
 //!
 //! From issue to completion the thread cannot be preempted: an instruction completes or has not
 //! begun. The caller of [`access`] reads or writes the value right after it returns, at `start` in
 //! the order of all accesses to the line, with its CPU's time already at completion.
+//!
+//! A plain store waits for none of this: see [`stores`](super::stores).
+
+use core::panic::Location;
+use std::collections::VecDeque;
 
 use coreline_topology::NodeId;
+use corosensei::Yielder;
 
-use super::{Engine, NEVER, State, inside, suspend, until_done, with};
+use super::{Cpu, Engine, NEVER, State, inside, suspend, switch_away, until_done, with};
 use crate::coherence::{Access, From};
+use crate::crowd::{Actor, Behind, Ticket, Waiting};
 use crate::failure::FailureKind;
+use crate::statistics::{Kind, Site};
 
 /// Bytes of a line.
 pub(crate) const LINE: usize = 64;
@@ -32,41 +41,75 @@ const LINES_PER_PAGE: u64 = 64;
 /// The first line number of the coroutines' stacks; the arena's lines lie below.
 const FIRST_STACK_LINE: u64 = 1 << 32;
 
+/// One access to one line.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    /// The word's address.
+    pub(super) word: usize,
+    pub(super) access: Access,
+    pub(super) site: Site,
+    /// The line's index in the directory.
+    pub(super) line: usize,
+    pub(super) issued: u64,
+    pub(super) arrived: u64,
+}
+
+/// How far an access has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Not begun.
+    Issue,
+    /// Begun, and found a store of another CPU on its way to the word: fetches what that leaves.
+    Again,
+    /// On its way to the line's home.
+    Requested,
+    /// There, waiting for its turn.
+    Waiting,
+}
+
 /// Charges for one access to the word at `address`, and returns when it takes effect.
 ///
 /// Outside of a machine it does nothing: the word is then ordinary memory.
+#[track_caller]
+#[inline]
 pub(crate) fn access(address: usize, access: Access) {
-    let Some(line) = with(|engine| engine.line_of(address)) else {
-        return;
-    };
-    issue();
-    let Some(line) = line else { unregistered() };
-    let line = inside(|engine| engine.directory.intern(line));
-    if inside(|engine| engine.hit(line, access)) {
-        return;
+    access_at(address, access, Location::caller());
+}
+
+fn access_at(word: usize, access: Access, site: Site) {
+    let mut request = Request { word, access, site, line: 0, issued: 0, arrived: 0 };
+    let mut stage = Stage::Issue;
+    while let Some(yielder) = with(|engine| engine.proceed(&mut request, &mut stage)).flatten() {
+        switch_away(yielder);
     }
-    until_done(Engine::reached);
-    let completion = inside(|engine| engine.arrive(line, access));
-    until_done(Engine::reached);
-    inside(|engine| engine.complete(line, access, completion));
 }
 
 /// Charges for one access to each line of `len` bytes at `address`, in order, overlapping their
 /// misses as the machine's prefetcher does.
-pub(crate) fn access_range(address: usize, len: usize, access_: Access) {
+#[track_caller]
+pub(crate) fn access_range(address: usize, len: usize, access: Access) {
+    let site = Location::caller();
     let lines = (address % LINE + len).div_ceil(LINE);
     if lines <= 1 {
         if len > 0 {
-            access(address, access_);
+            access_at(address, access, site);
         }
         return;
     }
     let Some(first) = with(|engine| engine.line_of(address)) else {
         return;
     };
-    issue();
     let Some(first) = first else { unregistered() };
-    inside(|engine| engine.stream(first, lines as u64, access_));
+    let mut pass = Pass {
+        request: Request { word: address, access, site, line: 0, issued: 0, arrived: 0 },
+        next: first,
+        end: first + lines as u64,
+        first: true,
+        stage: Stage::Issue,
+        window: VecDeque::new(),
+        done: 0,
+    };
+    until_done(|engine| engine.pass_over(&mut pass));
 }
 
 /// Decides which node the untouched lines of a range come from. Takes no time.
@@ -88,7 +131,7 @@ pub(crate) fn await_write(address: usize) -> bool {
     inside(|engine| {
         let line = engine.directory.intern(line);
         let current = engine.current();
-        engine.directory.watch(line, current);
+        engine.directory.crowd_mut(line).watchers.push(current);
         engine.threads[current].state = State::Spinning { line };
     });
     suspend();
@@ -99,24 +142,36 @@ pub(crate) fn await_write(address: usize) -> bool {
 /// is left to happen elsewhere, and its share of the CPU is not used up. Counts a step, so that no
 /// loop of a simulated program is endless.
 pub(crate) fn issue() {
-    until_done(|engine| {
-        engine.count_step();
-        let cpu = engine.here();
-        let used_up = !cpu.queue.is_empty() && cpu.now >= cpu.slice_end;
-        let now = cpu.now;
-        (engine.failure.is_none() && !used_up && now <= engine.horizon).then_some(())
-    });
+    until_done(|engine| engine.may_issue().then_some(()));
+}
+
+/// As [`issue`], and waits until the CPU's store buffer is empty.
+pub(crate) fn drain() {
+    until_done(|engine| (engine.may_issue() && engine.drained(0)).then_some(()));
 }
 
 /// Stops the machine because of the running thread's last access.
 fn unregistered() -> ! {
-    inside(|engine| {
-        let (thread, cpu) = (engine.current(), engine.cpu());
-        engine.fail(FailureKind::Unregistered { thread, cpu });
-    });
+    inside(Engine::fail_unregistered);
     loop {
         suspend();
     }
+}
+
+/// A sequential pass over lines. At most as many misses are under way at one time as the machine
+/// overlaps; each leaves when there is room for it and no earlier than the one before.
+struct Pass {
+    /// The access to the line that is next.
+    request: Request,
+    /// The numbers of that line, and of the first that is none of the pass.
+    next: u64,
+    end: u64,
+    first: bool,
+    stage: Stage,
+    /// When the misses under way complete, in their order.
+    window: VecDeque<u64>,
+    /// When all misses so far are complete.
+    done: u64,
 }
 
 impl Engine {
@@ -133,103 +188,388 @@ impl Engine {
         })
     }
 
-    /// Serves an access from the core's own cache; or sends the request of a miss.
-    fn hit(&mut self, line: usize, access: Access) -> bool {
-        let (core, node) = (self.here().core, self.here().node);
-        let source = self.directory.source(line, core, node, access);
-        let costs = *self.spec.costs();
-        let cost = source.cost(&costs);
-        let on_its_way = self.here().now < self.directory.arrival(line, core);
-        if source != From::Private || on_its_way {
-            let current = self.current();
-            self.threads[current].state = State::Accessing;
-            self.spend(cost * self.request_percent / 100);
+    /// Whether the running thread may begin something. Counts a step.
+    #[inline]
+    fn may_issue(&mut self) -> bool {
+        self.count_step();
+        let (horizon, failed) = (self.horizon, self.failure.is_some());
+        let cpu = self.here();
+        let used_up = !cpu.queue.is_empty() && cpu.now >= cpu.slice_end;
+        !failed && !used_up && cpu.now <= horizon
+    }
+
+    /// Whether at most `most` stores are in the running CPU's buffer; if not, its thread waits for
+    /// that from now on.
+    fn drained(&mut self, most: usize) -> bool {
+        if self.here().buffered as usize <= most {
+            return true;
+        }
+        let current = self.current();
+        self.threads[current].state = State::Draining { most };
+        false
+    }
+
+    fn fail_unregistered(&mut self) {
+        let (thread, cpu) = (self.current(), self.cpu());
+        self.fail(FailureKind::Unregistered { thread, cpu });
+    }
+
+    /// Takes an access as far as it gets without others; `None` when it is done, else the way out
+    /// of the coroutine.
+    #[inline]
+    fn proceed(
+        &mut self,
+        request: &mut Request,
+        stage: &mut Stage,
+    ) -> Option<*const Yielder<(), ()>> {
+        if *stage == Stage::Issue {
+            if !self.may_issue() {
+                return Some(self.yielder);
+            }
+            let Some(line) = self.line_of(request.word) else {
+                self.fail_unregistered();
+                return Some(self.yielder);
+            };
+            request.line = self.directory.intern(line);
+            if self.hit(request) {
+                return None;
+            }
+        }
+        self.proceed_slowly(request, stage)
+    }
+
+    /// Serves an access at once, if it asks nobody and nobody is at the line.
+    #[inline]
+    fn hit(&mut self, request: &Request) -> bool {
+        let access = request.access;
+        let cpu = self.cpu().index();
+        let &mut Cpu { core, now, buffered, .. } = self.here();
+        let ordered = buffered == 0 || matches!(access, Access::Load | Access::Own);
+        if !ordered
+            || !self.directory.has(request.line, core, access, now)
+            || self.foreign_store(cpu, request).is_some()
+        {
             return false;
         }
-        source.count(&mut self.report.transfers);
-        self.directory.transfer(line, core, node, access);
-        let locked = if access == Access::Update { costs.locked } else { 0 };
-        self.spend(cost + locked);
+        let costs = self.spec.costs();
+        let cost = match access {
+            Access::Load | Access::Own => costs.private_hit,
+            Access::Store => costs.store_issue,
+            Access::Update => costs.private_hit + costs.locked,
+        };
+        self.count_hit(request, cost);
+        self.pass(Kind::Hit, cost);
         if access.writes() {
-            self.wake_watchers(line);
+            let now = self.here().now;
+            self.wake_watchers(request.line, now);
         }
         true
     }
 
-    /// Whether the running CPU's time is the earliest, so that its access is next.
-    fn reached(&mut self) -> Option<()> {
-        (self.here().now <= self.horizon).then_some(())
+    /// Notes an access that the core's own cache served.
+    #[inline]
+    pub(super) fn count_hit(&mut self, request: &Request, time: u64) {
+        From::Private.count(&mut self.report.transfers);
+        if let Some(ledger) = &mut self.ledger {
+            let &Request { line, site, word, .. } = request;
+            ledger.access((line, site, word), From::Private, 0, time);
+        }
     }
 
-    /// The request arrives at the directory: queues behind earlier ones, in this order. Returns
-    /// when the line will be here; the CPU's time is then when it is this request's turn.
-    fn arrive(&mut self, line: usize, access: Access) -> u64 {
-        let (core, node) = (self.here().core, self.here().node);
+    /// The store of another CPU, still on its way, whose value an access would read.
+    #[inline]
+    fn foreign_store(&self, cpu: usize, request: &Request) -> Option<Ticket> {
+        let crowd = self.directory.crowd(request.line)?;
+        let reads = matches!(request.access, Access::Load | Access::Update);
+        if reads { crowd.foreign_store(request.word, cpu) } else { None }
+    }
+
+    #[inline(never)]
+    fn proceed_slowly(
+        &mut self,
+        request: &mut Request,
+        stage: &mut Stage,
+    ) -> Option<*const Yielder<(), ()>> {
+        let cpu = self.cpu().index();
+        let core = self.cpus[cpu].core;
+        loop {
+            match *stage {
+                Stage::Issue => {
+                    match request.access {
+                        Access::Load if self.stores.forwards(cpu, request.word) => {
+                            let cost = self.spec.costs().private_hit;
+                            self.count_hit(request, cost);
+                            self.pass(Kind::Hit, cost);
+                            return None;
+                        }
+                        Access::Update if !self.drained(0) => return Some(self.yielder),
+                        Access::Store => {
+                            let most = self.spec.costs().store_queue as usize - 1;
+                            if !self.drained(most) {
+                                return Some(self.yielder);
+                            }
+                            self.buffer_store(*request);
+                            return None;
+                        }
+                        _ => {}
+                    }
+                    *stage = Stage::Again;
+                    if let Some(store) = self.foreign_store(cpu, request) {
+                        let crowd = self.directory.crowd_mut(request.line);
+                        crowd.wait_behind(Behind { store, waiting: None, cpu });
+                        self.set_state(cpu, State::Waiting { turn: NEVER });
+                        return Some(self.yielder);
+                    }
+                }
+                Stage::Again => {
+                    let (now, node) = (self.cpus[cpu].now, self.cpus[cpu].node);
+                    if now > self.horizon {
+                        return Some(self.yielder);
+                    }
+                    let source = self.directory.source(request.line, core, node, request.access);
+                    let flight = source.cost(self.spec.costs()) * self.request_percent / 100;
+                    (request.issued, request.arrived) = (now, now + flight);
+                    self.set_state(cpu, State::Accessing);
+                    self.pass(Kind::Miss, flight);
+                    *stage = Stage::Requested;
+                }
+                Stage::Requested => {
+                    let now = self.cpus[cpu].now;
+                    if now > self.horizon {
+                        return Some(self.yielder);
+                    }
+                    *stage = Stage::Waiting;
+                    let actor = Actor::Thread(cpu);
+                    if let Some(store) = self.foreign_store(cpu, request) {
+                        let waiting = Some(Waiting { actor, core, order: self.next_order() });
+                        let crowd = self.directory.crowd_mut(request.line);
+                        crowd.wait_behind(Behind { store, waiting, cpu });
+                        self.set_state(cpu, State::Waiting { turn: NEVER });
+                        return Some(self.yielder);
+                    }
+                    if !self.arrive(request.line, actor, core, now) {
+                        return Some(self.yielder);
+                    }
+                    self.served(cpu, request, now);
+                    return None;
+                }
+                Stage::Waiting => {
+                    let Some(turn) = self.turn(request.line, cpu) else {
+                        return Some(self.yielder);
+                    };
+                    self.served(cpu, request, turn);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The time, if a thread that waits for a line has its turn.
+    fn turn(&mut self, line: usize, cpu: usize) -> Option<u64> {
+        let State::Waiting { turn } = self.threads[self.current()].state else {
+            return None;
+        };
+        let core = self.cpus[cpu].core;
+        self.take_turn(line, Actor::Thread(cpu), core, turn).then_some(turn)
+    }
+
+    /// A thread's request is served from `start` on: lets pass what that takes.
+    fn served(&mut self, cpu: usize, request: &Request, start: u64) {
+        let completion = self.serve(cpu, request, start);
+        self.account(cpu, Kind::Queue, start - request.arrived);
+        self.account(cpu, Kind::Miss, completion - start);
+        self.cpus[cpu].now = completion;
+        self.set_state(cpu, State::Running);
+    }
+
+    /// Serves a request whose turn it is: from `start` on the line is on its way. Returns when it
+    /// is there.
+    pub(super) fn serve(&mut self, cpu: usize, request: &Request, start: u64) -> u64 {
+        let &Request { line, access, word, site, issued, arrived } = request;
+        let (core, node) = (self.cpus[cpu].core, self.cpus[cpu].node);
         let source = self.directory.source(line, core, node, access);
         source.count(&mut self.report.transfers);
         self.directory.transfer(line, core, node, access);
-        let costs = *self.spec.costs();
-        let cost = self.jitter.jitter(source.cost(&costs));
+        let costs = self.spec.costs();
+        let cost = self.jitter.jitter(source.cost(costs));
         let response = cost - cost * self.request_percent / 100;
-        let free = self.directory.busy_until(line).max(self.directory.arrival(line, core));
-        let start = self.here().now.max(free);
         let locked = if access == Access::Update { costs.locked } else { 0 };
         let completion = start + response + locked;
         // Copies go out one after the other; ownership has to arrive before it can go on.
         let busy = if access.writes() { completion } else { start + costs.directory };
-        self.directory.set_busy_until(line, busy);
-        self.directory.set_arrival(line, core, completion);
-        self.here().now = start;
+        self.directory.occupy(line, core, completion, busy);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.access((line, site, word), source, start - arrived, completion - issued);
+        }
+        self.appoint(line);
+        // A store's spinners are woken when it leaves its buffer.
+        if matches!(access, Access::Own | Access::Update) {
+            self.wake_watchers(line, completion);
+        }
         completion
     }
 
-    /// The line is here.
-    fn complete(&mut self, line: usize, access: Access, completion: u64) {
-        self.here().now = completion;
-        let current = self.current();
-        self.threads[current].state = State::Running;
-        if access.writes() {
-            self.wake_watchers(line);
+    /// The number of the next request that arrives anywhere.
+    fn next_order(&mut self) -> u64 {
+        self.requests += 1;
+        self.requests
+    }
+
+    /// A request arrives at its line at `now`. Whether it is its turn already; else it waits there.
+    pub(super) fn arrive(&mut self, line: usize, actor: Actor, core: u32, now: u64) -> bool {
+        let waited_for = self.directory.crowd(line).is_some_and(|crowd| !crowd.waiting.is_empty());
+        if !waited_for && self.directory.free_at(line, core) <= now {
+            return true;
+        }
+        let order = self.next_order();
+        self.join(line, Waiting { actor, core, order }, now);
+        false
+    }
+
+    /// A request waits at its line from `now` on.
+    pub(super) fn join(&mut self, line: usize, waiting: Waiting, now: u64) {
+        let crowd = self.directory.crowd_mut(line);
+        crowd.wait(waiting);
+        let turn = match crowd.waiting.len() {
+            1 => now.max(self.directory.free_at(line, waiting.core)),
+            _ => NEVER,
+        };
+        self.schedule_turn(waiting.actor, turn);
+    }
+
+    /// When a request that waits acts.
+    fn schedule_turn(&mut self, actor: Actor, turn: u64) {
+        match actor {
+            Actor::Thread(cpu) => self.set_state(cpu, State::Waiting { turn }),
+            Actor::Stores(cpu) => self.schedule_head(cpu, turn),
         }
     }
 
-    /// A sequential pass over lines.
-    fn stream(&mut self, first: u64, lines: u64, access: Access) {
-        let (core, node) = (self.here().core, self.here().node);
+    /// Says when which of those that wait for a line acts next.
+    fn appoint(&mut self, line: usize) {
+        if let Some(next) = self.directory.next_waiting(line, self.arbitration) {
+            let next = self.directory.crowd_mut(line).waiting[next];
+            let turn = self.directory.free_at(line, next.core);
+            self.schedule_turn(next.actor, turn);
+        }
+    }
+
+    /// The request that was to act next at a line does so, at `now`: it is served, unless the line
+    /// is busy again, or a request has come meanwhile that goes before it.
+    pub(super) fn take_turn(&mut self, line: usize, actor: Actor, core: u32, now: u64) -> bool {
+        let Some(next) = self.directory.next_waiting(line, self.arbitration) else {
+            return false;
+        };
+        let first = self.directory.crowd_mut(line).waiting[next];
+        let turn = now.max(self.directory.free_at(line, first.core));
+        if first.actor != actor {
+            self.schedule_turn(actor, NEVER);
+            self.schedule_turn(first.actor, turn);
+            return false;
+        }
+        debug_assert_eq!(first.core, core);
+        if turn > now {
+            self.schedule_turn(actor, turn);
+            return false;
+        }
+        self.directory.crowd_mut(line).waiting.remove(next);
+        true
+    }
+
+    /// Takes a pass as far as it gets without others.
+    fn pass_over(&mut self, pass: &mut Pass) -> Option<()> {
         let costs = *self.spec.costs();
+        let access = pass.request.access;
         let overlap = if access.writes() { costs.stream_stores } else { costs.stream_loads };
-        for name in first..first + lines {
-            let line = self.directory.intern(name);
-            let source = self.directory.source(line, core, node, access);
-            source.count(&mut self.report.transfers);
-            self.directory.transfer(line, core, node, access);
-            let cost = source.cost(&costs);
-            if source == From::Private {
-                self.spend(cost);
-            } else {
-                let cost = self.jitter.jitter(cost);
-                let alone = name == first || name.is_multiple_of(LINES_PER_PAGE);
-                let start = self.here().now.max(self.directory.busy_until(line));
-                self.here().now = start + if alone { cost } else { cost / overlap };
-                let now = self.here().now;
-                self.directory.set_busy_until(line, now);
-            }
-            if access.writes() {
-                self.wake_watchers(line);
+        let cpu = self.cpu().index();
+        let core = self.cpus[cpu].core;
+        while pass.next < pass.end {
+            match pass.stage {
+                Stage::Issue | Stage::Again => {
+                    if !self.may_issue() {
+                        return None;
+                    }
+                    let request = &mut pass.request;
+                    request.line = self.directory.intern(pass.next);
+                    let now = self.cpus[cpu].now;
+                    if self.directory.has(request.line, core, access, now) {
+                        self.hit(request);
+                        pass.step();
+                        continue;
+                    }
+                    let node = self.cpus[cpu].node;
+                    let source = self.directory.source(request.line, core, node, access);
+                    let flight = source.cost(&costs) * self.request_percent / 100;
+                    let room = match pass.window.len() as u64 >= overlap {
+                        true => pass.window.pop_front().unwrap_or(0),
+                        false => 0,
+                    };
+                    request.issued = now.max(room);
+                    request.arrived = request.issued + flight;
+                    let flight = request.arrived - now;
+                    pass.stage = Stage::Requested;
+                    self.set_state(cpu, State::Accessing);
+                    self.pass(Kind::Miss, flight);
+                }
+                Stage::Requested | Stage::Waiting => {
+                    let start = if pass.stage == Stage::Waiting {
+                        self.turn(pass.request.line, cpu)?
+                    } else {
+                        let now = self.cpus[cpu].now;
+                        if now > self.horizon {
+                            return None;
+                        }
+                        pass.stage = Stage::Waiting;
+                        if !self.arrive(pass.request.line, Actor::Thread(cpu), core, now) {
+                            return None;
+                        }
+                        now
+                    };
+                    self.account(cpu, Kind::Queue, start - pass.request.arrived);
+                    let completion = self.serve(cpu, &pass.request, start);
+                    self.cpus[cpu].now = start;
+                    pass.done = pass.done.max(completion);
+                    pass.window.push_back(completion);
+                    if pass.is_start() {
+                        self.pass_until(cpu, pass.done);
+                        pass.window.clear();
+                    }
+                    self.set_state(cpu, State::Running);
+                    pass.step();
+                }
             }
         }
+        self.pass_until(cpu, pass.done);
+        Some(())
+    }
+
+    /// Waits for lines that are on their way.
+    fn pass_until(&mut self, cpu: usize, at: u64) {
+        let wait = at.saturating_sub(self.cpus[cpu].now);
+        self.cpus[cpu].now += wait;
+        self.account(cpu, Kind::Miss, wait);
     }
 
     /// The line was written: whoever spins on it looks again, once its copy is gone.
-    fn wake_watchers(&mut self, line: usize) {
-        if !self.directory.is_watched(line) {
+    #[inline]
+    pub(super) fn wake_watchers(&mut self, line: usize, at: u64) {
+        if self.directory.crowd(line).is_none_or(|crowd| crowd.watchers.is_empty()) {
             return;
         }
-        let now = self.here().now;
-        for thread in self.directory.take_watchers(line) {
+        for thread in std::mem::take(&mut self.directory.crowd_mut(line).watchers) {
             let cpu = self.threads[thread].cpu;
             self.threads[thread].state = State::Running;
-            self.cpus[cpu].now = self.cpus[cpu].now.max(now);
+            let spun = at.saturating_sub(self.cpus[cpu].now);
+            self.cpus[cpu].now += spun;
+            self.account(cpu, Kind::Spin, spun);
+            self.rekey(cpu);
+        }
+    }
+
+    /// The thread that has a CPU does something else from now on.
+    pub(super) fn set_state(&mut self, cpu: usize, state: State) {
+        if let Some(thread) = self.cpus[cpu].current {
+            self.threads[thread].state = state;
             self.rekey(cpu);
         }
     }
@@ -240,11 +580,30 @@ impl Engine {
         match cpu.current.map(|thread| self.threads[thread].state) {
             Some(State::Spinning { .. }) if cpu.queue.is_empty() => NEVER,
             Some(State::Spinning { .. }) => cpu.now.max(cpu.slice_end),
+            Some(State::Waiting { turn }) => turn,
+            Some(State::Draining { .. }) => NEVER,
             Some(_) => cpu.now,
+            // The next thread finds the buffer empty.
+            None if cpu.buffered > 0 => NEVER,
             None => cpu
                 .queue
                 .front()
                 .map_or(NEVER, |&thread| cpu.now.max(self.threads[thread].ready_since())),
         }
+    }
+}
+
+impl Pass {
+    /// Whether the line that is next is fetched alone: the first, and the first of each page.
+    fn is_start(&self) -> bool {
+        self.first || self.next.is_multiple_of(LINES_PER_PAGE)
+    }
+
+    /// On to the next line.
+    fn step(&mut self) {
+        self.first = false;
+        self.next += 1;
+        self.request.word = (self.request.word / LINE + 1) * LINE;
+        self.stage = Stage::Issue;
     }
 }

@@ -16,6 +16,7 @@ mod agenda;
 mod memory;
 mod run;
 mod schedule;
+mod stores;
 
 use std::any::{Any, TypeId};
 use std::cell::Cell;
@@ -34,14 +35,17 @@ use crate::coherence::Directory;
 use crate::failure::{Doing, FailureKind, ThreadState};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
-use crate::report::{Report, Statistics};
+use crate::crowd::Arbitration;
+use crate::report::Report;
 use crate::rng::Rng;
 use crate::spec::Spec;
+use crate::statistics::{Kind, Ledger};
 use agenda::{Agenda, NEVER};
 
-pub(crate) use memory::{access, access_range, await_write, issue, place};
+pub(crate) use memory::{access, access_range, await_write, drain, issue, place};
 pub(crate) use run::{Setup, run};
 use schedule::Fiber;
+use stores::Stores;
 pub(crate) use schedule::{interrupt_point, park, pause, sleep, spawn, wait_for, wake, yield_now};
 
 thread_local! {
@@ -53,6 +57,8 @@ thread_local! {
 struct Cpu {
     core: u32,
     node: NodeId,
+    /// How many stores are in its buffer.
+    buffered: u32,
     /// Up to when this CPU's doings are settled, in picoseconds.
     now: u64,
     /// Who has the CPU.
@@ -72,6 +78,11 @@ enum State {
     Running,
     /// On its CPU, in the middle of one access: no preemption until that is complete.
     Accessing,
+    /// On its CPU, in the middle of one access, whose request waits at the line until `turn`;
+    /// [`NEVER`] if others come first.
+    Waiting { turn: u64 },
+    /// On its CPU, before an access, waiting until its store buffer holds no more than `most`.
+    Draining { most: usize },
     /// On its CPU, spinning until this line is written.
     Spinning { line: usize },
     /// Off its CPU, until woken on this word.
@@ -82,6 +93,13 @@ enum State {
     Joining { thread: usize },
     /// Ended.
     Done,
+}
+
+impl State {
+    /// Whether the thread is in the middle of something that cannot be interrupted.
+    fn is_access(self) -> bool {
+        matches!(self, State::Accessing | State::Waiting { .. } | State::Draining { .. })
+    }
 }
 
 /// A simulated thread.
@@ -123,6 +141,10 @@ pub(crate) struct Engine {
     jitter: Rng,
     dice: Rng,
     directory: Directory,
+    arbitration: Arbitration,
+    stores: Stores,
+    /// How many requests have waited for a line so far.
+    requests: u64,
     arena: Arena,
     /// The unfinished threads' stacks: lowest address to highest address and the thread's number.
     stacks: BTreeMap<usize, (usize, usize)>,
@@ -144,7 +166,8 @@ pub(crate) struct Engine {
     /// Threads spawned since the loop last looked.
     newborn: Vec<Fiber>,
     kernel: Option<Box<dyn Kernel>>,
-    statistics: Statistics,
+    /// What full statistics are made of.
+    ledger: Option<Box<Ledger>>,
     statics: Statics,
     /// The latest panic in simulated code.
     panic: Option<FailureKind>,
@@ -193,7 +216,11 @@ pub(crate) fn inside<R>(f: impl FnOnce(&mut Engine) -> R) -> R {
 
 /// Gives the host thread back to the loop; returns when the calling thread is to go on.
 fn suspend() {
-    let yielder = inside(|engine| engine.yielder);
+    switch_away(inside(|engine| engine.yielder));
+}
+
+/// As [`suspend`]; `yielder` is that of the coroutine that calls.
+fn switch_away(yielder: *const Yielder<(), ()>) {
     // SAFETY: `yielder` is that of the coroutine that runs now, which calls this; it lives on that
     // coroutine's stack, as long as that runs.
     unsafe { (*yielder).suspend(()) };
@@ -272,15 +299,31 @@ impl Engine {
         }
     }
 
-    /// Lets `ps` picoseconds pass on the running CPU.
+    /// Lets `ps` picoseconds in the kernel pass on the running CPU.
     pub(crate) fn spend(&mut self, ps: u64) {
-        self.here().now += ps;
+        self.pass(Kind::Kernel, ps);
+    }
+
+    /// Lets `ps` picoseconds pass on the running CPU.
+    #[inline]
+    fn pass(&mut self, kind: Kind, ps: u64) {
+        let cpu = self.running.expect("simulated code runs only on a CPU");
+        self.cpus[cpu].now += ps;
+        self.account(cpu, kind, ps);
+    }
+
+    /// Notes what time that passed on a CPU was spent on.
+    #[inline]
+    fn account(&mut self, cpu: usize, kind: Kind, ps: u64) {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.cpus[cpu][kind as usize] += ps;
+        }
     }
 
     /// Lets pass what it takes to read the thread's CPU or concurrency ID, in memory of its own
     /// that the kernel writes. Whoever waits for either to change must not stop the time.
     pub(crate) fn spend_on_place(&mut self) {
-        self.spend(self.spec.costs().private_hit);
+        self.pass(Kind::Hit, self.spec.costs().private_hit);
     }
 
     /// The machine's statics, if it has any and has not failed.
@@ -349,7 +392,11 @@ impl Engine {
     fn thread_states(&self) -> Vec<ThreadState> {
         let doing = |state| match state {
             State::Done => None,
-            State::Ready { .. } | State::Running | State::Accessing => Some(Doing::Running),
+            State::Ready { .. }
+            | State::Running
+            | State::Accessing
+            | State::Waiting { .. }
+            | State::Draining { .. } => Some(Doing::Running),
             State::Spinning { line } => {
                 Some(Doing::Spinning { line: self.directory.name(line) * memory::LINE as u64 })
             }

@@ -10,15 +10,18 @@ use std::rc::Rc;
 use std::sync::{Arc, Once};
 
 use super::schedule::Fiber;
+use super::stores::Stores;
 use super::{Agenda, Cpu, ENGINE, Engine, NEVER, PS_PER_NS, State, inside, with};
 use crate::arena::{self, Arena};
 use crate::coherence::Directory;
+use crate::crowd::Arbitration;
 use crate::failure::{FailureKind, ThreadState};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::report::{Report, Statistics};
 use crate::rng::{Rng, Stream};
 use crate::spec::Spec;
+use crate::statistics::{Kind, Ledger};
 
 /// All that a run depends on, beside the program.
 pub(crate) struct Setup {
@@ -29,6 +32,7 @@ pub(crate) struct Setup {
     pub(crate) step_limit: u64,
     pub(crate) kernel: Option<Box<dyn Kernel>>,
     pub(crate) statistics: Statistics,
+    pub(crate) arbitration: Arbitration,
 }
 
 /// A run that failed: why, when, and who was doing what.
@@ -55,34 +59,60 @@ impl Failed {
 struct Installed {
     engine: *mut Engine,
     fibers: Vec<Option<Fiber>>,
+    /// Whether a coroutine runs now: a panic is the simulated program's.
+    resuming: bool,
 }
 
 impl Installed {
     fn new(engine: Box<Engine>) -> Installed {
         let engine = Box::into_raw(engine);
         ENGINE.set(engine);
-        Installed { engine, fibers: Vec::new() }
+        Installed { engine, fibers: Vec::new(), resuming: false }
     }
 
     /// Lets the simulated threads run until all are done or the machine fails.
     fn run(&mut self) {
+        let mut panicked = None;
         loop {
+            let outcome = {
+                let _simulated = inside(|engine| engine.arena.entry()).enter();
+                panic::catch_unwind(AssertUnwindSafe(|| self.switch(panicked.take())))
+            };
+            match outcome {
+                Ok(()) => return,
+                Err(payload) if self.resuming => panicked = Some(message(payload)),
+                // The engine's own, or its kernel's.
+                Err(payload) => panic::resume_unwind(payload),
+            }
+        }
+    }
+
+    /// As [`run`](Installed::run), up to the next panic that leaves a thread. `panicked` is the
+    /// message of the one before.
+    fn switch(&mut self, panicked: Option<String>) {
+        let mut panicked = panicked;
+        self.resuming = false;
+        // The thread that gave the host thread back, if any.
+        let mut latest = panicked.as_ref().map(|_| inside(|engine| engine.current()));
+        loop {
+            // The stack of a thread that ended goes back to the system, for the next threads.
+            let ended = latest.and_then(|thread| {
+                self.fibers[thread].take_if(|fiber| fiber.coroutine.done())
+            });
             let next = inside(|engine| {
+                engine.came_back(ended.as_ref().map(|fiber| fiber.stack.0), panicked.take());
                 self.fibers.extend(engine.newborn.drain(..).map(Some));
                 engine.decide()
             });
+            drop(ended);
             let Next::Resume(thread) = next else { return };
             let Some(fiber) = &mut self.fibers[thread] else {
                 unreachable!("thread {thread} runs after its end")
             };
-            let outcome = {
-                let _simulated = inside(|engine| engine.arena.entry()).enter();
-                panic::catch_unwind(AssertUnwindSafe(|| fiber.coroutine.resume(())))
-            };
-            // The stack of a thread that ended goes back to the system, for the next threads.
-            let ended = self.fibers[thread].take_if(|fiber| fiber.coroutine.done());
-            let panic = outcome.err().map(message);
-            inside(|engine| engine.came_back(ended.map(|fiber| fiber.stack.0), panic));
+            self.resuming = true;
+            fiber.coroutine.resume(());
+            self.resuming = false;
+            latest = Some(thread);
         }
     }
 }
@@ -200,22 +230,28 @@ fn watch_panics() {
 
 impl Engine {
     fn new(setup: Setup, arena: Arena) -> Engine {
-        let Setup { spec, seed, request_percent, faults, step_limit, kernel, statistics } = setup;
+        let Setup { spec, seed, request_percent, faults, step_limit, kernel, .. } = setup;
+        let full = setup.statistics == Statistics::Full;
         let topology = Arc::new(spec.topology().clone());
         let cpus: Vec<_> = topology
             .cpus()
             .map(|cpu| Cpu {
                 core: cpu.core,
                 node: cpu.node,
+                buffered: 0,
                 now: 0,
                 current: None,
                 queue: Default::default(),
                 slice_end: 0,
             })
             .collect();
+        let cpu_count = cpus.len();
         Engine {
             directory: Directory::new(&topology),
-            agenda: Agenda::new(cpus.len()),
+            arbitration: setup.arbitration,
+            stores: Stores::new(cpu_count),
+            requests: 0,
+            agenda: Agenda::new(cpu_count),
             request_percent: u64::from(request_percent),
             faults,
             step_limit,
@@ -233,7 +269,7 @@ impl Engine {
             parked: BTreeMap::new(),
             newborn: Vec::new(),
             kernel,
-            statistics,
+            ledger: full.then(|| Box::new(Ledger::new(cpu_count))),
             statics: Vec::new(),
             panic: None,
             host_unwinds: std::thread::panicking(),
@@ -261,11 +297,17 @@ impl Engine {
             }
             let next = self.agenda.earliest();
             let timer = self.next_timer();
-            if next == NEVER && timer == NEVER {
+            let store = self.stores.earliest();
+            if next == NEVER && timer == NEVER && store == NEVER {
                 if self.threads.iter().any(|thread| thread.state != State::Done) {
                     self.fail(FailureKind::Deadlock);
                 }
                 return Next::Stop;
+            }
+            if store <= next && store <= timer {
+                self.settled = self.settled.max(store);
+                self.advance_store();
+                continue;
             }
             if timer <= next {
                 self.settled = self.settled.max(timer);
@@ -280,15 +322,16 @@ impl Engine {
             };
             self.running = Some(cpu);
             let used_up = !self.cpus[cpu].queue.is_empty() && next >= self.cpus[cpu].slice_end;
-            if used_up && self.threads[thread].state != State::Accessing {
+            if used_up && !self.threads[thread].state.is_access() {
+                let spun = next.saturating_sub(self.cpus[cpu].now);
                 self.cpus[cpu].now = next;
+                self.account(cpu, Kind::Spin, spun);
                 self.preempt();
                 self.running = None;
                 self.rekey(cpu);
                 continue;
             }
-            self.agenda.set(cpu, NEVER);
-            self.horizon = self.agenda.earliest().min(timer);
+            self.horizon = self.agenda.earliest_other(cpu).min(timer).min(store);
             self.yielder = self.threads[thread].yielder;
             return Next::Resume(thread);
         }

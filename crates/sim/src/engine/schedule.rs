@@ -14,9 +14,10 @@ use coreline_world::{Parked, Placement, SpawnError, Time};
 use corosensei::stack::{DefaultStack, Stack as _};
 use corosensei::{Coroutine, Yielder};
 
-use super::memory::issue;
+use super::memory::{drain, issue};
 use super::{END_OF_TIME, Engine, Key, NEVER, PS_PER_NS, State, Thread, inside, suspend};
 use crate::arena;
+use crate::statistics::Kind;
 
 /// Bytes of a simulated thread's stack: virtual memory, touched pages only.
 const STACK: usize = 256 << 10;
@@ -66,7 +67,7 @@ impl Fiber {
             while let Some(locals) = inside(Engine::take_locals) {
                 drop(locals);
             }
-            issue();
+            drain();
         };
         Ok(Fiber { coroutine: Coroutine::with_stack(stack, body), stack: bounds })
     }
@@ -88,7 +89,7 @@ pub(crate) fn yield_now() {
 /// One turn of a spin loop.
 pub(crate) fn pause() {
     issue();
-    inside(|engine| engine.spend(engine.spec.costs().pause));
+    inside(|engine| engine.pass(Kind::Spin, engine.spec.costs().pause));
 }
 
 /// Takes the running thread off its CPU for `ps` picoseconds.
@@ -298,6 +299,7 @@ impl Engine {
         place.current = None;
         if !place.queue.is_empty() {
             place.now += switch;
+            self.account(cpu, Kind::Kernel, switch);
         }
         current
     }
