@@ -167,8 +167,13 @@ impl Directory {
         }
     }
 
+    /// The index of a line of the arena that was touched before.
+    #[inline(always)]
+    pub(crate) fn index(&self, name: usize) -> Option<usize> {
+        self.arena.get(name).and_then(|&index| (index as usize).checked_sub(1))
+    }
+
     /// The index of a line, by its number in the machine's memory.
-    #[inline]
     pub(crate) fn intern(&mut self, name: u64) -> usize {
         match self.arena.get(name as usize) {
             Some(&index) if index != 0 => index as usize - 1,
@@ -317,12 +322,26 @@ impl Directory {
         self.sharers[words + core as usize / 64] |= 1 << (core % 64);
     }
 
-    /// Whether `core` may access the line at `now` without asking anybody.
-    #[inline]
+    /// Whether `core` may access the line at `now` without asking anybody: it has it, and does not
+    /// lose it at this moment to a request that waits.
+    #[inline(always)]
     pub(crate) fn has(&self, line: usize, core: u32, access: Access, now: u64) -> bool {
         let entry = &self.entries[line];
         (entry.owner == core || (access == Access::Load && self.holds(line, core)))
             && (entry.asker != core || entry.arrival <= now)
+            && (entry.crowd == 0
+                || self.crowds[entry.crowd as usize].waiting.is_empty()
+                || now < entry.busy_until)
+    }
+
+    /// How far away `core`'s request finds the line, as far as can be told when it sets out: with
+    /// the last of those that wait for it, or else where it is now.
+    pub(crate) fn request_to(&self, line: usize, core: u32, node: NodeId, access: Access) -> From {
+        match self.crowd(line).and_then(|crowd| crowd.waiting.back()) {
+            Some(last) if last.core == core => From::Private,
+            Some(last) => self.distance(core, last.core),
+            None => self.source(line, core, node, access),
+        }
     }
 
     /// From when on the line can serve `core`: it is with nobody else then, and not on its way to

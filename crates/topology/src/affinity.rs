@@ -1,7 +1,8 @@
-//! What the kernel says about a process in the text of its status file: the CPUs on which it may
-//! run, and the memory that it has.
+//! What the kernel says about a process in its text files: the CPUs on which it may run, the memory
+//! that it has, the time that it took.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::cpuset::CpuSet;
 use crate::files::{FileError, lossy_text, parse_list};
@@ -42,4 +43,22 @@ pub fn resident_memory(root: &Path) -> Result<Option<u64>, FileError> {
     let kib = line.trim().strip_suffix("kB").and_then(|kib| kib.trim().parse::<u64>().ok());
     let kib = kib.ok_or_else(|| FileError::malformed(&path, line, "a number of kB"))?;
     Ok(Some(kib * 1024))
+}
+
+/// How long the calling thread has been on a CPU: the first number of `proc/thread-self/schedstat`
+/// below `root` (`/` on a running Linux; `Documentation/scheduler/sched-stats.rst`). On a host with
+/// other work it says what a computation took, as the wall clock does not. The kernel brings it up
+/// to date at every tick, so it is exact to some milliseconds. `None` where there is no such file.
+///
+/// # Errors
+///
+/// Where the file cannot be read, or holds no number; the error names the file.
+pub fn thread_time(root: &Path) -> Result<Option<Duration>, FileError> {
+    let path = root.join("proc/thread-self/schedstat");
+    let Some(text) = lossy_text(&path)? else {
+        return Ok(None);
+    };
+    let ns = text.split_whitespace().next().and_then(|ns| ns.parse().ok());
+    let ns = ns.ok_or_else(|| FileError::malformed(&path, &text, "a number of nanoseconds"))?;
+    Ok(Some(Duration::from_nanos(ns)))
 }

@@ -4,6 +4,8 @@
 //! way to the root, which is the same few instructions every time. A key holds the time and, below
 //! it, the CPU: the winner's key says who won, and ties go to the lowest.
 
+use std::hint::select_unpredictable;
+
 /// No time: the CPU has nothing to do.
 pub(crate) const NEVER: u64 = u64::MAX;
 
@@ -39,7 +41,9 @@ impl Agenda {
         let mut best = key(cpu, time);
         tree[node] = best;
         while node > 1 {
-            best = best.min(tree[node ^ 1]);
+            let other = tree[node ^ 1];
+            // Who wins is as good as random: no branch.
+            best = select_unpredictable(other < best, other, best);
             node /= 2;
             tree[node] = best;
         }

@@ -106,6 +106,7 @@ pub(crate) fn access_range(address: usize, len: usize, access: Access) {
         end: first + lines as u64,
         first: true,
         stage: Stage::Issue,
+        clock: 0,
         window: VecDeque::new(),
         done: 0,
     };
@@ -168,6 +169,8 @@ struct Pass {
     end: u64,
     first: bool,
     stage: Stage,
+    /// When the latest miss set out, or could have.
+    clock: u64,
     /// When the misses under way complete, in their order.
     window: VecDeque<u64>,
     /// When all misses so far are complete.
@@ -188,8 +191,24 @@ impl Engine {
         })
     }
 
+    /// The index of the line of an address in the directory.
+    #[inline(always)]
+    fn line_index(&mut self, address: usize) -> Option<usize> {
+        if let Some(offset) = self.arena.offset(address)
+            && let Some(index) = self.directory.index(offset as usize / LINE)
+        {
+            return Some(index);
+        }
+        self.new_line(address)
+    }
+
+    #[inline(never)]
+    fn new_line(&mut self, address: usize) -> Option<usize> {
+        self.line_of(address).map(|line| self.directory.intern(line))
+    }
+
     /// Whether the running thread may begin something. Counts a step.
-    #[inline]
+    #[inline(always)]
     fn may_issue(&mut self) -> bool {
         self.count_step();
         let (horizon, failed) = (self.horizon, self.failure.is_some());
@@ -226,11 +245,11 @@ impl Engine {
             if !self.may_issue() {
                 return Some(self.yielder);
             }
-            let Some(line) = self.line_of(request.word) else {
+            let Some(line) = self.line_index(request.word) else {
                 self.fail_unregistered();
                 return Some(self.yielder);
             };
-            request.line = self.directory.intern(line);
+            request.line = line;
             if self.hit(request) {
                 return None;
             }
@@ -239,7 +258,7 @@ impl Engine {
     }
 
     /// Serves an access at once, if it asks nobody and nobody is at the line.
-    #[inline]
+    #[inline(always)]
     fn hit(&mut self, request: &Request) -> bool {
         let access = request.access;
         let cpu = self.cpu().index();
@@ -326,7 +345,7 @@ impl Engine {
                     if now > self.horizon {
                         return Some(self.yielder);
                     }
-                    let source = self.directory.source(request.line, core, node, request.access);
+                    let source = self.directory.request_to(request.line, core, node, request.access);
                     let flight = source.cost(self.spec.costs()) * self.request_percent / 100;
                     (request.issued, request.arrived) = (now, now + flight);
                     self.set_state(cpu, State::Accessing);
@@ -492,20 +511,24 @@ impl Engine {
                     let request = &mut pass.request;
                     request.line = self.directory.intern(pass.next);
                     let now = self.cpus[cpu].now;
-                    if self.directory.has(request.line, core, access, now) {
-                        self.hit(request);
+                    if self.hit(request) {
+                        pass.clock = pass.clock.max(now) + costs.private_hit;
                         pass.step();
                         continue;
                     }
                     let node = self.cpus[cpu].node;
-                    let source = self.directory.source(request.line, core, node, access);
+                    let source = self.directory.request_to(request.line, core, node, access);
                     let flight = source.cost(&costs) * self.request_percent / 100;
                     let room = match pass.window.len() as u64 >= overlap {
                         true => pass.window.pop_front().unwrap_or(0),
                         false => 0,
                     };
-                    request.issued = now.max(room);
-                    request.arrived = request.issued + flight;
+                    let alone = pass.first || pass.next.is_multiple_of(LINES_PER_PAGE);
+                    let ready = if alone { pass.done.max(now) } else { room };
+                    pass.clock = pass.clock.max(ready);
+                    let request = &mut pass.request;
+                    request.issued = pass.clock;
+                    request.arrived = now.max(pass.clock + flight);
                     let flight = request.arrived - now;
                     pass.stage = Stage::Requested;
                     self.set_state(cpu, State::Accessing);
@@ -530,8 +553,9 @@ impl Engine {
                     self.cpus[cpu].now = start;
                     pass.done = pass.done.max(completion);
                     pass.window.push_back(completion);
-                    if pass.is_start() {
+                    if pass.first || pass.next.is_multiple_of(LINES_PER_PAGE) {
                         self.pass_until(cpu, pass.done);
+                        pass.clock = pass.done;
                         pass.window.clear();
                     }
                     self.set_state(cpu, State::Running);
@@ -594,11 +618,6 @@ impl Engine {
 }
 
 impl Pass {
-    /// Whether the line that is next is fetched alone: the first, and the first of each page.
-    fn is_start(&self) -> bool {
-        self.first || self.next.is_multiple_of(LINES_PER_PAGE)
-    }
-
     /// On to the next line.
     fn step(&mut self) {
         self.first = false;

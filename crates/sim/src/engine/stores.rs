@@ -105,7 +105,7 @@ impl Engine {
             let request = if self.directory.has(store.line, core, Access::Store, now) {
                 None
             } else {
-                let from = self.directory.source(store.line, core, node, Access::Store);
+                let from = self.directory.request_to(store.line, core, node, Access::Store);
                 Some(from.cost(self.spec.costs()) * self.request_percent / 100)
             };
             let Some(flight) = request else {
