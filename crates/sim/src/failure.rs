@@ -5,7 +5,7 @@ use core::str::FromStr;
 
 use coreline_topology::CpuId;
 
-use crate::Faults;
+use crate::{Arbitration, Faults};
 
 /// A simulated program went wrong. The host process goes on.
 ///
@@ -179,6 +179,8 @@ pub struct Replay {
     pub request_percent: u32,
     /// The faults.
     pub faults: Faults,
+    /// Whose request a contended line serves next. In the line only if it is not the default.
+    pub arbitration: Arbitration,
     /// What ran. Up to the end of the line.
     pub program: String,
 }
@@ -188,12 +190,12 @@ const TAG: &str = "coreline-sim/1";
 
 impl fmt::Display for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Replay { machine, seed, request_percent, faults, program } = self;
-        write!(
-            f,
-            "{TAG} machine={machine} seed={seed} request={request_percent} faults={faults} \
-             program={program}"
-        )
+        let Replay { machine, seed, request_percent, faults, arbitration, program } = self;
+        write!(f, "{TAG} machine={machine} seed={seed} request={request_percent} faults={faults}")?;
+        if *arbitration != Arbitration::default() {
+            write!(f, " arbitration={arbitration}")?;
+        }
+        write!(f, " program={program}")
     }
 }
 
@@ -214,6 +216,7 @@ impl FromStr for Replay {
         let (head, program) =
             rest.split_once(" program=").ok_or_else(|| wrong("it has no program"))?;
         let (mut machine, mut seed, mut request, mut faults) = (None, None, None, None);
+        let mut arbitration = Arbitration::default();
         for part in head.split_whitespace() {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| wrong(&format!("{part:?} has no value")))?;
@@ -225,6 +228,9 @@ impl FromStr for Replay {
                 "faults" => {
                     faults = Some(value.parse().map_err(|error| wrong(&format!("{error}")))?);
                 }
+                "arbitration" => {
+                    arbitration = value.parse().map_err(|error| wrong(&format!("{error}")))?;
+                }
                 _ => return Err(wrong(&format!("{key:?} is unknown"))),
             }
         }
@@ -234,6 +240,7 @@ impl FromStr for Replay {
             seed: seed.ok_or_else(|| missing("seed"))?,
             request_percent: request.ok_or_else(|| missing("request"))?,
             faults: faults.ok_or_else(|| missing("faults"))?,
+            arbitration,
             program: program.to_owned(),
         })
     }

@@ -8,6 +8,7 @@
 //! | item | what |
 //! |---|---|
 //! | [`Machine`], [`Run`], [`Report`] | what to run on, the run, what it cost |
+//! | [`Statistics`], [`Details`], [`name()`] | what explains the cost: lines, places in the source, CPUs |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
 //! | [`Faults`], [`Kernel`] | what the machine does to the program |
 //! | [`Failure`], [`Replay`] | what went wrong, and the line that brings it back |
@@ -38,9 +39,13 @@ pub use failure::{Doing, Failure, FailureKind, ParseReplayError, Replay, ThreadS
 pub use faults::{Faults, ParseFaultsError};
 pub use kernel::Kernel;
 pub use machine::{Machine, Run};
-pub use report::{NOT_MODELLED, Report, Statistics, Transfers};
+pub use report::{
+    AccessCost, CpuTime, Details, LineCost, NOT_MODELLED, Report, SiteCost, SourceSite, Statistics,
+    Transfers, WordCost,
+};
 pub use restartable::SimSection;
 pub use spec::{Cost, Costs, Spec, SpecError, presets};
+pub use statistics::name;
 pub use words::{SimPtr, SimTrack, SimU8, SimU32, SimU64, SimUsize};
 pub use world::SimJoinHandle;
 

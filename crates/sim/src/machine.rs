@@ -56,7 +56,7 @@ pub struct Machine {
 }
 
 /// A program that ran to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run<T> {
     /// What its first thread returned.
     pub value: T,
@@ -109,7 +109,7 @@ impl Machine {
         }
     }
 
-    /// The preset machine, seed, request share and faults of a replay line.
+    /// The preset machine, seed, request share, faults and arbitration of a replay line.
     ///
     /// The caller runs the [program](Replay::program) that the line names, and names it so again.
     ///
@@ -121,11 +121,13 @@ impl Machine {
         Ok(Machine::preset(&replay.machine)?.replaying(replay))
     }
 
-    /// This machine with the seed, request share, faults and program name of a replay line.
+    /// This machine with the seed, request share, faults, arbitration and program name of a replay
+    /// line.
     pub fn replaying(self, replay: &Replay) -> Machine {
         self.seed(replay.seed)
             .request_percent(replay.request_percent)
             .faults(replay.faults)
+            .arbitration(replay.arbitration)
             .program(&replay.program)
     }
 
@@ -215,6 +217,7 @@ impl Machine {
             seed: self.seed,
             request_percent: self.request_percent,
             faults: self.faults,
+            arbitration: self.arbitration,
             program: self.program,
         };
         let setup = Setup {

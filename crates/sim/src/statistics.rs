@@ -1,9 +1,14 @@
 //! Full statistics: what accesses cost by line, by place in the source and by CPU.
 
+use core::cmp::Reverse;
 use core::panic::Location;
+use std::collections::BTreeMap;
 
 use crate::coherence::From;
-use crate::report::Transfers;
+use crate::engine;
+use crate::report::{
+    AccessCost, CpuTime, Details, LineCost, SiteCost, SourceSite, Transfers, WordCost,
+};
 
 /// A place in the source of the simulated program.
 pub(crate) type Site = &'static Location<'static>;
@@ -86,4 +91,110 @@ impl Ledger {
         tally.queue += queue;
         tally.time += time;
     }
+}
+
+impl Ledger {
+    /// All that was kept, for the report of a run that took `time_ns`. `address` gives the address
+    /// of a line in the machine's memory by its index.
+    pub(crate) fn details(&self, time_ns: u64, address: impl Fn(usize) -> u64) -> Details {
+        let mut sites = BTreeMap::<SourceSite, AccessCost>::new();
+        let mut lines = Vec::new();
+        for (index, tallies) in self.lines.iter().enumerate().filter(|(_, line)| !line.is_empty()) {
+            let address = address(index);
+            let mut cost = AccessCost::default();
+            // The compiler may have made several locations of one place.
+            let mut words = BTreeMap::<(u8, SourceSite), AccessCost>::new();
+            for tally in tallies {
+                let site = SourceSite { file: source(tally.site), line: tally.site.line() };
+                let this = AccessCost {
+                    transfers: tally.transfers,
+                    queue_ns: tally.queue / 1000,
+                    time_ns: tally.time / 1000,
+                };
+                cost.add(&this);
+                sites.entry(site.clone()).or_default().add(&this);
+                words.entry((tally.offset, site)).or_default().add(&this);
+            }
+            let word = |((offset, site), cost)| WordCost {
+                offset,
+                names: self.names_of(address + u64::from(offset), 1),
+                site,
+                cost,
+            };
+            let words = words.into_iter().map(word).collect();
+            lines.push(LineCost { address, names: self.names_of(address, 64), cost, words });
+        }
+        lines.sort_by_key(|line| (Reverse(line.cost.time_ns), line.address));
+        let mut sites: Vec<_> =
+            sites.into_iter().map(|(site, cost)| SiteCost { site, cost }).collect();
+        sites.sort_by_key(|site| Reverse(site.cost.time_ns));
+        let cpus = self.cpus.iter().enumerate();
+        let cpus = cpus.map(|(cpu, kinds)| cpu_time(cpu as u32, kinds, time_ns)).collect();
+        Details { lines, sites, cpus }
+    }
+
+    /// What the program calls some of its memory, in the order in which it said so.
+    fn names_of(&self, address: u64, len: u64) -> Vec<String> {
+        let mut names = Vec::new();
+        for (first, bytes, name) in &self.names {
+            if *first < address + len && address < first + bytes && !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+}
+
+fn cpu_time(cpu: u32, kinds: &[u64; Kind::COUNT], time_ns: u64) -> CpuTime {
+    let ns = |kind: Kind| kinds[kind as usize] / 1000;
+    let time = CpuTime {
+        cpu,
+        hit_ns: ns(Kind::Hit),
+        miss_ns: ns(Kind::Miss),
+        queue_ns: ns(Kind::Queue),
+        spin_ns: ns(Kind::Spin),
+        compute_ns: ns(Kind::Compute),
+        kernel_ns: ns(Kind::Kernel),
+        idle_ns: 0,
+    };
+    let busy: u64 = time.by_name().iter().map(|(_, ns)| ns).sum();
+    CpuTime { idle_ns: time_ns.saturating_sub(busy), ..time }
+}
+
+/// The file of a place. Packages of the workspace have relative paths; of an absolute one, which is
+/// this host's alone, only what is from the package's folder on is left.
+fn source(site: Site) -> String {
+    let file = site.file();
+    if !file.starts_with('/') {
+        return file.to_owned();
+    }
+    let parts: Vec<&str> = file.split('/').collect();
+    let roots = ["src", "tests", "examples", "benches"];
+    let root = parts.iter().rposition(|part| roots.contains(part)).unwrap_or(parts.len() - 1);
+    parts[root.saturating_sub(1)..].join("/")
+}
+
+/// Names the memory of an object of the simulated program, all its lines, for the report of a
+/// machine with [full statistics](crate::Statistics::Full). Takes no simulated time; without full
+/// statistics, or outside of a machine, it does nothing.
+///
+/// ```
+/// use coreline_sim::{Machine, Sim, Statistics, name};
+/// use coreline_world::{Integer, Ordering, Word, Words};
+///
+/// #[global_allocator]
+/// static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+///
+/// let run = Machine::preset("host-2c")?.statistics(Statistics::Full).run(|| {
+///     let hits = Box::new(<Sim as Words>::U64::new_in(0));
+///     name(&*hits, "hits");
+///     hits.fetch_add(1, Ordering::Relaxed);
+/// })?;
+/// let details = run.report.details.unwrap();
+/// assert!(details.lines.iter().any(|line| line.names == ["hits"]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn name<T: ?Sized>(object: &T, name: &str) {
+    let address = core::ptr::from_ref(object).addr();
+    engine::with(|engine| engine.name(address, size_of_val(object), name));
 }

@@ -50,7 +50,7 @@ impl Clock for Sim {
     fn now() -> Time {
         engine::issue();
         inside(|engine| {
-            engine.spend(engine.spec().costs().clock);
+            engine.compute(engine.spec().costs().clock);
             engine.now()
         })
     }
@@ -73,12 +73,14 @@ impl Fences for Sim {
     }
 
     fn fence_restartable() -> Result<(), Lacking> {
+        // A defect takes no time either: in that of a broadcast, or of the caller's stores on their
+        // way, a section would be over.
+        if inside(|engine| engine.faults().missed_fences) {
+            engine::issue();
+            return Ok(());
+        }
         engine::drain();
         inside(|engine| {
-            // A defect takes no time either: in that of a broadcast, a section would be over.
-            if engine.faults().missed_fences {
-                return;
-            }
             engine.interrupt_all();
             engine.spend(engine.spec().costs().broadcast);
         });

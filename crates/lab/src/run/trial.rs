@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use coreline_sim::{Faults, Machine, Replay, Sim, Spec};
+use coreline_sim::{Arbitration, Faults, Machine, Replay, Sim, Spec};
 
 use super::Case;
 use crate::error::Error;
@@ -107,6 +107,7 @@ impl Point {
             seed: run_seed(self.seed, run),
             request_percent: self.request_percent,
             faults: Faults::default(),
+            arbitration: Arbitration::default(),
             program: program.to_string(),
         }
     }

@@ -345,7 +345,8 @@ impl Engine {
                     if now > self.horizon {
                         return Some(self.yielder);
                     }
-                    let source = self.directory.request_to(request.line, core, node, request.access);
+                    let source =
+                        self.directory.request_to(request.line, core, node, request.access);
                     let flight = source.cost(self.spec.costs()) * self.request_percent / 100;
                     (request.issued, request.arrived) = (now, now + flight);
                     self.set_state(cpu, State::Accessing);

@@ -32,10 +32,10 @@ use corosensei::Yielder;
 
 use crate::arena::{self, Arena};
 use crate::coherence::Directory;
+use crate::crowd::Arbitration;
 use crate::failure::{Doing, FailureKind, ThreadState};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
-use crate::crowd::Arbitration;
 use crate::report::Report;
 use crate::rng::Rng;
 use crate::spec::Spec;
@@ -45,8 +45,8 @@ use agenda::{Agenda, NEVER};
 pub(crate) use memory::{access, access_range, await_write, drain, issue, place};
 pub(crate) use run::{Setup, run};
 use schedule::Fiber;
-use stores::Stores;
 pub(crate) use schedule::{interrupt_point, park, pause, sleep, spawn, wait_for, wake, yield_now};
+use stores::Stores;
 
 thread_local! {
     /// The engine of the machine that this host thread runs; null outside of a run.
@@ -283,6 +283,21 @@ impl Engine {
         self.threads[self.current()].interrupts
     }
 
+    /// Names a part of the program's memory, if anybody will ask.
+    pub(crate) fn name(&mut self, address: usize, len: usize, name: &str) {
+        let first = self.relative(address);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.names.push((first, len as u64, name.to_owned()));
+        }
+    }
+
+    /// The report of the run so far.
+    fn report(&self) -> Report {
+        let address = |line| self.directory.name(line) * memory::LINE as u64;
+        let details = |ledger: &Ledger| ledger.details(self.report.time_ns, address);
+        Report { details: self.ledger.as_deref().map(details), ..self.report.clone() }
+    }
+
     /// Counts a restart of a restartable operation.
     pub(crate) fn count_restart(&mut self) {
         self.report.restarts += 1;
@@ -302,6 +317,11 @@ impl Engine {
     /// Lets `ps` picoseconds in the kernel pass on the running CPU.
     pub(crate) fn spend(&mut self, ps: u64) {
         self.pass(Kind::Kernel, ps);
+    }
+
+    /// Lets `ps` picoseconds pass on the running CPU in which its thread computes.
+    pub(crate) fn compute(&mut self, ps: u64) {
+        self.pass(Kind::Compute, ps);
     }
 
     /// Lets `ps` picoseconds pass on the running CPU.

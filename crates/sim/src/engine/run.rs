@@ -96,9 +96,8 @@ impl Installed {
         let mut latest = panicked.as_ref().map(|_| inside(|engine| engine.current()));
         loop {
             // The stack of a thread that ended goes back to the system, for the next threads.
-            let ended = latest.and_then(|thread| {
-                self.fibers[thread].take_if(|fiber| fiber.coroutine.done())
-            });
+            let ended = latest
+                .and_then(|thread| self.fibers[thread].take_if(|fiber| fiber.coroutine.done()));
             let next = inside(|engine| {
                 engine.came_back(ended.as_ref().map(|fiber| fiber.stack.0), panicked.take());
                 self.fibers.extend(engine.newborn.drain(..).map(Some));
@@ -178,7 +177,7 @@ pub(crate) fn run<T: 'static>(
     let mut machine = Installed::new(Box::new(Engine::new(setup, arena)));
     inside(|engine| engine.start(fiber));
     machine.run();
-    let report = inside(|engine| engine.report);
+    let report = inside(|engine| engine.report());
     // The machine's statics go in a thread of their own: their destructors may use the machine,
     // even make new ones. It is not counted in the report.
     while let Some(statics) = inside(Engine::take_statics) {
