@@ -21,7 +21,6 @@
 //! A plain store waits for none of this: see [`stores`](super::stores).
 
 use core::panic::Location;
-use std::collections::VecDeque;
 
 use coreline_topology::NodeId;
 use corosensei::Yielder;
@@ -34,9 +33,6 @@ use crate::statistics::{Kind, Site};
 
 /// Bytes of a line.
 pub(crate) const LINE: usize = 64;
-
-/// Lines of a page: a hardware prefetcher starts over at each.
-const LINES_PER_PAGE: u64 = 64;
 
 /// The first line number of the coroutines' stacks; the arena's lines lie below.
 const FIRST_STACK_LINE: u64 = 1 << 32;
@@ -56,7 +52,7 @@ pub(super) struct Request {
 
 /// How far an access has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     /// Not begun.
     Issue,
     /// Begun, and found a store of another CPU on its way to the word: fetches what that leaves.
@@ -76,41 +72,12 @@ pub(crate) fn access(address: usize, access: Access) {
     access_at(address, access, Location::caller());
 }
 
-fn access_at(word: usize, access: Access, site: Site) {
+pub(super) fn access_at(word: usize, access: Access, site: Site) {
     let mut request = Request { word, access, site, line: 0, issued: 0, arrived: 0 };
     let mut stage = Stage::Issue;
     while let Some(yielder) = with(|engine| engine.proceed(&mut request, &mut stage)).flatten() {
         switch_away(yielder);
     }
-}
-
-/// Charges for one access to each line of `len` bytes at `address`, in order, overlapping their
-/// misses as the machine's prefetcher does.
-#[track_caller]
-pub(crate) fn access_range(address: usize, len: usize, access: Access) {
-    let site = Location::caller();
-    let lines = (address % LINE + len).div_ceil(LINE);
-    if lines <= 1 {
-        if len > 0 {
-            access_at(address, access, site);
-        }
-        return;
-    }
-    let Some(first) = with(|engine| engine.line_of(address)) else {
-        return;
-    };
-    let Some(first) = first else { unregistered() };
-    let mut pass = Pass {
-        request: Request { word: address, access, site, line: 0, issued: 0, arrived: 0 },
-        next: first,
-        end: first + lines as u64,
-        first: true,
-        stage: Stage::Issue,
-        clock: 0,
-        window: VecDeque::new(),
-        done: 0,
-    };
-    until_done(|engine| engine.pass_over(&mut pass));
 }
 
 /// Decides which node the untouched lines of a range come from. Takes no time.
@@ -152,29 +119,11 @@ pub(crate) fn drain() {
 }
 
 /// Stops the machine because of the running thread's last access.
-fn unregistered() -> ! {
+pub(super) fn unregistered() -> ! {
     inside(Engine::fail_unregistered);
     loop {
         suspend();
     }
-}
-
-/// A sequential pass over lines. At most as many misses are under way at one time as the machine
-/// overlaps; each leaves when there is room for it and no earlier than the one before.
-struct Pass {
-    /// The access to the line that is next.
-    request: Request,
-    /// The numbers of that line, and of the first that is none of the pass.
-    next: u64,
-    end: u64,
-    first: bool,
-    stage: Stage,
-    /// When the latest miss set out, or could have.
-    clock: u64,
-    /// When the misses under way complete, in their order.
-    window: VecDeque<u64>,
-    /// When all misses so far are complete.
-    done: u64,
 }
 
 impl Engine {
@@ -209,7 +158,7 @@ impl Engine {
 
     /// Whether the running thread may begin something. Counts a step.
     #[inline(always)]
-    fn may_issue(&mut self) -> bool {
+    pub(super) fn may_issue(&mut self) -> bool {
         self.count_step();
         let (horizon, failed) = (self.horizon, self.failure.is_some());
         let cpu = self.here();
@@ -259,7 +208,7 @@ impl Engine {
 
     /// Serves an access at once, if it asks nobody and nobody is at the line.
     #[inline(always)]
-    fn hit(&mut self, request: &Request) -> bool {
+    pub(super) fn hit(&mut self, request: &Request) -> bool {
         let access = request.access;
         let cpu = self.cpu().index();
         let &mut Cpu { core, now, buffered, .. } = self.here();
@@ -384,15 +333,6 @@ impl Engine {
         }
     }
 
-    /// The time, if a thread that waits for a line has its turn.
-    fn turn(&mut self, line: usize, cpu: usize) -> Option<u64> {
-        let State::Waiting { turn } = self.threads[self.current()].state else {
-            return None;
-        };
-        let core = self.cpus[cpu].core;
-        self.take_turn(line, Actor::Thread(cpu), core, turn).then_some(turn)
-    }
-
     /// A thread's request is served from `start` on: lets pass what that takes.
     fn served(&mut self, cpu: usize, request: &Request, start: u64) {
         let completion = self.serve(cpu, request, start);
@@ -400,179 +340,6 @@ impl Engine {
         self.account(cpu, Kind::Miss, completion - start);
         self.cpus[cpu].now = completion;
         self.set_state(cpu, State::Running);
-    }
-
-    /// Serves a request whose turn it is: from `start` on the line is on its way. Returns when it
-    /// is there.
-    pub(super) fn serve(&mut self, cpu: usize, request: &Request, start: u64) -> u64 {
-        let &Request { line, access, word, site, issued, arrived } = request;
-        let (core, node) = (self.cpus[cpu].core, self.cpus[cpu].node);
-        let source = self.directory.source(line, core, node, access);
-        source.count(&mut self.report.transfers);
-        self.directory.transfer(line, core, node, access);
-        let costs = self.spec.costs();
-        let cost = self.jitter.jitter(source.cost(costs));
-        let response = cost - cost * self.request_percent / 100;
-        let locked = if access == Access::Update { costs.locked } else { 0 };
-        let completion = start + response + locked;
-        // Copies go out one after the other; ownership has to arrive before it can go on.
-        let busy = if access.writes() { completion } else { start + costs.directory };
-        self.directory.occupy(line, core, completion, busy);
-        if let Some(ledger) = &mut self.ledger {
-            ledger.access((line, site, word), source, start - arrived, completion - issued);
-        }
-        self.appoint(line);
-        // A store's spinners are woken when it leaves its buffer.
-        if matches!(access, Access::Own | Access::Update) {
-            self.wake_watchers(line, completion);
-        }
-        completion
-    }
-
-    /// The number of the next request that arrives anywhere.
-    fn next_order(&mut self) -> u64 {
-        self.requests += 1;
-        self.requests
-    }
-
-    /// A request arrives at its line at `now`. Whether it is its turn already; else it waits there.
-    pub(super) fn arrive(&mut self, line: usize, actor: Actor, core: u32, now: u64) -> bool {
-        let waited_for = self.directory.crowd(line).is_some_and(|crowd| !crowd.waiting.is_empty());
-        if !waited_for && self.directory.free_at(line, core) <= now {
-            return true;
-        }
-        let order = self.next_order();
-        self.join(line, Waiting { actor, core, order }, now);
-        false
-    }
-
-    /// A request waits at its line from `now` on.
-    pub(super) fn join(&mut self, line: usize, waiting: Waiting, now: u64) {
-        let crowd = self.directory.crowd_mut(line);
-        crowd.wait(waiting);
-        let turn = match crowd.waiting.len() {
-            1 => now.max(self.directory.free_at(line, waiting.core)),
-            _ => NEVER,
-        };
-        self.schedule_turn(waiting.actor, turn);
-    }
-
-    /// When a request that waits acts.
-    fn schedule_turn(&mut self, actor: Actor, turn: u64) {
-        match actor {
-            Actor::Thread(cpu) => self.set_state(cpu, State::Waiting { turn }),
-            Actor::Stores(cpu) => self.schedule_head(cpu, turn),
-        }
-    }
-
-    /// Says when which of those that wait for a line acts next.
-    fn appoint(&mut self, line: usize) {
-        if let Some(next) = self.directory.next_waiting(line, self.arbitration) {
-            let next = self.directory.crowd_mut(line).waiting[next];
-            let turn = self.directory.free_at(line, next.core);
-            self.schedule_turn(next.actor, turn);
-        }
-    }
-
-    /// The request that was to act next at a line does so, at `now`: it is served, unless the line
-    /// is busy again, or a request has come meanwhile that goes before it.
-    pub(super) fn take_turn(&mut self, line: usize, actor: Actor, core: u32, now: u64) -> bool {
-        let Some(next) = self.directory.next_waiting(line, self.arbitration) else {
-            return false;
-        };
-        let first = self.directory.crowd_mut(line).waiting[next];
-        let turn = now.max(self.directory.free_at(line, first.core));
-        if first.actor != actor {
-            self.schedule_turn(actor, NEVER);
-            self.schedule_turn(first.actor, turn);
-            return false;
-        }
-        debug_assert_eq!(first.core, core);
-        if turn > now {
-            self.schedule_turn(actor, turn);
-            return false;
-        }
-        self.directory.crowd_mut(line).waiting.remove(next);
-        true
-    }
-
-    /// Takes a pass as far as it gets without others.
-    fn pass_over(&mut self, pass: &mut Pass) -> Option<()> {
-        let costs = *self.spec.costs();
-        let access = pass.request.access;
-        let overlap = if access.writes() { costs.stream_stores } else { costs.stream_loads };
-        let cpu = self.cpu().index();
-        let core = self.cpus[cpu].core;
-        while pass.next < pass.end {
-            match pass.stage {
-                Stage::Issue | Stage::Again => {
-                    if !self.may_issue() {
-                        return None;
-                    }
-                    let request = &mut pass.request;
-                    request.line = self.directory.intern(pass.next);
-                    let now = self.cpus[cpu].now;
-                    if self.hit(request) {
-                        pass.clock = pass.clock.max(now) + costs.private_hit;
-                        pass.step();
-                        continue;
-                    }
-                    let node = self.cpus[cpu].node;
-                    let source = self.directory.request_to(request.line, core, node, access);
-                    let flight = source.cost(&costs) * self.request_percent / 100;
-                    let room = match pass.window.len() as u64 >= overlap {
-                        true => pass.window.pop_front().unwrap_or(0),
-                        false => 0,
-                    };
-                    let alone = pass.first || pass.next.is_multiple_of(LINES_PER_PAGE);
-                    let ready = if alone { pass.done.max(now) } else { room };
-                    pass.clock = pass.clock.max(ready);
-                    let request = &mut pass.request;
-                    request.issued = pass.clock;
-                    request.arrived = now.max(pass.clock + flight);
-                    let flight = request.arrived - now;
-                    pass.stage = Stage::Requested;
-                    self.set_state(cpu, State::Accessing);
-                    self.pass(Kind::Miss, flight);
-                }
-                Stage::Requested | Stage::Waiting => {
-                    let start = if pass.stage == Stage::Waiting {
-                        self.turn(pass.request.line, cpu)?
-                    } else {
-                        let now = self.cpus[cpu].now;
-                        if now > self.horizon {
-                            return None;
-                        }
-                        pass.stage = Stage::Waiting;
-                        if !self.arrive(pass.request.line, Actor::Thread(cpu), core, now) {
-                            return None;
-                        }
-                        now
-                    };
-                    self.account(cpu, Kind::Queue, start - pass.request.arrived);
-                    let completion = self.serve(cpu, &pass.request, start);
-                    self.cpus[cpu].now = start;
-                    pass.done = pass.done.max(completion);
-                    pass.window.push_back(completion);
-                    if pass.first || pass.next.is_multiple_of(LINES_PER_PAGE) {
-                        self.pass_until(cpu, pass.done);
-                        pass.clock = pass.done;
-                        pass.window.clear();
-                    }
-                    self.set_state(cpu, State::Running);
-                    pass.step();
-                }
-            }
-        }
-        self.pass_until(cpu, pass.done);
-        Some(())
-    }
-
-    /// Waits for lines that are on their way.
-    fn pass_until(&mut self, cpu: usize, at: u64) {
-        let wait = at.saturating_sub(self.cpus[cpu].now);
-        self.cpus[cpu].now += wait;
-        self.account(cpu, Kind::Miss, wait);
     }
 
     /// The line was written: whoever spins on it looks again, once its copy is gone.
@@ -615,15 +382,5 @@ impl Engine {
                 .front()
                 .map_or(NEVER, |&thread| cpu.now.max(self.threads[thread].ready_since())),
         }
-    }
-}
-
-impl Pass {
-    /// On to the next line.
-    fn step(&mut self) {
-        self.first = false;
-        self.next += 1;
-        self.request.word = (self.request.word / LINE + 1) * LINE;
-        self.stage = Stage::Issue;
     }
 }

@@ -14,9 +14,11 @@
 
 mod agenda;
 mod memory;
+mod pass;
 mod run;
 mod schedule;
 mod stores;
+mod turns;
 
 use std::any::{Any, TypeId};
 use std::cell::Cell;
@@ -42,7 +44,8 @@ use crate::spec::Spec;
 use crate::statistics::{Kind, Ledger};
 use agenda::{Agenda, NEVER};
 
-pub(crate) use memory::{access, access_range, await_write, drain, issue, place};
+pub(crate) use memory::{access, await_write, drain, issue, place};
+pub(crate) use pass::access_range;
 pub(crate) use run::{Setup, run};
 use schedule::Fiber;
 pub(crate) use schedule::{interrupt_point, park, pause, sleep, spawn, wait_for, wake, yield_now};
