@@ -57,21 +57,22 @@ struct Row {
     goal: Option<f64>,
 }
 
-/// Bare switches of one round, at least: they are so fast that fewer take no time that a kernel
-/// counts.
-const SWITCHES: u64 = 20_000_000;
+/// What the kernel says that a thread was on a CPU is exact to a tick; a span of fewer ticks is taken
+/// from the wall clock.
+const MANY_TICKS: Duration = Duration::from_millis(50);
 
 /// How often each case runs, and how long about.
 struct Effort {
     rounds: usize,
     accesses: u64,
+    switches: u64,
 }
 
 pub(crate) fn run(_: Subject, quick: bool) -> Result<Outcome, Error> {
     let effort = if quick {
-        Effort { rounds: 3, accesses: 500_000 }
+        Effort { rounds: 3, accesses: 200_000, switches: 400_000 }
     } else {
-        Effort { rounds: 7, accesses: 4_000_000 }
+        Effort { rounds: 7, accesses: 4_000_000, switches: 20_000_000 }
     };
     let large = program::large()?;
     let mut rates = vec![[const { Vec::new() }; 3]; Case::ALL.len()];
@@ -81,7 +82,7 @@ pub(crate) fn run(_: Subject, quick: bool) -> Result<Outcome, Error> {
             {
                 rates.push(accesses(case, &large, statistics, effort.accesses)?);
             }
-            rates[2].push(switches(case.coroutines(), effort.accesses)?);
+            rates[2].push(switches(case.coroutines(), effort.switches)?);
         }
     }
     let row = |(case, rates): (&Case, [Vec<f64>; 3])| {
@@ -117,7 +118,8 @@ impl Moment {
     fn rate(&self, count: u64) -> f64 {
         let Moment { cpu, wall } = Moment::now();
         let on_cpu = cpu.zip(self.cpu).map(|(now, then)| now.saturating_sub(then));
-        let span = on_cpu.unwrap_or_else(|| wall.saturating_duration_since(self.wall));
+        let span = on_cpu.filter(|span| *span >= MANY_TICKS);
+        let span = span.unwrap_or_else(|| wall.saturating_duration_since(self.wall));
         count as f64 / span.as_secs_f64().max(1e-6) / 1e6
     }
 }
@@ -139,7 +141,7 @@ fn accesses(
 fn switches(coroutines: u32, count: u64) -> Result<f64, Error> {
     let mut ring = bare::Ring::new(coroutines).map_err(Error::Output)?;
     let start = Moment::now();
-    let turns = ring.turn(count.max(SWITCHES));
+    let turns = ring.turn(count);
     Ok(start.rate(turns))
 }
 
