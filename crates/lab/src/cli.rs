@@ -9,7 +9,7 @@ use crate::output::Output;
 use crate::run::{self, Choice};
 use crate::scenario::Scenario;
 use crate::world::World;
-use crate::{doctor, machines, replay, validate};
+use crate::{bench, doctor, machines, replay, validate};
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
 ///
@@ -40,6 +40,8 @@ enum Verb {
     Validate(Validate),
     /// Run the program of a replay line again, exactly
     Replay(Replay),
+    /// How fast the simulator is on this host
+    Bench(Bench),
 }
 
 #[derive(Args)]
@@ -85,6 +87,17 @@ struct Replay {
     line: Vec<String>,
 }
 
+#[derive(Args)]
+struct Bench {
+    /// What to time
+    subject: bench::Subject,
+    /// Seconds instead of a minute; the figures are rougher
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
 impl Cli {
     pub(crate) fn execute(self) -> Result<(), Error> {
         match self.verb {
@@ -109,6 +122,9 @@ impl Cli {
             },
             Some(Verb::Replay(Replay { world, line })) => {
                 replay::replay(&line.join(" "), world.as_deref(), &mut std::io::stdout().lock())
+            }
+            Some(Verb::Bench(Bench { subject, quick, output })) => {
+                output.show(|| bench::run(subject, quick), bench::Outcome::show)
             }
             None => everything(&mut std::io::stdout().lock()),
         }

@@ -10,8 +10,9 @@
 //! | [`kernel`] | what the simulated kernel does at a thread switch |
 //! | [`run`] | runs a scenario in a world and sets the result beside what was published |
 //! | [`validate`] | sets the simulator's predictions beside measurements |
-//! | [`doctor`], [`machines`], [`replay`] | the other verbs |
+//! | [`doctor`], [`machines`], [`replay`], [`bench`] | the other verbs |
 
+mod bench;
 mod cli;
 mod doctor;
 mod error;

@@ -589,3 +589,17 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
     assert_eq!((status.code(), told.as_str()), (Some(0), ""));
 }
+
+#[test]
+fn bench_says_how_fast_the_simulator_is() {
+    let result = json(&["bench", "sim", "--quick", "--json"]);
+    assert_eq!(result["schema"], "coreline.bench.sim/1");
+    let rows = result["rows"].as_array().unwrap();
+    let cpus: Vec<_> = rows.iter().map(|row| row["coroutines"].as_u64().unwrap()).collect();
+    assert_eq!(cpus, [1, 2, 192, 384, 384, 4096]);
+    for row in rows {
+        for figure in ["accesses", "accesses_full", "switches"] {
+            assert!(row[figure].as_f64().unwrap() > 0.0, "{row}");
+        }
+    }
+}

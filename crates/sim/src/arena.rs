@@ -38,6 +38,9 @@ use std::alloc::System;
 /// cut off. Virtual memory only; pages that are not touched cost nothing.
 const ARENA: usize = 64 << 20;
 
+/// Lines of an arena, of 64 bytes.
+pub(crate) const LINES: usize = ARENA / 64;
+
 /// Where blocks begin in an arena, behind the header. Whole pages.
 const HEADER: usize = 4096;
 

@@ -17,6 +17,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use coreline_topology::{NodeId, Topology};
 
+use crate::arena;
+use crate::crowd::{Arbitration, Crowd};
 use crate::report::Transfers;
 use crate::spec::Costs;
 
@@ -25,8 +27,10 @@ use crate::spec::Costs;
 pub(crate) enum Access {
     /// A copy.
     Load,
-    /// Ownership.
+    /// Ownership, some time: a plain store, which does not wait.
     Store,
+    /// Ownership and what is there, for a plain change of plain data.
+    Own,
     /// Ownership, for a locked read-modify-write.
     Update,
 }
@@ -84,19 +88,24 @@ struct CorePlace {
     socket: u32,
 }
 
-/// A line's directory entry; its sharers lie in [`Directory::sharers`].
-#[derive(Default)]
+/// No core, or no node.
+const NONE: u32 = u32::MAX;
+
+/// A line's directory entry; its sharers lie in [`Directory::sharers`]. All that a hit looks at is
+/// here, in less than a host's line.
 struct Entry {
     /// The line's number in the machine's memory.
     name: u64,
-    owner: Option<u32>,
-    home: Option<NodeId>,
     /// Until when the line is on its way to whoever asked last: later requests queue behind.
     busy_until: u64,
-    /// The core that asked last, and when the line reaches it.
-    arrival: (u32, u64),
-    /// Threads that spin on the line.
-    watchers: Vec<usize>,
+    /// When the line reaches `asker`.
+    arrival: u64,
+    /// The core that asked last.
+    asker: u32,
+    owner: u32,
+    home: u32,
+    /// The line's place in [`Directory::crowds`]; 0 for a line that never had one.
+    crowd: u32,
 }
 
 /// Line numbers are small and dense: one multiplication spreads them well enough.
@@ -122,9 +131,13 @@ impl Hasher for LineHasher {
 /// The directory of a machine: every line that was touched.
 pub(crate) struct Directory {
     cores: Vec<CorePlace>,
-    /// The index of each line that was touched; only looked up, never iterated over.
-    indexes: HashMap<u64, usize, BuildHasherDefault<LineHasher>>,
+    /// For each line of the arena, its index and one; 0 if it was not touched.
+    arena: Vec<u32>,
+    /// The index of each other line that was touched; only looked up, never iterated over.
+    others: HashMap<u64, usize, BuildHasherDefault<LineHasher>>,
     entries: Vec<Entry>,
+    /// Who is at which line. The first is nobody's.
+    crowds: Vec<Crowd>,
     /// Where lines go that nobody touched yet: by first line, how many and to which node.
     placed: BTreeMap<u64, (u64, NodeId)>,
     /// One bit per core, `stride` words per line.
@@ -143,24 +156,59 @@ impl Directory {
         let stride = cores.len().div_ceil(64);
         Directory {
             cores,
-            indexes: HashMap::default(),
+            // Zeroed memory, of which the host provides what is touched.
+            arena: vec![0; arena::LINES],
+            others: HashMap::default(),
             entries: Vec::new(),
+            crowds: vec![Crowd::default()],
             placed: BTreeMap::new(),
             sharers: Vec::new(),
             stride,
         }
     }
 
+    /// The index of a line of the arena that was touched before.
+    #[inline(always)]
+    pub(crate) fn index(&self, name: usize) -> Option<usize> {
+        self.arena.get(name).and_then(|&index| (index as usize).checked_sub(1))
+    }
+
     /// The index of a line, by its number in the machine's memory.
     pub(crate) fn intern(&mut self, name: u64) -> usize {
-        *self.indexes.entry(name).or_insert_with(|| {
-            let placed = self.placed.range(..=name).next_back();
-            let home = placed.filter(|(first, (lines, _))| name - **first < *lines);
-            let home = home.map(|(_, &(_, node))| node);
-            self.entries.push(Entry { name, home, ..Entry::default() });
-            self.sharers.resize(self.entries.len() * self.stride, 0);
-            self.entries.len() - 1
-        })
+        match self.arena.get(name as usize) {
+            Some(&index) if index != 0 => index as usize - 1,
+            Some(_) => {
+                let index = self.add(name);
+                self.arena[name as usize] = index as u32 + 1;
+                index
+            }
+            None => {
+                if let Some(&index) = self.others.get(&name) {
+                    return index;
+                }
+                let index = self.add(name);
+                self.others.insert(name, index);
+                index
+            }
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, name: u64) -> usize {
+        let placed = self.placed.range(..=name).next_back();
+        let placed = placed.filter(|(first, (lines, _))| name - **first < *lines);
+        let home = placed.map_or(NONE, |(_, (_, node))| node.get());
+        self.entries.push(Entry {
+            name,
+            busy_until: 0,
+            arrival: 0,
+            asker: NONE,
+            owner: NONE,
+            home,
+            crowd: 0,
+        });
+        self.sharers.resize(self.entries.len() * self.stride, 0);
+        self.entries.len() - 1
     }
 
     /// Decides for lines that nobody touched yet which node they come from; `None`: the first touch
@@ -227,11 +275,11 @@ impl Directory {
     /// Where `core` would get the line from at this moment.
     pub(crate) fn source(&self, line: usize, core: u32, node: NodeId, access: Access) -> From {
         let entry = &self.entries[line];
-        if entry.owner == Some(core) || (access == Access::Load && self.holds(line, core)) {
+        if entry.owner == core || (access == Access::Load && self.holds(line, core)) {
             return From::Private;
         }
         let others = || self.holders(line).filter(|&other| other != core);
-        match (entry.owner, access) {
+        match ((entry.owner != NONE).then_some(entry.owner), access) {
             (Some(owner), _) => self.distance(core, owner),
             // A read is served by the nearest copy; a copy in the shared cache is clean there.
             (None, Access::Load) => match others().map(|other| self.distance(core, other)).min() {
@@ -250,7 +298,7 @@ impl Directory {
 
     fn memory(entry: &Entry, node: NodeId) -> From {
         // The first to touch a line decides where it lives.
-        if entry.home.is_none_or(|home| home == node) {
+        if [NONE, node.get()].contains(&entry.home) {
             From::LocalMemory
         } else {
             From::RemoteMemory
@@ -261,55 +309,92 @@ impl Directory {
     pub(crate) fn transfer(&mut self, line: usize, core: u32, node: NodeId, access: Access) {
         let words = line * self.stride;
         let entry = &mut self.entries[line];
-        entry.home.get_or_insert(node);
+        if entry.home == NONE {
+            entry.home = node.get();
+        }
         if access.writes() {
             self.sharers[words..][..self.stride].fill(0);
-            entry.owner = Some(core);
-        } else if entry.owner != Some(core) {
+            entry.owner = core;
+        } else if entry.owner != core {
             let alone = self.sharers[words..][..self.stride].iter().all(|&word| word == 0);
-            entry.owner = alone.then_some(core);
+            entry.owner = if alone { core } else { NONE };
         }
         self.sharers[words + core as usize / 64] |= 1 << (core % 64);
     }
 
-    /// From when on the line can serve the next request.
-    pub(crate) fn busy_until(&self, line: usize) -> u64 {
-        self.entries[line].busy_until
+    /// Whether `core` may access the line at `now` without asking anybody: it has it, and does not
+    /// lose it at this moment to a request that waits.
+    #[inline(always)]
+    pub(crate) fn has(&self, line: usize, core: u32, access: Access, now: u64) -> bool {
+        let entry = &self.entries[line];
+        (entry.owner == core || (access == Access::Load && self.holds(line, core)))
+            && (entry.asker != core || entry.arrival <= now)
+            && (entry.crowd == 0
+                || self.crowds[entry.crowd as usize].waiting.is_empty()
+                || now < entry.busy_until)
     }
 
-    pub(crate) fn set_busy_until(&mut self, line: usize, until: u64) {
-        self.entries[line].busy_until = until;
+    /// How far away `core`'s request finds the line, as far as can be told when it sets out: with
+    /// the last of those that wait for it, or else where it is now.
+    pub(crate) fn request_to(&self, line: usize, core: u32, node: NodeId, access: Access) -> From {
+        match self.crowd(line).and_then(|crowd| crowd.waiting.back()) {
+            Some(last) if last.core == core => From::Private,
+            Some(last) => self.distance(core, last.core),
+            None => self.source(line, core, node, access),
+        }
     }
 
-    /// From when on `core` can use what the directory has given it: a core's other hardware thread
-    /// finds the line no earlier than the one that asked for it.
-    pub(crate) fn arrival(&self, line: usize, core: u32) -> u64 {
-        let (asked, at) = self.entries[line].arrival;
-        if asked == core { at } else { 0 }
+    /// From when on the line can serve `core`: it is with nobody else then, and not on its way to
+    /// `core` itself for another of its hardware threads, which finds it no earlier than the one
+    /// that asked.
+    pub(crate) fn free_at(&self, line: usize, core: u32) -> u64 {
+        let entry = &self.entries[line];
+        if entry.asker == core { entry.busy_until.max(entry.arrival) } else { entry.busy_until }
     }
 
-    pub(crate) fn set_arrival(&mut self, line: usize, core: u32, at: u64) {
-        self.entries[line].arrival = (core, at);
+    /// The line is on its way to `core` until `arrival`, and serves nobody else before `until`.
+    pub(crate) fn occupy(&mut self, line: usize, core: u32, arrival: u64, until: u64) {
+        let entry = &mut self.entries[line];
+        (entry.asker, entry.arrival, entry.busy_until) = (core, arrival, until);
     }
 
-    /// Notes that a thread spins on the line.
-    pub(crate) fn watch(&mut self, line: usize, thread: usize) {
-        self.entries[line].watchers.push(thread);
+    /// Who is at the line, if ever anybody was.
+    #[inline]
+    pub(crate) fn crowd(&self, line: usize) -> Option<&Crowd> {
+        let crowd = self.entries[line].crowd;
+        if crowd == 0 { None } else { Some(&self.crowds[crowd as usize]) }
+    }
+
+    /// Who is at the line, to change it.
+    pub(crate) fn crowd_mut(&mut self, line: usize) -> &mut Crowd {
+        let entry = &mut self.entries[line];
+        if entry.crowd == 0 {
+            entry.crowd = self.crowds.len() as u32;
+            self.crowds.push(Crowd::default());
+        }
+        &mut self.crowds[entry.crowd as usize]
     }
 
     /// Forgets that a thread spins on the line.
     pub(crate) fn unwatch(&mut self, line: usize, thread: usize) {
-        self.entries[line].watchers.retain(|&other| other != thread);
+        self.crowd_mut(line).watchers.retain(|&other| other != thread);
     }
 
-    /// Whether any thread spins on the line.
-    pub(crate) fn is_watched(&self, line: usize) -> bool {
-        !self.entries[line].watchers.is_empty()
-    }
-
-    /// Takes all threads that spin on the line, in the order in which they began to.
-    pub(crate) fn take_watchers(&mut self, line: usize) -> Vec<usize> {
-        core::mem::take(&mut self.entries[line].watchers)
+    /// Which of the requests that wait for the line has its turn next.
+    pub(crate) fn next_waiting(&self, line: usize, arbitration: Arbitration) -> Option<usize> {
+        let waiting = &self.crowd(line)?.waiting;
+        if arbitration == Arbitration::Fifo || waiting.len() <= 1 {
+            return (!waiting.is_empty()).then_some(0);
+        }
+        let asker = self.entries[line].asker;
+        let next = waiting.iter().enumerate().min_by_key(|(_, waiting)| {
+            let near = match waiting.core == asker || asker == NONE {
+                true => From::Private,
+                false => self.distance(waiting.core, asker),
+            };
+            (near, waiting.order)
+        });
+        next.map(|(index, _)| index)
     }
 }
 
@@ -347,8 +432,8 @@ mod tests {
     fn a_written_line_comes_from_its_owner_by_distance() {
         for (other, from) in [
             (7, From::SameCache),
-            (8, From::SameSocket),
-            (95, From::SameSocket),
+            (8, From::SameNode),
+            (95, From::SameNode),
             (96, From::OtherSocket),
         ] {
             let mut d = directory();
@@ -367,7 +452,7 @@ mod tests {
             touch(&mut d, core, NODE, Access::Load);
         }
         assert_eq!(d.source(0, 1, NODE, Access::Load), From::CleanSameCache);
-        assert_eq!(d.source(0, 16, NODE, Access::Load), From::SameSocket);
+        assert_eq!(d.source(0, 16, NODE, Access::Load), From::SameNode);
         assert_eq!(d.source(0, 0, NODE, Access::Update), From::OtherSocket);
     }
 
@@ -377,7 +462,7 @@ mod tests {
         let homes = |d: &mut Directory, lines: &[u64]| -> Vec<Option<u32>> {
             let home = |&line| {
                 let line = d.intern(line);
-                d.entries[line].home.map(NodeId::get)
+                Some(d.entries[line].home).filter(|&home| home != NONE)
             };
             lines.iter().map(home).collect()
         };
@@ -394,7 +479,7 @@ mod tests {
     #[test]
     fn the_first_touch_decides_the_home() {
         let mut d = directory();
-        d.entries[0].home = Some(NODE);
+        d.entries[0].home = NODE.get();
         assert_eq!(d.source(0, 100, FAR, Access::Load), From::RemoteMemory);
         assert_eq!(d.source(0, 0, NODE, Access::Load), From::LocalMemory);
         assert_eq!(d.source(1, 100, FAR, Access::Load), From::LocalMemory);

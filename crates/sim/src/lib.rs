@@ -8,6 +8,7 @@
 //! | item | what |
 //! |---|---|
 //! | [`Machine`], [`Run`], [`Report`] | what to run on, the run, what it cost |
+//! | [`Statistics`], [`Details`], [`name()`] | what explains the cost: lines, places in the source, CPUs |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
 //! | [`Class`], [`Transfer`], [`PingPong`] | published latencies, and what transfers cost |
 //! | [`atomic`], [`sync`], [`thread`], [`time`], [`hint`] | std's modules, simulated |
@@ -28,6 +29,7 @@ pub mod atomic;
 mod calibration;
 pub mod claim;
 mod coherence;
+mod crowd;
 mod engine;
 mod explore;
 mod failure;
@@ -45,6 +47,7 @@ mod rng;
 mod schedule;
 mod signals;
 mod spec;
+mod statistics;
 pub mod sync;
 pub mod thread;
 pub mod time;
@@ -53,6 +56,7 @@ mod world;
 
 pub use arena::Allocator;
 pub use calibration::{Class, PingPong, Transfer};
+pub use crowd::{Arbitration, ParseArbitrationError};
 pub use explore::{Explore, Explored, search};
 pub use failure::{CpuState, Doing, Failure, FailureKind, ThreadState};
 pub use faults::{Faults, ParseFaultsError};
@@ -60,11 +64,15 @@ pub use kernel::Kernel;
 pub use locks::{Handoffs, LockReport};
 pub use machine::{Machine, Run};
 pub use replay::{ParseReplayError, Replay};
-pub use report::{NOT_MODELLED, Report, Transfers};
+pub use report::{
+    AccessCost, CpuTime, Details, LineCost, NOT_MODELLED, Report, SiteCost, SourceSite, Statistics,
+    Transfers, WordCost,
+};
 pub use restartable::SimSection;
 pub use schedule::{Choices, ParseScheduleError, Schedule};
 pub use signals::{SimHeld, on_signal};
 pub use spec::{Cost, Costs, Spec, SpecError, presets};
+pub use statistics::name;
 pub use words::{SimPtr, SimTrack, SimU8, SimU32, SimU64, SimUsize};
 pub use world::{SimJoinHandle, exec};
 

@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use crate::calibration::{self, Transfer};
+use crate::crowd::Arbitration;
 use crate::engine::{self, Decision, Finished, Setup};
 use crate::failure::{Failure, FailureKind};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::locks::LockReport;
 use crate::replay::Replay;
-use crate::report::Report;
+use crate::report::{Report, Statistics};
 use crate::schedule::Schedule;
 use crate::spec::{Spec, SpecError};
 
@@ -59,6 +60,8 @@ pub struct Machine {
     named_kernel: Option<String>,
     /// Why the machine cannot be as a replay line says.
     refused: Option<String>,
+    statistics: Statistics,
+    arbitration: Arbitration,
 }
 
 /// A program that ran to its end.
@@ -115,6 +118,8 @@ impl Machine {
             kernel: None,
             named_kernel: None,
             refused: None,
+            statistics: Statistics::default(),
+            arbitration: Arbitration::default(),
         }
     }
 
@@ -143,6 +148,7 @@ impl Machine {
         self.seed(replay.seed)
             .request_percent(replay.request_percent)
             .faults(replay.faults)
+            .arbitration(replay.arbitration)
             .schedule(replay.schedule.clone())
             .step_limit(replay.step_limit)
             .program(&replay.program)
@@ -191,6 +197,18 @@ impl Machine {
         self
     }
 
+    /// Whose request a contended line serves next.
+    pub fn arbitration(mut self, arbitration: Arbitration) -> Machine {
+        self.arbitration = arbitration;
+        self
+    }
+
+    /// How much the report says.
+    pub fn statistics(mut self, statistics: Statistics) -> Machine {
+        self.statistics = statistics;
+        self
+    }
+
     /// The line that brings back what this machine does.
     pub fn replay_line(&self) -> Replay {
         let scaled = self.spec.scaled().map(|(cost, percent)| (cost.to_owned(), percent));
@@ -199,6 +217,7 @@ impl Machine {
             seed: self.seed,
             request_percent: self.request_percent,
             faults: self.faults,
+            arbitration: self.arbitration,
             schedule: self.schedule.clone(),
             step_limit: self.step_limit,
             scaled: scaled.collect(),
@@ -301,6 +320,8 @@ impl Machine {
             schedule: self.schedule,
             step_limit: self.step_limit,
             kernel: self.kernel,
+            statistics: self.statistics,
+            arbitration: self.arbitration,
         };
         match engine::run(setup, root) {
             Ok(run) => {

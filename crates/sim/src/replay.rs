@@ -3,13 +3,13 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::{Faults, Machine, Schedule};
+use crate::{Arbitration, Faults, Machine, Schedule};
 
 /// The replay line: all that a run depends on beside the program, as one line of text.
 ///
-/// What is as in a [new machine](Machine::new) is left out of the line: the schedule by time, the
-/// [step limit](Machine::STEP_LIMIT), costs as in the machine's file, and a kernel where there is
-/// none.
+/// What is as in a [new machine](Machine::new) is left out of the line: lines that serve who comes
+/// first, the schedule by time, the [step limit](Machine::STEP_LIMIT), costs as in the machine's
+/// file, and a kernel where there is none.
 ///
 /// ```
 /// use coreline_sim::{Replay, Schedule};
@@ -34,6 +34,8 @@ pub struct Replay {
     pub request_percent: u32,
     /// The faults.
     pub faults: Faults,
+    /// Whose request a contended line serves next.
+    pub arbitration: Arbitration,
     /// Who runs when.
     pub schedule: Schedule,
     /// After how many engine steps a run counts as a livelock.
@@ -54,6 +56,7 @@ impl Replay {
             seed: 0,
             request_percent: Machine::REQUEST_PERCENT,
             faults: Faults::NONE,
+            arbitration: Arbitration::default(),
             schedule: Schedule::Time,
             step_limit: Machine::STEP_LIMIT,
             scaled: Vec::new(),
@@ -70,6 +73,9 @@ impl fmt::Display for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Replay { machine, seed, request_percent, faults, .. } = self;
         write!(f, "{TAG} machine={machine} seed={seed} request={request_percent} faults={faults}")?;
+        if self.arbitration != Arbitration::default() {
+            write!(f, " arbitration={}", self.arbitration)?;
+        }
         if self.schedule != Schedule::Time {
             write!(f, " schedule={}", self.schedule)?;
         }
@@ -91,7 +97,7 @@ impl fmt::Display for Replay {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a replay line: {0}; it looks like `{TAG} machine=M seed=N request=P faults=F \
-     [schedule=S] [steps=N] [scaled=COST:PERCENT,..] [kernel=K] program=...`"
+     [arbitration=A] [schedule=S] [steps=N] [scaled=COST:PERCENT,..] [kernel=K] program=...`"
 )]
 pub struct ParseReplayError(String);
 
@@ -117,6 +123,9 @@ impl FromStr for Replay {
                 "seed" => replay.seed = value.parse().map_err(number)?,
                 "request" => replay.request_percent = value.parse().map_err(number)?,
                 "faults" => replay.faults = value.parse().map_err(|error| said(&error))?,
+                "arbitration" => {
+                    replay.arbitration = value.parse().map_err(|error| said(&error))?
+                }
                 "schedule" => replay.schedule = value.parse().map_err(|error| said(&error))?,
                 "steps" => replay.step_limit = value.parse().map_err(number)?,
                 "scaled" => {

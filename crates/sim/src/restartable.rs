@@ -174,9 +174,9 @@ impl Interpreter {
 
     /// A write that the instruction does or does not do. It begins at once, so no thread of this
     /// CPU comes between the check and the write. A fence on another CPU can, while the store waits
-    /// for its line:
+    /// for room in the store buffer:
     ///
-    ///   Thread 1: checks, waits for the line
+    ///   Thread 1: checks, waits for room
     ///   Thread 2: `fence_restartable` returns; reads the slot
     ///   Thread 1: writes                                        <- after the fence
     ///

@@ -21,6 +21,8 @@ macro_rules! word {
         pub struct $name $(<$param>)? ($atomic);
 
         impl $(<$param>)? $name $(<$param>)? {
+            #[track_caller]
+            #[inline]
             fn charge(&self, kind: Access) {
                 engine::access(core::ptr::from_ref(self).addr(), kind);
             }
@@ -36,22 +38,28 @@ macro_rules! word {
                 $name(<$atomic>::new(value))
             }
 
+            #[track_caller]
             fn load(&self, order: Ordering) -> $value {
                 self.charge(Access::Load);
                 self.0.load(order)
             }
 
+            #[track_caller]
             fn store(&self, value: $value, order: Ordering) {
-                self.charge(Access::Store);
+                // An exchange, as compilers for x86 make it: it orders all that the CPU did before.
+                let exchange = order == Ordering::SeqCst;
+                self.charge(if exchange { Access::Update } else { Access::Store });
                 self.0.store(value, order);
             }
 
+            #[track_caller]
             fn swap(&self, value: $value, order: Ordering) -> $value {
                 self.charge(Access::Update);
                 self.0.swap(value, order)
             }
 
             // A failing exchange takes the line as a succeeding one does, as on x86.
+            #[track_caller]
             fn compare_exchange(
                 &self,
                 current: $value,
@@ -63,6 +71,7 @@ macro_rules! word {
                 self.0.compare_exchange(current, new, success, failure)
             }
 
+            #[track_caller]
             fn compare_exchange_weak(
                 &self,
                 current: $value,
@@ -73,6 +82,7 @@ macro_rules! word {
                 self.compare_exchange(current, new, success, failure)
             }
 
+            #[track_caller]
             fn wait_until(&self, order: Ordering, mut ready: impl FnMut($value) -> bool) -> $value {
                 loop {
                     let value = self.load(order);
@@ -91,6 +101,7 @@ macro_rules! word {
                 }
             }
 
+            #[track_caller]
             fn store_when(
                 &self,
                 value: $value,
@@ -98,7 +109,7 @@ macro_rules! word {
                 allowed: impl FnOnce() -> bool,
             ) -> bool {
                 self.charge(Access::Store);
-                // The line is here: the store takes effect, or not.
+                // The store takes effect now, or not.
                 let allowed = allowed();
                 if allowed {
                     self.0.store(value, order);
@@ -106,8 +117,9 @@ macro_rules! word {
                 allowed
             }
 
+            #[track_caller]
             fn with_mut<R>(&mut self, f: impl FnOnce(&mut $value) -> R) -> R {
-                self.charge(Access::Store);
+                self.charge(Access::Own);
                 f(self.0.get_mut())
             }
         }
@@ -117,7 +129,8 @@ macro_rules! word {
 macro_rules! integer {
     ($($name:ident: $value:ty: $($op:ident)+;)+) => {$(
         impl Integer for $name {
-            $(fn $op(&self, value: $value, order: Ordering) -> $value {
+            $(#[track_caller]
+            fn $op(&self, value: $value, order: Ordering) -> $value {
                 self.charge(Access::Update);
                 self.0.$op(value, order)
             })+
@@ -164,12 +177,14 @@ impl Track for SimTrack {
         SimTrack
     }
 
+    #[track_caller]
     fn reading(&self, at: *const u8, len: usize) {
         engine::access_range(at.addr(), len, Access::Load);
     }
 
+    #[track_caller]
     fn writing(&self, at: *const u8, len: usize) {
-        engine::access_range(at.addr(), len, Access::Store);
+        engine::access_range(at.addr(), len, Access::Own);
     }
 }
 

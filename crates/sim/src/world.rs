@@ -50,7 +50,7 @@ impl Clock for Sim {
     fn now() -> Time {
         engine::issue();
         inside(|engine| {
-            engine.spend(engine.spec().costs().clock);
+            engine.spend_computing(engine.spec().costs().clock);
             engine.now()
         })
     }
@@ -60,7 +60,7 @@ impl Fences for Sim {
     fn fence(order: Ordering) {
         // Every run is sequentially consistent; what is left of a fence is its cost.
         if order == Ordering::SeqCst {
-            engine::issue();
+            engine::drain();
             inside(|engine| engine.spend(engine.spec().costs().locked));
         }
     }
@@ -68,17 +68,19 @@ impl Fences for Sim {
     fn fence_light() {}
 
     fn fence_all() {
-        engine::issue();
+        engine::drain();
         inside(|engine| engine.spend(engine.spec().costs().broadcast));
     }
 
     fn fence_restartable() -> Result<(), Lacking> {
-        engine::issue();
+        // A defect takes no time either: in that of a broadcast, or of the caller's stores on their
+        // way, a section would be over.
+        if inside(|engine| engine.faults().missed_fences) {
+            engine::issue();
+            return Ok(());
+        }
+        engine::drain();
         inside(|engine| {
-            // A defect takes no time either: in that of a broadcast, a section would be over.
-            if engine.faults().missed_fences {
-                return;
-            }
             engine.interrupt_all();
             engine.spend(engine.spec().costs().broadcast);
         });

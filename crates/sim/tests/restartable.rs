@@ -76,7 +76,8 @@ fn the_laws_notice_missed_aborts() {
     }
 }
 
-/// One thread pushes batches, so long that it is inside of a section most of the time; another
+/// One thread pushes batches, so long that it is inside of a section most of the time (longer than
+/// the store buffer, so that the section waits for lines); another
 /// stops the slots over and over, and takes what is there. Each value is taken once.
 fn a_stop_takes_each_value_once() {
     type Values = ArrayStack<u8, 500, Sim>;
@@ -88,7 +89,7 @@ fn a_stop_takes_each_value_once() {
     let pusher = Sim::spawn(Placement::On(CpuId::new(1)), move || {
         let mut pushed = 0;
         while pushed < VALUES {
-            let batch: Vec<_> = (pushed..VALUES.min(pushed + 50)).map(value).collect();
+            let batch: Vec<_> = (pushed..VALUES.min(pushed + 200)).map(value).collect();
             let count = theirs.field(|stack| stack).push_batch(&batch);
             // As many as the shared slot and this CPU's hold wait for the other thread. Not at the
             // shared slot's lock, which is not fair: the other thread might never get it.

@@ -1,11 +1,14 @@
-//! The CPUs on which the kernel lets a process run, from the text of its status file.
+//! What the kernel says about a process in its text files: the CPUs on which it may run, the memory
+//! that it has, the time that it took.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::cpuset::CpuSet;
 use crate::files::{FileError, lossy_text, parse_list};
 
 const LINE: &str = "Cpus_allowed_list:";
+const RESIDENT: &str = "VmRSS:";
 
 /// The CPUs on which the process's first thread may run: the line `Cpus_allowed_list` of
 /// `proc/self/status` below `root` (`/` on a running Linux; `Documentation/filesystems/proc.rst`).
@@ -21,4 +24,41 @@ pub fn allowed_cpus(root: &Path) -> Result<Option<CpuSet>, FileError> {
     let status = lossy_text(&path)?.unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix(LINE));
     list.map(|list| parse_list(&path, list)).transpose()
+}
+
+/// The bytes of memory that the process has in use at this moment: the line `VmRSS` of
+/// `proc/self/status` below `root` (`/` on a running Linux; `Documentation/filesystems/proc.rst`).
+/// The kernel counts in batches, so it is exact to some hundred KiB. `None` where there is no such
+/// file or line.
+///
+/// # Errors
+///
+/// Where the file cannot be read, or its line is no number; the error names the file.
+pub fn resident_memory(root: &Path) -> Result<Option<u64>, FileError> {
+    let path = root.join("proc/self/status");
+    let status = lossy_text(&path)?.unwrap_or_default();
+    let Some(line) = status.lines().find_map(|line| line.strip_prefix(RESIDENT)) else {
+        return Ok(None);
+    };
+    let kib = line.trim().strip_suffix("kB").and_then(|kib| kib.trim().parse::<u64>().ok());
+    let kib = kib.ok_or_else(|| FileError::malformed(&path, line, "a number of kB"))?;
+    Ok(Some(kib * 1024))
+}
+
+/// How long the calling thread has been on a CPU: the first number of `proc/thread-self/schedstat`
+/// below `root` (`/` on a running Linux; `Documentation/scheduler/sched-stats.rst`). On a host with
+/// other work it says what a computation took, as the wall clock does not. The kernel brings it up
+/// to date at every tick, so it is exact to some milliseconds. `None` where there is no such file.
+///
+/// # Errors
+///
+/// Where the file cannot be read, or holds no number; the error names the file.
+pub fn thread_time(root: &Path) -> Result<Option<Duration>, FileError> {
+    let path = root.join("proc/thread-self/schedstat");
+    let Some(text) = lossy_text(&path)? else {
+        return Ok(None);
+    };
+    let ns = text.split_whitespace().next().and_then(|ns| ns.parse().ok());
+    let ns = ns.ok_or_else(|| FileError::malformed(&path, &text, "a number of nanoseconds"))?;
+    Ok(Some(Duration::from_nanos(ns)))
 }

@@ -64,6 +64,7 @@ impl<T, W: Words> Cell<T, W> {
     /// Dereferencing the pointer is sound only if nobody writes meanwhile; that is the caller's
     /// protocol to keep.
     #[inline]
+    #[track_caller]
     pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         let at = self.value.get().cast_const();
         let _reading = self.track.reading(at.cast(), size_of::<T>());
@@ -75,6 +76,7 @@ impl<T, W: Words> Cell<T, W> {
     /// Dereferencing the pointer is sound only if nobody else reads or writes meanwhile; that is
     /// the caller's protocol to keep.
     #[inline]
+    #[track_caller]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         let at = self.value.get();
         let _writing = self.track.writing(at.cast_const().cast(), size_of::<T>());
@@ -87,6 +89,7 @@ impl<T, W: Words> Cell<T, W> {
     ///
     /// Until the borrow drops nobody writes the content.
     #[inline]
+    #[track_caller]
     pub unsafe fn borrow(&self) -> CellRef<'_, T, W> {
         let value = NonNull::from_ref(&self.value).cast::<T>();
         let reading = self.track.reading(value.as_ptr().cast_const().cast(), size_of::<T>());
@@ -99,6 +102,7 @@ impl<T, W: Words> Cell<T, W> {
     ///
     /// Until the borrow drops nobody else reads or writes the content.
     #[inline]
+    #[track_caller]
     pub unsafe fn borrow_mut(&self) -> CellMut<'_, T, W> {
         let value = NonNull::from_ref(&self.value).cast::<T>();
         let writing = self.track.writing(value.as_ptr().cast_const().cast(), size_of::<T>());
@@ -129,6 +133,7 @@ impl<const N: usize, W: Words> Cell<[u8; N], W> {
     ///
     /// Nobody else accesses these bytes meanwhile.
     #[inline]
+    #[track_caller]
     pub unsafe fn write_at(
         &self,
         offset: usize,

@@ -9,6 +9,7 @@ use coreline_topology::CpuId;
 use coreline_world::Time;
 
 use super::{Engine, NEVER, PS_PER_NS, State, faults, inside, interrupts, stack, suspend};
+use crate::statistics::Kind;
 
 /// What a thread does that [may not go on](Engine::may_go_on).
 #[cold]
@@ -91,6 +92,7 @@ impl Engine {
         }
         let lost = costs.irq_entry + costs.irq_exit;
         self.cpus[cpu].now += lost;
+        self.account(cpu, Kind::Kernel, lost);
         if let State::Working { until } = &mut self.threads[thread].state {
             *until = until.saturating_add(lost);
         }

@@ -200,7 +200,7 @@ impl Engine {
             self.expire();
             return None;
         };
-        let midway = |other: &&Candidate| self.threads[other.thread].state == State::Accessing;
+        let midway = |other: &&Candidate| self.threads[other.thread].state.is_access();
         let chosen = match (candidates.iter().find(midway), &mut self.chooser) {
             // An access is one step, whatever it takes.
             (Some(&midway), _) => midway,
@@ -227,7 +227,7 @@ impl Engine {
             }
             let stays = |(thread, state): (usize, State)| {
                 let thread = &self.threads[thread];
-                state == State::Accessing || thread.masked > 0 || thread.is_idle
+                state.is_access() || thread.masked > 0 || thread.is_idle
             };
             if !current.is_some_and(stays) {
                 candidates.extend(place.queue.iter().map(|&thread| Candidate { cpu, thread }));

@@ -15,6 +15,7 @@ use super::schedule::Fiber;
 use super::{Engine, NEVER, State, inside, suspend, with};
 use crate::failure::FailureKind;
 use crate::interrupts::SendError;
+use crate::statistics::Kind;
 
 /// What an interrupt runs.
 pub(crate) type Handler = Box<dyn FnOnce() + Send>;
@@ -150,7 +151,9 @@ impl Engine {
                 thread
             }
         };
-        self.cpus[cpu].now = at + self.spec.costs().mwait_exit;
+        let exit = self.spec.costs().mwait_exit;
+        self.cpus[cpu].now = at + exit;
+        self.account(cpu, Kind::Kernel, exit);
         self.take_idle(cpu, thread);
     }
 

@@ -5,69 +5,100 @@
 //! request flight is not known for real machines and is a parameter of the run.
 //!
 //! ```text
-//! issue ──request──▶ arrival ──queue behind earlier requests──▶ start ──response──▶ completion
-//! (may be preempted)  directory decides the source, in            the value is read
-//!                     order of arrival                            or written here
+//! issue ──request──▶ arrival ──wait for a turn──▶ start ──response──▶ completion
+//! (may be preempted)                       the directory decides the source;
+//!                                          the value is read or written here
 //! ```
 //!
-//! For whoever comes behind, the line is busy from start to completion if it was asked for to be
+//! Requests that find the line busy wait there, and [`Arbitration`](crate::Arbitration) says whose
+//! turn is next. For whoever comes behind, the line is busy from start to completion if it was asked for to be
 //! written; a reader occupies its home for a shorter while, since copies overlap.
 //!
 //! From issue to completion the thread cannot be preempted: an instruction completes or has not
 //! begun. The caller of [`access`] reads or writes the value right after it returns, at `start` in
 //! the order of all accesses to the line, with its CPU's time already at completion.
+//!
+//! A plain store waits for none of this: see [`stores`](super::stores).
+
+use core::panic::Location;
 
 use coreline_topology::NodeId;
+use corosensei::Yielder;
 
 use super::attention::held_up;
-use super::{Engine, NEVER, State, inside, interrupts, suspend, until_done, with};
+use super::{Cpu, Engine, NEVER, State, inside, interrupts, suspend, switch_away, with};
 use crate::coherence::{Access, From};
+use crate::crowd::{Actor, Behind, Ticket, Waiting};
 use crate::failure::FailureKind;
+use crate::statistics::{Kind, Site};
 
 /// Bytes of a line.
 pub(crate) const LINE: usize = 64;
 
-/// Lines of a page: a hardware prefetcher starts over at each.
-const LINES_PER_PAGE: u64 = 64;
-
 /// The first line number of the coroutines' stacks; the arena's lines lie below.
 const FIRST_STACK_LINE: u64 = 1 << 32;
+
+/// One access to one line.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    /// The word's address.
+    pub(super) word: usize,
+    pub(super) access: Access,
+    pub(super) site: Site,
+    /// The line's index in the directory.
+    pub(super) line: usize,
+    pub(super) issued: u64,
+    pub(super) arrived: u64,
+}
+
+/// How far an access has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Not begun.
+    Issue,
+    /// Begun, and found a store of another CPU on its way to the word: fetches what that leaves.
+    Again,
+    /// On its way to the line's home.
+    Requested,
+    /// There, waiting for its turn.
+    Waiting,
+}
+
+/// How far an access, or a pass, got without others.
+pub(super) enum Progress {
+    Done,
+    /// Others come first: the thread gives the host thread back, by this way out.
+    Away(*const Yielder<(), ()>),
+    /// Not begun: the kernel or a fault has something to do first.
+    HeldUp,
+}
 
 /// Charges for one access to the word at `address`, and returns when it takes effect.
 ///
 /// Outside of a machine it does nothing: the word is then ordinary memory.
+#[track_caller]
+#[inline]
 pub(crate) fn access(address: usize, access: Access) {
-    let Some(line) = with(|engine| engine.line_of(address)) else {
-        return;
-    };
-    issue();
-    let Some(line) = line else { unregistered() };
-    let line = inside(|engine| engine.directory.intern(line));
-    if inside(|engine| engine.hit(line, access)) {
-        return;
-    }
-    until_done(Engine::reached);
-    let completion = inside(|engine| engine.arrive(line, access));
-    until_done(Engine::reached);
-    inside(|engine| engine.complete(line, access, completion));
+    access_at(address, access, Location::caller());
 }
 
-/// Charges for one access to each line of `len` bytes at `address`, in order, overlapping their
-/// misses as the machine's prefetcher does.
-pub(crate) fn access_range(address: usize, len: usize, access_: Access) {
-    let lines = (address % LINE + len).div_ceil(LINE);
-    if lines <= 1 {
-        if len > 0 {
-            access(address, access_);
+pub(super) fn access_at(word: usize, access: Access, site: Site) {
+    let mut request = Request { word, access, site, line: 0, issued: 0, arrived: 0 };
+    let mut stage = Stage::Issue;
+    until_through(|engine| engine.proceed(&mut request, &mut stage));
+}
+
+/// Takes an access on until it is through; between, others run. Outside of a machine there is
+/// nothing to do.
+#[inline]
+pub(super) fn until_through(mut proceed: impl FnMut(&mut Engine) -> Progress) {
+    loop {
+        match with(&mut proceed) {
+            None | Some(Progress::Done) => return,
+            Some(Progress::Away(yielder)) => switch_away(yielder),
+            Some(Progress::HeldUp) => held_up(),
         }
-        return;
     }
-    let Some(first) = with(|engine| engine.line_of(address)) else {
-        return;
-    };
-    issue();
-    let Some(first) = first else { unregistered() };
-    inside(|engine| engine.stream(first, lines as u64, access_));
 }
 
 /// Decides which node the untouched lines of a range come from. Takes no time.
@@ -89,7 +120,7 @@ pub(crate) fn await_write(address: usize) -> bool {
     inside(|engine| {
         let line = engine.directory.intern(line);
         let current = engine.current();
-        engine.directory.watch(line, current);
+        engine.directory.crowd_mut(line).watchers.push(current);
         engine.threads[current].state = State::Spinning { line };
     });
     suspend();
@@ -106,12 +137,18 @@ pub(crate) fn issue() {
     }
 }
 
+/// As [`issue`], and waits until the CPU's store buffer is empty.
+pub(crate) fn drain() {
+    issue();
+    while !inside(|engine| engine.drained(0)) {
+        suspend();
+        issue();
+    }
+}
+
 /// Stops the machine because of the running thread's last access.
-fn unregistered() -> ! {
-    inside(|engine| {
-        let (thread, cpu) = (engine.current(), engine.cpu());
-        engine.fail(FailureKind::Unregistered { thread, cpu });
-    });
+pub(super) fn unregistered() -> ! {
+    inside(Engine::fail_unregistered);
     loop {
         suspend();
     }
@@ -131,103 +168,212 @@ impl Engine {
         })
     }
 
-    /// Serves an access from the core's own cache; or sends the request of a miss.
-    fn hit(&mut self, line: usize, access: Access) -> bool {
-        let (core, node) = (self.here().core, self.here().node);
-        let source = self.directory.source(line, core, node, access);
-        let costs = *self.spec.costs();
-        let cost = source.cost(&costs);
-        let on_its_way = self.here().now < self.directory.arrival(line, core);
-        if source != From::Private || on_its_way {
-            let current = self.current();
-            self.threads[current].state = State::Accessing;
-            self.spend(cost * self.request_percent / 100);
+    /// The index of the line of an address in the directory.
+    #[inline(always)]
+    fn line_index(&mut self, address: usize) -> Option<usize> {
+        if let Some(offset) = self.arena.offset(address)
+            && let Some(index) = self.directory.index(offset as usize / LINE)
+        {
+            return Some(index);
+        }
+        self.new_line(address)
+    }
+
+    #[inline(never)]
+    fn new_line(&mut self, address: usize) -> Option<usize> {
+        self.line_of(address).map(|line| self.directory.intern(line))
+    }
+
+    /// Whether at most `most` stores are in the running CPU's buffer; if not, its thread waits for
+    /// that from now on.
+    fn drained(&mut self, most: usize) -> bool {
+        if self.here().buffered as usize <= most {
+            return true;
+        }
+        let current = self.current();
+        self.threads[current].state = State::Draining { most };
+        false
+    }
+
+    fn fail_unregistered(&mut self) {
+        let (thread, cpu) = (self.current(), self.cpu());
+        self.fail(FailureKind::Unregistered { thread, cpu });
+    }
+
+    /// Takes an access as far as it gets without others.
+    #[inline]
+    fn proceed(&mut self, request: &mut Request, stage: &mut Stage) -> Progress {
+        if *stage == Stage::Issue {
+            if !self.may_go_on() {
+                return Progress::HeldUp;
+            }
+            let Some(line) = self.line_index(request.word) else {
+                self.fail_unregistered();
+                return Progress::Away(self.yielder);
+            };
+            request.line = line;
+            if self.hit(request) {
+                return Progress::Done;
+            }
+        }
+        self.proceed_slowly(request, stage)
+    }
+
+    /// Serves an access at once, if it asks nobody and nobody is at the line.
+    #[inline(always)]
+    pub(super) fn hit(&mut self, request: &Request) -> bool {
+        let access = request.access;
+        let cpu = self.cpu().index();
+        let &mut Cpu { core, now, buffered, .. } = self.here();
+        let ordered = buffered == 0 || matches!(access, Access::Load | Access::Own);
+        if !ordered
+            || !self.directory.has(request.line, core, access, now)
+            || self.foreign_store(cpu, request).is_some()
+        {
             return false;
         }
-        source.count(&mut self.report.transfers);
-        self.directory.transfer(line, core, node, access);
-        let locked = if access == Access::Update { costs.locked } else { 0 };
-        self.spend(cost + locked);
+        let costs = self.spec.costs();
+        let cost = match access {
+            Access::Load | Access::Own => costs.private_hit,
+            Access::Store => costs.store_issue,
+            Access::Update => costs.private_hit + costs.locked,
+        };
+        self.count_hit(request, cost);
+        self.pass(Kind::Hit, cost);
         if access.writes() {
-            self.wake_watchers(line);
+            let now = self.here().now;
+            self.wake_watchers(request.line, now);
         }
         true
     }
 
-    /// Whether the running CPU's time is the earliest, so that its access is next.
-    fn reached(&mut self) -> Option<()> {
-        (self.here().now <= self.horizon).then_some(())
-    }
-
-    /// The request arrives at the directory: queues behind earlier ones, in this order. Returns
-    /// when the line will be here; the CPU's time is then when it is this request's turn.
-    fn arrive(&mut self, line: usize, access: Access) -> u64 {
-        let (core, node) = (self.here().core, self.here().node);
-        let source = self.directory.source(line, core, node, access);
-        source.count(&mut self.report.transfers);
-        self.directory.transfer(line, core, node, access);
-        let costs = *self.spec.costs();
-        let cost = self.jitter.jitter(source.cost(&costs));
-        let response = cost - cost * self.request_percent / 100;
-        let free = self.directory.busy_until(line).max(self.directory.arrival(line, core));
-        let start = self.here().now.max(free);
-        let locked = if access == Access::Update { costs.locked } else { 0 };
-        let completion = start + response + locked;
-        // Copies go out one after the other; ownership has to arrive before it can go on.
-        let busy = if access.writes() { completion } else { start + costs.directory };
-        self.directory.set_busy_until(line, busy);
-        self.directory.set_arrival(line, core, completion);
-        self.here().now = start;
-        completion
-    }
-
-    /// The line is here.
-    fn complete(&mut self, line: usize, access: Access, completion: u64) {
-        self.here().now = completion;
-        let current = self.current();
-        self.threads[current].state = State::Running;
-        if access.writes() {
-            self.wake_watchers(line);
+    /// Notes an access that the core's own cache served.
+    #[inline]
+    pub(super) fn count_hit(&mut self, request: &Request, time: u64) {
+        From::Private.count(&mut self.report.transfers);
+        if let Some(ledger) = &mut self.ledger {
+            let &Request { line, site, word, .. } = request;
+            ledger.access((line, site, word), From::Private, 0, time);
         }
     }
 
-    /// A sequential pass over lines.
-    fn stream(&mut self, first: u64, lines: u64, access: Access) {
-        let (core, node) = (self.here().core, self.here().node);
-        let costs = *self.spec.costs();
-        let overlap = if access.writes() { costs.stream_stores } else { costs.stream_loads };
-        for name in first..first + lines {
-            let line = self.directory.intern(name);
-            let source = self.directory.source(line, core, node, access);
-            source.count(&mut self.report.transfers);
-            self.directory.transfer(line, core, node, access);
-            let cost = source.cost(&costs);
-            if source == From::Private {
-                self.spend(cost);
-            } else {
-                let cost = self.jitter.jitter(cost);
-                let alone = name == first || name.is_multiple_of(LINES_PER_PAGE);
-                let start = self.here().now.max(self.directory.busy_until(line));
-                self.here().now = start + if alone { cost } else { cost / overlap };
-                let now = self.here().now;
-                self.directory.set_busy_until(line, now);
-            }
-            if access.writes() {
-                self.wake_watchers(line);
+    /// The store of another CPU, still on its way, whose value an access would read.
+    #[inline]
+    fn foreign_store(&self, cpu: usize, request: &Request) -> Option<Ticket> {
+        let crowd = self.directory.crowd(request.line)?;
+        let reads = matches!(request.access, Access::Load | Access::Update);
+        if reads { crowd.foreign_store(request.word, cpu) } else { None }
+    }
+
+    #[inline(never)]
+    fn proceed_slowly(&mut self, request: &mut Request, stage: &mut Stage) -> Progress {
+        let cpu = self.cpu().index();
+        let core = self.cpus[cpu].core;
+        loop {
+            match *stage {
+                Stage::Issue => {
+                    match request.access {
+                        Access::Load if self.stores.forwards(cpu, request.word) => {
+                            let cost = self.spec.costs().private_hit;
+                            self.count_hit(request, cost);
+                            self.pass(Kind::Hit, cost);
+                            return Progress::Done;
+                        }
+                        Access::Update if !self.drained(0) => return Progress::Away(self.yielder),
+                        // Where somebody chooses who runs next, an access is one step: there is no
+                        // time in which a store could be on its way.
+                        Access::Store if self.chooser.is_some() => request.access = Access::Own,
+                        Access::Store => {
+                            let most = self.spec.costs().store_queue as usize - 1;
+                            if !self.drained(most) {
+                                return Progress::Away(self.yielder);
+                            }
+                            self.buffer_store(*request);
+                            return Progress::Done;
+                        }
+                        _ => {}
+                    }
+                    *stage = Stage::Again;
+                    if let Some(store) = self.foreign_store(cpu, request) {
+                        let crowd = self.directory.crowd_mut(request.line);
+                        crowd.wait_behind(Behind { store, waiting: None, cpu });
+                        self.set_state(cpu, State::Waiting { turn: NEVER });
+                        return Progress::Away(self.yielder);
+                    }
+                }
+                Stage::Again => {
+                    let (now, node) = (self.cpus[cpu].now, self.cpus[cpu].node);
+                    if now > self.horizon {
+                        return Progress::Away(self.yielder);
+                    }
+                    let source =
+                        self.directory.request_to(request.line, core, node, request.access);
+                    let flight = source.cost(self.spec.costs()) * self.request_percent / 100;
+                    (request.issued, request.arrived) = (now, now + flight);
+                    self.set_state(cpu, State::Accessing);
+                    self.pass(Kind::Miss, flight);
+                    *stage = Stage::Requested;
+                }
+                Stage::Requested => {
+                    let now = self.cpus[cpu].now;
+                    if now > self.horizon {
+                        return Progress::Away(self.yielder);
+                    }
+                    *stage = Stage::Waiting;
+                    let actor = Actor::Thread(cpu);
+                    if let Some(store) = self.foreign_store(cpu, request) {
+                        let waiting = Some(Waiting { actor, core, order: self.next_order() });
+                        let crowd = self.directory.crowd_mut(request.line);
+                        crowd.wait_behind(Behind { store, waiting, cpu });
+                        self.set_state(cpu, State::Waiting { turn: NEVER });
+                        return Progress::Away(self.yielder);
+                    }
+                    if !self.arrive(request.line, actor, core, now) {
+                        return Progress::Away(self.yielder);
+                    }
+                    self.served(cpu, request, now);
+                    return Progress::Done;
+                }
+                Stage::Waiting => {
+                    let Some(turn) = self.turn(request.line, cpu) else {
+                        return Progress::Away(self.yielder);
+                    };
+                    self.served(cpu, request, turn);
+                    return Progress::Done;
+                }
             }
         }
+    }
+
+    /// A thread's request is served from `start` on: lets pass what that takes.
+    fn served(&mut self, cpu: usize, request: &Request, start: u64) {
+        let completion = self.serve(cpu, request, start);
+        self.account(cpu, Kind::Queue, start - request.arrived);
+        self.account(cpu, Kind::Miss, completion - start);
+        self.cpus[cpu].now = completion;
+        self.set_state(cpu, State::Running);
     }
 
     /// The line was written: whoever spins on it looks again, once its copy is gone.
-    fn wake_watchers(&mut self, line: usize) {
-        if !self.directory.is_watched(line) {
+    #[inline]
+    pub(super) fn wake_watchers(&mut self, line: usize, at: u64) {
+        if self.directory.crowd(line).is_none_or(|crowd| crowd.watchers.is_empty()) {
             return;
         }
-        let now = self.here().now;
-        for thread in self.directory.take_watchers(line) {
+        for thread in std::mem::take(&mut self.directory.crowd_mut(line).watchers) {
             let cpu = self.threads[thread].cpu;
             self.threads[thread].state = State::Running;
-            self.cpus[cpu].now = self.cpus[cpu].now.max(now);
+            let spun = at.saturating_sub(self.cpus[cpu].now);
+            self.cpus[cpu].now += spun;
+            self.account(cpu, Kind::Spin, spun);
+            self.rekey(cpu);
+        }
+    }
+
+    /// The thread that has a CPU does something else from now on.
+    pub(super) fn set_state(&mut self, cpu: usize, state: State) {
+        if let Some(thread) = self.cpus[cpu].current {
+            self.threads[thread].state = state;
             self.rekey(cpu);
         }
     }
@@ -239,7 +385,11 @@ impl Engine {
         match cpu.current.map(|thread| self.threads[thread].state) {
             Some(State::Spinning { .. }) => cpu.now.max(cpu.attention),
             Some(State::Working { until }) => until.min(cpu.now.max(cpu.attention)),
+            Some(State::Waiting { turn }) => turn,
+            Some(State::Draining { .. }) => NEVER,
             Some(_) => cpu.now,
+            // Whoever comes next finds the buffer empty.
+            None if cpu.buffered > 0 => NEVER,
             None => {
                 let ready = cpu.queue.front().map(|&thread| self.threads[thread].ready_since());
                 cpu.now.max(ready.unwrap_or(NEVER).min(interrupt))

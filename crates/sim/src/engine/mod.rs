@@ -19,10 +19,13 @@ mod choice;
 mod faults;
 mod interrupts;
 mod memory;
+mod pass;
 mod run;
 mod schedule;
 mod signals;
 mod stack;
+mod stores;
+mod turns;
 
 use std::any::{Any, TypeId};
 use std::cell::Cell;
@@ -38,6 +41,7 @@ use corosensei::Yielder;
 
 use crate::arena::{self, Arena};
 use crate::coherence::Directory;
+use crate::crowd::Arbitration;
 use crate::failure::{CpuState, Doing, FailureKind, ThreadState};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
@@ -45,18 +49,21 @@ use crate::locks;
 use crate::report::Report;
 use crate::rng::Rng;
 use crate::spec::Spec;
+use crate::statistics::{Kind, Ledger};
 use agenda::{Agenda, NEVER};
 use choice::Chooser;
 pub(crate) use choice::Decision;
 
 pub(crate) use faults::interrupt_point;
 pub(crate) use interrupts::{mask, monitor, send, unmask};
-pub(crate) use memory::{access, access_range, await_write, issue, place};
+pub(crate) use memory::{access, await_write, drain, issue, place};
+pub(crate) use pass::access_range;
 pub(crate) use run::{Failed, Finished, Setup, run};
 use schedule::Fiber;
 pub(crate) use schedule::{exec, park, pause, sleep, spawn, wait_for, wake, work, yield_now};
 pub(crate) use signals::{hold_signals, on_signal, release_signals};
 pub(crate) use stack::USABLE as STACK;
+use stores::Stores;
 
 thread_local! {
     /// The engine of the machine that this host thread runs; null outside of a run.
@@ -68,6 +75,8 @@ struct Cpu {
     core: u32,
     cache: CacheId,
     node: NodeId,
+    /// How many stores are in its buffer.
+    buffered: u32,
     /// Up to when this CPU's doings are settled, in picoseconds.
     now: u64,
     /// Who has the CPU.
@@ -99,6 +108,11 @@ enum State {
     Running,
     /// On its CPU, in the middle of one access: no preemption until that is complete.
     Accessing,
+    /// On its CPU, in the middle of one access, whose request waits at the line until `turn`;
+    /// [`NEVER`] if others come first.
+    Waiting { turn: u64 },
+    /// On its CPU, before an access, waiting until its store buffer holds no more than `most`.
+    Draining { most: usize },
     /// On its CPU, spinning until this line is written.
     Spinning { line: usize },
     /// On its CPU, computing until then without touching memory.
@@ -113,6 +127,13 @@ enum State {
     Joining { thread: usize },
     /// Ended.
     Done,
+}
+
+impl State {
+    /// Whether the thread is in the middle of something that cannot be interrupted.
+    fn is_access(self) -> bool {
+        matches!(self, State::Accessing | State::Waiting { .. } | State::Draining { .. })
+    }
 }
 
 /// A simulated thread.
@@ -178,6 +199,10 @@ pub(crate) struct Engine {
     jitter: Rng,
     dice: Rng,
     directory: Directory,
+    arbitration: Arbitration,
+    stores: Stores,
+    /// How many requests have waited for a line so far.
+    requests: u64,
     arena: Arena,
     /// The unfinished threads' stacks: lowest address to highest address and the thread's number.
     stacks: BTreeMap<usize, (usize, usize)>,
@@ -209,6 +234,8 @@ pub(crate) struct Engine {
     /// Threads spawned since the loop last looked.
     newborn: Vec<Fiber>,
     kernel: Option<Box<dyn Kernel>>,
+    /// What full statistics are made of.
+    ledger: Option<Box<Ledger>>,
     statics: Statics,
     /// The latest panic in simulated code.
     panic: Option<FailureKind>,
@@ -263,20 +290,14 @@ pub(crate) fn runs() -> bool {
 
 /// Gives the host thread back to the loop; returns when the calling thread is to go on.
 fn suspend() {
-    let yielder = inside(|engine| engine.yielder);
+    switch_away(inside(|engine| engine.yielder));
+}
+
+/// As [`suspend`]; `yielder` is that of the coroutine that calls.
+fn switch_away(yielder: *const Yielder<(), ()>) {
     // SAFETY: `yielder` is that of the coroutine that runs now, which calls this; it lives on that
     // coroutine's stack, as long as that runs.
     unsafe { (*yielder).suspend(()) };
-}
-
-/// Runs one decision of the engine after another until one says to go on; between them, others run.
-fn until_done<R>(mut decide: impl FnMut(&mut Engine) -> Option<R>) -> R {
-    loop {
-        if let Some(done) = inside(&mut decide) {
-            return done;
-        }
-        suspend();
-    }
 }
 
 impl Engine {
@@ -352,6 +373,21 @@ impl Engine {
         self.threads[self.current()].interrupts
     }
 
+    /// Names a part of the program's memory, if anybody will ask.
+    pub(crate) fn name(&mut self, address: usize, len: usize, name: &str) {
+        let first = self.relative(address);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.names.push((first, len as u64, name.to_owned()));
+        }
+    }
+
+    /// The report of the run so far.
+    fn report(&self) -> Report {
+        let address = |line| self.directory.name(line) * memory::LINE as u64;
+        let details = |ledger: &Ledger| ledger.details(self.report.time_ns, address);
+        Report { details: self.ledger.as_deref().map(details), ..self.report.clone() }
+    }
+
     /// Counts a restart of a restartable operation.
     pub(crate) fn count_restart(&mut self) {
         self.report.restarts += 1;
@@ -368,15 +404,43 @@ impl Engine {
         }
     }
 
-    /// Lets `ps` picoseconds pass on the running CPU.
+    /// Lets `ps` picoseconds in the kernel pass on the running CPU.
     pub(crate) fn spend(&mut self, ps: u64) {
-        self.here().now += ps;
+        self.pass(Kind::Kernel, ps);
+    }
+
+    /// Lets `ps` picoseconds pass on the running CPU in which its thread computes.
+    pub(crate) fn spend_computing(&mut self, ps: u64) {
+        self.pass(Kind::Compute, ps);
+    }
+
+    /// Lets `ps` picoseconds pass on the running CPU.
+    #[inline]
+    fn pass(&mut self, kind: Kind, ps: u64) {
+        let cpu = self.running.expect("simulated code runs only on a CPU");
+        self.cpus[cpu].now += ps;
+        self.account(cpu, kind, ps);
+    }
+
+    /// Lets the time up to `at` pass on a CPU.
+    fn pass_until(&mut self, cpu: usize, kind: Kind, at: u64) {
+        let passed = at.saturating_sub(self.cpus[cpu].now);
+        self.cpus[cpu].now += passed;
+        self.account(cpu, kind, passed);
+    }
+
+    /// Notes what time that passed on a CPU was spent on.
+    #[inline]
+    fn account(&mut self, cpu: usize, kind: Kind, ps: u64) {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.cpus[cpu][kind as usize] += ps;
+        }
     }
 
     /// Lets pass what it takes to read the thread's CPU or concurrency ID, in memory of its own
     /// that the kernel writes. Whoever waits for either to change must not stop the time.
     pub(crate) fn spend_on_place(&mut self) {
-        self.spend(self.spec.costs().private_hit);
+        self.pass(Kind::Hit, self.spec.costs().private_hit);
     }
 
     /// The machine's statics, if it has any and has not failed.
@@ -464,9 +528,12 @@ impl Engine {
     fn thread_states(&self) -> Vec<ThreadState> {
         let doing = |state| match state {
             State::Done | State::Idle => None,
-            State::Ready { .. } | State::Running | State::Accessing | State::Working { .. } => {
-                Some(Doing::Running)
-            }
+            State::Ready { .. }
+            | State::Running
+            | State::Accessing
+            | State::Waiting { .. }
+            | State::Draining { .. }
+            | State::Working { .. } => Some(Doing::Running),
             State::Spinning { line } => {
                 Some(Doing::Spinning { line: self.directory.name(line) * memory::LINE as u64 })
             }

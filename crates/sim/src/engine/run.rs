@@ -11,17 +11,20 @@ use std::sync::{Arc, Once};
 
 use super::choice::{Chooser, Decision};
 use super::schedule::Fiber;
+use super::stores::Stores;
 use super::{Agenda, Cpu, ENGINE, Engine, NEVER, PS_PER_NS, State, Thread, inside, stack, with};
 use crate::arena::{self, Arena};
 use crate::coherence::Directory;
+use crate::crowd::Arbitration;
 use crate::failure::{CpuState, FailureKind, ThreadState};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::locks::LockReport;
-use crate::report::Report;
+use crate::report::{Report, Statistics};
 use crate::rng::{Rng, Stream};
 use crate::schedule::Schedule;
 use crate::spec::Spec;
+use crate::statistics::{Kind, Ledger};
 
 /// All that a run depends on, beside the program.
 pub(crate) struct Setup {
@@ -32,6 +35,8 @@ pub(crate) struct Setup {
     pub(crate) schedule: Schedule,
     pub(crate) step_limit: u64,
     pub(crate) kernel: Option<Box<dyn Kernel>>,
+    pub(crate) statistics: Statistics,
+    pub(crate) arbitration: Arbitration,
 }
 
 /// A run that came to its end.
@@ -68,35 +73,60 @@ impl Failed {
 struct Installed {
     engine: *mut Engine,
     fibers: Vec<Option<Fiber>>,
+    /// Whether a coroutine runs now: a panic is the simulated program's.
+    resuming: bool,
 }
 
 impl Installed {
     fn new(engine: Box<Engine>) -> Installed {
         let engine = Box::into_raw(engine);
         ENGINE.set(engine);
-        Installed { engine, fibers: Vec::new() }
+        Installed { engine, fibers: Vec::new(), resuming: false }
     }
 
     /// Lets the simulated threads run until all are done or the machine fails.
     fn run(&mut self) {
+        let mut panicked = None;
         loop {
+            let outcome = {
+                let _simulated = inside(|engine| engine.arena.entry()).enter();
+                panic::catch_unwind(AssertUnwindSafe(|| self.switch(panicked.take())))
+            };
+            match outcome {
+                Ok(()) => return,
+                Err(payload) if self.resuming => panicked = Some(message(payload)),
+                // The engine's own, or its kernel's.
+                Err(payload) => panic::resume_unwind(payload),
+            }
+        }
+    }
+
+    /// As [`run`](Installed::run), up to the next panic that leaves a thread. `panicked` is the
+    /// message of the one before.
+    fn switch(&mut self, panicked: Option<String>) {
+        let mut panicked = panicked;
+        self.resuming = false;
+        // The thread that gave the host thread back, if any.
+        let mut latest = panicked.as_ref().map(|_| inside(|engine| engine.current()));
+        loop {
+            // The stack of a thread that ended goes back to the system, for the next threads.
+            let ended = latest
+                .and_then(|thread| self.fibers[thread].take_if(|fiber| fiber.coroutine.done()));
             let next = inside(|engine| {
+                engine.came_back(ended.as_ref().map(|fiber| fiber.stack.0), panicked.take());
                 let next = engine.decide();
                 self.fibers.extend(engine.newborn.drain(..).map(Some));
                 next
             });
+            drop(ended);
             let Next::Resume(thread) = next else { return };
             let Some(fiber) = &mut self.fibers[thread] else {
                 unreachable!("thread {thread} runs after its end")
             };
-            let outcome = {
-                let _simulated = inside(|engine| engine.arena.entry()).enter();
-                panic::catch_unwind(AssertUnwindSafe(|| fiber.coroutine.resume(())))
-            };
-            // The stack of a thread that ended goes back to the system, for the next threads.
-            let ended = self.fibers[thread].take_if(|fiber| fiber.coroutine.done());
-            let panic = outcome.err().map(message);
-            inside(|engine| engine.came_back(ended.map(|fiber| fiber.stack.0), panic));
+            self.resuming = true;
+            fiber.coroutine.resume(());
+            self.resuming = false;
+            latest = Some(thread);
         }
     }
 }
@@ -165,7 +195,7 @@ pub(crate) fn run<T: 'static>(
     let mut machine = Installed::new(Box::new(Engine::new(setup, arena)));
     inside(|engine| engine.start(fiber));
     machine.run();
-    let (report, locks) = inside(|engine| (engine.report, engine.locks.reports()));
+    let (report, locks) = inside(|engine| (engine.report(), engine.locks.reports()));
     // The machine's statics go in a thread of their own: their destructors may use the machine,
     // even make new ones. It is not counted in the report.
     while let Some(statics) = inside(Engine::take_statics) {
@@ -219,7 +249,8 @@ fn watch_panics() {
 
 impl Engine {
     fn new(setup: Setup, arena: Arena) -> Engine {
-        let Setup { spec, seed, request_percent, faults, schedule, step_limit, kernel } = setup;
+        let Setup { spec, seed, request_percent, faults, schedule, step_limit, kernel, .. } = setup;
+        let full = setup.statistics == Statistics::Full;
         let topology = Arc::new(spec.topology().clone());
         let mut phases = Rng::new(seed, Stream::Ticks);
         let cpus: Vec<_> = topology
@@ -228,6 +259,7 @@ impl Engine {
                 core: cpu.core,
                 cache: cpu.cache,
                 node: cpu.node,
+                buffered: 0,
                 now: 0,
                 current: None,
                 queue: Default::default(),
@@ -240,9 +272,13 @@ impl Engine {
                 idle: None,
             })
             .collect();
+        let cpu_count = cpus.len();
         Engine {
             directory: Directory::new(&topology),
-            agenda: Agenda::new(cpus.len()),
+            arbitration: setup.arbitration,
+            stores: Stores::new(cpu_count),
+            requests: 0,
+            agenda: Agenda::new(cpu_count),
             request_percent: u64::from(request_percent),
             faults,
             scrutiny: faults.hit_accesses() || schedule != Schedule::Time,
@@ -267,6 +303,7 @@ impl Engine {
             parked: BTreeMap::new(),
             newborn: Vec::new(),
             kernel,
+            ledger: full.then(|| Box::new(Ledger::new(cpu_count))),
             statics: Vec::new(),
             panic: None,
             host_unwinds: std::thread::panicking(),
@@ -312,8 +349,14 @@ impl Engine {
     fn decide_by_time(&mut self) -> Option<Next> {
         let next = self.agenda.earliest();
         let timer = self.next_timer();
-        if next == NEVER && timer == NEVER {
+        let store = self.stores.earliest();
+        if next == NEVER && timer == NEVER && store == NEVER {
             return self.nobody_left();
+        }
+        if store <= next && store <= timer {
+            self.settled = self.settled.max(store);
+            self.advance_store();
+            return None;
         }
         if timer <= next {
             self.settled = self.settled.max(timer);
@@ -333,11 +376,15 @@ impl Engine {
         };
         self.running = Some(cpu);
         let due = next >= self.cpus[cpu].attention;
-        if due && self.threads[thread].state != State::Accessing {
-            if timer == NEVER && self.only_ticks_left() {
+        if due && !self.threads[thread].state.is_access() {
+            if timer == NEVER && store == NEVER && self.only_ticks_left() {
                 return self.nobody_left();
             }
-            self.cpus[cpu].now = next;
+            let kind = match self.threads[thread].state {
+                State::Working { .. } => Kind::Compute,
+                _ => Kind::Spin,
+            };
+            self.pass_until(cpu, kind, next);
             if next < self.next_break(cpu, thread) {
                 self.look_after(cpu, thread);
                 self.running = None;
@@ -347,8 +394,7 @@ impl Engine {
             self.break_off();
         }
         self.stop_computing(cpu, thread);
-        self.agenda.set(cpu, NEVER);
-        self.horizon = self.agenda.earliest().min(timer);
+        self.horizon = self.agenda.earliest_other(cpu).min(timer).min(store);
         self.yielder = self.threads[thread].yielder;
         self.floor = self.floor_of(thread);
         Some(Next::Resume(thread))

@@ -14,12 +14,13 @@ use coreline_world::{Parked, Placement, SpawnError, Time};
 use corosensei::stack::{DefaultStack, Stack as _};
 use corosensei::{Coroutine, Yielder};
 
-use super::memory::issue;
+use super::memory::{drain, issue};
 use super::stack::{MARGIN, USABLE};
 use super::{
     END_OF_TIME, Engine, Key, NEVER, PS_PER_NS, State, Thread, inside, interrupts, suspend,
 };
 use crate::arena;
+use crate::statistics::Kind;
 
 /// Starts a thread that runs `f`; returns its number.
 pub(crate) fn spawn(placement: Placement, f: impl FnOnce() + 'static) -> Result<usize, SpawnError> {
@@ -66,7 +67,7 @@ impl Fiber {
             while let Some(locals) = inside(Engine::take_locals) {
                 drop(locals);
             }
-            issue();
+            drain();
         };
         Ok(Fiber { coroutine: Coroutine::with_stack(stack, body), stack: bounds })
     }
@@ -90,7 +91,7 @@ pub(crate) fn yield_now() {
 pub(crate) fn pause() {
     issue();
     inside(|engine| {
-        engine.spend(engine.spec.costs().pause);
+        engine.pass(Kind::Spin, engine.spec.costs().pause);
         engine.give_way();
     });
 }
@@ -356,6 +357,7 @@ impl Engine {
         place.attention = NEVER;
         if !place.queue.is_empty() {
             place.now += switch;
+            self.account(cpu, Kind::Kernel, switch);
         }
         current
     }
@@ -405,7 +407,8 @@ impl Engine {
             let current = self.current();
             self.threads[current].state = State::Working { until };
         } else {
-            self.here().now = until;
+            let cpu = self.cpu().index();
+            self.pass_until(cpu, Kind::Compute, until);
         }
         noticed
     }
@@ -415,7 +418,7 @@ impl Engine {
         if let State::Working { until } = self.threads[thread].state {
             self.threads[thread].work_left = 0;
             self.threads[thread].state = State::Running;
-            self.cpus[cpu].now = self.cpus[cpu].now.max(until);
+            self.pass_until(cpu, Kind::Compute, until);
         }
     }
 

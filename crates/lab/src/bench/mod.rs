@@ -1,0 +1,186 @@
+//! The verb `bench`: how fast the simulator itself is on this host. The schema is
+//! `coreline.bench.sim/1`.
+//!
+//! A rate is accesses of a simulated program per second of host time: of the time that this thread
+//! has a CPU, where the kernel says it, and else of the wall clock. The host is noisy all the same, so cases
+//! take turns, each in several rounds, and a rate is the median of its rounds; and as hosts differ,
+//! each is also given as a ratio to what the bare coroutine switch does between as many coroutines
+//! in the same rounds.
+
+mod bare;
+mod program;
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use coreline_sim::{Machine, Spec, Statistics};
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::output::table;
+use program::Case;
+
+/// What the simulator can be timed at.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Subject {
+    /// The simulator's engine: accesses per second of host time, and memory per simulated CPU
+    Sim,
+}
+
+/// The result. The order of fields is that of the schema.
+#[derive(Debug, Serialize)]
+pub(crate) struct Outcome {
+    schema: &'static str,
+    quick: bool,
+    rounds: usize,
+    rows: Vec<Row>,
+    /// Host memory, resident, of each simulated CPU of a machine of 4,096 that run a thread each;
+    /// `None` where the kernel does not say what a process has.
+    bytes_per_cpu: Option<u64>,
+}
+
+/// One case.
+#[derive(Debug, Serialize)]
+struct Row {
+    case: &'static str,
+    coroutines: u32,
+    /// Accesses per second of host time, in millions.
+    accesses: f64,
+    /// The same with full statistics.
+    accesses_full: f64,
+    /// Bare switches, there and back, per second of host time, in millions.
+    switches: f64,
+    /// `accesses` over `switches`.
+    ratio: f64,
+    /// What the rate of accesses should be, in millions; `None` where nothing was promised.
+    goal: Option<f64>,
+}
+
+/// What the kernel says that a thread was on a CPU is exact to a tick; a span of fewer ticks is taken
+/// from the wall clock.
+const MANY_TICKS: Duration = Duration::from_millis(50);
+
+/// How often each case runs, and how long about.
+struct Effort {
+    rounds: usize,
+    accesses: u64,
+    switches: u64,
+}
+
+pub(crate) fn run(_: Subject, quick: bool) -> Result<Outcome, Error> {
+    let effort = if quick {
+        Effort { rounds: 3, accesses: 200_000, switches: 400_000 }
+    } else {
+        Effort { rounds: 7, accesses: 4_000_000, switches: 20_000_000 }
+    };
+    let large = program::large()?;
+    let mut rates = vec![[const { Vec::new() }; 3]; Case::ALL.len()];
+    for _ in 0..effort.rounds {
+        for (case, rates) in Case::ALL.iter().zip(&mut rates) {
+            for (rates, statistics) in rates.iter_mut().zip([Statistics::Totals, Statistics::Full])
+            {
+                rates.push(accesses(case, &large, statistics, effort.accesses)?);
+            }
+            rates[2].push(switches(case.coroutines(), effort.switches)?);
+        }
+    }
+    let row = |(case, rates): (&Case, [Vec<f64>; 3])| {
+        let [accesses, accesses_full, switches] = rates.map(median);
+        let ratio = (accesses / switches * 100.0).round() / 100.0;
+        let (name, coroutines, goal) = (case.name, case.coroutines(), case.goal);
+        Row { case: name, coroutines, accesses, accesses_full, switches, ratio, goal }
+    };
+    Ok(Outcome {
+        schema: "coreline.bench.sim/1",
+        quick,
+        rounds: effort.rounds,
+        rows: Case::ALL.iter().zip(rates).map(row).collect(),
+        bytes_per_cpu: memory(large)?,
+    })
+}
+
+/// A moment, by the clocks that there are.
+struct Moment {
+    cpu: Option<Duration>,
+    wall: Instant,
+}
+
+impl Moment {
+    fn now() -> Moment {
+        Moment {
+            cpu: coreline_topology::thread_time(Path::new("/")).ok().flatten(),
+            wall: Instant::now(),
+        }
+    }
+
+    /// Millions a second since then.
+    fn rate(&self, count: u64) -> f64 {
+        let Moment { cpu, wall } = Moment::now();
+        let on_cpu = cpu.zip(self.cpu).map(|(now, then)| now.saturating_sub(then));
+        let span = on_cpu.filter(|span| *span >= MANY_TICKS);
+        let span = span.unwrap_or_else(|| wall.saturating_duration_since(self.wall));
+        count as f64 / span.as_secs_f64().max(1e-6) / 1e6
+    }
+}
+
+/// Accesses of one run of a case, in millions a second.
+fn accesses(
+    case: &'static Case,
+    large: &Spec,
+    statistics: Statistics,
+    accesses: u64,
+) -> Result<f64, Error> {
+    let machine = Machine::new(case.spec(large)?).statistics(statistics);
+    let start = Moment::now();
+    let run = machine.run(move || program::run(case, accesses)).map_err(Error::Failed)?;
+    Ok(start.rate(run.report.transfers.total()))
+}
+
+/// Bare switches between so many coroutines, in millions a second.
+fn switches(coroutines: u32, count: u64) -> Result<f64, Error> {
+    let mut ring = bare::Ring::new(coroutines).map_err(Error::Output)?;
+    let start = Moment::now();
+    let turns = ring.turn(count);
+    Ok(start.rate(turns))
+}
+
+/// The median; rounded, as the digits behind say nothing.
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    (rates[rates.len() / 2] * 100.0).round() / 100.0
+}
+
+/// Bytes of host memory for each CPU of a machine all of whose CPUs are busy.
+fn memory(spec: Spec) -> Result<Option<u64>, Error> {
+    let resident = || coreline_topology::resident_memory(Path::new("/")).ok().flatten();
+    let cpus = spec.topology().cpu_count() as u64;
+    let before = resident();
+    let run = Machine::new(spec).run(move || program::hold(resident)).map_err(Error::Failed)?;
+    Ok(before.zip(run.value).map(|(before, after)| after.saturating_sub(before) / cpus))
+}
+
+impl Outcome {
+    pub(crate) fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
+        writeln!(out, "Millions a second of host time, medians of {} rounds", self.rounds)?;
+        let header = ["case", "accesses", "full statistics", "bare switches", "ratio", "goal"];
+        let mut table = table(header);
+        for row in &self.rows {
+            let figure = |value: f64| format!("{value:.1}");
+            table.add_row([
+                row.case.to_owned(),
+                figure(row.accesses),
+                figure(row.accesses_full),
+                format!("{:.1} ({})", row.switches, row.coroutines),
+                format!("{:.2}", row.ratio),
+                row.goal.map_or_else(|| "-".to_owned(), figure),
+            ]);
+        }
+        writeln!(out, "{}", table.trim_fmt())?;
+        match self.bytes_per_cpu {
+            Some(bytes) => writeln!(out, "{bytes} bytes of host memory per simulated CPU")?,
+            None => writeln!(out, "host memory per simulated CPU: the kernel does not say")?,
+        }
+        Ok(())
+    }
+}

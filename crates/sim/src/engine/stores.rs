@@ -1,0 +1,189 @@
+//! Store buffers: a plain store does not wait for its line.
+//!
+//! Each CPU has a buffer of `store_queue` stores, which leave it in the order of the program (total
+//! store order). A store's value is there for everybody from the moment of its issue, so that runs
+//! stay sequentially consistent; its *cost* is that of a request of its own for the line, and
+//! nobody else goes on with the value before that request is served:
+//!
+//! | who | does what |
+//! |---|---|
+//! | the same CPU, loading the word | takes it from the buffer, at the cost of a hit |
+//! | another CPU, reading the word | waits until the store is done, then fetches the line |
+//! | a spinner on the line | sleeps until the store is done |
+//! | an atomic read-modify-write, a fence, a thread switch | wait until the buffer is empty |
+//!
+//! A store to a line that the core owns already, with nothing before it in the buffer, is done at
+//! once.
+//!
+//! The head of a buffer is on its way like any miss; those behind it wait, and ask for nothing yet:
+//!
+//! ```text
+//! first in the buffer ──request──▶ arrival ──queue──▶ turn ──response──▶ done, out of the buffer
+//! ```
+
+use std::collections::VecDeque;
+
+use super::memory::Request;
+use super::{Agenda, Engine, NEVER, State};
+use crate::coherence::Access;
+use crate::crowd::{Actor, Ticket};
+use crate::statistics::Kind;
+
+/// Where the head of a buffer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Head {
+    /// On its way to the line's home; or there is none.
+    Requested,
+    /// There, waiting for its turn.
+    Waiting,
+    /// The line is on its way here.
+    Served,
+}
+
+/// The stores of one CPU that are on their way.
+struct Buffer {
+    stores: VecDeque<Request>,
+    head: Head,
+    /// Stores that have left the buffer so far.
+    done: u64,
+}
+
+/// All store buffers.
+pub(super) struct Stores {
+    buffers: Vec<Buffer>,
+    /// When the head of which buffer moves on.
+    agenda: Agenda,
+}
+
+impl Stores {
+    pub(super) fn new(cpus: usize) -> Stores {
+        let buffer = || Buffer { stores: VecDeque::new(), head: Head::Requested, done: 0 };
+        Stores {
+            buffers: std::iter::repeat_with(buffer).take(cpus).collect(),
+            agenda: Agenda::new(cpus),
+        }
+    }
+
+    /// When a store moves on, [`NEVER`] if none is on its way.
+    pub(super) fn earliest(&self) -> u64 {
+        self.agenda.earliest()
+    }
+
+    /// Whether the CPU has a store to this word on its way.
+    pub(super) fn forwards(&self, cpu: usize, word: usize) -> bool {
+        self.buffers[cpu].stores.iter().any(|store| store.word == word)
+    }
+}
+
+impl Engine {
+    /// Puts a store of the running CPU, which has room for it, into its buffer.
+    pub(super) fn buffer_store(&mut self, store: Request) {
+        let cpu = self.cpu().index();
+        let buffer = &mut self.stores.buffers[cpu];
+        let number = buffer.done + buffer.stores.len() as u64;
+        self.directory.crowd_mut(store.line).issue(store.word, Ticket { cpu, number });
+        buffer.stores.push_back(store);
+        self.cpus[cpu].buffered += 1;
+        let now = self.cpus[cpu].now;
+        if self.cpus[cpu].buffered == 1 {
+            self.send_head(cpu, now);
+        }
+        self.pass(Kind::Hit, self.spec.costs().store_issue);
+    }
+
+    /// When the head of a buffer moves on.
+    pub(super) fn schedule_head(&mut self, cpu: usize, at: u64) {
+        self.stores.agenda.set(cpu, at);
+        self.horizon = self.horizon.min(at);
+    }
+
+    /// The head of a buffer, if there is one, sets out at `now`. Those whose line is here by then
+    /// are done.
+    fn send_head(&mut self, cpu: usize, now: u64) {
+        let (core, node) = (self.cpus[cpu].core, self.cpus[cpu].node);
+        while let Some(&store) = self.stores.buffers[cpu].stores.front() {
+            let request = if self.directory.has(store.line, core, Access::Store, now) {
+                None
+            } else {
+                let from = self.directory.request_to(store.line, core, node, Access::Store);
+                Some(from.cost(self.spec.costs()) * self.request_percent / 100)
+            };
+            let Some(flight) = request else {
+                self.count_hit(&store, 0);
+                self.store_done(cpu, now);
+                continue;
+            };
+            let buffer = &mut self.stores.buffers[cpu];
+            buffer.head = Head::Requested;
+            buffer.stores[0].issued = now;
+            buffer.stores[0].arrived = now + flight;
+            self.schedule_head(cpu, now + flight);
+            return;
+        }
+        self.stores.agenda.set(cpu, NEVER);
+    }
+
+    /// The head that is due next moves on.
+    pub(super) fn advance_store(&mut self) {
+        let (cpu, now) = (self.stores.agenda.winner(), self.stores.earliest());
+        let buffer = &self.stores.buffers[cpu];
+        let (store, core) = (buffer.stores[0], self.cpus[cpu].core);
+        let actor = Actor::Stores(cpu);
+        let turn = match buffer.head {
+            Head::Requested => {
+                self.stores.buffers[cpu].head = Head::Waiting;
+                self.arrive(store.line, actor, core, now)
+            }
+            Head::Waiting => self.take_turn(store.line, actor, core, now),
+            Head::Served => {
+                self.store_done(cpu, now);
+                self.send_head(cpu, now);
+                return;
+            }
+        };
+        if turn {
+            self.stores.buffers[cpu].head = Head::Served;
+            let completion = self.serve(cpu, &store, now);
+            self.schedule_head(cpu, completion);
+        }
+    }
+
+    /// The head of a buffer has its line: it leaves the buffer, and whoever waited for that goes
+    /// on.
+    fn store_done(&mut self, cpu: usize, now: u64) {
+        let buffer = &mut self.stores.buffers[cpu];
+        let Some(store) = buffer.stores.pop_front() else { return };
+        let ticket = Ticket { cpu, number: buffer.done };
+        buffer.done += 1;
+        let left = buffer.stores.len();
+        self.cpus[cpu].buffered = left as u32;
+        for behind in self.directory.crowd_mut(store.line).complete(ticket) {
+            match behind.waiting {
+                Some(waiting) => self.join(store.line, waiting, now),
+                None => {
+                    let reader = &mut self.cpus[behind.cpu];
+                    let waited = now.saturating_sub(reader.now);
+                    reader.now += waited;
+                    self.set_state(behind.cpu, State::Accessing);
+                    self.account(behind.cpu, Kind::Queue, waited);
+                }
+            }
+        }
+        self.wake_watchers(store.line, now);
+        let place = &mut self.cpus[cpu];
+        match place.current.map(|thread| self.threads[thread].state) {
+            Some(State::Draining { most }) if left <= most => {
+                let waited = now.saturating_sub(place.now);
+                place.now += waited;
+                self.set_state(cpu, State::Running);
+                self.account(cpu, Kind::Queue, waited);
+            }
+            // The next thread's turn.
+            None if left == 0 => {
+                place.now = place.now.max(now);
+                self.rekey(cpu);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What explains a cost: full statistics; and whose turn it is at a contended line.
+
+mod common;
+
+use std::sync::Arc;
+
+use coreline_sim::{Arbitration, Details, Machine, Report, Sim, Statistics, name};
+use coreline_world::{Cell, Clock, Integer, JoinHandle, Line, Ordering, Word, Words};
+
+use common::{machine, on};
+
+type U64 = <Sim as Words>::U64;
+
+/// Two counters that share a line, and one that has its own.
+#[repr(C, align(64))]
+struct Counters {
+    requests: U64,
+    errors: U64,
+    alone: Line<U64>,
+}
+
+fn count(seed: u64, statistics: Statistics) -> Report {
+    let run = machine("epyc-9654-2s", seed).statistics(statistics).run(|| {
+        let counters = Arc::new(Counters {
+            requests: U64::new_in(0),
+            errors: U64::new_in(0),
+            alone: Line(U64::new_in(0)),
+        });
+        name(&counters.requests, "requests");
+        name(&counters.errors, "errors");
+        name(&counters.alone, "alone");
+        let (left, right) = (Arc::clone(&counters), Arc::clone(&counters));
+        let threads = [
+            on(0, move || {
+                (0..100).for_each(|_| _ = left.requests.fetch_add(1, Ordering::Relaxed));
+                (0..100).for_each(|_| _ = left.alone.fetch_add(1, Ordering::Relaxed));
+            }),
+            on(8, move || {
+                (0..100).for_each(|_| _ = right.errors.fetch_add(1, Ordering::Relaxed));
+            }),
+        ];
+        threads.into_iter().for_each(JoinHandle::join);
+    });
+    run.unwrap().report
+}
+
+fn details(report: &Report) -> &Details {
+    report.details.as_ref().expect("full statistics were asked for")
+}
+
+#[test]
+fn full_statistics_find_the_line_that_two_counters_share() {
+    let report = count(3, Statistics::Full);
+    let details = details(&report);
+    let named = |names: &[&str]| {
+        details.lines.iter().find(|line| line.names == names).expect("a line of these names")
+    };
+    let (shared, alone) = (named(&["requests", "errors"]), named(&["alone"]));
+    assert_eq!(&details.lines[0], shared, "it is the hottest");
+    assert_eq!(shared.cost.transfers.total(), 200);
+    assert!(shared.cost.transfers.same_node > 50, "{shared:?}");
+    assert!(shared.cost.time_ns > 10 * alone.cost.time_ns, "{shared:?}");
+    assert_eq!((alone.cost.transfers.total(), alone.cost.transfers.misses()), (100, 1));
+    let words: Vec<_> =
+        shared.words.iter().map(|word| (word.offset, word.names.concat())).collect();
+    assert_eq!(words, [(0, "requests".to_owned()), (8, "errors".to_owned())]);
+    let [requests, errors] = &shared.words[..] else { unreachable!() };
+    assert!(errors.site.line > requests.site.line);
+    assert!(requests.site.file.ends_with("tests/statistics.rs"), "{}", requests.site);
+    assert!(!requests.site.file.starts_with('/'));
+    let site = details.sites.iter().find(|site| site.site == errors.site).unwrap();
+    assert_eq!(site.cost, errors.cost);
+
+    let text = report.to_string();
+    for part in ["requests, errors", "+8 errors", &errors.site.to_string(), "% miss"] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn statistics_change_no_result_and_agree_with_the_totals() {
+    let (plain, full) = (count(5, Statistics::Totals), count(5, Statistics::Full));
+    assert_eq!(plain.details, None);
+    assert_eq!(full, count(5, Statistics::Full), "the same in every run");
+    assert_eq!(plain, Report { details: None, ..full.clone() });
+    let of_lines = |cost: fn(&coreline_sim::AccessCost) -> u64| -> u64 {
+        details(&full).lines.iter().map(|line| cost(&line.cost)).sum()
+    };
+    assert_eq!(of_lines(|cost| cost.transfers.total()), full.transfers.total());
+    assert_eq!(of_lines(|cost| cost.transfers.same_node), full.transfers.same_node);
+}
+
+#[test]
+fn the_time_of_a_cpu_is_what_it_was_spent_on() {
+    let run = machine("epyc-9654-2s", 7).statistics(Statistics::Full).run(|| {
+        let flag = Arc::new(Line(U64::new_in(0)));
+        let theirs = Arc::clone(&flag);
+        let spinner = on(1, move || {
+            theirs.wait_until(Ordering::Acquire, |value| value == 1);
+        });
+        on(2, || (0..100).for_each(|_| _ = Sim::now())).join();
+        on(3, || {
+            let block = Box::new(Cell::<[u8; 4096], Sim>::new_in([0; 4096]));
+            block.with_mut(|_| ());
+        })
+        .join();
+        flag.store(1, Ordering::Release);
+        spinner.join();
+    });
+    let report = run.unwrap().report;
+    let cpus = &details(&report).cpus;
+    for time in cpus {
+        let sum: u64 = time.by_name().iter().map(|(_, ns)| ns).sum();
+        assert!(sum.abs_diff(report.time_ns) <= 2000, "{time:?} of {} ns", report.time_ns);
+    }
+    assert_eq!(cpus.len(), 384);
+    assert!(cpus[1].spin_ns > 10_000 && cpus[1].spin_ns > report.time_ns / 2, "{:?}", cpus[1]);
+    assert_eq!(cpus[2].compute_ns, 1900);
+    // 64 lines from memory: the first alone, the others four at a time.
+    assert!((1500..2500).contains(&cpus[3].miss_ns), "{:?}", cpus[3]);
+    assert_eq!(cpus[300].idle_ns, report.time_ns);
+}
+
+/// How often each of three CPUs got at a word that all of them add to, when the first of them was
+/// through: two under one cache, one in the other socket.
+fn shares(arbitration: Arbitration) -> Vec<u64> {
+    const CPUS: [u32; 3] = [0, 1, 96];
+    let machine = Machine::preset("epyc-9654-2s").unwrap().arbitration(arbitration);
+    let run = machine.run(|| {
+        let (word, over) = (Arc::new(Line(U64::new_in(0))), Arc::new(Line(U64::new_in(0))));
+        let threads = CPUS.map(|cpu| {
+            let (word, over) = (Arc::clone(&word), Arc::clone(&over));
+            on(cpu, move || {
+                over.fetch_add(1, Ordering::Relaxed);
+                over.wait_until(Ordering::Relaxed, |arrived| arrived >= 3);
+                let mut count = 0;
+                while word.fetch_add(1, Ordering::Relaxed) < 300 {
+                    count += 1;
+                }
+                count
+            })
+        });
+        threads.map(JoinHandle::join).to_vec()
+    });
+    run.unwrap().value
+}
+
+#[test]
+fn the_nearest_first_starves_who_is_far() {
+    let (fifo, nearest) = (shares(Arbitration::Fifo), shares(Arbitration::Nearest));
+    assert!(fifo.iter().all(|&count| count > 75), "{fifo:?}");
+    assert!(nearest[2] * 10 < nearest[0], "{nearest:?}");
+}
+
+#[test]
+fn the_arbitration_is_in_the_replay_line() {
+    let machine = Machine::preset("host-2c").unwrap().arbitration(Arbitration::Nearest);
+    let failure = machine.run(|| panic!("broken")).unwrap_err();
+    let line = failure.replay.to_string();
+    assert!(line.contains(" arbitration=nearest "), "{line}");
+    assert_eq!(line.parse(), Ok(failure.replay));
+}
