@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`space`] | the IDs of a process: references, expiry, migration, exec; all that is shared |
 //! | [`first_fit`], [`recent`] | the policies: which ID a CPU gets that has none |
-//! | [`laws`] | what must hold whatever happens, as tests |
+//! | [`laws`], [`simulated`] | what must hold whatever happens, as tests |
 //!
 //! A simulated machine runs one process, and makes one call after the other: these are sequential
 //! state machines.
@@ -13,6 +13,8 @@ mod first_fit;
 #[cfg(test)]
 mod laws;
 mod recent;
+#[cfg(test)]
+mod simulated;
 mod space;
 
 pub(crate) use first_fit::FirstFit;
