@@ -53,12 +53,11 @@ impl<W: World> SlotLock<W> {
     /// Takes the lock for the calling thread by name, so that it can be recognised by
     /// [`is_mine`](SlotLock::is_mine); `None` if somebody holds it.
     pub fn try_lock_by_name(&self) -> Option<SlotLockGuard<'_, W>> {
+        // Looks first, without system calls: while the holder is preempted, others come here with
+        // each operation.
+        self.seen_free()?;
         let held = W::hold();
-        // Relaxed: the exchange below is what takes the lock.
-        let seen = self.holder.load(Ordering::Relaxed);
-        if !free(seen, W::generation().get()) {
-            return None;
-        }
+        let seen = self.seen_free()?;
         let lock = self.exchange(seen, Self::name())?;
         Some(SlotLockGuard { lock, _held: held, _thread: PhantomData })
     }
@@ -77,6 +76,13 @@ impl<W: World> SlotLock<W> {
         let generation = W::generation().get();
         // Relaxed: who wants the lock still has to take it.
         self.holder.wait_until(Ordering::Relaxed, |holder| free(holder, generation));
+    }
+
+    /// What the lock says, if nobody holds it.
+    fn seen_free(&self) -> Option<u64> {
+        // Relaxed: an exchange is what takes the lock.
+        let seen = self.holder.load(Ordering::Relaxed);
+        free(seen, W::generation().get()).then_some(seen)
     }
 
     fn name() -> u64 {
