@@ -415,7 +415,10 @@ fn validate_measures_beside_what_was_predicted() {
     assert_eq!(keys(&row["predicted"]), ["value", "low", "high"]);
     match row["verdict"].as_str().unwrap() {
         "calibration" => {
-            assert_eq!(keys(&row["measured"]), ["median", "low", "high", "samples", "discarded"]);
+            assert_eq!(
+                keys(&row["measured"]),
+                ["median", "low", "high", "samples", "discarded", "elsewhere"]
+            );
             let [low, median, high] =
                 ["low", "median", "high"].map(|key| row["measured"][key].as_f64().unwrap());
             assert!(0.0 < low && low <= median && median <= high, "{row}");

@@ -529,7 +529,7 @@ mod tests {
             ("name = \"host-2c\"", "name = \"my host\"", "name", "one word"),
             ("ping_pong_ns = ", "ns = ", "cost.same_cache", "is the one-way latency"),
             ("ping_pong_ns = ", "ping_pong_ns = -", "cost.same_cache", "ping_pong_ns = -"),
-            ("ping_pong_ns = ", "ping_pong_ns = 99", "cost.same_cache", "between 0 and 10000"),
+            ("ping_pong_ns = ", "ping_pong_ns = 999", "cost.same_cache", "between 0 and 10000"),
             ("ns = 1.1", "ping_pong_ns = 1.1", "cost.private_hit", "is a time"),
             ("[cost.pause]", "[cost.paws]", "cost.paws", "no such cost"),
             ("source = \"from memory\"", "source = \" \"", "cost.memory_local", "no source"),

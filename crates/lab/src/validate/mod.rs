@@ -115,7 +115,9 @@ pub(crate) fn validate(choice: &Choice) -> Result<Outcome, Error> {
         World::Native => {
             let committed = Predictions::committed();
             let plan = if choice.quick { Plan::QUICK } else { Plan::FULL };
-            let findings = native::measure(&experiments, plan)?;
+            let game = experiment::ALL.iter().find(|it| it.name == experiment::CALIBRATION);
+            let game = game.and_then(|game| committed.of(game)).map_or(0.0, |game| game.value);
+            let findings = native::measure(&experiments, plan, game)?;
             let row = |(it, finding): (&&Experiment, _)| Row::new(it, committed.of(it), finding);
             let rows = experiments.iter().zip(findings).map(row).collect();
             let specs: Result<_, _> = presets().map(Spec::preset).collect();
@@ -192,7 +194,14 @@ mod tests {
     use super::*;
 
     fn measured(median: f64) -> native::Finding {
-        Ok(Some(Measured { median, low: median, high: median, samples: 9, discarded: 0 }))
+        Ok(Some(Measured {
+            median,
+            low: median,
+            high: median,
+            samples: 9,
+            discarded: 0,
+            elsewhere: 0,
+        }))
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub(super) fn show(outcome: &Outcome, out: &mut dyn Write) -> Result<(), Error> 
         "half of all",
         "samples",
         "discarded",
+        "elsewhere",
         "ratio",
         "verdict",
     ];
@@ -49,16 +50,18 @@ pub(super) fn show(outcome: &Outcome, out: &mut dyn Write) -> Result<(), Error> 
     core_to_core::show(&outcome.core_to_core, out)
 }
 
-fn cells(row: &Row) -> [String; 11] {
+fn cells(row: &Row) -> [String; 12] {
     let ns = |ns: f64| format!("{ns:.1}");
     let predicted =
         row.predicted.map(|it| (ns(it.value), format!("{:.1} - {:.1}", it.low, it.high)));
     let (value, band) = predicted.unwrap_or_default();
     let measured = row.measured.map(|it| {
         let half = format!("{:.1} - {:.1}", it.low, it.high);
-        [ns(it.median), half, it.samples.to_string(), it.discarded.to_string()]
+        let counts = [it.samples.to_string(), it.discarded.to_string(), it.elsewhere.to_string()];
+        let [samples, discarded, elsewhere] = counts;
+        [ns(it.median), half, samples, discarded, elsewhere]
     });
-    let [median, half, samples, discarded] = measured.unwrap_or_default();
+    let [median, half, samples, discarded, elsewhere] = measured.unwrap_or_default();
     let verdict = match (row.verdict, row.in_band) {
         (Verdict::Hit, Some(true)) => "hit, in the band",
         (Verdict::Hit, _) => "hit",
@@ -77,6 +80,7 @@ fn cells(row: &Row) -> [String; 11] {
         half,
         samples,
         discarded,
+        elsewhere,
         row.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
         verdict.to_owned(),
     ]
