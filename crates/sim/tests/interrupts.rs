@@ -48,6 +48,9 @@ fn interrupt() -> (Duration, CpuId, u32) {
     answer.unwrap()
 }
 
+/// What a thread does until a word says that it may end.
+type Doing = fn(&U64);
+
 /// What the machine file says of an interrupt's way, entry and a monitored wait's end.
 fn costs() -> [Duration; 3] {
     let spec = machine("host-2c", 1);
@@ -58,7 +61,7 @@ fn costs() -> [Duration; 3] {
 #[test]
 fn an_interrupt_arrives_when_it_should_whatever_the_cpu_does() {
     let [way, entry, wake] = costs();
-    let busy: [(&str, Duration, Option<fn(&U64)>); 5] = [
+    let busy: [(&str, Duration, Option<Doing>); 5] = [
         ("idle", wake, None),
         ("computing", Duration::ZERO, Some(|_| Sim::work(Duration::from_millis(5)))),
         ("waiting", Duration::ZERO, Some(|end| _ = end.wait_until(Ordering::Relaxed, |n| n == 1))),

@@ -55,6 +55,10 @@ struct LowestFree {
 }
 
 impl Kernel for LowestFree {
+    fn name(&self) -> &str {
+        "lowest-free"
+    }
+
     fn switch_in(&mut self, _at: Time, _cpu: CpuId, thread: usize) -> Cid {
         let free = self.holders.iter().position(Option::is_none).unwrap_or(self.holders.len());
         if free == self.holders.len() {
