@@ -116,12 +116,10 @@ impl Band {
     /// If the point is of another machine's band, and moves a cost that this one does not have.
     pub fn machine(&self, point: &Point, program: &str) -> Machine {
         let mut spec = self.spec.clone();
-        let mut program = program.to_owned();
         if let Some((cost, percent)) = &point.cost {
             spec.scale(cost, *percent).expect("the point is of this machine");
-            program += &format!(" cost={cost}:{percent}");
         }
-        Machine::new(spec).seed(point.seed).request_percent(point.request_percent).program(&program)
+        Machine::new(spec).seed(point.seed).request_percent(point.request_percent).program(program)
     }
 
     /// Runs a program at all points, on as many host threads as there are CPUs, and keeps the

@@ -1,11 +1,10 @@
-//! Failures of a simulated program, and the line that brings one back.
+//! Failures of a simulated program.
 
 use core::fmt;
-use core::str::FromStr;
 
 use coreline_topology::CpuId;
 
-use crate::Faults;
+use crate::replay::Replay;
 
 /// A simulated program went wrong. The host process goes on.
 ///
@@ -18,6 +17,8 @@ pub struct Failure {
     pub at_ns: u64,
     /// What each unfinished thread was doing, in the order of their numbers.
     pub threads: Vec<ThreadState>,
+    /// The state of each CPU, in the order of their numbers.
+    pub cpus: Vec<CpuState>,
     /// How to bring it back.
     pub replay: Replay,
 }
@@ -51,11 +52,48 @@ pub enum FailureKind {
         /// The CPU that it ran on.
         cpu: CpuId,
     },
+    /// A thread used more stack than it has, 256 KiB.
+    StackOverflow {
+        /// The thread's number.
+        thread: usize,
+        /// The CPU that it ran on.
+        cpu: CpuId,
+    },
     /// The machine could not even start.
     Refused {
         /// Why.
         why: String,
     },
+}
+
+/// A CPU when its machine stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuState {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// The thread that had it; `None` if it was idle.
+    pub thread: Option<usize>,
+    /// How many threads waited for their turn on it.
+    pub queued: usize,
+    /// Whether interrupts were [masked](crate::interrupts::mask).
+    pub masked: bool,
+    /// Whether it was [out of service](crate::Faults::offline).
+    pub offline: bool,
+    /// Its own time: simulated nanoseconds since the start.
+    pub at_ns: u64,
+}
+
+impl fmt::Display for CpuState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CpuState { cpu, thread, queued, masked, offline, at_ns } = self;
+        write!(f, "{cpu} at {at_ns} ns: ")?;
+        match thread {
+            Some(thread) => write!(f, "thread {thread}, {queued} queued")?,
+            None => write!(f, "idle, {queued} queued")?,
+        }
+        f.write_str(if *masked { ", interrupts masked" } else { "" })?;
+        f.write_str(if *offline { ", offline" } else { "" })
+    }
 }
 
 /// What an unfinished thread was doing when its machine stopped.
@@ -119,6 +157,11 @@ impl fmt::Display for FailureKind {
                     "livelock: {steps} steps and no end; allow more if the program is that long"
                 )
             }
+            FailureKind::StackOverflow { thread, cpu } => write!(
+                f,
+                "thread {thread} on {cpu} used more than the 256 KiB of stack that a simulated \
+                 thread has: recurse less deeply, or put large values into boxes"
+            ),
             FailureKind::Refused { why } => write!(f, "the machine did not start: {why}"),
             FailureKind::Unregistered { thread, cpu } => write!(
                 f,
@@ -130,7 +173,7 @@ impl fmt::Display for FailureKind {
     }
 }
 
-/// How many threads a printed failure names one by one.
+/// How many threads, and how many CPUs, a printed failure names one by one.
 const MOST_PRINTED: usize = 16;
 
 impl fmt::Display for Failure {
@@ -148,113 +191,17 @@ impl fmt::Display for Failure {
         if self.threads.len() > MOST_PRINTED {
             writeln!(f, "  and {} more", self.threads.len() - MOST_PRINTED)?;
         }
+        let busy = |cpu: &&CpuState| cpu.thread.is_some() || cpu.queued > 0 || cpu.offline;
+        let count = self.cpus.iter().filter(busy).count();
+        for cpu in self.cpus.iter().filter(busy).take(MOST_PRINTED) {
+            writeln!(f, "  {cpu}")?;
+        }
+        if count > MOST_PRINTED {
+            writeln!(f, "  and {} more CPUs that are not idle", count - MOST_PRINTED)?;
+        }
+        writeln!(f, "  {} CPUs idle", self.cpus.len() - count)?;
         write!(f, "  replay: {}", self.replay)
     }
 }
 
 impl core::error::Error for Failure {}
-
-/// The replay line: all that a run depends on beside the program, as one line of text.
-///
-/// The program is what was given to [`Machine::run`](crate::Machine::run), with the
-/// [`Kernel`](crate::Kernel), the [step limit](crate::Machine::step_limit) and the [scaled
-/// costs](crate::Spec::scale) under which it ran: who varies those says so in the program's name.
-///
-/// ```
-/// use coreline_sim::Replay;
-///
-/// let line = "coreline-sim/1 machine=host-2c seed=7 request=30 faults=preempt:8 program=law::sum";
-/// let replay: Replay = line.parse()?;
-/// assert_eq!(replay.seed, 7);
-/// assert_eq!(replay.to_string(), line);
-/// # Ok::<(), coreline_sim::ParseReplayError>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replay {
-    /// The machine: a preset's name, or the name in a user's file.
-    pub machine: String,
-    /// The seed.
-    pub seed: u64,
-    /// The share of a miss that is request flight, in percent.
-    pub request_percent: u32,
-    /// The faults.
-    pub faults: Faults,
-    /// What ran. Up to the end of the line.
-    pub program: String,
-}
-
-/// The first word of a replay line.
-const TAG: &str = "coreline-sim/1";
-
-impl fmt::Display for Replay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Replay { machine, seed, request_percent, faults, program } = self;
-        write!(
-            f,
-            "{TAG} machine={machine} seed={seed} request={request_percent} faults={faults} \
-             program={program}"
-        )
-    }
-}
-
-/// A replay line that cannot be read: what was wrong.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "not a replay line: {0}; it looks like `{TAG} machine=M seed=N request=P faults=F program=...`"
-)]
-pub struct ParseReplayError(String);
-
-impl FromStr for Replay {
-    type Err = ParseReplayError;
-
-    fn from_str(line: &str) -> Result<Self, Self::Err> {
-        let wrong = |what: &str| ParseReplayError(what.to_owned());
-        let rest =
-            line.trim().strip_prefix(TAG).ok_or_else(|| wrong("it does not begin with the tag"))?;
-        let (head, program) =
-            rest.split_once(" program=").ok_or_else(|| wrong("it has no program"))?;
-        let (mut machine, mut seed, mut request, mut faults) = (None, None, None, None);
-        for part in head.split_whitespace() {
-            let (key, value) =
-                part.split_once('=').ok_or_else(|| wrong(&format!("{part:?} has no value")))?;
-            let number = |_| wrong(&format!("{part:?} is no number"));
-            match key {
-                "machine" => machine = Some(value.to_owned()),
-                "seed" => seed = Some(value.parse().map_err(number)?),
-                "request" => request = Some(value.parse().map_err(number)?),
-                "faults" => {
-                    faults = Some(value.parse().map_err(|error| wrong(&format!("{error}")))?);
-                }
-                _ => return Err(wrong(&format!("{key:?} is unknown"))),
-            }
-        }
-        let missing = |key: &str| wrong(&format!("it has no {key}"));
-        Ok(Replay {
-            machine: machine.ok_or_else(|| missing("machine"))?,
-            seed: seed.ok_or_else(|| missing("seed"))?,
-            request_percent: request.ok_or_else(|| missing("request"))?,
-            faults: faults.ok_or_else(|| missing("faults"))?,
-            program: program.to_owned(),
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_broken_replay_line_says_what_is_wrong() {
-        for (line, what) in [
-            ("hello", "tag"),
-            ("coreline-sim/1 machine=m seed=1 request=0 faults=none", "no program"),
-            ("coreline-sim/1 machine=m seed=x request=0 faults=none program=p", "seed=x"),
-            ("coreline-sim/1 machine=m request=0 faults=none program=p", "no seed"),
-            ("coreline-sim/1 machine=m seed=1 request=0 faults=fire program=p", "fire"),
-            ("coreline-sim/1 machine=m seed=1 request=0 faults=none speed=9 program=p", "speed"),
-        ] {
-            let error = line.parse::<Replay>().unwrap_err().to_string();
-            assert!(error.contains(what), "{line}: {error}");
-        }
-    }
-}

@@ -12,6 +12,12 @@ use coreline_world::Time;
 /// computation, by the machine and not by a simulated thread: they cost nothing, and the functions
 /// of [`Sim`](crate::Sim) are not to be had in them.
 pub trait Kernel {
+    /// What a replay line calls the kernel: one word. Kernels that behave differently have
+    /// different names.
+    fn name(&self) -> &str {
+        "custom"
+    }
+
     /// `thread` gets `cpu`. Returns its concurrency ID until it is switched out.
     ///
     /// The ID must be below the number of CPUs and not in use by another thread that has a CPU.

@@ -13,7 +13,9 @@
 //! | [`atomic`], [`sync`], [`thread`], [`time`], [`hint`] | std's modules, simulated |
 //! | [`locks`] | reports on each lock of a run |
 //! | [`claim`] | what must hold over all that is unknown of a machine |
-//! | [`Faults`], [`Kernel`] | what the machine does to the program |
+//! | [`Faults`], [`on_signal`], [`Kernel`] | what the machine does to the program |
+//! | [`interrupts`] | from CPU to CPU, masked, and monitored waits |
+//! | [`Schedule`], [`search()`], [`Explore`] | who runs when, and looking for mistakes in it |
 //! | [`Failure`], [`Replay`] | what went wrong, and the line that brings it back |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |
 //!
@@ -27,16 +29,20 @@ mod calibration;
 pub mod claim;
 mod coherence;
 mod engine;
+mod explore;
 mod failure;
 mod faults;
 pub mod hint;
+pub mod interrupts;
 mod kernel;
 pub mod locks;
 mod machine;
 mod memory;
+mod replay;
 mod report;
 mod restartable;
 mod rng;
+mod schedule;
 mod signals;
 mod spec;
 pub mod sync;
@@ -47,13 +53,16 @@ mod world;
 
 pub use arena::Allocator;
 pub use calibration::{Class, PingPong, Transfer};
-pub use failure::{Doing, Failure, FailureKind, ParseReplayError, Replay, ThreadState};
+pub use explore::{Explore, Explored, search};
+pub use failure::{CpuState, Doing, Failure, FailureKind, ThreadState};
 pub use faults::{Faults, ParseFaultsError};
 pub use kernel::Kernel;
 pub use locks::{Handoffs, LockReport};
 pub use machine::{Machine, Run};
+pub use replay::{ParseReplayError, Replay};
 pub use report::{NOT_MODELLED, Report, Transfers};
 pub use restartable::SimSection;
+pub use schedule::{Choices, ParseScheduleError, Schedule};
 pub use signals::{SimHeld, on_signal};
 pub use spec::{Cost, Costs, Spec, SpecError, presets};
 pub use words::{SimPtr, SimTrack, SimU8, SimU32, SimU64, SimUsize};

@@ -3,12 +3,14 @@
 use std::path::Path;
 
 use crate::calibration::{self, Transfer};
-use crate::engine::{self, Setup};
-use crate::failure::{Failure, Replay};
+use crate::engine::{self, Decision, Setup};
+use crate::failure::{Failure, FailureKind};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::locks::LockReport;
+use crate::replay::Replay;
 use crate::report::Report;
+use crate::schedule::Schedule;
 use crate::spec::{Spec, SpecError};
 
 /// A simulated machine, ready to run one program.
@@ -49,9 +51,14 @@ pub struct Machine {
     seed: u64,
     request_percent: u32,
     faults: Faults,
+    schedule: Schedule,
     step_limit: u64,
     program: String,
     kernel: Option<Box<dyn Kernel>>,
+    /// The kernel that a replay line names.
+    named_kernel: Option<String>,
+    /// Why the machine cannot be as a replay line says.
+    refused: Option<String>,
 }
 
 /// A program that ran to its end.
@@ -102,15 +109,19 @@ impl Machine {
             seed: 0,
             request_percent: Machine::REQUEST_PERCENT,
             faults: Faults::default(),
+            schedule: Schedule::Time,
             step_limit: Machine::STEP_LIMIT,
             program: "program".to_owned(),
             kernel: None,
+            named_kernel: None,
+            refused: None,
         }
     }
 
-    /// The preset machine, seed, request share and faults of a replay line.
+    /// The machine of a replay line, as all of the line says.
     ///
-    /// The caller runs the [program](Replay::program) that the line names, and names it so again.
+    /// The caller runs the [program](Replay::program) that the line names, and installs the
+    /// [kernel](Replay::kernel), if it names one; a run with another is refused.
     ///
     /// # Errors
     ///
@@ -120,15 +131,24 @@ impl Machine {
         Ok(Machine::preset(&replay.machine)?.replaying(replay))
     }
 
-    /// This machine with the seed, request share, faults and program name of a replay line.
-    pub fn replaying(self, replay: &Replay) -> Machine {
+    /// This machine with all that a replay line says beside the machine's name. The costs that the
+    /// line names are scaled; an unknown one has the run refused.
+    pub fn replaying(mut self, replay: &Replay) -> Machine {
+        for (cost, percent) in &replay.scaled {
+            if let Err(error) = self.spec.scale(cost, *percent) {
+                self.refused = Some(error.to_string());
+            }
+        }
+        self.named_kernel.clone_from(&replay.kernel);
         self.seed(replay.seed)
             .request_percent(replay.request_percent)
             .faults(replay.faults)
+            .schedule(replay.schedule.clone())
+            .step_limit(replay.step_limit)
             .program(&replay.program)
     }
 
-    /// The seed of everything random: jitter, and what faults hit.
+    /// The seed of everything random: jitter, what faults hit, and what schedules choose.
     pub fn seed(mut self, seed: u64) -> Machine {
         self.seed = seed;
         self
@@ -143,6 +163,12 @@ impl Machine {
     /// What the machine does to the program.
     pub fn faults(mut self, faults: Faults) -> Machine {
         self.faults = faults;
+        self
+    }
+
+    /// Who runs when.
+    pub fn schedule(mut self, schedule: Schedule) -> Machine {
+        self.schedule = schedule;
         self
     }
 
@@ -167,11 +193,16 @@ impl Machine {
 
     /// The line that brings back what this machine does.
     pub fn replay_line(&self) -> Replay {
+        let scaled = self.spec.scaled().map(|(cost, percent)| (cost.to_owned(), percent));
         Replay {
             machine: self.spec.name().to_owned(),
             seed: self.seed,
             request_percent: self.request_percent,
             faults: self.faults,
+            schedule: self.schedule.clone(),
+            step_limit: self.step_limit,
+            scaled: scaled.collect(),
+            kernel: self.kernel.as_ref().map(|kernel| kernel.name().to_owned()),
             program: self.program.clone(),
         }
     }
@@ -222,7 +253,8 @@ impl Machine {
     ///
     /// # What simulated code must not do
     ///
-    /// * Use more than 256 KiB of stack: the guard page ends the process.
+    /// * Use more than 256 KiB of stack: a [failure](FailureKind::StackOverflow), in which locks of
+    ///   the host that the thread held stay locked.
     /// * Wait in a loop that touches nothing simulated: nobody else runs meanwhile.
     /// * Hold a lock of the host, or a `RefCell`'s borrow that others want, across anything
     ///   simulated.
@@ -233,7 +265,18 @@ impl Machine {
         self,
         root: impl FnOnce() -> T + 'static,
     ) -> Result<Run<T>, Box<Failure>> {
-        self.calibrated()?.run_as_is(root)
+        self.run_noting(root).0
+    }
+
+    /// As [`run`](Machine::run); and where a listed schedule could have gone another way.
+    pub(crate) fn run_noting<T: 'static>(
+        self,
+        root: impl FnOnce() -> T + 'static,
+    ) -> (Result<Run<T>, Box<Failure>>, Vec<Decision>) {
+        match self.calibrated() {
+            Ok(machine) => machine.run_unchanged(root),
+            Err(failure) => (Err(failure), Vec::new()),
+        }
     }
 
     /// As [`run`](Machine::run), with the costs as they are.
@@ -241,23 +284,46 @@ impl Machine {
         self,
         root: impl FnOnce() -> T + 'static,
     ) -> Result<Run<T>, Box<Failure>> {
+        self.run_unchanged(root).0
+    }
+
+    fn run_unchanged<T: 'static>(
+        self,
+        root: impl FnOnce() -> T + 'static,
+    ) -> (Result<Run<T>, Box<Failure>>, Vec<Decision>) {
         let replay = self.replay_line();
+        let installed = replay.kernel.clone();
+        let refused = self.refused.or_else(|| {
+            let named = self.named_kernel.filter(|named| Some(named) != installed.as_ref())?;
+            let has = installed.as_deref().unwrap_or("none");
+            Some(format!(
+                "the replay line is of a run under the kernel {named:?}, and this machine has \
+                 {has}; install it with `Machine::kernel`"
+            ))
+        });
+        if let Some(why) = refused {
+            let kind = FailureKind::Refused { why };
+            let (threads, cpus) = (Vec::new(), Vec::new());
+            let failure = Failure { kind, at_ns: 0, threads, cpus, replay };
+            return (Err(Box::new(failure)), Vec::new());
+        }
         let setup = Setup {
             spec: self.spec,
             seed: self.seed,
             request_percent: self.request_percent,
             faults: self.faults,
+            schedule: self.schedule,
             step_limit: self.step_limit,
             kernel: self.kernel,
         };
         match engine::run(setup, root) {
-            Ok((value, report, locks)) => Ok(Run { value, report, locks }),
-            Err(failed) => Err(Box::new(Failure {
-                kind: failed.kind,
-                at_ns: failed.at_ns,
-                threads: failed.threads,
-                replay,
-            })),
+            Ok(engine::Finished { value, report, locks, decisions }) => {
+                (Ok(Run { value, report, locks }), decisions)
+            }
+            Err(failed) => {
+                let engine::Failed { kind, at_ns, threads, cpus } = failed;
+                (Err(Box::new(Failure { kind, at_ns, threads, cpus, replay })), Vec::new())
+            }
         }
     }
 }

@@ -56,7 +56,7 @@ pub const NOT_MODELLED: &[&str] = &[
     "bandwidth",
     "SMT resource sharing",
     "sleep states and clock ramp",
-    "interrupts and ticks",
-    "load balancing of unbound threads",
+    "interrupts of devices; what a tick costs beyond its entry and exit",
+    "what a woken thread's choice of CPU costs: it goes back to where it was",
     "a pass over many lines as more than one event (request flights, accesses of others meanwhile)",
 ];

@@ -13,6 +13,7 @@ pub(crate) enum Stream {
     Jitter = 1,
     Faults = 2,
     Ticks = 3,
+    Schedule = 4,
 }
 
 impl Rng {

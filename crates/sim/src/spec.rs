@@ -296,6 +296,8 @@ pub struct Spec {
     topology: Topology,
     costs: Costs,
     sources: BTreeMap<&'static str, Cost>,
+    /// Costs that were moved, and to how many percent.
+    scaled: BTreeMap<String, u64>,
 }
 
 impl Spec {
@@ -358,7 +360,8 @@ impl Spec {
             return Err(wrong(format!("cost.{unknown}"), why));
         }
         let (costs, sources) = Costs::build(file, &raw.cost)?;
-        Ok(Spec { name: raw.name, summary: raw.summary, topology, costs, sources })
+        let (name, summary, scaled) = (raw.name, raw.summary, BTreeMap::new());
+        Ok(Spec { name, summary, topology, costs, sources, scaled })
     }
 
     /// As many CPUs as the simulator promises.
@@ -416,7 +419,17 @@ impl Spec {
             });
         }
         *value = ((base * percent + 50) / 100).max(1);
+        match percent {
+            100 => self.scaled.remove(cost),
+            _ => self.scaled.insert(cost.to_owned(), percent),
+        };
         Ok(())
+    }
+
+    /// The costs that were [moved](Spec::scale), and to how many percent of the file's value, by
+    /// name.
+    pub fn scaled(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.scaled.iter().map(|(name, &percent)| (name.as_str(), percent))
     }
 }
 

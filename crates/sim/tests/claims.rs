@@ -83,7 +83,7 @@ fn a_claim_that_holds_says_nothing_and_one_that_does_not_shows_the_worst_point()
     let text = broken.to_string();
     assert!(text.contains("far is at least 6 times near"), "{text}");
     assert!(
-        text.contains("cost=other_socket:70") || text.contains("cost=same_cache:130"),
+        text.contains("scaled=other_socket:70") || text.contains("scaled=same_cache:130"),
         "{text}"
     );
 

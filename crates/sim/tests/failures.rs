@@ -231,3 +231,54 @@ fn a_handle_carried_to_another_machine_does_not_break_it() {
         .value;
     assert_eq!(machine("host-2c", 1).run(|| handle.join()).unwrap().value, 7);
 }
+
+/// Recurses `depth` times, at each depth with `each`.
+fn recurse(depth: u64, each: fn(u64) -> u64) -> u64 {
+    let block = std::hint::black_box([each(depth); 64]);
+    if depth == 0 { block[0] } else { recurse(depth - 1, each) + std::hint::black_box(block)[63] }
+}
+
+#[test]
+fn a_stack_overflow_is_a_failure_and_the_host_goes_on() {
+    let with_accesses = |depth| {
+        let word = Line(U32::new_in(1));
+        u64::from(word.fetch_add(1, Ordering::Relaxed)) + depth
+    };
+    let without: fn(u64) -> u64 = |depth| depth;
+    for each in [with_accesses, without] {
+        // Twice: nothing is used up.
+        for _ in 0..2 {
+            let failure = machine("host-2c", 1)
+                .run(move || {
+                    drop(on(1, || Sim::sleep(Duration::from_secs(1))));
+                    recurse(1 << 20, each)
+                })
+                .unwrap_err();
+            let cpu = CpuId::new(0);
+            assert_eq!(failure.kind, FailureKind::StackOverflow { thread: 0, cpu }, "{failure}");
+            assert_eq!(failure.threads.len(), 2);
+        }
+        // Deep, and not too deep.
+        assert!(machine("host-2c", 1).run(move || recurse(100, each)).unwrap().value > 0);
+    }
+    // On a host thread that is not the first, too.
+    let host = std::thread::spawn(move || {
+        machine("host-2c", 1).run(move || recurse(1 << 20, without)).unwrap_err().kind
+    });
+    assert!(matches!(host.join().unwrap(), FailureKind::StackOverflow { .. }));
+}
+
+#[test]
+fn a_failure_says_what_every_cpu_was_doing() {
+    let run = machine("host-2c", 1).run(|| {
+        drop(on(1, || Line(U32::new_in(0)).wait_until(Ordering::Relaxed, |value| value == 1)));
+        Sim::park(&U32::new_in(0), 0, None);
+    });
+    let failure = run.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Deadlock);
+    let threads: Vec<_> = failure.cpus.iter().map(|cpu| cpu.thread).collect();
+    assert_eq!(threads, [None, Some(1)]);
+    let text = failure.to_string();
+    assert!(text.contains("cpu 1 at ") && text.contains("thread 1, 0 queued"), "{text}");
+    assert!(text.contains("1 CPUs idle"), "{text}");
+}

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use coreline_sim::{Doing, FailureKind, Sim};
+use coreline_sim::{Doing, FailureKind, Machine, Sim};
+use coreline_topology::CpuId;
 use coreline_world::{
-    Clock, IndexBy, JoinHandle, Line, Ordering, Place, Restartable, Sleep, Threads, Word, Words,
-    WorldStatic,
+    Clock, IndexBy, JoinHandle, Line, Ordering, Place, Placement, Restartable, Sleep, Threads,
+    Word, Words, Work, WorldStatic,
 };
 
 use common::{machine, on};
@@ -142,4 +143,56 @@ fn time_passes_for_whoever_looks_where_it_runs() {
             panic!("{failure}");
         }
     }
+}
+
+/// Starts threads that work for 50 ms each, anywhere, but all from a CPU that is left to them; and
+/// returns where each ended.
+fn workers(machine: Machine, bound: bool) -> (Vec<CpuId>, Duration) {
+    const COUNT: usize = 4;
+    let run = machine.run(move || {
+        let start = Sim::now();
+        let work = || {
+            Sim::work(Duration::from_millis(50));
+            Sim::cpu()
+        };
+        // All other CPUs are taken for a while, so all start here.
+        let cpus = Sim::topology().cpu_count() as u32;
+        let fill = || Sim::work(Duration::from_millis(20));
+        let fillers: Vec<_> =
+            (1..cpus).flat_map(|cpu| (0..COUNT + 1).map(move |_| on(cpu, fill))).collect();
+        let place = |_| match bound {
+            true => on(0, work),
+            false => Sim::spawn(Placement::Anywhere, work).unwrap(),
+        };
+        let workers: Vec<_> = (0..COUNT).map(place).collect();
+        let ended = workers.into_iter().map(JoinHandle::join).collect();
+        fillers.into_iter().for_each(JoinHandle::join);
+        (ended, Sim::now() - start)
+    });
+    run.unwrap_or_else(|failure| panic!("{failure}")).value
+}
+
+#[test]
+fn an_idle_cpu_takes_over_who_waits_elsewhere_unless_bound() {
+    let (bound, alone) = workers(machine("host-2c", 1), true);
+    assert!(bound.iter().all(|cpu| cpu.get() == 0), "{bound:?}");
+    let (free, shared) = workers(machine("host-2c", 1), false);
+    assert!(free.iter().any(|cpu| cpu.get() == 1), "{free:?}");
+    assert!(shared < alone * 9 / 10, "{shared:?} of {alone:?}");
+}
+
+#[test]
+fn what_inherits_a_binding_stays() {
+    let run = machine("epyc-9654-2s", 1).run(|| {
+        let work = || {
+            Sim::work(Duration::from_millis(30));
+            Sim::cpu()
+        };
+        let parent = on(9, move || {
+            [0, 1].map(|_| Sim::spawn(Placement::Anywhere, work).unwrap()).map(JoinHandle::join)
+        });
+        parent.join()
+    });
+    let cpus = run.unwrap_or_else(|failure| panic!("{failure}")).value;
+    assert_eq!(cpus.map(CpuId::get), [9, 9]);
 }

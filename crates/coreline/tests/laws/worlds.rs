@@ -55,6 +55,10 @@ struct LowestFree {
 }
 
 impl Kernel for LowestFree {
+    fn name(&self) -> &str {
+        "lowest-free"
+    }
+
     fn switch_in(&mut self, _at: Time, _cpu: CpuId, thread: usize) -> Cid {
         let free = self.holders.iter().position(Option::is_none).unwrap_or(self.holders.len());
         if free == self.holders.len() {
@@ -98,11 +102,10 @@ pub(crate) fn simulate(
         }
         Err(_) => (0..16)
             .map(|seed| Replay {
-                machine: machine.to_owned(),
                 seed,
                 request_percent: Machine::REQUEST_BAND[seed as usize % 3],
                 faults,
-                program: program.clone(),
+                ..Replay::new(machine, &program)
             })
             .collect(),
     };

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use coreline_sim::{Faults, Machine, Replay, Sim, Spec};
+use coreline_sim::{Machine, Replay, Sim, Spec};
 
 use super::Case;
 use crate::error::Error;
@@ -103,11 +103,9 @@ impl Point {
             cost: self.cost.clone(),
         };
         Replay {
-            machine: machine.to_owned(),
             seed: run_seed(self.seed, run),
             request_percent: self.request_percent,
-            faults: Faults::default(),
-            program: program.to_string(),
+            ..Replay::new(machine, &program.to_string())
         }
     }
 }

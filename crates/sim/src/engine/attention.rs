@@ -1,4 +1,5 @@
-//! What the kernel does to a running thread on its own: ticks, and the end of a time slice.
+//! What the kernel does to a running thread on its own: ticks, interrupts, and the end of a time
+//! slice.
 //!
 //! A running thread compares its CPU's time with one number, [`Cpu::attention`](super::Cpu), which
 //! is the earliest of all of these; so none of them costs an access anything until it is due. Then
@@ -7,13 +8,16 @@
 use coreline_topology::CpuId;
 use coreline_world::Time;
 
-use super::{Engine, NEVER, PS_PER_NS, State, faults, inside, suspend};
+use super::{Engine, NEVER, PS_PER_NS, State, faults, inside, interrupts, stack, suspend};
 
 /// What a thread does that [may not go on](Engine::may_go_on).
 #[cold]
 pub(super) fn held_up() {
-    if inside(Engine::must_wait) {
+    if inside(|engine| engine.is_out_of_stack()) {
+        stack::give_up();
+    } else if inside(Engine::must_wait) {
         suspend();
+        interrupts::deliver();
     } else {
         faults::scrutinise();
     }
@@ -22,12 +26,18 @@ pub(super) fn held_up() {
 impl Engine {
     /// Notes when the kernel has to look at a CPU next, after something about that changed.
     pub(super) fn attend(&mut self, cpu: usize) {
-        let cpu = &mut self.cpus[cpu];
-        cpu.attention = match (cpu.current, cpu.queue.is_empty()) {
-            (None, _) => NEVER,
-            (Some(_), true) => cpu.next_tick,
-            (Some(_), false) => cpu.next_tick.min(cpu.slice_end),
+        let place = &self.cpus[cpu];
+        let Some(thread) = place.current else {
+            self.cpus[cpu].attention = NEVER;
+            return;
         };
+        let own = match place.queue.is_empty() {
+            _ if self.threads[thread].masked > 0 => NEVER,
+            // Who chooses at every point needs no slices.
+            empty if empty || self.chooser.is_some() => place.next_tick,
+            _ => place.next_tick.min(place.slice_end),
+        };
+        self.cpus[cpu].attention = own.min(self.next_break(cpu, thread));
     }
 
     /// A CPU has a thread from now on, so its timer ticks.
@@ -58,7 +68,8 @@ impl Engine {
     fn must_wait(&mut self) -> bool {
         let cpu = self.here();
         let (now, attention) = (cpu.now, cpu.attention);
-        now >= attention || now > self.horizon || self.failure.is_some()
+        let disturbed = now >= attention || now > self.horizon;
+        disturbed || self.failure.is_some() || self.is_out_of_stack()
     }
 
     /// Does what is due on the running CPU, one thing at a time.
@@ -74,7 +85,6 @@ impl Engine {
     /// The timer interrupts a CPU: a plain interrupt, which aborts no restartable operation.
     fn tick(&mut self, cpu: usize, thread: usize) {
         let costs = *self.spec.costs();
-        self.cpus[cpu].next_tick += costs.tick;
         let at = Time::from_nanos(self.cpus[cpu].now / PS_PER_NS);
         if let Some(kernel) = &mut self.kernel {
             kernel.tick(at, CpuId::new(cpu as u32), thread);
@@ -84,7 +94,10 @@ impl Engine {
         if let State::Working { until } = &mut self.threads[thread].state {
             *until = until.saturating_add(lost);
         }
+        // One tick, however many a section without interrupts has held off.
+        self.start_ticks(cpu);
         self.attend(cpu);
+        self.kick_idle(cpu);
     }
 
     /// Whether nothing can happen any more but ticks under threads that spin: then nobody is left
@@ -95,9 +108,9 @@ impl Engine {
                 let state = self.threads[thread].state;
                 let waits = matches!(state, State::Spinning { .. })
                     || state == State::Working { until: NEVER };
-                waits && cpu.queue.is_empty()
+                waits && cpu.queue.is_empty() && cpu.interrupts.is_empty()
             }
-            None => cpu.queue.is_empty(),
+            None => cpu.queue.is_empty() && cpu.interrupts.is_empty(),
         })
     }
 }

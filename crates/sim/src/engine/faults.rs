@@ -41,12 +41,24 @@ pub(crate) fn interrupt_point() {
 
 /// Looks at a point of the running thread, which may then go on.
 pub(super) fn scrutinise() {
-    inside(Engine::hit_access).take();
+    let hit = inside(Engine::hit_access);
+    let chosen = matches!(hit, Hit::Missed) && inside(|engine| engine.chooser.is_some());
+    hit.take();
+    if chosen {
+        suspend();
+    }
+    inside(|engine| {
+        let current = engine.current();
+        engine.threads[current].cleared = true;
+    });
 }
 
 impl Engine {
     fn hit_step(&mut self) -> Hit {
         let faults = self.faults;
+        if self.is_masked() {
+            return Hit::Missed;
+        }
         if self.dice.once_in(faults.preempt) {
             self.preempt();
             return Hit::Away;
@@ -61,13 +73,12 @@ impl Engine {
 
     fn hit_access(&mut self) -> Hit {
         let current = self.current();
-        self.threads[current].cleared = true;
         let faults = self.faults;
         if self.dice.once_in(faults.delay) {
             let delay = 1 + self.dice.below(LONGEST_DELAY);
             self.spend(delay);
         }
-        if self.threads[current].section {
+        if self.threads[current].section || self.is_masked() {
             return Hit::Missed;
         }
         if self.dice.once_in(faults.preempt_access) {
@@ -75,6 +86,12 @@ impl Engine {
             return Hit::Away;
         }
         self.hit_anywhere()
+    }
+
+    /// Whether nothing can take the running thread off its CPU.
+    fn is_masked(&self) -> bool {
+        let thread = &self.threads[self.current()];
+        thread.masked > 0 || thread.is_idle
     }
 
     /// The faults that hit steps and accesses alike.
@@ -99,7 +116,9 @@ impl Engine {
         let wake = self.spec.costs().wake;
         let thread = self.vacate();
         self.enqueue(thread, cpu, now + wake);
-        for thread in std::mem::take(&mut self.cpus[cpu].queue) {
+        let queue = std::mem::take(&mut self.cpus[cpu].queue);
+        self.queued -= queue.len();
+        for thread in queue {
             let since = self.threads[thread].ready_since();
             self.enqueue(thread, cpu, since.max(now) + wake);
         }

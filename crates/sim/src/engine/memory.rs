@@ -20,7 +20,7 @@
 use coreline_topology::NodeId;
 
 use super::attention::held_up;
-use super::{Engine, NEVER, State, inside, suspend, until_done, with};
+use super::{Engine, NEVER, State, inside, interrupts, suspend, until_done, with};
 use crate::coherence::{Access, From};
 use crate::failure::FailureKind;
 
@@ -93,6 +93,7 @@ pub(crate) fn await_write(address: usize) -> bool {
         engine.threads[current].state = State::Spinning { line };
     });
     suspend();
+    interrupts::deliver();
     true
 }
 
@@ -233,15 +234,16 @@ impl Engine {
 
     /// When `cpu` acts next, [`NEVER`] if only others can make it.
     pub(super) fn next_act(&self, cpu: usize) -> u64 {
+        let interrupt = self.next_interrupt(cpu);
         let cpu = &self.cpus[cpu];
         match cpu.current.map(|thread| self.threads[thread].state) {
             Some(State::Spinning { .. }) => cpu.now.max(cpu.attention),
             Some(State::Working { until }) => until.min(cpu.now.max(cpu.attention)),
             Some(_) => cpu.now,
-            None => cpu
-                .queue
-                .front()
-                .map_or(NEVER, |&thread| cpu.now.max(self.threads[thread].ready_since())),
+            None => {
+                let ready = cpu.queue.front().map(|&thread| self.threads[thread].ready_since());
+                cpu.now.max(ready.unwrap_or(NEVER).min(interrupt))
+            }
         }
     }
 }

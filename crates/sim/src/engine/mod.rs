@@ -14,11 +14,15 @@
 
 mod agenda;
 mod attention;
+mod balance;
+mod choice;
 mod faults;
+mod interrupts;
 mod memory;
 mod run;
 mod schedule;
 mod signals;
+mod stack;
 
 use std::any::{Any, TypeId};
 use std::cell::Cell;
@@ -28,13 +32,13 @@ use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use coreline_topology::{Cid, CpuId, NodeId, Topology};
+use coreline_topology::{CacheId, Cid, CpuId, NodeId, Topology};
 use coreline_world::{Parked, Time};
 use corosensei::Yielder;
 
 use crate::arena::{self, Arena};
 use crate::coherence::Directory;
-use crate::failure::{Doing, FailureKind, ThreadState};
+use crate::failure::{CpuState, Doing, FailureKind, ThreadState};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::locks;
@@ -42,15 +46,17 @@ use crate::report::Report;
 use crate::rng::Rng;
 use crate::spec::Spec;
 use agenda::{Agenda, NEVER};
+use choice::Chooser;
+pub(crate) use choice::Decision;
 
 pub(crate) use faults::interrupt_point;
+pub(crate) use interrupts::{mask, monitor, send, unmask};
 pub(crate) use memory::{access, access_range, await_write, issue, place};
-pub(crate) use run::{Setup, run};
+pub(crate) use run::{Failed, Finished, Setup, run};
 use schedule::Fiber;
-pub(crate) use schedule::{
-    STACK, exec, park, pause, sleep, spawn, wait_for, wake, work, yield_now,
-};
+pub(crate) use schedule::{exec, park, pause, sleep, spawn, wait_for, wake, work, yield_now};
 pub(crate) use signals::{hold_signals, on_signal, release_signals};
+pub(crate) use stack::USABLE as STACK;
 
 thread_local! {
     /// The engine of the machine that this host thread runs; null outside of a run.
@@ -60,6 +66,7 @@ thread_local! {
 /// A simulated CPU.
 struct Cpu {
     core: u32,
+    cache: CacheId,
     node: NodeId,
     /// Up to when this CPU's doings are settled, in picoseconds.
     now: u64,
@@ -77,6 +84,10 @@ struct Cpu {
     attention: u64,
     /// Whether it was taken out of service.
     offline: bool,
+    /// What interrupts it when, in the order of arrival.
+    interrupts: VecDeque<(u64, interrupts::Handler)>,
+    /// The thread that runs handlers where nobody else runs, once it was needed.
+    idle: Option<usize>,
 }
 
 /// What a simulated thread is doing.
@@ -96,6 +107,8 @@ enum State {
     Parked { word: usize },
     /// Off its CPU, until its timer.
     Sleeping,
+    /// An idle CPU's context, off its CPU until there is an interrupt.
+    Idle,
     /// Off its CPU, until that thread is done.
     Joining { thread: usize },
     /// Ended.
@@ -123,6 +136,14 @@ struct Thread {
     section: bool,
     /// Whether the machine has looked at this point of the program already: see `scrutiny`.
     cleared: bool,
+    /// The highest address of its stack.
+    stack_base: usize,
+    /// Whether it is an idle CPU's context.
+    is_idle: bool,
+    /// How many holds keep interrupts off.
+    masked: u32,
+    /// Whether it rests in a monitored wait, which an interrupt ends also where it is masked.
+    monitoring: bool,
     /// How many holds keep signals off.
     held: u32,
     /// Whether a signal came while they were kept off.
@@ -151,6 +172,8 @@ pub(crate) struct Engine {
     faults: Faults,
     /// Whether the machine looks at every point where a thread could be interrupted.
     scrutiny: bool,
+    /// Who chooses who runs next; nobody in a schedule by time.
+    chooser: Option<Chooser>,
     step_limit: u64,
     jitter: Rng,
     dice: Rng,
@@ -158,9 +181,17 @@ pub(crate) struct Engine {
     arena: Arena,
     /// The unfinished threads' stacks: lowest address to highest address and the thread's number.
     stacks: BTreeMap<usize, (usize, usize)>,
+    /// The stack on which a thread that has none left gives up.
+    emergency: Vec<u8>,
+    /// The lowest address to which the running thread's stack may grow.
+    floor: usize,
     cpus: Vec<Cpu>,
     /// How many of them are in service.
     online_count: usize,
+    /// How many threads are in queues.
+    queued: usize,
+    /// Whether idle CPUs' contexts are to end.
+    ending: bool,
     threads: Vec<Thread>,
     agenda: Agenda,
     /// When which thread's wait ends, and the wait's number. Ties go by thread.
@@ -432,7 +463,7 @@ impl Engine {
     /// What all unfinished threads are doing.
     fn thread_states(&self) -> Vec<ThreadState> {
         let doing = |state| match state {
-            State::Done => None,
+            State::Done | State::Idle => None,
             State::Ready { .. } | State::Running | State::Accessing | State::Working { .. } => {
                 Some(Doing::Running)
             }
@@ -448,6 +479,19 @@ impl Engine {
             Some(ThreadState { thread: number, cpu, doing: doing(thread.state)? })
         };
         self.threads.iter().enumerate().filter_map(state).collect()
+    }
+
+    /// The state of all CPUs.
+    fn cpu_states(&self) -> Vec<CpuState> {
+        let state = |(number, cpu): (usize, &Cpu)| CpuState {
+            cpu: CpuId::new(number as u32),
+            thread: cpu.current.filter(|&thread| self.threads[thread].state != State::Done),
+            queued: cpu.queue.len(),
+            masked: cpu.current.is_some_and(|thread| self.threads[thread].masked > 0),
+            offline: cpu.offline,
+            at_ns: cpu.now / PS_PER_NS,
+        };
+        self.cpus.iter().enumerate().map(state).collect()
     }
 }
 

@@ -9,16 +9,18 @@ use std::ptr;
 use std::rc::Rc;
 use std::sync::{Arc, Once};
 
+use super::choice::{Chooser, Decision};
 use super::schedule::Fiber;
-use super::{Agenda, Cpu, ENGINE, Engine, NEVER, PS_PER_NS, State, inside, with};
+use super::{Agenda, Cpu, ENGINE, Engine, NEVER, PS_PER_NS, State, Thread, inside, stack, with};
 use crate::arena::{self, Arena};
 use crate::coherence::Directory;
-use crate::failure::{FailureKind, ThreadState};
+use crate::failure::{CpuState, FailureKind, ThreadState};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::locks::LockReport;
 use crate::report::Report;
 use crate::rng::{Rng, Stream};
+use crate::schedule::Schedule;
 use crate::spec::Spec;
 
 /// All that a run depends on, beside the program.
@@ -27,8 +29,18 @@ pub(crate) struct Setup {
     pub(crate) seed: u64,
     pub(crate) request_percent: u32,
     pub(crate) faults: Faults,
+    pub(crate) schedule: Schedule,
     pub(crate) step_limit: u64,
     pub(crate) kernel: Option<Box<dyn Kernel>>,
+}
+
+/// A run that came to its end.
+pub(crate) struct Finished<T> {
+    pub(crate) value: T,
+    pub(crate) report: Report,
+    pub(crate) locks: Vec<LockReport>,
+    /// Where a listed schedule could have gone another way.
+    pub(crate) decisions: Vec<Decision>,
 }
 
 /// A run that failed: why, when, and who was doing what.
@@ -36,12 +48,13 @@ pub(crate) struct Failed {
     pub(crate) kind: FailureKind,
     pub(crate) at_ns: u64,
     pub(crate) threads: Vec<ThreadState>,
+    pub(crate) cpus: Vec<CpuState>,
 }
 
 impl Failed {
     fn refused(why: &str) -> Failed {
         let kind = FailureKind::Refused { why: why.to_owned() };
-        Failed { kind, at_ns: 0, threads: Vec::new() }
+        Failed { kind, at_ns: 0, threads: Vec::new(), cpus: Vec::new() }
     }
 }
 
@@ -68,8 +81,9 @@ impl Installed {
     fn run(&mut self) {
         loop {
             let next = inside(|engine| {
+                let next = engine.decide();
                 self.fibers.extend(engine.newborn.drain(..).map(Some));
-                engine.decide()
+                next
             });
             let Next::Resume(thread) = next else { return };
             let Some(fiber) = &mut self.fibers[thread] else {
@@ -93,6 +107,9 @@ impl Drop for Installed {
         // SAFETY: from `Box::into_raw`, and given back once, here.
         let mut engine = unsafe { Box::from_raw(self.engine) };
         self.fibers.drain(..).flatten().chain(engine.newborn.drain(..)).for_each(mem::forget);
+        for cpu in &mut engine.cpus {
+            mem::forget(mem::take(&mut cpu.interrupts));
+        }
         for thread in &mut engine.threads {
             mem::forget(mem::take(&mut thread.locals));
         }
@@ -121,7 +138,7 @@ fn message(payload: Box<dyn Any + Send>) -> String {
 const NOT_A_STRING: &str = "(not a string)";
 
 /// What the loop does next.
-enum Next {
+pub(super) enum Next {
     Resume(usize),
     Stop,
 }
@@ -130,7 +147,7 @@ enum Next {
 pub(crate) fn run<T: 'static>(
     setup: Setup,
     root: impl FnOnce() -> T + 'static,
-) -> Result<(T, Report, Vec<LockReport>), Failed> {
+) -> Result<Finished<T>, Failed> {
     if !ENGINE.get().is_null() {
         return Err(Failed::refused("a machine cannot run inside a machine"));
     }
@@ -161,6 +178,7 @@ pub(crate) fn run<T: 'static>(
         machine.run();
     }
     let failed = inside(Engine::failed);
+    let decisions = inside(Engine::take_decisions);
     drop(machine);
     match failed {
         Some(failed) => {
@@ -170,7 +188,7 @@ pub(crate) fn run<T: 'static>(
         }
         None => {
             let value = value.take().expect("a machine that stops well has run its first thread");
-            Ok((value, report, locks))
+            Ok(Finished { value, report, locks, decisions })
         }
     }
 }
@@ -201,13 +219,14 @@ fn watch_panics() {
 
 impl Engine {
     fn new(setup: Setup, arena: Arena) -> Engine {
-        let Setup { spec, seed, request_percent, faults, step_limit, kernel } = setup;
+        let Setup { spec, seed, request_percent, faults, schedule, step_limit, kernel } = setup;
         let topology = Arc::new(spec.topology().clone());
         let mut phases = Rng::new(seed, Stream::Ticks);
         let cpus: Vec<_> = topology
             .cpus()
             .map(|cpu| Cpu {
                 core: cpu.core,
+                cache: cpu.cache,
                 node: cpu.node,
                 now: 0,
                 current: None,
@@ -217,6 +236,8 @@ impl Engine {
                 tick_phase: phases.below(spec.costs().tick),
                 attention: NEVER,
                 offline: false,
+                interrupts: Default::default(),
+                idle: None,
             })
             .collect();
         Engine {
@@ -224,13 +245,18 @@ impl Engine {
             agenda: Agenda::new(cpus.len()),
             request_percent: u64::from(request_percent),
             faults,
-            scrutiny: faults.hit_accesses(),
+            scrutiny: faults.hit_accesses() || schedule != Schedule::Time,
+            chooser: Chooser::new(&schedule, seed),
             step_limit,
             jitter: Rng::new(seed, Stream::Jitter),
             dice: Rng::new(seed, Stream::Faults),
             arena,
             stacks: BTreeMap::new(),
+            emergency: stack::prepare(),
+            floor: 0,
             online_count: cpus.len(),
+            queued: 0,
+            ending: false,
             cpus,
             threads: Vec::new(),
             timers: Default::default(),
@@ -252,59 +278,91 @@ impl Engine {
         }
     }
 
+    fn take_decisions(&mut self) -> Vec<Decision> {
+        self.chooser.as_mut().map(Chooser::take_decisions).unwrap_or_default()
+    }
+
     /// A first or last thread: nobody's child.
     fn start(&mut self, fiber: Fiber) {
         let cpu = 0;
+        self.ending = false;
         let number = self.add_thread(cpu, false);
         let now = self.settled;
         self.adopt(number, fiber, cpu, now);
     }
 
-    /// Settles what happens next, in the order of time, up to the next thread that is to run.
+    /// Settles what happens next, up to the next thread that is to run.
     fn decide(&mut self) -> Next {
         loop {
             self.count_step();
             if self.failure.is_some() {
                 return Next::Stop;
             }
-            let next = self.agenda.earliest();
-            let timer = self.next_timer();
-            if next == NEVER && timer == NEVER {
-                if self.threads.iter().any(|thread| thread.state != State::Done) {
-                    self.fail(FailureKind::Deadlock);
-                }
-                return Next::Stop;
-            }
-            if timer <= next {
-                self.settled = self.settled.max(timer);
-                self.expire();
-                continue;
-            }
-            self.settled = self.settled.max(next);
-            let cpu = self.agenda.winner();
-            let Some(thread) = self.cpus[cpu].current else {
-                self.dispatch(cpu, next);
-                continue;
+            let next = match self.chooser {
+                None => self.decide_by_time(),
+                Some(_) => self.decide_by_choice(),
             };
-            self.running = Some(cpu);
-            let due = next >= self.cpus[cpu].attention;
-            if due && self.threads[thread].state != State::Accessing {
-                if timer == NEVER && self.only_ticks_left() {
-                    self.fail(FailureKind::Deadlock);
-                    return Next::Stop;
+            if let Some(next) = next {
+                return next;
+            }
+        }
+    }
+
+    /// Settles one thing, in the order of time.
+    fn decide_by_time(&mut self) -> Option<Next> {
+        let next = self.agenda.earliest();
+        let timer = self.next_timer();
+        if next == NEVER && timer == NEVER {
+            return self.nobody_left();
+        }
+        if timer <= next {
+            self.settled = self.settled.max(timer);
+            self.expire();
+            return None;
+        }
+        self.settled = self.settled.max(next);
+        let cpu = self.agenda.winner();
+        let Some(thread) = self.cpus[cpu].current else {
+            match self.cpus[cpu].queue.front() {
+                Some(&first) if self.threads[first].ready_since() <= next => {
+                    self.dispatch(cpu, next);
                 }
-                self.cpus[cpu].now = next;
+                _ => self.leave_idle(cpu, next),
+            }
+            return None;
+        };
+        self.running = Some(cpu);
+        let due = next >= self.cpus[cpu].attention;
+        if due && self.threads[thread].state != State::Accessing {
+            if timer == NEVER && self.only_ticks_left() {
+                return self.nobody_left();
+            }
+            self.cpus[cpu].now = next;
+            if next < self.next_break(cpu, thread) {
                 self.look_after(cpu, thread);
                 self.running = None;
                 self.rekey(cpu);
-                continue;
+                return None;
             }
-            self.stop_computing(cpu, thread);
-            self.agenda.set(cpu, NEVER);
-            self.horizon = self.agenda.earliest().min(timer);
-            self.yielder = self.threads[thread].yielder;
-            return Next::Resume(thread);
+            self.break_off();
         }
+        self.stop_computing(cpu, thread);
+        self.agenda.set(cpu, NEVER);
+        self.horizon = self.agenda.earliest().min(timer);
+        self.yielder = self.threads[thread].yielder;
+        self.floor = self.floor_of(thread);
+        Some(Next::Resume(thread))
+    }
+
+    /// Nobody can ever run again.
+    pub(super) fn nobody_left(&mut self) -> Option<Next> {
+        let waits = |thread: &Thread| !matches!(thread.state, State::Done | State::Idle);
+        if self.threads.iter().any(waits) {
+            self.fail(FailureKind::Deadlock);
+        } else if self.end_idle() {
+            return None;
+        }
+        Some(Next::Stop)
     }
 
     /// The running thread gave the host thread back. If it ended, its stack is gone; if by a panic,
@@ -330,16 +388,23 @@ impl Engine {
         }
         let Some(cpu) = self.running else { return };
         if ended.is_some() {
-            self.report.time_ns = self.report.time_ns.max(self.cpus[cpu].now / PS_PER_NS);
+            if !self.ending {
+                self.report.time_ns = self.report.time_ns.max(self.cpus[cpu].now / PS_PER_NS);
+            }
             self.finish();
+        }
+        if self.chooser.is_some() {
+            self.settled = self.settled.max(self.cpus[cpu].now);
         }
         self.running = None;
         self.rekey(cpu);
+        self.pull(cpu, self.cpus[cpu].now);
     }
 
     /// Why the machine stopped, if it failed.
     fn failed(&mut self) -> Option<Failed> {
         let kind = self.failure.take()?;
-        Some(Failed { kind, at_ns: self.settled / PS_PER_NS, threads: self.thread_states() })
+        let (threads, cpus) = (self.thread_states(), self.cpu_states());
+        Some(Failed { kind, at_ns: self.settled / PS_PER_NS, threads, cpus })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each CPU has one queue, served in turn. A thread runs until it blocks, ends, or has had its
 //! slice while somebody else wants the CPU. Threads stay on the CPU where they were started unless
-//! a fault moves them.
+//! a fault moves them, or an idle CPU takes over one that waits for its turn (`balance`).
 
 use std::any::Any;
 use std::cmp::Reverse;
@@ -15,11 +15,11 @@ use corosensei::stack::{DefaultStack, Stack as _};
 use corosensei::{Coroutine, Yielder};
 
 use super::memory::issue;
-use super::{END_OF_TIME, Engine, Key, NEVER, PS_PER_NS, State, Thread, inside, suspend};
+use super::stack::{MARGIN, USABLE};
+use super::{
+    END_OF_TIME, Engine, Key, NEVER, PS_PER_NS, State, Thread, inside, interrupts, suspend,
+};
 use crate::arena;
-
-/// Bytes of a simulated thread's stack: virtual memory, touched pages only.
-pub(crate) const STACK: usize = 256 << 10;
 
 /// Starts a thread that runs `f`; returns its number.
 pub(crate) fn spawn(placement: Placement, f: impl FnOnce() + 'static) -> Result<usize, SpawnError> {
@@ -57,7 +57,7 @@ impl Fiber {
     /// If the system has no memory for the stack.
     pub(super) fn new(f: impl FnOnce() + 'static) -> std::io::Result<Fiber> {
         let _host = arena::leave();
-        let stack = DefaultStack::new(STACK)?;
+        let stack = DefaultStack::new(USABLE + MARGIN)?;
         let bounds = (stack.limit().get(), stack.base().get());
         let body = move |yielder: &Yielder<(), ()>, ()| {
             inside(|engine| engine.begin(yielder));
@@ -78,6 +78,7 @@ pub(crate) fn yield_now() {
     inside(|engine| {
         let costs = *engine.spec.costs();
         engine.spend(costs.syscall);
+        engine.give_way();
         if !engine.here().queue.is_empty() {
             engine.requeue();
         }
@@ -88,7 +89,10 @@ pub(crate) fn yield_now() {
 /// One turn of a spin loop.
 pub(crate) fn pause() {
     issue();
-    inside(|engine| engine.spend(engine.spec.costs().pause));
+    inside(|engine| {
+        engine.spend(engine.spec.costs().pause);
+        engine.give_way();
+    });
 }
 
 /// The running thread begins another program.
@@ -117,6 +121,8 @@ pub(crate) fn work(ps: u64) {
         }
         suspend();
         left = inside(|engine| engine.threads[engine.current()].work_left);
+        // A handler may compute, too.
+        interrupts::deliver();
     }
 }
 
@@ -225,6 +231,23 @@ impl Engine {
     }
 
     pub(super) fn add_thread(&mut self, cpu: usize, bound: bool) -> usize {
+        let number = self.number_thread(cpu, bound);
+        if let Some(kernel) = &mut self.kernel {
+            kernel.spawned(number, CpuId::new(cpu as u32), bound);
+        }
+        number
+    }
+
+    /// The context of an idle CPU: a thread that the kernel does not know of.
+    pub(super) fn add_idle(&mut self, cpu: usize, fiber: Fiber) -> usize {
+        let number = self.number_thread(cpu, true);
+        self.threads[number].is_idle = true;
+        self.threads[number].state = State::Idle;
+        self.register(number, fiber);
+        number
+    }
+
+    fn number_thread(&mut self, cpu: usize, bound: bool) -> usize {
         let number = self.threads.len();
         self.threads.push(Thread {
             cpu,
@@ -237,6 +260,10 @@ impl Engine {
             work_left: 0,
             section: false,
             cleared: false,
+            stack_base: 0,
+            is_idle: false,
+            masked: 0,
+            monitoring: false,
             held: 0,
             pending: false,
             cid: None,
@@ -244,19 +271,21 @@ impl Engine {
             locals: Vec::new(),
             panicked: false,
         });
-        if let Some(kernel) = &mut self.kernel {
-            kernel.spawned(number, CpuId::new(cpu as u32), bound);
-        }
         number
     }
 
     /// Gives a new thread its coroutine and its first turn.
     pub(super) fn adopt(&mut self, number: usize, fiber: Fiber, cpu: usize, at: u64) {
+        self.register(number, fiber);
+        self.enqueue(number, cpu, at);
+    }
+
+    fn register(&mut self, number: usize, fiber: Fiber) {
         let (limit, base) = fiber.stack;
         debug_assert_eq!(number, self.threads.len() - 1, "coroutines are adopted in order");
         self.stacks.insert(limit, (base, number));
+        self.threads[number].stack_base = base;
         self.newborn.push(fiber);
-        self.enqueue(number, cpu, at);
     }
 
     /// Puts a thread into a CPU's queue, behind all that are ready by then.
@@ -277,6 +306,7 @@ impl Engine {
         // A thread that is on its way here, newly spawned or moved, keeps nobody waiting.
         let behind = place.queue.iter().rposition(|&other| threads[other].ready_since() <= at);
         place.queue.insert(behind.map_or(0, |last| last + 1), thread);
+        self.queued += 1;
         if place.current.is_some() && place.queue.len() == 1 {
             place.slice_end = place.now.max(at) + slice;
         }
@@ -291,7 +321,14 @@ impl Engine {
         }
         let next = self.next_act(cpu);
         self.agenda.set(cpu, next);
-        self.horizon = self.horizon.min(next);
+        self.lower_horizon(next);
+    }
+
+    /// Something else than the running CPU acts at a time. Who chooses has no such order.
+    fn lower_horizon(&mut self, at: u64) {
+        if self.chooser.is_none() {
+            self.horizon = self.horizon.min(at);
+        }
     }
 
     /// A thread that waited may run again.
@@ -311,7 +348,7 @@ impl Engine {
         let switch = self.jitter.jitter(self.spec.costs().switch);
         let cpu = self.threads[current].cpu;
         let at = self.now();
-        if let Some(kernel) = &mut self.kernel {
+        if let Some(kernel) = self.kernel.as_mut().filter(|_| !self.threads[current].is_idle) {
             kernel.switch_out(at, CpuId::new(cpu as u32), current);
         }
         let place = &mut self.cpus[cpu];
@@ -331,6 +368,13 @@ impl Engine {
         self.enqueue(thread, cpu, now);
     }
 
+    /// The running thread waits for others in a loop, or lets them go first.
+    fn give_way(&mut self) {
+        if let Some(chooser) = &mut self.chooser {
+            chooser.give_way();
+        }
+    }
+
     /// The running thread goes behind the others of its CPU without having asked.
     pub(super) fn preempt(&mut self) {
         self.report.preemptions += 1;
@@ -339,7 +383,7 @@ impl Engine {
     }
 
     /// The running thread stops waiting or computing, and will look again what there is to do.
-    fn break_off(&mut self) {
+    pub(super) fn break_off(&mut self) {
         let current = self.current();
         match self.threads[current].state {
             State::Spinning { line } => self.directory.unwatch(line, current),
@@ -371,7 +415,7 @@ impl Engine {
         if let State::Working { until } = self.threads[thread].state {
             self.threads[thread].work_left = 0;
             self.threads[thread].state = State::Running;
-            self.cpus[cpu].now = until;
+            self.cpus[cpu].now = self.cpus[cpu].now.max(until);
         }
     }
 
@@ -391,7 +435,7 @@ impl Engine {
         if let Some(at) = deadline.filter(|&at| at <= END_OF_TIME) {
             let wait = self.threads[thread].waits;
             self.timers.push(Reverse((at, thread, wait)));
-            self.horizon = self.horizon.min(at);
+            self.lower_horizon(at);
         }
     }
 
@@ -423,6 +467,7 @@ impl Engine {
         let Some(thread) = self.cpus[cpu].queue.pop_front() else {
             return;
         };
+        self.queued -= 1;
         let slice = self.spec.costs().slice;
         let place = &mut self.cpus[cpu];
         place.now = at;
@@ -442,7 +487,7 @@ impl Engine {
     pub(super) fn finish(&mut self) {
         let thread = self.vacate();
         self.threads[thread].state = State::Done;
-        if let Some(kernel) = &mut self.kernel {
+        if let Some(kernel) = self.kernel.as_mut().filter(|_| !self.threads[thread].is_idle) {
             kernel.exited(thread);
         }
         for joiner in std::mem::take(&mut self.threads[thread].joiners) {

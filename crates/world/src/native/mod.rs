@@ -13,6 +13,7 @@
 //! | `clock` | clock | `CLOCK_MONOTONIC` |
 //! | `work` | work | the clock |
 //! | `signals` | signals | `pthread_sigmask` |
+//! | `overflow` | none: a hook for the simulator | `SIGSEGV`, an alternate stack |
 //! | `memory` | memory | `mmap`, `mbind`, `madvise` |
 //! | `probe`, `machine` | what `coreline doctor` shows | all of these |
 //!
@@ -51,6 +52,7 @@ mod futex;
 mod machine;
 mod marks;
 mod memory;
+pub mod overflow;
 mod place;
 mod probe;
 mod restartable;

@@ -1,0 +1,271 @@
+//! Schedules other than by time: at every point, somebody chooses who runs to the next.
+//!
+//! A thread stops at each point, before what it does there takes effect; from one to the next it
+//! runs alone. So an access is one step here, and what its transfer costs is charged but delays
+//! nobody else. The time of whoever runs next begins where all others have come to.
+
+use std::cmp::Reverse;
+
+use super::run::Next;
+use super::{Engine, NEVER, State};
+use crate::rng::{Rng, Stream};
+use crate::schedule::{Choices, Schedule};
+
+/// A thread that could run next.
+#[derive(Clone, Copy)]
+struct Candidate {
+    cpu: usize,
+    thread: usize,
+}
+
+/// One in so many points, a CPU goes on with another of its threads.
+const PREEMPT_ONE_IN: u32 = 8;
+
+/// A thread that passes so many points while others could run counts as one that yields: it waits
+/// for them in a loop that the machine does not recognise.
+const PATIENCE: u64 = 10_000;
+
+/// How the next thread is chosen.
+enum Way {
+    Random(Rng),
+    Pct(Pct),
+    Listed { choices: Choices, next: usize },
+}
+
+/// The state of probabilistic concurrency testing.
+struct Pct {
+    rng: Rng,
+    /// By thread: the highest that can run does. Drawn ones are positive; a change point gives one
+    /// below zero, and who yields goes below all.
+    priorities: Vec<i64>,
+    /// At which points the running thread's priority changes, the next one last.
+    changes: Vec<u64>,
+    lowest: i64,
+}
+
+/// A point where more than one thread could run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Decision {
+    /// How many.
+    pub(crate) alternatives: u32,
+    /// Whether it is a preemption to take another than the first.
+    pub(crate) preempts: bool,
+}
+
+/// Chooses who runs next.
+pub(super) struct Chooser {
+    way: Way,
+    /// Points so far.
+    points: u64,
+    /// The thread that ran last, and how many points it has passed while others could run.
+    last: usize,
+    alone: u64,
+    /// Whether it gives way to the others.
+    yields: bool,
+    /// What was decided, if somebody wants to know.
+    decisions: Vec<Decision>,
+}
+
+impl Chooser {
+    /// `None` for the schedule by time.
+    pub(super) fn new(schedule: &Schedule, seed: u64) -> Option<Chooser> {
+        let mut rng = Rng::new(seed, Stream::Schedule);
+        let way = match schedule {
+            Schedule::Time => return None,
+            Schedule::Random => Way::Random(rng),
+            Schedule::Pct { depth, steps } => {
+                let mut changes: Vec<u64> = (1..*depth).map(|_| rng.below(*steps)).collect();
+                changes.sort_unstable_by_key(|&point| Reverse(point));
+                Way::Pct(Pct { rng, priorities: Vec::new(), changes, lowest: 0 })
+            }
+            Schedule::Choices(choices) => Way::Listed { choices: choices.clone(), next: 0 },
+        };
+        let (points, last, alone) = (0, 0, 0);
+        Some(Chooser { way, points, last, alone, yields: false, decisions: Vec::new() })
+    }
+
+    /// The thread that ran last gives way to the others.
+    pub(super) fn give_way(&mut self) {
+        self.yields = true;
+    }
+
+    pub(super) fn take_decisions(&mut self) -> Vec<Decision> {
+        std::mem::take(&mut self.decisions)
+    }
+
+    /// One of the candidates, of which there is at least one. Those of a CPU are neighbours, the
+    /// one that has it first; `holds` tells which do.
+    fn choose(&mut self, candidates: &[Candidate], holds: impl Fn(Candidate) -> bool) -> Candidate {
+        let last = self.last;
+        let goes_on = candidates.iter().any(|candidate| candidate.thread == last);
+        self.alone = if goes_on && candidates.len() > 1 { self.alone + 1 } else { 0 };
+        let yields = std::mem::take(&mut self.yields) || self.alone > PATIENCE;
+        if yields {
+            self.alone = 0;
+        }
+        let chosen = match &mut self.way {
+            Way::Random(rng) => random(rng, candidates, holds),
+            Way::Pct(pct) => pct.choose(candidates, last, yields, self.points),
+            Way::Listed { choices, next } => {
+                let mut order = candidates.to_vec();
+                let numbers = order.iter().map(|other| other.thread).max().unwrap_or(0) + 1;
+                let distance = |other: &Candidate| match other.thread {
+                    thread if thread == last && yields => numbers,
+                    thread => (thread + numbers - last % numbers) % numbers,
+                };
+                order.sort_unstable_by_key(distance);
+                let point = self.decisions.len() as u64;
+                let alternatives = order.len() as u32;
+                let listed = choices.0.get(*next).filter(|(at, _)| *at == point);
+                let choice = match listed {
+                    _ if alternatives == 1 => 0,
+                    None => 0,
+                    Some(&(_, choice)) => {
+                        *next += 1;
+                        choice.min(alternatives - 1)
+                    }
+                };
+                if alternatives > 1 {
+                    self.decisions.push(Decision { alternatives, preempts: goes_on });
+                }
+                order[choice as usize]
+            }
+        };
+        self.points += 1;
+        if chosen.thread != last {
+            self.alone = 0;
+        }
+        self.last = chosen.thread;
+        chosen
+    }
+}
+
+/// A CPU, and then mostly the thread that has it.
+fn random(rng: &mut Rng, candidates: &[Candidate], holds: impl Fn(Candidate) -> bool) -> Candidate {
+    let cpus = candidates.chunk_by(|a, b| a.cpu == b.cpu);
+    let chosen = rng.below(cpus.clone().count() as u64) as usize;
+    let of_cpu = cpus.clone().nth(chosen).unwrap_or(candidates);
+    let (first, others) = (of_cpu[0], &of_cpu[1..]);
+    match others.len() as u64 {
+        0 => first,
+        count if !holds(first) => of_cpu[rng.below(count + 1) as usize],
+        count if rng.once_in(PREEMPT_ONE_IN) => others[rng.below(count) as usize],
+        _ => first,
+    }
+}
+
+impl Pct {
+    fn choose(
+        &mut self,
+        candidates: &[Candidate],
+        last: usize,
+        yields: bool,
+        point: u64,
+    ) -> Candidate {
+        let threads = candidates.iter().map(|candidate| candidate.thread + 1).max().unwrap_or(0);
+        while self.priorities.len() < threads.max(last + 1) {
+            self.priorities.push(1 + self.rng.below(1 << 31) as i64);
+        }
+        let changes = self.changes.pop_if(|change| *change <= point).is_some();
+        if changes || yields {
+            self.lowest -= 1;
+            self.priorities[last] = self.lowest;
+        }
+        // Of two with one priority, the one with the lower number.
+        let rank = |other: &&Candidate| (self.priorities[other.thread], Reverse(other.thread));
+        *candidates.iter().max_by_key(rank).expect("somebody can run")
+    }
+}
+
+impl Engine {
+    /// As `decide`, by choice.
+    pub(super) fn decide_by_choice(&mut self) -> Option<Next> {
+        let timer = self.next_timer();
+        if timer <= self.settled {
+            self.expire();
+            return None;
+        }
+        for cpu in 0..self.cpus.len() {
+            let at = self.next_interrupt(cpu);
+            if at != NEVER && self.cpus[cpu].current.is_none() {
+                self.leave_idle(cpu, at.max(self.settled));
+            }
+        }
+        let candidates = self.candidates();
+        let Some(&first) = candidates.first() else {
+            if timer == NEVER {
+                return self.nobody_left();
+            }
+            self.settled = timer;
+            self.expire();
+            return None;
+        };
+        let midway = |other: &&Candidate| self.threads[other.thread].state == State::Accessing;
+        let chosen = match (candidates.iter().find(midway), &mut self.chooser) {
+            // An access is one step, whatever it takes.
+            (Some(&midway), _) => midway,
+            (None, Some(chooser)) => {
+                let cpus = &self.cpus;
+                chooser.choose(&candidates, |other| cpus[other.cpu].current == Some(other.thread))
+            }
+            (None, None) => first,
+        };
+        Some(self.run_next(chosen))
+    }
+
+    /// Who could run, by CPUs, and first of each who has it.
+    fn candidates(&self) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for (cpu, place) in self.cpus.iter().enumerate() {
+            let current = place.current.map(|thread| (thread, self.threads[thread].state));
+            if let Some((thread, state)) = current {
+                let waits = matches!(state, State::Spinning { .. })
+                    || state == State::Working { until: NEVER };
+                if !waits || self.next_break(cpu, thread) != NEVER {
+                    candidates.push(Candidate { cpu, thread });
+                }
+            }
+            let stays = |(thread, state): (usize, State)| {
+                let thread = &self.threads[thread];
+                state == State::Accessing || thread.masked > 0 || thread.is_idle
+            };
+            if !current.is_some_and(stays) {
+                candidates.extend(place.queue.iter().map(|&thread| Candidate { cpu, thread }));
+            }
+        }
+        candidates
+    }
+
+    /// Gives a thread its CPU, if it has it not, and lets it run.
+    fn run_next(&mut self, Candidate { cpu, thread }: Candidate) -> Next {
+        self.cpus[cpu].now = self.cpus[cpu].now.max(self.settled);
+        if self.cpus[cpu].current != Some(thread) {
+            if self.cpus[cpu].current.is_some() {
+                self.running = Some(cpu);
+                self.preempt();
+                self.running = None;
+            }
+            let queue = &mut self.cpus[cpu].queue;
+            queue.retain(|&other| other != thread);
+            queue.push_front(thread);
+            let at = self.cpus[cpu].now.max(self.threads[thread].ready_since());
+            self.dispatch(cpu, at);
+        }
+        self.running = Some(cpu);
+        let waits = matches!(self.threads[thread].state, State::Spinning { .. });
+        let interrupt = self.next_break(cpu, thread);
+        if waits || interrupt <= self.cpus[cpu].now {
+            self.cpus[cpu].now = self.cpus[cpu].now.max(interrupt);
+            self.break_off();
+        }
+        self.stop_computing(cpu, thread);
+        while self.cpus[cpu].now >= self.cpus[cpu].next_tick.max(self.cpus[cpu].attention) {
+            self.look_after(cpu, thread);
+        }
+        self.settled = self.settled.max(self.cpus[cpu].now);
+        self.horizon = NEVER;
+        self.yielder = self.threads[thread].yielder;
+        self.floor = self.floor_of(thread);
+        Next::Resume(thread)
+    }
+}

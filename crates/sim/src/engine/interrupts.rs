@@ -1,0 +1,205 @@
+//! Interrupts: from one CPU to another, run on the stack of whoever is there.
+//!
+//! | the CPU's thread | is interrupted |
+//! |---|---|
+//! | running | where it looks whether it [may go on](Engine::may_go_on) |
+//! | spinning, or computing | at once: it breaks off, runs the handler and looks again |
+//! | in the middle of an access | after it |
+//! | masked | when it unmasks; a monitored wait ends all the same |
+//! | none | at once: the CPU's idle context runs the handler |
+
+use coreline_topology::CpuId;
+
+use super::memory::issue;
+use super::schedule::Fiber;
+use super::{Engine, NEVER, State, inside, suspend, with};
+use crate::failure::FailureKind;
+use crate::interrupts::SendError;
+
+/// What an interrupt runs.
+pub(crate) type Handler = Box<dyn FnOnce() + Send>;
+
+/// Interrupts a CPU.
+pub(crate) fn send(cpu: CpuId, handler: Handler) -> Result<(), SendError> {
+    issue();
+    inside(|engine| {
+        if !engine.is_online(cpu) {
+            return Err(SendError {
+                cpu,
+                why: match engine.topology.cpu(cpu) {
+                    Some(_) => "it is offline".to_owned(),
+                    None => format!("the machine {} does not have it", engine.spec.name()),
+                },
+                online: engine.online().to_string(),
+            });
+        }
+        let flight = engine.jitter.jitter(engine.spec.costs().ipi);
+        let at = engine.here().now + flight;
+        let cpu = cpu.index();
+        let pending = &mut engine.cpus[cpu].interrupts;
+        let behind = pending.iter().rposition(|&(other, _)| other <= at);
+        pending.insert(behind.map_or(0, |last| last + 1), (at, handler));
+        engine.attend(cpu);
+        engine.rekey(cpu);
+        Ok(())
+    })
+}
+
+/// Masks the interrupts of the running thread's CPU.
+pub(crate) fn mask() {
+    inside(|engine| engine.set_masked(true));
+}
+
+/// Ends one mask, and runs what waited for that. Does nothing outside of a machine, where what a
+/// failed one left behind may drop.
+pub(crate) fn unmask() {
+    if with(|engine| engine.set_masked(false)).is_some() {
+        deliver();
+    }
+}
+
+/// Rests until the line of `address` is written or an interrupt arrives.
+pub(crate) fn monitor(address: usize) {
+    let monitoring = |on| {
+        inside(|engine| {
+            let current = engine.current();
+            engine.threads[current].monitoring = on;
+            let cpu = engine.cpu().index();
+            engine.attend(cpu);
+        });
+    };
+    monitoring(true);
+    super::await_write(address);
+    monitoring(false);
+    inside(|engine| engine.spend(engine.spec.costs().mwait_exit));
+    deliver();
+}
+
+/// Runs the handlers that are due on the running CPU.
+pub(super) fn deliver() {
+    while let Some((handler, section)) = inside(Engine::enter_interrupt) {
+        let _exit = Exit { section };
+        handler();
+    }
+}
+
+/// Leaves an interrupt, also one whose handler panics.
+struct Exit {
+    /// Whether a restartable operation was under way.
+    section: bool,
+}
+
+impl Drop for Exit {
+    fn drop(&mut self) {
+        inside(|engine| {
+            engine.spend(engine.spec.costs().irq_exit);
+            engine.set_section(self.section);
+            engine.set_masked(false);
+        });
+    }
+}
+
+impl Engine {
+    fn set_masked(&mut self, masked: bool) {
+        let current = self.current();
+        let count = &mut self.threads[current].masked;
+        *count = if masked { *count + 1 } else { *count - 1 };
+        let cpu = self.cpu().index();
+        self.attend(cpu);
+    }
+
+    /// When the first interrupt of a CPU arrives.
+    pub(super) fn next_interrupt(&self, cpu: usize) -> u64 {
+        self.cpus[cpu].interrupts.front().map_or(NEVER, |&(at, _)| at)
+    }
+
+    /// When an interrupt makes a CPU's thread break off what it does.
+    pub(super) fn next_break(&self, cpu: usize, thread: usize) -> u64 {
+        let thread = &self.threads[thread];
+        let breaks = thread.masked == 0 || thread.monitoring;
+        if breaks { self.next_interrupt(cpu) } else { NEVER }
+    }
+
+    /// The next handler that is due on the running CPU, and whether it interrupts a restartable
+    /// operation.
+    fn enter_interrupt(&mut self) -> Option<(Handler, bool)> {
+        let cpu = self.cpu().index();
+        let current = self.current();
+        if self.threads[current].masked > 0 || self.next_interrupt(cpu) > self.cpus[cpu].now {
+            return None;
+        }
+        let (_, handler) = self.cpus[cpu].interrupts.pop_front()?;
+        self.spend(self.spec.costs().irq_entry);
+        self.set_masked(true);
+        let section = std::mem::take(&mut self.threads[current].section);
+        Some((handler, section))
+    }
+
+    /// An interrupt arrives at a CPU that nobody has: its idle context gets it.
+    pub(super) fn leave_idle(&mut self, cpu: usize, at: u64) {
+        let thread = match self.cpus[cpu].idle {
+            Some(thread) => thread,
+            None => {
+                let Ok(fiber) = Fiber::new(idle) else {
+                    let why = "no memory for the stack of an idle CPU".to_owned();
+                    self.fail(FailureKind::Refused { why });
+                    return;
+                };
+                let thread = self.add_idle(cpu, fiber);
+                self.cpus[cpu].idle = Some(thread);
+                thread
+            }
+        };
+        self.cpus[cpu].now = at + self.spec.costs().mwait_exit;
+        self.take_idle(cpu, thread);
+    }
+
+    /// The idle context gets its CPU. It has no ticks.
+    fn take_idle(&mut self, cpu: usize, thread: usize) {
+        self.threads[thread].state = State::Running;
+        let place = &mut self.cpus[cpu];
+        place.current = Some(thread);
+        place.next_tick = NEVER;
+        place.slice_end = NEVER;
+        self.attend(cpu);
+        self.rekey(cpu);
+    }
+
+    /// The idle context has nothing more to do. True if it is to end, since the machine does.
+    fn rest(&mut self) -> bool {
+        let cpu = self.cpu().index();
+        if self.ending {
+            self.cpus[cpu].idle = None;
+            return true;
+        }
+        let current = self.current();
+        self.threads[current].state = State::Idle;
+        self.cpus[cpu].current = None;
+        self.attend(cpu);
+        false
+    }
+
+    /// Lets the idle contexts end. False if there is none any more.
+    pub(super) fn end_idle(&mut self) -> bool {
+        self.ending = true;
+        let mut any = false;
+        for cpu in 0..self.cpus.len() {
+            if let Some(thread) = self.cpus[cpu].idle.take() {
+                self.take_idle(cpu, thread);
+                any = true;
+            }
+        }
+        any
+    }
+}
+
+/// What an idle CPU's context does.
+fn idle() {
+    loop {
+        deliver();
+        if inside(Engine::rest) {
+            return;
+        }
+        suspend();
+    }
+}

@@ -1,0 +1,69 @@
+//! The stacks of simulated threads, and what happens at their end.
+//!
+//! Every access to memory looks whether much of the stack is left: [`MARGIN`], which is more than
+//! the engine itself needs below. So the engine never meets the guard page. What does is code that
+//! accesses nothing simulated, whose fault the host then reports to [`rescue`]. Either way the
+//! thread is abandoned where it stands, as are all others of a failed machine.
+
+use coreline_world::native::overflow::{self, Rescue};
+
+use super::{ENGINE, Engine, inside, suspend};
+use crate::failure::FailureKind;
+
+/// Bytes that a simulated thread may use: virtual memory, touched pages only.
+pub(crate) const USABLE: usize = 256 << 10;
+
+/// Bytes kept for the engine, which runs on the stacks of the threads that call it.
+pub(super) const MARGIN: usize = 32 << 10;
+
+/// Bytes of the stack on which a thread that has none left gives up.
+const EMERGENCY: usize = 32 << 10;
+
+/// Sees to it that this host thread can be rescued. Where the host refuses, the guard page ends the
+/// process.
+pub(super) fn prepare() -> Vec<u8> {
+    overflow::catch(rescue);
+    Vec::with_capacity(EMERGENCY)
+}
+
+/// The running thread has no stack left; it goes on nowhere.
+pub(super) extern "C" fn give_up() -> ! {
+    inside(|engine| {
+        let (thread, cpu) = (engine.current(), engine.cpu());
+        engine.fail(FailureKind::StackOverflow { thread, cpu });
+    });
+    loop {
+        suspend();
+    }
+}
+
+/// Where the code goes on that touched `address`, if that is the guard page of the running thread.
+fn rescue(address: usize) -> Option<Rescue> {
+    let engine = ENGINE.get();
+    if engine.is_null() {
+        return None;
+    }
+    // SAFETY: valid while it is installed. Nobody is in the engine: it is installed only while
+    // nobody is, and the code that faulted runs no more.
+    let engine = unsafe { &*engine };
+    let thread = engine.cpus[engine.running?].current?;
+    let (&limit, &(base, number)) = engine.stacks.range(..=address).next_back()?;
+    let guard = limit..base - USABLE - MARGIN;
+    let top = engine.emergency.as_ptr().addr() + EMERGENCY;
+    let rescue = Rescue { stack: top & !63, go_on: give_up };
+    (number == thread && guard.contains(&address)).then_some(rescue)
+}
+
+impl Engine {
+    /// Whether the calling thread has come to the end of its stack.
+    #[inline]
+    pub(super) fn is_out_of_stack(&self) -> bool {
+        let here = 0_u8;
+        (&raw const here).addr() < self.floor
+    }
+
+    /// The lowest address to which a thread's stack may grow.
+    pub(super) fn floor_of(&self, thread: usize) -> usize {
+        self.threads[thread].stack_base.saturating_sub(USABLE)
+    }
+}

@@ -1,0 +1,162 @@
+//! Schedules: who runs next.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// How a machine chooses who runs next.
+///
+/// A run by [time](Schedule::Time) is the one whose times mean something. It shows one order of
+/// events for each seed, that of a machine on which nothing unlikely happens. The other schedules
+/// look for mistakes instead. They choose at every *point*, which is every access to memory, every
+/// step of a restartable operation and every call of the world, and let one thread at a time run to
+/// its next point. Times still advance, one doing after the other as if the machine had one CPU, so
+/// a clock never goes back; but they measure nothing. A sleep or a deadline ends when that time is
+/// reached, or when nobody else can run.
+///
+/// ```
+/// use coreline_sim::Schedule;
+///
+/// let schedule: Schedule = "pct:3:2000".parse()?;
+/// assert_eq!(schedule, Schedule::Pct { depth: 3, steps: 2000 });
+/// # Ok::<(), coreline_sim::ParseScheduleError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Schedule {
+    /// The CPU whose time is the earliest acts next; threads of a CPU take turns by time slices.
+    #[default]
+    Time,
+    /// Any CPU that can act, drawn from the seed at every point. At one point in eight, the CPU
+    /// goes on with another of its threads if it has any: often enough to be unlucky, and seldom
+    /// enough for a restartable operation to come to its end.
+    Random,
+    /// Probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and Nagarakatte,
+    /// ASPLOS 2010): each thread has a random priority and the highest that can run does; at
+    /// `depth - 1` random points the thread that runs gets the lowest so far. A mistake that takes
+    /// `depth` events in the right order is found in one run with a chance of at least
+    /// `1 / (threads * steps^(depth - 1))`.
+    ///
+    /// A thread that [yields](coreline_world::Threads::yield_now), or
+    /// [relaxes](coreline_world::Words::relax) in a loop, or passes 10,000 points while others
+    /// could run, goes behind all others: it waits for them.
+    Pct {
+        /// How many events in the right order the mistake takes: 1 to 4 find most.
+        depth: u32,
+        /// How many points the program has, about: change points lie among so many.
+        /// [`Report::steps`](crate::Report::steps) of a run is a good guess.
+        steps: u64,
+    },
+    /// As it is written: see [`Choices`].
+    Choices(Choices),
+}
+
+/// A list of choices: a schedule written down.
+///
+/// At every point where more than one thread can run, these are put in order: the one that ran last
+/// if it can go on and does not yield, then the others by their numbers, beginning behind that one.
+/// The first of them runs, unless the list names another.
+///
+/// It is written as pairs `point.choice`, with points and choices counted from 0, such as
+/// `12.1,40.2`; `none` for the empty list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Choices(
+    /// Points in ascending order, each with what is chosen there.
+    pub(crate) Vec<(u64, u32)>,
+);
+
+impl fmt::Display for Choices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pairs: Vec<_> =
+            self.0.iter().map(|(point, choice)| format!("{point}.{choice}")).collect();
+        f.write_str(if pairs.is_empty() { "none" } else { "" })?;
+        f.write_str(&pairs.join(","))
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Schedule::Time => write!(f, "time"),
+            Schedule::Random => write!(f, "random"),
+            Schedule::Pct { depth, steps } => write!(f, "pct:{depth}:{steps}"),
+            Schedule::Choices(choices) => write!(f, "choices:{choices}"),
+        }
+    }
+}
+
+/// A schedule that cannot be read: what was wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is no schedule; write time, random, pct:DEPTH:STEPS with both at least 1, or \
+     choices: and none or pairs POINT.CHOICE with ascending points and commas between"
+)]
+pub struct ParseScheduleError {
+    /// What was given.
+    text: String,
+}
+
+impl FromStr for Schedule {
+    type Err = ParseScheduleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || ParseScheduleError { text: text.to_owned() };
+        match text.split_once(':') {
+            None if text == "time" => Ok(Schedule::Time),
+            None if text == "random" => Ok(Schedule::Random),
+            Some(("pct", numbers)) => {
+                let (depth, steps) = numbers.split_once(':').ok_or_else(wrong)?;
+                let (depth, steps) =
+                    (depth.parse().map_err(|_| wrong())?, steps.parse().map_err(|_| wrong())?);
+                if depth == 0 || steps == 0 {
+                    return Err(wrong());
+                }
+                Ok(Schedule::Pct { depth, steps })
+            }
+            Some(("choices", list)) => {
+                list.parse().map(Schedule::Choices).map_err(|_: ParseScheduleError| wrong())
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl FromStr for Choices {
+    type Err = ParseScheduleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || ParseScheduleError { text: text.to_owned() };
+        if text == "none" {
+            return Ok(Choices::default());
+        }
+        let pair = |pair: &str| -> Option<(u64, u32)> {
+            let (point, choice) = pair.split_once('.')?;
+            Some((point.parse().ok()?, choice.parse().ok()?))
+        };
+        let pairs: Vec<_> = text.split(',').map(pair).collect::<Option<_>>().ok_or_else(wrong)?;
+        let ascending = pairs.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        ascending.then_some(Choices(pairs)).ok_or_else(wrong)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for schedule in [
+            Schedule::Time,
+            Schedule::Random,
+            Schedule::Pct { depth: 3, steps: 1000 },
+            Schedule::Choices(Choices::default()),
+            Schedule::Choices(Choices(vec![(12, 1), (40, 2)])),
+        ] {
+            assert_eq!(schedule.to_string().parse(), Ok(schedule));
+        }
+        for wrong in ["", "pct", "pct:0:1", "pct:1", "choices", "choices:", "choices:4.1,3.1", "x"]
+        {
+            let error = wrong.parse::<Schedule>().unwrap_err().to_string();
+            assert!(error.contains(&format!("{wrong:?}")), "{error}");
+        }
+    }
+}
