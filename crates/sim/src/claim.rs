@@ -309,7 +309,9 @@ fn shown(value: f64) -> String {
 }
 
 /// A claim that does not hold over its band.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+///
+/// Its `Debug` form is its `Display` form, for whoever unwraps it in a test.
+#[derive(Clone, PartialEq, thiserror::Error)]
 pub struct Broken {
     /// What was claimed.
     pub claim: String,
@@ -323,6 +325,12 @@ pub struct Broken {
     pub found: String,
     /// How to run the worst point again.
     pub replays: Vec<Replay>,
+}
+
+impl fmt::Debug for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl fmt::Display for Broken {
