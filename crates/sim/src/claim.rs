@@ -116,12 +116,10 @@ impl Band {
     /// If the point is of another machine's band, and moves a cost that this one does not have.
     pub fn machine(&self, point: &Point, program: &str) -> Machine {
         let mut spec = self.spec.clone();
-        let mut program = program.to_owned();
         if let Some((cost, percent)) = &point.cost {
             spec.scale(cost, *percent).expect("the point is of this machine");
-            program += &format!(" cost={cost}:{percent}");
         }
-        Machine::new(spec).seed(point.seed).request_percent(point.request_percent).program(&program)
+        Machine::new(spec).seed(point.seed).request_percent(point.request_percent).program(program)
     }
 
     /// Runs a program at all points, on as many host threads as there are CPUs, and keeps the
@@ -311,7 +309,9 @@ fn shown(value: f64) -> String {
 }
 
 /// A claim that does not hold over its band.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+///
+/// Its `Debug` form is its `Display` form, for whoever unwraps it in a test.
+#[derive(Clone, PartialEq, thiserror::Error)]
 pub struct Broken {
     /// What was claimed.
     pub claim: String,
@@ -325,6 +325,12 @@ pub struct Broken {
     pub found: String,
     /// How to run the worst point again.
     pub replays: Vec<Replay>,
+}
+
+impl fmt::Debug for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl fmt::Display for Broken {

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use coreline_sim::atomic::{AtomicBool, Ordering};
 use coreline_sim::sync::{Arc, Condvar, Mutex};
-use coreline_sim::{Failure, Machine, Run, thread};
+use coreline_sim::{Machine, Schedule, search, thread};
 
 /// A gate whose flag is not under its lock: between the look at the flag and the wait, it may be
 /// opened, and the notification is for nobody.
@@ -38,14 +38,15 @@ fn program() {
     opener.join().unwrap();
 }
 
-fn run(seed: u64) -> Result<Run<()>, Box<Failure>> {
+fn machine(seed: u64) -> Machine {
     let machine = Machine::preset("host-2c").expect("it comes with the simulator");
-    machine.seed(seed).program("gate").run(program)
+    machine.seed(seed).schedule(Schedule::Pct { depth: 3, steps: 100 }).program("gate")
 }
 
 /// What the guide shows: the first failure of 10,000 seeds, and whether its line brings it back.
 pub(crate) fn story() -> Result<String, Box<dyn Error>> {
-    let failure = (0..10_000).find_map(|seed| run(seed).err()).ok_or("no seed fails")?;
+    let failure = search((0..10_000).map(machine), program).err().ok_or("no seed fails")?;
+
     let line = failure.replay.to_string();
     let again = Machine::replay(&line.parse()?)?.run(program).err();
     assert_eq!(again.as_ref(), Some(&failure), "the line brings the failure back");
