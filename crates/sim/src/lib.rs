@@ -8,7 +8,7 @@
 //! | item | what |
 //! |---|---|
 //! | [`Machine`], [`Run`], [`Report`] | what to run on, the run, what it cost |
-//! | [`Statistics`], [`Details`], [`name()`] | what explains the cost: lines, places in the source, CPUs |
+//! | [`Statistics`], [`Details`], [`name()`] | what explains it: by line, source and CPU |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
 //! | [`Faults`], [`Kernel`] | what the machine does to the program |
 //! | [`Failure`], [`Replay`] | what went wrong, and the line that brings it back |
