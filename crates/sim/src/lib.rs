@@ -8,7 +8,7 @@
 //! | item | what |
 //! |---|---|
 //! | [`Machine`], [`Run`], [`Report`] | what to run on, the run, what it cost |
-//! | [`Statistics`], [`Details`], [`name()`] | what explains the cost: lines, places in the source, CPUs |
+//! | [`Statistics`], [`Details`], [`name()`] | what explains it: by line, source and CPU |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
 //! | [`Class`], [`Transfer`], [`PingPong`] | published latencies, and what transfers cost |
 //! | [`atomic`], [`sync`], [`thread`], [`time`], [`hint`] | std's modules, simulated |

@@ -269,7 +269,7 @@ impl fmt::Display for Details {
 
 /// What the simulated machine leaves out. Printed with every result.
 pub const NOT_MODELLED: &[&str] = &[
-    "weak memory order: a store's value is everybody's from its issue on, only its cost comes later",
+    "weak memory order: a store's value is everybody's at once, only its cost comes later",
     "stores of one buffer that fetch their lines at the same time",
     "instruction fetch and execution time of plain code",
     "TLB and page walks",

@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 
 use coreline_sim::{Class, FailureKind, Machine, Report, Sim};
-use coreline_world::{Cell, Clock, Integer, JoinHandle, Line, Ordering, Word, Words};
+use coreline_world::{Cell, Clock, Integer, JoinHandle, Line, Ordering, Threads, Word, Words};
 
 use common::{machine, on};
 
@@ -80,6 +80,47 @@ fn a_pass_starts_over_at_each_page_wherever_it_began() {
     let (measured, expected) = (run.unwrap().value, (2 + 31_u64.div_ceil(4) + 16 / 4) * miss);
     let near = expected - miss / 3..expected + miss / 2;
     assert!(near.contains(&measured), "{measured}, not {expected} ns");
+}
+
+#[test]
+fn a_pass_takes_each_line_when_it_gets_there() {
+    /// A word in the last line of a block.
+    #[repr(C, align(64))]
+    struct Block {
+        block: Cell<[u8; 4096 + 32], Sim>,
+        word: U64,
+    }
+
+    for request_percent in Machine::REQUEST_BAND {
+        let machine = machine("epyc-9654-2s", 5).request_percent(request_percent);
+        let run = machine.step_limit(1_000_000).run(|| {
+            let block =
+                Arc::new(Block { block: Cell::new_in([0; 4096 + 32]), word: U64::new_in(0) });
+            let theirs = Arc::clone(&block);
+            let adder = on(0, move || {
+                theirs.block.with_mut(|_| ());
+                // Hits of 6 ns, until the line is gone.
+                loop {
+                    let start = Sim::now();
+                    theirs.word.fetch_add(1, Ordering::Relaxed);
+                    if (Sim::now() - start).as_nanos() > 60 && start.as_nanos() > 100_000 {
+                        break start;
+                    }
+                }
+            });
+            let passed = on(8, move || {
+                Sim::sleep(core::time::Duration::from_micros(100));
+                let start = Sim::now();
+                block.block.with_mut(|_| ());
+                (start, Sim::now())
+            });
+            let (start, end) = passed.join();
+            let taken = adder.join();
+            ((taken - start).as_nanos(), (end - start).as_nanos())
+        });
+        let (taken, whole) = run.unwrap().value;
+        assert!((whole / 2..whole).contains(&taken), "after {taken} of {whole} ns");
+    }
 }
 
 #[test]

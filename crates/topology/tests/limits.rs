@@ -5,7 +5,9 @@ mod common;
 use std::time::Duration;
 
 use common::{Files, Root, without};
-use coreline_topology::{CgroupLimits, FileError, Quota, allowed_cpus};
+use coreline_topology::{
+    CgroupLimits, FileError, Quota, allowed_cpus, resident_memory, thread_time,
+};
 use proptest::prelude::*;
 
 /// A mount of version 2 and one of version 1, as the running system writes them.
@@ -154,6 +156,25 @@ fn the_line_of_the_status_is_found() {
     // Processes name themselves, in any bytes.
     let named = [("proc/self/status".to_owned(), b"Name:\t\xff\nCpus_allowed_list:\t3\n".to_vec())];
     assert_eq!(allowed(&named.into()).unwrap().unwrap().to_string(), "3");
+}
+
+#[test]
+fn memory_and_time_are_found_or_said_to_be_malformed() {
+    const STATUS: &str = "proc/self/status";
+    const SCHEDSTAT: &str = "proc/thread-self/schedstat";
+    let read = |path, content| {
+        let root = Root::new("used", "", &files([(path, content)]));
+        (resident_memory(root.path()), thread_time(root.path()))
+    };
+    assert_eq!(read(STATUS, "Name:\ta\nVmRSS:\t    1840 kB\n").0.unwrap(), Some(1840 << 10));
+    let (memory, time) = read(SCHEDSTAT, "1500000 73810 1\n");
+    assert_eq!(memory.unwrap(), None);
+    assert_eq!(time.unwrap(), Some(Duration::from_micros(1500)));
+    for (path, content) in [(STATUS, "VmRSS:\tmuch\n"), (SCHEDSTAT, "soon\n")] {
+        let (memory, time) = read(path, content);
+        let error = memory.map(drop).and(time.map(drop)).unwrap_err().to_string();
+        assert!(error.contains(path), "{error}");
+    }
 }
 
 #[test]

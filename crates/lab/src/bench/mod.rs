@@ -2,10 +2,10 @@
 //! `coreline.bench.sim/1`.
 //!
 //! A rate is accesses of a simulated program per second of host time: of the time that this thread
-//! has a CPU, where the kernel says it, and else of the wall clock. The host is noisy all the same, so cases
-//! take turns, each in several rounds, and a rate is the median of its rounds; and as hosts differ,
-//! each is also given as a ratio to what the bare coroutine switch does between as many coroutines
-//! in the same rounds.
+//! has a CPU, where the kernel says it, and else of the wall clock. The host is noisy all the same,
+//! so cases take turns, each in several rounds, and a rate is the median of its rounds; and as
+//! hosts differ, each is also given as a ratio to what the bare coroutine switch does between as
+//! many coroutines in the same rounds.
 
 mod bare;
 mod program;
@@ -57,8 +57,8 @@ struct Row {
     goal: Option<f64>,
 }
 
-/// What the kernel says that a thread was on a CPU is exact to a tick; a span of fewer ticks is taken
-/// from the wall clock.
+/// What the kernel says that a thread was on a CPU is exact to a tick; a span of fewer ticks is
+/// taken from the wall clock.
 const MANY_TICKS: Duration = Duration::from_millis(50);
 
 /// How often each case runs, and how long about.

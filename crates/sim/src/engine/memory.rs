@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Requests that find the line busy wait there, and [`Arbitration`](crate::Arbitration) says whose
-//! turn is next. For whoever comes behind, the line is busy from start to completion if it was asked for to be
-//! written; a reader occupies its home for a shorter while, since copies overlap.
+//! turn is next. For whoever comes behind, the line is busy from start to completion if it was
+//! asked for to be written; a reader occupies its home for a shorter while, since copies overlap.
 //!
 //! From issue to completion the thread cannot be preempted: an instruction completes or has not
 //! begun. The caller of [`access`] reads or writes the value right after it returns, at `start` in
