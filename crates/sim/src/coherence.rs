@@ -335,9 +335,18 @@ impl Directory {
     }
 
     /// How far away `core`'s request finds the line, as far as can be told when it sets out: with
-    /// the last of those that wait for it, or else where it is now.
-    pub(crate) fn request_to(&self, line: usize, core: u32, node: NodeId, access: Access) -> From {
-        match self.crowd(line).and_then(|crowd| crowd.waiting.back()) {
+    /// the last of those that wait for it, if they are served as they come, or else where it is
+    /// now.
+    pub(crate) fn request_to(
+        &self,
+        line: usize,
+        (core, node): (u32, NodeId),
+        access: Access,
+        arbitration: Arbitration,
+    ) -> From {
+        let in_turn = arbitration == Arbitration::Fifo;
+        let waiting = self.crowd(line).filter(|_| in_turn);
+        match waiting.and_then(|crowd| crowd.waiting.back()) {
             Some(last) if last.core == core => From::Private,
             Some(last) => self.distance(core, last.core),
             None => self.source(line, core, node, access),

@@ -254,7 +254,7 @@ fn fairness(most: u64) -> LockReport {
         let begin = coreline_sim::time::Instant::now();
         let span = coreline_sim::time::Duration::from_millis(2);
         let threads: Vec<_> = (0..96)
-            .step_by(6)
+            .step_by(2)
             .map(|cpu| {
                 let lock = HostArc::clone(&lock);
                 let contend = move || {

@@ -53,6 +53,7 @@ impl Engine {
     /// Whether the running thread may do something that others can notice: nothing earlier is left
     /// to happen elsewhere, and the kernel has nothing to do here. Counts a step, so that no loop
     /// of a simulated program is endless.
+    #[inline(always)]
     pub(super) fn may_go_on(&mut self) -> bool {
         self.count_step();
         if self.must_wait() {
@@ -66,6 +67,7 @@ impl Engine {
     }
 
     /// Whether it is somebody else's turn.
+    #[inline(always)]
     fn must_wait(&mut self) -> bool {
         let cpu = self.here();
         let (now, attention) = (cpu.now, cpu.attention);

@@ -254,12 +254,15 @@ impl Engine {
         self.running = Some(cpu);
         let waits = matches!(self.threads[thread].state, State::Spinning { .. });
         let interrupt = self.next_break(cpu, thread);
-        if waits || interrupt <= self.cpus[cpu].now {
+        let midway = self.threads[thread].state.is_access();
+        if !midway && (waits || interrupt <= self.cpus[cpu].now) {
             self.cpus[cpu].now = self.cpus[cpu].now.max(interrupt);
             self.break_off();
         }
         self.stop_computing(cpu, thread);
-        while self.cpus[cpu].now >= self.cpus[cpu].next_tick.max(self.cpus[cpu].attention) {
+        while !midway
+            && self.cpus[cpu].now >= self.cpus[cpu].next_tick.max(self.cpus[cpu].attention)
+        {
             self.look_after(cpu, thread);
         }
         self.settled = self.settled.max(self.cpus[cpu].now);

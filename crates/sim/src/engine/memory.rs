@@ -306,8 +306,12 @@ impl Engine {
                     if now > self.horizon {
                         return Progress::Away(self.yielder);
                     }
-                    let source =
-                        self.directory.request_to(request.line, core, node, request.access);
+                    let source = self.directory.request_to(
+                        request.line,
+                        (core, node),
+                        request.access,
+                        self.arbitration,
+                    );
                     let flight = source.cost(self.spec.costs()) * self.request_percent / 100;
                     (request.issued, request.arrived) = (now, now + flight);
                     self.set_state(cpu, State::Accessing);

@@ -97,7 +97,12 @@ impl Engine {
                         continue;
                     }
                     let node = self.cpus[cpu].node;
-                    let source = self.directory.request_to(request.line, core, node, access);
+                    let source = self.directory.request_to(
+                        request.line,
+                        (core, node),
+                        access,
+                        self.arbitration,
+                    );
                     let flight = source.cost(&costs) * self.request_percent / 100;
                     let room = match pass.window.len() as u64 >= overlap {
                         true => pass.window.pop_front().unwrap_or(0),

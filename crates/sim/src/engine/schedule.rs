@@ -326,7 +326,7 @@ impl Engine {
     }
 
     /// Something else than the running CPU acts at a time. Who chooses has no such order.
-    fn lower_horizon(&mut self, at: u64) {
+    pub(super) fn lower_horizon(&mut self, at: u64) {
         if self.chooser.is_none() {
             self.horizon = self.horizon.min(at);
         }

@@ -94,7 +94,7 @@ impl Engine {
     /// When the head of a buffer moves on.
     pub(super) fn schedule_head(&mut self, cpu: usize, at: u64) {
         self.stores.agenda.set(cpu, at);
-        self.horizon = self.horizon.min(at);
+        self.lower_horizon(at);
     }
 
     /// The head of a buffer, if there is one, sets out at `now`. Those whose line is here by then
@@ -105,7 +105,12 @@ impl Engine {
             let request = if self.directory.has(store.line, core, Access::Store, now) {
                 None
             } else {
-                let from = self.directory.request_to(store.line, core, node, Access::Store);
+                let from = self.directory.request_to(
+                    store.line,
+                    (core, node),
+                    Access::Store,
+                    self.arbitration,
+                );
                 Some(from.cost(self.spec.costs()) * self.request_percent / 100)
             };
             let Some(flight) = request else {
