@@ -6,6 +6,7 @@
 
 mod counter;
 mod lock;
+mod mask;
 mod percpu;
 mod pool;
 mod readings;
