@@ -172,8 +172,14 @@ impl<W: World> Roll<W> {
     /// The owner enters.
     #[inline]
     pub(super) fn enter(&self, seat: &mut Seat) -> Entered {
-        // Relaxed: the light fence orders it.
-        self.seat(seat.at).state.store(seat.known, Ordering::Relaxed);
+        // Release: whoever reads this word learns what we know, and must also have all that we did
+        // before we acknowledged it, which it would get from the acknowledgement's own store:
+        //
+        //   owner:     reads the old value, acknowledges, leaves, enters
+        //   announcer: reads the last of these stores, frees the old value   <- beside that read
+        //
+        // What follows is ordered by the light fence.
+        self.seat(seat.at).state.store(seat.known, Ordering::Release);
         // Pairs with both heavy fences in `tell`. Without it an announcer could miss that we are
         // present, while we miss that it clears our bit, or what it published.
         W::fence_light();
@@ -243,11 +249,16 @@ impl<W: World> Roll<W> {
             }
             away.push(at);
         });
-        if away.is_empty() {
+        if away.is_empty() && told.pending.is_empty() {
             return told;
         }
-        // Pairs with the light fences in `enter`: who was away above and is not seen now either
-        // will find its bit clear, or that it must refresh.
+        // Pairs with the light fences in `enter`: who is away from here on, and was away above or
+        // leaves now, will find when it comes that its bit is clear or that something is wanted.
+        // Also if all were present:
+        //
+        //   announcer: finds the owner present, writes `wanted`
+        //   owner:     leaves, enters again, and does not see `wanted` yet
+        //   announcer: sees that the owner left, and frees what it now reads
         W::fence_all();
         for at in away {
             if self.is_done(at, change.number) {

@@ -179,7 +179,8 @@ impl<T: Send + Sync + 'static, W: World> Drop for Shared<T, W> {
         // Readers have handles, so there are none.
         let mut values: Vec<_> =
             self.updater.get_mut().retired.drain(..).map(|old| old.value).collect();
-        values.extend(NonNull::new(self.current.with_mut(|current| *current)));
+        // Relaxed: the last handle's drop has acquired all others'.
+        values.extend(NonNull::new(self.current.load(Ordering::Relaxed)));
         self.free(values);
     }
 }

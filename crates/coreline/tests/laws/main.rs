@@ -9,6 +9,7 @@ mod lock;
 mod mask;
 mod percpu;
 mod pool;
+mod presence;
 mod readings;
 mod worlds;
 
