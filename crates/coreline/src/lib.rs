@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`counter`] | [`PerCpuCounter`], [`CounterSet`]: adds without atomics | `percpu_counter` |
 //! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
+//! | [`mask`] | [`CpuMask`]: which CPUs take part, read before it is written | `mm_cpumask` |
 //! | [`lock`] | [`TicketLock`]: in order of arrival, in 8 bytes | the spinlock of 2.6.25 to 4.1 |
 //!
 //! Every type takes its machine as its last type parameter and defaults to the real one, so users
@@ -35,11 +36,13 @@
 
 pub mod counter;
 pub mod lock;
+pub mod mask;
 pub mod percpu;
 
 pub use coreline_world::{IndexBy, Lacking};
 pub use counter::{CounterSet, PerCpuCounter};
 pub use lock::TicketLock;
+pub use mask::CpuMask;
 pub use percpu::{PerCpu, PerCpuPool};
 
 /// The examples of README.md, as they stand there.

@@ -6,8 +6,10 @@
 
 mod counter;
 mod lock;
+mod mask;
 mod percpu;
 mod pool;
+mod presence;
 mod readings;
 mod worlds;
 

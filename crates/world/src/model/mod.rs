@@ -60,7 +60,10 @@ use core::time::Duration;
 
 pub use check::{Checker, Failure, check};
 pub use place::ModelSection;
-pub use plant::{Faithful, Plant, RelaxedLoads, RelaxedRmws, RelaxedStores};
+pub use plant::{
+    Faithful, NoFences, NoHeavyFences, NoLightFences, Plant, RelaxedLoads, RelaxedRmws,
+    RelaxedStores,
+};
 pub use threads::ModelJoinHandle;
 pub use words::{
     ModelPtr, ModelReading, ModelTrack, ModelU8, ModelU32, ModelU64, ModelUsize, ModelWriting,
@@ -97,12 +100,16 @@ impl<P: Plant> Fences for Model<P> {
         // before the first is visible after the second. It also orders two light fences, which
         // `Native` does not: a pair of light fences that should be a light and a heavy one is not
         // found here.
-        loom::sync::atomic::fence(Ordering::SeqCst);
+        if P::LIGHT {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+        }
     }
 
     fn fence_all() {
         // SeqCst, partner: the fence of `fence_light`.
-        loom::sync::atomic::fence(Ordering::SeqCst);
+        if P::HEAVY {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+        }
     }
 
     fn fence_restartable() -> Result<(), Lacking> {

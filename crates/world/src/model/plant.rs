@@ -6,7 +6,7 @@ use crate::Ordering;
 /// caught if they were missing.
 ///
 /// Each function gets the ordering that the algorithm named and returns the one that loom is given.
-/// All leave it alone unless overridden. The fences of the asymmetric pair are not weakened.
+/// All leave it alone unless overridden.
 pub trait Plant: 'static {
     /// The ordering of a load, a failed compare-exchange included.
     fn load(order: Ordering) -> Ordering {
@@ -27,6 +27,12 @@ pub trait Plant: 'static {
     fn fence(order: Ordering) -> Ordering {
         order
     }
+
+    /// Whether there are light fences.
+    const LIGHT: bool = true;
+
+    /// Whether there are heavy fences.
+    const HEAVY: bool = true;
 }
 
 /// Plants nothing.
@@ -63,4 +69,30 @@ impl Plant for RelaxedRmws {
     fn rmw(_: Ordering) -> Ordering {
         Ordering::Relaxed
     }
+}
+
+/// Ordinary fences are missing.
+#[derive(Debug, Clone, Copy)]
+pub struct NoFences;
+
+impl Plant for NoFences {
+    fn fence(_: Ordering) -> Ordering {
+        Ordering::Relaxed
+    }
+}
+
+/// The light fences of asymmetric pairs are missing.
+#[derive(Debug, Clone, Copy)]
+pub struct NoLightFences;
+
+impl Plant for NoLightFences {
+    const LIGHT: bool = false;
+}
+
+/// The heavy fences of asymmetric pairs are missing.
+#[derive(Debug, Clone, Copy)]
+pub struct NoHeavyFences;
+
+impl Plant for NoHeavyFences {
+    const HEAVY: bool = false;
 }

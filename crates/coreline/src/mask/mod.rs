@@ -1,0 +1,256 @@
+//! CPU masks that are read before they are written.
+//!
+//! A [`CpuMask`] says which CPUs take part in something: run a tenant's tasks, hold a cached value,
+//! want to be told. Bits are set and cleared often and by everybody, mostly to what they are
+//! already; so [`set`](CpuMask::set) and [`clear`](CpuMask::clear) look first, and write only what
+//! changes. An unconditional locked write makes the mask's line travel through all CPUs instead,
+//! and each of them waits for it: on 120 CPUs that was the hottest line of a whole linpack run, in
+//! the kernel before "sched/x86: Optimize switch_mm() for multi-threaded workloads" (2013; seed
+//! 003).
+//!
+//! ```
+//! use coreline::CpuMask;
+//! use coreline_topology::CpuId;
+//!
+//! let mask = CpuMask::new()?;
+//! let cpu = mask.cpus().next().unwrap();
+//! assert!(mask.set(cpu)?, "it was clear");
+//! assert!(!mask.set(cpu)?, "it was set: nothing was written");
+//! assert_eq!(mask.snapshot().len(), 1);
+//! assert!(mask.clear(cpu)?);
+//! assert!(mask.set(CpuId::new(1 << 20)).is_err(), "no machine has that many");
+//! # Ok::<(), coreline::mask::MaskError>(())
+//! ```
+//!
+//! # Layout
+//!
+//! The CPUs under one last-level cache share a line of the mask, and nobody else writes it; a
+//! summary names the lines that have bits, so that who reads the whole mask of a big machine reads
+//! few lines. See the table of states in `bits.rs`.
+//!
+//! **Signals, fork**: every operation may run in a signal handler, where it is as if the
+//! interrupted thread had been preempted; a forked child has the mask as it was, and if another
+//! thread was in [`trim`](CpuMask::trim) then, reads of the whole mask read every line from there
+//! on.
+
+mod bits;
+mod presence;
+mod roll;
+mod versioned;
+
+use core::fmt;
+
+use coreline_topology::{CpuId, CpuSet, Topology};
+use coreline_world::{Native, World};
+
+use bits::{Bits, PER_LEAF, Position};
+pub use presence::{Entry, Full, Inside, Member, Presence, PresenceOptions, Shot};
+pub use versioned::{Reader, Reading, Versioned};
+
+/// What a mask cannot do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MaskError {
+    /// The mask has no bit for this CPU.
+    #[error("the mask has no bit for {cpu}: the machine has CPUs {has}")]
+    NoSuchCpu {
+        /// The CPU.
+        cpu: CpuId,
+        /// The CPUs that have one, as a CPU list.
+        has: String,
+    },
+    /// The machine has more caches than a mask has lines.
+    #[error("the machine has {leaves} groups of CPUs that share a cache; at most {most}")]
+    TooManyCaches {
+        /// How many it has.
+        leaves: usize,
+        /// How many there may be.
+        most: usize,
+    },
+}
+
+/// A set of CPUs that all of them change, each its own bit mostly.
+///
+/// As wide as the machine. Takes a line of memory for each last-level cache (64 bytes, on two
+/// levels), and four bytes for each CPU number.
+pub struct CpuMask<W: World = Native> {
+    bits: Bits<W>,
+    /// By CPU number: where its bit lies.
+    positions: Box<[Option<Position>]>,
+}
+
+impl CpuMask {
+    /// An empty mask for this machine.
+    ///
+    /// # Errors
+    ///
+    /// [`MaskError::TooManyCaches`], on no machine that exists.
+    pub fn new() -> Result<Self, MaskError> {
+        CpuMask::new_in()
+    }
+}
+
+impl<W: World> CpuMask<W> {
+    /// The most lines of a mask.
+    const MOST_LEAVES: usize = u16::MAX as usize;
+
+    /// As [`new`](CpuMask::new), in every world.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](CpuMask::new).
+    pub fn new_in() -> Result<Self, MaskError> {
+        CpuMask::for_topology(&W::topology())
+    }
+
+    /// An empty mask for the CPUs of a tree.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](CpuMask::new).
+    pub fn for_topology(topology: &Topology) -> Result<Self, MaskError> {
+        let mut positions = vec![None; topology.cpu_limit()].into_boxed_slice();
+        let mut sizes = Vec::new();
+        // By cache: the leaf that is being filled.
+        let mut open = vec![None; topology.cache_count()];
+        for cpu in topology.cpus() {
+            let cache = cpu.cache.index();
+            if open.len() <= cache {
+                open.resize(cache + 1, None);
+            }
+            let leaf = match open[cache] {
+                Some(leaf) if sizes[leaf] < PER_LEAF as usize => leaf,
+                _ => {
+                    sizes.push(0);
+                    sizes.len() - 1
+                }
+            };
+            open[cache] = Some(leaf);
+            if leaf < Self::MOST_LEAVES {
+                positions[cpu.id.index()] = Some(Position::new(leaf, sizes[leaf]));
+            }
+            sizes[leaf] += 1;
+        }
+        if sizes.len() > Self::MOST_LEAVES {
+            let (leaves, most) = (sizes.len(), Self::MOST_LEAVES);
+            return Err(MaskError::TooManyCaches { leaves, most });
+        }
+        Ok(CpuMask { bits: Bits::new_in(sizes.into_iter()), positions })
+    }
+
+    #[inline]
+    fn position(&self, cpu: CpuId) -> Result<Position, MaskError> {
+        match self.positions.get(cpu.index()) {
+            Some(Some(position)) => Ok(*position),
+            _ => Err(self.no_such(cpu)),
+        }
+    }
+
+    #[cold]
+    fn no_such(&self, cpu: CpuId) -> MaskError {
+        MaskError::NoSuchCpu { cpu, has: self.cpus().collect::<CpuSet>().to_string() }
+    }
+
+    /// Sets the CPU's bit; returns whether it was clear and this call set it. If it is set already,
+    /// reads one word and writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`MaskError::NoSuchCpu`].
+    #[inline]
+    pub fn set(&self, cpu: CpuId) -> Result<bool, MaskError> {
+        Ok(self.bits.set(self.position(cpu)?))
+    }
+
+    /// Sets the CPU's bit; returns whether it was set before.
+    ///
+    /// # Errors
+    ///
+    /// [`MaskError::NoSuchCpu`].
+    #[inline]
+    pub fn test_and_set(&self, cpu: CpuId) -> Result<bool, MaskError> {
+        self.set(cpu).map(|set| !set)
+    }
+
+    /// Clears the CPU's bit; returns whether it was set. If it is clear already, reads one word and
+    /// writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`MaskError::NoSuchCpu`].
+    pub fn clear(&self, cpu: CpuId) -> Result<bool, MaskError> {
+        Ok(self.bits.clear(self.position(cpu)?))
+    }
+
+    /// Whether the CPU's bit is set; false for a CPU that the mask has no bit for.
+    #[inline]
+    pub fn test(&self, cpu: CpuId) -> bool {
+        self.position_if_any(cpu).is_some_and(|at| self.bits.test(at))
+    }
+
+    fn position_if_any(&self, cpu: CpuId) -> Option<Position> {
+        self.positions.get(cpu.index()).copied().flatten()
+    }
+
+    /// The CPUs that the mask has bits for, ascending.
+    pub fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
+        let number = |cpu: usize| CpuId::new(cpu as u32);
+        let bits = self.positions.iter().enumerate();
+        bits.filter(|(_, position)| position.is_some()).map(move |(cpu, _)| number(cpu))
+    }
+
+    /// The lowest CPU whose bit is clear.
+    pub fn first_zero(&self) -> Option<CpuId> {
+        self.cpus().find(|&cpu| !self.test(cpu))
+    }
+
+    /// How many bits are set.
+    pub fn weight(&self) -> usize {
+        let mut weight = 0;
+        self.bits.each(|_| weight += 1);
+        weight
+    }
+
+    /// Whether no bit is set.
+    pub fn is_empty(&self) -> bool {
+        self.weight() == 0
+    }
+
+    /// The CPUs whose bits are set.
+    ///
+    /// Every CPU is in it whose [`set`](CpuMask::set) came before, and whose bit nobody cleared. It
+    /// is no picture of one moment: of two bits that change meanwhile, it may have the later.
+    pub fn snapshot(&self) -> CpuSet {
+        let mut found = Vec::new();
+        self.bits.each(|at| found.push(at));
+        found.sort_unstable();
+        self.cpus()
+            .filter(|&cpu| {
+                self.position_if_any(cpu).is_some_and(|at| found.binary_search(&at).is_ok())
+            })
+            .collect()
+    }
+
+    /// The CPUs of a [`snapshot`](CpuMask::snapshot), ascending.
+    pub fn iter(&self) -> impl Iterator<Item = CpuId> + use<W> {
+        self.snapshot().iter().collect::<Vec<_>>().into_iter()
+    }
+
+    /// The CPUs whose bits are set here or in `other`.
+    pub fn union(&self, other: &CpuMask<W>) -> CpuSet {
+        self.snapshot().union(&other.snapshot())
+    }
+
+    /// Lets later reads of the whole mask skip the lines that have no bits any more. For masks
+    /// whose CPUs come and go; not for every [`clear`](CpuMask::clear), since it writes a line that
+    /// everybody reads.
+    pub fn trim(&self) {
+        self.bits.trim();
+    }
+}
+
+impl<W: World> fmt::Debug for CpuMask<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CpuMask").field(&format_args!("{}", self.snapshot())).finish()
+    }
+}

@@ -1,0 +1,361 @@
+//! [`Presence`]: who takes part, and calls that reach only those.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::time::Duration;
+use std::sync::Arc;
+
+use coreline_world::{Native, Ordering, Time, Word, World};
+
+use super::roll::{Change, Entered, News, Roll, Seat, Told};
+use crate::TicketLock;
+
+/// No seat is free. Nothing was registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("all {most} seats are taken: drop members that are done, or ask for more seats")]
+pub struct Full {
+    /// How many seats there are.
+    pub most: usize,
+}
+
+/// What a context finds when it enters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "what was cached may be out of date"]
+pub enum Entry {
+    /// Nothing changed that it was not told of: what it cached is good.
+    Current,
+    /// It missed something, or is here for the first time: what it cached is to be made anew.
+    MustRefresh,
+}
+
+/// How a presence is set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct PresenceOptions {
+    pub(super) seats: usize,
+    pub(super) trim_every: Duration,
+}
+
+impl PresenceOptions {
+    /// How often bits of contexts that have left are cleared, at most, if nothing else is said: the
+    /// kernel's choice, after clearing at every flush had cost 13 % of a benchmark of context
+    /// switches (research/kernel.md, section 4).
+    pub const TRIM_EVERY: Duration = Duration::from_secs(1);
+
+    /// Two seats for each CPU, at least 64; bits cleared at most once a second.
+    pub const fn new() -> Self {
+        PresenceOptions { seats: 64, trim_every: Self::TRIM_EVERY }
+    }
+
+    /// At least so many seats, as far as there can be: 256 for each last-level cache.
+    pub const fn seats(mut self, seats: usize) -> Self {
+        self.seats = seats;
+        self
+    }
+
+    /// Clears the bits of contexts that have left at most that often. What is cleared costs its
+    /// context a refresh when it comes again; what is not costs every announcement a line.
+    pub const fn trim_every(mut self, span: Duration) -> Self {
+        self.trim_every = span;
+        self
+    }
+}
+
+impl Default for PresenceOptions {
+    fn default() -> Self {
+        PresenceOptions::new()
+    }
+}
+
+/// Who takes part in something, so that what all of them must learn is told to nobody else.
+///
+/// Each context (a thread, a worker, a connection) registers once and gets a [`Member`]. It enters
+/// when it begins to use what it caches, and leaves when it is done: both write nothing that is
+/// shared, but for the first entry after its bit was cleared. [`shootdown`](Presence::shootdown)
+/// runs a function in every context that is present, and returns when all have run it or have left.
+///
+/// ```
+/// use coreline::mask::{Entry, Presence};
+/// use std::sync::atomic::{AtomicU32, Ordering};
+///
+/// let presence = Presence::new();
+/// let mut member = presence.register()?;
+/// let (inside, entry) = member.enter();
+/// assert_eq!(entry, Entry::MustRefresh, "the first time");
+/// drop(inside);
+/// let (mut inside, entry) = member.enter();
+/// assert_eq!(entry, Entry::Current, "nothing happened meanwhile, and nothing was written");
+///
+/// let calls = AtomicU32::new(0);
+/// inside.shootdown(|| {
+///     calls.fetch_add(1, Ordering::Relaxed);
+/// });
+/// assert_eq!(calls.into_inner(), 1, "nobody else is here");
+/// # Ok::<(), coreline::mask::Full>(())
+/// ```
+///
+/// A handle: clones are the same presence.
+///
+/// # Law
+///
+/// A context that enters while a shootdown is under way runs its function or sees its effect: all
+/// that happened before the shootdown. After the shootdown nobody works with what was cached
+/// before it: who is present has run the function, who was away finds
+/// [`Entry::MustRefresh`]. A context that was preempted inside counts as present, and is waited for.
+///
+/// # Source
+///
+/// Seed 003 (2013: test before set; leaving leaves the bit); the kernel's `mm_cpumask` since 6.13
+/// (lazy clearing at most once a second). Contexts of a program are not CPUs: there are several to
+/// a CPU, and they move. So a bit is a context's here, on the line of the cache where it
+/// registered, and several contexts of one CPU cannot take each other's refresh.
+pub struct Presence<W: World = Native> {
+    shared: Arc<Shared<W>>,
+}
+
+/// What handles and members share.
+struct Shared<W: World> {
+    roll: Roll<W>,
+    announcer: TicketLock<Announcer, W>,
+    /// The call that `wanted` words speak of; read only by whom the announcer waits for.
+    call: W::Ptr<Call>,
+    trim_every: Duration,
+}
+
+/// Read and written under the lock.
+#[derive(Debug, Default)]
+pub(super) struct Announcer {
+    number: u64,
+    trimmed: Option<Time>,
+}
+
+impl Announcer {
+    /// The next change.
+    pub(super) fn next<W: World>(&mut self, trim_every: Duration) -> Change {
+        self.number += 1;
+        let now = W::now();
+        let trim = self.trimmed.is_none_or(|at| now - at >= trim_every);
+        if trim {
+            self.trimmed = Some(now);
+        }
+        Change { number: self.number, call: false, trim, but: None }
+    }
+}
+
+/// A function on the stack of the announcer.
+struct Call(*const (dyn Fn() + Sync));
+
+impl Presence {
+    /// Nobody, on this machine.
+    pub fn new() -> Self {
+        Presence::new_in(PresenceOptions::new())
+    }
+
+    /// Nobody, set up like this.
+    pub fn with_options(options: PresenceOptions) -> Self {
+        Presence::new_in(options)
+    }
+}
+
+impl Default for Presence {
+    fn default() -> Self {
+        Presence::new()
+    }
+}
+
+impl<W: World> Clone for Presence<W> {
+    fn clone(&self) -> Self {
+        Presence { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<W: World> Presence<W> {
+    /// Nobody, in every world.
+    pub fn new_in(options: PresenceOptions) -> Self {
+        Presence {
+            shared: Arc::new(Shared {
+                roll: Roll::new_in(&W::topology(), options.seats),
+                announcer: TicketLock::new_in(Announcer::default()),
+                call: <W::Ptr<Call> as Word>::new_in(core::ptr::null_mut()),
+                trim_every: options.trim_every,
+            }),
+        }
+    }
+
+    /// Takes a seat, near the caller's CPU if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] if all seats are taken.
+    pub fn register(&self) -> Result<Member<W>, Full> {
+        let roll = &self.shared.roll;
+        let seat = roll.take().ok_or_else(|| Full { most: roll.capacity() })?;
+        Ok(Member { shared: Arc::clone(&self.shared), seat })
+    }
+
+    /// Runs `f` in every context that is present, and returns when each has run it or left; returns
+    /// how many were reached, and how many were away.
+    ///
+    /// Who is present runs `f` in its next [`poll`](Inside::poll), or leaves. One who does neither
+    /// holds this up for ever.
+    ///
+    /// **Not inside**: a context that is present itself calls [`Inside::shootdown`]; here it would
+    /// wait for itself, and so would an `f` that shoots at the same presence. **Panics**: one in `f` is raised where `f` ran, and counts as run.
+    pub fn shootdown(&self, f: impl Fn() + Sync) -> Shot {
+        let shared = &*self.shared;
+        let mut announcer = shared.announcer.lock();
+        shared.shoot(&mut announcer, None, &f)
+    }
+}
+
+/// Whom a [`shootdown`](Presence::shootdown) reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shot {
+    /// Contexts that ran the function, or refreshed in its place.
+    pub reached: usize,
+    /// Contexts whose bit was set but that were away: they will refresh.
+    pub away: usize,
+}
+
+impl<W: World> Shared<W> {
+    fn shoot(
+        &self,
+        announcer: &mut Announcer,
+        but: Option<super::Position>,
+        f: &(dyn Fn() + Sync),
+    ) -> Shot {
+        let change = Change { call: true, but, ..announcer.next::<W>(self.trim_every) };
+        // SAFETY: only the lifetime changes. `Presence::wait_for_call` below returns when nobody can
+        // call `f` any more, and nothing between here and there panics while somebody may.
+        let f: *const (dyn Fn() + Sync + 'static) = unsafe { core::mem::transmute(f) };
+        let mut call = Call(f);
+        // Relaxed: whoever is asked to run it has acquired `wanted`, which is written after this.
+        self.call.store(&raw mut call, Ordering::Relaxed);
+        let Told { pending, away } = self.roll.tell(change);
+        let reached = self.roll.wait_for_call(pending, change.number);
+        Shot { reached, away }
+    }
+
+    /// Does what is wanted of a seat's owner, who is present.
+    fn answer(&self, seat: &mut Seat, news: News) -> Entry {
+        if !news.is_call() {
+            self.roll.acknowledge(seat, news);
+            return Entry::MustRefresh;
+        }
+        /// Acknowledges also if the function panics: else the announcer would wait for ever.
+        struct Answered<'a, W: World>(&'a Roll<W>, &'a mut Seat, News);
+        impl<W: World> Drop for Answered<'_, W> {
+            fn drop(&mut self) {
+                self.0.acknowledge(self.1, self.2);
+            }
+        }
+        let _answered = Answered(&self.roll, seat, news);
+        // Relaxed: `news` was acquired, and the announcer stored the call before.
+        let call = self.call.load(Ordering::Relaxed);
+        // SAFETY: the announcer keeps the call alive, and stores no other, until we acknowledge or
+        // leave, which is after this: see `wait_for_call`.
+        let f = unsafe { &*(*call).0 };
+        f();
+        Entry::Current
+    }
+}
+
+/// A registered context. Dropping it frees the seat.
+pub struct Member<W: World = Native> {
+    shared: Arc<Shared<W>>,
+    seat: Seat,
+}
+
+impl<W: World> Member<W> {
+    /// Enters; says whether what the context cached is still good. If a shootdown is waiting, its
+    /// function runs here first.
+    ///
+    /// One store to the context's own line, three loads, and no write that others see, unless its
+    /// bit was cleared.
+    #[inline]
+    pub fn enter(&mut self) -> (Inside<'_, W>, Entry) {
+        let entered = self.shared.roll.enter(&mut self.seat);
+        // From here on it leaves, also if the function below panics.
+        let inside = Inside { member: self, _here: PhantomData };
+        let entry = match entered {
+            Entered::Current => Entry::Current,
+            Entered::Stale => Entry::MustRefresh,
+            Entered::Asked(news) => inside.member.shared.answer(&mut inside.member.seat, news),
+        };
+        (inside, entry)
+    }
+}
+
+impl<W: World> Drop for Member<W> {
+    fn drop(&mut self) {
+        self.shared.roll.give_back(&self.seat);
+    }
+}
+
+/// A context that is present. Dropping it leaves, which costs one store to its own line.
+///
+/// A guard that is forgotten leaves its context present for ever: shootdowns wait for it.
+pub struct Inside<'a, W: World = Native> {
+    member: &'a mut Member<W>,
+    /// Not `Send`: present is the thread that entered.
+    _here: PhantomData<*const ()>,
+}
+
+impl<W: World> Inside<'_, W> {
+    /// Looks whether a shootdown waits for this context, and runs its function if so. One load if
+    /// not.
+    #[inline]
+    pub fn poll(&mut self) -> Entry {
+        match self.member.shared.roll.news(&self.member.seat) {
+            None => Entry::Current,
+            Some(news) => self.member.shared.answer(&mut self.member.seat, news),
+        }
+    }
+
+    /// As [`Presence::shootdown`], from inside: `f` runs here too, and shootdowns by others are
+    /// served while this one waits for its turn, so that two contexts can shoot at each other. Says
+    /// also what became of this context's own cached things meanwhile, as [`poll`](Inside::poll)
+    /// does.
+    ///
+    /// `f` must not shoot at the same presence: it would wait for itself.
+    pub fn shootdown(&mut self, f: impl Fn() + Sync) -> (Shot, Entry) {
+        let shared = Arc::clone(&self.member.shared);
+        let mut entry = Entry::Current;
+        let shot = {
+            let mut announcer = loop {
+                // Whoever holds the lock may be waiting for our answer.
+                if self.poll() == Entry::MustRefresh {
+                    entry = Entry::MustRefresh;
+                }
+                match shared.announcer.try_lock() {
+                    Some(announcer) => break announcer,
+                    None => W::relax(),
+                }
+            };
+            shared.shoot(&mut announcer, Some(self.member.seat.position()), &f)
+        };
+        f();
+        (Shot { reached: shot.reached + 1, ..shot }, entry)
+    }
+}
+
+impl<W: World> Drop for Inside<'_, W> {
+    #[inline]
+    fn drop(&mut self) {
+        self.member.shared.roll.leave(&self.member.seat);
+    }
+}
+
+impl<W: World> fmt::Debug for Presence<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Presence")
+            .field("seats", &self.shared.roll.capacity())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<W: World> fmt::Debug for Member<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member").field("seat", &self.seat.position()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,276 @@
+//! [`Versioned`]: a read-mostly value that every reader keeps, as a CPU keeps its TLB entries.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use coreline_world::{Native, Ordering, Word, World};
+
+use super::Position;
+use super::presence::{Announcer, Full, PresenceOptions};
+use super::roll::{Entered, Roll, Seat};
+use crate::TicketLock;
+
+/// A value that is read always and changed seldom.
+///
+/// Each reader keeps the address of the value that it read last, and looks at one word of its own,
+/// on its own line, to learn whether that is still the current one: a load and a compare, and
+/// nothing is written. An [`update`](Versioned::update) writes those words, of readers that are
+/// present or were lately. An old value is freed once every reader that was present has looked
+/// again or left; one that was preempted has done neither, and keeps it alive.
+///
+/// ```
+/// use coreline::mask::Versioned;
+///
+/// let routes = Versioned::new(vec!["10.0.0.0/8"]);
+/// let mut reader = routes.reader()?;
+/// let mut reading = reader.enter();
+/// assert_eq!(reading.get().len(), 1);
+/// routes.update(vec!["10.0.0.0/8", "192.168.0.0/16"]);
+/// assert_eq!(reading.get().len(), 2, "an update is seen by every read after it");
+/// # Ok::<(), coreline::mask::Full>(())
+/// ```
+///
+/// A handle: clones are the same value.
+///
+/// **Costs**: an update is two heavy fences (system calls natively), a read of the lines of
+/// readers whose bits are set, and a write to each. A reader that stays inside without reading
+/// keeps old values alive, however many: leave where you block. **Signals, fork**: reads may be done
+/// in a signal handler by a reader of its own; updates not. In a forked child, readers of other
+/// threads that were inside stay there, and keep what they held.
+pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
+    shared: Arc<Shared<T, W>>,
+}
+
+struct Shared<T: Send + Sync + 'static, W: World> {
+    roll: Roll<W>,
+    current: W::Ptr<T>,
+    updater: TicketLock<Updater<T>, W>,
+    options: PresenceOptions,
+}
+
+/// Read and written under the lock.
+struct Updater<T> {
+    announcer: Announcer,
+    retired: Vec<Retired<T>>,
+}
+
+/// A value that was replaced.
+struct Retired<T> {
+    value: NonNull<T>,
+    /// The change that replaced it.
+    number: u64,
+    /// Who was present then, and has not looked since.
+    holders: Vec<Position>,
+}
+
+// SAFETY: the pointers own values of a type that may be sent, and are used under the lock only.
+unsafe impl<T: Send> Send for Updater<T> {}
+
+impl<T: Send + Sync + 'static> Versioned<T> {
+    /// A value, on this machine.
+    pub fn new(value: T) -> Self {
+        Versioned::new_in(value, PresenceOptions::new())
+    }
+}
+
+impl<T: Send + Sync + 'static, W: World> Clone for Versioned<T, W> {
+    fn clone(&self) -> Self {
+        Versioned { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
+    /// As [`new`](Versioned::new), in every world, with seats for readers and a limit to trimming.
+    pub fn new_in(value: T, options: PresenceOptions) -> Self {
+        Versioned {
+            shared: Arc::new(Shared {
+                roll: Roll::new_in(&W::topology(), options.seats),
+                current: <W::Ptr<T> as Word>::new_in(Box::into_raw(Box::new(value))),
+                updater: TicketLock::new_in(Updater {
+                    announcer: Announcer::default(),
+                    retired: Vec::new(),
+                }),
+                options,
+            }),
+        }
+    }
+
+    /// A reader, for one thread at a time. It holds nothing until it enters.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] if all seats are taken.
+    pub fn reader(&self) -> Result<Reader<T, W>, Full> {
+        let roll = &self.shared.roll;
+        let seat = roll.take().ok_or_else(|| Full { most: roll.capacity() })?;
+        Ok(Reader { shared: Arc::clone(&self.shared), seat, cached: NonNull::dangling() })
+    }
+
+    /// Replaces the value. Every [`get`](Reading::get) that begins after this returned finds the
+    /// new one. Frees what no reader can hold any more; drops values on the caller's thread.
+    ///
+    /// Waits for other updates, never for readers.
+    pub fn update(&self, value: T) {
+        let value = NonNull::from(Box::leak(Box::new(value)));
+        let shared = &*self.shared;
+        let free = {
+            let mut updater = shared.updater.lock();
+            // AcqRel: Release pairs with the Acquire in `refresh`, so that readers find the value
+            // whole; Acquire with the last update's Release, since we free what it stored.
+            let old = shared.current.swap(value.as_ptr(), Ordering::AcqRel);
+            let change = updater.announcer.next::<W>(shared.options.trim_every);
+            let holders = shared.roll.tell(change).pending;
+            let old = NonNull::new(old).expect("there is always a value");
+            updater.retired.push(Retired { value: old, number: change.number, holders });
+            shared.unheld(&mut updater)
+        };
+        shared.free(free);
+    }
+
+    /// Waits until no reader holds a value that was replaced, and frees them. A reader that is
+    /// inside and never reads or leaves holds this up for ever; one on the calling thread does.
+    pub fn synchronize(&self) {
+        let shared = &*self.shared;
+        let free = {
+            let mut updater = shared.updater.lock();
+            for old in &mut updater.retired {
+                shared.roll.wait_until_done(&old.holders, old.number);
+            }
+            shared.unheld(&mut updater)
+        };
+        shared.free(free);
+    }
+
+    /// How many replaced values were not freed yet.
+    pub fn retired(&self) -> usize {
+        self.shared.updater.lock().retired.len()
+    }
+}
+
+impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
+    /// Takes out the replaced values that no reader can hold any more.
+    fn unheld(&self, updater: &mut Updater<T>) -> Vec<NonNull<T>> {
+        let mut free = Vec::new();
+        updater.retired.retain_mut(|old| {
+            old.holders.retain(|&at| !self.roll.is_done(at, old.number));
+            if old.holders.is_empty() {
+                free.push(old.value);
+            }
+            !old.holders.is_empty()
+        });
+        free
+    }
+
+    fn free(&self, values: Vec<NonNull<T>>) {
+        for value in values {
+            // SAFETY: from a box, and given here once: by the update that took it out of `retired`,
+            // or when the last handle is gone. No reader holds it: each that was present when it
+            // was replaced has looked again since, or left, and `is_done` acquired that; whoever
+            // entered later found the new value.
+            drop(unsafe { Box::from_raw(value.as_ptr()) });
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static, W: World> Drop for Shared<T, W> {
+    fn drop(&mut self) {
+        // Readers have handles, so there are none.
+        let mut values: Vec<_> =
+            self.updater.get_mut().retired.drain(..).map(|old| old.value).collect();
+        // Relaxed: the last handle's drop has acquired all others'.
+        values.extend(NonNull::new(self.current.load(Ordering::Relaxed)));
+        self.free(values);
+    }
+}
+
+/// A registered reader. Dropping it frees the seat.
+pub struct Reader<T: Send + Sync + 'static, W: World = Native> {
+    shared: Arc<Shared<T, W>>,
+    seat: Seat,
+    /// What was current when the reader last looked.
+    cached: NonNull<T>,
+}
+
+// SAFETY: the pointer is to a value that may be shared, which the seat keeps alive while the reader
+// is inside; outside it is not used.
+unsafe impl<T: Send + Sync, W: World> Send for Reader<T, W> {}
+
+impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
+    /// Enters: from here to the drop of what this returns the reader may read.
+    ///
+    /// One store to the reader's own line, three loads, and no write that others see, unless its
+    /// bit was cleared.
+    #[inline]
+    pub fn enter(&mut self) -> Reading<'_, T, W> {
+        match self.shared.roll.enter(&mut self.seat) {
+            Entered::Current => {}
+            // An update asks nobody to run anything.
+            Entered::Stale => self.refresh(),
+            Entered::Asked(_) => unreachable!("an update has no call"),
+        }
+        let mut reading = Reading { reader: self, _here: PhantomData };
+        reading.look();
+        reading
+    }
+
+    #[cold]
+    fn refresh(&mut self) {
+        // Acquire: pairs with the Release of the update that stored it: the value is whole.
+        let current = self.shared.current.load(Ordering::Acquire);
+        self.cached = NonNull::new(current).expect("there is always a value");
+    }
+}
+
+impl<T: Send + Sync + 'static, W: World> Drop for Reader<T, W> {
+    fn drop(&mut self) {
+        self.shared.roll.give_back(&self.seat);
+    }
+}
+
+/// A reader that is inside. Dropping it leaves.
+///
+/// One that is forgotten keeps every value alive that is replaced from then on.
+pub struct Reading<'a, T: Send + Sync + 'static, W: World = Native> {
+    reader: &'a mut Reader<T, W>,
+    /// Not `Send`: inside is the thread that entered.
+    _here: PhantomData<*const ()>,
+}
+
+impl<T: Send + Sync + 'static, W: World> Reading<'_, T, W> {
+    /// The current value: one load and a compare, while it is the one that was current before.
+    ///
+    /// Borrows the reading, since to look again is to give up what was read before.
+    #[inline]
+    pub fn get(&mut self) -> &T {
+        self.look();
+        // SAFETY: `cached` was current when this reader last looked, while it was inside; whoever
+        // replaces it waits, before freeing it, until this reader looks again or leaves, which both
+        // need the borrow that is handed out here to end.
+        unsafe { self.reader.cached.as_ref() }
+    }
+
+    #[inline]
+    fn look(&mut self) {
+        let reader = &mut *self.reader;
+        if let Some(news) = reader.shared.roll.news(&reader.seat) {
+            // Before the acknowledgement: after it, what is cached may be freed.
+            reader.refresh();
+            reader.shared.roll.acknowledge(&mut reader.seat, news);
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static, W: World> Drop for Reading<'_, T, W> {
+    #[inline]
+    fn drop(&mut self) {
+        self.reader.shared.roll.leave(&self.reader.seat);
+    }
+}
+
+impl<T: Send + Sync + 'static, W: World> fmt::Debug for Versioned<T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Versioned").field("retired", &self.retired()).finish_non_exhaustive()
+    }
+}

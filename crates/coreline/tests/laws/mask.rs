@@ -1,0 +1,192 @@
+//! The law of masks: a bit that was set before somebody looks, and that nobody cleared, is found.
+//!
+//! "Before" by way of fences: who sets its bit, passes a fence and then does not see what the looker
+//! published before its own fence, is found.
+
+use std::sync::Arc;
+
+use coreline::CpuMask;
+use coreline_sim::{Faults, Sim};
+use coreline_topology::CpuId;
+use coreline_world::model::{Model, NoFences, NoHeavyFences, NoLightFences};
+use coreline_world::{JoinHandle, Native, Ordering, Place, Placement, Word, World};
+
+use crate::worlds::{self, Effort, FEW, NATIVE, TORN};
+
+/// What setters and the looker share.
+struct Round<W: World> {
+    mask: CpuMask<W>,
+    published: W::U32,
+}
+
+/// One round: every setter sets its CPU's bit and then looks for what is published; the looker
+/// publishes, and then looks for bits. A leaf that has lost its last bit is trimmed meanwhile.
+fn found<W: World>(effort: Effort, trims: bool) {
+    let cpus: Vec<CpuId> =
+        W::topology().cpus().map(|cpu| cpu.id).take(effort.cpus as usize).collect();
+    for _ in 0..effort.rounds {
+        let round =
+            Arc::new(Round::<W> { mask: CpuMask::new_in().unwrap(), published: W::U32::new_in(0) });
+        // The summary names the leaf although it is empty: there is something to trim.
+        round.mask.set(cpus[0]).unwrap();
+        round.mask.clear(cpus[0]).unwrap();
+        let setters: Vec<_> = (0..effort.threads)
+            .map(|number| {
+                let round = Arc::clone(&round);
+                let cpu = cpus[number as usize % cpus.len()];
+                let setter = move || {
+                    round.mask.set(cpu).unwrap();
+                    W::fence_light();
+                    // Relaxed: the fences order it, and that is what is tested.
+                    (round.published.load(Ordering::Relaxed) == 0).then_some(cpu)
+                };
+                W::spawn(Placement::Anywhere, setter).unwrap()
+            })
+            .collect();
+        let trimmer = trims.then(|| {
+            let round = Arc::clone(&round);
+            W::spawn(Placement::Anywhere, move || round.mask.trim()).unwrap()
+        });
+        round.published.store(1, Ordering::Relaxed);
+        W::fence_all();
+        let found = round.mask.snapshot();
+        let missed: Vec<_> = setters
+            .into_iter()
+            .filter_map(JoinHandle::join)
+            .filter(|&cpu| !found.contains(cpu))
+            .collect();
+        assert!(missed.is_empty(), "{missed:?} did not see the looker, who did not see them");
+        if let Some(trimmer) = trimmer {
+            trimmer.join();
+        }
+    }
+}
+
+#[test]
+fn a_set_bit_is_found_natively() {
+    found::<Native>(Effort { rounds: 500, ..NATIVE }, true);
+}
+
+#[test]
+fn a_set_bit_is_found_on_384_simulated_cpus() {
+    let law = || found::<Sim>(Effort { threads: 384, rounds: 1, cpus: 384 }, true);
+    worlds::simulate("mask::found", "epyc-9654-2s", Faults::default(), law).unwrap();
+}
+
+#[test]
+fn a_set_bit_is_found_with_two_simulated_threads_to_a_cpu() {
+    let law = || found::<Sim>(Effort { rounds: 5, ..FEW }, true);
+    worlds::simulate("mask::found", "host-2c", TORN, law).unwrap();
+}
+
+/// Two threads that set one bit, and a looker.
+const SETTERS: Effort = Effort { threads: 2, rounds: 1, cpus: 1 };
+
+/// One thread that sets a bit, one that trims, and a looker.
+const TRIMMED: Effort = Effort { threads: 1, rounds: 1, cpus: 1 };
+
+#[test]
+fn a_set_bit_is_found_in_every_interleaving() {
+    worlds::check(|| found::<Model>(SETTERS, false));
+    worlds::check(|| found::<Model>(TRIMMED, true));
+}
+
+/// Whether a run of the model checker fails.
+fn is_caught(law: impl Fn() + Send + Sync + std::panic::UnwindSafe + 'static) -> bool {
+    std::panic::catch_unwind(|| worlds::check(law)).is_err()
+}
+
+#[test]
+fn a_missing_fence_is_caught() {
+    // The light fence is not needed here: whoever finds the bit set has seen, with it, the full
+    // fence of whoever set it.
+    worlds::check(|| found::<Model<NoLightFences>>(SETTERS, false));
+    assert!(is_caught(|| found::<Model<NoHeavyFences>>(TRIMMED, false)), "heavy");
+    assert!(is_caught(|| found::<Model<NoFences>>(TRIMMED, true)), "of the trim");
+}
+
+/// What a mask says, in the order of a program's life.
+fn says<W: World>() {
+    let mask = CpuMask::<W>::new_in().unwrap();
+    let cpus: Vec<_> = mask.cpus().collect();
+    let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
+    assert!(mask.is_empty() && !mask.test(first));
+    assert_eq!(mask.first_zero(), Some(first));
+    assert_eq!((mask.set(first), mask.set(first)), (Ok(true), Ok(false)));
+    assert_eq!(mask.test_and_set(last), Ok(first == last));
+    assert_eq!(
+        mask.iter().collect::<Vec<_>>(),
+        if first == last { vec![first] } else { vec![first, last] }
+    );
+    let other = CpuMask::<W>::new_in().unwrap();
+    assert_eq!(mask.union(&other), mask.snapshot());
+    assert_eq!((mask.clear(first), mask.clear(first)), (Ok(true), Ok(false)));
+    mask.trim();
+    assert_eq!(mask.weight(), usize::from(first != last));
+    for cpu in &cpus {
+        mask.set(*cpu).unwrap();
+    }
+    assert_eq!((mask.weight(), mask.first_zero()), (cpus.len(), None));
+    assert_eq!(mask.snapshot(), W::topology().set());
+    let error = mask.set(CpuId::new(1 << 15)).unwrap_err().to_string();
+    assert!(error.contains("cpu 32768"), "{error}");
+    assert!(!mask.test(CpuId::new(1 << 15)));
+}
+
+#[test]
+fn a_mask_says_what_was_set_in_every_world() {
+    says::<Native>();
+    for machine in ["host-2c", "epyc-9654-2s"] {
+        worlds::simulate("mask::says", machine, Faults::default(), says::<Sim>).unwrap();
+    }
+    worlds::check(says::<Model>);
+}
+
+#[test]
+fn masks_are_as_wide_as_the_tree() {
+    use coreline_topology::{Shape, Topology};
+    for (caches, cores) in [(1, 1), (1, 63), (1, 64), (1, 65), (1, 257), (48, 8), (512, 8)] {
+        let topology = Topology::uniform(Shape {
+            sockets: 1,
+            nodes_per_socket: 1,
+            caches_per_node: caches,
+            cores_per_cache: cores,
+            threads_per_core: 1,
+        })
+        .unwrap();
+        let mask = CpuMask::<Native>::for_topology(&topology).unwrap();
+        // Each third, so that what is a line, a word or a bit off is seen.
+        let some: coreline_topology::CpuSet =
+            topology.cpus().map(|cpu| cpu.id).filter(|cpu| cpu.get() % 3 == 0).collect();
+        for cpu in some.iter() {
+            assert_eq!(mask.set(cpu), Ok(true));
+        }
+        assert_eq!(mask.snapshot(), some, "{caches} x {cores}");
+        some.iter().for_each(|cpu| assert_eq!(mask.clear(cpu), Ok(true)));
+        mask.trim();
+        assert!(mask.is_empty());
+    }
+}
+
+/// A CPU's bit lies on the line of its cache.
+#[test]
+fn setting_a_set_bit_moves_no_line() {
+    let run = coreline_sim::Machine::preset("epyc-9654-2s").unwrap().run(|| {
+        let mask = Arc::new(CpuMask::<Sim>::new_in().unwrap());
+        let topology = Sim::topology();
+        let threads: Vec<_> = topology
+            .cpus()
+            .map(|cpu| {
+                let (mask, cpu) = (Arc::clone(&mask), cpu.id);
+                let again = move || (0..100).filter(|_| mask.set(cpu).unwrap()).count();
+                <Sim as coreline_world::Threads>::spawn(Placement::On(cpu), again).unwrap()
+            })
+            .collect();
+        threads.into_iter().map(JoinHandle::join).sum::<usize>()
+    });
+    let run = run.unwrap();
+    assert_eq!(run.value, 384);
+    let far = run.report.transfers.same_node + run.report.transfers.other_socket;
+    // 38,400 calls: each CPU's first moves the line of its cache, and the summary's.
+    assert!(far < 5_000, "{:?}", run.report.transfers);
+}
