@@ -171,8 +171,8 @@ impl<W: World> Bits<W> {
                     // Somebody else was faster with the same bit.
                     return false;
                 }
-                // Release: pairs with the Acquire in `test`: what we know of the summary. Acquire on
-                // failure for the return above, which is a `test`.
+                // Release: pairs with the Acquire in `test`: what we know of the summary. Acquire
+                // on failure for the return above, which is a `test`.
                 let ready = value | at.ready();
                 match word.compare_exchange(value, ready, Ordering::Release, Ordering::Acquire) {
                     Ok(_) => return true,

@@ -99,9 +99,9 @@ impl Default for PresenceOptions {
 /// # Law
 ///
 /// A context that enters while a shootdown is under way runs its function or sees its effect: all
-/// that happened before the shootdown. After the shootdown nobody works with what was cached
-/// before it: who is present has run the function, who was away finds
-/// [`Entry::MustRefresh`]. A context that was preempted inside counts as present, and is waited for.
+/// that happened before the shootdown. After the shootdown nobody works with what was cached before
+/// it: who is present has run the function, who was away finds [`Entry::MustRefresh`]. A context
+/// that was preempted inside counts as present, and is waited for.
 ///
 /// # Source
 ///
@@ -200,7 +200,8 @@ impl<W: World> Presence<W> {
     /// holds this up for ever.
     ///
     /// **Not inside**: a context that is present itself calls [`Inside::shootdown`]; here it would
-    /// wait for itself, and so would an `f` that shoots at the same presence. **Panics**: one in `f` is raised where `f` ran, and counts as run.
+    /// wait for itself, and so would an `f` that shoots at the same presence. **Panics**: one in
+    /// `f` is raised where `f` ran, and counts as run.
     pub fn shootdown(&self, f: impl Fn() + Sync) -> Shot {
         let shared = &*self.shared;
         let mut announcer = shared.announcer.lock();
@@ -225,8 +226,8 @@ impl<W: World> Shared<W> {
         f: &(dyn Fn() + Sync),
     ) -> Shot {
         let change = Change { call: true, but, ..announcer.next::<W>(self.trim_every) };
-        // SAFETY: only the lifetime changes. `Presence::wait_for_call` below returns when nobody can
-        // call `f` any more, and nothing between here and there panics while somebody may.
+        // SAFETY: only the lifetime changes. `Presence::wait_for_call` below returns when nobody
+        // can call `f` any more, and nothing between here and there panics while somebody may.
         let f: *const (dyn Fn() + Sync + 'static) = unsafe { core::mem::transmute(f) };
         let mut call = Call(f);
         // Relaxed: whoever is asked to run it has acquired `wanted`, which is written after this.

@@ -2,8 +2,8 @@
 //!
 //! Contexts have *seats*. A bit in two levels ([`Bits`]) says that the seat's owner may be present;
 //! the seat's own words say whether it is. The bit is set by the owner when it enters and finds it
-//! clear, and is left behind when the owner leaves. Whoever announces a change reads bits first, and
-//! the words of those seats whose bit is set.
+//! clear, and is left behind when the owner leaves. Whoever announces a change reads bits first,
+//! and the words of those seats whose bit is set.
 //!
 //! # State of a seat
 //!
@@ -52,12 +52,15 @@ struct Words<W: World> {
     wanted: W::U64,
 }
 
+/// The seats of a leaf.
+type Seats<W> = Box<[Line<Words<W>>]>;
+
 /// All seats.
 pub(super) struct Roll<W: World> {
     present: Bits<W>,
     taken: Bits<W>,
-    /// By leaf: its seats.
-    seats: Box<[Box<[Line<Words<W>>]>]>,
+    /// By leaf.
+    seats: Box<[Seats<W>]>,
 }
 
 /// A taken seat, as its owner holds it.
@@ -245,6 +248,7 @@ impl<W: World> Roll<W> {
             if change.trim {
                 self.present.clear(at);
             } else {
+                // Release: pairs with the Acquire in `news`.
                 words.wanted.store(change.number << 1 | REFRESH, Ordering::Release);
             }
             away.push(at);

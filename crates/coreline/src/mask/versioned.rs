@@ -34,11 +34,11 @@ use crate::TicketLock;
 ///
 /// A handle: clones are the same value.
 ///
-/// **Costs**: an update is two heavy fences (system calls natively), a read of the lines of
-/// readers whose bits are set, and a write to each. A reader that stays inside without reading
-/// keeps old values alive, however many: leave where you block. **Signals, fork**: reads may be done
-/// in a signal handler by a reader of its own; updates not. In a forked child, readers of other
-/// threads that were inside stay there, and keep what they held.
+/// **Costs**: an update is two heavy fences (system calls natively), a read of the lines of readers
+/// whose bits are set, and a write to each. A reader that stays inside without reading keeps old
+/// values alive, however many: leave where you block. **Signals, fork**: reads may be done in a
+/// signal handler by a reader of its own; updates not. In a forked child, readers of other threads
+/// that were inside stay there, and keep what they held.
 pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
 }

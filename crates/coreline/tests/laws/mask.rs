@@ -1,7 +1,7 @@
 //! The law of masks: a bit that was set before somebody looks, and that nobody cleared, is found.
 //!
-//! "Before" by way of fences: who sets its bit, passes a fence and then does not see what the looker
-//! published before its own fence, is found.
+//! "Before" by way of fences: who sets its bit, passes a fence and then does not see what the
+//! looker published before its own fence, is found.
 
 use std::sync::Arc;
 

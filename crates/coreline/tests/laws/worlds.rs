@@ -1,6 +1,6 @@
 //! How each world runs a law.
 
-use coreline_sim::{Arbitration, Failure, Faults, Kernel, Machine, Replay};
+use coreline_sim::{Failure, Faults, Kernel, Machine, Replay};
 use coreline_topology::{Cid, Cpu, CpuId};
 use coreline_world::model::Checker;
 use coreline_world::{JoinHandle, Placement, Time, World};
