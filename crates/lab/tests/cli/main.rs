@@ -1,0 +1,61 @@
+//! The program as its users see it: output, exit codes, replay.
+
+mod bench;
+mod doctor;
+mod machines;
+mod replay;
+mod scenario;
+mod usage;
+mod validate;
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const MACHINE: &str = "epyc-9654-2s";
+
+/// The variants of a simulated world.
+const SIMULATED: [&str; 3] = ["cpu-id", "first-fit", "recent"];
+
+fn coreline(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_coreline"));
+    command.args(arguments).env_remove("CORELINE_RSEQ");
+    command
+}
+
+fn output(arguments: &[&str]) -> Output {
+    coreline(arguments).output().unwrap()
+}
+
+/// The exit code and what was said on standard error.
+fn refusal(arguments: &[&str]) -> (i32, String) {
+    let output = output(arguments);
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = output(arguments);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {complaint}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A file of this test run's own, under the target directory.
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// A published core-to-core latency is what a simulated ping-pong comes to.
+fn assert_comes_back(transfer: &Value) {
+    let [published, simulated, cost] =
+        ["published_ns", "simulated_ns", "transfer_ns"].map(|key| transfer[key].as_f64().unwrap());
+    assert_eq!(transfer["reached"], true, "{transfer}");
+    assert!((simulated / published - 1.0).abs() < 0.03 && cost > 0.0, "{transfer}");
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}

@@ -1,0 +1,87 @@
+//! The verb `replay`.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::scenario::{quick, rows, value};
+use crate::{MACHINE, SIMULATED, file, json, output, refusal};
+
+#[test]
+fn a_replay_gives_the_figure_of_the_run_and_its_kernel() {
+    let narrow = ["--config", "24-core/24-L3", "--seed", "7"];
+    for scan in ["switch", "tick"] {
+        let result = quick(&[&narrow[..], &["--scan", scan]].concat());
+        for variant in SIMULATED {
+            let expected = value(rows(&result, "ns_per_burst", variant)[0]);
+            // Runs 0 and 1 of seed 7, which the quick form takes the mean of.
+            let replayed = ["7000", "7001"].map(|seed| {
+                let policy = if variant == "recent" { "recent" } else { "first-fit" };
+                replay(&format!(
+                    "coreline-sim/1 machine={MACHINE} seed={seed} request=30 faults=none \
+                     kernel={policy}:{scan} \
+                     program=intermittent config=24-core/24-L3 delay=10 variant={variant}"
+                ))
+            });
+            let mean = replayed.iter().sum::<f64>() / 2.0;
+            assert!((mean - expected).abs() < 0.1, "{variant}, {scan}: {replayed:?} {expected}");
+        }
+    }
+}
+
+/// Replays a line, with quotes and without; returns the figure that it gave.
+fn replay(line: &str) -> f64 {
+    let words: Vec<&str> = std::iter::once("replay").chain(line.split(' ')).collect();
+    let told = String::from_utf8(output(&words).stdout).unwrap();
+    assert_eq!(told.as_bytes(), output(&["replay", line]).stdout, "with and without quotes");
+    let figure = told.lines().last().unwrap().strip_prefix("it ended well: ").unwrap();
+    figure.strip_suffix(" ns per burst").unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_moved_cost_and_fewer_sequences_replay() {
+    let line = |more: &str| {
+        let head = format!("coreline-sim/1 machine={MACHINE} seed=7 request=30 faults=none");
+        let program = "program=intermittent config=24-core/24-L3 delay=10 variant=first-fit";
+        replay(&format!("{head}{more} {program} sequences=1"))
+    };
+    // Four ownership requests that overlap, or five.
+    let [as_in_the_file, moved] = ["", " scaled=stream_stores:130"].map(line);
+    assert!(moved < 0.9 * as_in_the_file, "{moved} {as_in_the_file}");
+}
+
+#[test]
+fn a_program_of_somebody_else_is_refused_with_what_to_do() {
+    for (program, what) in [("laws::counter", "CORELINE_REPLAY"), ("intermittent", "config=NAME")] {
+        let line = format!(
+            "coreline-sim/1 machine={MACHINE} seed=1 request=0 faults=none program={program}"
+        );
+        let (code, told) = refusal(&["replay", &line]);
+        assert_eq!(code, 2, "{told}");
+        assert!(told.contains(what), "{told}");
+    }
+}
+
+/// A machine of one's own: the two-CPU preset under another name.
+fn own_machine(name: &str) -> PathBuf {
+    let text = include_str!("../../../sim/machines/host-2c.toml");
+    file(&format!("{name}.toml"), &text.replace("\"host-2c\"", &format!("{name:?}")))
+}
+
+#[test]
+fn a_machine_of_ones_own_runs_and_replays() {
+    let path = own_machine("mine");
+    let path = path.to_str().unwrap();
+    let result = json(&["run", "intermittent", "--world", path, "--quick", "--json"]);
+    assert_eq!(result["world"], "mine");
+    let row = &result["rows"][0];
+    assert_eq!((&row["published"], &row["verdict"]), (&Value::Null, &"none".into()));
+
+    let line = "coreline-sim/1 machine=mine seed=1000 request=30 faults=none \
+                program=intermittent config=2-core/1-L3 delay=10 variant=cpu-id";
+    assert_eq!(refusal(&["replay", "--world", path, line]).0, 0);
+    let (code, told) = refusal(&["replay", line]);
+    assert!(code == 2 && told.contains("--world"), "{told}");
+    let (code, told) = refusal(&["replay", "--world", MACHINE, line]);
+    assert!(code == 2 && told.contains(MACHINE), "{told}");
+}

@@ -1,0 +1,67 @@
+//! What is asked for wrongly, and where results go.
+
+use serde_json::Value;
+
+use crate::{MACHINE, file, output, refusal};
+
+#[test]
+fn a_variant_of_the_other_world_is_refused_with_those_of_this() {
+    let line = format!(
+        "coreline-sim/1 machine={MACHINE} seed=1 request=0 faults=none program=intermittent \
+         config=8-core/1-L3 delay=10 variant=kernel-cid"
+    );
+    let other =
+        line.replace("program", "kernel=recent:tick program").replace("kernel-cid", "first-fit");
+    for (arguments, what) in [
+        (vec!["replay", &other], "first-fit:switch, first-fit:tick"),
+        (vec!["run", "intermittent", "--world", MACHINE, "--variant", "kernel-cid"], "first-fit"),
+        (vec!["replay", &line], "recent"),
+        (vec!["run", "intermittent", "--variant", "first-fit"], "kernel-cid"),
+        (vec!["run", "intermittent", "--variant", "recent"], "world native"),
+        (vec!["run", "intermittent", "--scan", "tick"], "--world"),
+    ] {
+        let (code, told) = refusal(&arguments);
+        assert_eq!(code, 2, "{arguments:?}: {told}");
+        assert!(told.contains(what), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_a_usage_error_that_says_what_can() {
+    let broken = file("broken.toml", "name = \"mine\"\nspeed = 9\n");
+    let broken = broken.to_str().unwrap();
+    let intermittent = ["run", "intermittent"];
+    let with = |more: &[&'static str]| [&intermittent, more].concat();
+    for (arguments, what) in [
+        (vec!["run", "sing"], vec!["sing", "intermittent"]),
+        (with(&["--world", "pdp-11"]), vec!["pdp-11", MACHINE, "machine file"]),
+        (with(&["--world", "no/such.toml"]), vec!["no/such.toml"]),
+        (vec!["run", "intermittent", "--world", broken], vec!["broken.toml", "speed"]),
+        (with(&["--seed", "x"]), vec!["--seed"]),
+        (with(&["--delay", "99999"]), vec!["--delay"]),
+        (with(&["--variant", "none"]), vec!["cpu-id", "kernel-cid", "first-fit", "recent"]),
+        (with(&["--scan", "never"]), vec!["switch", "tick"]),
+        (with(&["--world", MACHINE, "--config", "9-core"]), vec!["9-core", "8-core/1-L3"]),
+        (with(&["--out", "no/such/folder/file"]), vec!["no/such/folder/file"]),
+        (vec!["machines", "pdp-11"], vec!["pdp-11", MACHINE]),
+        (vec!["machines", broken], vec!["broken.toml", "speed"]),
+        (vec!["validate", "--only", "sing"], vec!["sing", "ping-pong-cas"]),
+        (vec!["validate", "--predict", "abcdef0", "--quick"], vec!["--predict", "--quick"]),
+        (vec!["validate", "--world", "pdp-11"], vec!["pdp-11", MACHINE]),
+        (vec!["replay", "hello"], vec!["replay line"]),
+        (vec!["sing"], vec!["sing", "Usage"]),
+    ] {
+        let (code, told) = refusal(&arguments);
+        assert_eq!(code, 2, "{arguments:?}: {told}");
+        assert!(what.iter().all(|word| told.contains(word)), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
+fn out_writes_the_result_to_a_file() {
+    let path = file("result.json", &"an earlier and longer result ".repeat(10_000));
+    let told = output(&["machines", "--json", "--out", path.to_str().unwrap()]);
+    assert!(told.status.success() && told.stdout.is_empty());
+    let written: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(written["schema"], "coreline.machines/1");
+}

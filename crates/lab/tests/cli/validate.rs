@@ -1,0 +1,106 @@
+//! The verb `validate`.
+
+use serde_json::Value;
+
+use crate::{assert_comes_back, file, json, keys, output};
+
+#[test]
+fn validate_measures_beside_what_was_predicted() {
+    // Nothing but the game that machine files are calibrated by: the time of everything else is to
+    // be seen after its prediction only.
+    let result = json(&["validate", "--quick", "--json", "--only", "ping-pong-cas"]);
+    assert_eq!(
+        keys(&result),
+        ["schema", "world", "machine", "engine", "quick", "not_modelled", "rows", "core_to_core"]
+    );
+    assert_eq!(
+        (&result["schema"], &result["world"], &result["machine"]),
+        (&"coreline.validate/1".into(), &"native".into(), &"host-2c".into())
+    );
+    let rows = result["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 1);
+    let row = &rows[0];
+    assert_eq!(
+        keys(row),
+        [
+            "name",
+            "what",
+            "threads",
+            "unit",
+            "predicted",
+            "tolerance",
+            "measured",
+            "ratio",
+            "in_band",
+            "verdict",
+            "why"
+        ]
+    );
+    assert_eq!(keys(&row["predicted"]), ["value", "low", "high"]);
+    match row["verdict"].as_str().unwrap() {
+        "calibration" => {
+            assert_eq!(
+                keys(&row["measured"]),
+                ["median", "low", "high", "samples", "discarded", "elsewhere"]
+            );
+            let [low, median, high] =
+                ["low", "median", "high"].map(|key| row["measured"][key].as_f64().unwrap());
+            assert!(0.0 < low && low <= median && median <= high, "{row}");
+            assert!(row["ratio"].as_f64().unwrap() > 0.0, "{row}");
+        }
+        // All samples were disturbed.
+        "none" => assert_eq!(row["measured"], Value::Null),
+        other => {
+            assert_eq!(other, "not-testable");
+            assert!(row["why"].as_str().unwrap().starts_with("not testable here"), "{row}");
+        }
+    }
+    let transfers = result["core_to_core"].as_array().unwrap();
+    let machines: std::collections::BTreeSet<_> =
+        transfers.iter().map(|transfer| transfer["machine"].as_str().unwrap()).collect();
+    assert_eq!(machines.len(), 9, "all presets: {machines:?}");
+    transfers.iter().for_each(assert_comes_back);
+}
+
+#[test]
+fn validate_predicts_for_a_simulated_machine_and_measures_nothing() {
+    let arguments = ["validate", "--world", "desktop-12c", "--json", "--only", "fetch-add-2"];
+    let first = output(&arguments);
+    assert!(first.status.success() && first.stderr.is_empty());
+    assert_eq!(first.stdout, output(&arguments).stdout, "the same bytes in any process");
+    let result: Value = serde_json::from_slice(&first.stdout).unwrap();
+    let row = &result["rows"][0];
+    assert_eq!((&row["measured"], &row["verdict"]), (&Value::Null, &"none".into()));
+    let [low, value, high] =
+        ["low", "value", "high"].map(|key| row["predicted"][key].as_f64().unwrap());
+    assert!(0.0 < low && low <= value && value <= high, "{row}");
+    assert_eq!((&result["machine"], &result["engine"]), (&"desktop-12c".into(), &Value::Null));
+    assert_eq!(result["core_to_core"].as_array().unwrap().len(), 2 * 3);
+}
+
+#[test]
+fn what_takes_two_cores_is_not_testable_on_one() {
+    let text = include_str!("../../../sim/machines/host-2c.toml");
+    let path = file("one-core.toml", &text.replace("cores_per_cache = 2", "cores_per_cache = 1"));
+    let arguments = ["validate", "--world", path.to_str().unwrap(), "--json"];
+    let only = ["--only", "ticket-1", "--only", "ticket-2"];
+    let result = json(&[&arguments[..], &only].concat());
+    let rows = result["rows"].as_array().unwrap();
+    assert!(rows[0]["predicted"].is_object() && rows[0]["verdict"] == "none", "{}", rows[0]);
+    assert_eq!(
+        (&rows[1]["predicted"], &rows[1]["verdict"]),
+        (&Value::Null, &"not-testable".into())
+    );
+    assert!(rows[1]["why"].as_str().unwrap().contains("two cores"), "{}", rows[1]);
+    assert_eq!(result["core_to_core"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn predict_writes_the_file_of_predictions() {
+    let committed = include_str!("../../../../docs/validate/host-2c.predictions.toml");
+    let engine = committed.lines().find(|line| line.starts_with("engine = ")).unwrap();
+    let told = output(&["validate", "--predict", "abcdef0"]);
+    assert!(told.status.success());
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert_eq!(told.replace("engine = \"abcdef0\"", engine), committed);
+}
