@@ -8,7 +8,7 @@ use coreline_sim::{Failure, ParseReplayError, Replay, SpecError};
 use coreline_world::SpawnError;
 
 use crate::scenario::Variant;
-use crate::scenario::intermittent::{Broken, ParseProgramError};
+use crate::scenario::intermittent::Broken;
 
 /// Why the program stopped. Each says what was asked, what was found and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -35,10 +35,8 @@ pub(crate) enum Error {
     TooManyCpus { machine: String, cpus: usize, most: usize },
     #[error(transparent)]
     ReplayLine(#[from] ParseReplayError),
-    #[error(
-        "{0}; a line of a test is replayed by running that test with the line in CORELINE_REPLAY"
-    )]
-    Program(#[from] ParseProgramError),
+    #[error("the program {program:?} is not one that can be replayed here; {remedy}")]
+    Program { program: String, remedy: String },
     #[error("the line is of the machine {line:?}, which is no preset; give its file with --world")]
     ReplayMachine { line: String },
     #[error("the line is of the machine {line:?}, but {file} describes {found:?}")]
@@ -57,9 +55,11 @@ pub(crate) enum Error {
     Measure(SpawnError),
     #[error(
         "the experiment {experiment} did not do as many operations as it was to do: the program, \
-         or the world that it ran in, is wrong"
+         or the world that it ran in, is wrong\n  {again}"
     )]
-    Miscounted { experiment: &'static str },
+    Miscounted { experiment: &'static str, again: String },
+    #[error("the experiment {experiment} takes two cores, and the machine {machine} has one")]
+    OneCore { experiment: &'static str, machine: String },
     #[error("the CPUs that this process may use are not known: {0}")]
     NoCpus(String),
 }
@@ -96,7 +96,8 @@ impl Error {
             | Error::ScanNatively
             | Error::TooManyCpus { .. }
             | Error::ReplayLine(_)
-            | Error::Program(_)
+            | Error::Program { .. }
+            | Error::OneCore { .. }
             | Error::ReplayMachine { .. }
             | Error::OtherMachine { .. }
             | Error::OutFile { .. }

@@ -41,7 +41,7 @@
 
 use core::fmt;
 use core::ops::RangeInclusive;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use crate::{Failure, Machine, Replay, Spec};
@@ -125,6 +125,9 @@ impl Band {
     /// Runs a program at all points, on as many host threads as there are CPUs, and keeps the
     /// number that it gives for each.
     ///
+    /// A program that sets its machine up further (faults, a kernel) takes
+    /// [`measure_all`](Band::measure_all), so that a broken claim's replay lines have that, too.
+    ///
     /// # Errors
     ///
     /// The [`Failure`] of the first point at which the program fails.
@@ -133,32 +136,45 @@ impl Band {
         name: &str,
         program: impl Fn(Machine) -> Result<f64, Box<Failure>> + Sync,
     ) -> Result<Figures, Box<Failure>> {
-        self.measure_with(name, program, || ())
+        let run = |_: &&str, machine: Machine| {
+            let replay = machine.replay_line();
+            program(machine).map(|value| (value, replay))
+        };
+        let mut figures = self.measure_all(&[name], run, || ())?;
+        Ok(figures.remove(0))
     }
 
-    /// As [`measure`](Band::measure), calling `progress` after each run, on the thread that ran it.
+    /// Runs several programs at all points, on as many host threads as there are CPUs. `run` gives
+    /// a program's number on a machine, and the line that brings it back. `progress` is called
+    /// after each run, on the thread that ran it.
     ///
     /// # Errors
     ///
-    /// As for [`measure`](Band::measure).
-    pub fn measure_with(
+    /// That of the first point of the first program that fails. Nothing new is begun then.
+    pub fn measure_all<P: fmt::Display + Sync, E: Send>(
         &self,
-        name: &str,
-        program: impl Fn(Machine) -> Result<f64, Box<Failure>> + Sync,
+        programs: &[P],
+        run: impl Fn(&P, Machine) -> Result<(f64, Replay), E> + Sync,
         progress: impl Fn() + Sync,
-    ) -> Result<Figures, Box<Failure>> {
-        let next = AtomicUsize::new(0);
+    ) -> Result<Vec<Figures>, E> {
+        let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let points = self.points.len();
         let work = || {
             let mut done = Vec::new();
-            loop {
-                // Relaxed: a counter on its own.
+            // Relaxed, all three: each on its own. Runs begin in their order, so those before the
+            // first that fails have begun.
+            while !failed.load(Ordering::Relaxed) {
                 let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some(point) = self.points.get(index) else { return done };
-                let machine = self.machine(point, name);
-                let replay = machine.replay_line();
-                done.push((index, program(machine).map(|value| (value, replay))));
+                let Some(program) = programs.get(index / points) else { break };
+                let point = &self.points[index % points];
+                let result = run(program, self.machine(point, &program.to_string()));
+                if result.is_err() {
+                    failed.store(true, Ordering::Relaxed);
+                }
+                done.push((index, result));
                 progress();
             }
+            done
         };
         let workers = thread::available_parallelism().map_or(1, usize::from);
         let mut done: Vec<_> = thread::scope(|scope| {
@@ -170,8 +186,12 @@ impl Band {
             workers.into_iter().flat_map(join).collect::<Vec<_>>()
         });
         done.sort_by_key(|&(index, _)| index);
-        let points: Result<_, _> = done.into_iter().map(|(_, result)| result).collect();
-        Ok(Figures { name: name.to_owned(), points: points? })
+        let done: Result<Vec<_>, E> = done.into_iter().map(|(_, result)| result).collect();
+        let of = |(program, points): (&P, &[_])| Figures {
+            name: program.to_string(),
+            points: points.to_vec(),
+        };
+        Ok(programs.iter().zip(done?.chunks(points)).map(of).collect())
     }
 }
 

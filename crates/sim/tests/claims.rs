@@ -51,9 +51,16 @@ fn figures_are_in_the_order_of_the_points_and_the_same_again() {
     let progress = || {
         runs.fetch_add(1, Ordering::Relaxed);
     };
-    let far = band.measure_with("far", |machine| fetch(machine, 96), progress).unwrap();
-    assert_eq!(runs.into_inner(), band.points().len());
-    assert_eq!(far, band.measure("far", |machine| fetch(machine, 96)).unwrap());
+    let run = |cpu: &u32, machine: Machine| {
+        let replay = machine.replay_line();
+        fetch(machine, *cpu).map(|ns| (ns, replay))
+    };
+    let both = band.measure_all(&[1, 96], run, progress).unwrap();
+    assert_eq!(runs.into_inner(), 2 * band.points().len());
+    let [near, far] = &both[..] else { panic!("two programs") };
+    assert_eq!((near.name(), far.name()), ("1", "96"));
+    let alone = band.measure("alone", |machine| fetch(machine, 96)).unwrap();
+    assert!(far.values().eq(alone.values()) && far.at_least(1.1, near).is_ok());
     let moved = |percent| {
         let of = |point: &coreline_sim::claim::Point| {
             point.cost == Some(("other_socket".to_owned(), percent))
@@ -64,6 +71,22 @@ fn figures_are_in_the_order_of_the_points_and_the_same_again() {
     let (less, more) = (moved(70), moved(130));
     assert!((1.4..2.1).contains(&(more / less)), "moved by 30 % each way: {less} {more}");
     assert_eq!(far.value(), far.values().next().unwrap());
+}
+
+#[test]
+fn of_several_failures_the_first_in_order_is_told_and_nothing_new_begins() {
+    let band = Band::whole(&spec(), 1);
+    let runs = AtomicUsize::new(0);
+    let count = || _ = runs.fetch_add(1, Ordering::Relaxed);
+    let run = |program: &&str, machine: Machine| match (*program, machine.replay_line()) {
+        ("good", line) => Ok((1.0, line)),
+        (_, line) => Err(line),
+    };
+    let first = band.measure_all(&["good", "bad", "worse"], run, count).unwrap_err();
+    assert_eq!(first, band.machine(&band.points()[0], "bad").replay_line());
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let ran = runs.into_inner();
+    assert!((1..=workers).contains(&(ran - band.points().len())), "{ran} runs");
 }
 
 #[test]

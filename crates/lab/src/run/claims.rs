@@ -16,15 +16,15 @@
 //! Less is run than for `coreline run --band`: one run of each point instead of five, with
 //! [`SEQUENCES`] counted sequences instead of six.
 
-use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-use coreline_sim::{Replay, Spec};
+use coreline_sim::Spec;
+use coreline_sim::claim::{Band, Broken, Figures};
 
-use super::trial::Point;
-use super::{Case, simulated};
+use super::simulated;
 use crate::kernel::Scan;
-use crate::scenario::{Config, Variant};
+use crate::scenario::Variant;
+use crate::scenario::intermittent::Program;
 
 const MACHINE: &str = "epyc-9654-2s";
 const DELAY_MS: u64 = 10;
@@ -32,81 +32,53 @@ const SEQUENCES: u32 = 2;
 
 const CONFIGS: [&str; 4] = ["8-core/1-L3", "24-core/24-L3", "192-core/24-L3", "384-thread/24-L3"];
 
-/// A figure at each point of the band, with the line that gives it again.
-struct Band(Vec<(f64, Replay)>);
-
-impl Band {
-    fn of(config: &str, variant: Variant, scan: Scan) -> Band {
-        let spec = Spec::preset(MACHINE).unwrap();
-        let mut configs = Config::all(spec.topology()).into_iter();
-        let config = configs.find(|has| has.name == config).unwrap();
-        let program = Case { config, delay_ms: DELAY_MS, variant }.program(SEQUENCES);
-        let points = Point::band(&spec, 1, true);
-        let lines: Vec<Replay> =
-            points.iter().map(|point| point.replay(spec.name(), &program, scan, 0)).collect();
-        let values = simulated::run_all(&spec, &lines).unwrap_or_else(|error| panic!("{error}"));
-        Band(values.into_iter().zip(lines).collect())
-    }
-
-    /// The points at which the quotient with another band is not as it should be, in words, and
-    /// their share.
-    fn misses(&self, other: &Band, holds: impl Fn(f64) -> bool) -> (String, f64) {
-        let mut told = String::new();
-        let mut misses = 0;
-        for ((value, line), (other, _)) in self.0.iter().zip(&other.0) {
-            let ratio = value / other;
-            if !holds(ratio) {
-                misses += 1;
-                writeln!(told, "{ratio:.3}: {value:.1} ns over {other:.1} ns; replay: {line}")
-                    .unwrap();
-            }
-        }
-        (told, f64::from(misses) / self.0.len() as f64)
-    }
+/// A variant's times over the whole band, by configuration.
+fn figures(configs: &[&str], variant: Variant, scan: Scan) -> Vec<Figures> {
+    let program = |config: &&str| Program {
+        config: (*config).to_owned(),
+        delay_ms: DELAY_MS,
+        variant,
+        sequences: SEQUENCES,
+    };
+    let programs: Vec<_> = configs.iter().map(program).collect();
+    let band = Band::whole(&Spec::preset(MACHINE).unwrap(), 1);
+    simulated::run_all(&band, &programs, scan, 1).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// `cpu-id`, which no scan changes, by configuration.
-static CPU_ID: LazyLock<Vec<Band>> = LazyLock::new(|| {
-    CONFIGS.iter().map(|config| Band::of(config, Variant::CpuId, Scan::Switch)).collect()
-});
+static CPU_ID: LazyLock<Vec<Figures>> =
+    LazyLock::new(|| figures(&CONFIGS, Variant::CpuId, Scan::Switch));
 
-/// The points at which a variant's time over that of `cpu-id` is not as it should be, and their
-/// share.
-fn misses(
-    config: usize,
-    variant: Variant,
-    scan: Scan,
-    holds: impl Fn(f64) -> bool,
-) -> (String, f64) {
-    let name = CONFIGS[config];
-    let (told, share) = Band::of(name, variant, scan).misses(&CPU_ID[config], holds);
-    (format!("{name}, {variant} over cpu-id, scans by {scan}:\n{told}"), share)
-}
-
-fn within_a_tenth(ratio: f64) -> bool {
-    (0.9..=1.1).contains(&ratio)
+/// Claims both ways that a time is within 10 % of another.
+fn within_a_tenth(times: &Figures, of: &Figures) -> [Result<(), Box<Broken>>; 2] {
+    [times.at_least(0.9, of), times.at_most(1.1, of)]
 }
 
 #[test]
 fn recent_is_as_local_as_the_cpus_number() {
-    for config in 0..CONFIGS.len() {
-        let (told, share) = misses(config, Variant::Recent, Scan::Switch, within_a_tenth);
-        assert!(share == 0.0, "{told}");
+    for (recent, cpu_id) in figures(&CONFIGS, Variant::Recent, Scan::Switch).iter().zip(&*CPU_ID) {
+        for claim in within_a_tenth(recent, cpu_id) {
+            claim.unwrap();
+        }
     }
 }
 
 #[test]
 fn first_fit_takes_three_times_as_long_once_a_round_outlasts_the_expiry() {
-    for config in [2, 3] {
-        let (told, share) = misses(config, Variant::FirstFit, Scan::Switch, |ratio| ratio >= 3.0);
-        assert!(share == 0.0, "{told}");
+    let first_fit = figures(&CONFIGS[2..], Variant::FirstFit, Scan::Switch);
+    for (first_fit, cpu_id) in first_fit.iter().zip(&CPU_ID[2..]) {
+        first_fit.at_least(3.0, cpu_id).unwrap();
     }
 }
 
 #[test]
 fn first_fit_keeps_its_areas_where_a_round_is_shorter_than_the_expiry() {
     for (scan, most) in [(Scan::Tick, 0.0), (Scan::Switch, 0.5)] {
-        let (told, share) = misses(0, Variant::FirstFit, scan, within_a_tenth);
-        assert!(share <= most, "{told}");
+        let first_fit = &figures(&CONFIGS[..1], Variant::FirstFit, scan)[0];
+        let broken: Vec<_> =
+            within_a_tenth(first_fit, &CPU_ID[0]).into_iter().filter_map(Result::err).collect();
+        let bad: usize = broken.iter().map(|broken| broken.bad).sum();
+        let share = bad as f64 / first_fit.values().count() as f64;
+        assert!(share <= most, "scans by {scan}: {broken:#?}");
     }
 }

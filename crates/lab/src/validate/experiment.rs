@@ -97,7 +97,26 @@ pub(crate) trait Subject: Send + Sync {
     fn is_right(&self, ops: u64) -> bool;
 }
 
+/// The first word of a program's name.
+const PROGRAM: &str = "validate";
+
 impl Experiment {
+    /// What a replay line calls a run of it.
+    pub(crate) fn program(&self) -> String {
+        format!("{PROGRAM} {}", self.name)
+    }
+
+    /// The one whose program this is.
+    pub(crate) fn of_program(program: &str) -> Option<&'static Experiment> {
+        ALL.iter().find(|it| it.program() == program)
+    }
+
+    /// How a program is written.
+    pub(crate) fn form() -> String {
+        let names: Vec<_> = ALL.iter().map(|it| it.name).collect();
+        format!("`{PROGRAM} NAME`, of {}", names.join(", "))
+    }
+
     /// Whether an operation is a pass over memory, a thousand times as long as another.
     pub(crate) fn is_pass(&self) -> bool {
         matches!(self.kind, Kind::Read | Kind::Update | Kind::PassReads | Kind::PassUpdates)

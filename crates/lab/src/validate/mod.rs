@@ -14,11 +14,11 @@
 //! and misses stay in the table.
 
 pub(crate) mod core_to_core;
-mod experiment;
+pub(crate) mod experiment;
 mod native;
 mod predictions;
 mod sample;
-mod simulated;
+pub(crate) mod simulated;
 mod table;
 
 use std::io::Write;

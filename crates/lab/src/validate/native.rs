@@ -221,7 +221,9 @@ impl<'a> Run<'a> {
 
     fn finish(mut self) -> Result<Finding, Error> {
         if !self.subject.is_right(self.done) {
-            return Err(Error::Miscounted { experiment: self.experiment.name });
+            let experiment = self.experiment.name;
+            let again = format!("to repeat it: coreline validate --only {experiment}");
+            return Err(Error::Miscounted { experiment, again });
         }
         self.ns.sort_unstable_by(f64::total_cmp);
         let Run { ref ns, discarded, elsewhere, .. } = self;

@@ -1,6 +1,6 @@
 //! Predictions: the experiments on a simulated machine, over the band of request shares.
 
-use coreline_sim::{Class, Machine, Sim, Spec};
+use coreline_sim::{Class, Machine, Replay, Sim, Spec};
 use coreline_topology::CpuId;
 use serde::Serialize;
 
@@ -41,14 +41,22 @@ fn cpus(spec: &Spec, experiment: &Experiment) -> Option<Vec<CpuId>> {
 
 /// Predicts an experiment's figure; `None` if the machine has no two cores and it takes two.
 pub(super) fn predict(spec: &Spec, experiment: &Experiment) -> Result<Option<Predicted>, Error> {
-    let Some(cpus) = cpus(spec, experiment) else { return Ok(None) };
+    if cpus(spec, experiment).is_none() {
+        return Ok(None);
+    }
     let mut all = Vec::new();
     let mut usual = Vec::new();
-    for share in Machine::REQUEST_BAND {
+    for request_percent in Machine::REQUEST_BAND {
         for seed in 0..SEEDS {
-            let ns = run(spec, experiment, &cpus, share, seed)?;
+            let line = Replay {
+                seed,
+                request_percent,
+                step_limit: MOST_STEPS,
+                ..Replay::new(spec.name(), &experiment.program())
+            };
+            let ns = run(spec, &line, experiment)?;
             all.push(ns);
-            if share == Machine::REQUEST_PERCENT {
+            if request_percent == Machine::REQUEST_PERCENT {
                 usual.push(ns);
             }
         }
@@ -59,18 +67,19 @@ pub(super) fn predict(spec: &Spec, experiment: &Experiment) -> Result<Option<Pre
     Ok(Some(Predicted { value, low, high }))
 }
 
-fn run(
-    spec: &Spec,
-    experiment: &Experiment,
-    cpus: &[CpuId],
-    share: u32,
-    seed: u64,
-) -> Result<f64, Error> {
-    let (experiment, cpus) = (*experiment, cpus.to_vec());
+/// Runs an experiment on the machine of a replay line, which `spec` is; in nanoseconds.
+///
+/// # Errors
+///
+/// If the machine has no two cores and the experiment takes two, or if it fails.
+pub(crate) fn run(spec: &Spec, replay: &Replay, experiment: &Experiment) -> Result<f64, Error> {
+    let experiment = *experiment;
+    let Some(cpus) = cpus(spec, &experiment) else {
+        let (name, machine) = (experiment.name, spec.name().to_owned());
+        return Err(Error::OneCore { experiment: name, machine });
+    };
     let counts = if experiment.is_pass() { PASSES } else { OPS };
-    let machine = Machine::new(spec.clone()).request_percent(share).seed(seed);
-    let machine = machine.step_limit(MOST_STEPS).program(&format!("validate {}", experiment.name));
-    let run = machine.run(move || {
+    let run = Machine::new(spec.clone()).replaying(replay).run(move || {
         let subject = experiment.subject::<Sim>();
         let sample = sample::take::<Sim>(&subject, &cpus, counts, || None);
         sample.map(|sample| {
@@ -78,7 +87,11 @@ fn run(
         })
     });
     let (ns, right) = run.map_err(Error::Failed)?.value.map_err(Error::Measure)?;
-    if right { Ok(ns) } else { Err(Error::Miscounted { experiment: experiment.name }) }
+    if right {
+        return Ok(ns);
+    }
+    let again = format!("replay: {replay}");
+    Err(Error::Miscounted { experiment: experiment.name, again })
 }
 
 /// To hundredths of a nanosecond: what a file of predictions holds.

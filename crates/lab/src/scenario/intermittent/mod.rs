@@ -43,7 +43,7 @@ use rand_pcg::Pcg64;
 
 use crate::scenario::Variant;
 
-pub(crate) use program::{ParseProgramError, Program};
+pub(crate) use program::Program;
 pub(crate) use reasons::{ASLEEP_MS, Quantity, why_off, why_reached};
 
 /// Bytes of an area, all of which a burst increments.

@@ -34,21 +34,21 @@ impl fmt::Display for Program {
     }
 }
 
-/// A replay line's program is none of ours.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the program {program:?} cannot be replayed here; `intermittent config=NAME delay=MS \
-     variant=NAME`, optionally with `sequences=N`, can"
-)]
-pub(crate) struct ParseProgramError {
-    program: String,
+impl Program {
+    /// How a program is written.
+    pub(crate) const FORM: &str =
+        "`intermittent config=NAME delay=MS variant=NAME`, optionally with `sequences=N`";
 }
+
+/// It is none of ours, or not as [`Program::FORM`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ParseProgramError;
 
 impl FromStr for Program {
     type Err = ParseProgramError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse(text).ok_or_else(|| ParseProgramError { program: text.to_owned() })
+        parse(text).ok_or(ParseProgramError)
     }
 }
 
