@@ -1,6 +1,6 @@
 //! Where a verb's result goes, and in which form.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -32,14 +32,14 @@ pub(crate) struct Output {
 impl Output {
     /// Makes a result and shows it as asked.
     ///
-    /// The file is opened first, so that nothing runs for minutes in vain, and emptied last, so
-    /// that a failure leaves the result of an earlier run.
+    /// The file is opened first, so that nothing runs for minutes in vain, and made or emptied last,
+    /// so that a failure, or an interrupt, leaves what was there before.
     pub(crate) fn show<T: Serialize>(
         &self,
         make: impl FnOnce() -> Result<T, Error>,
         show: impl FnOnce(&T, &mut dyn Write) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let file = self.out.as_deref().map(open).transpose()?;
+        let there = self.out.as_deref().map(open).transpose()?.flatten();
         let result = make()?;
         let mut text = Vec::new();
         if self.json {
@@ -48,9 +48,9 @@ impl Output {
         } else {
             show(&result, &mut text)?;
         }
-        match (file, &self.out) {
-            (Some(file), Some(path)) => write(file, &text).map_err(|error| out_file(path, error)),
-            _ => {
+        match &self.out {
+            Some(path) => write(there, path, &text).map_err(|error| out_file(path, error)),
+            None => {
                 let mut stdout = BufWriter::new(io::stdout().lock());
                 stdout.write_all(&text)?;
                 Ok(stdout.flush()?)
@@ -63,16 +63,21 @@ fn out_file(path: &Path, source: io::Error) -> Error {
     Error::OutFile { path: path.to_owned(), source }
 }
 
-fn open(path: &Path) -> Result<File, Error> {
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .map_err(|error| out_file(path, error))
+/// Opens a file that is there; of another one, sees whether it can be made.
+fn open(path: &Path) -> Result<Option<File>, Error> {
+    match OpenOptions::new().write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let made = File::create_new(path).and_then(|_| fs::remove_file(path));
+            made.map(|()| None)
+        }
+        opened => opened.map(Some),
+    }
+    .map_err(|error| out_file(path, error))
 }
 
-fn write(mut file: File, text: &[u8]) -> io::Result<()> {
+/// Writes to the file that is there, or else makes it.
+fn write(there: Option<File>, path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut file = there.map_or_else(|| File::create(path), Ok)?;
     // A pipe or a device has no length.
     if file.metadata()?.is_file() {
         file.set_len(0)?;

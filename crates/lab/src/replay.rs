@@ -24,13 +24,17 @@ pub(crate) fn replay(line: &str, file: Option<&str>, out: &mut dyn Write) -> Res
     let replay: Replay = line.parse()?;
     let program = program(&replay)?;
     let spec = machine(&replay, file)?;
-    let (value, what) = match program {
-        Program::Intermittent(program) => (trial::run(&spec, &replay, &program)?, "burst"),
-        Program::Experiment(experiment) => {
-            (simulated::run(&spec, &replay, experiment)?, experiment.unit())
+    writeln!(out, "{}", replay.program)?;
+    match program {
+        Program::Intermittent(program) => {
+            let ns = trial::run(&spec, &replay, &program)?;
+            writeln!(out, "it ended well: {ns:.2} ns per burst")?;
         }
-    };
-    writeln!(out, "{}\nit ended well: {value:.2} ns per {what}", replay.program)?;
+        Program::Experiment(experiment) => {
+            let ns = simulated::run(&spec, &replay, experiment)?;
+            writeln!(out, "it ended well: {ns:.2} ns ({})", experiment.what)?;
+        }
+    }
     Ok(())
 }
 

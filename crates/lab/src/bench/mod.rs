@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::output::table;
+use crate::run::progress;
 use program::Case;
 
 /// What the simulator can be timed at.
@@ -68,6 +69,9 @@ struct Effort {
     switches: u64,
 }
 
+/// The first word of what a replay line calls a case.
+pub(crate) const PROGRAM: &str = "bench";
+
 pub(crate) fn run(_: Subject, quick: bool) -> Result<Outcome, Error> {
     let effort = if quick {
         Effort { rounds: 3, accesses: 200_000, switches: 400_000 }
@@ -76,6 +80,7 @@ pub(crate) fn run(_: Subject, quick: bool) -> Result<Outcome, Error> {
     };
     let large = program::large()?;
     let mut rates = vec![[const { Vec::new() }; 3]; Case::ALL.len()];
+    let bar = progress("cases", effort.rounds * Case::ALL.len());
     for _ in 0..effort.rounds {
         for (case, rates) in Case::ALL.iter().zip(&mut rates) {
             for (rates, statistics) in rates.iter_mut().zip([Statistics::Totals, Statistics::Full])
@@ -83,8 +88,10 @@ pub(crate) fn run(_: Subject, quick: bool) -> Result<Outcome, Error> {
                 rates.push(accesses(case, &large, statistics, effort.accesses)?);
             }
             rates[2].push(switches(case.coroutines(), effort.switches)?);
+            bar.inc(1);
         }
     }
+    bar.finish_and_clear();
     let row = |(case, rates): (&Case, [Vec<f64>; 3])| {
         let [accesses, accesses_full, switches] = rates.map(median);
         let ratio = (accesses / switches * 100.0).round() / 100.0;
@@ -132,6 +139,7 @@ fn accesses(
     accesses: u64,
 ) -> Result<f64, Error> {
     let machine = Machine::new(case.spec(large)?).statistics(statistics);
+    let machine = machine.program(&format!("{PROGRAM} {}", case.name));
     let start = Moment::now();
     let run = machine.run(move || program::run(case, accesses)).map_err(Error::Failed)?;
     Ok(start.rate(run.report.transfers.total()))
@@ -156,7 +164,8 @@ fn memory(spec: Spec) -> Result<Option<u64>, Error> {
     let resident = || coreline_topology::resident_memory(Path::new("/")).ok().flatten();
     let cpus = spec.topology().cpu_count() as u64;
     let before = resident();
-    let run = Machine::new(spec).run(move || program::hold(resident)).map_err(Error::Failed)?;
+    let machine = Machine::new(spec).program(&format!("{PROGRAM} memory"));
+    let run = machine.run(move || program::hold(resident)).map_err(Error::Failed)?;
     Ok(before.zip(run.value).map(|(before, after)| after.saturating_sub(before) / cpus))
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use coreline_sim::{Sim, Spec};
+use coreline_sim::{Class, Sim, Spec};
 use coreline_topology::CpuId;
 use coreline_world::{Integer, JoinHandle, Line, Ordering, Place, Placement, Threads, Word, Words};
 
@@ -64,9 +64,12 @@ pub(super) fn large() -> Result<Spec, Error> {
                     threads_per_core = 2\n"
         .to_owned();
     for (name, cost) in costs.sources() {
-        let value = match cost.is_count {
-            true => format!("count = {}", cost.value),
-            false => format!("ns = {}", cost.value as f64 / 1000.0),
+        let is_transfer = Class::ALL.iter().any(|class| class.name() == name);
+        let ns = cost.value as f64 / 1000.0;
+        let value = match (cost.is_count, is_transfer) {
+            (true, _) => format!("count = {}", cost.value),
+            (false, true) => format!("ping_pong_ns = {ns}"),
+            (false, false) => format!("ns = {ns}"),
         };
         // Writing to a string does not fail.
         let _ = write!(text, "[cost.{name}]\n{value}\nsource = {:?}\n", cost.source);

@@ -29,6 +29,7 @@ use coreline_sim::{NOT_MODELLED, Spec, presets};
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::run::progress;
 use crate::world::{self, World};
 use core_to_core::CoreToCore;
 use experiment::Experiment;
@@ -124,16 +125,22 @@ pub(crate) fn validate(choice: &Choice) -> Result<Outcome, Error> {
             (committed.machine, Some(committed.engine), rows, specs.map_err(Error::Machine)?)
         }
         World::Simulated { spec, .. } => {
+            let bar = progress("predictions", experiments.len());
             let row = |it: &&Experiment| {
                 let predicted = simulated::predict(spec, it)?;
+                bar.inc(1);
                 let finding = predicted.map(|_| None).ok_or(native::Untestable::OneCore);
                 Ok(Row::new(it, predicted, finding))
             };
             let rows = experiments.iter().map(row).collect::<Result<_, Error>>()?;
+            bar.finish_and_clear();
             (spec.name().to_owned(), None, rows, vec![Spec::clone(spec)])
         }
     };
-    let core_to_core: Result<Vec<_>, Error> = specs.iter().map(core_to_core::of).collect();
+    let bar = progress("ping-pongs", specs.len());
+    let played = specs.iter().map(core_to_core::of).inspect(|_| bar.inc(1));
+    let core_to_core: Result<Vec<_>, Error> = played.collect();
+    bar.finish_and_clear();
     Ok(Outcome {
         schema: "coreline.validate/1",
         world: choice.world.name().to_owned(),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::experiment::{self, Experiment};
 use super::simulated::{self, Predicted};
 use crate::error::Error;
+use crate::run::progress;
 
 /// The machine that the project is developed on, and of which the file speaks.
 pub(super) const MACHINE: &str = "host-2c";
@@ -62,15 +63,16 @@ impl Predictions {
     pub(crate) fn now(engine: &str) -> Result<Predictions, Error> {
         let spec = Spec::preset(MACHINE).map_err(Error::Machine)?;
         let mut predictions = Vec::new();
+        let bar = progress("predictions", experiment::ALL.len());
         for experiment in experiment::ALL {
-            let Some(Predicted { value, low, high }) = simulated::predict(&spec, experiment)?
-            else {
-                continue;
-            };
+            let predicted = simulated::predict(&spec, experiment)?;
+            bar.inc(1);
+            let Some(Predicted { value, low, high }) = predicted else { continue };
             let (name, what) = (experiment.name.to_owned(), experiment.what.to_owned());
             let tolerance = experiment.tolerance;
             predictions.push(Prediction { name, what, value, low, high, tolerance });
         }
+        bar.finish_and_clear();
         Ok(Predictions {
             schema: SCHEMA.to_owned(),
             engine: engine.to_owned(),

@@ -51,8 +51,16 @@ fn a_moved_cost_and_fewer_sequences_replay() {
 }
 
 #[test]
-fn a_program_of_somebody_else_is_refused_with_what_to_do() {
-    for (program, what) in [("laws::counter", "CORELINE_REPLAY"), ("intermittent", "config=NAME")] {
+fn a_line_that_cannot_be_replayed_here_says_what_to_do_with_it() {
+    for (program, what) in [
+        ("laws::counter", "CORELINE_REPLAY"),
+        ("laws::counter", "--test laws counter"),
+        ("intermittent", "config=NAME"),
+        ("validate nothing", "fetch-add-2"),
+        ("bench 1 CPU", "coreline bench sim"),
+        ("calibration", "coreline machines epyc-9654-2s"),
+        ("my program", "Machine::replay"),
+    ] {
         let line = format!(
             "coreline-sim/1 machine={MACHINE} seed=1 request=0 faults=none program={program}"
         );
@@ -60,6 +68,52 @@ fn a_program_of_somebody_else_is_refused_with_what_to_do() {
         assert_eq!(code, 2, "{told}");
         assert!(told.contains(what), "{told}");
     }
+}
+
+/// Of scenarios and of predictions: the limit on steps makes them fail.
+#[test]
+fn the_line_of_a_failure_brings_the_failure_back() {
+    for (machine, program) in [
+        (MACHINE, "intermittent config=8-core/1-L3 delay=10 variant=recent"),
+        ("host-2c", "validate fetch-add-2"),
+    ] {
+        let line = format!(
+            "coreline-sim/1 machine={machine} seed=1 request=50 faults=none steps=100 \
+             program={program}"
+        );
+        let (code, told) = refusal(&["replay", &line]);
+        assert_eq!(code, 1, "{told}");
+        let printed = told.lines().find_map(|it| it.trim().strip_prefix("replay: ")).unwrap();
+        assert_eq!(refusal(&["replay", printed]), (1, told.clone()));
+    }
+}
+
+#[test]
+fn a_prediction_replays() {
+    let only = ["validate", "--world", "host-2c", "--json", "--only", "test-and-set-2"];
+    let row = &json(&only)["rows"][0]["predicted"];
+    let mut times: Vec<f64> = Vec::new();
+    for request in [0, 30, 50] {
+        for seed in 0..4 {
+            let line = format!(
+                "coreline-sim/1 machine=host-2c seed={seed} request={request} faults=none \
+                 steps=50000000 program=validate test-and-set-2"
+            );
+            let told = String::from_utf8(output(&["replay", &line]).stdout).unwrap();
+            let figure = told.lines().last().unwrap().strip_prefix("it ended well: ").unwrap();
+            times.push(figure.split(' ').next().unwrap().parse().unwrap());
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    assert_eq!((row["low"].as_f64(), row["high"].as_f64()), (Some(times[0]), Some(times[11])));
+}
+
+#[test]
+fn a_cost_that_the_machine_lacks_is_refused() {
+    let line = "coreline-sim/1 machine=host-2c seed=1 request=0 faults=none scaled=luck:70 \
+                program=validate fetch-add-1";
+    let (code, told) = refusal(&["replay", line]);
+    assert!(code == 2 && told.contains("luck"), "{told}");
 }
 
 /// A machine of one's own: the two-CPU preset under another name.

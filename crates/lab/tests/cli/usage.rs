@@ -1,8 +1,11 @@
 //! What is asked for wrongly, and where results go.
 
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
 use serde_json::Value;
 
-use crate::{MACHINE, file, output, refusal};
+use crate::{MACHINE, coreline, file, output, refusal};
 
 #[test]
 fn a_variant_of_the_other_world_is_refused_with_those_of_this() {
@@ -64,4 +67,24 @@ fn out_writes_the_result_to_a_file() {
     assert!(told.status.success() && told.stdout.is_empty());
     let written: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!(written["schema"], "coreline.machines/1");
+}
+
+#[test]
+fn an_interrupt_leaves_the_result_of_an_earlier_run() {
+    let old = file("interrupted.json", "an earlier result");
+    let new = old.with_file_name("never.json");
+    for out in [&old, &new] {
+        let mut child = coreline(&["run", "intermittent", "--world", MACHINE, "--band"])
+            .args(["--json", "--out"])
+            .arg(out)
+            .spawn()
+            .unwrap();
+        let interrupt = format!("kill -INT {}", child.id());
+        assert!(Command::new("sh").args(["-c", &interrupt]).status().unwrap().success());
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(2), "{status}");
+    }
+    assert_eq!(std::fs::read_to_string(&old).unwrap(), "an earlier result");
+    // What was interrupted while it looked whether the file can be made leaves it empty.
+    assert!(std::fs::read(&new).map_or(true, |left| left.is_empty()));
 }
