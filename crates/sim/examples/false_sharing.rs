@@ -13,7 +13,7 @@ use coreline_sim::hint::work;
 use coreline_sim::sync::Arc; // was std::sync
 use coreline_sim::thread; // was std::thread
 use coreline_sim::time::Duration; // was std::time
-use coreline_sim::{Allocator, Failure, Machine, Run, Spec};
+use coreline_sim::{Allocator, Failure, Machine, Run, Spec, Statistics, name};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
@@ -30,11 +30,16 @@ struct ServedApart(Served);
 /// A worker's counter, wherever it lies.
 trait Count: Default + Send + Sync + 'static {
     fn add(&self);
+    fn get(&self) -> u64;
 }
 
 impl Count for Served {
     fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -42,14 +47,21 @@ impl Count for ServedApart {
     fn add(&self) {
         self.0.add();
     }
+
+    fn get(&self) -> u64 {
+        self.0.get()
+    }
 }
 
 const WORKERS: usize = 64;
 const REQUESTS: u64 = 500;
 
 /// The program: as it would be written for std, but for the imports and `work`.
-fn serve<C: Count>() {
+fn serve<C: Count>() -> u64 {
     let served: Arc<Vec<C>> = Arc::new((0..WORKERS).map(|_| C::default()).collect());
+    for (worker, count) in served.iter().enumerate() {
+        name(count, &format!("served[{worker}]"));
+    }
     let workers: Vec<_> = (0..WORKERS)
         .map(|worker| {
             let served = Arc::clone(&served);
@@ -64,6 +76,7 @@ fn serve<C: Count>() {
     for worker in workers {
         worker.join().unwrap();
     }
+    served.iter().map(C::get).sum()
 }
 
 /// Nanoseconds that a request takes, from the first start to the last end.
@@ -72,8 +85,24 @@ fn per_request<C: Count>(machine: Machine) -> Result<f64, Box<Failure>> {
     Ok(run.report.time_ns as f64 / REQUESTS as f64)
 }
 
-fn look<C: Count>() -> Result<Run<()>, Box<dyn Error>> {
+fn look<C: Count>() -> Result<Run<u64>, Box<dyn Error>> {
     Ok(Machine::preset("epyc-9654-2s")?.seed(1).run(serve::<C>)?)
+}
+
+/// The hottest line of the packed counters, and who misses on it from where.
+fn hottest() -> Result<String, Box<dyn Error>> {
+    let machine = Machine::preset("epyc-9654-2s")?.seed(1).statistics(Statistics::Full);
+    let details = machine.run(serve::<Served>)?.report.details.ok_or("no details")?;
+    let line = &details.lines[0];
+    let mut text = format!("the line at {:#x} took {} ns\n", line.address, line.cost.time_ns);
+    for word in &line.words {
+        let (names, misses) = (word.names.join(", "), word.cost.transfers.misses());
+        let file = word.site.file.rsplit('/').next().unwrap_or_default();
+        if misses > 0 {
+            writeln!(text, "  {names}: {misses} misses at {file}:{}", word.site.line)?;
+        }
+    }
+    Ok(text)
 }
 
 /// What the guide shows.
@@ -93,6 +122,7 @@ pub(crate) fn story() -> Result<String, Box<dyn Error>> {
             transfers.memory
         )?;
     }
+    text += &hottest()?;
 
     let band = Band::whole(&Spec::preset("epyc-9654-2s")?, 1);
     let packed = band.measure("packed", per_request::<Served>)?;

@@ -278,6 +278,7 @@ pub const NOT_MODELLED: &[&str] = &[
     "SMT resource sharing",
     "sleep states and clock ramp",
     "interrupts of devices; what a tick costs beyond its entry and exit",
-    "what a woken thread's choice of CPU costs: it goes back to where it was",
+    "the kernel's own memory and locks: a system call takes a fixed time",
+    "priorities, and where a woken thread goes: back to where it was",
     "prefetch beyond a declared pass over memory",
 ];
