@@ -107,6 +107,12 @@ impl Crowd {
         self.stores.iter().rev().find(is_it).map(|(_, store)| *store)
     }
 
+    /// Whether the latest store to `word` that is still on its way is one of this CPU.
+    pub(crate) fn forwards(&self, word: usize, cpu: usize) -> bool {
+        let latest = self.stores.iter().rev().find(|(stored, _)| *stored == word);
+        latest.is_some_and(|(_, store)| store.cpu == cpu)
+    }
+
     /// A request waits for its turn.
     pub(crate) fn wait(&mut self, waiting: Waiting) {
         // At the end, unless it has waited behind a store.
@@ -148,6 +154,8 @@ mod tests {
         assert!(crowd.foreign_store(8, 2) == Some(store(1, 0)));
         assert!(crowd.foreign_store(8, 1) == Some(store(0, 5)));
         assert!(crowd.foreign_store(16, 2).is_none());
+        assert!(crowd.forwards(8, 1) && crowd.forwards(16, 2));
+        assert!(!crowd.forwards(8, 0) && !crowd.forwards(16, 0), "another's is later, or none");
         for cpu in [3, 4] {
             crowd.wait_behind(Behind { store: store(cpu - 3, 5), waiting: None, cpu });
         }

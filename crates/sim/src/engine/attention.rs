@@ -89,7 +89,7 @@ impl Engine {
     fn tick(&mut self, cpu: usize, thread: usize) {
         let costs = *self.spec.costs();
         let at = Time::from_nanos(self.cpus[cpu].now / PS_PER_NS);
-        if let Some(kernel) = &mut self.kernel {
+        if let Some(kernel) = self.kernel_of(thread) {
             kernel.tick(at, CpuId::new(cpu as u32), thread);
         }
         let lost = costs.irq_entry + costs.irq_exit;
@@ -107,12 +107,10 @@ impl Engine {
     /// Whether nothing can happen any more but ticks under threads that spin: then nobody is left
     /// to write what they wait for.
     pub(super) fn only_ticks_left(&self) -> bool {
-        self.cpus.iter().all(|cpu| match cpu.current {
+        self.cpus.iter().enumerate().all(|(number, cpu)| match cpu.current {
             Some(thread) => {
-                let state = self.threads[thread].state;
-                let waits = matches!(state, State::Spinning { .. })
-                    || state == State::Working { until: NEVER };
-                waits && cpu.queue.is_empty() && cpu.interrupts.is_empty()
+                let waits = self.threads[thread].state.waits();
+                waits && cpu.queue.is_empty() && self.next_break(number, thread) == NEVER
             }
             None => cpu.queue.is_empty() && cpu.interrupts.is_empty(),
         })

@@ -219,9 +219,7 @@ impl Engine {
         for (cpu, place) in self.cpus.iter().enumerate() {
             let current = place.current.map(|thread| (thread, self.threads[thread].state));
             if let Some((thread, state)) = current {
-                let waits = matches!(state, State::Spinning { .. })
-                    || state == State::Working { until: NEVER };
-                if !waits || self.next_break(cpu, thread) != NEVER {
+                if !state.waits() || self.next_break(cpu, thread) != NEVER {
                     candidates.push(Candidate { cpu, thread });
                 }
             }
@@ -252,7 +250,7 @@ impl Engine {
             self.dispatch(cpu, at);
         }
         self.running = Some(cpu);
-        let waits = matches!(self.threads[thread].state, State::Spinning { .. });
+        let waits = self.threads[thread].state.waits();
         let interrupt = self.next_break(cpu, thread);
         let midway = self.threads[thread].state.is_access();
         if !midway && (waits || interrupt <= self.cpus[cpu].now) {

@@ -10,9 +10,9 @@
 
 use coreline_topology::CpuId;
 
-use super::memory::issue;
+use super::memory::{issue, watch};
 use super::schedule::Fiber;
-use super::{Engine, NEVER, State, inside, suspend, with};
+use super::{Engine, NEVER, PS_PER_NS, State, inside, suspend, with};
 use crate::failure::FailureKind;
 use crate::interrupts::SendError;
 use crate::statistics::Kind;
@@ -70,8 +70,10 @@ pub(crate) fn monitor(address: usize) {
         });
     };
     monitoring(true);
-    super::await_write(address);
+    watch(address);
+    // Before the handler runs, which nothing interrupts.
     monitoring(false);
+    deliver();
     inside(|engine| engine.spend(engine.spec.costs().mwait_exit));
     deliver();
 }
@@ -104,7 +106,8 @@ impl Engine {
     fn set_masked(&mut self, masked: bool) {
         let current = self.current();
         let count = &mut self.threads[current].masked;
-        *count = if masked { *count + 1 } else { *count - 1 };
+        // A guard may drop in another machine than its own.
+        *count = if masked { *count + 1 } else { count.saturating_sub(1) };
         let cpu = self.cpu().index();
         self.attend(cpu);
     }
@@ -168,14 +171,19 @@ impl Engine {
         self.rekey(cpu);
     }
 
-    /// The idle context has nothing more to do. True if it is to end, since the machine does.
+    /// The idle context has nothing more to do. True if it is to end: the machine does, or there is
+    /// another one, or none, since a handler blocked in this one.
     fn rest(&mut self) -> bool {
         let cpu = self.cpu().index();
+        let current = self.current();
         if self.ending {
             self.cpus[cpu].idle = None;
             return true;
         }
-        let current = self.current();
+        self.report.time_ns = self.report.time_ns.max(self.cpus[cpu].now / PS_PER_NS);
+        if self.cpus[cpu].idle != Some(current) {
+            return true;
+        }
         self.threads[current].state = State::Idle;
         self.cpus[cpu].current = None;
         self.attend(cpu);

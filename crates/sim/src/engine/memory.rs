@@ -114,6 +114,15 @@ pub(crate) fn place(address: usize, len: usize, node: Option<NodeId>) {
 
 /// Spins until the line of `address` is written. False outside of a machine: nothing to wait on.
 pub(crate) fn await_write(address: usize) -> bool {
+    let written = watch(address);
+    if written {
+        interrupts::deliver();
+    }
+    written
+}
+
+/// As [`await_write`]; what may have ended the wait is left to the caller.
+pub(super) fn watch(address: usize) -> bool {
     let Some(Some(line)) = with(|engine| engine.line_of(address)) else {
         return false;
     };
@@ -124,7 +133,6 @@ pub(crate) fn await_write(address: usize) -> bool {
         engine.threads[current].state = State::Spinning { line };
     });
     suspend();
-    interrupts::deliver();
     true
 }
 
@@ -265,6 +273,12 @@ impl Engine {
         if reads { crowd.foreign_store(request.word, cpu) } else { None }
     }
 
+    /// Whether a load is served by the CPU's own store buffer.
+    fn forwards(&self, cpu: usize, request: &Request) -> bool {
+        let crowd = self.directory.crowd(request.line);
+        crowd.is_some_and(|crowd| crowd.forwards(request.word, cpu))
+    }
+
     #[inline(never)]
     fn proceed_slowly(&mut self, request: &mut Request, stage: &mut Stage) -> Progress {
         let cpu = self.cpu().index();
@@ -273,7 +287,7 @@ impl Engine {
             match *stage {
                 Stage::Issue => {
                     match request.access {
-                        Access::Load if self.stores.forwards(cpu, request.word) => {
+                        Access::Load if self.forwards(cpu, request) => {
                             let cost = self.spec.costs().private_hit;
                             self.count_hit(request, cost);
                             self.pass(Kind::Hit, cost);

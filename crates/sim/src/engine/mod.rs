@@ -134,6 +134,11 @@ impl State {
     fn is_access(self) -> bool {
         matches!(self, State::Accessing | State::Waiting { .. } | State::Draining { .. })
     }
+
+    /// Whether the thread, on its CPU, does nothing until others make it.
+    fn waits(self) -> bool {
+        matches!(self, State::Spinning { .. } | State::Working { until: NEVER })
+    }
 }
 
 /// A simulated thread.

@@ -20,6 +20,7 @@ use super::{
     END_OF_TIME, Engine, Key, NEVER, PS_PER_NS, State, Thread, inside, interrupts, suspend,
 };
 use crate::arena;
+use crate::kernel::Kernel;
 use crate::statistics::Kind;
 
 /// Starts a thread that runs `f`; returns its number.
@@ -248,6 +249,11 @@ impl Engine {
         number
     }
 
+    /// The kernel, if it knows the thread.
+    pub(super) fn kernel_of(&mut self, thread: usize) -> Option<&mut Box<dyn Kernel>> {
+        self.kernel.as_mut().filter(|_| !self.threads[thread].is_idle)
+    }
+
     fn number_thread(&mut self, cpu: usize, bound: bool) -> usize {
         let number = self.threads.len();
         self.threads.push(Thread {
@@ -296,7 +302,7 @@ impl Engine {
         if from != cpu {
             self.report.migrations += 1;
             let left = Time::from_nanos(self.clock() / PS_PER_NS);
-            if let Some(kernel) = &mut self.kernel {
+            if let Some(kernel) = self.kernel_of(thread) {
                 kernel.migrated(left, thread, CpuId::new(from as u32), CpuId::new(cpu as u32));
             }
         }
@@ -349,10 +355,12 @@ impl Engine {
         let switch = self.jitter.jitter(self.spec.costs().switch);
         let cpu = self.threads[current].cpu;
         let at = self.now();
-        if let Some(kernel) = self.kernel.as_mut().filter(|_| !self.threads[current].is_idle) {
+        if let Some(kernel) = self.kernel_of(current) {
             kernel.switch_out(at, CpuId::new(cpu as u32), current);
         }
         let place = &mut self.cpus[cpu];
+        // A handler that blocks takes the context along: the next interrupt needs another.
+        place.idle = place.idle.filter(|&idle| idle != current);
         place.current = None;
         place.attention = NEVER;
         if !place.queue.is_empty() {
@@ -478,8 +486,8 @@ impl Engine {
         place.slice_end = at + slice;
         self.threads[thread].state = State::Running;
         let at = Time::from_nanos(at / PS_PER_NS);
-        let cid =
-            self.kernel.as_mut().map(|kernel| kernel.switch_in(at, CpuId::new(cpu as u32), thread));
+        let place = CpuId::new(cpu as u32);
+        let cid = self.kernel_of(thread).map(|kernel| kernel.switch_in(at, place, thread));
         self.threads[thread].cid = cid;
         self.start_ticks(cpu);
         self.attend(cpu);
@@ -490,7 +498,7 @@ impl Engine {
     pub(super) fn finish(&mut self) {
         let thread = self.vacate();
         self.threads[thread].state = State::Done;
-        if let Some(kernel) = self.kernel.as_mut().filter(|_| !self.threads[thread].is_idle) {
+        if let Some(kernel) = self.kernel_of(thread) {
             kernel.exited(thread);
         }
         for joiner in std::mem::take(&mut self.threads[thread].joiners) {

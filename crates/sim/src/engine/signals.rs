@@ -115,7 +115,9 @@ impl Engine {
     /// Ends a hold. Returns whether a signal waited for it.
     fn release(&mut self) -> bool {
         let current = self.current();
-        self.threads[current].held -= 1;
+        let held = &mut self.threads[current].held;
+        // A guard may drop in another machine than its own.
+        *held = held.saturating_sub(1);
         self.is_pending()
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! | who | does what |
 //! |---|---|
-//! | the same CPU, loading the word | takes it from the buffer, at the cost of a hit |
+//! | the same CPU, loading the word | if it stored there last, takes that from the buffer, as a hit |
 //! | another CPU, reading the word | waits until the store is done, then fetches the line |
 //! | a spinner on the line | sleeps until the store is done |
 //! | an atomic read-modify-write, a fence, a thread switch | wait until the buffer is empty |
@@ -67,11 +67,6 @@ impl Stores {
     /// When a store moves on, [`NEVER`] if none is on its way.
     pub(super) fn earliest(&self) -> u64 {
         self.agenda.earliest()
-    }
-
-    /// Whether the CPU has a store to this word on its way.
-    pub(super) fn forwards(&self, cpu: usize, word: usize) -> bool {
-        self.buffers[cpu].stores.iter().any(|store| store.word == word)
     }
 }
 

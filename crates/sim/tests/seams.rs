@@ -1,0 +1,225 @@
+//! Where the parts of the engine meet: interrupts in waits, handlers that block, stores on their
+//! way under whoever looks, and machines that end late.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coreline_sim::interrupts::{mask, monitor_wait, send};
+use coreline_sim::{FailureKind, Kernel, Machine, Report, Schedule, Sim, Statistics};
+use coreline_topology::{Cid, CpuId};
+use coreline_world::{
+    Clock, Integer, JoinHandle, Line, Ordering, Threads, Time, Word, Words, Work,
+};
+
+use common::{machine, on};
+
+type U32 = <Sim as Words>::U32;
+
+fn word(value: u32) -> Arc<Line<U32>> {
+    Arc::new(Line(U32::new_in(value)))
+}
+
+fn host() -> Machine {
+    machine("host-2c", 1).step_limit(1_000_000)
+}
+
+/// A machine of two CPUs under each schedule.
+fn scheduled() -> impl Iterator<Item = Machine> {
+    let pct = Schedule::Pct { depth: 3, steps: 100 };
+    [Schedule::Time, Schedule::Random, pct].into_iter().map(|schedule| host().schedule(schedule))
+}
+
+/// The second arrives while the first one's handler runs in the wait that it ended.
+#[test]
+fn a_second_interrupt_waits_for_the_handler_of_the_first_in_a_monitored_wait() {
+    for machine in scheduled() {
+        let run = machine.run(|| {
+            let (handled, monitored) = (word(0), word(0));
+            let (theirs, watched) = (Arc::clone(&handled), Arc::clone(&monitored));
+            let resting = on(1, move || {
+                while theirs.load(Ordering::Acquire) < 2 {
+                    monitor_wait(&**watched, 0);
+                }
+            });
+            Sim::sleep(Duration::from_micros(100));
+            for _ in 0..2 {
+                let handled = Arc::clone(&handled);
+                let handler = move || {
+                    Sim::work(Duration::from_micros(5));
+                    handled.fetch_add(1, Ordering::Release);
+                };
+                send(CpuId::new(1), handler).unwrap();
+            }
+            resting.join();
+            handled.load(Ordering::Relaxed)
+        });
+        assert_eq!(run.unwrap().value, 2);
+    }
+}
+
+#[test]
+fn an_interrupt_that_is_masked_forever_keeps_no_deadlock_from_being_seen() {
+    let spin = |word: &U32| _ = word.wait_until(Ordering::Relaxed, |value| value == 1);
+    let failure = host().run(move || {
+        let never = word(0);
+        let theirs = Arc::clone(&never);
+        on(1, move || {
+            let _masked = mask();
+            spin(&theirs);
+        });
+        Sim::sleep(Duration::from_micros(100));
+        send(CpuId::new(1), || ()).unwrap();
+        spin(&never);
+    });
+    assert_eq!(failure.unwrap_err().kind, FailureKind::Deadlock);
+}
+
+/// A kernel that knows threads by their birth.
+#[derive(Default)]
+struct Strict {
+    known: Vec<bool>,
+}
+
+impl Kernel for Strict {
+    fn switch_in(&mut self, _at: Time, _cpu: CpuId, thread: usize) -> Cid {
+        assert!(self.known.get(thread) == Some(&true), "nobody knows thread {thread}");
+        Cid::new(0)
+    }
+
+    fn switch_out(&mut self, _at: Time, _cpu: CpuId, thread: usize) {
+        assert!(self.known[thread]);
+    }
+
+    fn tick(&mut self, _at: Time, _cpu: CpuId, thread: usize) {
+        assert!(self.known.get(thread) == Some(&true), "nobody knows thread {thread}");
+    }
+
+    fn migrated(&mut self, _at: Time, thread: usize, _from: CpuId, _to: CpuId) {
+        assert!(self.known.get(thread) == Some(&true), "nobody knows thread {thread}");
+    }
+
+    fn spawned(&mut self, thread: usize, _cpu: CpuId, _bound: bool) {
+        self.known.resize(thread, false);
+        self.known.push(true);
+    }
+
+    fn exited(&mut self, thread: usize) {
+        assert!(std::mem::take(&mut self.known[thread]));
+    }
+}
+
+/// As one that blocks on a thread's stack: the others of its CPU run, and further interrupts come.
+#[test]
+fn a_handler_may_block_on_an_idle_cpu() {
+    let ways: [fn(); 3] = [
+        || Sim::sleep(Duration::from_micros(500)),
+        || (0..9).for_each(|_| Sim::yield_now()),
+        || Sim::work(Duration::from_millis(20)),
+    ];
+    for block in ways {
+        for machine in scheduled() {
+            let run = machine.kernel(Box::new(Strict::default())).run(move || {
+                let handled = word(0);
+                for gap in [0, 100, 100, 1000] {
+                    let handled = Arc::clone(&handled);
+                    let handler = move || {
+                        block();
+                        handled.fetch_add(1, Ordering::Release);
+                    };
+                    send(CpuId::new(1), handler).unwrap();
+                    Sim::sleep(Duration::from_micros(gap));
+                }
+                on(1, || Sim::sleep(Duration::from_micros(50))).join();
+                handled.wait_until(Ordering::Acquire, |handled| handled == 4);
+                let before = Sim::now();
+                send(CpuId::new(1), move || assert!(Sim::now() > before)).unwrap();
+            });
+            run.unwrap_or_else(|failure| panic!("{failure}"));
+        }
+    }
+}
+
+#[test]
+fn an_interrupt_ends_an_endless_computation_under_any_schedule() {
+    for machine in scheduled() {
+        let run = machine.run(|| {
+            on(1, || Sim::work(Duration::MAX));
+            Sim::sleep(Duration::from_micros(100));
+            let at = Arc::new(std::sync::Mutex::new(None));
+            let theirs = Arc::clone(&at);
+            let handled = word(0);
+            let their_handled = Arc::clone(&handled);
+            let handler = move || {
+                *theirs.lock().unwrap() = Some(Sim::now());
+                their_handled.store(1, Ordering::Release);
+            };
+            send(CpuId::new(1), handler).unwrap();
+            handled.wait_until(Ordering::Acquire, |handled| handled == 1);
+            let at = at.lock().unwrap().unwrap().as_nanos();
+            assert!(at < 1_000_000_000, "{at}");
+        });
+        // The computation goes on for ever.
+        assert_eq!(run.unwrap_err().kind, FailureKind::Deadlock);
+    }
+}
+
+fn assert_adds_up(report: &Report) {
+    let details = report.details.as_ref().unwrap();
+    for cpu in &details.cpus {
+        let sum: u64 = cpu.by_name().iter().map(|(_, ns)| ns).sum();
+        assert_eq!(sum, report.time_ns, "{cpu:?}");
+    }
+}
+
+#[test]
+fn a_handler_that_runs_after_the_last_thread_is_part_of_the_run() {
+    for machine in scheduled() {
+        let run = machine.statistics(Statistics::Full).run(|| {
+            send(CpuId::new(1), || Sim::work(Duration::from_millis(3))).unwrap();
+        });
+        let report = run.unwrap().report;
+        assert!(report.time_ns > 2_000_000, "{}", report.time_ns);
+        assert_adds_up(&report);
+    }
+}
+
+#[test]
+fn a_guard_that_drops_in_another_machine_ends_nothing_there() {
+    let guard = host().run(mask).unwrap().value;
+    host().run(move || drop(guard)).unwrap();
+}
+
+/// A CPU's own store to a word is no way around another's later one.
+#[test]
+fn a_load_waits_for_the_latest_store_of_another_cpu_behind_its_own() {
+    let run = machine("epyc-9654-2s", 1).run(|| {
+        let shared = word(0);
+        let far = Arc::clone(&shared);
+        let warm = Arc::clone(&shared);
+        on(8, move || _ = warm.swap(9, Ordering::Relaxed)).join();
+        let start = Sim::now() + Duration::from_micros(100);
+        let until = move |more: u64| {
+            let now = Sim::now();
+            Sim::sleep(start - now);
+            while Sim::now() < start + Duration::from_nanos(50_000 + more) {}
+        };
+        let near = on(0, move || {
+            until(0);
+            shared.store(1, Ordering::Relaxed);
+            while shared.load(Ordering::Relaxed) != 2 {}
+            Sim::now()
+        });
+        let far = on(16, move || {
+            until(40);
+            let now = Sim::now();
+            far.store(2, Ordering::Relaxed);
+            now
+        });
+        let (stored, seen) = (far.join(), near.join());
+        (seen - stored).as_nanos()
+    });
+    let ns = run.unwrap().value;
+    assert!(ns > 100, "seen {ns} ns after");
+}
