@@ -57,6 +57,9 @@ const WORDS: usize = 8;
 /// The most bits of one leaf.
 pub(super) const PER_LEAF: u32 = PER_WORD * WORDS as u32;
 
+/// The most leaves: a [`Position`] has 16 bits for them.
+pub(super) const MOST_LEAVES: usize = u16::MAX as usize;
+
 /// The leaves that one word of the summary covers: one bit is `TRIMMING`.
 const PER_SUMMARY: usize = 63;
 
@@ -114,7 +117,7 @@ pub(super) struct Bits<W: World> {
 }
 
 impl<W: World> Bits<W> {
-    /// Clear bits in leaves of these sizes, each at most [`PER_LEAF`]; at most 65,535 leaves.
+    /// Clear bits in leaves of these sizes, each at most [`PER_LEAF`]; at most [`MOST_LEAVES`].
     pub(super) fn new_in(sizes: impl Iterator<Item = usize>) -> Self {
         let leaf = |size: usize| Leaf {
             words: Line(core::array::from_fn(|_| W::U64::new_in(0))),

@@ -43,7 +43,7 @@ use core::fmt;
 use coreline_topology::{CpuId, CpuSet, Topology};
 use coreline_world::{Native, World};
 
-use bits::{Bits, PER_LEAF, Position};
+use bits::{Bits, MOST_LEAVES, PER_LEAF, Position};
 pub use presence::{Entry, Full, Inside, Member, Presence, PresenceOptions, Shot};
 pub use versioned::{Reader, Reading, Versioned};
 
@@ -91,9 +91,6 @@ impl CpuMask {
 }
 
 impl<W: World> CpuMask<W> {
-    /// The most lines of a mask.
-    const MOST_LEAVES: usize = u16::MAX as usize;
-
     /// As [`new`](CpuMask::new), in every world.
     ///
     /// # Errors
@@ -126,13 +123,13 @@ impl<W: World> CpuMask<W> {
                 }
             };
             open[cache] = Some(leaf);
-            if leaf < Self::MOST_LEAVES {
+            if leaf < MOST_LEAVES {
                 positions[cpu.id.index()] = Some(Position::new(leaf, sizes[leaf]));
             }
             sizes[leaf] += 1;
         }
-        if sizes.len() > Self::MOST_LEAVES {
-            let (leaves, most) = (sizes.len(), Self::MOST_LEAVES);
+        if sizes.len() > MOST_LEAVES {
+            let (leaves, most) = (sizes.len(), MOST_LEAVES);
             return Err(MaskError::TooManyCaches { leaves, most });
         }
         Ok(CpuMask { bits: Bits::new_in(sizes.into_iter()), positions })

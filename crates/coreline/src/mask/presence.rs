@@ -140,6 +140,11 @@ impl Announcer {
         }
         Change { number: self.number, call: false, trim, but: None }
     }
+
+    /// The number of the last change.
+    pub(super) fn last(&self) -> u64 {
+        self.number
+    }
 }
 
 /// A function on the stack of the announcer.
@@ -295,7 +300,8 @@ impl<W: World> Drop for Member<W> {
 
 /// A context that is present. Dropping it leaves, which costs one store to its own line.
 ///
-/// A guard that is forgotten leaves its context present for ever: shootdowns wait for it.
+/// A guard that is forgotten leaves its context present, and shootdowns wait for it, until its
+/// member enters again and leaves, or is dropped.
 pub struct Inside<'a, W: World = Native> {
     member: &'a mut Member<W>,
     /// Not `Send`: present is the thread that entered.
@@ -358,5 +364,11 @@ impl<W: World> fmt::Debug for Presence<W> {
 impl<W: World> fmt::Debug for Member<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Member").field("seat", &self.seat.position()).finish_non_exhaustive()
+    }
+}
+
+impl<W: World> fmt::Debug for Inside<'_, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inside").field("member", &*self.member).finish()
     }
 }

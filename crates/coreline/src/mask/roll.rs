@@ -24,8 +24,8 @@
 //! # The two questions
 //!
 //! Entering: say "present"; fence; set the bit; fence; read `wanted`. Announcing: publish; heavy
-//! fence; read bits, states; write `wanted` or clear the bit of those that are away; heavy fence;
-//! read their states again. Both are the same pattern (each writes its own word, then reads the
+//! fence; read bits, states; write `wanted`, and at times clear the bits of those that are away; heavy
+//! fence; read their states again. Both are the same pattern (each writes its own word, then reads the
 //! other's), so of an enterer and an announcer at least one sees the other. What the second look is
 //! for:
 //!
@@ -38,7 +38,7 @@
 use coreline_topology::Topology;
 use coreline_world::{Line, Ordering, Word, World};
 
-use super::bits::{Bits, PER_LEAF, Position};
+use super::bits::{Bits, MOST_LEAVES, PER_LEAF, Position};
 
 /// In `state`: present.
 const PRESENT: u64 = 1;
@@ -121,12 +121,10 @@ impl<W: World> Roll<W> {
     /// Free seats: for each last-level cache of the machine twice as many as CPUs, and at least
     /// `least` altogether.
     pub(super) fn new_in(topology: &Topology, least: usize) -> Self {
-        let mut sizes = vec![0; topology.cache_count().max(1)];
+        let mut sizes = vec![0; topology.cache_count().clamp(1, MOST_LEAVES)];
         for cpu in topology.cpus() {
-            let leaf = cpu.cache.index();
-            if let Some(size) = sizes.get_mut(leaf) {
-                *size = (*size + 2).min(PER_LEAF as usize);
-            }
+            let leaf = cpu.cache.index() % sizes.len();
+            sizes[leaf] = (sizes[leaf] + 2).min(PER_LEAF as usize);
         }
         let share = least.div_ceil(sizes.len()).min(PER_LEAF as usize);
         sizes.iter_mut().for_each(|size| *size = share.max(*size));
@@ -167,8 +165,10 @@ impl<W: World> Roll<W> {
         Some(Seat { at, known, fresh: true })
     }
 
-    /// Gives a seat back. Its owner is away; its bit stays, for the next owner or a trim.
+    /// Gives a seat back. Its bit stays, for the next owner or a trim.
     pub(super) fn give_back(&self, seat: &Seat) {
+        // Its guard may have been forgotten. Nobody else would ever say that it left.
+        self.leave(seat);
         self.taken.clear(seat.at);
     }
 
@@ -186,7 +186,12 @@ impl<W: World> Roll<W> {
         // Pairs with both heavy fences in `tell`. Without it an announcer could miss that we are
         // present, while we miss that it clears our bit, or what it published.
         W::fence_light();
-        let clear = self.present.set(seat.at);
+        // Not what `set` says, which is that nobody else was faster: an announcer that finds us
+        // half way sets our bit for us, and we missed what was announced while it was clear.
+        let clear = !self.present.test(seat.at);
+        if clear {
+            self.present.set(seat.at);
+        }
         // Pairs with the same: first our bit, then what is wanted, and what was published.
         W::fence_light();
         match self.news(seat) {
@@ -230,7 +235,7 @@ impl<W: World> Roll<W> {
     pub(super) fn tell(&self, change: Change) -> Told {
         // Pairs with the light fences in `enter`: who is not seen below sees what was published.
         W::fence_all();
-        let wanted = change.number << 1 | if change.call { 0 } else { REFRESH };
+        let refresh = change.number << 1 | REFRESH;
         let mut told = Told::default();
         let mut away = Vec::new();
         self.present.each(|at| {
@@ -239,17 +244,35 @@ impl<W: World> Roll<W> {
             }
             let words = self.seat(at);
             // Acquire: pairs with the Release in `leave`: what it did while it was present.
-            if words.state.load(Ordering::Acquire) & PRESENT != 0 {
+            let state = words.state.load(Ordering::Acquire);
+            if state & PRESENT != 0 {
+                // A call is not to hide that it has missed something before:
+                //
+                //   announcer: finds the owner away: it is to refresh
+                //   owner:     enters, has not yet read what is wanted
+                //   announcer: comes with the next change, and wants it to run a call instead
+                //
+                // Relaxed: one announcer at a time, and nobody else writes it.
+                let missed = words.wanted.load(Ordering::Relaxed) > state;
+                let call = change.call && !missed;
+                let wanted = if call { change.number << 1 } else { refresh };
                 // Release: pairs with the Acquire in `news`.
                 words.wanted.store(wanted, Ordering::Release);
                 told.pending.push(at);
                 return;
             }
+            // Also if its bit is cleared: it may be on its way in with the bit still in sight. And
+            // before the fence, not when that is seen below:
+            //
+            //   owner:     enters, finds its bit set and nothing wanted
+            //   announcer: sees that it is present, says only now what is wanted
+            //   owner:     leaves, enters again, and does not see what is wanted yet
+            //   announcer: sees that the owner left, and frees what it now reads
+            //
+            // Release: pairs with the Acquire in `news`.
+            words.wanted.store(refresh, Ordering::Release);
             if change.trim {
                 self.present.clear(at);
-            } else {
-                // Release: pairs with the Acquire in `news`.
-                words.wanted.store(change.number << 1 | REFRESH, Ordering::Release);
             }
             away.push(at);
         });
@@ -265,15 +288,15 @@ impl<W: World> Roll<W> {
         //   announcer: sees that the owner left, and frees what it now reads
         W::fence_all();
         for at in away {
-            if self.is_done(at, change.number) {
+            // Acquire: as in `is_done`.
+            if self.seat(at).state.load(Ordering::Acquire) & PRESENT == 0 {
                 told.away += 1;
-            } else {
-                // It entered in between, and may have found all as it was. Before its `wanted`, so
-                // that no announcement goes by it.
-                self.present.set(at);
-                self.seat(at).wanted.store(wanted, Ordering::Release);
-                told.pending.push(at);
+                continue;
             }
+            // It entered in between, and may have found all as it was. Its bit, also if it knows of
+            // this change by now: else the next one goes by it while it is still here.
+            self.present.set(at);
+            told.pending.push(at);
         }
         if change.trim {
             self.present.trim();
@@ -293,23 +316,26 @@ impl<W: World> Roll<W> {
         let mut ran = 0;
         loop {
             self.wait_until_done(&pending, number);
-            // Acquire: as in `is_done`. Who left without an acknowledgement would find, when it
-            // comes again, a call that is gone.
-            let knows = |at: &Position| self.seat(*at).state.load(Ordering::Acquire) >> 1 >= number;
+            // Acquire: as in `is_done`.
+            let state = |at: &Position| self.seat(*at).state.load(Ordering::Acquire);
+            let knows = |at: &Position| state(at) >> 1 >= number;
             let told = pending.len();
             pending.retain(|at| !knows(at));
             ran += told - pending.len();
             if pending.is_empty() {
                 return ran;
             }
+            // Who left without an acknowledgement would find, when it comes again, a call that is
+            // gone.
             for &at in &pending {
                 // Release: pairs with the Acquire in `news`.
                 self.seat(at).wanted.store(number << 1 | REFRESH, Ordering::Release);
             }
             // Pairs with the light fences in `enter`: who is still away now will find that it must
-            // refresh. Who is not may have found the call, and is waited for once more.
+            // refresh. Who is not may have found the call, and is waited for once more; who has run
+            // it meanwhile is counted.
             W::fence_all();
-            pending.retain(|&at| !self.is_away(at));
+            pending.retain(|at| state(at) & PRESENT != 0 || knows(at));
         }
     }
 
@@ -319,11 +345,6 @@ impl<W: World> Roll<W> {
             // Acquire: as in `is_done`.
             self.seat(at).state.wait_until(Ordering::Acquire, |state| is_done(state, number));
         }
-    }
-
-    fn is_away(&self, at: Position) -> bool {
-        // Acquire: as in `is_done`.
-        self.seat(at).state.load(Ordering::Acquire) & PRESENT == 0
     }
 }
 

@@ -126,21 +126,28 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             updater.retired.push(Retired { value: old, number: change.number, holders });
             shared.unheld(&mut updater)
         };
-        shared.free(free);
+        drop(free);
     }
 
-    /// Waits until no reader holds a value that was replaced, and frees them. A reader that is
-    /// inside and never reads or leaves holds this up for ever; one on the calling thread does.
+    /// Waits until no reader holds a value that was replaced before, and frees those. A reader that
+    /// is inside and never reads or leaves holds this up for ever; one on the calling thread does.
+    /// Updates go on meanwhile.
     pub fn synchronize(&self) {
         let shared = &*self.shared;
-        let free = {
-            let mut updater = shared.updater.lock();
-            for old in &mut updater.retired {
-                shared.roll.wait_until_done(&old.holders, old.number);
-            }
-            shared.unheld(&mut updater)
-        };
-        shared.free(free);
+        let mut last = None;
+        loop {
+            let (free, held) = {
+                let mut updater = shared.updater.lock();
+                let last = *last.get_or_insert(updater.announcer.last());
+                let free = shared.unheld(&mut updater);
+                let mut held = updater.retired.iter().filter(|old| old.number <= last);
+                (free, held.next().map(|old| (old.number, old.holders.clone())))
+            };
+            drop(free);
+            let Some((number, holders)) = held else { return };
+            // Not under the lock: a reader that is waited for may want to update.
+            shared.roll.wait_until_done(&holders, number);
+        }
     }
 
     /// How many replaced values were not freed yet.
@@ -150,38 +157,32 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
 }
 
 impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
-    /// Takes out the replaced values that no reader can hold any more.
-    fn unheld(&self, updater: &mut Updater<T>) -> Vec<NonNull<T>> {
+    /// Takes out the replaced values that no reader can hold any more. To be dropped without the
+    /// lock, which a drop may want; all of them are, also if one panics.
+    fn unheld(&self, updater: &mut Updater<T>) -> Vec<Box<T>> {
         let mut free = Vec::new();
         updater.retired.retain_mut(|old| {
             old.holders.retain(|&at| !self.roll.is_done(at, old.number));
             if old.holders.is_empty() {
-                free.push(old.value);
+                // SAFETY: from a box, and taken out of `retired` here. No reader holds it: each
+                // that was present when it was replaced has looked again since, or left, and
+                // `is_done` acquired that; whoever entered later found a newer one.
+                free.push(unsafe { Box::from_raw(old.value.as_ptr()) });
             }
             !old.holders.is_empty()
         });
         free
     }
-
-    fn free(&self, values: Vec<NonNull<T>>) {
-        for value in values {
-            // SAFETY: from a box, and given here once: by the update that took it out of `retired`,
-            // or when the last handle is gone. No reader holds it: each that was present when it
-            // was replaced has looked again since, or left, and `is_done` acquired that; whoever
-            // entered later found the new value.
-            drop(unsafe { Box::from_raw(value.as_ptr()) });
-        }
-    }
 }
 
 impl<T: Send + Sync + 'static, W: World> Drop for Shared<T, W> {
     fn drop(&mut self) {
-        // Readers have handles, so there are none.
-        let mut values: Vec<_> =
-            self.updater.get_mut().retired.drain(..).map(|old| old.value).collect();
+        let retired = self.updater.get_mut().retired.drain(..).map(|old| old.value);
         // Relaxed: the last handle's drop has acquired all others'.
-        values.extend(NonNull::new(self.current.load(Ordering::Relaxed)));
-        self.free(values);
+        let values = retired.chain(NonNull::new(self.current.load(Ordering::Relaxed)));
+        // SAFETY: from boxes, each in one place. Readers have handles, so there are none.
+        let free = values.map(|value| unsafe { Box::from_raw(value.as_ptr()) });
+        drop(free.collect::<Vec<_>>());
     }
 }
 
@@ -231,7 +232,8 @@ impl<T: Send + Sync + 'static, W: World> Drop for Reader<T, W> {
 
 /// A reader that is inside. Dropping it leaves.
 ///
-/// One that is forgotten keeps every value alive that is replaced from then on.
+/// One that is forgotten keeps alive what is replaced from then on, until its reader enters again
+/// and leaves, or is dropped.
 pub struct Reading<'a, T: Send + Sync + 'static, W: World = Native> {
     reader: &'a mut Reader<T, W>,
     /// Not `Send`: inside is the thread that entered.
@@ -271,6 +273,23 @@ impl<T: Send + Sync + 'static, W: World> Drop for Reading<'_, T, W> {
 
 impl<T: Send + Sync + 'static, W: World> fmt::Debug for Versioned<T, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Versioned").field("retired", &self.retired()).finish_non_exhaustive()
+        let mut out = f.debug_struct("Versioned");
+        match self.shared.updater.try_lock() {
+            Some(updater) => out.field("retired", &updater.retired.len()),
+            None => out.field("retired", &format_args!("<locked>")),
+        };
+        out.finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + Sync + 'static, W: World> fmt::Debug for Reader<T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("seat", &self.seat.position()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + Sync + 'static, W: World> fmt::Debug for Reading<'_, T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reading").field("reader", &*self.reader).finish()
     }
 }

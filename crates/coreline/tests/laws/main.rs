@@ -11,6 +11,7 @@ mod percpu;
 mod pool;
 mod presence;
 mod readings;
+mod seats;
 mod worlds;
 
 #[global_allocator]

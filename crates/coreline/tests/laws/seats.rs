@@ -1,0 +1,326 @@
+//! The law of presence where it was once broken: contexts that come back often, seats that change
+//! hands, two announcers, and one thing missed before another is asked for.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use coreline::mask::{Entry, Presence, PresenceOptions, Versioned};
+use coreline_sim::Sim;
+use coreline_world::model::{Checker, Model};
+use coreline_world::{
+    Cell, Integer, JoinHandle, Line, Native, Ordering, Place, Placement, Word, Words, World,
+    implements,
+};
+
+use crate::worlds::{self, TORN};
+
+const ALWAYS: Duration = Duration::ZERO;
+const NEVER: Duration = Duration::from_secs(3600);
+
+const ALIVE: u64 = 7;
+const DEAD: u64 = 0xdead;
+
+/// A value that is written when it dies, so that who still reads it is seen.
+struct Page<W: World>(Line<Cell<u64, W>>);
+
+impl<W: World> Page<W> {
+    fn new_in() -> Self {
+        Page(Line(Cell::new_in(ALIVE)))
+    }
+
+    fn look(&self) {
+        // SAFETY: a page that is read is not freed: that is what is tested.
+        assert_eq!(self.0.with(|at| unsafe { at.read_volatile() }), ALIVE, "it was freed");
+    }
+}
+
+impl<W: World> Drop for Page<W> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: nobody else has the page: that is what is tested.
+            self.0.with_mut(|at| unsafe { at.write_volatile(DEAD) });
+        }
+    }
+}
+
+/// How often readers come, and who.
+#[derive(Clone, Copy)]
+struct Readers {
+    threads: u32,
+    /// Readers that each thread registers, one after the other, so that seats change hands.
+    lives: u32,
+    /// How often each reader enters, and reads once.
+    entries: u32,
+    /// Updates of each of the updaters.
+    updates: u32,
+    /// The first thread, and so many beside it.
+    more_updaters: u32,
+}
+
+/// Readers come and go while values are replaced.
+fn come_back<W: World>(readers: Readers, trim_every: Duration) {
+    let options = PresenceOptions::new().seats(readers.threads as usize).trim_every(trim_every);
+    let value = Versioned::<Page<W>, W>::new_in(Page::new_in(), options);
+    let read = |_| {
+        let value = value.clone();
+        let read = move || {
+            for _ in 0..readers.lives {
+                let mut reader = value.reader().unwrap();
+                for _ in 0..readers.entries {
+                    reader.enter().get().look();
+                }
+            }
+        };
+        W::spawn(Placement::Anywhere, read).unwrap()
+    };
+    let threads: Vec<_> = (0..readers.threads).map(read).collect();
+    let update = move |value: &Versioned<Page<W>, W>| {
+        (0..readers.updates).for_each(|_| value.update(Page::new_in()));
+    };
+    let others: Vec<_> = (0..readers.more_updaters)
+        .map(|_| {
+            let value = value.clone();
+            W::spawn(Placement::Anywhere, move || update(&value)).unwrap()
+        })
+        .collect();
+    update(&value);
+    threads.into_iter().chain(others).for_each(JoinHandle::join);
+    value.synchronize();
+    assert_eq!(value.retired(), 0, "nobody reads any more");
+}
+
+/// A reader thrice inside: away with its bit set, back while an announcer looks, and back again.
+const THRICE: Readers = Readers { threads: 1, lives: 1, entries: 3, updates: 1, more_updaters: 0 };
+
+/// Four preemptions: with three, the free that this finds is out of reach.
+fn check(law: impl Fn() + Send + Sync + 'static) {
+    Checker::new().preemption_bound(4).check(law);
+}
+
+#[test]
+fn a_reader_that_comes_back_thrice_reads_nothing_freed() {
+    check(|| come_back::<Model>(THRICE, ALWAYS));
+    check(|| come_back::<Model>(THRICE, NEVER));
+}
+
+#[test]
+fn a_seat_that_changes_hands_holds_nothing_freed() {
+    let readers = Readers { lives: 2, entries: 1, ..THRICE };
+    check(move || come_back::<Model>(readers, ALWAYS));
+    check(move || come_back::<Model>(readers, NEVER));
+}
+
+#[test]
+fn two_updaters_free_nothing_that_is_read() {
+    let readers = Readers { entries: 2, more_updaters: 1, ..THRICE };
+    worlds::check(move || come_back::<Model>(readers, ALWAYS));
+    worlds::check(move || come_back::<Model>(readers, NEVER));
+}
+
+#[test]
+fn readers_that_come_and_go_read_nothing_freed_in_simulation() {
+    let readers = Readers { threads: 4, lives: 5, entries: 6, updates: 20, more_updaters: 1 };
+    let law = move || {
+        come_back::<Sim>(readers, ALWAYS);
+        come_back::<Sim>(readers, NEVER);
+    };
+    worlds::simulate("seats::come_back", "host-2c", TORN, law).unwrap();
+}
+
+#[test]
+fn readers_that_come_and_go_read_nothing_freed_natively() {
+    let readers = Readers { threads: 3, lives: 50, entries: 200, updates: 500, more_updaters: 1 };
+    come_back::<Native>(readers, ALWAYS);
+    come_back::<Native>(readers, NEVER);
+}
+
+/// One thing changes while the context is away, and then it is called for another: the call must
+/// not stand in for what it missed before.
+fn misses_nothing<W: World>(first: Duration) {
+    let presence = Presence::<W>::new_in(PresenceOptions::new().seats(1).trim_every(first));
+    // The first announcement trims, whatever the options say.
+    presence.shootdown(|| ());
+    let word = || W::U32::new_in(0);
+    let shared = Arc::new((presence, word(), word(), word()));
+    let theirs = Arc::clone(&shared);
+    let work = move || {
+        let (presence, changed, flushed, ran) = &*theirs;
+        let mut member = presence.register().unwrap();
+        let mut cached = 0;
+        for _ in 0..2 {
+            let (mut inside, mut entry) = member.enter();
+            for _ in 0..2 {
+                // Relaxed, and below: only this thread can have run what sets it.
+                if entry == Entry::MustRefresh || flushed.load(Ordering::Relaxed) == 1 {
+                    // Acquire: pairs with the Release below.
+                    cached = changed.load(Ordering::Acquire);
+                }
+                let called = ran.load(Ordering::Relaxed) == 1;
+                assert!(!called || cached == 1, "it was called and did not hear what came before");
+                entry = inside.poll();
+            }
+        }
+    };
+    let context = W::spawn(Placement::Anywhere, work).unwrap();
+    let (presence, changed, flushed, ran) = &*shared;
+    // Release: pairs with the Acquire above.
+    changed.store(1, Ordering::Release);
+    presence.shootdown(|| flushed.store(1, Ordering::Relaxed));
+    presence.shootdown(|| ran.store(1, Ordering::Relaxed));
+    context.join();
+}
+
+#[test]
+fn a_call_does_not_hide_a_refresh() {
+    worlds::check(|| misses_nothing::<Model>(NEVER));
+    worlds::check(|| misses_nothing::<Model>(ALWAYS));
+}
+
+/// Contexts of their own and one that comes and goes: all of them are told by two announcers.
+fn called_once<W: World>(threads: u32, rounds: u32, calls: u32, trim_every: Duration) {
+    let options = PresenceOptions::new().seats(threads as usize).trim_every(trim_every);
+    let presence = Presence::<W>::new_in(options);
+    let contexts: Vec<_> = (0..threads)
+        .map(|_| {
+            let presence = presence.clone();
+            let work = move || {
+                for _ in 0..rounds {
+                    let mut member = presence.register().unwrap();
+                    for _ in 0..2 {
+                        let (mut inside, _) = member.enter();
+                        let _ = inside.poll();
+                    }
+                }
+            };
+            W::spawn(Placement::Anywhere, work).unwrap()
+        })
+        .collect();
+    let announce = move |presence: &Presence<W>| {
+        for _ in 0..calls {
+            let ran = Line(W::U32::new_in(0));
+            let shot = presence.shootdown(|| {
+                ran.fetch_add(1, Ordering::Relaxed);
+            });
+            let ran = ran.load(Ordering::Relaxed) as usize;
+            assert!(ran <= shot.reached, "{ran} calls of {} contexts", shot.reached);
+        }
+    };
+    let theirs = presence.clone();
+    let other = W::spawn(Placement::Anywhere, move || announce(&theirs)).unwrap();
+    announce(&presence);
+    other.join();
+    contexts.into_iter().for_each(JoinHandle::join);
+}
+
+#[test]
+fn no_call_runs_twice_or_late() {
+    for trim_every in [ALWAYS, NEVER] {
+        worlds::check(move || called_once::<Model>(1, 1, 1, trim_every));
+        called_once::<Native>(3, 300, 300, trim_every);
+    }
+    let law = || {
+        called_once::<Sim>(4, 10, 10, ALWAYS);
+        called_once::<Sim>(4, 10, 10, NEVER);
+    };
+    worlds::simulate("seats::called_once", "host-2c", TORN, law).unwrap();
+}
+
+/// One waits until nobody reads, and the reader updates before it leaves.
+fn updates_inside<W: World>() {
+    let options = PresenceOptions::new().seats(1);
+    let value = Versioned::<Page<W>, W>::new_in(Page::new_in(), options);
+    let mut reader = value.reader().unwrap();
+    let mut reading = reader.enter();
+    reading.get().look();
+    value.update(Page::new_in());
+    let theirs = value.clone();
+    let waiter = W::spawn(Placement::Anywhere, move || theirs.synchronize()).unwrap();
+    value.update(Page::new_in());
+    assert!(!format!("{value:?}").is_empty());
+    drop(reading);
+    waiter.join();
+    value.synchronize();
+    assert_eq!(value.retired(), 0);
+}
+
+#[test]
+fn an_update_waits_for_nobody_who_waits_for_readers() {
+    worlds::check(updates_inside::<Model>);
+}
+
+#[test]
+fn a_member_that_is_dropped_has_left_though_its_guard_was_forgotten() {
+    let value = Versioned::new(1);
+    let mut reader = value.reader().unwrap();
+    core::mem::forget(reader.enter());
+    drop(reader);
+    value.update(2);
+    assert_eq!(value.retired(), 0);
+    Checker::new().check(|| {
+        let presence = Presence::<Model>::new_in(PresenceOptions::new().seats(1));
+        let mut member = presence.register().unwrap();
+        core::mem::forget(member.enter());
+        drop(member);
+        assert_eq!(presence.shootdown(|| ()).reached, 0);
+    });
+}
+
+/// Counts drops, and panics in the one that is asked for.
+struct Bomb(bool, Arc<<Native as Words>::U32>);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        assert!(!self.0, "in a drop");
+    }
+}
+
+#[test]
+fn a_panic_in_a_drop_loses_no_other_value() {
+    let dropped = Arc::new(<Native as Words>::U32::new_in(0));
+    let bomb = |explodes| Bomb(explodes, Arc::clone(&dropped));
+    let value = Versioned::new(bomb(true));
+    let mut reader = value.reader().unwrap();
+    let reading = reader.enter();
+    value.update(bomb(false));
+    value.update(bomb(false));
+    drop(reading);
+    let freed = catch_unwind(AssertUnwindSafe(|| value.synchronize()));
+    assert!(freed.is_err(), "the panic is the caller's");
+    assert_eq!(dropped.load(Ordering::Relaxed), 2, "and both old values are gone");
+    assert_eq!(value.retired(), 0);
+    value.update(bomb(false));
+    drop((reader, value));
+    assert_eq!(dropped.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn options_give_at_least_what_was_asked_for_as_far_as_there_can_be() {
+    let caches = Native::topology().cache_count();
+    for (seats, least, most) in
+        [(0, 1, 256), (100, 100, 256), (1_000_000, 256, 256), (usize::MAX, 256, 256)]
+    {
+        let presence = Presence::with_options(PresenceOptions::new().seats(seats));
+        let mut members = Vec::new();
+        let full = loop {
+            match presence.register() {
+                Ok(member) => members.push(member),
+                Err(full) => break full,
+            }
+        };
+        assert_eq!(full.most, members.len());
+        assert!((least..=most * caches).contains(&full.most), "{seats}: {full}");
+    }
+}
+
+#[test]
+fn guards_stay_with_their_threads_and_all_else_moves() {
+    use coreline::mask::{Inside, Member, Reader, Reading};
+    assert!(implements!(Presence: Send) && implements!(Presence: Sync));
+    assert!(implements!(Member: Send) && implements!(Member: Sync));
+    assert!(!implements!(Inside<'_>: Send) && !implements!(Inside<'_>: Sync));
+    assert!(implements!(Versioned<u32>: Send) && implements!(Versioned<u32>: Sync));
+    assert!(implements!(Reader<u32>: Send) && !implements!(Reader<u32>: Sync));
+    assert!(!implements!(Reading<'_, u32>: Send) && !implements!(Reading<'_, u32>: Sync));
+}
