@@ -32,8 +32,8 @@ pub(crate) struct Output {
 impl Output {
     /// Makes a result and shows it as asked.
     ///
-    /// The file is opened first, so that nothing runs for minutes in vain, and made or emptied last,
-    /// so that a failure, or an interrupt, leaves what was there before.
+    /// The file is opened first, so that nothing runs for minutes in vain, and made or emptied
+    /// last, so that a failure, or an interrupt, leaves what was there before.
     pub(crate) fn show<T: Serialize>(
         &self,
         make: impl FnOnce() -> Result<T, Error>,

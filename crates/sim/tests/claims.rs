@@ -80,10 +80,10 @@ fn of_several_failures_the_first_in_order_is_told_and_nothing_new_begins() {
     let count = || _ = runs.fetch_add(1, Ordering::Relaxed);
     let run = |program: &&str, machine: Machine| match (*program, machine.replay_line()) {
         ("good", line) => Ok((1.0, line)),
-        (_, line) => Err(line),
+        (_, line) => Err(Box::new(line)),
     };
     let first = band.measure_all(&["good", "bad", "worse"], run, count).unwrap_err();
-    assert_eq!(first, band.machine(&band.points()[0], "bad").replay_line());
+    assert_eq!(*first, band.machine(&band.points()[0], "bad").replay_line());
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let ran = runs.into_inner();
     assert!((1..=workers).contains(&(ran - band.points().len())), "{ran} runs");

@@ -1,6 +1,5 @@
 //! What is asked for wrongly, and where results go.
 
-use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
 use serde_json::Value;
@@ -82,7 +81,7 @@ fn an_interrupt_leaves_the_result_of_an_earlier_run() {
         let interrupt = format!("kill -INT {}", child.id());
         assert!(Command::new("sh").args(["-c", &interrupt]).status().unwrap().success());
         let status = child.wait().unwrap();
-        assert_eq!(status.signal(), Some(2), "{status}");
+        assert_eq!(status.code(), None, "a signal ended it");
     }
     assert_eq!(std::fs::read_to_string(&old).unwrap(), "an earlier result");
     // What was interrupted while it looked whether the file can be made leaves it empty.
