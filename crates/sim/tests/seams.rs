@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coreline_sim::interrupts::{mask, monitor_wait, send};
-use coreline_sim::{FailureKind, Kernel, Machine, Report, Schedule, Sim, Statistics};
+use coreline_sim::{Explore, FailureKind, Kernel, Machine, Report, Schedule, Sim, Statistics};
 use coreline_topology::{Cid, CpuId};
 use coreline_world::{
     Clock, Integer, JoinHandle, Line, Ordering, Threads, Time, Word, Words, Work,
@@ -191,6 +191,24 @@ fn a_guard_that_drops_in_another_machine_ends_nothing_there() {
     host().run(move || drop(guard)).unwrap();
 }
 
+/// Two threads that wait could take one CPU from each other for ever.
+#[test]
+fn threads_that_wait_on_one_cpu_let_the_one_run_that_they_wait_for() {
+    for seed in 0..20 {
+        let schedule = Schedule::Pct { depth: 3, steps: 100 };
+        let run = machine("host-2c", seed).step_limit(1_000_000).schedule(schedule).run(|| {
+            let told = word(0);
+            let wait = |told: Arc<Line<U32>>| {
+                on(0, move || _ = told.wait_until(Ordering::Acquire, |told| told == 1))
+            };
+            let waiters = [(); 3].map(|()| wait(Arc::clone(&told)));
+            on(0, move || told.store(1, Ordering::Release)).join();
+            waiters.into_iter().for_each(JoinHandle::join);
+        });
+        run.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
 /// A CPU's own store to a word is no way around another's later one.
 #[test]
 fn a_load_waits_for_the_latest_store_of_another_cpu_behind_its_own() {
@@ -222,4 +240,45 @@ fn a_load_waits_for_the_latest_store_of_another_cpu_behind_its_own() {
     });
     let ns = run.unwrap().value;
     assert!(ns > 100, "seen {ns} ns after");
+}
+
+/// All orders of two or three threads' steps, and those with few preemptions, counted by hand.
+#[test]
+fn exploration_runs_every_order() {
+    let orders = |threads: u32, steps: usize, preemptions: u32| {
+        let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let log = Arc::clone(&seen);
+        let program = move || {
+            let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+            let shared = word(0);
+            // Nobody begins before all are there; what is before has one order.
+            let go = word(0);
+            let threads: Vec<_> = (0..threads)
+                .map(|n| {
+                    let (order, shared, go) =
+                        (Arc::clone(&order), Arc::clone(&shared), Arc::clone(&go));
+                    on(n % 2, move || {
+                        go.wait_until(Ordering::Relaxed, |go| go == 1);
+                        for _ in 0..steps {
+                            shared.fetch_add(1, Ordering::Relaxed);
+                            order.lock().unwrap().push(n);
+                        }
+                    })
+                })
+                .collect();
+            go.store(1, Ordering::Relaxed);
+            threads.into_iter().for_each(JoinHandle::join);
+            log.lock().unwrap().push(order.lock().unwrap().clone());
+        };
+        let explore = Explore::new().preemptions(preemptions).limit(20_000);
+        let explored = explore.run(host, program).unwrap();
+        assert!(explored.complete, "{explored:?}");
+        let seen: std::collections::BTreeSet<Vec<u32>> = seen.lock().unwrap().drain(..).collect();
+        seen.len()
+    };
+    // A thread after the other; with one of them interrupted; and 0101, which takes two.
+    assert_eq!(orders(2, 2, 0), 2);
+    assert_eq!(orders(2, 2, 1), 4);
+    assert_eq!(orders(2, 2, 2), 6);
+    assert_eq!(orders(3, 1, 1), 6);
 }
