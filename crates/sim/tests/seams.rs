@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coreline_sim::interrupts::{mask, monitor_wait, send};
-use coreline_sim::{Explore, FailureKind, Kernel, Machine, Report, Schedule, Sim, Statistics};
+use coreline_sim::{
+    Explore, FailureKind, Faults, Kernel, Machine, Report, Schedule, Sim, Statistics, on_signal,
+};
 use coreline_topology::{Cid, CpuId};
 use coreline_world::{
     Clock, Integer, JoinHandle, Line, Ordering, Threads, Time, Word, Words, Work,
@@ -281,4 +283,57 @@ fn exploration_runs_every_order() {
     assert_eq!(orders(2, 2, 1), 4);
     assert_eq!(orders(2, 2, 2), 6);
     assert_eq!(orders(3, 1, 1), 6);
+}
+
+/// Recurses too deep, touching the machine's memory on the way or not.
+#[inline(never)]
+fn dig(depth: u64, word: Option<&U32>) -> u64 {
+    let frame = std::hint::black_box([depth; 64]);
+    word.map(|word| word.load(Ordering::Relaxed));
+    if depth == 0 { frame[0] } else { dig(depth - 1, word) + frame[63] }
+}
+
+fn overflow(accesses: bool) {
+    let word = U32::new_in(0);
+    std::hint::black_box(dig(1_000_000, accesses.then_some(&word)));
+}
+
+#[test]
+fn a_handler_that_overflows_the_stack_fails_the_machine_and_the_next_is_well() {
+    let stored = || {
+        let lines = Arc::new([0; 8].map(|_| Line(U32::new_in(0))));
+        let theirs = Arc::clone(&lines);
+        on(1, move || theirs.iter().for_each(|line| _ = line.swap(1, Ordering::Relaxed))).join();
+        lines.iter().for_each(|line| line.store(2, Ordering::Relaxed));
+        lines
+    };
+    let well = || host().run(move || stored().iter().map(|it| it.load(Ordering::Relaxed)).sum());
+    let fresh: (u32, Report) = well().map(|run| (run.value, run.report)).unwrap();
+    for accesses in [true, false] {
+        let doings: [Box<dyn Fn() + Send>; 3] = [
+            Box::new(|| Sim::work(Duration::from_millis(1))),
+            Box::new(|| ()),
+            Box::new(|| on(1, || Sim::work(Duration::from_millis(1))).join()),
+        ];
+        for doing in doings {
+            let failure = host().run(move || {
+                let lines = stored();
+                send(CpuId::new(1), move || overflow(accesses)).unwrap();
+                doing();
+                lines[0].load(Ordering::Relaxed)
+            });
+            let kind = failure.unwrap_err().kind;
+            assert!(matches!(kind, FailureKind::StackOverflow { .. }), "{kind:?}");
+        }
+        let faults = Faults { signal: 1, ..Faults::NONE };
+        let failure = host().faults(faults).run(move || {
+            on_signal(move || overflow(accesses));
+            stored()[0].load(Ordering::Relaxed)
+        });
+        let kind = failure.unwrap_err().kind;
+        assert!(matches!(kind, FailureKind::StackOverflow { .. }), "{kind:?}");
+        // Fails with stores on their way.
+        host().run(move || assert_eq!(stored()[7].load(Ordering::Relaxed), 3)).unwrap_err();
+        assert_eq!(well().map(|run| (run.value, run.report)).unwrap(), fresh);
+    }
 }
