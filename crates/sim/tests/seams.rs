@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +12,9 @@ use coreline_sim::{
     Explore, FailureKind, Faults, Kernel, Machine, Report, Schedule, Sim, Statistics, on_signal,
 };
 use coreline_topology::{Cid, CpuId};
+use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::{
-    Clock, Integer, JoinHandle, Line, Ordering, Threads, Time, Word, Words, Work,
+    Clock, IndexBy, Integer, JoinHandle, Line, Ordering, Threads, Time, Word, Words, Work,
 };
 
 use common::{machine, on};
@@ -336,4 +338,29 @@ fn a_handler_that_overflows_the_stack_fails_the_machine_and_the_next_is_well() {
         host().run(move || assert_eq!(stored()[7].load(Ordering::Relaxed), 3)).unwrap_err();
         assert_eq!(well().map(|run| (run.value, run.report)).unwrap(), fresh);
     }
+}
+
+#[test]
+fn a_handler_that_panics_in_an_operation_leaves_no_section_behind() {
+    let run = host().faults(Faults { signal: 3, ..Faults::NONE }).run(|| {
+        let (armed, signals) = (word(0), word(0));
+        let slots = OwnSlots::<<Sim as Words>::U64, Sim>::words(IndexBy::Cpu).unwrap();
+        let (theirs, counted) = (Arc::clone(&armed), Arc::clone(&signals));
+        on_signal(move || {
+            assert_eq!(theirs.load(Ordering::Relaxed), 0);
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        let add = AssertUnwindSafe(|| {
+            armed.store(1, Ordering::Relaxed);
+            (0..100).for_each(|_| slots.add(1));
+        });
+        catch_unwind(add).unwrap_err();
+        // The store that disarms may be hit, too.
+        while catch_unwind(AssertUnwindSafe(|| armed.store(0, Ordering::Relaxed))).is_err() {}
+        let before = signals.load(Ordering::Relaxed);
+        (0..300).for_each(|_| _ = armed.load(Ordering::Relaxed));
+        signals.load(Ordering::Relaxed) - before
+    });
+    let signals = run.unwrap().value;
+    assert!(signals > 50, "{signals} of 300 accesses and more were hit");
 }
