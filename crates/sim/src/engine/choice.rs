@@ -250,10 +250,10 @@ impl Engine {
         let mut candidates = Vec::new();
         for (cpu, place) in self.cpus.iter().enumerate() {
             let current = place.current.map(|thread| (thread, self.threads[thread].state));
-            if let Some((thread, state)) = current {
-                if !state.waits() || self.next_break(cpu, thread) != NEVER {
-                    candidates.push(Candidate { cpu, thread });
-                }
+            if let Some((thread, state)) = current
+                && (!state.waits() || self.next_break(cpu, thread) != NEVER)
+            {
+                candidates.push(Candidate { cpu, thread });
             }
             let stays = |(thread, state): (usize, State)| {
                 let thread = &self.threads[thread];
