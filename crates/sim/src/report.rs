@@ -56,7 +56,7 @@ impl Transfers {
         self.total() - self.private
     }
 
-    fn add(&mut self, other: &Transfers) {
+    pub(crate) fn add(&mut self, other: &Transfers) {
         self.private += other.private;
         self.same_cache += other.same_cache;
         self.same_node += other.same_node;

@@ -121,10 +121,20 @@ impl Restartable for Sim {
 fn interpret<R>(
     mut operation: impl FnMut(&mut Interpreter) -> Result<R, Ended>,
 ) -> Result<R, NoSlot> {
+    /// Ends a section, also one in which a signal's handler panics.
+    struct Ends;
+
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            inside(|engine| engine.set_section(false));
+        }
+    }
+
     loop {
         inside(|engine| engine.set_section(true));
+        let section = Ends;
         let outcome = operation(&mut Interpreter::new());
-        inside(|engine| engine.set_section(false));
+        drop(section);
         match outcome {
             Ok(result) => return Ok(result),
             Err(Ended::NoSlot) => return Err(NoSlot),

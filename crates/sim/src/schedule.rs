@@ -38,7 +38,8 @@ pub enum Schedule {
     ///
     /// A thread that [yields](coreline_world::Threads::yield_now), or
     /// [relaxes](coreline_world::Words::relax) in a loop, or passes 10,000 points while others
-    /// could run, goes behind all others: it waits for them.
+    /// could run, or loses its CPU while it waits for a write, goes behind all others: it waits for
+    /// them.
     Pct {
         /// How many events in the right order the mistake takes: 1 to 4 find most.
         depth: u32,

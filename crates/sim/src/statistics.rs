@@ -102,26 +102,23 @@ impl Ledger {
         for (index, tallies) in self.lines.iter().enumerate().filter(|(_, line)| !line.is_empty()) {
             let address = address(index);
             let mut cost = AccessCost::default();
-            // The compiler may have made several locations of one place.
-            let mut words = BTreeMap::<(u8, SourceSite), AccessCost>::new();
+            // The compiler may have made several locations of one place; how many must not be seen.
+            let mut places = BTreeMap::<(u8, SourceSite), (Transfers, u64, u64)>::new();
             for tally in tallies {
                 let site = SourceSite { file: source(tally.site), line: tally.site.line() };
-                let this = AccessCost {
-                    transfers: tally.transfers,
-                    queue_ns: tally.queue / 1000,
-                    time_ns: tally.time / 1000,
-                };
+                let place = places.entry((tally.offset, site)).or_default();
+                place.0.add(&tally.transfers);
+                place.1 += tally.queue;
+                place.2 += tally.time;
+            }
+            let mut words = Vec::new();
+            for ((offset, site), (transfers, queue, time)) in places {
+                let this = AccessCost { transfers, queue_ns: queue / 1000, time_ns: time / 1000 };
                 cost.add(&this);
                 sites.entry(site.clone()).or_default().add(&this);
-                words.entry((tally.offset, site)).or_default().add(&this);
+                let names = self.names_of(address + u64::from(offset), 1);
+                words.push(WordCost { offset, names, site, cost: this });
             }
-            let word = |((offset, site), cost)| WordCost {
-                offset,
-                names: self.names_of(address + u64::from(offset), 1),
-                site,
-                cost,
-            };
-            let words = words.into_iter().map(word).collect();
             lines.push(LineCost { address, names: self.names_of(address, 64), cost, words });
         }
         lines.sort_by_key(|line| (Reverse(line.cost.time_ns), line.address));
@@ -197,4 +194,28 @@ fn source(site: Site) -> String {
 pub fn name<T: ?Sized>(object: &T, name: &str) {
     let address = core::ptr::from_ref(object).addr();
     engine::with(|engine| engine.name(address, size_of_val(object), name));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_locations_of_one_place_are_rounded_as_one() {
+        #[track_caller]
+        fn here() -> Site {
+            Location::caller()
+        }
+        let sites = [here(), here()];
+        assert!(!core::ptr::eq(sites[0], sites[1]));
+        let mut ledger = Ledger::new(1);
+        for site in sites {
+            ledger.access((0, site, 8), From::Private, 600, 700);
+        }
+        let details = ledger.details(1, |_| 0);
+        let cost = details.lines[0].cost;
+        assert_eq!((cost.queue_ns, cost.time_ns, cost.transfers.private), (1, 1, 2));
+        assert_eq!(details.sites.len(), 1);
+        assert_eq!(details.sites[0].cost, cost);
+    }
 }

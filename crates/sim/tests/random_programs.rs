@@ -1,18 +1,24 @@
-//! Random programs on machines small and large, with and without faults: whatever they do, time
-//! goes forward for every thread and for whoever they tell, a CPU has one thread at a time, and no
-//! update is lost.
+//! Random programs on machines small and large, under every schedule, with and without faults:
+//! whatever they do, time goes forward for every thread and for whoever they tell, a CPU has one
+//! thread at a time, no update, interrupt or wake-up is lost, every report adds up, and the same
+//! seed gives the same run.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coreline_sim::{Allocator, Faults, Kernel, Machine, Report, Sim, Spec};
+use coreline_sim::interrupts::{Monitored, mask, monitor_wait, send};
+use coreline_sim::{
+    Allocator, Arbitration, Choices, Faults, Kernel, Machine, Report, Schedule, Sim, Spec,
+    Statistics, on_signal,
+};
 use coreline_topology::{Cid, CpuId};
 use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::{
-    Cell, Clock, Fences, IndexBy, Integer, JoinHandle, Line, Ordering, Parked, Placement, Sleep,
-    Threads, Time, Word, Words,
+    Cell, Clock, Fences, IndexBy, Integer, JoinHandle, Line, Ordering, Parked, Place, Placement,
+    Signals, Sleep, Threads, Time, Word, Words, Work,
 };
 
 #[global_allocator]
@@ -40,12 +46,15 @@ struct Doubting {
     /// The concurrency IDs in use.
     cids: Vec<bool>,
     /// Shared with the test, which looks whether all have ended.
-    threads: Rc<RefCell<Vec<Known>>>,
+    threads: Rc<RefCell<BTreeMap<usize, Known>>>,
+    /// Whether CPUs may go out of service, and whom that sends away.
+    offline: bool,
 }
 
 impl Kernel for Doubting {
     fn switch_in(&mut self, at: Time, cpu: CpuId, thread: usize) -> Cid {
-        let known = &mut self.threads.borrow_mut()[thread];
+        let mut known = self.threads.borrow_mut();
+        let known = known.get_mut(&thread).expect("nobody knows it");
         let place = &mut self.cpus[cpu.index()];
         assert!(
             place.0.is_none() && at >= place.1,
@@ -64,7 +73,8 @@ impl Kernel for Doubting {
     }
 
     fn switch_out(&mut self, at: Time, cpu: CpuId, thread: usize) {
-        let known = &mut self.threads.borrow_mut()[thread];
+        let mut known = self.threads.borrow_mut();
+        let known = known.get_mut(&thread).expect("nobody knows it");
         let place = &mut self.cpus[cpu.index()];
         assert!(
             place.0 == Some(thread) && at >= place.1,
@@ -78,14 +88,23 @@ impl Kernel for Doubting {
     }
 
     fn spawned(&mut self, thread: usize, cpu: CpuId, bound: bool) {
-        let mut threads = self.threads.borrow_mut();
-        assert_eq!(threads.len(), thread);
         let bound = bound.then_some(cpu);
-        threads.push(Known { on: None, bound, at: Time::from_nanos(0), exited: false });
+        let known = Known { on: None, bound, at: Time::from_nanos(0), exited: false };
+        assert!(self.threads.borrow_mut().insert(thread, known).is_none());
+    }
+
+    fn migrated(&mut self, _at: Time, thread: usize, from: CpuId, _to: CpuId) {
+        let mut known = self.threads.borrow_mut();
+        let known = known.get_mut(&thread).expect("nobody knows it");
+        assert!(known.on.is_none() && !known.exited, "{thread} {known:?}");
+        if self.offline && known.bound == Some(from) {
+            known.bound = None;
+        }
     }
 
     fn exited(&mut self, thread: usize) {
-        let known = &mut self.threads.borrow_mut()[thread];
+        let mut known = self.threads.borrow_mut();
+        let known = known.get_mut(&thread).expect("nobody knows it");
         assert!(known.on.is_none() && !known.exited, "{thread} {known:?}");
         known.exited = true;
     }
@@ -120,6 +139,12 @@ struct Shared {
     by_cpu: OwnSlots<U64, Sim>,
     by_cid: OwnSlots<U64, Sim>,
     additions: Line<U64>,
+    /// Interrupts sent, and handled; and signals.
+    sent: Line<U64>,
+    handled: Line<U64>,
+    signals: Line<U64>,
+    /// What the threads store to without looking, on two lines.
+    stores: [[U64; 8]; 2],
     block: Cell<[u8; 3000], Sim>,
 }
 
@@ -136,6 +161,10 @@ impl Shared {
             by_cpu: OwnSlots::words(IndexBy::Cpu).unwrap(),
             by_cid: OwnSlots::words(IndexBy::KernelCid).unwrap(),
             additions: Line(U64::new_in(0)),
+            sent: Line(U64::new_in(0)),
+            handled: Line(U64::new_in(0)),
+            signals: Line(U64::new_in(0)),
+            stores: [0, 1].map(|_| [0; 8].map(|_| U64::new_in(0))),
             block: Cell::new_in([0; 3000]),
         }
     }
@@ -165,6 +194,68 @@ impl Shared {
     }
 }
 
+/// Sends an interrupt to a CPU, if that is in service; else to the own one. The handler stores 1 to
+/// a word, in one of several ways.
+fn interrupt(shared: &Arc<Shared>, dice: &mut Dice, cpus: u64) -> Arc<Line<U64>> {
+    let flag = Arc::new(Line(U64::new_in(0)));
+    let (way, work) = (dice.below(4), Duration::from_nanos(dice.below(8000)));
+    let handler = {
+        let (shared, flag) = (Arc::clone(shared), Arc::clone(&flag));
+        move || {
+            match way {
+                0 => flag.store(1, Ordering::Release),
+                1 => {
+                    shared.stores[0].iter().for_each(|word| word.store(9, Ordering::Relaxed));
+                    Sim::work(work);
+                    flag.store(1, Ordering::Release);
+                }
+                2 => {
+                    Sim::wake(&*shared.words[0], 1);
+                    flag.fetch_add(1, Ordering::Release);
+                }
+                _ => {
+                    flag.store(1, Ordering::Release);
+                    Sim::work(work);
+                }
+            }
+            shared.handled.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let first = send(CpuId::new(dice.below(cpus) as u32), handler.clone());
+    let mut sent = first.is_ok();
+    while !sent {
+        // Between the two calls the own one may go out of service, too.
+        sent = send(Sim::cpu(), handler.clone()).is_ok();
+    }
+    shared.sent.fetch_add(1, Ordering::Relaxed);
+    flag
+}
+
+/// A thread that waits until this one tells it to end: by polling, spinning or parking.
+fn waiter(dice: &mut Dice, place: Placement) -> Option<(Arc<Line<U32>>, SimHandle)> {
+    let word = Arc::new(Line(U32::new_in(0)));
+    let (theirs, way) = (Arc::clone(&word), dice.below(3));
+    let wait = move || {
+        match way {
+            0 => {
+                while theirs.load(Ordering::Acquire) == 0 {
+                    Sim::relax();
+                }
+            }
+            1 => _ = theirs.wait_until(Ordering::Acquire, |told| told == 1),
+            _ => {
+                while theirs.load(Ordering::Acquire) == 0 {
+                    Sim::park(&theirs, 0, None);
+                }
+            }
+        }
+        Sim::now()
+    };
+    Some((word, Sim::spawn(place, wait).ok()?))
+}
+
+type SimHandle = <Sim as Threads>::JoinHandle<Time>;
+
 /// A random thread: `steps` things to do, and children that do half as many. Returns when it ended.
 fn thread(shared: &Arc<Shared>, seed: u64, steps: u64, cpus: u64) -> Time {
     let mut dice = Dice(seed | 1);
@@ -175,7 +266,7 @@ fn thread(shared: &Arc<Shared>, seed: u64, steps: u64, cpus: u64) -> Time {
         let now = Sim::now();
         assert!(now >= before, "{now} after {before}");
         before = now;
-        match dice.below(14) {
+        match dice.below(23) {
             0 => shared.times[dice.below(2) as usize].store(now.as_nanos(), Ordering::Release),
             1 => {
                 let then = shared.times[dice.below(2) as usize].load(Ordering::Acquire);
@@ -215,7 +306,44 @@ fn thread(shared: &Arc<Shared>, seed: u64, steps: u64, cpus: u64) -> Time {
                     assert!(Sim::now() >= now);
                     thread(&theirs, seed, steps / 2, cpus)
                 });
-                children.push(child.unwrap());
+                // A CPU may be out of service.
+                children.extend(child);
+            }
+            13 => Sim::work(ns(&mut dice, 9000)),
+            14 => {
+                let line = &shared.stores[dice.below(2) as usize];
+                (0..dice.below(12)).for_each(|n| line[n as usize % 8].store(n, Ordering::Relaxed));
+            }
+            15 => _ = shared.stores[dice.below(2) as usize][3].load(Ordering::Relaxed),
+            16 => _ = interrupt(shared, &mut dice, cpus),
+            17 => {
+                let flag = interrupt(shared, &mut dice, cpus);
+                flag.wait_until(Ordering::Acquire, |flag| flag == 1);
+            }
+            18 => {
+                let flag = interrupt(shared, &mut dice, cpus);
+                while monitor_wait(&**flag, 0) == Monitored::Disturbed {}
+            }
+            19 => {
+                let _masked = mask();
+                shared.stores[0][1].store(1, Ordering::Relaxed);
+                Sim::work(ns(&mut dice, 900));
+                shared.stores[1][2].fetch_add(1, Ordering::Relaxed);
+            }
+            20 => {
+                let _held = Sim::hold();
+                shared.stores[0][1].fetch_add(1, Ordering::Relaxed);
+            }
+            21 => {
+                let cpu = CpuId::new(dice.below(cpus) as u32);
+                let place = [Placement::Anywhere, Placement::On(cpu)][dice.below(2) as usize];
+                if let Some((word, waiter)) = waiter(&mut dice, place) {
+                    (0..dice.below(3)).for_each(|_| Sim::yield_now());
+                    let told = Sim::now();
+                    word.store(1, Ordering::Release);
+                    Sim::wake(&**word, 1);
+                    assert!(waiter.join() >= told);
+                }
             }
             _ => {
                 // Joined, or detached.
@@ -233,22 +361,41 @@ fn thread(shared: &Arc<Shared>, seed: u64, steps: u64, cpus: u64) -> Time {
     Sim::now()
 }
 
+/// What a run has beside its machine.
+#[derive(Clone)]
+struct With {
+    seed: u64,
+    request_percent: u32,
+    faults: Faults,
+    schedule: Schedule,
+    arbitration: Arbitration,
+}
+
 /// Runs six random threads and their offspring.
-fn run(spec: &Spec, seed: u64, request_percent: u32, faults: Faults) -> Report {
+fn run(spec: &Spec, with: &With, statistics: Statistics) -> Report {
+    let With { seed, request_percent, faults, ref schedule, arbitration } = *with;
     let cpus = spec.topology().cpu_count();
     let threads = Rc::default();
     let kernel = Doubting {
         cpus: vec![(None, Time::from_nanos(0)); cpus],
         cids: vec![false; cpus],
         threads: Rc::clone(&threads),
+        offline: faults.offline > 0,
     };
     let machine = Machine::new(spec.clone()).seed(seed).faults(faults).kernel(Box::new(kernel));
-    let run = machine.request_percent(request_percent).step_limit(20_000_000).run(move || {
+    let machine = machine.schedule(schedule.clone()).arbitration(arbitration);
+    let machine = machine.request_percent(request_percent).step_limit(20_000_000);
+    let run = machine.statistics(statistics).run(move || {
         let shared = Arc::new(Shared::new());
+        let theirs = Arc::clone(&shared);
+        on_signal(move || {
+            theirs.signals.fetch_add(1, Ordering::Relaxed);
+            theirs.stores[1][7].store(7, Ordering::Relaxed);
+        });
         let first: Vec<_> = (1..=6)
             .map(|n| {
                 let shared = Arc::clone(&shared);
-                let body = move || thread(&shared, seed * 7919 + n * 104_729, 100, cpus as u64);
+                let body = move || thread(&shared, seed * 7919 + n * 104_729, 60, cpus as u64);
                 Sim::spawn(Placement::Anywhere, body).unwrap()
             })
             .collect();
@@ -256,12 +403,34 @@ fn run(spec: &Spec, seed: u64, request_percent: u32, faults: Faults) -> Report {
         shared
     });
     let run = run.unwrap_or_else(|failure| panic!("{failure}"));
-    assert!(threads.borrow().iter().all(|thread: &Known| thread.exited));
+    assert!(threads.borrow().values().all(|thread: &Known| thread.exited));
     // Outside of the machine: detached threads have added, too.
-    let additions = run.value.additions.load(Ordering::Relaxed);
+    let value = |word: &U64| word.load(Ordering::Relaxed);
+    let additions = value(&run.value.additions);
     assert_eq!(run.value.by_cpu.sum(), additions, "seed {seed}, faults {faults}");
     assert_eq!(run.value.by_cid.sum(), additions, "seed {seed}, faults {faults}");
+    assert_eq!(value(&run.value.sent), value(&run.value.handled), "seed {seed}, faults {faults}");
+    assert!(faults.signal > 0 || value(&run.value.signals) == 0);
     run.report
+}
+
+/// Runs with full statistics, which change nothing, and elsewhere again; what they say adds up.
+fn run_and_check(spec: &Spec, with: &With) -> Report {
+    let report = run(spec, with, Statistics::Full);
+    let details = report.details.as_ref().unwrap();
+    for cpu in &details.cpus {
+        let sum: u64 = cpu.by_name().iter().map(|(_, ns)| ns).sum();
+        assert_eq!(sum, report.time_ns, "seed {}: {cpu:?}", with.seed);
+    }
+    let accesses: u64 = details.lines.iter().map(|line| line.cost.transfers.total()).sum();
+    assert_eq!(accesses, report.transfers.total());
+    let again = std::thread::scope(|scope| {
+        scope.spawn(|| run(spec, with, Statistics::Full)).join().unwrap()
+    });
+    assert_eq!(report, again);
+    let plain = run(spec, with, Statistics::default());
+    assert_eq!(plain, Report { details: None, ..report.clone() });
+    report
 }
 
 /// A machine of `sockets` with so many cores and hardware threads, whose time slices are short.
@@ -274,30 +443,72 @@ fn small(sockets: u32, cores: u32, threads: u32, slice: &str) -> Spec {
     Spec::parse("small", &text).unwrap()
 }
 
-#[test]
-fn random_programs_keep_the_laws_on_every_machine() {
-    let interrupting = Faults { preempt: 3, migrate: 4, ..Faults::default() };
-    let specs = [
+fn specs() -> [Spec; 6] {
+    [
         small(1, 1, 1, "500.0"),
         small(1, 1, 2, "2000.0"),
         small(2, 1, 1, "300.0"),
         small(2, 2, 2, "700.0"),
         Spec::preset("host-2c").unwrap(),
         Spec::preset("epyc-9654-2s").unwrap(),
-    ];
-    for spec in &specs {
+    ]
+}
+
+const INTERRUPTING: Faults = Faults { preempt: 3, migrate: 4, ..Faults::NONE };
+const ALL: Faults = Faults {
+    preempt: 6,
+    migrate: 8,
+    preempt_access: 20,
+    signal: 40,
+    delay: 50,
+    offline: 1000,
+    ..Faults::NONE
+};
+
+#[test]
+fn random_programs_keep_the_laws_on_every_machine() {
+    for spec in &specs() {
         for seed in 0..6 {
-            for (request_percent, faults) in [
-                (0, Faults::default()),
-                (30, interrupting),
-                (50, Faults::default()),
-                (100, interrupting),
+            for (request_percent, faults, arbitration) in [
+                (0, Faults::NONE, Arbitration::Nearest),
+                (30, INTERRUPTING, Arbitration::Fifo),
+                (50, ALL, Arbitration::Nearest),
+                (100, ALL, Arbitration::Fifo),
             ] {
-                run(spec, seed, request_percent, faults);
+                let schedule = Schedule::Time;
+                let with = With { seed, request_percent, faults, schedule, arbitration };
+                let report = run(spec, &with, Statistics::default());
+                assert!(faults == Faults::NONE || report.restarts > 0 && report.preemptions > 0);
             }
         }
-        let once = run(spec, 7, 30, interrupting);
-        assert_eq!(once, run(spec, 7, 30, interrupting));
-        assert!(once.restarts > 0 && once.preemptions > 0, "{once:?}");
+    }
+}
+
+#[test]
+fn random_programs_keep_the_laws_under_every_schedule() {
+    let pct = Schedule::Pct { depth: 4, steps: 20_000 };
+    for spec in &specs()[..5] {
+        for seed in 0..2 {
+            for schedule in [Schedule::Random, pct.clone(), Schedule::Choices(Choices::default())] {
+                for faults in [Faults::NONE, ALL] {
+                    let (schedule, arbitration) = (schedule.clone(), Arbitration::Fifo);
+                    let with = With { seed, request_percent: 30, faults, schedule, arbitration };
+                    run(spec, &with, Statistics::default());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn random_programs_are_the_same_again_and_their_reports_add_up() {
+    let arbitration = Arbitration::Nearest;
+    for spec in &specs() {
+        for (schedule, faults) in
+            [(Schedule::Time, Faults::NONE), (Schedule::Time, ALL), (Schedule::Random, ALL)]
+        {
+            let with = With { seed: 7, request_percent: 30, faults, schedule, arbitration };
+            run_and_check(spec, &with);
+        }
     }
 }

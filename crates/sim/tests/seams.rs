@@ -3,14 +3,18 @@
 
 mod common;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use coreline_sim::interrupts::{mask, monitor_wait, send};
-use coreline_sim::{FailureKind, Kernel, Machine, Report, Schedule, Sim, Statistics};
+use coreline_sim::{
+    Explore, FailureKind, Faults, Kernel, Machine, Report, Schedule, Sim, Statistics, on_signal,
+};
 use coreline_topology::{Cid, CpuId};
+use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::{
-    Clock, Integer, JoinHandle, Line, Ordering, Threads, Time, Word, Words, Work,
+    Clock, IndexBy, Integer, JoinHandle, Line, Ordering, Threads, Time, Word, Words, Work,
 };
 
 use common::{machine, on};
@@ -191,6 +195,24 @@ fn a_guard_that_drops_in_another_machine_ends_nothing_there() {
     host().run(move || drop(guard)).unwrap();
 }
 
+/// Two threads that wait could take one CPU from each other for ever.
+#[test]
+fn threads_that_wait_on_one_cpu_let_the_one_run_that_they_wait_for() {
+    for seed in 0..20 {
+        let schedule = Schedule::Pct { depth: 3, steps: 100 };
+        let run = machine("host-2c", seed).step_limit(1_000_000).schedule(schedule).run(|| {
+            let told = word(0);
+            let wait = |told: Arc<Line<U32>>| {
+                on(0, move || _ = told.wait_until(Ordering::Acquire, |told| told == 1))
+            };
+            let waiters = [(); 3].map(|()| wait(Arc::clone(&told)));
+            on(0, move || told.store(1, Ordering::Release)).join();
+            waiters.into_iter().for_each(JoinHandle::join);
+        });
+        run.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
 /// A CPU's own store to a word is no way around another's later one.
 #[test]
 fn a_load_waits_for_the_latest_store_of_another_cpu_behind_its_own() {
@@ -222,4 +244,123 @@ fn a_load_waits_for_the_latest_store_of_another_cpu_behind_its_own() {
     });
     let ns = run.unwrap().value;
     assert!(ns > 100, "seen {ns} ns after");
+}
+
+/// All orders of two or three threads' steps, and those with few preemptions, counted by hand.
+#[test]
+fn exploration_runs_every_order() {
+    let orders = |threads: u32, steps: usize, preemptions: u32| {
+        let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let log = Arc::clone(&seen);
+        let program = move || {
+            let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+            let shared = word(0);
+            // Nobody begins before all are there; what is before has one order.
+            let go = word(0);
+            let threads: Vec<_> = (0..threads)
+                .map(|n| {
+                    let (order, shared, go) =
+                        (Arc::clone(&order), Arc::clone(&shared), Arc::clone(&go));
+                    on(n % 2, move || {
+                        go.wait_until(Ordering::Relaxed, |go| go == 1);
+                        for _ in 0..steps {
+                            shared.fetch_add(1, Ordering::Relaxed);
+                            order.lock().unwrap().push(n);
+                        }
+                    })
+                })
+                .collect();
+            go.store(1, Ordering::Relaxed);
+            threads.into_iter().for_each(JoinHandle::join);
+            log.lock().unwrap().push(order.lock().unwrap().clone());
+        };
+        let explore = Explore::new().preemptions(preemptions).limit(20_000);
+        let explored = explore.run(host, program).unwrap();
+        assert!(explored.complete, "{explored:?}");
+        let seen: std::collections::BTreeSet<Vec<u32>> = seen.lock().unwrap().drain(..).collect();
+        seen.len()
+    };
+    // A thread after the other; with one of them interrupted; and 0101, which takes two.
+    assert_eq!(orders(2, 2, 0), 2);
+    assert_eq!(orders(2, 2, 1), 4);
+    assert_eq!(orders(2, 2, 2), 6);
+    assert_eq!(orders(3, 1, 1), 6);
+}
+
+/// Recurses too deep, touching the machine's memory on the way or not.
+#[inline(never)]
+fn dig(depth: u64, word: Option<&U32>) -> u64 {
+    let frame = std::hint::black_box([depth; 64]);
+    word.map(|word| word.load(Ordering::Relaxed));
+    if depth == 0 { frame[0] } else { dig(depth - 1, word) + frame[63] }
+}
+
+fn overflow(accesses: bool) {
+    let word = U32::new_in(0);
+    std::hint::black_box(dig(1_000_000, accesses.then_some(&word)));
+}
+
+#[test]
+fn a_handler_that_overflows_the_stack_fails_the_machine_and_the_next_is_well() {
+    let stored = || {
+        let lines = Arc::new([0; 8].map(|_| Line(U32::new_in(0))));
+        let theirs = Arc::clone(&lines);
+        on(1, move || theirs.iter().for_each(|line| _ = line.swap(1, Ordering::Relaxed))).join();
+        lines.iter().for_each(|line| line.store(2, Ordering::Relaxed));
+        lines
+    };
+    let well = || host().run(move || stored().iter().map(|it| it.load(Ordering::Relaxed)).sum());
+    let fresh: (u32, Report) = well().map(|run| (run.value, run.report)).unwrap();
+    for accesses in [true, false] {
+        let doings: [Box<dyn Fn() + Send>; 3] = [
+            Box::new(|| Sim::work(Duration::from_millis(1))),
+            Box::new(|| ()),
+            Box::new(|| on(1, || Sim::work(Duration::from_millis(1))).join()),
+        ];
+        for doing in doings {
+            let failure = host().run(move || {
+                let lines = stored();
+                send(CpuId::new(1), move || overflow(accesses)).unwrap();
+                doing();
+                lines[0].load(Ordering::Relaxed)
+            });
+            let kind = failure.unwrap_err().kind;
+            assert!(matches!(kind, FailureKind::StackOverflow { .. }), "{kind:?}");
+        }
+        let faults = Faults { signal: 1, ..Faults::NONE };
+        let failure = host().faults(faults).run(move || {
+            on_signal(move || overflow(accesses));
+            stored()[0].load(Ordering::Relaxed)
+        });
+        let kind = failure.unwrap_err().kind;
+        assert!(matches!(kind, FailureKind::StackOverflow { .. }), "{kind:?}");
+        // Fails with stores on their way.
+        host().run(move || assert_eq!(stored()[7].load(Ordering::Relaxed), 3)).unwrap_err();
+        assert_eq!(well().map(|run| (run.value, run.report)).unwrap(), fresh);
+    }
+}
+
+#[test]
+fn a_handler_that_panics_in_an_operation_leaves_no_section_behind() {
+    let run = host().faults(Faults { signal: 3, ..Faults::NONE }).run(|| {
+        let (armed, signals) = (word(0), word(0));
+        let slots = OwnSlots::<<Sim as Words>::U64, Sim>::words(IndexBy::Cpu).unwrap();
+        let (theirs, counted) = (Arc::clone(&armed), Arc::clone(&signals));
+        on_signal(move || {
+            assert_eq!(theirs.load(Ordering::Relaxed), 0);
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        let add = AssertUnwindSafe(|| {
+            armed.store(1, Ordering::Relaxed);
+            (0..100).for_each(|_| slots.add(1));
+        });
+        catch_unwind(add).unwrap_err();
+        // The store that disarms may be hit, too.
+        while catch_unwind(AssertUnwindSafe(|| armed.store(0, Ordering::Relaxed))).is_err() {}
+        let before = signals.load(Ordering::Relaxed);
+        (0..300).for_each(|_| _ = armed.load(Ordering::Relaxed));
+        signals.load(Ordering::Relaxed) - before
+    });
+    let signals = run.unwrap().value;
+    assert!(signals > 50, "{signals} of 300 accesses and more were hit");
 }

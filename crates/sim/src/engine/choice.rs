@@ -89,13 +89,27 @@ impl Chooser {
         self.yields = true;
     }
 
+    /// A thread that waits in a loop loses its CPU to another. If it kept its priority, two such
+    /// threads could take their CPU from each other for ever, and from whoever they wait for.
+    fn set_aside(&mut self, thread: usize) {
+        if let Way::Pct(pct) = &mut self.way {
+            pct.lower(thread);
+        }
+    }
+
     pub(super) fn take_decisions(&mut self) -> Vec<Decision> {
         std::mem::take(&mut self.decisions)
     }
 
     /// One of the candidates, of which there is at least one. Those of a CPU are neighbours, the
-    /// one that has it first; `holds` tells which do.
-    fn choose(&mut self, candidates: &[Candidate], holds: impl Fn(Candidate) -> bool) -> Candidate {
+    /// one that has it first; `holds` tells which do. `sets_aside` says that the thread that ran
+    /// last waits for a write, on a CPU that others want.
+    fn choose(
+        &mut self,
+        candidates: &[Candidate],
+        holds: impl Fn(Candidate) -> bool,
+        sets_aside: bool,
+    ) -> Candidate {
         let last = self.last;
         let goes_on = candidates.iter().any(|candidate| candidate.thread == last);
         self.alone = if goes_on && candidates.len() > 1 { self.alone + 1 } else { 0 };
@@ -108,10 +122,11 @@ impl Chooser {
             Way::Pct(pct) => pct.choose(candidates, last, yields, self.points),
             Way::Listed { choices, next } => {
                 let mut order = candidates.to_vec();
-                let numbers = order.iter().map(|other| other.thread).max().unwrap_or(0) + 1;
+                let highest = order.iter().map(|other| other.thread).max().unwrap_or(0);
+                let numbers = highest.max(last) + 1;
                 let distance = |other: &Candidate| match other.thread {
                     thread if thread == last && yields => numbers,
-                    thread => (thread + numbers - last % numbers) % numbers,
+                    thread => (thread + numbers - last) % numbers,
                 };
                 order.sort_unstable_by_key(distance);
                 let point = self.decisions.len() as u64;
@@ -126,7 +141,9 @@ impl Chooser {
                     }
                 };
                 if alternatives > 1 {
-                    self.decisions.push(Decision { alternatives, preempts: goes_on });
+                    // Who waits in turn with others is explored to an end, too.
+                    let preempts = goes_on || sets_aside;
+                    self.decisions.push(Decision { alternatives, preempts });
                 }
                 order[choice as usize]
             }
@@ -163,17 +180,28 @@ impl Pct {
         point: u64,
     ) -> Candidate {
         let threads = candidates.iter().map(|candidate| candidate.thread + 1).max().unwrap_or(0);
-        while self.priorities.len() < threads.max(last + 1) {
-            self.priorities.push(1 + self.rng.below(1 << 31) as i64);
-        }
+        self.draw(threads.max(last + 1));
         let changes = self.changes.pop_if(|change| *change <= point).is_some();
         if changes || yields {
-            self.lowest -= 1;
-            self.priorities[last] = self.lowest;
+            self.lower(last);
         }
         // Of two with one priority, the one with the lower number.
         let rank = |other: &&Candidate| (self.priorities[other.thread], Reverse(other.thread));
         *candidates.iter().max_by_key(rank).expect("somebody can run")
+    }
+
+    /// Draws the priorities of the first `threads` threads that have none yet.
+    fn draw(&mut self, threads: usize) {
+        while self.priorities.len() < threads {
+            self.priorities.push(1 + self.rng.below(1 << 31) as i64);
+        }
+    }
+
+    /// A thread goes behind all others.
+    fn lower(&mut self, thread: usize) {
+        self.draw(thread + 1);
+        self.lowest -= 1;
+        self.priorities[thread] = self.lowest;
     }
 }
 
@@ -200,13 +228,17 @@ impl Engine {
             self.expire();
             return None;
         };
+        let last = self.chooser.as_ref().and_then(|chooser| self.threads.get(chooser.last));
+        let sets_aside =
+            last.is_some_and(|last| last.state.waits() && !self.cpus[last.cpu].queue.is_empty());
         let midway = |other: &&Candidate| self.threads[other.thread].state.is_access();
         let chosen = match (candidates.iter().find(midway), &mut self.chooser) {
             // An access is one step, whatever it takes.
             (Some(&midway), _) => midway,
             (None, Some(chooser)) => {
                 let cpus = &self.cpus;
-                chooser.choose(&candidates, |other| cpus[other.cpu].current == Some(other.thread))
+                let holds = |other: Candidate| cpus[other.cpu].current == Some(other.thread);
+                chooser.choose(&candidates, holds, sets_aside)
             }
             (None, None) => first,
         };
@@ -218,10 +250,10 @@ impl Engine {
         let mut candidates = Vec::new();
         for (cpu, place) in self.cpus.iter().enumerate() {
             let current = place.current.map(|thread| (thread, self.threads[thread].state));
-            if let Some((thread, state)) = current {
-                if !state.waits() || self.next_break(cpu, thread) != NEVER {
-                    candidates.push(Candidate { cpu, thread });
-                }
+            if let Some((thread, state)) = current
+                && (!state.waits() || self.next_break(cpu, thread) != NEVER)
+            {
+                candidates.push(Candidate { cpu, thread });
             }
             let stays = |(thread, state): (usize, State)| {
                 let thread = &self.threads[thread];
@@ -238,7 +270,12 @@ impl Engine {
     fn run_next(&mut self, Candidate { cpu, thread }: Candidate) -> Next {
         self.cpus[cpu].now = self.cpus[cpu].now.max(self.settled);
         if self.cpus[cpu].current != Some(thread) {
-            if self.cpus[cpu].current.is_some() {
+            if let Some(before) = self.cpus[cpu].current {
+                if self.threads[before].state.waits()
+                    && let Some(chooser) = &mut self.chooser
+                {
+                    chooser.set_aside(before);
+                }
                 self.running = Some(cpu);
                 self.preempt();
                 self.running = None;

@@ -7,7 +7,7 @@
 //!
 //! | who | does what |
 //! |---|---|
-//! | the same CPU, loading the word | if it stored there last, takes that from the buffer, as a hit |
+//! | the same CPU, loading the word | if it stored last, takes that from the buffer, as a hit |
 //! | another CPU, reading the word | waits until the store is done, then fetches the line |
 //! | a spinner on the line | sleeps until the store is done |
 //! | an atomic read-modify-write, a fence, a thread switch | wait until the buffer is empty |
