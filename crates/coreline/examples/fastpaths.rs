@@ -360,8 +360,8 @@ pub mod word {
 /// A bit that is set, most of the time.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C-unwind" fn mask_set_generic(mask: &CpuMask, cpu: CpuId) -> bool {
-    mask.set(cpu) == Ok(true)
+pub extern "C-unwind" fn mask_set_generic(mask: &CpuMask, cpu: u32) -> bool {
+    mask.set(CpuId::new(cpu)) == Ok(true)
 }
 
 /// A value that is not replaced, most of the time.
