@@ -14,9 +14,10 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use coreline::lock::RawTicketLock;
+use coreline::mask::{Reader, Reading};
 use coreline::percpu::{ArrayStack, Buffer, List, ListNode, Slots, Word64};
-use coreline::{CounterSet, PerCpuCounter};
-use coreline_topology::Cid;
+use coreline::{CounterSet, CpuMask, PerCpuCounter};
+use coreline_topology::{Cid, CpuId};
 use coreline_world::{Native, Place};
 
 /// The ticket lock of [`RawTicketLock`].
@@ -354,6 +355,27 @@ pub mod word {
             assert_eq!(by_hand.sum(), generic.sum(), "indexed by {by}");
         }
     }
+}
+
+/// A bit that is set, most of the time.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn mask_set_generic(mask: &CpuMask, cpu: u32) -> bool {
+    mask.set(CpuId::new(cpu)) == Ok(true)
+}
+
+/// A value that is not replaced, most of the time.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn versioned_get_generic<'a>(reading: &'a mut Reading<'_, u64>) -> &'a u64 {
+    reading.get()
+}
+
+/// As on the way into a request, and out of it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn versioned_enter_get_generic(reader: &mut Reader<u64>) -> u64 {
+    *reader.enter().get()
 }
 
 fn main() {

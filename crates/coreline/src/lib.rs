@@ -49,3 +49,8 @@ pub use percpu::{PerCpu, PerCpuPool};
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The tests here have simulated worlds too, whose memory must have addresses of their own.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;

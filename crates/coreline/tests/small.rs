@@ -1,14 +1,17 @@
-//! All of per-CPU memory and counters in a few operations: small enough for Miri, which looks for
+//! All of per-CPU memory, counters, masks and presence in a few operations: small enough for Miri, which looks for
 //! undefined behaviour in all that is not assembly (`cargo +nightly miri test -p coreline --test
 //! small`, with `MIRIFLAGS=-Zmiri-disable-isolation`). There operations run on atomics.
 
 use core::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 
+use coreline::mask::{Entry, Presence, PresenceOptions, Versioned};
 use coreline::percpu::{
     ArrayStack, Buffer, Fault, List, ListNode, PerCpuPool, PoolOptions, Slot, StopError, Word64,
 };
-use coreline::{CounterSet, PerCpu, PerCpuCounter};
+use coreline::{CounterSet, CpuMask, PerCpu, PerCpuCounter};
 
 /// One of each.
 struct Slots {
@@ -151,4 +154,74 @@ fn counters_spread_and_are_read() {
     assert_eq!(set.check_zero().unwrap_err().index, 1);
     assert_eq!(set.reset(), [0, 500, 0]);
     assert_eq!(set.check_zero(), Ok(()));
+}
+
+#[test]
+fn bits_are_set_and_found() {
+    let mask = CpuMask::new().unwrap();
+    let cpus: Vec<_> = mask.cpus().collect();
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| cpus.iter().for_each(|&cpu| drop(mask.set(cpu))));
+        }
+        mask.trim();
+    });
+    assert_eq!(mask.iter().collect::<Vec<_>>(), cpus);
+    cpus.iter().for_each(|&cpu| assert_eq!(mask.clear(cpu), Ok(true)));
+    mask.trim();
+    assert!(mask.is_empty());
+}
+
+/// The function borrows what is gone after the shootdown: a call that is late is found.
+#[test]
+fn calls_come_before_the_shootdown_returns() {
+    let presence = Presence::with_options(PresenceOptions::new().trim_every(Duration::ZERO));
+    let work = || {
+        let mut member = presence.register().unwrap();
+        for _ in 0..20 {
+            let (mut inside, _) = member.enter();
+            let _: Entry = inside.poll();
+        }
+    };
+    thread::scope(|scope| {
+        (0..2).for_each(|_| drop(scope.spawn(work)));
+        for _ in 0..10 {
+            let ran = Box::new(AtomicU32::new(0));
+            let shot = presence.shootdown(|| {
+                ran.fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(ran.load(Ordering::Relaxed) as usize <= shot.reached);
+        }
+    });
+    let mut member = presence.register().unwrap();
+    let (mut inside, _) = member.enter();
+    assert_eq!(inside.shootdown(|| ()).0.reached, 1);
+}
+
+/// Values are boxes: one that is freed early, or never, is found.
+#[test]
+fn values_are_freed_once_and_late_enough() {
+    for trim_every in [Duration::ZERO, Duration::from_secs(3600)] {
+        let options = PresenceOptions::new().trim_every(trim_every);
+        let value = Versioned::<Box<u32>>::new_in(Box::new(0), options);
+        let read = || {
+            let mut reader = value.reader().unwrap();
+            for _ in 0..10 {
+                let mut reading = reader.enter();
+                let (first, second) = (**reading.get(), **reading.get());
+                assert!(first <= second, "the newer one came first");
+            }
+        };
+        thread::scope(|scope| {
+            (0..2).for_each(|_| drop(scope.spawn(read)));
+            (1..10).for_each(|number| value.update(Box::new(number)));
+        });
+        value.synchronize();
+        assert_eq!(value.retired(), 0);
+        // What is held when the last handle goes is freed with it.
+        let mut reader = value.reader().unwrap();
+        core::mem::forget(reader.enter());
+        value.update(Box::new(10));
+        assert_eq!(value.retired(), 1);
+    }
 }

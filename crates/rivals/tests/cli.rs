@@ -90,6 +90,32 @@ fn indexes_are_read_at_1_and_2_threads() {
 }
 
 #[test]
+fn masks_and_values_have_all_their_rivals() {
+    for (class, names) in [
+        ("masks", &["coreline CpuMask::set", "fetch_or", "load+test+fetch_or"][..]),
+        (
+            "read-mostly",
+            &[
+                "coreline Versioned get",
+                "coreline Versioned enter+get",
+                "arc-swap load",
+                "arc-swap Cache",
+                "std RwLock<Arc<T>>",
+                "parking_lot RwLock<Arc<T>>",
+                "crossbeam ShardedLock<Arc<T>>",
+                "thread-local version check",
+            ],
+        ),
+    ] {
+        let result = json(&rivals(&[class, "--quick", "--json"]).output().unwrap());
+        check_rows(&result, class);
+        for name in names {
+            assert_eq!(threads(&result, name), [1, 2], "{name}");
+        }
+    }
+}
+
+#[test]
 fn without_rseq_the_same_is_measured_on_atomics() {
     let mut command = rivals(&["counters", "--quick", "--json"]);
     let output = command.env("CORELINE_RSEQ", "off").output().unwrap();

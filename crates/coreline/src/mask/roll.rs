@@ -357,3 +357,87 @@ impl Seat {
 fn is_done(state: u64, number: u64) -> bool {
     state & PRESENT == 0 || state >> 1 >= number
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    use coreline_sim::{Faults, Machine, Sim};
+    use coreline_world::{Fences, JoinHandle, Place, Placement, Threads, Words};
+
+    use super::*;
+
+    type Tell = fn(&Roll<Sim>, Change) -> Told;
+
+    /// What `tell` would be without its second look: a bit is cleared because its owner was away,
+    /// and whether it still is nobody asks.
+    fn clear_before_verify(roll: &Roll<Sim>, change: Change) -> Told {
+        Sim::fence_all();
+        let mut told = Told::default();
+        roll.present.each(|at| {
+            let words = roll.seat(at);
+            if words.state.load(Ordering::Acquire) & PRESENT == 0 {
+                roll.present.clear(at);
+                told.away += 1;
+            } else {
+                words.wanted.store(change.number << 1 | REFRESH, Ordering::Release);
+                told.pending.push(at);
+            }
+        });
+        Sim::fence_all();
+        told
+    }
+
+    /// Whether an owner, in any of several runs, still worked with what was replaced after everybody
+    /// was told and had acknowledged or left.
+    fn is_broken(tell: Tell) -> bool {
+        let faults = Faults { delay: 4, ..Faults::NONE };
+        (0..24).any(|seed| {
+            let machine = Machine::preset("host-2c").unwrap().seed(seed).faults(faults);
+            machine.run(move || works_with_what_is_gone(tell)).unwrap().value
+        })
+    }
+
+    fn works_with_what_is_gone(tell: Tell) -> bool {
+        const CHANGES: u64 = 60;
+        type Word = <Sim as Words>::U64;
+        let roll = Roll::<Sim>::new_in(&Sim::topology(), 1);
+        let word = || <Word as coreline_world::Word>::new_in(0);
+        // The current value, and the newest that is gone for good.
+        let shared = Arc::new((roll, word(), word()));
+        let theirs = Arc::clone(&shared);
+        let owner = move || {
+            let (roll, current, gone) = &*theirs;
+            let mut seat = roll.take().unwrap();
+            let (cached, broken) = (Cell::new(0), Cell::new(false));
+            while current.load(Ordering::Acquire) < CHANGES {
+                if roll.enter(&mut seat) != Entered::Current {
+                    cached.set(current.load(Ordering::Acquire));
+                }
+                if let Some(news) = roll.news(&seat) {
+                    cached.set(current.load(Ordering::Acquire));
+                    roll.acknowledge(&mut seat, news);
+                }
+                broken.set(broken.get() || cached.get() < gone.load(Ordering::Acquire));
+                roll.leave(&seat);
+            }
+            broken.get()
+        };
+        let owner = Sim::spawn(Placement::Anywhere, owner).unwrap();
+        let (roll, current, gone) = &*shared;
+        for number in 1..=CHANGES {
+            current.store(number, Ordering::Release);
+            let told = tell(roll, Change { number, call: false, trim: true, but: None });
+            roll.wait_until_done(&told.pending, number);
+            gone.store(number, Ordering::Release);
+        }
+        owner.join()
+    }
+
+    #[test]
+    fn a_clear_without_a_second_look_is_caught() {
+        assert!(is_broken(clear_before_verify));
+        assert!(!is_broken(Roll::tell));
+    }
+}

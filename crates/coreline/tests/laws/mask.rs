@@ -11,7 +11,7 @@ use coreline_topology::CpuId;
 use coreline_world::model::{Model, NoFences, NoHeavyFences, NoLightFences};
 use coreline_world::{JoinHandle, Native, Ordering, Place, Placement, Word, World};
 
-use crate::worlds::{self, Effort, FEW, NATIVE, TORN};
+use crate::worlds::{self, Effort, FEW, NATIVE, PREEMPTED};
 
 /// What setters and the looker share.
 struct Round<W: World> {
@@ -76,7 +76,7 @@ fn a_set_bit_is_found_on_384_simulated_cpus() {
 #[test]
 fn a_set_bit_is_found_with_two_simulated_threads_to_a_cpu() {
     let law = || found::<Sim>(Effort { rounds: 5, ..FEW }, true);
-    worlds::simulate("mask::found", "host-2c", TORN, law).unwrap();
+    worlds::simulate("mask::found", "host-2c", PREEMPTED, law).unwrap();
 }
 
 /// Two threads that set one bit, and a looker.

@@ -14,7 +14,7 @@ use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Model, NoHeavyFences, NoLightFences, RelaxedStores};
 use coreline_world::{Cell, JoinHandle, Line, Native, Ordering, Word, World, WorldLocal};
 
-use crate::worlds::{self, Effort, FEW, MANY, NATIVE, TORN};
+use crate::worlds::{self, Effort, FEW, MANY, NATIVE, PREEMPTED};
 
 const ALIVE: u64 = 7;
 const SCRIBBLE: u64 = 0xdead;
@@ -124,7 +124,7 @@ fn everybody_is_told_with_preempted_contexts() {
         told::<Sim>(Effort { rounds: 40, ..FEW }, 10, ALWAYS);
         told::<Sim>(Effort { rounds: 40, ..FEW }, 10, NEVER);
     };
-    worlds::simulate("presence::told", "host-2c", TORN, law).unwrap();
+    worlds::simulate("presence::told", "host-2c", PREEMPTED, law).unwrap();
 }
 
 /// One context, twice inside, and one page replaced: it can be away with its bit set.
@@ -262,7 +262,7 @@ fn what_is_read_is_not_freed_in_simulation() {
         versions::<Sim>(Effort { rounds: 40, ..FEW }, 20, ALWAYS);
         versions::<Sim>(Effort { rounds: 40, ..FEW }, 20, NEVER);
     };
-    worlds::simulate("presence::versions", "host-2c", TORN, law).unwrap();
+    worlds::simulate("presence::versions", "host-2c", PREEMPTED, law).unwrap();
 }
 
 #[test]

@@ -13,7 +13,7 @@ use coreline_world::{
     implements,
 };
 
-use crate::worlds::{self, TORN};
+use crate::worlds::{self, PREEMPTED};
 
 const ALWAYS: Duration = Duration::ZERO;
 const NEVER: Duration = Duration::from_secs(3600);
@@ -125,7 +125,7 @@ fn readers_that_come_and_go_read_nothing_freed_in_simulation() {
         come_back::<Sim>(readers, ALWAYS);
         come_back::<Sim>(readers, NEVER);
     };
-    worlds::simulate("seats::come_back", "host-2c", TORN, law).unwrap();
+    worlds::simulate("seats::come_back", "host-2c", PREEMPTED, law).unwrap();
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn no_call_runs_twice_or_late() {
         called_once::<Sim>(4, 10, 10, ALWAYS);
         called_once::<Sim>(4, 10, 10, NEVER);
     };
-    worlds::simulate("seats::called_once", "host-2c", TORN, law).unwrap();
+    worlds::simulate("seats::called_once", "host-2c", PREEMPTED, law).unwrap();
 }
 
 /// One waits until nobody reads, and the reader updates before it leaves.

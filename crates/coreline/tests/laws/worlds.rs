@@ -46,6 +46,9 @@ pub(crate) const MODEL: Effort = Effort { threads: 2, rounds: 1, cpus: 2 };
 /// Preempted before every fifth step and moved before every seventh, on average.
 pub(crate) const TORN: Faults = Faults { preempt: 5, migrate: 7, ..Faults::NONE };
 
+/// Preempted before every fifth access: what is no restartable operation is torn by this alone.
+pub(crate) const PREEMPTED: Faults = Faults { preempt_access: 5, ..Faults::NONE };
+
 /// A kernel that gives a thread the lowest concurrency ID that no running thread has: compact, and
 /// seldom the same ID twice on one CPU.
 #[derive(Default)]

@@ -2,6 +2,8 @@
 
 mod cid;
 mod counters;
+mod masks;
+mod read_mostly;
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -18,6 +20,10 @@ pub(crate) enum Class {
     Counters,
     /// Reading the index of per-CPU memory: CPU number, concurrency ID
     Cid,
+    /// Setting a bit of a mask that is set already
+    Masks,
+    /// Reading a value that is seldom replaced
+    ReadMostly,
 }
 
 impl Class {
@@ -26,6 +32,8 @@ impl Class {
         match self {
             Class::Counters => counters::bench(),
             Class::Cid => cid::bench(),
+            Class::Masks => masks::bench(),
+            Class::ReadMostly => read_mostly::bench(),
         }
     }
 }
@@ -118,8 +126,8 @@ pub(crate) const ROUND: u64 = 8;
 /// each could be a signal handler that looks at all memory whose address somebody else may know.
 /// So memory of a thread's own must be shown to [`hint::black_box`](std::hint::black_box) before.
 #[inline(always)]
-fn rounds(ops: u64, op: impl Fn(usize)) {
-    let fenced = |number| {
+fn rounds(ops: u64, mut op: impl FnMut(usize)) {
+    let mut fenced = |number| {
         op(number);
         compiler_fence(Ordering::SeqCst);
     };

@@ -1,0 +1,95 @@
+//! The class `masks`: setting a bit that is set already, each thread its own CPU's.
+//!
+//! That is what a mask of CPUs is asked most of all: a thread comes back to a CPU where it was a
+//! moment ago.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use coreline::{CpuMask, Lacking};
+use coreline_topology::CpuId;
+use crossbeam_utils::CachePadded;
+
+use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
+
+const OURS: &str = "coreline CpuMask::set";
+const REFERENCE: &str = "fetch_or";
+
+/// The goal, set in advance: times the reference.
+const MOST: f64 = 0.1;
+
+pub(super) fn bench() -> Bench {
+    let candidate = |name: &str, role, make| Candidate { name: name.to_owned(), role, make };
+    let form = Form {
+        title: "set-a-set-bit",
+        params: Params::default(),
+        candidates: vec![
+            candidate(OURS, Role::Ours, || {
+                Ok(Arc::new(Ours(CpuMask::new().expect("no machine has too many caches"))))
+            }),
+            candidate(REFERENCE, Role::Rival, || {
+                word(|word, bit| {
+                    word.fetch_or(bit, Ordering::AcqRel);
+                })
+            }),
+            candidate("load+test+fetch_or", Role::Rival, || {
+                word(|word, bit| {
+                    if word.load(Ordering::Acquire) & bit == 0 {
+                        word.fetch_or(bit, Ordering::AcqRel);
+                    }
+                })
+            }),
+            candidate("empty loop over bits", Role::Floor, || {
+                word(|_, bit| {
+                    black_box(bit);
+                })
+            }),
+        ],
+        reference: REFERENCE.to_owned(),
+        goals: vec![Goal {
+            candidate: OURS.to_owned(),
+            most: Most::Times(MOST, REFERENCE.to_owned()),
+        }],
+    };
+    Bench { operation: "a set", threads: &[1, 2], forms: vec![form] }
+}
+
+struct Ours(CpuMask);
+
+impl Subject for Ours {
+    fn run(&self, thread: usize, ops: u64) {
+        let cpus: Vec<CpuId> = self.0.cpus().collect();
+        let cpu = cpus[thread % cpus.len()];
+        rounds(ops, |_| {
+            black_box(self.0.set(black_box(cpu)).expect("it is one of the mask's"));
+        });
+    }
+
+    fn total(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A mask of one word, on a line of its own.
+struct Shared<F> {
+    word: CachePadded<AtomicU64>,
+    set: F,
+}
+
+fn word<F>(set: F) -> Result<Arc<dyn Subject>, Lacking>
+where
+    F: Fn(&AtomicU64, u64) + Send + Sync + 'static,
+{
+    Ok(Arc::new(Shared { word: CachePadded::default(), set }))
+}
+
+impl<F: Fn(&AtomicU64, u64) + Send + Sync> Subject for Shared<F> {
+    fn run(&self, thread: usize, ops: u64) {
+        rounds(ops, |_| (self.set)(&self.word, 1 << (black_box(thread) % 64)));
+    }
+
+    fn total(&self) -> Option<u64> {
+        None
+    }
+}

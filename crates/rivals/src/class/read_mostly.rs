@@ -1,0 +1,167 @@
+//! The class `read-mostly`: reading a value that nobody replaces meanwhile, but somebody could.
+//!
+//! Locks read under their guard, and clone nothing: better than a user of theirs could have it who
+//! must keep the value.
+
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use arc_swap::{ArcSwap, Cache};
+use coreline::Lacking;
+use coreline::mask::Versioned;
+use crossbeam_utils::CachePadded;
+use crossbeam_utils::sync::ShardedLock;
+
+use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
+
+const OURS: [&str; 2] = ["coreline Versioned get", "coreline Versioned enter+get"];
+const REFERENCE: &str = "arc-swap load";
+
+/// The goal, set in advance: times the reference.
+const MOST: f64 = 0.5;
+
+/// What is read.
+const VALUE: u64 = 7;
+
+pub(super) fn bench() -> Bench {
+    let candidate = |name: &str, role, make| Candidate { name: name.to_owned(), role, make };
+    let goal = |name: &str| Goal {
+        candidate: name.to_owned(),
+        most: Most::Times(MOST, REFERENCE.to_owned()),
+    };
+    let form = Form {
+        title: "read",
+        params: Params::default(),
+        candidates: vec![
+            candidate(OURS[0], Role::Ours, || {
+                threads(Versioned::new(VALUE), |value, ops| {
+                    let mut reader = value.reader().expect("seats for so few threads");
+                    let mut reading = reader.enter();
+                    rounds(ops, |_| {
+                        black_box(*reading.get());
+                    });
+                })
+            }),
+            candidate(OURS[1], Role::Ours, || {
+                threads(Versioned::new(VALUE), |value, ops| {
+                    let mut reader = value.reader().expect("seats for so few threads");
+                    rounds(ops, |_| {
+                        black_box(*reader.enter().get());
+                    });
+                })
+            }),
+            candidate(REFERENCE, Role::Rival, || {
+                threads(ArcSwap::from_pointee(VALUE), |value, ops| {
+                    rounds(ops, |_| {
+                        black_box(**value.load());
+                    });
+                })
+            }),
+            candidate("arc-swap Cache", Role::Rival, || {
+                threads(ArcSwap::from_pointee(VALUE), |value, ops| {
+                    let mut cache = Cache::new(value);
+                    rounds(ops, |_| {
+                        black_box(**cache.load());
+                    });
+                })
+            }),
+            candidate("std RwLock<Arc<T>>", Role::Rival, || {
+                threads(RwLock::new(Arc::new(VALUE)), |value, ops| {
+                    rounds(ops, |_| {
+                        black_box(**value.read().expect("nobody panics"));
+                    });
+                })
+            }),
+            candidate("parking_lot RwLock<Arc<T>>", Role::Rival, || {
+                threads(parking_lot::RwLock::new(Arc::new(VALUE)), |value, ops| {
+                    rounds(ops, |_| {
+                        black_box(**value.read());
+                    });
+                })
+            }),
+            candidate("crossbeam ShardedLock<Arc<T>>", Role::Rival, || {
+                threads(ShardedLock::new(Arc::new(VALUE)), |value, ops| {
+                    rounds(ops, |_| {
+                        black_box(**value.read().expect("nobody panics"));
+                    });
+                })
+            }),
+            candidate("thread-local version check", Role::Rival, || {
+                threads(Checked::new(VALUE), |value, ops| {
+                    rounds(ops, |_| {
+                        black_box(value.get());
+                    });
+                })
+            }),
+            candidate("plain load", Role::Floor, || {
+                threads(CachePadded::new(AtomicU64::new(VALUE)), |value, ops| {
+                    rounds(ops, |_| {
+                        black_box(value.load(Ordering::Relaxed));
+                    });
+                })
+            }),
+        ],
+        reference: REFERENCE.to_owned(),
+        goals: OURS.map(goal).into(),
+    };
+    Bench { operation: "a read", threads: &[1, 2], forms: vec![form] }
+}
+
+/// A value, and how a thread reads it many times.
+struct Reads<V, F>(V, F);
+
+fn threads<V, F>(value: V, read: F) -> Result<Arc<dyn Subject>, Lacking>
+where
+    V: Send + Sync + 'static,
+    F: Fn(&V, u64) + Send + Sync + 'static,
+{
+    Ok(Arc::new(Reads(value, read)))
+}
+
+impl<V: Send + Sync, F: Fn(&V, u64) + Send + Sync> Subject for Reads<V, F> {
+    fn run(&self, _: usize, ops: u64) {
+        (self.1)(&self.0, ops);
+    }
+
+    fn total(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// What one writes by hand: a version beside the value, and a copy of both in each thread. Safe,
+/// and never told when a copy may go.
+struct Checked {
+    version: CachePadded<AtomicU64>,
+    current: Mutex<Arc<u64>>,
+}
+
+thread_local! {
+    static COPY: RefCell<(u64, Option<Arc<u64>>)> = const { RefCell::new((0, None)) };
+}
+
+impl Checked {
+    fn new(value: u64) -> Self {
+        Checked {
+            version: CachePadded::new(AtomicU64::new(1)),
+            current: Mutex::new(Arc::new(value)),
+        }
+    }
+
+    #[inline(always)]
+    fn get(&self) -> u64 {
+        COPY.with_borrow_mut(|(version, copy)| {
+            // Acquire: pairs with the Release of who would replace the value.
+            let now = self.version.load(Ordering::Acquire);
+            match copy {
+                Some(copy) if *version == now => **copy,
+                _ => {
+                    let current = Arc::clone(&self.current.lock().expect("nobody panics"));
+                    (*version, *copy) = (now, Some(Arc::clone(&current)));
+                    *current
+                }
+            }
+        })
+    }
+}
