@@ -26,8 +26,8 @@
 //! Entering: say "present"; fence; set the bit; fence; read `wanted`. Announcing: publish; heavy
 //! fence; read bits, states; write `wanted`, and at times clear the bits of those that are away;
 //! heavy fence; read their states again. Both are the same pattern (each writes its own word, then
-//! reads the other's), so of an enterer and an announcer at least one sees the other. What the second look is
-//! for:
+//! reads the other's), so of an enterer and an announcer at least one sees the other. What the
+//! second look is for:
 //!
 //! ```text
 //! announcer: finds the seat away
