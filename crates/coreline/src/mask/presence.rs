@@ -97,7 +97,7 @@ impl Default for PresenceOptions {
 /// A handle: clones are the same presence.
 ///
 /// **Costs**: entering is one store and three loads on the context's own line; a shootdown is two
-/// heavy fences (system calls natively), a read of the seats whose bits are set and a write to each,
+/// heavy fences (system calls natively), a read of the seats whose bits are set, a write to each,
 /// and a third fence if somebody leaves meanwhile. **Signals, fork**: no shootdown in a signal
 /// handler. In a forked child, contexts of other threads that were inside stay there, and a
 /// shootdown waits for them for ever.
