@@ -271,6 +271,7 @@ impl fmt::Display for Details {
 pub const NOT_MODELLED: &[&str] = &[
     "weak memory order: a store's value is everybody's at once, only its cost comes later",
     "stores of one buffer that fetch their lines at the same time",
+    "a store to a word that others wait in line for: they may go on with it before its line moved",
     "instruction fetch and execution time of plain code",
     "TLB and page walks",
     "cache capacity",

@@ -24,10 +24,10 @@
 //! # The two questions
 //!
 //! Entering: say "present"; fence; set the bit; fence; read `wanted`. Announcing: publish; heavy
-//! fence; read bits, states; write `wanted`, and at times clear the bits of those that are away; heavy
-//! fence; read their states again. Both are the same pattern (each writes its own word, then reads the
-//! other's), so of an enterer and an announcer at least one sees the other. What the second look is
-//! for:
+//! fence; read bits, states; write `wanted`, and at times clear the bits of those that are away;
+//! heavy fence; read their states again. Both are the same pattern (each writes its own word, then
+//! reads the other's), so of an enterer and an announcer at least one sees the other. What the
+//! second look is for:
 //!
 //! ```text
 //! announcer: finds the seat away
@@ -389,8 +389,8 @@ mod tests {
         told
     }
 
-    /// Whether an owner, in any of several runs, still worked with what was replaced after everybody
-    /// was told and had acknowledged or left.
+    /// Whether an owner, in any of several runs, still worked with what was replaced after
+    /// everybody was told and had acknowledged or left.
     fn is_broken(tell: Tell) -> bool {
         let faults = Faults { delay: 4, ..Faults::NONE };
         (0..24).any(|seed| {
