@@ -71,8 +71,8 @@ pub enum MaskError {
 
 /// A set of CPUs that all of them change, each its own bit mostly.
 ///
-/// As wide as the machine. Takes a line of memory for each last-level cache (64 bytes, on two
-/// levels), and four bytes for each CPU number.
+/// As wide as the machine. Takes two lines of memory (128 bytes) for each last-level cache, of
+/// which one is written, one more for each 63 of them, and six bytes for each CPU number.
 pub struct CpuMask<W: World = Native> {
     bits: Bits<W>,
     /// By CPU number: where its bit lies.

@@ -96,9 +96,10 @@ impl Default for PresenceOptions {
 ///
 /// A handle: clones are the same presence.
 ///
-/// **Costs**: entering is one store and three loads on the context's own line; a shootdown is two
-/// heavy fences (system calls natively), a read of the seats whose bits are set, a write to each,
-/// and a third fence if somebody leaves meanwhile. **Signals, fork**: no shootdown in a signal
+/// **Costs**: entering is one store to the context's own line, and loads of that and of the line of
+/// its bit, which the contexts share that registered under the same cache; a shootdown is two heavy
+/// fences (system calls natively), a read of the seats whose bits are set, a write to each, and a
+/// third fence if somebody leaves meanwhile. **Signals, fork**: no shootdown in a signal
 /// handler. In a forked child, contexts of other threads that were inside stay there, and a
 /// shootdown waits for them for ever.
 ///
@@ -282,8 +283,8 @@ impl<W: World> Member<W> {
     /// Enters; says whether what the context cached is still good. If a shootdown is waiting, its
     /// function runs here first.
     ///
-    /// One store to the context's own line, three loads, and no write that others see, unless its
-    /// bit was cleared.
+    /// One store to the context's own line, loads of that and of the line of its bit, and no write
+    /// that others see, unless its bit was cleared.
     #[inline]
     pub fn enter(&mut self) -> (Inside<'_, W>, Entry) {
         let entered = self.shared.roll.enter(&mut self.seat);

@@ -201,8 +201,8 @@ unsafe impl<T: Send + Sync, W: World> Send for Reader<T, W> {}
 impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
     /// Enters: from here to the drop of what this returns the reader may read.
     ///
-    /// One store to the reader's own line, three loads, and no write that others see, unless its
-    /// bit was cleared.
+    /// One store to the reader's own line, loads of that and of the line of its bit, and no write
+    /// that others see, unless its bit was cleared.
     #[inline]
     pub fn enter(&mut self) -> Reading<'_, T, W> {
         match self.shared.roll.enter(&mut self.seat) {
@@ -211,9 +211,7 @@ impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
             Entered::Stale => self.refresh(),
             Entered::Asked(_) => unreachable!("an update has no call"),
         }
-        let mut reading = Reading { reader: self, _here: PhantomData };
-        reading.look();
-        reading
+        Reading { reader: self, _here: PhantomData }
     }
 
     #[cold]
