@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coreline_sim::{FailureKind, Faults, Kernel, Machine, Sim, exec};
+use coreline_sim::{FailureKind, Faults, Kernel, Machine, Sim, Spec, exec};
 use coreline_topology::{Cid, CpuId};
 use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::{
@@ -116,6 +116,29 @@ fn a_busy_cpu_ticks_at_its_phase_and_an_idle_one_does_not() {
         }
     }
     assert!((two[0] - one[0]).max(one[0] - two[0]) > Duration::from_micros(10), "in step");
+}
+
+/// In the kernel a tick that is due in the middle of a switch, which has interrupts off, is taken
+/// when they are on again: it hits the thread that was switched to.
+#[test]
+fn a_tick_that_is_due_while_the_kernel_switches_hits_who_comes() {
+    const WAKES: usize = 5000;
+    const TICK_NS: usize = 100_000;
+    const SWITCH_NS: usize = 1500;
+    let text = include_str!("../machines/host-2c.toml");
+    let (switch, tick) = ("[cost.switch]\nns = 1500.0", "[cost.tick]\nns = 4000000.0");
+    assert!(text.contains(switch) && text.contains(tick), "the machine file changed");
+    let text = text.replace(tick, &format!("[cost.tick]\nns = {TICK_NS}.0"));
+    let machine = Machine::new(Spec::parse("fast-tick.toml", &text).unwrap()).seed(1);
+    let program = || {
+        // Sleeps in no proportion to a tick, and has the CPU for no time to speak of.
+        for wake in 0..WAKES as u64 {
+            Sim::sleep(Duration::from_nanos(70_000 + wake * 7919 % 60_000));
+        }
+    };
+    let hits = ticks(&told(machine, program), 0).len();
+    let expected = WAKES * SWITCH_NS / TICK_NS;
+    assert!((expected * 7 / 10..expected * 13 / 10).contains(&hits), "{hits}, not {expected}");
 }
 
 #[test]

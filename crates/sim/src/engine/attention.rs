@@ -41,12 +41,24 @@ impl Engine {
         self.cpus[cpu].attention = own.min(self.next_break(cpu, thread));
     }
 
-    /// A CPU has a thread from now on, so its timer ticks.
-    pub(super) fn start_ticks(&mut self, cpu: usize) {
+    /// A CPU gets a thread, so its timer ticks. If it ticks already, it goes on; else it was idle
+    /// since `idle`.
+    ///
+    /// The timer runs again before the kernel switches to the thread, which it does with interrupts
+    /// off. So a tick that is due meanwhile hits the thread, as soon as that is there.
+    pub(super) fn start_ticks(&mut self, cpu: usize, idle: u64) {
+        let switch = self.spec.costs().switch;
+        let place = &self.cpus[cpu];
+        if place.next_tick == NEVER {
+            self.set_tick(cpu, place.now.saturating_sub(switch).max(idle));
+        }
+    }
+
+    /// The next tick is the first after a time.
+    fn set_tick(&mut self, cpu: usize, after: u64) {
         let tick = self.spec.costs().tick;
         let cpu = &mut self.cpus[cpu];
-        // The first one later than now.
-        let before = cpu.now.checked_sub(cpu.tick_phase).map_or(0, |past| past / tick + 1);
+        let before = after.checked_sub(cpu.tick_phase).map_or(0, |past| past / tick + 1);
         cpu.next_tick = cpu.tick_phase + before * tick;
     }
 
@@ -99,7 +111,7 @@ impl Engine {
             *until = until.saturating_add(lost);
         }
         // One tick, however many a section without interrupts has held off.
-        self.start_ticks(cpu);
+        self.set_tick(cpu, self.cpus[cpu].now);
         self.attend(cpu);
         self.kick_idle(cpu);
     }

@@ -363,10 +363,14 @@ impl Engine {
         place.idle = place.idle.filter(|&idle| idle != current);
         place.current = None;
         place.attention = NEVER;
-        if !place.queue.is_empty() {
-            place.now += switch;
-            self.account(cpu, Kind::Kernel, switch);
+        let next = place.queue.front().map(|&next| self.threads[next].ready_since());
+        let lost = if next.is_some() { switch } else { 0 };
+        place.now += lost;
+        // Idle, also if somebody is on the way here.
+        if next.is_none_or(|at| at > place.now) {
+            place.next_tick = NEVER;
         }
+        self.account(cpu, Kind::Kernel, lost);
         current
     }
 
@@ -481,7 +485,7 @@ impl Engine {
         self.queued -= 1;
         let slice = self.spec.costs().slice;
         let place = &mut self.cpus[cpu];
-        place.now = at;
+        let idle = std::mem::replace(&mut place.now, at);
         place.current = Some(thread);
         place.slice_end = at + slice;
         self.threads[thread].state = State::Running;
@@ -489,7 +493,7 @@ impl Engine {
         let place = CpuId::new(cpu as u32);
         let cid = self.kernel_of(thread).map(|kernel| kernel.switch_in(at, place, thread));
         self.threads[thread].cid = cid;
-        self.start_ticks(cpu);
+        self.start_ticks(cpu, idle);
         self.attend(cpu);
         self.rekey(cpu);
     }
