@@ -58,16 +58,15 @@ pub(crate) const EXPIRY: Duration = Duration::from_millis(100);
 /// How much time lies between two scans at least: `MM_CID_SCAN_DELAY` in the kernel.
 pub(crate) const SCAN_DELAY: Duration = Duration::from_millis(100);
 
-/// What makes a scan run, once [`SCAN_DELAY`] has passed since the last. The two are the ends of
-/// what is possible.
+/// What makes a scan run, once [`SCAN_DELAY`] has passed since the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Scan {
-    /// Any thread that gets a CPU: as often as the kernel's own limit allows
+    /// A tick that hits a running thread, as in the kernel; rather too seldom, since the execution
+    /// of code, the kernel's but for a switch included, takes no time here
     #[default]
-    Switch,
-    /// A tick that hits a running thread, as in the kernel: too seldom in bursts that last as long
-    /// as their cache misses, since the execution of code is not simulated
     Tick,
+    /// Any thread that gets a CPU: as often as the kernel's own limit allows
+    Switch,
 }
 
 impl fmt::Display for Scan {

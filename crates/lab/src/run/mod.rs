@@ -53,7 +53,7 @@ pub(crate) struct Choice {
     #[arg(long = "variant", value_name = "VARIANT")]
     variants: Vec<Variant>,
     /// What makes a simulated kernel look for old references to concurrency IDs, at most every
-    /// 100 ms; switch if nothing is said
+    /// 100 ms; tick if nothing is said
     #[arg(long, value_name = "SCAN")]
     scan: Option<Scan>,
     /// Milliseconds between bursts, 10 and 200 if nothing is said; may be given more than once

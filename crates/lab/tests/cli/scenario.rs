@@ -79,7 +79,7 @@ fn the_result_keeps_its_schema() {
                 "why"
             ]
         );
-        assert_eq!(row["params"], serde_json::json!({"delay_ms": 10, "scan": "switch"}));
+        assert_eq!(row["params"], serde_json::json!({"delay_ms": 10, "scan": "tick"}));
         let [low, value, high] = ["low", "value", "high"].map(|key| row[key].as_f64().unwrap());
         assert!(0.0 < low && low <= value && value <= high, "{row}");
         assert!(row["published"].as_f64().unwrap() > 0.0, "{row}");

@@ -30,16 +30,16 @@ pub(crate) fn why_off(
     let asleep = delay_ms >= ASLEEP_MS;
     match (quantity, variant) {
         (Quantity::Time, Variant::FirstFit) if above => {
-            "how often references expire decides this figure and is not known: here a scan runs as \
-             soon as the kernel's limit of 100 ms allows; in the kernel a tick has to hit a \
-             running thread (--scan tick is that end), and the age of a reference goes by a clock \
-             that stands still on an idle CPU; how long a moved area takes is set by how many \
-             ownership requests overlap, an assumption"
+            "two things decide this figure and are not known: how often references expire (a tick \
+             has to hit a running thread, and their age goes by a clock that stands still on an \
+             idle CPU; with --scan switch a scan runs as soon as the kernel's limit of 100 ms \
+             allows), and how long a moved area takes, which is set by how many ownership requests \
+             overlap, an assumption"
         }
         (Quantity::Time, Variant::FirstFit) if scan == Scan::Tick => {
-            "scans are too seldom here: ticks have to hit a running thread, and a simulated burst \
-             lasts no longer than its cache misses, since the execution of code, the kernel's \
-             included, is not modelled; --scan switch is the other end"
+            "scans are rather too seldom here: ticks have to hit a running thread, and a simulated \
+             burst lasts no longer than its cache misses and the switch to its thread, since the \
+             execution of other code is not modelled; --scan switch is as often as can be"
         }
         (Quantity::Time, Variant::FirstFit) if asleep => {
             "part of the published time is not coherence: at 10 ms the same lines come over the \
@@ -62,8 +62,9 @@ pub(crate) fn why_off(
              known"
         }
         (Quantity::OverCpuId | Quantity::Speedup, _) if scan == Scan::Tick => {
-            "the quotient inherits that scans are too seldom here: ticks have to hit a running \
-             thread, and the execution of code is not modelled; --scan switch is the other end"
+            "the quotient inherits what its two times lack (that of an area that did not move \
+             lacks most, which makes the quotient too large), and how often ticks hit a running \
+             thread and so ask for a scan, which depends on code whose execution is not modelled"
         }
         (Quantity::OverCpuId | Quantity::Speedup, _) => {
             "the quotient inherits what its two times lack; that of an area that did not move \
