@@ -30,6 +30,7 @@
 //! | weak orders may reorder | all runs are sequentially consistent: try loom for these |
 //! | [`fence`] orders | `SeqCst` costs a locked operation, weaker ones nothing, as on x86 |
 //! | a `static` atomic works | is not the machine's memory: the run ends, `Unregistered` |
+//! | a `SeqCst` store may cost as any | costs as an exchange, as compilers for x86 make it |
 //! | a failing exchange may leave the line | takes it as a succeeding one does, as on x86 |
 //! | `compare_exchange_weak` may fail for no reason | does not |
 //! | `compare_and_swap`, deprecated | left out |
@@ -112,7 +113,7 @@ macro_rules! common {
             /// Writes the value.
             #[track_caller]
             pub fn store(&self, value: $value, order: Ordering) {
-                effect::store(&self.0, || true, |word| word.store(value, order));
+                effect::write(&self.0, order, |word| word.store(value, order));
             }
 
             /// Writes a value and returns the one before.

@@ -118,12 +118,14 @@ impl Crowd {
 
     /// Of the stores to `word` that other CPUs issued after number `since` and that are on their
     /// way, the first: a request that is older than all of them takes effect before it.
-    pub(crate) fn overtaken(&self, word: usize, cpu: usize, since: StoreNumber) -> Option<StoreNumber> {
+    pub(crate) fn overtaken(
+        &self,
+        word: usize,
+        cpu: usize,
+        since: StoreNumber,
+    ) -> Option<StoreNumber> {
         let is_it = |store: &&Store| {
-            store.word == word
-                && store.cpu != cpu
-                && store.number > since
-                && store.before.is_some()
+            store.word == word && store.cpu != cpu && store.number > since && store.before.is_some()
         };
         self.stores.iter().find(is_it).map(|store| store.number)
     }

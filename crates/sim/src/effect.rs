@@ -97,14 +97,22 @@ fn read_before<A: Host, R>(store: StoreNumber, word: &A, f: impl FnOnce(&A) -> R
     result
 }
 
+/// Charges for a store of this order to a word, and does it by `f`.
+#[track_caller]
+#[inline]
+pub(crate) fn write<A: Host>(word: &A, order: Ordering, f: impl FnOnce(&A)) {
+    if order == Ordering::SeqCst {
+        // An exchange, as compilers for x86 make it: it orders all that the CPU did before.
+        read(word, Access::Update, f);
+    } else {
+        store(word, || true, f);
+    }
+}
+
 /// Charges for a plain store to a word, and does it by `f` if it is `allowed` then. Whether it was.
 #[track_caller]
 #[inline]
-pub(crate) fn store<A: Host>(
-    word: &A,
-    allowed: impl FnOnce() -> bool,
-    f: impl FnOnce(&A),
-) -> bool {
+pub(crate) fn store<A: Host>(word: &A, allowed: impl FnOnce() -> bool, f: impl FnOnce(&A)) -> bool {
     let address = ptr::from_ref(word).addr();
     let store = engine::access(address, Access::Store);
     // It takes effect now, or not.

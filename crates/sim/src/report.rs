@@ -271,7 +271,8 @@ impl fmt::Display for Details {
 pub const NOT_MODELLED: &[&str] = &[
     "weak memory order: a store's value is everybody's at once, only its cost comes later",
     "stores of one buffer that fetch their lines at the same time",
-    "a store to a word that others wait in line for: they may go on with it before its line moved",
+    "who asks for a word while a store to it is on its way: waits for that, never gets it first",
+    "an owner that keeps a line for several operations before it answers: it goes at its turn",
     "instruction fetch and execution time of plain code",
     "TLB and page walks",
     "cache capacity",

@@ -38,12 +38,7 @@ macro_rules! word {
 
             #[track_caller]
             fn store(&self, value: $value, order: Ordering) {
-                // An exchange, as compilers for x86 make it: it orders all that the CPU did before.
-                if order == Ordering::SeqCst {
-                    effect::read(&self.0, Access::Update, |word| word.store(value, order));
-                } else {
-                    effect::store(&self.0, || true, |word| word.store(value, order));
-                }
+                effect::write(&self.0, order, |word| word.store(value, order));
             }
 
             #[track_caller]
@@ -83,9 +78,9 @@ macro_rules! word {
                     if ready(value) {
                         return value;
                     }
-                    // Nobody else ran since the load, unless `ready` let time pass (it may look at
-                    // the clock): then a write must not be missed. Relaxed: a glance at the host
-                    // atomic.
+                    // A write must not be missed: `ready` may have let time pass (it may look at
+                    // the clock), and what was found may be the value before a store that is on
+                    // its way. Relaxed: a glance at the host atomic.
                     if self.0.load(Ordering::Relaxed) != value {
                         continue;
                     }

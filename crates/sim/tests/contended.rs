@@ -10,8 +10,7 @@ use coreline_sim::atomic::{AtomicBool, AtomicI8};
 use coreline_sim::{Arbitration, Sim};
 use coreline_topology::CpuId;
 use coreline_world::{
-    Clock, Fences, Integer, JoinHandle, Line, Ordering, Placement, Threads, Word, Words,
-    Work,
+    Clock, Fences, Integer, JoinHandle, Line, Ordering, Placement, Threads, Word, Words, Work,
 };
 
 use common::{machine, on};

@@ -1,16 +1,21 @@
 //! Store buffers: a plain store does not wait for its line.
 //!
 //! Each CPU has a buffer of `store_queue` stores, which leave it in the order of the program (total
-//! store order). A store's value is there for everybody from the moment of its issue, so that runs
-//! stay sequentially consistent; its *cost* is that of a request of its own for the line, and
-//! nobody else goes on with the value before that request is served:
+//! store order). A store's value is there from the moment of its issue; its *cost* is that of a
+//! request of its own for the line, which joins the line of those that wait, and nobody else goes
+//! on with the value before that request is served:
 //!
 //! | who | does what |
 //! |---|---|
 //! | the same CPU, loading the word | if it stored last, takes that from the buffer, as a hit |
-//! | another CPU, reading the word | waits until the store is done, then fetches the line |
+//! | another, at it since before the issue | has its turn; before the store's, on the old value |
+//! | another, reading the word later | waits until the store is done, then fetches the line |
 //! | a spinner on the line | sleeps until the store is done |
 //! | an atomic read-modify-write, a fence, a thread switch | wait until the buffer is empty |
+//!
+//! Runs stay sequentially consistent: whoever finds the value before a store began before that
+//! store was issued, and had not ended, so there is a moment between its own beginning and end at
+//! which the word held what it finds. What an update leaves there the store overwrites.
 //!
 //! A store to a line that the core owns already, with nothing before it in the buffer, is done at
 //! once.
