@@ -30,6 +30,7 @@
 //! | weak orders may reorder | all runs are sequentially consistent: try loom for these |
 //! | [`fence`] orders | `SeqCst` costs a locked operation, weaker ones nothing, as on x86 |
 //! | a `static` atomic works | is not the machine's memory: the run ends, `Unregistered` |
+//! | a `SeqCst` store may cost as any | costs as an exchange, as compilers for x86 make it |
 //! | a failing exchange may leave the line | takes it as a succeeding one does, as on x86 |
 //! | `compare_exchange_weak` may fail for no reason | does not |
 //! | `compare_and_swap`, deprecated | left out |
@@ -49,6 +50,7 @@ use coreline_world::Fences as _;
 
 use crate::Sim;
 use crate::coherence::Access;
+use crate::effect;
 use crate::engine;
 
 /// As [`std::sync::atomic::fence`]: what is left of it is its cost, as every run is sequentially
@@ -90,15 +92,10 @@ macro_rules! common {
                 self.0.as_ptr()
             }
 
-            #[track_caller]
-            fn charge(&self, access: Access) {
-                engine::access(core::ptr::from_ref(self).addr(), access);
-            }
-
             /// The value, to change. Charged as a store.
             #[track_caller]
             pub fn get_mut(&mut self) -> &mut $value {
-                self.charge(Access::Store);
+                engine::access(core::ptr::from_ref(self).addr(), Access::Store);
                 self.0.get_mut()
             }
 
@@ -110,22 +107,19 @@ macro_rules! common {
             /// Reads the value.
             #[track_caller]
             pub fn load(&self, order: Ordering) -> $value {
-                self.charge(Access::Load);
-                self.0.load(order)
+                effect::read(&self.0, Access::Load, |word| word.load(order))
             }
 
             /// Writes the value.
             #[track_caller]
             pub fn store(&self, value: $value, order: Ordering) {
-                self.charge(Access::Store);
-                self.0.store(value, order);
+                effect::write(&self.0, order, |word| word.store(value, order));
             }
 
             /// Writes a value and returns the one before.
             #[track_caller]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
-                self.charge(Access::Update);
-                self.0.swap(value, order)
+                effect::read(&self.0, Access::Update, |word| word.swap(value, order))
             }
 
             /// Writes `new` if the value is `current`. Returns what was there: `Ok` if written.
@@ -141,8 +135,9 @@ macro_rules! common {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                self.charge(Access::Update);
-                self.0.compare_exchange(current, new, success, failure)
+                effect::read(&self.0, Access::Update, |word| {
+                    word.compare_exchange(current, new, success, failure)
+                })
             }
 
             /// As [`compare_exchange`](Self::compare_exchange); never fails for no reason here.
@@ -235,8 +230,7 @@ macro_rules! updates {
             $(#[$doc])*
             #[track_caller]
             pub fn $method(&self, value: $value, order: Ordering) -> $value {
-                self.charge(Access::Update);
-                self.0.$method(value, order)
+                effect::read(&self.0, Access::Update, |word| word.$method(value, order))
             }
         )+
     };
@@ -343,8 +337,7 @@ macro_rules! pointer_updates {
             $(#[$doc])*
             #[track_caller]
             pub fn $method(&self, value: usize, order: Ordering) -> *mut T {
-                self.charge(Access::Update);
-                self.0.$method(value, order)
+                effect::read(&self.0, Access::Update, |word| word.$method(value, order))
             }
         )+}
     };

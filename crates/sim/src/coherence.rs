@@ -396,12 +396,12 @@ impl Directory {
             return (!waiting.is_empty()).then_some(0);
         }
         let asker = self.entries[line].asker;
+        // Of several that are equally near, the first: it has waited longest.
         let next = waiting.iter().enumerate().min_by_key(|(_, waiting)| {
-            let near = match waiting.core == asker || asker == NONE {
+            match waiting.core == asker || asker == NONE {
                 true => From::Private,
                 false => self.distance(waiting.core, asker),
-            };
-            (near, waiting.order)
+            }
         });
         next.map(|(index, _)| index)
     }

@@ -60,26 +60,29 @@ pub(crate) enum Actor {
 pub(crate) struct Waiting {
     pub(crate) actor: Actor,
     pub(crate) core: u32,
-    /// Requests are numbered in the order of their arrival.
-    pub(crate) order: u64,
 }
+
+/// A buffered store's number: a machine counts them in the order of their issue.
+pub(crate) type StoreNumber = u64;
+
+/// What a word of any type holds, as an address: pointers keep where they may point.
+pub(crate) type Value = *mut ();
 
 /// A store that was issued and whose line is not there yet.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ticket {
-    pub(crate) cpu: usize,
-    /// Counts the stores of that CPU's buffer.
-    pub(crate) number: u64,
+struct Store {
+    number: StoreNumber,
+    cpu: usize,
+    word: usize,
+    /// What the word holds for requests that were on their way before this store was issued, as
+    /// long as it is not through. `None` if it stores nothing.
+    before: Option<Value>,
 }
 
-/// A read of a word that a store is on its way to.
-#[derive(Clone, Copy)]
-pub(crate) struct Behind {
-    pub(crate) store: Ticket,
-    /// The reader's place among the requests, if its own request is there already.
-    pub(crate) waiting: Option<Waiting>,
+/// A read that begins while a store is on its way to the word.
+struct Behind {
+    store: StoreNumber,
     /// The reader's CPU.
-    pub(crate) cpu: usize,
+    cpu: usize,
 }
 
 /// Who is at one line.
@@ -87,8 +90,8 @@ pub(crate) struct Behind {
 pub(crate) struct Crowd {
     /// Threads that spin on the line, in the order in which they began to.
     pub(crate) watchers: Vec<usize>,
-    /// Stores on their way, by word, in the order in which they were issued.
-    stores: Vec<(usize, Ticket)>,
+    /// Stores on their way, in the order in which they were issued.
+    stores: Vec<Store>,
     /// Requests that wait for their turn, in the order of their arrival. One of them has it next,
     /// the others do not act.
     pub(crate) waiting: VecDeque<Waiting>,
@@ -96,38 +99,53 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// A store to `word` was issued.
-    pub(crate) fn issue(&mut self, word: usize, store: Ticket) {
-        self.stores.push((word, store));
+    /// A CPU issued a store to `word`.
+    pub(crate) fn issue(&mut self, number: StoreNumber, cpu: usize, word: usize) {
+        self.stores.push(Store { number, cpu, word, before: None });
     }
 
     /// The latest store to `word` that another CPU issued and that is still on its way.
-    pub(crate) fn foreign_store(&self, word: usize, cpu: usize) -> Option<Ticket> {
-        let is_it = |(stored, store): &&(usize, Ticket)| *stored == word && store.cpu != cpu;
-        self.stores.iter().rev().find(is_it).map(|(_, store)| *store)
+    pub(crate) fn foreign_store(&self, word: usize, cpu: usize) -> Option<StoreNumber> {
+        let is_it = |store: &&Store| store.word == word && store.cpu != cpu;
+        self.stores.iter().rev().find(is_it).map(|store| store.number)
     }
 
     /// Whether the latest store to `word` that is still on its way is one of this CPU.
     pub(crate) fn forwards(&self, word: usize, cpu: usize) -> bool {
-        let latest = self.stores.iter().rev().find(|(stored, _)| *stored == word);
-        latest.is_some_and(|(_, store)| store.cpu == cpu)
+        let latest = self.stores.iter().rev().find(|store| store.word == word);
+        latest.is_some_and(|store| store.cpu == cpu)
     }
 
-    /// A request waits for its turn.
-    pub(crate) fn wait(&mut self, waiting: Waiting) {
-        // At the end, unless it has waited behind a store.
-        let place = self.waiting.partition_point(|other| other.order < waiting.order);
-        self.waiting.insert(place, waiting);
+    /// Of the stores to `word` that other CPUs issued after number `since` and that are on their
+    /// way, the first: a request that is older than all of them takes effect before it.
+    pub(crate) fn overtaken(
+        &self,
+        word: usize,
+        cpu: usize,
+        since: StoreNumber,
+    ) -> Option<StoreNumber> {
+        let is_it = |store: &&Store| {
+            store.word == word && store.cpu != cpu && store.number > since && store.before.is_some()
+        };
+        self.stores.iter().find(is_it).map(|store| store.number)
     }
 
-    pub(crate) fn wait_behind(&mut self, behind: Behind) {
-        self.behind.push(behind);
+    /// What a word held before a store to it that is on its way.
+    pub(crate) fn before(&mut self, number: StoreNumber) -> Option<&mut Option<Value>> {
+        let store = self.stores.iter_mut().find(|store| store.number == number);
+        store.map(|store| &mut store.before)
     }
 
-    /// A store is done: takes who waited behind it.
-    pub(crate) fn complete(&mut self, store: Ticket) -> Vec<Behind> {
-        self.stores.retain(|(_, other)| *other != store);
-        self.behind.extract_if(.., |behind| behind.store == store).collect()
+    /// The thread of a CPU waits until a store is through.
+    pub(crate) fn wait_behind(&mut self, store: StoreNumber, cpu: usize) {
+        self.behind.push(Behind { store, cpu });
+    }
+
+    /// A store is through: takes the CPUs whose threads waited behind it.
+    pub(crate) fn complete(&mut self, number: StoreNumber) -> Vec<usize> {
+        self.stores.retain(|store| store.number != number);
+        let behind = self.behind.extract_if(.., |behind| behind.store == number);
+        behind.map(|behind| behind.cpu).collect()
     }
 }
 
@@ -147,20 +165,36 @@ mod tests {
     #[test]
     fn a_read_waits_for_the_latest_store_of_another_cpu() {
         let mut crowd = Crowd::default();
-        let store = |cpu, number| Ticket { cpu, number };
-        for (word, ticket) in [(8, store(0, 5)), (8, store(1, 0)), (16, store(2, 0))] {
-            crowd.issue(word, ticket);
+        for (number, cpu, word) in [(1, 0, 8), (2, 1, 8), (3, 2, 16)] {
+            crowd.issue(number, cpu, word);
         }
-        assert!(crowd.foreign_store(8, 2) == Some(store(1, 0)));
-        assert!(crowd.foreign_store(8, 1) == Some(store(0, 5)));
-        assert!(crowd.foreign_store(16, 2).is_none());
+        assert_eq!(crowd.foreign_store(8, 2), Some(2));
+        assert_eq!(crowd.foreign_store(8, 1), Some(1));
+        assert_eq!(crowd.foreign_store(16, 2), None);
         assert!(crowd.forwards(8, 1) && crowd.forwards(16, 2));
         assert!(!crowd.forwards(8, 0) && !crowd.forwards(16, 0), "another's is later, or none");
-        for cpu in [3, 4] {
-            crowd.wait_behind(Behind { store: store(cpu - 3, 5), waiting: None, cpu });
+        crowd.wait_behind(1, 3);
+        crowd.wait_behind(2, 4);
+        assert_eq!(crowd.complete(1), [3]);
+        assert_eq!(crowd.foreign_store(8, 1), None);
+    }
+
+    #[test]
+    fn a_request_takes_effect_before_the_first_store_that_was_issued_since() {
+        let mut crowd = Crowd::default();
+        for (number, cpu) in [(1, 0), (2, 1), (3, 2), (4, 0)] {
+            crowd.issue(number, cpu, 8);
         }
-        let freed = crowd.complete(store(0, 5));
-        assert_eq!(freed.iter().map(|behind| behind.cpu).collect::<Vec<_>>(), [3]);
-        assert!(crowd.foreign_store(8, 1).is_none());
+        assert_eq!(crowd.overtaken(8, 9, 0), None, "nothing was stored yet");
+        for number in 1..=4 {
+            *crowd.before(number).unwrap() = Some(core::ptr::null_mut());
+        }
+        assert_eq!(crowd.overtaken(8, 9, 0), Some(1));
+        assert_eq!(crowd.overtaken(8, 9, 1), Some(2), "the first was there before it");
+        assert_eq!(crowd.overtaken(8, 1, 1), Some(3), "its own are no others'");
+        assert_eq!(crowd.overtaken(16, 9, 0), None, "another word");
+        crowd.complete(2);
+        assert_eq!(crowd.overtaken(8, 9, 1), Some(3), "the second is through");
+        assert_eq!(crowd.overtaken(8, 9, 4), None);
     }
 }

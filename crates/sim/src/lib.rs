@@ -30,6 +30,7 @@ mod calibration;
 pub mod claim;
 mod coherence;
 mod crowd;
+mod effect;
 mod engine;
 mod explore;
 mod failure;

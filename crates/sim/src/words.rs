@@ -11,6 +11,7 @@ use coreline_world::{ConstWords, Integer, Ordering, Slot, Track, Word, Words};
 
 use crate::Sim;
 use crate::coherence::Access;
+use crate::effect;
 use crate::engine;
 
 macro_rules! word {
@@ -19,14 +20,6 @@ macro_rules! word {
         #[derive(Debug)]
         #[repr(transparent)]
         pub struct $name $(<$param>)? ($atomic);
-
-        impl $(<$param>)? $name $(<$param>)? {
-            #[track_caller]
-            #[inline]
-            fn charge(&self, kind: Access) {
-                engine::access(core::ptr::from_ref(self).addr(), kind);
-            }
-        }
 
         // SAFETY: a struct.
         unsafe impl $(<$param: 'static>)? Slot for $name $(<$param>)? {}
@@ -40,22 +33,17 @@ macro_rules! word {
 
             #[track_caller]
             fn load(&self, order: Ordering) -> $value {
-                self.charge(Access::Load);
-                self.0.load(order)
+                effect::read(&self.0, Access::Load, |word| word.load(order))
             }
 
             #[track_caller]
             fn store(&self, value: $value, order: Ordering) {
-                // An exchange, as compilers for x86 make it: it orders all that the CPU did before.
-                let exchange = order == Ordering::SeqCst;
-                self.charge(if exchange { Access::Update } else { Access::Store });
-                self.0.store(value, order);
+                effect::write(&self.0, order, |word| word.store(value, order));
             }
 
             #[track_caller]
             fn swap(&self, value: $value, order: Ordering) -> $value {
-                self.charge(Access::Update);
-                self.0.swap(value, order)
+                effect::read(&self.0, Access::Update, |word| word.swap(value, order))
             }
 
             // A failing exchange takes the line as a succeeding one does, as on x86.
@@ -67,8 +55,9 @@ macro_rules! word {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                self.charge(Access::Update);
-                self.0.compare_exchange(current, new, success, failure)
+                effect::read(&self.0, Access::Update, |word| {
+                    word.compare_exchange(current, new, success, failure)
+                })
             }
 
             #[track_caller]
@@ -89,9 +78,9 @@ macro_rules! word {
                     if ready(value) {
                         return value;
                     }
-                    // Nobody else ran since the load, unless `ready` let time pass (it may look at
-                    // the clock): then a write must not be missed. Relaxed: a glance at the host
-                    // atomic.
+                    // A write must not be missed: `ready` may have let time pass (it may look at
+                    // the clock), and what was found may be the value before a store that is on
+                    // its way. Relaxed: a glance at the host atomic.
                     if self.0.load(Ordering::Relaxed) != value {
                         continue;
                     }
@@ -108,18 +97,12 @@ macro_rules! word {
                 order: Ordering,
                 allowed: impl FnOnce() -> bool,
             ) -> bool {
-                self.charge(Access::Store);
-                // The store takes effect now, or not.
-                let allowed = allowed();
-                if allowed {
-                    self.0.store(value, order);
-                }
-                allowed
+                effect::store(&self.0, allowed, |word| word.store(value, order))
             }
 
             #[track_caller]
             fn with_mut<R>(&mut self, f: impl FnOnce(&mut $value) -> R) -> R {
-                self.charge(Access::Own);
+                engine::access(core::ptr::from_ref(self).addr(), Access::Own);
                 f(self.0.get_mut())
             }
         }
@@ -131,8 +114,7 @@ macro_rules! integer {
         impl Integer for $name {
             $(#[track_caller]
             fn $op(&self, value: $value, order: Ordering) -> $value {
-                self.charge(Access::Update);
-                self.0.$op(value, order)
+                effect::read(&self.0, Access::Update, |word| word.$op(value, order))
             })+
         }
     )+};

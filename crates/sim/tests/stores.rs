@@ -4,6 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
+use coreline_sim::atomic::AtomicU32;
 use coreline_sim::{Class, Machine, Sim, Spec};
 use coreline_world::{
     Clock, Fences, Integer, JoinHandle, Line, Ordering, Sleep, Threads, Word, Words,
@@ -112,6 +113,18 @@ fn an_update_and_a_fence_and_a_strong_store_wait_for_the_buffer() {
     assert_span(ns, 3, 5);
     let (_, ns) = timed(1, |words| words[0].store(2, Ordering::SeqCst));
     assert_span(ns, 1, 5);
+    // So does that of the mirror of std.
+    let mirrored = |order| {
+        timed(1, move |_| {
+            let word = Line(AtomicU32::new(0));
+            word.fetch_add(1, Ordering::Relaxed);
+            let start = Sim::now();
+            word.store(2, order);
+            (Sim::now() - start).as_nanos() as u64 - CLOCK
+        })
+        .0
+    };
+    assert_eq!([Ordering::Release, Ordering::SeqCst].map(mirrored), [1, 1 + 5]);
     // Weaker fences wait for nothing.
     let (_, ns) = timed(1, |words| {
         words[0].store(2, Ordering::Relaxed);

@@ -28,7 +28,7 @@ use corosensei::Yielder;
 use super::attention::held_up;
 use super::{Cpu, Engine, NEVER, State, inside, interrupts, suspend, switch_away, with};
 use crate::coherence::{Access, From};
-use crate::crowd::{Actor, Behind, Ticket, Waiting};
+use crate::crowd::{Actor, StoreNumber};
 use crate::failure::FailureKind;
 use crate::statistics::{Kind, Site};
 
@@ -47,6 +47,9 @@ pub(super) struct Request {
     pub(super) site: Site,
     /// The line's index in the directory.
     pub(super) line: usize,
+    /// The number of the latest store in any buffer that was there when this began; a buffered
+    /// store's own.
+    pub(super) since: StoreNumber,
     pub(super) issued: u64,
     pub(super) arrived: u64,
 }
@@ -67,6 +70,8 @@ pub(super) enum Stage {
 /// How far an access, or a pass, got without others.
 pub(super) enum Progress {
     Done,
+    /// Done, and this store has to be thought of: see [`access`].
+    Beside(StoreNumber),
     /// Others come first: the thread gives the host thread back, by this way out.
     Away(*const Yielder<(), ()>),
     /// Not begun: the kernel or a fault has something to do first.
@@ -75,26 +80,33 @@ pub(super) enum Progress {
 
 /// Charges for one access to the word at `address`, and returns when it takes effect.
 ///
+/// Returns a store that is on its way, if one has to be thought of: a store's own, for whose sake
+/// the caller [keeps](super::keep_before) what the word holds; or of a read, the store
+/// [before which](super::before) it takes effect.
+///
 /// Outside of a machine it does nothing: the word is then ordinary memory.
 #[track_caller]
 #[inline]
-pub(crate) fn access(address: usize, access: Access) {
-    access_at(address, access, Location::caller());
+pub(crate) fn access(address: usize, access: Access) -> Option<StoreNumber> {
+    access_at(address, access, Location::caller())
 }
 
-pub(super) fn access_at(word: usize, access: Access, site: Site) {
-    let mut request = Request { word, access, site, line: 0, issued: 0, arrived: 0 };
+pub(super) fn access_at(word: usize, access: Access, site: Site) -> Option<StoreNumber> {
+    let mut request = Request { word, access, site, line: 0, since: 0, issued: 0, arrived: 0 };
     let mut stage = Stage::Issue;
-    until_through(|engine| engine.proceed(&mut request, &mut stage));
+    until_through(|engine| engine.proceed(&mut request, &mut stage))
 }
 
 /// Takes an access on until it is through; between, others run. Outside of a machine there is
 /// nothing to do.
 #[inline]
-pub(super) fn until_through(mut proceed: impl FnMut(&mut Engine) -> Progress) {
+pub(super) fn until_through(
+    mut proceed: impl FnMut(&mut Engine) -> Progress,
+) -> Option<StoreNumber> {
     loop {
         match with(&mut proceed) {
-            None | Some(Progress::Done) => return,
+            None | Some(Progress::Done) => return None,
+            Some(Progress::Beside(store)) => return Some(store),
             Some(Progress::Away(yielder)) => switch_away(yielder),
             Some(Progress::HeldUp) => held_up(),
         }
@@ -267,7 +279,7 @@ impl Engine {
 
     /// The store of another CPU, still on its way, whose value an access would read.
     #[inline]
-    fn foreign_store(&self, cpu: usize, request: &Request) -> Option<Ticket> {
+    fn foreign_store(&self, cpu: usize, request: &Request) -> Option<StoreNumber> {
         let crowd = self.directory.crowd(request.line)?;
         let reads = matches!(request.access, Access::Load | Access::Update);
         if reads { crowd.foreign_store(request.word, cpu) } else { None }
@@ -302,15 +314,14 @@ impl Engine {
                             if !self.drained(most) {
                                 return Progress::Away(self.yielder);
                             }
-                            self.buffer_store(*request);
-                            return Progress::Done;
+                            return Progress::Beside(self.buffer_store(*request));
                         }
                         _ => {}
                     }
                     *stage = Stage::Again;
+                    request.since = self.buffered;
                     if let Some(store) = self.foreign_store(cpu, request) {
-                        let crowd = self.directory.crowd_mut(request.line);
-                        crowd.wait_behind(Behind { store, waiting: None, cpu });
+                        self.directory.crowd_mut(request.line).wait_behind(store, cpu);
                         self.set_state(cpu, State::Waiting { turn: NEVER });
                         return Progress::Away(self.yielder);
                     }
@@ -338,38 +349,29 @@ impl Engine {
                         return Progress::Away(self.yielder);
                     }
                     *stage = Stage::Waiting;
-                    let actor = Actor::Thread(cpu);
-                    if let Some(store) = self.foreign_store(cpu, request) {
-                        let waiting = Some(Waiting { actor, core, order: self.next_order() });
-                        let crowd = self.directory.crowd_mut(request.line);
-                        crowd.wait_behind(Behind { store, waiting, cpu });
-                        self.set_state(cpu, State::Waiting { turn: NEVER });
+                    if !self.arrive(request.line, Actor::Thread(cpu), core, now) {
                         return Progress::Away(self.yielder);
                     }
-                    if !self.arrive(request.line, actor, core, now) {
-                        return Progress::Away(self.yielder);
-                    }
-                    self.served(cpu, request, now);
-                    return Progress::Done;
+                    return self.served(cpu, request, now);
                 }
                 Stage::Waiting => {
                     let Some(turn) = self.turn(request.line, cpu) else {
                         return Progress::Away(self.yielder);
                     };
-                    self.served(cpu, request, turn);
-                    return Progress::Done;
+                    return self.served(cpu, request, turn);
                 }
             }
         }
     }
 
     /// A thread's request is served from `start` on: lets pass what that takes.
-    fn served(&mut self, cpu: usize, request: &Request, start: u64) {
+    fn served(&mut self, cpu: usize, request: &Request, start: u64) -> Progress {
         let completion = self.serve(cpu, request, start);
         self.account(cpu, Kind::Queue, start - request.arrived);
         self.account(cpu, Kind::Miss, completion - start);
         self.cpus[cpu].now = completion;
         self.set_state(cpu, State::Running);
+        self.overtaken(cpu, request).map_or(Progress::Done, Progress::Beside)
     }
 
     /// The line was written: whoever spins on it looks again, once its copy is gone.

@@ -41,7 +41,7 @@ use corosensei::Yielder;
 
 use crate::arena::{self, Arena};
 use crate::coherence::Directory;
-use crate::crowd::Arbitration;
+use crate::crowd::{Arbitration, StoreNumber};
 use crate::failure::{CpuState, Doing, FailureKind, ThreadState};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
@@ -64,6 +64,7 @@ pub(crate) use schedule::{exec, park, pause, sleep, spawn, wait_for, wake, work,
 pub(crate) use signals::{hold_signals, on_signal, release_signals};
 pub(crate) use stack::USABLE as STACK;
 use stores::Stores;
+pub(crate) use stores::{before, keep_before};
 
 thread_local! {
     /// The engine of the machine that this host thread runs; null outside of a run.
@@ -206,8 +207,8 @@ pub(crate) struct Engine {
     directory: Directory,
     arbitration: Arbitration,
     stores: Stores,
-    /// How many requests have waited for a line so far.
-    requests: u64,
+    /// How many stores went into a buffer so far.
+    buffered: StoreNumber,
     arena: Arena,
     /// The unfinished threads' stacks: lowest address to highest address and the thread's number.
     stacks: BTreeMap<usize, (usize, usize)>,

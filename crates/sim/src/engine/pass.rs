@@ -34,7 +34,7 @@ pub(crate) fn access_range(address: usize, len: usize, access: Access) {
     };
     let Some(first) = first else { unregistered() };
     let mut pass = Pass {
-        request: Request { word: address, access, site, line: 0, issued: 0, arrived: 0 },
+        request: Request { word: address, access, site, line: 0, since: 0, issued: 0, arrived: 0 },
         next: first,
         end: first + lines as u64,
         first: true,

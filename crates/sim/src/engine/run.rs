@@ -277,7 +277,7 @@ impl Engine {
             directory: Directory::new(&topology),
             arbitration: setup.arbitration,
             stores: Stores::new(cpu_count),
-            requests: 0,
+            buffered: 0,
             agenda: Agenda::new(cpu_count),
             request_percent: u64::from(request_percent),
             faults,

@@ -1,16 +1,21 @@
 //! Store buffers: a plain store does not wait for its line.
 //!
 //! Each CPU has a buffer of `store_queue` stores, which leave it in the order of the program (total
-//! store order). A store's value is there for everybody from the moment of its issue, so that runs
-//! stay sequentially consistent; its *cost* is that of a request of its own for the line, and
-//! nobody else goes on with the value before that request is served:
+//! store order). A store's value is there from the moment of its issue; its *cost* is that of a
+//! request of its own for the line, which joins the line of those that wait, and nobody else goes
+//! on with the value before that request is served:
 //!
 //! | who | does what |
 //! |---|---|
 //! | the same CPU, loading the word | if it stored last, takes that from the buffer, as a hit |
-//! | another CPU, reading the word | waits until the store is done, then fetches the line |
+//! | another, at it since before the issue | has its turn; before the store's, on the old value |
+//! | another, reading the word later | waits until the store is done, then fetches the line |
 //! | a spinner on the line | sleeps until the store is done |
 //! | an atomic read-modify-write, a fence, a thread switch | wait until the buffer is empty |
+//!
+//! Runs stay sequentially consistent: whoever finds the value before a store began before that
+//! store was issued, and had not ended, so there is a moment between its own beginning and end at
+//! which the word held what it finds. What an update leaves there the store overwrites.
 //!
 //! A store to a line that the core owns already, with nothing before it in the buffer, is done at
 //! once.
@@ -24,9 +29,9 @@
 use std::collections::VecDeque;
 
 use super::memory::Request;
-use super::{Agenda, Engine, NEVER, State};
+use super::{Agenda, Engine, NEVER, State, with};
 use crate::coherence::Access;
-use crate::crowd::{Actor, Ticket};
+use crate::crowd::{Actor, StoreNumber, Value};
 use crate::statistics::Kind;
 
 /// Where the head of a buffer is.
@@ -44,8 +49,6 @@ enum Head {
 struct Buffer {
     stores: VecDeque<Request>,
     head: Head,
-    /// Stores that have left the buffer so far.
-    done: u64,
 }
 
 /// All store buffers.
@@ -57,7 +60,7 @@ pub(super) struct Stores {
 
 impl Stores {
     pub(super) fn new(cpus: usize) -> Stores {
-        let buffer = || Buffer { stores: VecDeque::new(), head: Head::Requested, done: 0 };
+        let buffer = || Buffer { stores: VecDeque::new(), head: Head::Requested };
         Stores {
             buffers: std::iter::repeat_with(buffer).take(cpus).collect(),
             agenda: Agenda::new(cpus),
@@ -70,20 +73,46 @@ impl Stores {
     }
 }
 
+/// What the word at `address` holds before a store that is on its way there.
+pub(crate) fn before(address: usize, store: StoreNumber) -> Option<Value> {
+    with(|engine| *engine.before(address, store)?).flatten()
+}
+
+/// Sets what the word at `address` holds before a store that is on its way there.
+pub(crate) fn keep_before(address: usize, store: StoreNumber, value: Value) {
+    with(|engine| engine.before(address, store).map(|before| *before = Some(value)));
+}
+
 impl Engine {
+    fn before(&mut self, address: usize, store: StoreNumber) -> Option<&mut Option<Value>> {
+        let line = self.line_of(address)?;
+        let line = self.directory.intern(line);
+        self.directory.crowd_mut(line).before(store)
+    }
+
+    /// The store of another CPU before which a request takes effect that has its turn now.
+    pub(super) fn overtaken(&self, cpu: usize, request: &Request) -> Option<StoreNumber> {
+        let &Request { line, access, word, since, .. } = request;
+        let crowd = self.directory.crowd(line)?;
+        let reads = matches!(access, Access::Load | Access::Update);
+        if reads { crowd.overtaken(word, cpu, since) } else { None }
+    }
+
     /// Puts a store of the running CPU, which has room for it, into its buffer.
-    pub(super) fn buffer_store(&mut self, store: Request) {
+    pub(super) fn buffer_store(&mut self, mut store: Request) -> StoreNumber {
         let cpu = self.cpu().index();
-        let buffer = &mut self.stores.buffers[cpu];
-        let number = buffer.done + buffer.stores.len() as u64;
-        self.directory.crowd_mut(store.line).issue(store.word, Ticket { cpu, number });
-        buffer.stores.push_back(store);
+        self.buffered += 1;
+        let number = self.buffered;
+        store.since = number;
+        self.directory.crowd_mut(store.line).issue(number, cpu, store.word);
+        self.stores.buffers[cpu].stores.push_back(store);
         self.cpus[cpu].buffered += 1;
         let now = self.cpus[cpu].now;
         if self.cpus[cpu].buffered == 1 {
             self.send_head(cpu, now);
         }
         self.pass(Kind::Hit, self.spec.costs().store_issue);
+        number
     }
 
     /// When the head of a buffer moves on.
@@ -153,21 +182,14 @@ impl Engine {
     fn store_done(&mut self, cpu: usize, now: u64) {
         let buffer = &mut self.stores.buffers[cpu];
         let Some(store) = buffer.stores.pop_front() else { return };
-        let ticket = Ticket { cpu, number: buffer.done };
-        buffer.done += 1;
         let left = buffer.stores.len();
         self.cpus[cpu].buffered = left as u32;
-        for behind in self.directory.crowd_mut(store.line).complete(ticket) {
-            match behind.waiting {
-                Some(waiting) => self.join(store.line, waiting, now),
-                None => {
-                    let reader = &mut self.cpus[behind.cpu];
-                    let waited = now.saturating_sub(reader.now);
-                    reader.now += waited;
-                    self.set_state(behind.cpu, State::Accessing);
-                    self.account(behind.cpu, Kind::Queue, waited);
-                }
-            }
+        for behind in self.directory.crowd_mut(store.line).complete(store.since) {
+            let reader = &mut self.cpus[behind];
+            let waited = now.saturating_sub(reader.now);
+            reader.now += waited;
+            self.set_state(behind, State::Accessing);
+            self.account(behind, Kind::Queue, waited);
         }
         self.wake_watchers(store.line, now);
         let place = &mut self.cpus[cpu];

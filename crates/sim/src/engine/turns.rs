@@ -21,7 +21,7 @@ impl Engine {
     /// Serves a request whose turn it is: from `start` on the line is on its way. Returns when it
     /// is there.
     pub(super) fn serve(&mut self, cpu: usize, request: &Request, start: u64) -> u64 {
-        let &Request { line, access, word, site, issued, arrived } = request;
+        let &Request { line, access, word, site, issued, arrived, .. } = request;
         let (core, node) = (self.cpus[cpu].core, self.cpus[cpu].node);
         let source = self.directory.source(line, core, node, access);
         source.count(&mut self.report.transfers);
@@ -45,32 +45,19 @@ impl Engine {
         completion
     }
 
-    /// The number of the next request that arrives anywhere.
-    pub(super) fn next_order(&mut self) -> u64 {
-        self.requests += 1;
-        self.requests
-    }
-
     /// A request arrives at its line at `now`. Whether it is its turn already; else it waits there.
     pub(super) fn arrive(&mut self, line: usize, actor: Actor, core: u32, now: u64) -> bool {
         let waited_for = self.directory.crowd(line).is_some_and(|crowd| !crowd.waiting.is_empty());
         if !waited_for && self.directory.free_at(line, core) <= now {
             return true;
         }
-        let order = self.next_order();
-        self.join(line, Waiting { actor, core, order }, now);
-        false
-    }
-
-    /// A request waits at its line from `now` on.
-    pub(super) fn join(&mut self, line: usize, waiting: Waiting, now: u64) {
-        let crowd = self.directory.crowd_mut(line);
-        crowd.wait(waiting);
-        let turn = match crowd.waiting.len() {
-            1 => now.max(self.directory.free_at(line, waiting.core)),
-            _ => NEVER,
+        self.directory.crowd_mut(line).waiting.push_back(Waiting { actor, core });
+        let turn = match waited_for {
+            true => NEVER,
+            false => self.directory.free_at(line, core),
         };
-        self.schedule_turn(waiting.actor, turn);
+        self.schedule_turn(actor, turn);
+        false
     }
 
     /// When a request that waits acts.
