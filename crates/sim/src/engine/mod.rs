@@ -70,27 +70,29 @@ thread_local! {
     static ENGINE: Cell<*mut Engine> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// A simulated CPU.
+/// A simulated CPU. What a switch and an access look at comes first, in one line of the host's: with
+/// many CPUs, each turn finds it in none of the host's nearer caches.
+#[repr(C, align(64))]
 struct Cpu {
+    /// Up to when this CPU's doings are settled, in picoseconds.
+    now: u64,
+    /// When the kernel has to look at this CPU next: the earliest of what it does on its own.
+    attention: u64,
+    /// Who has the CPU.
+    current: Option<usize>,
     core: u32,
-    cache: CacheId,
     node: NodeId,
     /// How many stores are in its buffer.
     buffered: u32,
-    /// Up to when this CPU's doings are settled, in picoseconds.
-    now: u64,
-    /// Who has the CPU.
-    current: Option<usize>,
-    /// Who wants it, in the order of their turn.
-    queue: VecDeque<usize>,
+    cache: CacheId,
     /// When `current` has had its share, if somebody else wants the CPU.
     slice_end: u64,
     /// When the timer ticks next, while a thread runs; a CPU without one has no tick (NOHZ).
     next_tick: u64,
     /// Where in a tick's length this CPU's ticks lie.
     tick_phase: u64,
-    /// When the kernel has to look at this CPU next: the earliest of what it does on its own.
-    attention: u64,
+    /// Who wants it, in the order of their turn.
+    queue: VecDeque<usize>,
     /// Whether it was taken out of service.
     offline: bool,
     /// What interrupts it when, in the order of arrival.
@@ -141,12 +143,20 @@ impl State {
     }
 }
 
-/// A simulated thread.
+/// A simulated thread. As with [`Cpu`], what a switch and an access look at comes first.
+#[repr(C, align(64))]
 struct Thread {
+    state: State,
+    /// The way out of the thread's coroutine; set when it first runs.
+    yielder: *const Yielder<(), ()>,
+    /// The highest address of its stack.
+    stack_base: usize,
+    /// The lines of its stack that it touched, from that address down: their index in the directory
+    /// and one, 0 for others.
+    stack_lines: Vec<u32>,
     cpu: usize,
     /// Whether it stays on its CPU.
     bound: bool,
-    state: State,
     /// How often the thread was taken off its CPU, moved or fenced: a restartable operation that
     /// sees this change starts over.
     interrupts: u64,
@@ -162,8 +172,6 @@ struct Thread {
     section: bool,
     /// Whether the machine has looked at this point of the program already: see `scrutiny`.
     cleared: bool,
-    /// The highest address of its stack.
-    stack_base: usize,
     /// Whether it is an idle CPU's context.
     is_idle: bool,
     /// How many holds keep interrupts off.
@@ -175,8 +183,6 @@ struct Thread {
     /// Whether a signal came while they were kept off.
     pending: bool,
     cid: Option<Cid>,
-    /// The way out of the thread's coroutine; set when it first runs.
-    yielder: *const Yielder<(), ()>,
     /// The thread's `WorldLocal` objects.
     locals: Vec<(Key, Rc<dyn Any>)>,
     /// Whether the thread panicked and was not seen otherwise since.

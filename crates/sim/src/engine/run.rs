@@ -9,6 +9,8 @@ use std::ptr;
 use std::rc::Rc;
 use std::sync::{Arc, Once};
 
+use corosensei::CoroutineResult;
+
 use super::choice::{Chooser, Decision};
 use super::schedule::Fiber;
 use super::stores::Stores;
@@ -102,32 +104,41 @@ impl Installed {
     }
 
     /// As [`run`](Installed::run), up to the next panic that leaves a thread. `panicked` is the
-    /// message of the one before.
+    /// message of the one before, which ends the run.
     fn switch(&mut self, panicked: Option<String>) {
-        let mut panicked = panicked;
         self.resuming = false;
-        // The thread that gave the host thread back, if any.
-        let mut latest = panicked.as_ref().map(|_| inside(|engine| engine.current()));
+        if panicked.is_some() {
+            return self.end(panicked);
+        }
         loop {
-            // The stack of a thread that ended goes back to the system, for the next threads.
-            let ended = latest
-                .and_then(|thread| self.fibers[thread].take_if(|fiber| fiber.coroutine.done()));
             let next = inside(|engine| {
-                engine.came_back(ended.as_ref().map(|fiber| fiber.stack.0), panicked.take());
+                engine.came_back();
                 let next = engine.decide();
-                self.fibers.extend(engine.newborn.drain(..).map(Some));
+                if !engine.newborn.is_empty() {
+                    self.fibers.extend(engine.newborn.drain(..).map(Some));
+                }
                 next
             });
-            drop(ended);
             let Next::Resume(thread) = next else { return };
             let Some(fiber) = &mut self.fibers[thread] else {
                 unreachable!("thread {thread} runs after its end")
             };
             self.resuming = true;
-            fiber.coroutine.resume(());
+            let result = fiber.coroutine.resume(());
             self.resuming = false;
-            latest = Some(thread);
+            if let CoroutineResult::Return(()) = result {
+                self.end(None);
+            }
         }
+    }
+
+    /// The running thread has ended, if by a panic with that message. Its stack goes back to the
+    /// system, for the next threads.
+    #[cold]
+    fn end(&mut self, panicked: Option<String>) {
+        let thread = inside(|engine| engine.current());
+        let ended = self.fibers[thread].take();
+        inside(|engine| engine.ended(ended.as_ref().map(|fiber| fiber.stack.0), panicked));
     }
 }
 
@@ -411,14 +422,14 @@ impl Engine {
         Some(Next::Stop)
     }
 
-    /// The running thread gave the host thread back. If it ended, its stack is gone; if by a panic,
-    /// that is the panic's message.
-    fn came_back(&mut self, ended: Option<usize>, panic: Option<String>) {
-        if let Some(stack) = &ended {
+    /// The running thread has ended, and its stack, if any, is gone; if by a panic, that is the
+    /// panic's message.
+    fn ended(&mut self, stack: Option<usize>, panic: Option<String>) {
+        if let Some(stack) = &stack {
             self.stacks.remove(stack);
         }
+        let (thread, cpu) = (self.current(), self.cpu());
         if let Some(message) = panic {
-            let (thread, cpu) = (self.current(), self.cpu());
             // A panic that was caught and raised again, or raised without the hook: the latest that
             // the hook saw may be another.
             let location = match self.panic.take() {
@@ -432,19 +443,24 @@ impl Engine {
             self.threads[thread].state = State::Done;
             return;
         }
-        let Some(cpu) = self.running else { return };
-        if ended.is_some() {
-            if !self.ending {
-                self.report.time_ns = self.report.time_ns.max(self.cpus[cpu].now / PS_PER_NS);
-            }
-            self.finish();
+        if !self.ending {
+            let now = self.here().now;
+            self.report.time_ns = self.report.time_ns.max(now / PS_PER_NS);
         }
+        self.finish();
+    }
+
+    /// The running thread, if any, gave the host thread back.
+    fn came_back(&mut self) {
+        let Some(cpu) = self.running else { return };
         if self.chooser.is_some() {
             self.settled = self.settled.max(self.cpus[cpu].now);
         }
         self.running = None;
         self.rekey(cpu);
-        self.pull(cpu, self.cpus[cpu].now);
+        if self.queued > 0 {
+            self.pull(cpu, self.cpus[cpu].now);
+        }
     }
 
     /// Why the machine stopped, if it failed.

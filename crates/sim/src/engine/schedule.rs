@@ -268,6 +268,7 @@ impl Engine {
             section: false,
             cleared: false,
             stack_base: 0,
+            stack_lines: Vec::new(),
             is_idle: false,
             masked: 0,
             monitoring: false,
@@ -498,6 +499,7 @@ impl Engine {
     pub(super) fn finish(&mut self) {
         let thread = self.vacate();
         self.threads[thread].state = State::Done;
+        self.threads[thread].stack_lines = Vec::new();
         if let Some(kernel) = self.kernel_of(thread) {
             kernel.exited(thread);
         }
