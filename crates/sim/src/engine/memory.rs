@@ -459,10 +459,20 @@ impl Engine {
     }
 
     /// When `cpu` acts next, [`NEVER`] if only others can make it.
+    #[inline]
     pub(super) fn next_act(&self, cpu: usize) -> u64 {
+        let Cpu { now, current, .. } = self.cpus[cpu];
+        match current.map(|thread| self.threads[thread].state) {
+            Some(State::Running) => now,
+            state => self.next_act_of(cpu, state),
+        }
+    }
+
+    /// When a CPU acts next whose thread, if it has one, does something else than to run.
+    fn next_act_of(&self, cpu: usize, state: Option<State>) -> u64 {
         let interrupt = self.next_interrupt(cpu);
         let cpu = &self.cpus[cpu];
-        match cpu.current.map(|thread| self.threads[thread].state) {
+        match state {
             Some(State::Spinning { .. }) => cpu.now.max(cpu.attention),
             Some(State::Working { until }) => until.min(cpu.now.max(cpu.attention)),
             Some(State::Waiting { turn }) => turn,

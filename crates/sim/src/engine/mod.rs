@@ -512,6 +512,7 @@ impl Engine {
 
     /// Stops the machine. The first reason counts, and if a thread is stuck in a destructor because
     /// it panicked, the panic is the reason.
+    #[cold]
     fn fail(&mut self, kind: FailureKind) {
         if self.failure.is_some() {
             return;
@@ -522,6 +523,7 @@ impl Engine {
     }
 
     /// Counts one step; stops the machine if there were too many.
+    #[inline]
     fn count_step(&mut self) {
         self.report.steps += 1;
         if self.report.steps > self.step_limit {

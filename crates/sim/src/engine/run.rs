@@ -14,7 +14,9 @@ use corosensei::CoroutineResult;
 use super::choice::{Chooser, Decision};
 use super::schedule::Fiber;
 use super::stores::Stores;
-use super::{Agenda, Cpu, ENGINE, Engine, NEVER, PS_PER_NS, State, Thread, inside, stack, with};
+use super::{
+    Agenda, Cpu, ENGINE, Engine, NEVER, PS_PER_NS, STACK, State, Thread, inside, stack, with,
+};
 use crate::arena::{self, Arena};
 use crate::coherence::Directory;
 use crate::crowd::Arbitration;
@@ -376,39 +378,59 @@ impl Engine {
         }
         self.settled = self.settled.max(next);
         let cpu = self.agenda.winner();
-        let Some(thread) = self.cpus[cpu].current else {
-            match self.cpus[cpu].queue.front() {
-                Some(&first) if self.threads[first].ready_since() <= next => {
-                    self.dispatch(cpu, next);
-                }
-                _ => self.leave_idle(cpu, next),
-            }
+        let Cpu { attention, current, .. } = self.cpus[cpu];
+        let Some(thread) = current else {
+            self.begin_turn(cpu, next);
             return None;
         };
         self.running = Some(cpu);
-        let due = next >= self.cpus[cpu].attention;
-        if due && !self.threads[thread].state.is_access() {
+        if next >= attention && !self.threads[thread].state.is_access() {
             if timer == NEVER && store == NEVER && self.only_ticks_left() {
                 return self.nobody_left();
             }
-            let kind = match self.threads[thread].state {
-                State::Working { .. } => Kind::Compute,
-                _ => Kind::Spin,
-            };
-            self.pass_until(cpu, kind, next);
-            if next < self.next_break(cpu, thread) {
-                self.look_after(cpu, thread);
-                self.running = None;
-                self.rekey(cpu);
+            if !self.disturb(cpu, thread, next) {
                 return None;
             }
-            self.break_off();
         }
         self.stop_computing(cpu, thread);
         self.horizon = self.agenda.earliest_other(cpu).min(timer).min(store);
-        self.yielder = self.threads[thread].yielder;
-        self.floor = self.floor_of(thread);
+        self.set_out(thread);
         Some(Next::Resume(thread))
+    }
+
+    /// A CPU that nobody has acts at `now`.
+    #[inline(never)]
+    fn begin_turn(&mut self, cpu: usize, now: u64) {
+        match self.cpus[cpu].queue.front() {
+            Some(&first) if self.threads[first].ready_since() <= now => self.dispatch(cpu, now),
+            _ => self.leave_idle(cpu, now),
+        }
+    }
+
+    /// The kernel has something to do on the running CPU at `now`. Whether its thread goes on at
+    /// once: it breaks off what it does, for an interrupt.
+    #[inline(never)]
+    fn disturb(&mut self, cpu: usize, thread: usize, now: u64) -> bool {
+        let kind = match self.threads[thread].state {
+            State::Working { .. } => Kind::Compute,
+            _ => Kind::Spin,
+        };
+        self.pass_until(cpu, kind, now);
+        if now < self.next_break(cpu, thread) {
+            self.look_after(cpu, thread);
+            self.running = None;
+            self.rekey(cpu);
+            return false;
+        }
+        self.break_off();
+        true
+    }
+
+    /// A thread is about to go on.
+    pub(super) fn set_out(&mut self, thread: usize) {
+        let Thread { yielder, stack_base, .. } = self.threads[thread];
+        self.yielder = yielder;
+        self.floor = stack_base.saturating_sub(STACK);
     }
 
     /// Nobody can ever run again.
