@@ -2,16 +2,17 @@
 //!
 //! A heap branches unpredictably; a tournament tree updates one leaf and replays the matches on the
 //! way to the root, which is the same few instructions every time. A match is the minimum of two
-//! numbers, which is no branch either (a minimum of 128 bits is one: it cost half of a switch):
+//! numbers, which is no branch either. (A minimum of 128-bit keys was compiled to one, and three of
+//! the eight mispredictions of a switch between 192 CPUs were its, as cachegrind counts them.)
 //!
 //! | key | meaning |
 //! |---|---|
-//! | `since << bits \| cpu` | the CPU acts at `epoch + since`; of several at one time, the lowest wins |
+//! | `since << bits \| cpu` | it acts at `epoch + since`; of several at one time, the lowest wins |
 //! | [`FAR`] | it acts so late that the bits do not hold it |
 //! | all bits | it has nothing to do |
 //!
-//! With 4,096 CPUs a key holds an hour and a quarter. When only keys beyond that are left, the epoch
-//! moves on, and all keys are made anew.
+//! With 4,096 CPUs a key holds an hour and a quarter. When only later times are left, or one before
+//! the epoch comes, another epoch begins, and all keys are made anew.
 
 /// No time: the CPU has nothing to do.
 pub(crate) const NEVER: u64 = u64::MAX;

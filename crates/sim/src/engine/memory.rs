@@ -108,8 +108,8 @@ pub(super) fn access_at(word: usize, access: Access, site: Site) {
     }
 }
 
-/// An access that was begun and asks others. On its own, so that those that ask nobody, which is
-/// most, keep little on the stack: it lies in the host's cache with all other threads'.
+/// An access that was begun and asks others. On its own, so that those that ask nobody have a small
+/// frame: where many threads take turns, no line of a stack is in the host's nearest cache.
 #[inline(never)]
 fn access_slowly(mut request: Request) {
     let (mut stage, mut begun) = (Stage::Issue, true);

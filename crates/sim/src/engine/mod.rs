@@ -31,6 +31,7 @@ use std::any::{Any, TypeId};
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::mem::offset_of;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -70,8 +71,8 @@ thread_local! {
     static ENGINE: Cell<*mut Engine> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// A simulated CPU. What a switch and an access look at comes first, in one line of the host's: with
-/// many CPUs, each turn finds it in none of the host's nearer caches.
+/// A simulated CPU. What a switch and an access look at comes first, in one line of the host's:
+/// where many CPUs take turns, that is not in the host's nearest cache.
 #[repr(C, align(64))]
 struct Cpu {
     /// Up to when this CPU's doings are settled, in picoseconds.
@@ -188,6 +189,8 @@ struct Thread {
     /// Whether the thread panicked and was not seen otherwise since.
     panicked: bool,
 }
+
+const _: () = assert!(offset_of!(Cpu, buffered) < 64 && offset_of!(Thread, stack_lines) < 64);
 
 /// What an object of [`WorldStatic`](coreline_world::WorldStatic) or `WorldLocal` is found by. The
 /// address is looked up and never ordered by, so it reaches no result.
