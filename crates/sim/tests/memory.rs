@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use coreline_sim::{Class, FailureKind, Machine, Report, Sim};
+use coreline_sim::{Class, FailureKind, Machine, Report, Sim, Statistics, name, thread};
 use coreline_world::{Cell, Clock, Integer, JoinHandle, Line, Ordering, Threads, Word, Words};
 
 use common::{machine, on};
@@ -168,4 +168,47 @@ fn the_largest_machine_runs() {
     let run = run.unwrap();
     assert_eq!(run.value, 4096);
     assert_eq!(run.report.transfers.total(), 4097, "{:?}", run.report);
+}
+
+#[test]
+fn a_line_of_a_stack_is_one_line_whoever_touches_it() {
+    let machine = machine("epyc-9654-2s", 1).statistics(Statistics::Full);
+    let run = machine.run(|| {
+        let word = Line(U32::new_in(0));
+        name(&word, "word");
+        let add_twice = || {
+            word.fetch_add(1, Ordering::Relaxed);
+            word.fetch_add(1, Ordering::Relaxed);
+        };
+        add_twice();
+        thread::scope(|scope| _ = scope.spawn(add_twice));
+        add_twice();
+        word.load(Ordering::Relaxed)
+    });
+    let run = run.unwrap();
+    assert_eq!(run.value, 6);
+    let details = run.report.details.unwrap();
+    let lines: Vec<_> = details.lines.iter().filter(|line| line.names == ["word"]).collect();
+    assert_eq!(lines.len(), 1);
+    // From memory, to the other CPU and back; the second of two is always a hit, and so is the
+    // load.
+    let transfers = lines[0].cost.transfers;
+    assert_eq!((transfers.memory, transfers.private, transfers.total()), (1, 4, 7));
+}
+
+#[test]
+fn a_stack_that_the_host_uses_again_has_lines_of_its_own() {
+    // The first thread's stack is gone when the second starts, which mostly gets the same memory.
+    let run = machine("host-2c", 1).run(|| {
+        for _ in 0..8 {
+            on(1, || {
+                let word = Line(U32::new_in(0));
+                word.fetch_add(1, Ordering::Relaxed);
+                word.fetch_add(1, Ordering::Relaxed);
+            })
+            .join();
+        }
+    });
+    let transfers = run.unwrap().report.transfers;
+    assert!(transfers.memory >= 8 && transfers.private >= 8, "{transfers:?}");
 }

@@ -2,10 +2,13 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use coreline_sim::{Class, Sim, Spec};
 use coreline_topology::CpuId;
-use coreline_world::{Integer, JoinHandle, Line, Ordering, Place, Placement, Threads, Word, Words};
+use coreline_world::{
+    Clock, Integer, JoinHandle, Line, Ordering, Place, Placement, Threads, Word, Words,
+};
 
 use crate::error::Error;
 
@@ -77,12 +80,19 @@ pub(super) fn large() -> Result<Spec, Error> {
     Spec::parse("bench-4096", &text).map_err(Error::MachineFile)
 }
 
-/// About `accesses` accesses by the case's threads.
+/// By then, all threads of a case have been spawned.
+const UNTIL_ALL_ARE_THERE: Duration = Duration::from_millis(2);
+
+/// About `accesses` accesses by the case's threads, all at the same time.
 pub(super) fn run(case: &Case, accesses: u64) {
     let shared = Arc::new(Line(U32::new_in(0)));
     let turns = accesses.div_ceil(u64::from(case.cpus));
     let pattern = case.pattern;
+    let begin = Sim::now() + UNTIL_ALL_ARE_THERE;
     in_parallel(case.cpus, move || {
+        // Who begins as soon as it is there has the machine for itself, or is done before the last
+        // one comes.
+        Sim::sleep(begin - Sim::now());
         let own = Line(U32::new_in(0));
         let (own, shared) = (&*own, &**shared);
         for _ in 0..turns {
@@ -109,7 +119,7 @@ pub(super) fn hold<T>(look: impl FnOnce() -> T) -> T {
         .collect();
     // The first CPU is this thread's, too: asleep, it lets the other one run.
     while arrived.load(Ordering::Relaxed) < cpus {
-        Sim::sleep(core::time::Duration::from_millis(1));
+        Sim::sleep(Duration::from_millis(1));
     }
     let seen = look();
     done.store(1, Ordering::Relaxed);

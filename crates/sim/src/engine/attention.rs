@@ -7,20 +7,31 @@
 
 use coreline_topology::CpuId;
 use coreline_world::Time;
+use corosensei::Yielder;
 
-use super::{Engine, NEVER, PS_PER_NS, State, faults, inside, interrupts, stack, suspend};
+use super::{Cpu, Engine, NEVER, PS_PER_NS, State, faults, interrupts, stack, switch_away};
 use crate::statistics::Kind;
 
+/// Why a thread may not go on.
+pub(super) enum Hold {
+    /// Others come first: it gives the host thread back, by this way out.
+    Turn(*const Yielder<(), ()>),
+    /// It has no stack left.
+    Stack,
+    /// The machine looks at this point of the program first.
+    Point,
+}
+
 /// What a thread does that [may not go on](Engine::may_go_on).
-#[cold]
-pub(super) fn held_up() {
-    if inside(|engine| engine.is_out_of_stack()) {
-        stack::give_up();
-    } else if inside(Engine::must_wait) {
-        suspend();
-        interrupts::deliver();
-    } else {
-        faults::scrutinise();
+#[inline]
+pub(super) fn held_up(hold: Hold) {
+    match hold {
+        Hold::Turn(yielder) => {
+            switch_away(yielder);
+            interrupts::deliver();
+        }
+        Hold::Stack => stack::give_up(),
+        Hold::Point => faults::scrutinise(),
     }
 }
 
@@ -66,25 +77,22 @@ impl Engine {
     /// to happen elsewhere, and the kernel has nothing to do here. Counts a step, so that no loop
     /// of a simulated program is endless.
     #[inline(always)]
-    pub(super) fn may_go_on(&mut self) -> bool {
+    pub(super) fn may_go_on(&mut self) -> Result<(), Hold> {
         self.count_step();
-        if self.must_wait() {
-            return false;
+        if self.is_out_of_stack() {
+            return Err(Hold::Stack);
+        }
+        let &mut Cpu { now, attention, .. } = self.here();
+        if now >= attention || now > self.horizon || self.failure.is_some() {
+            return Err(Hold::Turn(self.yielder));
         }
         if self.scrutiny {
             let current = self.current();
-            return std::mem::take(&mut self.threads[current].cleared);
+            if !std::mem::take(&mut self.threads[current].cleared) {
+                return Err(Hold::Point);
+            }
         }
-        true
-    }
-
-    /// Whether it is somebody else's turn.
-    #[inline(always)]
-    fn must_wait(&mut self) -> bool {
-        let cpu = self.here();
-        let (now, attention) = (cpu.now, cpu.attention);
-        let disturbed = now >= attention || now > self.horizon;
-        disturbed || self.failure.is_some() || self.is_out_of_stack()
+        Ok(())
     }
 
     /// Does what is due on the running CPU, one thing at a time.

@@ -207,6 +207,7 @@ impl Pct {
 
 impl Engine {
     /// As `decide`, by choice.
+    #[cold]
     pub(super) fn decide_by_choice(&mut self) -> Option<Next> {
         let timer = self.next_timer();
         if timer <= self.settled {
@@ -302,8 +303,7 @@ impl Engine {
         }
         self.settled = self.settled.max(self.cpus[cpu].now);
         self.horizon = NEVER;
-        self.yielder = self.threads[thread].yielder;
-        self.floor = self.floor_of(thread);
+        self.set_out(thread);
         Next::Resume(thread)
     }
 }

@@ -12,7 +12,7 @@ use coreline_topology::CpuId;
 
 use super::memory::{issue, watch};
 use super::schedule::Fiber;
-use super::{Engine, NEVER, PS_PER_NS, State, inside, suspend, with};
+use super::{Cpu, Engine, NEVER, PS_PER_NS, State, inside, suspend, with};
 use crate::failure::FailureKind;
 use crate::interrupts::SendError;
 use crate::statistics::Kind;
@@ -79,7 +79,15 @@ pub(crate) fn monitor(address: usize) {
 }
 
 /// Runs the handlers that are due on the running CPU.
+#[inline]
 pub(super) fn deliver() {
+    if inside(|engine| engine.is_disturbed()) {
+        deliver_due();
+    }
+}
+
+#[cold]
+fn deliver_due() {
     while let Some((handler, section)) = inside(Engine::enter_interrupt) {
         let _exit = Exit { section };
         handler();
@@ -122,6 +130,14 @@ impl Engine {
         let thread = &self.threads[thread];
         let breaks = thread.masked == 0 || thread.monitoring;
         if breaks { self.next_interrupt(cpu) } else { NEVER }
+    }
+
+    /// Whether the kernel has something to do on the running CPU. Nothing interrupts its thread
+    /// before: `attention` is no later than what does.
+    #[inline]
+    fn is_disturbed(&mut self) -> bool {
+        let &mut Cpu { now, attention, .. } = self.here();
+        now >= attention
     }
 
     /// The next handler that is due on the running CPU, and whether it interrupts a restartable

@@ -25,8 +25,10 @@ use core::panic::Location;
 use coreline_topology::NodeId;
 use corosensei::Yielder;
 
-use super::attention::held_up;
-use super::{Cpu, Engine, NEVER, State, inside, interrupts, suspend, switch_away, with};
+use super::attention::{Hold, held_up};
+use super::{
+    Cpu, Engine, NEVER, STACK, State, Thread, inside, interrupts, suspend, switch_away, with,
+};
 use crate::coherence::{Access, From};
 use crate::crowd::{Actor, StoreNumber};
 use crate::failure::FailureKind;
@@ -74,8 +76,8 @@ pub(super) enum Progress {
     Beside(StoreNumber),
     /// Others come first: the thread gives the host thread back, by this way out.
     Away(*const Yielder<(), ()>),
-    /// Not begun: the kernel or a fault has something to do first.
-    HeldUp,
+    /// Not begun: the kernel, a fault or others come first.
+    HeldUp(Hold),
 }
 
 /// Charges for one access to the word at `address`, and returns when it takes effect.
@@ -91,10 +93,39 @@ pub(crate) fn access(address: usize, access: Access) -> Option<StoreNumber> {
     access_at(address, access, Location::caller())
 }
 
+/// What came of the attempt to make an access at once.
+enum Attempt {
+    Done,
+    HeldUp(Hold),
+    /// It has begun, and asks others. The line's index in the directory; `None` if the machine does
+    /// not know the memory.
+    Begun(Option<usize>),
+}
+
 pub(super) fn access_at(word: usize, access: Access, site: Site) -> Option<StoreNumber> {
-    let mut request = Request { word, access, site, line: 0, since: 0, issued: 0, arrived: 0 };
-    let mut stage = Stage::Issue;
-    until_through(|engine| engine.proceed(&mut request, &mut stage))
+    loop {
+        let mut request = Request { word, access, site, line: 0, since: 0, issued: 0, arrived: 0 };
+        match with(|engine| engine.attempt(request)) {
+            None | Some(Attempt::Done) => return None,
+            Some(Attempt::HeldUp(hold)) => held_up(hold),
+            Some(Attempt::Begun(None)) => unregistered(),
+            Some(Attempt::Begun(Some(line))) => {
+                request.line = line;
+                return access_slowly(request);
+            }
+        }
+    }
+}
+
+/// An access that was begun and asks others. On its own, so that those that ask nobody have a small
+/// frame: where many threads take turns, no line of a stack is in the host's nearest cache.
+#[inline(never)]
+fn access_slowly(mut request: Request) -> Option<StoreNumber> {
+    let (mut stage, mut begun) = (Stage::Issue, true);
+    until_through(|engine| match std::mem::take(&mut begun) {
+        true => engine.proceed_slowly(&mut request, &mut stage),
+        false => engine.proceed(&mut request, &mut stage),
+    })
 }
 
 /// Takes an access on until it is through; between, others run. Outside of a machine there is
@@ -108,7 +139,7 @@ pub(super) fn until_through(
             None | Some(Progress::Done) => return None,
             Some(Progress::Beside(store)) => return Some(store),
             Some(Progress::Away(yielder)) => switch_away(yielder),
-            Some(Progress::HeldUp) => held_up(),
+            Some(Progress::HeldUp(hold)) => held_up(hold),
         }
     }
 }
@@ -152,8 +183,8 @@ pub(super) fn watch(address: usize) -> bool {
 /// is left to happen elsewhere, and its share of the CPU is not used up. Counts a step, so that no
 /// loop of a simulated program is endless.
 pub(crate) fn issue() {
-    while !inside(Engine::may_go_on) {
-        held_up();
+    while let Err(hold) = inside(Engine::may_go_on) {
+        held_up(hold);
     }
 }
 
@@ -172,6 +203,12 @@ pub(super) fn unregistered() -> ! {
     loop {
         suspend();
     }
+}
+
+/// Where a line of a stack is among its lines, the highest first; an address elsewhere is beyond.
+#[inline]
+fn stack_line(base: usize, address: usize) -> usize {
+    base.wrapping_sub(address).wrapping_sub(1) / LINE
 }
 
 impl Engine {
@@ -196,12 +233,30 @@ impl Engine {
         {
             return Some(index);
         }
-        self.new_line(address)
+        // Much of what a thread touches lies on its own stack.
+        let current = self.current();
+        let Thread { stack_base, ref stack_lines, .. } = self.threads[current];
+        match stack_lines.get(stack_line(stack_base, address)) {
+            Some(&index) if index != 0 => Some(index as usize - 1),
+            _ => self.new_line(address),
+        }
     }
 
+    /// As [`line_index`](Engine::line_index), of a line that is not to be found so fast.
     #[inline(never)]
     fn new_line(&mut self, address: usize) -> Option<usize> {
-        self.line_of(address).map(|line| self.directory.intern(line))
+        let line = self.line_of(address)?;
+        let index = self.directory.intern(line);
+        let current = self.current();
+        let thread = &mut self.threads[current];
+        if (thread.stack_base - STACK..thread.stack_base).contains(&address) {
+            let place = stack_line(thread.stack_base, address);
+            if thread.stack_lines.len() <= place {
+                thread.stack_lines.resize(place + 1, 0);
+            }
+            thread.stack_lines[place] = index as u32 + 1;
+        }
+        Some(index)
     }
 
     /// Whether at most `most` stores are in the running CPU's buffer; if not, its thread waits for
@@ -220,18 +275,25 @@ impl Engine {
         self.fail(FailureKind::Unregistered { thread, cpu });
     }
 
-    /// Takes an access as far as it gets without others.
-    #[inline]
+    /// Makes an access, if it may go on and asks nobody.
+    #[inline(always)]
+    fn attempt(&mut self, mut request: Request) -> Attempt {
+        if let Err(hold) = self.may_go_on() {
+            return Attempt::HeldUp(hold);
+        }
+        let Some(line) = self.line_index(request.word) else {
+            return Attempt::Begun(None);
+        };
+        request.line = line;
+        if self.hit(&request) { Attempt::Done } else { Attempt::Begun(Some(line)) }
+    }
+
+    /// Takes an access, whose line is known, as far as it gets without others.
     fn proceed(&mut self, request: &mut Request, stage: &mut Stage) -> Progress {
         if *stage == Stage::Issue {
-            if !self.may_go_on() {
-                return Progress::HeldUp;
+            if let Err(hold) = self.may_go_on() {
+                return Progress::HeldUp(hold);
             }
-            let Some(line) = self.line_index(request.word) else {
-                self.fail_unregistered();
-                return Progress::Away(self.yielder);
-            };
-            request.line = line;
             if self.hit(request) {
                 return Progress::Done;
             }
@@ -399,10 +461,20 @@ impl Engine {
     }
 
     /// When `cpu` acts next, [`NEVER`] if only others can make it.
+    #[inline]
     pub(super) fn next_act(&self, cpu: usize) -> u64 {
+        let Cpu { now, current, .. } = self.cpus[cpu];
+        match current.map(|thread| self.threads[thread].state) {
+            Some(State::Running) => now,
+            state => self.next_act_of(cpu, state),
+        }
+    }
+
+    /// When a CPU acts next whose thread, if it has one, does something else than to run.
+    fn next_act_of(&self, cpu: usize, state: Option<State>) -> u64 {
         let interrupt = self.next_interrupt(cpu);
         let cpu = &self.cpus[cpu];
-        match cpu.current.map(|thread| self.threads[thread].state) {
+        match state {
             Some(State::Spinning { .. }) => cpu.now.max(cpu.attention),
             Some(State::Working { until }) => until.min(cpu.now.max(cpu.attention)),
             Some(State::Waiting { turn }) => turn,

@@ -31,6 +31,7 @@ use std::any::{Any, TypeId};
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::mem::offset_of;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -71,27 +72,29 @@ thread_local! {
     static ENGINE: Cell<*mut Engine> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// A simulated CPU.
+/// A simulated CPU. What a switch and an access look at comes first, in one line of the host's:
+/// where many CPUs take turns, that is not in the host's nearest cache.
+#[repr(C, align(64))]
 struct Cpu {
+    /// Up to when this CPU's doings are settled, in picoseconds.
+    now: u64,
+    /// When the kernel has to look at this CPU next: the earliest of what it does on its own.
+    attention: u64,
+    /// Who has the CPU.
+    current: Option<usize>,
     core: u32,
-    cache: CacheId,
     node: NodeId,
     /// How many stores are in its buffer.
     buffered: u32,
-    /// Up to when this CPU's doings are settled, in picoseconds.
-    now: u64,
-    /// Who has the CPU.
-    current: Option<usize>,
-    /// Who wants it, in the order of their turn.
-    queue: VecDeque<usize>,
+    cache: CacheId,
     /// When `current` has had its share, if somebody else wants the CPU.
     slice_end: u64,
     /// When the timer ticks next, while a thread runs; a CPU without one has no tick (NOHZ).
     next_tick: u64,
     /// Where in a tick's length this CPU's ticks lie.
     tick_phase: u64,
-    /// When the kernel has to look at this CPU next: the earliest of what it does on its own.
-    attention: u64,
+    /// Who wants it, in the order of their turn.
+    queue: VecDeque<usize>,
     /// Whether it was taken out of service.
     offline: bool,
     /// What interrupts it when, in the order of arrival.
@@ -142,12 +145,20 @@ impl State {
     }
 }
 
-/// A simulated thread.
+/// A simulated thread. As with [`Cpu`], what a switch and an access look at comes first.
+#[repr(C, align(64))]
 struct Thread {
+    state: State,
+    /// The way out of the thread's coroutine; set when it first runs.
+    yielder: *const Yielder<(), ()>,
+    /// The highest address of its stack.
+    stack_base: usize,
+    /// The lines of its stack that it touched, from that address down: their index in the directory
+    /// and one, 0 for others.
+    stack_lines: Vec<u32>,
     cpu: usize,
     /// Whether it stays on its CPU.
     bound: bool,
-    state: State,
     /// How often the thread was taken off its CPU, moved or fenced: a restartable operation that
     /// sees this change starts over.
     interrupts: u64,
@@ -163,8 +174,6 @@ struct Thread {
     section: bool,
     /// Whether the machine has looked at this point of the program already: see `scrutiny`.
     cleared: bool,
-    /// The highest address of its stack.
-    stack_base: usize,
     /// Whether it is an idle CPU's context.
     is_idle: bool,
     /// How many holds keep interrupts off.
@@ -176,13 +185,13 @@ struct Thread {
     /// Whether a signal came while they were kept off.
     pending: bool,
     cid: Option<Cid>,
-    /// The way out of the thread's coroutine; set when it first runs.
-    yielder: *const Yielder<(), ()>,
     /// The thread's `WorldLocal` objects.
     locals: Vec<(Key, Rc<dyn Any>)>,
     /// Whether the thread panicked and was not seen otherwise since.
     panicked: bool,
 }
+
+const _: () = assert!(offset_of!(Cpu, buffered) < 64 && offset_of!(Thread, stack_lines) < 64);
 
 /// What an object of [`WorldStatic`](coreline_world::WorldStatic) or `WorldLocal` is found by. The
 /// address is looked up and never ordered by, so it reaches no result.
@@ -507,6 +516,7 @@ impl Engine {
 
     /// Stops the machine. The first reason counts, and if a thread is stuck in a destructor because
     /// it panicked, the panic is the reason.
+    #[cold]
     fn fail(&mut self, kind: FailureKind) {
         if self.failure.is_some() {
             return;
@@ -517,6 +527,7 @@ impl Engine {
     }
 
     /// Counts one step; stops the machine if there were too many.
+    #[inline]
     fn count_step(&mut self) {
         self.report.steps += 1;
         if self.report.steps > self.step_limit {

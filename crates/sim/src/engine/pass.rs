@@ -85,8 +85,8 @@ impl Engine {
         while pass.next < pass.end {
             match pass.stage {
                 Stage::Issue | Stage::Again => {
-                    if !self.may_go_on() {
-                        return Progress::HeldUp;
+                    if let Err(hold) = self.may_go_on() {
+                        return Progress::HeldUp(hold);
                     }
                     let request = &mut pass.request;
                     request.line = self.directory.intern(pass.next);

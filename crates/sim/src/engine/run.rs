@@ -9,10 +9,14 @@ use std::ptr;
 use std::rc::Rc;
 use std::sync::{Arc, Once};
 
+use corosensei::CoroutineResult;
+
 use super::choice::{Chooser, Decision};
 use super::schedule::Fiber;
 use super::stores::Stores;
-use super::{Agenda, Cpu, ENGINE, Engine, NEVER, PS_PER_NS, State, Thread, inside, stack, with};
+use super::{
+    Agenda, Cpu, ENGINE, Engine, NEVER, PS_PER_NS, STACK, State, Thread, inside, stack, with,
+};
 use crate::arena::{self, Arena};
 use crate::coherence::Directory;
 use crate::crowd::Arbitration;
@@ -102,32 +106,41 @@ impl Installed {
     }
 
     /// As [`run`](Installed::run), up to the next panic that leaves a thread. `panicked` is the
-    /// message of the one before.
+    /// message of the one before, which ends the run.
     fn switch(&mut self, panicked: Option<String>) {
-        let mut panicked = panicked;
         self.resuming = false;
-        // The thread that gave the host thread back, if any.
-        let mut latest = panicked.as_ref().map(|_| inside(|engine| engine.current()));
+        if panicked.is_some() {
+            return self.end(panicked);
+        }
         loop {
-            // The stack of a thread that ended goes back to the system, for the next threads.
-            let ended = latest
-                .and_then(|thread| self.fibers[thread].take_if(|fiber| fiber.coroutine.done()));
             let next = inside(|engine| {
-                engine.came_back(ended.as_ref().map(|fiber| fiber.stack.0), panicked.take());
+                engine.came_back();
                 let next = engine.decide();
-                self.fibers.extend(engine.newborn.drain(..).map(Some));
+                if !engine.newborn.is_empty() {
+                    self.fibers.extend(engine.newborn.drain(..).map(Some));
+                }
                 next
             });
-            drop(ended);
             let Next::Resume(thread) = next else { return };
             let Some(fiber) = &mut self.fibers[thread] else {
                 unreachable!("thread {thread} runs after its end")
             };
             self.resuming = true;
-            fiber.coroutine.resume(());
+            let result = fiber.coroutine.resume(());
             self.resuming = false;
-            latest = Some(thread);
+            if let CoroutineResult::Return(()) = result {
+                self.end(None);
+            }
         }
+    }
+
+    /// The running thread has ended, if by a panic with that message. Its stack goes back to the
+    /// system, for the next threads.
+    #[cold]
+    fn end(&mut self, panicked: Option<String>) {
+        let thread = inside(|engine| engine.current());
+        let ended = self.fibers[thread].take();
+        inside(|engine| engine.ended(ended.as_ref().map(|fiber| fiber.stack.0), panicked));
     }
 }
 
@@ -365,39 +378,59 @@ impl Engine {
         }
         self.settled = self.settled.max(next);
         let cpu = self.agenda.winner();
-        let Some(thread) = self.cpus[cpu].current else {
-            match self.cpus[cpu].queue.front() {
-                Some(&first) if self.threads[first].ready_since() <= next => {
-                    self.dispatch(cpu, next);
-                }
-                _ => self.leave_idle(cpu, next),
-            }
+        let Cpu { attention, current, .. } = self.cpus[cpu];
+        let Some(thread) = current else {
+            self.begin_turn(cpu, next);
             return None;
         };
         self.running = Some(cpu);
-        let due = next >= self.cpus[cpu].attention;
-        if due && !self.threads[thread].state.is_access() {
+        if next >= attention && !self.threads[thread].state.is_access() {
             if timer == NEVER && store == NEVER && self.only_ticks_left() {
                 return self.nobody_left();
             }
-            let kind = match self.threads[thread].state {
-                State::Working { .. } => Kind::Compute,
-                _ => Kind::Spin,
-            };
-            self.pass_until(cpu, kind, next);
-            if next < self.next_break(cpu, thread) {
-                self.look_after(cpu, thread);
-                self.running = None;
-                self.rekey(cpu);
+            if !self.disturb(cpu, thread, next) {
                 return None;
             }
-            self.break_off();
         }
         self.stop_computing(cpu, thread);
         self.horizon = self.agenda.earliest_other(cpu).min(timer).min(store);
-        self.yielder = self.threads[thread].yielder;
-        self.floor = self.floor_of(thread);
+        self.set_out(thread);
         Some(Next::Resume(thread))
+    }
+
+    /// A CPU that nobody has acts at `now`.
+    #[inline(never)]
+    fn begin_turn(&mut self, cpu: usize, now: u64) {
+        match self.cpus[cpu].queue.front() {
+            Some(&first) if self.threads[first].ready_since() <= now => self.dispatch(cpu, now),
+            _ => self.leave_idle(cpu, now),
+        }
+    }
+
+    /// The kernel has something to do on the running CPU at `now`. Whether its thread goes on at
+    /// once: it breaks off what it does, for an interrupt.
+    #[inline(never)]
+    fn disturb(&mut self, cpu: usize, thread: usize, now: u64) -> bool {
+        let kind = match self.threads[thread].state {
+            State::Working { .. } => Kind::Compute,
+            _ => Kind::Spin,
+        };
+        self.pass_until(cpu, kind, now);
+        if now < self.next_break(cpu, thread) {
+            self.look_after(cpu, thread);
+            self.running = None;
+            self.rekey(cpu);
+            return false;
+        }
+        self.break_off();
+        true
+    }
+
+    /// A thread is about to go on.
+    pub(super) fn set_out(&mut self, thread: usize) {
+        let Thread { yielder, stack_base, .. } = self.threads[thread];
+        self.yielder = yielder;
+        self.floor = stack_base.saturating_sub(STACK);
     }
 
     /// Nobody can ever run again.
@@ -411,14 +444,14 @@ impl Engine {
         Some(Next::Stop)
     }
 
-    /// The running thread gave the host thread back. If it ended, its stack is gone; if by a panic,
-    /// that is the panic's message.
-    fn came_back(&mut self, ended: Option<usize>, panic: Option<String>) {
-        if let Some(stack) = &ended {
+    /// The running thread has ended, and its stack, if any, is gone; if by a panic, that is the
+    /// panic's message.
+    fn ended(&mut self, stack: Option<usize>, panic: Option<String>) {
+        if let Some(stack) = &stack {
             self.stacks.remove(stack);
         }
+        let (thread, cpu) = (self.current(), self.cpu());
         if let Some(message) = panic {
-            let (thread, cpu) = (self.current(), self.cpu());
             // A panic that was caught and raised again, or raised without the hook: the latest that
             // the hook saw may be another.
             let location = match self.panic.take() {
@@ -432,19 +465,24 @@ impl Engine {
             self.threads[thread].state = State::Done;
             return;
         }
-        let Some(cpu) = self.running else { return };
-        if ended.is_some() {
-            if !self.ending {
-                self.report.time_ns = self.report.time_ns.max(self.cpus[cpu].now / PS_PER_NS);
-            }
-            self.finish();
+        if !self.ending {
+            let now = self.here().now;
+            self.report.time_ns = self.report.time_ns.max(now / PS_PER_NS);
         }
+        self.finish();
+    }
+
+    /// The running thread, if any, gave the host thread back.
+    fn came_back(&mut self) {
+        let Some(cpu) = self.running else { return };
         if self.chooser.is_some() {
             self.settled = self.settled.max(self.cpus[cpu].now);
         }
         self.running = None;
         self.rekey(cpu);
-        self.pull(cpu, self.cpus[cpu].now);
+        if self.queued > 0 {
+            self.pull(cpu, self.cpus[cpu].now);
+        }
     }
 
     /// Why the machine stopped, if it failed.

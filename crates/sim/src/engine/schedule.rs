@@ -268,6 +268,7 @@ impl Engine {
             section: false,
             cleared: false,
             stack_base: 0,
+            stack_lines: Vec::new(),
             is_idle: false,
             masked: 0,
             monitoring: false,
@@ -322,6 +323,7 @@ impl Engine {
     }
 
     /// Corrects when a CPU acts next, after something about it changed.
+    #[inline]
     pub(super) fn rekey(&mut self, cpu: usize) {
         if self.running == Some(cpu) {
             return;
@@ -426,6 +428,7 @@ impl Engine {
     }
 
     /// The thread of a CPU has computed for as long as it was to.
+    #[inline]
     pub(super) fn stop_computing(&mut self, cpu: usize, thread: usize) {
         if let State::Working { until } = self.threads[thread].state {
             self.threads[thread].work_left = 0;
@@ -455,7 +458,13 @@ impl Engine {
     }
 
     /// When the next timer is due. Drops those that have outlived their wait.
+    #[inline]
     pub(super) fn next_timer(&mut self) -> u64 {
+        if self.timers.is_empty() { NEVER } else { self.next_valid_timer() }
+    }
+
+    #[inline(never)]
+    fn next_valid_timer(&mut self) -> u64 {
         while let Some(&Reverse((at, thread, wait))) = self.timers.peek() {
             if self.threads[thread].waits == wait {
                 return at;
@@ -466,6 +475,7 @@ impl Engine {
     }
 
     /// The next timer is due.
+    #[inline(never)]
     pub(super) fn expire(&mut self) {
         let Some(Reverse((_, thread, _))) = self.timers.pop() else { return };
         if let State::Parked { word } = self.threads[thread].state {
@@ -478,6 +488,7 @@ impl Engine {
     }
 
     /// The first thread of a CPU's queue gets the CPU.
+    #[inline(never)]
     pub(super) fn dispatch(&mut self, cpu: usize, at: u64) {
         let Some(thread) = self.cpus[cpu].queue.pop_front() else {
             return;
@@ -502,6 +513,7 @@ impl Engine {
     pub(super) fn finish(&mut self) {
         let thread = self.vacate();
         self.threads[thread].state = State::Done;
+        self.threads[thread].stack_lines = Vec::new();
         if let Some(kernel) = self.kernel_of(thread) {
             kernel.exited(thread);
         }

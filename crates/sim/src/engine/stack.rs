@@ -61,9 +61,4 @@ impl Engine {
         let here = 0_u8;
         (&raw const here).addr() < self.floor
     }
-
-    /// The lowest address to which a thread's stack may grow.
-    pub(super) fn floor_of(&self, thread: usize) -> usize {
-        self.threads[thread].stack_base.saturating_sub(USABLE)
-    }
 }
