@@ -21,6 +21,7 @@ use std::sync::LazyLock;
 use coreline_sim::Spec;
 use coreline_sim::claim::{Band, Broken, Figures};
 
+use super::plan::Intermittent;
 use super::simulated;
 use crate::kernel::Scan;
 use crate::scenario::Variant;
@@ -42,7 +43,9 @@ fn figures(configs: &[&str], variant: Variant, scan: Scan) -> Vec<Figures> {
     };
     let programs: Vec<_> = configs.iter().map(program).collect();
     let band = Band::whole(&Spec::preset(MACHINE).unwrap(), 1);
-    simulated::run_all(&band, &programs, scan, 1).unwrap_or_else(|error| panic!("{error}"))
+    let kernel = |program: &Program| program.variant.kernel_name(scan);
+    let figures = simulated::figures::<Intermittent>(&band, &programs, kernel, 1, 0);
+    figures.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// `cpu-id`, which no scan changes, by configuration.
