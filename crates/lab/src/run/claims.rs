@@ -16,6 +16,8 @@
 //! Less is run than for `coreline run --band`: one run of each point instead of five, with
 //! [`SEQUENCES`] counted sequences instead of six.
 
+mod switchstorm;
+
 use std::sync::LazyLock;
 
 use coreline_sim::Spec;
@@ -44,8 +46,9 @@ fn figures(configs: &[&str], variant: Variant, scan: Scan) -> Vec<Figures> {
     let programs: Vec<_> = configs.iter().map(program).collect();
     let band = Band::whole(&Spec::preset(MACHINE).unwrap(), 1);
     let kernel = |program: &Program| program.variant.kernel_name(scan);
-    let figures = simulated::figures::<Intermittent>(&band, &programs, kernel, 1, 0);
-    figures.unwrap_or_else(|error| panic!("{error}"))
+    let figures = simulated::figures::<Intermittent>(&band, &programs, kernel);
+    let figures = figures.unwrap_or_else(|error| panic!("{error}"));
+    figures.into_iter().map(|mut numbers| numbers.remove(0)).collect()
 }
 
 /// `cpu-id`, which no scan changes, by configuration.

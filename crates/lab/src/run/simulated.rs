@@ -38,19 +38,20 @@ fn series(points: &[Point]) -> Vec<Series> {
     (0..numbers).map(of).collect()
 }
 
-/// One number of programs over a band, to claim something of.
+/// The numbers of programs over a band, to claim something of: by program, then by number.
 #[cfg(test)]
 pub(super) fn figures<P: Plan>(
     band: &Band,
     programs: &[P::Program],
     kernel: impl Fn(&P::Program) -> Option<String> + Sync,
-    runs: u64,
-    number: usize,
-) -> Result<Vec<Figures>, Error> {
-    let points = points::<P>(band, programs, kernel, runs)?;
+) -> Result<Vec<Vec<Figures>>, Error> {
+    let points = points::<P>(band, programs, kernel, 1)?;
     let of = |(program, points): (&P::Program, Vec<Point>)| {
-        let points = points.into_iter().map(|(numbers, line)| (numbers[number], line));
-        Figures::new(program.to_string(), points.collect())
+        let number = |number: usize| {
+            let points = points.iter().map(|(numbers, line)| (numbers[number], line.clone()));
+            Figures::new(program.to_string(), points.collect())
+        };
+        (0..points[0].0.len()).map(number).collect()
     };
     Ok(programs.iter().zip(points).map(of).collect())
 }

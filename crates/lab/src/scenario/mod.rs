@@ -55,7 +55,7 @@ pub(crate) enum Variant {
     Lazy,
     /// switchstorm: as lazy, with a reference to the domain for each CPU that idles
     Refcounted,
-    /// switchstorm: as lazy, on the library's mask of two levels
+    /// switchstorm: as test-first, on the library's mask of two levels
     TwoLevel,
     /// shootdown: bits are never cleared, so that updates reach every context that registered
     Eager,

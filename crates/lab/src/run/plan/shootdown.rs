@@ -15,7 +15,11 @@ use crate::world::World;
 const PRESENT: [u64; 3] = [1, 8, 64];
 
 /// How often each update is made and counted in a run.
-const UPDATES: u32 = 50;
+const UPDATES: u32 = 20;
+
+/// The same for the quick form, and who is present there.
+const QUICK_UPDATES: u32 = 6;
+const QUICK_PRESENT: [u64; 2] = [1, 64];
 
 /// The numbers of a run, in this order.
 const METRICS: [Metric; 2] = [
@@ -55,21 +59,25 @@ impl Plan for Shootdown {
             return Err(Error::Present { asked, config: config.name.clone(), all });
         }
         if present.is_empty() {
-            present.extend(PRESENT.into_iter().filter(|&present| present < all));
-            present.push(all);
+            let usual = if choice.quick { &QUICK_PRESENT[..] } else { &PRESENT };
+            present.extend(usual.iter().map(|&present| present.min(all)));
+            if !choice.quick {
+                present.push(all);
+            }
         }
         present.sort_unstable();
         present.dedup();
+        let updates = if choice.quick { QUICK_UPDATES } else { UPDATES };
         let of = |(present, variant)| {
             let config = config.name.clone();
-            Program { config, present, variant, updates: UPDATES }
+            Program { config, present, variant, updates }
         };
         let all = present.iter().flat_map(|&present| variants.iter().map(move |&it| (present, it)));
         Ok(all.map(of).collect())
     }
 
     fn runs(choice: &Choice) -> u64 {
-        if choice.quick { 1 } else { 3 }
+        choice.native_runs(5)
     }
 
     fn simulate(spec: &Spec, replay: &Replay, program: &Program) -> Result<Vec<f64>, Error> {

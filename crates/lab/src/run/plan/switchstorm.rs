@@ -110,8 +110,8 @@ impl Plan for Switchstorm {
         Ok(programs)
     }
 
-    fn runs(_: &Choice) -> u64 {
-        1
+    fn runs(choice: &Choice) -> u64 {
+        choice.native_runs(5)
     }
 
     fn simulate(spec: &Spec, replay: &Replay, program: &Program) -> Result<Vec<f64>, Error> {
@@ -157,9 +157,10 @@ impl Plan for Switchstorm {
             let before = always_set.filter(|it| it.program.variant != this.program.variant);
             add(OP_SPEEDUP, before.map(|before| before.numbers[OP].over(op)));
             add(SWITCH_SHARE, number(PATH_SHARE).cloned());
-            add(RANK, number(LINE_RANK).cloned());
-            add(MISS_SHARE, number(LINE_SHARE).cloned());
             if this.program.wake == Wake::Barrier {
+                // Threads that never meet share nothing else that a line could be set beside.
+                add(RANK, number(LINE_RANK).cloned());
+                add(MISS_SHARE, number(LINE_SHARE).cloned());
                 let over = |number: usize| {
                     before.map(|before| this.numbers[number].over(&before.numbers[number]))
                 };
