@@ -8,7 +8,7 @@
 //! | a `lazy` update takes half of an `eager` one's time at most | 1 context of 120 present |
 //!
 //! The first is the goal of the work on seed 003. Less is run than for `coreline run --band`: 60
-//! rounds and 4 updates.
+//! rounds instead of 200.
 
 use coreline_sim::Spec;
 use coreline_sim::claim::{Band, Figures};
@@ -66,7 +66,7 @@ fn without_flushes_a_test_is_a_hit() {
 fn who_is_away_costs_a_lazy_update_nothing() {
     let program = |variant| {
         let config = CONFIG.to_owned();
-        shootdown::Program { config, present: 1, variant, updates: 4 }
+        shootdown::Program { config, present: 1, variant, updates: 20 }
     };
     let programs = [Variant::Lazy, Variant::Eager].map(program);
     let [lazy, eager] =

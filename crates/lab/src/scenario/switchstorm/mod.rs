@@ -186,7 +186,7 @@ impl<W: World, P: Policy<W>> Storm<W, P> {
         if self.params.wake == Wake::Independent {
             let mut dice = Pcg64::new(u128::from(self.params.seed), PHASE + number as u128);
             // The high half of a 64 x 64 bit product: below the period.
-            let span = self.params.period.as_nanos() * u128::from(dice.next_u64()) >> 64;
+            let span = (self.params.period.as_nanos() * u128::from(dice.next_u64())) >> 64;
             W::work(Duration::from_nanos(span as u64));
         }
         let mut flushed = W::now();
