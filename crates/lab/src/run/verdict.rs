@@ -1,7 +1,7 @@
 //! What may be said of a figure beside a published one.
 //!
-//! The rule is that of the simulator's stated fidelity, and is never bent for a row: a factor of two
-//! for passes over memory and for absolute figures, of one and a half for ratios on one contended
+//! The rule is that of the simulator's stated fidelity, and is never bent for a row: a factor of
+//! two for passes over memory and for absolute figures, of one and a half for ratios on one contended
 //! line. A figure counts only if the whole band does, from its lowest to its highest point:
 //!
 //! | kind | `reached` | `direction-only` | `not-reached` |
@@ -91,8 +91,8 @@ pub(crate) fn round(value: f64, kind: Kind) -> f64 {
 /// How far from 1 a ratio must be to have a direction.
 const DIRECTION: f64 = 1.1;
 
-/// Judges a figure that may lie between `low` and `high`. `limited`: no more than a direction can be
-/// confirmed.
+/// Judges a figure that may lie between `low` and `high`. `limited`: no more than a direction can
+/// be confirmed.
 pub(crate) fn judge(kind: Kind, low: f64, high: f64, published: f64, limited: bool) -> Verdict {
     let ends = [low, high];
     let factor = kind.factor();

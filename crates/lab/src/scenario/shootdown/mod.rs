@@ -4,8 +4,8 @@
 //! One context for each CPU, on a thread pinned to it, registers with a
 //! [`Presence`](coreline::mask::Presence) and a [`Versioned`](coreline::mask::Versioned) value, and
 //! has used both. Then so many as are to be *present* are inside; the others have left, and sleep.
-//! Contexts take turns, in an order that is drawn: whoever's turn it is calls a function in all that
-//! are present and waits until it has run everywhere (`shootdown`), and replaces the value
+//! Contexts take turns, in an order that is drawn: whoever's turn it is calls a function in all
+//! that are present and waits until it has run everywhere (`shootdown`), and replaces the value
 //! (`update`). A context that is away does so from outside.
 //!
 //! | variant | bits of contexts that have left | an update writes to |
@@ -13,10 +13,10 @@
 //! | `eager` | stay set for ever | every context that registered |
 //! | `lazy` | are cleared once a second at most | those that are present |
 //!
-//! Both are the library's own code and differ in one option. `eager` is how a list of all readers is
-//! gone through, as most implementations of hazard pointers and epochs do; it needs no clearing, and
-//! whoever comes back need not set a bit again. That contexts take turns matters: lines that nobody
-//! else touches stay with one who always updates, and cost it next to nothing.
+//! Both are the library's own code and differ in one option. `eager` is how a list of all readers
+//! is gone through, as most implementations of hazard pointers and epochs do; it needs no clearing,
+//! and whoever comes back need not set a bit again. That contexts take turns matters: lines that
+//! nobody else touches stay with one who always updates, and cost it next to nothing.
 //!
 //! Who is present looks for news every microsecond ([`LOOK_EVERY`]), which is in the time of a
 //! shootdown: declared, and the same for both.

@@ -13,8 +13,8 @@
 //! | `refcounted` | as `lazy`, and drops a reference; switch-out takes one | dense | as `lazy` |
 //! | `two-level` | as `test-first` | [`CpuMask`](coreline::CpuMask) | each time |
 //!
-//! Each differs from one before it in one thing. The switch path around it is one generic function,
-//! [`Storm::cycle`]; a dense mask is the kernel's, a bit for each CPU number, 512 of them on a line.
+//! Each differs from one before it in one thing. The switch path around it is one generic
+//! function, [`Storm::cycle`]; a dense mask is the kernel's, a bit for each CPU number, 512 to a line.
 //!
 //! | wake-up | idle until | run |
 //! |---|---|---|
@@ -45,7 +45,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg64;
 
 use barrier::Barrier;
-use policy::{AlwaysSet, Policy, Refcounted, TestFirst, TwoLevel};
+use policy::{AlwaysSet, Mask, Policy, Refcounted, TestFirst, TwoLevel};
 
 use super::{Broken, Variant};
 
@@ -166,7 +166,7 @@ fn storm<W: World, P: Policy<W>>(params: &Params, trim_every: Duration) -> Resul
         }
     }
     let tallies: Vec<Tally> = threads.into_iter().map(JoinHandle::join).collect();
-    let clear: Vec<_> = params.cpus.iter().filter(|&&cpu| !storm.policy.test(cpu)).collect();
+    let clear: Vec<_> = params.cpus.iter().filter(|&&cpu| !storm.policy.mask().test(cpu)).collect();
     if let Some(cpu) = clear.first() {
         let (clear, all) = (clear.len(), params.cpus.len());
         let found = format!("{cpu} runs and its bit is clear, as that of {clear} of {all} CPUs");
@@ -262,11 +262,11 @@ impl<W: World, P: Policy<W>> Storm<W, P> {
         }
         // Acquire: the partners are the Release stores of who runs and who idles.
         let idles = |number: &usize| self.states[*number].load(Ordering::Acquire) == IDLE;
-        let present =
-            (0..self.states.len()).filter(|&number| self.policy.test(self.params.cpus[number]));
+        let present = (0..self.states.len())
+            .filter(|&number| self.policy.mask().test(self.params.cpus[number]));
         let idle: Vec<usize> = present.filter(idles).collect();
         if trims {
-            idle.iter().for_each(|&number| self.policy.clear(self.params.cpus[number]));
+            idle.iter().for_each(|&number| self.policy.mask().clear(self.params.cpus[number]));
         }
         // Natively this interrupts every CPU that runs a thread of this process, as a flush does.
         // Pairs with the light fence in `switch_in`: who runs from here on, and is not seen below,
@@ -274,7 +274,7 @@ impl<W: World, P: Policy<W>> Storm<W, P> {
         W::fence_all();
         if trims {
             let back = idle.iter().filter(|number| !idles(number));
-            back.for_each(|&number| self.policy.set(self.params.cpus[number]));
+            back.for_each(|&number| self.policy.mask().set(self.params.cpus[number]));
         }
     }
 }

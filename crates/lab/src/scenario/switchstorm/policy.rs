@@ -7,23 +7,38 @@ use coreline_world::{Integer, Line, Ordering, Place, Word, World};
 
 use crate::scenario::Broken;
 
-/// How a domain knows on which CPUs it may be.
+/// On which CPUs a domain may be.
+pub(super) trait Mask: Send + Sync + 'static {
+    fn test(&self, cpu: CpuId) -> bool;
+
+    fn set(&self, cpu: CpuId);
+
+    fn clear(&self, cpu: CpuId);
+
+    /// Names its lines, for the simulator's statistics.
+    fn name(&self);
+}
+
+/// What a domain does with its mask.
 pub(super) trait Policy<W: World>: Sized + Send + Sync + 'static {
+    type Mask: Mask;
+
+    /// # Errors
+    ///
+    /// [`Broken::Lack`] if the mask has no bit for one of the CPUs.
     fn new(cpus: &[CpuId]) -> Result<Self, Broken>;
+
+    fn mask(&self) -> &Self::Mask;
 
     /// Sees to it that the CPU's bit is set.
     fn switch_in(&self, cpu: CpuId);
 
     fn switch_out(&self) {}
 
-    /// Names what is shared, for the simulator's statistics.
-    fn name(&self);
-
-    fn test(&self, cpu: CpuId) -> bool;
-
-    fn set(&self, cpu: CpuId);
-
-    fn clear(&self, cpu: CpuId);
+    /// Names what is shared.
+    fn name(&self) {
+        self.mask().name();
+    }
 }
 
 /// A bit for each CPU number, as the kernel's mask: 512 of them on a line, in words of 64.
@@ -42,7 +57,9 @@ impl<W: World> Dense<W> {
         let cpu = cpu.index();
         (&self.0[cpu / PER_LINE][cpu % PER_LINE / 64], 1 << (cpu % 64))
     }
+}
 
+impl<W: World> Mask for Dense<W> {
     fn test(&self, cpu: CpuId) -> bool {
         let (word, bit) = self.word(cpu);
         // Relaxed: the fences of the switch and of the flush order it.
@@ -51,8 +68,8 @@ impl<W: World> Dense<W> {
 
     fn set(&self, cpu: CpuId) {
         let (word, bit) = self.word(cpu);
-        // SeqCst, as the kernel's: a full barrier. Its result is used there: who finds the bit clear
-        // must load the page tables anew.
+        // SeqCst, as the kernel's: a full barrier. Its result is used there: who finds the bit
+        // clear must load the page tables anew.
         word.fetch_or(bit, Ordering::SeqCst);
     }
 
@@ -65,6 +82,25 @@ impl<W: World> Dense<W> {
     fn name(&self) {
         coreline_sim::name(&*self.0, MASK);
     }
+}
+
+/// The library's, which has a line for each last-level cache and tests before it sets. Of the CPUs
+/// that [`TwoLevel::new`] found bits for.
+impl<W: World> Mask for CpuMask<W> {
+    fn test(&self, cpu: CpuId) -> bool {
+        CpuMask::test(self, cpu)
+    }
+
+    fn set(&self, cpu: CpuId) {
+        let _ = CpuMask::set(self, cpu);
+    }
+
+    fn clear(&self, cpu: CpuId) {
+        let _ = CpuMask::clear(self, cpu);
+    }
+
+    /// Where it is accessed tells: see [`is_mask`].
+    fn name(&self) {}
 }
 
 const MASK: &str = "mask";
@@ -87,28 +123,18 @@ pub(crate) fn is_references(line: &LineCost) -> bool {
 pub(super) struct AlwaysSet<W: World>(Dense<W>);
 
 impl<W: World> Policy<W> for AlwaysSet<W> {
+    type Mask = Dense<W>;
+
     fn new(_: &[CpuId]) -> Result<Self, Broken> {
         Ok(AlwaysSet(Dense::new()))
     }
 
+    fn mask(&self) -> &Dense<W> {
+        &self.0
+    }
+
     fn switch_in(&self, cpu: CpuId) {
         self.0.set(cpu);
-    }
-
-    fn name(&self) {
-        self.0.name();
-    }
-
-    fn test(&self, cpu: CpuId) -> bool {
-        self.0.test(cpu)
-    }
-
-    fn set(&self, cpu: CpuId) {
-        self.0.set(cpu);
-    }
-
-    fn clear(&self, cpu: CpuId) {
-        self.0.clear(cpu);
     }
 }
 
@@ -116,8 +142,14 @@ impl<W: World> Policy<W> for AlwaysSet<W> {
 pub(super) struct TestFirst<W: World>(Dense<W>);
 
 impl<W: World> Policy<W> for TestFirst<W> {
+    type Mask = Dense<W>;
+
     fn new(_: &[CpuId]) -> Result<Self, Broken> {
         Ok(TestFirst(Dense::new()))
+    }
+
+    fn mask(&self) -> &Dense<W> {
+        &self.0
     }
 
     fn switch_in(&self, cpu: CpuId) {
@@ -125,39 +157,29 @@ impl<W: World> Policy<W> for TestFirst<W> {
             self.0.set(cpu);
         }
     }
-
-    fn name(&self) {
-        self.0.name();
-    }
-
-    fn test(&self, cpu: CpuId) -> bool {
-        self.0.test(cpu)
-    }
-
-    fn set(&self, cpu: CpuId) {
-        self.0.set(cpu);
-    }
-
-    fn clear(&self, cpu: CpuId) {
-        self.0.clear(cpu);
-    }
 }
 
 /// As [`TestFirst`], and a reference for each CPU that idles, so that the domain outlives it.
 pub(super) struct Refcounted<W: World> {
-    mask: TestFirst<W>,
+    inner: TestFirst<W>,
     references: Box<Line<W::U64>>,
 }
 
 impl<W: World> Policy<W> for Refcounted<W> {
+    type Mask = Dense<W>;
+
     fn new(cpus: &[CpuId]) -> Result<Self, Broken> {
         // Every CPU idles at first.
         let references = Box::new(Line(W::U64::new_in(cpus.len() as u64)));
-        Ok(Refcounted { mask: TestFirst::new(cpus)?, references })
+        Ok(Refcounted { inner: TestFirst::new(cpus)?, references })
+    }
+
+    fn mask(&self) -> &Dense<W> {
+        self.inner.mask()
     }
 
     fn switch_in(&self, cpu: CpuId) {
-        self.mask.switch_in(cpu);
+        self.inner.switch_in(cpu);
         // AcqRel: whoever drops the last reference frees the domain, and must see what others did.
         self.references.fetch_sub(1, Ordering::AcqRel);
     }
@@ -168,27 +190,17 @@ impl<W: World> Policy<W> for Refcounted<W> {
     }
 
     fn name(&self) {
-        self.mask.name();
+        self.inner.name();
         coreline_sim::name(&*self.references, REFERENCES);
-    }
-
-    fn test(&self, cpu: CpuId) -> bool {
-        self.mask.test(cpu)
-    }
-
-    fn set(&self, cpu: CpuId) {
-        self.mask.set(cpu);
-    }
-
-    fn clear(&self, cpu: CpuId) {
-        self.mask.clear(cpu);
     }
 }
 
-/// The library's mask, which has a line for each last-level cache and tests first by itself.
+/// The library's mask.
 pub(super) struct TwoLevel<W: World>(CpuMask<W>);
 
 impl<W: World> Policy<W> for TwoLevel<W> {
+    type Mask = CpuMask<W>;
+
     fn new(cpus: &[CpuId]) -> Result<Self, Broken> {
         let lack = |error: coreline::mask::MaskError| Broken::Lack(error.to_string());
         let mask = CpuMask::new_in().map_err(lack)?;
@@ -197,22 +209,11 @@ impl<W: World> Policy<W> for TwoLevel<W> {
         Ok(TwoLevel(mask))
     }
 
+    fn mask(&self) -> &CpuMask<W> {
+        &self.0
+    }
+
     fn switch_in(&self, cpu: CpuId) {
-        Policy::<W>::set(self, cpu);
-    }
-
-    fn name(&self) {}
-
-    fn test(&self, cpu: CpuId) -> bool {
-        self.0.test(cpu)
-    }
-
-    fn set(&self, cpu: CpuId) {
-        // A CPU without a bit was refused by `new`.
-        let _ = self.0.set(cpu);
-    }
-
-    fn clear(&self, cpu: CpuId) {
-        let _ = self.0.clear(cpu);
+        Mask::set(&self.0, cpu);
     }
 }

@@ -71,28 +71,20 @@ fn what_is_set_and_not_cleared_is_only_read() {
 struct Forgetful(TestFirst<Sim>);
 
 impl Policy<Sim> for Forgetful {
+    type Mask = <TestFirst<Sim> as Policy<Sim>>::Mask;
+
     fn new(cpus: &[CpuId]) -> Result<Self, Broken> {
         let policy = TestFirst::new(cpus)?;
-        cpus.iter().for_each(|&cpu| policy.set(cpu));
+        cpus.iter().for_each(|&cpu| policy.mask().set(cpu));
         Ok(Forgetful(policy))
     }
 
+    fn mask(&self) -> &Self::Mask {
+        self.0.mask()
+    }
+
     fn switch_in(&self, cpu: CpuId) {
-        self.0.test(cpu);
-    }
-
-    fn name(&self) {}
-
-    fn test(&self, cpu: CpuId) -> bool {
-        self.0.test(cpu)
-    }
-
-    fn set(&self, cpu: CpuId) {
-        self.0.set(cpu);
-    }
-
-    fn clear(&self, cpu: CpuId) {
-        self.0.clear(cpu);
+        self.0.mask().test(cpu);
     }
 }
 
