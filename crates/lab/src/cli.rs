@@ -131,16 +131,23 @@ impl Cli {
     }
 }
 
-/// The simulated machine that seed 000 measured on.
-const SHOWN: &str = "epyc-9654-2s";
+/// The scenarios, and the simulated machines that are shown with them: those that were measured on,
+/// or a large one.
+const SHOWN: [(Scenario, &str); 3] = [
+    (Scenario::Intermittent, "epyc-9654-2s"),
+    (Scenario::Switchstorm, "ivybridge-ex-4s"),
+    (Scenario::Shootdown, "epyc-9654-2s"),
+];
 
 /// What runs if nothing is said: a look at all there is, within seconds.
 fn everything(out: &mut dyn Write) -> Result<(), Error> {
     doctor::Report::new().show_summary(out)?;
-    for world in [World::Native, World::preset(SHOWN)?] {
-        let outcome = run::run(Scenario::Intermittent, &Choice::quick(world))?;
-        writeln!(out)?;
-        outcome.show(out)?;
+    for (scenario, machine) in SHOWN {
+        for world in [World::Native, World::preset(machine)?] {
+            let outcome = run::run(scenario, &Choice::quick(world))?;
+            writeln!(out)?;
+            outcome.show(out)?;
+        }
     }
     writeln!(out, "\nMore: coreline --help")?;
     Ok(())

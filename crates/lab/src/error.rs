@@ -7,8 +7,7 @@ use std::process::ExitCode;
 use coreline_sim::{Failure, ParseReplayError, Replay, SpecError};
 use coreline_world::SpawnError;
 
-use crate::scenario::Variant;
-use crate::scenario::intermittent::Broken;
+use crate::scenario::{Broken, Scenario, Variant};
 
 /// Why the program stopped. Each says what was asked, what was found and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -19,8 +18,15 @@ pub(crate) enum Error {
     MachineFile(SpecError),
     #[error("the configuration {asked:?} is not one of this world; it has {}", has.join(", "))]
     Config { asked: String, has: Vec<String> },
-    #[error("the variant {asked} is not one of the world {world}, which has {}", list(has))]
-    Variant { asked: Variant, world: String, has: Vec<Variant> },
+    #[error(
+        "the variant {asked} is not one of {scenario} in the world {world}, which has {}",
+        list(has)
+    )]
+    Variant { asked: Variant, scenario: Scenario, world: String, has: Vec<Variant> },
+    #[error("{asked} is not about {scenario}, which has {}", has.join(", "))]
+    Option { asked: &'static str, scenario: Scenario, has: &'static [&'static str] },
+    #[error("{asked} contexts cannot be present: {config} has {all}")]
+    Present { asked: u64, config: String, all: u64 },
     #[error("the kernel {asked:?} is none of {variant}, which has {}", has.join(", "))]
     Kernel { asked: String, variant: Variant, has: Vec<String> },
     #[error(
@@ -47,10 +53,10 @@ pub(crate) enum Error {
     Output(#[from] io::Error),
     #[error("a simulated program failed: {0}")]
     Failed(Box<Failure>),
-    #[error("intermittent broke its check: {broken}\n  replay: {replay}")]
+    #[error("the scenario broke its check: {broken}\n  replay: {replay}")]
     BrokenInSimulation { broken: Broken, replay: Box<Replay> },
-    #[error("intermittent could not be run natively: {0}")]
-    BrokenNatively(Broken),
+    #[error("{scenario} could not be run natively: {broken}")]
+    BrokenNatively { scenario: Scenario, broken: Broken },
     #[error("an experiment could not be run: {0}")]
     Measure(SpawnError),
     #[error(
@@ -69,6 +75,11 @@ fn list(variants: &[Variant]) -> String {
 }
 
 impl Error {
+    /// Of a simulated run that gave no result.
+    pub(crate) fn broken(replay: &Replay, broken: impl Into<Broken>) -> Error {
+        Error::BrokenInSimulation { broken: broken.into(), replay: Box::new(replay.clone()) }
+    }
+
     /// Says why the program stops, and gives its exit code: see the program's help.
     pub(crate) fn report(&self) -> ExitCode {
         // Who reads the output has seen enough: not a failure of ours.
@@ -86,12 +97,14 @@ impl Error {
     fn exit_code(&self) -> u8 {
         match self {
             Error::Failed(_) | Error::BrokenInSimulation { .. } | Error::Miscounted { .. } => 1,
-            Error::BrokenNatively(broken) if !broken.is_lack() => 1,
-            Error::BrokenNatively(_) | Error::NoCpus(_) | Error::Measure(_) => 3,
+            Error::BrokenNatively { broken: Broken::Check(_), .. } => 1,
+            Error::BrokenNatively { .. } | Error::NoCpus(_) | Error::Measure(_) => 3,
             Error::Machine(_)
             | Error::MachineFile(_)
             | Error::Config { .. }
             | Error::Variant { .. }
+            | Error::Option { .. }
+            | Error::Present { .. }
             | Error::Kernel { .. }
             | Error::ScanNatively
             | Error::TooManyCpus { .. }
@@ -111,13 +124,13 @@ mod tests {
     use coreline_sim::Machine;
 
     use super::*;
+    use crate::scenario::intermittent;
 
     #[test]
     fn a_failed_program_is_exit_code_1_and_can_be_replayed() {
         let failure = Machine::preset("host-2c").unwrap().run(|| panic!("broken")).unwrap_err();
-        let replay = Box::new(failure.replay.clone());
-        let broken = Broken::Increments { position: 7, found: 1, bursts: 2 };
-        for error in [Error::Failed(failure), Error::BrokenInSimulation { broken, replay }] {
+        let broken = Error::broken(&failure.replay, Broken::Check("lost".to_owned()));
+        for error in [Error::Failed(failure), broken] {
             assert_eq!(error.exit_code(), 1);
             assert!(
                 error.to_string().contains("replay: coreline-sim/1 machine=host-2c"),
@@ -128,9 +141,12 @@ mod tests {
 
     #[test]
     fn natively_a_lack_is_not_a_failure() {
-        let lack = Broken::NoIndex { variant: Variant::KernelCid };
-        assert_eq!(Error::BrokenNatively(lack).exit_code(), 3);
-        let wrong = Broken::Increments { position: 7, found: 1, bursts: 2 };
-        assert_eq!(Error::BrokenNatively(wrong).exit_code(), 1);
+        let code = |broken: Broken| {
+            Error::BrokenNatively { scenario: Scenario::Intermittent, broken }.exit_code()
+        };
+        let variant = Variant::KernelCid;
+        assert_eq!(code(intermittent::Broken::NoIndex { variant }.into()), 3);
+        let wrong = intermittent::Broken::Increments { position: 7, found: 1, bursts: 2 };
+        assert_eq!(code(wrong.into()), 1);
     }
 }

@@ -2,54 +2,62 @@
 
 use std::io::Write;
 
+use clap::ValueEnum;
 use coreline_sim::{Replay, Spec, SpecError};
 
 use crate::bench;
 use crate::error::Error;
-use crate::run::trial;
-use crate::scenario::intermittent;
+use crate::run::plan::{Intermittent, Plan, Shootdown, Switchstorm};
+use crate::scenario::{Program as _, Scenario};
 use crate::validate::experiment::Experiment;
 use crate::validate::simulated;
 use crate::world;
 
-/// A program that a line can name.
-enum Program {
-    Intermittent(intermittent::Program),
-    Experiment(&'static Experiment),
-}
+/// A program that a line can name, ready to run on the line's machine: what it came to.
+type Run = Box<dyn FnOnce(&Spec, &Replay) -> Result<String, Error>>;
 
 /// Runs the program of a line, on the line's machine or on that of a machine file, and says what it
 /// came to.
 pub(crate) fn replay(line: &str, file: Option<&str>, out: &mut dyn Write) -> Result<(), Error> {
     let replay: Replay = line.parse()?;
-    let program = program(&replay)?;
+    let run = program(&replay)?;
     let spec = machine(&replay, file)?;
     writeln!(out, "{}", replay.program)?;
-    match program {
-        Program::Intermittent(program) => {
-            let ns = trial::run(&spec, &replay, &program)?;
-            writeln!(out, "it ended well: {ns:.2} ns per burst")?;
-        }
-        Program::Experiment(experiment) => {
-            let ns = simulated::run(&spec, &replay, experiment)?;
-            writeln!(out, "it ended well: {ns:.2} ns ({})", experiment.what)?;
-        }
-    }
+    let told = run(&spec, &replay)?;
+    writeln!(out, "it ended well: {told}")?;
     Ok(())
 }
 
+/// The run of a scenario's program, if it is one.
+fn of<P: Plan>(program: &str) -> Option<Run> {
+    let program = P::Program::parse(program)?;
+    Some(Box::new(move |spec, replay| Ok(P::told(&P::simulate(spec, replay, &program)?))))
+}
+
+fn form<P: Plan>() -> String {
+    format!("a run of the scenario is {}", P::Program::FORM)
+}
+
 /// The line's program; or what to do with the line instead.
-fn program(replay: &Replay) -> Result<Program, Error> {
+fn program(replay: &Replay) -> Result<Run, Error> {
     let program = replay.program.as_str();
     if let Some(experiment) = Experiment::of_program(program) {
-        return Ok(Program::Experiment(experiment));
+        return Ok(Box::new(move |spec, replay| {
+            let ns = simulated::run(spec, replay, experiment)?;
+            Ok(format!("{ns:.2} ns ({})", experiment.what))
+        }));
     }
-    if let Ok(program) = program.parse() {
-        return Ok(Program::Intermittent(program));
+    let scenarios = [of::<Intermittent>, of::<Switchstorm>, of::<Shootdown>];
+    if let Some(run) = scenarios.iter().find_map(|of| of(program)) {
+        return Ok(run);
     }
     let machine = &replay.machine;
-    let remedy = match program.split([' ', ':']).next() {
-        Some("intermittent") => format!("a run of the scenario is {}", intermittent::Program::FORM),
+    let first = program.split([' ', ':']).next();
+    let scenario = first.and_then(|first| <Scenario as ValueEnum>::from_str(first, false).ok());
+    let remedy = match first {
+        _ if scenario == Some(Scenario::Intermittent) => form::<Intermittent>(),
+        _ if scenario == Some(Scenario::Switchstorm) => form::<Switchstorm>(),
+        _ if scenario == Some(Scenario::Shootdown) => form::<Shootdown>(),
         Some("validate") => format!("a prediction is {}", Experiment::form()),
         Some(bench::PROGRAM) => "`coreline bench sim` runs it again".to_owned(),
         Some("calibration") => format!(

@@ -157,6 +157,23 @@ impl Band {
         run: impl Fn(&P, Machine) -> Result<(f64, Replay), E> + Sync,
         progress: impl Fn() + Sync,
     ) -> Result<Vec<Figures>, E> {
+        let done = self.run_all(programs, run, progress)?;
+        let figures = |(program, points): (&P, _)| Figures::new(program.to_string(), points);
+        Ok(programs.iter().zip(done).map(figures).collect())
+    }
+
+    /// As [`measure_all`](Band::measure_all), of runs that give anything: for each program what
+    /// came out at each point, in the order of the [points](Band::points).
+    ///
+    /// # Errors
+    ///
+    /// As [`measure_all`](Band::measure_all).
+    pub fn run_all<P: fmt::Display + Sync, T: Send, E: Send>(
+        &self,
+        programs: &[P],
+        run: impl Fn(&P, Machine) -> Result<T, E> + Sync,
+        progress: impl Fn() + Sync,
+    ) -> Result<Vec<Vec<T>>, E> {
         let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
         let points = self.points.len();
         let work = || {
@@ -186,12 +203,8 @@ impl Band {
             workers.into_iter().flat_map(join).collect::<Vec<_>>()
         });
         done.sort_by_key(|&(index, _)| index);
-        let done: Result<Vec<_>, E> = done.into_iter().map(|(_, result)| result).collect();
-        let of = |(program, points): (&P, &[_])| Figures {
-            name: program.to_string(),
-            points: points.to_vec(),
-        };
-        Ok(programs.iter().zip(done?.chunks(points)).map(of).collect())
+        let mut done = done.into_iter().map(|(_, result)| result);
+        programs.iter().map(|_| done.by_ref().take(points).collect()).collect()
     }
 }
 
@@ -204,6 +217,11 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// The number of each point of a band, the default first, with the line that brings it back.
+    pub fn new(name: String, points: Vec<(f64, Replay)>) -> Figures {
+        Figures { name, points }
+    }
+
     /// What was measured.
     pub fn name(&self) -> &str {
         &self.name

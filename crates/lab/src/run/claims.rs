@@ -15,11 +15,14 @@
 //! A band has three request shares with 16 seeds each, and each uncertain cost at 70 % and 130 %.
 //! Each point is one run, of as many counted sequences as its mean needs: see [`sequences`].
 
+mod switchstorm;
+
 use std::sync::LazyLock;
 
 use coreline_sim::Spec;
 use coreline_sim::claim::{Band, Broken, Figures};
 
+use super::plan::Intermittent;
 use super::simulated;
 use crate::kernel::Scan;
 use crate::scenario::Variant;
@@ -50,7 +53,10 @@ fn figures(configs: &[&str], variant: Variant, scan: Scan) -> Vec<Figures> {
     };
     let programs: Vec<_> = configs.iter().map(program).collect();
     let band = Band::whole(&Spec::preset(MACHINE).unwrap(), 1);
-    simulated::run_all(&band, &programs, scan, 1).unwrap_or_else(|error| panic!("{error}"))
+    let kernel = |program: &Program| program.variant.kernel_name(scan);
+    let figures = simulated::figures::<Intermittent>(&band, &programs, kernel);
+    let figures = figures.unwrap_or_else(|error| panic!("{error}"));
+    figures.into_iter().map(|mut numbers| numbers.remove(0)).collect()
 }
 
 /// `cpu-id`, which no scan changes, by configuration.

@@ -2,8 +2,8 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`trial`] | one run of one machine, by a replay line |
-//! | [`simulated`], [`native`] | all runs in a world: one [`Measured`] for each case |
+//! | [`plan`] | what each scenario varies, measures and shows |
+//! | [`simulated`], [`native`] | all runs in a world: one [`plan::Measured`] for each program |
 //! | [`published`] | the figures of others |
 //! | [`verdict`] | what may be said of a figure beside a published one |
 //! | [`result`] | rows, as they are printed and serialised |
@@ -13,11 +13,11 @@
 #[cfg(test)]
 mod claims;
 mod native;
+pub(crate) mod plan;
 mod published;
 mod result;
 mod simulated;
 mod table;
-pub(crate) mod trial;
 mod verdict;
 
 use clap::builder::RangedU64ValueParser;
@@ -26,9 +26,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::error::Error;
 use crate::kernel::Scan;
-use crate::scenario::intermittent::Program;
-use crate::scenario::{Config, Scenario, Variant, intermittent};
+use crate::scenario::switchstorm::{MOST_PATH_NS, MOST_US, Wake};
+use crate::scenario::{Config, Scenario, Variant, intermittent, shootdown};
 use crate::world::{self, World};
+
+use plan::{Intermittent, Plan, Shootdown, Switchstorm};
 
 pub(crate) use result::Outcome;
 
@@ -45,37 +47,72 @@ pub(crate) struct Choice {
     /// shares alone
     #[arg(long)]
     band: bool,
-    /// Fewer runs; natively the shortest delay only, and at most 32 CPUs
+    /// Fewer runs, and natively at most 32 CPUs; intermittent natively the shortest delay only,
+    /// switchstorm barriers only
     #[arg(long)]
     quick: bool,
-    /// Only this alternative; may be given more than once. Natively there are cpu-id and
-    /// kernel-cid, simulated cpu-id, first-fit and recent
+    /// Only this alternative; may be given more than once
     #[arg(long = "variant", value_name = "VARIANT")]
     variants: Vec<Variant>,
-    /// What makes a simulated kernel look for old references to concurrency IDs, at most every
-    /// 100 ms; tick if nothing is said
-    #[arg(long, value_name = "SCAN")]
-    scan: Option<Scan>,
-    /// Milliseconds between bursts, 10 and 200 if nothing is said; may be given more than once
-    #[arg(long = "delay", value_name = "MS", value_parser = delay_range())]
-    delays: Vec<u64>,
-    /// Only this configuration; may be given more than once
+    /// Only this configuration; may be given more than once. If nothing is said, all of
+    /// intermittent, and the one with all CPUs of other scenarios
     #[arg(long = "config", value_name = "NAME")]
     configs: Vec<String>,
+    /// What makes a simulated kernel look for old references to concurrency IDs, at most every
+    /// 100 ms; tick if nothing is said
+    #[arg(long, value_name = "SCAN", help_heading = "intermittent")]
+    scan: Option<Scan>,
+    /// Milliseconds between bursts, 10 and 200 if nothing is said; may be given more than once
+    #[arg(
+        long = "delay",
+        value_name = "MS",
+        value_parser = range(0, intermittent::MOST_DELAY_MS),
+        help_heading = "intermittent"
+    )]
+    delays: Vec<u64>,
+    /// How idle CPUs are woken, in both ways if nothing is said
+    #[arg(long = "wake", value_name = "WAKE", help_heading = "switchstorm")]
+    wakes: Vec<Wake>,
+    /// Microseconds from one wake-up to the next, switches apart; if nothing is said 25, and of
+    /// independent wake-ups 10 as well; may be given more than once
+    #[arg(
+        long = "period",
+        value_name = "US",
+        value_parser = range(1, MOST_US),
+        help_heading = "switchstorm"
+    )]
+    periods: Vec<u64>,
+    /// Nanoseconds that a switch takes without what is compared, 1500 if nothing is said
+    #[arg(
+        long,
+        value_name = "NS",
+        value_parser = range(0, MOST_PATH_NS),
+        help_heading = "switchstorm"
+    )]
+    path: Option<u64>,
+    /// Microseconds from one flush to the next, 1000 if nothing is said, 0 for none; may be given
+    /// more than once
+    #[arg(
+        long = "flush",
+        value_name = "US",
+        value_parser = range(0, MOST_US),
+        help_heading = "switchstorm"
+    )]
+    flushes: Vec<u64>,
+    /// How many contexts are present; 1, 8, 64 and all if nothing is said; may be given more than
+    /// once
+    #[arg(
+        long = "present",
+        value_name = "N",
+        value_parser = range(1, shootdown::MOST_PRESENT),
+        help_heading = "shootdown"
+    )]
+    present: Vec<u64>,
 }
 
-fn delay_range() -> RangedU64ValueParser<u64> {
-    value_parser!(u64).range(..=intermittent::MOST_DELAY_MS)
+fn range(least: u64, most: u64) -> RangedU64ValueParser<u64> {
+    value_parser!(u64).range(least..=most)
 }
-
-/// The delays of seed 000, in milliseconds.
-const DELAYS: [u64; 2] = [10, 200];
-
-/// The number of runs that the seed's figures, and ours, are the mean of.
-const RUNS: u64 = 5;
-
-/// The same for the quick form.
-const QUICK_RUNS: u64 = 2;
 
 impl Choice {
     /// The quick form of everything in a world.
@@ -86,67 +123,80 @@ impl Choice {
             band: false,
             quick: true,
             variants: Vec::new(),
+            configs: Vec::new(),
             scan: None,
             delays: Vec::new(),
-            configs: Vec::new(),
+            wakes: Vec::new(),
+            periods: Vec::new(),
+            path: None,
+            flushes: Vec::new(),
+            present: Vec::new(),
         }
     }
 
-    fn runs(&self) -> u64 {
-        if self.quick { QUICK_RUNS } else { RUNS }
+    /// Runs of scenarios whose simulated runs need no repetition: the band has seeds enough.
+    fn native_runs(&self, usual: u64) -> u64 {
+        match self.world {
+            World::Native if !self.quick => usual,
+            _ => 1,
+        }
     }
 
-    /// Those of the world's variants that were chosen, in the order of [`Variant`].
-    fn variants(&self) -> Result<Vec<Variant>, Error> {
-        let has: &[Variant] = match self.world {
-            World::Native => &Variant::NATIVE,
-            World::Simulated { .. } => &Variant::SIMULATED,
-        };
+    /// What was said about parameters of scenarios, as on the command line.
+    fn options(&self) -> Vec<(&'static str, String)> {
+        fn all<T: ToString>(
+            option: &'static str,
+            values: &[T],
+        ) -> impl Iterator<Item = (&'static str, String)> {
+            values.iter().map(move |value| (option, value.to_string()))
+        }
+        all("--scan", self.scan.as_slice())
+            .chain(all("--delay", &self.delays))
+            .chain(all("--wake", &self.wakes))
+            .chain(all("--period", &self.periods))
+            .chain(all("--path", self.path.as_slice()))
+            .chain(all("--flush", &self.flushes))
+            .chain(all("--present", &self.present))
+            .collect()
+    }
+
+    /// Those of the world's variants that were chosen, in the order of the plan.
+    fn variants<P: Plan>(&self) -> Result<Vec<Variant>, Error> {
+        let has = P::variants(&self.world);
         if let Some(&asked) = self.variants.iter().find(|asked| !has.contains(asked)) {
             let world = self.world.name().to_owned();
-            return Err(Error::Variant { asked, world, has: has.to_vec() });
+            let has = has.to_vec();
+            return Err(Error::Variant { asked, scenario: P::SCENARIO, world, has });
         }
         let all = self.variants.is_empty();
         Ok(has.iter().copied().filter(|has| all || self.variants.contains(has)).collect())
     }
 
-    fn scan(&self) -> Scan {
-        self.scan.unwrap_or_default()
-    }
-
-    fn delays(&self) -> Vec<u64> {
-        let mut delays = match (self.delays.as_slice(), &self.world) {
-            ([], World::Native) if self.quick => DELAYS[..1].to_vec(),
-            ([], _) => DELAYS.to_vec(),
-            (chosen, _) => chosen.to_vec(),
-        };
-        delays.sort_unstable();
-        delays.dedup();
-        delays
-    }
-
     /// Those of the world's configurations that were chosen, in the world's order.
-    fn configs(&self, has: Vec<Config>) -> Result<Vec<Config>, Error> {
+    fn configs<P: Plan>(&self, has: Vec<Config>) -> Result<Vec<Config>, Error> {
         let names = || has.iter().map(|config| config.name.clone()).collect::<Vec<_>>();
         if let Some(unknown) = self.configs.iter().find(|name| !names().contains(name)) {
             return Err(Error::Config { asked: unknown.clone(), has: names() });
         }
-        let all = self.configs.is_empty();
-        Ok(has.into_iter().filter(|config| all || self.configs.contains(&config.name)).collect())
+        if self.configs.is_empty() {
+            return Ok(P::usual(has));
+        }
+        Ok(has.into_iter().filter(|config| self.configs.contains(&config.name)).collect())
     }
 
-    /// All combinations that run: a configuration's delays, a delay's variants.
-    fn cases(&self, has: Vec<Config>) -> Result<Vec<Case>, Error> {
-        let variants = self.variants()?;
-        let mut cases = Vec::new();
-        for config in self.configs(has)? {
-            for delay_ms in self.delays() {
-                for &variant in &variants {
-                    cases.push(Case { config: config.clone(), delay_ms, variant });
-                }
-            }
+    /// All that runs, with its configuration: a configuration's parameters, their variants.
+    fn programs<P: Plan>(&self, has: Vec<Config>) -> Result<Vec<(Config, P::Program)>, Error> {
+        let options = self.options();
+        if let Some((asked, _)) = options.iter().find(|(name, _)| !P::OPTIONS.contains(name)) {
+            return Err(Error::Option { asked, scenario: P::SCENARIO, has: P::OPTIONS });
         }
-        Ok(cases)
+        let variants = self.variants::<P>()?;
+        let mut programs = Vec::new();
+        for config in self.configs::<P>(has)? {
+            let of_config = P::programs(self, &config, &variants)?;
+            programs.extend(of_config.into_iter().map(|program| (config.clone(), program)));
+        }
+        Ok(programs)
     }
 
     /// The command that gives the same result.
@@ -157,49 +207,27 @@ impl Choice {
             command += if on { flag } else { "" };
         }
         self.variants.iter().for_each(|variant| command += &format!(" --variant {variant}"));
-        self.scan.iter().for_each(|scan| command += &format!(" --scan {scan}"));
-        self.delays.iter().for_each(|delay| command += &format!(" --delay {delay}"));
+        self.options().iter().for_each(|(name, value)| command += &format!(" {name} {value}"));
         self.configs.iter().for_each(|config| command += &format!(" --config {config}"));
         command
     }
 }
 
-/// One combination of what a scenario varies.
-#[derive(Debug, Clone)]
-struct Case {
-    config: Config,
-    delay_ms: u64,
-    variant: Variant,
-}
-
-impl Case {
-    /// What a replay line calls a run of it.
-    fn program(&self, sequences: u32) -> Program {
-        let Case { config, delay_ms, variant } = self;
-        let config = config.name.clone();
-        Program { config, delay_ms: *delay_ms, variant: *variant, sequences }
+/// Runs a scenario.
+pub(crate) fn run(scenario: Scenario, choice: &Choice) -> Result<Outcome, Error> {
+    match scenario {
+        Scenario::Intermittent => run_plan::<Intermittent>(choice),
+        Scenario::Switchstorm => run_plan::<Switchstorm>(choice),
+        Scenario::Shootdown => run_plan::<Shootdown>(choice),
     }
 }
 
-/// What a case came to.
-#[derive(Debug)]
-struct Measured {
-    case: Case,
-    /// The figure.
-    value: f64,
-    /// What it could have been: over the band, or over the native runs. The points of two cases
-    /// correspond.
-    points: Vec<f64>,
-}
-
-/// Runs a scenario.
-pub(crate) fn run(scenario: Scenario, choice: &Choice) -> Result<Outcome, Error> {
+fn run_plan<P: Plan>(choice: &Choice) -> Result<Outcome, Error> {
     let measured = match &choice.world {
-        World::Native if choice.scan.is_some() => return Err(Error::ScanNatively),
-        World::Native => native::measure(choice)?,
-        World::Simulated { spec, .. } => simulated::measure(spec, choice)?,
+        World::Native => native::measure::<P>(choice)?,
+        World::Simulated { spec, .. } => simulated::measure::<P>(spec, choice)?,
     };
-    Ok(Outcome::new(scenario, choice, &measured))
+    Ok(Outcome::new::<P>(choice, &measured))
 }
 
 fn mean(values: &[f64]) -> f64 {

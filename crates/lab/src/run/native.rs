@@ -1,53 +1,59 @@
 //! All runs of a scenario on this machine, one after the other.
 
-use core::time::Duration;
 use std::io::{self, Write};
 
 use coreline_topology::CpuId;
 use coreline_world::native::probe;
-use coreline_world::{Native, Place};
 
-use super::{Case, Choice, Measured, mean, progress};
+use super::plan::{Measured, Plan, Series};
+use super::{Choice, mean, progress};
 use crate::error::Error;
-use crate::scenario::intermittent::{Broken, Params, SEQUENCES, intermittent};
-use crate::scenario::{Config, Variant};
+use crate::scenario::{Config, Program};
 
 /// What the quick form takes at most, so that it ends within seconds on any machine.
 const QUICK_CPUS: usize = 32;
 
-/// Runs all cases. Where the machine has no concurrency IDs, their cases are left out with a note,
-/// unless nothing else was asked for.
-pub(super) fn measure(choice: &Choice) -> Result<Vec<Measured>, Error> {
+/// Runs all programs. Those of variants that this machine lacks are left out with a note, unless
+/// nothing else was asked for.
+pub(super) fn measure<P: Plan>(choice: &Choice) -> Result<Vec<Measured<P::Program>>, Error> {
     let machine = probe();
     let allowed = machine.allowed.map_err(Error::NoCpus)?;
     let most = if choice.quick { QUICK_CPUS } else { usize::MAX };
     let cpus: Vec<CpuId> = allowed.iter().take(most).collect();
-    let mut cases = choice.cases(vec![Config::of(&machine.topology, cpus)])?;
-    let needs_cid = |case: &Case| case.variant == Variant::KernelCid;
-    if Native::kernel_cid().is_none() && !cases.iter().all(needs_cid) {
-        cases.retain(|case| !needs_cid(case));
-        let lack = Broken::NoIndex { variant: Variant::KernelCid };
+    let mut programs = choice.programs::<P>(vec![Config::of(&machine.topology, cpus)])?;
+    let lack = |(_, program): &(Config, P::Program)| P::lack(program.variant());
+    if programs.iter().any(|program| lack(program).is_none())
+        && let Some(lacks) = programs.iter().find_map(lack)
+    {
+        programs.retain(|program| lack(program).is_none());
         // A note: the result says by itself which rows it has.
-        let _ = writeln!(io::stderr(), "coreline: left out: {lack}");
+        let _ = writeln!(io::stderr(), "coreline: left out: {lacks}");
     }
-    let bar = progress("native", cases.len() * choice.runs() as usize);
-    let mut measured = Vec::with_capacity(cases.len());
-    for case in cases {
-        let mut points = Vec::new();
-        for run in 0..choice.runs() {
-            let params = Params {
-                cpus: case.config.cpus.clone(),
-                delay: Duration::from_millis(case.delay_ms),
-                variant: case.variant,
-                sequences: SEQUENCES,
-                seed: choice.seed.wrapping_add(run),
-            };
-            let bursts = intermittent::<Native>(&params).map_err(Error::BrokenNatively)?;
-            points.push(bursts.iter().sum::<u64>() as f64 / bursts.len() as f64);
+    let runs = P::runs(choice);
+    let bar = progress("native", programs.len() * runs as usize);
+    let mut measured = Vec::with_capacity(programs.len());
+    for (config, program) in programs {
+        let mut numbers = Vec::new();
+        for run in 0..runs {
+            let seed = choice.seed.wrapping_add(run);
+            let natively = P::natively(&config, &program, seed);
+            let broken = |broken| Error::BrokenNatively { scenario: P::SCENARIO, broken };
+            numbers.push(natively.map_err(broken)?);
             bar.inc(1);
         }
-        measured.push(Measured { case, value: mean(&points), points });
+        let caches = config.caches;
+        measured.push(Measured { program, caches, numbers: series(&numbers) });
     }
     bar.finish_and_clear();
     Ok(measured)
+}
+
+/// By number, over the runs.
+fn series(runs: &[Vec<f64>]) -> Vec<Series> {
+    let numbers = runs.first().map_or(0, Vec::len);
+    let of = |number| {
+        let points: Vec<f64> = runs.iter().map(|run: &Vec<f64>| run[number]).collect();
+        Series { value: mean(&points), points }
+    };
+    (0..numbers).map(of).collect()
 }

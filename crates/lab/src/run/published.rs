@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::scenario::{Scenario, Variant};
+use super::plan::Metric;
+use crate::scenario::{Param, Params, Scenario, Variant};
 
 /// What was published about a scenario.
 #[derive(Debug, Deserialize)]
@@ -20,68 +21,140 @@ pub(crate) struct Published {
     row: Vec<Row>,
 }
 
+/// Figures of a configuration and of the parameters that they depend on.
 #[derive(Debug, Deserialize)]
 struct Row {
     config: String,
-    delay_ms: u64,
-    /// By metric and variant.
     #[serde(flatten)]
-    figures: BTreeMap<String, BTreeMap<String, f64>>,
+    entries: BTreeMap<String, Entry>,
+}
+
+/// What stands at a key of a row.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Entry {
+    /// A parameter's value.
+    Param(Param),
+    /// A metric's figures, by variant.
+    Figures(BTreeMap<String, Figure>),
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(untagged)]
+enum Figure {
+    One(f64),
+    /// From, to.
+    Range([f64; 2]),
+    /// Not a figure of its own: one published figure over another.
+    Over {
+        of: f64,
+        over: f64,
+    },
 }
 
 impl Published {
-    /// What was published about a scenario.
-    pub(crate) fn about(scenario: Scenario) -> Published {
+    /// What was published about a scenario, if anything was.
+    pub(crate) fn about(scenario: Scenario) -> Option<Published> {
         let text = match scenario {
-            Scenario::Intermittent => {
-                include_str!("../../../../docs/published/intermittent.toml")
-            }
+            Scenario::Intermittent => include_str!("../../../../docs/published/intermittent.toml"),
+            Scenario::Switchstorm => include_str!("../../../../docs/published/switchstorm.toml"),
+            Scenario::Shootdown => return None,
         };
-        toml::from_str(text).expect("the file is compiled in, and a test reads it")
+        Some(toml::from_str(text).expect("the file is compiled in, and a test reads it"))
     }
 
-    /// A figure, if it was published in this unit.
+    /// A figure, if it was published in the metric's unit, and where. Of a range the middle.
     pub(crate) fn figure(
         &self,
-        metric: &str,
-        unit: &str,
+        metric: Metric,
         config: &str,
-        delay_ms: u64,
+        params: &Params,
         variant: Variant,
-    ) -> Option<f64> {
-        let row = self.row.iter().find(|row| row.config == config && row.delay_ms == delay_ms)?;
-        (self.unit.get(metric)? == unit).then_some(())?;
-        row.figures.get(metric)?.get(&variant.to_string()).copied()
+    ) -> Option<(f64, String)> {
+        (self.unit.get(metric.name)? == metric.kind.unit()).then_some(())?;
+        let rows = self.row.iter().filter(|row| row.config == config && row.is_for(params));
+        let figure = rows.filter_map(|row| row.figure(metric.name, variant)).next()?;
+        let source = &self.source;
+        Some(match figure {
+            Figure::One(figure) => (figure, source.clone()),
+            Figure::Range([low, high]) => {
+                ((low + high) / 2.0, format!("{source}: {low} to {high}, of which the middle"))
+            }
+            Figure::Over { of, over } => {
+                let ratio = super::verdict::round(of / over, metric.kind);
+                (ratio, format!("computed from {source}: {of} over {over}"))
+            }
+        })
+    }
+}
+
+impl Row {
+    /// Whether the row's parameters, as far as it has any, are these.
+    fn is_for(&self, params: &Params) -> bool {
+        self.entries.iter().all(|(name, entry)| match entry {
+            Entry::Param(param) => params.get(name.as_str()) == Some(param),
+            Entry::Figures(_) => true,
+        })
+    }
+
+    fn figure(&self, metric: &str, variant: Variant) -> Option<Figure> {
+        match self.entries.get(metric)? {
+            Entry::Param(_) => None,
+            Entry::Figures(figures) => figures.get(&variant.to_string()).copied(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::run::verdict::Kind;
+
     use super::*;
 
     #[test]
     fn the_tables_derived_column_follows_from_its_others() {
-        let published = Published::about(Scenario::Intermittent);
+        let published = Published::about(Scenario::Intermittent).unwrap();
         assert_eq!(published.row.len(), 8);
         for row in &published.row {
-            let ns = &row.figures["ns_per_burst"];
-            let speedup = row.figures["speedup"]["recent"];
+            let figure = |metric, variant| match row.figure(metric, variant) {
+                Some(Figure::One(figure)) => figure,
+                other => panic!("{metric} {variant}: {other:?}"),
+            };
+            let ns = |variant| figure("ns_per_burst", variant);
+            let speedup = figure("speedup", Variant::Recent);
             // The table has one decimal, rounded or cut.
-            let off = ns["first-fit"] / ns["recent"] - speedup;
+            let off = ns(Variant::FirstFit) / ns(Variant::Recent) - speedup;
             assert!((-0.05..0.1).contains(&off), "{row:?}: off by {off}");
         }
     }
 
     #[test]
     fn a_figure_is_found_by_all_that_it_depends_on() {
-        let published = Published::about(Scenario::Intermittent);
-        let figure = |unit, config, delay, variant| {
-            published.figure("ns_per_burst", unit, config, delay, variant)
+        let published = Published::about(Scenario::Intermittent).unwrap();
+        let figure = |kind, config, delay, variant| {
+            let params = Params::from([("delay_ms", Param::Number(delay))]);
+            let found =
+                published.figure(Metric { name: "ns_per_burst", kind }, config, &params, variant);
+            found.map(|(figure, _)| figure)
         };
-        assert_eq!(figure("ns", "24-core/24-L3", 10, Variant::FirstFit), Some(3648.0));
-        assert_eq!(figure("ns", "8-core/1-L3", 200, Variant::CpuId), Some(1374.0));
-        assert_eq!(figure("ns", "8-core/1-L3", 20, Variant::CpuId), None);
-        assert_eq!(figure("ns", "7-core/1-L3", 10, Variant::CpuId), None);
-        assert_eq!(figure("us", "8-core/1-L3", 10, Variant::CpuId), None);
+        let ns = Kind::Nanoseconds;
+        assert_eq!(figure(ns, "24-core/24-L3", 10, Variant::FirstFit), Some(3648.0));
+        assert_eq!(figure(ns, "8-core/1-L3", 200, Variant::CpuId), Some(1374.0));
+        assert_eq!(figure(ns, "8-core/1-L3", 20, Variant::CpuId), None);
+        assert_eq!(figure(ns, "7-core/1-L3", 10, Variant::CpuId), None);
+        assert_eq!(figure(Kind::Cycles, "8-core/1-L3", 10, Variant::CpuId), None);
+    }
+
+    #[test]
+    fn a_range_gives_its_middle_and_a_quotient_says_of_what() {
+        let published = Published::about(Scenario::Switchstorm).unwrap();
+        let params = Params::from([("wake", Param::Name("barrier".to_owned()))]);
+        let figure = |name, kind, variant| {
+            published.figure(Metric { name, kind }, "120-thread/4-L3", &params, variant).unwrap()
+        };
+        let (cycles, source) = figure("op_cycles", Kind::Cycles, Variant::AlwaysSet);
+        assert!(cycles == 12_500.0 && source.contains("10000 to 15000"), "{cycles} {source}");
+        let (ratio, source) = figure("throughput", Kind::Ratio, Variant::TestFirst);
+        assert!(ratio == 1.08 && source.contains("144 over 133"), "{ratio} {source}");
     }
 }

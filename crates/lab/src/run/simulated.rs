@@ -1,52 +1,90 @@
 //! All runs of a scenario on a simulated machine, spread over the host's CPUs.
 
-use coreline_sim::claim::{Band, Figures};
+use coreline_sim::claim::Band;
+#[cfg(test)]
+use coreline_sim::claim::Figures;
 use coreline_sim::{Machine, Replay, Spec};
 
-use super::{Choice, Measured, mean, progress, trial};
+use super::plan::{Measured, Plan, Series};
+use super::{Choice, mean, progress};
 use crate::error::Error;
-use crate::kernel::Scan;
 use crate::scenario::Config;
-use crate::scenario::intermittent::{Program, SEQUENCES};
 
-/// Runs all cases over the band.
-pub(super) fn measure(spec: &Spec, choice: &Choice) -> Result<Vec<Measured>, Error> {
-    let cases = choice.cases(Config::all(spec.topology()))?;
+/// Runs all programs over the band.
+pub(super) fn measure<P: Plan>(
+    spec: &Spec,
+    choice: &Choice,
+) -> Result<Vec<Measured<P::Program>>, Error> {
+    let (configs, programs): (Vec<_>, Vec<_>) =
+        choice.programs::<P>(Config::all(spec.topology()))?.into_iter().unzip();
     let band = if choice.band { Band::whole } else { Band::quick }(spec, choice.seed);
-    let programs: Vec<Program> = cases.iter().map(|case| case.program(SEQUENCES)).collect();
-    let figures = run_all(&band, &programs, choice.scan(), choice.runs())?;
-    let measured = |(case, figures): (_, Figures)| Measured {
-        case,
-        value: figures.value(),
-        points: figures.values().collect(),
+    let kernel = |program: &P::Program| P::kernel(choice, program);
+    let points = points::<P>(&band, &programs, kernel, P::runs(choice))?;
+    let measured = |((config, program), points): ((Config, _), Vec<Point>)| Measured {
+        program,
+        caches: config.caches,
+        numbers: series(&points),
     };
-    Ok(cases.into_iter().zip(figures).map(measured).collect())
+    Ok(configs.into_iter().zip(programs).zip(points).map(measured).collect())
 }
 
-/// Runs programs over a band; the number of a point is the mean of so many runs, and the line that
-/// brings it back that of the first.
-pub(super) fn run_all(
+/// By number, over the points.
+fn series(points: &[Point]) -> Vec<Series> {
+    let numbers = points.first().map_or(0, |(numbers, _)| numbers.len());
+    let of = |number| {
+        let points: Vec<f64> = points.iter().map(|(numbers, _)| numbers[number]).collect();
+        Series { value: points[0], points }
+    };
+    (0..numbers).map(of).collect()
+}
+
+/// The numbers of programs over a band, to claim something of: by program, then by number.
+#[cfg(test)]
+pub(super) fn figures<P: Plan>(
     band: &Band,
-    programs: &[Program],
-    scan: Scan,
+    programs: &[P::Program],
+    kernel: impl Fn(&P::Program) -> Option<String> + Sync,
+) -> Result<Vec<Vec<Figures>>, Error> {
+    let points = points::<P>(band, programs, kernel, 1)?;
+    let of = |(program, points): (&P::Program, Vec<Point>)| {
+        let number = |number: usize| {
+            let points = points.iter().map(|(numbers, line)| (numbers[number], line.clone()));
+            Figures::new(program.to_string(), points.collect())
+        };
+        (0..points[0].0.len()).map(number).collect()
+    };
+    Ok(programs.iter().zip(points).map(of).collect())
+}
+
+/// The numbers of a program at a point of the band, and the line that brings them back.
+type Point = (Vec<f64>, Replay);
+
+/// Runs programs over a band; the numbers of a point are the means of so many runs, and the line
+/// that brings it back is that of the first.
+fn points<P: Plan>(
+    band: &Band,
+    programs: &[P::Program],
+    kernel: impl Fn(&P::Program) -> Option<String> + Sync,
     runs: u64,
-) -> Result<Vec<Figures>, Error> {
+) -> Result<Vec<Vec<Point>>, Error> {
     let all = programs.len() * band.points().len();
     let bar = progress("simulated", all * runs as usize);
-    let run = |program: &Program, machine: Machine| {
+    let run = |program: &P::Program, machine: Machine| {
         let point = machine.replay_line();
         let line = |run| Replay {
             seed: run_seed(point.seed, run),
-            kernel: program.variant.kernel_name(scan),
+            kernel: kernel(program),
             ..point.clone()
         };
-        let values: Result<Vec<f64>, Error> =
-            (0..runs).map(|run| trial::run(machine.spec(), &line(run), program)).collect();
-        Ok((mean(&values?), line(0)))
+        let of_runs: Result<Vec<Vec<f64>>, Error> =
+            (0..runs).map(|run| P::simulate(machine.spec(), &line(run), program)).collect();
+        let of_runs = of_runs?;
+        let of = |number| mean(&of_runs.iter().map(|run| run[number]).collect::<Vec<_>>());
+        Ok(((0..of_runs[0].len()).map(of).collect(), line(0)))
     };
-    let figures = band.measure_all(programs, run, || bar.inc(runs));
+    let points = band.run_all(programs, run, || bar.inc(runs));
     bar.finish_and_clear();
-    figures
+    points
 }
 
 /// The machine's seed of a run: readable (run 2 of seed 7 has 7002), and different for all runs of

@@ -56,10 +56,11 @@ pub(super) fn show(outcome: &Outcome, out: &mut dyn Write) -> Result<(), Error> 
 fn line(row: &Row, reason: Option<usize>) -> [String; 9] {
     let params: Vec<String> =
         row.params.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let ratio = row.unit == "ratio";
-    let figure = |value: f64| match ratio {
-        true => format!("{value:.2}x"),
-        false => format!("{value:.0} ns"),
+    let figure = |value: f64| match row.unit {
+        "ratio" => format!("{value:.2}x"),
+        "rank" => format!("{value:.0}."),
+        "%" => format!("{value:.2} %"),
+        unit => format!("{value:.0} {unit}"),
     };
     let verdict = match row.verdict {
         Verdict::Reached => "reached",

@@ -1,18 +1,23 @@
 //! What may be said of a figure beside a published one.
 //!
-//! The rule is that of the simulator's stated fidelity, and is never bent for a row: passes over
-//! memory within a factor of two. A figure counts only if the whole band does, from its lowest to
-//! its highest point:
+//! The rule is that of the simulator's stated fidelity, and is never bent for a row: a factor of
+//! two for passes over memory and for absolute figures, of one and a half for ratios on one contended
+//! line. A figure counts only if the whole band does, from its lowest to its highest point:
 //!
 //! | kind | `reached` | `direction-only` | `not-reached` |
 //! |---|---|---|---|
-//! | nanoseconds | within a factor of two | - | else |
-//! | ratio | within a factor of two | on the same side of 1, by 10 % at least | else |
-//! | nanoseconds, with sleep states in what was published | - | within a factor of two | else |
-//! | ratio, with sleep states in what was published | - | on the same side of 1 | else |
+//! | absolute: nanoseconds, cycles, percent | within the factor | - | else |
+//! | ratio | within the factor | on the same side of 1, by 10 % at least | else |
+//! | rank: of the two hottest, or not | the same one or two | neither is of the two | else |
+//! | absolute, limited | - | within the factor | else |
+//! | ratio, limited | - | on the same side of 1 | else |
+//! | rank, limited | - | as both above | else |
+//!
+//! *Limited* is a figure where what was published contains something that decides it and that is
+//! not modelled, such as sleep states, or where a parameter that we declare decides it.
 //!
 //! Where nothing is published for the machine the verdict is `none`. Natively, with all CPUs under
-//! one L3, it is `not-testable`: the scenario asks how far memory is, and nothing is far.
+//! one L3, it is `not-testable`: scenarios ask how far memory is, and nothing is far.
 
 use serde::Serialize;
 
@@ -37,31 +42,78 @@ pub(crate) enum Verdict {
 pub(crate) enum Kind {
     /// An absolute time.
     Nanoseconds,
-    /// One alternative's time over another's.
+    /// The same, by a machine's clock.
+    Cycles,
+    /// A part of a whole.
+    Percent,
+    /// One alternative over another.
     Ratio,
+    /// The same, of what is done with one line that many want.
+    ContendedRatio,
+    /// A place among others; 1 is the hottest.
+    Rank,
 }
 
-/// The factor that passes over memory are claimed to be right within.
-const STREAM_FACTOR: f64 = 2.0;
+impl Kind {
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Kind::Nanoseconds => "ns",
+            Kind::Cycles => "cycles",
+            Kind::Percent => "%",
+            Kind::Ratio | Kind::ContendedRatio => "ratio",
+            Kind::Rank => "rank",
+        }
+    }
+
+    fn decimals(self) -> i32 {
+        match self {
+            Kind::Nanoseconds => 1,
+            Kind::Percent | Kind::Ratio | Kind::ContendedRatio => 2,
+            Kind::Cycles | Kind::Rank => 0,
+        }
+    }
+
+    /// The factor that a figure is claimed to be right within.
+    fn factor(self) -> f64 {
+        match self {
+            Kind::ContendedRatio => 1.5,
+            _ => 2.0,
+        }
+    }
+}
+
+/// As it is shown: so many digits that the smallest figure of its kind has some.
+pub(crate) fn round(value: f64, kind: Kind) -> f64 {
+    let unit = 10f64.powi(kind.decimals());
+    (value * unit).round() / unit
+}
 
 /// How far from 1 a ratio must be to have a direction.
 const DIRECTION: f64 = 1.1;
 
-/// Judges a figure that may lie between `low` and `high`. `asleep`: sleep states are in the
-/// published figure.
-pub(crate) fn judge(kind: Kind, low: f64, high: f64, published: f64, asleep: bool) -> Verdict {
+/// Judges a figure that may lie between `low` and `high`. `limited`: no more than a direction can
+/// be confirmed.
+pub(crate) fn judge(kind: Kind, low: f64, high: f64, published: f64, limited: bool) -> Verdict {
     let ends = [low, high];
-    let within = ends.iter().all(|end| (end / published).max(published / end) <= STREAM_FACTOR);
+    let factor = kind.factor();
+    let within = ends.iter().all(|end| (end / published).max(published / end) <= factor);
     let side = |ratio: f64| match ratio {
         above if above >= DIRECTION => 1,
         below if below <= 1.0 / DIRECTION => -1,
         _ => 0,
     };
     let same_side = ends.iter().all(|&end| side(end) == side(published));
+    let hottest = |rank: f64| rank <= 2.0;
+    let as_hot = ends.iter().all(|&end| hottest(end) == hottest(published));
     match kind {
-        _ if within && !asleep => Verdict::Reached,
-        Kind::Nanoseconds if within => Verdict::DirectionOnly,
-        Kind::Ratio if same_side && (within || side(published) != 0) => Verdict::DirectionOnly,
+        Kind::Rank if as_hot && hottest(published) && !limited => Verdict::Reached,
+        Kind::Rank if as_hot => Verdict::DirectionOnly,
+        Kind::Rank => Verdict::NotReached,
+        _ if within && !limited => Verdict::Reached,
+        Kind::Nanoseconds | Kind::Cycles | Kind::Percent if within => Verdict::DirectionOnly,
+        Kind::Ratio | Kind::ContendedRatio if same_side && (within || side(published) != 0) => {
+            Verdict::DirectionOnly
+        }
         _ => Verdict::NotReached,
     }
 }
@@ -103,6 +155,27 @@ mod tests {
             (4.0, 5.0, 1.05, Verdict::NotReached),
         ] {
             assert_eq!(judge(Kind::Ratio, low, high, published, false), verdict, "{low}..{high}");
+        }
+    }
+
+    #[test]
+    fn one_contended_line_has_a_narrower_factor() {
+        assert_eq!(judge(Kind::Ratio, 1.9, 1.9, 1.0, false), Verdict::Reached);
+        assert_eq!(judge(Kind::ContendedRatio, 14.0, 30.0, 20.0, false), Verdict::Reached);
+        assert_eq!(judge(Kind::ContendedRatio, 13.0, 30.0, 20.0, false), Verdict::DirectionOnly);
+        assert_eq!(judge(Kind::ContendedRatio, 0.9, 30.0, 20.0, false), Verdict::NotReached);
+    }
+
+    #[test]
+    fn a_rank_says_whether_a_line_is_of_the_hottest() {
+        for (low, high, published, limited, verdict) in [
+            (1.0, 2.0, 1.0, false, Verdict::Reached),
+            (1.0, 2.0, 1.0, true, Verdict::DirectionOnly),
+            (1.0, 3.0, 1.0, false, Verdict::NotReached),
+            (5.0, 9.0, 84.0, false, Verdict::DirectionOnly),
+            (2.0, 9.0, 84.0, false, Verdict::NotReached),
+        ] {
+            assert_eq!(judge(Kind::Rank, low, high, published, limited), verdict, "{low}..{high}");
         }
     }
 }

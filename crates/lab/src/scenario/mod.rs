@@ -1,13 +1,20 @@
 //! Scenarios: what to run, as data and as programs that are generic over their world.
 
 pub(crate) mod intermittent;
+pub(crate) mod shootdown;
+pub(crate) mod switchstorm;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::str::SplitWhitespace;
 
 use clap::ValueEnum;
 use coreline_sim::Kernel;
 use coreline_topology::{CpuId, Topology};
+use coreline_world::SpawnError;
+use rand_core::Rng;
+use rand_pcg::Pcg64;
+use serde::{Deserialize, Serialize};
 
 use crate::kernel::{FirstFit, Recent, Scan, Space};
 
@@ -16,6 +23,10 @@ use crate::kernel::{FirstFit, Recent, Scan, Space};
 pub(crate) enum Scenario {
     /// Bursts of increments on per-CPU memory, far apart in time (seed 000)
     Intermittent,
+    /// Threads of one domain, one on each CPU, that alternate with idle (seed 003)
+    Switchstorm,
+    /// Updates that must reach whoever is present, among contexts that are not (seed 003)
+    Shootdown,
 }
 
 impl fmt::Display for Scenario {
@@ -24,35 +35,42 @@ impl fmt::Display for Scenario {
     }
 }
 
-/// The alternatives that a scenario compares.
+/// The alternatives that scenarios compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Variant {
-    /// Per-CPU memory indexed by the CPU's number
+    /// intermittent: per-CPU memory indexed by the CPU's number
     CpuId,
-    /// Natively only: indexed by the concurrency ID of this machine's kernel, whatever its policy
+    /// intermittent, natively: indexed by the concurrency ID of this machine's kernel
     KernelCid,
-    /// Simulated only: indexed by a concurrency ID, the lowest that is free
+    /// intermittent, simulated: indexed by a concurrency ID, the lowest that is free
     FirstFit,
-    /// Simulated only: indexed by a concurrency ID, the CPU's recent one if that is free
+    /// intermittent, simulated: indexed by a concurrency ID, the CPU's recent one if that is free
     Recent,
+    /// switchstorm: the CPU's bit is set by a locked instruction at each switch-in
+    AlwaysSet,
+    /// switchstorm: the same mask; the bit is tested first
+    TestFirst,
+    /// switchstorm: as test-first, and flushes clear bits once a second at most. shootdown: bits
+    /// of contexts that are away are cleared, so that updates pass them by
+    Lazy,
+    /// switchstorm: as lazy, with a reference to the domain for each CPU that idles
+    Refcounted,
+    /// switchstorm: as test-first, on the library's mask of two levels
+    TwoLevel,
+    /// shootdown: bits are never cleared, so that updates reach every context that registered
+    Eager,
 }
 
 impl Variant {
-    /// Those of the native world.
-    pub(crate) const NATIVE: [Variant; 2] = [Variant::CpuId, Variant::KernelCid];
-
-    /// Those of a simulated world, whose kernel's policy is ours.
-    pub(crate) const SIMULATED: [Variant; 3] = [Variant::CpuId, Variant::FirstFit, Variant::Recent];
-
     /// The simulated kernel that the variant runs under, on a machine with this many CPUs. `cpu-id`
-    /// has the one of the seed's "before" and does not ask it. `None` for a native variant.
+    /// has the one of the seed's "before" and does not ask it. `None` where none is installed.
     pub(crate) fn kernel(self, cpus: usize, scan: Scan) -> Option<Box<dyn Kernel>> {
         match self {
             Variant::CpuId | Variant::FirstFit => {
                 Some(Box::new(Space::<FirstFit>::new(cpus, scan)))
             }
             Variant::Recent => Some(Box::new(Space::<Recent>::new(cpus, scan))),
-            Variant::KernelCid => None,
+            _ => None,
         }
     }
 
@@ -61,7 +79,7 @@ impl Variant {
         match self {
             Variant::CpuId | Variant::FirstFit => Some(Space::<FirstFit>::name_with(scan)),
             Variant::Recent => Some(Space::<Recent>::name_with(scan)),
-            Variant::KernelCid => None,
+            _ => None,
         }
     }
 }
@@ -73,8 +91,105 @@ impl fmt::Display for Variant {
 }
 
 /// The name on the command line is the name everywhere.
-fn fmt_name<T: ValueEnum>(value: &T, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+pub(crate) fn fmt_name<T: ValueEnum>(value: &T, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     value.to_possible_value().map_or(Ok(()), |name| f.write_str(name.get_name()))
+}
+
+/// A value that a figure depends on, beside its configuration and variant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Param {
+    Number(u64),
+    Name(String),
+}
+
+impl fmt::Display for Param {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Param::Number(number) => write!(f, "{number}"),
+            Param::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// By name, with the unit in it: `delay_ms`.
+pub(crate) type Params = BTreeMap<&'static str, Param>;
+
+/// What a replay line calls one run of a scenario: all that the run depends on beside what the line
+/// says itself. Displays as it is parsed.
+pub(crate) trait Program: Clone + fmt::Display + Send + Sync + 'static {
+    /// How a program is written.
+    const FORM: &str;
+
+    /// `None` if the text is none of this scenario, or not as [`FORM`](Program::FORM) says.
+    fn parse(text: &str) -> Option<Self>;
+
+    /// The configuration's name.
+    fn config(&self) -> &str;
+
+    fn variant(&self) -> Variant;
+
+    fn params(&self) -> Params;
+}
+
+/// The words of a program: the scenario's name, then `key=value` in a fixed order.
+pub(crate) struct Keys<'a>(SplitWhitespace<'a>);
+
+impl<'a> Keys<'a> {
+    /// `None` if the program is not one of this scenario.
+    pub(crate) fn of(scenario: Scenario, text: &'a str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        (words.next()? == scenario.to_string()).then_some(Keys(words))
+    }
+
+    pub(crate) fn text(&mut self, key: &str) -> Option<&'a str> {
+        self.0.next()?.strip_prefix(key)?.strip_prefix('=')
+    }
+
+    pub(crate) fn number(&mut self, key: &str, most: u64) -> Option<u64> {
+        self.text(key)?.parse().ok().filter(|&number| number <= most)
+    }
+
+    pub(crate) fn name<T: ValueEnum>(&mut self, key: &str) -> Option<T> {
+        T::from_str(self.text(key)?, false).ok()
+    }
+
+    pub(crate) fn end(mut self) -> Option<()> {
+        self.0.next().is_none().then_some(())
+    }
+}
+
+/// Puts items into a random order (Fisher and Yates).
+pub(crate) fn shuffle<T>(items: &mut [T], dice: &mut Pcg64) {
+    for last in (1..items.len()).rev() {
+        // The high half of a 64 x 64 bit product: below `last + 1`, and biased by less than 2^-51.
+        let drawn = (u128::from(dice.next_u64()) * (last as u128 + 1)) >> 64;
+        items.swap(last, drawn as usize);
+    }
+}
+
+/// Why a run gave no result.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    /// The world cannot do this.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// The world cannot do this.
+    #[error("{0}")]
+    Lack(String),
+    /// The result is worth nothing.
+    #[error("{0}")]
+    Check(String),
+}
+
+impl From<intermittent::Broken> for Broken {
+    fn from(broken: intermittent::Broken) -> Broken {
+        if broken.is_lack() {
+            Broken::Lack(broken.to_string())
+        } else {
+            Broken::Check(broken.to_string())
+        }
+    }
 }
 
 /// Which CPUs of a machine take part. Named after them: `24-core/24-L3` is 24 cores under 24 L3

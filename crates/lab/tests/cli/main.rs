@@ -5,6 +5,7 @@ mod doctor;
 mod machines;
 mod replay;
 mod scenario;
+mod storm;
 mod usage;
 mod validate;
 
@@ -17,6 +18,9 @@ const MACHINE: &str = "epyc-9654-2s";
 
 /// The variants of a simulated world.
 const SIMULATED: [&str; 3] = ["cpu-id", "first-fit", "recent"];
+
+/// Those of switchstorm, in any world.
+const STORM: [&str; 5] = ["always-set", "test-first", "lazy", "refcounted", "two-level"];
 
 fn coreline(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_coreline"));

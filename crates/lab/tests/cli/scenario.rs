@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::{MACHINE, SIMULATED, coreline, json, keys, output};
+use crate::{MACHINE, SIMULATED, STORM, coreline, json, keys, output};
 
 /// The quick form with one delay: what most tests look at.
 pub(crate) fn quick(more: &[&str]) -> Value {
@@ -27,25 +27,31 @@ pub(crate) fn value(row: &Value) -> f64 {
 /// Of all variants: they run if none is chosen.
 #[test]
 fn one_seed_gives_the_same_bytes_in_any_process() {
-    for scenario in ["intermittent"] {
-        let run = |seed, more: &[&str]| {
-            let arguments =
-                ["run", scenario, "--world", MACHINE, "--json", "--quick", "--seed", seed];
-            let output = output(&[&arguments[..], more].concat());
-            assert!(output.status.success());
-            String::from_utf8(output.stdout).unwrap()
-        };
-        let small = ["--config", "8-core/1-L3", "--config", "24-core/24-L3"];
-        let first = run("7", &small);
-        assert_eq!(first, run("7", &small));
-        for variant in SIMULATED {
+    let run = |scenario, seed, more: &[&str]| {
+        let arguments = ["run", scenario, "--world", MACHINE, "--json", "--quick", "--seed", seed];
+        let output = output(&[&arguments[..], more].concat());
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let small = ["--config", "8-core/1-L3", "--config", "24-core/24-L3"];
+    let wakes = [&small[..], &["--wake", "barrier", "--wake", "independent"]].concat();
+    let present = [&small[..], &["--present", "1", "--present", "8"]].concat();
+    for (scenario, more, variants) in [
+        ("intermittent", &small[..], &SIMULATED[..]),
+        ("switchstorm", &wakes, &STORM),
+        ("shootdown", &present, &["eager", "lazy"]),
+    ] {
+        let first = run(scenario, "7", more);
+        assert_eq!(first, run(scenario, "7", more));
+        assert_ne!(first, run(scenario, "8", more));
+        for variant in variants {
             assert!(first.contains(&format!("\"variant\": \"{variant}\"")), "{variant}");
         }
-        let narrow = ["--config", "192-core/24-L3", "--delay", "10", "--scan"];
-        let [switch, tick] = ["switch", "tick"].map(|scan| [&narrow[..], &[scan]].concat());
-        assert_eq!(run("7", &tick), run("7", &tick));
-        assert_ne!(run("7", &switch), run("8", &switch));
     }
+    let narrow = ["--config", "192-core/24-L3", "--delay", "10", "--scan"];
+    let [switch, tick] = ["switch", "tick"].map(|scan| [&narrow[..], &[scan]].concat());
+    assert_eq!(run("intermittent", "7", &tick), run("intermittent", "7", &tick));
+    assert_ne!(run("intermittent", "7", &switch), run("intermittent", "8", &switch));
 }
 
 #[test]

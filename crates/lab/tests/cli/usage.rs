@@ -21,6 +21,8 @@ fn a_variant_of_the_other_world_is_refused_with_those_of_this() {
         (vec!["run", "intermittent", "--variant", "first-fit"], "kernel-cid"),
         (vec!["run", "intermittent", "--variant", "recent"], "world native"),
         (vec!["run", "intermittent", "--scan", "tick"], "--world"),
+        (vec!["run", "switchstorm", "--variant", "recent"], "always-set"),
+        (vec!["run", "shootdown", "--variant", "two-level"], "eager, lazy"),
     ] {
         let (code, told) = refusal(&arguments);
         assert_eq!(code, 2, "{arguments:?}: {told}");
@@ -44,6 +46,10 @@ fn what_cannot_be_run_is_a_usage_error_that_says_what_can() {
         (with(&["--variant", "none"]), vec!["cpu-id", "kernel-cid", "first-fit", "recent"]),
         (with(&["--scan", "never"]), vec!["tick", "switch"]),
         (with(&["--world", MACHINE, "--config", "9-core"]), vec!["9-core", "8-core/1-L3"]),
+        (with(&["--wake", "barrier"]), vec!["--wake", "intermittent", "--delay, --scan"]),
+        (vec!["run", "switchstorm", "--delay", "10"], vec!["--delay", "--period"]),
+        (vec!["run", "switchstorm", "--period", "0"], vec!["--period"]),
+        (vec!["run", "shootdown", "--world", MACHINE, "--present", "385"], vec!["385", "384"]),
         (with(&["--out", "no/such/folder/file"]), vec!["no/such/folder/file"]),
         (vec!["machines", "pdp-11"], vec!["pdp-11", MACHINE]),
         (vec!["machines", broken], vec!["broken.toml", "speed"]),

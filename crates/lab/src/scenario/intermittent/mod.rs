@@ -38,10 +38,9 @@ use std::sync::Arc;
 
 use coreline_topology::{Cid, CpuId};
 use coreline_world::{Cell, JoinHandle, Line, Ordering, Placement, SpawnError, Word, World};
-use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-use crate::scenario::Variant;
+use crate::scenario::{Variant, shuffle};
 
 pub(crate) use program::Program;
 pub(crate) use reasons::{ASLEEP_MS, Quantity, why_off, why_reached};
@@ -225,6 +224,8 @@ impl<W: World> Bench<W> {
             Variant::KernelCid | Variant::FirstFit | Variant::Recent => {
                 W::kernel_cid().map(Cid::index)?
             }
+            // The alternatives of other scenarios pick no area.
+            _ => return None,
         };
         self.areas.get(index)?.0.with_mut(|bytes| {
             // SAFETY: the pointer is valid while this runs. Turns are given one at a time, so
@@ -258,15 +259,6 @@ impl<W: World> Bench<W> {
 
 /// The stream of the generator that draws orders; simulated machines draw from others.
 const ORDER: u128 = 0x0d0e;
-
-/// Puts items into a random order (Fisher and Yates).
-fn shuffle<T>(items: &mut [T], dice: &mut Pcg64) {
-    for last in (1..items.len()).rev() {
-        // The high half of a 64 x 64 bit product: below `last + 1`, and biased by less than 2^-51.
-        let drawn = (u128::from(dice.next_u64()) * (last as u128 + 1)) >> 64;
-        items.swap(last, drawn as usize);
-    }
-}
 
 /// Ten seconds between two bursts; more is a slip of the pen.
 pub(crate) const MOST_DELAY_MS: u64 = 10_000;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 
 use super::{MOST_DELAY_MS, SEQUENCES};
-use crate::scenario::Variant;
+use crate::scenario::{Param, Params, Variant};
 
 /// What a replay line calls one run of this scenario: all that the run depends on beside what the
 /// line says itself. What is as usual is not said.
@@ -34,13 +34,28 @@ impl fmt::Display for Program {
     }
 }
 
-impl Program {
-    /// How a program is written.
-    pub(crate) const FORM: &str =
+impl crate::scenario::Program for Program {
+    const FORM: &str =
         "`intermittent config=NAME delay=MS variant=NAME`, optionally with `sequences=N`";
+
+    fn parse(text: &str) -> Option<Program> {
+        text.parse().ok()
+    }
+
+    fn config(&self) -> &str {
+        &self.config
+    }
+
+    fn variant(&self) -> Variant {
+        self.variant
+    }
+
+    fn params(&self) -> Params {
+        Params::from([("delay_ms", Param::Number(self.delay_ms))])
+    }
 }
 
-/// It is none of ours, or not as [`Program::FORM`] says.
+/// It is none of ours, or not as its form says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ParseProgramError;
 

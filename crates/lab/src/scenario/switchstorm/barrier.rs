@@ -1,0 +1,81 @@
+//! A barrier in two levels, so that what is compared is not hidden behind one counter of all CPUs.
+
+use std::collections::BTreeMap;
+
+use coreline_topology::{CacheId, CpuId};
+use coreline_world::{Integer, Line, Ordering, Word, World};
+
+/// Threads that arrived, of those under one last-level cache.
+struct Group<W: World> {
+    arrived: W::U32,
+    of: u32,
+}
+
+/// All threads wait for all, again and again.
+///
+/// `generation` counts how often all had arrived; in its top bit, nobody waits any more.
+pub(super) struct Barrier<W: World> {
+    groups: Vec<Line<Group<W>>>,
+    /// By thread.
+    group_of: Vec<usize>,
+    complete: Line<W::U32>,
+    generation: Line<W::U32>,
+}
+
+const GIVEN_UP: u32 = 1 << 31;
+
+impl<W: World> Barrier<W> {
+    /// Of a thread on each of these CPUs.
+    pub(super) fn new(cpus: &[CpuId]) -> Self {
+        let topology = W::topology();
+        let mut numbers = BTreeMap::<Option<CacheId>, usize>::new();
+        let mut sizes = Vec::new();
+        let mut group_of = Vec::with_capacity(cpus.len());
+        for &cpu in cpus {
+            let cache = topology.cpu(cpu).map(|cpu| cpu.cache);
+            let group = *numbers.entry(cache).or_insert(sizes.len());
+            if group == sizes.len() {
+                sizes.push(0);
+            }
+            sizes[group] += 1;
+            group_of.push(group);
+        }
+        let group = |of| Line(Group { arrived: W::U32::new_in(0), of });
+        Barrier {
+            groups: sizes.into_iter().map(group).collect(),
+            group_of,
+            complete: Line(W::U32::new_in(0)),
+            generation: Line(W::U32::new_in(0)),
+        }
+    }
+
+    /// Waits until all threads have come; returns false if that is given up.
+    pub(super) fn wait(&self, thread: usize) -> bool {
+        // Relaxed: it does not change before this thread arrives.
+        let generation = self.generation.load(Ordering::Relaxed);
+        if generation & GIVEN_UP != 0 {
+            return false;
+        }
+        let group = &self.groups[self.group_of[thread]];
+        // AcqRel, both: the last to arrive passes on what all did before; and the resets, which
+        // come before the Release below, are seen by who arrives next.
+        if group.arrived.fetch_add(1, Ordering::AcqRel) + 1 == group.of {
+            group.arrived.store(0, Ordering::Relaxed);
+            if self.complete.fetch_add(1, Ordering::AcqRel) + 1 == self.groups.len() as u32 {
+                self.complete.store(0, Ordering::Relaxed);
+                // Release: the partner is the Acquire below.
+                self.generation.fetch_add(1, Ordering::Release);
+                return true;
+            }
+        }
+        // Acquire: see above.
+        let next = self.generation.wait_until(Ordering::Acquire, |now| now != generation);
+        next & GIVEN_UP == 0
+    }
+
+    /// Nobody waits any more, since not all will come.
+    pub(super) fn give_up(&self) {
+        // Relaxed: nothing was done that anybody would have to see.
+        self.generation.fetch_or(GIVEN_UP, Ordering::Relaxed);
+    }
+}
