@@ -73,8 +73,9 @@ pub(crate) struct Choice {
     /// How idle CPUs are woken, in both ways if nothing is said
     #[arg(long = "wake", value_name = "WAKE", help_heading = "switchstorm")]
     wakes: Vec<Wake>,
-    /// Microseconds from one wake-up to the next, switches apart; if nothing is said 25, and of
-    /// independent wake-ups 10 as well; may be given more than once
+    /// Microseconds of a round, switches apart: computing between barriers, or half computing and
+    /// half idle; 25 if nothing is said, and of independent wake-ups 10 as well; may be given more
+    /// than once
     #[arg(
         long = "period",
         value_name = "US",

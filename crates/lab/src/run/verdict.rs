@@ -1,8 +1,9 @@
 //! What may be said of a figure beside a published one.
 //!
 //! The rule is that of the simulator's stated fidelity, and is never bent for a row: a factor of
-//! two for passes over memory and for absolute figures, of one and a half for ratios on one contended
-//! line. A figure counts only if the whole band does, from its lowest to its highest point:
+//! two for passes over memory and for absolute figures, of one and a half for ratios on one
+//! contended line. A figure counts only if the whole band does, from its lowest to its highest
+//! point:
 //!
 //! | kind | `reached` | `direction-only` | `not-reached` |
 //! |---|---|---|---|

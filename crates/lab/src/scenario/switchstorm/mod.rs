@@ -14,7 +14,8 @@
 //! | `two-level` | as `test-first` | [`CpuMask`](coreline::CpuMask) | each time |
 //!
 //! Each differs from one before it in one thing. The switch path around it is one generic
-//! function, [`Storm::cycle`]; a dense mask is the kernel's, a bit for each CPU number, 512 to a line.
+//! function, [`Storm::cycle`]; a dense mask is the kernel's, a bit for each CPU number, 512 to a
+//! line.
 //!
 //! | wake-up | idle until | run |
 //! |---|---|---|
