@@ -23,10 +23,20 @@ pub trait Fences {
     ///
     /// # Panics
     ///
-    /// Natively, if the kernel refuses `membarrier` after it has once allowed it (a system-call
-    /// filter put up later): light fences are compiler fences by then, and nothing could take the
-    /// heavy one's place.
+    /// Where [`try_fence_all`](Fences::try_fence_all) fails.
     fn fence_all();
+
+    /// As [`fence_all`](Fences::fence_all), for who must tidy up before it fails.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`](crate::Lacking) natively, if the kernel refuses `membarrier` after it has once
+    /// allowed it (a system-call filter put up later): light fences are compiler fences by then,
+    /// and nothing could take the heavy one's place. Nothing was ordered.
+    fn try_fence_all() -> Result<(), crate::Lacking> {
+        Self::fence_all();
+        Ok(())
+    }
 
     /// Returns only after every restartable operation that was under way at the time of the call,
     /// on any CPU, has either committed or been made to restart.

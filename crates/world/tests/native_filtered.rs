@@ -95,6 +95,8 @@ fn membarrier_that_goes_away_is_not_ignored() {
             return;
         }
         refuse(libc::SYS_membarrier);
+        let lacking = Native::try_fence_all().unwrap_err().to_string();
+        assert!(lacking.contains("membarrier") && lacking.contains("filter"), "{lacking}");
         let fenced = panic::catch_unwind(Native::fence_all);
         let message = fenced.unwrap_err().downcast::<String>().unwrap();
         assert!(message.contains("membarrier"), "{message}");

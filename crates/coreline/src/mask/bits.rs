@@ -3,6 +3,7 @@
 //! ```text
 //! summary   |trimming|..leaves that may have a bit..|     one word for each 63 leaves
 //! leaf      |ready 31..0|announced 31..0|  x 8            one line, 256 bits of the mask
+//! position  |leaf|word: 3 bits|1|bit: 5 bits|              number of the ready bit
 //! ```
 //!
 //! Bits of one leaf share a line; bits of different leaves never do. So whoever owns the bits of
@@ -46,7 +47,7 @@
 //! setter that passes a fence after its set and then does not see what was published before the
 //! looker's fence.
 
-use coreline_world::{Integer, Line, Ordering, Word, World};
+use coreline_world::{Integer, Line, Ordering, Word, Words, World};
 
 /// The bits of a leaf's word.
 const PER_WORD: u32 = 32;
@@ -57,7 +58,7 @@ const WORDS: usize = 8;
 /// The most bits of one leaf.
 pub(super) const PER_LEAF: u32 = PER_WORD * WORDS as u32;
 
-/// The most leaves: a [`Position`] has 16 bits for them.
+/// The most leaves: a [`Position`] has room for them, and for none.
 pub(super) const MOST_LEAVES: usize = u16::MAX as usize;
 
 /// The leaves that one word of the summary covers: one bit is `TRIMMING`.
@@ -69,68 +70,79 @@ const TRIMMING: u64 = 1 << 63;
 /// In a leaf's word: all `announced` bits.
 const ANNOUNCED: u64 = (1 << PER_WORD) - 1;
 
-/// Where a bit lies.
+/// Where a bit lies: the number of its `ready` bit among all bits of all leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Position {
-    leaf: u16,
-    bit: u16,
-}
+pub(super) struct Position(u32);
+
+const _: () = assert!(MOST_LEAVES * WORDS * u64::BITS as usize <= Position::NONE.0 as usize);
 
 impl Position {
+    /// Where no bit lies: behind all leaves that there can be.
+    pub(super) const NONE: Position = Position(u32::MAX);
+
     pub(super) fn new(leaf: usize, bit: usize) -> Position {
-        debug_assert!(bit < PER_LEAF as usize, "a leaf has {PER_LEAF} bits");
-        Position { leaf: leaf as u16, bit: bit as u16 }
+        debug_assert!(leaf < MOST_LEAVES && bit < PER_LEAF as usize, "{leaf}, {bit}");
+        let word = leaf * WORDS + bit / PER_WORD as usize;
+        Position(word as u32 * u64::BITS + PER_WORD + bit as u32 % PER_WORD)
     }
 
     pub(super) fn leaf(self) -> usize {
-        usize::from(self.leaf)
+        self.0 as usize / (WORDS * u64::BITS as usize)
     }
 
+    /// Which bit of its leaf.
     pub(super) fn bit(self) -> usize {
-        usize::from(self.bit)
+        self.word() * PER_WORD as usize + (self.0 % PER_WORD) as usize
     }
 
     fn word(self) -> usize {
-        self.bit() / PER_WORD as usize
+        (self.0 / u64::BITS) as usize % WORDS
     }
 
     fn announced(self) -> u64 {
-        1 << (u32::from(self.bit) % PER_WORD)
+        self.ready() >> PER_WORD
     }
 
     fn ready(self) -> u64 {
-        self.announced() << PER_WORD
+        1 << (self.0 % u64::BITS)
     }
 }
 
 /// The bits of one cache's CPUs, or of one group of members.
-struct Leaf<W: World> {
-    words: Line<[W::U64; WORDS]>,
-    /// How many of the words have bits.
-    used: usize,
-}
+type Leaf<W> = Line<[<W as Words>::U64; WORDS]>;
 
 /// Bits in two levels.
 pub(super) struct Bits<W: World> {
     leaves: Box<[Leaf<W>]>,
+    /// By leaf: how many of its words have bits.
+    used: Box<[u8]>,
     summary: Box<[Line<W::U64>]>,
 }
 
 impl<W: World> Bits<W> {
     /// Clear bits in leaves of these sizes, each at most [`PER_LEAF`]; at most [`MOST_LEAVES`].
     pub(super) fn new_in(sizes: impl Iterator<Item = usize>) -> Self {
-        let leaf = |size: usize| Leaf {
-            words: Line(core::array::from_fn(|_| W::U64::new_in(0))),
-            used: size.div_ceil(PER_WORD as usize).min(WORDS),
-        };
-        let leaves: Box<[_]> = sizes.map(leaf).collect();
-        let summary =
-            (0..leaves.len().div_ceil(PER_SUMMARY)).map(|_| Line(W::U64::new_in(0))).collect();
-        Bits { leaves, summary }
+        const { assert!(!W::NATIVE_LAYOUT || size_of::<Leaf<W>>() == size_of::<Line<u8>>()) };
+        let used = |size: usize| size.div_ceil(PER_WORD as usize).min(WORDS) as u8;
+        let used: Box<[u8]> = sizes.map(used).collect();
+        let leaf = |_| Line(core::array::from_fn(|_| W::U64::new_in(0)));
+        let word = |_| Line(W::U64::new_in(0));
+        Bits {
+            leaves: (0..used.len()).map(leaf).collect(),
+            summary: (0..used.len().div_ceil(PER_SUMMARY)).map(word).collect(),
+            used,
+        }
     }
 
-    fn word(&self, at: Position) -> &W::U64 {
-        &self.leaves[at.leaf()].words[at.word()]
+    /// The word of a bit; `None` if there is no such bit.
+    #[inline]
+    fn word(&self, at: Position) -> Option<&W::U64> {
+        (at.leaf() < self.leaves.len()).then(|| &self.leaves[at.leaf()][at.word()])
+    }
+
+    /// The words of a leaf that have bits.
+    fn words(&self, leaf: usize) -> &[W::U64] {
+        &self.leaves[leaf][..usize::from(self.used[leaf])]
     }
 
     /// The word of the summary for a leaf, and the leaf's bit there.
@@ -138,26 +150,24 @@ impl<W: World> Bits<W> {
         (&self.summary[leaf / PER_SUMMARY], 1 << (leaf % PER_SUMMARY))
     }
 
-    /// Whether the bit is set.
+    /// Whether the bit is set; `None` if there is no such bit.
     #[inline]
-    pub(super) fn test(&self, at: Position) -> bool {
-        // Acquire: pairs with the Release of the exchange in `announce`, so that whoever finds the
-        // bit ready has also seen to the summary. Without it the setter's word for the summary
-        // would not be ours to pass on to a looker.
-        self.word(at).load(Ordering::Acquire) & at.ready() != 0
+    pub(super) fn test(&self, at: Position) -> Option<bool> {
+        Some(is_set(self.word(at)?, at))
     }
 
-    /// Sets the bit; returns whether this call did. A bit that is set costs one load, and nothing
-    /// is written.
+    /// Sets the bit; returns whether this call did, `None` if there is no such bit. A bit that is
+    /// set costs one load, and nothing is written.
     #[inline]
-    pub(super) fn set(&self, at: Position) -> bool {
-        !self.test(at) && self.announce(at)
+    pub(super) fn set(&self, at: Position) -> Option<bool> {
+        let word = self.word(at)?;
+        Some(!is_set(word, at) && self.announce(word, at))
     }
 
     /// Sets a bit that was clear a moment ago.
     #[cold]
-    fn announce(&self, at: Position) -> bool {
-        let word = self.word(at);
+    #[inline(never)]
+    fn announce(&self, word: &W::U64, at: Position) -> bool {
         let (summary, leaf) = self.summary_of(at.leaf());
         loop {
             // Relaxed, and the loads of the summary: the fence orders them.
@@ -174,8 +184,8 @@ impl<W: World> Bits<W> {
                     // Somebody else was faster with the same bit.
                     return false;
                 }
-                // Release: pairs with the Acquire in `test`: what we know of the summary. Acquire
-                // on failure for the return above, which is a `test`.
+                // Release: pairs with the Acquire in `is_set`: what we know of the summary. Acquire
+                // on failure for the return above, which is an `is_set`.
                 let ready = value | at.ready();
                 match word.compare_exchange(value, ready, Ordering::Release, Ordering::Acquire) {
                     Ok(_) => return true,
@@ -186,17 +196,19 @@ impl<W: World> Bits<W> {
         }
     }
 
-    /// Clears the bit; returns whether it was set. A clear bit costs one load.
-    pub(super) fn clear(&self, at: Position) -> bool {
-        let word = self.word(at);
+    /// Clears the bit; returns whether it was set, `None` if there is no such bit. A clear bit
+    /// costs one load.
+    #[inline]
+    pub(super) fn clear(&self, at: Position) -> Option<bool> {
+        let word = self.word(at)?;
         let both = at.announced() | at.ready();
         // Relaxed: nothing follows from a bit that is clear.
         if word.load(Ordering::Relaxed) & both == 0 {
-            return false;
+            return Some(false);
         }
         // AcqRel: Acquire pairs with the Release of who set it, Release with the Acquire of who
         // sets it next and finds it clear: what each did with the bit in hand stays in order.
-        word.fetch_and(!both, Ordering::AcqRel) & at.ready() != 0
+        Some(word.fetch_and(!both, Ordering::AcqRel) & at.ready() != 0)
     }
 
     /// Calls `f` with every bit that is set or being set. Reads only leaves that the summary names.
@@ -214,8 +226,7 @@ impl<W: World> Bits<W> {
 
     /// Calls `f` with every bit of a leaf that is set or being set.
     fn each_of(&self, leaf: usize, f: &mut impl FnMut(Position)) {
-        for (index, word) in self.leaves[leaf].words.iter().take(self.leaves[leaf].used).enumerate()
-        {
+        for (index, word) in self.words(leaf).iter().enumerate() {
             // Acquire: pairs with the Release of who set the bit.
             let mut left = word.load(Ordering::Acquire) & ANNOUNCED;
             while left != 0 {
@@ -228,7 +239,7 @@ impl<W: World> Bits<W> {
 
     /// The first clear bit of a leaf below `limit`.
     pub(super) fn first_clear(&self, leaf: usize, limit: usize) -> Option<Position> {
-        let words = self.leaves[leaf].words.iter().take(self.leaves[leaf].used).enumerate();
+        let words = self.words(leaf).iter().enumerate();
         words
             .filter_map(|(index, word)| {
                 // Relaxed: whoever wants the bit still has to set it.
@@ -273,8 +284,16 @@ impl<W: World> Bits<W> {
 
     /// Whether no bit of a leaf is set or being set.
     fn is_empty(&self, leaf: usize) -> bool {
-        let leaf = &self.leaves[leaf];
         // Relaxed: `trim`'s fence orders the look that counts.
-        leaf.words.iter().take(leaf.used).all(|word| word.load(Ordering::Relaxed) & ANNOUNCED == 0)
+        self.words(leaf).iter().all(|word| word.load(Ordering::Relaxed) & ANNOUNCED == 0)
     }
+}
+
+/// Whether a bit of this word is set.
+#[inline]
+fn is_set(word: &impl Word<Value = u64>, at: Position) -> bool {
+    // Acquire: pairs with the Release of the exchange in `announce`, so that whoever finds the bit
+    // ready has also seen to the summary. Without it the setter's word for the summary would not be
+    // ours to pass on to a looker.
+    word.load(Ordering::Acquire) & at.ready() != 0
 }

@@ -48,35 +48,36 @@ pub use presence::{Entry, Full, Inside, Member, Presence, PresenceOptions, Shot}
 pub use versioned::{Reader, Reading, Versioned};
 
 /// What a mask cannot do.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MaskError {
     /// The mask has no bit for this CPU.
-    #[error("the mask has no bit for {cpu}: the machine has CPUs {has}")]
+    #[error("the mask has no bit for {cpu}: it has bits for {has} CPUs; CpuMask::cpus lists them")]
     NoSuchCpu {
         /// The CPU.
         cpu: CpuId,
-        /// The CPUs that have one, as a CPU list.
-        has: String,
+        /// How many CPUs have one.
+        has: usize,
     },
     /// The machine has more caches than a mask has lines.
-    #[error("the machine has {leaves} groups of CPUs that share a cache; at most {most}")]
+    #[error("the machine has {leaves} groups of CPUs that share a cache; at most {MOST_LEAVES}")]
     TooManyCaches {
         /// How many it has.
         leaves: usize,
-        /// How many there may be.
-        most: usize,
     },
 }
 
+// Every `set` returns one, or might.
+const _: () = assert!(size_of::<Result<bool, MaskError>>() <= 16);
+
 /// A set of CPUs that all of them change, each its own bit mostly.
 ///
-/// As wide as the machine. Takes two lines of memory (128 bytes) for each last-level cache, of
-/// which one is written, one more for each 63 of them, and six bytes for each CPU number.
+/// As wide as the machine. Takes a line of memory (64 bytes) and a byte for each last-level cache,
+/// one line more for each 63 of them, and four bytes for each CPU number.
 pub struct CpuMask<W: World = Native> {
     bits: Bits<W>,
     /// By CPU number: where its bit lies.
-    positions: Box<[Option<Position>]>,
+    positions: Box<[Position]>,
 }
 
 impl CpuMask {
@@ -106,7 +107,7 @@ impl<W: World> CpuMask<W> {
     ///
     /// As [`new`](CpuMask::new).
     pub fn for_topology(topology: &Topology) -> Result<Self, MaskError> {
-        let mut positions = vec![None; topology.cpu_limit()].into_boxed_slice();
+        let mut positions = vec![Position::NONE; topology.cpu_limit()].into_boxed_slice();
         let mut sizes = Vec::new();
         // By cache: the leaf that is being filled.
         let mut open = vec![None; topology.cache_count()];
@@ -124,28 +125,26 @@ impl<W: World> CpuMask<W> {
             };
             open[cache] = Some(leaf);
             if leaf < MOST_LEAVES {
-                positions[cpu.id.index()] = Some(Position::new(leaf, sizes[leaf]));
+                positions[cpu.id.index()] = Position::new(leaf, sizes[leaf]);
             }
             sizes[leaf] += 1;
         }
         if sizes.len() > MOST_LEAVES {
-            let (leaves, most) = (sizes.len(), MOST_LEAVES);
-            return Err(MaskError::TooManyCaches { leaves, most });
+            return Err(MaskError::TooManyCaches { leaves: sizes.len() });
         }
         Ok(CpuMask { bits: Bits::new_in(sizes.into_iter()), positions })
     }
 
+    /// Where the CPU's bit lies; [`Position::NONE`] if there are such CPUs but not this one.
     #[inline]
-    fn position(&self, cpu: CpuId) -> Result<Position, MaskError> {
-        match self.positions.get(cpu.index()) {
-            Some(Some(position)) => Ok(*position),
-            _ => Err(self.no_such(cpu)),
-        }
+    fn position(&self, cpu: CpuId) -> Option<Position> {
+        self.positions.get(cpu.index()).copied()
     }
 
     #[cold]
+    #[inline(never)]
     fn no_such(&self, cpu: CpuId) -> MaskError {
-        MaskError::NoSuchCpu { cpu, has: self.cpus().collect::<CpuSet>().to_string() }
+        MaskError::NoSuchCpu { cpu, has: self.cpus().count() }
     }
 
     /// Sets the CPU's bit; returns whether it was clear and this call set it. If it is set already,
@@ -156,7 +155,7 @@ impl<W: World> CpuMask<W> {
     /// [`MaskError::NoSuchCpu`].
     #[inline]
     pub fn set(&self, cpu: CpuId) -> Result<bool, MaskError> {
-        Ok(self.bits.set(self.position(cpu)?))
+        self.position(cpu).and_then(|at| self.bits.set(at)).ok_or_else(|| self.no_such(cpu))
     }
 
     /// Sets the CPU's bit; returns whether it was set before.
@@ -175,25 +174,25 @@ impl<W: World> CpuMask<W> {
     /// # Errors
     ///
     /// [`MaskError::NoSuchCpu`].
+    #[inline]
     pub fn clear(&self, cpu: CpuId) -> Result<bool, MaskError> {
-        Ok(self.bits.clear(self.position(cpu)?))
+        self.position(cpu).and_then(|at| self.bits.clear(at)).ok_or_else(|| self.no_such(cpu))
     }
 
     /// Whether the CPU's bit is set; false for a CPU that the mask has no bit for.
     #[inline]
     pub fn test(&self, cpu: CpuId) -> bool {
-        self.position_if_any(cpu).is_some_and(|at| self.bits.test(at))
-    }
-
-    fn position_if_any(&self, cpu: CpuId) -> Option<Position> {
-        self.positions.get(cpu.index()).copied().flatten()
+        self.position(cpu).and_then(|at| self.bits.test(at)) == Some(true)
     }
 
     /// The CPUs that the mask has bits for, ascending.
     pub fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
-        let number = |cpu: usize| CpuId::new(cpu as u32);
-        let bits = self.positions.iter().enumerate();
-        bits.filter(|(_, position)| position.is_some()).map(move |(cpu, _)| number(cpu))
+        self.with_positions().map(|(cpu, _)| cpu)
+    }
+
+    fn with_positions(&self) -> impl Iterator<Item = (CpuId, Position)> + '_ {
+        let number = |(cpu, at): (usize, &Position)| (CpuId::new(cpu as u32), *at);
+        self.positions.iter().enumerate().map(number).filter(|(_, at)| *at != Position::NONE)
     }
 
     /// The lowest CPU whose bit is clear.
@@ -221,11 +220,8 @@ impl<W: World> CpuMask<W> {
         let mut found = Vec::new();
         self.bits.each(|at| found.push(at));
         found.sort_unstable();
-        self.cpus()
-            .filter(|&cpu| {
-                self.position_if_any(cpu).is_some_and(|at| found.binary_search(&at).is_ok())
-            })
-            .collect()
+        let set = |(_, at): &(CpuId, Position)| found.binary_search(at).is_ok();
+        self.with_positions().filter(set).map(|(cpu, _)| cpu).collect()
     }
 
     /// The CPUs of a [`snapshot`](CpuMask::snapshot), ascending.

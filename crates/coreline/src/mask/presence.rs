@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use coreline_world::{Native, Ordering, Time, Word, World};
 
-use super::roll::{Change, Entered, News, Roll, Seat, Told};
+use super::roll::{Change, Entered, FIRST, News, Roll, Seat};
 use crate::TicketLock;
 
 /// No seat is free. Nothing was registered.
@@ -71,7 +71,7 @@ impl Default for PresenceOptions {
 ///
 /// Each context (a thread, a worker, a connection) registers once and gets a [`Member`]. It enters
 /// when it begins to use what it caches, and leaves when it is done: both write nothing that is
-/// shared, but for the first entry after its bit was cleared. [`shootdown`](Presence::shootdown)
+/// shared, but for an entry after it missed something. [`shootdown`](Presence::shootdown)
 /// runs a function in every context that is present, and returns when all have run it or have left.
 ///
 /// ```
@@ -96,12 +96,10 @@ impl Default for PresenceOptions {
 ///
 /// A handle: clones are the same presence.
 ///
-/// **Costs**: entering is one store to the context's own line, and loads of that and of the line of
-/// its bit, which the contexts share that registered under the same cache; a shootdown is two heavy
-/// fences (system calls natively), a read of the seats whose bits are set, a write to each, and a
-/// third fence if somebody leaves meanwhile. **Signals, fork**: no shootdown in a signal
-/// handler. In a forked child, contexts of other threads that were inside stay there, and a
-/// shootdown waits for them for ever.
+/// **Costs**: entering is one store to the context's own line and a load of it; a shootdown is two
+/// heavy fences (system calls natively), a read of the seats whose bits are set, and a write to
+/// each. **Signals, fork**: no shootdown in a signal handler. In a forked child, contexts of other
+/// threads that were inside stay there, and a shootdown waits for them for ever.
 ///
 /// # Law
 ///
@@ -130,13 +128,17 @@ struct Shared<W: World> {
 }
 
 /// Read and written under the lock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Announcer {
     number: u64,
     trimmed: Option<Time>,
 }
 
 impl Announcer {
+    pub(super) const fn new() -> Self {
+        Announcer { number: FIRST, trimmed: None }
+    }
+
     /// The next change.
     pub(super) fn next<W: World>(&mut self, trim_every: Duration) -> Change {
         self.number += 1;
@@ -187,7 +189,7 @@ impl<W: World> Presence<W> {
         Presence {
             shared: Arc::new(Shared {
                 roll: Roll::new_in(&W::topology(), options.seats),
-                announcer: TicketLock::new_in(Announcer::default()),
+                announcer: TicketLock::new_in(Announcer::new()),
                 call: <W::Ptr<Call> as Word>::new_in(core::ptr::null_mut()),
                 trim_every: options.trim_every,
             }),
@@ -201,7 +203,8 @@ impl<W: World> Presence<W> {
     /// [`Full`] if all seats are taken.
     pub fn register(&self) -> Result<Member<W>, Full> {
         let roll = &self.shared.roll;
-        let seat = roll.take().ok_or_else(|| Full { most: roll.capacity() })?;
+        // SAFETY: the member keeps the roll with its seat.
+        let seat = unsafe { roll.take() }.ok_or_else(|| Full { most: roll.capacity() })?;
         Ok(Member { shared: Arc::clone(&self.shared), seat })
     }
 
@@ -213,7 +216,9 @@ impl<W: World> Presence<W> {
     ///
     /// **Not inside**: a context that is present itself calls [`Inside::shootdown`]; here it would
     /// wait for itself, and so would an `f` that shoots at the same presence. **Panics**: one in
-    /// `f` is raised where `f` ran, and counts as run.
+    /// `f` is raised where `f` ran, and counts as run. Where a heavy fence
+    /// [fails](coreline_world::Fences::try_fence_all), this panics, once nobody can run `f` any
+    /// more; some may have, and others may work with what they cached until the next shootdown.
     pub fn shootdown(&self, f: impl Fn() + Sync) -> Shot {
         let shared = &*self.shared;
         let mut announcer = shared.announcer.lock();
@@ -238,62 +243,84 @@ impl<W: World> Shared<W> {
         f: &(dyn Fn() + Sync),
     ) -> Shot {
         let change = Change { call: true, but, ..announcer.next::<W>(self.trim_every) };
-        // SAFETY: only the lifetime changes. `Presence::wait_for_call` below returns when nobody
-        // can call `f` any more, and nothing between here and there panics while somebody may.
+        // SAFETY: only the lifetime changes. `wait_for_call` below returns when nobody can call `f`
+        // any more, and so does `tell` if it fails; nothing else between panics.
         let f: *const (dyn Fn() + Sync + 'static) = unsafe { core::mem::transmute(f) };
         let mut call = Call(f);
         // Relaxed: whoever is asked to run it has acquired `wanted`, which is written after this.
         self.call.store(&raw mut call, Ordering::Relaxed);
-        let Told { pending, away } = self.roll.tell(change);
-        let reached = self.roll.wait_for_call(pending, change.number);
-        Shot { reached, away }
+        let told = self.roll.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
+        let reached = self.roll.wait_for_call(&told, change.number);
+        Shot { reached, away: told.away }
+    }
+
+    /// Does what is wanted of a seat's owner, who enters.
+    #[cold]
+    #[inline(never)]
+    fn entered(&self, seat: &mut Seat<W>, news: News) -> Entry {
+        match self.roll.entered(seat, news) {
+            Entered::Stale => Entry::MustRefresh,
+            Entered::Asked(news) => self.answer(seat, news),
+        }
     }
 
     /// Does what is wanted of a seat's owner, who is present.
-    fn answer(&self, seat: &mut Seat, news: News) -> Entry {
-        if !news.is_call() {
-            self.roll.acknowledge(seat, news);
-            return Entry::MustRefresh;
-        }
-        /// Acknowledges also if the function panics: else the announcer would wait for ever.
-        struct Answered<'a, W: World>(&'a Roll<W>, &'a mut Seat, News);
-        impl<W: World> Drop for Answered<'_, W> {
-            fn drop(&mut self) {
-                self.0.acknowledge(self.1, self.2);
+    #[cold]
+    #[inline(never)]
+    fn answer(&self, seat: &mut Seat<W>, mut news: News) -> Entry {
+        while news.is_call() {
+            match seat.claim(news) {
+                Ok(()) => {
+                    self.run(seat, news);
+                    return Entry::Current;
+                }
+                Err(now) => news = now,
             }
         }
-        let _answered = Answered(&self.roll, seat, news);
+        self.roll.set_bit(seat);
+        seat.acknowledge(news);
+        Entry::MustRefresh
+    }
+
+    /// Runs the call of this news, which the seat's owner has claimed.
+    fn run(&self, seat: &mut Seat<W>, news: News) {
+        /// Acknowledges also if the function panics: else the announcer would wait for ever.
+        struct Answered<'a, W: World>(&'a mut Seat<W>, News);
+        impl<W: World> Drop for Answered<'_, W> {
+            fn drop(&mut self) {
+                self.0.acknowledge(self.1);
+            }
+        }
+        let _answered = Answered(seat, news);
         // Relaxed: `news` was acquired, and the announcer stored the call before.
         let call = self.call.load(Ordering::Relaxed);
-        // SAFETY: the announcer keeps the call alive, and stores no other, until we acknowledge or
-        // leave, which is after this: see `wait_for_call`.
+        // SAFETY: it was claimed, so the announcer keeps the call alive, and stores no other, until
+        // it is acknowledged, which is after this: see `take_back`.
         let f = unsafe { &*(*call).0 };
         f();
-        Entry::Current
     }
 }
 
 /// A registered context. Dropping it frees the seat.
 pub struct Member<W: World = Native> {
     shared: Arc<Shared<W>>,
-    seat: Seat,
+    seat: Seat<W>,
 }
 
 impl<W: World> Member<W> {
     /// Enters; says whether what the context cached is still good. If a shootdown is waiting, its
     /// function runs here first.
     ///
-    /// One store to the context's own line, loads of that and of the line of its bit, and no write
-    /// that others see, unless its bit was cleared.
+    /// A store to the context's own line and a load of it, and no write that others see, unless
+    /// something is wanted of the context.
     #[inline]
     pub fn enter(&mut self) -> (Inside<'_, W>, Entry) {
-        let entered = self.shared.roll.enter(&mut self.seat);
-        // From here on it leaves, also if the function below panics.
+        let wanted = self.seat.enter();
+        // From here on it leaves, also if a function that runs below panics.
         let inside = Inside { member: self, _here: PhantomData };
-        let entry = match entered {
-            Entered::Current => Entry::Current,
-            Entered::Stale => Entry::MustRefresh,
-            Entered::Asked(news) => inside.member.shared.answer(&mut inside.member.seat, news),
+        let entry = match wanted {
+            None => Entry::Current,
+            Some(news) => inside.member.shared.entered(&mut inside.member.seat, news),
         };
         (inside, entry)
     }
@@ -320,7 +347,7 @@ impl<W: World> Inside<'_, W> {
     /// not.
     #[inline]
     pub fn poll(&mut self) -> Entry {
-        match self.member.shared.roll.news(&self.member.seat) {
+        match self.member.seat.news() {
             None => Entry::Current,
             Some(news) => self.member.shared.answer(&mut self.member.seat, news),
         }
@@ -356,7 +383,7 @@ impl<W: World> Inside<'_, W> {
 impl<W: World> Drop for Inside<'_, W> {
     #[inline]
     fn drop(&mut self) {
-        self.member.shared.roll.leave(&self.member.seat);
+        self.member.seat.leave();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::mem;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use coreline_world::{Native, Ordering, Word, World};
 
 use super::Position;
 use super::presence::{Announcer, Full, PresenceOptions};
-use super::roll::{Entered, Roll, Seat};
+use super::roll::{News, Roll, Seat};
 use crate::TicketLock;
 
 /// A value that is read always and changed seldom.
@@ -53,13 +54,15 @@ struct Shared<T: Send + Sync + 'static, W: World> {
 /// Read and written under the lock.
 struct Updater<T> {
     announcer: Announcer,
+    /// Replaced, and not announced: the last, and those before it whose announcement failed.
+    replaced: Vec<NonNull<T>>,
     retired: Vec<Retired<T>>,
 }
 
-/// A value that was replaced.
+/// Values that were replaced.
 struct Retired<T> {
-    value: NonNull<T>,
-    /// The change that replaced it.
+    values: Vec<NonNull<T>>,
+    /// The change that replaced the last of them.
     number: u64,
     /// Who was present then, and has not looked since.
     holders: Vec<Position>,
@@ -67,6 +70,14 @@ struct Retired<T> {
 
 // SAFETY: the pointers own values of a type that may be sent, and are used under the lock only.
 unsafe impl<T: Send> Send for Updater<T> {}
+
+impl<T> Updater<T> {
+    /// The replaced values that were not freed yet.
+    fn held(&self) -> impl Iterator<Item = NonNull<T>> + '_ {
+        let retired = self.retired.iter().flat_map(|old| &old.values);
+        retired.chain(&self.replaced).copied()
+    }
+}
 
 impl<T: Send + Sync + 'static> Versioned<T> {
     /// A value, on this machine.
@@ -89,7 +100,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
                 roll: Roll::new_in(&W::topology(), options.seats),
                 current: <W::Ptr<T> as Word>::new_in(Box::into_raw(Box::new(value))),
                 updater: TicketLock::new_in(Updater {
-                    announcer: Announcer::default(),
+                    announcer: Announcer::new(),
+                    replaced: Vec::new(),
                     retired: Vec::new(),
                 }),
                 options,
@@ -104,14 +116,17 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// [`Full`] if all seats are taken.
     pub fn reader(&self) -> Result<Reader<T, W>, Full> {
         let roll = &self.shared.roll;
-        let seat = roll.take().ok_or_else(|| Full { most: roll.capacity() })?;
+        // SAFETY: the reader keeps the roll with its seat.
+        let seat = unsafe { roll.take() }.ok_or_else(|| Full { most: roll.capacity() })?;
         Ok(Reader { shared: Arc::clone(&self.shared), seat, cached: NonNull::dangling() })
     }
 
     /// Replaces the value. Every [`get`](Reading::get) that begins after this returned finds the
     /// new one. Frees what no reader can hold any more; drops values on the caller's thread.
     ///
-    /// Waits for other updates, never for readers.
+    /// Waits for other updates, never for readers. **Panics** where a heavy fence
+    /// [fails](coreline_world::Fences::try_fence_all): the value is replaced, but readers may find
+    /// the old one until the next update, which frees it.
     pub fn update(&self, value: T) {
         let value = NonNull::from(Box::leak(Box::new(value)));
         let shared = &*self.shared;
@@ -120,10 +135,11 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             // AcqRel: Release pairs with the Acquire in `refresh`, so that readers find the value
             // whole; Acquire with the last update's Release, since we free what it stored.
             let old = shared.current.swap(value.as_ptr(), Ordering::AcqRel);
+            updater.replaced.push(NonNull::new(old).expect("there is always a value"));
             let change = updater.announcer.next::<W>(shared.options.trim_every);
-            let holders = shared.roll.tell(change).pending;
-            let old = NonNull::new(old).expect("there is always a value");
-            updater.retired.push(Retired { value: old, number: change.number, holders });
+            let told = shared.roll.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
+            let values = mem::take(&mut updater.replaced);
+            updater.retired.push(Retired { values, number: change.number, holders: told.pending });
             shared.unheld(&mut updater)
         };
         drop(free);
@@ -146,13 +162,15 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             drop(free);
             let Some((number, holders)) = held else { return };
             // Not under the lock: a reader that is waited for may want to update.
-            shared.roll.wait_until_done(&holders, number);
+            for at in holders {
+                shared.roll.wait_until_done(at, number);
+            }
         }
     }
 
     /// How many replaced values were not freed yet.
     pub fn retired(&self) -> usize {
-        self.shared.updater.lock().retired.len()
+        self.shared.updater.lock().held().count()
     }
 }
 
@@ -164,10 +182,11 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
         updater.retired.retain_mut(|old| {
             old.holders.retain(|&at| !self.roll.is_done(at, old.number));
             if old.holders.is_empty() {
-                // SAFETY: from a box, and taken out of `retired` here. No reader holds it: each
-                // that was present when it was replaced has looked again since, or left, and
+                // SAFETY: from boxes, and taken out of `retired` here. No reader holds one: each
+                // that was present when they were replaced has looked again since, or left, and
                 // `is_done` acquired that; whoever entered later found a newer one.
-                free.push(unsafe { Box::from_raw(old.value.as_ptr()) });
+                let owned = |value: NonNull<T>| unsafe { Box::from_raw(value.as_ptr()) };
+                free.extend(old.values.drain(..).map(owned));
             }
             !old.holders.is_empty()
         });
@@ -177,9 +196,9 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
 
 impl<T: Send + Sync + 'static, W: World> Drop for Shared<T, W> {
     fn drop(&mut self) {
-        let retired = self.updater.get_mut().retired.drain(..).map(|old| old.value);
+        let held = self.updater.get_mut().held();
         // Relaxed: the last handle's drop has acquired all others'.
-        let values = retired.chain(NonNull::new(self.current.load(Ordering::Relaxed)));
+        let values = held.chain(NonNull::new(self.current.load(Ordering::Relaxed)));
         // SAFETY: from boxes, each in one place. Readers have handles, so there are none.
         let free = values.map(|value| unsafe { Box::from_raw(value.as_ptr()) });
         drop(free.collect::<Vec<_>>());
@@ -189,7 +208,7 @@ impl<T: Send + Sync + 'static, W: World> Drop for Shared<T, W> {
 /// A registered reader. Dropping it frees the seat.
 pub struct Reader<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
-    seat: Seat,
+    seat: Seat<W>,
     /// What was current when the reader last looked.
     cached: NonNull<T>,
 }
@@ -201,20 +220,34 @@ unsafe impl<T: Send + Sync, W: World> Send for Reader<T, W> {}
 impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
     /// Enters: from here to the drop of what this returns the reader may read.
     ///
-    /// One store to the reader's own line, loads of that and of the line of its bit, and no write
-    /// that others see, unless its bit was cleared.
+    /// A store to the reader's own line and a load of it, and no write that others see, unless the
+    /// value was replaced meanwhile.
     #[inline]
     pub fn enter(&mut self) -> Reading<'_, T, W> {
-        match self.shared.roll.enter(&mut self.seat) {
-            Entered::Current => {}
-            // An update asks nobody to run anything.
-            Entered::Stale => self.refresh(),
-            Entered::Asked(_) => unreachable!("an update has no call"),
+        if let Some(news) = self.seat.enter() {
+            self.entered(news);
         }
         Reading { reader: self, _here: PhantomData }
     }
 
     #[cold]
+    #[inline(never)]
+    fn entered(&mut self, news: News) {
+        // What is wanted can only be this: an update asks nobody to run anything.
+        self.shared.roll.entered(&mut self.seat, news);
+        self.refresh();
+    }
+
+    /// The value was replaced while the reader was inside.
+    #[cold]
+    #[inline(never)]
+    fn catch_up(&mut self, news: News) {
+        self.shared.roll.set_bit(&self.seat);
+        // Before the acknowledgement: after it, what is cached may be freed.
+        self.refresh();
+        self.seat.acknowledge(news);
+    }
+
     fn refresh(&mut self) {
         // Acquire: pairs with the Release of the update that stored it: the value is whole.
         let current = self.shared.current.load(Ordering::Acquire);
@@ -244,28 +277,20 @@ impl<T: Send + Sync + 'static, W: World> Reading<'_, T, W> {
     /// Borrows the reading, since to look again is to give up what was read before.
     #[inline]
     pub fn get(&mut self) -> &T {
-        self.look();
+        if let Some(news) = self.reader.seat.news() {
+            self.reader.catch_up(news);
+        }
         // SAFETY: `cached` was current when this reader last looked, while it was inside; whoever
         // replaces it waits, before freeing it, until this reader looks again or leaves, which both
         // need the borrow that is handed out here to end.
         unsafe { self.reader.cached.as_ref() }
-    }
-
-    #[inline]
-    fn look(&mut self) {
-        let reader = &mut *self.reader;
-        if let Some(news) = reader.shared.roll.news(&reader.seat) {
-            // Before the acknowledgement: after it, what is cached may be freed.
-            reader.refresh();
-            reader.shared.roll.acknowledge(&mut reader.seat, news);
-        }
     }
 }
 
 impl<T: Send + Sync + 'static, W: World> Drop for Reading<'_, T, W> {
     #[inline]
     fn drop(&mut self) {
-        self.reader.shared.roll.leave(&self.reader.seat);
+        self.reader.seat.leave();
     }
 }
 
@@ -273,7 +298,7 @@ impl<T: Send + Sync + 'static, W: World> fmt::Debug for Versioned<T, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Versioned");
         match self.shared.updater.try_lock() {
-            Some(updater) => out.field("retired", &updater.retired.len()),
+            Some(updater) => out.field("retired", &updater.held().count()),
             None => out.field("retired", &format_args!("<locked>")),
         };
         out.finish_non_exhaustive()

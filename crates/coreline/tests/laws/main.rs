@@ -11,6 +11,8 @@ mod percpu;
 mod pool;
 mod presence;
 mod readings;
+mod reads;
+mod refused;
 mod seats;
 mod worlds;
 

@@ -147,18 +147,20 @@ fn misses_nothing<W: World>(first: Duration) {
     let work = move || {
         let (presence, changed, flushed, ran) = &*theirs;
         let mut member = presence.register().unwrap();
-        let mut cached = 0;
+        let (mut cached, mut stale) = (0, false);
         for _ in 0..2 {
-            let (mut inside, mut entry) = member.enter();
+            let (mut inside, entry) = member.enter();
+            stale |= entry == Entry::MustRefresh;
             for _ in 0..2 {
                 // Relaxed, and below: only this thread can have run what sets it.
-                if entry == Entry::MustRefresh || flushed.load(Ordering::Relaxed) == 1 {
+                if stale || flushed.load(Ordering::Relaxed) == 1 {
                     // Acquire: pairs with the Release below.
                     cached = changed.load(Ordering::Acquire);
+                    stale = false;
                 }
                 let called = ran.load(Ordering::Relaxed) == 1;
                 assert!(!called || cached == 1, "it was called and did not hear what came before");
-                entry = inside.poll();
+                stale |= inside.poll() == Entry::MustRefresh;
             }
         }
     };

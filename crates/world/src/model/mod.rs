@@ -106,16 +106,30 @@ impl<P: Plant> Fences for Model<P> {
     }
 
     fn fence_all() {
+        if let Err(lacking) = Self::try_fence_all() {
+            panic!("{lacking}");
+        }
+    }
+
+    fn try_fence_all() -> Result<(), Lacking> {
+        if P::refuses() {
+            return Err(Lacking {
+                world: Self::NAME,
+                capability: "heavy fence",
+                why: "the plant refuses it".into(),
+                remedy: "plant nothing".into(),
+            });
+        }
         // SeqCst, partner: the fence of `fence_light`.
         if P::HEAVY {
             loom::sync::atomic::fence(Ordering::SeqCst);
         }
+        Ok(())
     }
 
     fn fence_restartable() -> Result<(), Lacking> {
         // No operation runs in a section, so none is under way.
-        Self::fence_all();
-        Ok(())
+        Self::try_fence_all()
     }
 }
 

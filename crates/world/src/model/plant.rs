@@ -33,6 +33,11 @@ pub trait Plant: 'static {
 
     /// Whether there are heavy fences.
     const HEAVY: bool = true;
+
+    /// Whether the next heavy fence is refused, as a kernel may. Asked once for each.
+    fn refuses() -> bool {
+        false
+    }
 }
 
 /// Plants nothing.

@@ -47,40 +47,51 @@ impl Fences for Native {
     /// Async-signal-safe. The first fence of a process makes up to three system calls.
     #[inline]
     fn fence_light() {
-        if means() & BARRIER != 0 {
-            // Partner: the barrier that the kernel runs on this CPU for `fence_all`. Without this
-            // the compiler may move accesses across the place where that barrier is imagined.
-            atomic::compiler_fence(Ordering::SeqCst);
-        } else {
-            // Partner: the same fence in `fence_all`. Without either, each side may miss the
-            // other's earlier store.
-            atomic::fence(Ordering::SeqCst);
+        // Relaxed: as in `means`. One bit of one byte: who finds it clear looks closer.
+        if MEANS.load(Ordering::Relaxed) & BARRIER == 0 {
+            fence_unless_barrier();
         }
+        // Partner: the barrier that the kernel runs on this CPU for `fence_all`. Without this
+        // the compiler may move accesses across the place where that barrier is imagined.
+        atomic::compiler_fence(Ordering::SeqCst);
     }
 
     /// Async-signal-safe.
     ///
     /// # Panics
     ///
+    /// Where [`try_fence_all`](Fences::try_fence_all) fails.
+    fn fence_all() {
+        if let Err(lacking) = Self::try_fence_all() {
+            panic!("{lacking}");
+        }
+    }
+
+    /// Async-signal-safe, unless it fails.
+    ///
+    /// # Errors
+    ///
     /// If the kernel refuses a `membarrier` after it has agreed to it, as under a system-call
     /// filter that the process put up later. Light fences are compiler fences by then, so there is
     /// no other way.
-    fn fence_all() {
+    fn try_fence_all() -> Result<(), Lacking> {
         if means() & BARRIER == 0 {
-            // Partner: the same fence in `fence_light`.
+            // Partner: the same fence in `fence_unless_barrier`.
             atomic::fence(Ordering::SeqCst);
-        } else if let Err(error) = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
-            panic!(
-                "membarrier worked when this process first fenced and now fails ({error}): \
-                 let the system-call filter pass it"
-            );
+            return Ok(());
         }
+        let refused = |error| Lacking {
+            world: Native::NAME,
+            capability: "heavy fence",
+            why: format!("membarrier worked when this process first fenced and now fails: {error}"),
+            remedy: "let the system-call filter pass membarrier".into(),
+        };
+        membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED).map(drop).map_err(refused)
     }
 
     fn fence_restartable() -> Result<(), Lacking> {
         if rseq::sections().is_err() {
-            Self::fence_all();
-            return Ok(());
+            return Self::try_fence_all();
         }
         let fenced = if means() & RSEQ == 0 {
             Err("membarrier has no rseq command".to_owned())
@@ -106,6 +117,17 @@ fn means() -> u8 {
     match MEANS.load(Ordering::Relaxed) {
         0 => settle(),
         means => means,
+    }
+}
+
+/// The light fence of who has not found that the heavy one is `membarrier`.
+#[cold]
+#[inline(never)]
+fn fence_unless_barrier() {
+    if means() & BARRIER == 0 {
+        // Partner: the same fence in `try_fence_all`. Without either, each side may miss the
+        // other's earlier store.
+        atomic::fence(Ordering::SeqCst);
     }
 }
 

@@ -1,0 +1,111 @@
+//! The law of read-mostly values: a read costs the same however many CPUs read.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coreline::mask::{PresenceOptions, Versioned};
+use coreline_sim::{Machine, Sim};
+use coreline_world::{
+    Clock, Integer, JoinHandle, Ordering, Place, Placement, Threads, Word, Words, Work,
+};
+
+/// What each reader does that many times after its first.
+const READS: u32 = 1_000;
+
+/// How readers read.
+#[derive(Debug, Clone, Copy)]
+struct Program {
+    /// One on each of so many CPUs.
+    readers: u32,
+    /// Whether each read enters and leaves.
+    enters: bool,
+    /// What else a reader does between two reads.
+    compute: Duration,
+    /// The pause between two updates, by one CPU more, for as long as readers read; or none.
+    update: Option<Duration>,
+}
+
+/// The mean time of a read and what comes with it, in picoseconds; and how many updates there were.
+fn mean(program: Program) -> (u128, u64) {
+    // Enough for all of these programs several times over.
+    let machine = Machine::preset("epyc-9654-2s").unwrap().step_limit(20_000_000);
+    machine.run(move || reads(program)).unwrap().value
+}
+
+fn reads(program: Program) -> (u128, u64) {
+    let Program { readers, enters, compute, update } = program;
+    let value = Versioned::<u64, Sim>::new_in(0, PresenceOptions::new().seats(readers as usize));
+    let left = Arc::new(<Sim as Words>::U32::new_in(readers));
+    let topology = Sim::topology();
+    let mut cpus = topology.cpus().map(|cpu| Placement::On(cpu.id));
+    let threads: Vec<_> = cpus
+        .by_ref()
+        .take(readers as usize)
+        .map(|place| {
+            let (value, left) = (value.clone(), Arc::clone(&left));
+            let read = move || {
+                let mut reader = value.reader().unwrap();
+                drop(reader.enter());
+                let begun = Sim::now();
+                if enters {
+                    for _ in 0..READS {
+                        black_box(*reader.enter().get());
+                        Sim::work(compute);
+                    }
+                } else {
+                    let mut reading = reader.enter();
+                    for _ in 0..READS {
+                        black_box(*reading.get());
+                        Sim::work(compute);
+                    }
+                }
+                // As a whole: the clock costs more than a read.
+                let spent = Sim::now() - begun;
+                left.fetch_sub(1, Ordering::Relaxed);
+                spent
+            };
+            Sim::spawn(place, read).unwrap()
+        })
+        .collect();
+    let updates = update.map(|pause| {
+        let update = move || {
+            let mut updates = 0;
+            while left.load(Ordering::Relaxed) > 0 {
+                Sim::work(pause);
+                updates += 1;
+                value.update(updates);
+            }
+            updates
+        };
+        Sim::spawn(cpus.next().unwrap(), update).unwrap()
+    });
+    let spent: Duration = threads.into_iter().map(JoinHandle::join).sum();
+    let mean = spent.as_nanos() * 1_000 / u128::from(READS * readers);
+    (mean, updates.map_or(0, JoinHandle::join))
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "for docs/presence.md")]
+fn a_read_costs_the_same_on_384_simulated_cpus_as_on_one() {
+    for enters in [false, true] {
+        let quiet = Program { readers: 1, enters, compute: Duration::ZERO, update: None };
+        let (one, _) = mean(quiet);
+        let (all, _) = mean(Program { readers: 384, ..quiet });
+        println!("{quiet:?}: {one} ps on one CPU, {all} ps on 384");
+        assert!(one > 0 && all * 10 <= one * 11, "{all} ps on 384 CPUs, {one} ps on one");
+    }
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "for docs/presence.md")]
+fn an_update_is_found_by_383_simulated_readers() {
+    for enters in [false, true] {
+        let us = Duration::from_micros;
+        let program = Program { readers: 383, enters, compute: us(1), update: None };
+        let (quiet, _) = mean(program);
+        let (busy, updates) = mean(Program { update: Some(us(100)), ..program });
+        println!("{program:?}: {quiet} ps without updates, {busy} ps with {updates}");
+        assert!(updates >= 4 && busy > quiet, "{busy} ps with {updates} updates, {quiet} without");
+    }
+}

@@ -1,0 +1,157 @@
+//! The law of presence where the kernel refuses a heavy fence in the middle: the announcer panics,
+//! and nobody runs what it called for, or reads what it freed, after that.
+
+use std::cell::Cell as HostCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use coreline::mask::{Entry, Presence, PresenceOptions, Versioned};
+use coreline_world::model::{Model, Plant};
+use coreline_world::{Cell, JoinHandle, Line, Ordering, Placement, Threads, Word, Words};
+
+use crate::worlds;
+
+/// The model, where one heavy fence is refused.
+type Refusing = Model<OneRefused>;
+
+struct OneRefused;
+
+thread_local! {
+    /// How many heavy fences there are before the one that is refused; of the host's thread, on
+    /// which all threads of an execution take turns. Only the announcer fences so.
+    static BEFORE: HostCell<Option<u32>> = const { HostCell::new(None) };
+}
+
+impl Plant for OneRefused {
+    fn refuses() -> bool {
+        let before = BEFORE.get();
+        BEFORE.set(before.and_then(|before| before.checked_sub(1)));
+        before == Some(0)
+    }
+}
+
+const ALWAYS: Duration = Duration::ZERO;
+const NEVER: Duration = Duration::from_secs(3600);
+
+const ALIVE: u64 = 7;
+const DEAD: u64 = 0xdead;
+
+/// What dies.
+struct Page(Line<Cell<u64, Refusing>>);
+
+impl Page {
+    fn new_in() -> Self {
+        Page(Line(Cell::new_in(ALIVE)))
+    }
+
+    fn look(&self) {
+        // SAFETY: a page that is looked at is alive: that is what is tested.
+        assert_eq!(self.0.with(|at| unsafe { at.read_volatile() }), ALIVE, "it is gone");
+    }
+
+    fn die(&self) {
+        // SAFETY: nobody looks any more: that is what is tested.
+        self.0.with_mut(|at| unsafe { at.write_volatile(DEAD) });
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.die();
+        }
+    }
+}
+
+fn options(trim_every: Duration) -> PresenceOptions {
+    PresenceOptions::new().seats(1).trim_every(trim_every)
+}
+
+/// A shootdown that fails at its `refused`th heavy fence, and one that does not.
+fn no_call_outlives_its_announcer(refused: u32, trim_every: Duration) {
+    BEFORE.set(None);
+    let presence = Presence::<Refusing>::new_in(options(trim_every));
+    let mut member = presence.register().unwrap();
+    // Its bit is set, so that an announcer looks at its seat in the very first execution: loom
+    // forgets a load for a load and an exchange of another thread, and would look no further.
+    drop(member.enter());
+    let work = move || {
+        let (mut inside, _) = member.enter();
+        let _: Entry = inside.poll();
+    };
+    let context = Refusing::spawn(Placement::Anywhere, work).unwrap();
+    // Not on the stack, so that a late call is a race and nothing worse.
+    let called = Arc::new(Page::new_in());
+    BEFORE.set(Some(refused - 1));
+    let shot = catch_unwind(AssertUnwindSafe(|| presence.shootdown(|| called.look())));
+    // With nobody there, there is no second fence.
+    assert!(shot.is_err() || refused == 2 && BEFORE.take() == Some(0), "{shot:?}");
+    called.die();
+    presence.shootdown(|| ());
+    context.join();
+}
+
+#[test]
+fn no_call_runs_after_a_refused_fence() {
+    for trim_every in [ALWAYS, NEVER] {
+        worlds::check(move || no_call_outlives_its_announcer(1, trim_every));
+        worlds::check(move || no_call_outlives_its_announcer(2, trim_every));
+        worlds::check(move || a_late_look_finds_no_call(trim_every));
+    }
+}
+
+/// The same, when the context looks late.
+fn a_late_look_finds_no_call(trim_every: Duration) {
+    BEFORE.set(None);
+    let presence = Presence::<Refusing>::new_in(options(trim_every));
+    let words = || Arc::new([0, 0].map(<Refusing as Words>::U32::new_in));
+    let (signs, called) = (words(), Arc::new(Page::new_in()));
+    let (theirs, mut member) = (Arc::clone(&signs), presence.register().unwrap());
+    let work = move || {
+        let (mut inside, _) = member.enter();
+        // Release and Acquire, here and below: each side waits for what the other did.
+        theirs[0].store(1, Ordering::Release);
+        theirs[1].wait_until(Ordering::Acquire, |gone| gone == 1);
+        assert_eq!(inside.poll(), Entry::MustRefresh);
+    };
+    let context = Refusing::spawn(Placement::Anywhere, work).unwrap();
+    signs[0].wait_until(Ordering::Acquire, |entered| entered == 1);
+    BEFORE.set(Some(1));
+    let shot = catch_unwind(AssertUnwindSafe(|| presence.shootdown(|| called.look())));
+    assert!(shot.is_err() && BEFORE.get().is_none());
+    called.die();
+    signs[1].store(1, Ordering::Release);
+    context.join();
+}
+
+/// An update that fails at its `refused`th heavy fence, and one that does not.
+fn nothing_is_freed_early(refused: u32, trim_every: Duration) {
+    BEFORE.set(None);
+    let value = Versioned::<Page, Refusing>::new_in(Page::new_in(), options(trim_every));
+    let theirs = value.clone();
+    let read = move || {
+        let mut reader = theirs.reader().unwrap();
+        for _ in 0..2 {
+            let mut reading = reader.enter();
+            reading.get().look();
+            reading.get().look();
+        }
+    };
+    let reader = Refusing::spawn(Placement::Anywhere, read).unwrap();
+    BEFORE.set(Some(refused - 1));
+    let updated = catch_unwind(AssertUnwindSafe(|| value.update(Page::new_in())));
+    assert!(updated.is_err() || refused == 2 && BEFORE.take() == Some(0));
+    value.update(Page::new_in());
+    reader.join();
+    value.synchronize();
+    assert_eq!(value.retired(), 0, "what the refused update replaced was freed by the next");
+}
+
+#[test]
+fn no_value_is_freed_early_or_lost_after_a_refused_fence() {
+    for trim_every in [ALWAYS, NEVER] {
+        worlds::check(move || nothing_is_freed_early(1, trim_every));
+        worlds::check(move || nothing_is_freed_early(2, trim_every));
+    }
+}
