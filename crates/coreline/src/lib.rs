@@ -34,6 +34,7 @@
 //! The same types over `coreline_sim::Sim` run on a simulated machine with hundreds of CPUs, and
 //! over `coreline_world::model::Model` in a model checker; `tests/laws` does both.
 
+pub mod cid;
 pub mod counter;
 pub mod lock;
 pub mod mask;

@@ -1,0 +1,4 @@
+//! The laws of concurrency IDs.
+
+mod process;
+mod steps;
