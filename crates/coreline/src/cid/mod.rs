@@ -419,7 +419,8 @@ where
     /// [`EXPIRY`], whichever is longer; then marks all rows, so that the next section on each CPU
     /// asks once. Does nothing before [`SCAN_DELAY`] has passed since it did last.
     ///
-    /// Takes one rseq fence, if it has something to free.
+    /// Takes one rseq fence, if it has something to free. An ID in steady use stays what it is, also
+    /// when lower ones are free by now.
     ///
     /// # Errors
     ///

@@ -104,7 +104,14 @@ impl<P: Policy> Process<P> {
         let cid = self.space.switch_in(self.now, id, task).unwrap().get();
         // One that was not allowed there is now, so there may be one more.
         let bounds = bounds.start..bounds.end.max(self.space.bounds(id).unwrap().end);
-        assert!(bounds.contains(&cid), "{}: {cid} is not in {bounds:?}: {:?} {:?} users {}", P::NAME, self.running, self.space.taken().collect::<Vec<_>>(), self.users());
+        assert!(
+            bounds.contains(&cid),
+            "{}: {cid} is not in {bounds:?}: {:?} {:?} users {}",
+            P::NAME,
+            self.running,
+            self.space.taken().collect::<Vec<_>>(),
+            self.users()
+        );
         let holders = self.running.iter().flatten().filter(|(_, other)| *other == cid).count();
         assert_eq!(holders, 0, "{cid} has two holders: {:?}", self.running);
         self.running[*cpu] = Some((thread, cid));
