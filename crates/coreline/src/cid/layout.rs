@@ -22,7 +22,7 @@ const PAGE: u32 = 64;
 /// IDs from the same range of numbers only. There is one group for all CPUs and positions are the
 /// CPUs' numbers, except under [`Clustered`](super::Clustered): there a group is what shares a
 /// last-level cache, and a node's first group begins at a multiple of 64, which is a page of slots
-/// of a line each.
+/// of a line each (or of [another number](Self::with_slots_per_page)).
 ///
 /// ```
 /// use coreline::cid::{CidLayout, Clustered};
@@ -73,13 +73,24 @@ pub(super) struct Group {
 }
 
 impl<P: Policy> CidLayout<P> {
-    /// The layout of a machine: every number below [`Topology::cpu_limit`] has a place.
+    /// The layout of a machine: every number below [`Topology::cpu_limit`] has a place. For slots
+    /// of 64 bytes, a line each.
     ///
     /// # Errors
     ///
     /// [`CidError::TooWide`] if that takes more than 65,536 IDs.
     pub fn new(topology: &Topology) -> Result<Self, CidError> {
-        let parts = if P::CLUSTERED { clustered(topology) } else { flat(topology) };
+        Self::with_slots_per_page(topology, PAGE)
+    }
+
+    /// The same for slots of which so many share a page: a node's first group begins at a multiple
+    /// of that. 1 where a slot is a page or more; 0 counts as 1.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub fn with_slots_per_page(topology: &Topology, slots: u32) -> Result<Self, CidError> {
+        let parts = if P::CLUSTERED { clustered(topology, slots.max(1)) } else { flat(topology) };
         match parts.width() {
             0..=MOST => Ok(CidLayout { parts: Arc::new(parts), _policy: PhantomData }),
             width => Err(CidError::TooWide { width, most: MOST }),
@@ -163,7 +174,7 @@ fn flat(topology: &Topology) -> Parts {
 
 /// Node by node, cache by cache. CPUs that the tree does not know (they are offline) come last, on
 /// a page of no node.
-fn clustered(topology: &Topology) -> Parts {
+fn clustered(topology: &Topology, page: u32) -> Parts {
     let limit = topology.cpu_limit();
     let part = |cpu: &Cpu| (cpu.node, cpu.cache);
     let mut cpus: Vec<_> = (0..limit).map(|cpu| CpuId::new(cpu as u32)).collect();
@@ -177,7 +188,7 @@ fn clustered(topology: &Topology) -> Parts {
         let node = topology.cpu(alike[0]).map(|cpu| cpu.node);
         let first = match groups.last() {
             Some(last) if last.node == node => last.range.end,
-            Some(last) => last.range.end.next_multiple_of(PAGE),
+            Some(last) => last.range.end.next_multiple_of(page),
             None => 0,
         };
         for (&cpu, position) in alike.iter().zip(first..) {

@@ -49,7 +49,7 @@ pub(crate) struct Choice {
     #[arg(long)]
     quick: bool,
     /// Only this alternative; may be given more than once. Natively there are cpu-id and
-    /// kernel-cid, simulated cpu-id, first-fit and recent
+    /// kernel-cid, simulated cpu-id, first-fit, recent, owned and clustered
     #[arg(long = "variant", value_name = "VARIANT")]
     variants: Vec<Variant>,
     /// What makes a simulated kernel look for old references to concurrency IDs, at most every

@@ -44,7 +44,7 @@ pub(crate) fn run(spec: &Spec, replay: &Replay, program: &Program) -> Result<f64
 
 /// The kernel of a variant, by its name; without a name the one that makes scans at switches.
 fn kernel(spec: &Spec, variant: Variant, name: Option<&str>) -> Result<Box<dyn Kernel>, Error> {
-    let kernel = |scan| variant.kernel(spec.topology().cpu_limit(), scan);
+    let kernel = |scan| variant.kernel(spec.topology(), scan);
     let usual = kernel(Scan::default()).ok_or_else(|| Error::Variant {
         asked: variant,
         world: spec.name().to_owned(),

@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use clap::ValueEnum;
+use coreline::cid::Policy;
 use coreline_sim::Kernel;
 use coreline_topology::{CpuId, Topology};
 
-use crate::kernel::{FirstFit, Recent, Scan, Space};
+use crate::kernel::{Clustered, FirstFit, Owned, Recent, Scan, Space};
 
 /// The scenarios.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -35,6 +36,11 @@ pub(crate) enum Variant {
     FirstFit,
     /// Simulated only: indexed by a concurrency ID, the CPU's recent one if that is free
     Recent,
+    /// Simulated only: indexed by a concurrency ID that the thread owns, or its CPU where threads
+    /// are many
+    Owned,
+    /// Simulated only: indexed by a concurrency ID of the CPU's last-level cache
+    Clustered,
 }
 
 impl Variant {
@@ -42,16 +48,21 @@ impl Variant {
     pub(crate) const NATIVE: [Variant; 2] = [Variant::CpuId, Variant::KernelCid];
 
     /// Those of a simulated world, whose kernel's policy is ours.
-    pub(crate) const SIMULATED: [Variant; 3] = [Variant::CpuId, Variant::FirstFit, Variant::Recent];
+    pub(crate) const SIMULATED: [Variant; 5] =
+        [Variant::CpuId, Variant::FirstFit, Variant::Recent, Variant::Owned, Variant::Clustered];
 
-    /// The simulated kernel that the variant runs under, on a machine with this many CPUs. `cpu-id`
-    /// has the one of the seed's "before" and does not ask it. `None` for a native variant.
-    pub(crate) fn kernel(self, cpus: usize, scan: Scan) -> Option<Box<dyn Kernel>> {
+    /// The simulated kernel that the variant runs under, on such a machine. `cpu-id` has the one of
+    /// the seed's "before" and does not ask it. `None` for a native variant, or a machine that is
+    /// too large.
+    pub(crate) fn kernel(self, topology: &Topology, scan: Scan) -> Option<Box<dyn Kernel>> {
+        fn of<P: Policy>(topology: &Topology, scan: Scan) -> Option<Box<dyn Kernel>> {
+            Some(Box::new(Space::<P>::new(topology, scan).ok()?))
+        }
         match self {
-            Variant::CpuId | Variant::FirstFit => {
-                Some(Box::new(Space::<FirstFit>::new(cpus, scan)))
-            }
-            Variant::Recent => Some(Box::new(Space::<Recent>::new(cpus, scan))),
+            Variant::CpuId | Variant::FirstFit => of::<FirstFit>(topology, scan),
+            Variant::Recent => of::<Recent>(topology, scan),
+            Variant::Owned => of::<Owned>(topology, scan),
+            Variant::Clustered => of::<Clustered>(topology, scan),
             Variant::KernelCid => None,
         }
     }
@@ -61,6 +72,8 @@ impl Variant {
         match self {
             Variant::CpuId | Variant::FirstFit => Some(Space::<FirstFit>::name_with(scan)),
             Variant::Recent => Some(Space::<Recent>::name_with(scan)),
+            Variant::Owned => Some(Space::<Owned>::name_with(scan)),
+            Variant::Clustered => Some(Space::<Clustered>::name_with(scan)),
             Variant::KernelCid => None,
         }
     }

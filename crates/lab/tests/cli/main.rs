@@ -16,7 +16,7 @@ use serde_json::Value;
 const MACHINE: &str = "epyc-9654-2s";
 
 /// The variants of a simulated world.
-const SIMULATED: [&str; 3] = ["cpu-id", "first-fit", "recent"];
+const SIMULATED: [&str; 5] = ["cpu-id", "first-fit", "recent", "owned", "clustered"];
 
 fn coreline(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_coreline"));
