@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`counter`] | [`PerCpuCounter`], [`CounterSet`]: adds without atomics | `percpu_counter` |
 //! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
+//! | [`cid`] | [`CidSpace`]: small numbers for whoever runs, to index memory by | `mm_cid` |
 //! | [`mask`] | [`CpuMask`]: which CPUs take part, read before it is written | `mm_cpumask` |
 //! | [`lock`] | [`TicketLock`]: in order of arrival, in 8 bytes | the spinlock of 2.6.25 to 4.1 |
 //!
@@ -40,6 +41,7 @@ pub mod lock;
 pub mod mask;
 pub mod percpu;
 
+pub use cid::CidSpace;
 pub use coreline_world::{IndexBy, Lacking};
 pub use counter::{CounterSet, PerCpuCounter};
 pub use lock::TicketLock;

@@ -1,4 +1,32 @@
 //! Single steps: what a migration, a scan, an exec and a use do to rows.
+//!
+//! # Which test fails without what
+//!
+//! Each of these was taken out by hand, once, and the tests here, `policies` and `steps` of
+//! `tests/laws/cid` were run. Where `steps` is named it is one of many that fail.
+//!
+//! | without | fails |
+//! |---|---|
+//! | the recent ID | `a_cpu_gets_its_recent_id_however_long_ago` |
+//! | expansion | `ids_expand_up_to_the_users_before_a_free_one_is_taken_again` |
+//! | its bound: users | `ids_expand_no_further_than_users` |
+//! | its bound: allowed CPUs | `steps` |
+//! | a migration: has one, users not fewer, so left alone | `a_migration_does_what_the_table_says` |
+//! | the same, users fewer, so released | `a_migration_does_what_the_table_says` |
+//! | has none, so moved | `a_migration_does_what_the_table_says` |
+//! | a recent ID counts as one | `a_migration_does_what_the_table_says` |
+//! | a steal forgets the recent ID | `a_migration_does_what_the_table_says` |
+//! | the union of allowed CPUs | `users_are_compared_with_what_the_space_or_the_task_is_allowed_on` |
+//! | another's reference left alone | `a_migration_leaves_alone_what_is_not_the_tasks` |
+//! | moves within a cache only | `a_thread_leaves_its_id_to_the_cache_that_it_leaves` |
+//! | the expiry | `a_scan_drops_what_is_old_and_then_what_is_high` |
+//! | its length | `a_scan_finds_nothing_before_it_is_old` |
+//! | what is high goes; at once, or put | `a_scan_drops_what_is_old_and_then_what_is_high` |
+//! | exec forgets: recent IDs, expansion, CPUs | `an_exec_forgets_everything_but_who_runs` |
+//! | leaving frees; high references are not used; expansion is lowered | `after_threads_have_ended_a_recent_id_may_be_too_high` |
+//! | an idle ID is taken at the bound | `steps` |
+//! | use: the mark, the fence | `a_row_that_nobody_uses_goes_at_the_second_scan_after_one_fence` |
+//! | owned: hysteresis | `the_mode_changes_back_below_the_threshold_only` |
 
 use coreline_topology::{CpuId, CpuSet, Shape, Topology};
 use coreline_world::{Lacking, Native, Time};
@@ -182,15 +210,22 @@ fn an_exec_forgets_everything_but_who_runs() {
         assert_eq!(space.switch_in(ms(0), cpu, task).unwrap().get(), cpu.get());
     }
     space.switch_out(ms(1), CpuId::new(0), &tasks[0]);
+    Row::held(3).become_(State::Recent).store::<Native>(space.engine.base().rows.make(3));
     space.exec(ms(2), &tasks[2], &CpuSet::from_iter([SOURCE])).unwrap();
     let base = space.engine.base();
-    let states = [0, 1, 2].map(|position| Row::load::<Native>(base.rows.make(position)).state());
-    assert_eq!(states, [State::None, State::Drop, State::Drop]);
+    let states = [0, 1, 2, 3].map(|at| Row::load::<Native>(base.rows.make(at)).state());
+    assert_eq!(states, [State::None, State::Drop, State::Drop, State::None]);
     // The CPU of the one that called it, and that of the other that still runs.
     assert_eq!((base.weight(0), space.taken().count()), (2, 2));
     space.switch_out(ms(3), SOURCE, &tasks[2]);
     space.switch_out(ms(3), CpuId::new(1), &tasks[1]);
     assert_eq!((space.taken().count(), Row::load::<Native>(base.rows.make(2))), (0, Row::NONE));
+    // IDs expand again, beginning with the first.
+    for (cpu, cid, at) in [(DESTINATION, 0, 300), (SOURCE, 1, 600)] {
+        space.expire(ms(at));
+        assert_eq!(space.switch_in(ms(at), cpu, &tasks[0]).unwrap().get(), cid);
+        space.switch_out(ms(at), cpu, &tasks[0]);
+    }
 }
 
 /// A space that is driven by use, on four CPUs.

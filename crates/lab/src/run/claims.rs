@@ -3,6 +3,7 @@
 //! | claim | configurations | scans made by |
 //! |---|---|---|
 //! | `recent` is within 10 % of `cpu-id` | all | switches |
+//! | `owned` and `clustered` are, over the request shares alone | all | switches |
 //! | `first-fit` takes three times as long as that at least | 192 cores, 384 threads | switches |
 //! | `first-fit` is within 10 % of `cpu-id` | 8 cores | ticks |
 //! | the same, in half of the band at least | 8 cores | switches |
@@ -11,6 +12,8 @@
 //! lives, but its order is random: a thread may pause for up to 150 ms. If two of them lose their
 //! references at once they may swap IDs. (Where ticks make the scans, few scans run at all; what is
 //! claimed of 192 cores and 384 threads does not hold there: see `docs/intermittent.md`.)
+//!
+//! (`owned` and `clustered` never move an area here, so no cost of a transfer could make a difference.)
 //!
 //! A band has three request shares with 16 seeds each, and each uncertain cost at 70 % and 130 %.
 //! Less is run than for `coreline run --band`: one run of each point instead of five, with
@@ -34,6 +37,10 @@ const CONFIGS: [&str; 4] = ["8-core/1-L3", "24-core/24-L3", "192-core/24-L3", "3
 
 /// A variant's times over the whole band, by configuration.
 fn figures(configs: &[&str], variant: Variant, scan: Scan) -> Vec<Figures> {
+    figures_over(&Band::whole(&Spec::preset(MACHINE).unwrap(), 1), configs, variant, scan)
+}
+
+fn figures_over(band: &Band, configs: &[&str], variant: Variant, scan: Scan) -> Vec<Figures> {
     let program = |config: &&str| Program {
         config: (*config).to_owned(),
         delay_ms: DELAY_MS,
@@ -41,8 +48,7 @@ fn figures(configs: &[&str], variant: Variant, scan: Scan) -> Vec<Figures> {
         sequences: SEQUENCES,
     };
     let programs: Vec<_> = configs.iter().map(program).collect();
-    let band = Band::whole(&Spec::preset(MACHINE).unwrap(), 1);
-    simulated::run_all(&band, &programs, scan, 1).unwrap_or_else(|error| panic!("{error}"))
+    simulated::run_all(band, &programs, scan, 1).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// `cpu-id`, which no scan changes, by configuration.
@@ -59,6 +65,20 @@ fn recent_is_as_local_as_the_cpus_number() {
     for (recent, cpu_id) in figures(&CONFIGS, Variant::Recent, Scan::Switch).iter().zip(&*CPU_ID) {
         for claim in within_a_tenth(recent, cpu_id) {
             claim.unwrap();
+        }
+    }
+}
+
+#[test]
+fn owned_and_clustered_are_as_local_as_the_cpus_number() {
+    let band = Band::quick(&Spec::preset(MACHINE).unwrap(), 1);
+    let of = |variant| figures_over(&band, &CONFIGS, variant, Scan::Switch);
+    let cpu_id = of(Variant::CpuId);
+    for variant in [Variant::Owned, Variant::Clustered] {
+        for (times, cpu_id) in of(variant).iter().zip(&cpu_id) {
+            for claim in within_a_tenth(times, cpu_id) {
+                claim.unwrap();
+            }
         }
     }
 }

@@ -149,9 +149,9 @@ fn laws<W: World>(crowd: Crowd) {
 
 #[test]
 fn ids_have_one_holder_natively() {
-    laws::<Native>(Crowd { caches: 3, cores_per_cache: 4, threads: 32, rounds: 4000, ms: 30 });
+    laws::<Native>(Crowd { caches: 3, cores_per_cache: 4, threads: 32, rounds: 300, ms: 30 });
     // More tasks than CPUs, which change the mode of `Owned` as they come and go.
-    laws::<Native>(Crowd { caches: 1, cores_per_cache: 2, threads: 6, rounds: 4000, ms: 30 });
+    laws::<Native>(Crowd { caches: 1, cores_per_cache: 2, threads: 6, rounds: 1000, ms: 30 });
 }
 
 const SMALL: Crowd = Crowd { caches: 2, cores_per_cache: 2, threads: 5, rounds: 6, ms: 40 };

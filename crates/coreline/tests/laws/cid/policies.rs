@@ -147,6 +147,7 @@ mod recent {
             process.start(thread);
             process.exit(thread);
         }
+        assert_eq!(process.taken(), 1, "their IDs went with them");
         assert_eq!(process.burst(3), 0, "one user, one ID");
     }
 
