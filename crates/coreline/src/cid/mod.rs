@@ -8,7 +8,7 @@
 //! | policy | a CPU that has no ID gets | in Linux |
 //! |---|---|---|
 //! | [`FirstFit`] | the lowest that is free | 6.3 to 6.12 |
-//! | [`Recent`] | the one it had last; else a new one; else the lowest that is free | 6.13 to 6.18 |
+//! | [`Recent`] | the one it had last; else a new one; else the lowest free | 6.13 to 6.18 |
 //! | [`Owned`] | what its task owns; what the CPU owns, where tasks are many | since 6.19 |
 //! | [`Clustered`] | as `Recent`, from the range of numbers of its last-level cache | never |
 //!
@@ -419,7 +419,7 @@ where
     /// [`EXPIRY`], whichever is longer; then marks all rows, so that the next section on each CPU
     /// asks once. Does nothing before [`SCAN_DELAY`] has passed since it did last.
     ///
-    /// Takes one rseq fence, if it has something to free. An ID in steady use stays what it is, also
+    /// Takes one rseq fence, if it has something to free. An ID in steady use stays, even
     /// when lower ones are free by now.
     ///
     /// # Errors

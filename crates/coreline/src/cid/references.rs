@@ -181,6 +181,7 @@ impl<P: References, W: World> Referring<P, W> {
             }
             W::relax();
         };
+        // Relaxed: as above.
         self.contended.store(0, Ordering::Relaxed);
         cid
     }

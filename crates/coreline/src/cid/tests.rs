@@ -3,7 +3,7 @@
 //! # Which test fails without what
 //!
 //! Each of these was taken out by hand, once, and the tests here, `policies` and `steps` of
-//! `tests/laws/cid` were run. Where `steps` is named it is one of many that fail.
+//! `tests/laws/cid` were run. One test is named of those that fail; `steps`: those of that module.
 //!
 //! | without | fails |
 //! |---|---|
@@ -11,22 +11,26 @@
 //! | expansion | `ids_expand_up_to_the_users_before_a_free_one_is_taken_again` |
 //! | its bound: users | `ids_expand_no_further_than_users` |
 //! | its bound: allowed CPUs | `steps` |
-//! | a migration: has one, users not fewer, so left alone | `a_migration_does_what_the_table_says` |
-//! | the same, users fewer, so released | `a_migration_does_what_the_table_says` |
-//! | has none, so moved | `a_migration_does_what_the_table_says` |
+//! | a migration: has one, users not fewer: alone | `a_migration_does_what_the_table_says` |
+//! | the same, users fewer: released | `a_migration_does_what_the_table_says` |
+//! | has none: moved | `a_migration_does_what_the_table_says` |
 //! | a recent ID counts as one | `a_migration_does_what_the_table_says` |
 //! | a steal forgets the recent ID | `a_migration_does_what_the_table_says` |
-//! | the union of allowed CPUs | `users_are_compared_with_what_the_space_or_the_task_is_allowed_on` |
+//! | the union of allowed CPUs | `users_are_compared_with_what_the_space_or_*` |
 //! | another's reference left alone | `a_migration_leaves_alone_what_is_not_the_tasks` |
 //! | moves within a cache only | `a_thread_leaves_its_id_to_the_cache_that_it_leaves` |
 //! | the expiry | `a_scan_drops_what_is_old_and_then_what_is_high` |
 //! | its length | `a_scan_finds_nothing_before_it_is_old` |
 //! | what is high goes; at once, or put | `a_scan_drops_what_is_old_and_then_what_is_high` |
 //! | exec forgets: recent IDs, expansion, CPUs | `an_exec_forgets_everything_but_who_runs` |
-//! | leaving frees; high references are not used; expansion is lowered | `after_threads_have_ended_a_recent_id_may_be_too_high` |
+//! | leaving frees; high IDs are not used; expansion is lowered | `after_threads_have_ended_*` |
 //! | an idle ID is taken at the bound | `steps` |
 //! | use: the mark, the fence | `a_row_that_nobody_uses_goes_at_the_second_scan_after_one_fence` |
-//! | owned: hysteresis | `the_mode_changes_back_below_the_threshold_only` |
+//! | owned: hysteresis; CPUs give up their IDs; the expiry | `the_mode_changes_back_*` |
+//! | owned: tasks give up IDs; marks; the hand-over | `cpus_own_ids_where_tasks_are_many` |
+//! | owned: a quarter more | `a_quarter_more_tasks_than_allowed_cpus_own_ids` |
+//! | owned: IDs above the bound are given back | `an_id_above_a_bound_that_fell_is_given_back` |
+//! | owned: idle CPUs' IDs are taken | `steps` |
 
 use coreline_topology::{CpuId, CpuSet, Shape, Topology};
 use coreline_world::{Lacking, Native, Time};
@@ -90,7 +94,7 @@ fn migration<P: References>(
     let (layout, engine) = referring::<P>();
     let [from, to] = [SOURCE, DESTINATION].map(|cpu| layout.parts().place(cpu).unwrap());
     let task = engine.enter(&if bound { CpuSet::from_iter([SOURCE]) } else { cpus(4) });
-    (1..users).for_each(|_| drop(engine.enter(&cpus(4))));
+    let _others: Vec<_> = (1..users).map(|_| engine.enter(&cpus(4))).collect();
     assert_eq!(engine.switch_in(AT, from, &task), Some(0));
     engine.switch_out(AT, from, &task);
     let base = engine.base();

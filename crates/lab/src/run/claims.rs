@@ -13,7 +13,7 @@
 //! references at once they may swap IDs. (Where ticks make the scans, few scans run at all; what is
 //! claimed of 192 cores and 384 threads does not hold there: see `docs/intermittent.md`.)
 //!
-//! (`owned` and `clustered` never move an area here, so no cost of a transfer could make a difference.)
+//! (`owned` and `clustered` move no area here, so no cost of a transfer can make a difference.)
 //!
 //! A band has three request shares with 16 seeds each, and each uncertain cost at 70 % and 130 %.
 //! Less is run than for `coreline run --band`: one run of each point instead of five, with

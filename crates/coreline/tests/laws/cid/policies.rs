@@ -197,6 +197,13 @@ mod owned {
     }
 
     #[test]
+    fn a_quarter_more_tasks_than_allowed_cpus_own_ids() {
+        let mut process = Process::<Owned>::new(8);
+        [0, 1, 2, 3, 0].into_iter().for_each(|cpu| process.spawn(cpu, true));
+        assert_eq!(process.bursts(&[0, 1, 2, 3, 4]), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
     fn the_mode_changes_back_below_the_threshold_only() {
         let mut process = Process::<Owned>::pinned(4);
         process.spawn(0, true);
@@ -211,7 +218,7 @@ mod owned {
         }
         process.start(1);
         process.exit(1);
-        // One user, who owns its ID, and the CPUs none.
+        assert_eq!(process.taken(), 0, "CPUs own none any more");
         process.wait(1000);
         assert_eq!((process.burst(0), process.taken()), (0, 1));
     }
