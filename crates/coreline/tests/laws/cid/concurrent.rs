@@ -1,5 +1,8 @@
 //! The laws where switches run side by side. A thread is a task; the CPUs that it runs on are made
 //! up, each with a lock that its runner holds, as the kernel's run queues have.
+//!
+//! Tried by hand: if taking an ID is a load and a store instead of one exchange, every simulated
+//! test here fails, and `model` does. The native one does not always.
 
 use std::sync::Arc;
 use std::time::Duration;
