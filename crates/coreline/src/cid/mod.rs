@@ -258,7 +258,7 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Memory**: 8 bytes for 8 CPUs, 3 bits for a CPU, and a line for each 8 CPUs of which one was
+/// **Memory**: 8 bytes for 8 CPUs, 2 bits for a CPU, and a line for each 8 CPUs of which one was
 /// used; 8 bytes more for each last-level cache under [`Clustered`].
 ///
 /// **Who may call**: calls about one task do not overlap, nor do switches and arrivals at one CPU,
