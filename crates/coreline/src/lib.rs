@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`counter`] | [`PerCpuCounter`], [`CounterSet`]: adds without atomics | `percpu_counter` |
 //! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
+//! | [`cid`] | [`CidSpace`]: small numbers for whoever runs, to index memory by | `mm_cid` |
 //! | [`mask`] | [`CpuMask`]: which CPUs take part, read before it is written | `mm_cpumask` |
 //! | [`lock`] | [`TicketLock`]: in order of arrival, in 8 bytes | the spinlock of 2.6.25 to 4.1 |
 //!
@@ -34,11 +35,13 @@
 //! The same types over `coreline_sim::Sim` run on a simulated machine with hundreds of CPUs, and
 //! over `coreline_world::model::Model` in a model checker; `tests/laws` does both.
 
+pub mod cid;
 pub mod counter;
 pub mod lock;
 pub mod mask;
 pub mod percpu;
 
+pub use cid::CidSpace;
 pub use coreline_world::{IndexBy, Lacking};
 pub use counter::{CounterSet, PerCpuCounter};
 pub use lock::TicketLock;

@@ -1,22 +1,10 @@
-//! What the simulated kernel does at a thread switch: policies that hand out concurrency IDs.
-//!
-//! | module | holds |
-//! |---|---|
-//! | [`space`] | the IDs of a process: references, expiry, migration, exec; all that is shared |
-//! | [`first_fit`], [`recent`] | the policies: which ID a CPU gets that has none |
-//! | [`laws`], [`simulated`] | what must hold whatever happens, as tests |
-//!
-//! A simulated machine runs one process, and makes one call after the other: these are sequential
-//! state machines.
+//! What the simulated kernel does at a thread switch: hands out concurrency IDs, as
+//! [`coreline::cid`] does in programs. The policies and their laws are there; here is what makes
+//! them a [`Kernel`](coreline_sim::Kernel), and when it scans ([`Scan`]).
 
-mod first_fit;
-#[cfg(test)]
-mod laws;
-mod recent;
 #[cfg(test)]
 mod simulated;
 mod space;
 
-pub(crate) use first_fit::FirstFit;
-pub(crate) use recent::Recent;
+pub(crate) use coreline::cid::{Clustered, FirstFit, Owned, Recent};
 pub(crate) use space::{Scan, Space};

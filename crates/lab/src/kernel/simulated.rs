@@ -10,7 +10,8 @@ use coreline_topology::{Cid, CpuId};
 use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::{IndexBy, JoinHandle, Placement, Threads, Time, Work};
 
-use super::{FirstFit, Recent, Scan, Space};
+use super::{Clustered, FirstFit, Owned, Recent, Scan, Space};
+use coreline::cid::Policy;
 
 /// A kernel that asserts the law of holders, and counts what it is asked.
 struct Watched<K> {
@@ -101,11 +102,12 @@ fn program() -> u64 {
     slots.sum()
 }
 
-/// Runs the program under a kernel; returns what that was asked.
-fn watch(kernel: impl Kernel + 'static, seed: u64) -> [u64; 3] {
+/// Runs the program under a policy; returns what the kernel was asked.
+fn watch<P: Policy>(scan: Scan, seed: u64) -> [u64; 3] {
     let text = include_str!("../../../sim/machines/host-2c.toml");
     let text = text.replace("cores_per_cache = 2", &format!("cores_per_cache = {CPUS}"));
     let spec = Spec::parse("six.toml", &text).unwrap();
+    let kernel = Space::<P>::new(spec.topology(), scan).unwrap();
     let counts = Rc::new(Cell::new([0; 3]));
     let holders = vec![None; CPUS];
     let watched = Watched { kernel, holders, counts: Rc::clone(&counts) };
@@ -123,13 +125,15 @@ fn a_machine_that_interferes_sees_no_two_holders() {
     for seed in 0..20 {
         for scan in [Scan::Switch, Scan::Tick] {
             for counts in [
-                watch(Space::<FirstFit>::new(CPUS, scan), seed),
-                watch(Space::<Recent>::new(CPUS, scan), seed),
+                watch::<FirstFit>(scan, seed),
+                watch::<Recent>(scan, seed),
+                watch::<Owned>(scan, seed),
+                watch::<Clustered>(scan, seed),
             ] {
                 (0..3).for_each(|what| seen[what] += counts[what]);
             }
         }
     }
     let [moves, ticks, execs] = seen;
-    assert!(moves > 1000 && ticks > 1000 && execs == 20 * 4, "{seen:?}");
+    assert!(moves > 1000 && ticks > 1000 && execs == 20 * 8, "{seen:?}");
 }

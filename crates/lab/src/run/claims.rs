@@ -2,7 +2,7 @@
 //!
 //! | claim | configurations | scans made by |
 //! |---|---|---|
-//! | `recent` is within 10 % of `cpu-id` | all | ticks; switches |
+//! | `recent`, `owned` and `clustered` are within 10 % of `cpu-id` | all | ticks; `recent` also switches |
 //! | `first-fit` takes three times as long as that at least | 192 cores, 384 threads | ticks; switches |
 //! | `first-fit` is within 10 % of `cpu-id` | 8 cores | ticks |
 //! | the same, in half of the band at least | 8 cores | switches |
@@ -52,8 +52,8 @@ fn figures(configs: &[&str], variant: Variant, scan: Scan) -> Vec<Figures> {
         sequences: sequences(scan),
     };
     let programs: Vec<_> = configs.iter().map(program).collect();
-    let band = Band::whole(&Spec::preset(MACHINE).unwrap(), 1);
     let kernel = |program: &Program| program.variant.kernel_name(scan);
+    let band = Band::whole(&Spec::preset(MACHINE).unwrap(), 1);
     let figures = simulated::figures::<Intermittent>(&band, &programs, kernel);
     let figures = figures.unwrap_or_else(|error| panic!("{error}"));
     figures.into_iter().map(|mut numbers| numbers.remove(0)).collect()
@@ -68,9 +68,9 @@ fn within_a_tenth(times: &Figures, of: &Figures) -> [Result<(), Box<Broken>>; 2]
     [times.at_least(0.9, of), times.at_most(1.1, of)]
 }
 
-fn recent_is_as_local_as_the_cpus_number(scan: Scan) {
-    for (recent, cpu_id) in figures(&CONFIGS, Variant::Recent, scan).iter().zip(&*CPU_ID) {
-        for claim in within_a_tenth(recent, cpu_id) {
+fn is_as_local_as_the_cpus_number(variant: Variant, scan: Scan) {
+    for (times, cpu_id) in figures(&CONFIGS, variant, scan).iter().zip(&*CPU_ID) {
+        for claim in within_a_tenth(times, cpu_id) {
             claim.unwrap();
         }
     }
@@ -78,12 +78,22 @@ fn recent_is_as_local_as_the_cpus_number(scan: Scan) {
 
 #[test]
 fn recent_is_as_local_as_the_cpus_number_with_scans_by_ticks() {
-    recent_is_as_local_as_the_cpus_number(Scan::Tick);
+    is_as_local_as_the_cpus_number(Variant::Recent, Scan::Tick);
 }
 
 #[test]
 fn recent_is_as_local_as_the_cpus_number_with_scans_by_switches() {
-    recent_is_as_local_as_the_cpus_number(Scan::Switch);
+    is_as_local_as_the_cpus_number(Variant::Recent, Scan::Switch);
+}
+
+#[test]
+fn owned_is_as_local_as_the_cpus_number() {
+    is_as_local_as_the_cpus_number(Variant::Owned, Scan::Tick);
+}
+
+#[test]
+fn clustered_is_as_local_as_the_cpus_number() {
+    is_as_local_as_the_cpus_number(Variant::Clustered, Scan::Tick);
 }
 
 fn first_fit_takes_three_times_as_long(scan: Scan) {

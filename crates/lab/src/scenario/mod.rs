@@ -9,6 +9,7 @@ use std::fmt;
 use std::str::SplitWhitespace;
 
 use clap::ValueEnum;
+use coreline::cid::Policy;
 use coreline_sim::Kernel;
 use coreline_topology::{CpuId, Topology};
 use coreline_world::SpawnError;
@@ -16,7 +17,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::{FirstFit, Recent, Scan, Space};
+use crate::kernel::{Clustered, FirstFit, Owned, Recent, Scan, Space};
 
 /// The scenarios.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -46,6 +47,11 @@ pub(crate) enum Variant {
     FirstFit,
     /// intermittent, simulated: indexed by a concurrency ID, the CPU's recent one if that is free
     Recent,
+    /// intermittent, simulated: indexed by a concurrency ID that the thread owns, or its CPU where
+    /// threads are many
+    Owned,
+    /// intermittent, simulated: indexed by a concurrency ID of the CPU's last-level cache
+    Clustered,
     /// switchstorm: the CPU's bit is set by a locked instruction at each switch-in
     AlwaysSet,
     /// switchstorm: the same mask; the bit is tested first
@@ -62,14 +68,18 @@ pub(crate) enum Variant {
 }
 
 impl Variant {
-    /// The simulated kernel that the variant runs under, on a machine with this many CPUs. `cpu-id`
-    /// has the one of the seed's "before" and does not ask it. `None` where none is installed.
-    pub(crate) fn kernel(self, cpus: usize, scan: Scan) -> Option<Box<dyn Kernel>> {
+    /// The simulated kernel that the variant runs under, on such a machine. `cpu-id` has the one of
+    /// the seed's "before" and does not ask it. `None` where none is installed, and on a machine
+    /// that is too large.
+    pub(crate) fn kernel(self, topology: &Topology, scan: Scan) -> Option<Box<dyn Kernel>> {
+        fn of<P: Policy>(topology: &Topology, scan: Scan) -> Option<Box<dyn Kernel>> {
+            Some(Box::new(Space::<P>::new(topology, scan).ok()?))
+        }
         match self {
-            Variant::CpuId | Variant::FirstFit => {
-                Some(Box::new(Space::<FirstFit>::new(cpus, scan)))
-            }
-            Variant::Recent => Some(Box::new(Space::<Recent>::new(cpus, scan))),
+            Variant::CpuId | Variant::FirstFit => of::<FirstFit>(topology, scan),
+            Variant::Recent => of::<Recent>(topology, scan),
+            Variant::Owned => of::<Owned>(topology, scan),
+            Variant::Clustered => of::<Clustered>(topology, scan),
             _ => None,
         }
     }
@@ -79,6 +89,8 @@ impl Variant {
         match self {
             Variant::CpuId | Variant::FirstFit => Some(Space::<FirstFit>::name_with(scan)),
             Variant::Recent => Some(Space::<Recent>::name_with(scan)),
+            Variant::Owned => Some(Space::<Owned>::name_with(scan)),
+            Variant::Clustered => Some(Space::<Clustered>::name_with(scan)),
             _ => None,
         }
     }

@@ -17,7 +17,7 @@ use serde_json::Value;
 const MACHINE: &str = "epyc-9654-2s";
 
 /// The variants of a simulated world.
-const SIMULATED: [&str; 3] = ["cpu-id", "first-fit", "recent"];
+const SIMULATED: [&str; 5] = ["cpu-id", "first-fit", "recent", "owned", "clustered"];
 
 /// Those of switchstorm, in any world.
 const STORM: [&str; 5] = ["always-set", "test-first", "lazy", "refcounted", "two-level"];

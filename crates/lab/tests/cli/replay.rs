@@ -16,7 +16,7 @@ fn a_replay_gives_the_figure_of_the_run_and_its_kernel() {
             let expected = value(rows(&result, "ns_per_burst", variant)[0]);
             // Runs 0 and 1 of seed 7, which the quick form takes the mean of.
             let replayed = ["7000", "7001"].map(|seed| {
-                let policy = if variant == "recent" { "recent" } else { "first-fit" };
+                let policy = if variant == "cpu-id" { "first-fit" } else { variant };
                 replay(&format!(
                     "coreline-sim/1 machine={MACHINE} seed={seed} request=30 faults=none \
                      kernel={policy}:{scan} \

@@ -165,7 +165,8 @@ impl Plan for Intermittent {
 }
 
 /// Those of a simulated world.
-const SIMULATED: [Variant; 3] = [Variant::CpuId, Variant::FirstFit, Variant::Recent];
+const SIMULATED: [Variant; 5] =
+    [Variant::CpuId, Variant::FirstFit, Variant::Recent, Variant::Owned, Variant::Clustered];
 
 fn scan(choice: &Choice) -> Scan {
     choice.scan.unwrap_or_default()
@@ -204,7 +205,7 @@ fn mean(bursts: &[u64]) -> f64 {
 
 /// The kernel of a variant, by its name; without a name the usual one.
 fn kernel(spec: &Spec, variant: Variant, name: Option<&str>) -> Result<Box<dyn Kernel>, Error> {
-    let kernel = |scan| variant.kernel(spec.topology().cpu_limit(), scan);
+    let kernel = |scan| variant.kernel(spec.topology(), scan);
     let usual = kernel(Scan::default()).ok_or_else(|| Error::Variant {
         asked: variant,
         scenario: scenario::Scenario::Intermittent,

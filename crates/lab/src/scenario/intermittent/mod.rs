@@ -12,6 +12,8 @@
 //! | `kernel-cid` | the kernel's concurrency ID, whatever this kernel's policy is | yes | no |
 //! | `first-fit` | a concurrency ID: the seed's "before" | no | yes |
 //! | `recent` | a concurrency ID: the policy of the seed | no | yes |
+//! | `owned` | a concurrency ID: the ownership of Linux 6.19 | no | yes |
+//! | `clustered` | a concurrency ID: `recent` for each last-level cache | no | yes |
 //!
 //! All alternatives have the same threads, areas and coordinator, and differ in the one number that
 //! picks the area. For concurrency IDs speaks that they need fewer areas than there are CPUs, where
@@ -221,9 +223,11 @@ impl<W: World> Bench<W> {
         let start = W::now();
         let index = match self.variant {
             Variant::CpuId => W::cpu().index(),
-            Variant::KernelCid | Variant::FirstFit | Variant::Recent => {
-                W::kernel_cid().map(Cid::index)?
-            }
+            Variant::KernelCid
+            | Variant::FirstFit
+            | Variant::Recent
+            | Variant::Owned
+            | Variant::Clustered => W::kernel_cid().map(Cid::index)?,
             // The alternatives of other scenarios pick no area.
             _ => return None,
         };

@@ -1,0 +1,107 @@
+//! What the state machines of all policies share: which IDs are taken, and what bounds them.
+
+use core::ops::Range;
+use std::sync::Arc;
+
+use coreline_topology::CpuSet;
+use coreline_world::{Integer, Ordering, Time, Word, World};
+
+use super::SCAN_DELAY;
+use super::bitmap::Bitmap;
+use super::layout::{Parts, Place};
+use super::row::Rows;
+
+/// | word | meaning | written by |
+/// |---|---|---|
+/// | `ids` | by ID: a row, a task or somebody who looks for an ID has it | whoever takes, frees |
+/// | `allowed` | by position: a task is, or was, allowed there | `allow`, `allow_only` |
+/// | `weights` | by group: how many positions are allowed | with `allowed` |
+/// | `users` | tasks | `enter`, `leave` |
+/// | `next_scan` | no scan before that time, in nanoseconds | scans and execs, under a lock |
+pub struct Base<W: World> {
+    pub(super) layout: Arc<Parts>,
+    pub(super) ids: Bitmap<W>,
+    pub(super) rows: Rows<W>,
+    pub(super) users: W::U32,
+    next_scan: W::U64,
+    allowed: Bitmap<W>,
+    weights: Box<[W::U32]>,
+}
+
+impl<W: World> Base<W> {
+    pub(super) fn new_in(layout: &Arc<Parts>) -> Self {
+        let width = layout.width();
+        Base {
+            ids: Bitmap::new_in(width),
+            rows: Rows::new_in(width),
+            users: W::U32::new_in(0),
+            next_scan: W::U64::new_in(SCAN_DELAY.as_nanos() as u64),
+            allowed: Bitmap::new_in(width),
+            weights: layout.groups().iter().map(|_| W::U32::new_in(0)).collect(),
+            layout: Arc::clone(layout),
+        }
+    }
+
+    /// Tasks are allowed there from now on; says whether none was before.
+    pub(super) fn allow(&self, place: Place) -> bool {
+        let added = self.allowed.insert(u32::from(place.position));
+        if added {
+            // Relaxed: bounds are numbers, and whoever must not miss a task's entry had to hear of
+            // the task first.
+            self.weights[usize::from(place.group)].fetch_add(1, Ordering::Relaxed);
+        }
+        added
+    }
+
+    /// The same, for a set; returns how many of them have a place.
+    pub(super) fn allow_all(&self, cpus: &CpuSet) -> u32 {
+        let allow = |place| {
+            self.allow(place);
+        };
+        self.layout.places(cpus).map(allow).count() as u32
+    }
+
+    /// Forgets who was allowed where: from now on that is these CPUs, and where rows are in use.
+    pub(super) fn allow_only(&self, cpus: &CpuSet) {
+        for (group, weight) in self.layout.groups().iter().zip(&self.weights) {
+            for position in group.range.clone() {
+                if self.allowed.remove(position) {
+                    // Relaxed: as in `allow`.
+                    weight.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        }
+        self.allow_all(cpus);
+    }
+
+    /// Whether a scan may run.
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        // Relaxed: a time, written under a lock and looked at again under it.
+        now.as_nanos() >= self.next_scan.load(Ordering::Relaxed)
+    }
+
+    /// No other scan may run before the delay has passed.
+    pub(super) fn delay_scan(&self, now: Time) {
+        // Relaxed: as above.
+        self.next_scan.store((now + SCAN_DELAY).as_nanos(), Ordering::Relaxed);
+    }
+
+    /// How many CPUs of a group are allowed.
+    pub(super) fn weight(&self, group: u16) -> u32 {
+        // Relaxed: as in `allow`.
+        self.weights[usize::from(group)].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn users(&self) -> u32 {
+        // Relaxed: as in `allow`.
+        self.users.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn range(&self, group: u16) -> Range<u32> {
+        self.layout.groups()[usize::from(group)].range.clone()
+    }
+
+    pub(super) fn groups(&self) -> impl Iterator<Item = u16> {
+        (0..self.layout.groups().len()).map(|group| group as u16)
+    }
+}

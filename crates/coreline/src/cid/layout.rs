@@ -1,0 +1,200 @@
+//! [`CidLayout`]: which IDs a CPU can get, and where its row lies.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::Range;
+use std::sync::Arc;
+
+use coreline_topology::{Cid, Cpu, CpuId, CpuSet, NodeId, Topology};
+
+use super::{CidError, Policy};
+
+/// IDs and positions are numbers of 16 bits in a row.
+const MOST: usize = 1 << 16;
+
+/// How many slots of 64 bytes, a line each, share a page of 4096.
+const PAGE: u32 = 64;
+
+/// Which IDs each CPU of a machine can get under a policy. Made once for a machine and shared by
+/// its spaces.
+///
+/// Every CPU has a *position*, and belongs to a *group* of CPUs at consecutive positions; it gets
+/// IDs from the same range of numbers only. There is one group for all CPUs and positions are the
+/// CPUs' numbers, except under [`Clustered`](super::Clustered): there a group is what shares a
+/// last-level cache, and a node's first group begins at a multiple of 64, which is a page of slots
+/// of a line each (or of [another number](Self::with_slots_per_page)).
+///
+/// ```
+/// use coreline::cid::{CidLayout, Clustered};
+/// use coreline_topology::{Cid, CpuId, NodeId, Shape, Topology};
+///
+/// let topology = Topology::uniform(Shape {
+///     sockets: 2,
+///     nodes_per_socket: 1,
+///     caches_per_node: 3,
+///     cores_per_cache: 8,
+///     threads_per_core: 2,
+/// })?;
+/// let layout = CidLayout::<Clustered>::new(&topology)?;
+/// // CPU 9 is a core of the second cache, and CPU 57 its other hardware thread.
+/// assert_eq!(layout.range(CpuId::new(9))?, 16..32);
+/// assert_eq!(layout.range(CpuId::new(57))?, 16..32);
+/// // The second node has 48 CPUs, too, and begins at the next page.
+/// assert_eq!(layout.range(CpuId::new(24))?, 64..80);
+/// assert_eq!(layout.node_of(Cid::new(70)), Some(NodeId::new(1)));
+/// assert_eq!(layout.width(), 112);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct CidLayout<P: Policy> {
+    parts: Arc<Parts>,
+    _policy: PhantomData<fn() -> P>,
+}
+
+/// What is the same for all policies.
+#[derive(Debug)]
+pub struct Parts {
+    /// By CPU.
+    places: Box<[Place]>,
+    groups: Box<[Group]>,
+}
+
+/// Where a CPU is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub(super) position: u16,
+    pub(super) group: u16,
+}
+
+/// CPUs that share a range of IDs; it is that of their positions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Group {
+    pub(super) range: Range<u32>,
+    node: Option<NodeId>,
+}
+
+impl<P: Policy> CidLayout<P> {
+    /// The layout of a machine: every number below [`Topology::cpu_limit`] has a place. For slots
+    /// of 64 bytes, a line each.
+    ///
+    /// # Errors
+    ///
+    /// [`CidError::TooWide`] if that takes more than 65,536 IDs.
+    pub fn new(topology: &Topology) -> Result<Self, CidError> {
+        Self::with_slots_per_page(topology, PAGE)
+    }
+
+    /// The same for slots of which so many share a page: a node's first group begins at a multiple
+    /// of that. 1 where a slot is a page or more; 0 counts as 1.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub fn with_slots_per_page(topology: &Topology, slots: u32) -> Result<Self, CidError> {
+        let parts = if P::CLUSTERED { clustered(topology, slots.max(1)) } else { flat(topology) };
+        match parts.width() {
+            0..=MOST => Ok(CidLayout { parts: Arc::new(parts), _policy: PhantomData }),
+            width => Err(CidError::TooWide { width, most: MOST }),
+        }
+    }
+
+    /// All IDs are below it.
+    pub fn width(&self) -> usize {
+        self.parts.width()
+    }
+
+    /// The IDs that a CPU can get.
+    ///
+    /// # Errors
+    ///
+    /// [`CidError::NoSuchCpu`] if it has no place.
+    pub fn range(&self, cpu: CpuId) -> Result<Range<u32>, CidError> {
+        let place = self.parts.place(cpu)?;
+        Ok(self.parts.groups()[usize::from(place.group)].range.clone())
+    }
+
+    /// The node whose CPUs alone can get an ID: where to place the ID's memory. `None` if CPUs of
+    /// several nodes can, or none.
+    pub fn node_of(&self, cid: Cid) -> Option<NodeId> {
+        let has = |group: &&Group| group.range.contains(&cid.get());
+        self.parts.groups().iter().find(has)?.node
+    }
+
+    pub(super) fn parts(&self) -> &Arc<Parts> {
+        &self.parts
+    }
+}
+
+impl<P: Policy> Clone for CidLayout<P> {
+    fn clone(&self) -> Self {
+        CidLayout { parts: Arc::clone(&self.parts), _policy: PhantomData }
+    }
+}
+
+impl<P: Policy> fmt::Debug for CidLayout<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CidLayout").field(&self.parts).finish()
+    }
+}
+
+impl Parts {
+    pub(super) fn place(&self, cpu: CpuId) -> Result<Place, CidError> {
+        let limit = self.places.len();
+        self.places.get(cpu.index()).copied().ok_or(CidError::NoSuchCpu { cpu, limit })
+    }
+
+    /// The places of CPUs, those that have one.
+    pub(super) fn places(&self, cpus: &CpuSet) -> impl Iterator<Item = Place> {
+        cpus.iter().filter_map(|cpu| self.place(cpu).ok())
+    }
+
+    /// How many CPU numbers have a place.
+    pub(super) fn cpus(&self) -> u32 {
+        self.places.len() as u32
+    }
+
+    pub(super) fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.groups.last().map_or(0, |group| group.range.end as usize)
+    }
+}
+
+/// One group, and positions that are CPU numbers.
+fn flat(topology: &Topology) -> Parts {
+    let limit = topology.cpu_limit();
+    let mut nodes = topology.nodes();
+    let node = nodes.next().filter(|_| nodes.next().is_none());
+    let group = Group { range: 0..limit as u32, node };
+    // A limit that 16 bits do not hold is refused by its width.
+    let places = (0..limit).map(|cpu| Place { position: cpu as u16, group: 0 }).collect();
+    Parts { places, groups: [group].into() }
+}
+
+/// Node by node, cache by cache. CPUs that the tree does not know (they are offline) come last, on
+/// a page of no node.
+fn clustered(topology: &Topology, page: u32) -> Parts {
+    let limit = topology.cpu_limit();
+    let part = |cpu: &Cpu| (cpu.node, cpu.cache);
+    let mut cpus: Vec<_> = (0..limit).map(|cpu| CpuId::new(cpu as u32)).collect();
+    cpus.sort_by_key(|&cpu| {
+        let known = topology.cpu(cpu).map(part);
+        (known.is_none(), known, cpu)
+    });
+    let mut places = vec![Place { position: 0, group: 0 }; limit];
+    let mut groups: Vec<Group> = Vec::new();
+    for alike in cpus.chunk_by(|&a, &b| topology.cpu(a).map(part) == topology.cpu(b).map(part)) {
+        let node = topology.cpu(alike[0]).map(|cpu| cpu.node);
+        let first = match groups.last() {
+            Some(last) if last.node == node => last.range.end,
+            Some(last) => last.range.end.next_multiple_of(page),
+            None => 0,
+        };
+        for (&cpu, position) in alike.iter().zip(first..) {
+            places[cpu.index()] = Place { position: position as u16, group: groups.len() as u16 };
+        }
+        groups.push(Group { range: first..first + alike.len() as u32, node });
+    }
+    Parts { places: places.into(), groups: groups.into() }
+}

@@ -1,0 +1,441 @@
+//! Concurrency IDs: small numbers for whoever runs, to index memory by.
+//!
+//! Memory that is indexed by CPU needs as many slots as the machine has CPUs, however few threads a
+//! process, a tenant or a table has. A *concurrency ID* is a number that no two of its running
+//! threads have at once, and that stays below the number of threads: four threads on 384 CPUs use
+//! slots 0 to 3. A [`CidSpace`] hands them out under one of four policies:
+//!
+//! | policy | a CPU that has no ID gets | in Linux |
+//! |---|---|---|
+//! | [`FirstFit`] | the lowest that is free | 6.3 to 6.12 |
+//! | [`Recent`] | the one it had last; else a new one; else the lowest free | 6.13 to 6.18 |
+//! | [`Owned`] | what its task owns; what the CPU owns, where tasks are many | since 6.19 |
+//! | [`Clustered`] | as `Recent`, from the range of numbers of its last-level cache | never |
+//!
+//! `docs/concurrency-ids.md` has a drawing of each, and says which to choose.
+//!
+//! # Two ways to drive a space
+//!
+//! **By hooks**, as a scheduler does (a runtime with tasks of its own, the simulated kernel): tasks
+//! [enter](CidSpace::user_enter) the space, are [switched in](CidSpace::switch_in) and
+//! [out](CidSpace::switch_out), [migrate](CidSpace::migrate) and leave; a timer calls
+//! [`expire`](CidSpace::expire). The ID is the task's from one call to the other.
+//!
+//! **By use**, where nobody hears of switches, as in any process: a CPU's *row* holds an ID that
+//! restartable sections on that CPU may work with, [`use_at`](CidSpace::use_at) gives it one when a
+//! section finds none, and [`expire_unused`](CidSpace::expire_unused) takes it away. There the law
+//! is per commit of a section: a preempted thread holds nothing. What a section looks at is
+//! described in `row.rs`.
+//!
+//! One space is driven in one way.
+//!
+//! # Laws
+//!
+//! * No two running tasks, and no two CPUs' sections, have one ID at once; and what was done under
+//!   an ID is visible to who gets it next.
+//! * Driven by hooks, an ID is in the space's [`bounds`](CidSpace::bounds) when a task gets it:
+//!   below min(allowed CPUs, users), of the group's CPUs under `Clustered`, and below a quarter
+//!   more under `Owned`. Two switches that race may exceed that, up to the number of allowed CPUs.
+//! * After users have left and the expiry has passed, IDs in use shrink back.
+//! * Getting an ID takes a bounded number of steps, and one lock that is held for one scan of the
+//!   rows at most.
+//!
+//! `tests/laws/cid.rs` has them in all three worlds; `cid/tests` says for each step of a policy
+//! which test fails without it.
+//!
+//! # Sources
+//!
+//! Seed 000 ("sched: Improve cache locality of RSEQ concurrency IDs for intermittent workloads",
+//! 2024); commit 223baf9d17f2; `kernel/sched/core.c` and `sched.h` of Linux 6.18 and 6.19 (the
+//! latter from memory; its rules are also in research/kernel.md, section 1).
+
+mod base;
+mod bitmap;
+mod layout;
+mod owned;
+mod references;
+mod row;
+mod sealed;
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+use core::ops::Range;
+use core::time::Duration;
+
+use coreline_topology::{Cid, CpuId, CpuSet};
+use coreline_world::{Lacking, Native, Time, World};
+
+use layout::Place;
+use owned::Ownership;
+use references::Referring;
+use sealed::{Engine, Kind, References};
+
+pub use layout::CidLayout;
+pub use sealed::Policy;
+
+/// How long an ID stays with a CPU that does not use it: `SCHED_MM_CID_PERIOD_NS` in the kernel.
+pub const EXPIRY: Duration = Duration::from_millis(100);
+
+/// How much time lies between two scans at least: `MM_CID_SCAN_DELAY` in the kernel.
+pub const SCAN_DELAY: Duration = Duration::from_millis(100);
+
+/// First fit, the "before" of seed 000: a CPU that keeps no reference gets the lowest free ID.
+///
+/// For it speaks that it is compact, that most switches cost one exchange on the CPU's own row, and
+/// that threads that run everywhere within 100 ms find their IDs again. After a longer pause a CPU
+/// gets whatever ID is the lowest, and with it memory that another CPU used last.
+///
+/// In a migration it looks at the destination's reference alone, and compares the number of users
+/// with the CPUs that *the task* is allowed on: a slip, which the patch of the seed mends.
+#[derive(Debug)]
+pub struct FirstFit;
+
+/// The cache-local policy of seed 000. A CPU that keeps no reference gets, the first that is to be
+/// had:
+///
+/// 1. the ID that it had last, if it is free: with it memory that is in this CPU's caches;
+/// 2. an ID that was never handed out, as long as fewer are than there are users and than there are
+///    allowed CPUs: so every CPU gets one of its own where there are enough, instead of one that
+///    another CPU will want back;
+/// 3. the lowest that is free.
+///
+/// The number of IDs that were handed out is lowered when users leave, and a recent ID that is not
+/// below it is not taken. The seed does not have that: there a process that once had many threads
+/// keeps high IDs for ever. The kernel has it since 6.14 (from memory).
+///
+/// A task that moves may take along the reference that it leaves behind, so that few tasks that
+/// roam over many CPUs need few IDs. *Has one* means a reference or a recent ID:
+///
+/// | the destination has one | users | then |
+/// |---|---|---|
+/// | yes | not fewer than allowed CPUs | nothing: the IDs may all be in use anyway |
+/// | yes | fewer | the source's reference is dropped |
+/// | no | any | the source's reference moves, and is the destination's recent one |
+///
+/// The source's reference is left alone if it is not to the ID that the task had, or if another
+/// task uses it by now. If it is taken, the source forgets its recent ID, too.
+#[derive(Debug)]
+pub struct Recent;
+
+/// The ownership of Linux 6.19: tasks own their IDs as long as there are few, so that a switch
+/// changes nothing that is shared; CPUs own them where tasks are many, and tasks borrow.
+///
+/// IDs are below 1.25 times min(allowed CPUs, users), and no more than the machine has CPUs. When
+/// the mode changes is said in `owned.rs`. Not to be driven by use: sections know no tasks.
+#[derive(Debug)]
+pub struct Owned;
+
+/// [`Recent`] for each last-level cache by itself: the IDs of one cache are consecutive, and those
+/// of a node begin at a multiple of 64, a page of slots of a line each. So the memory of an ID is
+/// used from under one cache only, and can be placed on that cache's node once and for all
+/// ([`CidLayout::node_of`]), for all spaces of a machine.
+///
+/// The price is that IDs are compact in each range only: two users under two caches have the first
+/// IDs of two ranges. Numbers in between cost address space and no memory, where slots are
+/// populated when they are used.
+///
+/// A task that moves to another cache leaves its reference behind, or drops it if the users are
+/// fewer than the CPUs that are allowed under the cache that it leaves.
+#[derive(Debug)]
+pub struct Clustered;
+
+impl Policy for FirstFit {
+    const NAME: &'static str = "first-fit";
+}
+
+impl Policy for Recent {
+    const NAME: &'static str = "recent";
+}
+
+impl Policy for Owned {
+    const NAME: &'static str = "owned";
+}
+
+impl Policy for Clustered {
+    const NAME: &'static str = "clustered";
+}
+
+impl Kind for FirstFit {
+    type Engine<W: World> = Referring<Self, W>;
+}
+
+impl Kind for Recent {
+    type Engine<W: World> = Referring<Self, W>;
+}
+
+impl Kind for Owned {
+    type Engine<W: World> = Ownership<W>;
+}
+
+impl Kind for Clustered {
+    type Engine<W: World> = Referring<Self, W>;
+    const CLUSTERED: bool = true;
+}
+
+impl References for FirstFit {
+    const CACHE_LOCAL: bool = false;
+}
+
+impl References for Recent {
+    const CACHE_LOCAL: bool = true;
+}
+
+impl References for Clustered {
+    const CACHE_LOCAL: bool = true;
+}
+
+/// What a space cannot do. Nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CidError {
+    /// The layout has no place for a CPU.
+    #[error(
+        "no row for {cpu}: the layout is that of a machine whose CPU numbers are below {limit}; \
+         make it from a topology that has this CPU"
+    )]
+    NoSuchCpu {
+        /// The CPU.
+        cpu: CpuId,
+        /// How many CPU numbers have a place.
+        limit: usize,
+    },
+    /// A row cannot hold IDs that high.
+    #[error("{width} IDs for the CPUs of this machine, and there can be {most}")]
+    TooWide {
+        /// How many the machine would take.
+        width: usize,
+        /// How many there can be.
+        most: usize,
+    },
+    /// A task was switched in where one runs, or while it runs elsewhere.
+    #[error("{cpu} has a task that was not switched out, or the task runs already")]
+    Busy {
+        /// The CPU.
+        cpu: CpuId,
+    },
+}
+
+/// A task in a space: what [`user_enter`](CidSpace::user_enter) gives and
+/// [`user_leave`](CidSpace::user_leave) takes back. One that is dropped stays a user for ever.
+pub struct Task<P: Policy, W: World = Native> {
+    task: <P::Engine<W> as Engine<W>>::Task,
+}
+
+impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").finish_non_exhaustive()
+    }
+}
+
+/// The concurrency IDs of one process, tenant or table, under a policy.
+///
+/// ```
+/// use coreline::cid::{CidLayout, CidSpace, Recent};
+/// use coreline_topology::{CpuId, CpuSet, Shape, Topology};
+/// use coreline_world::Time;
+///
+/// let shape = Shape {
+///     sockets: 2,
+///     nodes_per_socket: 1,
+///     caches_per_node: 12,
+///     cores_per_cache: 8,
+///     threads_per_core: 2,
+/// };
+/// let layout = CidLayout::<Recent>::new(&Topology::uniform(shape)?)?;
+/// let space: CidSpace<Recent> = CidSpace::new(&layout);
+/// // Two tasks of a machine with 384 CPUs.
+/// let cpus: CpuSet = "0-383".parse()?;
+/// let tasks = [space.user_enter(&cpus)?, space.user_enter(&cpus)?];
+/// let now = Time::from_nanos(0);
+/// let [near, far] = [7, 300].map(CpuId::new);
+/// assert_eq!(space.switch_in(now, far, &tasks[0])?.get(), 0);
+/// assert_eq!(space.switch_in(now, near, &tasks[1])?.get(), 1);
+/// space.switch_out(now, far, &tasks[0]);
+/// // It moves, and takes its ID along.
+/// space.migrate(now, &tasks[0], far, CpuId::new(8))?;
+/// assert_eq!(space.switch_in(now, CpuId::new(8), &tasks[0])?.get(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// **Memory**: 8 bytes for 8 CPUs, 2 bits for a CPU, and a line for each 8 CPUs of which one was
+/// used; 8 bytes more for each last-level cache under [`Clustered`].
+///
+/// **Who may call**: calls about one task do not overlap, nor do switches and arrivals at one CPU,
+/// as in a kernel that holds the CPU's run-queue lock; all else may. What happens before a call
+/// about a task or a CPU is visible to the next.
+///
+/// **Signals, fork**: calls take a lock and allocate, so none may run in a signal handler that can
+/// interrupt another; in a forked child a space is as it was, and unusable if another thread was in
+/// a call.
+pub struct CidSpace<P: Policy, W: World = Native> {
+    layout: CidLayout<P>,
+    engine: P::Engine<W>,
+}
+
+impl<P: Policy> CidSpace<P> {
+    /// A space without users, on this machine.
+    pub fn new(layout: &CidLayout<P>) -> Self {
+        CidSpace::new_in(layout)
+    }
+}
+
+impl<P: Policy, W: World> CidSpace<P, W> {
+    /// A space without users, in every world.
+    pub fn new_in(layout: &CidLayout<P>) -> Self {
+        CidSpace { layout: layout.clone(), engine: Engine::new_in(layout.parts()) }
+    }
+
+    /// Which IDs CPUs can get.
+    pub fn layout(&self) -> &CidLayout<P> {
+        &self.layout
+    }
+
+    fn place(&self, cpu: CpuId) -> Result<Place, CidError> {
+        self.layout.parts().place(cpu)
+    }
+
+    fn places(&self, cpus: &CpuSet) -> Result<(), CidError> {
+        cpus.last().map_or(Ok(()), |last| self.place(last).map(drop))
+    }
+
+    /// One more task, which may run on these CPUs. There may be any number of tasks.
+    ///
+    /// # Errors
+    ///
+    /// [`CidError::NoSuchCpu`]; so for all of these.
+    pub fn user_enter(&self, allowed: &CpuSet) -> Result<Task<P, W>, CidError> {
+        self.places(allowed)?;
+        Ok(Task { task: self.engine.enter(allowed) })
+    }
+
+    /// A task is no more. It must not be running. If it was the last to use its ID, that is free.
+    pub fn user_leave(&self, task: Task<P, W>) {
+        self.engine.leave(&task.task);
+    }
+
+    /// A task may run on these CPUs from now on. What any task was ever allowed on counts until the
+    /// space's end, or an exec: the set of allowed CPUs is a union that only grows.
+    pub fn allow(&self, task: &Task<P, W>, cpus: &CpuSet) -> Result<(), CidError> {
+        self.places(cpus)?;
+        self.engine.allow(&task.task, cpus);
+        Ok(())
+    }
+
+    /// The task gets the CPU, and this ID until it is switched out. If it was not allowed there,
+    /// it is now.
+    ///
+    /// # Errors
+    ///
+    /// Also [`CidError::Busy`] if a task runs there.
+    pub fn switch_in(&self, now: Time, cpu: CpuId, task: &Task<P, W>) -> Result<Cid, CidError> {
+        let cid = self.engine.switch_in(now, self.place(cpu)?, &task.task);
+        cid.map(Cid::new).ok_or(CidError::Busy { cpu })
+    }
+
+    /// The task, which runs there, loses the CPU. Nothing happens if none does.
+    pub fn switch_out(&self, now: Time, cpu: CpuId, task: &Task<P, W>) {
+        if let Ok(place) = self.place(cpu) {
+            self.engine.switch_out(now, place, &task.task);
+        }
+    }
+
+    /// The task, which does not run, moves from the CPU where it ran last or was waiting.
+    pub fn migrate(
+        &self,
+        now: Time,
+        task: &Task<P, W>,
+        from: CpuId,
+        to: CpuId,
+    ) -> Result<(), CidError> {
+        let (from, to) = (self.place(from)?, self.place(to)?);
+        if from != to {
+            self.engine.migrate(now, &task.task, from, to);
+        }
+        Ok(())
+    }
+
+    /// Takes back what has not been used for [`EXPIRY`], and makes IDs compact again. Does nothing
+    /// before [`SCAN_DELAY`] has passed since it did last: call it as often as you like.
+    pub fn expire(&self, now: Time) {
+        self.engine.expire(now);
+    }
+
+    /// The task begins another program, which may run on these CPUs: everything is as at first, but
+    /// for who runs now, who keeps what it has until it is switched out. No other call may overlap.
+    pub fn exec(&self, now: Time, task: &Task<P, W>, allowed: &CpuSet) -> Result<(), CidError> {
+        self.places(allowed)?;
+        self.engine.exec(now, &task.task, allowed);
+        Ok(())
+    }
+
+    /// The IDs of which a task gets one that is switched in there now.
+    pub fn bounds(&self, cpu: CpuId) -> Result<Range<u32>, CidError> {
+        Ok(self.engine.bounded(self.place(cpu)?))
+    }
+
+    /// The IDs that somebody has, in use or not. Stale when they are given.
+    pub fn taken(&self) -> impl Iterator<Item = Cid> {
+        let ids = &self.engine.base().ids;
+        (0..self.layout.width() as u32).filter(|&cid| ids.contains(cid)).map(Cid::new)
+    }
+
+    /// How many tasks there are. Stale when it is given.
+    pub fn users(&self) -> usize {
+        self.engine.base().users() as usize
+    }
+}
+
+/// Driving by use: see the [module](self).
+impl<P, W: World> CidSpace<P, W>
+where
+    P: References + Kind<Engine<W> = Referring<P, W>>,
+{
+    /// The ID that sections on this CPU may use from now on, which is the one that its row has if
+    /// it has one. Then calls [`expire_unused`](Self::expire_unused).
+    ///
+    /// Tasks may enter and leave the space, too: IDs expand while fewer were handed out than there
+    /// are users. They are below the number of CPUs that were used or allowed.
+    ///
+    /// # Errors
+    ///
+    /// [`CidError::NoSuchCpu`].
+    pub fn use_at(&self, cpu: CpuId) -> Result<Cid, CidError> {
+        let place = self.place(cpu)?;
+        let now = W::now();
+        let cid = self.engine.use_at(place);
+        // Where sections cannot be fenced, IDs stay where they are.
+        drop(self.expire_unused(now));
+        Ok(Cid::new(cid))
+    }
+
+    /// The ID that sections on this CPU may use now; `None` if they have to
+    /// [ask](Self::use_at) first.
+    pub fn used_at(&self, cpu: CpuId) -> Option<Cid> {
+        self.engine.held(self.place(cpu).ok()?).map(Cid::new)
+    }
+
+    /// Frees the IDs of rows that no section has asked for since the scan before, or for
+    /// [`EXPIRY`], whichever is longer; then marks all rows, so that the next section on each CPU
+    /// asks once. Does nothing before [`SCAN_DELAY`] has passed since it did last.
+    ///
+    /// Takes one rseq fence, if it has something to free. An ID in steady use stays, even
+    /// when lower ones are free by now.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] if sections cannot be fenced: then nothing was freed.
+    pub fn expire_unused(&self, now: Time) -> Result<(), Lacking> {
+        self.engine.expire_unused(now, W::fence_restartable)
+    }
+}
+
+impl<P: Policy, W: World> fmt::Debug for CidSpace<P, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CidSpace")
+            .field("policy", &P::NAME)
+            .field("users", &self.users())
+            .field("taken", &self.taken().count())
+            .finish_non_exhaustive()
+    }
+}

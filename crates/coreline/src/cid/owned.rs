@@ -1,0 +1,338 @@
+//! The state machine of [`Owned`](super::Owned): tasks own IDs while they are few, CPUs own them
+//! while tasks are many.
+//!
+//! | mode | who owns | at a switch |
+//! |---|---|---|
+//! | per task | each task an ID, from its first run to its end | nothing: the ID goes along |
+//! | per CPU | each CPU that runs tasks an ID | the task borrows it |
+//!
+//! With A allowed CPUs, U tasks and C CPUs: `opt = min(A, U)`, and IDs are below
+//! `most = min(opt + opt / 4, C)`. The mode becomes per CPU when U > `most`, and per task again
+//! when U < `min(opt - opt / 4, C / 2)`, with the `opt` of when the mode changed last, or of when a
+//! CPU was allowed last: tasks that come and go about one number do not change the mode each time.
+//!
+//! # Changing the mode
+//!
+//! Whoever enters or leaves does it, under the lock, and never a switch. IDs that nobody uses are
+//! freed at once; those that running tasks use are marked: the row's or the task's word goes from
+//! `Held` to `Drop` (the kernel's `TRANSIT`), and the switch that ends the use hands the ID to the
+//! new owner or frees it. So at no time has a CPU or a task two IDs, and IDs never run out:
+//!
+//! * Per task there are at most U IDs (one that is still a CPU's belongs to the task that uses it
+//!   and to no other), and U is at most `most`.
+//! * Per CPU each running task has one, at most `opt` of them; what idle CPUs own can be taken from
+//!   them.
+//!
+//! The words are those of [rows](super::row), a task's too. A switch changes one of them by an
+//! exchange, and takes the lock where that fails: when it finds no ID, one above the bound, or a
+//! mark. IDs are taken and freed under the lock only.
+//!
+//! # Where the bound is stricter than in the kernel
+//!
+//! A CPU that finds all IDs below `most` taken gets one above it there, and converges later. Here
+//! it takes an idle CPU's, but for a race in which that runs again before it is taken. And what is
+//! above `most` and not in use is freed by [`expire`](super::CidSpace::expire); the kernel leaves
+//! it until its owner runs again.
+
+use core::ops::Range;
+use std::sync::Arc;
+
+use coreline_topology::CpuSet;
+use coreline_world::{Integer, Ordering, Time, Word, World};
+
+use super::base::Base;
+use super::layout::{Parts, Place};
+use super::row::{Row, State};
+use super::sealed::Engine;
+use crate::TicketLock;
+
+/// | word | meaning | written by |
+/// |---|---|---|
+/// | `mode` | bits 31..1: IDs are below it; bit 0: [`PER_CPU`] | the holder of `lock` |
+/// | `lock` | the tasks, and the right to take and free IDs and to change the mode | |
+pub struct Ownership<W: World> {
+    base: Base<W>,
+    mode: W::U32,
+    lock: TicketLock<Owners<W>, W>,
+}
+
+struct Owners<W: World> {
+    /// By number; a gap where a task has left.
+    tasks: Vec<Option<Arc<W::U64>>>,
+    gaps: Vec<u32>,
+    /// While CPUs own IDs: fewer tasks than this change the mode.
+    threshold: u32,
+}
+
+/// A task: its word is as that of a row.
+pub struct Owner<W: World> {
+    word: Arc<W::U64>,
+    number: u32,
+}
+
+const PER_CPU: u32 = 1;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mode {
+    per_cpu: bool,
+    most: u32,
+}
+
+impl Mode {
+    fn bits(self) -> u32 {
+        self.most << 1 | u32::from(self.per_cpu)
+    }
+
+    fn of(bits: u32) -> Mode {
+        Mode { per_cpu: bits & PER_CPU != 0, most: bits >> 1 }
+    }
+
+    /// Whether this may be used as it is.
+    fn fits(self, row: Row) -> bool {
+        row.state() == State::Kept && row.cid() < self.most
+    }
+}
+
+impl<W: World> Ownership<W> {
+    fn mode(&self) -> Mode {
+        // Relaxed: a switch that misses a change finds the owner's word changed instead, or is
+        // found by who changes it.
+        Mode::of(self.mode.load(Ordering::Relaxed))
+    }
+
+    /// The task takes this owner's ID, if it may without further ado.
+    fn try_hold(word: &W::U64, mode: Mode, held: impl Fn(u32) -> Row) -> Option<u32> {
+        let row = Row::load::<W>(word);
+        (mode.fits(row) && row.replace::<W>(word, held(row.cid()))).then_some(row.cid())
+    }
+
+    /// Takes an ID below the bound from an idle CPU. Under the lock.
+    fn take_idle(&self, mode: Mode) -> Option<u32> {
+        self.rows().find_map(|word| {
+            let row = Row::load::<W>(word);
+            (mode.fits(row) && row.replace::<W>(word, Row::NONE)).then_some(row.cid())
+        })
+    }
+
+    /// An ID that nobody has. Under the lock.
+    fn take(&self, mode: Mode) -> u32 {
+        loop {
+            let below = self.base.ids.insert_lowest(0..mode.most);
+            let found = below.or_else(|| self.take_idle(mode)).or_else(|| {
+                // Each CPU but the caller's has one at most: there is one left.
+                self.base.ids.insert_lowest(0..self.base.layout.cpus())
+            });
+            if let Some(cid) = found {
+                return cid;
+            }
+            W::relax();
+        }
+    }
+
+    /// Frees the ID of an owner who does not use it. Under the lock.
+    fn free(&self, word: &W::U64, row: Row) -> bool {
+        let freed = row.state() == State::Kept && row.replace::<W>(word, Row::NONE);
+        if freed {
+            self.base.ids.remove(row.cid());
+        }
+        freed
+    }
+
+    /// Takes the ID from an owner: now, or when its user lets go. Under the lock.
+    fn disown(&self, word: &W::U64) {
+        // It may begin to be used meanwhile, or cease to be; after that it is seen to be.
+        loop {
+            let row = Row::load::<W>(word);
+            match row.state() {
+                State::Kept if !self.free(word, row) => {}
+                State::Held if !row.replace::<W>(word, row.become_(State::Drop)) => {}
+                _ => return,
+            }
+        }
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &W::U64> {
+        self.base.rows.range(0..self.base.layout.cpus()).map(|(_, word)| word)
+    }
+
+    /// `opt`, and from it the mode's bound and the threshold of the way back.
+    fn sizes(&self) -> (u32, u32) {
+        let cpus = self.base.layout.cpus();
+        let opt = self.base.weight(0).min(self.base.users());
+        ((opt + opt / 4).min(cpus), (opt - opt / 4).min(cpus / 2))
+    }
+
+    /// After tasks came or went, or CPUs were allowed: computes the bound, and changes the mode if
+    /// it must. Under the lock.
+    fn update(&self, owners: &mut Owners<W>, wider: bool) {
+        let (users, before) = (self.base.users(), self.mode());
+        let (most, threshold) = self.sizes();
+        if !before.per_cpu || wider {
+            owners.threshold = threshold;
+        }
+        let per_cpu = if before.per_cpu { users >= owners.threshold } else { users > most };
+        // Relaxed: see `mode`.
+        self.mode.store(Mode { per_cpu, most }.bits(), Ordering::Relaxed);
+        match (before.per_cpu, per_cpu) {
+            (false, true) => owners.tasks.iter().flatten().for_each(|word| self.disown(word)),
+            (true, false) => self.rows().for_each(|word| self.disown(word)),
+            _ => {}
+        }
+    }
+
+    /// Tasks are allowed at these places from now on.
+    fn widen(&self, places: impl IntoIterator<Item = Place>) {
+        if places.into_iter().filter(|&place| self.base.allow(place)).count() > 0 {
+            self.update(&mut self.lock.lock(), true);
+        }
+    }
+
+    /// A use of a marked ID ends: it goes to the one who shall own it if that one has none, else it
+    /// is free.
+    fn hand_over(&self, now: Time, from: &W::U64, row: &W::U64, task: &W::U64) {
+        let _lock = self.lock.lock();
+        let mode = self.mode();
+        let cid = Row::load::<W>(from).cid();
+        Row::NONE.store::<W>(from);
+        let to = if mode.per_cpu { row } else { task };
+        if cid < mode.most && Row::load::<W>(to) == Row::NONE {
+            Row::kept(cid, now).store::<W>(to);
+        } else {
+            self.base.ids.remove(cid);
+        }
+    }
+}
+
+impl<W: World> Engine<W> for Ownership<W> {
+    type Task = Owner<W>;
+
+    fn new_in(layout: &Arc<Parts>) -> Self {
+        let owners = Owners { tasks: Vec::new(), gaps: Vec::new(), threshold: 0 };
+        Ownership {
+            base: Base::new_in(layout),
+            mode: W::U32::new_in(0),
+            lock: TicketLock::new_in(owners),
+        }
+    }
+
+    fn base(&self) -> &Base<W> {
+        &self.base
+    }
+
+    fn bounded(&self, _place: Place) -> Range<u32> {
+        0..self.mode().most
+    }
+
+    fn enter(&self, allowed: &CpuSet) -> Owner<W> {
+        let word = Arc::new(W::U64::new_in(0));
+        Row::NONE.store::<W>(&word);
+        let mut owners = self.lock.lock();
+        let number = owners.gaps.pop().unwrap_or(owners.tasks.len() as u32);
+        if number as usize == owners.tasks.len() {
+            owners.tasks.push(None);
+        }
+        owners.tasks[number as usize] = Some(Arc::clone(&word));
+        let weight = self.base.weight(0);
+        self.base.allow_all(allowed);
+        // Relaxed: see `Base::allow`.
+        self.base.users.fetch_add(1, Ordering::Relaxed);
+        self.update(&mut owners, self.base.weight(0) > weight);
+        drop(owners);
+        Owner { word, number }
+    }
+
+    fn leave(&self, task: &Owner<W>) {
+        let mut owners = self.lock.lock();
+        owners.tasks[task.number as usize] = None;
+        owners.gaps.push(task.number);
+        self.free(&task.word, Row::load::<W>(&task.word));
+        // Relaxed: see `Base::allow`.
+        self.base.users.fetch_sub(1, Ordering::Relaxed);
+        self.update(&mut owners, false);
+    }
+
+    fn allow(&self, _task: &Owner<W>, cpus: &CpuSet) {
+        self.widen(self.base.layout.places(cpus));
+    }
+
+    fn switch_in(&self, _now: Time, place: Place, task: &Owner<W>) -> Option<u32> {
+        self.widen([place]);
+        let row = self.base.rows.make(place.position);
+        if Row::load::<W>(row).is_in_use() || Row::load::<W>(&task.word).is_in_use() {
+            return None;
+        }
+        let owner = |mode: Mode| if mode.per_cpu { row } else { &*task.word };
+        let held = |mode: Mode| {
+            let position = place.position;
+            move |cid| if mode.per_cpu { Row::held(cid) } else { Row::held_at(cid, position) }
+        };
+        let mode = self.mode();
+        if let Some(cid) = Self::try_hold(owner(mode), mode, held(mode)) {
+            return Some(cid);
+        }
+        let _lock = self.lock.lock();
+        let mode = self.mode();
+        let word = owner(mode);
+        if let Some(cid) = Self::try_hold(word, mode, held(mode)) {
+            return Some(cid);
+        }
+        self.free(word, Row::load::<W>(word));
+        let cid = self.take(mode);
+        held(mode)(cid).store::<W>(word);
+        Some(cid)
+    }
+
+    fn switch_out(&self, now: Time, place: Place, task: &Owner<W>) {
+        let Some(row) = self.base.rows.at(place.position) else { return };
+        let in_use = |word: &&W::U64| Row::load::<W>(word).is_in_use();
+        let Some(word) = [row, &*task.word].into_iter().find(in_use) else { return };
+        let held = Row::load::<W>(word);
+        if held.state() != State::Held || !held.replace::<W>(word, Row::kept(held.cid(), now)) {
+            self.hand_over(now, word, row, &task.word);
+        }
+    }
+
+    fn migrate(&self, _now: Time, _task: &Owner<W>, _from: Place, to: Place) {
+        self.widen([to]);
+    }
+
+    fn expire(&self, now: Time) {
+        if !self.base.is_due(now) {
+            return;
+        }
+        let owners = self.lock.lock();
+        if !self.base.is_due(now) {
+            return;
+        }
+        self.base.delay_scan(now);
+        let most = self.mode().most;
+        let tasks = owners.tasks.iter().flatten().map(|word| &**word);
+        for word in self.rows().chain(tasks) {
+            let row = Row::load::<W>(word);
+            if row.cid() >= most {
+                self.free(word, row);
+            }
+        }
+    }
+
+    fn exec(&self, now: Time, _task: &Owner<W>, allowed: &CpuSet) {
+        let mut owners = self.lock.lock();
+        self.base.allow_only(allowed);
+        let allow = |position: u16| self.base.allow(Place { position, group: 0 });
+        for (position, word) in self.base.rows.range(0..self.base.layout.cpus()) {
+            self.disown(word);
+            if Row::load::<W>(word).is_in_use() {
+                allow(position as u16);
+            }
+        }
+        for word in owners.tasks.iter().flatten() {
+            self.disown(word);
+            let row = Row::load::<W>(word);
+            if row.is_in_use() {
+                allow(row.position());
+            }
+        }
+        self.update(&mut owners, true);
+        self.base.delay_scan(now);
+    }
+}

@@ -1,0 +1,250 @@
+//! Rows: what a space knows of a CPU. One word for each CPU, in lines that appear when they are
+//! used.
+//!
+//! # The word
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | 63..32 | in `Kept`: when the ID was last used, in microseconds, modulo 2^32 |
+//! | | in the word of a task that holds an ID: its position; else of no meaning |
+//! | 31..19 | 0 |
+//! | 18..16 | the state |
+//! | 15..0 | the ID; 0 in `None` |
+//!
+//! | state | value | meaning | becomes |
+//! |---|---|---|---|
+//! | `Held` | 0 | in use: by the task that runs here, or by this CPU's sections | `Kept` |
+//! | `Put` | 1 | held, and wanted back: it goes when the holder does | `Recent` |
+//! | `Drop` | 2 | the same, and shall not be remembered | `None` |
+//! | `Kept` | 3 | nobody uses it; the next one here takes it | `Held`, `Recent`, `None` |
+//! | `Recent` | 4 | the CPU has none, and remembers this one | `Held`, `Kept`, `None` |
+//! | `None` | 5 | the CPU has none and remembers none | `Held`, `Kept` |
+//!
+//! One field does for the current ID and the recent one: whoever gets an ID remembers that one.
+//!
+//! # What a section sees
+//!
+//! The lower half of a word is below the number of IDs exactly if the state is `Held`, and then it
+//! is the ID. So a restartable section that is to work on the memory of its CPU's ID loads the
+//! pointer to the line, loads the half-word, and compares once; whatever is wrong (no line, no ID,
+//! an ID without a slot, an ID that is about to be taken away) ends in the same slow path.
+
+use core::ops::Range;
+use core::ptr;
+
+use coreline_world::{Line, Ordering, Time, Word, World};
+
+/// How many rows share a line. Positions are numbered so that neighbours mostly share a cache.
+pub(super) const PER_LINE: usize = 8;
+
+type Rows8<W> = Line<[<W as coreline_world::Words>::U64; PER_LINE]>;
+
+/// A word of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Row(u64);
+
+/// See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Held,
+    Put,
+    Drop,
+    Kept,
+    Recent,
+    None,
+}
+
+const STATE: u32 = 16;
+const SINCE: u32 = 32;
+
+impl Row {
+    pub(super) const NONE: Row = Row::new(State::None, 0);
+
+    const fn new(state: State, cid: u32) -> Row {
+        Row((state as u64) << STATE | cid as u64)
+    }
+
+    pub(super) const fn held(cid: u32) -> Row {
+        Row::new(State::Held, cid)
+    }
+
+    pub(super) fn kept(cid: u32, now: Time) -> Row {
+        Row(Row::new(State::Kept, cid).0 | u64::from(micros(now)) << SINCE)
+    }
+
+    /// In the word of a task: held by it, at this position.
+    pub(super) const fn held_at(cid: u32, position: u16) -> Row {
+        Row(Row::held(cid).0 | (position as u64) << SINCE)
+    }
+
+    /// Where a task holds it.
+    pub(super) const fn position(self) -> u16 {
+        (self.0 >> SINCE) as u16
+    }
+
+    /// The same ID in another state, which is not `Kept`; no ID in `None`.
+    pub(super) const fn become_(self, state: State) -> Row {
+        if matches!(state, State::None) {
+            return Row::NONE;
+        }
+        Row(self.0 & !(7 << STATE) | (state as u64) << STATE)
+    }
+
+    pub(super) const fn cid(self) -> u32 {
+        self.0 as u16 as u32
+    }
+
+    pub(super) fn state(self) -> State {
+        match self.0 >> STATE & 7 {
+            0 => State::Held,
+            1 => State::Put,
+            2 => State::Drop,
+            3 => State::Kept,
+            4 => State::Recent,
+            _ => State::None,
+        }
+    }
+
+    /// Whether somebody uses the ID.
+    pub(super) fn is_in_use(self) -> bool {
+        matches!(self.state(), State::Held | State::Put | State::Drop)
+    }
+
+    /// The ID, if it is this row's: in use, or kept.
+    pub(super) fn current(self) -> Option<u32> {
+        (self.is_in_use() || self.state() == State::Kept).then_some(self.cid())
+    }
+
+    /// The ID that the CPU has or had last.
+    pub(super) fn recent(self) -> Option<u32> {
+        (self.state() != State::None).then_some(self.cid())
+    }
+
+    /// For how long a kept ID has been unused, in microseconds. Wrong by a multiple of 71 minutes:
+    /// whoever looks for old ones looks often, and finds one that it overlooked the next time.
+    pub(super) fn idle_micros(self, now: Time) -> u32 {
+        micros(now).wrapping_sub((self.0 >> SINCE) as u32)
+    }
+
+    /// Reads a row. The ID's memory is reached only after an exchange.
+    pub(super) fn load<W: World>(word: &W::U64) -> Row {
+        // Relaxed: see above.
+        Row(word.load(Ordering::Relaxed))
+    }
+
+    /// Writes a row that nobody else changes meanwhile.
+    pub(super) fn store<W: World>(self, word: &W::U64) {
+        // Release: pairs with the Acquire of `replace`. Whoever takes the ID from this row later
+        // sees what its holders did before it came here.
+        word.store(self.0, Ordering::Release);
+    }
+
+    /// Writes `new` if the row is still this; says whether it did.
+    pub(super) fn replace<W: World>(self, word: &W::U64, new: Row) -> bool {
+        // Acquire and Release pair with each other, on the same row: whoever takes a kept ID, for
+        // use or away, sees what the last holder wrote to the ID's memory before it let go. Relaxed
+        // on failure: nothing was taken.
+        let exchanged = word.compare_exchange(self.0, new.0, Ordering::AcqRel, Ordering::Relaxed);
+        exchanged.is_ok()
+    }
+}
+
+/// A time as rows know it.
+fn micros(at: Time) -> u32 {
+    (at.as_nanos() / 1000) as u32
+}
+
+/// The rows of a space, by position.
+pub(super) struct Rows<W: World> {
+    lines: Box<[W::Ptr<Rows8<W>>]>,
+}
+
+impl<W: World> Rows<W> {
+    pub(super) fn new_in(width: usize) -> Self {
+        let lines = width.div_ceil(PER_LINE);
+        Rows { lines: (0..lines).map(|_| W::Ptr::new_in(ptr::null_mut())).collect() }
+    }
+
+    fn line(&self, line: usize) -> Option<&Rows8<W>> {
+        // Acquire: pairs with the Release in `make`: the rows are there.
+        let line = self.lines[line].load(Ordering::Acquire);
+        // SAFETY: null, or from `Box::into_raw` in `make`; freed when the rows are dropped alone.
+        unsafe { line.as_ref() }
+    }
+
+    /// The word of a row, if its line is there.
+    pub(super) fn at(&self, position: u16) -> Option<&W::U64> {
+        let position = usize::from(position);
+        Some(&self.line(position / PER_LINE)?[position % PER_LINE])
+    }
+
+    /// The word of a row. Allocates its line if it is not there.
+    pub(super) fn make(&self, position: u16) -> &W::U64 {
+        if let Some(row) = self.at(position) {
+            return row;
+        }
+        let rows: Rows8<W> = Line(core::array::from_fn(|_| W::U64::new_in(Row::NONE.0)));
+        let made = Box::into_raw(Box::new(rows));
+        let line = &self.lines[usize::from(position) / PER_LINE];
+        // Release: pairs with the Acquire in `line`. Acquire on failure: as there.
+        let raced =
+            line.compare_exchange(ptr::null_mut(), made, Ordering::Release, Ordering::Acquire);
+        let there = match raced {
+            Ok(_) => made,
+            Err(theirs) => {
+                // SAFETY: from `Box::into_raw` above, and nobody else knows it.
+                drop(unsafe { Box::from_raw(made) });
+                theirs
+            }
+        };
+        // SAFETY: as in `line`.
+        let rows = unsafe { &*there };
+        &rows[usize::from(position) % PER_LINE]
+    }
+
+    /// The words of a range of positions whose lines are there.
+    pub(super) fn range(&self, range: Range<u32>) -> impl Iterator<Item = (u32, &W::U64)> {
+        range.filter_map(|position| Some((position, self.at(position as u16)?)))
+    }
+}
+
+impl<W: World> Drop for Rows<W> {
+    fn drop(&mut self) {
+        for line in &mut self.lines {
+            line.with_mut(|line| {
+                if !line.is_null() {
+                    // SAFETY: from `Box::into_raw` in `make`; nobody has the rows any more.
+                    drop(unsafe { Box::from_raw(*line) });
+                }
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_half_word_is_the_id_exactly_if_it_is_held() {
+        let now = Time::from_nanos(1_234_567_890);
+        let held = Row::held(u32::from(u16::MAX));
+        assert_eq!(held.0, u64::from(u16::MAX));
+        let others = [State::Put, State::Drop, State::Recent, State::None];
+        let others = others.map(|state| held.become_(state)).into_iter().chain([Row::kept(0, now)]);
+        for row in others {
+            assert!(row.0 as u32 > u32::from(u16::MAX), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for state in [State::Held, State::Put, State::Drop, State::Recent, State::None] {
+            assert_eq!(Row::held(7).become_(state).state(), state);
+        }
+        let at = |micros: u64| Time::from_nanos(micros * 1000);
+        let kept = Row::kept(9, at(u64::from(u32::MAX) - 4));
+        assert_eq!((kept.state(), kept.cid()), (State::Kept, 9));
+        assert_eq!(kept.idle_micros(at(u64::from(u32::MAX) + 6)), 10, "it wraps");
+    }
+}

@@ -1,0 +1,53 @@
+//! What a policy is to a space.
+
+use core::fmt;
+use core::ops::Range;
+use std::sync::Arc;
+
+use coreline_topology::CpuSet;
+use coreline_world::{Time, World};
+
+use super::base::Base;
+use super::layout::{Parts, Place};
+
+/// How IDs are handed out: [`FirstFit`](super::FirstFit), [`Recent`](super::Recent),
+/// [`Owned`](super::Owned) or [`Clustered`](super::Clustered). Sealed.
+pub trait Policy: Kind {
+    /// What the program and its results call it.
+    const NAME: &'static str;
+}
+
+/// What only this crate implements.
+pub trait Kind: Sized + fmt::Debug + 'static {
+    /// The state machine.
+    type Engine<W: World>: Engine<W>;
+
+    /// Whether the CPUs under each last-level cache have a range of IDs of their own.
+    const CLUSTERED: bool = false;
+}
+
+/// A policy under which CPUs keep references to IDs.
+pub trait References: Policy {
+    /// Whether it has the changes of seed 000: recent IDs, expansion, the union of allowed CPUs.
+    const CACHE_LOCAL: bool;
+}
+
+/// The state machine of a policy. CPUs and IDs are those of a layout; what each call means is said
+/// at the methods of [`CidSpace`](super::CidSpace).
+pub trait Engine<W: World>: Send + Sync {
+    /// What is known of a task.
+    type Task: Send + Sync;
+
+    fn new_in(layout: &Arc<Parts>) -> Self;
+    fn base(&self) -> &Base<W>;
+    fn bounded(&self, place: Place) -> Range<u32>;
+    fn enter(&self, allowed: &CpuSet) -> Self::Task;
+    fn leave(&self, task: &Self::Task);
+    fn allow(&self, task: &Self::Task, cpus: &CpuSet);
+    /// `None` if a task runs there.
+    fn switch_in(&self, now: Time, place: Place, task: &Self::Task) -> Option<u32>;
+    fn switch_out(&self, now: Time, place: Place, task: &Self::Task);
+    fn migrate(&self, now: Time, task: &Self::Task, from: Place, to: Place);
+    fn expire(&self, now: Time);
+    fn exec(&self, now: Time, task: &Self::Task, allowed: &CpuSet);
+}
