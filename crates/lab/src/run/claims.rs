@@ -2,8 +2,9 @@
 //!
 //! | claim | configurations | scans made by |
 //! |---|---|---|
-//! | `recent`, `owned` and `clustered` are within 10 % of `cpu-id` | all | ticks; `recent` also switches |
-//! | `first-fit` takes three times as long as that at least | 192 cores, 384 threads | ticks; switches |
+//! | `recent` is within 10 % of `cpu-id` | all | ticks; switches |
+//! | `owned` and `clustered` are | all | ticks |
+//! | `first-fit` takes at least three times as long | 192 cores, 384 threads | ticks; switches |
 //! | `first-fit` is within 10 % of `cpu-id` | 8 cores | ticks |
 //! | the same, in half of the band at least | 8 cores | switches |
 //!
