@@ -10,7 +10,8 @@ use coreline_sim::atomic::{AtomicBool, AtomicI8};
 use coreline_sim::{Arbitration, Sim};
 use coreline_topology::CpuId;
 use coreline_world::{
-    Clock, Fences, Integer, JoinHandle, Line, Ordering, Placement, Threads, Word, Words, Work,
+    Clock, Fences, Integer, JoinHandle, Line, Ordering, Parked, Placement, Sleep, Threads, Word,
+    Words, Work,
 };
 
 use common::{machine, on};
@@ -149,6 +150,43 @@ fn every_type_of_word_keeps_its_value() {
     );
     assert_eq!(found.iter().flatten().filter(|&&value| !value).count(), 1);
     assert!(end);
+}
+
+/// Whoever is in line for a futex word when it is stored to would fall asleep on the value before,
+/// and the wake-up would be over: the kernel looks at the word and falls asleep in one step.
+#[test]
+fn no_wake_up_is_lost_on_a_word_whose_store_is_on_its_way() {
+    for seed in 0..20 {
+        let arbitration = [Arbitration::Fifo, Arbitration::Nearest][seed as usize % 2];
+        let machine = machine("epyc-9654-2s", seed).arbitration(arbitration);
+        let run = machine.step_limit(1_000_000).run(move || {
+            let word = Arc::new(Line(U32::new_in(1)));
+            let updaters: Vec<_> = (1..=8)
+                .map(|number| {
+                    let word = Arc::clone(&word);
+                    on(8 * number, move || {
+                        (0..200).for_each(|_| _ = word.fetch_add(0, Ordering::Relaxed));
+                    })
+                })
+                .collect();
+            let theirs = Arc::clone(&word);
+            let sleeper = on(80, move || {
+                Sim::sleep(Duration::from_micros(20));
+                Sim::work(Duration::from_nanos(500));
+                Sim::park(&theirs, 1, None)
+            });
+            let waker = on(0, move || {
+                Sim::sleep(Duration::from_micros(20));
+                Sim::work(Duration::from_nanos(900));
+                word.store(0, Ordering::Release);
+                Sim::wake(&**word, 1)
+            });
+            let woken = waker.join();
+            updaters.into_iter().for_each(JoinHandle::join);
+            assert_eq!(sleeper.join() == Parked::Woken, woken == 1);
+        });
+        run.unwrap_or_else(|failure| panic!("seed {seed}, {arbitration}: {failure}"));
+    }
 }
 
 static OLD: u32 = 0;
