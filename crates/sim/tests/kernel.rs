@@ -141,6 +141,27 @@ fn a_tick_that_is_due_while_the_kernel_switches_hits_who_comes() {
     assert!((expected * 7 / 10..expected * 13 / 10).contains(&hits), "{hits}, not {expected}");
 }
 
+/// A CPU whose thread yields, or is preempted, does not become idle, even if nobody else is there
+/// yet: its timer ticks on.
+#[test]
+fn no_tick_is_lost_while_a_thread_yields_to_one_that_is_on_its_way() {
+    const TICK: Duration = Duration::from_millis(4);
+    let program = || {
+        let yielder = on(1, || {
+            let start = Sim::now();
+            while Sim::now() - start < 10 * TICK {
+                Sim::yield_now();
+            }
+        });
+        for _ in 0..2000 {
+            on(1, || ()).join();
+        }
+        yielder.join();
+    };
+    let found = ticks(&told(machine("host-2c", 1), program), 1);
+    assert!((9..=11).contains(&found.len()), "{found:?}");
+}
+
 #[test]
 fn a_thread_that_spins_has_ticks() {
     let program = || {
