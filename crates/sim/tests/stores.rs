@@ -113,6 +113,15 @@ fn an_update_and_a_fence_and_a_strong_store_wait_for_the_buffer() {
     assert_span(ns, 3, 5);
     let (_, ns) = timed(1, |words| words[0].store(2, Ordering::SeqCst));
     assert_span(ns, 1, 5);
+    // Also an update of a line that is there.
+    let (ns, _) = timed(2, |words| {
+        words[1].fetch_add(1, Ordering::Relaxed);
+        let start = Sim::now();
+        words[0].store(2, Ordering::Relaxed);
+        words[1].fetch_add(1, Ordering::Relaxed);
+        (Sim::now() - start).as_nanos() as u64 - CLOCK
+    });
+    assert_span(ns, 1, 1 + 5);
     // So does that of the mirror of std.
     let mirrored = |order| {
         timed(1, move |_| {
