@@ -163,13 +163,19 @@ fn no_tick_is_lost_while_a_thread_yields_to_one_that_is_on_its_way() {
     assert!((9..=11).contains(&found.len()), "{found:?}");
 }
 
-/// A machine whose timer ticks every 50 us, and whose wake-ups take `wake_ns`.
-fn fast_ticks(wake_ns: u64) -> Machine {
-    let (tick, wake) = ("[cost.tick]\nns = 4000000.0", "[cost.wake]\nns = 3000.0");
+/// A machine whose timer ticks every 50 us, and whose wake-ups and system calls take so long.
+fn fast_ticks(wake_ns: u64, syscall_ns: u64) -> Machine {
     let text = include_str!("../machines/host-2c.toml");
-    assert!(text.contains(tick) && text.contains(wake), "the machine file changed");
-    let text = text.replace(tick, "[cost.tick]\nns = 50000.0");
-    let text = text.replace(wake, &format!("[cost.wake]\nns = {wake_ns}.0"));
+    let costs = [
+        ("[cost.tick]\nns = 4000000.0", 50_000),
+        ("[cost.wake]\nns = 3000.0", wake_ns),
+        ("[cost.syscall]\nns = 110.0", syscall_ns),
+    ];
+    let text = costs.iter().fold(text.to_owned(), |text, (cost, ns)| {
+        assert!(text.contains(cost), "the machine file changed");
+        let (name, _) = cost.split_once('=').unwrap();
+        text.replace(cost, &format!("{name}= {ns}.0"))
+    });
     Machine::new(Spec::parse("fast-ticks.toml", &text).unwrap()).seed(1)
 }
 
@@ -200,7 +206,7 @@ fn no_tick_is_lost_between_two_threads_that_block_in_turn() {
         });
         players.into_iter().for_each(JoinHandle::join);
     };
-    assert_regular(&ticks(&told(fast_ticks(3000), program), 1), Duration::from_micros(3));
+    assert_regular(&ticks(&told(fast_ticks(3000, 110), program), 1), Duration::from_micros(3));
 }
 
 #[test]
@@ -211,7 +217,7 @@ fn no_tick_hits_twice_where_a_cpu_is_idle_for_less_than_a_switch() {
             Sim::sleep(Duration::from_nanos(20));
         }
     };
-    let ticks = ticks(&told(fast_ticks(50), program), 0);
+    let ticks = ticks(&told(fast_ticks(50, 110), program), 0);
     assert!(ticks.len() > 10, "{ticks:?}");
     assert!(ticks.windows(2).all(|pair| pair[1] - pair[0] > Duration::from_micros(45)));
 }
@@ -226,8 +232,25 @@ fn of_all_ticks_that_a_section_held_off_one_hits() {
             Sim::work(Duration::from_micros(40));
         }
     };
-    let hits = ticks(&told(fast_ticks(3000), program), 0).len();
+    let hits = ticks(&told(fast_ticks(3000, 110), program), 0).len();
     assert!((5..=10).contains(&hits), "{hits} hits");
+}
+
+#[test]
+fn a_tick_that_is_due_in_the_system_call_of_a_thread_that_blocks_hits_it() {
+    const PARKS: u64 = 3000;
+    let program = || {
+        let word = Line(U32::new_in(0));
+        for park in 0..PARKS {
+            // In no proportion to a tick.
+            let until = Sim::now() + Duration::from_nanos(20_000 + park * 7919 % 60_000);
+            Sim::park(&word, 0, Some(until));
+        }
+    };
+    // The thread has the CPU for the length of a system call, and a switch before that.
+    let hits = ticks(&told(fast_ticks(3000, 6000), program), 0).len() as u64;
+    let expected = PARKS * (6000 + 1500) / 50_000;
+    assert!((expected * 8 / 10..expected * 12 / 10).contains(&hits), "{hits}, not {expected}");
 }
 
 /// A CPU that nobody has is idle, also while a thread is on its way there.
@@ -241,7 +264,7 @@ fn what_is_due_while_a_cpu_is_idle_hits_nobody() {
         });
         spawned.collect::<Vec<_>>().into_iter().for_each(JoinHandle::join);
     };
-    let hits = ticks(&told(fast_ticks(3000), program), 1).len();
+    let hits = ticks(&told(fast_ticks(3000, 110), program), 1).len();
     let expected = THREADS * 1500 / 50_000;
     assert!((expected * 7 / 10..expected * 13 / 10).contains(&hits), "{hits}, not {expected}");
 }

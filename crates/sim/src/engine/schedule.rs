@@ -450,6 +450,12 @@ impl Engine {
 
     /// The running thread waits, at most until `deadline`.
     fn block(&mut self, state: State, deadline: Option<u64>) {
+        let (cpu, current) = (self.cpu().index(), self.current());
+        let &mut Cpu { now, attention, next_tick, .. } = self.here();
+        // Due in the system call, which has interrupts on. (None is looked at under a mask.)
+        if now >= next_tick.max(attention) {
+            self.tick(cpu, current);
+        }
         let thread = self.vacate();
         self.threads[thread].state = state;
         if let Some(at) = deadline.filter(|&at| at <= END_OF_TIME) {
