@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coreline_sim::atomic::{AtomicBool, AtomicI8};
-use coreline_sim::{Arbitration, Sim};
+use coreline_sim::{Arbitration, Machine, Sim, Spec};
 use coreline_topology::CpuId;
 use coreline_world::{
     Clock, Fences, Integer, JoinHandle, Line, Ordering, Parked, Placement, Sleep, Threads, Word,
@@ -187,6 +187,32 @@ fn no_wake_up_is_lost_on_a_word_whose_store_is_on_its_way() {
         });
         run.unwrap_or_else(|failure| panic!("seed {seed}, {arbitration}: {failure}"));
     }
+}
+
+/// Slices end, and ticks come due, while requests wait in line: an access is not interrupted.
+#[test]
+fn who_waits_in_line_keeps_its_cpu_until_it_was_served() {
+    let mut spec = Spec::preset("epyc-9654-2s").unwrap();
+    for cost in ["slice", "tick", "switch"] {
+        spec.scale(cost, 1).unwrap();
+    }
+    let machine = Machine::new(spec).step_limit(2_000_000);
+    let run = machine.run(|| {
+        let word = Arc::new(Line(U32::new_in(0)));
+        let threads: Vec<_> = (0..24)
+            .map(|number| {
+                let word = Arc::clone(&word);
+                on(8 * (number % 12), move || {
+                    (0..300).for_each(|_| _ = word.fetch_add(1, Ordering::Relaxed));
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(JoinHandle::join);
+        word.load(Ordering::Relaxed)
+    });
+    let run = run.unwrap_or_else(|failure| panic!("{failure}"));
+    assert_eq!(run.value, 24 * 300);
+    assert!(run.report.preemptions > 100, "{}", run.report.preemptions);
 }
 
 static OLD: u32 = 0;
