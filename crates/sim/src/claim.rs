@@ -242,8 +242,12 @@ impl Figures {
         range(self.values())
     }
 
-    /// The ratios to another program's numbers, point by point: the lowest and the highest.
+    /// The ratios to another program's numbers, point by point: the lowest and the highest. Not a
+    /// number if the other has more points or fewer: then it is of another band.
     pub fn ratios(&self, to: &Figures) -> (f64, f64) {
+        if self.points.len() != to.points.len() {
+            return (f64::NAN, f64::NAN);
+        }
         range(self.values().zip(to.values()).map(|(own, other)| own / other))
     }
 
@@ -289,6 +293,12 @@ impl Figures {
         margin: impl Fn(f64) -> f64,
     ) -> Result<(), Box<Broken>> {
         let claim = format!("{} is {relation} {factor} times {}", self.name, other.name);
+        let (points, others) = (self.points.len(), other.points.len());
+        if points != others {
+            let found = format!("{points} points and {others}: the figures are of another band");
+            let (range, replays) = (self.ratios(other), Vec::new());
+            return Err(Box::new(Broken { claim, points, bad: points, range, found, replays }));
+        }
         let both = self.points.iter().zip(&other.points);
         let margins = both.map(|((own, replay), (others, its_replay))| {
             let found = format!(
@@ -308,7 +318,9 @@ impl Figures {
 /// The lowest and the highest number; not a number if one of them is none.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
-        if value.is_nan() { (value, value) } else { (low.min(value), high.max(value)) }
+        // `min` and `max` would drop what is no number.
+        let none = low.is_nan() || value.is_nan();
+        if none { (f64::NAN, f64::NAN) } else { (low.min(value), high.max(value)) }
     })
 }
 

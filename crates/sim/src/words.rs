@@ -19,7 +19,7 @@ macro_rules! word {
         $(#[$doc])*
         #[derive(Debug)]
         #[repr(transparent)]
-        pub struct $name $(<$param>)? ($atomic);
+        pub struct $name $(<$param>)? (pub(crate) $atomic);
 
         // SAFETY: a struct.
         unsafe impl $(<$param: 'static>)? Slot for $name $(<$param>)? {}

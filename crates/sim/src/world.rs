@@ -92,11 +92,16 @@ impl Sleep for Sim {
     fn park(word: &SimU32, expected: u32, deadline: Option<Time>) -> Parked {
         // SeqCst: the host atomic's ordering, which says nothing about the simulated program's. The
         // kernel's own read of a futex word is ordered by its bucket lock.
-        if word.load(Ordering::SeqCst) != expected {
-            return Parked::Changed;
+        while word.load(Ordering::SeqCst) == expected {
+            // What was found may be the value before a store that is on its way, and its wake-up
+            // may be over: then the load after that store decides. Relaxed: a glance at the host
+            // atomic.
+            if word.0.load(Ordering::Relaxed) == expected {
+                // Nobody else ran since: checking and falling asleep are one step.
+                return engine::park(ptr::from_ref(word).addr(), deadline);
+            }
         }
-        // Nobody else ran since the load: checking and falling asleep are one step.
-        engine::park(ptr::from_ref(word).addr(), deadline)
+        Parked::Changed
     }
 
     fn wake(word: *const SimU32, count: u32) -> u32 {

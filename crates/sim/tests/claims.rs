@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use coreline_sim::claim::Band;
-use coreline_sim::{Allocator, Failure, FailureKind, Machine, Spec, thread};
+use coreline_sim::claim::{Band, Figures};
+use coreline_sim::{Allocator, Failure, FailureKind, Machine, Replay, Spec, thread};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
@@ -143,4 +143,30 @@ fn a_program_that_fails_is_the_first_points_failure() {
     assert_eq!(failure.kind, FailureKind::Deadlock);
     let line = failure.replay.to_string();
     assert!(line.contains("request=30") && line.ends_with("program=stuck"), "{line}");
+}
+
+#[test]
+fn one_point_without_a_number_leaves_the_range_without_one() {
+    let line = Replay::new("host-2c", "p");
+    let figures = |values: &[f64]| {
+        let points = values.iter().map(|&value| (value, line.clone())).collect();
+        Figures::new("p".to_owned(), points)
+    };
+    for values in [[f64::NAN, 1.0, 2.0], [1.0, f64::NAN, 2.0], [1.0, 2.0, f64::NAN]] {
+        let (low, high) = figures(&values).range();
+        assert!(low.is_nan() && high.is_nan(), "{values:?}: {low} to {high}");
+        assert_eq!(figures(&values).within(0.0..=3.0).unwrap_err().bad, 1);
+    }
+    assert_eq!(figures(&[2.0, 1.0, 3.0]).range(), (1.0, 3.0));
+}
+
+#[test]
+fn figures_of_two_bands_are_not_compared() {
+    let (quick, whole) = (Band::quick(&spec(), 1), Band::whole(&spec(), 1));
+    let [few, many] = [&quick, &whole].map(|band| band.measure("one", |_| Ok(1.0)).unwrap());
+    for (own, other) in [(&few, &many), (&many, &few)] {
+        let broken = own.at_least(0.5, other).unwrap_err().to_string();
+        assert!(broken.contains("of another band"), "{broken}");
+        assert!(own.at_most(2.0, other).is_err() && own.ratios(other).0.is_nan());
+    }
 }

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coreline_sim::atomic::{AtomicBool, AtomicI8};
-use coreline_sim::{Arbitration, Sim};
+use coreline_sim::{Arbitration, Machine, Sim, Spec};
 use coreline_topology::CpuId;
 use coreline_world::{
-    Clock, Fences, Integer, JoinHandle, Line, Ordering, Placement, Threads, Word, Words, Work,
+    Clock, Fences, Integer, JoinHandle, Line, Ordering, Parked, Placement, Sleep, Threads, Word,
+    Words, Work,
 };
 
 use common::{machine, on};
@@ -149,6 +150,69 @@ fn every_type_of_word_keeps_its_value() {
     );
     assert_eq!(found.iter().flatten().filter(|&&value| !value).count(), 1);
     assert!(end);
+}
+
+/// Whoever is in line for a futex word when it is stored to would fall asleep on the value before,
+/// and the wake-up would be over: the kernel looks at the word and falls asleep in one step.
+#[test]
+fn no_wake_up_is_lost_on_a_word_whose_store_is_on_its_way() {
+    for seed in 0..20 {
+        let arbitration = [Arbitration::Fifo, Arbitration::Nearest][seed as usize % 2];
+        let machine = machine("epyc-9654-2s", seed).arbitration(arbitration);
+        let run = machine.step_limit(1_000_000).run(move || {
+            let word = Arc::new(Line(U32::new_in(1)));
+            let updaters: Vec<_> = (1..=8)
+                .map(|number| {
+                    let word = Arc::clone(&word);
+                    on(8 * number, move || {
+                        (0..200).for_each(|_| _ = word.fetch_add(0, Ordering::Relaxed));
+                    })
+                })
+                .collect();
+            let theirs = Arc::clone(&word);
+            let sleeper = on(80, move || {
+                Sim::sleep(Duration::from_micros(20));
+                Sim::work(Duration::from_nanos(500));
+                Sim::park(&theirs, 1, None)
+            });
+            let waker = on(0, move || {
+                Sim::sleep(Duration::from_micros(20));
+                Sim::work(Duration::from_nanos(900));
+                word.store(0, Ordering::Release);
+                Sim::wake(&**word, 1)
+            });
+            let woken = waker.join();
+            updaters.into_iter().for_each(JoinHandle::join);
+            assert_eq!(sleeper.join() == Parked::Woken, woken == 1);
+        });
+        run.unwrap_or_else(|failure| panic!("seed {seed}, {arbitration}: {failure}"));
+    }
+}
+
+/// Slices end, and ticks come due, while requests wait in line: an access is not interrupted.
+#[test]
+fn who_waits_in_line_keeps_its_cpu_until_it_was_served() {
+    let mut spec = Spec::preset("epyc-9654-2s").unwrap();
+    for cost in ["slice", "tick", "switch"] {
+        spec.scale(cost, 1).unwrap();
+    }
+    let machine = Machine::new(spec).step_limit(2_000_000);
+    let run = machine.run(|| {
+        let word = Arc::new(Line(U32::new_in(0)));
+        let threads: Vec<_> = (0..24)
+            .map(|number| {
+                let word = Arc::clone(&word);
+                on(8 * (number % 12), move || {
+                    (0..300).for_each(|_| _ = word.fetch_add(1, Ordering::Relaxed));
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(JoinHandle::join);
+        word.load(Ordering::Relaxed)
+    });
+    let run = run.unwrap_or_else(|failure| panic!("{failure}"));
+    assert_eq!(run.value, 24 * 300);
+    assert!(run.report.preemptions > 100, "{}", run.report.preemptions);
 }
 
 static OLD: u32 = 0;

@@ -7,11 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coreline_sim::interrupts::mask;
 use coreline_sim::{FailureKind, Faults, Kernel, Machine, Sim, Spec, exec};
 use coreline_topology::{Cid, CpuId};
 use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::{
-    Clock, IndexBy, JoinHandle, Line, Ordering, Placement, Threads, Time, Word, Words,
+    Clock, IndexBy, JoinHandle, Line, Ordering, Placement, Sleep, Threads, Time, Word, Words, Work,
 };
 
 use common::{machine, on};
@@ -138,6 +139,133 @@ fn a_tick_that_is_due_while_the_kernel_switches_hits_who_comes() {
     };
     let hits = ticks(&told(machine, program), 0).len();
     let expected = WAKES * SWITCH_NS / TICK_NS;
+    assert!((expected * 7 / 10..expected * 13 / 10).contains(&hits), "{hits}, not {expected}");
+}
+
+/// A CPU whose thread yields, or is preempted, does not become idle, even if nobody else is there
+/// yet: its timer ticks on.
+#[test]
+fn no_tick_is_lost_while_a_thread_yields_to_one_that_is_on_its_way() {
+    const TICK: Duration = Duration::from_millis(4);
+    let program = || {
+        let yielder = on(1, || {
+            let start = Sim::now();
+            while Sim::now() - start < 10 * TICK {
+                Sim::yield_now();
+            }
+        });
+        for _ in 0..2000 {
+            on(1, || ()).join();
+        }
+        yielder.join();
+    };
+    let found = ticks(&told(machine("host-2c", 1), program), 1);
+    assert!((9..=11).contains(&found.len()), "{found:?}");
+}
+
+/// A machine whose timer ticks every 50 us, and whose wake-ups and system calls take so long.
+fn fast_ticks(wake_ns: u64, syscall_ns: u64) -> Machine {
+    let text = include_str!("../machines/host-2c.toml");
+    let costs = [
+        ("[cost.tick]\nns = 4000000.0", 50_000),
+        ("[cost.wake]\nns = 3000.0", wake_ns),
+        ("[cost.syscall]\nns = 110.0", syscall_ns),
+    ];
+    let text = costs.iter().fold(text.to_owned(), |text, (cost, ns)| {
+        assert!(text.contains(cost), "the machine file changed");
+        let (name, _) = cost.split_once('=').unwrap();
+        text.replace(cost, &format!("{name}= {ns}.0"))
+    });
+    Machine::new(Spec::parse("fast-ticks.toml", &text).unwrap()).seed(1)
+}
+
+/// Asserts that ticks are a tick apart, but for the `late` that a switch holds one off.
+fn assert_regular(ticks: &[Time], late: Duration) {
+    assert!(ticks.len() > 10, "{ticks:?}");
+    for pair in ticks.windows(2) {
+        let apart = (pair[1] - pair[0]).as_nanos();
+        assert!(apart.abs_diff(50_000) <= late.as_nanos(), "{apart} ns apart");
+    }
+}
+
+#[test]
+fn no_tick_is_lost_between_two_threads_that_block_in_turn() {
+    let program = || {
+        let turn = Arc::new(Line(U32::new_in(0)));
+        let players = [0, 1].map(|own| {
+            let turn = Arc::clone(&turn);
+            on(1, move || {
+                for _ in 0..1000 {
+                    while turn.load(Ordering::Relaxed) != own {
+                        Sim::park(&turn, 1 - own, None);
+                    }
+                    turn.store(1 - own, Ordering::Relaxed);
+                    Sim::wake(&**turn, 1);
+                }
+            })
+        });
+        players.into_iter().for_each(JoinHandle::join);
+    };
+    assert_regular(&ticks(&told(fast_ticks(3000, 110), program), 1), Duration::from_micros(3));
+}
+
+#[test]
+fn no_tick_hits_twice_where_a_cpu_is_idle_for_less_than_a_switch() {
+    let program = || {
+        for _ in 0..1000 {
+            Sim::work(Duration::from_micros(2));
+            Sim::sleep(Duration::from_nanos(20));
+        }
+    };
+    let ticks = ticks(&told(fast_ticks(50, 110), program), 0);
+    assert!(ticks.len() > 10, "{ticks:?}");
+    assert!(ticks.windows(2).all(|pair| pair[1] - pair[0] > Duration::from_micros(45)));
+}
+
+#[test]
+fn of_all_ticks_that_a_section_held_off_one_hits() {
+    let program = || {
+        for _ in 0..5 {
+            let masked = mask();
+            Sim::work(Duration::from_micros(420));
+            drop(masked);
+            Sim::work(Duration::from_micros(40));
+        }
+    };
+    let hits = ticks(&told(fast_ticks(3000, 110), program), 0).len();
+    assert!((5..=10).contains(&hits), "{hits} hits");
+}
+
+#[test]
+fn a_tick_that_is_due_in_the_system_call_of_a_thread_that_blocks_hits_it() {
+    const PARKS: u64 = 3000;
+    let program = || {
+        let word = Line(U32::new_in(0));
+        for park in 0..PARKS {
+            // In no proportion to a tick.
+            let until = Sim::now() + Duration::from_nanos(20_000 + park * 7919 % 60_000);
+            Sim::park(&word, 0, Some(until));
+        }
+    };
+    // The thread has the CPU for the length of a system call, and a switch before that.
+    let hits = ticks(&told(fast_ticks(3000, 6000), program), 0).len() as u64;
+    let expected = PARKS * (6000 + 1500) / 50_000;
+    assert!((expected * 8 / 10..expected * 12 / 10).contains(&hits), "{hits}, not {expected}");
+}
+
+/// A CPU that nobody has is idle, also while a thread is on its way there.
+#[test]
+fn what_is_due_while_a_cpu_is_idle_hits_nobody() {
+    const THREADS: usize = 2000;
+    let program = || {
+        let spawned = (0..THREADS).map(|_| {
+            Sim::work(Duration::from_micros(8));
+            on(1, || ())
+        });
+        spawned.collect::<Vec<_>>().into_iter().for_each(JoinHandle::join);
+    };
+    let hits = ticks(&told(fast_ticks(3000, 110), program), 1).len();
+    let expected = THREADS * 1500 / 50_000;
     assert!((expected * 7 / 10..expected * 13 / 10).contains(&hits), "{hits}, not {expected}");
 }
 

@@ -3,11 +3,12 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use coreline_sim::atomic::AtomicU32;
 use coreline_sim::{Class, Machine, Sim, Spec};
 use coreline_world::{
-    Clock, Fences, Integer, JoinHandle, Line, Ordering, Sleep, Threads, Word, Words,
+    Clock, Fences, Integer, JoinHandle, Line, Ordering, Sleep, Threads, Word, Words, Work,
 };
 
 use common::{machine, on};
@@ -113,6 +114,15 @@ fn an_update_and_a_fence_and_a_strong_store_wait_for_the_buffer() {
     assert_span(ns, 3, 5);
     let (_, ns) = timed(1, |words| words[0].store(2, Ordering::SeqCst));
     assert_span(ns, 1, 5);
+    // Also an update of a line that is there.
+    let (ns, _) = timed(2, |words| {
+        words[1].fetch_add(1, Ordering::Relaxed);
+        let start = Sim::now();
+        words[0].store(2, Ordering::Relaxed);
+        words[1].fetch_add(1, Ordering::Relaxed);
+        (Sim::now() - start).as_nanos() as u64 - CLOCK
+    });
+    assert_span(ns, 1, 1 + 5);
     // So does that of the mirror of std.
     let mirrored = |order| {
         timed(1, move |_| {
@@ -160,8 +170,8 @@ fn a_store_behind_another_is_done_when_that_is() {
 
 /// CPU 8 stores to a word at a known time, CPU 0 waits for that as `wait` does. Returns how long
 /// after the store began it goes on.
-fn seen_after(wait: fn(&U32)) -> u64 {
-    let run = round().run(move || {
+fn seen_after(request_percent: u32, wait: fn(&U32)) -> u64 {
+    let run = round().request_percent(request_percent).run(move || {
         let word = Arc::new(Line(U32::new_in(0)));
         let theirs = Arc::clone(&word);
         let waiter = on(0, move || {
@@ -169,7 +179,7 @@ fn seen_after(wait: fn(&U32)) -> u64 {
             Sim::now()
         });
         let writer = on(8, move || {
-            Sim::sleep(core::time::Duration::from_micros(100));
+            Sim::sleep(Duration::from_micros(100));
             let start = Sim::now();
             word.store(1, Ordering::Release);
             start
@@ -182,19 +192,47 @@ fn seen_after(wait: fn(&U32)) -> u64 {
 
 #[test]
 fn nobody_sees_a_store_before_its_line_has_moved() {
-    // The store's own transaction, then the reader's, and its look at the clock.
-    let parked = seen_after(|word| {
-        word.wait_until(Ordering::Acquire, |value| value == 1);
-    });
-    assert_span(parked, 2, CLOCK);
-    // Who polls may be about to look, at most a pause late.
-    let polled = seen_after(|word| {
-        while word.load(Ordering::Acquire) == 0 {
-            Sim::relax();
+    for request_percent in [0, 30, 100] {
+        // The store's own transaction, then the reader's, and its look at the clock.
+        let parked = seen_after(request_percent, |word| {
+            word.wait_until(Ordering::Acquire, |value| value == 1);
+        });
+        if request_percent == Machine::REQUEST_PERCENT {
+            assert_span(parked, 2, CLOCK);
         }
+        // Who polls may be about to look, at most a pause late.
+        let polled = seen_after(request_percent, |word| {
+            while word.load(Ordering::Acquire) == 0 {
+                Sim::relax();
+            }
+        });
+        let late = polled.abs_diff(parked);
+        assert!(late <= parked / 5 + 11, "{polled} ns, and {parked} ns for who parks");
+    }
+}
+
+#[test]
+fn the_next_thread_of_a_cpu_finds_the_buffer_empty() {
+    let mut spec = round().spec().clone();
+    spec.scale("switch", 1).unwrap();
+    let run = Machine::new(spec).run(|| {
+        let words: Arc<Vec<_>> = Arc::new((0..4).map(|_| Line(U32::new_in(0))).collect());
+        let theirs = Arc::clone(&words);
+        on(0, move || take(&theirs)).join();
+        let storing = on(8, move || {
+            // Until the other thread is there.
+            Sim::work(Duration::from_micros(200));
+            let start = Sim::now();
+            words.iter().for_each(|word| word.store(2, Ordering::Relaxed));
+            Sim::sleep(Duration::from_micros(1));
+            start
+        });
+        Sim::sleep(Duration::from_micros(50));
+        let next = on(8, Sim::now);
+        (next.join() - storing.join()).as_nanos() as u64
     });
-    let late = polled.abs_diff(parked);
-    assert!(late <= parked / 5 + 11, "{polled} ns, and {parked} ns for who parks");
+    let switch = 15;
+    assert_span(run.unwrap().value, 4, switch + CLOCK);
 }
 
 #[test]
@@ -278,7 +316,7 @@ fn a_parked_thread_sees_the_store_before_the_wake() {
             }
         });
         on(8, move || {
-            Sim::sleep(core::time::Duration::from_micros(100));
+            Sim::sleep(Duration::from_micros(100));
             word.store(1, Ordering::Release);
             Sim::wake(&**word, 1)
         })

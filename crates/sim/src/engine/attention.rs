@@ -106,7 +106,7 @@ impl Engine {
     }
 
     /// The timer interrupts a CPU: a plain interrupt, which aborts no restartable operation.
-    fn tick(&mut self, cpu: usize, thread: usize) {
+    pub(super) fn tick(&mut self, cpu: usize, thread: usize) {
         let costs = *self.spec.costs();
         let at = Time::from_nanos(self.cpus[cpu].now / PS_PER_NS);
         if let Some(kernel) = self.kernel_of(thread) {

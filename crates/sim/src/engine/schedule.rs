@@ -17,7 +17,7 @@ use corosensei::{Coroutine, Yielder};
 use super::memory::{drain, issue};
 use super::stack::{MARGIN, USABLE};
 use super::{
-    END_OF_TIME, Engine, Key, NEVER, PS_PER_NS, State, Thread, inside, interrupts, suspend,
+    Cpu, END_OF_TIME, Engine, Key, NEVER, PS_PER_NS, State, Thread, inside, interrupts, suspend,
 };
 use crate::arena;
 use crate::kernel::Kernel;
@@ -378,9 +378,11 @@ impl Engine {
 
     /// The running thread goes behind the others of its CPU.
     fn requeue(&mut self) {
-        let now = self.here().now;
+        let &mut Cpu { now, next_tick, .. } = self.here();
         let cpu = self.threads[self.current()].cpu;
         let thread = self.vacate();
+        // Not idle, whoever of them is there first.
+        self.cpus[cpu].next_tick = next_tick;
         self.enqueue(thread, cpu, now);
     }
 
@@ -448,6 +450,12 @@ impl Engine {
 
     /// The running thread waits, at most until `deadline`.
     fn block(&mut self, state: State, deadline: Option<u64>) {
+        let (cpu, current) = (self.cpu().index(), self.current());
+        let &mut Cpu { now, attention, next_tick, .. } = self.here();
+        // Due in the system call, which has interrupts on. (None is looked at under a mask.)
+        if now >= next_tick.max(attention) {
+            self.tick(cpu, current);
+        }
         let thread = self.vacate();
         self.threads[thread].state = state;
         if let Some(at) = deadline.filter(|&at| at <= END_OF_TIME) {
