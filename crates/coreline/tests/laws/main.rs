@@ -13,6 +13,7 @@ mod presence;
 mod readings;
 mod reads;
 mod refused;
+mod schedules;
 mod seats;
 mod worlds;
 
