@@ -139,16 +139,16 @@ fn updates<W: World>(contexts: u32) {
 
 #[test]
 fn everybody_is_told_in_random_schedules() {
-    for faults in [DELAYED, PREEMPTED] {
+    for (faults, seeds) in [(DELAYED, SEEDS), (PREEMPTED, 8)] {
         let law = || (1..3).for_each(calls::<Sim>);
-        worlds::simulate_seeds("schedules::calls", "host-2c", faults, SEEDS, law).unwrap();
+        worlds::simulate_seeds("schedules::calls", "host-2c", faults, seeds, law).unwrap();
     }
 }
 
 #[test]
 fn nothing_that_is_read_is_freed_in_random_schedules() {
-    for faults in [DELAYED, PREEMPTED] {
+    for (faults, seeds) in [(DELAYED, SEEDS), (PREEMPTED, 8)] {
         let law = || (1..3).for_each(updates::<Sim>);
-        worlds::simulate_seeds("schedules::updates", "host-2c", faults, SEEDS, law).unwrap();
+        worlds::simulate_seeds("schedules::updates", "host-2c", faults, seeds, law).unwrap();
     }
 }
