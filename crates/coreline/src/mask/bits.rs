@@ -2,24 +2,26 @@
 //!
 //! ```text
 //! summary   |trimming|..leaves that may have a bit..|     one word for each 63 leaves
-//! leaf      |ready 31..0|announced 31..0|  x 8            one line, 256 bits of the mask
-//! position  |leaf|word: 3 bits|1|bit: 5 bits|              number of the ready bit
+//! leaf      |version 30..0|named|bits 31..0|  x 8         one line, 256 bits of the mask
+//! position  |leaf|word: 3 bits|bit: 5 bits|               number of the bit among all bits
 //! ```
 //!
 //! Bits of one leaf share a line; bits of different leaves never do. So whoever owns the bits of
 //! one leaf (the CPUs under one last-level cache) writes no line that others write, but for the
 //! summary, which is written when a leaf gets its first bit and when it is trimmed.
 //!
-//! # State of a bit
+//! # State of a leaf's word
 //!
-//! | announced | ready | the bit is |
+//! | `named` | a bit | the bit is |
 //! |---|---|---|
 //! | 0 | 0 | clear |
-//! | 1 | 0 | being set: whoever looks for bits counts it, whoever sets it helps |
+//! | 0 | 1 | being set: whoever looks for bits counts it, whoever sets it helps |
+//! | 1 | 0 | clear, and one locked operation sets it |
 //! | 1 | 1 | set, and the summary says so for its leaf |
-//! | 0 | 1 | (never) |
 //!
-//! A set bit is found by one load. That is what `ready` is for: were there one bit only, this could
+//! `version` counts how often a trim took `named` away.
+//!
+//! A set bit is found by one load. That is what `named` is for: were there the bit only, this could
 //! happen:
 //!
 //! ```text
@@ -35,9 +37,19 @@
 //!
 //! ```text
 //! trim: sets trimming, clears the leaf's bit of the summary
-//! set:  announces its bit, saw the summary's bit before, is ready
+//! set:  sets its bit, finds the word named, is done
 //! look: must not believe the summary                       <- trimming says so
-//! trim: finds the announced bit, puts the summary's bit back, clears trimming
+//! trim: finds the bit, puts the summary's bit back, clears trimming
+//! ```
+//!
+//! Whoever names a leaf says so in the word only if no trim took `named` away since it set its bit:
+//!
+//! ```text
+//! A:    sets its bit, finds the leaf in the summary, is preempted
+//! B:    sets the same bit, clears it
+//! trim: takes the empty leaf out
+//! C:    sets the same bit, is preempted before the summary's
+//! A:    finds the bit as it left it, and goes on as a member   <- the version says that it is not
 //! ```
 //!
 //! # Law
@@ -67,14 +79,20 @@ const PER_SUMMARY: usize = 63;
 /// In a word of the summary: somebody takes empty leaves out, so believe none of its other bits.
 const TRIMMING: u64 = 1 << 63;
 
-/// In a leaf's word: all `announced` bits.
-const ANNOUNCED: u64 = (1 << PER_WORD) - 1;
+/// In a leaf's word: all bits of the mask.
+const BITS: u64 = (1 << PER_WORD) - 1;
 
-/// Where a bit lies: the number of its `ready` bit among all bits of all leaves.
+/// In a leaf's word: the summary names the leaf.
+const NAMED: u64 = 1 << PER_WORD;
+
+/// In a leaf's word: one version. It wraps after 2^31 trims, within which a setter must come on.
+const VERSION: u64 = NAMED << 1;
+
+/// Where a bit lies: its number among all bits of all leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position(u32);
 
-const _: () = assert!(MOST_LEAVES * WORDS * u64::BITS as usize <= Position::NONE.0 as usize);
+const _: () = assert!(MOST_LEAVES * PER_LEAF as usize <= Position::NONE.0 as usize);
 
 impl Position {
     /// Where no bit lies: behind all leaves that there can be.
@@ -82,29 +100,24 @@ impl Position {
 
     pub(super) fn new(leaf: usize, bit: usize) -> Position {
         debug_assert!(leaf < MOST_LEAVES && bit < PER_LEAF as usize, "{leaf}, {bit}");
-        let word = leaf * WORDS + bit / PER_WORD as usize;
-        Position(word as u32 * u64::BITS + PER_WORD + bit as u32 % PER_WORD)
+        Position((leaf * PER_LEAF as usize + bit) as u32)
     }
 
     pub(super) fn leaf(self) -> usize {
-        self.0 as usize / (WORDS * u64::BITS as usize)
+        (self.0 / PER_LEAF) as usize
     }
 
     /// Which bit of its leaf.
     pub(super) fn bit(self) -> usize {
-        self.word() * PER_WORD as usize + (self.0 % PER_WORD) as usize
+        (self.0 % PER_LEAF) as usize
     }
 
     fn word(self) -> usize {
-        (self.0 / u64::BITS) as usize % WORDS
+        (self.0 / PER_WORD) as usize % WORDS
     }
 
-    fn announced(self) -> u64 {
-        self.ready() >> PER_WORD
-    }
-
-    fn ready(self) -> u64 {
-        1 << (self.0 % u64::BITS)
+    fn mask(self) -> u64 {
+        1 << (self.0 % PER_WORD)
     }
 }
 
@@ -161,38 +174,45 @@ impl<W: World> Bits<W> {
     #[inline]
     pub(super) fn set(&self, at: Position) -> Option<bool> {
         let word = self.word(at)?;
-        Some(!is_set(word, at) && self.announce(word, at))
+        Some(!is_set(word, at) && self.set_clear(word, at))
     }
 
     /// Sets a bit that was clear a moment ago.
     #[cold]
     #[inline(never)]
-    fn announce(&self, word: &W::U64, at: Position) -> bool {
-        let (summary, leaf) = self.summary_of(at.leaf());
-        loop {
-            // Relaxed, and the loads of the summary: the fence orders them.
-            let mut value = word.fetch_or(at.announced(), Ordering::Relaxed) | at.announced();
-            // Pairs with the fence in `trim`. Without it `trim` could miss the announced bit while
-            // we read the summary's bit that it is about to clear.
-            W::fence(Ordering::SeqCst);
-            if summary.load(Ordering::Relaxed) & leaf == 0 {
-                // Release: pairs with the Acquire of who looks, who then sees the announced bit.
-                summary.fetch_or(leaf, Ordering::Release);
+    fn set_clear(&self, word: &W::U64, at: Position) -> bool {
+        // AcqRel: Release pairs with the Acquire of who looks; Acquire with the Release of `name`
+        // (the summary names the leaf) and of `trim` (it does not any more), and with that of who
+        // cleared the bit.
+        let value = word.fetch_or(at.mask(), Ordering::AcqRel);
+        if value & NAMED == 0 {
+            self.name(word, at.leaf(), value);
+        }
+        value & at.mask() == 0
+    }
+
+    /// Names the leaf in the summary, and says so in its word, which was `before` when the caller
+    /// set its bit.
+    fn name(&self, word: &W::U64, leaf: usize, before: u64) {
+        let (summary, bit) = self.summary_of(leaf);
+        // Relaxed: the caller has acquired what the last trim of the word did to the summary. If it
+        // misses what the next one does, that one finds the caller's bit in the word and puts the
+        // leaf back, or finds it cleared and changes the version.
+        if summary.load(Ordering::Relaxed) & bit == 0 {
+            // Release: pairs with the Acquire of who looks, who then sees the caller's bit.
+            summary.fetch_or(bit, Ordering::Release);
+        }
+        // Relaxed, also on failure: only the word itself is looked at.
+        let mut value = word.load(Ordering::Relaxed);
+        // With another version, a trim found the word empty: somebody cleared the caller's bit.
+        while value & NAMED == 0 && value / VERSION == before / VERSION {
+            // Release: pairs with the Acquire in `is_set` and `set_clear`: what we know of the
+            // summary.
+            let named = value | NAMED;
+            match word.compare_exchange(value, named, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => value = now,
             }
-            while value & at.announced() != 0 {
-                if value & at.ready() != 0 {
-                    // Somebody else was faster with the same bit.
-                    return false;
-                }
-                // Release: pairs with the Acquire in `is_set`: what we know of the summary. Acquire
-                // on failure for the return above, which is an `is_set`.
-                let ready = value | at.ready();
-                match word.compare_exchange(value, ready, Ordering::Release, Ordering::Acquire) {
-                    Ok(_) => return true,
-                    Err(now) => value = now,
-                }
-            }
-            // It was cleared meanwhile, and the leaf may have been trimmed: start over.
         }
     }
 
@@ -201,14 +221,13 @@ impl<W: World> Bits<W> {
     #[inline]
     pub(super) fn clear(&self, at: Position) -> Option<bool> {
         let word = self.word(at)?;
-        let both = at.announced() | at.ready();
         // Relaxed: nothing follows from a bit that is clear.
-        if word.load(Ordering::Relaxed) & both == 0 {
+        if word.load(Ordering::Relaxed) & at.mask() == 0 {
             return Some(false);
         }
         // AcqRel: Acquire pairs with the Release of who set it, Release with the Acquire of who
         // sets it next and finds it clear: what each did with the bit in hand stays in order.
-        Some(word.fetch_and(!both, Ordering::AcqRel) & at.ready() != 0)
+        Some(word.fetch_and(!at.mask(), Ordering::AcqRel) & at.mask() != 0)
     }
 
     /// Calls `f` with every bit that is set or being set. Reads only leaves that the summary names.
@@ -228,7 +247,7 @@ impl<W: World> Bits<W> {
     fn each_of(&self, leaf: usize, f: &mut impl FnMut(Position)) {
         for (index, word) in self.words(leaf).iter().enumerate() {
             // Acquire: pairs with the Release of who set the bit.
-            let mut left = word.load(Ordering::Acquire) & ANNOUNCED;
+            let mut left = word.load(Ordering::Acquire) & BITS;
             while left != 0 {
                 let bit = index * PER_WORD as usize + left.trailing_zeros() as usize;
                 left &= left - 1;
@@ -243,7 +262,7 @@ impl<W: World> Bits<W> {
         words
             .filter_map(|(index, word)| {
                 // Relaxed: whoever wants the bit still has to set it.
-                let clear = !word.load(Ordering::Relaxed) & ANNOUNCED;
+                let clear = !word.load(Ordering::Relaxed) & BITS;
                 let bit = index * PER_WORD as usize + clear.trailing_zeros() as usize;
                 (clear != 0 && bit < limit).then(|| Position::new(leaf, bit))
             })
@@ -266,13 +285,9 @@ impl<W: World> Bits<W> {
                 continue;
             }
             word.fetch_and(!empty, Ordering::Relaxed);
-            // Pairs with the fence in `announce`: either we find the announced bit below, or its
-            // setter finds the summary's bit clear and sets it.
-            W::fence(Ordering::SeqCst);
             while empty != 0 {
-                let leaf = first + empty.trailing_zeros() as usize;
-                if !self.is_empty(leaf) {
-                    // Release: as in `announce`; the fence makes the announced bit ours to pass on.
+                if !self.take_named(first + empty.trailing_zeros() as usize) {
+                    // Release: as in `name`; `take_named` has acquired the bit that it found.
                     word.fetch_or(empty & empty.wrapping_neg(), Ordering::Release);
                 }
                 empty &= empty - 1;
@@ -282,18 +297,38 @@ impl<W: World> Bits<W> {
         }
     }
 
+    /// Takes `named` from a leaf's empty words; returns whether all are.
+    fn take_named(&self, leaf: usize) -> bool {
+        let mut empty = true;
+        for word in self.words(leaf) {
+            // Acquire, also below: pairs with the Release of who set the bit.
+            let mut value = word.load(Ordering::Acquire);
+            while value & BITS == 0 {
+                // Also if it is not named: whoever sets its bit from here on knows that the summary
+                // does not name the leaf. Release: pairs with the Acquire in `set_clear`, for that.
+                let next = (value & !NAMED).wrapping_add(VERSION);
+                match word.compare_exchange(value, next, Ordering::Release, Ordering::Acquire) {
+                    Ok(_) => break,
+                    Err(now) => value = now,
+                }
+            }
+            empty &= value & BITS == 0;
+        }
+        empty
+    }
+
     /// Whether no bit of a leaf is set or being set.
     fn is_empty(&self, leaf: usize) -> bool {
-        // Relaxed: `trim`'s fence orders the look that counts.
-        self.words(leaf).iter().all(|word| word.load(Ordering::Relaxed) & ANNOUNCED == 0)
+        // Relaxed: the look that counts is `take_named`'s.
+        self.words(leaf).iter().all(|word| word.load(Ordering::Relaxed) & BITS == 0)
     }
 }
 
 /// Whether a bit of this word is set.
 #[inline]
 fn is_set(word: &impl Word<Value = u64>, at: Position) -> bool {
-    // Acquire: pairs with the Release of the exchange in `announce`, so that whoever finds the bit
-    // ready has also seen to the summary. Without it the setter's word for the summary would not be
+    // Acquire: pairs with the Release of the exchange in `name`, so that whoever finds the word
+    // named has also seen to the summary. Without it the setter's word for the summary would not be
     // ours to pass on to a looker.
-    word.load(Ordering::Acquire) & at.ready() != 0
+    !word.load(Ordering::Acquire) & (at.mask() | NAMED) == 0
 }

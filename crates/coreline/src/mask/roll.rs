@@ -193,8 +193,15 @@ impl<W: World> Roll<W> {
 
     /// Gives a seat back. Its bit stays, for the next owner or a trim.
     pub(super) fn give_back(&self, seat: &Seat<W>) {
-        // Its guard may have been forgotten. Nobody else would ever say that it left.
-        seat.leave();
+        // Its guard may have been forgotten. Nobody else would ever say that it left. But who has
+        // never entered says nothing:
+        //
+        //   owner:     claims the call, runs it, acknowledges, leaves, gives the seat back
+        //   next:      takes the seat, gives it back, and so says that it knows of no change
+        //   announcer: the call was claimed: waits for an acknowledgement that is gone
+        if !seat.fresh {
+            seat.leave();
+        }
         self.taken.clear(seat.at);
     }
 

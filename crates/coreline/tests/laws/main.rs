@@ -14,6 +14,7 @@ mod presence;
 mod readings;
 mod reads;
 mod refused;
+mod schedules;
 mod seats;
 mod worlds;
 

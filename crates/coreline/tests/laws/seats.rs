@@ -228,6 +228,28 @@ fn no_call_runs_twice_or_late() {
     worlds::simulate("seats::called_once", "host-2c", PREEMPTED, law).unwrap();
 }
 
+/// A context runs the call and is gone, and another takes its seat and gives it back unused.
+fn unused<W: World>() {
+    let presence = Presence::<W>::new_in(PresenceOptions::new().seats(1).trim_every(NEVER));
+    let mut member = presence.register().unwrap();
+    // As in `refused.rs`: its bit is set before the announcer looks.
+    drop(member.enter());
+    let theirs = presence.clone();
+    let work = move || {
+        let _: Entry = member.enter().0.poll();
+        drop(member);
+        drop(theirs.register().unwrap());
+    };
+    let context = W::spawn(Placement::Anywhere, work).unwrap();
+    presence.shootdown(|| ());
+    context.join();
+}
+
+#[test]
+fn an_announcer_does_not_wait_for_who_never_entered() {
+    worlds::check(unused::<Model>);
+}
+
 /// One waits until nobody reads, and the reader updates before it leaves.
 fn updates_inside<W: World>() {
     let options = PresenceOptions::new().seats(1);

@@ -86,12 +86,23 @@ pub(crate) fn replay(line: &Replay) -> Machine {
     Machine::replay(line).expect("a preset").kernel(Box::<LowestFree>::default())
 }
 
-/// Runs `law` on a machine with several seeds; or the one run that `CORELINE_REPLAY` describes, if
-/// that is set to a replay line of this law.
+/// As [`simulate_seeds`], with as many seeds as a law needs that breaks in most schedules.
 pub(crate) fn simulate(
     name: &str,
     machine: &str,
     faults: Faults,
+    law: impl Fn() + Copy + 'static,
+) -> Result<(), Box<Failure>> {
+    simulate_seeds(name, machine, faults, 16, law)
+}
+
+/// Runs `law` on a machine with so many seeds; or the one run that `CORELINE_REPLAY` describes, if
+/// that is set to a replay line of this law.
+pub(crate) fn simulate_seeds(
+    name: &str,
+    machine: &str,
+    faults: Faults,
+    seeds: u64,
     law: impl Fn() + Copy + 'static,
 ) -> Result<(), Box<Failure>> {
     let program = format!("laws::{name}");
@@ -103,7 +114,7 @@ pub(crate) fn simulate(
             }
             vec![replay]
         }
-        Err(_) => (0..16)
+        Err(_) => (0..seeds)
             .map(|seed| Replay {
                 seed,
                 request_percent: Machine::REQUEST_BAND[seed as usize % 3],
