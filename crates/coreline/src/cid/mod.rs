@@ -51,6 +51,8 @@
 
 mod base;
 mod bitmap;
+#[cfg(test)]
+mod by_use;
 mod layout;
 mod owned;
 mod references;
@@ -392,7 +394,7 @@ where
     P: References + Kind<Engine<W> = Referring<P, W>>,
 {
     /// The ID that sections on this CPU may use from now on, which is the one that its row has if
-    /// it has one. Then calls [`expire_unused`](Self::expire_unused).
+    /// it has one. Calls [`expire_unused`](Self::expire_unused), which leaves it this ID.
     ///
     /// Tasks may enter and leave the space, too: IDs expand while fewer were handed out than there
     /// are users. They are below the number of CPUs that were used or allowed.
@@ -403,10 +405,11 @@ where
     pub fn use_at(&self, cpu: CpuId) -> Result<Cid, CidError> {
         let place = self.place(cpu)?;
         let now = W::now();
-        let cid = self.engine.use_at(place);
+        self.engine.use_at(place);
         // Where sections cannot be fenced, IDs stay where they are.
         drop(self.expire_unused(now));
-        Ok(Cid::new(cid))
+        // The scan marks this row, too.
+        Ok(Cid::new(self.engine.use_at(place)))
     }
 
     /// The ID that sections on this CPU may use now; `None` if they have to
