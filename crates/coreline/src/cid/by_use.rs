@@ -63,23 +63,22 @@ where
         let section = &self.sections[cpu as usize];
         section.lock();
         let found = self.space.used_at(CpuId::new(cpu));
-        if let Some(cid) = found {
-            self.work(cid.index());
-        }
+        let alone = found.is_none_or(|cid| self.work(cid.index()));
         // SAFETY: locked above.
         unsafe { section.unlock() };
+        assert!(alone, "two CPUs work under {found:?}");
         found.is_some()
     }
 
-    /// What a section does to the memory of its ID.
-    fn work(&self, cid: usize) {
+    /// What a section does to the memory of its ID; says whether it was alone.
+    fn work(&self, cid: usize) -> bool {
         // Relaxed: what is tested is whether the space orders sections; see `memory`.
         let others = self.workers[cid].swap(1, Ordering::Relaxed);
         // SAFETY: a section is alone with its ID's memory: that is what is tested.
         self.memory[cid].with_mut(|count| unsafe { *count += 1 });
         // Relaxed: as above.
         self.workers[cid].store(0, Ordering::Relaxed);
-        assert_eq!(others, 0, "two CPUs work under ID {cid}");
+        others == 0
     }
 
     fn ask(&self, cpu: u32) -> u32 {
