@@ -211,8 +211,8 @@ pub enum CidError {
         most: usize,
     },
     /// A task was switched in where one runs, or while it runs elsewhere. What is noticed: the
-    /// first, but for [`Owned`] while tasks own IDs; then the second, too, and that tasks which left
-    /// while they ran took all IDs along.
+    /// first, but for [`Owned`] while tasks own IDs; then the second, too, and that tasks which
+    /// left while they ran took all IDs along.
     #[error("{cpu} has a task that was not switched out, or the task runs already")]
     Busy {
         /// The CPU.
