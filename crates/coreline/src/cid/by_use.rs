@@ -155,7 +155,7 @@ fn sections_share_no_id_natively() {
 #[test]
 fn sections_share_no_id_under_schedules_that_look_for_mistakes() {
     let machines = (0..400).map(|seed| {
-        let depth = 1 + (seed / 2 % 4) as u32;
+        let depth = 1 + seed / 2 % 4;
         let schedule =
             if seed % 2 == 0 { Schedule::Random } else { Schedule::Pct { depth, steps: 2000 } };
         let faults = Faults { preempt_access: 5 * (seed % 3), ..Faults::NONE };
