@@ -90,7 +90,14 @@ impl<P: Policy> CidLayout<P> {
     ///
     /// As for [`new`](Self::new).
     pub fn with_slots_per_page(topology: &Topology, slots: u32) -> Result<Self, CidError> {
-        let parts = if P::CLUSTERED { clustered(topology, slots.max(1)) } else { flat(topology) };
+        let limit = topology.cpu_limit();
+        if limit > MOST {
+            return Err(CidError::TooWide { width: limit, most: MOST });
+        }
+        // No page of more IDs than there can be has a second one behind it. So all IDs are numbers
+        // of 32 bits, also those that are refused: there are `MOST` nodes at most.
+        let slots = slots.clamp(1, MOST as u32);
+        let parts = if P::CLUSTERED { clustered(topology, slots) } else { flat(topology) };
         match parts.width() {
             0..=MOST => Ok(CidLayout { parts: Arc::new(parts), _policy: PhantomData }),
             width => Err(CidError::TooWide { width, most: MOST }),
@@ -167,7 +174,6 @@ fn flat(topology: &Topology) -> Parts {
     let mut nodes = topology.nodes();
     let node = nodes.next().filter(|_| nodes.next().is_none());
     let group = Group { range: 0..limit as u32, node };
-    // A limit that 16 bits do not hold is refused by its width.
     let places = (0..limit).map(|cpu| Place { position: cpu as u16, group: 0 }).collect();
     Parts { places, groups: [group].into() }
 }

@@ -51,6 +51,8 @@
 
 mod base;
 mod bitmap;
+#[cfg(test)]
+mod by_use;
 mod layout;
 mod owned;
 mod references;
@@ -208,7 +210,9 @@ pub enum CidError {
         /// How many there can be.
         most: usize,
     },
-    /// A task was switched in where one runs, or while it runs elsewhere.
+    /// A task was switched in where one runs, or while it runs elsewhere. What is noticed: the
+    /// first, but for [`Owned`] while tasks own IDs; then the second, too, and that tasks which
+    /// left while they ran took all IDs along.
     #[error("{cpu} has a task that was not switched out, or the task runs already")]
     Busy {
         /// The CPU.
@@ -258,8 +262,11 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Memory**: 8 bytes for 8 CPUs, 2 bits for a CPU, and a line for each 8 CPUs of which one was
-/// used; 8 bytes more for each last-level cache under [`Clustered`].
+/// **Memory**: 8 bytes for 8 numbers below the layout's [width](CidLayout::width) (which are the
+/// CPUs, but for gaps between nodes under [`Clustered`]), 2 bits for each, and a line for each 8 of
+/// which a CPU was used; 8 bytes for each last-level cache under [`Clustered`]. Under [`Owned`] the
+/// space has up to 40 bytes for each of the most tasks that it had at once, of which 24 go when one
+/// leaves; with the allocator's own and a vector's spare room.
 ///
 /// **Who may call**: calls about one task do not overlap, nor do switches and arrivals at one CPU,
 /// as in a kernel that holds the CPU's run-queue lock; all else may. What happens before a call
@@ -309,7 +316,8 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         Ok(Task { task: self.engine.enter(allowed) })
     }
 
-    /// A task is no more. It must not be running. If it was the last to use its ID, that is free.
+    /// A task is no more. It must not be running: the ID of one that is never comes back. If it was
+    /// the last to use its ID, that is free.
     pub fn user_leave(&self, task: Task<P, W>) {
         self.engine.leave(&task.task);
     }
@@ -327,7 +335,7 @@ impl<P: Policy, W: World> CidSpace<P, W> {
     ///
     /// # Errors
     ///
-    /// Also [`CidError::Busy`] if a task runs there.
+    /// Also [`CidError::Busy`] if a task is seen to run there.
     pub fn switch_in(&self, now: Time, cpu: CpuId, task: &Task<P, W>) -> Result<Cid, CidError> {
         let cid = self.engine.switch_in(now, self.place(cpu)?, &task.task);
         cid.map(Cid::new).ok_or(CidError::Busy { cpu })
@@ -392,10 +400,11 @@ where
     P: References + Kind<Engine<W> = Referring<P, W>>,
 {
     /// The ID that sections on this CPU may use from now on, which is the one that its row has if
-    /// it has one. Then calls [`expire_unused`](Self::expire_unused).
+    /// it has one. Calls [`expire_unused`](Self::expire_unused), which leaves it this ID.
     ///
     /// Tasks may enter and leave the space, too: IDs expand while fewer were handed out than there
-    /// are users. They are below the number of CPUs that were used or allowed.
+    /// are users. They are below the number of CPUs that were used or allowed; under
+    /// [`Clustered`], of those under the CPU's cache, counted from its range's first.
     ///
     /// # Errors
     ///
@@ -403,10 +412,11 @@ where
     pub fn use_at(&self, cpu: CpuId) -> Result<Cid, CidError> {
         let place = self.place(cpu)?;
         let now = W::now();
-        let cid = self.engine.use_at(place);
+        self.engine.use_at(place);
         // Where sections cannot be fenced, IDs stay where they are.
         drop(self.expire_unused(now));
-        Ok(Cid::new(cid))
+        // The scan marks this row, too.
+        Ok(Cid::new(self.engine.use_at(place)))
     }
 
     /// The ID that sections on this CPU may use now; `None` if they have to

@@ -114,19 +114,14 @@ impl<W: World> Ownership<W> {
         })
     }
 
-    /// An ID that nobody has. Under the lock.
-    fn take(&self, mode: Mode) -> u32 {
-        loop {
-            let below = self.base.ids.insert_lowest(0..mode.most);
-            let found = below.or_else(|| self.take_idle(mode)).or_else(|| {
-                // Each CPU but the caller's has one at most: there is one left.
-                self.base.ids.insert_lowest(0..self.base.layout.cpus())
-            });
-            if let Some(cid) = found {
-                return cid;
-            }
-            W::relax();
-        }
+    /// An ID that nobody has. Under the lock. Each CPU but the caller's has one at most, and nobody
+    /// else takes or frees any, so there is one left; `None` if tasks left while they ran, or run
+    /// at one CPU.
+    fn take(&self, mode: Mode) -> Option<u32> {
+        let below = self.base.ids.insert_lowest(0..mode.most);
+        let idle = || self.take_idle(mode);
+        let any = || self.base.ids.insert_lowest(0..self.base.layout.cpus());
+        below.or_else(idle).or_else(any)
     }
 
     /// Frees the ID of an owner who does not use it. Under the lock.
@@ -256,11 +251,11 @@ impl<W: World> Engine<W> for Ownership<W> {
     }
 
     fn switch_in(&self, _now: Time, place: Place, task: &Owner<W>) -> Option<u32> {
-        self.widen([place]);
         let row = self.base.rows.make(place.position);
         if Row::load::<W>(row).is_in_use() || Row::load::<W>(&task.word).is_in_use() {
             return None;
         }
+        self.widen([place]);
         let owner = |mode: Mode| if mode.per_cpu { row } else { &*task.word };
         let held = |mode: Mode| {
             let position = place.position;
@@ -277,7 +272,7 @@ impl<W: World> Engine<W> for Ownership<W> {
             return Some(cid);
         }
         self.free(word, Row::load::<W>(word));
-        let cid = self.take(mode);
+        let cid = self.take(mode)?;
         held(mode)(cid).store::<W>(word);
         Some(cid)
     }

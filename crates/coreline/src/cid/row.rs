@@ -57,6 +57,9 @@ pub(super) enum State {
 const STATE: u32 = 16;
 const SINCE: u32 = 32;
 
+/// For how long somebody may stop between reading the clock and scanning: a second.
+const AHEAD: u32 = 1_000_000;
+
 impl Row {
     pub(super) const NONE: Row = Row::new(State::None, 0);
 
@@ -121,9 +124,11 @@ impl Row {
     }
 
     /// For how long a kept ID has been unused, in microseconds. Wrong by a multiple of 71 minutes:
-    /// whoever looks for old ones looks often, and finds one that it overlooked the next time.
+    /// whoever looks for old ones looks often, and finds one that it overlooked the next time. 0 if
+    /// it was used since `now` was read, as long as that is not longer ago than [`AHEAD`].
     pub(super) fn idle_micros(self, now: Time) -> u32 {
-        micros(now).wrapping_sub((self.0 >> SINCE) as u32)
+        let idle = micros(now).wrapping_sub((self.0 >> SINCE) as u32);
+        if idle.wrapping_neg() <= AHEAD { 0 } else { idle }
     }
 
     /// Reads a row. The ID's memory is reached only after an exchange.
@@ -246,5 +251,7 @@ mod tests {
         let kept = Row::kept(9, at(u64::from(u32::MAX) - 4));
         assert_eq!((kept.state(), kept.cid()), (State::Kept, 9));
         assert_eq!(kept.idle_micros(at(u64::from(u32::MAX) + 6)), 10, "it wraps");
+        assert_eq!(kept.idle_micros(at(u64::from(u32::MAX) - 1_000_004)), 0, "a second ahead");
+        assert_eq!(kept.idle_micros(at(2_000_000)), 2_000_005, "no longer than that");
     }
 }

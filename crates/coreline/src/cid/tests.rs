@@ -338,3 +338,74 @@ fn more_users_than_cpus_have_as_many_ids_as_there_are_cpus() {
     law::<Owned>();
     law::<Clustered>();
 }
+
+#[test]
+fn a_page_of_any_number_of_slots_is_laid_out_or_refused() {
+    let node = |sockets| Shape {
+        sockets,
+        nodes_per_socket: 1,
+        caches_per_node: 1,
+        cores_per_cache: 4,
+        threads_per_core: 1,
+    };
+    let most = 1 << 16;
+    for slots in [most - 3, 1 << 20, 1 << 31, u32::MAX - 1, u32::MAX] {
+        for sockets in [2, 3, 5] {
+            let topology = Topology::uniform(node(sockets)).unwrap();
+            let refused = CidLayout::<Clustered>::with_slots_per_page(&topology, slots);
+            assert!(matches!(refused, Err(CidError::TooWide { .. })), "{slots} {sockets}");
+        }
+        let topology = Topology::uniform(node(1)).unwrap();
+        let alone = CidLayout::<Clustered>::with_slots_per_page(&topology, slots).unwrap();
+        assert_eq!(alone.width(), 4);
+    }
+    let topology = Topology::uniform(node(2)).unwrap();
+    let widest = CidLayout::<Clustered>::with_slots_per_page(&topology, most - 4).unwrap();
+    assert_eq!(widest.range(CpuId::new(7)), Ok(most - 4..most));
+    let space: CidSpace<Clustered> = CidSpace::new(&widest);
+    let task = space.user_enter(&cpus(8)).unwrap();
+    assert_eq!(space.switch_in(AT, CpuId::new(7), &task).unwrap().get(), most - 4);
+}
+
+#[test]
+fn an_id_that_was_asked_for_may_be_used() {
+    // A scan has been due since the machine started.
+    let space = used();
+    let cid = space.use_at(SOURCE).unwrap();
+    assert_eq!(space.used_at(SOURCE), Some(cid));
+}
+
+#[test]
+fn a_scan_whose_clock_was_read_too_early_finds_nothing_old() {
+    let space: CidSpace<FirstFit> = CidSpace::new(&CidLayout::new(&machine(1)).unwrap());
+    let task = space.user_enter(&cpus(4)).unwrap();
+    space.switch_in(ms(300), SOURCE, &task).unwrap();
+    space.switch_out(ms(300), SOURCE, &task);
+    space.expire(ms(299));
+    assert_eq!(space.taken().count(), 1);
+}
+
+#[test]
+fn a_task_that_is_refused_changes_no_bound() {
+    let space: CidSpace<Owned> = CidSpace::new(&CidLayout::new(&machine(2)).unwrap());
+    let tasks: Vec<_> = (0..5).map(|_| space.user_enter(&cpus(4)).unwrap()).collect();
+    space.switch_in(AT, SOURCE, &tasks[0]).unwrap();
+    let (bounds, cpu) = (space.bounds(SOURCE), CpuId::new(7));
+    assert_eq!(space.switch_in(AT, cpu, &tasks[0]), Err(CidError::Busy { cpu }));
+    assert_eq!(space.bounds(SOURCE), bounds);
+}
+
+#[test]
+fn who_finds_all_ids_in_use_is_refused() {
+    // Tasks that run when they leave, or all at one CPU: nobody has IDs for so many.
+    let space: CidSpace<Owned> = CidSpace::new(&CidLayout::new(&machine(1)).unwrap());
+    let busy = Err(CidError::Busy { cpu: SOURCE });
+    for cid in 0..4 {
+        let task = space.user_enter(&cpus(4)).unwrap();
+        assert_eq!(space.switch_in(AT, SOURCE, &task), Ok(Cid::new(cid)));
+        space.user_leave(task);
+    }
+    let task = space.user_enter(&cpus(4)).unwrap();
+    assert_eq!(space.switch_in(AT, SOURCE, &task), busy);
+    assert_eq!((space.users(), space.taken().count()), (1, 4));
+}

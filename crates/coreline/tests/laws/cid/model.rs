@@ -60,6 +60,18 @@ fn expiry<P: Policy, W: World>() {
     );
 }
 
+/// The first task's reference expires after it has run, and the second, which asks for no lock,
+/// gets the ID: only the space's set of IDs says that it is free.
+fn expiry_elsewhere<P: Policy, W: World>() {
+    race::<P, W>(
+        |scene, first| {
+            scene.hold(CPUS[0], first);
+            scene.space.expire(scene.now() + Duration::from_secs(1));
+        },
+        |scene, second| scene.hold(CPUS[1], second),
+    );
+}
+
 /// A third task comes, which is one more than there are IDs: CPUs own them from then on.
 fn change_of_mode<W: World>() {
     race::<Owned, W>(
@@ -90,6 +102,13 @@ fn ids_have_one_holder_when_they_expire() {
     checker().check(expiry::<Recent, Model>);
     checker().check(expiry::<Owned, Model>);
     checker().check(expiry::<Clustered, Model>);
+}
+
+#[test]
+fn ids_have_one_holder_when_another_makes_them_expire() {
+    checker().check(expiry_elsewhere::<FirstFit, Model>);
+    checker().check(expiry_elsewhere::<Recent, Model>);
+    checker().check(expiry_elsewhere::<Clustered, Model>);
 }
 
 #[test]
