@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `always-set`'s operation takes 10 times that of `test-first` at least | 120 threads, barrier |
 //! | `refcounted`'s takes half of `always-set`'s at least: the counter is as hot | as above |
+//! | `two-level`'s takes half of `test-first`'s at most: a line for each L3 | as above |
 //! | without flushes, `test-first`'s is a cache hit | as above, request shares alone |
 //! | a `lazy` update takes half of an `eager` one's time at most | 1 context of 120 present |
 //!
@@ -49,10 +50,12 @@ fn operations<const N: usize>(band: &Band, flush_us: u64, variants: [Variant; N]
 
 #[test]
 fn a_locked_set_takes_ten_times_as_long_as_a_test_before_it() {
-    let variants = [Variant::AlwaysSet, Variant::TestFirst, Variant::Refcounted];
-    let [always_set, test_first, refcounted] = operations(&Band::whole(&spec(), 1), 1000, variants);
+    let variants = [Variant::AlwaysSet, Variant::TestFirst, Variant::Refcounted, Variant::TwoLevel];
+    let [always_set, test_first, refcounted, two_level] =
+        operations(&Band::whole(&spec(), 1), 1000, variants);
     always_set.at_least(10.0, &test_first).unwrap();
     refcounted.at_least(0.5, &always_set).unwrap();
+    two_level.at_most(0.5, &test_first).unwrap();
 }
 
 #[test]
