@@ -115,8 +115,8 @@ fn a_bit_that_is_set_again_is_found() {
     worlds::check(found_after_a_clear::<Model>);
 }
 
-/// A mask with two words in its only leaf, and a CPU of each. Both were set and cleared, so that both
-/// words say that the summary names their leaf.
+/// A mask with two words in its only leaf, and a CPU of each. Both were set and cleared, so that
+/// both words say that the summary names their leaf.
 fn two_words<W: World>() -> (Arc<CpuMask<W>>, CpuId, CpuId) {
     let topology = Topology::uniform(Shape {
         sockets: 1,
