@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use coreline::CpuMask;
 use coreline_sim::{Faults, Sim};
-use coreline_topology::CpuId;
-use coreline_world::model::{Model, NoHeavyFences, NoLightFences, RelaxedRmws};
-use coreline_world::{JoinHandle, Native, Ordering, Place, Placement, Word, World};
+use coreline_topology::{CpuId, Shape, Topology};
+use coreline_world::model::{Checker, Model, NoHeavyFences, NoLightFences, RelaxedRmws};
+use coreline_world::{JoinHandle, Native, Ordering, Place, Placement, Threads, Word, World};
 
 use crate::worlds::{self, Effort, FEW, NATIVE, PREEMPTED};
 
@@ -115,6 +115,72 @@ fn a_bit_that_is_set_again_is_found() {
     worlds::check(found_after_a_clear::<Model>);
 }
 
+/// A mask with two words in its only leaf, and a CPU of each. Both were set and cleared, so that
+/// both words say that the summary names their leaf.
+fn two_words<W: World>() -> (Arc<CpuMask<W>>, CpuId, CpuId) {
+    let topology = Topology::uniform(Shape {
+        sockets: 1,
+        nodes_per_socket: 1,
+        caches_per_node: 1,
+        cores_per_cache: 33,
+        threads_per_core: 1,
+    });
+    let mask = CpuMask::<W>::for_topology(&topology.unwrap()).unwrap();
+    let (first, second) = (CpuId::new(0), CpuId::new(32));
+    for cpu in [first, second] {
+        mask.set(cpu).unwrap();
+        mask.clear(cpu).unwrap();
+    }
+    (Arc::new(mask), first, second)
+}
+
+/// What a thread of these laws does with the mask.
+type Step = fn(&CpuMask<Model>, CpuId, CpuId);
+
+/// Runs these steps side by side on a mask of two words. What none of them clears and one sets is
+/// `kept`: it is found when all are done, also after one more trim.
+fn beside(steps: [Step; 3], kept: fn(CpuId, CpuId) -> [CpuId; 2]) {
+    let (mask, first, second) = two_words::<Model>();
+    let [mine, others @ ..] = steps;
+    let others = others.map(|step| {
+        let mask = Arc::clone(&mask);
+        <Model as Threads>::spawn(Placement::Anywhere, move || step(&mask, first, second)).unwrap()
+    });
+    mine(&mask, first, second);
+    others.into_iter().for_each(JoinHandle::join);
+    for _ in 0..2 {
+        let found = mask.snapshot();
+        assert!(kept(first, second).iter().all(|&cpu| found.contains(cpu)), "for ever: {found}");
+        mask.trim();
+    }
+}
+
+/// Sets the bit, and looks for it.
+fn set_and_find(mask: &CpuMask<Model>, cpu: CpuId) {
+    mask.set(cpu).unwrap();
+    assert!(mask.test(cpu) && mask.snapshot().contains(cpu), "{cpu}, which is set");
+}
+
+/// Each word of a leaf says for itself that the leaf is named, and the trim puts back the leaf.
+#[test]
+fn bits_of_two_words_of_a_trimmed_leaf_are_found() {
+    let first: Step = |mask, first, _| set_and_find(mask, first);
+    let second: Step = |mask, _, second| set_and_find(mask, second);
+    worlds::check(move || beside([first, second, |mask, _, _| mask.trim()], |a, b| [a, b]));
+}
+
+#[test]
+fn a_bit_is_found_beside_two_trims() {
+    let trim: Step = |mask, _, _| mask.trim();
+    let set: Step = |mask, first, _| set_and_find(mask, first);
+    few(move || beside([trim, trim, set], |a, _| [a, a]));
+}
+
+/// As [`worlds::check`], with fewer preemptions: for laws of many steps.
+fn few(law: impl Fn() + Send + Sync + 'static) {
+    Checker::new().preemption_bound(2).check(law);
+}
+
 /// Whether a run of the model checker fails.
 fn is_caught(law: impl Fn() + Send + Sync + std::panic::UnwindSafe + 'static) -> bool {
     std::panic::catch_unwind(|| worlds::check(law)).is_err()
@@ -168,7 +234,6 @@ fn a_mask_says_what_was_set_in_every_world() {
 
 #[test]
 fn masks_are_as_wide_as_the_tree() {
-    use coreline_topology::{Shape, Topology};
     for (caches, cores) in [(1, 1), (1, 63), (1, 64), (1, 65), (1, 257), (48, 8), (512, 8)] {
         let topology = Topology::uniform(Shape {
             sockets: 1,
