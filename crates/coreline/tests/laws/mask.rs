@@ -8,7 +8,9 @@ use std::sync::Arc;
 use coreline::CpuMask;
 use coreline_sim::{Faults, Sim};
 use coreline_topology::{CpuId, Shape, Topology};
-use coreline_world::model::{Checker, Model, NoHeavyFences, NoLightFences, RelaxedRmws};
+use coreline_world::model::{
+    Checker, Model, NoHeavyFences, NoLightFences, RelaxedLoads, RelaxedRmws,
+};
 use coreline_world::{JoinHandle, Native, Ordering, Place, Placement, Threads, Word, World};
 
 use crate::worlds::{self, Effort, FEW, NATIVE, PREEMPTED};
@@ -156,9 +158,29 @@ fn beside(steps: [Step; 3], kept: fn(CpuId, CpuId) -> [CpuId; 2]) {
 }
 
 /// Sets the bit, and looks for it.
-fn set_and_find(mask: &CpuMask<Model>, cpu: CpuId) {
+fn set_and_find<W: World>(mask: &CpuMask<W>, cpu: CpuId) {
     mask.set(cpu).unwrap();
     assert!(mask.test(cpu) && mask.snapshot().contains(cpu), "{cpu}, which is set");
+}
+
+/// Two threads set bits of one word, or one bit. Who finds the bit set, or the word named, by the
+/// other's doing has that one's word for the summary, and looks without a fence.
+fn set_side_by_side<W: World>(mine: usize) {
+    let mask = Arc::new(CpuMask::<W>::new_in().unwrap());
+    let cpus: Vec<_> = mask.cpus().collect();
+    let (theirs, cpu) = (Arc::clone(&mask), cpus[0]);
+    let set = move || theirs.set(cpu).map(drop).unwrap();
+    let other = W::spawn(Placement::Anywhere, set).unwrap();
+    set_and_find(&mask, cpus[mine]);
+    other.join();
+}
+
+#[test]
+fn a_bit_that_another_set_is_found() {
+    worlds::check(|| set_side_by_side::<Model>(0));
+    worlds::check(|| set_side_by_side::<Model>(1));
+    assert!(is_caught(|| set_side_by_side::<Model<RelaxedLoads>>(0)), "found set");
+    assert!(is_caught(|| set_side_by_side::<Model<RelaxedRmws>>(1)), "found named");
 }
 
 /// Each word of a leaf says for itself that the leaf is named, and the trim puts back the leaf.
