@@ -42,8 +42,10 @@ fn replay(line: &str) -> f64 {
 fn a_moved_cost_and_fewer_sequences_replay() {
     let line = |more: &str| {
         let head = format!("coreline-sim/1 machine={MACHINE} seed=7 request=30 faults=none");
+        // Scans by switches, so that areas move in one sequence.
+        let kernel = "kernel=first-fit:switch";
         let program = "program=intermittent config=24-core/24-L3 delay=10 variant=first-fit";
-        replay(&format!("{head}{more} {program} sequences=1"))
+        replay(&format!("{head}{more} {kernel} {program} sequences=1"))
     };
     // Four ownership requests that overlap, or five.
     let [as_in_the_file, moved] = ["", " scaled=stream_stores:130"].map(line);

@@ -15,7 +15,7 @@ fn a_variant_of_the_other_world_is_refused_with_those_of_this() {
     let other =
         line.replace("program", "kernel=recent:tick program").replace("kernel-cid", "first-fit");
     for (arguments, what) in [
-        (vec!["replay", &other], "first-fit:switch, first-fit:tick"),
+        (vec!["replay", &other], "first-fit:tick, first-fit:switch"),
         (vec!["run", "intermittent", "--world", MACHINE, "--variant", "kernel-cid"], "first-fit"),
         (vec!["replay", &line], "recent"),
         (vec!["run", "intermittent", "--variant", "first-fit"], "kernel-cid"),
