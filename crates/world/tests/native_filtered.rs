@@ -162,8 +162,12 @@ fn without_affinity_operations_are_atomic() {
         if Native::kernel_cid().is_some() {
             let by_cid = OwnSlots::<_, Native>::words(IndexBy::KernelCid).unwrap();
             assert_eq!(by_cid.section().index_by(), IndexBy::KernelCid);
-            add_from_threads(&by_cid);
-            assert_eq!(by_cid.shared().load(Ordering::Relaxed), 0);
+            by_cid.add(1);
+            let shared = || by_cid.shared().load(Ordering::Relaxed);
+            assert_eq!(shared(), 0, "nobody else makes slots");
+            // While one thread makes slots, others do not wait for it but add to the shared one.
+            add_from_threads_to(&by_cid, 40_001);
+            assert!(shared() < 40_000, "{}", shared());
         }
         let placed = Native::spawn(Placement::On(Native::cpu()), || ());
         assert!(matches!(placed, Err(SpawnError::Cpu { .. })));
