@@ -315,8 +315,9 @@ impl Figures {
     }
 }
 
-/// The lowest and the highest number; not a number if one of them is none.
-fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+/// The lowest and the highest of numbers; not numbers if one of them is none. Of no numbers at all:
+/// infinity and minus infinity.
+pub fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
         // `min` and `max` would drop what is no number.
         let none = low.is_nan() || value.is_nan();

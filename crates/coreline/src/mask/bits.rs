@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! summary   |trimming|..leaves that may have a bit..|     one word for each 63 leaves
-//! leaf      |version 30..0|named|bits 31..0|  x 8         one line, 256 bits of the mask
+//! leaf      |named|version 30..0|bits 31..0|  x 8         one line, 256 bits of the mask
 //! position  |leaf|word: 3 bits|bit: 5 bits|               number of the bit among all bits
 //! ```
 //!
@@ -82,11 +82,12 @@ const TRIMMING: u64 = 1 << 63;
 /// In a leaf's word: all bits of the mask.
 const BITS: u64 = (1 << PER_WORD) - 1;
 
-/// In a leaf's word: the summary names the leaf.
-const NAMED: u64 = 1 << PER_WORD;
+/// In a leaf's word: the summary names the leaf. The sign, so that looking at it and at a bit takes
+/// no mask of both.
+const NAMED: u64 = 1 << 63;
 
 /// In a leaf's word: one version. It wraps after 2^31 trims, within which a setter must come on.
-const VERSION: u64 = NAMED << 1;
+const VERSION: u64 = 1 << PER_WORD;
 
 /// Where a bit lies: its number among all bits of all leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -306,7 +307,7 @@ impl<W: World> Bits<W> {
             while value & BITS == 0 {
                 // Also if it is not named: whoever sets its bit from here on knows that the summary
                 // does not name the leaf. Release: pairs with the Acquire in `set_clear`, for that.
-                let next = (value & !NAMED).wrapping_add(VERSION);
+                let next = (value & !NAMED).wrapping_add(VERSION) & !NAMED;
                 match word.compare_exchange(value, next, Ordering::Release, Ordering::Acquire) {
                     Ok(_) => break,
                     Err(now) => value = now,
@@ -330,5 +331,6 @@ fn is_set(word: &impl Word<Value = u64>, at: Position) -> bool {
     // Acquire: pairs with the Release of the exchange in `name`, so that whoever finds the word
     // named has also seen to the summary. Without it the setter's word for the summary would not be
     // ours to pass on to a looker.
-    !word.load(Ordering::Acquire) & (at.mask() | NAMED) == 0
+    let value = word.load(Ordering::Acquire);
+    value & NAMED != 0 && value as u32 & at.mask() as u32 != 0
 }

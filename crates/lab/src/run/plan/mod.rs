@@ -10,7 +10,7 @@ pub(crate) mod switchstorm;
 
 use std::fmt;
 
-use coreline_sim::{Replay, Spec};
+use coreline_sim::{Replay, Spec, claim};
 
 use super::Choice;
 use super::published::Published;
@@ -145,10 +145,9 @@ impl Series {
         Series { value: self.value * factor, points }
     }
 
-    /// The lowest and the highest.
+    /// The lowest and the highest; not numbers if one of them is none.
     pub(crate) fn range(&self) -> (f64, f64) {
-        let points = || self.points.iter().copied();
-        (points().fold(self.value, f64::min), points().fold(self.value, f64::max))
+        claim::range(self.points.iter().copied().chain([self.value]))
     }
 }
 
