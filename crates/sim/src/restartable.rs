@@ -205,7 +205,14 @@ impl Interpreter {
 unsafe impl Steps<Sim> for Interpreter {
     fn slot<'a, F>(&mut self, at: &At<'a, F, Sim>) -> Result<&'a F, Ended> {
         self.boundary()?;
-        let index = read_index(*at.section());
+        let mut index = read_index(*at.section());
+        if let Some(rows) = at.rows() {
+            self.boundary()?;
+            let Some(row) = rows.at(index) else { return Err(Ended::NoSlot) };
+            self.boundary()?;
+            // Half of it is an index, if it is one at all.
+            index = row.load(Ordering::Acquire) as u32 as usize;
+        }
         self.boundary()?;
         if index >= at.limit().load(Ordering::Acquire) as usize {
             return Err(Ended::NoSlot);

@@ -4,12 +4,13 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use coreline_topology::CpuSet;
+use coreline_world::restartable::Rows;
 use coreline_world::{Integer, Ordering, Time, Word, World};
 
 use super::SCAN_DELAY;
 use super::bitmap::Bitmap;
 use super::layout::{Parts, Place};
-use super::row::Rows;
+use super::row::Row;
 
 /// | word | meaning | written by |
 /// |---|---|---|
@@ -33,7 +34,7 @@ impl<W: World> Base<W> {
         let width = layout.width();
         Base {
             ids: Bitmap::new_in(width),
-            rows: Rows::new_in(width),
+            rows: Rows::new_in(layout.cpus(), Row::NONE.word()),
             users: W::U32::new_in(0),
             next_scan: W::U64::new_in(SCAN_DELAY.as_nanos() as u64),
             allowed: Bitmap::new_in(width),
@@ -72,6 +73,21 @@ impl<W: World> Base<W> {
             }
         }
         self.allow_all(cpus);
+    }
+
+    /// The row at a position, if it is there.
+    pub(super) fn row_at(&self, position: u16) -> Option<&W::U64> {
+        self.rows.at(self.layout.cpu_at(position)?)
+    }
+
+    /// The row at a position of a CPU. Allocates its line if it is not there.
+    pub(super) fn row(&self, position: u16) -> &W::U64 {
+        self.rows.make(self.layout.cpu_at(position).expect("the position of a place"))
+    }
+
+    /// The rows at these positions that are there.
+    pub(super) fn rows(&self, positions: Range<u32>) -> impl Iterator<Item = (u32, &W::U64)> {
+        positions.filter_map(|position| Some((position, self.row_at(position as u16)?)))
     }
 
     /// Whether a scan may run.

@@ -55,6 +55,8 @@ pub struct CidLayout<P: Policy> {
 pub struct Parts {
     /// By CPU.
     places: Box<[Place]>,
+    /// By position: the CPU there, if there is one.
+    cpus_at: Box<[Option<u16>]>,
     groups: Box<[Group]>,
 }
 
@@ -144,6 +146,20 @@ impl<P: Policy> fmt::Debug for CidLayout<P> {
 }
 
 impl Parts {
+    fn new(places: Box<[Place]>, groups: Box<[Group]>) -> Self {
+        let width = groups.last().map_or(0, |group| group.range.end as usize);
+        let mut cpus_at = vec![None; width];
+        for (cpu, place) in (0..).zip(&places) {
+            cpus_at[usize::from(place.position)] = Some(cpu);
+        }
+        Parts { places, cpus_at: cpus_at.into(), groups }
+    }
+
+    /// The number of the CPU at a position.
+    pub(super) fn cpu_at(&self, position: u16) -> Option<usize> {
+        self.cpus_at.get(usize::from(position))?.map(usize::from)
+    }
+
     pub(super) fn place(&self, cpu: CpuId) -> Result<Place, CidError> {
         let limit = self.places.len();
         self.places.get(cpu.index()).copied().ok_or(CidError::NoSuchCpu { cpu, limit })
@@ -164,7 +180,7 @@ impl Parts {
     }
 
     pub(super) fn width(&self) -> usize {
-        self.groups.last().map_or(0, |group| group.range.end as usize)
+        self.cpus_at.len()
     }
 }
 
@@ -175,7 +191,7 @@ fn flat(topology: &Topology) -> Parts {
     let node = nodes.next().filter(|_| nodes.next().is_none());
     let group = Group { range: 0..limit as u32, node };
     let places = (0..limit).map(|cpu| Place { position: cpu as u16, group: 0 }).collect();
-    Parts { places, groups: [group].into() }
+    Parts::new(places, [group].into())
 }
 
 /// Node by node, cache by cache. CPUs that the tree does not know (they are offline) come last, on
@@ -202,5 +218,5 @@ fn clustered(topology: &Topology, page: u32) -> Parts {
         }
         groups.push(Group { range: first..first + alike.len() as u32, node });
     }
-    Parts { places: places.into(), groups: groups.into() }
+    Parts::new(places.into(), groups.into())
 }

@@ -147,7 +147,7 @@ impl<W: World> Ownership<W> {
     }
 
     fn rows(&self) -> impl Iterator<Item = &W::U64> {
-        self.base.rows.range(0..self.base.layout.cpus()).map(|(_, word)| word)
+        self.base.rows(0..self.base.layout.cpus()).map(|(_, word)| word)
     }
 
     /// `opt`, and from it the mode's bound and the threshold of the way back.
@@ -251,7 +251,7 @@ impl<W: World> Engine<W> for Ownership<W> {
     }
 
     fn switch_in(&self, _now: Time, place: Place, task: &Owner<W>) -> Option<u32> {
-        let row = self.base.rows.make(place.position);
+        let row = self.base.row(place.position);
         if Row::load::<W>(row).is_in_use() || Row::load::<W>(&task.word).is_in_use() {
             return None;
         }
@@ -278,7 +278,7 @@ impl<W: World> Engine<W> for Ownership<W> {
     }
 
     fn switch_out(&self, now: Time, place: Place, task: &Owner<W>) {
-        let Some(row) = self.base.rows.at(place.position) else { return };
+        let Some(row) = self.base.row_at(place.position) else { return };
         let in_use = |word: &&W::U64| Row::load::<W>(word).is_in_use();
         let Some(word) = [row, &*task.word].into_iter().find(in_use) else { return };
         let held = Row::load::<W>(word);
@@ -314,7 +314,7 @@ impl<W: World> Engine<W> for Ownership<W> {
         let mut owners = self.lock.lock();
         self.base.allow_only(allowed);
         let allow = |position: u16| self.base.allow(Place { position, group: 0 });
-        for (position, word) in self.base.rows.range(0..self.base.layout.cpus()) {
+        for (position, word) in self.base.rows(0..self.base.layout.cpus()) {
             self.disown(word);
             if Row::load::<W>(word).is_in_use() {
                 allow(position as u16);

@@ -145,7 +145,7 @@ impl<P: References, W: World> Referring<P, W> {
     /// Takes the ID below the bound that has been kept unused the longest. Under the lock.
     fn take_idle(&self, now: Time, group: u16) -> Option<u32> {
         let range = self.bounded(group);
-        let rows = self.base.rows.range(self.base.range(group));
+        let rows = self.base.rows(self.base.range(group));
         let kept = rows
             .map(|(_, word)| (word, Row::load::<W>(word)))
             .filter(|(_, row)| row.state() == State::Kept && range.contains(&row.cid()));
@@ -196,7 +196,7 @@ impl<P: References, W: World> Referring<P, W> {
     /// Takes the reference that a task left behind, if that is its last user. Under the lock.
     fn steal(&self, task: &Visitor<W>, to: State) -> Option<u32> {
         let (position, cid) = task.left()?;
-        let word = self.base.rows.at(position)?;
+        let word = self.base.row_at(position)?;
         let row = Row::load::<W>(word);
         task.left_nothing();
         let is_it = row.state() == State::Kept && row.cid() == cid;
@@ -213,7 +213,7 @@ impl<P: References, W: World> Referring<P, W> {
     }
 
     fn rows(&self, group: u16) -> impl Iterator<Item = (&W::U64, Row)> {
-        let rows = self.base.rows.range(self.base.range(group));
+        let rows = self.base.rows(self.base.range(group));
         rows.map(|(_, word)| (word, Row::load::<W>(word)))
     }
 
@@ -246,7 +246,7 @@ impl<P: References, W: World> Referring<P, W> {
     /// Gives the row an ID that sections on its CPU may use from now on.
     pub(super) fn use_at(&self, place: Place) -> u32 {
         self.base.allow(place);
-        let word = self.base.rows.make(place.position);
+        let word = self.base.row(place.position);
         let row = Row::load::<W>(word);
         match row.state() {
             State::Held => return row.cid(),
@@ -266,7 +266,7 @@ impl<P: References, W: World> Referring<P, W> {
 
     /// The ID of a row that sections may use.
     pub(super) fn held(&self, place: Place) -> Option<u32> {
-        let row = Row::load::<W>(self.base.rows.at(place.position)?);
+        let row = Row::load::<W>(self.base.row_at(place.position)?);
         (row.state() == State::Held).then_some(row.cid())
     }
 
@@ -350,7 +350,7 @@ impl<P: References, W: World> Engine<W> for Referring<P, W> {
 
     fn switch_in(&self, now: Time, place: Place, task: &Visitor<W>) -> Option<u32> {
         self.base.allow(place);
-        let word = self.base.rows.make(place.position);
+        let word = self.base.row(place.position);
         let row = Row::load::<W>(word);
         if row.is_in_use() {
             return None;
@@ -374,7 +374,7 @@ impl<P: References, W: World> Engine<W> for Referring<P, W> {
     }
 
     fn switch_out(&self, now: Time, place: Place, _task: &Visitor<W>) {
-        let Some(word) = self.base.rows.at(place.position) else { return };
+        let Some(word) = self.base.row_at(place.position) else { return };
         let held = Row::load::<W>(word);
         if held.state() == State::Held && held.replace::<W>(word, Row::kept(held.cid(), now)) {
             return;
@@ -392,7 +392,7 @@ impl<P: References, W: World> Engine<W> for Referring<P, W> {
 
     fn migrate(&self, now: Time, task: &Visitor<W>, from: Place, to: Place) {
         self.base.allow(to);
-        let destination = self.base.rows.make(to.position);
+        let destination = self.base.row(to.position);
         let there = Row::load::<W>(destination);
         let has_one = there.current().is_some() || P::CACHE_LOCAL && there.recent().is_some();
         // A reference does not move to another group: it would be to an ID that is not that
@@ -434,7 +434,7 @@ impl<P: References, W: World> Engine<W> for Referring<P, W> {
         for group in self.base.groups() {
             // Relaxed: see `try_take`.
             self.highest[usize::from(group)].store(0, Ordering::Relaxed);
-            for (position, word) in self.base.rows.range(self.base.range(group)) {
+            for (position, word) in self.base.rows(self.base.range(group)) {
                 let row = Row::load::<W>(word);
                 if row.state() == State::Kept {
                     self.base.ids.remove(row.cid());

@@ -1,5 +1,5 @@
-//! Rows: what a space knows of a CPU. One word for each CPU, in lines that appear when they are
-//! used.
+//! The word of a row: what a space knows of a CPU. The rows themselves, a word for each CPU, are
+//! [`Rows`](coreline_world::restartable::Rows).
 //!
 //! # The word
 //!
@@ -29,15 +29,7 @@
 //! pointer to the line, loads the half-word, and compares once; whatever is wrong (no line, no ID,
 //! an ID without a slot, an ID that is about to be taken away) ends in the same slow path.
 
-use core::ops::Range;
-use core::ptr;
-
-use coreline_world::{Line, Ordering, Time, Word, World};
-
-/// How many rows share a line. Positions are numbered so that neighbours mostly share a cache.
-pub(super) const PER_LINE: usize = 8;
-
-type Rows8<W> = Line<[<W as coreline_world::Words>::U64; PER_LINE]>;
+use coreline_world::{Ordering, Time, Word, World};
 
 /// A word of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +54,11 @@ const AHEAD: u32 = 1_000_000;
 
 impl Row {
     pub(super) const NONE: Row = Row::new(State::None, 0);
+
+    /// The word.
+    pub(super) const fn word(self) -> u64 {
+        self.0
+    }
 
     const fn new(state: State, cid: u32) -> Row {
         Row((state as u64) << STATE | cid as u64)
@@ -157,73 +154,6 @@ impl Row {
 /// A time as rows know it.
 fn micros(at: Time) -> u32 {
     (at.as_nanos() / 1000) as u32
-}
-
-/// The rows of a space, by position.
-pub(super) struct Rows<W: World> {
-    lines: Box<[W::Ptr<Rows8<W>>]>,
-}
-
-impl<W: World> Rows<W> {
-    pub(super) fn new_in(width: usize) -> Self {
-        let lines = width.div_ceil(PER_LINE);
-        Rows { lines: (0..lines).map(|_| W::Ptr::new_in(ptr::null_mut())).collect() }
-    }
-
-    fn line(&self, line: usize) -> Option<&Rows8<W>> {
-        // Acquire: pairs with the Release in `make`: the rows are there.
-        let line = self.lines[line].load(Ordering::Acquire);
-        // SAFETY: null, or from `Box::into_raw` in `make`; freed when the rows are dropped alone.
-        unsafe { line.as_ref() }
-    }
-
-    /// The word of a row, if its line is there.
-    pub(super) fn at(&self, position: u16) -> Option<&W::U64> {
-        let position = usize::from(position);
-        Some(&self.line(position / PER_LINE)?[position % PER_LINE])
-    }
-
-    /// The word of a row. Allocates its line if it is not there.
-    pub(super) fn make(&self, position: u16) -> &W::U64 {
-        if let Some(row) = self.at(position) {
-            return row;
-        }
-        let rows: Rows8<W> = Line(core::array::from_fn(|_| W::U64::new_in(Row::NONE.0)));
-        let made = Box::into_raw(Box::new(rows));
-        let line = &self.lines[usize::from(position) / PER_LINE];
-        // Release: pairs with the Acquire in `line`. Acquire on failure: as there.
-        let raced =
-            line.compare_exchange(ptr::null_mut(), made, Ordering::Release, Ordering::Acquire);
-        let there = match raced {
-            Ok(_) => made,
-            Err(theirs) => {
-                // SAFETY: from `Box::into_raw` above, and nobody else knows it.
-                drop(unsafe { Box::from_raw(made) });
-                theirs
-            }
-        };
-        // SAFETY: as in `line`.
-        let rows = unsafe { &*there };
-        &rows[usize::from(position) % PER_LINE]
-    }
-
-    /// The words of a range of positions whose lines are there.
-    pub(super) fn range(&self, range: Range<u32>) -> impl Iterator<Item = (u32, &W::U64)> {
-        range.filter_map(|position| Some((position, self.at(position as u16)?)))
-    }
-}
-
-impl<W: World> Drop for Rows<W> {
-    fn drop(&mut self) {
-        for line in &mut self.lines {
-            line.with_mut(|line| {
-                if !line.is_null() {
-                    // SAFETY: from `Box::into_raw` in `make`; nobody has the rows any more.
-                    drop(unsafe { Box::from_raw(*line) });
-                }
-            });
-        }
-    }
 }
 
 #[cfg(test)]

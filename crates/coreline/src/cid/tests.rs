@@ -98,12 +98,12 @@ fn migration<P: References>(
     assert_eq!(engine.switch_in(AT, from, &task), Some(0));
     engine.switch_out(AT, from, &task);
     let base = engine.base();
-    there.store::<Native>(base.rows.make(to.position));
+    there.store::<Native>(base.row(to.position));
     if there.current().is_some() {
         assert!(base.ids.insert(there.cid()));
     }
     spoil(&engine, &task);
-    let row = |place: layout::Place| Row::load::<Native>(base.rows.make(place.position));
+    let row = |place: layout::Place| Row::load::<Native>(base.row(place.position));
     let before = (row(from), row(to));
     engine.migrate(AT, &task, from, to);
     if before == (row(from), row(to)) {
@@ -153,7 +153,7 @@ fn users_are_compared_with_what_the_space_or_the_task_is_allowed_on() {
 #[test]
 fn a_migration_leaves_alone_what_is_not_the_tasks() {
     let source = |engine: &Referring<Recent, Native>, row: Row| {
-        row.store::<Native>(engine.base().rows.make(SOURCE.get() as u16));
+        row.store::<Native>(engine.base().row(SOURCE.get() as u16));
     };
     let moved = |row| migration::<Recent>(2, false, Row::NONE, |engine, _| source(engine, row));
     assert_eq!(moved(Row::held(0)), Outcome::Alone, "another task uses it");
@@ -174,9 +174,8 @@ fn a_scan_drops_what_is_old_and_then_what_is_high() {
     for (cpu, at) in [(0, 0), (1, 1), (2, 90)] {
         space.switch_out(ms(at), all[cpu], &tasks[cpu]);
     }
-    let states = || {
-        all.map(|cpu| Row::load::<Native>(space.engine.base().rows.make(cpu.get() as u16)).state())
-    };
+    let states =
+        || all.map(|cpu| Row::load::<Native>(space.engine.base().row(cpu.get() as u16)).state());
     space.expire(ms(99));
     assert_eq!(states(), [State::Kept, State::Kept, State::Kept, State::Held], "too early");
     space.expire(ms(101));
@@ -214,16 +213,16 @@ fn an_exec_forgets_everything_but_who_runs() {
         assert_eq!(space.switch_in(ms(0), cpu, task).unwrap().get(), cpu.get());
     }
     space.switch_out(ms(1), CpuId::new(0), &tasks[0]);
-    Row::held(3).become_(State::Recent).store::<Native>(space.engine.base().rows.make(3));
+    Row::held(3).become_(State::Recent).store::<Native>(space.engine.base().row(3));
     space.exec(ms(2), &tasks[2], &CpuSet::from_iter([SOURCE])).unwrap();
     let base = space.engine.base();
-    let states = [0, 1, 2, 3].map(|at| Row::load::<Native>(base.rows.make(at)).state());
+    let states = [0, 1, 2, 3].map(|at| Row::load::<Native>(base.row(at)).state());
     assert_eq!(states, [State::None, State::Drop, State::Drop, State::None]);
     // The CPU of the one that called it, and that of the other that still runs.
     assert_eq!((base.weight(0), space.taken().count()), (2, 2));
     space.switch_out(ms(3), SOURCE, &tasks[2]);
     space.switch_out(ms(3), CpuId::new(1), &tasks[1]);
-    assert_eq!((space.taken().count(), Row::load::<Native>(base.rows.make(2))), (0, Row::NONE));
+    assert_eq!((space.taken().count(), Row::load::<Native>(base.row(2))), (0, Row::NONE));
     // IDs expand again, beginning with the first.
     for (cpu, cid, at) in [(DESTINATION, 0, 300), (SOURCE, 1, 600)] {
         space.expire(ms(at));

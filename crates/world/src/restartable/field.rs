@@ -7,42 +7,44 @@ use core::ptr::NonNull;
 
 use super::definition;
 use super::locked::{Locked, complete};
-use super::{ArrayStack, At, Buffer, Full, List, ListNode, NoSlot, Slot, Slots};
+use super::{
+    ArrayStack, At, Buffer, Full, Indexing, List, ListNode, NoSlot, OwnIndex, Slot, Slots,
+};
 use crate::{Integer, Ordering, Word, World};
 
 /// A field of every slot, from [`Slots::field`]. Its methods are the operations, each on the slot
 /// of the thread that calls it.
-pub struct Field<'a, T: Slot, F, W: World> {
-    slots: &'a Slots<T, W>,
+pub struct Field<'a, T: Slot, F, W: World, I: Indexing<W> = OwnIndex<W>> {
+    slots: &'a Slots<T, W, I>,
     first: NonNull<F>,
 }
 
 // SAFETY: a reference to slots, which are shared with every thread, and the address of what lies in
 // each of them.
-unsafe impl<T: Slot, F, W: World> Send for Field<'_, T, F, W> {}
+unsafe impl<T: Slot, F, W: World, I: Indexing<W>> Send for Field<'_, T, F, W, I> {}
 // SAFETY: as above.
-unsafe impl<T: Slot, F, W: World> Sync for Field<'_, T, F, W> {}
+unsafe impl<T: Slot, F, W: World, I: Indexing<W>> Sync for Field<'_, T, F, W, I> {}
 
-impl<T: Slot, F, W: World> Clone for Field<'_, T, F, W> {
+impl<T: Slot, F, W: World, I: Indexing<W>> Clone for Field<'_, T, F, W, I> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T: Slot, F, W: World> Copy for Field<'_, T, F, W> {}
+impl<T: Slot, F, W: World, I: Indexing<W>> Copy for Field<'_, T, F, W, I> {}
 
-impl<T: Slot, F, W: World> fmt::Debug for Field<'_, T, F, W> {
+impl<T: Slot, F, W: World, I: Indexing<W>> fmt::Debug for Field<'_, T, F, W, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Field").field("slots", self.slots).finish_non_exhaustive()
     }
 }
 
-impl<'a, T: Slot, F, W: World> Field<'a, T, F, W> {
+impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, F, W, I> {
     /// # Safety
     ///
     /// Each slot has a field of this type where slot 0 has it at `first`.
     #[inline]
-    pub(super) unsafe fn new(slots: &'a Slots<T, W>, first: NonNull<F>) -> Self {
+    pub(super) unsafe fn new(slots: &'a Slots<T, W, I>, first: NonNull<F>) -> Self {
         Field { slots, first }
     }
 
@@ -65,7 +67,7 @@ impl<'a, T: Slot, F, W: World> Field<'a, T, F, W> {
 }
 
 /// On words.
-impl<T: Slot, W: World> Field<'_, T, W::U64, W> {
+impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, W::U64, W, I> {
     /// Adds `delta`, wrapping: [`definition::add`]. Orders nothing.
     #[inline]
     pub fn add(self, delta: u64) {
@@ -152,7 +154,7 @@ impl<T: Slot, W: World> Field<'_, T, W::U64, W> {
     /// Exact if nobody writes meanwhile. Otherwise each concurrent addition is in or out; additions
     /// that happened before the call are in.
     pub fn sum(self) -> u64 {
-        let slots = (0..self.slots.populated()).chain([self.slots.indexes()]);
+        let slots = self.slots.indexing().initialised().chain([self.slots.indexes()]);
         // Relaxed: a word carries nothing but its own value. An addition that happened before this
         // call is seen because reads of one word never go back in its modification order.
         let values = slots.map(|index| self.chosen(index).load(Ordering::Relaxed));
@@ -183,7 +185,7 @@ pub(super) fn add_if_atomically<T: Integer<Value = u64>>(
 }
 
 /// On lists.
-impl<T: Slot, W: World> Field<'_, T, List<W>, W> {
+impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, List<W>, W, I> {
     /// Makes `node` the first of this CPU's list: [`definition::list_push`].
     ///
     /// # Safety
@@ -229,7 +231,9 @@ impl<T: Slot, W: World> Field<'_, T, List<W>, W> {
 }
 
 /// On stacks.
-impl<T: Slot, E: 'static, const N: usize, W: World> Field<'_, T, ArrayStack<E, N, W>, W> {
+impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
+    Field<'_, T, ArrayStack<E, N, W>, W, I>
+{
     /// Puts `value` on top of this CPU's stack: [`definition::stack_push`].
     ///
     /// # Errors
@@ -313,7 +317,7 @@ impl<T: Slot, E: 'static, const N: usize, W: World> Field<'_, T, ArrayStack<E, N
 }
 
 /// On buffers.
-impl<T: Slot, const N: usize, W: World> Field<'_, T, Buffer<N, W>, W> {
+impl<T: Slot, const N: usize, W: World, I: Indexing<W>> Field<'_, T, Buffer<N, W>, W, I> {
     /// Puts the bytes behind those in this CPU's buffer, and returns where they begin there:
     /// [`definition::append`].
     ///

@@ -53,9 +53,11 @@
 pub mod buffer;
 pub mod definition;
 mod field;
+mod indexing;
 pub mod list;
 mod lock;
 mod locked;
+pub mod rows;
 mod slots;
 pub mod stack;
 mod stopped;
@@ -66,8 +68,10 @@ use core::ptr::NonNull;
 pub use buffer::{Buffer, Full};
 pub use definition::{Ended, Steps};
 pub use field::Field;
+pub use indexing::{Indexing, OwnIndex};
 pub use list::{List, ListNode};
 pub use lock::{SlotLock, SlotLockGuard};
+pub use rows::Rows;
 pub use slots::{Init, Slots};
 pub use stack::ArrayStack;
 pub use stopped::{StopError, Stopped, StoppedField};
@@ -122,6 +126,7 @@ pub struct At<'a, F, W: Restartable> {
     section: &'a W::Section,
     limit: &'a W::U32,
     first: NonNull<F>,
+    rows: Option<&'a Rows<W>>,
 }
 
 impl<F, W: Restartable> Clone for At<'_, F, W> {
@@ -143,7 +148,19 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
     /// write to them, but while the slots are [stopped](Slots::with_stopped).
     #[inline]
     pub unsafe fn new(section: &'a W::Section, limit: &'a W::U32, first: NonNull<F>) -> Self {
-        At { section, limit, first }
+        At { section, limit, first, rows: None }
+    }
+
+    /// The same, where the index is what the [row](rows) of the CPU says; `None`: the section's.
+    #[inline]
+    pub fn by_rows(self, rows: Option<&'a Rows<W>>) -> Self {
+        At { rows, ..self }
+    }
+
+    /// The rows that say which index each CPU has; `None`: the index is the section's own.
+    #[inline]
+    pub fn rows(&self) -> Option<&'a Rows<W>> {
+        self.rows
     }
 
     /// How operations on these slots run.

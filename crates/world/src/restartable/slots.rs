@@ -30,7 +30,7 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use super::stopped::{StopError, Stopped};
-use super::{At, Field, NoSlot, Slot, SlotLock, SlotLockGuard};
+use super::{At, Field, Indexing, NoSlot, OwnIndex, Slot, SlotLock, SlotLockGuard};
 use crate::{Ordering, Word, World};
 
 /// How often an operation looks for its slot before it takes the shared one. A thread can move to a
@@ -46,9 +46,9 @@ const LOOKS: usize = 4;
 /// has its own copy, with the values at the time of the fork; an operation that another thread had
 /// under way is in or out, never torn.
 #[repr(C)]
-pub struct Slots<T: Slot, W: World> {
+pub struct Slots<T: Slot, W: World, I: Indexing<W> = OwnIndex<W>> {
     limit: W::U32,
-    populated: W::U32,
+    indexing: I,
     section: W::Section,
     first: NonNull<T>,
     indexes: u32,
@@ -89,9 +89,9 @@ impl<T> fmt::Debug for Init<T> {
 
 // SAFETY: the slots are reached as `&T` from every thread (`Slot` is `Sync`), and dropped with the
 // array wherever it goes (`Slot` is `Send`). The pointer owns them.
-unsafe impl<T: Slot, W: World> Send for Slots<T, W> {}
+unsafe impl<T: Slot, W: World, I: Indexing<W>> Send for Slots<T, W, I> {}
 // SAFETY: as above; the rest is words and what never changes.
-unsafe impl<T: Slot, W: World> Sync for Slots<T, W> {}
+unsafe impl<T: Slot, W: World, I: Indexing<W>> Sync for Slots<T, W, I> {}
 
 impl<T: Slot, W: World> Slots<T, W> {
     /// Slots at `first` and each of the `indexes` multiples of the stride behind it; the last is
@@ -108,18 +108,110 @@ impl<T: Slot, W: World> Slots<T, W> {
         first: NonNull<T>,
         init: Init<T>,
     ) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Slots::indexed_by(OwnIndex::new_in(), section, indexes, first, init) }
+    }
+
+    /// How many slots are initialised, from index 0 on; the shared one is not counted.
+    pub fn populated(&self) -> usize {
+        self.indexing.populated() as usize
+    }
+
+    /// Sees to it that the slot is initialised; `false` if there is none of this index, or somebody
+    /// else is at it, or slots are stopped.
+    pub(super) fn populate(&self, index: usize) -> bool {
+        let Some(index) = u32::try_from(index).ok().filter(|&index| index < self.indexes) else {
+            return false;
+        };
+        // Where there are no sections, the limit stays 0.
+        let open =
+            if W::runs_sections(&self.section) { &self.limit } else { &self.indexing.populated };
+        // Acquire pairs with the release in `populate_locked`: the slot is initialised.
+        if index < open.load(Ordering::Acquire) {
+            return true;
+        }
+        let Some(guard) = self.lock.try_lock_by_name() else {
+            return false;
+        };
+        self.populate_locked(index, &guard);
+        true
+    }
+
+    /// Initialises the slots up to `index` that are not, and opens them for sections. They may have
+    /// been closed: by a thread that stopped them, and that a fork left behind.
+    fn populate_locked(&self, index: u32, _guard: &SlotLockGuard<'_, W>) {
+        // Relaxed: only the holder of the lock writes it.
+        let populated = self.indexing.populated.load(Ordering::Relaxed);
+        for index in populated..=index {
+            // SAFETY: in the memory of `new_in`, and nobody knows the slot yet.
+            unsafe { self.make(index as usize) };
+            // Release pairs with the acquire in `populated` and in `populate`: the slots are
+            // initialised. One by one, so that none is made twice if `init` panics at the next.
+            self.indexing.populated.store(index + 1, Ordering::Release);
+        }
+        self.open();
+    }
+}
+
+impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
+    /// As [`new_in`](Slots::new_in), with another way to an index. Slots are initialised when that
+    /// [makes](Slots::make) them.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub unsafe fn indexed_by(
+        indexing: I,
+        section: W::Section,
+        indexes: u32,
+        first: NonNull<T>,
+        init: Init<T>,
+    ) -> Self {
         let shared = init.value();
         // SAFETY: the shared slot is part of the caller's memory, and nobody knows it yet.
         unsafe { first.byte_add(indexes as usize * W::STRIDE).write(shared) };
-        Slots {
+        let slots = Slots {
             limit: W::U32::new_in(0),
-            populated: W::U32::new_in(0),
+            indexing,
             section,
             first,
             indexes,
             lock: SlotLock::new_in(),
             init,
+        };
+        slots.open();
+        slots
+    }
+
+    /// The way to an index.
+    pub fn indexing(&self) -> &I {
+        &self.indexing
+    }
+
+    /// Initialises a slot. If `init` panics, it is not.
+    ///
+    /// # Safety
+    ///
+    /// The index is below the number of indexes. Nobody knows the slot yet: it was not initialised,
+    /// and nobody initialises it meanwhile.
+    pub unsafe fn make(&self, index: usize) {
+        let slot = self.init.value();
+        // SAFETY: in the memory of `indexed_by`, and the caller's promise.
+        unsafe { self.first.byte_add(index * W::STRIDE).write(slot) };
+    }
+
+    /// Opens the slots for sections again after a fork left the thread behind that had stopped
+    /// them; `false` while somebody has them stopped.
+    pub fn reopen(&self) -> bool {
+        // Relaxed: a glance; who opened them has left the lock behind.
+        if !W::runs_sections(&self.section) || self.limit.load(Ordering::Relaxed) != 0 {
+            return true;
         }
+        let guard = self.lock.try_lock_by_name();
+        if guard.is_some() {
+            self.open();
+        }
+        guard.is_some()
     }
 
     /// How operations on these slots run.
@@ -140,8 +232,8 @@ impl<T: Slot, W: World> Slots<T, W> {
         if index == self.indexes() {
             return Some(self.shared());
         }
-        // SAFETY: initialised, as `populated` says; it never falls.
-        (index < self.populated()).then(|| unsafe { self.slot(index) })
+        // SAFETY: initialised, and it stays so.
+        self.indexing.is_initialised(index).then(|| unsafe { self.slot(index) })
     }
 
     /// The slot for threads without an index, and for operations that find none.
@@ -151,16 +243,10 @@ impl<T: Slot, W: World> Slots<T, W> {
         unsafe { self.slot(self.indexes as usize) }
     }
 
-    /// How many slots are initialised, from index 0 on; the shared one is not counted.
-    pub fn populated(&self) -> usize {
-        // Acquire pairs with the release in `populate_locked`: the slots below are initialised.
-        self.populated.load(Ordering::Acquire) as usize
-    }
-
     /// The initialised slots by ascending index, the shared one last.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         // SAFETY: as in `get`.
-        (0..self.populated()).map(|index| unsafe { self.slot(index) }).chain([self.shared()])
+        self.indexing.initialised().map(|index| unsafe { self.slot(index) }).chain([self.shared()])
     }
 
     /// A field of every slot, to operate on the calling thread's.
@@ -171,7 +257,7 @@ impl<T: Slot, W: World> Slots<T, W> {
     ///
     /// If `which` returns a reference to something that is not in the slot.
     #[inline]
-    pub fn field<F: Slot>(&self, which: impl FnOnce(&T) -> &F) -> Field<'_, T, F, W> {
+    pub fn field<F: Slot>(&self, which: impl FnOnce(&T) -> &F) -> Field<'_, T, F, W, I> {
         let shared = self.shared();
         let offset = (&raw const *which(shared)).addr().wrapping_sub((&raw const *shared).addr());
         assert!(
@@ -192,7 +278,7 @@ impl<T: Slot, W: World> Slots<T, W> {
     pub(super) unsafe fn at<F>(&self, first: NonNull<F>) -> At<'_, F, W> {
         // SAFETY: slots below the limit are initialised; `field` found the field; what is not a
         // section writes the shared slot, or slots of a machine that has no sections.
-        unsafe { At::new(&self.section, &self.limit, first) }
+        unsafe { At::new(&self.section, &self.limit, first) }.by_rows(self.indexing.rows())
     }
 
     /// # Safety
@@ -211,10 +297,7 @@ impl<T: Slot, W: World> Slots<T, W> {
         atomics: impl FnOnce(usize) -> R,
     ) -> R {
         for _ in 0..LOOKS {
-            let index = W::index(&self.section);
-            if !self.populate(index) {
-                break;
-            }
+            let Some(index) = I::find(self) else { break };
             if !W::runs_sections(&self.section) {
                 return atomics(index);
             }
@@ -225,48 +308,13 @@ impl<T: Slot, W: World> Slots<T, W> {
         atomics(self.indexes())
     }
 
-    /// Sees to it that the slot is initialised; `false` if there is none of this index, or somebody
-    /// else is at it, or slots are stopped.
-    fn populate(&self, index: usize) -> bool {
-        let Some(index) = u32::try_from(index).ok().filter(|&index| index < self.indexes) else {
-            return false;
-        };
-        // Where there are no sections, the limit stays 0.
-        let open = if W::runs_sections(&self.section) { &self.limit } else { &self.populated };
-        // Acquire pairs with the release in `populate_locked`: the slot is initialised.
-        if index < open.load(Ordering::Acquire) {
-            return true;
-        }
-        let Some(guard) = self.lock.try_lock_by_name() else {
-            return false;
-        };
-        self.populate_locked(index, &guard);
-        true
-    }
-
-    /// Initialises the slots up to `index` that are not, and opens them for sections. They may have
-    /// been closed: by a thread that stopped them, and that a fork left behind.
-    fn populate_locked(&self, index: u32, _guard: &SlotLockGuard<'_, W>) {
-        // Relaxed: only the holder of the lock writes it.
-        let populated = self.populated.load(Ordering::Relaxed);
-        for index in populated..=index {
-            let slot = self.init.value();
-            // SAFETY: in the memory of `new_in`, and nobody knows the slot yet.
-            unsafe { self.first.byte_add(index as usize * W::STRIDE).write(slot) };
-            // Release pairs with the acquire in `populated` and in `populate`: the slots are
-            // initialised. One by one, so that none is made twice if `init` panics at the next.
-            self.populated.store(index + 1, Ordering::Release);
-        }
-        self.open(populated.max(index + 1));
-    }
-
-    /// Lets sections use the slots below `populated`, if this machine has sections. One that came
+    /// Lets sections use the slots that are there, if this machine has sections. One that came
     /// without (its threads' area is nobody's) must find none.
-    fn open(&self, populated: u32) {
+    fn open(&self) {
         if W::runs_sections(&self.section) {
             // Release pairs with the acquire of a section's own load: it sees the slots
             // initialised, and what was written to them while they were stopped.
-            self.limit.store(populated, Ordering::Release);
+            self.limit.store(self.indexing.limit(self.indexes), Ordering::Release);
         }
     }
 
@@ -288,10 +336,10 @@ impl<T: Slot, W: World> Slots<T, W> {
     pub fn with_stopped<R>(
         &self,
         index: usize,
-        f: impl FnOnce(Stopped<'_, T, W>) -> R,
+        f: impl FnOnce(Stopped<'_, T, W, I>) -> R,
     ) -> Result<R, StopError> {
-        let populated = self.populated();
-        if index >= populated && index != self.indexes() {
+        if index != self.indexes() && self.get(index).is_none() {
+            let populated = self.indexing.initialised().count();
             return Err(StopError::NoSuchSlot { index, populated, indexes: self.indexes() });
         }
         // SAFETY: the slot is initialised, and `stop` keeps the others away.
@@ -305,10 +353,10 @@ impl<T: Slot, W: World> Slots<T, W> {
     /// As there.
     pub fn with_all_stopped<R>(
         &self,
-        f: impl FnOnce(&mut dyn Iterator<Item = Stopped<'_, T, W>>) -> R,
+        f: impl FnOnce(&mut dyn Iterator<Item = Stopped<'_, T, W, I>>) -> R,
     ) -> Result<R, StopError> {
         self.stop(|| {
-            let indexes = (0..self.populated()).chain([self.indexes()]);
+            let indexes = self.indexing.initialised().chain([self.indexes()]);
             // SAFETY: as above.
             f(&mut indexes.map(|index| unsafe { Stopped::new(self, index) }))
         })
@@ -316,12 +364,11 @@ impl<T: Slot, W: World> Slots<T, W> {
 
     fn stop<R>(&self, f: impl FnOnce() -> R) -> Result<R, StopError> {
         /// Opens the slots for sections again, also if `f` panics, and before the lock is free.
-        struct Reopen<'a, T: Slot, W: World>(&'a Slots<T, W>);
+        struct Reopen<'a, T: Slot, W: World, I: Indexing<W>>(&'a Slots<T, W, I>);
 
-        impl<T: Slot, W: World> Drop for Reopen<'_, T, W> {
+        impl<T: Slot, W: World, I: Indexing<W>> Drop for Reopen<'_, T, W, I> {
             fn drop(&mut self) {
-                // Relaxed: only the holder of the lock writes it.
-                self.0.open(self.0.populated.load(Ordering::Relaxed));
+                self.0.open();
             }
         }
 
@@ -349,21 +396,21 @@ impl<T: Slot, W: World> Slots<T, W> {
     }
 }
 
-impl<T: Slot, W: World> Drop for Slots<T, W> {
+impl<T: Slot, W: World, I: Indexing<W>> Drop for Slots<T, W, I> {
     fn drop(&mut self) {
-        for index in (0..self.populated()).chain([self.indexes()]) {
+        for index in self.indexing.initialised().chain([self.indexes()]) {
             // SAFETY: initialised, and never used again.
             unsafe { self.first.byte_add(index * W::STRIDE).drop_in_place() };
         }
     }
 }
 
-impl<T: Slot, W: World> fmt::Debug for Slots<T, W> {
+impl<T: Slot, W: World, I: Indexing<W>> fmt::Debug for Slots<T, W, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slots")
             .field("section", &self.section)
             .field("indexes", &self.indexes)
-            .field("populated", &self.populated())
+            .field("initialised", &self.indexing.initialised().count())
             .finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@ use core::slice;
 use super::definition;
 use super::field::add_if_atomically;
 use super::locked::{Locked, complete};
-use super::{ArrayStack, Buffer, Full, List, ListNode, Slot, Slots};
+use super::{ArrayStack, Buffer, Full, Indexing, List, ListNode, OwnIndex, Slot, Slots};
 use crate::{Integer, Lacking, Ordering, Word, World};
 
 /// Slots could not be stopped. They are as they were.
@@ -37,16 +37,16 @@ pub enum StopError {
 }
 
 /// A slot while no section works on it, from [`Slots::with_stopped`].
-pub struct Stopped<'a, T: Slot, W: World> {
-    slots: &'a Slots<T, W>,
+pub struct Stopped<'a, T: Slot, W: World, I: Indexing<W> = OwnIndex<W>> {
+    slots: &'a Slots<T, W, I>,
     index: usize,
 }
 
-impl<'a, T: Slot, W: World> Stopped<'a, T, W> {
+impl<'a, T: Slot, W: World, I: Indexing<W>> Stopped<'a, T, W, I> {
     /// # Safety
     ///
     /// The slot is initialised, and slots are stopped for `'a`.
-    pub(super) unsafe fn new(slots: &'a Slots<T, W>, index: usize) -> Self {
+    pub(super) unsafe fn new(slots: &'a Slots<T, W, I>, index: usize) -> Self {
         Stopped { slots, index }
     }
 
@@ -60,12 +60,12 @@ impl<'a, T: Slot, W: World> Stopped<'a, T, W> {
     /// # Panics
     ///
     /// As [`Slots::field`].
-    pub fn field<F: Slot>(&self, which: impl FnOnce(&T) -> &F) -> StoppedField<'_, T, F, W> {
+    pub fn field<F: Slot>(&self, which: impl FnOnce(&T) -> &F) -> StoppedField<'_, T, F, W, I> {
         StoppedField { stopped: self, first: self.slots.field(which).first() }
     }
 }
 
-impl<T: Slot, W: World> Deref for Stopped<'_, T, W> {
+impl<T: Slot, W: World, I: Indexing<W>> Deref for Stopped<'_, T, W, I> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -74,7 +74,7 @@ impl<T: Slot, W: World> Deref for Stopped<'_, T, W> {
     }
 }
 
-impl<T: Slot, W: World> fmt::Debug for Stopped<'_, T, W> {
+impl<T: Slot, W: World, I: Indexing<W>> fmt::Debug for Stopped<'_, T, W, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stopped").field("index", &self.index).finish_non_exhaustive()
     }
@@ -82,12 +82,12 @@ impl<T: Slot, W: World> fmt::Debug for Stopped<'_, T, W> {
 
 /// A field of a [`Stopped`] slot. The operations are those of [`Field`](super::Field), on this
 /// slot.
-pub struct StoppedField<'a, T: Slot, F, W: World> {
-    stopped: &'a Stopped<'a, T, W>,
+pub struct StoppedField<'a, T: Slot, F, W: World, I: Indexing<W> = OwnIndex<W>> {
+    stopped: &'a Stopped<'a, T, W, I>,
     first: NonNull<F>,
 }
 
-impl<T: Slot, F, W: World> StoppedField<'_, T, F, W> {
+impl<T: Slot, F, W: World, I: Indexing<W>> StoppedField<'_, T, F, W, I> {
     fn value(&self) -> &F {
         // SAFETY: `Stopped` is an initialised slot, and `Slots::field` found the field.
         unsafe { self.stopped.slots.at(self.first).slot(self.stopped.index) }
@@ -100,14 +100,14 @@ impl<T: Slot, F, W: World> StoppedField<'_, T, F, W> {
     }
 }
 
-impl<T: Slot, F, W: World> fmt::Debug for StoppedField<'_, T, F, W> {
+impl<T: Slot, F, W: World, I: Indexing<W>> fmt::Debug for StoppedField<'_, T, F, W, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoppedField").field("stopped", self.stopped).finish_non_exhaustive()
     }
 }
 
 /// On words: atomic instructions, since operations that come meanwhile use such.
-impl<T: Slot, W: World> StoppedField<'_, T, W::U64, W> {
+impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, W::U64, W, I> {
     /// Adds `delta`, wrapping.
     pub fn add(&self, delta: u64) {
         // Relaxed, here and below: a word carries nothing but its own value.
@@ -130,7 +130,7 @@ impl<T: Slot, W: World> StoppedField<'_, T, W::U64, W> {
 }
 
 /// On lists.
-impl<T: Slot, W: World> StoppedField<'_, T, List<W>, W> {
+impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, List<W>, W, I> {
     /// Makes `node` the first of the list.
     ///
     /// # Safety
@@ -155,7 +155,9 @@ impl<T: Slot, W: World> StoppedField<'_, T, List<W>, W> {
 }
 
 /// On stacks.
-impl<T: Slot, E: 'static, const N: usize, W: World> StoppedField<'_, T, ArrayStack<E, N, W>, W> {
+impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
+    StoppedField<'_, T, ArrayStack<E, N, W>, W, I>
+{
     /// Puts as many of `values` on the stack as there is room for, and returns how many.
     pub fn push_batch(&self, values: &[NonNull<E>]) -> usize {
         let _guard = self.value().lock.lock();
@@ -175,7 +177,7 @@ impl<T: Slot, E: 'static, const N: usize, W: World> StoppedField<'_, T, ArraySta
 }
 
 /// On buffers.
-impl<T: Slot, const N: usize, W: World> StoppedField<'_, T, Buffer<N, W>, W> {
+impl<T: Slot, const N: usize, W: World, I: Indexing<W>> StoppedField<'_, T, Buffer<N, W>, W, I> {
     /// As [`Field::append`](super::Field::append).
     ///
     /// # Errors

@@ -1,0 +1,88 @@
+//! [`Indexing`]: how the operations on an array of slots find their index, and which slots are
+//! there.
+
+use core::fmt;
+
+use super::slots::Slots;
+use super::{Rows, Slot};
+use crate::{Ordering, Word, World};
+
+/// Where an array's indexes come from, and which of its slots are initialised.
+///
+/// # Safety
+///
+/// A slot that this calls initialised was [made](Slots::make), as is one whose index a row shows
+/// while that is below the number of indexes; and it stays so. Rows are changed as [`rows`](super::rows) says.
+pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
+    /// The rows that say which index each CPU has; `None`: the index is the section's own. Always
+    /// the same.
+    fn rows(&self) -> Option<&Rows<W>>;
+
+    /// The indexes that sections may use while the slots are not stopped: those below it.
+    fn limit(&self, indexes: u32) -> u32;
+
+    /// Whether the slot is initialised; the shared one is not asked for.
+    fn is_initialised(&self, index: usize) -> bool;
+
+    /// The slots that are initialised, by ascending index; the shared one is not among them.
+    fn initialised(&self) -> impl Iterator<Item = usize>;
+
+    /// For operations whose section found no slot: an index whose slot they may use now, made if it
+    /// was not there. `None` sends them to the shared slot. Must not wait for another thread.
+    fn find<T: Slot>(slots: &Slots<T, W, Self>) -> Option<usize>;
+}
+
+/// The section's own index: the CPU number, or the kernel's concurrency ID. Slots are initialised
+/// up to the highest that was used.
+///
+/// | word | meaning | written by |
+/// |---|---|---|
+/// | `populated` | the slots below it are initialised | the holder of the array's lock; never falls |
+#[repr(transparent)]
+pub struct OwnIndex<W: World> {
+    pub(super) populated: W::U32,
+}
+
+impl<W: World> OwnIndex<W> {
+    /// No slot is initialised.
+    pub(super) fn new_in() -> Self {
+        OwnIndex { populated: W::U32::new_in(0) }
+    }
+
+    /// How many slots are initialised, from index 0 on.
+    pub(super) fn populated(&self) -> u32 {
+        // Acquire pairs with the release in `find`: the slots below are initialised.
+        self.populated.load(Ordering::Acquire)
+    }
+}
+
+// SAFETY: `populated` never falls, and its slots were made before it rose. No rows.
+unsafe impl<W: World> Indexing<W> for OwnIndex<W> {
+    #[inline]
+    fn rows(&self) -> Option<&Rows<W>> {
+        None
+    }
+
+    fn limit(&self, _indexes: u32) -> u32 {
+        self.populated()
+    }
+
+    fn is_initialised(&self, index: usize) -> bool {
+        index < self.populated() as usize
+    }
+
+    fn initialised(&self) -> impl Iterator<Item = usize> {
+        0..self.populated() as usize
+    }
+
+    fn find<T: Slot>(slots: &Slots<T, W, Self>) -> Option<usize> {
+        let index = W::index(slots.section());
+        slots.populate(index).then_some(index)
+    }
+}
+
+impl<W: World> fmt::Debug for OwnIndex<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnIndex").field("populated", &self.populated()).finish()
+    }
+}
