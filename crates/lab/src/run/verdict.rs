@@ -83,9 +83,12 @@ impl Kind {
     }
 }
 
-/// As it is shown: so many digits that the smallest figure of its kind has some.
+/// As it is shown: with the decimals of its kind, and two digits at least, so that a figure that is
+/// not zero does not become zero.
 pub(crate) fn round(value: f64, kind: Kind) -> f64 {
-    let unit = 10f64.powi(kind.decimals());
+    let leading = value.abs().log10().floor();
+    let needed = if leading.is_finite() { 1 - leading as i32 } else { 0 };
+    let unit = 10f64.powi(kind.decimals().max(needed));
     (value * unit).round() / unit
 }
 
@@ -122,6 +125,22 @@ pub(crate) fn judge(kind: Kind, low: f64, high: f64, published: f64, limited: bo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_zero_is_shown_as_zero() {
+        for (value, kind, shown) in [
+            (0.004_36, Kind::Ratio, 0.0044),
+            (0.0, Kind::Ratio, 0.0),
+            (1.2345, Kind::Ratio, 1.23),
+            (-0.0123, Kind::Nanoseconds, -0.012),
+            (1234.56, Kind::Nanoseconds, 1234.6),
+            (0.4, Kind::Cycles, 0.4),
+            (350.4, Kind::Cycles, 350.0),
+        ] {
+            assert!((round(value, kind) - shown).abs() < 1e-9, "{value} {kind:?}");
+        }
+        assert!(round(f64::NAN, Kind::Ratio).is_nan() && round(f64::INFINITY, Kind::Ratio) > 1e9);
+    }
 
     #[test]
     fn the_whole_band_must_be_within_the_factor() {
