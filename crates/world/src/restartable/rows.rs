@@ -208,8 +208,9 @@ impl<W: Words> fmt::Debug for Rows<W> {
 #[cfg(target_os = "linux")]
 const _: () = {
     use crate::Native;
+    use crate::arch::{ROWS_CPUS, ROWS_TABLE};
     use core::mem::offset_of;
-    assert!(offset_of!(Rows<Native>, table) == 0);
-    assert!(offset_of!(Rows<Native>, cpus) == 8);
+    assert!(offset_of!(Rows<Native>, table) == ROWS_TABLE);
+    assert!(offset_of!(Rows<Native>, cpus) == ROWS_CPUS);
     assert!(size_of::<RowLine<Native>>() == 64);
 };
