@@ -9,6 +9,7 @@
 //! | [`DomainLocal`] | a value for each ID, worked on without atomic instructions | `alloc_percpu` by `mm_cid` |
 //! | [`Member`], [`Inside`] | who takes part; [`enter`](Member::enter), [`shootdown`](Domain::shootdown) | `mm_cpumask`, `switch_mm` |
 //! | [`Lease`] | an ID held for longer than one operation | |
+//! | [`InDomain`] | a future that enters whenever it is polled | |
 //! | [`Usage`] | users, IDs, leases, bytes | |
 //!
 //! ```
@@ -83,6 +84,7 @@
 
 mod core;
 mod domains;
+mod future;
 mod lease;
 mod local;
 mod member;
@@ -103,6 +105,7 @@ use lease::Leasing;
 
 pub use self::core::ByDomain;
 pub use domains::{Domains, DomainsError, DomainsOptions};
+pub use future::{DomainFuture, InDomain};
 pub use lease::{ForeignLocal, Lease, LeaseError};
 pub use local::{DomainLocal, Exclusive, LocalError};
 pub use member::{Entered, Inside, Member};

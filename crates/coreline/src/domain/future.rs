@@ -1,0 +1,130 @@
+//! [`InDomain`]: futures that enter a domain whenever they are polled.
+
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use coreline_world::{Native, World};
+use pin_project_lite::pin_project;
+
+use super::{Domain, Member};
+use crate::cid::{Recent, References};
+use crate::mask::{self, Entry};
+
+/// Futures can be put into a domain: `future.in_domain(&domain)`.
+///
+/// As `tracing::Instrument` does with spans: the wrapper enters before each poll of the future and
+/// leaves after it, on whatever thread the executor polls it, so that between polls nothing of the
+/// domain is held. On any executor; coreline has none.
+///
+/// ```
+/// use coreline::domain::{Domain, InDomain};
+/// use coreline::percpu::Word64;
+/// use std::sync::Arc;
+///
+/// let tenant = Domain::new()?;
+/// let requests = Arc::new(tenant.local(|| Word64::new(0))?);
+/// let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
+/// runtime.block_on(async {
+///     let serve = |requests: Arc<_>| async move {
+///         let requests: &coreline::domain::DomainLocal<Word64> = &requests;
+///         requests.add(1);
+///         tokio::task::yield_now().await;
+///         requests.add(1);
+///     };
+///     let tasks: Vec<_> = (0..8)
+///         .map(|_| serve(Arc::clone(&requests)).in_domain(&tenant).map(tokio::spawn))
+///         .collect::<Result<_, _>>()?;
+///     assert!(tenant.usage().users <= 8);
+///     for task in tasks {
+///         task.await?;
+///     }
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// assert_eq!(requests.sum(), 16);
+/// assert_eq!(tenant.usage().users, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait InDomain: Future + Sized {
+    /// The future as a user of the domain: it [joins](Domain::join) now, enters on every poll, and
+    /// is a user until it is ready or dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`join`](Domain::join): [`Full`](mask::Full) if the domain has a presence whose seats are
+    /// all taken.
+    fn in_domain<P: References, W: World>(
+        self,
+        domain: &Domain<P, W>,
+    ) -> Result<DomainFuture<Self, P, W>, mask::Full> {
+        let member = Some(domain.join()?);
+        Ok(DomainFuture { future: self, member, refresh: ignore })
+    }
+}
+
+impl<F: Future> InDomain for F {}
+
+/// What is done where nothing is cached.
+fn ignore() {}
+
+pin_project! {
+    /// A future that is a user of a domain, from [`InDomain::in_domain`].
+    ///
+    /// **Panics**: one in the future leaves the domain, too. **Signals, fork**: as for [`Member`].
+    /// A future that is forgotten between two polls is a member that is forgotten; it is not inside,
+    /// and holds up no shootdown.
+    #[must_use = "a future does nothing unless it is polled"]
+    pub struct DomainFuture<F, P: References = Recent, W: World = Native, R = fn()> {
+        #[pin]
+        future: F,
+        // `None`: the future is ready, and no user any more.
+        member: Option<Member<P, W>>,
+        refresh: R,
+    }
+}
+
+impl<F, P: References, W: World, R> DomainFuture<F, P, W, R> {
+    /// Calls `refresh` before a poll if the domain's members missed a change, or at the first poll:
+    /// there the task makes anew what it [cached](crate::mask::Entry::MustRefresh). Replaces what
+    /// was to be called before. Never called where the domain has no presence.
+    ///
+    /// The function of a [shootdown](Domain::shootdown) that waits for this future runs before it.
+    pub fn on_refresh<S: FnMut()>(self, refresh: S) -> DomainFuture<F, P, W, S> {
+        let DomainFuture { future, member, .. } = self;
+        DomainFuture { future, member, refresh }
+    }
+
+    /// The domain; `None` once the future is ready.
+    pub fn domain(&self) -> Option<&Domain<P, W>> {
+        self.member.as_ref().map(Member::domain)
+    }
+}
+
+impl<F: Future, P: References, W: World, R: FnMut()> Future for DomainFuture<F, P, W, R> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let Some(member) = this.member else {
+            // Ready before: what a poll does now is the future's own affair.
+            return this.future.poll(context);
+        };
+        let (inside, entry) = member.enter();
+        if entry == Entry::MustRefresh {
+            (this.refresh)();
+        }
+        let outcome = this.future.poll(context);
+        drop(inside);
+        if outcome.is_ready() {
+            *this.member = None;
+        }
+        outcome
+    }
+}
+
+impl<F, P: References, W: World, R> fmt::Debug for DomainFuture<F, P, W, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DomainFuture").field("member", &self.member).finish_non_exhaustive()
+    }
+}

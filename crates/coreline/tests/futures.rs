@@ -1,0 +1,109 @@
+//! Futures in domains, on tokio's multi-thread runtime.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use coreline::domain::{Domain, DomainLocal, DomainOptions, Domains, DomainsOptions, InDomain};
+use coreline::mask::PresenceOptions;
+use coreline::percpu::Word64;
+use tokio::runtime::{Builder, Runtime};
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(4).build().unwrap()
+}
+
+fn with_presence() -> Domain {
+    let options = DomainOptions::new().presence(PresenceOptions::new());
+    Domains::new(DomainsOptions::new()).unwrap().domain(options)
+}
+
+/// Adds, and lets others run, so often.
+async fn work(local: Arc<DomainLocal<Word64>>, rounds: usize) {
+    for _ in 0..rounds {
+        local.add(1);
+        tokio::task::yield_now().await;
+        local.add(1);
+    }
+}
+
+#[test]
+fn tasks_of_many_domains_lose_nothing_wherever_they_are_polled() {
+    const DOMAINS: usize = 20;
+    const TASKS: usize = 10;
+    const ROUNDS: usize = 50;
+    let domains: Vec<Domain> = (0..DOMAINS).map(|_| Domain::new().unwrap()).collect();
+    let local = |domain: &Domain| Arc::new(domain.local(|| Word64::new(0)).unwrap());
+    let locals: Vec<_> = domains.iter().map(local).collect();
+    runtime().block_on(async {
+        let start = |number: usize| {
+            let (domain, local) = (&domains[number % DOMAINS], &locals[number % DOMAINS]);
+            tokio::spawn(work(Arc::clone(local), ROUNDS).in_domain(domain).unwrap())
+        };
+        let tasks: Vec<_> = (0..DOMAINS * TASKS).map(start).collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    for (domain, local) in domains.iter().zip(&locals) {
+        assert_eq!(local.sum(), 2 * (TASKS * ROUNDS) as u64);
+        assert_eq!(domain.usage().users, 0, "who is ready is no user");
+    }
+}
+
+#[test]
+fn a_shootdown_reaches_tasks_when_they_are_polled_next() {
+    let domain = with_presence();
+    let (told, refreshed) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let count = Arc::clone(&refreshed);
+    let refresh = move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    };
+    let mut future = pin!(tokio::task::yield_now().in_domain(&domain).unwrap().on_refresh(refresh));
+    let mut context = Context::from_waker(Waker::noop());
+    let runtime = runtime();
+    let _inside_tokio = runtime.enter();
+    // `yield_now` is pending once. Nothing is cached before the first poll.
+    assert_eq!(future.as_mut().poll(&mut context), Poll::Pending);
+    assert_eq!(refreshed.load(Ordering::Relaxed), 1);
+    let shot = domain.shootdown(|| {
+        told.fetch_add(1, Ordering::Relaxed);
+    });
+    assert_eq!(shot.unwrap().reached, 0, "between polls it is not inside");
+    assert_eq!(future.as_mut().poll(&mut context), Poll::Ready(()));
+    assert_eq!((told.load(Ordering::Relaxed), refreshed.load(Ordering::Relaxed)), (0, 2));
+    assert_eq!(domain.usage().users, 0);
+}
+
+#[test]
+fn a_task_is_no_user_when_it_is_dropped_or_panics() {
+    let domain = with_presence();
+    let runtime = runtime();
+    drop(work(Arc::new(domain.local(|| Word64::new(0)).unwrap()), 1).in_domain(&domain).unwrap());
+    assert_eq!(domain.usage().users, 0);
+    let panics = async { panic!("as it should") }.in_domain(&domain).unwrap();
+    let ended: Result<(), _> = runtime.block_on(runtime.spawn(panics));
+    assert!(ended.unwrap_err().is_panic());
+    // It has left, so nobody is waited for.
+    assert_eq!(domain.shootdown(|| ()).unwrap().reached, 0);
+    assert_eq!(domain.usage().users, 0);
+}
+
+#[test]
+fn a_domain_without_seats_says_so_and_the_others_go_on() {
+    let options = DomainOptions::new().presence(PresenceOptions::new().seats(1));
+    let domain = Domains::new(DomainsOptions::new()).unwrap().domain(options);
+    let mut members = Vec::new();
+    let full = loop {
+        match std::future::ready(()).in_domain(&domain) {
+            Ok(future) => members.push(future),
+            Err(full) => break full,
+        }
+    };
+    assert_eq!((members.len(), domain.usage().users), (full.most, full.most));
+    let future: Pin<&mut _> = pin!(members.pop().unwrap());
+    assert!(runtime().block_on(future) == ());
+    assert!(std::future::ready(()).in_domain(&domain).is_ok(), "a seat is free again");
+}
