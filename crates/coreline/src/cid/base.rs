@@ -111,7 +111,7 @@ impl<W: World> Base<W> {
     }
 
     /// Whether a scan may run.
-    pub(super) fn is_due(&self, now: Time) -> bool {
+    pub(crate) fn is_due(&self, now: Time) -> bool {
         // Relaxed: a time, written under a lock and looked at again under it.
         now.as_nanos() >= self.next_scan.load(Ordering::Relaxed)
     }

@@ -112,7 +112,17 @@ impl<P: References, W: World> Core<P, W> {
 
     /// The ID that operations at this place may use now. Waits for nobody.
     pub(super) fn use_at(&self, place: Place) -> Option<u32> {
+        let now = W::now();
         if let Some(cid) = self.engine.try_reuse_at(place) {
+            // Where all who work have IDs nobody comes further than this, so here is where those of
+            // CPUs that left are taken back.
+            if self.engine.base().is_due(now)
+                && let Some(guard) = self.lock.try_lock_by_name()
+            {
+                drop(self.expire_locked(now, &guard));
+                // The scan marked this row, too.
+                self.engine.try_reuse_at(place);
+            }
             return Some(cid);
         }
         let guard = self.lock.try_lock_by_name()?;
@@ -123,7 +133,7 @@ impl<P: References, W: World> Core<P, W> {
         let cid = give()?;
         // Where sections cannot be fenced, IDs stay where they are. The scan marks this row, too,
         // and leaves it its ID.
-        drop(self.expire_locked(W::now(), &guard));
+        drop(self.expire_locked(now, &guard));
         give().or(Some(cid))
     }
 

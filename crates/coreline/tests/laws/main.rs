@@ -7,6 +7,7 @@
 mod cid;
 mod counter;
 mod domain;
+mod left;
 mod lock;
 mod mask;
 mod percpu;

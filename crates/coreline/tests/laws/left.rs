@@ -1,0 +1,42 @@
+//! What becomes of the IDs of CPUs that left a domain, while others go on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coreline::cid::{EXPIRY, Recent, SCAN_DELAY};
+use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions};
+use coreline_sim::{Machine, Sim};
+use coreline_topology::CpuId;
+use coreline_world::{Clock, JoinHandle, Placement, Threads, Word, Words};
+
+/// One CPU uses a domain once; the other does every 10 ms.
+fn ids_when_one_of_two_has_left() -> usize {
+    let domains = Domains::<Recent, Sim>::new_in(DomainsOptions::new()).unwrap();
+    let domain: Domain<Recent, Sim> = domains.domain(DomainOptions::new());
+    let local = Arc::new(domain.local(|| <Sim as Words>::U64::new_in(0)).unwrap());
+    let visit = |cpu| {
+        let local = Arc::clone(&local);
+        Sim::spawn(Placement::On(CpuId::new(cpu)), move || local.add(1)).unwrap()
+    };
+    [visit(0), visit(1)].into_iter().for_each(JoinHandle::join);
+    assert_eq!(domain.usage().ids, 2);
+    let stay = {
+        let local = Arc::clone(&local);
+        move || {
+            let end = Sim::now() + EXPIRY + 3 * SCAN_DELAY;
+            while Sim::now() < end {
+                local.add(1);
+                Sim::sleep(Duration::from_millis(10));
+            }
+        }
+    };
+    Sim::spawn(Placement::On(CpuId::new(0)), stay).unwrap().join();
+    domain.usage().ids
+}
+
+#[test]
+fn the_id_of_a_cpu_that_left_comes_back_while_others_go_on() {
+    let machine = Machine::preset("host-2c").unwrap().step_limit(1_000_000);
+    let run = machine.run(ids_when_one_of_two_has_left);
+    assert_eq!(run.unwrap_or_else(|failure| panic!("{failure}")).value, 1);
+}
