@@ -86,6 +86,8 @@ mod domains;
 mod lease;
 mod local;
 mod member;
+#[cfg(test)]
+mod tests;
 
 use ::core::fmt;
 use ::core::ptr;
