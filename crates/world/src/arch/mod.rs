@@ -27,7 +27,7 @@
 //! | offset | field of the area | written by | here |
 //! |---|---|---|---|
 //! | 0 | `cpu_id_start` | kernel | read by the self-test |
-//! | 4 | `cpu_id`; negative while the thread is not registered | kernel | index or row, read inside |
+//! | 4 | `cpu_id`; negative while not registered | kernel | index, or whose row; read inside |
 //! | 8 | `rseq_cs` | thread, kernel | the descriptor's address |
 //! | 24 | `mm_cid`, where the kernel has it | kernel | index, read inside |
 //!

@@ -4,8 +4,9 @@ use core::alloc::Layout;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr::NonNull;
+use std::sync::Arc;
 
-use crate::restartable::{Indexing, Init, OwnIndex, Rows};
+use crate::restartable::{Indexing, Init, Lines, OwnIndex, Rows};
 use crate::{IndexBy, Integer, Lacking, Ordering, Slot, Slots, Word, World};
 
 /// [`Slots`], one stride apart, in memory that is mapped for them alone.
@@ -104,6 +105,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Drop for OwnSlots<T, W, I> {
 /// | `made` | the slots below it are initialised | who makes the array |
 pub struct InRows<W: World> {
     rows: Rows<W>,
+    lines: Arc<Lines<W>>,
     made: W::U32,
 }
 
@@ -111,6 +113,18 @@ impl<W: World> InRows<W> {
     fn made(&self) -> usize {
         // Acquire pairs with the release in `in_rows`.
         self.made.load(Ordering::Acquire) as usize
+    }
+
+    fn row(&self, cpu: usize) -> &W::U64 {
+        // SAFETY: always these lines.
+        unsafe { self.rows.make(cpu, &self.lines) }.expect("a test has memory")
+    }
+}
+
+impl<W: World> Drop for InRows<W> {
+    fn drop(&mut self) {
+        // SAFETY: from there, and nobody looks for an index any more.
+        unsafe { self.rows.release(&self.lines) };
     }
 }
 
@@ -158,7 +172,7 @@ impl<T: Slot, W: World> OwnSlots<T, W, InRows<W>> {
         let indexes = indexes.min(cpus);
         let (memory, layout) = map::<T, W>(indexes);
         let rows = Rows::new_in(cpus as u32, NO_INDEX);
-        let indexing = InRows { rows, made: W::U32::new_in(0) };
+        let indexing = InRows { rows, lines: Lines::of_world(), made: W::U32::new_in(0) };
         let (first, init) = (memory.cast(), Init::closure(init));
         // SAFETY: the memory is as large, and nobody else knows it.
         let slots: Slots<T, W, InRows<W>> =
@@ -181,13 +195,13 @@ impl<T: Slot, W: World> OwnSlots<T, W, InRows<W>> {
         let word = index.map_or(NO_INDEX, |index| index as u64);
         // Release pairs with the acquire of a section and of `find`: the slot is there, and what
         // sections of another CPU left in it is seen.
-        self.indexing().rows.make(cpu).store(word, Ordering::Release);
+        self.indexing().row(cpu).store(word, Ordering::Release);
     }
 
     /// The index of a CPU.
     pub fn given(&self, cpu: usize) -> Option<usize> {
         // Relaxed: for those who hand out indexes.
-        let word = self.indexing().rows.make(cpu).load(Ordering::Relaxed);
+        let word = self.indexing().row(cpu).load(Ordering::Relaxed);
         (word != NO_INDEX).then_some(word as usize)
     }
 }
