@@ -122,7 +122,9 @@ impl Bench {
         if let Some(row) = rows.at(last) {
             for beyond in 1..PER_LINE - last % PER_LINE {
                 // SAFETY: in the same line, of which nobody else has a reference to this part.
-                unsafe { (*ptr::from_ref(row).add(beyond)).store(0, Ordering::Relaxed) };
+                unsafe {
+                    (*ptr::from_ref::<AtomicU64>(row).add(beyond)).store(0, Ordering::Relaxed)
+                };
             }
         }
         let mut bench = Bench::new(indexes, false);
