@@ -88,6 +88,8 @@ mod future;
 mod lease;
 mod local;
 mod member;
+#[cfg(test)]
+mod tests;
 
 use ::core::fmt;
 use ::core::ptr;

@@ -6,15 +6,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coreline::cid::{Clustered, FirstFit, Recent, References};
+use coreline::cid::{CidLayout, Clustered, FirstFit, Recent, References};
 use coreline::domain::{
-    Domain, DomainLocal, DomainOptions, Domains, DomainsOptions, Exclusive, LeaseError,
+    Domain, DomainLocal, DomainOptions, Domains, DomainsError, DomainsOptions, Exclusive,
+    ForeignLocal, LeaseError, LocalError, NoPresence,
 };
-use coreline::percpu::{Slot, StopError};
+use coreline::percpu::Slot;
 use coreline_sim::{Faults, Machine, Schedule, Sim};
+use coreline_topology::{CpuId, Shape, Topology};
 use coreline_world::model::Model;
 use coreline_world::{
-    Cell, Integer, JoinHandle, Native, Ordering, Placement, Time, Word, Words, World,
+    Cell, Integer, JoinHandle, Native, Ordering, Placement, Threads, Time, Word, Words, World,
 };
 
 use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, TORN};
@@ -158,19 +160,29 @@ fn sums_are_exact_in_every_interleaving() {
     });
 }
 
-/// One adds all the time; the others take its ID away as soon as they can, and use it.
+/// One CPU adds all the time; the other takes its ID away as soon as it can, and uses it.
 fn an_id_is_taken_away<P: References, W: World>() {
+    const ADDS: u64 = 200;
+    const TAKES: u64 = 40;
     let scene = Scene::<P, W>::new_in(0);
     let local = marked(&scene.domain);
     let theirs = Arc::clone(&local);
-    let effort = Effort { threads: 3, rounds: 4, cpus: 2 };
-    scene.inhabit(effort, move |scene, number, _| {
-        if number > 0 {
-            (0..2).for_each(|_| scene.scan());
-        }
-        visit(&theirs);
+    let place = FEW.places::<W>();
+    let adds = W::spawn(place(0), move || {
+        (0..ADDS).for_each(|_| theirs.field(|slot| &slot.count).add(1));
     });
-    assert_eq!(local.field(|slot| &slot.count).sum(), 12, "two sections lost a count");
+    let theirs = Arc::clone(&local);
+    let takes = W::spawn(place(1), move || {
+        for _ in 0..TAKES {
+            // Twice, so that the other CPU may have the lowest ID; twice more to take that.
+            (0..4).for_each(|_| scene.scan());
+            visit(&theirs);
+        }
+    });
+    adds.unwrap().join();
+    takes.unwrap().join();
+    let sum = local.field(|slot| &slot.count).sum();
+    assert_eq!(sum, ADDS + TAKES, "two sections lost a count");
 }
 
 /// Machines whose schedules look for mistakes, and that take threads off their CPUs in sections.
@@ -204,13 +216,16 @@ fn sections_share_no_id_under_schedules_that_look_for_mistakes() {
     coreline_sim::search(machines(share, seldom), law).unwrap();
 }
 
-/// IDs that are taken away without a fence are used twice.
+/// IDs that are taken away without a fence are used twice, where a CPU stands still in a section.
 #[test]
 fn an_expiry_without_a_fence_is_caught() {
-    let unfenced = Faults { missed_fences: true, ..Faults::NONE };
+    let delayed = Faults { delay: 100, ..Faults::NONE };
     let law = an_id_is_taken_away::<FirstFit, Sim>;
-    let failure = coreline_sim::search(machines(200, unfenced), law).unwrap_err();
-    assert!(failure.to_string().contains("lost a count"), "{failure}");
+    worlds::simulate_seeds("domain::fenced", "host-2c", delayed, 100, law).unwrap();
+    let unfenced = Faults { missed_fences: true, ..delayed };
+    let failure = worlds::simulate_seeds("domain::unfenced", "host-2c", unfenced, 100, law);
+    let text = failure.unwrap_err().to_string();
+    assert!(text.contains("lost a count"), "{text}");
 }
 
 /// What is leased: who has it, and how often it was.
@@ -269,4 +284,150 @@ fn tokens_and_leases<W: World>(effort: Effort) {
     assert_eq!(local.field(|slot| &slot.count).sum(), 2 * rounds);
     assert_eq!(scene.domain.usage().leased, 0);
     assert_eq!(uses(leased), 2 * rounds, "what was done under a lease is lost");
+}
+
+#[test]
+fn leases_are_exclusive_natively() {
+    tokens_and_leases::<Native>(Effort { rounds: NATIVE.rounds / 20, ..NATIVE });
+}
+
+#[test]
+fn thirty_two_leases_are_exclusive_on_two_cpus() {
+    let crowd = Effort { threads: 32, rounds: 3, cpus: 2 };
+    let torn = Faults { preempt_access: 50, ..TORN };
+    let law = move || tokens_and_leases::<Sim>(crowd);
+    worlds::simulate("domain::leases", "host-2c", torn, law).unwrap();
+}
+
+#[test]
+fn leases_are_exclusive_in_every_interleaving() {
+    worlds::check(|| {
+        let scene = Scene::<FirstFit, Model>::new_in(1);
+        let leased = held(&scene.domain);
+        lease(&scene.domain, &leased, 7, || ());
+        let values = Arc::clone(&leased);
+        let one = Effort { threads: 1, ..MODEL };
+        scene.inhabit(one, move |scene, _, _| match scene.domain.lease() {
+            Ok(mut lease) => lease.get_mut(&values).unwrap().uses.with_mut(|uses| {
+                // SAFETY: a lease is exclusive: that is what is tested.
+                unsafe { *uses += 1 };
+            }),
+            Err(error) => {
+                let most = 1;
+                assert!(matches!(error, LeaseError::Exhausted { most: m, .. } if m == most));
+            }
+        });
+        lease(&scene.domain, &leased, 8, || ());
+    });
+}
+
+/// What cannot be had, and what it leaves.
+fn refusals<W: World>() {
+    let asked = (1 << 16) + 1;
+    let error = Domains::<Recent, W>::new_in(DomainsOptions::new().leases(asked)).unwrap_err();
+    assert_eq!(error, DomainsError::TooManyLeases { asked, most: 1 << 16 });
+
+    let scene = Scene::<Recent, W>::new_in(2);
+    let domain = &scene.domain;
+    assert_eq!(domain.shootdown(|| ()), Err(NoPresence));
+    let local = marked(domain);
+    let foreign = marked(&Scene::<Recent, W>::new_in(2).domain);
+    let first = domain.lease().unwrap();
+    assert!(first.get(&local).is_ok_and(|slot| slot.count.load(Ordering::Relaxed) == 0));
+    assert_eq!(first.get(&foreign).err(), Some(ForeignLocal));
+    std::mem::forget(domain.lease().unwrap());
+    let exhausted = LeaseError::Exhausted { leased: 2, most: 2 };
+    assert_eq!(domain.lease().err(), Some(exhausted));
+    let cid = first.cid();
+    drop(first);
+    assert_eq!((domain.usage().leased, domain.lease().unwrap().cid()), (1, cid));
+
+    // In what makes a slot nothing else of the domain is made; all else goes on.
+    let _held = domain.lease().unwrap();
+    let (inner, theirs) = (Arc::clone(&local), domain.clone());
+    let outer = domain.local(move || {
+        visit(&inner);
+        let (made, leased) = (theirs.local(|| W::U64::new_in(0)), theirs.lease());
+        let refused = made.err() == Some(LocalError::Nested)
+            && leased.err() == Some(LeaseError::Nested)
+            && theirs.usage().leased == 2;
+        W::U64::new_in(u64::from(refused))
+    });
+    visit(&local);
+    let outer = outer.unwrap();
+    outer.add(0);
+    // All but the shared one were made under the domain's lock.
+    let refused = outer.iter().filter(|slot| slot.load(Ordering::Relaxed) == 1).count();
+    assert!(refused > 0);
+    assert_eq!(refused + 1, outer.iter().count());
+}
+
+#[test]
+fn what_cannot_be_had_is_said_in_every_world() {
+    refusals::<Native>();
+    worlds::simulate("domain::refusals", "host-2c", Faults::NONE, refusals::<Sim>).unwrap();
+}
+
+/// The second CPU and those behind it have no place in the layout.
+fn few_have_a_place() {
+    let shape = Shape {
+        sockets: 1,
+        nodes_per_socket: 1,
+        caches_per_node: 1,
+        cores_per_cache: 1,
+        threads_per_core: 1,
+    };
+    let layout = CidLayout::<Recent>::new(&Topology::uniform(shape).unwrap()).unwrap();
+    let domains = Domains::<Recent, Sim>::with_layout(layout, DomainsOptions::new()).unwrap();
+    let domain = domains.domain(DomainOptions::new());
+    let local = marked(&domain);
+    let threads = (0..12).map(|cpu| {
+        let local = Arc::clone(&local);
+        Sim::spawn(Placement::On(CpuId::new(cpu)), move || (0..5).for_each(|_| visit(&local)))
+    });
+    let threads: Vec<_> = threads.collect();
+    threads.into_iter().for_each(|thread| thread.unwrap().join());
+    assert_eq!(local.field(|slot| &slot.count).sum(), 60);
+    assert_eq!((domain.usage().ids, local.iter().count()), (1, 2));
+    assert!(local.shared().count.load(Ordering::Relaxed) >= 55);
+    assert!(domain.lease().is_ok());
+}
+
+#[test]
+fn cpus_without_a_place_share_a_slot() {
+    worlds::simulate("domain::placeless", "desktop-12c", TORN, few_have_a_place).unwrap();
+}
+
+/// A tenant with two tasks and one line by ID, on a machine of 384 CPUs.
+fn a_tenant_is_small() {
+    let domains = Domains::<Recent, Sim>::global_in().unwrap();
+    let empty = domains.domain(DomainOptions::new()).usage();
+    let domain = domains.domain(DomainOptions::new());
+    let local = domain.local(|| [0; 8].map(<Sim as Words>::U64::new_in)).unwrap();
+    let local = Arc::new(local);
+    let task = |cpu| {
+        let (local, member) = (Arc::clone(&local), domain.join().unwrap());
+        let work = move || {
+            local.field(|line| &line[0]).add(1);
+            member
+        };
+        // One after the other: who finds the lock held takes the shared slot, and no ID.
+        Sim::spawn(Placement::On(CpuId::new(cpu)), work).unwrap().join()
+    };
+    let members = [7, 230].map(task);
+    let usage = domain.usage();
+    assert_eq!((usage.users, usage.ids, usage.leased), (2, 2, 0));
+    // Two lines of rows, three slots, and the local's own.
+    let more = usage.bytes - empty.bytes;
+    assert!((2 * 64 + 3 * 64 + 1..=2 * 64 + 3 * 64 + 200).contains(&more), "{more} bytes");
+    assert!(usage.bytes <= 1200, "{usage:?}, of which {empty:?}");
+    drop(members);
+    let _first = domain.lease().unwrap();
+    assert!(domain.usage().bytes > usage.bytes);
+    assert_eq!(domain.usage().leased, 1);
+}
+
+#[test]
+fn a_tenant_costs_at_most_1200_bytes() {
+    worlds::simulate("domain::small", "epyc-9654-2s", Faults::NONE, a_tenant_is_small).unwrap();
 }
