@@ -253,6 +253,9 @@ fn extents<P: References>(layout: &CidLayout<P>, leases: u32) -> Box<[Extent]> {
     let mut nodes: Vec<_> = extents.iter().map(|extent| extent.node).collect();
     nodes.dedup();
     nodes.retain(|node| node.is_some() || !P::CLUSTERED);
+    if leases == 0 {
+        nodes.clear();
+    }
     let share = leases.div_ceil(nodes.len().max(1) as u32);
     for (first, node) in (layout.width() as u32..).step_by(share.max(1) as usize).zip(nodes) {
         extents.push(Extent { range: first..first + share, node });

@@ -19,7 +19,7 @@
 //! all stacks are stopped and emptied.
 
 use core::fmt;
-use core::mem::ManuallyDrop;
+use core::mem::{self, ManuallyDrop};
 use core::num::NonZero;
 use core::ptr::{self, NonNull};
 
@@ -27,7 +27,7 @@ use coreline_topology::Cid;
 use coreline_world::restartable::{ArrayStack, Init};
 use coreline_world::{Native, Ordering, Slot, Word, World};
 
-use super::core::Core;
+use super::core::{Core, Guard};
 use super::local::{DomainLocal, Exclusive, LocalError};
 use super::{Domain, Shared};
 use crate::cid::{Bitmap, Recent, References};
@@ -92,18 +92,18 @@ impl<P: References, W: World> Leasing<P, W> {
         (self.taken.count(0..most as u32) as usize).saturating_sub(kept)
     }
 
-    /// The lowest that is free, on the CPU's node if there is one; its slots are made.
+    /// One that is free, or waits on a stack; its slots are made. `None` if all are out.
     fn take(&self, core: &Core<P, W>) -> Result<Option<u32>, LeaseError> {
-        /// Frees the number if nothing comes of it.
-        struct Taken<'a, W: World>(&'a Bitmap<W>, u32);
-
-        impl<W: World> Drop for Taken<'_, W> {
-            fn drop(&mut self) {
-                self.0.remove(self.1);
-            }
-        }
-
         let guard = core.lock().ok_or(LeaseError::Nested)?;
+        Ok(self.take_free(core, &guard).or_else(|| {
+            self.drain();
+            // Nobody else takes what was freed: that takes the lock.
+            self.take_free(core, &guard)
+        }))
+    }
+
+    /// The lowest that is free, on the CPU's node if there is one; its slots are made.
+    fn take_free(&self, core: &Core<P, W>, guard: &Guard<'_, W>) -> Option<u32> {
         let width = core.common.width();
         let here = core.place(W::cpu().index());
         for (extent, part) in core.common.parts_from(here) {
@@ -111,11 +111,11 @@ impl<P: References, W: World> Leasing<P, W> {
             // Only holders of the lock insert, so it cannot be lost to somebody else.
             if let Some(number) = self.taken.insert_lowest(numbers) {
                 let taken = Taken(&self.taken, number);
-                core.make(extent, width + number, &guard);
-                return Ok(Some(ManuallyDrop::new(taken).1));
+                core.make(extent, width + number, guard);
+                return Some(ManuallyDrop::new(taken).1);
             }
         }
-        Ok(None)
+        None
     }
 
     /// Frees what waits on stacks. Where they cannot be stopped, it stays there.
@@ -133,6 +133,15 @@ impl<P: References, W: World> Leasing<P, W> {
     }
 }
 
+/// Frees the number if nothing comes of it.
+struct Taken<'a, W: World>(&'a Bitmap<W>, u32);
+
+impl<W: World> Drop for Taken<'_, W> {
+    fn drop(&mut self) {
+        self.0.remove(self.1);
+    }
+}
+
 impl<P: References, W: World> Shared<P, W> {
     pub(super) fn leasing(&self) -> Option<&Leasing<P, W>> {
         // Acquire: pairs with the Release in `make_leasing`.
@@ -143,7 +152,10 @@ impl<P: References, W: World> Shared<P, W> {
     #[cold]
     fn make_leasing(&self) -> Result<&Leasing<P, W>, LeaseError> {
         let init = Init::Function(ArrayStack::new_in);
-        let stacks = DomainLocal::new_in(&self.core, init, 0)?;
+        let stacks = DomainLocal::new_in(&self.core, init, 0).map_err(|error| match error {
+            LocalError::Nested => LeaseError::Nested,
+            other => other.into(),
+        })?;
         let taken = Bitmap::new_in(self.core.common.leases());
         let made = Box::into_raw(Box::new(Leasing { taken, stacks }));
         // Release: pairs with the Acquire in `leasing`; so does that on failure.
@@ -166,10 +178,6 @@ impl<P: References, W: World> Shared<P, W> {
     #[inline(never)]
     fn lease_elsewhere(&self) -> Result<(&Leasing<P, W>, u32), LeaseError> {
         let leasing = self.leasing().map_or_else(|| self.make_leasing(), Ok)?;
-        if let Some(number) = leasing.take(&self.core)? {
-            return Ok((leasing, number));
-        }
-        leasing.drain();
         let most = self.core.common.leases();
         let number = leasing.take(&self.core)?;
         let exhausted = || LeaseError::Exhausted { leased: leasing.leased(most), most };
@@ -274,9 +282,11 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
 impl<P: References, W: World> Drop for Lease<'_, P, W> {
     #[inline]
     fn drop(&mut self) {
-        let stacks = &self.leasing.stacks;
-        if !self.is_near() || stacks.field(|stack| stack).push(token(self.number)).is_err() {
-            self.leasing.taken.remove(self.number);
+        let Leasing { taken, stacks } = self.leasing;
+        // It is free also if the push makes a slot, and that panics.
+        let taken = Taken(taken, self.number);
+        if self.is_near() && stacks.field(|stack| stack).push(token(self.number)).is_ok() {
+            mem::forget(taken);
         }
     }
 }

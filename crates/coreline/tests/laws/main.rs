@@ -7,6 +7,7 @@
 mod cid;
 mod counter;
 mod domain;
+mod domain_breaks;
 mod left;
 mod lock;
 mod mask;

@@ -1,0 +1,190 @@
+//! What broke domains: leases where there are none, all but none, or none just now; and slots that
+//! cannot be made where a lease is returned.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32};
+
+use coreline::cid::{Clustered, Recent};
+use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions, LeaseError};
+use coreline::percpu::Slot;
+use coreline_sim::{Faults, Machine, Schedule, Sim};
+use coreline_topology::{CpuId, NodeId};
+use coreline_world::{JoinHandle, Native, Ordering, Place, Placement, Threads, Word, World};
+
+use crate::worlds::{self, TORN};
+
+/// Leases that a machine of several nodes has none of.
+fn there_are_no_leases() {
+    let domains = Domains::<Clustered, Sim>::new_in(DomainsOptions::new().leases(0)).unwrap();
+    let domain = domains.domain(DomainOptions::new());
+    let error = domain.lease().err();
+    assert_eq!(error, Some(LeaseError::Exhausted { leased: 0, most: 0 }));
+}
+
+#[test]
+fn a_machine_of_two_nodes_may_have_no_leases() {
+    let law = there_are_no_leases;
+    worlds::simulate("breaks::no_leases", "epyc-7003-2s", Faults::NONE, law).unwrap();
+}
+
+/// As many threads as there are leases, each with one at a time: there is always one left.
+fn there_is_a_lease_for_each(threads: u32) {
+    let options = DomainsOptions::new().leases(threads as usize);
+    let domains = Domains::<Recent, Sim>::new_in(options).unwrap();
+    let domain = Arc::new(domains.domain(DomainOptions::new()));
+    let threads = (0..threads).map(|_| {
+        let domain = Arc::clone(&domain);
+        let live = move || {
+            for _ in 0..12 {
+                drop(domain.lease().expect("who else has any has one"));
+            }
+        };
+        Sim::spawn(Placement::Anywhere, live).unwrap()
+    });
+    let threads: Vec<_> = threads.collect();
+    threads.into_iter().for_each(JoinHandle::join);
+    assert_eq!(domain.usage().leased, 0);
+}
+
+#[test]
+fn leases_are_exhausted_only_if_all_are_out() {
+    let faults = Faults { preempt: 10, migrate: 5, preempt_access: 20, ..Faults::NONE };
+    for threads in [2, 3] {
+        let machines = (0..150).map(|seed| {
+            let depth = 1 + seed / 2 % 4;
+            let schedule = match seed % 2 {
+                0 => Schedule::Random,
+                _ => Schedule::Pct { depth, steps: 3000 },
+            };
+            let machine = Machine::preset("host-2c").unwrap().seed(seed.into()).faults(faults);
+            machine.schedule(schedule).step_limit(1_000_000)
+        });
+        coreline_sim::search(machines, move || there_is_a_lease_for_each(threads)).unwrap();
+    }
+}
+
+/// A lease whose return makes a slot comes back also if the slot cannot be made.
+fn a_lease_comes_back_in_a_panic<W: World>() {
+    let domains = Domains::<Recent, W>::new_in(DomainsOptions::new().leases(1)).unwrap();
+    let domain: Domain<Recent, W> = domains.domain(DomainOptions::new());
+    let values = AtomicU32::new(0);
+    // The shared one, that of the lease, and that of the CPU to whose stack the lease returns.
+    let init = move || {
+        // Relaxed: a count.
+        assert_ne!(values.fetch_add(1, Ordering::Relaxed), 2, "planted");
+        W::U64::new_in(0)
+    };
+    let _local = domain.local(init).unwrap();
+    let lease = domain.lease().unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(lease))).is_err());
+    assert_eq!(domain.usage().leased, 0);
+    assert!(domain.lease().is_ok());
+}
+
+#[test]
+fn a_lease_comes_back_where_a_slot_cannot_be_made_natively() {
+    a_lease_comes_back_in_a_panic::<Native>();
+}
+
+/// The first lease of a domain is asked for where a slot of it is made.
+fn the_first_lease_is_asked_for_in_an_init<W: World>() {
+    let domains = Domains::<Recent, W>::new_in(DomainsOptions::new()).unwrap();
+    let domain: Domain<Recent, W> = domains.domain(DomainOptions::new());
+    let (theirs, asked) = (domain.clone(), AtomicU32::new(0));
+    let local = domain.local(move || {
+        // The shared slot is made by nobody who holds the domain. Relaxed: a count.
+        if asked.fetch_add(1, Ordering::Relaxed) > 0 {
+            assert_eq!(theirs.lease().err(), Some(LeaseError::Nested));
+        }
+        W::U64::new_in(0)
+    });
+    let local = local.unwrap();
+    local.add(1);
+    assert_eq!((local.sum(), local.iter().count()), (1, 2));
+}
+
+#[test]
+fn the_first_lease_in_an_init_is_refused_as_every_other_natively() {
+    the_first_lease_is_asked_for_in_an_init::<Native>();
+}
+
+/// A slot that was made once, and is dropped once.
+struct Counted<W: World> {
+    mark: W::U64,
+    live: Arc<AtomicI64>,
+}
+
+const MADE: u64 = 0x600d;
+
+// SAFETY: a struct.
+unsafe impl<W: World> Slot for Counted<W> {}
+
+impl<W: World> Drop for Counted<W> {
+    fn drop(&mut self) {
+        assert_eq!(self.mark.swap(0, Ordering::Relaxed), MADE, "dropped, and never made");
+        // Relaxed, here and below: a count.
+        self.live.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Locals come and go on one CPU while another gets IDs, which makes slots of all locals.
+fn values_are_dropped_that_were_made() {
+    let domains = Domains::<Recent, Sim>::new_in(DomainsOptions::new()).unwrap();
+    let domain = Arc::new(domains.domain(DomainOptions::new()));
+    let live = Arc::new(AtomicI64::new(0));
+    let threads = (0..6_u32).map(|number| {
+        let (domain, live) = (Arc::clone(&domain), Arc::clone(&live));
+        let thread = move || {
+            for _ in 0..=number % 3 {
+                let live = Arc::clone(&live);
+                let local = domain.local(move || {
+                    live.fetch_add(1, Ordering::Relaxed);
+                    Counted::<Sim> { mark: Word::new_in(MADE), live: Arc::clone(&live) }
+                });
+                let local = local.unwrap();
+                assert_eq!(local.field(|slot| &slot.mark).load(), MADE);
+                drop(local);
+            }
+        };
+        Sim::spawn(Placement::On(CpuId::new(2 * number)), thread).unwrap()
+    });
+    let threads: Vec<_> = threads.collect();
+    threads.into_iter().for_each(JoinHandle::join);
+    assert_eq!(live.load(Ordering::Relaxed), 0, "values that are there for ever");
+}
+
+#[test]
+fn values_of_locals_that_come_and_go_are_dropped_once() {
+    let law = values_are_dropped_that_were_made;
+    let torn = Faults { preempt_access: 10, ..TORN };
+    worlds::simulate_seeds("breaks::dropped", "desktop-12c", torn, 60, law).unwrap();
+}
+
+/// A lease goes back on the other node, and the next one there is of that node nevertheless.
+fn leases_are_near() {
+    const LEASES: u32 = 8;
+    let options = DomainsOptions::new().leases(LEASES as usize);
+    let domains = Domains::<Clustered, Sim>::new_in(options).unwrap();
+    let width = domains.layout().width() as u32;
+    // Leases that are sent to a thread borrow what is never dropped.
+    let domain: &Domain<Clustered, Sim> = Box::leak(Box::new(domains.domain(DomainOptions::new())));
+    let topology = Sim::topology();
+    let first_of = |node| topology.cpus().find(|cpu| cpu.node == NodeId::new(node)).unwrap().id;
+    let lease = |node: u32| {
+        let lease = Sim::spawn(Placement::On(first_of(node)), || domain.lease().unwrap());
+        let lease = lease.unwrap().join();
+        assert_eq!((lease.cid().get() - width) / (LEASES / 2), node, "{lease:?}");
+        lease
+    };
+    for (leased, returned) in [(0, 1), (1, 1), (1, 0), (0, 0)] {
+        let lease = lease(leased);
+        Sim::spawn(Placement::On(first_of(returned)), || drop(lease)).unwrap().join();
+    }
+    [0, 1].map(lease).into_iter().for_each(drop);
+}
+
+#[test]
+fn leases_are_of_the_memory_of_their_node() {
+    worlds::simulate("breaks::near", "epyc-7003-2s", Faults::NONE, leases_are_near).unwrap();
+}
