@@ -210,7 +210,8 @@ unsafe impl Steps<Sim> for Interpreter {
         let mut index = read_index(of);
         if let Some(rows) = at.rows() {
             self.boundary()?;
-            let Some(row) = rows.at(index) else { return Err(Ended::NoSlot) };
+            // SAFETY: it is read.
+            let Some(row) = (unsafe { rows.at(index) }) else { return Err(Ended::NoSlot) };
             self.boundary()?;
             // Half of it is an index, if it is one at all.
             index = row.load(Ordering::Acquire) as u32 as usize;

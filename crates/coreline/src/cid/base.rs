@@ -81,7 +81,8 @@ impl<W: World> Base<W> {
 
     /// The row at a position, if it is there.
     pub(super) fn row_at(&self, position: u16) -> Option<&W::U64> {
-        self.rows.at(self.layout.cpu_at(position)?)
+        // SAFETY: a space gives and takes IDs as sections ask it to: see `Referring`.
+        unsafe { self.rows.at(self.layout.cpu_at(position)?) }
     }
 
     /// The row at a position of a CPU, made if it is not there. Ends as the allocator does if there

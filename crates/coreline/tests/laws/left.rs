@@ -18,7 +18,8 @@ fn ids_when_one_of_two_has_left() -> usize {
         let local = Arc::clone(&local);
         Sim::spawn(Placement::On(CpuId::new(cpu)), move || local.add(1)).unwrap()
     };
-    [visit(0), visit(1)].into_iter().for_each(JoinHandle::join);
+    // One after the other: who finds the other at it takes the shared slot, and no ID.
+    [0, 1].into_iter().for_each(|cpu| visit(cpu).join());
     assert_eq!(domain.usage().ids, 2);
     let stay = {
         let local = Arc::clone(&local);

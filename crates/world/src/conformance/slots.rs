@@ -154,7 +154,8 @@ unsafe impl<W: World> Indexing<W> for InRows<W> {
     fn find<T: Slot>(slots: &Slots<T, W, Self>) -> Option<usize> {
         // Where the thread was not registered yet, it is now.
         let cpu = W::index(slots.section());
-        let row = slots.indexing().rows.at(cpu)?;
+        // SAFETY: it is read.
+        let row = unsafe { slots.indexing().rows.at(cpu) }?;
         // Acquire pairs with the release in `give`.
         let index = row.load(Ordering::Acquire) as u32 as usize;
         slots.indexing().is_initialised(index).then_some(index)

@@ -87,7 +87,25 @@ impl<W: Words> Rows<W> {
     }
 
     /// The row of a CPU, if its line is there; `None` also where there is no such CPU.
-    pub fn at(&self, cpu: usize) -> Option<&W::U64> {
+    ///
+    /// # Safety
+    ///
+    /// Who writes to it does as the [module](self) says. So nobody can who has the slots alone:
+    ///
+    /// ```compile_fail
+    /// use coreline_world::restartable::{Indexing, Slots};
+    /// use coreline_world::{Native, Ordering, Slot, Word};
+    ///
+    /// fn give<T: Slot, I: Indexing<Native>>(slots: &Slots<T, Native, I>) {
+    ///     let row = slots.indexing().rows().unwrap().at(0).unwrap();
+    ///     row.store(3, Ordering::Relaxed);
+    /// }
+    /// ```
+    pub unsafe fn at(&self, cpu: usize) -> Option<&W::U64> {
+        self.row(cpu)
+    }
+
+    fn row(&self, cpu: usize) -> Option<&W::U64> {
         if cpu >= self.cpus as usize {
             return None;
         }
@@ -127,7 +145,7 @@ impl<W: World> Rows<W> {
     pub unsafe fn make(&self, cpu: usize, lines: &Lines<W>) -> Result<&W::U64, MapError> {
         // SAFETY: a line for these rows.
         let made = || lines.take().map(|line| unsafe { self.put(cpu, line, lines) });
-        self.at(cpu).map_or_else(made, Ok)
+        self.row(cpu).map_or_else(made, Ok)
     }
 
     /// As [`make`](Rows::make), async-signal-safe unless memory cannot be mapped, and without
@@ -143,7 +161,7 @@ impl<W: World> Rows<W> {
     pub unsafe fn try_make(&self, cpu: usize, lines: &Lines<W>) -> Option<&W::U64> {
         // SAFETY: a line for these rows.
         let made = || lines.try_take().map(|line| unsafe { self.put(cpu, line, lines) });
-        self.at(cpu).map_or_else(made, Some)
+        self.row(cpu).map_or_else(made, Some)
     }
 
     /// # Safety

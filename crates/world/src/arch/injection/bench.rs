@@ -119,7 +119,8 @@ impl Bench {
         }
         // In the last line, what is behind the last CPU's row looks like a row with an index.
         let last = shown.len() - 1;
-        if let Some(row) = rows.at(last) {
+        // SAFETY: no section looks there yet.
+        if let Some(row) = unsafe { rows.at(last) } {
             for beyond in 1..PER_LINE - last % PER_LINE {
                 // SAFETY: in the same line, of which nobody else has a reference to this part.
                 unsafe {
@@ -151,7 +152,9 @@ impl Bench {
             node.next.store(ptr::null_mut(), Ordering::Relaxed);
         }
         if let Some((rows, shown)) = &self.rows {
-            let rows = (0..).map_while(|cpu| Some((rows.at(cpu), shown.get(cpu)?)));
+            // SAFETY: no section runs now, and all slots are there.
+            let row = |cpu| unsafe { rows.at(cpu) };
+            let rows = (0..).map_while(|cpu| Some((row(cpu), shown.get(cpu)?)));
             for (row, shown) in rows.filter_map(|(row, shown)| Some((row?, shown))) {
                 row.store(shown.unwrap_or(NO_INDEX), Ordering::Relaxed);
             }
@@ -170,7 +173,9 @@ impl Bench {
             }
             (Op::Show(word), _) => {
                 let rows = self.rows().expect("indexes are in rows");
-                let rows = (0..rows.cpus()).filter_map(|cpu| rows.at(cpu as usize));
+                // SAFETY: all slots are there, and the bench has one thread.
+                let row = |cpu| unsafe { rows.at(cpu as usize) };
+                let rows = (0..rows.cpus()).filter_map(row);
                 rows.for_each(|row| row.store(word, Ordering::Release));
                 None
             }

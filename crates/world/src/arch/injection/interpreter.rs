@@ -77,7 +77,8 @@ unsafe impl Steps<Native> for Interpreter {
         let mut index = self.index;
         if let Some(rows) = at.rows() {
             self.step(false)?;
-            let row = rows.at(index).ok_or(Ended::NoSlot)?;
+            // SAFETY: it is read.
+            let row = unsafe { rows.at(index) }.ok_or(Ended::NoSlot)?;
             self.step(false)?;
             index = row.load(Ordering::Relaxed) as u32 as usize;
         }
