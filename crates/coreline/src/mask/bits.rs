@@ -51,15 +51,29 @@
 //! A:    finds the bit as it left it, and goes on as a member   <- the version says that it is not
 //! ```
 //!
-//! # Law
+//! # Who orders what
 //!
-//! A bit whose set was finished before somebody begins to look, and which nobody cleared, is found
-//! (`tests/laws/mask.rs`). "Before" may come from a happens-before, or from a pair of fences: a
-//! setter that passes a fence after its set and then does not see what was published before the
-//! looker's fence.
+//! The summary is read and written with no ordering at all. What somebody knows of it goes through
+//! the leaves' words: whoever has named a leaf, or taken it out, says so in its words by a Release,
+//! and whoever finds that there has acquired it. And the bits of a summary's word and `trimming` in
+//! it change by locked operations only, in one order for all.
+//!
+//! # Laws
+//!
+//! Found: a bit whose set was finished before somebody begins to look, and which nobody cleared, is
+//! found. "Before" may come from a happens-before, or from a pair of fences: a setter that passes a
+//! fence after its set and then does not see what was published before the looker's fence.
+//!
+//! Published: what somebody wrote before it set a bit that was clear is there for whoever finds the
+//! bit set, without a fence. Who finds it set already writes nothing, and so publishes nothing.
+//!
+//! In turn: who clears a bit that was set, and who sets it after that, are in order.
+//!
+//! `tests/laws/mask.rs` holds them.
 
 use std::sync::Arc;
 
+use coreline_topology::MAX_CPUS;
 use coreline_world::{Integer, Line, Ordering, Word, Words, World};
 
 /// The bits of a leaf's word.
@@ -95,6 +109,9 @@ pub(super) struct Position {
     /// The bit, alone.
     mask: u32,
 }
+
+// The number of a word fits: a leaf is for one CPU at least.
+const _: () = assert!(MAX_CPUS as usize * WORDS <= u32::MAX as usize);
 
 impl Position {
     /// Where no bit lies: what is looked at there, in the first word, is clear.
@@ -230,8 +247,9 @@ impl<W: World> Bits<W> {
         // misses what the next one does, that one finds the caller's bit in the word and puts the
         // leaf back, or finds it cleared and changes the version.
         if summary.load(Ordering::Relaxed) & bit == 0 {
-            // Release: pairs with the Acquire of who looks, who then sees the caller's bit.
-            summary.fetch_or(bit, Ordering::Release);
+            // Relaxed: it goes to others with the exchange below. Who looks after this set sees
+            // both words, and who looks meanwhile may miss either.
+            summary.fetch_or(bit, Ordering::Relaxed);
         }
         // Relaxed, also on failure: only the word itself is looked at.
         let mut value = word.load(Ordering::Relaxed);
@@ -263,8 +281,8 @@ impl<W: World> Bits<W> {
     /// Calls `f` with every bit that is set or being set. Reads only leaves that the summary names.
     pub(super) fn each(&self, mut f: impl FnMut(Position)) {
         for (first, word) in (0..).step_by(PER_SUMMARY).zip(&self.summary) {
-            // Acquire: pairs with the Release of who named the leaf.
-            let named = word.load(Ordering::Acquire);
+            // Relaxed: what the law has us find was done before we came, and so was its summary.
+            let named = word.load(Ordering::Relaxed);
             for offset in 0..PER_SUMMARY.min(self.leaves.len() - first) {
                 if named & TRIMMING != 0 || named >> offset & 1 == 1 {
                     self.each_of(first + offset, &mut f);
@@ -317,13 +335,13 @@ impl<W: World> Bits<W> {
             word.fetch_and(!empty, Ordering::Relaxed);
             while empty != 0 {
                 if !self.take_named(first + empty.trailing_zeros() as usize) {
-                    // Release: as in `name`; `take_named` has acquired the bit that it found.
-                    word.fetch_or(empty & empty.wrapping_neg(), Ordering::Release);
+                    // Relaxed: as in `name`.
+                    word.fetch_or(empty & empty.wrapping_neg(), Ordering::Relaxed);
                 }
                 empty &= empty - 1;
             }
-            // Release: whoever finds it clear finds what was put back before.
-            word.fetch_and(!TRIMMING, Ordering::Release);
+            // Relaxed: whoever finds it clear finds what was put back before, in the same word.
+            word.fetch_and(!TRIMMING, Ordering::Relaxed);
         }
     }
 
@@ -331,13 +349,13 @@ impl<W: World> Bits<W> {
     fn take_named(&self, leaf: usize) -> bool {
         let mut empty = true;
         for word in self.words(leaf) {
-            // Acquire, also below: pairs with the Release of who set the bit.
-            let mut value = word.load(Ordering::Acquire);
+            // Relaxed, also on failure: only the word itself is looked at.
+            let mut value = word.load(Ordering::Relaxed);
             while value & BITS == 0 {
                 // Also if it is not named: whoever sets its bit from here on knows that the summary
                 // does not name the leaf. Release: pairs with the Acquire in `set_clear`, for that.
                 let next = (value & !NAMED).wrapping_add(VERSION) & !NAMED;
-                match word.compare_exchange(value, next, Ordering::Release, Ordering::Acquire) {
+                match word.compare_exchange(value, next, Ordering::Release, Ordering::Relaxed) {
                     Ok(_) => break,
                     Err(now) => value = now,
                 }
