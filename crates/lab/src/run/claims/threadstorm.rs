@@ -3,9 +3,9 @@
 //!
 //! | claim | found |
 //! |---|---|
-//! | an arrival from another CPU costs `owned` a quarter of what it costs `recent`, at most | holds |
+//! | an arrival from another CPU costs `owned` at most a quarter of `recent`'s | holds |
 //! | creations under `recent` are at least 80 % of those without IDs | holds |
-//! | `recent` costs a thread at most 1.1 times what `first-fit` does | **does not**: 0.38 to 1.56 |
+//! | `recent` costs a thread at most 1.1 times `first-fit` | **does not**: 0.38 to 1.56 |
 //!
 //! All were made before the scenario first ran; the first two are tested. Rounds are those of the
 //! quick form. What each came to is in `docs/threadstorm.md`.

@@ -181,7 +181,7 @@ impl Plan for Threadstorm {
             OVER_RECENT => {
                 "what the published difference is made of, its author does not know: his profiles \
                  show load balancing, which is not modelled, and spin locks. Here `owned` pays for \
-                 the lock of its space, which each thread takes when it enters, first runs and leaves"
+                 the space's lock, which each thread takes when it enters, first runs and leaves"
             }
             _ => {
                 "what creating and ending a thread takes is declared, and no locks of the process \
