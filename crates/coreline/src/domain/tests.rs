@@ -9,6 +9,7 @@ use coreline_world::{JoinHandle, Placement, Slot, Threads, Word, Words};
 use super::core::Core;
 use super::*;
 use crate::cid::{FirstFit, Place};
+use crate::percpu::Word64;
 
 const MADE: u64 = 0x600d;
 
@@ -97,7 +98,7 @@ fn who_has_no_cpu_number_has_no_place() {
 }
 
 /// Panics where it is told to.
-struct Fragile(<coreline_world::Native as Words>::U64);
+struct Fragile(Word64);
 
 // SAFETY: a struct.
 unsafe impl Slot for Fragile {}
@@ -105,20 +106,18 @@ unsafe impl Slot for Fragile {}
 #[test]
 fn an_init_that_panics_leaves_the_domain_as_it_was() {
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     // Which value panics: the shared one, that of the first ID, that of the first lease.
     for bad in 0..3 {
         let domain = Domains::new(DomainsOptions::new()).unwrap().domain(DomainOptions::new());
         let bytes = domain.usage().bytes;
-        let before = domain.local(|| AtomicU64::new(0)).unwrap();
-        let values = Arc::new(AtomicU64::new(0));
+        let before = domain.local(|| Word64::new(0)).unwrap();
+        let values = Arc::new(Word64::new(0));
         let init = {
             let values = Arc::clone(&values);
             move || {
                 let value = values.fetch_add(1, Ordering::Relaxed);
                 assert_ne!(value, bad, "planted");
-                Fragile(AtomicU64::new(0))
+                Fragile(Word64::new(0))
             }
         };
         let local = catch_unwind(AssertUnwindSafe(|| domain.local(init).unwrap()));

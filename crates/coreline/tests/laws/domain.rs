@@ -66,7 +66,7 @@ impl<P: References, W: World> Scene<P, W> {
                 let round = |round| {
                     let (inside, _) = member.enter();
                     let result = live(&scene, number, round);
-                    assert_eq!(inside.domain().usage().bytes > 0, true);
+                    assert!(inside.domain().usage().users > 0);
                     result
                 };
                 (0..effort.rounds).map(round).collect::<Vec<_>>()
@@ -259,10 +259,12 @@ fn lease<P: References, W: World>(
 ) {
     let mut lease = domain.lease().unwrap();
     let held = lease.get_mut(local).unwrap();
-    // SAFETY, here and below: a lease is exclusive: that is what is tested.
+    // SAFETY: a lease is exclusive: that is what is tested.
     held.holder.with_mut(|holder| unsafe { *holder = me });
+    // SAFETY: as above.
     held.uses.with_mut(|uses| unsafe { *uses += 1 });
     meanwhile();
+    // SAFETY: as above.
     let holder = held.holder.with(|holder| unsafe { *holder });
     assert_eq!(holder, me, "a lease has two holders");
 }

@@ -10,8 +10,8 @@
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
-//! | `free` | the first line that is nobody's; each holds a pointer to the next | the holder of `lock` |
-//! | `chunks` | the chunk that was mapped last; each begins with a pointer to the one before | the same |
+//! | `free` | the first line that is nobody's, which points to the next | the holder of `lock` |
+//! | `chunks` | the chunk mapped last, which points to the one before | the holder of `lock` |
 //! | `lock` | who takes a line or gives one back | [`SlotLock`] |
 //!
 //! **Fork**: a child that was forked while another thread took a line or gave one back goes on; it
