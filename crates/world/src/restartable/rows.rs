@@ -67,7 +67,13 @@ impl<W: Words> Rows<W> {
     pub const LAYOUT: [usize; 2] = [offset_of!(Self, table), offset_of!(Self, cpus)];
 
     /// A row for each CPU number below `cpus`, at first `empty`.
+    ///
+    /// # Panics
+    ///
+    /// If that is 2^31 or more: the CPU of a thread that the kernel does not know reads as a number
+    /// from there on, and must have no row.
     pub fn new_in(cpus: u32, empty: u64) -> Self {
+        assert!(i32::try_from(cpus).is_ok(), "rows for {cpus} CPUs");
         let lines = (cpus as usize).div_ceil(PER_LINE);
         let table: Box<[W::Ptr<RowLine<W>>]> =
             (0..lines).map(|_| W::Ptr::new_in(ptr::null_mut())).collect();
