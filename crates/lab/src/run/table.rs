@@ -59,6 +59,7 @@ fn line(row: &Row, reason: Option<usize>) -> [String; 9] {
     let figure = |value: f64| match row.unit {
         "ratio" => format!("{value:.2}x"),
         "rank" => format!("{value:.0}."),
+        "transfers" => format!("{value:.2}"),
         "%" => format!("{value:.2} %"),
         unit => format!("{value:.0} {unit}"),
     };

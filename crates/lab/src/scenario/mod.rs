@@ -3,6 +3,7 @@
 pub(crate) mod intermittent;
 pub(crate) mod shootdown;
 pub(crate) mod switchstorm;
+pub(crate) mod threadstorm;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,6 +29,8 @@ pub(crate) enum Scenario {
     Switchstorm,
     /// Updates that must reach whoever is present, among contexts that are not (seed 003)
     Shootdown,
+    /// Threads created and ended at a high rate: what their concurrency IDs cost (Linux 6.19)
+    Threadstorm,
 }
 
 impl fmt::Display for Scenario {
@@ -41,9 +44,11 @@ impl fmt::Display for Scenario {
 pub(crate) enum Variant {
     /// intermittent: per-CPU memory indexed by the CPU's number
     CpuId,
-    /// intermittent, natively: indexed by the concurrency ID of this machine's kernel
+    /// intermittent, natively: indexed by the concurrency ID of this machine's kernel. threadstorm,
+    /// natively: threads of this machine's kernel
     KernelCid,
-    /// intermittent, simulated: indexed by a concurrency ID, the lowest that is free
+    /// intermittent, simulated: indexed by a concurrency ID, the lowest that is free. These four in
+    /// threadstorm: IDs are handed out so
     FirstFit,
     /// intermittent, simulated: indexed by a concurrency ID, the CPU's recent one if that is free
     Recent,
@@ -65,6 +70,9 @@ pub(crate) enum Variant {
     TwoLevel,
     /// shootdown: bits are never cleared, so that updates reach every context that registered
     Eager,
+    /// threadstorm: no IDs are handed out
+    #[value(name = "none")]
+    NoIds,
 }
 
 impl Variant {

@@ -43,7 +43,7 @@ fn what_cannot_be_run_is_a_usage_error_that_says_what_can() {
         (vec!["run", "intermittent", "--world", broken], vec!["broken.toml", "speed"]),
         (with(&["--seed", "x"]), vec!["--seed"]),
         (with(&["--delay", "99999"]), vec!["--delay"]),
-        (with(&["--variant", "none"]), vec!["cpu-id", "kernel-cid", "first-fit", "recent"]),
+        (with(&["--variant", "nothing"]), vec!["cpu-id", "kernel-cid", "first-fit", "recent"]),
         (with(&["--scan", "never"]), vec!["tick", "switch"]),
         (with(&["--world", MACHINE, "--config", "9-core"]), vec!["9-core", "8-core/1-L3"]),
         (with(&["--wake", "barrier"]), vec!["--wake", "intermittent", "--delay, --scan"]),
