@@ -5,6 +5,7 @@
 //! | [`counter`] | [`PerCpuCounter`], [`CounterSet`]: adds without atomics | `percpu_counter` |
 //! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
 //! | [`cid`] | [`CidSpace`]: small numbers for whoever runs, to index memory by | `mm_cid` |
+//! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant, a table | what an `mm` is |
 //! | [`mask`] | [`CpuMask`]: which CPUs take part, read before it is written | `mm_cpumask` |
 //! | [`lock`] | [`TicketLock`]: in order of arrival, in 8 bytes | the spinlock of 2.6.25 to 4.1 |
 //!
@@ -37,6 +38,7 @@
 
 pub mod cid;
 pub mod counter;
+pub mod domain;
 pub mod lock;
 pub mod mask;
 pub mod percpu;
@@ -44,6 +46,7 @@ pub mod percpu;
 pub use cid::CidSpace;
 pub use coreline_world::{IndexBy, Lacking};
 pub use counter::{CounterSet, PerCpuCounter};
+pub use domain::Domain;
 pub use lock::TicketLock;
 pub use mask::CpuMask;
 pub use percpu::{PerCpu, PerCpuPool};

@@ -1,10 +1,11 @@
 //! What the state machines of all policies share: which IDs are taken, and what bounds them.
 
 use core::ops::Range;
+use std::alloc::{Layout, handle_alloc_error};
 use std::sync::Arc;
 
 use coreline_topology::CpuSet;
-use coreline_world::restartable::Rows;
+use coreline_world::restartable::{Lines, Rows};
 use coreline_world::{Integer, Ordering, Time, Word, World};
 
 use super::SCAN_DELAY;
@@ -22,7 +23,9 @@ use super::row::Row;
 pub struct Base<W: World> {
     pub(super) layout: Arc<Parts>,
     pub(super) ids: Bitmap<W>,
-    pub(super) rows: Rows<W>,
+    rows: Rows<W>,
+    /// Where the lines of the rows come from.
+    lines: Arc<Lines<W>>,
     pub(super) users: W::U32,
     next_scan: W::U64,
     allowed: Bitmap<W>,
@@ -35,6 +38,7 @@ impl<W: World> Base<W> {
         Base {
             ids: Bitmap::new_in(width),
             rows: Rows::new_in(layout.cpus(), Row::NONE.word()),
+            lines: Lines::of_world(),
             users: W::U32::new_in(0),
             next_scan: W::U64::new_in(SCAN_DELAY.as_nanos() as u64),
             allowed: Bitmap::new_in(width),
@@ -80,9 +84,25 @@ impl<W: World> Base<W> {
         self.rows.at(self.layout.cpu_at(position)?)
     }
 
-    /// The row at a position of a CPU. Allocates its line if it is not there.
+    /// The row at a position of a CPU, made if it is not there. Ends as the allocator does if there
+    /// is no memory for it.
     pub(super) fn row(&self, position: u16) -> &W::U64 {
-        self.rows.make(self.layout.cpu_at(position).expect("the position of a place"))
+        let cpu = self.layout.cpu_at(position).expect("the position of a place");
+        // SAFETY: this has the lines, and uses no others.
+        let row = unsafe { self.rows.make(cpu, &self.lines) };
+        row.unwrap_or_else(|_| handle_alloc_error(Layout::new::<W::U64>()))
+    }
+
+    /// The same, without waiting for anybody; `None` if there is no memory for it, or somebody else
+    /// makes one of any space this moment.
+    pub(super) fn try_row(&self, position: u16) -> Option<&W::U64> {
+        // SAFETY: as above.
+        unsafe { self.rows.try_make(self.layout.cpu_at(position)?, &self.lines) }
+    }
+
+    /// The rows by CPU number, for sections.
+    pub(crate) fn rows_by_cpu(&self) -> &Rows<W> {
+        &self.rows
     }
 
     /// The rows at these positions that are there.
@@ -102,13 +122,35 @@ impl<W: World> Base<W> {
         self.next_scan.store((now + SCAN_DELAY).as_nanos(), Ordering::Relaxed);
     }
 
+    /// How many IDs somebody has. Stale when it is given.
+    pub(crate) fn taken(&self) -> u32 {
+        self.ids.count(0..self.layout.width() as u32)
+    }
+
+    /// The bytes that belong to it, beside its own.
+    pub(crate) fn bytes(&self) -> usize {
+        self.ids.bytes() + self.allowed.bytes() + size_of_val(&*self.weights) + self.rows.bytes()
+    }
+
     /// How many CPUs of a group are allowed.
     pub(super) fn weight(&self, group: u16) -> u32 {
         // Relaxed: as in `allow`.
         self.weights[usize::from(group)].load(Ordering::Relaxed)
     }
 
-    pub(super) fn users(&self) -> u32 {
+    /// One more user, of whom no more is to be known.
+    pub(crate) fn join(&self) {
+        // Relaxed: as in `allow`.
+        self.users.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One user less.
+    pub(crate) fn part(&self) {
+        // Relaxed: as in `allow`.
+        self.users.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn users(&self) -> u32 {
         // Relaxed: as in `allow`.
         self.users.load(Ordering::Relaxed)
     }
@@ -119,5 +161,12 @@ impl<W: World> Base<W> {
 
     pub(super) fn groups(&self) -> impl Iterator<Item = u16> {
         (0..self.layout.groups().len()).map(|group| group as u16)
+    }
+}
+
+impl<W: World> Drop for Base<W> {
+    fn drop(&mut self) {
+        // SAFETY: they came from these lines, and nobody uses the rows any more.
+        unsafe { self.rows.release(&self.lines) };
     }
 }

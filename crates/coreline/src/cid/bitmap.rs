@@ -7,25 +7,25 @@ use coreline_world::{Integer, Ordering, Word, World};
 const BITS: u32 = u64::BITS;
 
 /// One bit for each number below the width.
-pub(super) struct Bitmap<W: World> {
+pub(crate) struct Bitmap<W: World> {
     words: Box<[W::U64]>,
 }
 
 impl<W: World> Bitmap<W> {
-    pub(super) fn new_in(width: usize) -> Self {
+    pub(crate) fn new_in(width: usize) -> Self {
         let words = (0..width.div_ceil(BITS as usize)).map(|_| W::U64::new_in(0)).collect();
         Bitmap { words }
     }
 
     /// A hint: stale when it is given.
-    pub(super) fn contains(&self, number: u32) -> bool {
+    pub(crate) fn contains(&self, number: u32) -> bool {
         let (word, bit) = self.place(number);
         // Relaxed: whoever relies on the answer inserts or removes.
         word.load(Ordering::Relaxed) & bit != 0
     }
 
     /// Says whether the number was absent, and so is the caller's now. Looks before it writes.
-    pub(super) fn insert(&self, number: u32) -> bool {
+    pub(crate) fn insert(&self, number: u32) -> bool {
         let (word, bit) = self.place(number);
         // Relaxed: only a hint. Acquire: pairs with the Release in `remove`; without it, who gets
         // an ID could miss what the holder before wrote to the ID's memory.
@@ -33,7 +33,7 @@ impl<W: World> Bitmap<W> {
     }
 
     /// Says whether the number was present.
-    pub(super) fn remove(&self, number: u32) -> bool {
+    pub(crate) fn remove(&self, number: u32) -> bool {
         let (word, bit) = self.place(number);
         // Release: pairs with the Acquire in `insert`.
         word.fetch_and(!bit, Ordering::Release) & bit != 0
@@ -41,7 +41,7 @@ impl<W: World> Bitmap<W> {
 
     /// Inserts the lowest number of the range that is absent. `None` if none is, or if another
     /// thread was faster: never tries twice.
-    pub(super) fn insert_lowest(&self, range: Range<u32>) -> Option<u32> {
+    pub(crate) fn insert_lowest(&self, range: Range<u32>) -> Option<u32> {
         let lowest = self.parts(range).find_map(|(word, first, mask)| {
             // Relaxed: `insert` decides.
             let absent = !self.words[word].load(Ordering::Relaxed) & mask;
@@ -51,10 +51,15 @@ impl<W: World> Bitmap<W> {
     }
 
     /// How many numbers of the range are present. A hint.
-    pub(super) fn count(&self, range: Range<u32>) -> u32 {
+    pub(crate) fn count(&self, range: Range<u32>) -> u32 {
         // Relaxed: a hint.
         let present = |word: usize| self.words[word].load(Ordering::Relaxed);
         self.parts(range).map(|(word, _, mask)| (present(word) & mask).count_ones()).sum()
+    }
+
+    /// The bytes of its words.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.words)
     }
 
     /// The words that hold a range: their index, their first number, and the range's bits in them.

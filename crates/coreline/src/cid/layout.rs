@@ -64,14 +64,14 @@ pub struct Parts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub(super) position: u16,
-    pub(super) group: u16,
+    pub(crate) group: u16,
 }
 
 /// CPUs that share a range of IDs; it is that of their positions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Group {
-    pub(super) range: Range<u32>,
-    node: Option<NodeId>,
+pub(crate) struct Group {
+    pub(crate) range: Range<u32>,
+    pub(crate) node: Option<NodeId>,
 }
 
 impl<P: Policy> CidLayout<P> {
@@ -128,7 +128,7 @@ impl<P: Policy> CidLayout<P> {
         self.parts.groups().iter().find(has)?.node
     }
 
-    pub(super) fn parts(&self) -> &Arc<Parts> {
+    pub(crate) fn parts(&self) -> &Arc<Parts> {
         &self.parts
     }
 }
@@ -160,7 +160,7 @@ impl Parts {
         self.cpus_at.get(usize::from(position))?.map(usize::from)
     }
 
-    pub(super) fn place(&self, cpu: CpuId) -> Result<Place, CidError> {
+    pub(crate) fn place(&self, cpu: CpuId) -> Result<Place, CidError> {
         let limit = self.places.len();
         self.places.get(cpu.index()).copied().ok_or(CidError::NoSuchCpu { cpu, limit })
     }
@@ -175,7 +175,7 @@ impl Parts {
         self.places.len() as u32
     }
 
-    pub(super) fn groups(&self) -> &[Group] {
+    pub(crate) fn groups(&self) -> &[Group] {
         &self.groups
     }
 

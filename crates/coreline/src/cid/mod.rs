@@ -68,13 +68,15 @@ use core::time::Duration;
 use coreline_topology::{Cid, CpuId, CpuSet};
 use coreline_world::{Lacking, Native, Time, World};
 
-use layout::Place;
 use owned::Ownership;
-use references::Referring;
-use sealed::{Engine, Kind, References};
+use sealed::Kind;
 
+pub(crate) use bitmap::Bitmap;
 pub use layout::CidLayout;
-pub use sealed::Policy;
+pub(crate) use layout::Place;
+pub(crate) use references::Referring;
+pub(crate) use sealed::Engine;
+pub use sealed::{Policy, References};
 
 /// How long an ID stays with a CPU that does not use it: `SCHED_MM_CID_PERIOD_NS` in the kernel.
 pub const EXPIRY: Duration = Duration::from_millis(100);

@@ -25,6 +25,7 @@
 //! it is taken. And a CPU does not use a reference to an ID that is not below the bound any more.
 
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 use core::ops::Range;
 use std::sync::Arc;
 
@@ -247,27 +248,73 @@ impl<P: References, W: World> Referring<P, W> {
     pub(super) fn use_at(&self, place: Place) -> u32 {
         self.base.allow(place);
         let word = self.base.row(place.position);
-        let row = Row::load::<W>(word);
-        match row.state() {
-            State::Held => return row.cid(),
-            State::Kept if row.replace::<W>(word, Row::held(row.cid())) => return row.cid(),
-            _ => {}
+        if let Some(cid) = self.reuse(word) {
+            return cid;
         }
         let _lock = self.lock.lock();
-        // Only holders of the lock give a row an ID or take one away, when sections use them.
+        loop {
+            if let Some(cid) = self.use_locked(place, word, |_| ()) {
+                break cid;
+            }
+            W::relax();
+        }
+    }
+
+    /// The ID that sections on this CPU may use from now on, if the row has one.
+    pub(crate) fn try_reuse_at(&self, place: Place) -> Option<u32> {
+        self.reuse(self.base.row_at(place.position)?)
+    }
+
+    fn reuse(&self, word: &W::U64) -> Option<u32> {
+        Row::shown::<W>(word).or_else(|| {
+            let row = Row::load::<W>(word);
+            let kept = row.state() == State::Kept;
+            (kept && row.replace::<W>(word, Row::held(row.cid()))).then_some(row.cid())
+        })
+    }
+
+    /// As [`use_at`](Self::use_at), but waits for nobody, and under a lock of the caller's, which
+    /// all have who call this or [`expire_locked`](Self::expire_locked). `prepare` is called before
+    /// the row shows an ID that it did not have, and may panic.
+    ///
+    /// `None` if there is no row, or no ID: CPUs have no two, so forks have taken some along.
+    pub(crate) fn try_use_at(&self, place: Place, prepare: impl FnOnce(u32)) -> Option<u32> {
+        let word = self.base.try_row(place.position)?;
+        self.base.allow(place);
+        self.use_locked(place, word, prepare)
+    }
+
+    /// Only holders of the lock give a row an ID or take one away, when sections use them. So each
+    /// ID that is taken is some CPU's, unless a fork left its taker behind.
+    fn use_locked(&self, place: Place, word: &W::U64, prepare: impl FnOnce(u32)) -> Option<u32> {
+        /// Frees the ID if nothing came of it.
+        struct Taken<'a, W: World>(&'a Base<W>, u32);
+
+        impl<W: World> Drop for Taken<'_, W> {
+            fn drop(&mut self) {
+                self.0.ids.remove(self.1);
+            }
+        }
+
         let row = Row::load::<W>(word);
         let cid = match row.current() {
             Some(cid) => cid,
-            None => self.find(|| self.try_take(place.group, row.recent()), place.group),
+            None => {
+                let group = place.group;
+                let below = self.try_take(group, row.recent()).or_else(|| self.take_allowed(group));
+                let any = || self.base.ids.insert_lowest(self.base.range(group));
+                let taken = Taken(&self.base, below.or_else(any)?);
+                prepare(taken.1);
+                ManuallyDrop::new(taken).1
+            }
         };
         Row::held(cid).store::<W>(word);
-        cid
+        Some(cid)
     }
 
     /// The ID of a row that sections may use.
     pub(super) fn held(&self, place: Place) -> Option<u32> {
-        let row = Row::load::<W>(self.base.row_at(place.position)?);
-        (row.state() == State::Held).then_some(row.cid())
+        Row::shown::<W>(self.base.row_at(place.position)?)
     }
 
     /// See [`CidSpace::expire_unused`](super::CidSpace::expire_unused).
@@ -291,6 +338,15 @@ impl<P: References, W: World> Referring<P, W> {
             return Ok(());
         }
         let _lock = self.lock.lock();
+        self.expire_locked(now, fence)
+    }
+
+    /// The same, under the lock of [`try_use_at`](Self::try_use_at).
+    pub(crate) fn expire_locked(
+        &self,
+        now: Time,
+        fence: impl FnOnce() -> Result<(), Lacking>,
+    ) -> Result<(), Lacking> {
         if !self.scan_is_due(now) {
             return Ok(());
         }
@@ -303,6 +359,14 @@ impl<P: References, W: World> Referring<P, W> {
             row.replace::<W>(word, Row::kept(row.cid(), now));
         }
         Ok(())
+    }
+}
+
+/// What a domain counts.
+impl<P: References, W: World> Referring<P, W> {
+    /// The bytes that belong to it, beside its own.
+    pub(crate) fn bytes(&self) -> usize {
+        self.base.bytes() + size_of_val(&*self.highest)
     }
 }
 

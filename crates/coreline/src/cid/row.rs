@@ -134,10 +134,18 @@ impl Row {
         Row(word.load(Ordering::Relaxed))
     }
 
+    /// The ID, if sections may use it; and with it what was done before the row [showed](Self::store)
+    /// it.
+    pub(super) fn shown<W: World>(word: &W::U64) -> Option<u32> {
+        // Acquire: pairs with the Release in `store`: the ID's memory is there.
+        let row = Row(word.load(Ordering::Acquire));
+        (row.state() == State::Held).then_some(row.cid())
+    }
+
     /// Writes a row that nobody else changes meanwhile.
     pub(super) fn store<W: World>(self, word: &W::U64) {
-        // Release: pairs with the Acquire of `replace`. Whoever takes the ID from this row later
-        // sees what its holders did before it came here.
+        // Release: pairs with the Acquire of `replace`, and of `shown`. Whoever takes the ID from
+        // this row later, or uses it here, sees what was done before it came here.
         word.store(self.0, Ordering::Release);
     }
 

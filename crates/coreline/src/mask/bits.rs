@@ -134,6 +134,11 @@ pub(super) struct Bits<W: World> {
 }
 
 impl<W: World> Bits<W> {
+    /// The bytes that belong to it, beside its own.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.leaves) + size_of_val(&*self.used) + size_of_val(&*self.summary)
+    }
+
     /// Clear bits in leaves of these sizes, each at most [`PER_LEAF`]; at most [`MOST_LEAVES`].
     pub(super) fn new_in(sizes: impl Iterator<Item = usize>) -> Self {
         const { assert!(!W::NATIVE_LAYOUT || size_of::<Leaf<W>>() == size_of::<Line<u8>>()) };

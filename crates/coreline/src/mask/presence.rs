@@ -196,6 +196,11 @@ impl<W: World> Presence<W> {
         }
     }
 
+    /// All bytes of it.
+    pub(crate) fn bytes(&self) -> usize {
+        2 * size_of::<usize>() + size_of::<Shared<W>>() + self.shared.roll.bytes()
+    }
+
     /// Takes a seat, near the caller's CPU if there is one.
     ///
     /// # Errors

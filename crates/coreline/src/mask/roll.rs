@@ -164,6 +164,13 @@ impl<W: World> Roll<W> {
         self.seats.iter().map(|leaf| leaf.len()).sum()
     }
 
+    /// The bytes that belong to it, beside its own.
+    pub(super) fn bytes(&self) -> usize {
+        let lines: usize = self.seats.iter().map(|leaf| size_of_val(&**leaf)).sum();
+        let bits = self.present.bytes() + self.taken.bytes();
+        bits + size_of_val(&*self.seats) + lines
+    }
+
     fn seat(&self, at: Position) -> &Words<W> {
         &self.seats[at.leaf()][at.bit()]
     }

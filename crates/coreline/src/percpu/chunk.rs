@@ -4,10 +4,13 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
+use coreline_topology::NodeId;
 use coreline_world::{Lacking, MapError, World};
 
 use super::pool::Shared;
-use crate::IndexBy;
+
+/// The node that an index's slots should lie on; `None`: that of whoever touches them first.
+pub(super) type NodeOf = dyn Fn(usize) -> Option<NodeId> + Send + Sync;
 
 /// The bytes that one bit of [`Chunk::taken`] stands for.
 pub(super) const GRANULE: usize = 8;
@@ -34,9 +37,9 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Maps a chunk, each slot on the node of its CPU where the index is the CPU number.
+    /// Maps a chunk, each slot on the node that it should lie on.
     pub(super) fn map<W: World>(
-        by: IndexBy,
+        node_of: &NodeOf,
         indexes: u32,
         huge_pages: bool,
     ) -> Result<NonNull<Chunk>, MapError> {
@@ -49,7 +52,7 @@ impl Chunk {
         let memory = W::map(layout)?;
         // SAFETY: just mapped.
         let huge = huge_pages.then(|| unsafe { W::advise_huge(memory, slots) }.err()).flatten();
-        let placed = if by == IndexBy::Cpu { place::<W>(memory) } else { None };
+        let placed = place::<W>(memory, indexes as usize, node_of);
         // SAFETY: behind the slots there is room for both, a stride is a multiple of what they are
         // aligned to, and zeros are words.
         unsafe {
@@ -151,26 +154,24 @@ fn granules(layout: Layout) -> (usize, usize) {
     (count, (layout.align().max(whole) / GRANULE).max(1))
 }
 
-/// Asks for each slot's pages from the node of its CPU.
-fn place<W: World>(memory: NonNull<u8>) -> Option<Lacking> {
+/// Asks for each slot's pages from its node.
+fn place<W: World>(memory: NonNull<u8>, indexes: usize, node_of: &NodeOf) -> Option<Lacking> {
     let topology = W::topology();
     if topology.node_count() < 2 {
         return None;
     }
-    let mut cpus = topology.cpus().peekable();
-    while let Some(first) = cpus.next() {
+    let mut slots = (0..indexes).map(|index| (index, node_of(index))).peekable();
+    while let Some((first, node)) = slots.next() {
         let mut last = first;
         // One call for neighbours of one node.
-        while let Some(next) =
-            cpus.next_if(|cpu| cpu.node == first.node && cpu.id.index() == last.id.index() + 1)
-        {
+        while let Some((next, _)) = slots.next_if(|(_, other)| *other == node) {
             last = next;
         }
-        let begin = first.id.index() * W::STRIDE;
-        let len = (last.id.index() + 1) * W::STRIDE - begin;
+        let Some(node) = node else { continue };
+        let (begin, len) = (first * W::STRIDE, (last - first + 1) * W::STRIDE);
         // A node of CPUs alone has its memory elsewhere.
-        let node = topology.nearest_memory(first.node).unwrap_or(first.node);
-        // SAFETY: every CPU's number is below the limit, for which the memory was mapped.
+        let node = topology.nearest_memory(node).unwrap_or(node);
+        // SAFETY: every index is below the number for which the memory was mapped.
         let placed = unsafe { W::place(memory.byte_add(begin), len, node) };
         if let Err(lacking) = placed {
             // What is refused for one is refused for all.

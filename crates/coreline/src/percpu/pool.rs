@@ -32,11 +32,12 @@ use core::fmt;
 use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use coreline_topology::{CpuId, NodeId};
 use coreline_world::restartable::{Init, SlotLock};
 use coreline_world::{Cell, Lacking, MapError, Native, Ordering, Word, World, WorldStatic};
 
 use super::checked::{Checks, Fault, Faults, Strides};
-use super::chunk::{Chunk, Item};
+use super::chunk::{Chunk, Item, NodeOf};
 use super::{PerCpu, Slot};
 use crate::IndexBy;
 
@@ -128,6 +129,7 @@ pub struct PerCpuPool<W: World = Native> {
 pub(super) struct Shared<W: World> {
     pub(super) section: W::Section,
     pub(super) indexes: u32,
+    node_of: Box<NodeOf>,
     options: PoolOptions,
     lock: SlotLock<W>,
     state: Cell<State<W>, W>,
@@ -175,11 +177,37 @@ impl<W: World> PerCpuPool<W> {
     }
 
     fn of_section((section, indexes): (W::Section, usize), options: PoolOptions) -> Self {
+        let node_of: Box<NodeOf> = match options.index_by {
+            IndexBy::Cpu => {
+                let node_of = |index| Some(W::topology().cpu(CpuId::new(index as u32))?.node);
+                Box::new(node_of)
+            }
+            IndexBy::KernelCid => Box::new(|_| None),
+        };
+        Self::of_nodes((section, indexes), node_of, options)
+    }
+
+    /// A pool of so many indexes, which rows show, and which lie on these nodes.
+    pub(crate) fn by_rows(
+        indexes: usize,
+        node_of: impl Fn(usize) -> Option<NodeId> + Send + Sync + 'static,
+    ) -> Result<Self, Lacking> {
+        let options = PoolOptions::new();
+        let (section, _) = W::section(options.index_by)?;
+        Ok(Self::of_nodes((section, indexes), Box::new(node_of), options))
+    }
+
+    fn of_nodes(
+        (section, indexes): (W::Section, usize),
+        node_of: Box<NodeOf>,
+        options: PoolOptions,
+    ) -> Self {
         let chunks = W::Ptr::new_in(ptr::null_mut());
         let state = State { chunks, checks: options.checked.then(Checks::default) };
         let shared = Shared {
             section,
             indexes: u32::try_from(indexes).expect("a CPU number has 32 bits"),
+            node_of,
             options,
             lock: SlotLock::new_in(),
             state: Cell::new_in(state),
@@ -366,8 +394,8 @@ impl<W: World> Shared<W> {
         }
         // Without the lock, and with signals let in: system calls, and a text if one fails. Two
         // threads may map a chunk each; both count.
-        let PoolOptions { index_by, huge_pages, .. } = self.options;
-        let mut chunk = Chunk::map::<W>(index_by, self.indexes, huge_pages)?;
+        let huge_pages = self.options.huge_pages;
+        let mut chunk = Chunk::map::<W>(&self.node_of, self.indexes, huge_pages)?;
         self.with(|state| {
             // SAFETY: just mapped, and nobody else knows it.
             let new = unsafe { chunk.as_mut() };

@@ -8,6 +8,7 @@
 //! | `Area` | where each thread's rseq area lies, and its ID fields |
 //! | `Index` | the ID field that is the index |
 //! | `add`, `load`, ... `append` | the [definitions](crate::restartable::definition) as sections |
+//! | `by_rows::add`, ... | the same, where the CPU's [row](crate::restartable::rows) is the index |
 //! | `watch` | a section that does nothing but wait to be preempted, for the self-test |
 //!
 //! `None` and `false` mean that the thread has no slot, and that nothing was done.
@@ -26,7 +27,7 @@
 //! | offset | field of the area | written by | here |
 //! |---|---|---|---|
 //! | 0 | `cpu_id_start` | kernel | read by the self-test |
-//! | 4 | `cpu_id`; negative while the thread is not registered | kernel | index, read inside |
+//! | 4 | `cpu_id`; negative while the thread is not registered | kernel | index or row, read inside |
 //! | 8 | `rseq_cs` | thread, kernel | the descriptor's address |
 //! | 24 | `mm_cid`, where the kernel has it | kernel | index, read inside |
 //!
@@ -55,14 +56,20 @@
 //! | point | stands before |
 //! |---|---|
 //! | 0 | the section is armed |
-//! | 1 | the index is read |
+//! | 1 | the index is read; the CPU, where a row shows the index |
+//! | 10 | the line of the CPU's row is read |
+//! | 11 | the row is read |
 //! | 2 | the limit is read |
 //! | 3 | the slot is read for the first time |
 //! | 4 to 7 | the further steps of the definition, once per element in loops |
 //! | 9 | what follows the commit |
 //!
+//! Points 10 and 11 are those of sections that look at a row.
+//!
 //! Each processor has these parts: `enter` arms, finds the slot and leaves it in `{slot}`; `leave`
-//! ends the section; `section` puts a text between them, with the operands that all have. Where a
+//! ends the section; `section` puts a text between them, with the operands that all have. Each text
+//! is written once: `read_index`, a part of `enter`, has the two ways to an index, [`Index`] and
+//! [`InRow`], by whose names they are chosen. The way by a row takes INSTRUCTIONS. Where a
 //! section has a result, it says in a register whether it has one, and its way out without a slot
 //! is label 8, behind the end: outputs and labels do not go together in stable Rust.
 //!
@@ -77,6 +84,8 @@
 //! [`struct rseq_cs`]: https://docs.kernel.org/userspace-api/rseq.html
 
 use core::sync::atomic::AtomicU32;
+
+use crate::restartable::rows::PER_LINE;
 
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod area;
@@ -124,15 +133,43 @@ pub(crate) const CPU_ID: usize = 4;
 /// Where the rseq area has the concurrency ID; 0 while the thread is not registered.
 pub(crate) const MM_CID: usize = 24;
 
+/// Where [`Rows`](crate::restartable::Rows) have the pointer to their table.
+pub(crate) const ROWS_TABLE: usize = 0;
+/// Where they have the number of CPUs.
+pub(crate) const ROWS_CPUS: usize = 8;
+
+/// The number of the first CPU of its line, as a mask.
+#[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
+const LINE_OF_CPU: isize = -(PER_LINE as isize);
+/// The place of a CPU in its line, as a mask.
+#[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
+const CPU_IN_LINE: usize = PER_LINE - 1;
+
+// Sections find the line's pointer by the number of its first CPU, and the row by shifts.
+const _: () = assert!(PER_LINE == size_of::<*const u8>() && PER_LINE.is_power_of_two());
+
+/// The index that the row of the thread's CPU shows.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(
+    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
+    allow(dead_code, reason = "without sections nothing looks at a row")
+)]
+pub(crate) struct InRow {
+    /// The CPU of each thread is read in the same area.
+    pub(crate) cpu: Index,
+    /// The [`Rows`](crate::restartable::Rows).
+    pub(crate) rows: *const u8,
+}
+
 /// What a section must know to find its slot.
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(
     any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
     allow(dead_code, reason = "without sections nothing looks for a slot")
 )]
-pub(crate) struct SlotsAt {
-    /// The index of each thread, in its rseq area.
-    pub(crate) index: Index,
+pub(crate) struct SlotsAt<I = Index> {
+    /// The index of each thread: in its rseq area, or in its CPU's row.
+    pub(crate) index: I,
     /// The slots with an index below it may be used. Read inside of the section, before the slot:
     /// an acquire load.
     pub(crate) limit: *const AtomicU32,

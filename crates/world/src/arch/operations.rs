@@ -8,30 +8,35 @@
 //!   own;
 //! * the index is checked against the limit, below which every slot is initialised, and the limit
 //!   is read inside, so that who lowers it and then fences is obeyed;
+//! * where a row shows the index, the CPU is below the number of rows, so its line's pointer lies in
+//!   the table, and is null or points to a line as long as there are the rows. An index that a row
+//!   shows is of an initialised slot, if it is below the limit, and no other CPU's: who takes it
+//!   away changes the row and fences before the next one gets it;
 //! * what is read and written lies in that slot, and is aligned: to other threads, each access is
-//!   an atomic one of its size. Reading the limit acquires; the commit of a list, a stack and a
-//!   buffer releases;
+//!   an atomic one of its size. Reading the limit acquires, and so does reading a row; the commit
+//!   of a list, a stack and a buffer releases;
 //! * that nothing is lost between the first load and the commit is the kernel's doing: had another
 //!   thread of this CPU run, the section would have been aborted. Nobody aborts the sections of an
-//!   unregistered thread, but its `cpu_id` is negative, so above every limit, and sections that use
-//!   another index look at it as well.
+//!   unregistered thread, but its `cpu_id` is negative, so above every limit and every number of
+//!   rows, and sections that use another index look at it as well.
 
 use core::ptr;
 
-use super::SlotsAt;
 use super::status::{DONE, NO_SLOT, REFUSED};
+use super::{Index, SlotsAt};
 
-/// All operations, with these points in their sections.
+/// All operations, with these points in their sections, which find their index so: `Index` or
+/// `InRow`.
 macro_rules! operations {
-    ($point:ident $(, $($more:tt)+)?) => {
+    ($point:ident, $by:ident $(, $($more:tt)+)?) => {
         /// # Safety
         ///
         /// `at` is that of an [`At`](crate::restartable::At) of a word, whose invariant it takes
-        /// over; and the kernel keeps the index.
+        /// over; and the kernel keeps the index, or the CPU number where a row shows the index.
         #[inline(always)]
-        pub(crate) unsafe fn add(at: SlotsAt, delta: u64) -> bool {
+        pub(crate) unsafe fn add(at: SlotsAt<$by>, delta: u64) -> bool {
             // SAFETY: see the module.
-            unsafe { add!($point, at, delta, { return false } $(, $($more)+)?) };
+            unsafe { add!($point, $by, at, delta, { return false } $(, $($more)+)?) };
             true
         }
 
@@ -39,10 +44,10 @@ macro_rules! operations {
         ///
         /// As for [`add`].
         #[inline(always)]
-        pub(crate) unsafe fn load(at: SlotsAt) -> Option<u64> {
+        pub(crate) unsafe fn load(at: SlotsAt<$by>) -> Option<u64> {
             let (value, status): (u64, u64);
             // SAFETY: see the module.
-            unsafe { load!($point, at, value, status $(, $($more)+)?) };
+            unsafe { load!($point, $by, at, value, status $(, $($more)+)?) };
             (status == DONE).then_some(value)
         }
 
@@ -51,14 +56,14 @@ macro_rules! operations {
         /// As for [`add`].
         #[inline(always)]
         pub(crate) unsafe fn store_if_equal(
-            at: SlotsAt,
+            at: SlotsAt<$by>,
             expected: u64,
             new: u64,
         ) -> Option<Result<(), u64>> {
             let (old, status): (u64, u64);
             // SAFETY: see the module.
             unsafe {
-                store_if_equal!($point, at, expected, new, old, status $(, $($more)+)?);
+                store_if_equal!($point, $by, at, expected, new, old, status $(, $($more)+)?);
             }
             match status {
                 DONE => Some(Ok(())),
@@ -72,13 +77,13 @@ macro_rules! operations {
         /// As for [`add`].
         #[inline(always)]
         pub(crate) unsafe fn add_if(
-            at: SlotsAt,
+            at: SlotsAt<$by>,
             delta: u64,
             fixed: u64,
         ) -> Option<Result<u64, u64>> {
             let (old, sum, status): (u64, u64, u64);
             // SAFETY: see the module.
-            unsafe { add_if!($point, at, delta, fixed, old, sum, status $(, $($more)+)?) };
+            unsafe { add_if!($point, $by, at, delta, fixed, old, sum, status $(, $($more)+)?) };
             match status {
                 DONE => Some(Ok(sum)),
                 REFUSED => Some(Err(old)),
@@ -90,9 +95,9 @@ macro_rules! operations {
         ///
         /// As for [`add`], of a list; `node` is a node that is live and in no list.
         #[inline(always)]
-        pub(crate) unsafe fn list_push(at: SlotsAt, node: *mut u8) -> bool {
+        pub(crate) unsafe fn list_push(at: SlotsAt<$by>, node: *mut u8) -> bool {
             // SAFETY: see the module. The link of the node is the caller's until the commit.
-            unsafe { list_push!($point, at, node, { return false } $(, $($more)+)?) };
+            unsafe { list_push!($point, $by, at, node, { return false } $(, $($more)+)?) };
             true
         }
 
@@ -102,10 +107,10 @@ macro_rules! operations {
         ///
         /// As for [`add`], of a list.
         #[inline(always)]
-        pub(crate) unsafe fn list_pop(at: SlotsAt) -> Option<*mut u8> {
+        pub(crate) unsafe fn list_pop(at: SlotsAt<$by>) -> Option<*mut u8> {
             let (node, status): (*mut u8, u64);
             // SAFETY: see the module. The first node is live: see the definition.
-            unsafe { list_pop!($point, at, node, status $(, $($more)+)?) };
+            unsafe { list_pop!($point, $by, at, node, status $(, $($more)+)?) };
             // Null where the list is empty.
             (status != NO_SLOT).then_some(node)
         }
@@ -117,13 +122,13 @@ macro_rules! operations {
         /// As for [`add`], of a stack of this capacity.
         #[inline(always)]
         pub(crate) unsafe fn stack_push<const CAPACITY: usize>(
-            at: SlotsAt,
+            at: SlotsAt<$by>,
             value: *mut u8,
         ) -> Option<bool> {
             // SAFETY: see the module. The entry is below the capacity.
             unsafe {
                 stack_push!(
-                    $point, at, CAPACITY, value, { return None }, { return Some(false) }
+                    $point, $by, at, CAPACITY, value, { return None }, { return Some(false) }
                     $(, $($more)+)?
                 );
             }
@@ -136,10 +141,10 @@ macro_rules! operations {
         ///
         /// As for [`add`], of a stack.
         #[inline(always)]
-        pub(crate) unsafe fn stack_pop(at: SlotsAt) -> Option<*mut u8> {
+        pub(crate) unsafe fn stack_pop(at: SlotsAt<$by>) -> Option<*mut u8> {
             let (value, status): (*mut u8, u64);
             // SAFETY: see the module. The entry is below the length.
-            unsafe { stack_pop!($point, at, value, status $(, $($more)+)?) };
+            unsafe { stack_pop!($point, $by, at, value, status $(, $($more)+)?) };
             match status {
                 DONE => Some(value),
                 REFUSED => Some(ptr::null_mut()),
@@ -154,7 +159,7 @@ macro_rules! operations {
         /// As for [`add`], of a stack of this capacity; there are `wanted` values.
         #[inline(always)]
         pub(crate) unsafe fn stack_push_batch<const CAPACITY: usize>(
-            at: SlotsAt,
+            at: SlotsAt<$by>,
             values: *const u8,
             wanted: usize,
         ) -> Option<usize> {
@@ -162,7 +167,7 @@ macro_rules! operations {
             // SAFETY: see the module. No entry above the capacity is written.
             unsafe {
                 stack_push_batch!(
-                    $point, at, CAPACITY, values, wanted, count, status $(, $($more)+)?
+                    $point, $by, at, CAPACITY, values, wanted, count, status $(, $($more)+)?
                 );
             }
             (status == DONE).then_some(count)
@@ -175,14 +180,14 @@ macro_rules! operations {
         /// As for [`add`], of a stack; there is room for `wanted` values.
         #[inline(always)]
         pub(crate) unsafe fn stack_pop_batch(
-            at: SlotsAt,
+            at: SlotsAt<$by>,
             into: *mut u8,
             wanted: usize,
         ) -> Option<usize> {
             let (count, status): (usize, u64);
             // SAFETY: see the module. No entry above the length is read.
             unsafe {
-                stack_pop_batch!($point, at, into, wanted, count, status $(, $($more)+)?);
+                stack_pop_batch!($point, $by, at, into, wanted, count, status $(, $($more)+)?);
             }
             (status == DONE).then_some(count)
         }
@@ -195,7 +200,7 @@ macro_rules! operations {
         /// the address space.
         #[inline(always)]
         pub(crate) unsafe fn append<const CAPACITY: usize>(
-            at: SlotsAt,
+            at: SlotsAt<$by>,
             bytes: *const u8,
             count: usize,
         ) -> Option<Result<usize, ()>> {
@@ -203,7 +208,7 @@ macro_rules! operations {
             // SAFETY: see the module. No byte above the capacity is written.
             unsafe {
                 append!(
-                    $point, at, CAPACITY, bytes, count, begin, status $(, $($more)+)?
+                    $point, $by, at, CAPACITY, bytes, count, begin, status $(, $($more)+)?
                 );
             }
             match status {
@@ -215,4 +220,14 @@ macro_rules! operations {
     };
 }
 
-operations!(nothing);
+operations!(nothing, Index);
+
+/// The same where the index is what the row of the thread's CPU shows.
+pub(crate) mod by_rows {
+    use core::ptr;
+
+    use crate::arch::status::{DONE, NO_SLOT, REFUSED};
+    use crate::arch::{InRow, SlotsAt};
+
+    operations!(nothing, InRow);
+}

@@ -97,28 +97,41 @@ pub(crate) fn marks() -> *const AtomicU32 {
 
 /// Why nothing here is ever called where it matters: `rseq` finds no area.
 macro_rules! without_sections {
-    ($($name:ident<$($const:ident)?>($($argument:ident: $type:ty),*) -> $result:ty = $none:expr;)+)
-    => {$(
+    (
+        $by:ident;
+        $($name:ident<$($const:ident)?>($($argument:ident: $type:ty),*) -> $result:ty = $none:expr;)+
+    ) => {$(
         pub(crate) unsafe fn $name<$(const $const: usize)?>(
-            _at: SlotsAt $(, $argument: $type)*
+            _at: SlotsAt<$by> $(, $argument: $type)*
         ) -> $result {
             $none
         }
     )+};
+    ($by:ident) => {
+        without_sections! {
+            $by;
+            add<>(_delta: u64) -> bool = false;
+            load<>() -> Option<u64> = None;
+            store_if_equal<>(_expected: u64, _new: u64) -> Option<Result<(), u64>> = None;
+            add_if<>(_delta: u64, _fixed: u64) -> Option<Result<u64, u64>> = None;
+            list_push<>(_node: *mut u8) -> bool = false;
+            list_pop<>() -> Option<*mut u8> = None;
+            stack_push<CAPACITY>(_value: *mut u8) -> Option<bool> = None;
+            stack_pop<>() -> Option<*mut u8> = None;
+            stack_push_batch<CAPACITY>(_values: *const u8, _wanted: usize) -> Option<usize> = None;
+            stack_pop_batch<>(_into: *mut u8, _wanted: usize) -> Option<usize> = None;
+            append<CAPACITY>(_bytes: *const u8, _count: usize) -> Option<Result<usize, ()>> = None;
+        }
+    };
 }
 
-without_sections! {
-    add<>(_delta: u64) -> bool = false;
-    load<>() -> Option<u64> = None;
-    store_if_equal<>(_expected: u64, _new: u64) -> Option<Result<(), u64>> = None;
-    add_if<>(_delta: u64, _fixed: u64) -> Option<Result<u64, u64>> = None;
-    list_push<>(_node: *mut u8) -> bool = false;
-    list_pop<>() -> Option<*mut u8> = None;
-    stack_push<CAPACITY>(_value: *mut u8) -> Option<bool> = None;
-    stack_pop<>() -> Option<*mut u8> = None;
-    stack_push_batch<CAPACITY>(_values: *const u8, _wanted: usize) -> Option<usize> = None;
-    stack_pop_batch<>(_into: *mut u8, _wanted: usize) -> Option<usize> = None;
-    append<CAPACITY>(_bytes: *const u8, _count: usize) -> Option<Result<usize, ()>> = None;
+without_sections!(Index);
+
+/// The same where the index is what a row shows.
+pub(crate) mod by_rows {
+    use crate::arch::{InRow, SlotsAt};
+
+    without_sections!(InRow);
 }
 
 /// Nothing is watched, so nothing is seen.

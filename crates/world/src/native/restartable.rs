@@ -2,12 +2,12 @@
 
 use core::fmt;
 use core::mem::offset_of;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicU64;
 
 use coreline_topology::Cid;
 
-use crate::arch::{self, CPU_ID, Index, MM_CID, SlotsAt};
+use crate::arch::{self, CPU_ID, InRow, Index, MM_CID, SlotsAt};
 use crate::native::{Native, place, rseq};
 use crate::restartable::{At, NoSlot};
 use crate::{
@@ -42,17 +42,33 @@ impl fmt::Debug for Section {
     }
 }
 
-/// The section of an operation.
+/// The section of an operation, and what becomes of its result. Whether there are rows is known
+/// when this is compiled: nothing is left of the other arm.
 macro_rules! section {
-    ($at:expr, $operation:ident $(::<$const:ident>)? ($($argument:expr),*)) => {{
-        let slots = SlotsAt {
-            index: $at.section().index,
-            limit: $at.limit(),
-            first: $at.first().as_ptr().cast(),
-        };
-        // SAFETY: `At` has the invariant that the operation asks for, the assertions below hold for
-        // the layout, and there is memory by concurrency ID only where the kernel keeps them.
-        unsafe { arch::$operation $(::<$const>)? (slots $(, $argument)*) }
+    (
+        $at:expr, $operation:ident $(::<$const:ident>)? ($($argument:expr),*),
+        |$result:ident| $then:expr
+    ) => {{
+        let (index, limit) = ($at.section().index, ptr::from_ref($at.limit()));
+        let first = $at.first().as_ptr().cast();
+        match $at.rows() {
+            None => {
+                let slots = SlotsAt { index, limit, first };
+                // SAFETY: `At` has the invariant that the operation asks for, the assertions below
+                // hold for the layout, and there is memory by concurrency ID only where the kernel
+                // keeps them.
+                let $result = unsafe { arch::$operation $(::<$const>)? (slots $(, $argument)*) };
+                $then
+            }
+            Some(rows) => {
+                let index = InRow { cpu: index, rows: ptr::from_ref(rows).cast() };
+                let slots = SlotsAt { index, limit, first };
+                // SAFETY: as above, and `Indexing` promises that indexes in rows have slots.
+                let $result =
+                    unsafe { arch::by_rows::$operation $(::<$const>)? (slots $(, $argument)*) };
+                $then
+            }
+        }
     }};
 }
 
@@ -97,12 +113,12 @@ impl Restartable for Native {
 
     #[inline]
     fn add(at: At<'_, AtomicU64, Self>, delta: u64) -> Result<(), NoSlot> {
-        if section!(at, add(delta)) { Ok(()) } else { Err(NoSlot) }
+        section!(at, add(delta), |done| if done { Ok(()) } else { Err(NoSlot) })
     }
 
     #[inline]
     fn load(at: At<'_, AtomicU64, Self>) -> Result<u64, NoSlot> {
-        section!(at, load()).ok_or(NoSlot)
+        section!(at, load(), |value| value.ok_or(NoSlot))
     }
 
     #[inline]
@@ -111,7 +127,7 @@ impl Restartable for Native {
         expected: u64,
         new: u64,
     ) -> Result<Result<(), u64>, NoSlot> {
-        section!(at, store_if_equal(expected, new)).ok_or(NoSlot)
+        section!(at, store_if_equal(expected, new), |stored| stored.ok_or(NoSlot))
     }
 
     #[inline]
@@ -120,7 +136,7 @@ impl Restartable for Native {
         delta: u64,
         fixed: u64,
     ) -> Result<Result<u64, u64>, NoSlot> {
-        section!(at, add_if(delta, fixed)).ok_or(NoSlot)
+        section!(at, add_if(delta, fixed), |added| added.ok_or(NoSlot))
     }
 
     #[inline]
@@ -129,13 +145,12 @@ impl Restartable for Native {
         node: NonNull<ListNode<Self>>,
     ) -> Result<(), NoSlot> {
         let node = node.as_ptr().cast();
-        if section!(at, list_push(node)) { Ok(()) } else { Err(NoSlot) }
+        section!(at, list_push(node), |done| if done { Ok(()) } else { Err(NoSlot) })
     }
 
     #[inline]
     fn list_pop(at: At<'_, List<Self>, Self>) -> Result<Option<NonNull<ListNode<Self>>>, NoSlot> {
-        let node = section!(at, list_pop()).ok_or(NoSlot)?;
-        Ok(NonNull::new(node.cast()))
+        section!(at, list_pop(), |node| Ok(NonNull::new(node.ok_or(NoSlot)?.cast())))
     }
 
     #[inline]
@@ -144,16 +159,16 @@ impl Restartable for Native {
         value: NonNull<T>,
     ) -> Result<Result<(), Full>, NoSlot> {
         let value = value.as_ptr().cast();
-        let pushed = section!(at, stack_push::<N>(value)).ok_or(NoSlot)?;
-        Ok(if pushed { Ok(()) } else { Err(Full) })
+        section!(at, stack_push::<N>(value), |pushed| {
+            Ok(if pushed.ok_or(NoSlot)? { Ok(()) } else { Err(Full) })
+        })
     }
 
     #[inline]
     fn stack_pop<T: 'static, const N: usize>(
         at: At<'_, ArrayStack<T, N, Self>, Self>,
     ) -> Result<Option<NonNull<T>>, NoSlot> {
-        let value = section!(at, stack_pop()).ok_or(NoSlot)?;
-        Ok(NonNull::new(value.cast()))
+        section!(at, stack_pop(), |value| Ok(NonNull::new(value.ok_or(NoSlot)?.cast())))
     }
 
     #[inline]
@@ -162,7 +177,7 @@ impl Restartable for Native {
         values: &[NonNull<T>],
     ) -> Result<usize, NoSlot> {
         let (from, wanted) = (values.as_ptr().cast(), values.len());
-        section!(at, stack_push_batch::<N>(from, wanted)).ok_or(NoSlot)
+        section!(at, stack_push_batch::<N>(from, wanted), |count| count.ok_or(NoSlot))
     }
 
     #[inline]
@@ -171,7 +186,7 @@ impl Restartable for Native {
         into: &mut [Option<NonNull<T>>],
     ) -> Result<usize, NoSlot> {
         let (to, wanted) = (into.as_mut_ptr().cast(), into.len());
-        section!(at, stack_pop_batch(to, wanted)).ok_or(NoSlot)
+        section!(at, stack_pop_batch(to, wanted), |count| count.ok_or(NoSlot))
     }
 
     #[inline]
@@ -180,8 +195,9 @@ impl Restartable for Native {
         bytes: &[u8],
     ) -> Result<Result<usize, Full>, NoSlot> {
         let (from, count) = (bytes.as_ptr(), bytes.len());
-        let begin = section!(at, append::<N>(from, count)).ok_or(NoSlot)?;
-        Ok(begin.map_err(|()| Full))
+        section!(at, append::<N>(from, count), |begin| {
+            Ok(begin.ok_or(NoSlot)?.map_err(|()| Full))
+        })
     }
 }
 

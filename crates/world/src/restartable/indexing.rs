@@ -12,7 +12,8 @@ use crate::{Ordering, Word, World};
 /// # Safety
 ///
 /// A slot that this calls initialised was [made](Slots::make), as is one whose index a row shows
-/// while that is below the number of indexes; and it stays so. Rows are changed as [`rows`](super::rows) says.
+/// while that is below the number of indexes; and it stays so. Rows are changed as
+/// [`rows`](super::rows) says.
 pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
     /// The rows that say which index each CPU has; `None`: the index is the section's own. Always
     /// the same.

@@ -54,6 +54,7 @@ pub mod buffer;
 pub mod definition;
 mod field;
 mod indexing;
+mod lines;
 pub mod list;
 mod lock;
 mod locked;
@@ -69,6 +70,7 @@ pub use buffer::{Buffer, Full};
 pub use definition::{Ended, Steps};
 pub use field::Field;
 pub use indexing::{Indexing, OwnIndex};
+pub use lines::Lines;
 pub use list::{List, ListNode};
 pub use lock::{SlotLock, SlotLockGuard};
 pub use rows::Rows;
@@ -145,7 +147,8 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
     /// For `'a`: whenever `limit` says *n*, there are live values of `F` at `first` and at each of
     /// the *n* - 1 multiples of [`STRIDE`](Restartable::STRIDE) behind it; it says no more than the
     /// number of indexes of `section`; and only operations of this module, with this `section`,
-    /// write to them, but while the slots are [stopped](Slots::with_stopped).
+    /// write to them, but while the slots are [stopped](Slots::with_stopped). By [rows](At::by_rows)
+    /// there are values where a row shows an index below *n*, which may be any number.
     #[inline]
     pub unsafe fn new(section: &'a W::Section, limit: &'a W::U32, first: NonNull<F>) -> Self {
         At { section, limit, first, rows: None }

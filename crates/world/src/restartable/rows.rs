@@ -33,15 +33,16 @@
 use core::fmt;
 use core::ptr::{self, NonNull};
 
-use crate::{Line, Ordering, Word, Words};
+use super::Lines;
+use crate::{Line, MapError, Ordering, Word, Words, World};
 
 /// How many rows share a line.
 pub const PER_LINE: usize = 8;
 
 /// A line of rows.
-type RowLine<W> = Line<[<W as Words>::U64; PER_LINE]>;
+pub(super) type RowLine<W> = Line<[<W as Words>::U64; PER_LINE]>;
 
-/// A word for each CPU, in lines that appear when they are used.
+/// A word for each CPU, in lines that appear when they are used, and come from [`Lines`].
 ///
 /// Costs a pointer for each eight CPUs, and a line of 64 bytes for each eight of which one was
 /// used.
@@ -86,42 +87,105 @@ impl<W: Words> Rows<W> {
         if cpu >= self.cpus as usize {
             return None;
         }
-        // Acquire: pairs with the Release in `make`: the rows are there.
+        // Acquire: pairs with the Release in `put`: the rows are there.
         let line = self.lines()[cpu / PER_LINE].load(Ordering::Acquire);
-        // SAFETY: null, or from `Box::into_raw` in `make`; freed when the rows are dropped alone.
+        // SAFETY: null, or written by `put`; given back when nobody uses the rows any more.
         Some(unsafe { line.as_ref() }?.get(cpu % PER_LINE)?)
     }
 
-    /// The row of a CPU. Allocates its line if it is not there.
+    /// The lines that are there.
+    fn made(&self) -> impl Iterator<Item = NonNull<RowLine<W>>> {
+        // Relaxed: who goes on to use one has the rows to itself.
+        self.lines().iter().filter_map(|line| NonNull::new(line.load(Ordering::Relaxed)))
+    }
+
+    /// The bytes of the table and of the lines that are there.
+    pub fn bytes(&self) -> usize {
+        size_of_val(self.lines()) + self.made().count() * size_of::<RowLine<W>>()
+    }
+}
+
+impl<W: World> Rows<W> {
+    /// The row of a CPU, whose line comes from `lines` if it is not there; waits for who takes one
+    /// there, too.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError`] if there is no memory for it.
     ///
     /// # Panics
     ///
     /// If there is no such CPU.
-    pub fn make(&self, cpu: usize) -> &W::U64 {
+    ///
+    /// # Safety
+    ///
+    /// It is always the same `lines`, which live as long as the rows are used.
+    pub unsafe fn make(&self, cpu: usize, lines: &Lines<W>) -> Result<&W::U64, MapError> {
+        // SAFETY: a line for these rows.
+        let made = || lines.take().map(|line| unsafe { self.put(cpu, line, lines) });
+        self.at(cpu).map_or_else(made, Ok)
+    }
+
+    /// As [`make`](Rows::make), async-signal-safe unless memory cannot be mapped, and without
+    /// waiting: `None` if somebody else takes a line this moment, or there is no memory.
+    ///
+    /// # Panics
+    ///
+    /// As there.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub unsafe fn try_make(&self, cpu: usize, lines: &Lines<W>) -> Option<&W::U64> {
+        // SAFETY: a line for these rows.
+        let made = || lines.try_take().map(|line| unsafe { self.put(cpu, line, lines) });
+        self.at(cpu).map_or_else(made, Some)
+    }
+
+    /// # Safety
+    ///
+    /// The line came from `lines`, for these rows.
+    unsafe fn put(&self, cpu: usize, line: NonNull<RowLine<W>>, lines: &Lines<W>) -> &W::U64 {
         assert!(cpu < self.cpus as usize, "a row for CPU {cpu} of {}", self.cpus);
-        if let Some(row) = self.at(cpu) {
-            return row;
-        }
-        let rows: RowLine<W> = Line(core::array::from_fn(|_| W::U64::new_in(self.empty)));
-        let made = Box::into_raw(Box::new(rows));
+        let empty = Line(core::array::from_fn(|_| W::U64::new_in(self.empty)));
+        // SAFETY: the caller's promise.
+        unsafe { line.write(empty) };
         // Release: pairs with the Acquire in `at`. Acquire on failure: as there.
         let raced = self.lines()[cpu / PER_LINE].compare_exchange(
             ptr::null_mut(),
-            made,
+            line.as_ptr(),
             Ordering::Release,
             Ordering::Acquire,
         );
         let there = match raced {
-            Ok(_) => made,
+            Ok(_) => line.as_ptr(),
             Err(theirs) => {
-                // SAFETY: from `Box::into_raw` above, and nobody else knows it.
-                drop(unsafe { Box::from_raw(made) });
+                // SAFETY: nobody else knows it.
+                unsafe {
+                    line.drop_in_place();
+                    lines.give(line);
+                }
                 theirs
             }
         };
         // SAFETY: as in `at`.
         let rows = unsafe { &*there };
         &rows[cpu % PER_LINE]
+    }
+
+    /// Gives the lines back. Rows that are dropped without leave their lines unused for ever.
+    ///
+    /// # Safety
+    ///
+    /// They came from these `lines`, and nobody uses the rows any more.
+    pub unsafe fn release(&mut self, lines: &Lines<W>) {
+        for line in self.made() {
+            // SAFETY: the caller's promise.
+            unsafe {
+                line.drop_in_place();
+                lines.give(line);
+            }
+        }
     }
 }
 
@@ -130,15 +194,7 @@ impl<W: Words> Drop for Rows<W> {
         let lines = (self.cpus as usize).div_ceil(PER_LINE);
         let table = ptr::slice_from_raw_parts_mut(self.table.as_ptr(), lines);
         // SAFETY: from `Box::leak` in `new_in`, and nobody has the rows any more.
-        let mut table = unsafe { Box::from_raw(table) };
-        for line in &mut table {
-            line.with_mut(|line| {
-                if !line.is_null() {
-                    // SAFETY: from `Box::into_raw` in `make`; nobody has the rows any more.
-                    drop(unsafe { Box::from_raw(*line) });
-                }
-            });
-        }
+        drop(unsafe { Box::from_raw(table) });
     }
 }
 
@@ -152,8 +208,9 @@ impl<W: Words> fmt::Debug for Rows<W> {
 #[cfg(target_os = "linux")]
 const _: () = {
     use crate::Native;
+    use crate::arch::{ROWS_CPUS, ROWS_TABLE};
     use core::mem::offset_of;
-    assert!(offset_of!(Rows<Native>, table) == 0);
-    assert!(offset_of!(Rows<Native>, cpus) == 8);
+    assert!(offset_of!(Rows<Native>, table) == ROWS_TABLE);
+    assert!(offset_of!(Rows<Native>, cpus) == ROWS_CPUS);
     assert!(size_of::<RowLine<Native>>() == 64);
 };

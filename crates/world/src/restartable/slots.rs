@@ -159,7 +159,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// As there; but where there are rows, `indexes` is any number.
     pub unsafe fn indexed_by(
         indexing: I,
         section: W::Section,
@@ -186,6 +186,20 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     /// The way to an index.
     pub fn indexing(&self) -> &I {
         &self.indexing
+    }
+
+    /// The way to an index, to change which slots it calls initialised.
+    ///
+    /// # Safety
+    ///
+    /// The slots that it calls initialised after that were [made](Slots::make).
+    pub unsafe fn indexing_mut(&mut self) -> &mut I {
+        &mut self.indexing
+    }
+
+    /// Where slot 0 lies, whether it is initialised or not.
+    pub fn first(&self) -> NonNull<T> {
+        self.first
     }
 
     /// Initialises a slot. If `init` panics, it is not.

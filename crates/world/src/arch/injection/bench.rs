@@ -1,4 +1,4 @@
-//! One slot with one of everything, and what can be done to it: by sections, and by definition.
+//! Slots with one of everything, and what can be done to them: by sections, and by definition.
 
 use core::array;
 use core::cell::Cell;
@@ -7,14 +7,16 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::interpreter::Interpreter;
-use super::trapped;
-use crate::arch::{self as production, Index, SlotsAt};
+use super::trapped::{self, by_rows as trapped_by_rows};
+use crate::arch::{self as production, InRow, Index, SlotsAt, by_rows};
 use crate::native::Section;
-use crate::restartable::{At, Ended, definition};
+use crate::restartable::{At, Ended, Rows, definition};
 use crate::{ArrayStack, Buffer, IndexBy, List, ListNode, Native, Restartable};
 
 pub(super) const STACK: usize = 5;
 pub(super) const BUFFER: usize = 21;
+/// A row that shows no index.
+pub(super) const NO_INDEX: u64 = 5 << 16;
 const NODES: usize = 5;
 
 /// What lies in a slot.
@@ -44,6 +46,8 @@ pub(super) enum Op {
     Append(usize),
     /// From now on sections find no slot.
     Stop,
+    /// From now on all rows say this.
+    Show(u64),
 }
 
 /// What an operation says: `None` for no slot.
@@ -54,7 +58,11 @@ pub(super) struct Bench {
     memory: NonNull<u8>,
     /// How many slots there are.
     indexes: usize,
-    pub(super) limit: AtomicU32,
+    /// Whether all slots are one and the same memory.
+    aliased: bool,
+    limit: AtomicU32,
+    /// Where indexes are in rows: the rows, and what they say at first.
+    rows: Option<(Rows<Native>, Vec<Option<u64>>)>,
     section: Section,
     nodes: [ListNode<Native>; NODES],
     /// The first node that an intruding program popped.
@@ -88,7 +96,9 @@ impl Bench {
         let bench = Bench {
             memory: NonNull::new(memory.cast()).unwrap(),
             indexes,
+            aliased,
             limit: AtomicU32::new(0),
+            rows: None,
             section: Native::section(IndexBy::Cpu).unwrap().0,
             nodes: array::from_fn(|_| ListNode::new_in()),
             popped: Cell::new(None),
@@ -97,7 +107,28 @@ impl Bench {
         bench
     }
 
-    /// Empties all slots, and runs a program on one.
+    /// Slots for indexes below `indexes`, each of its own, and a row for each CPU that says this;
+    /// where it is to say nothing it has no line, or shows [`NO_INDEX`] if others have that line.
+    pub(super) fn with_rows(indexes: usize, shown: Vec<Option<u64>>) -> Bench {
+        let rows = Rows::new_in(shown.len() as u32, NO_INDEX);
+        for (cpu, _) in shown.iter().enumerate().filter(|(_, shown)| shown.is_some()) {
+            rows.make(cpu);
+        }
+        let mut bench = Bench::new(indexes, false);
+        bench.rows = Some((rows, shown));
+        bench
+    }
+
+    /// Whether indexes are in rows.
+    pub(super) fn has_rows(&self) -> bool {
+        self.rows.is_some()
+    }
+
+    fn rows(&self) -> Option<&Rows<Native>> {
+        self.rows.as_ref().map(|(rows, _)| rows)
+    }
+
+    /// Empties all slots, and runs a program on that of one index; of this CPU's, if it has a row.
     pub(super) fn reset(&self, index: usize, setup: &[Op]) {
         for index in 0..self.indexes {
             // SAFETY: in the memory of `new`. Zeros are an empty slot.
@@ -105,6 +136,12 @@ impl Bench {
         }
         for node in &self.nodes {
             node.next.store(ptr::null_mut(), Ordering::Relaxed);
+        }
+        if let Some((rows, shown)) = &self.rows {
+            let rows = (0..).map_while(|cpu| Some((rows.at(cpu), shown.get(cpu)?)));
+            for (row, shown) in rows.filter_map(|(row, shown)| Some((row?, shown))) {
+                row.store(shown.unwrap_or(NO_INDEX), Ordering::Relaxed);
+            }
         }
         self.limit.store(self.indexes as u32, Ordering::Relaxed);
         self.run(setup, |op| Interpreter::undisturbed(index).complete(self, op));
@@ -116,6 +153,12 @@ impl Bench {
         let step = |op: &Op| match (*op, self.popped.get()) {
             (Op::Stop, _) => {
                 self.limit.store(0, Ordering::Release);
+                None
+            }
+            (Op::Show(word), _) => {
+                let rows = self.rows().expect("indexes are in rows");
+                let rows = (0..rows.cpus()).filter_map(|cpu| rows.at(cpu as usize));
+                rows.for_each(|row| row.store(word, Ordering::Release));
                 None
             }
             (Op::ListPushPopped, popped) => execute(Op::ListPush(popped?)),
@@ -130,21 +173,20 @@ impl Bench {
         program.iter().map(step).collect()
     }
 
-    /// All bytes of a slot, and of the nodes.
-    pub(super) fn bytes(&self, index: usize) -> Vec<u8> {
+    /// All bytes of the slots, and of the nodes.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let slots = if self.aliased { 0..1 } else { 0..self.indexes };
         // SAFETY: all bytes were written, and nobody writes now.
-        unsafe {
+        let slots = slots.flat_map(|index| unsafe {
             let slot = self.slot(index).cast::<u8>().cast_const();
-            let slot = core::slice::from_raw_parts(slot, size_of::<Everything>());
+            core::slice::from_raw_parts(slot, size_of::<Everything>())
+        });
+        // SAFETY: as above.
+        let nodes = unsafe {
             let nodes = (&raw const self.nodes).cast::<u8>();
-            let nodes = core::slice::from_raw_parts(nodes, size_of_val(&self.nodes));
-            [slot, nodes].concat()
-        }
-    }
-
-    /// Whether a slot is as it was in the beginning.
-    pub(super) fn is_blank(&self, index: usize) -> bool {
-        self.bytes(index)[..size_of::<Everything>()].iter().all(|&byte| byte == 0)
+            core::slice::from_raw_parts(nodes, size_of_val(&self.nodes))
+        };
+        slots.chain(nodes).copied().collect()
     }
 
     fn slot(&self, index: usize) -> *mut Everything {
@@ -158,7 +200,7 @@ impl Bench {
         self.slots_at(index, offset_of!(Everything, word))
     }
 
-    fn slots_at(&self, index: Index, offset: usize) -> SlotsAt {
+    fn slots_at<I>(&self, index: I, offset: usize) -> SlotsAt<I> {
         SlotsAt { index, limit: &raw const self.limit, first: self.first(offset).as_ptr() }
     }
 
@@ -170,7 +212,8 @@ impl Bench {
 
     fn at<F>(&self, offset: usize) -> At<'_, F, Native> {
         // SAFETY: the slots below the limit are live, and written to by operations alone.
-        unsafe { At::new(&self.section, &self.limit, self.first(offset)) }
+        let at = unsafe { At::new(&self.section, &self.limit, self.first(offset)) };
+        at.by_rows(self.rows())
     }
 
     fn node(&self, number: usize) -> NonNull<ListNode<Native>> {
@@ -232,7 +275,9 @@ impl Bench {
                 let begin = definition::append(steps, buffer(), &bytes(count))?;
                 begin.map(|begin| vec![begin as u64]).map_err(|_| 0)
             }
-            Op::ListPushPopped | Op::Stop => unreachable!("not an operation of its own"),
+            Op::ListPushPopped | Op::Stop | Op::Show(_) => {
+                unreachable!("not an operation of its own")
+            }
         };
         Ok(Some(answer))
     }
@@ -264,9 +309,9 @@ fn bytes(count: usize) -> Vec<u8> {
 
 /// The operations as sections.
 macro_rules! by_sections {
-    ($name:ident, $operations:ident) => {
-        pub(super) fn $name(bench: &Bench, index: Index, op: Op) -> Answer {
-            let word = bench.word(index);
+    ($name:ident, $operations:ident, $index:ident) => {
+        fn $name(bench: &Bench, index: $index, op: Op) -> Answer {
+            let word = bench.slots_at(index, offset_of!(Everything, word));
             let list = bench.slots_at(index, offset_of!(Everything, list));
             let stack = bench.slots_at(index, offset_of!(Everything, stack));
             let buffer = bench.slots_at(index, offset_of!(Everything, buffer));
@@ -318,7 +363,9 @@ macro_rules! by_sections {
                         let begin = $operations::append::<BUFFER>(buffer, from, count)?;
                         begin.map(|begin| vec![begin as u64]).map_err(|()| 0)
                     }
-                    Op::ListPushPopped | Op::Stop => unreachable!("not an operation of its own"),
+                    Op::ListPushPopped | Op::Stop | Op::Show(_) => {
+                        unreachable!("not an operation of its own")
+                    }
                 }
             };
             Some(answer)
@@ -326,5 +373,26 @@ macro_rules! by_sections {
     };
 }
 
-by_sections!(by_section, production);
-by_sections!(by_trapped_section, trapped);
+by_sections!(own, production, Index);
+by_sections!(own_trapped, trapped, Index);
+by_sections!(in_row, by_rows, InRow);
+by_sections!(in_row_trapped, trapped_by_rows, InRow);
+
+/// An operation as a section, by the index in this field of the thread's area, or by the row of the
+/// CPU that it says.
+pub(super) fn by_section(bench: &Bench, field: Index, op: Op) -> Answer {
+    match bench.rows() {
+        None => own(bench, field, op),
+        Some(rows) => in_row(bench, InRow { cpu: field, rows: ptr::from_ref(rows).cast() }, op),
+    }
+}
+
+/// As [`by_section`], with traps.
+pub(super) fn by_trapped_section(bench: &Bench, field: Index, op: Op) -> Answer {
+    match bench.rows() {
+        None => own_trapped(bench, field, op),
+        Some(rows) => {
+            in_row_trapped(bench, InRow { cpu: field, rows: ptr::from_ref(rows).cast() }, op)
+        }
+    }
+}

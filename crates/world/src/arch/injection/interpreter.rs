@@ -9,13 +9,14 @@ use crate::{Cell, Native, Word};
 /// Where an operation is aborted, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Before {
-    /// The step of this number. Finding the slot is two steps, copying a byte is one.
+    /// The step of this number. Finding the slot is two steps, or four where the index is in a row;
+    /// copying a byte is one.
     Step(usize),
     /// The commit; or the end, where an operation ends without one.
     Last,
 }
 
-/// Runs the steps of an operation on the slot of one index.
+/// Runs the steps of an operation on the slot of one index, or on that of one CPU's row.
 pub(super) struct Interpreter {
     index: usize,
     abort: Option<Before>,
@@ -73,12 +74,19 @@ impl Interpreter {
 unsafe impl Steps<Native> for Interpreter {
     fn slot<'a, F>(&mut self, at: &At<'a, F, Native>) -> Result<&'a F, Ended> {
         self.step(false)?;
+        let mut index = self.index;
+        if let Some(rows) = at.rows() {
+            self.step(false)?;
+            let row = rows.at(index).ok_or(Ended::NoSlot)?;
+            self.step(false)?;
+            index = row.load(Ordering::Relaxed) as u32 as usize;
+        }
         self.step(false)?;
-        if self.index >= at.limit().load(Ordering::Relaxed) as usize {
+        if index >= at.limit().load(Ordering::Relaxed) as usize {
             return Err(Ended::NoSlot);
         }
         // SAFETY: slots below the limit are live.
-        Ok(unsafe { at.slot(self.index) })
+        Ok(unsafe { at.slot(index) })
     }
 
     fn load<T: Word>(&mut self, word: &T) -> Result<T::Value, Ended> {

@@ -1,6 +1,6 @@
 //! What is done to the slot: states of it, operations on them, and intrusions, each with each.
 
-use super::bench::{BUFFER, Op, STACK};
+use super::bench::{BUFFER, NO_INDEX, Op, STACK};
 
 pub(super) struct Family {
     pub(super) setups: &'static [&'static [Op]],
@@ -11,6 +11,25 @@ pub(super) struct Family {
 const SIGN: u64 = 1 << 63;
 const MOST: u64 = i64::MAX as u64;
 const MINUS_ONE: u64 = u64::MAX;
+
+/// A row that shows the index whose slot is worked on. Its upper half is nobody's business.
+pub(super) const HOME: u64 = 0xdead_beef << 32 | 2;
+/// A row that shows another index.
+pub(super) const OTHER: u64 = 0xffff_ffff << 32 | 1;
+/// How many slots there are behind rows.
+pub(super) const SLOTS: usize = 4;
+
+/// What else can come between where indexes are in rows: the index is taken away, the CPU is given
+/// another, or the same again, and somebody works with it.
+pub(super) const CHANGES: &[&[Op]] = &[
+    &[Op::Show(NO_INDEX)],
+    &[Op::Show(SLOTS as u64)],
+    &[Op::Show(OTHER)],
+    &[Op::Show(NO_INDEX), Op::Show(HOME)],
+    &[Op::Show(OTHER), Op::Add(9), Op::StackPush(30), Op::Append(2), Op::Show(HOME)],
+    &[Op::ListPop, Op::Show(OTHER), Op::ListPushPopped, Op::Add(1)],
+    &[Op::Append(3), Op::StackPush(30), Op::Show(OTHER), Op::Append(2), Op::StackPush(31)],
+];
 
 pub(super) const FAMILIES: &[Family] = &[WORDS, LISTS, STACKS, BUFFERS];
 

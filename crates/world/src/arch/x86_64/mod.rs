@@ -13,9 +13,12 @@ mod sections;
 #[macro_use]
 pub(super) mod traps;
 
-use super::Area;
+use super::{Area, status};
 pub(super) use area::{block, offset_of_reading, read, thread_pointer};
 pub(crate) use sections::watch;
 
 /// What must stand in memory before an abort handler: who registers a thread says so to the kernel.
 pub(crate) const SIGNATURE: u32 = 0x5305_3053;
+
+// A section that finds no line of rows leaves the pointer, which is null, as its status.
+const _: () = assert!(status::NO_SLOT == 0);

@@ -2,11 +2,11 @@
 
 macro_rules! append {
     (
-        $point:ident, $at:expr, $capacity:expr, $bytes:expr, $count:expr,
+        $point:ident, $by:ident, $at:expr, $capacity:expr, $bytes:expr, $count:expr,
         $begin:ident, $status:ident $(, $($more:tt)+)?
     ) => {
         section!(
-            $point, $at, $status,
+            $point, $by, $at, $status,
             [
                 $point!("3"),
                 "ldr {begin}, [{slot}]",

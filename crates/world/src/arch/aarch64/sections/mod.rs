@@ -11,13 +11,13 @@ use crate::arch::Watched;
 /// Arms, enters, and leaves the address of the thread's slot in `{slot}`; goes to `$no_slot` if
 /// there is none. Points 0 to 2. `$prepare` is done at every start. Afterwards `{scratch}` is free.
 macro_rules! enter {
-    ($point:ident) => {
-        enter!($point, "{no_slot}", "")
+    ($point:ident, $by:ident) => {
+        enter!($point, $by, "{no_slot}", "")
     };
-    ($point:ident, status) => {
-        enter!($point, "8f", "mov {status}, {no_slot}")
+    ($point:ident, $by:ident, status) => {
+        enter!($point, $by, "8f", "mov {status}, {no_slot}")
     };
-    ($point:ident, $no_slot:literal, $prepare:literal) => {
+    ($point:ident, $by:ident, $no_slot:literal, $prepare:literal) => {
         concat!(
             $point!("0"),
             "
@@ -33,6 +33,29 @@ macro_rules! enter {
             3:
             ",
             $point!("1"),
+            read_index!($point, $by, $no_slot),
+            $point!("2"),
+            "
+            ldar {scratch:w}, [{limit}]
+            cmp {slot:w}, {scratch:w}
+            b.hs ",
+            $no_slot,
+            "
+            add {slot}, {first}, {slot}, lsl {stride_shift}
+            "
+        )
+    };
+}
+
+/// Leaves the thread's index in `{slot}`, or goes to `$no_slot`; the area is in `{scratch}`.
+///
+/// In a row: what the table holds for a line is a pointer for each [`PER_LINE`] CPUs, and a pointer
+/// has as many bytes, so that it lies as far behind the beginning as its first CPU's number.
+///
+/// [`PER_LINE`]: crate::restartable::rows::PER_LINE
+macro_rules! read_index {
+    ($point:ident, Index, $no_slot:literal) => {
+        concat!(
             "
             tbnz {index}, 2, 9f
             ldr {slot:w}, [{scratch}, {cpu_id}]
@@ -43,15 +66,33 @@ macro_rules! enter {
             9:
             and {slot}, {index}, 31
             ldr {slot:w}, [{scratch}, {slot}]
-            ",
-            $point!("2"),
             "
-            ldar {scratch:w}, [{limit}]
+        )
+    };
+    ($point:ident, InRow, $no_slot:literal) => {
+        concat!(
+            "
+            ldr {slot:w}, [{scratch}, {cpu_id}]
+            ldr {scratch:w}, [{rows}, {cpus}]
             cmp {slot:w}, {scratch:w}
             b.hs ",
             $no_slot,
+            $point!("10"),
             "
-            add {slot}, {first}, {slot}, lsl {stride_shift}
+            ldr {scratch}, [{rows}, {table}]
+            add {scratch}, {scratch}, {slot}
+            and {scratch}, {scratch}, {line_of_cpu}
+            ldr {scratch}, [{scratch}]
+            cbz {scratch}, ",
+            $no_slot,
+            "
+            and {slot}, {slot}, {cpu_in_line}
+            add {scratch}, {scratch}, {slot}, lsl 3
+            ",
+            $point!("11"),
+            "
+            ldar {slot}, [{scratch}]
+            mov {slot:w}, {slot:w}
             "
         )
     };
@@ -101,12 +142,34 @@ macro_rules! leave {
 ///
 /// [`NO_SLOT`]: crate::arch::status::NO_SLOT
 macro_rules! section {
-    ($point:ident, $at:expr, $no_slot:block, [$($text:tt)*], $($operands:tt)*) => {
+    ($point:ident, $by:ident, $at:expr, $no_slot:block, [$($text:tt)*], $($operands:tt)*) => {
+        assemble!(
+            $by, $at,
+            [enter!($point, $by), $($text)* leave!($point),],
+            [no_slot = label $no_slot,],
+            $($operands)*
+        )
+    };
+    ($point:ident, $by:ident, $at:expr, $status:ident, [$($text:tt)*], $($operands:tt)*) => {
+        assemble!(
+            $by, $at,
+            [enter!($point, $by, status), $($text)* leave!($point, status),],
+            [
+                status = out(reg) $status,
+                no_slot = const $crate::arch::status::NO_SLOT,
+                done = const $crate::arch::status::DONE,
+            ],
+            $($operands)*
+        )
+    };
+}
+
+/// A section's whole text with the operands that all have, and those of its way to an index.
+macro_rules! assemble {
+    (Index, $at:expr, [$($text:tt)*], [$($ends:tt)*], $($operands:tt)*) => {
         ::core::arch::asm!(
-            enter!($point),
             $($text)*
-            leave!($point),
-            no_slot = label $no_slot,
+            $($ends)*
             slot = out(reg) _,
             scratch = out(reg) _,
             area = in(reg) $at.index.area().offset,
@@ -120,21 +183,21 @@ macro_rules! section {
             options(nostack),
         )
     };
-    ($point:ident, $at:expr, $status:ident, [$($text:tt)*], $($operands:tt)*) => {
+    (InRow, $at:expr, [$($text:tt)*], [$($ends:tt)*], $($operands:tt)*) => {
         ::core::arch::asm!(
-            enter!($point, status),
             $($text)*
-            leave!($point, status),
-            status = out(reg) $status,
-            no_slot = const $crate::arch::status::NO_SLOT,
-            done = const $crate::arch::status::DONE,
+            $($ends)*
             slot = out(reg) _,
             scratch = out(reg) _,
-            area = in(reg) $at.index.area().offset,
-            index = in(reg) $at.index.offset,
+            area = in(reg) $at.index.cpu.area().offset,
+            rows = in(reg) $at.index.rows,
             limit = in(reg) $at.limit,
             first = in(reg) $at.first,
             $($operands)*
+            table = const $crate::arch::ROWS_TABLE,
+            cpus = const $crate::arch::ROWS_CPUS,
+            line_of_cpu = const $crate::arch::LINE_OF_CPU,
+            cpu_in_line = const $crate::arch::CPU_IN_LINE,
             cpu_id = const $crate::arch::CPU_ID,
             stride_shift = const $crate::arch::STRIDE_SHIFT,
             signature = const $crate::arch::SIGNATURE,

@@ -1,9 +1,9 @@
 //! Sections on words.
 
 macro_rules! add {
-    ($point:ident, $at:expr, $delta:expr, $no_slot:block $(, $($more:tt)+)?) => {
+    ($point:ident, $by:ident, $at:expr, $delta:expr, $no_slot:block $(, $($more:tt)+)?) => {
         section!(
-            $point, $at, $no_slot,
+            $point, $by, $at, $no_slot,
             [
                 $point!("3"),
                 "ldr {scratch}, [{slot}]",
@@ -18,9 +18,9 @@ macro_rules! add {
 }
 
 macro_rules! load {
-    ($point:ident, $at:expr, $value:ident, $status:ident $(, $($more:tt)+)?) => {
+    ($point:ident, $by:ident, $at:expr, $value:ident, $status:ident $(, $($more:tt)+)?) => {
         section!(
-            $point, $at, $status,
+            $point, $by, $at, $status,
             [
                 $point!("3"),
                 "ldr {value}, [{slot}]",
@@ -33,11 +33,11 @@ macro_rules! load {
 
 macro_rules! store_if_equal {
     (
-        $point:ident, $at:expr, $expected:expr, $new:expr, $old:ident, $status:ident
+        $point:ident, $by:ident, $at:expr, $expected:expr, $new:expr, $old:ident, $status:ident
         $(, $($more:tt)+)?
     ) => {
         section!(
-            $point, $at, $status,
+            $point, $by, $at, $status,
             [
                 $point!("3"),
                 "ldr {old}, [{slot}]",
@@ -59,11 +59,11 @@ macro_rules! store_if_equal {
 
 macro_rules! add_if {
     (
-        $point:ident, $at:expr, $delta:expr, $fixed:expr, $old:ident, $sum:ident,
+        $point:ident, $by:ident, $at:expr, $delta:expr, $fixed:expr, $old:ident, $sum:ident,
         $status:ident $(, $($more:tt)+)?
     ) => {
         section!(
-            $point, $at, $status,
+            $point, $by, $at, $status,
             [
                 $point!("3"),
                 "ldr {old}, [{slot}]",

@@ -1,9 +1,9 @@
 //! Sections on lists.
 
 macro_rules! list_push {
-    ($point:ident, $at:expr, $node:expr, $no_slot:block $(, $($more:tt)+)?) => {
+    ($point:ident, $by:ident, $at:expr, $node:expr, $no_slot:block $(, $($more:tt)+)?) => {
         section!(
-            $point, $at, $no_slot,
+            $point, $by, $at, $no_slot,
             [
                 $point!("3"),
                 "mov {below}, qword ptr [{first} + {slot}]",
@@ -20,9 +20,9 @@ macro_rules! list_push {
 }
 
 macro_rules! list_pop {
-    ($point:ident, $at:expr, $node:ident, $status:ident $(, $($more:tt)+)?) => {
+    ($point:ident, $by:ident, $at:expr, $node:ident, $status:ident $(, $($more:tt)+)?) => {
         section!(
-            $point, $at, $status,
+            $point, $by, $at, $status,
             [
                 $point!("3"),
                 "mov {node}, qword ptr [{first} + {slot}]",

@@ -11,13 +11,13 @@ use crate::arch::Watched;
 /// Arms, enters, and leaves the offset of the thread's slot in `{slot}`; goes to `$no_slot` if
 /// there is none. Points 0 to 2. `$prepare` is done at every start.
 macro_rules! enter {
-    ($point:ident) => {
-        enter!($point, "{no_slot}", "")
+    ($point:ident, $by:ident) => {
+        enter!($point, $by, "{no_slot}", "", "{line}")
     };
-    ($point:ident, status) => {
-        enter!($point, "8f", "mov {status:e}, {no_slot}")
+    ($point:ident, $by:ident, status) => {
+        enter!($point, $by, "8f", "mov {status:e}, {no_slot}", "{status}")
     };
-    ($point:ident, $no_slot:literal, $prepare:literal) => {
+    ($point:ident, $by:ident, $no_slot:literal, $prepare:literal, $line:literal) => {
         concat!(
             $point!("0"),
             "
@@ -30,6 +30,30 @@ macro_rules! enter {
             3:
             ",
             $point!("1"),
+            read_index!($point, $by, $no_slot, $prepare, $line),
+            $point!("2"),
+            "
+            cmp {slot:e}, dword ptr [{limit}]
+            jae ",
+            $no_slot,
+            "
+            shl {slot}, {stride_shift}
+            "
+        )
+    };
+}
+
+/// Leaves the thread's index in `{slot}`, or goes to `$no_slot`.
+///
+/// In a row: what the table holds for a line is a pointer for each [`PER_LINE`] CPUs, and a pointer
+/// has as many bytes, so that it lies as far behind the beginning as its first CPU's number. No
+/// register is free for the line in the longest sections: it has that of the status, which is
+/// prepared once more. A line that is not there needs no preparation: null is no slot.
+///
+/// [`PER_LINE`]: crate::restartable::rows::PER_LINE
+macro_rules! read_index {
+    ($point:ident, Index, $no_slot:literal, $prepare:literal, $line:literal) => {
+        concat!(
             "
             test {index:l}, {cpu_id}
             jnz 9f
@@ -40,15 +64,49 @@ macro_rules! enter {
             "
             9:
             mov {slot:e}, dword ptr fs:[{index}]
-            ",
-            $point!("2"),
             "
-            cmp {slot:e}, dword ptr [{limit}]
+        )
+    };
+    ($point:ident, InRow, $no_slot:literal, $prepare:literal, $line:literal) => {
+        concat!(
+            "
+            mov {slot:e}, dword ptr fs:[{area} + {cpu_id}]
+            cmp {slot:e}, dword ptr [{rows} + {cpus}]
             jae ",
             $no_slot,
+            $point!("10"),
             "
-            shl {slot}, {stride_shift}
+            mov ",
+            $line,
+            ", qword ptr [{rows} + {table}]
+            add ",
+            $line,
+            ", {slot}
+            and ",
+            $line,
+            ", {line_of_cpu}
+            mov ",
+            $line,
+            ", qword ptr [",
+            $line,
+            "]
+            test ",
+            $line,
+            ", ",
+            $line,
             "
+            jz ",
+            $no_slot,
+            "
+            and {slot:e}, {cpu_in_line}
+            ",
+            $point!("11"),
+            "
+            mov {slot:e}, dword ptr [",
+            $line,
+            " + {slot} * 8]
+            ",
+            $prepare
         )
     };
 }
@@ -98,12 +156,42 @@ macro_rules! leave {
 ///
 /// [`NO_SLOT`]: crate::arch::status::NO_SLOT
 macro_rules! section {
-    ($point:ident, $at:expr, $no_slot:block, [$($text:tt)*], $($operands:tt)*) => {
+    ($point:ident, Index, $at:expr, $no_slot:block, [$($text:tt)*], $($operands:tt)*) => {
+        assemble!(
+            Index, $at,
+            [enter!($point, Index), $($text)* leave!($point),],
+            [no_slot = label $no_slot,],
+            $($operands)*
+        )
+    };
+    ($point:ident, InRow, $at:expr, $no_slot:block, [$($text:tt)*], $($operands:tt)*) => {
+        assemble!(
+            InRow, $at,
+            [enter!($point, InRow), $($text)* leave!($point),],
+            [no_slot = label $no_slot, line = out(reg) _,],
+            $($operands)*
+        )
+    };
+    ($point:ident, $by:ident, $at:expr, $status:ident, [$($text:tt)*], $($operands:tt)*) => {
+        assemble!(
+            $by, $at,
+            [enter!($point, $by, status), $($text)* leave!($point, status),],
+            [
+                status = out(reg) $status,
+                no_slot = const $crate::arch::status::NO_SLOT,
+                done = const $crate::arch::status::DONE,
+            ],
+            $($operands)*
+        )
+    };
+}
+
+/// A section's whole text with the operands that all have, and those of its way to an index.
+macro_rules! assemble {
+    (Index, $at:expr, [$($text:tt)*], [$($ends:tt)*], $($operands:tt)*) => {
         ::core::arch::asm!(
-            enter!($point),
             $($text)*
-            leave!($point),
-            no_slot = label $no_slot,
+            $($ends)*
             slot = out(reg) _,
             area = in(reg) $at.index.area().offset,
             index = in(reg) $at.index.offset,
@@ -116,20 +204,20 @@ macro_rules! section {
             options(nostack),
         )
     };
-    ($point:ident, $at:expr, $status:ident, [$($text:tt)*], $($operands:tt)*) => {
+    (InRow, $at:expr, [$($text:tt)*], [$($ends:tt)*], $($operands:tt)*) => {
         ::core::arch::asm!(
-            enter!($point, status),
             $($text)*
-            leave!($point, status),
-            status = out(reg) $status,
-            no_slot = const $crate::arch::status::NO_SLOT,
-            done = const $crate::arch::status::DONE,
+            $($ends)*
             slot = out(reg) _,
-            area = in(reg) $at.index.area().offset,
-            index = in(reg) $at.index.offset,
+            area = in(reg) $at.index.cpu.area().offset,
+            rows = in(reg) $at.index.rows,
             limit = in(reg) $at.limit,
             first = in(reg) $at.first,
             $($operands)*
+            table = const $crate::arch::ROWS_TABLE,
+            cpus = const $crate::arch::ROWS_CPUS,
+            line_of_cpu = const $crate::arch::LINE_OF_CPU,
+            cpu_in_line = const $crate::arch::CPU_IN_LINE,
             cpu_id = const $crate::arch::CPU_ID,
             stride_shift = const $crate::arch::STRIDE_SHIFT,
             signature = const $crate::arch::SIGNATURE,

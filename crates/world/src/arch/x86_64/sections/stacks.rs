@@ -2,11 +2,11 @@
 
 macro_rules! stack_push {
     (
-        $point:ident, $at:expr, $capacity:expr, $value:expr, $no_slot:block,
+        $point:ident, $by:ident, $at:expr, $capacity:expr, $value:expr, $no_slot:block,
         $full:block $(, $($more:tt)+)?
     ) => {
         section!(
-            $point, $at, $no_slot,
+            $point, $by, $at, $no_slot,
             [
                 "add {slot}, {first}",
                 $point!("3"),
@@ -29,9 +29,9 @@ macro_rules! stack_push {
 }
 
 macro_rules! stack_pop {
-    ($point:ident, $at:expr, $value:ident, $status:ident $(, $($more:tt)+)?) => {
+    ($point:ident, $by:ident, $at:expr, $value:ident, $status:ident $(, $($more:tt)+)?) => {
         section!(
-            $point, $at, $status,
+            $point, $by, $at, $status,
             [
                 "add {slot}, {first}",
                 $point!("3"),
@@ -55,11 +55,11 @@ macro_rules! stack_pop {
 
 macro_rules! stack_push_batch {
     (
-        $point:ident, $at:expr, $capacity:expr, $values:expr, $wanted:expr,
+        $point:ident, $by:ident, $at:expr, $capacity:expr, $values:expr, $wanted:expr,
         $count:ident, $status:ident $(, $($more:tt)+)?
     ) => {
         section!(
-            $point, $at, $status,
+            $point, $by, $at, $status,
             [
                 "add {slot}, {first}",
                 $point!("3"),
@@ -100,11 +100,11 @@ macro_rules! stack_push_batch {
 
 macro_rules! stack_pop_batch {
     (
-        $point:ident, $at:expr, $into:expr, $wanted:expr, $count:ident, $status:ident
+        $point:ident, $by:ident, $at:expr, $into:expr, $wanted:expr, $count:ident, $status:ident
         $(, $($more:tt)+)?
     ) => {
         section!(
-            $point, $at, $status,
+            $point, $by, $at, $status,
             [
                 "add {slot}, {first}",
                 $point!("3"),

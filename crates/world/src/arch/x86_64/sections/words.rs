@@ -1,9 +1,9 @@
 //! Sections on words.
 
 macro_rules! add {
-    ($point:ident, $at:expr, $delta:expr, $no_slot:block $(, $($more:tt)+)?) => {
+    ($point:ident, $by:ident, $at:expr, $delta:expr, $no_slot:block $(, $($more:tt)+)?) => {
         section!(
-            $point, $at, $no_slot,
+            $point, $by, $at, $no_slot,
             [
                 $point!("3"),
                 // Loads, adds and commits.
@@ -16,9 +16,9 @@ macro_rules! add {
 }
 
 macro_rules! load {
-    ($point:ident, $at:expr, $value:ident, $status:ident $(, $($more:tt)+)?) => {
+    ($point:ident, $by:ident, $at:expr, $value:ident, $status:ident $(, $($more:tt)+)?) => {
         section!(
-            $point, $at, $status,
+            $point, $by, $at, $status,
             [
                 $point!("3"),
                 "mov {value}, qword ptr [{first} + {slot}]",
@@ -31,11 +31,11 @@ macro_rules! load {
 
 macro_rules! store_if_equal {
     (
-        $point:ident, $at:expr, $expected:expr, $new:expr, $old:ident, $status:ident
+        $point:ident, $by:ident, $at:expr, $expected:expr, $new:expr, $old:ident, $status:ident
         $(, $($more:tt)+)?
     ) => {
         section!(
-            $point, $at, $status,
+            $point, $by, $at, $status,
             [
                 $point!("3"),
                 "mov {old}, qword ptr [{first} + {slot}]",
@@ -57,11 +57,11 @@ macro_rules! store_if_equal {
 
 macro_rules! add_if {
     (
-        $point:ident, $at:expr, $delta:expr, $fixed:expr, $old:ident, $sum:ident,
+        $point:ident, $by:ident, $at:expr, $delta:expr, $fixed:expr, $old:ident, $sum:ident,
         $status:ident $(, $($more:tt)+)?
     ) => {
         section!(
-            $point, $at, $status,
+            $point, $by, $at, $status,
             [
                 $point!("3"),
                 "mov {old}, qword ptr [{first} + {slot}]",

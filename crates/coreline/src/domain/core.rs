@@ -1,0 +1,306 @@
+//! What a domain's locals share: its IDs, which slots are there, and who must have them.
+//!
+//! # State
+//!
+//! | word | meaning | written by |
+//! |---|---|---|
+//! | a row of `engine` | the ID that sections on its CPU may use | the holder of `lock`; `Kept` to `Held` by anybody |
+//! | `made` | by extent: every local has slots for so many indexes, from its first | the holder of `lock`; never falls |
+//! | `locals`, `next` | the locals, in a list | the holder of `lock` |
+//! | `lock` | who gives CPUs IDs or takes them away, makes slots, or changes the list | [`SlotLock`] |
+//!
+//! # Slots first, then the row
+//!
+//! A section looks at its row alone. So a row shows an ID only after every local has its slot:
+//!
+//! ```text
+//! Thread 1: takes ID 3 for CPU 2, and stores the row
+//! Thread 2, on CPU 2: reads its row: 3; adds to slot 3 of a local
+//! Thread 1: makes slot 3 of that local                    <- the addition is gone
+//! ```
+//!
+//! Who gives a CPU an ID for the first time makes its slot in all locals, raises `made`, and stores
+//! the row, all under `lock`. A new local makes its slots for all of `made` and joins the list under
+//! the same lock. A row of which a section has read an ID that was taken away since is what the
+//! fence of the [expiry](Referring::expire_locked) is for.
+//!
+//! # Nobody waits
+//!
+//! Who looks for a slot tries the lock. If it is held the operation goes to the shared slot: the
+//! holder may be the thread that a signal handler interrupted, and may be running an `init` that
+//! uses this domain.
+
+use core::fmt;
+use core::iter;
+use core::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use coreline_topology::CpuId;
+use coreline_world::restartable::{Indexing, Rows, SlotLock, SlotLockGuard};
+use coreline_world::{Ordering, Slot, Slots, Word, World};
+
+use super::domains::Common;
+use crate::cid::{Engine, Place, References, Referring};
+
+/// See the module.
+pub(super) struct Core<P: References, W: World> {
+    pub(super) engine: Referring<P, W>,
+    pub(super) common: Arc<Common<P, W>>,
+    made: Box<[W::U32]>,
+    locals: W::Ptr<Entry<W>>,
+    lock: SlotLock<W>,
+}
+
+/// A local, as its domain knows it. It begins with this.
+pub(super) struct Entry<W: World> {
+    next: W::Ptr<Entry<W>>,
+    /// Makes a slot.
+    ///
+    /// # Safety
+    ///
+    /// The entry is that of the local whose function this is. Else as [`Slots::make`].
+    make: unsafe fn(NonNull<Entry<W>>, usize),
+    /// The bytes of each slot.
+    slot: u32,
+    /// All other bytes of it.
+    own: u32,
+}
+
+impl<W: World> Entry<W> {
+    pub(super) fn new_in(
+        make: unsafe fn(NonNull<Entry<W>>, usize),
+        slot: usize,
+        own: usize,
+    ) -> Self {
+        let count = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let next = W::Ptr::new_in(ptr::null_mut());
+        Entry { next, make, slot: count(slot), own: count(own) }
+    }
+}
+
+/// Who holds a domain's lock.
+pub(super) type Guard<'a, W> = SlotLockGuard<'a, W>;
+
+impl<P: References, W: World> Core<P, W> {
+    pub(super) fn new_in(common: &Arc<Common<P, W>>) -> Self {
+        Core {
+            engine: Referring::new_in(common.layout.parts()),
+            common: Arc::clone(common),
+            made: common.extents.iter().map(|_| W::U32::new_in(0)).collect(),
+            locals: W::Ptr::new_in(ptr::null_mut()),
+            lock: SlotLock::new_in(),
+        }
+    }
+
+    /// Where a CPU is, if it is one of the layout's.
+    pub(super) fn place(&self, cpu: usize) -> Option<Place> {
+        self.common.layout.parts().place(CpuId::new(u32::try_from(cpu).ok()?)).ok()
+    }
+
+    /// Takes the lock; `None` if the calling thread has it.
+    pub(super) fn lock(&self) -> Option<Guard<'_, W>> {
+        loop {
+            if self.lock.is_mine() {
+                return None;
+            }
+            if let Some(guard) = self.lock.try_lock_by_name() {
+                return Some(guard);
+            }
+            self.lock.wait();
+        }
+    }
+
+    /// The ID that operations at this place may use now. Waits for nobody.
+    pub(super) fn use_at(&self, place: Place) -> Option<u32> {
+        if let Some(cid) = self.engine.try_reuse_at(place) {
+            return Some(cid);
+        }
+        let guard = self.lock.try_lock_by_name()?;
+        let give = || {
+            let prepare = |cid| self.make(usize::from(place.group), cid, &guard);
+            self.engine.try_use_at(place, prepare)
+        };
+        let cid = give()?;
+        // Where there are no sections there is none to fence: an operation that still goes by an ID
+        // of before works by atomics, as all do.
+        let fence = || match W::runs_sections(self.common.pool.section()) {
+            true => W::fence_restartable(),
+            false => Ok(()),
+        };
+        // Where sections cannot be fenced, IDs stay where they are. The scan marks this row, too,
+        // and leaves it its ID.
+        drop(self.engine.expire_locked(W::now(), fence));
+        give().or(Some(cid))
+    }
+
+    /// Sees to it that every local has the slots of an extent up to this index.
+    pub(super) fn make(&self, extent: usize, index: u32, _guard: &Guard<'_, W>) {
+        let first = self.common.extents[extent].range.start;
+        for index in first + self.made_of(extent)..=index {
+            for local in self.locals() {
+                // SAFETY: an entry's function is that of its local. The index is one of the pool's,
+                // and is made once, unless an `init` panicked before `made` rose: then nobody knows
+                // the slots that were made, and what is in them is leaked.
+                unsafe { (local.as_ref().make)(local, index as usize) };
+            }
+            // Release: pairs with the Acquire in `made_of`: the slots are there.
+            self.made[extent].store(index - first + 1, Ordering::Release);
+        }
+    }
+
+    /// How many slots of an extent are there.
+    fn made_of(&self, extent: usize) -> u32 {
+        // Acquire: pairs with the Release in `make`.
+        self.made[extent].load(Ordering::Acquire)
+    }
+
+    /// The same for each.
+    fn made(&self) -> impl Iterator<Item = u32> {
+        (0..self.made.len()).map(|extent| self.made_of(extent))
+    }
+
+    /// Under the lock.
+    fn locals(&self) -> impl Iterator<Item = NonNull<Entry<W>>> {
+        // Relaxed: the lock orders the list.
+        let first = NonNull::new(self.locals.load(Ordering::Relaxed));
+        iter::successors(first, |local| {
+            // SAFETY: what is in the list lives, as it leaves the list under the lock.
+            NonNull::new(unsafe { local.as_ref() }.next.load(Ordering::Relaxed))
+        })
+    }
+
+    /// One local more.
+    ///
+    /// # Safety
+    ///
+    /// It has all slots of [`each_made`](Self::each_made), begins with the entry, and stays where it is
+    /// until it is [removed](Self::remove).
+    pub(super) unsafe fn insert(&self, local: NonNull<Entry<W>>, _guard: &Guard<'_, W>) {
+        // Relaxed: the lock orders the list.
+        let next = self.locals.load(Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { local.as_ref() }.next.store(next, Ordering::Relaxed);
+        // Release: a forked child has the local with what comes behind it, or not.
+        self.locals.store(local.as_ptr(), Ordering::Release);
+    }
+
+    /// One local less; returns how many slots it has of each extent. `None` if the calling thread
+    /// has the lock: then the local stays, and must.
+    pub(super) fn remove(&self, local: NonNull<Entry<W>>) -> Option<Box<[u32]>> {
+        let _guard = self.lock()?;
+        // SAFETY: what is in the list lives, the local is its owner's, and the lock is held.
+        let next = |local: NonNull<Entry<W>>| unsafe { &(*local.as_ptr()).next };
+        let before = self.locals().find(|&other| {
+            // Relaxed, here and below: the lock orders the list.
+            next(other).load(Ordering::Relaxed) == local.as_ptr()
+        });
+        let link = before.map_or(&self.locals, next);
+        link.store(next(local).load(Ordering::Relaxed), Ordering::Relaxed);
+        Some(self.made().collect())
+    }
+
+    /// The indexes whose slots are there, of so many of each extent.
+    fn indexes(&self, made: impl Iterator<Item = u32>) -> impl Iterator<Item = usize> {
+        let range = |(extent, made): (usize, u32)| {
+            let first = self.common.extents[extent].range.start;
+            first as usize..(first + made) as usize
+        };
+        made.enumerate().flat_map(range)
+    }
+
+    /// Calls `f` with the extent and the index of each slot that a local must have to be
+    /// [inserted](Self::insert).
+    pub(super) fn each_made(&self, _guard: &Guard<'_, W>, mut f: impl FnMut(usize, usize)) {
+        for (extent, made) in self.made().enumerate() {
+            let first = self.common.extents[extent].range.start;
+            (first..first + made).for_each(|index| f(extent, index as usize));
+        }
+    }
+
+    /// All bytes of the locals and of what is here, beside its own.
+    pub(super) fn bytes(&self) -> usize {
+        // If there is none, the calling thread has it already.
+        let _guard = self.lock();
+        let slots = 1 + self.made().sum::<u32>() as usize;
+        let locals = self.locals().map(|local| {
+            // SAFETY: what is in the list lives.
+            let local = unsafe { local.as_ref() };
+            local.own as usize + local.slot as usize * slots
+        });
+        self.engine.bytes() + size_of_val(&*self.made) + locals.sum::<usize>()
+    }
+}
+
+/// How the operations of a [`DomainLocal`](super::DomainLocal) find their index: the ID that the
+/// domain has given their CPU.
+pub struct ByDomain<P: References, W: World> {
+    core: Arc<Core<P, W>>,
+    /// How many slots of each extent are there, where the domain does not know the local.
+    own: Option<Box<[u32]>>,
+}
+
+impl<P: References, W: World> ByDomain<P, W> {
+    /// No slot is there.
+    pub(super) fn new(core: &Arc<Core<P, W>>) -> Self {
+        let own = core.made.iter().map(|_| 0).collect();
+        ByDomain { core: Arc::clone(core), own: Some(own) }
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core<P, W>> {
+        &self.core
+    }
+
+    /// Whether the domain knows the local.
+    pub(super) fn is_known(&self) -> bool {
+        self.own.is_none()
+    }
+
+    /// See the field.
+    pub(super) fn own(&mut self) -> &mut Option<Box<[u32]>> {
+        &mut self.own
+    }
+
+    fn made(&self) -> impl Iterator<Item = u32> {
+        let extents = 0..self.core.made.len();
+        extents.map(|extent| match &self.own {
+            Some(own) => own[extent],
+            None => self.core.made_of(extent),
+        })
+    }
+}
+
+// SAFETY: `made` never falls, and all locals had the slots before it rose, or before they were told
+// of. The rows show IDs below it only: see the module. Who changes them holds the domain's lock and
+// fences before it frees an ID.
+unsafe impl<P: References, W: World> Indexing<W> for ByDomain<P, W> {
+    #[inline]
+    fn rows(&self) -> Option<&Rows<W>> {
+        Some(self.core.engine.base().rows_by_cpu())
+    }
+
+    fn limit(&self, _indexes: u32) -> u32 {
+        self.core.common.width()
+    }
+
+    fn is_initialised(&self, index: usize) -> bool {
+        let Some(extent) = self.core.common.extent_of(index) else { return false };
+        let first = self.core.common.extents[extent].range.start as usize;
+        self.made().nth(extent).is_some_and(|made| index - first < made as usize)
+    }
+
+    fn initialised(&self) -> impl Iterator<Item = usize> {
+        self.core.indexes(self.made())
+    }
+
+    fn find<T: Slot>(slots: &Slots<T, W, Self>) -> Option<usize> {
+        let core = &slots.indexing().core;
+        let index = core.use_at(core.place(W::index(slots.section()))?)?;
+        slots.reopen().then_some(index as usize)
+    }
+}
+
+impl<P: References, W: World> fmt::Debug for ByDomain<P, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByDomain").field("policy", &P::NAME).finish_non_exhaustive()
+    }
+}

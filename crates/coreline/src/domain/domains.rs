@@ -1,0 +1,281 @@
+//! [`Domains`]: what all domains of a machine share.
+
+use core::fmt;
+use core::ops::Range;
+use std::sync::Arc;
+
+use coreline_topology::NodeId;
+use coreline_world::{Lacking, Native, World, WorldStatic};
+
+use super::{Domain, DomainOptions};
+use crate::cid::{CidError, CidLayout, Place, Recent, References};
+use crate::percpu::PerCpuPool;
+
+/// How many leases a machine's domains can have each, at most: as many as there can be IDs.
+const MOST_LEASES: usize = 1 << 16;
+
+/// Domains cannot be had on this machine. Nothing was allocated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DomainsError {
+    /// The machine has more CPUs than there can be IDs.
+    #[error(transparent)]
+    Cid(#[from] CidError),
+    /// The machine has no CPU numbers to index by.
+    #[error(transparent)]
+    Lacking(#[from] Lacking),
+    /// More leases were asked for than can be.
+    #[error("{asked} leases for each domain, and there can be {most}: ask for fewer")]
+    TooManyLeases {
+        /// How many.
+        asked: usize,
+        /// How many there can be.
+        most: usize,
+    },
+}
+
+/// What the domains of a machine have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct DomainsOptions {
+    leases: usize,
+}
+
+impl DomainsOptions {
+    /// 64 leases for each domain.
+    pub const fn new() -> Self {
+        DomainsOptions { leases: 64 }
+    }
+
+    /// At least so many leases for each domain. Each costs a slot of address space in every chunk
+    /// of memory, and memory once it was used.
+    pub const fn leases(mut self, leases: usize) -> Self {
+        self.leases = leases;
+        self
+    }
+}
+
+impl Default for DomainsOptions {
+    fn default() -> Self {
+        DomainsOptions::new()
+    }
+}
+
+/// What all domains of a machine share: which IDs CPUs can get, and the memory by ID. A handle:
+/// clones are the same. It lives as long as one of them, or one of its domains.
+///
+/// Programs make none, as a rule: [`Domain::new`] takes the process's own,
+/// [`global`](Domains::global).
+///
+/// ```
+/// use coreline::cid::Clustered;
+/// use coreline::domain::{DomainOptions, Domains, DomainsOptions};
+/// use coreline::percpu::Word64;
+///
+/// // Slots on the node of the CPUs that use them; a thousand leases for each domain.
+/// let domains = Domains::<Clustered>::new_in(DomainsOptions::new().leases(1000))?;
+/// let tenant = domains.domain(DomainOptions::new());
+/// let requests = tenant.local(|| Word64::new(0))?;
+/// requests.add(1);
+/// assert_eq!(requests.sum(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Domains<P: References = Recent, W: World = Native> {
+    common: Arc<Common<P, W>>,
+}
+
+/// See [`Domains`].
+///
+/// ```text
+/// indexes   0..width, in groups as the layout has them | leases, a part for each node | shared
+///           rows show these                            | no row ever shows these      |
+/// ```
+pub(super) struct Common<P: References, W: World> {
+    pub(super) layout: CidLayout<P>,
+    pub(super) pool: PerCpuPool<W>,
+    /// The groups of the layout, and then the parts of the leases. Ascending.
+    pub(super) extents: Box<[Extent]>,
+}
+
+/// Indexes of which the lowest are used first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) range: Range<u32>,
+    /// Where their memory should lie.
+    node: Option<NodeId>,
+}
+
+impl Domains {
+    /// Of this process, under [`Recent`].
+    ///
+    /// # Errors
+    ///
+    /// As [`new_in`](Domains::new_in).
+    pub fn new(options: DomainsOptions) -> Result<Self, DomainsError> {
+        Domains::new_in(options)
+    }
+
+    /// Those of the process, with the usual options.
+    ///
+    /// # Errors
+    ///
+    /// As [`new_in`](Domains::new_in).
+    pub fn global() -> Result<Self, DomainsError> {
+        Domains::global_in()
+    }
+}
+
+impl<P: References, W: World> Domains<P, W> {
+    /// Of the machine of world `W`.
+    ///
+    /// # Errors
+    ///
+    /// [`DomainsError`] if the machine is too large, or has no index.
+    pub fn new_in(options: DomainsOptions) -> Result<Self, DomainsError> {
+        if options.leases > MOST_LEASES {
+            let (asked, most) = (options.leases, MOST_LEASES);
+            return Err(DomainsError::TooManyLeases { asked, most });
+        }
+        let layout = CidLayout::<P>::new(&W::topology())?;
+        let extents = extents::<P>(&layout, options.leases as u32);
+        let indexes = extents.last().map_or(0, |last| last.range.end);
+        let nodes = extents.clone();
+        let node_of = move |index| nodes[extent_of(&nodes, index)?].node;
+        let pool = PerCpuPool::by_rows(indexes as usize, node_of)?;
+        Ok(Domains { common: Arc::new(Common { layout, pool, extents }) })
+    }
+
+    /// Those of the world, with the usual options.
+    ///
+    /// # Errors
+    ///
+    /// As [`new_in`](Domains::new_in).
+    pub fn global_in() -> Result<Self, DomainsError> {
+        static GLOBAL: WorldStatic = WorldStatic::new("domains");
+        W::with_static(&GLOBAL, || Self::new_in(DomainsOptions::new()), Clone::clone)
+    }
+
+    /// A domain without users.
+    pub fn domain(&self, options: DomainOptions) -> Domain<P, W> {
+        Domain::of(&self.common, options)
+    }
+
+    /// Which IDs CPUs can get.
+    pub fn layout(&self) -> &CidLayout<P> {
+        &self.common.layout
+    }
+
+    /// The memory by ID.
+    pub fn pool(&self) -> &PerCpuPool<W> {
+        &self.common.pool
+    }
+}
+
+impl<P: References, W: World> Clone for Domains<P, W> {
+    fn clone(&self) -> Self {
+        Domains { common: Arc::clone(&self.common) }
+    }
+}
+
+impl<P: References, W: World> fmt::Debug for Domains<P, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domains")
+            .field("policy", &P::NAME)
+            .field("width", &self.common.layout.width())
+            .field("leases", &self.common.leases())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<P: References, W: World> Common<P, W> {
+    /// All indexes that a section may use are below it.
+    pub(super) fn width(&self) -> u32 {
+        self.layout.width() as u32
+    }
+
+    /// All indexes are below it.
+    pub(super) fn indexes(&self) -> u32 {
+        self.extents.last().map_or(0, |last| last.range.end)
+    }
+
+    /// How many leases a domain can have.
+    pub(super) fn leases(&self) -> usize {
+        self.parts().map(|(_, part)| part.range.len()).sum()
+    }
+
+    /// The parts of the leases, with their numbers among all extents.
+    pub(super) fn parts(&self) -> impl Iterator<Item = (usize, &Extent)> {
+        self.extents.iter().enumerate().skip(self.layout.parts().groups().len())
+    }
+
+    /// The parts of the leases, those of a CPU's node first.
+    pub(super) fn parts_from(
+        &self,
+        place: Option<Place>,
+    ) -> impl Iterator<Item = (usize, &Extent)> {
+        let node = place.and_then(|place| self.extents[usize::from(place.group)].node);
+        let near = move |(_, part): &(usize, &Extent)| part.node == node;
+        self.parts().filter(near).chain(self.parts().filter(move |part| !near(part)))
+    }
+
+    /// The extent that an index is in.
+    pub(super) fn extent_of(&self, index: usize) -> Option<usize> {
+        extent_of(&self.extents, index)
+    }
+}
+
+fn extent_of(extents: &[Extent], index: usize) -> Option<usize> {
+    let index = u32::try_from(index).ok()?;
+    let above = extents.partition_point(|extent| extent.range.start <= index);
+    let extent = above.checked_sub(1)?;
+    extents[extent].range.contains(&index).then_some(extent)
+}
+
+/// The groups of a layout, and a share of the leases for each node that has groups of its own.
+fn extents<P: References>(layout: &CidLayout<P>, leases: u32) -> Box<[Extent]> {
+    let groups = layout.parts().groups().iter();
+    let mut extents: Vec<_> =
+        groups.map(|group| Extent { range: group.range.clone(), node: group.node }).collect();
+    let mut nodes: Vec<_> = extents.iter().map(|extent| extent.node).collect();
+    nodes.dedup();
+    nodes.retain(|node| node.is_some() || !P::CLUSTERED);
+    let share = leases.div_ceil(nodes.len().max(1) as u32);
+    for (first, node) in (layout.width() as u32..).step_by(share.max(1) as usize).zip(nodes) {
+        extents.push(Extent { range: first..first + share, node });
+    }
+    extents.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_topology::{Shape, Topology};
+
+    use super::*;
+    use crate::cid::Clustered;
+
+    #[test]
+    fn indexes_are_the_ids_and_then_the_leases_by_node() {
+        let shape = Shape {
+            sockets: 2,
+            nodes_per_socket: 1,
+            caches_per_node: 2,
+            cores_per_cache: 4,
+            threads_per_core: 1,
+        };
+        let topology = Topology::uniform(shape).unwrap();
+        let all = |extents: &[Extent]| -> Vec<_> {
+            let all = extents.iter().map(|extent| (extent.range.clone(), extent.node));
+            all.collect()
+        };
+        let flat = extents(&CidLayout::<Recent>::new(&topology).unwrap(), 5);
+        assert_eq!(all(&flat), [(0..16, None), (16..21, None)]);
+        let clustered = extents(&CidLayout::<Clustered>::new(&topology).unwrap(), 5);
+        let [zero, one] = [0, 1].map(|node| Some(NodeId::new(node)));
+        let groups = [(0..4, zero), (4..8, zero), (64..68, one), (68..72, one)];
+        let parts = [(72..75, zero), (75..78, one)];
+        assert_eq!(all(&clustered), [&groups[..], &parts[..]].concat());
+        let found = [0, 7, 8, 63, 64, 72, 77, 78].map(|index| extent_of(&clustered, index));
+        let expected = [Some(0), Some(1), None, None, Some(2), Some(4), Some(5), None];
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,252 @@
+//! [`DomainLocal`]: a value for each concurrency ID of a domain.
+
+use core::alloc::Layout;
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use coreline_world::restartable::{Indexing, Init};
+use coreline_world::{Integer, Native, Slot, Slots, World};
+
+use super::core::{ByDomain, Core, Entry};
+use crate::cid::{Recent, References};
+use crate::percpu::PoolError;
+
+/// A local could not be had. Nothing was allocated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LocalError {
+    /// There is no memory, or the value does not fit into a slot.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// It was asked for where a slot of the same domain is being made.
+    #[error("a slot of this domain is being made, by the calling thread; make the local before")]
+    Nested,
+}
+
+/// A `T` for each concurrency ID of a domain, from
+/// [`Domain::local`](super::Domain::local).
+///
+/// What can be done with it are the methods of [`Slots`], which it dereferences to: operations on
+/// the slot of the calling thread's CPU by [`field`](Slots::field), sums, stopping. Each operation
+/// finds its CPU's ID and commits in one restartable section; nothing is held between two of them.
+///
+/// ```
+/// use coreline::domain::Domain;
+/// use coreline::percpu::Word64;
+///
+/// let tenant = Domain::new()?;
+/// // Reads and writes.
+/// let traffic = tenant.local(|| [Word64::new(0), Word64::new(0)])?;
+/// traffic.field(|words| &words[0]).add(3);
+/// traffic.field(|words| &words[1]).add(1);
+/// assert_eq!(traffic.sums(), [3, 1]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// **Memory**: `size_of::<T>()` for each ID that the domain ever handed out, and once more. It
+/// comes from the pool that all domains share, so that their slots share pages.
+///
+/// **Signals**: all operations are async-signal-safe, if what slots begin with is, and as long as
+/// memory for rows can be had. Making and dropping one is not. **Fork**: the child has its own
+/// copy. **Panics**: one in what makes a slot is raised in the operation that needed the slot, which
+/// did nothing; the next tries again, and values that were made in other locals may leak.
+pub struct DomainLocal<T: Slot, P: References = Recent, W: World = Native> {
+    parts: NonNull<Parts<T, P, W>>,
+}
+
+/// What does not move with the local.
+#[repr(C)]
+struct Parts<T: Slot, P: References, W: World> {
+    /// First, as the domain knows.
+    entry: Entry<W>,
+    slots: ManuallyDrop<Slots<T, W, ByDomain<P, W>>>,
+}
+
+// SAFETY: the parts are owned through the pointer, and are sent and shared as slots are.
+unsafe impl<T: Slot, P: References, W: World> Send for DomainLocal<T, P, W> {}
+// SAFETY: as above; what changes of an entry changes under the domain's lock.
+unsafe impl<T: Slot, P: References, W: World> Sync for DomainLocal<T, P, W> {}
+
+/// Bytes of each slot, until they are a local's.
+struct Bytes<'a, P: References, W: World> {
+    core: &'a Core<P, W>,
+    first: NonNull<u8>,
+    layout: Layout,
+}
+
+impl<P: References, W: World> Drop for Bytes<'_, P, W> {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses them any more, and they came from this pool, which so knows them.
+        let _ = unsafe { self.core.common.pool.free(self.first, self.layout, 0) };
+    }
+}
+
+impl<T: Slot, P: References, W: World> DomainLocal<T, P, W> {
+    /// `captured`: the bytes that `init` has on the heap.
+    pub(super) fn new_in(
+        core: &Arc<Core<P, W>>,
+        init: Init<T>,
+        captured: usize,
+    ) -> Result<Self, LocalError> {
+        let layout = Layout::new::<T>();
+        let pool = &core.common.pool;
+        let bytes = Bytes { core, first: pool.allocate(layout)?, layout };
+        let indexes = core.common.indexes();
+        let first = bytes.first.cast();
+        // SAFETY: the pool has memory of this layout for so many indexes, and one more.
+        let slots = unsafe {
+            Slots::indexed_by(ByDomain::new(core), *pool.section(), indexes, first, init)
+        };
+        // From here on the local is who gives them back.
+        let _ = ManuallyDrop::new(bytes);
+        let own = size_of::<Parts<T, P, W>>() + captured;
+        let entry = Entry::new_in(Self::make, layout.size().next_multiple_of(8), own);
+        let parts = Parts { entry, slots: ManuallyDrop::new(slots) };
+        let mut local = DomainLocal { parts: NonNull::from_mut(Box::leak(Box::new(parts))) };
+        let guard = core.lock().ok_or(LocalError::Nested)?;
+        // SAFETY: nobody else knows the local.
+        let slots = unsafe { &mut local.parts.as_mut().slots };
+        core.each_made(&guard, |extent, index| {
+            // SAFETY: an index of the pool's, whose slot is counted when it was made.
+            unsafe {
+                slots.make(index);
+                if let Some(own) = slots.indexing_mut().own() {
+                    own[extent] += 1;
+                }
+            }
+        });
+        // SAFETY: all that the domain calls made is. The parts stay where they are until `drop`.
+        unsafe {
+            *slots.indexing_mut().own() = None;
+            core.insert(local.parts.cast(), &guard);
+        }
+        Ok(local)
+    }
+
+    /// # Safety
+    ///
+    /// As [`Slots::make`], for the local that has the entry.
+    unsafe fn make(entry: NonNull<Entry<W>>, index: usize) {
+        // SAFETY: the caller's promise; an entry is the first of its local's parts.
+        unsafe { entry.cast::<Parts<T, P, W>>().as_ref().slots.make(index) };
+    }
+
+    fn parts(&self) -> &Parts<T, P, W> {
+        // SAFETY: owned.
+        unsafe { self.parts.as_ref() }
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core<P, W>> {
+        self.parts().slots.indexing().core()
+    }
+
+    /// All values: those by ID, those of leases, and the shared one.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let slots = &**self;
+        let indexes = slots.indexing().initialised().chain([slots.indexes()]);
+        // SAFETY: initialised, each once, and nobody else has the local. The domain makes other
+        // slots meanwhile.
+        indexes.map(|index| unsafe { slots.first().byte_add(index * W::STRIDE).as_mut() })
+    }
+}
+
+impl<T: Slot, P: References, W: World> Deref for DomainLocal<T, P, W> {
+    type Target = Slots<T, W, ByDomain<P, W>>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.parts().slots
+    }
+}
+
+impl<T: Slot, P: References, W: World> Drop for DomainLocal<T, P, W> {
+    fn drop(&mut self) {
+        let core = Arc::clone(self.core());
+        // SAFETY: the domain, which knows the entry alone, makes no slots after `remove`; nobody
+        // else has the local.
+        let slots = unsafe {
+            let slots = &raw mut (*self.parts.as_ptr()).slots;
+            if (*slots).indexing().is_known() {
+                // Dropped where a slot of the domain is made: it stays, and so does what it has.
+                let Some(own) = core.remove(self.parts.cast()) else { return };
+                *(*slots).indexing_mut().own() = Some(own);
+            }
+            &mut *slots
+        };
+        let _bytes = Bytes { core: &core, first: slots.first().cast(), layout: Layout::new::<T>() };
+        // SAFETY: once, here. The box was leaked by `new_in`.
+        unsafe {
+            ManuallyDrop::drop(slots);
+            drop(Box::from_raw(self.parts.as_ptr()));
+        }
+    }
+}
+
+impl<T: Slot, P: References, W: World> fmt::Debug for DomainLocal<T, P, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DomainLocal").field(&**self).finish()
+    }
+}
+
+/// What is a word and nothing else.
+impl<T: Slot + Integer<Value = u64>, P: References, W: World<U64 = T>> DomainLocal<T, P, W> {
+    /// Adds to the word of the calling thread's CPU: [`Field::add`](crate::percpu::Field::add).
+    #[inline]
+    pub fn add(&self, delta: u64) {
+        self.field(|word| word).add(delta);
+    }
+
+    /// The wrapping sum of all words: [`Field::sum`](crate::percpu::Field::sum).
+    pub fn sum(&self) -> u64 {
+        self.field(|word| word).sum()
+    }
+}
+
+/// What is several words.
+impl<T: Slot + Integer<Value = u64>, P: References, W: World<U64 = T>, const N: usize>
+    DomainLocal<[T; N], P, W>
+{
+    /// The wrapping sum of each word: [`Field::sum`](crate::percpu::Field::sum).
+    pub fn sums(&self) -> [u64; N] {
+        core::array::from_fn(|which| self.field(|words| &words[which]).sum())
+    }
+}
+
+/// A value that is reached by a [`Lease`](super::Lease) of its slot alone, or by who has the whole
+/// [`DomainLocal`] to itself.
+pub struct Exclusive<T> {
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: a reference to it is good for nothing. Who has the lease of a slot, of whom there is one,
+// has the value, so it is sent.
+unsafe impl<T: Send> Sync for Exclusive<T> {}
+// SAFETY: no value lends a reference to something inside of itself.
+unsafe impl<T: Send + 'static> Slot for Exclusive<T> {}
+
+impl<T> Exclusive<T> {
+    /// A slot that holds `value`.
+    pub const fn new(value: T) -> Self {
+        Exclusive { value: UnsafeCell::new(value) }
+    }
+
+    /// The value, which nobody else can reach.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// The value.
+    pub(super) fn get(&self) -> *mut T {
+        self.value.get()
+    }
+}
+
+impl<T> fmt::Debug for Exclusive<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exclusive").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,157 @@
+//! [`Member`]: a user of a domain, and what it is while it works for the domain.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
+
+use coreline_world::{Native, World};
+
+use super::{Domain, NoPresence};
+use crate::cid::{Engine, Recent, References};
+use crate::mask::{self, Entry, Shot};
+
+/// A user of a domain, from [`Domain::join`]: a thread, a worker, a connection, a future. Dropping
+/// it is leaving the domain.
+///
+/// A member that is forgotten stays a user as long as there is the domain, and keeps its seat.
+/// **Fork**: members of the parent's other threads stay users in the child.
+pub struct Member<P: References = Recent, W: World = Native> {
+    domain: Domain<P, W>,
+    seat: Option<mask::Member<W>>,
+}
+
+impl<P: References, W: World> Member<P, W> {
+    pub(super) fn new(domain: Domain<P, W>) -> Result<Self, mask::Full> {
+        let seat = domain.presence().map(mask::Presence::register).transpose()?;
+        domain.core().engine.base().join();
+        Ok(Member { domain, seat })
+    }
+
+    /// The domain.
+    pub fn domain(&self) -> &Domain<P, W> {
+        &self.domain
+    }
+
+    /// Begins to work for the domain: `switch_mm`. Says whether what the member cached of the
+    /// domain is still good; if a shootdown waits, its function runs here first. Where the domain
+    /// has no presence that is all that is ever known: [`Entry::Current`].
+    ///
+    /// With a presence, a store to the member's own line and a load of it; without, nothing.
+    #[inline]
+    pub fn enter(&mut self) -> (Inside<'_, P, W>, Entry) {
+        let Member { domain, seat } = self;
+        let (inside, entry) = match seat {
+            None => (None, Entry::Current),
+            Some(seat) => {
+                let (inside, entry) = seat.enter();
+                (Some(inside), entry)
+            }
+        };
+        (Inside { domain, inside, _here: PhantomData }, entry)
+    }
+}
+
+impl<P: References, W: World> Drop for Member<P, W> {
+    fn drop(&mut self) {
+        self.domain.core().engine.base().part();
+    }
+}
+
+impl<P: References, W: World> fmt::Debug for Member<P, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member").field("domain", &self.domain).finish_non_exhaustive()
+    }
+}
+
+/// A member that works for its domain. Dropping it leaves; of a domain without a presence it is a
+/// name and no more.
+///
+/// It says which domain, and never an ID: a thread has none for longer than one operation, but by
+/// a [`Lease`](super::Lease).
+pub struct Inside<'a, P: References = Recent, W: World = Native> {
+    domain: &'a Domain<P, W>,
+    inside: Option<mask::Inside<'a, W>>,
+    /// Not `Send`: present is the thread that entered.
+    _here: PhantomData<*const ()>,
+}
+
+impl<P: References, W: World> Inside<'_, P, W> {
+    /// The domain.
+    pub fn domain(&self) -> &Domain<P, W> {
+        self.domain
+    }
+
+    /// Looks whether a shootdown waits for this member, and runs its function if so.
+    #[inline]
+    pub fn poll(&mut self) -> Entry {
+        self.inside.as_mut().map_or(Entry::Current, mask::Inside::poll)
+    }
+
+    /// As [`mask::Inside::shootdown`].
+    ///
+    /// # Errors
+    ///
+    /// [`NoPresence`] if the domain has none.
+    pub fn shootdown(&mut self, f: impl Fn() + Sync) -> Result<(Shot, Entry), NoPresence> {
+        Ok(self.inside.as_mut().ok_or(NoPresence)?.shootdown(f))
+    }
+}
+
+impl<P: References, W: World> fmt::Debug for Inside<'_, P, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inside").field("domain", self.domain).finish_non_exhaustive()
+    }
+}
+
+/// A member and its guard in one, from [`Domain::enter`].
+pub struct Entered<P: References = Recent, W: World = Native> {
+    inside: ManuallyDrop<Inside<'static, P, W>>,
+    /// What `inside` borrows; owned.
+    member: NonNull<Member<P, W>>,
+}
+
+impl<P: References, W: World> Entered<P, W> {
+    pub(super) fn new(member: Member<P, W>) -> (Self, Entry) {
+        let member = NonNull::from_mut(Box::leak(Box::new(member)));
+        // SAFETY: just leaked; only `inside` uses it until `drop`, where that goes first. Nobody
+        // gets a reference to `inside` that lives longer than this.
+        let (inside, entry) = unsafe { (*member.as_ptr()).enter() };
+        (Entered { inside: ManuallyDrop::new(inside), member }, entry)
+    }
+
+    /// The domain.
+    pub fn domain(&self) -> &Domain<P, W> {
+        self.inside.domain()
+    }
+
+    /// As [`Inside::poll`].
+    pub fn poll(&mut self) -> Entry {
+        self.inside.poll()
+    }
+
+    /// As [`Inside::shootdown`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn shootdown(&mut self, f: impl Fn() + Sync) -> Result<(Shot, Entry), NoPresence> {
+        self.inside.shootdown(f)
+    }
+}
+
+impl<P: References, W: World> Drop for Entered<P, W> {
+    fn drop(&mut self) {
+        // SAFETY: once, here; the member was leaked by `new`, and its guard goes before.
+        unsafe {
+            ManuallyDrop::drop(&mut self.inside);
+            drop(Box::from_raw(self.member.as_ptr()));
+        }
+    }
+}
+
+impl<P: References, W: World> fmt::Debug for Entered<P, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Entered").field(&*self.inside).finish()
+    }
+}

@@ -1,0 +1,307 @@
+//! Domains: what an address space is in the kernel, for a tenant, a session, a table.
+//!
+//! A program that serves ten thousand tenants on 384 CPUs wants memory by CPU for each of them, and
+//! cannot pay for 384 slots ten thousand times. A [`Domain`] has a space of concurrency IDs of its
+//! own ([`cid`](crate::cid)), so a tenant that is busy on two CPUs has slots 0 and 1:
+//!
+//! | of a domain | what | in the kernel |
+//! |---|---|---|
+//! | [`DomainLocal`] | a value for each ID, worked on without atomic instructions | `alloc_percpu` by `mm_cid` |
+//! | [`Member`], [`Inside`] | who takes part; [`enter`](Member::enter), [`shootdown`](Domain::shootdown) | `mm_cpumask`, `switch_mm` |
+//! | [`Lease`] | an ID held for longer than one operation | |
+//! | [`Usage`] | users, IDs, leases, bytes | |
+//!
+//! ```
+//! use coreline::domain::Domain;
+//! use coreline::percpu::Word64;
+//!
+//! let tenant = Domain::new()?;
+//! let requests = tenant.local(|| Word64::new(0))?;
+//! std::thread::scope(|scope| {
+//!     for _ in 0..4 {
+//!         scope.spawn(|| {
+//!             let mut member = tenant.join().expect("it has no seats that could be taken");
+//!             let (_inside, _) = member.enter();
+//!             (0..100).for_each(|_| requests.add(1));
+//!         });
+//!     }
+//! });
+//! assert_eq!(requests.sum(), 400);
+//! assert_eq!(tenant.usage().users, 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # IDs by use
+//!
+//! Nobody hears of thread switches in a process. So a CPU has an ID in a domain from the first
+//! operation there until it has done none for [`EXPIRY`](crate::cid::EXPIRY): a row for each CPU
+//! says which, and each operation looks its row up and commits in one restartable section. The law
+//! is per commit; a preempted thread holds nothing. What must hold for longer holds a [`Lease`].
+//!
+//! Operations need no [`Member`]. Members bound IDs under [`Recent`] and
+//! [`Clustered`](crate::cid::Clustered): those expand while fewer were handed out than there are
+//! users.
+//!
+//! # Law
+//!
+//! Operations on the locals of a domain are those of [`Slots`](crate::percpu::Slots), and lose
+//! nothing: two CPUs' sections never work under one ID, what was done under an ID is seen by who
+//! gets it next, and no operation meets a slot that is not made. A leased ID is one lease's. After
+//! users have left and the expiry has passed, IDs in use shrink back.
+//!
+//! # Memory
+//!
+//! A domain's own few hundred bytes; a pointer for each eight CPUs and a line for each eight of
+//! which one was used; for each local a few words, and a slot for each ID that was ever handed out.
+//! Slots of one ID of all domains lie side by side, and so do lines, so that domains share pages.
+//! Slots stay until the local is dropped; IDs that come back come back with their slots.
+//! [`Usage::bytes`] counts all of it.
+//!
+//! # Signals
+//!
+//! Operations on locals and [`Domain::usage`]'s counts may be used in handlers; what else is here
+//! may not. **Fork**: a child that was forked while another thread was giving a CPU its ID, or
+//! taking IDs back, goes on, and may lack that ID for good; where none is left a CPU uses the slot
+//! that all share. **Panics**: one in what makes a slot leaves everything as it was, but for values
+//! of other locals that were made for the same ID, which leak.
+//!
+//! # Bad input
+//!
+//! | what | then |
+//! |---|---|
+//! | a CPU that the layout does not have | its operations use the shared slot, by atomics |
+//! | more users than CPUs | nothing: IDs are bounded by CPUs, too |
+//! | a lease or member that is forgotten | its ID, its seat is gone until the domain ends; counted |
+//! | more leases than there are | [`LeaseError::Exhausted`] |
+//!
+//! `docs/domains.md` has drawings, and figures.
+//!
+//! # Source
+//!
+//! `mm_cid` and `switch_mm` of the kernel; what a domain is for, and that it has IDs of its own, is
+//! ours. librseq's per-memory-space concurrency IDs are one space for each process.
+
+mod core;
+mod domains;
+mod lease;
+mod local;
+mod member;
+
+use ::core::fmt;
+use ::core::ptr;
+use std::sync::Arc;
+
+use coreline_world::restartable::Init;
+use coreline_world::{Native, Ordering, Slot, Word, World};
+
+use crate::cid::{Engine, Recent, References};
+use crate::mask::{self, Entry, Presence, PresenceOptions, Shot};
+
+use self::core::Core;
+use domains::Common;
+use lease::Leasing;
+
+pub use self::core::ByDomain;
+pub use domains::{Domains, DomainsError, DomainsOptions};
+pub use lease::{ForeignLocal, Lease, LeaseError};
+pub use local::{DomainLocal, Exclusive, LocalError};
+pub use member::{Entered, Inside, Member};
+
+/// A domain without a presence was asked for a shootdown. Nobody was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this domain knows nobody who could be told: make it with `DomainOptions::presence`")]
+pub struct NoPresence;
+
+/// What a domain has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct DomainOptions {
+    presence: Option<PresenceOptions>,
+}
+
+impl DomainOptions {
+    /// No presence.
+    pub const fn new() -> Self {
+        DomainOptions { presence: None }
+    }
+
+    /// A presence, so that members learn of changes: some kilobytes, by its seats.
+    pub const fn presence(mut self, options: PresenceOptions) -> Self {
+        self.presence = Some(options);
+        self
+    }
+}
+
+impl Default for DomainOptions {
+    fn default() -> Self {
+        DomainOptions::new()
+    }
+}
+
+/// What a domain has and costs: see [`Domain::usage`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Members.
+    pub users: usize,
+    /// IDs that CPUs have.
+    pub ids: usize,
+    /// Leases that are out, or were forgotten.
+    pub leased: usize,
+    /// All bytes of memory that there are for this domain alone, beside what the global allocator
+    /// and a pool's maps take for each piece.
+    pub bytes: usize,
+}
+
+/// A tenant, a session, a table: see the [module](self). A handle: clones are the same domain, which
+/// lives as long as one of them, or a member, or one of its locals.
+///
+/// **Signals, fork, panics**: see the module.
+pub struct Domain<P: References = Recent, W: World = Native> {
+    shared: Arc<Shared<P, W>>,
+}
+
+/// What handles share.
+///
+/// | word | meaning | written by |
+/// |---|---|---|
+/// | `leasing` | what leases take; null before the first | who asks for that first, once |
+struct Shared<P: References, W: World> {
+    /// What locals share, too: those that `leasing` has must not keep that alive.
+    core: Arc<Core<P, W>>,
+    presence: Option<Presence<W>>,
+    leasing: W::Ptr<Leasing<P, W>>,
+}
+
+impl Domain {
+    /// Of this process, without users and without a presence.
+    ///
+    /// # Errors
+    ///
+    /// As [`Domains::global`].
+    pub fn new() -> Result<Self, DomainsError> {
+        Ok(Domains::global()?.domain(DomainOptions::new()))
+    }
+}
+
+impl<P: References, W: World> Domain<P, W> {
+    fn of(common: &Arc<Common<P, W>>, options: DomainOptions) -> Self {
+        let shared = Shared {
+            core: Arc::new(Core::new_in(common)),
+            presence: options.presence.map(Presence::new_in),
+            leasing: W::Ptr::new_in(ptr::null_mut()),
+        };
+        Domain { shared: Arc::new(shared) }
+    }
+
+    fn shared(&self) -> &Shared<P, W> {
+        &self.shared
+    }
+
+    fn core(&self) -> &Arc<Core<P, W>> {
+        &self.shared.core
+    }
+
+    fn presence(&self) -> Option<&Presence<W>> {
+        self.shared.presence.as_ref()
+    }
+
+    /// A `T` for each ID. Each begins as `init` returns it, when a CPU gets its ID for the first
+    /// time; those of all IDs that CPUs had before, now.
+    ///
+    /// # Errors
+    ///
+    /// [`LocalError`] if `T` is too large, there is no memory, or this is an `init` of this domain.
+    pub fn local<T: Slot, F: Fn() -> T + Send + Sync + 'static>(
+        &self,
+        init: F,
+    ) -> Result<DomainLocal<T, P, W>, LocalError> {
+        DomainLocal::new_in(self.core(), Init::closure(init), size_of::<F>())
+    }
+
+    /// One more user, with a seat if the domain has a presence.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`](mask::Full) if all seats are taken.
+    pub fn join(&self) -> Result<Member<P, W>, mask::Full> {
+        Member::new(self.clone())
+    }
+
+    /// [Joins](Domain::join) and [enters](Member::enter) for as long as the guard lives: an
+    /// allocation and a few writes to shared lines each time. Who comes again keeps a [`Member`].
+    ///
+    /// # Errors
+    ///
+    /// As [`join`](Domain::join).
+    pub fn enter(&self) -> Result<(Entered<P, W>, Entry), mask::Full> {
+        self.join().map(Entered::new)
+    }
+
+    /// Runs `f` in every member that is inside, and returns when each has run it or left: see
+    /// [`Presence::shootdown`]. Not inside: a member calls [`Inside::shootdown`].
+    ///
+    /// # Errors
+    ///
+    /// [`NoPresence`] if the domain has none.
+    pub fn shootdown(&self, f: impl Fn() + Sync) -> Result<Shot, NoPresence> {
+        Ok(self.presence().ok_or(NoPresence)?.shootdown(f))
+    }
+
+    /// An ID that is the caller's until the lease is dropped.
+    ///
+    /// Where the calling CPU has one that was returned there: one restartable operation, and one to
+    /// return it. Else a lock, and what makes its slots.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Exhausted`] if all are leased.
+    #[inline]
+    pub fn lease(&self) -> Result<Lease<'_, P, W>, LeaseError> {
+        Lease::new(self)
+    }
+
+    /// What the domain has and costs now; stale when it is given. Waits for who makes slots.
+    pub fn usage(&self) -> Usage {
+        let core = &**self.core();
+        let (leasing, base) = (self.shared.leasing(), core.engine.base());
+        /// An allocation with two counts.
+        const COUNTS: usize = 2 * size_of::<usize>();
+        let own = 2 * COUNTS + size_of::<Shared<P, W>>() + size_of::<Core<P, W>>();
+        let presence = self.presence().map_or(0, Presence::bytes);
+        Usage {
+            users: base.users() as usize,
+            ids: base.taken() as usize,
+            leased: leasing.map_or(0, |leasing| leasing.leased(core.common.leases())),
+            bytes: own + core.bytes() + presence + leasing.map_or(0, Leasing::bytes),
+        }
+    }
+}
+
+impl<P: References, W: World> Clone for Domain<P, W> {
+    fn clone(&self) -> Self {
+        Domain { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<P: References, W: World> Drop for Shared<P, W> {
+    fn drop(&mut self) {
+        // Relaxed: nobody else has it.
+        let leasing = self.leasing.load(Ordering::Relaxed);
+        if !leasing.is_null() {
+            // SAFETY: from `Box::into_raw`, and no lease is left, as each borrows a handle.
+            drop(unsafe { Box::from_raw(leasing) });
+        }
+    }
+}
+
+impl<P: References, W: World> fmt::Debug for Domain<P, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let base = self.core().engine.base();
+        f.debug_struct("Domain")
+            .field("policy", &P::NAME)
+            .field("users", &base.users())
+            .field("ids", &base.taken())
+            .finish_non_exhaustive()
+    }
+}
