@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use coreline_topology::CpuId;
 use coreline_world::restartable::{Indexing, Rows, SlotLock, SlotLockGuard};
-use coreline_world::{Ordering, Slot, Slots, Word, World};
+use coreline_world::{Lacking, Ordering, Slot, Slots, Time, Word, World};
 
 use super::domains::Common;
 use crate::cid::{Engine, Place, References, Referring};
@@ -121,16 +121,25 @@ impl<P: References, W: World> Core<P, W> {
             self.engine.try_use_at(place, prepare)
         };
         let cid = give()?;
-        // Where there are no sections there is none to fence: an operation that still goes by an ID
-        // of before works by atomics, as all do.
-        let fence = || match W::runs_sections(self.common.pool.section()) {
-            true => W::fence_restartable(),
-            false => Ok(()),
-        };
         // Where sections cannot be fenced, IDs stay where they are. The scan marks this row, too,
         // and leaves it its ID.
-        drop(self.engine.expire_locked(W::now(), fence));
+        drop(self.expire_locked(W::now(), &guard));
         give().or(Some(cid))
+    }
+
+    /// Takes back IDs that were not used for long.
+    pub(super) fn expire(&self, now: Time) -> Result<(), Lacking> {
+        // If there is none, the calling thread is giving somebody an ID, and does this after that.
+        self.lock().map_or(Ok(()), |guard| self.expire_locked(now, &guard))
+    }
+
+    fn expire_locked(&self, now: Time, _guard: &Guard<'_, W>) -> Result<(), Lacking> {
+        // Where there are no sections there is none to fence: an operation that still goes by an ID
+        // of before works by atomics, as all do.
+        self.engine.expire_locked(now, || match W::runs_sections(self.common.pool.section()) {
+            true => W::fence_restartable(),
+            false => Ok(()),
+        })
     }
 
     /// Sees to it that every local has the slots of an extent up to this index.

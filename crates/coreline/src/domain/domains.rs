@@ -132,11 +132,25 @@ impl<P: References, W: World> Domains<P, W> {
     ///
     /// [`DomainsError`] if the machine is too large, or has no index.
     pub fn new_in(options: DomainsOptions) -> Result<Self, DomainsError> {
+        // Each slot has pages of its own, so IDs of two nodes share none wherever they begin.
+        let layout = CidLayout::with_slots_per_page(&W::topology(), 1)?;
+        Self::with_layout(layout, options)
+    }
+
+    /// Whose CPUs can get the IDs of this layout. Operations on CPUs that it does not have use the
+    /// shared slot.
+    ///
+    /// # Errors
+    ///
+    /// As [`new_in`](Domains::new_in).
+    pub fn with_layout(
+        layout: CidLayout<P>,
+        options: DomainsOptions,
+    ) -> Result<Self, DomainsError> {
         if options.leases > MOST_LEASES {
             let (asked, most) = (options.leases, MOST_LEASES);
             return Err(DomainsError::TooManyLeases { asked, most });
         }
-        let layout = CidLayout::<P>::new(&W::topology())?;
         let extents = extents::<P>(&layout, options.leases as u32);
         let indexes = extents.last().map_or(0, |last| last.range.end);
         let nodes = extents.clone();

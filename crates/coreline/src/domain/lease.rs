@@ -164,16 +164,16 @@ impl<P: References, W: World> Shared<P, W> {
     /// Another lease, since there is none on this CPU's stack.
     #[cold]
     #[inline(never)]
-    fn lease_elsewhere(&self) -> Result<u32, LeaseError> {
+    fn lease_elsewhere(&self) -> Result<(&Leasing<P, W>, u32), LeaseError> {
         let leasing = self.leasing().map_or_else(|| self.make_leasing(), Ok)?;
         if let Some(number) = leasing.take(&self.core)? {
-            return Ok(number);
+            return Ok((leasing, number));
         }
         leasing.drain();
-        leasing.take(&self.core)?.ok_or_else(|| {
-            let most = self.core.common.leases();
-            LeaseError::Exhausted { leased: leasing.leased(most), most }
-        })
+        let most = self.core.common.leases();
+        let number = leasing.take(&self.core)?;
+        let exhausted = || LeaseError::Exhausted { leased: leasing.leased(most), most };
+        Ok((leasing, number.ok_or_else(exhausted)?))
     }
 }
 
@@ -210,10 +210,12 @@ pub struct Lease<'a, P: References = Recent, W: World = Native> {
 impl<'a, P: References, W: World> Lease<'a, P, W> {
     #[inline]
     pub(super) fn new(domain: &'a Domain<P, W>) -> Result<Self, LeaseError> {
-        let shared = domain.shared();
-        let token = shared.leasing().and_then(|leasing| leasing.stacks.field(|stack| stack).pop());
-        let number = token.map_or_else(|| shared.lease_elsewhere(), |token| Ok(number(token)))?;
-        let leasing = shared.leasing().expect("there is a lease");
+        if let Some(leasing) = domain.shared().leasing()
+            && let Some(token) = leasing.stacks.field(|stack| stack).pop()
+        {
+            return Ok(Lease { domain, leasing, number: number(token) });
+        }
+        let (leasing, number) = domain.shared().lease_elsewhere()?;
         Ok(Lease { domain, leasing, number })
     }
 

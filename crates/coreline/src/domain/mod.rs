@@ -86,13 +86,15 @@ mod domains;
 mod lease;
 mod local;
 mod member;
+#[cfg(test)]
+mod tests;
 
 use ::core::fmt;
 use ::core::ptr;
 use std::sync::Arc;
 
 use coreline_world::restartable::Init;
-use coreline_world::{Native, Ordering, Slot, Word, World};
+use coreline_world::{Lacking, Native, Ordering, Slot, Time, Word, World};
 
 use crate::cid::{Engine, Recent, References};
 use crate::mask::{self, Entry, Presence, PresenceOptions, Shot};
@@ -259,6 +261,18 @@ impl<P: References, W: World> Domain<P, W> {
     #[inline]
     pub fn lease(&self) -> Result<Lease<'_, P, W>, LeaseError> {
         Lease::new(self)
+    }
+
+    /// Takes back IDs of CPUs that have not worked for the domain for
+    /// [`EXPIRY`](crate::cid::EXPIRY): see [`CidSpace::expire_unused`](crate::CidSpace). Operations
+    /// that take a slow path do that, so it is for domains that fall silent. Does nothing before
+    /// [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed since it was last done.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] if sections cannot be fenced: then IDs stay where they are.
+    pub fn expire(&self, now: Time) -> Result<(), Lacking> {
+        self.core().expire(now)
     }
 
     /// What the domain has and costs now; stale when it is given. Waits for who makes slots.

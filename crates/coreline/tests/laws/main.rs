@@ -6,6 +6,7 @@
 
 mod cid;
 mod counter;
+mod domain;
 mod lock;
 mod mask;
 mod percpu;

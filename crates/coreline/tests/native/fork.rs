@@ -12,7 +12,7 @@ const FORKS: usize = 100;
 const TOKENS: u64 = 6;
 
 /// Runs `check` in a forked child.
-fn in_child(check: impl FnOnce()) {
+pub(crate) fn in_child(check: impl FnOnce()) {
     // SAFETY: the C library makes its allocator whole in the child; of coreline's own state, that
     // is what is tested. A child that waits for a thread which it does not have is ended.
     let status = unsafe {
@@ -32,7 +32,7 @@ fn in_child(check: impl FnOnce()) {
 }
 
 /// Runs `check` in [`FORKS`] forked children, and then tells the other threads that it is over.
-fn in_children(over: &AtomicBool, check: impl Fn()) {
+pub(crate) fn in_children(over: &AtomicBool, check: impl Fn()) {
     let checked = catch_unwind(AssertUnwindSafe(|| (0..FORKS).for_each(|_| in_child(&check))));
     // Relaxed: carries nothing but itself.
     over.store(true, Ordering::Relaxed);

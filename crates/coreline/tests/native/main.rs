@@ -1,6 +1,7 @@
 //! What only the real machine has: signals, forks, and the switch that turns sections off.
 #![cfg(target_os = "linux")]
 
+mod domain;
 mod fork;
 mod signals;
 

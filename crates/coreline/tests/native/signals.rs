@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 use std::sync::mpsc;
 use std::{mem, thread};
 
+use coreline::domain::{Domain, DomainLocal};
 use coreline::percpu::{ArrayStack, Buffer, PerCpuPool, PoolOptions, Stopped, Word64};
 use coreline::{CounterSet, PerCpu, PerCpuCounter};
 use coreline_world::Native;
@@ -33,6 +34,9 @@ struct Shared {
     /// Each at most one addition away from its slots, which a handler is to make.
     hot: Vec<PerCpuCounter>,
     next_hot: AtomicUsize,
+    tenant: DomainLocal<Word64>,
+    /// Each in a domain of its own, which has given no CPU an ID: a handler is to.
+    fresh: Vec<DomainLocal<Word64>>,
     handled: AtomicU64,
 }
 
@@ -44,6 +48,7 @@ impl Shared {
         self.batched.add(-3);
         self.set.add(1, 2);
         self.words.add(1);
+        self.tenant.add(1);
         let stack = self.stack.field(|stack| stack);
         if let Some(token) = stack.pop() {
             // There is room for all.
@@ -82,6 +87,9 @@ extern "C" fn on_signal(_signal: c_int) {
     if let Some(counter) = shared.hot.get(next) {
         counter.add(1);
     }
+    if let Some(tenant) = shared.fresh.get(next) {
+        tenant.add(1);
+    }
     shared.handled.fetch_add(1, Ordering::Relaxed);
     IN_HANDLER.set(nested);
 }
@@ -94,6 +102,7 @@ fn handlers_lose_nothing_and_allocate_nothing() {
         (0..255).for_each(|_| counter.add(1));
         counter
     };
+    let tenant = || Domain::new().unwrap().local(|| Word64::new(0)).unwrap();
     let mut shared = Shared {
         counter: PerCpuCounter::from_pool(&pool),
         batched: PerCpuCounter::from_pool(&pool).batched(8),
@@ -105,6 +114,8 @@ fn handlers_lose_nothing_and_allocate_nothing() {
         drained: AtomicU64::new(0),
         hot: (0..SIGNALS).map(hot).collect(),
         next_hot: AtomicUsize::new(0),
+        tenant: tenant(),
+        fresh: (0..SIGNALS).map(|_| tenant()).collect(),
         handled: AtomicU64::new(0),
     };
     let tokens: Vec<u64> = (0..TOKENS).collect();
@@ -166,6 +177,11 @@ fn handlers_lose_nothing_and_allocate_nothing() {
     assert!(reading.value.abs_diff(-3 * times) <= reading.error, "{reading:?} of {}", -3 * times);
     assert_eq!(shared.set.read_exact(), [0, 2 * times]);
     assert_eq!(shared.words.sum().cast_signed(), times);
+
+    assert_eq!(shared.tenant.sum().cast_signed(), times);
+    let fresh = |tenant: &DomainLocal<Word64>| (tenant.sum(), tenant.iter().count() > 1);
+    let reached = &shared.fresh[..handled as usize];
+    assert!(reached.iter().map(fresh).all(|made| made == (1, true)), "a handler made no slot");
 
     // Others may be spread, too: their maker may have been moved.
     let reached = &shared.hot[..handled as usize];

@@ -10,7 +10,7 @@ use super::interpreter::Interpreter;
 use super::trapped::{self, by_rows as trapped_by_rows};
 use crate::arch::{self as production, InRow, Index, SlotsAt, by_rows};
 use crate::native::Section;
-use crate::restartable::{At, Ended, Rows, definition};
+use crate::restartable::{At, Ended, Lines, Rows, definition};
 use crate::{ArrayStack, Buffer, IndexBy, List, ListNode, Native, Restartable};
 
 pub(super) const STACK: usize = 5;
@@ -111,8 +111,10 @@ impl Bench {
     /// where it is to say nothing it has no line, or shows [`NO_INDEX`] if others have that line.
     pub(super) fn with_rows(indexes: usize, shown: Vec<Option<u64>>) -> Bench {
         let rows = Rows::new_in(shown.len() as u32, NO_INDEX);
+        let lines = Lines::of_world();
         for (cpu, _) in shown.iter().enumerate().filter(|(_, shown)| shown.is_some()) {
-            rows.make(cpu);
+            // SAFETY: always those of the process.
+            unsafe { rows.make(cpu, &lines) }.unwrap();
         }
         let mut bench = Bench::new(indexes, false);
         bench.rows = Some((rows, shown));
@@ -285,6 +287,10 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
+        if let Some((rows, _)) = &mut self.rows {
+            // SAFETY: those of `with_rows`, and no section runs any more.
+            unsafe { rows.release(&Lines::of_world()) };
+        }
         // SAFETY: the memory of `new`.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.indexes * Native::STRIDE) };
     }

@@ -1,0 +1,117 @@
+//! What cannot be planted from outside.
+
+use std::sync::Arc;
+
+use coreline_sim::{Failure, Machine, Schedule, Sim};
+use coreline_topology::CpuId;
+use coreline_world::{JoinHandle, Placement, Slot, Threads, Word, Words};
+
+use super::core::Core;
+use super::*;
+use crate::cid::{FirstFit, Place};
+
+const MADE: u64 = 0x600d;
+
+/// Gives a CPU an ID, as the domain does.
+fn slots_first(core: &Core<FirstFit, Sim>, place: Place) {
+    let guard = core.lock().unwrap();
+    let make = |cid| core.make(usize::from(place.group), cid, &guard);
+    core.engine.try_use_at(place, make).unwrap();
+}
+
+/// The same in the other order.
+fn row_first(core: &Core<FirstFit, Sim>, place: Place) {
+    let guard = core.lock().unwrap();
+    let cid = core.engine.try_use_at(place, |_| ()).unwrap();
+    core.make(usize::from(place.group), cid, &guard);
+}
+
+/// One CPU looks at its slot while another gives it an ID.
+fn looks(give: fn(&Core<FirstFit, Sim>, Place)) -> Result<u64, Box<Failure>> {
+    let law = move || {
+        let domains = Domains::<FirstFit, Sim>::new_in(DomainsOptions::new()).unwrap();
+        let domain = domains.domain(DomainOptions::new());
+        let local = Arc::new(domain.local(|| <Sim as Words>::U64::new_in(MADE)).unwrap());
+        let [zero, one] = [0, 1].map(CpuId::new);
+        let looks = move || {
+            for _ in 0..20 {
+                let seen = local.field(|word| word).load();
+                assert_eq!(seen, MADE, "a slot was met before it was made");
+            }
+        };
+        let looks = Sim::spawn(Placement::On(one), looks).unwrap();
+        let core = Arc::clone(domain.core());
+        let gives = move || give(&core, core.place(one.index()).unwrap());
+        Sim::spawn(Placement::On(zero), gives).unwrap().join();
+        looks.join();
+    };
+    let machine = |seed| {
+        let machine = Machine::preset("host-2c").unwrap().seed(seed);
+        machine.schedule(Schedule::Random).step_limit(1_000_000)
+    };
+    coreline_sim::search((0..50).map(machine), law)
+}
+
+#[test]
+fn a_row_that_shows_an_id_before_its_slots_are_made_is_caught() {
+    assert_eq!(looks(slots_first).unwrap(), 50);
+    let failure = looks(row_first).unwrap_err();
+    assert!(failure.to_string().contains("before it was made"), "{failure}");
+}
+
+#[test]
+fn who_has_no_cpu_number_has_no_place() {
+    let domain = Domain::new().unwrap();
+    let core = domain.core();
+    assert_eq!([usize::MAX, 1 << 20].map(|cpu| core.place(cpu)), [None, None]);
+    assert!(core.place(0).is_some());
+}
+
+/// Panics where it is told to.
+struct Fragile(<coreline_world::Native as Words>::U64);
+
+// SAFETY: a struct.
+unsafe impl Slot for Fragile {}
+
+#[test]
+fn an_init_that_panics_leaves_the_domain_as_it_was() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    // Which value panics: the shared one, that of the first ID, that of the first lease.
+    for bad in 0..3 {
+        let domain = Domains::new(DomainsOptions::new()).unwrap().domain(DomainOptions::new());
+        let bytes = domain.usage().bytes;
+        let before = domain.local(|| AtomicU64::new(0)).unwrap();
+        let values = Arc::new(AtomicU64::new(0));
+        let init = {
+            let values = Arc::clone(&values);
+            move || {
+                let value = values.fetch_add(1, Ordering::Relaxed);
+                assert_ne!(value, bad, "planted");
+                Fragile(AtomicU64::new(0))
+            }
+        };
+        let local = catch_unwind(AssertUnwindSafe(|| domain.local(init).unwrap()));
+        assert_eq!(local.is_err(), bad == 0);
+        let pool = &domain.core().common.pool;
+        assert_eq!(pool.live(), if bad == 0 { 1 } else { 2 });
+        if let Ok(local) = local {
+            let add = || local.field(|slot| &slot.0).add(1);
+            assert_eq!(catch_unwind(AssertUnwindSafe(add)).is_err(), bad == 1);
+            assert_eq!(domain.usage().ids == 0, bad == 1);
+            let lease = catch_unwind(AssertUnwindSafe(|| domain.lease().map(drop)));
+            assert_eq!(lease.is_err(), bad == 2);
+            assert_eq!(domain.usage().leased, 0);
+            add();
+            domain.lease().map(drop).unwrap();
+            before.add(1);
+            let sum = local.field(|slot| &slot.0).sum();
+            assert_eq!((sum, before.sum()), (2 - u64::from(bad == 1), 1));
+            // One value was never made.
+            assert_eq!(values.load(Ordering::Relaxed), local.iter().count() as u64 + 1);
+        }
+        drop(before);
+        assert!(domain.usage().bytes >= bytes);
+    }
+}
