@@ -72,9 +72,12 @@ fn a_replay_gives_the_figures_of_the_run() {
     );
     let told = String::from_utf8(output(&["replay", &line]).stdout).unwrap();
     let figure = value(rows(&result, "op_ns", "sharded")[0]);
-    let told = told.lines().last().unwrap().split(", ").find_map(|part| {
-        part.strip_prefix("op_ns ")?.strip_suffix(" ns")?.parse::<f64>().ok()
-    });
+    let told = told
+        .lines()
+        .last()
+        .unwrap()
+        .split(", ")
+        .find_map(|part| part.strip_prefix("op_ns ")?.strip_suffix(" ns")?.parse::<f64>().ok());
     assert!((told.unwrap() - figure).abs() < 0.1, "{told:?} {figure}");
 }
 

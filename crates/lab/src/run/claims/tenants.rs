@@ -26,11 +26,7 @@ fn spec() -> Spec {
 }
 
 /// The numbers of each variant.
-fn figures<const N: usize>(
-    band: &Band,
-    tenants: u64,
-    variants: [Variant; N],
-) -> [Vec<Figures>; N] {
+fn figures<const N: usize>(band: &Band, tenants: u64, variants: [Variant; N]) -> [Vec<Figures>; N] {
     let config = "384-thread/24-L3";
     let program = |variant| Program { config: config.to_owned(), tenants, tasks: 2, variant };
     let figures = simulated::figures::<Tenants>(band, &variants.map(program), |_| None);

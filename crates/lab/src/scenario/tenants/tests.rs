@@ -5,13 +5,8 @@ use coreline_world::{Native, Place};
 
 use super::*;
 
-const VARIANTS: [Variant; 5] = [
-    Variant::Domain,
-    Variant::DomainClustered,
-    Variant::CpuId,
-    Variant::Sharded,
-    Variant::Atomic,
-];
+const VARIANTS: [Variant; 5] =
+    [Variant::Domain, Variant::DomainClustered, Variant::CpuId, Variant::Sharded, Variant::Atomic];
 
 fn params(variant: Variant) -> Params {
     Params { cpus: (0..60).map(CpuId::new).collect(), variant, tenants: 30, tasks: 2, seed: 1 }
