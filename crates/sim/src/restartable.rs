@@ -205,7 +205,9 @@ impl Interpreter {
 unsafe impl Steps<Sim> for Interpreter {
     fn slot<'a, F>(&mut self, at: &At<'a, F, Sim>) -> Result<&'a F, Ended> {
         self.boundary()?;
-        let mut index = read_index(*at.section());
+        // Rows are CPUs', whatever the section's own index is.
+        let of = if at.rows().is_some() { IndexBy::Cpu } else { *at.section() };
+        let mut index = read_index(of);
         if let Some(rows) = at.rows() {
             self.boundary()?;
             let Some(row) = rows.at(index) else { return Err(Ended::NoSlot) };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use coreline_sim::{Failure, Faults, Sim, SimU32};
 use coreline_topology::CpuId;
 use coreline_world::conformance::slots::OwnSlots;
-use coreline_world::conformance::{conservation, operations, restartable};
+use coreline_world::conformance::{conservation, operations, restartable, rows};
 use coreline_world::restartable::ListNode;
 use coreline_world::{
     ArrayStack, Buffer, IndexBy, JoinHandle, List, Ordering, Placement, Slot, Threads, Word,
@@ -29,8 +29,10 @@ fn run<T: 'static>(faults: Faults, seed: u64, program: fn() -> T) -> Result<T, B
     machine.program("a torn operation").run(program).map(|run| run.value)
 }
 
-const LAWS: [(&str, fn()); 15] = [
+const LAWS: [(&str, fn()); 17] = [
     ("additions", restartable::no_addition_is_lost::<Sim>),
+    ("moving indexes", rows::no_addition_is_lost_when_indexes_move::<Sim>),
+    ("rows", rows::an_addition_lands_in_the_slot_that_the_row_shows::<Sim>),
     ("words compute", operations::words_compute::<Sim>),
     ("lists", operations::lists_are_last_in_first_out::<Sim>),
     ("stacks", operations::stacks_are_bounded_and_last_in_first_out::<Sim>),
@@ -61,6 +63,7 @@ fn the_laws_hold_under_preemption_between_any_two_steps() {
 fn the_laws_notice_missed_aborts() {
     let conserve = [
         "additions",
+        "moving indexes",
         "conditions",
         "stores",
         "nodes",
@@ -122,17 +125,26 @@ fn a_stop_takes_each_value_once() {
     assert!(taken.iter().copied().eq(0..VALUES), "a value was lost, or taken twice");
 }
 
-#[test]
-fn a_stop_needs_its_fence() {
-    // Delays, so that a section can outlast whoever stops it.
+/// A program that is right, and in some run wrong where fences restart nothing.
+fn needs_its_fence(program: fn()) {
+    // Delays, so that a section can outlast whoever fences it.
     let late = Faults { delay: 100, ..Faults::NONE };
     for seed in 0..SEEDS {
-        run(late, seed, a_stop_takes_each_value_once).unwrap();
+        run(late, seed, program).unwrap();
     }
     let faults = Faults { missed_fences: true, ..late };
-    let broken =
-        (0..SEEDS).filter(|&seed| run(faults, seed, a_stop_takes_each_value_once).is_err());
-    assert!(broken.count() > 0, "slots are stopped without a fence, and nothing is lost");
+    let broken = (0..SEEDS).filter(|&seed| run(faults, seed, program).is_err());
+    assert!(broken.count() > 0, "no fence restarts anybody, and nothing is lost");
+}
+
+#[test]
+fn a_stop_needs_its_fence() {
+    needs_its_fence(a_stop_takes_each_value_once);
+}
+
+#[test]
+fn a_move_of_an_index_needs_its_fence() {
+    needs_its_fence(rows::no_addition_is_lost_when_indexes_move::<Sim>);
 }
 
 const THREADS: usize = 4;

@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 use core::ffi::c_int;
+use core::fmt::Display;
 use core::mem;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -11,9 +12,9 @@ use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use coreline_topology::CpuId;
-use coreline_world::conformance::slots::OwnSlots;
-use coreline_world::restartable::ListNode;
-use coreline_world::{ArrayStack, IndexBy, List, Native, Slot, native};
+use coreline_world::conformance::slots::{InRows, OwnSlots};
+use coreline_world::restartable::{Indexing, ListNode, OwnIndex};
+use coreline_world::{ArrayStack, Fences, IndexBy, List, Native, Slot, native};
 
 const WORKERS: usize = 8;
 const ADDS: u64 = 10_000_000;
@@ -34,26 +35,36 @@ struct Row {
 // SAFETY: a struct.
 unsafe impl Slot for Row {}
 
-type Rows = OwnSlots<Row, Native>;
+type Rows<I = OwnIndex<Native>> = OwnSlots<Row, Native, I>;
 
-fn rows(by: IndexBy) -> Option<Rows> {
-    let row = || Row { word: AtomicU64::new(0), list: List::new_in(), stack: ArrayStack::new_in() };
-    Rows::new_in(by, row).ok()
+impl Row {
+    fn new() -> Self {
+        Row { word: AtomicU64::new(0), list: List::new_in(), stack: ArrayStack::new_in() }
+    }
 }
 
-/// What the signal handler works on.
-static ROWS: AtomicPtr<Rows> = AtomicPtr::new(ptr::null_mut());
+fn rows(by: IndexBy) -> Option<Rows> {
+    Rows::new_in(by, Row::new).ok()
+}
+
+/// What the signal handler does.
+static WORK: AtomicPtr<&(dyn Fn() + Sync)> = AtomicPtr::new(ptr::null_mut());
 /// How often the signal handler ran.
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 /// The handler is the process's: one test at a time.
 static HANDLER: Mutex<()> = Mutex::new(());
 
-/// Works on the memory that the interrupted thread works on, as a profiler's handler would.
 extern "C" fn on_signal(_signal: c_int) {
-    // Acquire pairs with the release that published the memory.
-    let rows = ROWS.load(Ordering::Acquire);
-    // SAFETY: the memory outlives the threads that signals are sent to.
-    let rows = unsafe { &*rows };
+    // Acquire pairs with the release that published the work.
+    let work = WORK.load(Ordering::Acquire);
+    // SAFETY: the work outlives the threads that signals are sent to.
+    unsafe { (*work)() };
+    // Relaxed: joining the threads orders this before the count is read.
+    HANDLED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Works on the memory that the interrupted thread works on, as a profiler's handler would.
+fn interfere<I: Indexing<Native>>(rows: &Rows<I>) {
     rows.field(|row| &row.word).add(1);
     let list = rows.field(|row| &row.list);
     // Two at a time, so that they go back the other way round.
@@ -69,15 +80,13 @@ extern "C" fn on_signal(_signal: c_int) {
             std::process::abort();
         }
     }
-    // Relaxed: joining the threads orders this before the count is read.
-    HANDLED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Has signals work on these rows, for as long as the guard lives.
-fn handle_signals(rows: &Rows) -> MutexGuard<'static, ()> {
+/// Has signals do this work, for as long as the guard lives.
+fn handle_signals(work: &&(dyn Fn() + Sync)) -> MutexGuard<'static, ()> {
     let guard = HANDLER.lock().unwrap_or_else(PoisonError::into_inner);
     // Release pairs with the handler's acquire.
-    ROWS.store((&raw const *rows).cast_mut(), Ordering::Release);
+    WORK.store((&raw const *work).cast_mut().cast(), Ordering::Release);
     HANDLED.store(0, Ordering::Relaxed);
     // SAFETY: the handler is async-signal-safe: restartable operations and relaxed atomics.
     unsafe {
@@ -114,9 +123,17 @@ impl Victim {
     }
 }
 
-/// Runs `work` on each of the workers, while they are disturbed, until it has seen the end come.
-fn disturbed<R: Send>(work: impl Fn(usize, &AtomicBool) -> R + Sync) -> Vec<R> {
-    let allowed: Vec<usize> = native::probe().allowed.unwrap().iter().map(CpuId::index).collect();
+fn allowed() -> Vec<usize> {
+    native::probe().allowed.unwrap().iter().map(CpuId::index).collect()
+}
+
+/// Runs `work` on each of the workers, while they are disturbed, once a round also by `more`, until
+/// it has seen the end come.
+fn disturbed<R: Send>(
+    work: impl Fn(usize, &AtomicBool) -> R + Sync,
+    mut more: impl FnMut(),
+) -> Vec<R> {
+    let allowed = allowed();
     let (over, (register, victims)) = (AtomicBool::new(false), mpsc::channel());
     thread::scope(|scope| {
         let (work, over) = (&work, &over);
@@ -134,6 +151,7 @@ fn disturbed<R: Send>(work: impl Fn(usize, &AtomicBool) -> R + Sync) -> Vec<R> {
                 victim.signal();
                 victim.migrate(allowed[(round + number) % allowed.len()]);
             }
+            more();
             thread::sleep(Duration::from_micros(50));
         }
         over.store(true, Ordering::Relaxed);
@@ -141,10 +159,36 @@ fn disturbed<R: Send>(work: impl Fn(usize, &AtomicBool) -> R + Sync) -> Vec<R> {
     })
 }
 
-fn no_addition_is_lost(by: IndexBy) {
-    let Some(rows) = rows(by) else { return };
-    let _handler = handle_signals(&rows);
-    let added: u64 = disturbed(|_, over| {
+/// Slots of indexes in rows, of which there are fewer than CPUs, if there are several of these.
+fn in_rows() -> Rows<InRows<Native>> {
+    let cpus = allowed();
+    let rows = Rows::in_rows((cpus.len() - 1).clamp(1, 4), Row::new);
+    for (index, &cpu) in (0..rows.indexes()).zip(&cpus) {
+        // SAFETY: each index is one CPU's.
+        unsafe { rows.give(cpu, Some(index)) };
+    }
+    rows
+}
+
+/// Lets the CPUs pass on their indexes: the next to the first, and so on. Where sections cannot be
+/// fenced they keep them.
+fn pass_on(rows: &Rows<InRows<Native>>) {
+    let cpus = allowed();
+    let mut given: Vec<_> = cpus.iter().map(|&cpu| rows.given(cpu)).collect();
+    // SAFETY: nobody has an index while the fence runs, and nobody else writes rows.
+    unsafe {
+        cpus.iter().for_each(|&cpu| rows.give(cpu, None));
+        if Native::fence_restartable().is_ok() {
+            given.rotate_left(1);
+        }
+        cpus.iter().zip(given).for_each(|(&cpu, index)| rows.give(cpu, index));
+    }
+}
+
+fn no_addition_is_lost<I: Indexing<Native>>(rows: &Rows<I>, by: impl Display, more: impl FnMut()) {
+    let interfere: &(dyn Fn() + Sync) = &|| interfere(rows);
+    let _handler = handle_signals(&interfere);
+    let work = |_, over: &AtomicBool| {
         let mut added = 0;
         // Relaxed: carries nothing but itself.
         while added < ADDS_MIN || !over.load(Ordering::Relaxed) {
@@ -154,29 +198,41 @@ fn no_addition_is_lost(by: IndexBy) {
             added += 1_000;
         }
         2 * added
-    })
-    .into_iter()
-    .sum();
+    };
+    let added: u64 = disturbed(work, more).into_iter().sum();
     let handled = HANDLED.load(Ordering::Relaxed);
     assert!(handled > 0, "no signal was handled");
     let sum = rows.field(|row| &row.word).sum();
     assert_eq!(sum, added + handled, "{by}: {handled} of them in handlers");
 }
 
+fn no_addition_is_lost_by(by: IndexBy) {
+    if let Some(rows) = rows(by) {
+        no_addition_is_lost(&rows, by, || ());
+    }
+}
+
 #[test]
 fn signals_and_migrations_lose_no_addition_by_cpu() {
-    no_addition_is_lost(IndexBy::Cpu);
+    no_addition_is_lost_by(IndexBy::Cpu);
 }
 
 #[test]
 fn signals_and_migrations_lose_no_addition_by_cid() {
-    no_addition_is_lost(IndexBy::KernelCid);
+    no_addition_is_lost_by(IndexBy::KernelCid);
+}
+
+#[test]
+fn signals_migrations_and_indexes_that_move_lose_no_addition() {
+    let rows = in_rows();
+    no_addition_is_lost(&rows, "rows", || pass_on(&rows));
 }
 
 #[test]
 fn eighty_million_additions_under_signals_at_a_kilohertz_lose_nothing() {
     let rows = rows(IndexBy::Cpu).unwrap();
-    let _handler = handle_signals(&rows);
+    let interfere: &(dyn Fn() + Sync) = &|| interfere(&rows);
+    let _handler = handle_signals(&interfere);
     let (register, victims) = mpsc::channel();
     let (finished, end) = (AtomicUsize::new(0), Barrier::new(WORKERS + 1));
     thread::scope(|scope| {
@@ -221,7 +277,9 @@ fn is_all(mut found: Vec<usize>) -> bool {
 }
 
 /// All rows' lists and stacks, emptied.
-fn drain(rows: &Rows) -> (Vec<NonNull<ListNode<Native>>>, Vec<NonNull<u8>>) {
+fn drain<I: Indexing<Native>>(
+    rows: &Rows<I>,
+) -> (Vec<NonNull<ListNode<Native>>>, Vec<NonNull<u8>>) {
     let (mut nodes, mut values) = (vec![], vec![]);
     rows.with_all_stopped(|slots| {
         for slot in slots {
@@ -235,8 +293,11 @@ fn drain(rows: &Rows) -> (Vec<NonNull<ListNode<Native>>>, Vec<NonNull<u8>>) {
     (nodes, values)
 }
 
-fn nothing_is_lost_or_doubled(by: IndexBy) {
-    let Some(rows) = rows(by) else { return };
+fn nothing_is_lost_or_doubled<I: Indexing<Native>>(
+    rows: &Rows<I>,
+    by: impl Display,
+    more: impl FnMut(),
+) {
     if rows.with_all_stopped(|_| ()).is_err() {
         return;
     }
@@ -244,8 +305,9 @@ fn nothing_is_lost_or_doubled(by: IndexBy) {
     let number = |node: NonNull<ListNode<Native>>| {
         nodes.iter().position(|known| ptr::eq(known, node.as_ptr())).unwrap()
     };
-    let _handler = handle_signals(&rows);
-    let hands = disturbed(|worker, over| {
+    let interfere: &(dyn Fn() + Sync) = &|| interfere(rows);
+    let _handler = handle_signals(&interfere);
+    let work = |worker, over: &AtomicBool| {
         let (list, stack) = (rows.field(|row| &row.list), rows.field(|row| &row.stack));
         let mut nodes_held: Vec<usize> = own(worker).collect();
         let mut values_held: Vec<_> = own(worker).map(value).collect();
@@ -277,9 +339,10 @@ fn nothing_is_lost_or_doubled(by: IndexBy) {
             }
         }
         (nodes_held, values_held.into_iter().map(unvalue).collect::<Vec<_>>())
-    });
+    };
+    let hands = disturbed(work, more);
     assert!(HANDLED.load(Ordering::Relaxed) > 0, "no signal was handled");
-    let (left_nodes, left_values) = drain(&rows);
+    let (left_nodes, left_values) = drain(rows);
     let mut found: Vec<usize> = left_nodes.into_iter().map(number).collect();
     let mut values: Vec<usize> = left_values.into_iter().map(unvalue).collect();
     for (nodes_held, values_held) in hands {
@@ -290,12 +353,24 @@ fn nothing_is_lost_or_doubled(by: IndexBy) {
     assert!(is_all(values), "{by}: values were lost or doubled");
 }
 
+fn nothing_is_lost_or_doubled_by(by: IndexBy) {
+    if let Some(rows) = rows(by) {
+        nothing_is_lost_or_doubled(&rows, by, || ());
+    }
+}
+
 #[test]
 fn handlers_that_push_and_pop_lose_and_double_nothing_by_cpu() {
-    nothing_is_lost_or_doubled(IndexBy::Cpu);
+    nothing_is_lost_or_doubled_by(IndexBy::Cpu);
 }
 
 #[test]
 fn handlers_that_push_and_pop_lose_and_double_nothing_by_cid() {
-    nothing_is_lost_or_doubled(IndexBy::KernelCid);
+    nothing_is_lost_or_doubled_by(IndexBy::KernelCid);
+}
+
+#[test]
+fn handlers_that_push_and_pop_lose_and_double_nothing_while_indexes_move() {
+    let rows = in_rows();
+    nothing_is_lost_or_doubled(&rows, "rows", || pass_on(&rows));
 }

@@ -60,6 +60,35 @@ fn a_row_that_shows_an_id_before_its_slots_are_made_is_caught() {
 }
 
 #[test]
+fn what_is_sent_and_shared() {
+    use coreline_world::implements;
+    assert!(implements!(Lease<'static>: Send) && implements!(Member: Send));
+    assert!(implements!(Domain: Send) && implements!(Domain: Sync));
+    assert!(implements!(Exclusive<std::cell::Cell<u8>>: Sync));
+    assert!(!implements!(Inside<'static>: Send) && !implements!(Entered: Send));
+    assert!(!implements!(Exclusive<std::rc::Rc<u8>>: Sync));
+}
+
+#[test]
+fn a_member_is_told_where_there_is_a_presence() {
+    let domains = Domains::new(DomainsOptions::new()).unwrap();
+    let options = PresenceOptions::new().seats(2);
+    let told = domains.domain(DomainOptions::new().presence(options));
+    let (mut entered, entry) = told.enter().unwrap();
+    assert_eq!((entry, told.usage().users), (Entry::MustRefresh, 1));
+    assert_eq!(entered.poll(), Entry::Current);
+    let shot = entered.shootdown(|| ()).unwrap();
+    assert_eq!((shot.0.reached, shot.1), (1, Entry::Current));
+    drop(entered);
+    assert_eq!(told.usage().users, 0);
+    assert_eq!(told.shootdown(|| ()).unwrap().reached, 0);
+    let untold = domains.domain(DomainOptions::new());
+    assert!(told.usage().bytes > untold.usage().bytes + 2 * 64);
+    let (mut entered, entry) = untold.enter().unwrap();
+    assert_eq!((entry, entered.shootdown(|| ()).err()), (Entry::Current, Some(NoPresence)));
+}
+
+#[test]
 fn who_has_no_cpu_number_has_no_place() {
     let domain = Domain::new().unwrap();
     let core = domain.core();

@@ -8,10 +8,10 @@
 //!   own;
 //! * the index is checked against the limit, below which every slot is initialised, and the limit
 //!   is read inside, so that who lowers it and then fences is obeyed;
-//! * where a row shows the index, the CPU is below the number of rows, so its line's pointer lies in
-//!   the table, and is null or points to a line as long as there are the rows. An index that a row
-//!   shows is of an initialised slot, if it is below the limit, and no other CPU's: who takes it
-//!   away changes the row and fences before the next one gets it;
+//! * where a row shows the index, the CPU is below the number of rows, so its line's pointer lies
+//!   in the table, and is null or points to a line for as long as there are the rows. An index that
+//!   a row shows is of an initialised slot, if it is below the limit, and no other CPU's: who takes
+//!   it away changes the row, and fences before the next one gets it;
 //! * what is read and written lies in that slot, and is aligned: to other threads, each access is
 //!   an atomic one of its size. Reading the limit acquires, and so does reading a row; the commit
 //!   of a list, a stack and a buffer releases;

@@ -99,7 +99,10 @@ pub(crate) fn marks() -> *const AtomicU32 {
 macro_rules! without_sections {
     (
         $by:ident;
-        $($name:ident<$($const:ident)?>($($argument:ident: $type:ty),*) -> $result:ty = $none:expr;)+
+        $(
+            $name:ident<$($const:ident)?>($($argument:ident: $type:ty),*) -> $result:ty
+                = $none:expr;
+        )+
     ) => {$(
         pub(crate) unsafe fn $name<$(const $const: usize)?>(
             _at: SlotsAt<$by> $(, $argument: $type)*
@@ -118,9 +121,9 @@ macro_rules! without_sections {
             list_pop<>() -> Option<*mut u8> = None;
             stack_push<CAPACITY>(_value: *mut u8) -> Option<bool> = None;
             stack_pop<>() -> Option<*mut u8> = None;
-            stack_push_batch<CAPACITY>(_values: *const u8, _wanted: usize) -> Option<usize> = None;
+            stack_push_batch<CAPACITY>(_from: *const u8, _wanted: usize) -> Option<usize> = None;
             stack_pop_batch<>(_into: *mut u8, _wanted: usize) -> Option<usize> = None;
-            append<CAPACITY>(_bytes: *const u8, _count: usize) -> Option<Result<usize, ()>> = None;
+            append<CAPACITY>(_from: *const u8, _count: usize) -> Option<Result<usize, ()>> = None;
         }
     };
 }

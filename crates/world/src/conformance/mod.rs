@@ -15,6 +15,7 @@ pub mod operations;
 pub mod order;
 pub mod place;
 pub mod restartable;
+pub mod rows;
 pub mod sleep;
 pub mod slots;
 pub mod statics;
@@ -75,6 +76,8 @@ macro_rules! conformance_tests {
             restartable::no_addition_is_lost,
             restartable::an_addition_lands_in_the_slot_of_its_cpu,
             restartable::indexes_are_in_bounds,
+            rows::no_addition_is_lost_when_indexes_move,
+            rows::an_addition_lands_in_the_slot_that_the_row_shows,
             operations::words_compute,
             operations::lists_are_last_in_first_out,
             operations::stacks_are_bounded_and_last_in_first_out,

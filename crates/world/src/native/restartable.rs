@@ -7,11 +7,12 @@ use core::sync::atomic::AtomicU64;
 
 use coreline_topology::Cid;
 
-use crate::arch::{self, CPU_ID, InRow, Index, MM_CID, SlotsAt};
+use crate::arch::{self, CPU_ID, InRow, Index, MM_CID, SlotsAt, by_rows};
 use crate::native::{Native, place, rseq};
-use crate::restartable::{At, NoSlot};
+use crate::restartable::rows::PER_LINE;
+use crate::restartable::{At, NoSlot, Rows};
 use crate::{
-    ArrayStack, Buffer, Full, IndexBy, Lacking, List, ListNode, Place, Restartable, World,
+    ArrayStack, Buffer, Full, IndexBy, Lacking, Line, List, ListNode, Place, Restartable, World,
 };
 
 /// How restartable operations run natively: in rseq sections, or on atomics.
@@ -62,10 +63,9 @@ macro_rules! section {
             }
             Some(rows) => {
                 let index = InRow { cpu: index, rows: ptr::from_ref(rows).cast() };
-                let slots = SlotsAt { index, limit, first };
+                let at = SlotsAt { index, limit, first };
                 // SAFETY: as above, and `Indexing` promises that indexes in rows have slots.
-                let $result =
-                    unsafe { arch::by_rows::$operation $(::<$const>)? (slots $(, $argument)*) };
+                let $result = unsafe { by_rows::$operation $(::<$const>)? (at $(, $argument)*) };
                 $then
             }
         }
@@ -209,6 +209,9 @@ const _: () = {
     assert!(offset_of!(ArrayStack<u8, 3, Native>, entries) == 16);
     assert!(offset_of!(Buffer<3, Native>, len) == 0);
     assert!(offset_of!(Buffer<3, Native>, bytes) == 16);
+    let [table, cpus] = Rows::<Native>::LAYOUT;
+    assert!(table == arch::ROWS_TABLE && cpus == arch::ROWS_CPUS);
+    assert!(size_of::<Line<[AtomicU64; PER_LINE]>>() == PER_LINE * size_of::<AtomicU64>());
     // `Option<NonNull<T>>` is a pointer that may be null.
     assert!(size_of::<Option<NonNull<u8>>>() == 8);
 };

@@ -38,7 +38,7 @@ pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `populated` | the slots below it are initialised | the holder of the array's lock; never falls |
+/// | `populated` | the slots below it are initialised | holder of the array's lock; never falls |
 #[repr(transparent)]
 pub struct OwnIndex<W: World> {
     pub(super) populated: W::U32,

@@ -31,6 +31,7 @@
 //! The fence belongs between thread 2's two steps.
 
 use core::fmt;
+use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 
 use super::Lines;
@@ -62,6 +63,9 @@ unsafe impl<W: Words> Send for Rows<W> {}
 unsafe impl<W: Words> Sync for Rows<W> {}
 
 impl<W: Words> Rows<W> {
+    /// Where the pointer to the table lies, and the number of CPUs: native sections look there.
+    pub const LAYOUT: [usize; 2] = [offset_of!(Self, table), offset_of!(Self, cpus)];
+
     /// A row for each CPU number below `cpus`, at first `empty`.
     pub fn new_in(cpus: u32, empty: u64) -> Self {
         let lines = (cpus as usize).div_ceil(PER_LINE);
@@ -90,7 +94,7 @@ impl<W: Words> Rows<W> {
         // Acquire: pairs with the Release in `put`: the rows are there.
         let line = self.lines()[cpu / PER_LINE].load(Ordering::Acquire);
         // SAFETY: null, or written by `put`; given back when nobody uses the rows any more.
-        Some(unsafe { line.as_ref() }?.get(cpu % PER_LINE)?)
+        unsafe { line.as_ref() }?.get(cpu % PER_LINE)
     }
 
     /// The lines that are there, with their numbers.
@@ -206,14 +210,3 @@ impl<W: Words> fmt::Debug for Rows<W> {
         f.debug_struct("Rows").field("cpus", &self.cpus).finish_non_exhaustive()
     }
 }
-
-/// What sections know of the layout.
-#[cfg(target_os = "linux")]
-const _: () = {
-    use crate::Native;
-    use crate::arch::{ROWS_CPUS, ROWS_TABLE};
-    use core::mem::offset_of;
-    assert!(offset_of!(Rows<Native>, table) == ROWS_TABLE);
-    assert!(offset_of!(Rows<Native>, cpus) == ROWS_CPUS);
-    assert!(size_of::<RowLine<Native>>() == 64);
-};

@@ -10,6 +10,7 @@ use super::interpreter::Interpreter;
 use super::trapped::{self, by_rows as trapped_by_rows};
 use crate::arch::{self as production, InRow, Index, SlotsAt, by_rows};
 use crate::native::Section;
+use crate::restartable::rows::PER_LINE;
 use crate::restartable::{At, Ended, Lines, Rows, definition};
 use crate::{ArrayStack, Buffer, IndexBy, List, ListNode, Native, Restartable};
 
@@ -115,6 +116,16 @@ impl Bench {
         for (cpu, _) in shown.iter().enumerate().filter(|(_, shown)| shown.is_some()) {
             // SAFETY: always those of the process.
             unsafe { rows.make(cpu, &lines) }.unwrap();
+        }
+        // In the last line, what is behind the last CPU's row looks like a row with an index.
+        let last = shown.len() - 1;
+        if let Some(row) = rows.at(last) {
+            for beyond in 1..PER_LINE - last % PER_LINE {
+                // SAFETY: in the same line, of which nobody else has a reference to this part.
+                unsafe {
+                    (*ptr::from_ref::<AtomicU64>(row).add(beyond)).store(0, Ordering::Relaxed)
+                };
+            }
         }
         let mut bench = Bench::new(indexes, false);
         bench.rows = Some((rows, shown));

@@ -7,8 +7,8 @@
 //! definition gives if it is aborted before the corresponding step and intruded upon likewise: all
 //! bytes of the slot, all answers, the number of aborts. librseq's tests call this injection.
 //!
-//! Both ways to an index are tested: where indexes are in rows, each CPU's row shows the same one, so
-//! that it does not matter where the kernel runs the thread, and the intruder changes all of them.
+//! Both ways to an index are tested. Where indexes are in rows, each CPU's row shows the same one,
+//! so that it does not matter where the kernel runs the thread; the intruder changes all of them.
 //!
 //! Where the kernel has no sections for us, areas that the kernel does not know of still show that
 //! sections compute what they should, and that they must be announced.
@@ -453,7 +453,8 @@ fn found_out(bench: &Bench, index: Index, is_relevant: fn(&Op) -> bool) -> BTree
 
 /// The checks above can fail, for every operation that takes more than one instruction: a section
 /// that the kernel is not told of does not start over, and loses what the intruder did, or does it
-/// twice. And for every operation where a row changes: it works on a slot that is no more its CPU's.
+/// twice. And for every operation where a row changes: the slot that it works on is not its CPU's
+/// any more.
 #[test]
 fn a_section_that_is_not_announced_is_found_out() {
     let _traps = set_traps();
