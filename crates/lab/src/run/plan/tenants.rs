@@ -31,6 +31,7 @@ pub(crate) const BYTES: usize = 0;
 pub(crate) const PLAIN_ARRAY: usize = 1;
 pub(crate) const OPERATION: usize = 3;
 pub(crate) const ID_CHANGES: usize = 4;
+#[cfg(test)]
 pub(crate) const REMOTE_SLOTS: usize = 6;
 
 /// What `domain` and `domain-clustered` are set beside.
