@@ -18,6 +18,7 @@
 
 mod switchstorm;
 mod tenants;
+mod threadstorm;
 
 use std::sync::LazyLock;
 

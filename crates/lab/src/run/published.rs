@@ -166,4 +166,23 @@ mod tests {
         let (ratio, source) = figure("throughput", Kind::Ratio, Variant::TestFirst);
         assert!(ratio == 1.08 && source.contains("144 over 133"), "{ratio} {source}");
     }
+
+    #[test]
+    fn figures_of_a_machine_that_is_not_named_stand_beside_those_of_all() {
+        let published = Published::about(Scenario::Threadstorm).unwrap();
+        assert!(published.is_of("epyc-9654-2s") && published.is_of("host-2c"));
+        assert!(!Published::about(Scenario::Switchstorm).unwrap().is_of("host-2c"));
+        let figure = |place: &str, pools| {
+            let params = Params::from([
+                ("place", Param::Name(place.to_owned())),
+                ("pools", Param::Number(pools)),
+                ("threads", Param::Number(pools)),
+            ]);
+            let metric = Metric { name: "creations", kind: Kind::Rate };
+            let found = published.figure(metric, "2-core/1-L3", &params, Variant::Owned);
+            found.map(|(figure, _)| figure)
+        };
+        assert_eq!((figure("roaming", 8), figure("roaming", 32)), (Some(32_025.0), Some(21_004.0)));
+        assert_eq!((figure("roaming", 16), figure("pinned", 8)), (None, None));
+    }
 }

@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn sleep_states_in_the_published_figure_allow_no_more_than_a_direction() {
-        for kind in [Kind::Nanoseconds, Kind::Ratio] {
+        for kind in [Kind::Nanoseconds, Kind::Rate, Kind::Ratio] {
             assert_eq!(judge(kind, 50.0, 90.0, 60.0, true), Verdict::DirectionOnly);
             assert_eq!(judge(kind, 0.1, 90.0, 60.0, true), Verdict::NotReached);
         }

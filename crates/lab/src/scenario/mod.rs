@@ -50,8 +50,8 @@ pub(crate) enum Variant {
     /// intermittent, natively: indexed by the concurrency ID of this machine's kernel. threadstorm,
     /// natively: threads of this machine's kernel
     KernelCid,
-    /// intermittent, simulated: indexed by a concurrency ID, the lowest that is free. These four in
-    /// threadstorm: IDs are handed out so
+    /// intermittent, simulated: indexed by a concurrency ID, the lowest that is free.
+    /// threadstorm, as the next three: IDs are handed out so
     FirstFit,
     /// intermittent, simulated: indexed by a concurrency ID, the CPU's recent one if that is free
     Recent,

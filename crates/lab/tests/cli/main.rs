@@ -7,6 +7,7 @@ mod replay;
 mod scenario;
 mod storm;
 mod tenants;
+mod threadstorm;
 mod usage;
 mod validate;
 

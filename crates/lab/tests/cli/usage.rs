@@ -50,6 +50,8 @@ fn what_cannot_be_run_is_a_usage_error_that_says_what_can() {
         (vec!["run", "switchstorm", "--delay", "10"], vec!["--delay", "--period"]),
         (vec!["run", "switchstorm", "--period", "0"], vec!["--period"]),
         (vec!["run", "shootdown", "--world", MACHINE, "--present", "385"], vec!["385", "384"]),
+        (vec!["run", "threadstorm", "--size", "8"], vec!["POOLSxTHREADS", "8x8"]),
+        (vec!["run", "threadstorm", "--variant", "lazy"], vec!["none", "owned", "kernel-cid"]),
         (with(&["--out", "no/such/folder/file"]), vec!["no/such/folder/file"]),
         (vec!["machines", "pdp-11"], vec!["pdp-11", MACHINE]),
         (vec!["machines", broken], vec!["broken.toml", "speed"]),

@@ -30,14 +30,13 @@ const METRICS: [Metric; 8] = [
     Metric { name: "creations", kind: Kind::Rate },
     Metric { name: "ids_per_thread_ns", kind: Kind::Nanoseconds },
     Metric { name: "ids_per_switch_ns", kind: Kind::Nanoseconds },
-    Metric { name: "ids_enter_leave_ns", kind: Kind::Nanoseconds },
+    Metric { name: "ids_per_life_ns", kind: Kind::Nanoseconds },
     Metric { name: "ids_migrate_ns", kind: Kind::Nanoseconds },
     Metric { name: "ids_share", kind: Kind::Percent },
     Metric { name: "transfers_per_switch", kind: Kind::Transfers },
     Metric { name: "hottest_line_share", kind: Kind::Percent },
 ];
-const CREATIONS: usize = 0;
-pub(crate) const THREAD: usize = 1;
+pub(crate) const CREATIONS: usize = 0;
 pub(crate) const MIGRATE: usize = 4;
 
 /// Of `none`, this alone says something.
@@ -180,9 +179,9 @@ impl Plan for Threadstorm {
     fn why_off(_: &About<'_>, figure: &Figure<'_, Program>) -> &'static str {
         match figure.metric {
             OVER_RECENT => {
-                "the lines of concurrency IDs are a small part of a created thread's time here; what \
-                 the published difference is made of, its author does not know: his profiles show \
-                 load balancing, which is not modelled, and spin locks"
+                "what the published difference is made of, its author does not know: his profiles \
+                 show load balancing, which is not modelled, and spin locks. Here `owned` pays for \
+                 the space's lock, which each thread takes when it enters, first runs and leaves"
             }
             _ => {
                 "what creating and ending a thread takes is declared, and no locks of the process \
@@ -190,10 +189,6 @@ impl Plan for Threadstorm {
                  known"
             }
         }
-    }
-
-    fn why_reached(_: &Figure<'_, Program>) -> Option<&'static str> {
-        None
     }
 
     const NOT_TESTABLE: &'static str =
@@ -215,7 +210,7 @@ fn params(config: &Config, program: &Program, seed: u64) -> threadstorm::Params 
 
 fn numbers(storms: &Storms) -> Vec<f64> {
     let costs = storms.costs.iter().flat_map(|costs| {
-        [costs.thread_ns, costs.switch_ns, costs.enter_leave_ns, costs.migrate_ns, costs.share]
+        [costs.thread_ns, costs.switch_ns, costs.life_ns, costs.migrate_ns, costs.share]
     });
     std::iter::once(storms.rate).chain(costs).collect()
 }

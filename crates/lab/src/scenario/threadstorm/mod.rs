@@ -114,10 +114,11 @@ pub(crate) struct Storms {
 pub(crate) struct Costs {
     /// All calls, for each created thread.
     pub(crate) thread_ns: f64,
-    /// Those that switch, migrate and tick, for each switch-in.
+    /// A switch-in of a thread that has run before, with its arrival if it comes from another CPU,
+    /// and a switch-out.
     pub(crate) switch_ns: f64,
-    /// A created thread's entering and leaving.
-    pub(crate) enter_leave_ns: f64,
+    /// A created thread's entering, first switch-in and leaving.
+    pub(crate) life_ns: f64,
     /// An arrival from another CPU; 0 if there was none.
     pub(crate) migrate_ns: f64,
     /// The share of all calls in the time of CPUs that do not idle.

@@ -81,6 +81,8 @@ const WORKER: u128 = 0x2_0000;
 enum Call {
     Enter,
     Leave,
+    /// Of a thread that has not run before.
+    FirstSwitchIn,
     SwitchIn,
     SwitchOut,
     Migrate,
@@ -282,7 +284,8 @@ impl<W: World, I: Ids<W>> Storm<W, I> {
         }
         W::work(self.params.path);
         worker.tally.switches += 1;
-        let cid = worker.timed::<W, _>(Call::SwitchIn, |now| self.ids.switch_in(now, cpu, &task));
+        let call = if last.is_some() { Call::SwitchIn } else { Call::FirstSwitchIn };
+        let cid = worker.timed::<W, _>(call, |now| self.ids.switch_in(now, cpu, &task));
         let cid = cid.unwrap_or_else(|error| {
             self.fail(lack(error));
             None
@@ -447,17 +450,17 @@ impl Storms {
             calls.iter().map(|&call| sum(&|tally| tally.calls[call as usize].0)).sum()
         };
         let number = |call: Call| sum(&|tally| tally.calls[call as usize].1).max(1.0);
-        let life = ns(&[Call::Enter, Call::Leave]);
-        let switching = ns(&[Call::SwitchIn, Call::SwitchOut, Call::Migrate, Call::Expire]);
-        let created = number(Call::Enter);
+        let mean = |calls: &[Call], of: Call| ns(calls) / number(of);
+        let all: f64 = tallies.iter().flat_map(|tally| tally.calls).map(|call| call.0 as f64).sum();
         Storms {
             rate: tallies.iter().map(|tally| tally.rate).sum(),
             costs: Some(Costs {
-                thread_ns: (life + switching) / created,
-                switch_ns: switching / number(Call::SwitchIn),
-                enter_leave_ns: life / created,
-                migrate_ns: ns(&[Call::Migrate]) / number(Call::Migrate),
-                share: 100.0 * (life + switching) / sum(&|tally| tally.busy),
+                thread_ns: all / number(Call::Enter),
+                switch_ns: mean(&[Call::SwitchIn, Call::Migrate, Call::Expire], Call::SwitchIn)
+                    + mean(&[Call::SwitchOut], Call::SwitchOut),
+                life_ns: mean(&[Call::Enter, Call::FirstSwitchIn, Call::Leave], Call::Enter),
+                migrate_ns: mean(&[Call::Migrate], Call::Migrate),
+                share: 100.0 * all / sum(&|tally| tally.busy),
                 switches: sum(&|tally| tally.switches) as u64,
             }),
         }
