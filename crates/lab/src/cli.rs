@@ -134,11 +134,12 @@ impl Cli {
 
 /// The scenarios, and the simulated machines that are shown with them: those that were measured on,
 /// or a large one.
-const SHOWN: [(Scenario, &str); 4] = [
+const SHOWN: [(Scenario, &str); 5] = [
     (Scenario::Intermittent, "epyc-9654-2s"),
     (Scenario::Switchstorm, "ivybridge-ex-4s"),
     (Scenario::Shootdown, "epyc-9654-2s"),
     (Scenario::Threadstorm, "epyc-9654-2s"),
+    (Scenario::Tenants, "epyc-9654-2s"),
 ];
 
 /// What runs if nothing is said: a look at all there is, within seconds.

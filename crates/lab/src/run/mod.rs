@@ -28,10 +28,10 @@ use crate::error::Error;
 use crate::kernel::Scan;
 use crate::scenario::switchstorm::{MOST_PATH_NS, MOST_US, Wake};
 use crate::scenario::threadstorm::{MOST_REST_US, Placing, Size};
-use crate::scenario::{Config, Scenario, Variant, intermittent, shootdown};
+use crate::scenario::{Config, Scenario, Variant, intermittent, shootdown, tenants};
 use crate::world::{self, World};
 
-use plan::{Intermittent, Plan, Shootdown, Switchstorm, Threadstorm};
+use plan::{Intermittent, Plan, Shootdown, Switchstorm, Tenants, Threadstorm};
 
 pub(crate) use result::Outcome;
 
@@ -49,7 +49,7 @@ pub(crate) struct Choice {
     #[arg(long)]
     band: bool,
     /// Fewer runs, and natively at most 32 CPUs; intermittent natively the shortest delay only,
-    /// switchstorm barriers only, threadstorm 8x8 only
+    /// switchstorm barriers only, threadstorm 8x8 only, tenants 1000 with 2 tasks
     #[arg(long)]
     quick: bool,
     /// Only this alternative; may be given more than once
@@ -126,6 +126,22 @@ pub(crate) struct Choice {
         help_heading = "threadstorm"
     )]
     rest: Option<u64>,
+    /// How many tenants there are, 10000 if nothing is said
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = range(1, tenants::MOST_TENANTS),
+        help_heading = "tenants"
+    )]
+    tenants: Option<u64>,
+    /// How many tasks a tenant has, 2 and 4 if nothing is said; may be given more than once
+    #[arg(
+        long = "tasks",
+        value_name = "N",
+        value_parser = range(1, tenants::MOST_TASKS),
+        help_heading = "tenants"
+    )]
+    tasks: Vec<u64>,
 }
 
 fn range(least: u64, most: u64) -> RangedU64ValueParser<u64> {
@@ -152,6 +168,8 @@ impl Choice {
             sizes: Vec::new(),
             places: Vec::new(),
             rest: None,
+            tenants: None,
+            tasks: Vec::new(),
         }
     }
 
@@ -181,6 +199,8 @@ impl Choice {
             .chain(all("--size", &self.sizes))
             .chain(all("--place", &self.places))
             .chain(all("--rest", self.rest.as_slice()))
+            .chain(all("--tenants", self.tenants.as_slice()))
+            .chain(all("--tasks", &self.tasks))
             .collect()
     }
 
@@ -244,6 +264,7 @@ pub(crate) fn run(scenario: Scenario, choice: &Choice) -> Result<Outcome, Error>
         Scenario::Switchstorm => run_plan::<Switchstorm>(choice),
         Scenario::Shootdown => run_plan::<Shootdown>(choice),
         Scenario::Threadstorm => run_plan::<Threadstorm>(choice),
+        Scenario::Tenants => run_plan::<Tenants>(choice),
     }
 }
 

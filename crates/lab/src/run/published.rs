@@ -61,7 +61,7 @@ impl Published {
             Scenario::Intermittent => include_str!("../../../../docs/published/intermittent.toml"),
             Scenario::Switchstorm => include_str!("../../../../docs/published/switchstorm.toml"),
             Scenario::Threadstorm => include_str!("../../../../docs/published/threadstorm.toml"),
-            Scenario::Shootdown => return None,
+            Scenario::Shootdown | Scenario::Tenants => return None,
         };
         Some(toml::from_str(text).expect("the file is compiled in, and a test reads it"))
     }

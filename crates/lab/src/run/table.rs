@@ -60,6 +60,7 @@ fn line(row: &Row, reason: Option<usize>) -> [String; 9] {
         "ratio" => format!("{value:.2}x"),
         "rank" => format!("{value:.0}."),
         "transfers" => format!("{value:.2}"),
+        "slots" | "per 1000" => format!("{value:.2} {}", row.unit),
         "%" => format!("{value:.2} %"),
         unit => format!("{value:.0} {unit}"),
     };

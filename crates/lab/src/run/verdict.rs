@@ -57,6 +57,12 @@ pub(crate) enum Kind {
     Rate,
     /// How many line transfers.
     Transfers,
+    /// Memory.
+    Bytes,
+    /// How many slots.
+    Slots,
+    /// How often in a thousand operations.
+    PerThousand,
 }
 
 impl Kind {
@@ -69,6 +75,9 @@ impl Kind {
             Kind::Rank => "rank",
             Kind::Rate => "1/s",
             Kind::Transfers => "transfers",
+            Kind::Bytes => "bytes",
+            Kind::Slots => "slots",
+            Kind::PerThousand => "per 1000",
         }
     }
 
@@ -76,7 +85,8 @@ impl Kind {
         match self {
             Kind::Nanoseconds => 1,
             Kind::Percent | Kind::Ratio | Kind::ContendedRatio | Kind::Transfers => 2,
-            Kind::Cycles | Kind::Rank | Kind::Rate => 0,
+            Kind::Slots | Kind::PerThousand => 2,
+            Kind::Cycles | Kind::Rank | Kind::Rate | Kind::Bytes => 0,
         }
     }
 

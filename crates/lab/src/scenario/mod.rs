@@ -3,6 +3,7 @@
 pub(crate) mod intermittent;
 pub(crate) mod shootdown;
 pub(crate) mod switchstorm;
+pub(crate) mod tenants;
 pub(crate) mod threadstorm;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +32,8 @@ pub(crate) enum Scenario {
     Shootdown,
     /// Threads created and ended at a high rate: what their concurrency IDs cost (Linux 6.19)
     Threadstorm,
+    /// Counters of ten thousand tenants with few tasks each (seed 000)
+    Tenants,
 }
 
 impl fmt::Display for Scenario {
@@ -42,7 +45,7 @@ impl fmt::Display for Scenario {
 /// The alternatives that scenarios compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Variant {
-    /// intermittent: per-CPU memory indexed by the CPU's number
+    /// intermittent, tenants: per-CPU memory indexed by the CPU's number
     CpuId,
     /// intermittent, natively: indexed by the concurrency ID of this machine's kernel. threadstorm,
     /// natively: threads of this machine's kernel
@@ -73,6 +76,14 @@ pub(crate) enum Variant {
     /// threadstorm: no IDs are handed out
     #[value(name = "none")]
     NoIds,
+    /// tenants: a slot for each concurrency ID of the tenant's domain, handed out as by recent
+    Domain,
+    /// tenants: the same, as by clustered
+    DomainClustered,
+    /// tenants: entries of a map in parts with a lock each
+    Sharded,
+    /// tenants: a line that all CPUs add to
+    Atomic,
 }
 
 impl Variant {

@@ -6,6 +6,7 @@ mod machines;
 mod replay;
 mod scenario;
 mod storm;
+mod tenants;
 mod threadstorm;
 mod usage;
 mod validate;

@@ -103,10 +103,12 @@ impl<W: Words> Rows<W> {
         unsafe { line.as_ref() }?.get(cpu % PER_LINE)
     }
 
-    /// The lines that are there.
-    fn made(&self) -> impl Iterator<Item = NonNull<RowLine<W>>> {
+    /// The lines that are there, with their numbers.
+    fn made(&self) -> impl Iterator<Item = (usize, NonNull<RowLine<W>>)> {
         // Relaxed: who goes on to use one has the rows to itself.
-        self.lines().iter().filter_map(|line| NonNull::new(line.load(Ordering::Relaxed)))
+        let there = |line: &W::Ptr<RowLine<W>>| NonNull::new(line.load(Ordering::Relaxed));
+        let lines = self.lines().iter().enumerate();
+        lines.filter_map(move |(number, line)| Some((number, there(line)?)))
     }
 
     /// The bytes of the table and of the lines that are there.
@@ -132,7 +134,7 @@ impl<W: World> Rows<W> {
     /// It is always the same `lines`, which live as long as the rows are used.
     pub unsafe fn make(&self, cpu: usize, lines: &Lines<W>) -> Result<&W::U64, MapError> {
         // SAFETY: a line for these rows.
-        let made = || lines.take().map(|line| unsafe { self.put(cpu, line, lines) });
+        let made = || lines.take(cpu / PER_LINE).map(|line| unsafe { self.put(cpu, line, lines) });
         self.at(cpu).map_or_else(made, Ok)
     }
 
@@ -148,7 +150,8 @@ impl<W: World> Rows<W> {
     /// As there.
     pub unsafe fn try_make(&self, cpu: usize, lines: &Lines<W>) -> Option<&W::U64> {
         // SAFETY: a line for these rows.
-        let made = || lines.try_take().map(|line| unsafe { self.put(cpu, line, lines) });
+        let made =
+            || lines.try_take(cpu / PER_LINE).map(|line| unsafe { self.put(cpu, line, lines) });
         self.at(cpu).map_or_else(made, Some)
     }
 
@@ -173,7 +176,7 @@ impl<W: World> Rows<W> {
                 // SAFETY: nobody else knows it.
                 unsafe {
                     line.drop_in_place();
-                    lines.give(line);
+                    lines.give(cpu / PER_LINE, line);
                 }
                 theirs
             }
@@ -189,11 +192,11 @@ impl<W: World> Rows<W> {
     ///
     /// They came from these `lines`, and nobody uses the rows any more.
     pub unsafe fn release(&mut self, lines: &Lines<W>) {
-        for line in self.made() {
+        for (number, line) in self.made() {
             // SAFETY: the caller's promise.
             unsafe {
                 line.drop_in_place();
-                lines.give(line);
+                lines.give(number, line);
             }
         }
     }
