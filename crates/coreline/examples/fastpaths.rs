@@ -13,8 +13,9 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use coreline::domain::{Domain, DomainLocal, Member};
 use coreline::lock::RawTicketLock;
-use coreline::mask::{Reader, Reading};
+use coreline::mask::{Entry, Reader, Reading};
 use coreline::percpu::{ArrayStack, Buffer, List, ListNode, Slots, Word64};
 use coreline::{CounterSet, CpuMask, PerCpuCounter};
 use coreline_topology::{Cid, CpuId};
@@ -90,6 +91,8 @@ pub extern "C-unwind" fn unlock_by_hand(lock: &LockByHand) {
 
 /// A word in each slot.
 type Words = Slots<Word64, Native>;
+/// A word for each ID of a domain.
+type DomainWords = DomainLocal<Word64>;
 /// A list in each slot.
 type Lists = Slots<List, Native>;
 /// A stack of thirty pointers in each slot.
@@ -102,6 +105,27 @@ type Buffers = Slots<Buffer<4000>, Native>;
 #[inline(never)]
 pub extern "C-unwind" fn word_add_generic(words: &Words, delta: u64) {
     words.field(|word| word).add(delta);
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn domain_add_generic(words: &DomainWords, delta: u64) {
+    words.add(delta);
+}
+
+/// The primitive: the lease, and what returns it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn domain_lease_generic(domain: &Domain) -> bool {
+    domain.lease().is_ok()
+}
+
+/// The primitive: entering, and leaving.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn domain_enter_generic(member: &mut Member) -> bool {
+    member.enter().1 == Entry::Current
 }
 
 /// The primitive.

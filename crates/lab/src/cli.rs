@@ -32,7 +32,7 @@ enum Verb {
     /// What this machine offers to the native world, and what would turn on what is off
     Doctor(Doctor),
     /// Run a scenario beside the figures that were published for it
-    Run(Run),
+    Run(Box<Run>),
     /// The simulated machines: all of them, or the tree and every cost of one
     Machines(Machines),
     /// What the simulator predicts, beside what this machine measures; published core-to-core
@@ -104,7 +104,8 @@ impl Cli {
             Some(Verb::Doctor(Doctor { output })) => {
                 output.show(|| Ok(doctor::Report::new()), doctor::Report::show)
             }
-            Some(Verb::Run(Run { scenario, choice, output })) => {
+            Some(Verb::Run(run)) => {
+                let Run { scenario, choice, output } = *run;
                 output.show(|| run::run(scenario, &choice), run::Outcome::show)
             }
             Some(Verb::Machines(Machines { machine: None, output })) => {
@@ -133,10 +134,12 @@ impl Cli {
 
 /// The scenarios, and the simulated machines that are shown with them: those that were measured on,
 /// or a large one.
-const SHOWN: [(Scenario, &str); 3] = [
+const SHOWN: [(Scenario, &str); 5] = [
     (Scenario::Intermittent, "epyc-9654-2s"),
     (Scenario::Switchstorm, "ivybridge-ex-4s"),
     (Scenario::Shootdown, "epyc-9654-2s"),
+    (Scenario::Threadstorm, "epyc-9654-2s"),
+    (Scenario::Tenants, "epyc-9654-2s"),
 ];
 
 /// What runs if nothing is said: a look at all there is, within seconds.

@@ -7,7 +7,7 @@ use coreline_sim::{Replay, Spec, SpecError};
 
 use crate::bench;
 use crate::error::Error;
-use crate::run::plan::{Intermittent, Plan, Shootdown, Switchstorm};
+use crate::run::plan::{Intermittent, Plan, Shootdown, Switchstorm, Tenants, Threadstorm};
 use crate::scenario::{Program as _, Scenario};
 use crate::validate::experiment::Experiment;
 use crate::validate::simulated;
@@ -47,7 +47,8 @@ fn program(replay: &Replay) -> Result<Run, Error> {
             Ok(format!("{ns:.2} ns ({})", experiment.what))
         }));
     }
-    let scenarios = [of::<Intermittent>, of::<Switchstorm>, of::<Shootdown>];
+    let scenarios =
+        [of::<Intermittent>, of::<Switchstorm>, of::<Shootdown>, of::<Threadstorm>, of::<Tenants>];
     if let Some(run) = scenarios.iter().find_map(|of| of(program)) {
         return Ok(run);
     }
@@ -58,6 +59,8 @@ fn program(replay: &Replay) -> Result<Run, Error> {
         _ if scenario == Some(Scenario::Intermittent) => form::<Intermittent>(),
         _ if scenario == Some(Scenario::Switchstorm) => form::<Switchstorm>(),
         _ if scenario == Some(Scenario::Shootdown) => form::<Shootdown>(),
+        _ if scenario == Some(Scenario::Threadstorm) => form::<Threadstorm>(),
+        _ if scenario == Some(Scenario::Tenants) => form::<Tenants>(),
         Some("validate") => format!("a prediction is {}", Experiment::form()),
         Some(bench::PROGRAM) => "`coreline bench sim` runs it again".to_owned(),
         Some("calibration") => format!(

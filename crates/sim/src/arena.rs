@@ -35,8 +35,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::alloc::System;
 
 /// Bytes of an arena, and its alignment: the arena of an address is the address with the low bits
-/// cut off. Virtual memory only; pages that are not touched cost nothing.
-const ARENA: usize = 64 << 20;
+/// cut off. Virtual memory only; pages that are not touched cost nothing. Room for ten thousand
+/// values of a line each, for each of 384 CPUs.
+const ARENA: usize = 512 << 20;
 
 /// Lines of an arena, of 64 bytes.
 pub(crate) const LINES: usize = ARENA / 64;
@@ -57,7 +58,7 @@ const PROBES: usize = 16;
 const SMALL: usize = 1024;
 
 /// Size classes: 64 small ones, then one for each power of two from 32 bytes to the whole arena.
-const CLASSES: usize = 64 + 22;
+const CLASSES: usize = 64 + 25;
 
 /// The addresses of all arenas with live blocks, for `dealloc`, which knows nothing but an address.
 ///
@@ -88,7 +89,7 @@ struct Header {
 const _: () = assert!(size_of::<Header>() <= HEADER);
 
 /// The global allocator of programs that simulate: serves simulated code from its machine's memory,
-/// 64 MiB in which the n-th allocation of a program has the same place in every run, and all other
+/// 512 MiB in which the n-th allocation of a program has the same place in every run, and all other
 /// code from the system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allocator;
@@ -308,6 +309,11 @@ impl Arena {
     /// The way in, as a value that does not borrow the arena.
     pub(crate) fn entry(&self) -> Entry {
         Entry(self.start)
+    }
+
+    /// The address of an offset.
+    pub(crate) fn address(&self, offset: u64) -> usize {
+        self.start.addr().get() + offset as usize
     }
 
     /// The offset of an address in the arena's blocks, if it is one.

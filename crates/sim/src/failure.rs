@@ -167,7 +167,7 @@ impl fmt::Display for FailureKind {
                 f,
                 "thread {thread} on {cpu} touched memory that the machine does not know: make \
                  words and cells inside the simulated program, and `coreline_sim::Allocator` the \
-                 global allocator; or the program uses more than the machine has, 64 MiB"
+                 global allocator; or the program uses more than the machine has, 512 MiB"
             ),
         }
     }

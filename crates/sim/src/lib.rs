@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`Machine`], [`Run`], [`Report`] | what to run on, the run, what it cost |
 //! | [`Statistics`], [`Details`], [`name()`] | what explains it: by line, source and CPU |
+//! | [`transfers()`] | the same by line, while the program runs |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
 //! | [`Class`], [`Transfer`], [`PingPong`] | published latencies, and what transfers cost |
 //! | [`atomic`], [`sync`], [`thread`], [`time`], [`hint`] | std's modules, simulated |
@@ -73,7 +74,7 @@ pub use restartable::SimSection;
 pub use schedule::{Choices, ParseScheduleError, Schedule};
 pub use signals::{SimHeld, on_signal};
 pub use spec::{Cost, Costs, Spec, SpecError, presets};
-pub use statistics::name;
+pub use statistics::{name, transfers};
 pub use words::{SimPtr, SimTrack, SimU8, SimU32, SimU64, SimUsize};
 pub use world::{SimJoinHandle, exec};
 

@@ -130,6 +130,16 @@ impl Ledger {
         Details { lines, sites, cpus }
     }
 
+    /// The accesses so far to the lines that `which` names by index.
+    pub(crate) fn transfers(&self, which: impl Fn(usize) -> bool) -> Transfers {
+        let lines = self.lines.iter().enumerate().filter(|(_, line)| !line.is_empty());
+        let mut sum = Transfers::default();
+        for (_, tallies) in lines.filter(|&(index, _)| which(index)) {
+            tallies.iter().for_each(|tally| sum.add(&tally.transfers));
+        }
+        sum
+    }
+
     /// What the program calls some of its memory, in the order in which it said so.
     fn names_of(&self, address: u64, len: u64) -> Vec<String> {
         let mut names = Vec::new();
@@ -194,6 +204,34 @@ fn source(site: Site) -> String {
 pub fn name<T: ?Sized>(object: &T, name: &str) {
     let address = core::ptr::from_ref(object).addr();
     engine::with(|engine| engine.name(address, size_of_val(object), name));
+}
+
+/// How often lines of the simulated program's memory were accessed so far; `which` says of a line's
+/// address whether it counts. Two answers tell what happened in between. Takes no simulated time.
+/// Stacks do not count. `None` without [full statistics](crate::Statistics::Full), or outside of a
+/// machine.
+///
+/// ```
+/// use coreline_sim::{Machine, Sim, Statistics, transfers};
+/// use coreline_world::{Integer, Ordering, Word, Words};
+///
+/// #[global_allocator]
+/// static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+///
+/// let run = Machine::preset("host-2c")?.statistics(Statistics::Full).run(|| {
+///     let hits = Box::new(<Sim as Words>::U64::new_in(0));
+///     let line = (&raw const *hits).addr() & !63;
+///     let count = || transfers(|address| address == line).map_or(0, |all| all.total());
+///     hits.fetch_add(1, Ordering::Relaxed);
+///     let before = count();
+///     (0..3).for_each(|_| _ = hits.fetch_add(1, Ordering::Relaxed));
+///     count() - before
+/// })?;
+/// assert_eq!(run.value, 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn transfers(which: impl Fn(usize) -> bool) -> Option<Transfers> {
+    engine::with(|engine| engine.transfers(which)).flatten()
 }
 
 #[cfg(test)]

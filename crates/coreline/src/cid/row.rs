@@ -134,8 +134,8 @@ impl Row {
         Row(word.load(Ordering::Relaxed))
     }
 
-    /// The ID, if sections may use it; and with it what was done before the row [showed](Self::store)
-    /// it.
+    /// The ID, if sections may use it; and with it what was done before the row
+    /// [showed](Self::store) it.
     pub(super) fn shown<W: World>(word: &W::U64) -> Option<u32> {
         // Acquire: pairs with the Release in `store`: the ID's memory is there.
         let row = Row(word.load(Ordering::Acquire));

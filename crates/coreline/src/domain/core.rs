@@ -4,10 +4,10 @@
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
-//! | a row of `engine` | the ID that sections on its CPU may use | the holder of `lock`; `Kept` to `Held` by anybody |
-//! | `made` | by extent: every local has slots for so many indexes, from its first | the holder of `lock`; never falls |
+//! | a row of `engine` | the ID of its CPU's sections | the holder of `lock`; all, from `Kept` |
+//! | `made` | by extent: so many indexes have slots | the holder of `lock`; never falls |
 //! | `locals`, `next` | the locals, in a list | the holder of `lock` |
-//! | `lock` | who gives CPUs IDs or takes them away, makes slots, or changes the list | [`SlotLock`] |
+//! | `lock` | who gives or takes IDs, makes slots, changes the list | [`SlotLock`] |
 //!
 //! # Slots first, then the row
 //!
@@ -16,13 +16,13 @@
 //! ```text
 //! Thread 1: takes ID 3 for CPU 2, and stores the row
 //! Thread 2, on CPU 2: reads its row: 3; adds to slot 3 of a local
-//! Thread 1: makes slot 3 of that local                    <- the addition is gone
+//! Thread 1: makes slot 3 of that local                <- the addition is gone
 //! ```
 //!
 //! Who gives a CPU an ID for the first time makes its slot in all locals, raises `made`, and stores
-//! the row, all under `lock`. A new local makes its slots for all of `made` and joins the list under
-//! the same lock. A row of which a section has read an ID that was taken away since is what the
-//! fence of the [expiry](Referring::expire_locked) is for.
+//! the row, all under `lock`. A new local makes its slots for all of `made` and joins the list
+//! under the same lock. A row of which a section has read an ID that was taken away since is what
+//! the fence of the [expiry](Referring::expire_locked) is for.
 //!
 //! # Nobody waits
 //!
@@ -192,8 +192,8 @@ impl<P: References, W: World> Core<P, W> {
     ///
     /// # Safety
     ///
-    /// It has all slots of [`each_made`](Self::each_made), begins with the entry, and stays where it is
-    /// until it is [removed](Self::remove).
+    /// It has all slots of [`each_made`](Self::each_made), begins with the entry, and stays where
+    /// it is until it is [removed](Self::remove).
     pub(super) unsafe fn insert(&self, local: NonNull<Entry<W>>, _guard: &Guard<'_, W>) {
         // Relaxed: the lock orders the list.
         let next = self.locals.load(Ordering::Relaxed);

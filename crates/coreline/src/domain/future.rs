@@ -72,8 +72,8 @@ pin_project! {
     /// A future that is a user of a domain, from [`InDomain::in_domain`].
     ///
     /// **Panics**: one in the future leaves the domain, too. **Signals, fork**: as for [`Member`].
-    /// A future that is forgotten between two polls is a member that is forgotten; it is not inside,
-    /// and holds up no shootdown.
+    /// A future that is forgotten between two polls is a member that is forgotten; it is not
+    /// inside, and holds up no shootdown.
     #[must_use = "a future does nothing unless it is polled"]
     pub struct DomainFuture<F, P: References = Recent, W: World = Native, R = fn()> {
         #[pin]

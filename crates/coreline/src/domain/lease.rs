@@ -10,13 +10,13 @@
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
-//! | `taken` | by number: leased, or on a stack | set under the domain's lock; cleared by who returns |
+//! | `taken` | by number: leased, or on a stack | who takes, under a lock; who returns |
 //! | `stacks` | by ID of a CPU: leases that were returned there | sections |
 //!
 //! A lease goes from the stack of one CPU's ID to whoever leases next on that CPU, with its memory
 //! in that CPU's caches: one pop and one push, without an atomic instruction. A lease whose memory
-//! is another node's goes to no stack. Where nothing is free and stacks of other CPUs may have some,
-//! all stacks are stopped and emptied.
+//! is another node's goes to no stack. Where nothing is free and stacks of other CPUs may have
+//! some, all stacks are stopped and emptied.
 
 use core::fmt;
 use core::mem::{self, ManuallyDrop};
@@ -205,10 +205,10 @@ impl<P: References, W: World> Shared<P, W> {
 ///
 /// What was written under a lease is seen under the next one of the same ID.
 ///
-/// A lease that is forgotten, or whose thread ends without dropping it, takes its ID along until the
-/// domain ends; [`Usage::leased`](super::Usage::leased) counts it. **Signals**: not in handlers.
-/// **Fork**: in the child, leases of the parent's other threads are as forgotten; its own is its
-/// own.
+/// A lease that is forgotten, or whose thread ends without dropping it, takes its ID along until
+/// the domain ends; [`Usage::leased`](super::Usage::leased) counts it. **Signals**: not in
+/// handlers. **Fork**: in the child, leases of the parent's other threads are as forgotten; its own
+/// is its own.
 pub struct Lease<'a, P: References = Recent, W: World = Native> {
     domain: &'a Domain<P, W>,
     leasing: &'a Leasing<P, W>,

@@ -52,8 +52,8 @@ pub enum LocalError {
 ///
 /// **Signals**: all operations are async-signal-safe, if what slots begin with is, and as long as
 /// memory for rows can be had. Making and dropping one is not. **Fork**: the child has its own
-/// copy. **Panics**: one in what makes a slot is raised in the operation that needed the slot, which
-/// did nothing; the next tries again, and values that were made in other locals may leak.
+/// copy. **Panics**: one in what makes a slot is raised in the operation that needed the slot,
+/// which did nothing; the next tries again, and values that were made in other locals may leak.
 pub struct DomainLocal<T: Slot, P: References = Recent, W: World = Native> {
     parts: NonNull<Parts<T, P, W>>,
 }

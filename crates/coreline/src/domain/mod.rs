@@ -6,8 +6,8 @@
 //!
 //! | of a domain | what | in the kernel |
 //! |---|---|---|
-//! | [`DomainLocal`] | a value for each ID, worked on without atomic instructions | `alloc_percpu` by `mm_cid` |
-//! | [`Member`], [`Inside`] | who takes part; [`enter`](Member::enter), [`shootdown`](Domain::shootdown) | `mm_cpumask`, `switch_mm` |
+//! | [`DomainLocal`] | a value for each ID, without atomic instructions | `alloc_percpu` |
+//! | [`Member`], [`Inside`] | who takes part, and can be reached | `mm_cpumask`, `switch_mm` |
 //! | [`Lease`] | an ID held for longer than one operation | |
 //! | [`InDomain`] | a future that enters whenever it is polled | |
 //! | [`Usage`] | users, IDs, leases, bytes | |
@@ -60,11 +60,11 @@
 //!
 //! # Signals
 //!
-//! Operations on locals and [`Domain::usage`]'s counts may be used in handlers; what else is here
-//! may not. **Fork**: a child that was forked while another thread was giving a CPU its ID, or
-//! taking IDs back, goes on, and may lack that ID for good; where none is left a CPU uses the slot
-//! that all share. **Panics**: one in what makes a slot leaves everything as it was, but for values
-//! of other locals that were made for the same ID, which leak.
+//! Operations on locals may be used in handlers; what else is here may not. **Fork**: a child that
+//! was forked while another thread was giving a CPU its ID, or taking IDs back, goes on, and may
+//! lack that ID for good; where none is left a CPU uses the slot that all share. **Panics**: one in
+//! what makes a slot leaves everything as it was, but for values of other locals that were made for
+//! the same ID, which leak.
 //!
 //! # Bad input
 //!
@@ -72,7 +72,7 @@
 //! |---|---|
 //! | a CPU that the layout does not have | its operations use the shared slot, by atomics |
 //! | more users than CPUs | nothing: IDs are bounded by CPUs, too |
-//! | a lease or member that is forgotten | its ID, its seat is gone until the domain ends; counted |
+//! | a lease or member that is forgotten | its ID, its seat is gone for good; counted |
 //! | more leases than there are | [`LeaseError::Exhausted`] |
 //!
 //! `docs/domains.md` has drawings, and figures.
@@ -158,8 +158,8 @@ pub struct Usage {
     pub bytes: usize,
 }
 
-/// A tenant, a session, a table: see the [module](self). A handle: clones are the same domain, which
-/// lives as long as one of them, or a member, or one of its locals.
+/// A tenant, a session, a table: see the [module](self). A handle: clones are the same domain,
+/// which lives as long as one of them, or a member, or one of its locals.
 ///
 /// **Signals, fork, panics**: see the module.
 pub struct Domain<P: References = Recent, W: World = Native> {

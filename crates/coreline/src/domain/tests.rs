@@ -9,6 +9,7 @@ use coreline_world::{JoinHandle, Placement, Slot, Threads, Word, Words};
 use super::core::Core;
 use super::*;
 use crate::cid::{FirstFit, Place};
+use crate::percpu::Word64;
 
 const MADE: u64 = 0x600d;
 
@@ -60,6 +61,35 @@ fn a_row_that_shows_an_id_before_its_slots_are_made_is_caught() {
 }
 
 #[test]
+fn what_is_sent_and_shared() {
+    use coreline_world::implements;
+    assert!(implements!(Lease<'static>: Send) && implements!(Member: Send));
+    assert!(implements!(Domain: Send) && implements!(Domain: Sync));
+    assert!(implements!(Exclusive<std::cell::Cell<u8>>: Sync));
+    assert!(!implements!(Inside<'static>: Send) && !implements!(Entered: Send));
+    assert!(!implements!(Exclusive<std::rc::Rc<u8>>: Sync));
+}
+
+#[test]
+fn a_member_is_told_where_there_is_a_presence() {
+    let domains = Domains::new(DomainsOptions::new()).unwrap();
+    let options = PresenceOptions::new().seats(2);
+    let told = domains.domain(DomainOptions::new().presence(options));
+    let (mut entered, entry) = told.enter().unwrap();
+    assert_eq!((entry, told.usage().users), (Entry::MustRefresh, 1));
+    assert_eq!(entered.poll(), Entry::Current);
+    let shot = entered.shootdown(|| ()).unwrap();
+    assert_eq!((shot.0.reached, shot.1), (1, Entry::Current));
+    drop(entered);
+    assert_eq!(told.usage().users, 0);
+    assert_eq!(told.shootdown(|| ()).unwrap().reached, 0);
+    let untold = domains.domain(DomainOptions::new());
+    assert!(told.usage().bytes > untold.usage().bytes + 2 * 64);
+    let (mut entered, entry) = untold.enter().unwrap();
+    assert_eq!((entry, entered.shootdown(|| ()).err()), (Entry::Current, Some(NoPresence)));
+}
+
+#[test]
 fn who_has_no_cpu_number_has_no_place() {
     let domain = Domain::new().unwrap();
     let core = domain.core();
@@ -68,7 +98,7 @@ fn who_has_no_cpu_number_has_no_place() {
 }
 
 /// Panics where it is told to.
-struct Fragile(<coreline_world::Native as Words>::U64);
+struct Fragile(Word64);
 
 // SAFETY: a struct.
 unsafe impl Slot for Fragile {}
@@ -76,20 +106,18 @@ unsafe impl Slot for Fragile {}
 #[test]
 fn an_init_that_panics_leaves_the_domain_as_it_was() {
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     // Which value panics: the shared one, that of the first ID, that of the first lease.
     for bad in 0..3 {
         let domain = Domains::new(DomainsOptions::new()).unwrap().domain(DomainOptions::new());
         let bytes = domain.usage().bytes;
-        let before = domain.local(|| AtomicU64::new(0)).unwrap();
-        let values = Arc::new(AtomicU64::new(0));
+        let before = domain.local(|| Word64::new(0)).unwrap();
+        let values = Arc::new(Word64::new(0));
         let init = {
             let values = Arc::clone(&values);
             move || {
                 let value = values.fetch_add(1, Ordering::Relaxed);
                 assert_ne!(value, bad, "planted");
-                Fragile(AtomicU64::new(0))
+                Fragile(Word64::new(0))
             }
         };
         let local = catch_unwind(AssertUnwindSafe(|| domain.local(init).unwrap()));

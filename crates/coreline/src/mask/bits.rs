@@ -3,7 +3,6 @@
 //! ```text
 //! summary   |trimming|..leaves that may have a bit..|     one word for each 63 leaves
 //! leaf      |named|version 30..0|bits 31..0|  x 8         one line, 256 bits of the mask
-//! position  |leaf|word: 3 bits|bit: 5 bits|               number of the bit among all bits
 //! ```
 //!
 //! Bits of one leaf share a line; bits of different leaves never do. So whoever owns the bits of
@@ -52,13 +51,29 @@
 //! A:    finds the bit as it left it, and goes on as a member   <- the version says that it is not
 //! ```
 //!
-//! # Law
+//! # Who orders what
 //!
-//! A bit whose set was finished before somebody begins to look, and which nobody cleared, is found
-//! (`tests/laws/mask.rs`). "Before" may come from a happens-before, or from a pair of fences: a
-//! setter that passes a fence after its set and then does not see what was published before the
-//! looker's fence.
+//! The summary is read and written with no ordering at all. What somebody knows of it goes through
+//! the leaves' words: whoever has named a leaf, or taken it out, says so in its words by a Release,
+//! and whoever finds that there has acquired it. And the bits of a summary's word and `trimming` in
+//! it change by locked operations only, in one order for all.
+//!
+//! # Laws
+//!
+//! Found: a bit whose set was finished before somebody begins to look, and which nobody cleared, is
+//! found. "Before" may come from a happens-before, or from a pair of fences: a setter that passes a
+//! fence after its set and then does not see what was published before the looker's fence.
+//!
+//! Published: what somebody wrote before it set a bit that was clear is there for whoever finds the
+//! bit set, without a fence. Who finds it set already writes nothing, and so publishes nothing.
+//!
+//! In turn: who clears a bit that was set, and who sets it after that, are in order.
+//!
+//! `tests/laws/mask.rs` holds them.
 
+use std::sync::Arc;
+
+use coreline_topology::MAX_CPUS;
 use coreline_world::{Integer, Line, Ordering, Word, Words, World};
 
 /// The bits of a leaf's word.
@@ -69,9 +84,6 @@ const WORDS: usize = 8;
 
 /// The most bits of one leaf.
 pub(super) const PER_LEAF: u32 = PER_WORD * WORDS as u32;
-
-/// The most leaves: a [`Position`] has room for them, and for none.
-pub(super) const MOST_LEAVES: usize = u16::MAX as usize;
 
 /// The leaves that one word of the summary covers: one bit is `TRIMMING`.
 const PER_SUMMARY: usize = 63;
@@ -89,61 +101,72 @@ const NAMED: u64 = 1 << 63;
 /// In a leaf's word: one version. It wraps after 2^31 trims, within which a setter must come on.
 const VERSION: u64 = 1 << PER_WORD;
 
-/// Where a bit lies: its number among all bits of all leaves.
+/// Where a bit lies: as it is looked at, so that nothing is to be computed then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Position(u32);
+pub(super) struct Position {
+    /// The number of its word among those of all leaves.
+    word: u32,
+    /// The bit, alone.
+    mask: u32,
+}
 
-const _: () = assert!(MOST_LEAVES * PER_LEAF as usize <= Position::NONE.0 as usize);
+// The number of a word fits: a leaf is for one CPU at least.
+const _: () = assert!(MAX_CPUS as usize * WORDS <= u32::MAX as usize);
 
 impl Position {
-    /// Where no bit lies: behind all leaves that there can be.
-    pub(super) const NONE: Position = Position(u32::MAX);
+    /// Where no bit lies: what is looked at there, in the first word, is clear.
+    pub(super) const NONE: Position = Position { word: 0, mask: 0 };
 
     pub(super) fn new(leaf: usize, bit: usize) -> Position {
-        debug_assert!(leaf < MOST_LEAVES && bit < PER_LEAF as usize, "{leaf}, {bit}");
-        Position((leaf * PER_LEAF as usize + bit) as u32)
+        debug_assert!(bit < PER_LEAF as usize, "{bit}");
+        let word = leaf * WORDS + bit / PER_WORD as usize;
+        Position { word: word as u32, mask: 1 << (bit % PER_WORD as usize) }
     }
 
     pub(super) fn leaf(self) -> usize {
-        (self.0 / PER_LEAF) as usize
+        self.word as usize / WORDS
     }
 
     /// Which bit of its leaf.
     pub(super) fn bit(self) -> usize {
-        (self.0 % PER_LEAF) as usize
+        self.index() * PER_WORD as usize + self.mask.trailing_zeros() as usize
     }
 
-    fn word(self) -> usize {
-        (self.0 / PER_WORD) as usize % WORDS
+    /// Which word of its leaf.
+    fn index(self) -> usize {
+        self.word as usize % WORDS
     }
 
     fn mask(self) -> u64 {
-        1 << (self.0 % PER_WORD)
+        self.mask.into()
     }
 }
 
 /// The bits of one cache's CPUs, or of one group of members.
 type Leaf<W> = Line<[<W as Words>::U64; WORDS]>;
 
+/// How many of their words leaves of these sizes use, each at most [`PER_LEAF`].
+pub(super) fn used(sizes: &[usize]) -> Arc<[u8]> {
+    sizes.iter().map(|size| size.div_ceil(PER_WORD as usize).min(WORDS) as u8).collect()
+}
+
 /// Bits in two levels.
 pub(super) struct Bits<W: World> {
     leaves: Box<[Leaf<W>]>,
-    /// By leaf: how many of its words have bits.
-    used: Box<[u8]>,
     summary: Box<[Line<W::U64>]>,
+    /// By leaf: how many of its words have bits.
+    used: Arc<[u8]>,
 }
 
 impl<W: World> Bits<W> {
-    /// The bytes that belong to it, beside its own.
+    /// The bytes that belong to it, beside its own; what masks share is not counted.
     pub(super) fn bytes(&self) -> usize {
-        size_of_val(&*self.leaves) + size_of_val(&*self.used) + size_of_val(&*self.summary)
+        size_of_val(&*self.leaves) + size_of_val(&*self.summary)
     }
 
-    /// Clear bits in leaves of these sizes, each at most [`PER_LEAF`]; at most [`MOST_LEAVES`].
-    pub(super) fn new_in(sizes: impl Iterator<Item = usize>) -> Self {
+    /// Clear bits, in leaves that [use](used) so many of their words.
+    pub(super) fn new_in(used: Arc<[u8]>) -> Self {
         const { assert!(!W::NATIVE_LAYOUT || size_of::<Leaf<W>>() == size_of::<Line<u8>>()) };
-        let used = |size: usize| size.div_ceil(PER_WORD as usize).min(WORDS) as u8;
-        let used: Box<[u8]> = sizes.map(used).collect();
         let leaf = |_| Line(core::array::from_fn(|_| W::U64::new_in(0)));
         let word = |_| Line(W::U64::new_in(0));
         Bits {
@@ -153,10 +176,23 @@ impl<W: World> Bits<W> {
         }
     }
 
-    /// The word of a bit; `None` if there is no such bit.
+    /// The word of a bit.
     #[inline]
-    fn word(&self, at: Position) -> Option<&W::U64> {
-        (at.leaf() < self.leaves.len()).then(|| &self.leaves[at.leaf()][at.word()])
+    fn word(&self, at: Position) -> &W::U64 {
+        &self.leaves[at.leaf()][at.index()]
+    }
+
+    /// The same, without a look at whether there is one.
+    ///
+    /// # Safety
+    ///
+    /// The position lies in one of these leaves.
+    #[inline]
+    unsafe fn word_unchecked(&self, at: Position) -> &W::U64 {
+        const { assert!(size_of::<Leaf<W>>() == WORDS * size_of::<W::U64>()) };
+        debug_assert!(at.leaf() < self.leaves.len(), "{at:?}");
+        // SAFETY: leaves are words without a gap, and by the caller's promise it is one of these.
+        unsafe { &*self.leaves.as_ptr().cast::<W::U64>().add(at.word as usize) }
     }
 
     /// The words of a leaf that have bits.
@@ -169,24 +205,35 @@ impl<W: World> Bits<W> {
         (&self.summary[leaf / PER_SUMMARY], 1 << (leaf % PER_SUMMARY))
     }
 
-    /// Whether the bit is set; `None` if there is no such bit.
+    /// Whether the bit is set.
     #[inline]
-    pub(super) fn test(&self, at: Position) -> Option<bool> {
-        Some(is_set(self.word(at)?, at))
+    pub(super) fn test(&self, at: Position) -> bool {
+        is_set(self.word(at), &at)
     }
 
-    /// Sets the bit; returns whether this call did, `None` if there is no such bit. A bit that is
-    /// set costs one load, and nothing is written.
+    /// The same in fewer instructions.
+    ///
+    /// # Safety
+    ///
+    /// The position lies in one of these leaves.
     #[inline]
-    pub(super) fn set(&self, at: Position) -> Option<bool> {
-        let word = self.word(at)?;
-        Some(!is_set(word, at) && self.set_clear(word, at))
+    pub(super) unsafe fn test_unchecked(&self, at: &Position) -> bool {
+        // SAFETY: the caller's promise.
+        is_set(unsafe { self.word_unchecked(*at) }, at)
     }
 
-    /// Sets a bit that was clear a moment ago.
+    /// Sets the bit; returns whether this call did. A bit that is set costs one load, and nothing
+    /// is written.
+    #[inline]
+    pub(super) fn set(&self, at: Position) -> bool {
+        !self.test(at) && self.set_clear(at)
+    }
+
+    /// Sets a bit that was clear a moment ago; returns whether this call did.
     #[cold]
     #[inline(never)]
-    fn set_clear(&self, word: &W::U64, at: Position) -> bool {
+    pub(super) fn set_clear(&self, at: Position) -> bool {
+        let word = self.word(at);
         // AcqRel: Release pairs with the Acquire of who looks; Acquire with the Release of `name`
         // (the summary names the leaf) and of `trim` (it does not any more), and with that of who
         // cleared the bit.
@@ -205,8 +252,9 @@ impl<W: World> Bits<W> {
         // misses what the next one does, that one finds the caller's bit in the word and puts the
         // leaf back, or finds it cleared and changes the version.
         if summary.load(Ordering::Relaxed) & bit == 0 {
-            // Release: pairs with the Acquire of who looks, who then sees the caller's bit.
-            summary.fetch_or(bit, Ordering::Release);
+            // Relaxed: it goes to others with the exchange below. Who looks after this set sees
+            // both words, and who looks meanwhile may miss either.
+            summary.fetch_or(bit, Ordering::Relaxed);
         }
         // Relaxed, also on failure: only the word itself is looked at.
         let mut value = word.load(Ordering::Relaxed);
@@ -222,25 +270,24 @@ impl<W: World> Bits<W> {
         }
     }
 
-    /// Clears the bit; returns whether it was set, `None` if there is no such bit. A clear bit
-    /// costs one load.
+    /// Clears the bit; returns whether it was set. A clear bit costs one load.
     #[inline]
-    pub(super) fn clear(&self, at: Position) -> Option<bool> {
-        let word = self.word(at)?;
+    pub(super) fn clear(&self, at: Position) -> bool {
+        let word = self.word(at);
         // Relaxed: nothing follows from a bit that is clear.
         if word.load(Ordering::Relaxed) & at.mask() == 0 {
-            return Some(false);
+            return false;
         }
         // AcqRel: Acquire pairs with the Release of who set it, Release with the Acquire of who
         // sets it next and finds it clear: what each did with the bit in hand stays in order.
-        Some(word.fetch_and(!at.mask(), Ordering::AcqRel) & at.mask() != 0)
+        word.fetch_and(!at.mask(), Ordering::AcqRel) & at.mask() != 0
     }
 
     /// Calls `f` with every bit that is set or being set. Reads only leaves that the summary names.
     pub(super) fn each(&self, mut f: impl FnMut(Position)) {
         for (first, word) in (0..).step_by(PER_SUMMARY).zip(&self.summary) {
-            // Acquire: pairs with the Release of who named the leaf.
-            let named = word.load(Ordering::Acquire);
+            // Relaxed: what the law has us find was done before we came, and so was its summary.
+            let named = word.load(Ordering::Relaxed);
             for offset in 0..PER_SUMMARY.min(self.leaves.len() - first) {
                 if named & TRIMMING != 0 || named >> offset & 1 == 1 {
                     self.each_of(first + offset, &mut f);
@@ -293,13 +340,13 @@ impl<W: World> Bits<W> {
             word.fetch_and(!empty, Ordering::Relaxed);
             while empty != 0 {
                 if !self.take_named(first + empty.trailing_zeros() as usize) {
-                    // Release: as in `name`; `take_named` has acquired the bit that it found.
-                    word.fetch_or(empty & empty.wrapping_neg(), Ordering::Release);
+                    // Relaxed: as in `name`.
+                    word.fetch_or(empty & empty.wrapping_neg(), Ordering::Relaxed);
                 }
                 empty &= empty - 1;
             }
-            // Release: whoever finds it clear finds what was put back before.
-            word.fetch_and(!TRIMMING, Ordering::Release);
+            // Relaxed: whoever finds it clear finds what was put back before, in the same word.
+            word.fetch_and(!TRIMMING, Ordering::Relaxed);
         }
     }
 
@@ -307,13 +354,13 @@ impl<W: World> Bits<W> {
     fn take_named(&self, leaf: usize) -> bool {
         let mut empty = true;
         for word in self.words(leaf) {
-            // Acquire, also below: pairs with the Release of who set the bit.
-            let mut value = word.load(Ordering::Acquire);
+            // Relaxed, also on failure: only the word itself is looked at.
+            let mut value = word.load(Ordering::Relaxed);
             while value & BITS == 0 {
                 // Also if it is not named: whoever sets its bit from here on knows that the summary
                 // does not name the leaf. Release: pairs with the Acquire in `set_clear`, for that.
                 let next = (value & !NAMED).wrapping_add(VERSION) & !NAMED;
-                match word.compare_exchange(value, next, Ordering::Release, Ordering::Acquire) {
+                match word.compare_exchange(value, next, Ordering::Release, Ordering::Relaxed) {
                     Ok(_) => break,
                     Err(now) => value = now,
                 }
@@ -332,10 +379,10 @@ impl<W: World> Bits<W> {
 
 /// Whether a bit of this word is set.
 #[inline]
-fn is_set(word: &impl Word<Value = u64>, at: Position) -> bool {
+fn is_set(word: &impl Word<Value = u64>, at: &Position) -> bool {
     // Acquire: pairs with the Release of the exchange in `name`, so that whoever finds the word
     // named has also seen to the summary. Without it the setter's word for the summary would not be
     // ours to pass on to a looker.
     let value = word.load(Ordering::Acquire);
-    value & NAMED != 0 && value as u32 & at.mask() as u32 != 0
+    value & NAMED != 0 && value as u32 & at.mask != 0
 }

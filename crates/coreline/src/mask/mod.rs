@@ -12,7 +12,7 @@
 //! use coreline::CpuMask;
 //! use coreline_topology::CpuId;
 //!
-//! let mask = CpuMask::new()?;
+//! let mask = CpuMask::new();
 //! let cpu = mask.cpus().next().unwrap();
 //! assert!(mask.set(cpu)?, "it was clear");
 //! assert!(!mask.set(cpu)?, "it was set: nothing was written");
@@ -34,16 +34,19 @@
 //! on.
 
 mod bits;
+mod layout;
 mod presence;
 mod roll;
 mod versioned;
 
 use core::fmt;
+use std::sync::Arc;
 
-use coreline_topology::{CpuId, CpuSet, Topology};
-use coreline_world::{Native, World};
+use coreline_topology::{CpuId, CpuSet};
+use coreline_world::{Native, World, WorldStatic};
 
-use bits::{Bits, MOST_LEAVES, PER_LEAF, Position};
+use bits::{Bits, Position};
+pub use layout::MaskLayout;
 pub use presence::{Entry, Full, Inside, Member, Presence, PresenceOptions, Shot};
 pub use versioned::{Reader, Reading, Versioned};
 
@@ -57,13 +60,7 @@ pub enum MaskError {
         /// The CPU.
         cpu: CpuId,
         /// How many CPUs have one.
-        has: usize,
-    },
-    /// The machine has more caches than a mask has lines.
-    #[error("the machine has {leaves} groups of CPUs that share a cache; at most {MOST_LEAVES}")]
-    TooManyCaches {
-        /// How many it has.
-        leaves: usize,
+        has: u32,
     },
 }
 
@@ -72,90 +69,72 @@ const _: () = assert!(size_of::<Result<bool, MaskError>>() <= 16);
 
 /// A set of CPUs that all of them change, each its own bit mostly.
 ///
-/// As wide as the machine. Takes a line of memory (64 bytes) and a byte for each last-level cache,
-/// one line more for each 63 of them, and four bytes for each CPU number.
+/// As wide as the machine. Takes a line of memory (64 bytes) for each last-level cache, and one
+/// more for each 63 of them: 1,600 bytes for 384 CPUs under 24 caches, beside its 80 own. Where
+/// bits lie is in the [`MaskLayout`], once for all masks of the machine.
 pub struct CpuMask<W: World = Native> {
+    layout: MaskLayout,
+    /// In the layout's leaves.
     bits: Bits<W>,
-    /// By CPU number: where its bit lies.
-    positions: Box<[Position]>,
 }
 
 impl CpuMask {
     /// An empty mask for this machine.
-    ///
-    /// # Errors
-    ///
-    /// [`MaskError::TooManyCaches`], on no machine that exists.
-    pub fn new() -> Result<Self, MaskError> {
+    pub fn new() -> Self {
         CpuMask::new_in()
+    }
+}
+
+impl Default for CpuMask {
+    fn default() -> Self {
+        CpuMask::new()
     }
 }
 
 impl<W: World> CpuMask<W> {
     /// As [`new`](CpuMask::new), in every world.
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](CpuMask::new).
-    pub fn new_in() -> Result<Self, MaskError> {
-        CpuMask::for_topology(&W::topology())
+    pub fn new_in() -> Self {
+        static LAYOUT: WorldStatic = WorldStatic::new("layout of CPU masks");
+        LAYOUT.with::<W, _, _>(|| MaskLayout::new(&W::topology()), CpuMask::with_layout)
     }
 
-    /// An empty mask for the CPUs of a tree.
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](CpuMask::new).
-    pub fn for_topology(topology: &Topology) -> Result<Self, MaskError> {
-        let mut positions = vec![Position::NONE; topology.cpu_limit()].into_boxed_slice();
-        let mut sizes = Vec::new();
-        // By cache: the leaf that is being filled.
-        let mut open = vec![None; topology.cache_count()];
-        for cpu in topology.cpus() {
-            let cache = cpu.cache.index();
-            if open.len() <= cache {
-                open.resize(cache + 1, None);
-            }
-            let leaf = match open[cache] {
-                Some(leaf) if sizes[leaf] < PER_LEAF as usize => leaf,
-                _ => {
-                    sizes.push(0);
-                    sizes.len() - 1
-                }
-            };
-            open[cache] = Some(leaf);
-            if leaf < MOST_LEAVES {
-                positions[cpu.id.index()] = Position::new(leaf, sizes[leaf]);
-            }
-            sizes[leaf] += 1;
-        }
-        if sizes.len() > MOST_LEAVES {
-            return Err(MaskError::TooManyCaches { leaves: sizes.len() });
-        }
-        Ok(CpuMask { bits: Bits::new_in(sizes.into_iter()), positions })
+    /// An empty mask for the CPUs of a layout.
+    pub fn with_layout(layout: &MaskLayout) -> Self {
+        CpuMask { layout: layout.clone(), bits: Bits::new_in(Arc::clone(layout.used())) }
     }
 
-    /// Where the CPU's bit lies; [`Position::NONE`] if there are such CPUs but not this one.
-    #[inline]
-    fn position(&self, cpu: CpuId) -> Option<Position> {
-        self.positions.get(cpu.index()).copied()
+    /// Where the bits lie.
+    pub fn layout(&self) -> &MaskLayout {
+        &self.layout
     }
 
     #[cold]
     #[inline(never)]
     fn no_such(&self, cpu: CpuId) -> MaskError {
-        MaskError::NoSuchCpu { cpu, has: self.cpus().count() }
+        MaskError::NoSuchCpu { cpu, has: self.cpus().count() as u32 }
     }
 
     /// Sets the CPU's bit; returns whether it was clear and this call set it. If it is set already,
     /// reads one word and writes nothing.
+    ///
+    /// Whoever finds the bit set sees what the caller that set it wrote before. A call that returns
+    /// false publishes nothing: to be found with what was written since, pass a fence that pairs
+    /// with the looker's.
     ///
     /// # Errors
     ///
     /// [`MaskError::NoSuchCpu`].
     #[inline]
     pub fn set(&self, cpu: CpuId) -> Result<bool, MaskError> {
-        self.position(cpu).and_then(|at| self.bits.set(at)).ok_or_else(|| self.no_such(cpu))
+        if self.test(cpu) { Ok(false) } else { self.set_clear(cpu) }
+    }
+
+    /// Sets a bit that was clear a moment ago, or that there is not.
+    #[cold]
+    #[inline(never)]
+    fn set_clear(&self, cpu: CpuId) -> Result<bool, MaskError> {
+        let at = self.layout.position(cpu).ok_or_else(|| self.no_such(cpu))?;
+        Ok(self.bits.set_clear(at))
     }
 
     /// Sets the CPU's bit; returns whether it was set before.
@@ -176,23 +155,20 @@ impl<W: World> CpuMask<W> {
     /// [`MaskError::NoSuchCpu`].
     #[inline]
     pub fn clear(&self, cpu: CpuId) -> Result<bool, MaskError> {
-        self.position(cpu).and_then(|at| self.bits.clear(at)).ok_or_else(|| self.no_such(cpu))
+        let at = self.layout.position(cpu).ok_or_else(|| self.no_such(cpu))?;
+        Ok(self.bits.clear(at))
     }
 
     /// Whether the CPU's bit is set; false for a CPU that the mask has no bit for.
     #[inline]
     pub fn test(&self, cpu: CpuId) -> bool {
-        self.position(cpu).and_then(|at| self.bits.test(at)) == Some(true)
+        // SAFETY: the bits are in the layout's leaves.
+        self.layout.entry(cpu).is_some_and(|at| unsafe { self.bits.test_unchecked(at) })
     }
 
     /// The CPUs that the mask has bits for, ascending.
     pub fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
-        self.with_positions().map(|(cpu, _)| cpu)
-    }
-
-    fn with_positions(&self) -> impl Iterator<Item = (CpuId, Position)> + '_ {
-        let number = |(cpu, at): (usize, &Position)| (CpuId::new(cpu as u32), *at);
-        self.positions.iter().enumerate().map(number).filter(|(_, at)| *at != Position::NONE)
+        self.layout.cpus()
     }
 
     /// The lowest CPU whose bit is clear.
@@ -221,7 +197,7 @@ impl<W: World> CpuMask<W> {
         self.bits.each(|at| found.push(at));
         found.sort_unstable();
         let set = |(_, at): &(CpuId, Position)| found.binary_search(at).is_ok();
-        self.with_positions().filter(set).map(|(cpu, _)| cpu).collect()
+        self.layout.positions().filter(set).map(|(cpu, _)| cpu).collect()
     }
 
     /// The CPUs of a [`snapshot`](CpuMask::snapshot), ascending.

@@ -45,11 +45,12 @@
 //! the two wins: the owner, who will acknowledge it; or the announcer, who need not wait.
 
 use core::ptr::NonNull;
+use std::sync::Arc;
 
 use coreline_topology::Topology;
 use coreline_world::{Lacking, Line, Ordering, Word, World};
 
-use super::bits::{Bits, MOST_LEAVES, PER_LEAF, Position};
+use super::bits::{self, Bits, PER_LEAF, Position};
 
 /// In `state`: present.
 const PRESENT: u64 = 1;
@@ -143,7 +144,7 @@ impl<W: World> Roll<W> {
     /// Free seats: for each last-level cache of the machine twice as many as CPUs, and at least
     /// `least` altogether.
     pub(super) fn new_in(topology: &Topology, least: usize) -> Self {
-        let mut sizes = vec![0; topology.cache_count().clamp(1, MOST_LEAVES)];
+        let mut sizes = vec![0; topology.cache_count().max(1)];
         for cpu in topology.cpus() {
             let leaf = cpu.cache.index() % sizes.len();
             sizes[leaf] = (sizes[leaf] + 2).min(PER_LEAF as usize);
@@ -152,9 +153,10 @@ impl<W: World> Roll<W> {
         sizes.iter_mut().for_each(|size| *size = share.max(*size));
         let wanted = FIRST << 1 | REFRESH;
         let seat = |_| Line(Words { state: W::U64::new_in(0), wanted: W::U64::new_in(wanted) });
+        let used = bits::used(&sizes);
         Roll {
-            present: Bits::new_in(sizes.iter().copied()),
-            taken: Bits::new_in(sizes.iter().copied()),
+            present: Bits::new_in(Arc::clone(&used)),
+            taken: Bits::new_in(used),
             seats: sizes.iter().map(|&size| (0..size).map(seat).collect()).collect(),
         }
     }
@@ -189,7 +191,7 @@ impl<W: World> Roll<W> {
             loop {
                 let at = self.taken.first_clear(leaf, self.seats[leaf].len())?;
                 // Acquire and Release in there: the last owner's word for its state is ours.
-                if self.taken.set(at) == Some(true) {
+                if self.taken.set(at) {
                     return Some(at);
                 }
             }
@@ -238,7 +240,7 @@ impl<W: World> Roll<W> {
     pub(super) fn set_bit(&self, seat: &Seat<W>) -> bool {
         // Not what `set` says, which is that nobody else was faster: an announcer that finds us
         // half way sets our bit for us, and we missed what was announced while it was clear.
-        let clear = self.present.test(seat.at) != Some(true);
+        let clear = !self.present.test(seat.at);
         if clear {
             self.present.set(seat.at);
         }

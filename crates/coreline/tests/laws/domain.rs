@@ -9,14 +9,15 @@ use std::time::Duration;
 use coreline::cid::{CidLayout, Clustered, FirstFit, Recent, References};
 use coreline::domain::{
     Domain, DomainLocal, DomainOptions, Domains, DomainsError, DomainsOptions, Exclusive,
-    ForeignLocal, LeaseError, LocalError, NoPresence,
+    ForeignLocal, Lease, LeaseError, LocalError, NoPresence,
 };
 use coreline::percpu::Slot;
 use coreline_sim::{Faults, Machine, Schedule, Sim};
 use coreline_topology::{CpuId, Shape, Topology};
 use coreline_world::model::Model;
 use coreline_world::{
-    Cell, Integer, JoinHandle, Native, Ordering, Placement, Threads, Time, Word, Words, World,
+    Cell, Integer, JoinHandle, Native, Ordering, Place, Placement, Threads, Time, Word, Words,
+    World,
 };
 
 use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, TORN};
@@ -65,7 +66,7 @@ impl<P: References, W: World> Scene<P, W> {
                 let round = |round| {
                     let (inside, _) = member.enter();
                     let result = live(&scene, number, round);
-                    assert_eq!(inside.domain().usage().bytes > 0, true);
+                    assert!(inside.domain().usage().users > 0);
                     result
                 };
                 (0..effort.rounds).map(round).collect::<Vec<_>>()
@@ -258,10 +259,12 @@ fn lease<P: References, W: World>(
 ) {
     let mut lease = domain.lease().unwrap();
     let held = lease.get_mut(local).unwrap();
-    // SAFETY, here and below: a lease is exclusive: that is what is tested.
+    // SAFETY: a lease is exclusive: that is what is tested.
     held.holder.with_mut(|holder| unsafe { *holder = me });
+    // SAFETY: as above.
     held.uses.with_mut(|uses| unsafe { *uses += 1 });
     meanwhile();
+    // SAFETY: as above.
     let holder = held.holder.with(|holder| unsafe { *holder });
     assert_eq!(holder, me, "a lease has two holders");
 }
@@ -284,6 +287,39 @@ fn tokens_and_leases<W: World>(effort: Effort) {
     assert_eq!(local.field(|slot| &slot.count).sum(), 2 * rounds);
     assert_eq!(scene.domain.usage().leased, 0);
     assert_eq!(uses(leased), 2 * rounds, "what was done under a lease is lost");
+}
+
+/// Under `Clustered` a lease is of the node where it was asked for, also after it was returned
+/// elsewhere.
+fn leases_are_near() {
+    let domains = Domains::<Clustered, Sim>::new_in(DomainsOptions::new().leases(8)).unwrap();
+    let domain = domains.domain(DomainOptions::new());
+    let width = domains.layout().width() as u32;
+    let [near, far] = [0, 100].map(CpuId::new);
+    let nodes = [near, far].map(|cpu| Sim::topology().cpu(cpu).unwrap().node);
+    assert_ne!(nodes[0], nodes[1]);
+    let domain: &'static Domain<Clustered, Sim> = Box::leak(Box::new(domain));
+    let lease_at = |cpu| {
+        let lease = Sim::spawn(Placement::On(cpu), || domain.lease().unwrap()).unwrap();
+        lease.join()
+    };
+    let part = |lease: &Lease<'_, Clustered, Sim>| (lease.cid().get() - width) / 4;
+    for _ in 0..2 {
+        let leases = [near, far, near, far].map(lease_at);
+        assert_eq!(leases.each_ref().map(part), [0, 1, 0, 1]);
+        // Returned by a thread of the other node: free for all, and on no stack.
+        Sim::spawn(Placement::On(far), || drop(leases)).unwrap().join();
+    }
+    // Where a node's are all out, there are the others'.
+    let leases: Vec<_> = (0..8).map(|_| lease_at(near)).collect();
+    let parts: Vec<_> = leases.iter().map(part).collect();
+    assert_eq!(parts, [0, 0, 0, 0, 1, 1, 1, 1]);
+    assert_eq!(domains.pool().lacking(), None);
+}
+
+#[test]
+fn leases_are_of_the_node_where_they_are_asked_for() {
+    worlds::simulate("domain::near", "epyc-9654-2s", Faults::NONE, leases_are_near).unwrap();
 }
 
 #[test]

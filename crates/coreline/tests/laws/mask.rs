@@ -6,14 +6,21 @@
 use std::sync::Arc;
 
 use coreline::CpuMask;
+use coreline::mask::{MaskError, MaskLayout};
 use coreline_sim::{Faults, Sim};
-use coreline_topology::{CpuId, Shape, Topology};
+use coreline_topology::{CpuId, MAX_CPUS, Shape, Topology};
 use coreline_world::model::{
     Checker, Model, NoHeavyFences, NoLightFences, RelaxedLoads, RelaxedRmws,
 };
-use coreline_world::{JoinHandle, Native, Ordering, Place, Placement, Threads, Word, World};
+use coreline_world::{Cell, JoinHandle, Native, Ordering, Place, Placement, Threads, Word, World};
 
 use crate::worlds::{self, Effort, FEW, NATIVE, PREEMPTED};
+
+/// An empty mask. Not with the world's layout: where loom makes that, it takes a lock, and then
+/// loom does not try what comes of it if a thread that is spawned after that goes first.
+fn empty<W: World>() -> CpuMask<W> {
+    CpuMask::with_layout(&MaskLayout::new(&W::topology()))
+}
 
 /// What setters and the looker share.
 struct Round<W: World> {
@@ -27,8 +34,7 @@ fn found<W: World>(effort: Effort, trims: bool) {
     let cpus: Vec<CpuId> =
         W::topology().cpus().map(|cpu| cpu.id).take(effort.cpus as usize).collect();
     for _ in 0..effort.rounds {
-        let round =
-            Arc::new(Round::<W> { mask: CpuMask::new_in().unwrap(), published: W::U32::new_in(0) });
+        let round = Arc::new(Round::<W> { mask: empty(), published: W::U32::new_in(0) });
         // The summary names the leaf although it is empty: there is something to trim.
         round.mask.set(cpus[0]).unwrap();
         round.mask.clear(cpus[0]).unwrap();
@@ -96,7 +102,7 @@ fn a_set_bit_is_found_in_every_interleaving() {
 /// Two set a bit that is cleared in between, and its leaf is trimmed. Who sets it after the clear
 /// is found, though the other may be half way with the same bit.
 fn found_after_a_clear<W: World>() {
-    let mask = Arc::new(CpuMask::<W>::new_in().unwrap());
+    let mask = Arc::new(empty::<W>());
     let cpu = mask.cpus().next().unwrap();
     let setter = || {
         let mask = Arc::clone(&mask);
@@ -127,7 +133,7 @@ fn two_words<W: World>() -> (Arc<CpuMask<W>>, CpuId, CpuId) {
         cores_per_cache: 33,
         threads_per_core: 1,
     });
-    let mask = CpuMask::<W>::for_topology(&topology.unwrap()).unwrap();
+    let mask = CpuMask::<W>::with_layout(&MaskLayout::new(&topology.unwrap()));
     let (first, second) = (CpuId::new(0), CpuId::new(32));
     for cpu in [first, second] {
         mask.set(cpu).unwrap();
@@ -166,7 +172,7 @@ fn set_and_find<W: World>(mask: &CpuMask<W>, cpu: CpuId) {
 /// Two threads set bits of one word, or one bit. Who finds the bit set, or the word named, by the
 /// other's doing has that one's word for the summary, and looks without a fence.
 fn set_side_by_side<W: World>(mine: usize) {
-    let mask = Arc::new(CpuMask::<W>::new_in().unwrap());
+    let mask = Arc::new(empty::<W>());
     let cpus: Vec<_> = mask.cpus().collect();
     let (theirs, cpu) = (Arc::clone(&mask), cpus[0]);
     let set = move || theirs.set(cpu).map(drop).unwrap();
@@ -181,6 +187,89 @@ fn a_bit_that_another_set_is_found() {
     worlds::check(|| set_side_by_side::<Model>(1));
     assert!(is_caught(|| set_side_by_side::<Model<RelaxedLoads>>(0)), "found set");
     assert!(is_caught(|| set_side_by_side::<Model<RelaxedRmws>>(1)), "found named");
+}
+
+/// A way to learn that a bit is set.
+type Find<W> = fn(&CpuMask<W>, CpuId) -> bool;
+
+/// All of them.
+fn finds<W: World>() -> [Find<W>; 4] {
+    [
+        |mask, cpu| mask.test(cpu),
+        |mask, cpu| mask.snapshot().contains(cpu),
+        |mask, cpu| !mask.set(cpu).unwrap(),
+        |mask, cpu| mask.clear(cpu).unwrap(),
+    ]
+}
+
+/// What somebody wrote before it set a bit is there for who finds the bit, without a fence; in a
+/// word that says already that its leaf is named, or not yet.
+fn published_by_a_set<W: World>(named: bool, find: Find<W>) {
+    let shared = Arc::new((empty::<W>(), Cell::<u64, W>::new_in(0), W::U32::new_in(0)));
+    let (mask, data, done) = &*shared;
+    let cpu = mask.cpus().next().unwrap();
+    if named {
+        mask.set(cpu).unwrap();
+        mask.clear(cpu).unwrap();
+    }
+    let theirs = Arc::clone(&shared);
+    let setter = move || {
+        let (mask, data, done) = &*theirs;
+        // SAFETY: nobody reads it before the bit is set: that is what is tested.
+        data.with_mut(|at| unsafe { *at = 1 });
+        mask.set(cpu).unwrap();
+        done.store(1, Ordering::Relaxed);
+    };
+    let setter = W::spawn(Placement::Anywhere, setter).unwrap();
+    // Relaxed, on both sides: it orders nothing. It makes loom try the setter first, who loads
+    // before it writes, so that loom would forget that somebody looked before.
+    done.wait_until(Ordering::Relaxed, |done| done == 1);
+    if find(mask, cpu) {
+        // SAFETY: the bit was set after the last write: that is what is tested.
+        assert_eq!(data.with(|at| unsafe { *at }), 1);
+    }
+    setter.join();
+}
+
+#[test]
+fn what_was_written_before_a_set_is_seen_by_who_finds_the_bit() {
+    for named in [false, true] {
+        for find in finds() {
+            worlds::check(move || published_by_a_set::<Model>(named, find));
+        }
+        for find in finds() {
+            let set = move || published_by_a_set::<Model<RelaxedRmws>>(named, find);
+            assert!(is_caught(set), "of the set, or of the name");
+        }
+    }
+    let [test, snapshot, set, _] = finds();
+    for find in [test, snapshot, set] {
+        let found = move || published_by_a_set::<Model<RelaxedLoads>>(true, find);
+        assert!(is_caught(found), "of the look");
+    }
+}
+
+/// A bit is a lock that is only tried: what its holders do stays in order.
+fn held_in_turn<W: World>() {
+    let shared = Arc::new((empty::<W>(), Cell::<u64, W>::new_in(0)));
+    let cpu = shared.0.cpus().next().unwrap();
+    let hold = move |(mask, data): &(CpuMask<W>, Cell<u64, W>)| {
+        if mask.set(cpu).unwrap() {
+            // SAFETY: one holder at a time: that is what is tested.
+            data.with_mut(|at| unsafe { *at += 1 });
+            assert!(mask.clear(cpu).unwrap());
+        }
+    };
+    let theirs = Arc::clone(&shared);
+    let other = W::spawn(Placement::Anywhere, move || hold(&theirs)).unwrap();
+    hold(&shared);
+    other.join();
+}
+
+#[test]
+fn holders_of_a_bit_take_turns() {
+    worlds::check(held_in_turn::<Model>);
+    assert!(is_caught(held_in_turn::<Model<RelaxedRmws>>));
 }
 
 /// Each word of a leaf says for itself that the leaf is named, and the trim puts back the leaf.
@@ -217,7 +306,7 @@ fn a_missing_fence_is_caught() {
 
 /// What a mask says, in the order of a program's life.
 fn says<W: World>() {
-    let mask = CpuMask::<W>::new_in().unwrap();
+    let mask = empty::<W>();
     let cpus: Vec<_> = mask.cpus().collect();
     let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
     assert!(mask.is_empty() && !mask.test(first));
@@ -228,7 +317,7 @@ fn says<W: World>() {
         mask.iter().collect::<Vec<_>>(),
         if first == last { vec![first] } else { vec![first, last] }
     );
-    let other = CpuMask::<W>::new_in().unwrap();
+    let other = empty::<W>();
     assert_eq!(mask.union(&other), mask.snapshot());
     assert_eq!((mask.clear(first), mask.clear(first)), (Ok(true), Ok(false)));
     mask.trim();
@@ -256,7 +345,10 @@ fn a_mask_says_what_was_set_in_every_world() {
 
 #[test]
 fn masks_are_as_wide_as_the_tree() {
-    for (caches, cores) in [(1, 1), (1, 63), (1, 64), (1, 65), (1, 257), (48, 8), (512, 8)] {
+    let most = MAX_CPUS;
+    for (caches, cores) in
+        [(1, 1), (1, 63), (1, 64), (1, 65), (1, 257), (48, 8), (512, 8), (1, most), (most, 1)]
+    {
         let topology = Topology::uniform(Shape {
             sockets: 1,
             nodes_per_socket: 1,
@@ -265,7 +357,9 @@ fn masks_are_as_wide_as_the_tree() {
             threads_per_core: 1,
         })
         .unwrap();
-        let mask = CpuMask::<Native>::for_topology(&topology).unwrap();
+        let layout = MaskLayout::new(&topology);
+        assert!(layout.cpus().eq(topology.cpus().map(|cpu| cpu.id)));
+        let mask = CpuMask::<Native>::with_layout(&layout);
         // Each third, so that what is a line, a word or a bit off is seen.
         let some: coreline_topology::CpuSet =
             topology.cpus().map(|cpu| cpu.id).filter(|cpu| cpu.get() % 3 == 0).collect();
@@ -279,11 +373,34 @@ fn masks_are_as_wide_as_the_tree() {
     }
 }
 
+/// Neither a number of the tree without a CPU nor one beyond it reaches a bit of another CPU.
+#[test]
+fn a_cpu_that_is_not_there_has_no_bit() {
+    let shape = Shape {
+        sockets: 1,
+        nodes_per_socket: 1,
+        caches_per_node: 2,
+        cores_per_cache: 2,
+        threads_per_core: 1,
+    };
+    let topology = Topology::uniform(shape).unwrap().with_limit_at_least(8);
+    let mask = CpuMask::<Native>::with_layout(&MaskLayout::new(&topology));
+    for again in [false, true] {
+        for absent in (4..=9).chain([u32::MAX]).map(CpuId::new) {
+            let none = Err(MaskError::NoSuchCpu { cpu: absent, has: 4 });
+            assert_eq!((mask.set(absent), mask.clear(absent)), (none, none), "{absent}");
+            assert_eq!((mask.test_and_set(absent), mask.test(absent)), (none, false), "{absent}");
+        }
+        assert_eq!(mask.weight(), if again { 4 } else { 0 });
+        mask.cpus().for_each(|cpu| assert_eq!(mask.set(cpu), Ok(!again)));
+    }
+}
+
 /// A CPU's bit lies on the line of its cache.
 #[test]
 fn setting_a_set_bit_moves_no_line() {
     let run = coreline_sim::Machine::preset("epyc-9654-2s").unwrap().run(|| {
-        let mask = Arc::new(CpuMask::<Sim>::new_in().unwrap());
+        let mask = Arc::new(CpuMask::<Sim>::new_in());
         let topology = Sim::topology();
         let threads: Vec<_> = topology
             .cpus()

@@ -17,6 +17,8 @@
 //! Each point is one run, of as many counted sequences as its mean needs: see [`sequences`].
 
 mod switchstorm;
+mod tenants;
+mod threadstorm;
 
 use std::sync::LazyLock;
 

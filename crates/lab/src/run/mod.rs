@@ -27,10 +27,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::error::Error;
 use crate::kernel::Scan;
 use crate::scenario::switchstorm::{MOST_PATH_NS, MOST_US, Wake};
-use crate::scenario::{Config, Scenario, Variant, intermittent, shootdown};
+use crate::scenario::threadstorm::{MOST_REST_US, Placing, Size};
+use crate::scenario::{Config, Scenario, Variant, intermittent, shootdown, tenants};
 use crate::world::{self, World};
 
-use plan::{Intermittent, Plan, Shootdown, Switchstorm};
+use plan::{Intermittent, Plan, Shootdown, Switchstorm, Tenants, Threadstorm};
 
 pub(crate) use result::Outcome;
 
@@ -48,7 +49,7 @@ pub(crate) struct Choice {
     #[arg(long)]
     band: bool,
     /// Fewer runs, and natively at most 32 CPUs; intermittent natively the shortest delay only,
-    /// switchstorm barriers only
+    /// switchstorm barriers only, threadstorm 8x8 only, tenants 1000 with 2 tasks
     #[arg(long)]
     quick: bool,
     /// Only this alternative; may be given more than once
@@ -88,7 +89,7 @@ pub(crate) struct Choice {
         long,
         value_name = "NS",
         value_parser = range(0, MOST_PATH_NS),
-        help_heading = "switchstorm"
+        help_heading = "switchstorm, threadstorm"
     )]
     path: Option<u64>,
     /// Microseconds from one flush to the next, 1000 if nothing is said, 0 for none; may be given
@@ -109,6 +110,38 @@ pub(crate) struct Choice {
         help_heading = "shootdown"
     )]
     present: Vec<u64>,
+    /// How many pools create how many threads each, 8x8 and 32x32 if nothing is said; may be given
+    /// more than once
+    #[arg(long = "size", value_name = "POOLSxTHREADS", help_heading = "threadstorm")]
+    sizes: Vec<Size>,
+    /// Where threads may run, both if nothing is said
+    #[arg(long = "place", value_name = "PLACE", help_heading = "threadstorm")]
+    places: Vec<Placing>,
+    /// Microseconds that creating and ending a thread takes without concurrency IDs, 30 if nothing
+    /// is said
+    #[arg(
+        long,
+        value_name = "US",
+        value_parser = range(0, MOST_REST_US),
+        help_heading = "threadstorm"
+    )]
+    rest: Option<u64>,
+    /// How many tenants there are, 10000 if nothing is said
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = range(1, tenants::MOST_TENANTS),
+        help_heading = "tenants"
+    )]
+    tenants: Option<u64>,
+    /// How many tasks a tenant has, 2 and 4 if nothing is said; may be given more than once
+    #[arg(
+        long = "tasks",
+        value_name = "N",
+        value_parser = range(1, tenants::MOST_TASKS),
+        help_heading = "tenants"
+    )]
+    tasks: Vec<u64>,
 }
 
 fn range(least: u64, most: u64) -> RangedU64ValueParser<u64> {
@@ -132,6 +165,11 @@ impl Choice {
             path: None,
             flushes: Vec::new(),
             present: Vec::new(),
+            sizes: Vec::new(),
+            places: Vec::new(),
+            rest: None,
+            tenants: None,
+            tasks: Vec::new(),
         }
     }
 
@@ -158,6 +196,11 @@ impl Choice {
             .chain(all("--path", self.path.as_slice()))
             .chain(all("--flush", &self.flushes))
             .chain(all("--present", &self.present))
+            .chain(all("--size", &self.sizes))
+            .chain(all("--place", &self.places))
+            .chain(all("--rest", self.rest.as_slice()))
+            .chain(all("--tenants", self.tenants.as_slice()))
+            .chain(all("--tasks", &self.tasks))
             .collect()
     }
 
@@ -220,6 +263,8 @@ pub(crate) fn run(scenario: Scenario, choice: &Choice) -> Result<Outcome, Error>
         Scenario::Intermittent => run_plan::<Intermittent>(choice),
         Scenario::Switchstorm => run_plan::<Switchstorm>(choice),
         Scenario::Shootdown => run_plan::<Shootdown>(choice),
+        Scenario::Threadstorm => run_plan::<Threadstorm>(choice),
+        Scenario::Tenants => run_plan::<Tenants>(choice),
     }
 }
 

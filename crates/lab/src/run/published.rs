@@ -14,8 +14,9 @@ pub(crate) struct Published {
     pub(crate) source: String,
     /// The document's file name.
     pub(crate) file: String,
-    /// The machine that was measured, as the simulator's preset of it is called.
-    pub(crate) machine: String,
+    /// The machine that was measured, as the simulator's preset of it is called; none if the source
+    /// does not name it. Then figures stand beside those of all simulated machines.
+    pub(crate) machine: Option<String>,
     /// By metric.
     unit: BTreeMap<String, String>,
     row: Vec<Row>,
@@ -24,7 +25,8 @@ pub(crate) struct Published {
 /// Figures of a configuration and of the parameters that they depend on.
 #[derive(Debug, Deserialize)]
 struct Row {
-    config: String,
+    /// None: any, of a machine that is not named.
+    config: Option<String>,
     #[serde(flatten)]
     entries: BTreeMap<String, Entry>,
 }
@@ -58,9 +60,15 @@ impl Published {
         let text = match scenario {
             Scenario::Intermittent => include_str!("../../../../docs/published/intermittent.toml"),
             Scenario::Switchstorm => include_str!("../../../../docs/published/switchstorm.toml"),
-            Scenario::Shootdown => return None,
+            Scenario::Threadstorm => include_str!("../../../../docs/published/threadstorm.toml"),
+            Scenario::Shootdown | Scenario::Tenants => return None,
         };
         Some(toml::from_str(text).expect("the file is compiled in, and a test reads it"))
+    }
+
+    /// Whether it is beside figures of this machine that it belongs.
+    pub(crate) fn is_of(&self, machine: &str) -> bool {
+        self.machine.as_deref().is_none_or(|it| it == machine)
     }
 
     /// A figure, if it was published in the metric's unit, and where. Of a range the middle.
@@ -72,7 +80,7 @@ impl Published {
         variant: Variant,
     ) -> Option<(f64, String)> {
         (self.unit.get(metric.name)? == metric.kind.unit()).then_some(())?;
-        let rows = self.row.iter().filter(|row| row.config == config && row.is_for(params));
+        let rows = self.row.iter().filter(|row| row.is_for(config, params));
         let figure = rows.filter_map(|row| row.figure(metric.name, variant)).next()?;
         let source = &self.source;
         Some(match figure {
@@ -89,9 +97,10 @@ impl Published {
 }
 
 impl Row {
-    /// Whether the row's parameters, as far as it has any, are these.
-    fn is_for(&self, params: &Params) -> bool {
-        self.entries.iter().all(|(name, entry)| match entry {
+    /// Whether the row's configuration and parameters, as far as it has any, are these.
+    fn is_for(&self, config: &str, params: &Params) -> bool {
+        let here = self.config.as_deref().is_none_or(|it| it == config);
+        here && self.entries.iter().all(|(name, entry)| match entry {
             Entry::Param(param) => params.get(name.as_str()) == Some(param),
             Entry::Figures(_) => true,
         })
@@ -156,5 +165,24 @@ mod tests {
         assert!(cycles == 12_500.0 && source.contains("10000 to 15000"), "{cycles} {source}");
         let (ratio, source) = figure("throughput", Kind::Ratio, Variant::TestFirst);
         assert!(ratio == 1.08 && source.contains("144 over 133"), "{ratio} {source}");
+    }
+
+    #[test]
+    fn figures_of_a_machine_that_is_not_named_stand_beside_those_of_all() {
+        let published = Published::about(Scenario::Threadstorm).unwrap();
+        assert!(published.is_of("epyc-9654-2s") && published.is_of("host-2c"));
+        assert!(!Published::about(Scenario::Switchstorm).unwrap().is_of("host-2c"));
+        let figure = |place: &str, pools| {
+            let params = Params::from([
+                ("place", Param::Name(place.to_owned())),
+                ("pools", Param::Number(pools)),
+                ("threads", Param::Number(pools)),
+            ]);
+            let metric = Metric { name: "creations", kind: Kind::Rate };
+            let found = published.figure(metric, "2-core/1-L3", &params, Variant::Owned);
+            found.map(|(figure, _)| figure)
+        };
+        assert_eq!((figure("roaming", 8), figure("roaming", 32)), (Some(32_025.0), Some(21_004.0)));
+        assert_eq!((figure("roaming", 16), figure("pinned", 8)), (None, None));
     }
 }

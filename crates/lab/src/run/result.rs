@@ -54,7 +54,7 @@ impl Outcome {
         let about = About { choice, published: None };
         let simulated = about.simulated();
         let published = Published::about(P::SCENARIO)
-            .filter(|published| simulated && published.machine == choice.world.name());
+            .filter(|published| simulated && published.is_of(choice.world.name()));
         let about = About { published: published.as_ref(), ..about };
         // The variants of a configuration and its parameters follow each other.
         let together = |this: &Measured<P::Program>, next: &Measured<P::Program>| {

@@ -59,6 +59,8 @@ fn line(row: &Row, reason: Option<usize>) -> [String; 9] {
     let figure = |value: f64| match row.unit {
         "ratio" => format!("{value:.2}x"),
         "rank" => format!("{value:.0}."),
+        "transfers" => format!("{value:.2}"),
+        "slots" | "per 1000" => format!("{value:.2} {}", row.unit),
         "%" => format!("{value:.2} %"),
         unit => format!("{value:.0} {unit}"),
     };

@@ -7,7 +7,7 @@
 //!
 //! | kind | `reached` | `direction-only` | `not-reached` |
 //! |---|---|---|---|
-//! | absolute: nanoseconds, cycles, percent | within the factor | - | else |
+//! | absolute: nanoseconds, cycles, percent, rates, counts | within the factor | - | else |
 //! | ratio | within the factor | on the same side of 1, by 10 % at least | else |
 //! | rank: of the two hottest, or not | the same one or two | neither is of the two | else |
 //! | absolute, limited | - | within the factor | else |
@@ -53,6 +53,16 @@ pub(crate) enum Kind {
     ContendedRatio,
     /// A place among others; 1 is the hottest.
     Rank,
+    /// So many in a second.
+    Rate,
+    /// How many line transfers.
+    Transfers,
+    /// Memory.
+    Bytes,
+    /// How many slots.
+    Slots,
+    /// How often in a thousand operations.
+    PerThousand,
 }
 
 impl Kind {
@@ -63,14 +73,20 @@ impl Kind {
             Kind::Percent => "%",
             Kind::Ratio | Kind::ContendedRatio => "ratio",
             Kind::Rank => "rank",
+            Kind::Rate => "1/s",
+            Kind::Transfers => "transfers",
+            Kind::Bytes => "bytes",
+            Kind::Slots => "slots",
+            Kind::PerThousand => "per 1000",
         }
     }
 
     fn decimals(self) -> i32 {
         match self {
             Kind::Nanoseconds => 1,
-            Kind::Percent | Kind::Ratio | Kind::ContendedRatio => 2,
-            Kind::Cycles | Kind::Rank => 0,
+            Kind::Percent | Kind::Ratio | Kind::ContendedRatio | Kind::Transfers => 2,
+            Kind::Slots | Kind::PerThousand => 2,
+            Kind::Cycles | Kind::Rank | Kind::Rate | Kind::Bytes => 0,
         }
     }
 
@@ -114,10 +130,11 @@ pub(crate) fn judge(kind: Kind, low: f64, high: f64, published: f64, limited: bo
         Kind::Rank if as_hot => Verdict::DirectionOnly,
         Kind::Rank => Verdict::NotReached,
         _ if within && !limited => Verdict::Reached,
-        Kind::Nanoseconds | Kind::Cycles | Kind::Percent if within => Verdict::DirectionOnly,
         Kind::Ratio | Kind::ContendedRatio if same_side && (within || side(published) != 0) => {
             Verdict::DirectionOnly
         }
+        Kind::Ratio | Kind::ContendedRatio => Verdict::NotReached,
+        _ if within => Verdict::DirectionOnly,
         _ => Verdict::NotReached,
     }
 }
@@ -155,7 +172,7 @@ mod tests {
 
     #[test]
     fn sleep_states_in_the_published_figure_allow_no_more_than_a_direction() {
-        for kind in [Kind::Nanoseconds, Kind::Ratio] {
+        for kind in [Kind::Nanoseconds, Kind::Rate, Kind::Ratio] {
             assert_eq!(judge(kind, 50.0, 90.0, 60.0, true), Verdict::DirectionOnly);
             assert_eq!(judge(kind, 0.1, 90.0, 60.0, true), Verdict::NotReached);
         }

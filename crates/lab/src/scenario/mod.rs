@@ -3,6 +3,8 @@
 pub(crate) mod intermittent;
 pub(crate) mod shootdown;
 pub(crate) mod switchstorm;
+pub(crate) mod tenants;
+pub(crate) mod threadstorm;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,6 +30,10 @@ pub(crate) enum Scenario {
     Switchstorm,
     /// Updates that must reach whoever is present, among contexts that are not (seed 003)
     Shootdown,
+    /// Threads created and ended at a high rate: what their concurrency IDs cost (Linux 6.19)
+    Threadstorm,
+    /// Counters of ten thousand tenants with few tasks each (seed 000)
+    Tenants,
 }
 
 impl fmt::Display for Scenario {
@@ -39,11 +45,13 @@ impl fmt::Display for Scenario {
 /// The alternatives that scenarios compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Variant {
-    /// intermittent: per-CPU memory indexed by the CPU's number
+    /// intermittent, tenants: per-CPU memory indexed by the CPU's number
     CpuId,
-    /// intermittent, natively: indexed by the concurrency ID of this machine's kernel
+    /// intermittent, natively: indexed by the concurrency ID of this machine's kernel. threadstorm,
+    /// natively: threads of this machine's kernel
     KernelCid,
-    /// intermittent, simulated: indexed by a concurrency ID, the lowest that is free
+    /// intermittent, simulated: indexed by a concurrency ID, the lowest that is free.
+    /// threadstorm, as the next three: IDs are handed out so
     FirstFit,
     /// intermittent, simulated: indexed by a concurrency ID, the CPU's recent one if that is free
     Recent,
@@ -65,6 +73,17 @@ pub(crate) enum Variant {
     TwoLevel,
     /// shootdown: bits are never cleared, so that updates reach every context that registered
     Eager,
+    /// threadstorm: no IDs are handed out
+    #[value(name = "none")]
+    NoIds,
+    /// tenants: a slot for each concurrency ID of the tenant's domain, handed out as by recent
+    Domain,
+    /// tenants: the same, as by clustered
+    DomainClustered,
+    /// tenants: entries of a map in parts with a lock each
+    Sharded,
+    /// tenants: a line that all CPUs add to
+    Atomic,
 }
 
 impl Variant {

@@ -6,6 +6,8 @@ mod machines;
 mod replay;
 mod scenario;
 mod storm;
+mod tenants;
+mod threadstorm;
 mod usage;
 mod validate;
 

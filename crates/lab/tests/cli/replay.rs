@@ -60,6 +60,7 @@ fn a_line_that_cannot_be_replayed_here_says_what_to_do_with_it() {
         ("intermittent", "config=NAME"),
         ("switchstorm config=384-thread/24-L3", "wake=barrier|independent"),
         ("shootdown config=384-thread/24-L3", "present=N"),
+        ("threadstorm config=384-thread/24-L3", "size=POOLSxTHREADS"),
         ("validate nothing", "fetch-add-2"),
         ("bench 1 CPU", "coreline bench sim"),
         ("calibration", "coreline machines epyc-9654-2s"),

@@ -1,4 +1,5 @@
-//! The class `cid`: reading the number that picks a slot of per-CPU memory.
+//! The class `cid`: reading the number that picks a slot of per-CPU memory, and using a number that
+//! a domain of the program's own [hands out](super::domains).
 //!
 //! A thread's own number costs a rival one load, but says nothing of the CPU: memory indexed by it
 //! needs a slot per thread, and atomics as soon as numbers are shared.
@@ -11,6 +12,7 @@ use coreline::{IndexBy, Lacking, PerCpuCounter};
 use coreline_topology::Cid;
 use coreline_world::{Native, Place};
 
+use super::domains;
 use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
 use crate::native;
 
@@ -39,7 +41,7 @@ pub(super) fn bench() -> Bench {
         reference: REFERENCE.to_owned(),
         goals: OURS.map(|name| Goal { candidate: name.to_owned(), most: Most::Ns(MOST_NS) }).into(),
     };
-    Bench { operation: "a read", threads: &[1, 2], forms: vec![form] }
+    Bench { operation: "an operation", threads: &[1, 2], forms: vec![form, domains::form()] }
 }
 
 thread_local! {

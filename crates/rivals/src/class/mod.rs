@@ -2,6 +2,7 @@
 
 mod cid;
 mod counters;
+mod domains;
 mod masks;
 mod read_mostly;
 
@@ -18,7 +19,8 @@ use serde::Serialize;
 pub(crate) enum Class {
     /// Adding to a counter: one hot counter, and 8 counters in turn
     Counters,
-    /// Reading the index of per-CPU memory: CPU number, concurrency ID
+    /// Reading the index of per-CPU memory (CPU number, concurrency ID); adding and leasing by a
+    /// domain's own
     Cid,
     /// Setting a bit of a mask that is set already
     Masks,

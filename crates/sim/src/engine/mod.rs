@@ -47,7 +47,7 @@ use crate::failure::{CpuState, Doing, FailureKind, ThreadState};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::locks;
-use crate::report::Report;
+use crate::report::{Report, Transfers};
 use crate::rng::Rng;
 use crate::spec::Spec;
 use crate::statistics::{Kind, Ledger};
@@ -394,6 +394,16 @@ impl Engine {
         if let Some(ledger) = &mut self.ledger {
             ledger.names.push((first, len as u64, name.to_owned()));
         }
+    }
+
+    /// The accesses so far to lines of the arena of which `which` says so; `None` if nobody counts
+    /// them.
+    pub(crate) fn transfers(&self, which: impl Fn(usize) -> bool) -> Option<Transfers> {
+        let is_it = |line| {
+            let address = self.arena.address(self.directory.name(line) * memory::LINE as u64);
+            self.arena.offset(address).is_some() && which(address)
+        };
+        Some(self.ledger.as_deref()?.transfers(is_it))
     }
 
     /// The report of the run so far.

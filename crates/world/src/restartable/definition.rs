@@ -27,7 +27,9 @@ pub enum Ended {
 ///
 /// The steps do what they say: definitions follow pointers on the strength of that.
 pub unsafe trait Steps<W: Restartable> {
-    /// Finds the slot of this thread, in two steps: reads the index, reads the limit.
+    /// Finds the slot of this thread, in two steps: reads the index, reads the limit. Where the
+    /// index is in a [row](super::rows), in four: reads the CPU, finds the line, reads the row,
+    /// reads the limit.
     fn slot<'a, F>(&mut self, at: &At<'a, F, W>) -> Result<&'a F, Ended>;
 
     /// Reads a word.

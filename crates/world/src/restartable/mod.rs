@@ -147,8 +147,9 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
     /// For `'a`: whenever `limit` says *n*, there are live values of `F` at `first` and at each of
     /// the *n* - 1 multiples of [`STRIDE`](Restartable::STRIDE) behind it; it says no more than the
     /// number of indexes of `section`; and only operations of this module, with this `section`,
-    /// write to them, but while the slots are [stopped](Slots::with_stopped). By [rows](At::by_rows)
-    /// there are values where a row shows an index below *n*, which may be any number.
+    /// write to them, but while the slots are [stopped](Slots::with_stopped). By
+    /// [rows](At::by_rows) there are values where a row shows an index below *n*, which may be any
+    /// number.
     #[inline]
     pub unsafe fn new(section: &'a W::Section, limit: &'a W::U32, first: NonNull<F>) -> Self {
         At { section, limit, first, rows: None }

@@ -67,7 +67,13 @@ impl<W: Words> Rows<W> {
     pub const LAYOUT: [usize; 2] = [offset_of!(Self, table), offset_of!(Self, cpus)];
 
     /// A row for each CPU number below `cpus`, at first `empty`.
+    ///
+    /// # Panics
+    ///
+    /// If that is 2^31 or more: the CPU of a thread that the kernel does not know reads as a number
+    /// from there on, and must have no row.
     pub fn new_in(cpus: u32, empty: u64) -> Self {
+        assert!(i32::try_from(cpus).is_ok(), "rows for {cpus} CPUs");
         let lines = (cpus as usize).div_ceil(PER_LINE);
         let table: Box<[W::Ptr<RowLine<W>>]> =
             (0..lines).map(|_| W::Ptr::new_in(ptr::null_mut())).collect();
@@ -115,10 +121,12 @@ impl<W: Words> Rows<W> {
         unsafe { line.as_ref() }?.get(cpu % PER_LINE)
     }
 
-    /// The lines that are there.
-    fn made(&self) -> impl Iterator<Item = NonNull<RowLine<W>>> {
+    /// The lines that are there, with their numbers.
+    fn made(&self) -> impl Iterator<Item = (usize, NonNull<RowLine<W>>)> {
         // Relaxed: who goes on to use one has the rows to itself.
-        self.lines().iter().filter_map(|line| NonNull::new(line.load(Ordering::Relaxed)))
+        let there = |line: &W::Ptr<RowLine<W>>| NonNull::new(line.load(Ordering::Relaxed));
+        let lines = self.lines().iter().enumerate();
+        lines.filter_map(move |(number, line)| Some((number, there(line)?)))
     }
 
     /// The bytes of the table and of the lines that are there.
@@ -144,7 +152,7 @@ impl<W: World> Rows<W> {
     /// It is always the same `lines`, which live as long as the rows are used.
     pub unsafe fn make(&self, cpu: usize, lines: &Lines<W>) -> Result<&W::U64, MapError> {
         // SAFETY: a line for these rows.
-        let made = || lines.take().map(|line| unsafe { self.put(cpu, line, lines) });
+        let made = || lines.take(cpu / PER_LINE).map(|line| unsafe { self.put(cpu, line, lines) });
         self.row(cpu).map_or_else(made, Ok)
     }
 
@@ -160,7 +168,8 @@ impl<W: World> Rows<W> {
     /// As there.
     pub unsafe fn try_make(&self, cpu: usize, lines: &Lines<W>) -> Option<&W::U64> {
         // SAFETY: a line for these rows.
-        let made = || lines.try_take().map(|line| unsafe { self.put(cpu, line, lines) });
+        let made =
+            || lines.try_take(cpu / PER_LINE).map(|line| unsafe { self.put(cpu, line, lines) });
         self.row(cpu).map_or_else(made, Some)
     }
 
@@ -185,7 +194,7 @@ impl<W: World> Rows<W> {
                 // SAFETY: nobody else knows it.
                 unsafe {
                     line.drop_in_place();
-                    lines.give(line);
+                    lines.give(cpu / PER_LINE, line);
                 }
                 theirs
             }
@@ -201,11 +210,11 @@ impl<W: World> Rows<W> {
     ///
     /// They came from these `lines`, and nobody uses the rows any more.
     pub unsafe fn release(&mut self, lines: &Lines<W>) {
-        for line in self.made() {
+        for (number, line) in self.made() {
             // SAFETY: the caller's promise.
             unsafe {
                 line.drop_in_place();
-                lines.give(line);
+                lines.give(number, line);
             }
         }
     }

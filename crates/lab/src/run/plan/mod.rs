@@ -7,6 +7,8 @@
 pub(crate) mod intermittent;
 pub(crate) mod shootdown;
 pub(crate) mod switchstorm;
+pub(crate) mod tenants;
+pub(crate) mod threadstorm;
 
 use std::fmt;
 
@@ -22,6 +24,8 @@ use crate::world::World;
 pub(crate) use intermittent::Intermittent;
 pub(crate) use shootdown::Shootdown;
 pub(crate) use switchstorm::Switchstorm;
+pub(crate) use tenants::Tenants;
+pub(crate) use threadstorm::Threadstorm;
 
 /// A scenario, as data and as the calls that run it.
 pub(crate) trait Plan: 'static {

@@ -14,7 +14,7 @@ struct Group<W: World> {
 /// All threads wait for all, again and again.
 ///
 /// `generation` counts how often all had arrived; in its top bit, nobody waits any more.
-pub(super) struct Barrier<W: World> {
+pub(crate) struct Barrier<W: World> {
     groups: Vec<Line<Group<W>>>,
     /// By thread.
     group_of: Vec<usize>,
@@ -26,7 +26,7 @@ const GIVEN_UP: u32 = 1 << 31;
 
 impl<W: World> Barrier<W> {
     /// Of a thread on each of these CPUs.
-    pub(super) fn new(cpus: &[CpuId]) -> Self {
+    pub(crate) fn new(cpus: &[CpuId]) -> Self {
         let topology = W::topology();
         let mut numbers = BTreeMap::<Option<CacheId>, usize>::new();
         let mut sizes = Vec::new();
@@ -50,7 +50,7 @@ impl<W: World> Barrier<W> {
     }
 
     /// Waits until all threads have come; returns false if that is given up.
-    pub(super) fn wait(&self, thread: usize) -> bool {
+    pub(crate) fn wait(&self, thread: usize) -> bool {
         // Relaxed: it does not change before this thread arrives.
         let generation = self.generation.load(Ordering::Relaxed);
         if generation & GIVEN_UP != 0 {
@@ -73,8 +73,15 @@ impl<W: World> Barrier<W> {
         next & GIVEN_UP == 0
     }
 
+    /// Whether this is a line of its own, by address.
+    pub(crate) fn has_line(&self, line: usize) -> bool {
+        let ends = [&raw const self.complete, &raw const self.generation];
+        self.groups.iter().map(|group| (&raw const *group).addr()).any(|at| at == line)
+            || ends.map(<*const _>::addr).contains(&line)
+    }
+
     /// Nobody waits any more, since not all will come.
-    pub(super) fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         // Relaxed: nothing was done that anybody would have to see.
         self.generation.fetch_or(GIVEN_UP, Ordering::Relaxed);
     }

@@ -45,11 +45,11 @@ use coreline_world::{JoinHandle, Line, Ordering, Placement, Time, Word, World};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-use barrier::Barrier;
 use policy::{AlwaysSet, Mask, Policy, Refcounted, TestFirst, TwoLevel};
 
 use super::{Broken, Variant};
 
+pub(crate) use barrier::Barrier;
 pub(crate) use policy::{is_mask, is_references};
 pub(crate) use program::{MOST_PATH_NS, MOST_US, Program};
 

@@ -203,7 +203,7 @@ impl<W: World> Policy<W> for TwoLevel<W> {
 
     fn new(cpus: &[CpuId]) -> Result<Self, Broken> {
         let lack = |error: coreline::mask::MaskError| Broken::Lack(error.to_string());
-        let mask = CpuMask::new_in().map_err(lack)?;
+        let mask = CpuMask::new_in();
         // So that it has a bit for each, and what follows cannot fail.
         cpus.iter().try_for_each(|&cpu| mask.clear(cpu).map(drop)).map_err(lack)?;
         Ok(TwoLevel(mask))

@@ -1,0 +1,117 @@
+//! [`MaskLayout`]: where the bits of a machine's CPUs lie.
+
+use core::fmt;
+use std::sync::Arc;
+
+use coreline_topology::{CpuId, Topology};
+
+use super::bits::{self, PER_LEAF, Position};
+
+/// Which CPUs have a bit in a [`CpuMask`](super::CpuMask), and where. Made once for a machine and
+/// shared by its masks.
+///
+/// The CPUs under one last-level cache share a *leaf*, a line of the mask; those of a cache with
+/// more than 256 CPUs take several. Takes 8 bytes for each CPU number and one for each leaf.
+///
+/// ```
+/// use coreline::CpuMask;
+/// use coreline::mask::MaskLayout;
+/// use coreline_topology::{CpuId, Shape, Topology};
+///
+/// let topology = Topology::uniform(Shape {
+///     sockets: 2,
+///     nodes_per_socket: 1,
+///     caches_per_node: 12,
+///     cores_per_cache: 8,
+///     threads_per_core: 2,
+/// })?;
+/// let layout = MaskLayout::new(&topology);
+/// let tenants = [(); 3].map(|()| CpuMask::<coreline_world::Native>::with_layout(&layout));
+/// assert!(tenants[1].set(CpuId::new(383))?);
+/// assert!(!tenants[2].test(CpuId::new(383)));
+/// assert_eq!(layout.cpus().count(), 384);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A handle: clones are the same layout.
+#[derive(Clone)]
+pub struct MaskLayout {
+    /// By CPU number. All lie in the leaves that there are, also those of CPUs without a bit.
+    positions: Arc<[Position]>,
+    /// By leaf, of which there is at least one: how many of its words have bits.
+    used: Arc<[u8]>,
+}
+
+impl MaskLayout {
+    /// The layout of a machine. CPUs that are offline have no bit.
+    pub fn new(topology: &Topology) -> Self {
+        let mut positions = vec![Position::NONE; topology.cpu_limit()];
+        // By leaf: how many bits it has. By cache: the leaf that is being filled; every leaf
+        // that is opened gets a bit, so there are at most as many as CPUs.
+        let mut sizes = Vec::new();
+        let mut open = vec![None; topology.cache_count()];
+        for cpu in topology.cpus() {
+            let cache = cpu.cache.index();
+            let leaf = match open[cache] {
+                Some(leaf) if sizes[leaf] < PER_LEAF as usize => leaf,
+                _ => {
+                    sizes.push(0);
+                    sizes.len() - 1
+                }
+            };
+            open[cache] = Some(leaf);
+            positions[cpu.id.index()] = Position::new(leaf, sizes[leaf]);
+            sizes[leaf] += 1;
+        }
+        MaskLayout { positions: positions.into(), used: bits::used(&sizes) }
+    }
+
+    /// The CPUs that have a bit, ascending.
+    pub fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
+        self.positions().map(|(cpu, _)| cpu)
+    }
+
+    pub(super) fn positions(&self) -> impl Iterator<Item = (CpuId, Position)> + '_ {
+        let number = |(cpu, at): (usize, &Position)| (CpuId::new(cpu as u32), *at);
+        self.positions.iter().enumerate().map(number).filter(|(_, at)| *at != Position::NONE)
+    }
+
+    /// Where the CPU's bit lies; `None` if it has none.
+    #[inline]
+    pub(super) fn position(&self, cpu: CpuId) -> Option<Position> {
+        self.entry(cpu).copied().filter(|at| *at != Position::NONE)
+    }
+
+    /// The same, or [`Position::NONE`] for some CPUs without a bit.
+    #[inline]
+    pub(super) fn entry(&self, cpu: CpuId) -> Option<&Position> {
+        self.positions.get(cpu.index())
+    }
+
+    /// By leaf: how many of its words have bits.
+    pub(super) fn used(&self) -> &Arc<[u8]> {
+        &self.used
+    }
+}
+
+impl fmt::Debug for MaskLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MaskLayout")
+            .field("cpus", &self.cpus().count())
+            .field("leaves", &self.used.len())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CpuMask;
+
+    #[test]
+    fn masks_of_a_machine_share_its_layout() {
+        let masks = [(); 2].map(|()| CpuMask::new());
+        let [one, other] = masks.each_ref().map(CpuMask::layout);
+        assert!(Arc::ptr_eq(&one.positions, &other.positions));
+    }
+}

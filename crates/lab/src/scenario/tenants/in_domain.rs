@@ -1,0 +1,70 @@
+//! A slot for each concurrency ID of a tenant's domain.
+
+use coreline::cid::References;
+use coreline::domain::{Domain, DomainLocal, DomainOptions, Domains, DomainsOptions, Member};
+use coreline_topology::CpuId;
+use coreline_world::restartable::Indexing;
+use coreline_world::{Ordering, Word, World};
+
+use super::{Broken, Counters, Footprint, WORDS, line_of, words};
+
+/// A domain for each tenant.
+pub(super) struct InDomain<P: References, W: World>(Vec<Tenant<P, W>>);
+
+struct Tenant<P: References, W: World> {
+    domain: Domain<P, W>,
+    counters: DomainLocal<[W::U64; WORDS], P, W>,
+}
+
+fn lack(error: impl ToString) -> Broken {
+    Broken::Lack(error.to_string())
+}
+
+impl<P: References, W: World> Counters<W> for InDomain<P, W> {
+    type Handle = Member<P, W>;
+
+    fn new_in(tenants: usize, _: usize) -> Result<Self, Broken> {
+        let domains = Domains::<P, W>::new_in(DomainsOptions::new()).map_err(lack)?;
+        let tenant = |_| {
+            let domain = domains.domain(DomainOptions::new());
+            let counters = domain.local(words::<W>).map_err(lack)?;
+            Ok(Tenant { domain, counters })
+        };
+        (0..tenants).map(tenant).collect::<Result<_, _>>().map(InDomain)
+    }
+
+    fn handle(&self, tenant: usize) -> Result<Member<P, W>, Broken> {
+        self.0[tenant].domain.join().map_err(lack)
+    }
+
+    fn poll(&self, tenant: usize, member: &mut Member<P, W>) {
+        let (_inside, _) = member.enter();
+        let counters = &self.0[tenant].counters;
+        (0..WORDS).for_each(|which| counters.field(|slot| &slot[which]).add(1));
+    }
+
+    fn id_at(&self, tenant: usize, cpu: CpuId) -> Option<u32> {
+        let counters = &self.0[tenant].counters;
+        // Relaxed: a number.
+        let row = counters.indexing().rows()?.at(cpu.index())?.load(Ordering::Relaxed) as u32;
+        // Half of a row is an index, if it is one at all.
+        ((row as usize) < counters.indexes()).then_some(row)
+    }
+
+    fn sum(&self, tenant: usize, which: usize) -> u64 {
+        self.0[tenant].counters.field(|slot| &slot[which]).sum()
+    }
+
+    fn footprint(&self) -> Footprint {
+        let of = |tenant: &Tenant<P, W>| {
+            let slots = tenant.counters.indexing().initialised().count();
+            (tenant.domain.usage().bytes as f64, slots as f64)
+        };
+        let (bytes, slots) = self.0.iter().map(of).unzip::<f64, f64, Vec<_>, Vec<_>>();
+        Footprint { bytes: bytes.iter().sum(), slots: slots.iter().sum() }
+    }
+
+    fn lines(&self) -> Vec<usize> {
+        self.0.iter().flat_map(|tenant| tenant.counters.iter().map(line_of)).collect()
+    }
+}

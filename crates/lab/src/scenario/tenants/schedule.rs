@@ -1,0 +1,135 @@
+//! Who polls which task in which round: drawn before the run, so that variants do the same.
+
+use coreline_topology::{CpuId, Topology};
+use rand_core::Rng;
+use rand_pcg::Pcg64;
+
+/// Of a thousand tasks, how many move in a round.
+const MOVES: u64 = 20;
+
+/// Of a hundred moves, how many go to a worker under the same last-level cache, and how many to one
+/// under another cache of the same node. The rest go to another node.
+const NEAR: u64 = 75;
+const SAME_NODE: u64 = 19;
+
+/// The stream of the generator that draws who polls what.
+const STREAM: u128 = 0x7e4a;
+
+/// By round and worker: tasks, by number, in the order in which they are polled.
+pub(super) struct Schedule(Vec<Vec<Vec<usize>>>);
+
+/// Below `below`, all alike but for a bias that is too small to see.
+pub(super) fn draw(dice: &mut Pcg64, below: usize) -> usize {
+    // The high half of a 64 x 64 bit product.
+    ((u128::from(dice.next_u64()) * below as u128) >> 64) as usize
+}
+
+impl Schedule {
+    /// Workers are on these CPUs.
+    pub(super) fn new(
+        topology: &Topology,
+        cpus: &[CpuId],
+        tasks: usize,
+        rounds: usize,
+        seed: u64,
+    ) -> Self {
+        let mut dice = Pcg64::new(u128::from(seed), STREAM);
+        let mut places: Vec<usize> = (0..tasks).map(|_| draw(&mut dice, cpus.len())).collect();
+        let others: Vec<[Vec<usize>; 3]> =
+            (0..cpus.len()).map(|worker| others(topology, cpus, worker)).collect();
+        let round = |_| {
+            let mut polls = vec![Vec::new(); cpus.len()];
+            for (task, place) in places.iter_mut().enumerate() {
+                if draw(&mut dice, 1000) < MOVES as usize {
+                    *place = destination(&others[*place], &mut dice).unwrap_or(*place);
+                }
+                polls[*place].push(task);
+            }
+            polls.iter_mut().for_each(|tasks| super::super::shuffle(tasks, &mut dice));
+            polls
+        };
+        Schedule((0..rounds).map(round).collect())
+    }
+
+    pub(super) fn tasks(&self, round: usize, worker: usize) -> &[usize] {
+        &self.0[round][worker]
+    }
+}
+
+/// The other workers: those under the same cache, those of the same node, and the rest.
+fn others(topology: &Topology, cpus: &[CpuId], worker: usize) -> [Vec<usize>; 3] {
+    let place = |worker: usize| topology.cpu(cpus[worker]).map(|cpu| (cpu.node, cpu.cache));
+    let mut others = [const { Vec::new() }; 3];
+    for other in (0..cpus.len()).filter(|&other| other != worker) {
+        let distance = match (place(worker), place(other)) {
+            (Some(here), Some(there)) if here == there => 0,
+            (Some((node, _)), Some((other, _))) if node == other => 1,
+            _ => 2,
+        };
+        others[distance].push(other);
+    }
+    others
+}
+
+/// Where a task goes; to the nearest that there are, where there are none at the distance that was
+/// drawn. `None` if there are no other workers.
+fn destination(others: &[Vec<usize>; 3], dice: &mut Pcg64) -> Option<usize> {
+    let distance = match draw(dice, 100) as u64 {
+        near if near < NEAR => 0,
+        same if same < NEAR + SAME_NODE => 1,
+        _ => 2,
+    };
+    let has = |distance: &usize| !others[*distance].is_empty();
+    let distance = Some(distance).filter(has).or_else(|| (0..3).find(has))?;
+    let others = &others[distance];
+    Some(others[draw(dice, others.len())])
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_sim::Spec;
+
+    use super::*;
+
+    #[test]
+    fn every_task_is_polled_once_in_a_round_and_moves_as_declared() {
+        const TASKS: usize = 5000;
+        let spec = Spec::preset("epyc-9654-2s").unwrap();
+        let topology = spec.topology();
+        let cpus: Vec<CpuId> = topology.cpus().map(|cpu| cpu.id).collect();
+        let schedule = Schedule::new(topology, &cpus, TASKS, 20, 1);
+        let places = |round| {
+            let mut places = vec![usize::MAX; TASKS];
+            for worker in 0..cpus.len() {
+                for &task in schedule.tasks(round, worker) {
+                    assert_eq!(places[task], usize::MAX, "task {task} twice");
+                    places[task] = worker;
+                }
+            }
+            places
+        };
+        let mut moves = [0; 3];
+        for round in 1..20 {
+            for (from, to) in places(round - 1).into_iter().zip(places(round)) {
+                assert!(to < cpus.len(), "a task is polled by nobody");
+                if from != to {
+                    let others = others(topology, &cpus, from);
+                    moves[others.iter().position(|at| at.contains(&to)).unwrap()] += 1;
+                }
+            }
+        }
+        let all = moves.iter().sum::<usize>() as f64;
+        let share = |part: usize, whole: f64| 100.0 * part as f64 / whole;
+        assert!((1.8..2.2).contains(&share(all as usize, 19.0 * TASKS as f64)), "{moves:?}");
+        for (moves, declared) in moves.into_iter().zip([75.0, 19.0, 6.0]) {
+            assert!((share(moves, all) - declared).abs() < 3.0, "{moves:?} of {all}");
+        }
+    }
+
+    #[test]
+    fn a_worker_without_others_keeps_its_tasks() {
+        let spec = Spec::preset("host-2c").unwrap();
+        let schedule = Schedule::new(spec.topology(), &[CpuId::new(0)], 300, 5, 1);
+        assert!((0..5).all(|round| schedule.tasks(round, 0).len() == 300));
+    }
+}

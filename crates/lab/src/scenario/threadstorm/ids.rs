@@ -1,0 +1,115 @@
+//! What hands out concurrency IDs: a space under a policy, or nothing.
+
+use coreline::cid::{CidError, CidLayout, CidSpace, Policy, Task};
+use coreline_sim::WordCost;
+use coreline_topology::{Cid, CpuId, CpuSet};
+use coreline_world::{Time, World};
+
+/// What a scheduler asks of it; the calls are those of [`CidSpace`].
+pub(super) trait Ids<W: World>: Sized + Send + Sync + 'static {
+    type Task: Send + 'static;
+
+    /// For the machine that the caller runs on.
+    fn new() -> Result<Self, CidError>;
+
+    fn enter(&self, allowed: &CpuSet) -> Result<Self::Task, CidError>;
+
+    fn leave(&self, task: Self::Task);
+
+    /// `None` if there are no IDs.
+    fn switch_in(&self, now: Time, cpu: CpuId, task: &Self::Task) -> Result<Option<Cid>, CidError>;
+
+    fn switch_out(&self, now: Time, cpu: CpuId, task: &Self::Task);
+
+    fn migrate(&self, now: Time, task: &Self::Task, from: CpuId, to: CpuId)
+    -> Result<(), CidError>;
+
+    fn expire(&self, now: Time);
+
+    /// How many there are.
+    fn users(&self) -> usize;
+}
+
+impl<P: Policy, W: World> Ids<W> for CidSpace<P, W> {
+    type Task = Task<P, W>;
+
+    fn new() -> Result<Self, CidError> {
+        Ok(CidSpace::new_in(&CidLayout::new(&W::topology())?))
+    }
+
+    fn enter(&self, allowed: &CpuSet) -> Result<Task<P, W>, CidError> {
+        self.user_enter(allowed)
+    }
+
+    fn leave(&self, task: Task<P, W>) {
+        self.user_leave(task);
+    }
+
+    fn switch_in(&self, now: Time, cpu: CpuId, task: &Task<P, W>) -> Result<Option<Cid>, CidError> {
+        CidSpace::switch_in(self, now, cpu, task).map(Some)
+    }
+
+    fn switch_out(&self, now: Time, cpu: CpuId, task: &Task<P, W>) {
+        CidSpace::switch_out(self, now, cpu, task);
+    }
+
+    fn migrate(
+        &self,
+        now: Time,
+        task: &Task<P, W>,
+        from: CpuId,
+        to: CpuId,
+    ) -> Result<(), CidError> {
+        CidSpace::migrate(self, now, task, from, to)
+    }
+
+    fn expire(&self, now: Time) {
+        CidSpace::expire(self, now);
+    }
+
+    fn users(&self) -> usize {
+        CidSpace::users(self)
+    }
+}
+
+/// No IDs: the floor. What is measured of it is the error of the measurement.
+pub(super) struct NoIds;
+
+impl<W: World> Ids<W> for NoIds {
+    type Task = ();
+
+    fn new() -> Result<Self, CidError> {
+        Ok(NoIds)
+    }
+
+    fn enter(&self, _: &CpuSet) -> Result<(), CidError> {
+        Ok(())
+    }
+
+    fn leave(&self, (): ()) {}
+
+    fn switch_in(&self, _: Time, _: CpuId, (): &()) -> Result<Option<Cid>, CidError> {
+        Ok(None)
+    }
+
+    fn switch_out(&self, _: Time, _: CpuId, (): &()) {}
+
+    fn migrate(&self, _: Time, (): &(), _: CpuId, _: CpuId) -> Result<(), CidError> {
+        Ok(())
+    }
+
+    fn expire(&self, _: Time) {}
+
+    fn users(&self) -> usize {
+        0
+    }
+}
+
+/// The name of the space itself in the simulator's statistics; what it points to has none.
+pub(super) const SPACE: &str = "space";
+
+/// Whether accesses are to what hands out IDs: to the space itself, its lock included, or from its
+/// source, to what it points to.
+pub(crate) fn is_of_ids(word: &WordCost) -> bool {
+    word.names.iter().any(|name| name == SPACE) || word.site.file.contains("src/cid/")
+}

@@ -1,0 +1,468 @@
+//! The storm itself: pools, their threads, and the workers that play the CPUs' schedulers.
+
+use core::sync::atomic::{AtomicBool, AtomicU64};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use coreline::cid::CidError;
+use coreline_topology::{Cid, CpuId, CpuSet};
+use coreline_world::{Integer, JoinHandle, Line, Ordering, Placement, Time, Word, World};
+use rand_pcg::Pcg64;
+
+use super::ids::{Ids, SPACE};
+use super::place::Cpus;
+use super::{BODY, Costs, Params, Placing, Storms, TICK, WAKE_UP, WARM_UP};
+use crate::scenario::{Broken, shuffle};
+
+/// What a thread does when it runs next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// A creator: creates the threads of this round.
+    Create(u32),
+    /// A creator: wakes those of this round, all of which have run.
+    Release(u32),
+    /// A created thread: says that it runs.
+    Arrive,
+    /// A created thread: says that it ends, and does.
+    Depart,
+}
+
+/// What is known of a thread. Who has the thread has this alone, but for `cpu`.
+struct State<T> {
+    next: Next,
+    /// Where it runs or ran last; none before it has run.
+    cpu: Option<usize>,
+    /// What it is to what hands out IDs, on lines of its own as in the kernel; none while it runs,
+    /// and before and after its life.
+    task: Option<Box<Line<T>>>,
+}
+
+/// The program's words are those of the world. The host's are for checks and measuring.
+struct Pool<W: World> {
+    /// How many have arrived, or are about to end. The creator, who is one of them, resets it
+    /// before it creates and before it wakes.
+    met: Line<W::U32>,
+    /// When it began to be counted, in nanoseconds; 0 before. The host's.
+    began: AtomicU64,
+}
+
+/// Threads are numbered: for each pool its creator, then two for each that is created in a round,
+/// since threads of one round may still be ending while those of the next are created.
+struct Storm<W: World, I: Ids<W>> {
+    params: Params,
+    ids: Box<Line<I>>,
+    cpus: Cpus<W>,
+    /// All CPUs.
+    anywhere: CpuSet,
+    /// CPUs in the order in which pinned threads are dealt to them.
+    deal: Vec<usize>,
+    pools: Vec<Pool<W>>,
+    /// Pools that have finished.
+    finished: Line<W::U32>,
+    /// By thread. The host's locks, which are never held while time passes.
+    threads: Vec<Mutex<State<I::Task>>>,
+    /// By thread: 1 while a CPU has it, also while it is switched out there.
+    on_cpu: Vec<Line<W::U32>>,
+    /// By ID: whether a running thread has it. The host's.
+    held: Vec<AtomicBool>,
+    /// The first thing that went wrong.
+    broken: Mutex<Option<Broken>>,
+}
+
+/// A space has no more IDs.
+const MOST_IDS: usize = 1 << 16;
+
+/// The streams of the generator: for who is dealt to which CPU, and one for each worker.
+const DEAL: u128 = 0xDEA1;
+const WORKER: u128 = 0x2_0000;
+
+/// A kind of call.
+#[derive(Debug, Clone, Copy)]
+enum Call {
+    Enter,
+    Leave,
+    /// Of a thread that has not run before.
+    FirstSwitchIn,
+    SwitchIn,
+    SwitchOut,
+    Migrate,
+    Expire,
+}
+
+const CALLS: usize = Call::Expire as usize + 1;
+
+/// What CPUs have seen.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Nanoseconds and number, by kind.
+    calls: [(u64, u64); CALLS],
+    /// Nanoseconds that were not idle.
+    busy: u64,
+    /// Switch-ins, also those that are not counted.
+    switches: u64,
+    /// Threads created in a second, by the pools whose creators ended here.
+    rate: f64,
+}
+
+/// A CPU's scheduler.
+struct Worker {
+    /// The CPU's place.
+    cpu: usize,
+    /// What two looks at the clock show if nothing is between them.
+    clock: u64,
+    dice: Pcg64,
+    ticked: Time,
+    /// Whether what is done now is counted.
+    counts: bool,
+    tally: Tally,
+}
+
+pub(super) fn storm<W: World, I: Ids<W>>(params: &Params) -> Result<Storms, Broken> {
+    let storm = Arc::new(Storm::<W, I>::new(params)?);
+    coreline_sim::name(&**storm.ids, SPACE);
+    let mut workers = Vec::with_capacity(params.cpus.len());
+    let mut begun = Ok(());
+    for (cpu, &id) in params.cpus.iter().enumerate() {
+        let theirs = Arc::clone(&storm);
+        match W::spawn(Placement::On(id), move || theirs.work(cpu)) {
+            Ok(worker) => workers.push(worker),
+            Err(error) => {
+                begun = Err(error.into());
+                break;
+            }
+        }
+    }
+    let begun = begun.and_then(|()| storm.begin());
+    if begun.is_err() {
+        storm.cpus.end();
+    }
+    let tallies: Vec<Tally> = workers.into_iter().map(JoinHandle::join).collect();
+    storm.ids.leave(begun?);
+    if let Some(broken) = lock(&storm.broken).take() {
+        return Err(broken);
+    }
+    match storm.ids.users() {
+        0 => Ok(Storms::of(&tallies)),
+        left => Err(Broken::Check(format!("{left} threads are left in the space"))),
+    }
+}
+
+impl<W: World, I: Ids<W>> Storm<W, I> {
+    fn new(params: &Params) -> Result<Self, Broken> {
+        let pools = params.size.pools as usize;
+        let threads = pools * (2 * params.size.threads as usize + 1);
+        let mut deal: Vec<usize> = (0..params.cpus.len()).collect();
+        shuffle(&mut deal, &mut Pcg64::new(u128::from(params.seed), DEAL));
+        let word = || Line(W::U32::new_in(0));
+        let state = || Mutex::new(State { next: Next::Arrive, cpu: None, task: None });
+        let pool = || Pool { met: word(), began: AtomicU64::new(0) };
+        Ok(Storm {
+            params: params.clone(),
+            ids: Box::new(Line(I::new().map_err(lack)?)),
+            cpus: Cpus::new(&params.cpus, threads),
+            anywhere: params.cpus.iter().copied().collect(),
+            deal,
+            pools: (0..pools).map(|_| pool()).collect(),
+            finished: word(),
+            threads: (0..threads).map(|_| state()).collect(),
+            on_cpu: (0..threads).map(|_| word()).collect(),
+            held: (0..MOST_IDS).map(|_| AtomicBool::new(false)).collect(),
+            broken: Mutex::new(None),
+        })
+    }
+
+    /// A pool's n-th thread in a round; its creator is the 0th, in every round.
+    fn thread(&self, pool: usize, n: u32, round: u32) -> usize {
+        let created = self.params.size.threads as usize;
+        let half = if n > 0 && round % 2 == 1 { created } else { 0 };
+        pool * (2 * created + 1) + n as usize + half
+    }
+
+    fn pool(&self, thread: usize) -> usize {
+        thread / (2 * self.params.size.threads as usize + 1)
+    }
+
+    /// The one CPU of a pinned thread: the same for both threads of a place in the pool.
+    fn home(&self, thread: usize) -> Option<usize> {
+        let created = self.params.size.threads as usize;
+        let place = match thread % (2 * created + 1) {
+            second if second > created => second - created,
+            first => first,
+        };
+        let dealt = self.pool(thread) * (created + 1) + place;
+        let pinned = self.params.place == Placing::Pinned;
+        pinned.then(|| self.deal[dealt % self.deal.len()])
+    }
+
+    fn id(&self, cpu: usize) -> CpuId {
+        self.params.cpus[cpu]
+    }
+
+    /// A thread is a user from now on, and does `next` when it first runs.
+    fn enter(&self, thread: usize, next: Next) -> Result<(), CidError> {
+        let task = match self.home(thread) {
+            Some(cpu) => self.ids.enter(&CpuSet::from_iter([self.id(cpu)])),
+            None => self.ids.enter(&self.anywhere),
+        };
+        let task = Some(Box::new(Line(task?)));
+        *lock(&self.threads[thread]) = State { next, cpu: None, task };
+        Ok(())
+    }
+
+    /// The first thing that went wrong is what the run says of itself.
+    fn fail(&self, broken: Broken) {
+        lock(&self.broken).get_or_insert(broken);
+    }
+
+    /// Sends the creators to their CPUs. Returns the thread that created them, which sleeps until
+    /// all is over.
+    fn begin(&self) -> Result<I::Task, Broken> {
+        let first = self.ids.enter(&self.anywhere).map_err(lack)?;
+        let creators: Vec<usize> =
+            (0..self.pools.len()).map(|pool| self.thread(pool, 0, 0)).collect();
+        creators.iter().try_for_each(|&it| self.enter(it, Next::Create(0)).map_err(lack))?;
+        let mut dice = Pcg64::new(u128::from(self.params.seed), DEAL);
+        for creator in creators {
+            let home = self.home(creator);
+            self.cpus.send(creator, home.unwrap_or_else(|| self.cpus.for_new(&mut dice)));
+        }
+        Ok(first)
+    }
+
+    /// A CPU's part.
+    fn work(&self, cpu: usize) -> Tally {
+        let mut worker = Worker {
+            cpu,
+            clock: (0..64).map(|_| nanos(W::now(), W::now())).min().unwrap_or(0),
+            dice: Pcg64::new(u128::from(self.params.seed), WORKER + cpu as u128),
+            ticked: W::now(),
+            counts: false,
+            tally: Tally::default(),
+        };
+        let (mut queue, mut goes_on) = (VecDeque::new(), true);
+        loop {
+            if goes_on {
+                goes_on = self.cpus.receive(cpu, &mut queue);
+            }
+            match queue.pop_front() {
+                Some(thread) => self.run(&mut worker, thread),
+                None if goes_on => continue,
+                None => return worker.tally,
+            }
+            if W::now() - worker.ticked >= TICK {
+                worker.ticked = W::now();
+                worker.timed::<W, _>(Call::Expire, |now| self.ids.expire(now));
+            }
+        }
+    }
+
+    /// Switches a thread in, lets it run, and switches it out.
+    fn run(&self, worker: &mut Worker, thread: usize) {
+        let begin = W::now();
+        // Acquire: pairs with the Release below, of the CPU where it was; also of who was the same
+        // place's thread two rounds before.
+        self.on_cpu[thread].wait_until(Ordering::Acquire, |on| on == 0);
+        // Relaxed: who waits for it to be 0 again was sent it by this thread, or later.
+        self.on_cpu[thread].store(1, Ordering::Relaxed);
+        let (next, last, task) = {
+            let mut state = lock(&self.threads[thread]);
+            (state.next, state.cpu.replace(worker.cpu), state.task.take())
+        };
+        let task = task.expect("who is sent to a CPU has not ended, and is nowhere else");
+        // Relaxed: the host's.
+        worker.counts = self.pools[self.pool(thread)].began.load(Ordering::Relaxed) != 0;
+        let cpu = self.id(worker.cpu);
+        if let Some(last) = last {
+            W::work(WAKE_UP);
+            if last != worker.cpu {
+                let last = self.id(last);
+                let migrate = |now| self.ids.migrate(now, &task, last, cpu);
+                worker.timed::<W, _>(Call::Migrate, migrate).unwrap_or_else(|error| {
+                    self.fail(lack(error));
+                });
+            }
+        }
+        W::work(self.params.path);
+        worker.tally.switches += 1;
+        let call = if last.is_some() { Call::SwitchIn } else { Call::FirstSwitchIn };
+        let cid = worker.timed::<W, _>(call, |now| self.ids.switch_in(now, cpu, &task));
+        let cid = cid.unwrap_or_else(|error| {
+            self.fail(lack(error));
+            None
+        });
+        if let Some(cid) = cid {
+            self.hold(cid);
+        }
+        let then = match next {
+            Next::Create(_) | Next::Release(_) => self.create(worker, thread, next),
+            Next::Arrive | Next::Depart => self.live(worker, thread, next),
+        };
+        if let Some(cid) = cid {
+            // Relaxed: the host's.
+            self.held[cid.index()].store(false, Ordering::Relaxed);
+        }
+        worker.timed::<W, _>(Call::SwitchOut, |now| self.ids.switch_out(now, cpu, &task));
+        match then {
+            Some(next) => {
+                let mut state = lock(&self.threads[thread]);
+                state.next = next;
+                state.task = Some(task);
+            }
+            None => worker.timed::<W, _>(Call::Leave, |_| self.ids.leave(task.0)),
+        }
+        W::work(self.params.path);
+        // Release: pairs with the Acquire above, and with that in `create`.
+        self.on_cpu[thread].store(0, Ordering::Release);
+        if worker.counts {
+            worker.tally.busy += nanos(begin, W::now());
+        }
+    }
+
+    /// Nobody else has the ID.
+    fn hold(&self, cid: Cid) {
+        // Relaxed: the host's.
+        if self.held[cid.index()].swap(true, Ordering::Relaxed) {
+            self.fail(Broken::Check(format!("two running threads have {cid}")));
+        }
+    }
+
+    /// What a creator does until it sleeps. Returns what it does next; nothing if it ends.
+    fn create(&self, worker: &mut Worker, thread: usize, mut next: Next) -> Option<Next> {
+        let number = self.pool(thread);
+        let pool = &self.pools[number];
+        let all = self.params.size.threads;
+        loop {
+            // Relaxed: nobody adds to it before a thread is sent.
+            pool.met.store(0, Ordering::Relaxed);
+            next = match next {
+                Next::Create(round) if round == WARM_UP + self.params.rounds => {
+                    self.finish(worker, pool);
+                    return None;
+                }
+                Next::Create(round) => {
+                    if round == WARM_UP {
+                        worker.counts = true;
+                        // Relaxed: the host's.
+                        pool.began.store(W::now().as_nanos().max(1), Ordering::Relaxed);
+                    }
+                    (1..=all).for_each(|n| self.start(worker, self.thread(number, n, round)));
+                    Next::Release(round)
+                }
+                Next::Release(round) => {
+                    (1..=all).for_each(|n| self.wake(worker, self.thread(number, n, round)));
+                    Next::Create(round + 1)
+                }
+                other => return Some(other),
+            };
+            if !self.meet(pool) {
+                return Some(next);
+            }
+        }
+    }
+
+    /// Creates a thread.
+    fn start(&self, worker: &mut Worker, thread: usize) {
+        W::work(self.params.rest * 2 / 3);
+        // Acquire: pairs with the Release in `run`, where it ended two rounds before.
+        self.on_cpu[thread].wait_until(Ordering::Acquire, |on| on == 0);
+        if let Err(error) = worker.timed::<W, _>(Call::Enter, |_| self.enter(thread, Next::Arrive))
+        {
+            self.fail(lack(error));
+        }
+        let home = self.home(thread);
+        let cpu = home.unwrap_or_else(|| self.cpus.for_new(&mut worker.dice));
+        self.cpus.send(thread, cpu);
+    }
+
+    /// What a created thread does until it sleeps. Returns what it does next; nothing if it ends.
+    fn live(&self, worker: &mut Worker, thread: usize, next: Next) -> Option<Next> {
+        W::work(BODY);
+        let number = self.pool(thread);
+        if self.meet(&self.pools[number]) {
+            self.wake(worker, self.thread(number, 0, 0));
+        }
+        if next == Next::Arrive {
+            return Some(Next::Depart);
+        }
+        W::work(self.params.rest / 3);
+        None
+    }
+
+    /// One more has come; says whether it was the last.
+    fn meet(&self, pool: &Pool<W>) -> bool {
+        // AcqRel: what all did before they came is visible to the last.
+        pool.met.fetch_add(1, Ordering::AcqRel) == self.params.size.threads
+    }
+
+    fn wake(&self, worker: &mut Worker, thread: usize) {
+        let last = lock(&self.threads[thread]).cpu;
+        let roaming = || match last {
+            Some(last) => self.cpus.for_woken(worker.cpu, last, &mut worker.dice),
+            None => worker.cpu,
+        };
+        let cpu = self.home(thread).unwrap_or_else(roaming);
+        self.cpus.send(thread, cpu);
+    }
+
+    /// A pool has done all its rounds.
+    fn finish(&self, worker: &mut Worker, pool: &Pool<W>) {
+        // Relaxed: the host's.
+        let began = Time::from_nanos(pool.began.load(Ordering::Relaxed));
+        let created = f64::from(self.params.rounds) * f64::from(self.params.size.threads);
+        worker.tally.rate += 1e9 * created / nanos(began, W::now()).max(1) as f64;
+        // AcqRel: all that the pools did comes before the end.
+        if self.finished.fetch_add(1, Ordering::AcqRel) + 1 == self.params.size.pools {
+            self.cpus.end();
+        }
+    }
+}
+
+impl Worker {
+    /// Does a call, and counts what it took.
+    fn timed<W: World, R>(&mut self, call: Call, f: impl FnOnce(Time) -> R) -> R {
+        let start = W::now();
+        let result = f(start);
+        if self.counts {
+            let (ns, number) = &mut self.tally.calls[call as usize];
+            *ns += nanos(start, W::now()).saturating_sub(self.clock);
+            *number += 1;
+        }
+        result
+    }
+}
+
+fn lack(error: CidError) -> Broken {
+    Broken::Lack(error.to_string())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn nanos(from: Time, to: Time) -> u64 {
+    to.as_nanos().saturating_sub(from.as_nanos())
+}
+
+impl Storms {
+    fn of(tallies: &[Tally]) -> Storms {
+        let sum = |part: &dyn Fn(&Tally) -> u64| tallies.iter().map(part).sum::<u64>() as f64;
+        let ns = |calls: &[Call]| -> f64 {
+            calls.iter().map(|&call| sum(&|tally| tally.calls[call as usize].0)).sum()
+        };
+        let number = |call: Call| sum(&|tally| tally.calls[call as usize].1).max(1.0);
+        let mean = |calls: &[Call], of: Call| ns(calls) / number(of);
+        let all: f64 = tallies.iter().flat_map(|tally| tally.calls).map(|call| call.0 as f64).sum();
+        Storms {
+            rate: tallies.iter().map(|tally| tally.rate).sum(),
+            costs: Some(Costs {
+                thread_ns: all / number(Call::Enter),
+                switch_ns: mean(&[Call::SwitchIn, Call::Migrate, Call::Expire], Call::SwitchIn)
+                    + mean(&[Call::SwitchOut], Call::SwitchOut),
+                life_ns: mean(&[Call::Enter, Call::FirstSwitchIn, Call::Leave], Call::Enter),
+                migrate_ns: mean(&[Call::Migrate], Call::Migrate),
+                share: 100.0 * all / sum(&|tally| tally.busy),
+                switches: sum(&|tally| tally.switches) as u64,
+            }),
+        }
+    }
+}
