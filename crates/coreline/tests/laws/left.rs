@@ -9,8 +9,9 @@ use coreline_sim::{Machine, Sim};
 use coreline_topology::CpuId;
 use coreline_world::{Clock, JoinHandle, Placement, Threads, Word, Words};
 
-/// One CPU uses a domain once; the other does every 10 ms.
-fn ids_when_one_of_two_has_left() -> usize {
+/// One CPU uses a domain once; the other does every 10 ms. `housekeep`: and asks each time whether
+/// IDs are to come back.
+fn ids_when_one_of_two_has_left(housekeep: bool) -> usize {
     let domains = Domains::<Recent, Sim>::new_in(DomainsOptions::new()).unwrap();
     let domain: Domain<Recent, Sim> = domains.domain(DomainOptions::new());
     let local = Arc::new(domain.local(|| <Sim as Words>::U64::new_in(0)).unwrap());
@@ -21,23 +22,30 @@ fn ids_when_one_of_two_has_left() -> usize {
     // One after the other: who finds the other at it takes the shared slot, and no ID.
     [0, 1].into_iter().for_each(|cpu| visit(cpu).join());
     assert_eq!(domain.usage().ids, 2);
-    let stay = {
-        let local = Arc::clone(&local);
-        move || {
-            let end = Sim::now() + EXPIRY + 3 * SCAN_DELAY;
-            while Sim::now() < end {
-                local.add(1);
-                Sim::sleep(Duration::from_millis(10));
+    let (ours, theirs) = (Arc::clone(&local), domain.clone());
+    let stay = move || {
+        let end = Sim::now() + EXPIRY + 3 * SCAN_DELAY;
+        while Sim::now() < end {
+            ours.add(1);
+            if housekeep {
+                theirs.expire(Sim::now()).unwrap();
             }
+            Sim::sleep(Duration::from_millis(10));
         }
     };
     Sim::spawn(Placement::On(CpuId::new(0)), stay).unwrap().join();
     domain.usage().ids
 }
 
-#[test]
-fn the_id_of_a_cpu_that_left_comes_back_while_others_go_on() {
+fn ids_that_are_left(housekeep: bool) -> usize {
     let machine = Machine::preset("host-2c").unwrap().step_limit(1_000_000);
-    let run = machine.run(ids_when_one_of_two_has_left);
-    assert_eq!(run.unwrap_or_else(|failure| panic!("{failure}")).value, 1);
+    let run = machine.run(move || ids_when_one_of_two_has_left(housekeep));
+    run.unwrap_or_else(|failure| panic!("{failure}")).value
+}
+
+#[test]
+fn the_id_of_a_cpu_that_left_comes_back_while_others_go_on_if_somebody_asks() {
+    assert_eq!(ids_that_are_left(true), 1);
+    // What finds its ID looks at no clock.
+    assert_eq!(ids_that_are_left(false), 2);
 }
