@@ -272,6 +272,51 @@ fn holders_of_a_bit_take_turns() {
     assert!(is_caught(held_in_turn::<Model<RelaxedRmws>>));
 }
 
+/// Who looks after a set and does not find the bit has what was done before it was cleared, also
+/// if its leaf was trimmed meanwhile: by the looker, or by who cleared it.
+fn gone<W: World>(own_trim: bool, is_gone: Find<W>) {
+    let shared = Arc::new((empty::<W>(), Cell::<u64, W>::new_in(0), W::U32::new_in(0)));
+    let (mask, data, done) = &*shared;
+    let cpu = mask.cpus().next().unwrap();
+    mask.set(cpu).unwrap();
+    let theirs = Arc::clone(&shared);
+    let clearer = move || {
+        let (mask, data, done) = &*theirs;
+        // SAFETY: nobody reads it while the bit is set: that is what is tested.
+        data.with_mut(|at| unsafe { *at = 1 });
+        mask.clear(cpu).unwrap();
+        if !own_trim {
+            mask.trim();
+        }
+        done.store(1, Ordering::Relaxed);
+    };
+    let clearer = W::spawn(Placement::Anywhere, clearer).unwrap();
+    // Relaxed, on both sides: as in `published_by_a_set`.
+    done.wait_until(Ordering::Relaxed, |done| done == 1);
+    if own_trim {
+        mask.trim();
+    }
+    if is_gone(mask, cpu) {
+        // SAFETY: the bit was cleared after the last write: that is what is tested.
+        assert_eq!(data.with(|at| unsafe { *at }), 1);
+    }
+    clearer.join();
+}
+
+#[test]
+fn what_was_done_before_a_clear_is_seen_by_who_misses_the_bit() {
+    fn is_empty<W: World>(mask: &CpuMask<W>, _: CpuId) -> bool {
+        mask.is_empty()
+    }
+    for own_trim in [true, false] {
+        worlds::check(move || gone::<Model>(own_trim, is_empty));
+        worlds::check(move || gone::<Model>(own_trim, |mask, cpu| !mask.test(cpu)));
+        let relaxed = move || gone::<Model<RelaxedRmws>>(own_trim, is_empty);
+        assert!(is_caught(relaxed), "of the clear, or of the trim");
+    }
+    assert!(is_caught(|| gone::<Model<RelaxedLoads>>(false, is_empty)), "of the look");
+}
+
 /// Each word of a leaf says for itself that the leaf is named, and the trim puts back the leaf.
 #[test]
 fn bits_of_two_words_of_a_trimmed_leaf_are_found() {
