@@ -123,14 +123,14 @@ fn a_bit_that_is_set_again_is_found() {
     worlds::check(found_after_a_clear::<Model>);
 }
 
-/// A mask with two words in its only leaf, and a CPU of each. Both were set and cleared, so that
-/// both words say that the summary names their leaf.
-fn two_words<W: World>() -> (Arc<CpuMask<W>>, CpuId, CpuId) {
+/// A mask with two words, in its only leaf or in two, and a CPU of each. Both were set and cleared,
+/// so that both words say that the summary names their leaf.
+fn two_words<W: World>(leaves: u32) -> (Arc<CpuMask<W>>, CpuId, CpuId) {
     let topology = Topology::uniform(Shape {
         sockets: 1,
         nodes_per_socket: 1,
-        caches_per_node: 1,
-        cores_per_cache: 33,
+        caches_per_node: leaves,
+        cores_per_cache: 34 - leaves,
         threads_per_core: 1,
     });
     let mask = CpuMask::<W>::with_layout(&MaskLayout::new(&topology.unwrap()));
@@ -147,8 +147,8 @@ type Step = fn(&CpuMask<Model>, CpuId, CpuId);
 
 /// Runs these steps side by side on a mask of two words. What none of them clears and one sets is
 /// `kept`: it is found when all are done, also after one more trim.
-fn beside(steps: [Step; 3], kept: fn(CpuId, CpuId) -> [CpuId; 2]) {
-    let (mask, first, second) = two_words::<Model>();
+fn beside(leaves: u32, steps: [Step; 3], kept: fn(CpuId, CpuId) -> [CpuId; 2]) {
+    let (mask, first, second) = two_words::<Model>(leaves);
     let [mine, others @ ..] = steps;
     let others = others.map(|step| {
         let mask = Arc::clone(&mask);
@@ -322,14 +322,22 @@ fn what_was_done_before_a_clear_is_seen_by_who_misses_the_bit() {
 fn bits_of_two_words_of_a_trimmed_leaf_are_found() {
     let first: Step = |mask, first, _| set_and_find(mask, first);
     let second: Step = |mask, _, second| set_and_find(mask, second);
-    worlds::check(move || beside([first, second, |mask, _, _| mask.trim()], |a, b| [a, b]));
+    worlds::check(move || beside(1, [first, second, |mask, _, _| mask.trim()], |a, b| [a, b]));
+}
+
+/// Two leaves of one word of the summary: the trim puts back each that has a bit.
+#[test]
+fn bits_of_two_trimmed_leaves_are_found() {
+    let first: Step = |mask, first, _| set_and_find(mask, first);
+    let second: Step = |mask, _, second| set_and_find(mask, second);
+    few(move || beside(2, [first, second, |mask, _, _| mask.trim()], |a, b| [a, b]));
 }
 
 #[test]
 fn a_bit_is_found_beside_two_trims() {
     let trim: Step = |mask, _, _| mask.trim();
     let set: Step = |mask, first, _| set_and_find(mask, first);
-    few(move || beside([trim, trim, set], |a, _| [a, a]));
+    few(move || beside(1, [trim, trim, set], |a, _| [a, a]));
 }
 
 /// As [`worlds::check`], with fewer preemptions: for laws of many steps.
