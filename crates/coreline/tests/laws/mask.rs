@@ -97,6 +97,7 @@ const TRIMMED: Effort = Effort { threads: 1, rounds: 1, cpus: 1 };
 fn a_set_bit_is_found_in_every_interleaving() {
     worlds::check(|| found::<Model>(SETTERS, false));
     worlds::check(|| found::<Model>(TRIMMED, true));
+    few(|| found::<Model>(SETTERS, true));
 }
 
 /// Two set a bit that is cleared in between, and its leaf is trimmed. Who sets it after the clear
