@@ -104,6 +104,6 @@ fn a_domain_without_seats_says_so_and_the_others_go_on() {
     };
     assert_eq!((members.len(), domain.usage().users), (full.most, full.most));
     let future: Pin<&mut _> = pin!(members.pop().unwrap());
-    assert!(runtime().block_on(future) == ());
+    runtime().block_on(future);
     assert!(std::future::ready(()).in_domain(&domain).is_ok(), "a seat is free again");
 }

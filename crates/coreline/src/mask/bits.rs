@@ -53,10 +53,22 @@
 //!
 //! # Who orders what
 //!
-//! The summary is read and written with no ordering at all. What somebody knows of it goes through
+//! That a leaf is in the summary is said with no ordering. What somebody knows of it goes through
 //! the leaves' words: whoever has named a leaf, or taken it out, says so in its words by a Release,
 //! and whoever finds that there has acquired it. And the bits of a summary's word and `trimming` in
-//! it change by locked operations only, in one order for all.
+//! it change by locked operations only, in one order for all. So do the words of leaves: a Release
+//! there reaches whoever acquires a later value. Why a look finds a bit:
+//!
+//! ```text
+//! looker:  comes after a set, which came after `name` saw the leaf in the summary: so does it,
+//!          or finds trimming, or something later, after a trim that took the leaf out for good
+//! trim:    between setting and clearing trimming, it found the word without the bit
+//! set:     so it came after the trim (its law: nobody cleared the bit), and acquired its doing
+//! name:    so it saw the leaf in the summary after the trim took it out    <- it is there again
+//! ```
+//!
+//! That a leaf is no longer there is said by a Release with the end of `trimming`, for the law of
+//! what is gone: no word of the leaf is looked at then that could say it.
 //!
 //! # Laws
 //!
@@ -68,6 +80,9 @@
 //! bit set, without a fence. Who finds it set already writes nothing, and so publishes nothing.
 //!
 //! In turn: who clears a bit that was set, and who sets it after that, are in order.
+//!
+//! Gone: what somebody did before it cleared a bit is there for whoever looks after the set and
+//! does not find the bit, without a fence.
 //!
 //! `tests/laws/mask.rs` holds them.
 
@@ -279,15 +294,18 @@ impl<W: World> Bits<W> {
             return false;
         }
         // AcqRel: Acquire pairs with the Release of who set it, Release with the Acquire of who
-        // sets it next and finds it clear: what each did with the bit in hand stays in order.
+        // sets it next, or looks and finds it clear, or takes its leaf out: what each did with the
+        // bit in hand stays in order.
         word.fetch_and(!at.mask(), Ordering::AcqRel) & at.mask() != 0
     }
 
     /// Calls `f` with every bit that is set or being set. Reads only leaves that the summary names.
     pub(super) fn each(&self, mut f: impl FnMut(Position)) {
         for (first, word) in (0..).step_by(PER_SUMMARY).zip(&self.summary) {
-            // Relaxed: what the law has us find was done before we came, and so was its summary.
-            let named = word.load(Ordering::Relaxed);
+            // Acquire: pairs with the Release at the end of `trim`: what was done before the clears
+            // of bits that are not looked at, as their leaf is gone. For what is to be found it
+            // need not be: that was done before we came, and so was its summary.
+            let named = word.load(Ordering::Acquire);
             for offset in 0..PER_SUMMARY.min(self.leaves.len() - first) {
                 if named & TRIMMING != 0 || named >> offset & 1 == 1 {
                     self.each_of(first + offset, &mut f);
@@ -340,13 +358,14 @@ impl<W: World> Bits<W> {
             word.fetch_and(!empty, Ordering::Relaxed);
             while empty != 0 {
                 if !self.take_named(first + empty.trailing_zeros() as usize) {
-                    // Relaxed: as in `name`.
+                    // Relaxed: who finds `trimming` clear finds this before, in the same word.
                     word.fetch_or(empty & empty.wrapping_neg(), Ordering::Relaxed);
                 }
                 empty &= empty - 1;
             }
-            // Relaxed: whoever finds it clear finds what was put back before, in the same word.
-            word.fetch_and(!TRIMMING, Ordering::Relaxed);
+            // Release: pairs with the Acquire in `each`, who does not look at leaves that are gone:
+            // what was done before the clears that `take_named` has acquired.
+            word.fetch_and(!TRIMMING, Ordering::Release);
         }
     }
 
@@ -354,13 +373,15 @@ impl<W: World> Bits<W> {
     fn take_named(&self, leaf: usize) -> bool {
         let mut empty = true;
         for word in self.words(leaf) {
-            // Relaxed, also on failure: only the word itself is looked at.
+            // Relaxed, also on failure: what follows from a bit is that its leaf is put back, which
+            // orders nothing.
             let mut value = word.load(Ordering::Relaxed);
             while value & BITS == 0 {
                 // Also if it is not named: whoever sets its bit from here on knows that the summary
                 // does not name the leaf. Release: pairs with the Acquire in `set_clear`, for that.
+                // Acquire: pairs with the Release of who cleared the bits, for the end of `trim`.
                 let next = (value & !NAMED).wrapping_add(VERSION) & !NAMED;
-                match word.compare_exchange(value, next, Ordering::Release, Ordering::Relaxed) {
+                match word.compare_exchange(value, next, Ordering::AcqRel, Ordering::Relaxed) {
                     Ok(_) => break,
                     Err(now) => value = now,
                 }

@@ -150,6 +150,9 @@ impl<W: World> CpuMask<W> {
     /// Clears the CPU's bit; returns whether it was set. If it is clear already, reads one word and
     /// writes nothing.
     ///
+    /// Whoever looks after a set and does not find the bit sees what the caller that cleared it did
+    /// before. A call that returns false is no such look.
+    ///
     /// # Errors
     ///
     /// [`MaskError::NoSuchCpu`].

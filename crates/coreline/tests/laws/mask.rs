@@ -97,6 +97,7 @@ const TRIMMED: Effort = Effort { threads: 1, rounds: 1, cpus: 1 };
 fn a_set_bit_is_found_in_every_interleaving() {
     worlds::check(|| found::<Model>(SETTERS, false));
     worlds::check(|| found::<Model>(TRIMMED, true));
+    few(|| found::<Model>(SETTERS, true));
 }
 
 /// Two set a bit that is cleared in between, and its leaf is trimmed. Who sets it after the clear
@@ -123,14 +124,14 @@ fn a_bit_that_is_set_again_is_found() {
     worlds::check(found_after_a_clear::<Model>);
 }
 
-/// A mask with two words in its only leaf, and a CPU of each. Both were set and cleared, so that
-/// both words say that the summary names their leaf.
-fn two_words<W: World>() -> (Arc<CpuMask<W>>, CpuId, CpuId) {
+/// A mask with two words, in its only leaf or in two, and a CPU of each. Both were set and cleared,
+/// so that both words say that the summary names their leaf.
+fn two_words<W: World>(leaves: u32) -> (Arc<CpuMask<W>>, CpuId, CpuId) {
     let topology = Topology::uniform(Shape {
         sockets: 1,
         nodes_per_socket: 1,
-        caches_per_node: 1,
-        cores_per_cache: 33,
+        caches_per_node: leaves,
+        cores_per_cache: 34 - leaves,
         threads_per_core: 1,
     });
     let mask = CpuMask::<W>::with_layout(&MaskLayout::new(&topology.unwrap()));
@@ -147,8 +148,8 @@ type Step = fn(&CpuMask<Model>, CpuId, CpuId);
 
 /// Runs these steps side by side on a mask of two words. What none of them clears and one sets is
 /// `kept`: it is found when all are done, also after one more trim.
-fn beside(steps: [Step; 3], kept: fn(CpuId, CpuId) -> [CpuId; 2]) {
-    let (mask, first, second) = two_words::<Model>();
+fn beside(leaves: u32, steps: [Step; 3], kept: fn(CpuId, CpuId) -> [CpuId; 2]) {
+    let (mask, first, second) = two_words::<Model>(leaves);
     let [mine, others @ ..] = steps;
     let others = others.map(|step| {
         let mask = Arc::clone(&mask);
@@ -272,19 +273,72 @@ fn holders_of_a_bit_take_turns() {
     assert!(is_caught(held_in_turn::<Model<RelaxedRmws>>));
 }
 
+/// Who looks after a set and does not find the bit has what was done before it was cleared, also
+/// if its leaf was trimmed meanwhile: by the looker, or by who cleared it.
+fn gone<W: World>(own_trim: bool, is_gone: Find<W>) {
+    let shared = Arc::new((empty::<W>(), Cell::<u64, W>::new_in(0), W::U32::new_in(0)));
+    let (mask, data, done) = &*shared;
+    let cpu = mask.cpus().next().unwrap();
+    mask.set(cpu).unwrap();
+    let theirs = Arc::clone(&shared);
+    let clearer = move || {
+        let (mask, data, done) = &*theirs;
+        // SAFETY: nobody reads it while the bit is set: that is what is tested.
+        data.with_mut(|at| unsafe { *at = 1 });
+        mask.clear(cpu).unwrap();
+        if !own_trim {
+            mask.trim();
+        }
+        done.store(1, Ordering::Relaxed);
+    };
+    let clearer = W::spawn(Placement::Anywhere, clearer).unwrap();
+    // Relaxed, on both sides: as in `published_by_a_set`.
+    done.wait_until(Ordering::Relaxed, |done| done == 1);
+    if own_trim {
+        mask.trim();
+    }
+    if is_gone(mask, cpu) {
+        // SAFETY: the bit was cleared after the last write: that is what is tested.
+        assert_eq!(data.with(|at| unsafe { *at }), 1);
+    }
+    clearer.join();
+}
+
+#[test]
+fn what_was_done_before_a_clear_is_seen_by_who_misses_the_bit() {
+    fn is_empty<W: World>(mask: &CpuMask<W>, _: CpuId) -> bool {
+        mask.is_empty()
+    }
+    for own_trim in [true, false] {
+        worlds::check(move || gone::<Model>(own_trim, is_empty));
+        worlds::check(move || gone::<Model>(own_trim, |mask, cpu| !mask.test(cpu)));
+        let relaxed = move || gone::<Model<RelaxedRmws>>(own_trim, is_empty);
+        assert!(is_caught(relaxed), "of the clear, or of the trim");
+    }
+    assert!(is_caught(|| gone::<Model<RelaxedLoads>>(false, is_empty)), "of the look");
+}
+
 /// Each word of a leaf says for itself that the leaf is named, and the trim puts back the leaf.
 #[test]
 fn bits_of_two_words_of_a_trimmed_leaf_are_found() {
     let first: Step = |mask, first, _| set_and_find(mask, first);
     let second: Step = |mask, _, second| set_and_find(mask, second);
-    worlds::check(move || beside([first, second, |mask, _, _| mask.trim()], |a, b| [a, b]));
+    worlds::check(move || beside(1, [first, second, |mask, _, _| mask.trim()], |a, b| [a, b]));
+}
+
+/// Two leaves of one word of the summary: the trim puts back each that has a bit.
+#[test]
+fn bits_of_two_trimmed_leaves_are_found() {
+    let first: Step = |mask, first, _| set_and_find(mask, first);
+    let second: Step = |mask, _, second| set_and_find(mask, second);
+    few(move || beside(2, [first, second, |mask, _, _| mask.trim()], |a, b| [a, b]));
 }
 
 #[test]
 fn a_bit_is_found_beside_two_trims() {
     let trim: Step = |mask, _, _| mask.trim();
     let set: Step = |mask, first, _| set_and_find(mask, first);
-    few(move || beside([trim, trim, set], |a, _| [a, a]));
+    few(move || beside(1, [trim, trim, set], |a, _| [a, a]));
 }
 
 /// As [`worlds::check`], with fewer preemptions: for laws of many steps.
