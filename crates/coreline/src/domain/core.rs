@@ -114,8 +114,8 @@ impl<P: References, W: World> Core<P, W> {
     pub(super) fn use_at(&self, place: Place) -> Option<u32> {
         let now = W::now();
         if let Some(cid) = self.engine.try_reuse_at(place) {
-            // Who marks the others' IDs comes again by their marks, and here takes back those of
-            // CPUs that left. Who is marked by nobody finds its ID in a section, and comes not here.
+            // Here come those whose IDs others have marked, and take back those of CPUs that left.
+            // Who is marked by nobody finds its ID in a section, and does not come here.
             if self.engine.base().is_due(now)
                 && let Some(guard) = self.lock.try_lock_by_name()
             {

@@ -48,9 +48,9 @@
 //! Operations on the locals of a domain are those of [`Slots`](crate::percpu::Slots), and lose
 //! nothing: two CPUs' sections never work under one ID, what was done under an ID is seen by who
 //! gets it next, and no operation meets a slot that is not made. A leased ID is one lease's. After
-//! users have left and the expiry has passed, IDs in use shrink back, as soon as an operation takes a
-//! slow path or somebody calls [`Domain::expire`]. An operation that finds its ID looks at no clock:
-//! where all who work keep their IDs, those of CPUs that left stay until somebody asks.
+//! users have left and the expiry has passed, IDs in use shrink back, as soon as an operation takes
+//! a slow path or somebody calls [`Domain::expire`]. An operation that finds its ID looks at no
+//! clock: where all who work keep their IDs, those of CPUs that left stay until somebody asks.
 //!
 //! # Memory
 //!
@@ -270,8 +270,8 @@ impl<P: References, W: World> Domain<P, W> {
 
     /// Takes back IDs of CPUs that have not worked for the domain for
     /// [`EXPIRY`](crate::cid::EXPIRY): see [`CidSpace::expire_unused`](crate::CidSpace). Operations
-    /// that take a slow path do that, so it is for domains that fall silent, and for those where all
-    /// who work have their IDs and so take none. Does nothing before
+    /// that take a slow path do that, so it is for domains that fall silent, and for those where
+    /// all who work have their IDs and so take none. Does nothing before
     /// [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed since it was last done.
     ///
     /// # Errors
