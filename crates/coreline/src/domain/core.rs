@@ -112,17 +112,7 @@ impl<P: References, W: World> Core<P, W> {
 
     /// The ID that operations at this place may use now. Waits for nobody.
     pub(super) fn use_at(&self, place: Place) -> Option<u32> {
-        let now = W::now();
         if let Some(cid) = self.engine.try_reuse_at(place) {
-            // Here come those whose IDs others have marked, and take back those of CPUs that left.
-            // Who is marked by nobody finds its ID in a section, and does not come here.
-            if self.engine.base().is_due(now)
-                && let Some(guard) = self.lock.try_lock_by_name()
-            {
-                drop(self.expire_locked(now, &guard));
-                // The scan marked this row, too.
-                self.engine.try_reuse_at(place);
-            }
             return Some(cid);
         }
         let guard = self.lock.try_lock_by_name()?;
@@ -133,7 +123,7 @@ impl<P: References, W: World> Core<P, W> {
         let cid = give()?;
         // Where sections cannot be fenced, IDs stay where they are. The scan marks this row, too,
         // and leaves it its ID.
-        drop(self.expire_locked(now, &guard));
+        drop(self.expire_locked(W::now(), &guard));
         give().or(Some(cid))
     }
 
@@ -141,6 +131,19 @@ impl<P: References, W: World> Core<P, W> {
     pub(super) fn expire(&self, now: Time) -> Result<(), Lacking> {
         // If there is none, the calling thread is giving somebody an ID, and does this after that.
         self.lock().map_or(Ok(()), |guard| self.expire_locked(now, &guard))
+    }
+
+    /// The same, if it is time for that and nobody has the lock. Waits for nobody.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn try_expire(&self) {
+        let now = W::now();
+        if self.engine.base().is_due(now)
+            && let Some(guard) = self.lock.try_lock_by_name()
+        {
+            // Where sections cannot be fenced, IDs stay where they are.
+            drop(self.expire_locked(now, &guard));
+        }
     }
 
     fn expire_locked(&self, now: Time, _guard: &Guard<'_, W>) -> Result<(), Lacking> {

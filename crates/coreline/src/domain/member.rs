@@ -19,13 +19,19 @@ use crate::mask::{self, Entry, Shot};
 pub struct Member<P: References = Recent, W: World = Native> {
     domain: Domain<P, W>,
     seat: Option<mask::Member<W>>,
+    /// How often it entered.
+    entries: u32,
 }
+
+/// After so many entries a member looks whether IDs are to come back: operations that find their ID
+/// look at no clock, and without this nobody would where all who work have IDs.
+const LOOK_EVERY: u32 = 64;
 
 impl<P: References, W: World> Member<P, W> {
     pub(super) fn new(domain: Domain<P, W>) -> Result<Self, mask::Full> {
         let seat = domain.presence().map(mask::Presence::register).transpose()?;
         domain.core().engine.base().join();
-        Ok(Member { domain, seat })
+        Ok(Member { domain, seat, entries: 0 })
     }
 
     /// The domain.
@@ -37,10 +43,15 @@ impl<P: References, W: World> Member<P, W> {
     /// domain is still good; if a shootdown waits, its function runs here first. Where the domain
     /// has no presence that is all that is ever known: [`Entry::Current`].
     ///
-    /// With a presence, a store to the member's own line and a load of it; without, nothing.
+    /// With a presence, a store to the member's own line and a load of it; without, an addition to
+    /// the member. Each 64th entry also [takes back](Domain::expire) IDs, if it is time for that.
     #[inline]
     pub fn enter(&mut self) -> (Inside<'_, P, W>, Entry) {
-        let Member { domain, seat } = self;
+        let Member { domain, seat, entries } = self;
+        *entries = entries.wrapping_add(1);
+        if entries.is_multiple_of(LOOK_EVERY) {
+            domain.core().try_expire();
+        }
         let (inside, entry) = match seat {
             None => (None, Entry::Current),
             Some(seat) => {

@@ -49,8 +49,9 @@
 //! nothing: two CPUs' sections never work under one ID, what was done under an ID is seen by who
 //! gets it next, and no operation meets a slot that is not made. A leased ID is one lease's. After
 //! users have left and the expiry has passed, IDs in use shrink back, as soon as an operation takes
-//! a slow path or somebody calls [`Domain::expire`]. An operation that finds its ID looks at no
-//! clock: where all who work keep their IDs, those of CPUs that left stay until somebody asks.
+//! a slow path, members go on to enter, or somebody calls [`Domain::expire`]. An operation that
+//! finds its ID looks at no clock: where all who work keep their IDs, and none is a member, those of
+//! CPUs that left stay until somebody asks.
 //!
 //! # Memory
 //!
@@ -270,8 +271,8 @@ impl<P: References, W: World> Domain<P, W> {
 
     /// Takes back IDs of CPUs that have not worked for the domain for
     /// [`EXPIRY`](crate::cid::EXPIRY): see [`CidSpace::expire_unused`](crate::CidSpace). Operations
-    /// that take a slow path do that, so it is for domains that fall silent, and for those where
-    /// all who work have their IDs and so take none. Does nothing before
+    /// that take a slow path do that, and each 64th entry of a [`Member`]; so it is for domains
+    /// that fall silent, and for those that nobody enters. Does nothing before
     /// [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed since it was last done.
     ///
     /// # Errors

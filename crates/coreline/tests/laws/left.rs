@@ -9,9 +9,18 @@ use coreline_sim::{Machine, Sim};
 use coreline_topology::CpuId;
 use coreline_world::{Clock, JoinHandle, Placement, Threads, Word, Words};
 
-/// One CPU uses a domain once; the other does every 10 ms. `housekeep`: and asks each time whether
-/// IDs are to come back.
-fn ids_when_one_of_two_has_left(housekeep: bool) -> usize {
+/// What the CPU that stays does each time beside its operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Nothing,
+    /// Asks whether IDs are to come back.
+    Expire,
+    /// Enters, as a member does.
+    Enter,
+}
+
+/// One CPU uses a domain once; the other does every 10 ms.
+fn ids_when_one_of_two_has_left(beside: Beside) -> usize {
     let domains = Domains::<Recent, Sim>::new_in(DomainsOptions::new()).unwrap();
     let domain: Domain<Recent, Sim> = domains.domain(DomainOptions::new());
     let local = Arc::new(domain.local(|| <Sim as Words>::U64::new_in(0)).unwrap());
@@ -24,10 +33,14 @@ fn ids_when_one_of_two_has_left(housekeep: bool) -> usize {
     assert_eq!(domain.usage().ids, 2);
     let (ours, theirs) = (Arc::clone(&local), domain.clone());
     let stay = move || {
-        let end = Sim::now() + EXPIRY + 3 * SCAN_DELAY;
+        // A member looks after 64 entries.
+        let end = Sim::now() + 15 * (EXPIRY + SCAN_DELAY);
+        let mut member = theirs.join().unwrap();
         while Sim::now() < end {
+            let inside = (beside == Beside::Enter).then(|| member.enter());
             ours.add(1);
-            if housekeep {
+            drop(inside);
+            if beside == Beside::Expire {
                 theirs.expire(Sim::now()).unwrap();
             }
             Sim::sleep(Duration::from_millis(10));
@@ -37,15 +50,16 @@ fn ids_when_one_of_two_has_left(housekeep: bool) -> usize {
     domain.usage().ids
 }
 
-fn ids_that_are_left(housekeep: bool) -> usize {
+fn ids_that_are_left(beside: Beside) -> usize {
     let machine = Machine::preset("host-2c").unwrap().step_limit(1_000_000);
-    let run = machine.run(move || ids_when_one_of_two_has_left(housekeep));
+    let run = machine.run(move || ids_when_one_of_two_has_left(beside));
     run.unwrap_or_else(|failure| panic!("{failure}")).value
 }
 
 #[test]
-fn the_id_of_a_cpu_that_left_comes_back_while_others_go_on_if_somebody_asks() {
-    assert_eq!(ids_that_are_left(true), 1);
+fn the_id_of_a_cpu_that_left_comes_back_while_others_go_on() {
+    assert_eq!(ids_that_are_left(Beside::Expire), 1);
+    assert_eq!(ids_that_are_left(Beside::Enter), 1);
     // What finds its ID looks at no clock.
-    assert_eq!(ids_that_are_left(false), 2);
+    assert_eq!(ids_that_are_left(Beside::Nothing), 2);
 }
