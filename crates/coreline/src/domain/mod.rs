@@ -50,8 +50,8 @@
 //! gets it next, and no operation meets a slot that is not made. A leased ID is one lease's. After
 //! users have left and the expiry has passed, IDs in use shrink back, as soon as an operation takes
 //! a slow path, members go on to enter, or somebody calls [`Domain::expire`]. An operation that
-//! finds its ID looks at no clock: where all who work keep their IDs, and none is a member, those of
-//! CPUs that left stay until somebody asks.
+//! finds its ID looks at no clock: where all who work keep their IDs, and none is a member, those
+//! of CPUs that left stay until somebody asks.
 //!
 //! # Memory
 //!

@@ -111,6 +111,14 @@ impl<W: Words> Rows<W> {
         self.row(cpu)
     }
 
+    /// What a section on this CPU would read as its index, if it is one. Stale when it is given.
+    pub fn index_at(&self, cpu: usize) -> Option<u32> {
+        // SAFETY: it is read alone.
+        let row = unsafe { self.at(cpu) }?;
+        // Relaxed: a glance. The lower half is what sections read.
+        Some(row.load(Ordering::Relaxed) as u32)
+    }
+
     fn row(&self, cpu: usize) -> Option<&W::U64> {
         if cpu >= self.cpus as usize {
             return None;

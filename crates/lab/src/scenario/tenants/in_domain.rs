@@ -3,8 +3,8 @@
 use coreline::cid::References;
 use coreline::domain::{Domain, DomainLocal, DomainOptions, Domains, DomainsOptions, Member};
 use coreline_topology::CpuId;
+use coreline_world::World;
 use coreline_world::restartable::Indexing;
-use coreline_world::{Ordering, Word, World};
 
 use super::{Broken, Counters, Footprint, WORDS, line_of, words};
 
@@ -45,10 +45,8 @@ impl<P: References, W: World> Counters<W> for InDomain<P, W> {
 
     fn id_at(&self, tenant: usize, cpu: CpuId) -> Option<u32> {
         let counters = &self.0[tenant].counters;
-        // Relaxed: a number.
-        let row = counters.indexing().rows()?.at(cpu.index())?.load(Ordering::Relaxed) as u32;
-        // Half of a row is an index, if it is one at all.
-        ((row as usize) < counters.indexes()).then_some(row)
+        let index = counters.indexing().rows()?.index_at(cpu.index())?;
+        ((index as usize) < counters.indexes()).then_some(index)
     }
 
     fn sum(&self, tenant: usize, which: usize) -> u64 {
