@@ -179,9 +179,12 @@ fn handlers_lose_nothing_and_allocate_nothing() {
     assert_eq!(shared.words.sum().cast_signed(), times);
 
     assert_eq!(shared.tenant.sum().cast_signed(), times);
-    let fresh = |tenant: &DomainLocal<Word64>| (tenant.sum(), tenant.iter().count() > 1);
     let reached = &shared.fresh[..handled as usize];
-    assert!(reached.iter().map(fresh).all(|made| made == (1, true)), "a handler made no slot");
+    assert!(reached.iter().all(|tenant| tenant.sum() == 1), "a handler lost an addition");
+    // Not all: a handler that finds another thread's at the lines of rows takes the shared slot.
+    let made = |tenant: &&DomainLocal<Word64>| tenant.iter().count() > 1;
+    assert!(reached.iter().any(|tenant| made(&tenant)), "no handler made a slot");
+    println!("{} of {handled} handlers made a slot", reached.iter().filter(made).count());
 
     // Others may be spread, too: their maker may have been moved.
     let reached = &shared.hot[..handled as usize];
