@@ -182,9 +182,8 @@ fn handlers_lose_nothing_and_allocate_nothing() {
     let reached = &shared.fresh[..handled as usize];
     assert!(reached.iter().all(|tenant| tenant.sum() == 1), "a handler lost an addition");
     // Not all: a handler that finds another thread's at the lines of rows takes the shared slot.
-    let made = |tenant: &&DomainLocal<Word64>| tenant.iter().count() > 1;
-    assert!(reached.iter().any(|tenant| made(&tenant)), "no handler made a slot");
-    println!("{} of {handled} handlers made a slot", reached.iter().filter(made).count());
+    let made = |tenant: &DomainLocal<Word64>| tenant.iter().count() > 1;
+    assert!(reached.iter().any(made), "no handler made a slot");
 
     // Others may be spread, too: their maker may have been moved.
     let reached = &shared.hot[..handled as usize];
