@@ -102,7 +102,7 @@ mod tests {
             "intermittent",
             "intermittent config=c delay=x variant=cpu-id",
             "intermittent config=c delay=99999 variant=cpu-id",
-            "intermittent config=c delay=1 variant=none",
+            "intermittent config=c delay=1 variant=nothing",
             "intermittent config=c delay=1 variant=cpu-id sequences=0",
             "intermittent config=c delay=1 variant=cpu-id sequences=1001",
             "intermittent config=c delay=1 variant=cpu-id sequences=2 more",
