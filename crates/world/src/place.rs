@@ -17,6 +17,13 @@ pub trait Place {
     /// The CPU that runs the caller: below [`Topology::cpu_limit`].
     fn cpu() -> CpuId;
 
+    /// The CPU that runs the caller, or ran it a while ago: for what works wherever the thread is,
+    /// and well where it was. Never asks a kernel that it would have to ask each time.
+    #[inline]
+    fn cpu_hint() -> CpuId {
+        Self::cpu()
+    }
+
     /// The kernel's concurrency ID of the calling thread, where there is one (`mm_cid`).
     fn kernel_cid() -> Option<Cid>;
 

@@ -85,6 +85,14 @@ impl<W: World> Base<W> {
         unsafe { self.rows.at(self.layout.cpu_at(position)?) }
     }
 
+    /// The ID that sections on the CPU of this number may use, and with it what was done before its
+    /// row showed it.
+    #[inline]
+    pub(crate) fn shown_at(&self, cpu: usize) -> Option<u32> {
+        // SAFETY: it is read alone.
+        Row::shown::<W>(unsafe { self.rows.at(cpu) }?)
+    }
+
     /// The row at a position of a CPU, made if it is not there. Ends as the allocator does if there
     /// is no memory for it.
     pub(super) fn row(&self, position: u16) -> &W::U64 {

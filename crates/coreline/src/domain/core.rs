@@ -316,7 +316,9 @@ unsafe impl<P: References, W: World> Indexing<W> for ByDomain<P, W> {
 
     fn find<T: Slot>(slots: &Slots<T, W, Self>) -> Option<usize> {
         let core = &slots.indexing().core;
-        let index = core.use_at(core.place(W::index(slots.section()))?)?;
+        let cpu = W::index(slots.section());
+        let shown = core.engine.base().shown_at(cpu);
+        let index = shown.or_else(|| core.use_at(core.place(cpu)?))?;
         slots.reopen().then_some(index as usize)
     }
 }

@@ -232,6 +232,11 @@ impl<P: References, W: World> Common<P, W> {
         self.parts().filter(near).chain(self.parts().filter(move |part| !near(part)))
     }
 
+    /// Whether the memory of a part is that of a CPU's node, or both are of no node.
+    pub(super) fn is_near(&self, place: Place, part: &Extent) -> bool {
+        self.extents[usize::from(place.group)].node == part.node
+    }
+
     /// The extent that an index is in.
     pub(super) fn extent_of(&self, index: usize) -> Option<usize> {
         extent_of(&self.extents, index)

@@ -10,30 +10,51 @@
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
-//! | `taken` | by number: leased, or on a stack | who takes, under a lock; who returns |
-//! | `stacks` | by ID of a CPU: leases that were returned there | sections |
+//! | `taken` | by number: leased, or at home | who takes, under the domain's lock; who returns |
+//! | `homes` | by ID of a CPU: its [`Home`] | see there |
 //!
-//! A lease goes from the stack of one CPU's ID to whoever leases next on that CPU, with its memory
-//! in that CPU's caches: one pop and one push, without an atomic instruction. A lease whose memory
-//! is another node's goes to no stack. Where nothing is free and stacks of other CPUs may have
-//! some, all stacks are stopped and emptied.
+//! A number that is taken on a CPU gets a place in the home of that CPU's ID, if there is room:
+//! there it waits while nobody has it. Who leases on the CPU takes it from its place by one
+//! exchange, and returns it by a store. So a lease goes from one task of a CPU to the next, with
+//! its memory in that CPU's caches. One that is returned on another CPU waits where it was leased.
+//! Numbers without a place (the home was full, the CPU had no ID, the memory is another node's) are
+//! free for all in `taken`. Where none is, one that waits in another home moves.
+//!
+//! Which home a task looks into is a guess, as it may be moved at any time, and a wrong one does no
+//! harm: what is exchanged is somebody's.
+//!
+//! # When all are out
+//!
+//! Who finds none anywhere must be sure that there is none, and meanwhile others come and go:
+//!
+//! ```text
+//! Thread 1: looks at place A: out
+//! Thread 2: returns A, takes B
+//! Thread 1: looks at place B: out; so all are out?   <- one of the two always waited
+//! ```
+//!
+//! So who looks, under the lock, leaves a mark in each place whose number is out, looks at `taken`,
+//! and then for its marks. A mark that is still there was there all the time, as a return
+//! overwrites it; and numbers in `taken` are taken under the lock only. So if nothing was found,
+//! and all marks are there, nothing was free when `taken` was looked at. Who takes from a place
+//! tells of the returns before that, too: above, thread 1 finds B out and knows of A's return.
 
 use core::fmt;
-use core::mem::{self, ManuallyDrop};
-use core::num::NonZero;
-use core::ptr::{self, NonNull};
+use core::mem::ManuallyDrop;
+use core::ptr;
 
-use coreline_topology::Cid;
-use coreline_world::restartable::{ArrayStack, Init};
+use coreline_topology::{Cid, CpuId};
+use coreline_world::restartable::Init;
 use coreline_world::{Native, Ordering, Slot, Word, World};
 
 use super::core::{Core, Guard};
+use super::domains::Extent;
 use super::local::{DomainLocal, Exclusive, LocalError};
 use super::{Domain, Shared};
-use crate::cid::{Bitmap, Recent, References};
+use crate::cid::{Bitmap, Engine, Place, Recent, References};
 
-/// How many returned leases wait with each ID.
-const KEPT: usize = 4;
+/// How many numbers have a place in a home.
+const PLACES: usize = 4;
 
 /// There is no lease. Nothing was taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,80 +84,234 @@ pub enum LeaseError {
 #[error("this local is another domain's: take the lease from the domain that made the local")]
 pub struct ForeignLocal;
 
-/// What stands for a lease on a stack: its number, plus one.
-struct Token;
-
-fn token(number: u32) -> NonNull<Token> {
-    NonNull::without_provenance(NonZero::<usize>::MIN.saturating_add(number as usize))
+/// Where the numbers wait that were leased under an ID of a CPU.
+///
+/// | word | meaning | written by |
+/// |---|---|---|
+/// | a place: 0 | its number is out, or it has none | who takes the number, or finds it out |
+/// | n + 1 | number n waits, with what was done under it | who had it |
+/// | [`SEEN`] | out, and was since somebody looked | who looks, under the domain's lock |
+/// | `given` | by place: a number has it | the holder of the domain's lock |
+struct Home<W: World> {
+    places: [W::U32; PLACES],
+    given: W::U32,
 }
 
-fn number(token: NonNull<Token>) -> u32 {
-    token.addr().get() as u32 - 1
+// SAFETY: words.
+unsafe impl<W: World> Slot for Home<W> {}
+
+/// See [`Home`].
+const OUT: u32 = 0;
+/// See [`Home`].
+const SEEN: u32 = u32::MAX;
+
+/// What a place says while its number waits there.
+fn waits(number: u32) -> u32 {
+    number + 1
+}
+
+/// The number that waits, if a place says so.
+fn number(place: u32) -> Option<u32> {
+    let number = place.wrapping_sub(1);
+    // One comparison: 0 is the highest of all here, and `SEEN` the one below.
+    (number < SEEN - 1).then_some(number)
+}
+
+/// A number that is the caller's, and its place if it has one.
+type Taken<'a, W> = (u32, Option<&'a <W as coreline_world::Words>::U32>);
+
+impl<W: World> Home<W> {
+    fn new_in() -> Self {
+        Home { places: [(); PLACES].map(|()| W::U32::new_in(OUT)), given: W::U32::new_in(0) }
+    }
+
+    /// The number that waits at this place, if it does.
+    #[inline]
+    fn take_at(place: &W::U32) -> Option<u32> {
+        // Acquire: pairs with the Release of the return: who has the number now sees what was done
+        // under it. Release: pairs with the Acquire in `take_or_mark`. That an exchange may take a
+        // mark away, or find the number out, harms nobody.
+        number(place.swap(OUT, Ordering::AcqRel))
+    }
+
+    /// The places that have a number, with their positions.
+    fn given(&self) -> impl Iterator<Item = (usize, &W::U32)> {
+        // Relaxed: a place that is missed, or has none any more, has nothing to take.
+        let given = self.given.load(Ordering::Relaxed);
+        self.places.iter().enumerate().filter(move |(position, _)| given >> position & 1 != 0)
+    }
+
+    /// One that waits here.
+    fn take(&self) -> Option<Taken<'_, W>> {
+        self.given().find_map(|(_, place)| {
+            // Relaxed: a glance, so that nothing is written for numbers that are out.
+            number(place.load(Ordering::Relaxed))?;
+            Some((Home::<W>::take_at(place)?, Some(place)))
+        })
+    }
+
+    /// A place for one more number, which is out, if there is room.
+    fn give_place(&self, _guard: &Guard<'_, W>) -> Option<&W::U32> {
+        // Relaxed: only holders of the lock write it; so below.
+        let given = self.given.load(Ordering::Relaxed);
+        let position = given.trailing_ones();
+        let place = self.places.get(position as usize)?;
+        self.given.store(given | 1 << position, Ordering::Relaxed);
+        Some(place)
+    }
+
+    /// Takes back the place of a number that the caller has.
+    fn take_place(&self, position: usize, _guard: &Guard<'_, W>) {
+        let given = self.given.load(Ordering::Relaxed);
+        self.given.store(given & !(1 << position), Ordering::Relaxed);
+    }
+
+    /// The number that waits at this place; else the place is marked.
+    fn take_or_mark(place: &W::U32, _guard: &Guard<'_, W>) -> Option<u32> {
+        let relaxed = Ordering::Relaxed;
+        // Acquire: pairs with the Release in `take_at`: what that thread returned before is seen to
+        // be returned. Relaxed else: a mark tells of itself. Ends: each further turn is another
+        // thread's step, which returned the number, took it, or found it out.
+        loop {
+            match place.load(relaxed) {
+                SEEN => break None,
+                OUT => match place.compare_exchange(OUT, SEEN, Ordering::Acquire, relaxed) {
+                    Ok(_) => break None,
+                    Err(_) => {}
+                },
+                _ => match Home::<W>::take_at(place) {
+                    None => {}
+                    number => break number,
+                },
+            }
+        }
+    }
 }
 
 /// What a domain has from its first lease on.
 pub(super) struct Leasing<P: References, W: World> {
     taken: Bitmap<W>,
-    stacks: DomainLocal<ArrayStack<Token, KEPT, W>, P, W>,
+    homes: DomainLocal<Home<W>, P, W>,
 }
 
 impl<P: References, W: World> Leasing<P, W> {
-    /// All bytes of it but those of the stacks, which are a local.
+    /// All bytes of it but those of the homes, which are a local.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + self.taken.bytes()
     }
 
     /// How many leases are out. Stale when it is given.
     pub(super) fn leased(&self, most: usize) -> usize {
-        let kept: usize = self.stacks.iter().map(ArrayStack::len).sum();
-        (self.taken.count(0..most as u32) as usize).saturating_sub(kept)
+        // Relaxed: a count.
+        let waits = |place: &W::U32| number(place.load(Ordering::Relaxed)).is_some();
+        let waiting = self.homes.iter().flat_map(Home::given).filter(|(_, place)| waits(place));
+        (self.taken.count(0..most as u32) as usize).saturating_sub(waiting.count())
     }
 
-    /// One that is free, or waits on a stack; its slots are made. `None` if all are out.
-    fn take(&self, core: &Core<P, W>) -> Result<Option<u32>, LeaseError> {
+    /// The home of an ID.
+    ///
+    /// # Safety
+    ///
+    /// Its slots were made, which the caller knows by acquiring what was done before that was said.
+    #[inline]
+    unsafe fn home(&self, cid: u32) -> &Home<W> {
+        // SAFETY: the caller's promise; slots stay as long as their local.
+        unsafe { self.homes.first().byte_add(cid as usize * W::STRIDE).as_ref() }
+    }
+
+    /// The home that a CPU has, if it has an ID.
+    #[inline]
+    fn home_at(&self, core: &Core<P, W>, cpu: CpuId) -> Option<&Home<W>> {
+        let cid = core.engine.base().shown_at(cpu.index())?;
+        // SAFETY: an acquired row: slots first, then the row.
+        Some(unsafe { self.home(cid) })
+    }
+
+    /// One that is free, or waits anywhere; its slots are made. `None` if all are out.
+    fn take<'a>(
+        &'a self,
+        core: &Core<P, W>,
+        here: Option<(Place, &'a Home<W>)>,
+    ) -> Result<Option<Taken<'a, W>>, LeaseError> {
         let guard = core.lock().ok_or(LeaseError::Nested)?;
-        Ok(self.take_free(core, &guard).or_else(|| {
-            self.drain();
-            // Nobody else takes what was freed: that takes the lock.
-            self.take_free(core, &guard)
-        }))
+        let free = || self.take_free(core, here, &guard);
+        // Relaxed: what a mark says it says alone.
+        let is_marked = |(_, place): (_, &W::U32)| place.load(Ordering::Relaxed) == SEEN;
+        let mut taken = free();
+        while taken.is_none() {
+            taken = self.take_waiting(core, here, &guard).or_else(free);
+            if taken.is_none() && self.homes.iter().flat_map(Home::given).all(is_marked) {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// One that waits in any home. It moves to this CPU's, if there is room and it is near. All
+    /// places are marked if there is none.
+    fn take_waiting<'a>(
+        &'a self,
+        core: &Core<P, W>,
+        here: Option<(Place, &'a Home<W>)>,
+        guard: &Guard<'_, W>,
+    ) -> Option<Taken<'a, W>> {
+        self.homes.iter().find_map(|home| {
+            let take = |(position, place)| {
+                Home::<W>::take_or_mark(place, guard).map(|number| (position, place, number))
+            };
+            let (position, place, number) = home.given().find_map(take)?;
+            let common = &core.common;
+            let new = common
+                .extent_of((common.width() + number) as usize)
+                .and_then(|extent| self.place_for(core, &common.extents[extent], here, guard));
+            if new.is_some() {
+                home.take_place(position, guard);
+            }
+            Some((number, Some(new.unwrap_or(place))))
+        })
+    }
+
+    /// A place in this CPU's home for a number of this extent, if it is near and there is room.
+    fn place_for<'a>(
+        &self,
+        core: &Core<P, W>,
+        extent: &Extent,
+        here: Option<(Place, &'a Home<W>)>,
+        guard: &Guard<'_, W>,
+    ) -> Option<&'a W::U32> {
+        let (place, home) = here?;
+        core.common.is_near(place, extent).then(|| home.give_place(guard)).flatten()
     }
 
     /// The lowest that is free, on the CPU's node if there is one; its slots are made.
-    fn take_free(&self, core: &Core<P, W>, guard: &Guard<'_, W>) -> Option<u32> {
-        let width = core.common.width();
-        let here = core.place(W::cpu().index());
-        for (extent, part) in core.common.parts_from(here) {
+    fn take_free<'a>(
+        &self,
+        core: &Core<P, W>,
+        here: Option<(Place, &'a Home<W>)>,
+        guard: &Guard<'_, W>,
+    ) -> Option<Taken<'a, W>> {
+        let common = &core.common;
+        let width = common.width();
+        let place =
+            here.map_or_else(|| core.place(W::cpu_hint().index()), |(place, _)| Some(place));
+        for (extent, part) in common.parts_from(place) {
             let numbers = part.range.start - width..part.range.end - width;
             // Only holders of the lock insert, so it cannot be lost to somebody else.
             if let Some(number) = self.taken.insert_lowest(numbers) {
-                let taken = Taken(&self.taken, number);
+                let free = Free(&self.taken, number);
                 core.make(extent, width + number, guard);
-                return Some(ManuallyDrop::new(taken).1);
+                let number = ManuallyDrop::new(free).1;
+                return Some((number, self.place_for(core, part, here, guard)));
             }
         }
         None
     }
-
-    /// Frees what waits on stacks. Where they cannot be stopped, it stays there.
-    fn drain(&self) {
-        let stacks = self.stacks.with_all_stopped(|stacks| {
-            for stack in stacks {
-                let mut tokens = [None; KEPT];
-                let popped = stack.field(|stack| stack).pop_batch(&mut tokens);
-                for token in tokens[..popped].iter().flatten() {
-                    self.taken.remove(number(*token));
-                }
-            }
-        });
-        drop(stacks);
-    }
 }
 
 /// Frees the number if nothing comes of it.
-struct Taken<'a, W: World>(&'a Bitmap<W>, u32);
+struct Free<'a, W: World>(&'a Bitmap<W>, u32);
 
-impl<W: World> Drop for Taken<'_, W> {
+impl<W: World> Drop for Free<'_, W> {
     fn drop(&mut self) {
         self.0.remove(self.1);
     }
@@ -151,13 +326,13 @@ impl<P: References, W: World> Shared<P, W> {
 
     #[cold]
     fn make_leasing(&self) -> Result<&Leasing<P, W>, LeaseError> {
-        let init = Init::Function(ArrayStack::new_in);
-        let stacks = DomainLocal::new_in(&self.core, init, 0).map_err(|error| match error {
+        let init = Init::Function(Home::new_in);
+        let homes = DomainLocal::new_in(&self.core, init, 0).map_err(|error| match error {
             LocalError::Nested => LeaseError::Nested,
             other => other.into(),
         })?;
         let taken = Bitmap::new_in(self.core.common.leases());
-        let made = Box::into_raw(Box::new(Leasing { taken, stacks }));
+        let made = Box::into_raw(Box::new(Leasing { taken, homes }));
         // Release: pairs with the Acquire in `leasing`; so does that on failure.
         let (release, acquire) = (Ordering::Release, Ordering::Acquire);
         let raced = self.leasing.compare_exchange(ptr::null_mut(), made, release, acquire);
@@ -173,15 +348,23 @@ impl<P: References, W: World> Shared<P, W> {
         Ok(unsafe { &*there })
     }
 
-    /// Another lease, since there is none on this CPU's stack.
+    /// Another lease, since none waits at the first place of this CPU's home.
     #[cold]
     #[inline(never)]
-    fn lease_elsewhere(&self) -> Result<(&Leasing<P, W>, u32), LeaseError> {
+    fn lease_elsewhere(&self) -> Result<Taken<'_, W>, LeaseError> {
         let leasing = self.leasing().map_or_else(|| self.make_leasing(), Ok)?;
-        let most = self.core.common.leases();
-        let number = leasing.take(&self.core)?;
+        let core = &*self.core;
+        let home = |place| {
+            // SAFETY: an ID that operations may use has its slots.
+            Some((place, unsafe { leasing.home(core.use_at(place)?) }))
+        };
+        let here = core.place(W::cpu_hint().index()).and_then(home);
+        if let Some(taken) = here.and_then(|(_, home)| home.take()) {
+            return Ok(taken);
+        }
+        let most = core.common.leases();
         let exhausted = || LeaseError::Exhausted { leased: leasing.leased(most), most };
-        Ok((leasing, number.ok_or_else(exhausted)?))
+        leasing.take(core, here)?.ok_or_else(exhausted)
     }
 }
 
@@ -211,20 +394,24 @@ impl<P: References, W: World> Shared<P, W> {
 /// is its own.
 pub struct Lease<'a, P: References = Recent, W: World = Native> {
     domain: &'a Domain<P, W>,
-    leasing: &'a Leasing<P, W>,
+    /// The number's place.
+    place: Option<&'a W::U32>,
     number: u32,
 }
 
 impl<'a, P: References, W: World> Lease<'a, P, W> {
     #[inline]
     pub(super) fn new(domain: &'a Domain<P, W>) -> Result<Self, LeaseError> {
-        if let Some(leasing) = domain.shared().leasing()
-            && let Some(token) = leasing.stacks.field(|stack| stack).pop()
+        let cpu = W::cpu_hint();
+        let shared = domain.shared();
+        if let Some(leasing) = shared.leasing()
+            && let Some(home) = leasing.home_at(&shared.core, cpu)
+            && let Some(number) = Home::<W>::take_at(&home.places[0])
         {
-            return Ok(Lease { domain, leasing, number: number(token) });
+            return Ok(Lease { domain, place: Some(&home.places[0]), number });
         }
-        let (leasing, number) = domain.shared().lease_elsewhere()?;
-        Ok(Lease { domain, leasing, number })
+        let (number, place) = shared.lease_elsewhere()?;
+        Ok(Lease { domain, place, number })
     }
 
     /// The domain.
@@ -266,27 +453,19 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
         // owner could reach the value, too.
         Ok(unsafe { &mut *value })
     }
-
-    /// Whether the lease's memory is that of the CPU's node, or of no node.
-    fn is_near(&self) -> bool {
-        let common = &self.domain.core().common;
-        if !P::CLUSTERED || common.parts().nth(1).is_none() {
-            return true;
-        }
-        let here = self.domain.core().place(W::cpu().index());
-        let near = common.parts_from(here).next().map(|(_, part)| part.range.clone());
-        near.is_some_and(|range| range.contains(&self.cid().get()))
-    }
 }
 
 impl<P: References, W: World> Drop for Lease<'_, P, W> {
     #[inline]
     fn drop(&mut self) {
-        let Leasing { taken, stacks } = self.leasing;
-        // It is free also if the push makes a slot, and that panics.
-        let taken = Taken(taken, self.number);
-        if self.is_near() && stacks.field(|stack| stack).push(token(self.number)).is_ok() {
-            mem::forget(taken);
+        match self.place {
+            // Release: pairs with the Acquire in `Home::take_at`.
+            Some(place) => place.store(waits(self.number), Ordering::Release),
+            None => {
+                if let Some(leasing) = self.domain.shared().leasing() {
+                    leasing.taken.remove(self.number);
+                }
+            }
         }
     }
 }

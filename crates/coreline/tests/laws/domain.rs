@@ -307,7 +307,7 @@ fn leases_are_near() {
     for _ in 0..2 {
         let leases = [near, far, near, far].map(lease_at);
         assert_eq!(leases.each_ref().map(part), [0, 1, 0, 1]);
-        // Returned by a thread of the other node: free for all, and on no stack.
+        // Returned by a thread of the other node: they wait where they were leased.
         Sim::spawn(Placement::On(far), || drop(leases)).unwrap().join();
     }
     // Where a node's are all out, there are the others'.

@@ -1,5 +1,5 @@
 //! What broke domains: leases where there are none, all but none, or none just now; and slots that
-//! cannot be made where a lease is returned.
+//! cannot be made.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use coreline::cid::{Clustered, Recent};
 use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions, LeaseError};
 use coreline::percpu::Slot;
 use coreline_sim::{Faults, Machine, Schedule, Sim};
-use coreline_topology::NodeId;
+use coreline_topology::{CpuId, NodeId};
+use coreline_world::model::{Exchanges, Model};
 use coreline_world::{JoinHandle, Native, Ordering, Place, Placement, Threads, Word, World};
 
 use crate::worlds::{self, TORN};
@@ -64,20 +65,48 @@ fn leases_are_exhausted_only_if_all_are_out() {
     }
 }
 
-/// A lease whose return makes a slot comes back also if the slot cannot be made.
+type Exchanging = Model<Exchanges>;
+
+/// One thread goes from one CPU's lease to the other's; the other thread finds one nevertheless.
+#[test]
+fn who_looks_while_another_goes_from_one_lease_to_the_other_finds_one() {
+    worlds::check(|| {
+        let domains =
+            Domains::<Recent, Exchanging>::new_in(DomainsOptions::new().leases(2)).unwrap();
+        let domain = Arc::new(domains.domain(DomainOptions::new()));
+        let lease_at = |cpu| {
+            Exchanging::migrate(CpuId::new(cpu));
+            domain.lease().expect("the other thread has one at most")
+        };
+        // Both wait, each in a home of its own.
+        let [zero, one] = [0, 1].map(lease_at);
+        assert_ne!(zero.cid(), one.cid());
+        drop((zero, one));
+        let zero = lease_at(0);
+        let theirs = Arc::clone(&domain);
+        let other = Exchanging::spawn(Placement::On(CpuId::new(2)), move || {
+            drop(theirs.lease().expect("the other thread has one at most"));
+        });
+        drop(zero);
+        drop(lease_at(1));
+        other.unwrap().join();
+        assert_eq!(domain.usage().leased, 0);
+    });
+}
+
+/// A lease whose slots cannot be made comes back.
 fn a_lease_comes_back_in_a_panic<W: World>() {
     let domains = Domains::<Recent, W>::new_in(DomainsOptions::new().leases(1)).unwrap();
     let domain: Domain<Recent, W> = domains.domain(DomainOptions::new());
     let values = AtomicU32::new(0);
-    // The shared one, that of the lease, and that of the CPU to whose stack the lease returns.
+    // The shared one, that of the CPU in whose home the lease gets a place, and that of the lease.
     let init = move || {
         // Relaxed: a count.
         assert_ne!(values.fetch_add(1, Ordering::Relaxed), 2, "planted");
         W::U64::new_in(0)
     };
     let _local = domain.local(init).unwrap();
-    let lease = domain.lease().unwrap();
-    assert!(catch_unwind(AssertUnwindSafe(|| drop(lease))).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| domain.lease().map(drop))).is_err());
     assert_eq!(domain.usage().leased, 0);
     assert!(domain.lease().is_ok());
 }

@@ -18,6 +18,7 @@
 //! | 0 | 32 | the blank area |
 //! | 32 | 32 | our own area |
 //! | 64 | 4 | marks, for [`native::rseq`](crate::native::rseq); zero at first |
+//! | 68 | 4 | a hint of the CPU, for the same; zero at first |
 //!
 //! It is thread-local memory at a fixed distance from the thread pointer (the *initial-exec* model
 //! of ELF), because a section addresses its area by a distance that is the same in every thread.
@@ -50,6 +51,8 @@ const ALIGN: isize = 32;
 const OWN: isize = 32;
 /// Where the marks lie in the block.
 const MARKS: isize = 64;
+/// Where the hint lies in the block.
+const HINT: isize = 68;
 
 unsafe extern "C" {
     /// The block, by its symbol. Not an address of anything: see [`processor::block`].
@@ -75,12 +78,12 @@ global_asm!(
     ".weak {block}",
     ".hidden {block}",
     ".type {block}, %object",
-    ".size {block}, 68",
+    ".size {block}, 72",
     ".balign 32",
     "{block}:",
     ".long 0, -1, 0, 0, 0, 0, -1, 0",
     ".long 0, -1, 0, 0, 0, 0, -1, 0",
-    ".long 0",
+    ".long 0, 0",
     ".popsection",
     ".pushsection .bss.coreline_rseq_reading, \"aw\", %nobits",
     ".weak {reading}",
@@ -220,6 +223,15 @@ impl Area {
 
 /// The calling thread's marks. Only that thread, and signal handlers on it, may use them.
 pub(crate) fn marks() -> *const AtomicU32 {
+    word_of_block(MARKS)
+}
+
+/// The calling thread's hint of its CPU. Only that thread, and signal handlers on it, may use it.
+pub(crate) fn hint() -> *const AtomicU32 {
+    word_of_block(HINT)
+}
+
+fn word_of_block(offset: isize) -> *const AtomicU32 {
     let block = processor::thread_pointer().wrapping_add_signed(processor::block());
-    core::ptr::with_exposed_provenance(block.wrapping_add_signed(MARKS))
+    core::ptr::with_exposed_provenance(block.wrapping_add_signed(offset))
 }

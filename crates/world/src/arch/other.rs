@@ -95,6 +95,12 @@ pub(crate) fn marks() -> *const AtomicU32 {
     &raw const NONE
 }
 
+/// The calling thread's hint of its CPU. Only that thread, and signal handlers on it, may use it.
+pub(crate) fn hint() -> *const AtomicU32 {
+    std::thread_local!(static HINT: AtomicU32 = const { AtomicU32::new(0) });
+    HINT.with(core::ptr::from_ref)
+}
+
 /// Why nothing here is ever called where it matters: `rseq` finds no area.
 macro_rules! without_sections {
     (

@@ -61,7 +61,7 @@ use core::time::Duration;
 pub use check::{Checker, Failure, check};
 pub use place::ModelSection;
 pub use plant::{
-    Faithful, NoFences, NoHeavyFences, NoLightFences, Plant, RelaxedLoads, RelaxedRmws,
+    Exchanges, Faithful, NoFences, NoHeavyFences, NoLightFences, Plant, RelaxedLoads, RelaxedRmws,
     RelaxedStores,
 };
 pub use threads::ModelJoinHandle;

@@ -18,6 +18,9 @@ pub trait Plant: 'static {
         order
     }
 
+    /// Whether each store is an exchange whose result nobody sees: see [`Exchanges`].
+    const EXCHANGES: bool = false;
+
     /// The ordering of a read-modify-write.
     fn rmw(order: Ordering) -> Ordering {
         order
@@ -64,6 +67,20 @@ impl Plant for RelaxedStores {
     fn store(_: Ordering) -> Ordering {
         Ordering::Relaxed
     }
+}
+
+/// Plants nothing, but has stores be exchanges.
+///
+/// An exchange that has read what was there before a store comes before that store, in the order of
+/// all writes of the word. Loom does not know that: a thread may find what another one's exchange
+/// put there in place of what it stored itself later. So a law in which a place is stored to by its
+/// owner, while others look by exchanges whether it is free, can be checked with this one only.
+/// What that hides is a store that should be a release and is not, where an earlier one was.
+#[derive(Debug, Clone, Copy)]
+pub struct Exchanges;
+
+impl Plant for Exchanges {
+    const EXCHANGES: bool = true;
 }
 
 /// Every read-modify-write is relaxed.

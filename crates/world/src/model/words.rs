@@ -28,7 +28,11 @@ macro_rules! word_methods {
 
         #[track_caller]
         fn store(&self, value: $value, order: Ordering) {
-            self.0.store(value, P::store(order));
+            if P::EXCHANGES {
+                self.0.swap(value, P::store(order));
+            } else {
+                self.0.store(value, P::store(order));
+            }
         }
 
         #[track_caller]

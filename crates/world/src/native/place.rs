@@ -79,6 +79,14 @@ impl Place for Native {
         rseq::cpu()
     }
 
+    /// As [`cpu`](Native::cpu) where the thread is registered for rseq. Where the C library would
+    /// have to be asked that is done at each 64th call of a thread, and what it said before is
+    /// given at the others.
+    #[inline]
+    fn cpu_hint() -> CpuId {
+        rseq::cpu_hint()
+    }
+
     /// `None` as well while the calling thread is not registered for rseq. Async-signal-safe once
     /// it was called.
     ///

@@ -103,9 +103,10 @@ impl Restartable for Native {
     }
 
     fn index(section: &Section) -> usize {
-        let registered = rseq::register_thread();
         match section.by {
-            IndexBy::Cpu if section.rseq && !registered => usize::MAX,
+            // On atomics any slot will do.
+            IndexBy::Cpu if !section.rseq => Native::cpu_hint().index(),
+            IndexBy::Cpu if !rseq::register_thread() => usize::MAX,
             IndexBy::Cpu => Native::cpu().index(),
             IndexBy::KernelCid => rseq::cid().map_or(usize::MAX, Cid::index),
         }

@@ -307,13 +307,25 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     /// What to do where a section found no slot: see the module.
     pub(super) fn elsewhere<R>(
         &self,
+        section: impl FnMut() -> Result<R, NoSlot>,
+        atomics: impl FnOnce(usize) -> R,
+    ) -> R {
+        if W::runs_sections(&self.section) {
+            return self.after_looks(section, atomics);
+        }
+        atomics(I::find(self).unwrap_or(self.indexes()))
+    }
+
+    /// Apart, so that the usual way of machines without sections stays short.
+    #[inline(never)]
+    fn after_looks<R>(
+        &self,
         mut section: impl FnMut() -> Result<R, NoSlot>,
         atomics: impl FnOnce(usize) -> R,
     ) -> R {
         for _ in 0..LOOKS {
-            let Some(index) = I::find(self) else { break };
-            if !W::runs_sections(&self.section) {
-                return atomics(index);
+            if I::find(self).is_none() {
+                break;
             }
             if let Ok(result) = section() {
                 return result;

@@ -5,6 +5,7 @@
 //! | this one | what the rest of the world asks: the area, the IDs, the choice |
 //! | `choice` | the choice of this process: sections, or atomics |
 //! | `registration` | registering threads, where the C library does not |
+//! | `hint` | where a thread was a while ago, where only the kernel knows where it is |
 //!
 //! # Whose area
 //!
@@ -62,6 +63,7 @@
 //! *Restartable Sequences*; librseq.
 
 mod choice;
+mod hint;
 mod registration;
 
 use core::sync::atomic::{AtomicIsize, Ordering};
@@ -126,6 +128,19 @@ pub(crate) fn cpu() -> CpuId {
 #[inline]
 fn is_id(field: u32) -> bool {
     field.cast_signed() >= 0
+}
+
+/// The same, or what it was a while ago: who would have to ask the kernel does it at each 64th time.
+#[inline]
+pub(crate) fn cpu_hint() -> CpuId {
+    let cpu = Area::of_cpu().cpu_id();
+    if is_id(cpu) { CpuId::new(cpu) } else { remembered_cpu() }
+}
+
+#[cold]
+#[inline(never)]
+fn remembered_cpu() -> CpuId {
+    hint::cpu(cpu_slowly)
 }
 
 #[cold]

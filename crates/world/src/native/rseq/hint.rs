@@ -1,0 +1,77 @@
+//! Where the calling thread was when it asked last.
+//!
+//! Where no thread is registered only the kernel knows the CPU, and to ask it costs several times
+//! what an atomic operation does. Operations on atomics may go to any slot, so they ask seldom, and
+//! go where they went before; at worst they meet another thread there for that long.
+//!
+//! | bits of the word | meaning |
+//! |---|---|
+//! | 31..6 | the CPU |
+//! | 5..0 | how often that may be said again; 0: ask |
+//!
+//! Only the thread itself and signal handlers on it use its word, so every ordering is relaxed. A
+//! handler between the load and the store has the thread say once more what it was about to say.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use coreline_topology::CpuId;
+
+use crate::arch;
+
+const LEFT: u32 = 6;
+const TIMES: u32 = (1 << LEFT) - 1;
+
+/// What `ask` said at one of the last 64 calls in this thread.
+#[inline]
+pub(super) fn cpu(ask: impl FnOnce() -> CpuId) -> CpuId {
+    // SAFETY: memory of the calling thread for its whole life; the reference does not leave here.
+    let word = unsafe { &*arch::hint() };
+    // Relaxed: see the module; so for all of this.
+    let hint = word.load(Ordering::Relaxed);
+    if hint & TIMES == 0 {
+        return renew(word, ask);
+    }
+    word.store(hint - 1, Ordering::Relaxed);
+    CpuId::new(hint >> LEFT)
+}
+
+#[cold]
+#[inline(never)]
+fn renew(word: &AtomicU32, ask: impl FnOnce() -> CpuId) -> CpuId {
+    let cpu = ask();
+    let fits = cpu.get() <= u32::MAX >> LEFT;
+    // Relaxed: as above. A number that does not fit is asked for each time.
+    word.store(if fits { cpu.get() << LEFT | TIMES } else { 0 }, Ordering::Relaxed);
+    cpu
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_asks_at_each_64th_time() {
+        let live = || {
+            let (asked, next) = (Cell::new(0), Cell::new(5));
+            let look = || {
+                cpu(|| {
+                    asked.set(asked.get() + 1);
+                    CpuId::new(next.get())
+                })
+                .get()
+            };
+            let first: Vec<u32> = (0..64).map(|_| look()).collect();
+            assert_eq!((first, asked.get()), (vec![5; 64], 1));
+            next.set(1 << 26);
+            assert_eq!((look(), look(), asked.get()), (1 << 26, 1 << 26, 3), "it does not fit");
+            next.set((1 << 26) - 1);
+            assert_eq!((look(), look(), asked.get()), ((1 << 26) - 1, (1 << 26) - 1, 4));
+        };
+        // One after the other, each with a word of its own.
+        thread::spawn(live).join().unwrap();
+        thread::spawn(live).join().unwrap();
+    }
+}
