@@ -110,9 +110,9 @@ impl Row {
         (self.state() != State::None).then_some(self.cid())
     }
 
-    /// How many times a millisecond has ended since a kept ID was used. Wrong by a multiple of 2^13,
-    /// 8.2 s: a timer that looks each 100 ms finds it old before. 0 if it was used since `now` was
-    /// read, as long as that is not longer ago than [`AHEAD`].
+    /// How many times a millisecond has ended since a kept ID was used. Wrong by a multiple of 2^13
+    /// (8.192 s): a timer that looks each 100 ms finds it old before. 0 if it was used since `now`
+    /// was read, as long as that is not longer ago than [`AHEAD`].
     pub(super) fn idle_millis(self, now: Time) -> u32 {
         let idle = millis(now).wrapping_sub(self.0 >> SINCE) & TIME;
         if idle >= TIME + 1 - AHEAD { 0 } else { idle }

@@ -147,7 +147,7 @@ const LINE_OF_CPU: u32 = PER_LINE.ilog2();
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 const CPU_IN_LINE: usize = PER_LINE - 1;
 
-// Sections find the line and the row by shifts. Where there are none, as on 32 bits, nobody looks.
+// Sections find the line and the row by shifts.
 const _: () = assert!(PER_LINE.is_power_of_two());
 
 /// The index that the row of the thread's CPU shows.
