@@ -213,8 +213,7 @@ unsafe impl Steps<Sim> for Interpreter {
             // SAFETY: it is read.
             let Some(row) = (unsafe { rows.at(index) }) else { return Err(Ended::NoSlot) };
             self.boundary()?;
-            // Half of it is an index, if it is one at all.
-            index = row.load(Ordering::Acquire) as u32 as usize;
+            index = row.load(Ordering::Acquire) as usize;
         }
         self.boundary()?;
         if index >= at.limit().load(Ordering::Acquire) as usize {

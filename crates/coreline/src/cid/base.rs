@@ -80,7 +80,7 @@ impl<W: World> Base<W> {
     }
 
     /// The row at a position, if it is there.
-    pub(super) fn row_at(&self, position: u16) -> Option<&W::U64> {
+    pub(super) fn row_at(&self, position: u16) -> Option<&W::U32> {
         // SAFETY: a space gives and takes IDs as sections ask it to: see `Referring`.
         unsafe { self.rows.at(self.layout.cpu_at(position)?) }
     }
@@ -95,16 +95,16 @@ impl<W: World> Base<W> {
 
     /// The row at a position of a CPU, made if it is not there. Ends as the allocator does if there
     /// is no memory for it.
-    pub(super) fn row(&self, position: u16) -> &W::U64 {
+    pub(super) fn row(&self, position: u16) -> &W::U32 {
         let cpu = self.layout.cpu_at(position).expect("the position of a place");
         // SAFETY: this has the lines, and uses no others.
         let row = unsafe { self.rows.make(cpu, &self.lines) };
-        row.unwrap_or_else(|_| handle_alloc_error(Layout::new::<W::U64>()))
+        row.unwrap_or_else(|_| handle_alloc_error(Layout::new::<W::U32>()))
     }
 
     /// The same, without waiting for anybody; `None` if there is no memory for it, or somebody else
     /// makes one of any space this moment.
-    pub(super) fn try_row(&self, position: u16) -> Option<&W::U64> {
+    pub(super) fn try_row(&self, position: u16) -> Option<&W::U32> {
         // SAFETY: as above.
         unsafe { self.rows.try_make(self.layout.cpu_at(position)?, &self.lines) }
     }
@@ -115,7 +115,7 @@ impl<W: World> Base<W> {
     }
 
     /// The rows at these positions that are there.
-    pub(super) fn rows(&self, positions: Range<u32>) -> impl Iterator<Item = (u32, &W::U64)> {
+    pub(super) fn rows(&self, positions: Range<u32>) -> impl Iterator<Item = (u32, &W::U32)> {
         positions.filter_map(|position| Some((position, self.row_at(position as u16)?)))
     }
 

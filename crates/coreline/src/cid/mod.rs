@@ -264,11 +264,11 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Memory**: 8 bytes for 8 numbers below the layout's [width](CidLayout::width) (which are the
-/// CPUs, but for gaps between nodes under [`Clustered`]), 2 bits for each, and a line for each 8 of
-/// which a CPU was used; 8 bytes for each last-level cache under [`Clustered`]. Under [`Owned`] the
-/// space has up to 40 bytes for each of the most tasks that it had at once, of which 24 go when one
-/// leaves; with the allocator's own and a vector's spare room.
+/// **Memory**: 8 bytes for 16 CPU numbers, and a line for each 16 of which one was used; 2 bits for
+/// each number below the layout's [width](CidLayout::width) (which are the CPUs, but for gaps
+/// between nodes under [`Clustered`]); 8 bytes for each last-level cache under [`Clustered`]. Under
+/// [`Owned`] the space has up to 40 bytes for each of the most tasks that it had at once, of which
+/// 24 go when one leaves; with the allocator's own and a vector's spare room.
 ///
 /// **Who may call**: calls about one task do not overlap, nor do switches and arrivals at one CPU,
 /// as in a kernel that holds the CPU's run-queue lock; all else may. What happens before a call
@@ -366,7 +366,9 @@ impl<P: Policy, W: World> CidSpace<P, W> {
     }
 
     /// Takes back what has not been used for [`EXPIRY`], and makes IDs compact again. Does nothing
-    /// before [`SCAN_DELAY`] has passed since it did last: call it as often as you like.
+    /// before [`SCAN_DELAY`] has passed since it did last: call it as often as you like. Rows know
+    /// times by the millisecond, modulo 8.192 s: where it was not called for seven seconds, it can
+    /// take another 1.1 s of calls until an ID that is old is found to be.
     pub fn expire(&self, now: Time) {
         self.engine.expire(now);
     }

@@ -58,16 +58,25 @@ pub struct Ownership<W: World> {
 
 struct Owners<W: World> {
     /// By number; a gap where a task has left.
-    tasks: Vec<Option<Arc<W::U64>>>,
+    tasks: Vec<Option<Arc<Holder<W>>>>,
     gaps: Vec<u32>,
     /// While CPUs own IDs: fewer tasks than this change the mode.
     threshold: u32,
 }
 
-/// A task: its word is as that of a row.
+/// A task.
 pub struct Owner<W: World> {
-    word: Arc<W::U64>,
+    holder: Arc<Holder<W>>,
     number: u32,
+}
+
+/// | word | meaning | written by |
+/// |---|---|---|
+/// | `word` | as that of a row: what the task has | as a row; see the module |
+/// | `position` | where it used that last | the task's switches |
+struct Holder<W: World> {
+    word: W::U32,
+    position: W::U32,
 }
 
 const PER_CPU: u32 = 1;
@@ -101,9 +110,9 @@ impl<W: World> Ownership<W> {
     }
 
     /// The task takes this owner's ID, if it may without further ado.
-    fn try_hold(word: &W::U64, mode: Mode, held: impl Fn(u32) -> Row) -> Option<u32> {
+    fn try_hold(word: &W::U32, mode: Mode) -> Option<u32> {
         let row = Row::load::<W>(word);
-        (mode.fits(row) && row.replace::<W>(word, held(row.cid()))).then_some(row.cid())
+        (mode.fits(row) && row.replace::<W>(word, Row::held(row.cid()))).then_some(row.cid())
     }
 
     /// Takes an ID below the bound from an idle CPU. Under the lock.
@@ -125,7 +134,7 @@ impl<W: World> Ownership<W> {
     }
 
     /// Frees the ID of an owner who does not use it. Under the lock.
-    fn free(&self, word: &W::U64, row: Row) -> bool {
+    fn free(&self, word: &W::U32, row: Row) -> bool {
         let freed = row.state() == State::Kept && row.replace::<W>(word, Row::NONE);
         if freed {
             self.base.ids.remove(row.cid());
@@ -134,7 +143,7 @@ impl<W: World> Ownership<W> {
     }
 
     /// Takes the ID from an owner: now, or when its user lets go. Under the lock.
-    fn disown(&self, word: &W::U64) {
+    fn disown(&self, word: &W::U32) {
         // It may begin to be used meanwhile, or cease to be; after that it is seen to be.
         loop {
             let row = Row::load::<W>(word);
@@ -146,7 +155,7 @@ impl<W: World> Ownership<W> {
         }
     }
 
-    fn rows(&self) -> impl Iterator<Item = &W::U64> {
+    fn rows(&self) -> impl Iterator<Item = &W::U32> {
         self.base.rows(0..self.base.layout.cpus()).map(|(_, word)| word)
     }
 
@@ -169,7 +178,7 @@ impl<W: World> Ownership<W> {
         // Relaxed: see `mode`.
         self.mode.store(Mode { per_cpu, most }.bits(), Ordering::Relaxed);
         match (before.per_cpu, per_cpu) {
-            (false, true) => owners.tasks.iter().flatten().for_each(|word| self.disown(word)),
+            (false, true) => owners.tasks.iter().flatten().for_each(|task| self.disown(&task.word)),
             (true, false) => self.rows().for_each(|word| self.disown(word)),
             _ => {}
         }
@@ -184,7 +193,7 @@ impl<W: World> Ownership<W> {
 
     /// A use of a marked ID ends: it goes to the one who shall own it if that one has none, else it
     /// is free.
-    fn hand_over(&self, now: Time, from: &W::U64, row: &W::U64, task: &W::U64) {
+    fn hand_over(&self, now: Time, from: &W::U32, row: &W::U32, task: &W::U32) {
         let _lock = self.lock.lock();
         let mode = self.mode();
         let cid = Row::load::<W>(from).cid();
@@ -219,28 +228,28 @@ impl<W: World> Engine<W> for Ownership<W> {
     }
 
     fn enter(&self, allowed: &CpuSet) -> Owner<W> {
-        let word = Arc::new(W::U64::new_in(0));
-        Row::NONE.store::<W>(&word);
+        let [word, position] = [Row::NONE.word(), 0].map(W::U32::new_in);
+        let holder = Arc::new(Holder { word, position });
         let mut owners = self.lock.lock();
         let number = owners.gaps.pop().unwrap_or(owners.tasks.len() as u32);
         if number as usize == owners.tasks.len() {
             owners.tasks.push(None);
         }
-        owners.tasks[number as usize] = Some(Arc::clone(&word));
+        owners.tasks[number as usize] = Some(Arc::clone(&holder));
         let weight = self.base.weight(0);
         self.base.allow_all(allowed);
         // Relaxed: see `Base::allow`.
         self.base.users.fetch_add(1, Ordering::Relaxed);
         self.update(&mut owners, self.base.weight(0) > weight);
         drop(owners);
-        Owner { word, number }
+        Owner { holder, number }
     }
 
     fn leave(&self, task: &Owner<W>) {
         let mut owners = self.lock.lock();
         owners.tasks[task.number as usize] = None;
         owners.gaps.push(task.number);
-        self.free(&task.word, Row::load::<W>(&task.word));
+        self.free(&task.holder.word, Row::load::<W>(&task.holder.word));
         // Relaxed: see `Base::allow`.
         self.base.users.fetch_sub(1, Ordering::Relaxed);
         self.update(&mut owners, false);
@@ -252,38 +261,43 @@ impl<W: World> Engine<W> for Ownership<W> {
 
     fn switch_in(&self, _now: Time, place: Place, task: &Owner<W>) -> Option<u32> {
         let row = self.base.row(place.position);
-        if Row::load::<W>(row).is_in_use() || Row::load::<W>(&task.word).is_in_use() {
+        let Holder { word, position } = &*task.holder;
+        if Row::load::<W>(row).is_in_use() || Row::load::<W>(word).is_in_use() {
             return None;
         }
         self.widen([place]);
-        let owner = |mode: Mode| if mode.per_cpu { row } else { &*task.word };
-        let held = |mode: Mode| {
-            let position = place.position;
-            move |cid| if mode.per_cpu { Row::held(cid) } else { Row::held_at(cid, position) }
+        let owner = |mode: Mode| {
+            if mode.per_cpu {
+                return row;
+            }
+            // Relaxed: calls about one task do not overlap, and none overlaps an exec.
+            position.store(place.position.into(), Ordering::Relaxed);
+            word
         };
         let mode = self.mode();
-        if let Some(cid) = Self::try_hold(owner(mode), mode, held(mode)) {
+        if let Some(cid) = Self::try_hold(owner(mode), mode) {
             return Some(cid);
         }
         let _lock = self.lock.lock();
         let mode = self.mode();
         let word = owner(mode);
-        if let Some(cid) = Self::try_hold(word, mode, held(mode)) {
+        if let Some(cid) = Self::try_hold(word, mode) {
             return Some(cid);
         }
         self.free(word, Row::load::<W>(word));
         let cid = self.take(mode)?;
-        held(mode)(cid).store::<W>(word);
+        Row::held(cid).store::<W>(word);
         Some(cid)
     }
 
     fn switch_out(&self, now: Time, place: Place, task: &Owner<W>) {
         let Some(row) = self.base.row_at(place.position) else { return };
-        let in_use = |word: &&W::U64| Row::load::<W>(word).is_in_use();
-        let Some(word) = [row, &*task.word].into_iter().find(in_use) else { return };
+        let in_use = |word: &&W::U32| Row::load::<W>(word).is_in_use();
+        let task = &task.holder.word;
+        let Some(word) = [row, task].into_iter().find(in_use) else { return };
         let held = Row::load::<W>(word);
         if held.state() != State::Held || !held.replace::<W>(word, Row::kept(held.cid(), now)) {
-            self.hand_over(now, word, row, &task.word);
+            self.hand_over(now, word, row, task);
         }
     }
 
@@ -301,7 +315,7 @@ impl<W: World> Engine<W> for Ownership<W> {
         }
         self.base.delay_scan(now);
         let most = self.mode().most;
-        let tasks = owners.tasks.iter().flatten().map(|word| &**word);
+        let tasks = owners.tasks.iter().flatten().map(|task| &task.word);
         for word in self.rows().chain(tasks) {
             let row = Row::load::<W>(word);
             if row.cid() >= most {
@@ -320,11 +334,11 @@ impl<W: World> Engine<W> for Ownership<W> {
                 allow(position as u16);
             }
         }
-        for word in owners.tasks.iter().flatten() {
+        for Holder { word, position } in owners.tasks.iter().flatten().map(|task| &**task) {
             self.disown(word);
-            let row = Row::load::<W>(word);
-            if row.is_in_use() {
-                allow(row.position());
+            if Row::load::<W>(word).is_in_use() {
+                // Relaxed: see `switch_in`.
+                allow(position.load(Ordering::Relaxed) as u16);
             }
         }
         self.update(&mut owners, true);

@@ -32,14 +32,14 @@ use std::sync::Arc;
 use coreline_topology::CpuSet;
 use coreline_world::{Integer, Lacking, Ordering, Time, Word, World};
 
-use super::EXPIRY;
 use super::base::Base;
 use super::layout::{Parts, Place};
 use super::row::{Row, State};
 use super::sealed::{Engine, References};
+use super::{EXPIRY, SCAN_DELAY};
 use crate::TicketLock;
 
-const EXPIRY_MICROS: u32 = EXPIRY.as_micros() as u32;
+const EXPIRY_MILLIS: u32 = EXPIRY.as_millis() as u32;
 
 /// | word | meaning | written by |
 /// |---|---|---|
@@ -143,14 +143,15 @@ impl<P: References, W: World> Referring<P, W> {
         self.base.ids.insert_lowest(range)
     }
 
-    /// Takes the ID below the bound that has been kept unused the longest. Under the lock.
+    /// Takes the ID below the bound that has been kept unused the longest, by the millisecond; of
+    /// several the last CPU's. Under the lock.
     fn take_idle(&self, now: Time, group: u16) -> Option<u32> {
         let range = self.bounded(group);
         let rows = self.base.rows(self.base.range(group));
         let kept = rows
             .map(|(_, word)| (word, Row::load::<W>(word)))
             .filter(|(_, row)| row.state() == State::Kept && range.contains(&row.cid()));
-        let (word, row) = kept.max_by_key(|(_, row)| row.idle_micros(now))?;
+        let (word, row) = kept.max_by_key(|(_, row)| row.idle_millis(now))?;
         row.replace::<W>(word, row.become_(State::Recent)).then_some(row.cid())
     }
 
@@ -188,7 +189,7 @@ impl<P: References, W: World> Referring<P, W> {
     }
 
     /// Takes a kept reference away, and frees its ID. Under the lock.
-    fn release(&self, word: &W::U64, row: Row) {
+    fn release(&self, word: &W::U32, row: Row) {
         if row.replace::<W>(word, row.become_(State::Recent)) {
             self.base.ids.remove(row.cid());
         }
@@ -213,21 +214,21 @@ impl<P: References, W: World> Referring<P, W> {
         due
     }
 
-    fn rows(&self, group: u16) -> impl Iterator<Item = (&W::U64, Row)> {
+    fn rows(&self, group: u16) -> impl Iterator<Item = (&W::U32, Row)> {
         let rows = self.base.rows(self.base.range(group));
         rows.map(|(_, word)| (word, Row::load::<W>(word)))
     }
 
-    fn all_rows(&self) -> impl Iterator<Item = (&W::U64, Row)> {
+    fn all_rows(&self) -> impl Iterator<Item = (&W::U32, Row)> {
         self.base.groups().flat_map(|group| self.rows(group))
     }
 
     /// Frees what nobody has used for the expiry, and then what is not below the number of IDs that
-    /// are left. `put`: also tells those who use such an ID to let it go.
-    fn drop_old_and_high(&self, now: Time, put: bool) {
+    /// are left: at once, or when it is let go.
+    fn drop_old_and_high(&self, now: Time) {
         for group in self.base.groups() {
             for (word, row) in self.rows(group) {
-                if row.state() == State::Kept && row.idle_micros(now) >= EXPIRY_MICROS {
+                if row.state() == State::Kept && row.idle_millis(now) >= EXPIRY_MILLIS {
                     self.release(word, row);
                 }
             }
@@ -237,7 +238,7 @@ impl<P: References, W: World> Referring<P, W> {
                 match row.state() {
                     State::Kept => self.release(word, row),
                     // If it is let go this moment, the next scan finds it.
-                    State::Held if put => drop(row.replace::<W>(word, row.become_(State::Put))),
+                    State::Held => drop(row.replace::<W>(word, row.become_(State::Put))),
                     _ => {}
                 }
             }
@@ -265,7 +266,7 @@ impl<P: References, W: World> Referring<P, W> {
         self.reuse(self.base.row_at(place.position)?)
     }
 
-    fn reuse(&self, word: &W::U64) -> Option<u32> {
+    fn reuse(&self, word: &W::U32) -> Option<u32> {
         Row::shown::<W>(word).or_else(|| {
             let row = Row::load::<W>(word);
             let kept = row.state() == State::Kept;
@@ -286,7 +287,7 @@ impl<P: References, W: World> Referring<P, W> {
 
     /// Only holders of the lock give a row an ID or take one away, when sections use them. So each
     /// ID that is taken is some CPU's, unless a fork left its taker behind.
-    fn use_locked(&self, place: Place, word: &W::U64, prepare: impl FnOnce(u32)) -> Option<u32> {
+    fn use_locked(&self, place: Place, word: &W::U32, prepare: impl FnOnce(u32)) -> Option<u32> {
         /// Frees the ID if nothing came of it.
         struct Taken<'a, W: World>(&'a Base<W>, u32);
 
@@ -350,9 +351,12 @@ impl<P: References, W: World> Referring<P, W> {
         if !self.scan_is_due(now) {
             return Ok(());
         }
-        if self.all_rows().any(|(_, row)| row.state() == State::Kept) {
+        let kept = || self.all_rows().filter(|(_, row)| row.state() == State::Kept);
+        if kept().next().is_some() {
             fence()?;
-            self.drop_old_and_high(now, false);
+            // A scan before this one marked them: so they are old, however long ago it was.
+            const { assert!(SCAN_DELAY.as_millis() >= EXPIRY.as_millis()) };
+            kept().for_each(|(word, row)| self.release(word, row));
         }
         for (word, row) in self.all_rows().filter(|(_, row)| row.state() == State::Held) {
             // Sections do not write rows and others hold the lock: it cannot fail.
@@ -487,7 +491,7 @@ impl<P: References, W: World> Engine<W> for Referring<P, W> {
         if self.base.is_due(now) {
             let _lock = self.lock.lock();
             if self.scan_is_due(now) {
-                self.drop_old_and_high(now, true);
+                self.drop_old_and_high(now);
             }
         }
     }

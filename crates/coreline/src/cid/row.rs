@@ -5,9 +5,7 @@
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | 63..32 | in `Kept`: when the ID was last used, in microseconds, modulo 2^32 |
-//! | | in the word of a task that holds an ID: its position; else of no meaning |
-//! | 31..19 | 0 |
+//! | 31..19 | in `Kept`: when the ID was last used, in milliseconds, modulo 2^13; else 0 |
 //! | 18..16 | the state |
 //! | 15..0 | the ID; 0 in `None` |
 //!
@@ -24,16 +22,16 @@
 //!
 //! # What a section sees
 //!
-//! The lower half of a word is below the number of IDs exactly if the state is `Held`, and then it
-//! is the ID. So a restartable section that is to work on the memory of its CPU's ID loads the
-//! pointer to the line, loads the half-word, and compares once; whatever is wrong (no line, no ID,
-//! an ID without a slot, an ID that is about to be taken away) ends in the same slow path.
+//! A word is below the number of IDs exactly if the state is `Held`, and then it is the ID. So a
+//! restartable section that is to work on the memory of its CPU's ID loads the pointer to the line,
+//! loads the word, and compares once; whatever is wrong (no line, no ID, an ID without a slot, an
+//! ID that is about to be taken away) ends in the same slow path.
 
 use coreline_world::{Ordering, Time, Word, World};
 
 /// A word of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Row(u64);
+pub(super) struct Row(u32);
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,21 +45,23 @@ pub(super) enum State {
 }
 
 const STATE: u32 = 16;
-const SINCE: u32 = 32;
+const SINCE: u32 = 19;
+/// A time has the bits that are left.
+const TIME: u32 = u32::MAX >> SINCE;
 
 /// For how long somebody may stop between reading the clock and scanning: a second.
-const AHEAD: u32 = 1_000_000;
+const AHEAD: u32 = 1000;
 
 impl Row {
     pub(super) const NONE: Row = Row::new(State::None, 0);
 
     /// The word.
-    pub(super) const fn word(self) -> u64 {
+    pub(super) const fn word(self) -> u32 {
         self.0
     }
 
     const fn new(state: State, cid: u32) -> Row {
-        Row((state as u64) << STATE | cid as u64)
+        Row((state as u32) << STATE | cid)
     }
 
     pub(super) const fn held(cid: u32) -> Row {
@@ -69,17 +69,7 @@ impl Row {
     }
 
     pub(super) fn kept(cid: u32, now: Time) -> Row {
-        Row(Row::new(State::Kept, cid).0 | u64::from(micros(now)) << SINCE)
-    }
-
-    /// In the word of a task: held by it, at this position.
-    pub(super) const fn held_at(cid: u32, position: u16) -> Row {
-        Row(Row::held(cid).0 | (position as u64) << SINCE)
-    }
-
-    /// Where a task holds it.
-    pub(super) const fn position(self) -> u16 {
-        (self.0 >> SINCE) as u16
+        Row(Row::new(State::Kept, cid).0 | millis(now) << SINCE)
     }
 
     /// The same ID in another state, which is not `Kept`; no ID in `None`.
@@ -87,11 +77,11 @@ impl Row {
         if matches!(state, State::None) {
             return Row::NONE;
         }
-        Row(self.0 & !(7 << STATE) | (state as u64) << STATE)
+        Row::new(state, self.cid())
     }
 
     pub(super) const fn cid(self) -> u32 {
-        self.0 as u16 as u32
+        self.0 & u16::MAX as u32
     }
 
     pub(super) fn state(self) -> State {
@@ -120,37 +110,37 @@ impl Row {
         (self.state() != State::None).then_some(self.cid())
     }
 
-    /// For how long a kept ID has been unused, in microseconds. Wrong by a multiple of 71 minutes:
-    /// whoever looks for old ones looks often, and finds one that it overlooked the next time. 0 if
-    /// it was used since `now` was read, as long as that is not longer ago than [`AHEAD`].
-    pub(super) fn idle_micros(self, now: Time) -> u32 {
-        let idle = micros(now).wrapping_sub((self.0 >> SINCE) as u32);
-        if idle.wrapping_neg() <= AHEAD { 0 } else { idle }
+    /// How many times a millisecond has ended since a kept ID was used. Wrong by a multiple of 2^13
+    /// (8.192 s): a timer that looks each 100 ms finds it old before. 0 if it was used since `now`
+    /// was read, as long as that is not longer ago than [`AHEAD`].
+    pub(super) fn idle_millis(self, now: Time) -> u32 {
+        let idle = millis(now).wrapping_sub(self.0 >> SINCE) & TIME;
+        if idle >= TIME + 1 - AHEAD { 0 } else { idle }
     }
 
     /// Reads a row. The ID's memory is reached only after an exchange.
-    pub(super) fn load<W: World>(word: &W::U64) -> Row {
+    pub(super) fn load<W: World>(word: &W::U32) -> Row {
         // Relaxed: see above.
         Row(word.load(Ordering::Relaxed))
     }
 
     /// The ID, if sections may use it; and with it what was done before the row
     /// [showed](Self::store) it.
-    pub(super) fn shown<W: World>(word: &W::U64) -> Option<u32> {
+    pub(super) fn shown<W: World>(word: &W::U32) -> Option<u32> {
         // Acquire: pairs with the Release in `store`: the ID's memory is there.
         let row = Row(word.load(Ordering::Acquire));
         (row.state() == State::Held).then_some(row.cid())
     }
 
     /// Writes a row that nobody else changes meanwhile.
-    pub(super) fn store<W: World>(self, word: &W::U64) {
+    pub(super) fn store<W: World>(self, word: &W::U32) {
         // Release: pairs with the Acquire of `replace`, and of `shown`. Whoever takes the ID from
         // this row later, or uses it here, sees what was done before it came here.
         word.store(self.0, Ordering::Release);
     }
 
     /// Writes `new` if the row is still this; says whether it did.
-    pub(super) fn replace<W: World>(self, word: &W::U64, new: Row) -> bool {
+    pub(super) fn replace<W: World>(self, word: &W::U32, new: Row) -> bool {
         // Acquire and Release pair with each other, on the same row: whoever takes a kept ID, for
         // use or away, sees what the last holder wrote to the ID's memory before it let go. Relaxed
         // on failure: nothing was taken.
@@ -160,8 +150,8 @@ impl Row {
 }
 
 /// A time as rows know it.
-fn micros(at: Time) -> u32 {
-    (at.as_nanos() / 1000) as u32
+fn millis(at: Time) -> u32 {
+    (at.as_nanos() / 1_000_000) as u32 & TIME
 }
 
 #[cfg(test)]
@@ -169,14 +159,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_half_word_is_the_id_exactly_if_it_is_held() {
-        let now = Time::from_nanos(1_234_567_890);
+    fn a_word_is_the_id_exactly_if_it_is_held() {
         let held = Row::held(u32::from(u16::MAX));
-        assert_eq!(held.0, u64::from(u16::MAX));
-        let others = [State::Put, State::Drop, State::Recent, State::None];
-        let others = others.map(|state| held.become_(state)).into_iter().chain([Row::kept(0, now)]);
-        for row in others {
-            assert!(row.0 as u32 > u32::from(u16::MAX), "{row:?}");
+        assert_eq!(held.0, u32::from(u16::MAX));
+        let kept = [0, 1_234_567_890, u64::MAX].map(|now| Row::kept(0, Time::from_nanos(now)));
+        for row in [held, kept[2]] {
+            let others = [State::Put, State::Drop, State::Recent, State::None];
+            for other in others.map(|state| row.become_(state)).into_iter().chain(kept) {
+                assert!(other.0 > u32::from(u16::MAX), "{other:?}");
+            }
+            assert_eq!(row.become_(State::Held).0, row.cid(), "{row:?}");
         }
     }
 
@@ -186,10 +178,13 @@ mod tests {
             assert_eq!(Row::held(7).become_(state).state(), state);
         }
         let at = |micros: u64| Time::from_nanos(micros * 1000);
-        let kept = Row::kept(9, at(u64::from(u32::MAX) - 4));
+        let kept = Row::kept(9, at(8_188_000));
         assert_eq!((kept.state(), kept.cid()), (State::Kept, 9));
-        assert_eq!(kept.idle_micros(at(u64::from(u32::MAX) + 6)), 10, "it wraps");
-        assert_eq!(kept.idle_micros(at(u64::from(u32::MAX) - 1_000_004)), 0, "a second ahead");
-        assert_eq!(kept.idle_micros(at(2_000_000)), 2_000_005, "no longer than that");
+        assert_eq!(kept.idle_millis(at(8_198_999)), 10, "it wraps");
+        assert_eq!(kept.idle_millis(at(7_188_000)), 0, "a second ahead");
+        assert_eq!(kept.idle_millis(at(7_187_999)), 7191, "no longer than that");
+        assert_eq!(kept.idle_millis(at(8_188_000 + 8_192_000 + 300_000)), 300, "and once round");
+        let before = Row::kept(9, at(99_999));
+        assert_eq!([199_999, 200_000].map(|now| before.idle_millis(at(now))), [100, 101]);
     }
 }

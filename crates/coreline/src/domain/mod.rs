@@ -55,7 +55,7 @@
 //!
 //! # Memory
 //!
-//! A domain's own few hundred bytes; a pointer for each eight CPUs and a line for each eight of
+//! A domain's own few hundred bytes; a pointer for each sixteen CPUs and a line for each sixteen of
 //! which one was used; for each local a few words, and a slot for each ID that was ever handed out.
 //! Slots of one ID of all domains lie side by side, and so do lines, so that domains share pages.
 //! Slots stay until the local is dropped; IDs that come back come back with their slots.

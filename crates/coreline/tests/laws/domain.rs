@@ -441,22 +441,31 @@ fn a_tenant_is_small() {
     let domain = domains.domain(DomainOptions::new());
     let local = domain.local(|| [0; 8].map(<Sim as Words>::U64::new_in)).unwrap();
     let local = Arc::new(local);
-    let task = |cpu| {
-        let (local, member) = (Arc::clone(&local), domain.join().unwrap());
-        let work = move || {
-            local.field(|line| &line[0]).add(1);
-            member
-        };
+    let poll = |cpu| {
+        let local = Arc::clone(&local);
+        let work = move || local.field(|line| &line[0]).add(1);
         // One after the other: who finds the lock held takes the shared slot, and no ID.
-        Sim::spawn(Placement::On(CpuId::new(cpu)), work).unwrap().join()
+        Sim::spawn(Placement::On(CpuId::new(cpu)), work).unwrap().join();
     };
-    let members = [7, 230].map(task);
+    let members = [7, 230].map(|cpu| {
+        let member = domain.join().unwrap();
+        poll(cpu);
+        member
+    });
     let usage = domain.usage();
     assert_eq!((usage.users, usage.ids, usage.leased), (2, 2, 0));
     // Two lines of rows, three slots, and the local's own.
     let more = usage.bytes - empty.bytes;
     assert!((2 * 64 + 3 * 64 + 1..=2 * 64 + 3 * 64 + 200).contains(&more), "{more} bytes");
-    assert!(usage.bytes <= 1200, "{usage:?}, of which {empty:?}");
+    assert!(usage.bytes <= 960, "{usage:?}, of which {empty:?}");
+    // A task moves: to a CPU of a line that is there, and to one of another. Until the first's ID
+    // is taken back, the second takes a new one.
+    poll(239);
+    assert_eq!(domain.usage().bytes, usage.bytes + 64, "a slot");
+    poll(240);
+    assert_eq!(domain.usage().bytes, usage.bytes + 3 * 64, "a slot and a line of rows");
+    let usage = domain.usage();
+    assert!(usage.bytes <= 1200, "{usage:?}");
     drop(members);
     let _first = domain.lease().unwrap();
     assert!(domain.usage().bytes > usage.bytes);

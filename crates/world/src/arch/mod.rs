@@ -73,7 +73,7 @@
 //!
 //! Each text is written once. The two ways to an index are `read_index`, a part of `enter`, and are
 //! chosen by the names of what they start from, [`Index`] and [`InRow`]. By a row it takes 11
-//! instructions on x86-64 (12 where there is a status to prepare) and 13 on aarch64, else 6.
+//! instructions on x86-64 (12 where there is a status to prepare) and 12 on aarch64, else 6.
 //!
 //! Labels are numeric because a section is inlined into many callers, and start at 2 because labels
 //! of zeros and ones read as binary numbers in x86 syntax: 2 is where to start over, 3 and 4 the
@@ -140,15 +140,15 @@ pub(crate) const ROWS_TABLE: usize = 0;
 /// Where they have the number of CPUs.
 pub(crate) const ROWS_CPUS: usize = 8;
 
-/// The number of the first CPU of its line, as a mask.
+/// How far the number of a CPU is shifted to be that of its line.
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
-const LINE_OF_CPU: isize = -(PER_LINE as isize);
+const LINE_OF_CPU: u32 = PER_LINE.ilog2();
 /// The place of a CPU in its line, as a mask.
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 const CPU_IN_LINE: usize = PER_LINE - 1;
 
-// Sections find the line's pointer by the number of its first CPU, and the row by shifts.
-const _: () = assert!(PER_LINE == size_of::<*const u8>() && PER_LINE.is_power_of_two());
+// Sections find the line and the row by shifts.
+const _: () = assert!(PER_LINE.is_power_of_two());
 
 /// The index that the row of the thread's CPU shows.
 #[derive(Debug, Clone, Copy)]

@@ -115,7 +115,7 @@ impl<W: World> InRows<W> {
         self.made.load(Ordering::Acquire) as usize
     }
 
-    fn row(&self, cpu: usize) -> &W::U64 {
+    fn row(&self, cpu: usize) -> &W::U32 {
         // SAFETY: always these lines.
         unsafe { self.rows.make(cpu, &self.lines) }.expect("a test has memory")
     }
@@ -129,7 +129,7 @@ impl<W: World> Drop for InRows<W> {
 }
 
 /// What a row says of a CPU without an index.
-pub const NO_INDEX: u64 = u64::MAX;
+pub const NO_INDEX: u32 = u32::MAX;
 
 // SAFETY: `made` rises behind the slot that was made, and no index above it is handed out; `give`
 // asks its callers for what `rows` says.
@@ -157,7 +157,7 @@ unsafe impl<W: World> Indexing<W> for InRows<W> {
         // SAFETY: it is read.
         let row = unsafe { slots.indexing().rows.at(cpu) }?;
         // Acquire pairs with the release in `give`.
-        let index = row.load(Ordering::Acquire) as u32 as usize;
+        let index = row.load(Ordering::Acquire) as usize;
         slots.indexing().is_initialised(index).then_some(index)
     }
 }
@@ -193,7 +193,7 @@ impl<T: Slot, W: World> OwnSlots<T, W, InRows<W>> {
     ///
     /// No two CPUs have an index at the same time. In between, who took it away has fenced.
     pub unsafe fn give(&self, cpu: usize, index: Option<usize>) {
-        let word = index.map_or(NO_INDEX, |index| index as u64);
+        let word = index.map_or(NO_INDEX, |index| index as u32);
         // Release pairs with the acquire of a section and of `find`: the slot is there, and what
         // sections of another CPU left in it is seen.
         self.indexing().row(cpu).store(word, Ordering::Release);

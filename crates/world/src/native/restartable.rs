@@ -3,7 +3,7 @@
 use core::fmt;
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use coreline_topology::Cid;
 
@@ -212,7 +212,7 @@ const _: () = {
     assert!(offset_of!(Buffer<3, Native>, bytes) == 16);
     let [table, cpus] = Rows::<Native>::LAYOUT;
     assert!(table == arch::ROWS_TABLE && cpus == arch::ROWS_CPUS);
-    assert!(size_of::<Line<[AtomicU64; PER_LINE]>>() == PER_LINE * size_of::<AtomicU64>());
+    assert!(size_of::<Line<[AtomicU32; PER_LINE]>>() == PER_LINE * size_of::<AtomicU32>());
     // `Option<NonNull<T>>` is a pointer that may be null.
     assert!(size_of::<Option<NonNull<u8>>>() == 8);
 };

@@ -8,8 +8,9 @@
 //! free        line -> line -> line           through their own first bytes
 //! ```
 //!
-//! A part for each of the first 64 lines of rows, and for those that are a multiple away, so that
-//! who takes lines on different CPUs has nothing to do with each other. Each has:
+//! A part for each of the first 64 lines of rows, so of the first 1,024 CPUs, and for those that
+//! are a multiple away, so that who takes lines for CPUs of different lines has nothing to do with
+//! each other. Each has:
 //!
 //! | word | meaning | written by |
 //! |---|---|---|

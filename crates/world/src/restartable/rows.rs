@@ -10,10 +10,10 @@
 //! |---|---|---|
 //! | 1 | the CPU | it is below the number of CPUs |
 //! | 2 | the pointer to the line of the CPU's row | it is not null |
-//! | 3 | the lower half of the row: the index | it is below the limit of the slots |
+//! | 3 | the row: the index | it is below the limit of the slots |
 //!
-//! Where it does not go on there is [no slot](super::NoSlot). What else a row says, in its upper
-//! half or by a lower half that is no index, is its owner's affair.
+//! Where it does not go on there is [no slot](super::NoSlot). What a row says by a word that is no
+//! index is its owner's affair.
 //!
 //! # Who may change a row
 //!
@@ -38,14 +38,14 @@ use super::Lines;
 use crate::{Line, MapError, Ordering, Word, Words, World};
 
 /// How many rows share a line.
-pub const PER_LINE: usize = 8;
+pub const PER_LINE: usize = 16;
 
 /// A line of rows.
-pub(super) type RowLine<W> = Line<[<W as Words>::U64; PER_LINE]>;
+pub(super) type RowLine<W> = Line<[<W as Words>::U32; PER_LINE]>;
 
 /// A word for each CPU, in lines that appear when they are used, and come from [`Lines`].
 ///
-/// Costs a pointer for each eight CPUs, and a line of 64 bytes for each eight of which one was
+/// Costs a pointer for each sixteen CPUs, and a line of 64 bytes for each sixteen of which one was
 /// used.
 #[repr(C)]
 pub struct Rows<W: Words> {
@@ -54,7 +54,7 @@ pub struct Rows<W: Words> {
     /// As many rows there are. Second, as sections know.
     cpus: u32,
     /// What a row is at first.
-    empty: u64,
+    empty: u32,
 }
 
 // SAFETY: words, and the pointers to them, which belong to the rows.
@@ -72,7 +72,7 @@ impl<W: Words> Rows<W> {
     ///
     /// If that is 2^31 or more: the CPU of a thread that the kernel does not know reads as a number
     /// from there on, and must have no row.
-    pub fn new_in(cpus: u32, empty: u64) -> Self {
+    pub fn new_in(cpus: u32, empty: u32) -> Self {
         assert!(i32::try_from(cpus).is_ok(), "rows for {cpus} CPUs");
         let lines = (cpus as usize).div_ceil(PER_LINE);
         let table: Box<[W::Ptr<RowLine<W>>]> =
@@ -107,7 +107,7 @@ impl<W: Words> Rows<W> {
     ///     row.store(3, Ordering::Relaxed);
     /// }
     /// ```
-    pub unsafe fn at(&self, cpu: usize) -> Option<&W::U64> {
+    pub unsafe fn at(&self, cpu: usize) -> Option<&W::U32> {
         self.row(cpu)
     }
 
@@ -115,11 +115,11 @@ impl<W: Words> Rows<W> {
     pub fn index_at(&self, cpu: usize) -> Option<u32> {
         // SAFETY: it is read alone.
         let row = unsafe { self.at(cpu) }?;
-        // Relaxed: a glance. The lower half is what sections read.
-        Some(row.load(Ordering::Relaxed) as u32)
+        // Relaxed: a glance.
+        Some(row.load(Ordering::Relaxed))
     }
 
-    fn row(&self, cpu: usize) -> Option<&W::U64> {
+    fn row(&self, cpu: usize) -> Option<&W::U32> {
         if cpu >= self.cpus as usize {
             return None;
         }
@@ -158,7 +158,7 @@ impl<W: World> Rows<W> {
     /// # Safety
     ///
     /// It is always the same `lines`, which live as long as the rows are used.
-    pub unsafe fn make(&self, cpu: usize, lines: &Lines<W>) -> Result<&W::U64, MapError> {
+    pub unsafe fn make(&self, cpu: usize, lines: &Lines<W>) -> Result<&W::U32, MapError> {
         // SAFETY: a line for these rows.
         let made = || lines.take(cpu / PER_LINE).map(|line| unsafe { self.put(cpu, line, lines) });
         self.row(cpu).map_or_else(made, Ok)
@@ -174,7 +174,7 @@ impl<W: World> Rows<W> {
     /// # Safety
     ///
     /// As there.
-    pub unsafe fn try_make(&self, cpu: usize, lines: &Lines<W>) -> Option<&W::U64> {
+    pub unsafe fn try_make(&self, cpu: usize, lines: &Lines<W>) -> Option<&W::U32> {
         // SAFETY: a line for these rows.
         let made =
             || lines.try_take(cpu / PER_LINE).map(|line| unsafe { self.put(cpu, line, lines) });
@@ -184,9 +184,9 @@ impl<W: World> Rows<W> {
     /// # Safety
     ///
     /// The line came from `lines`, for these rows.
-    unsafe fn put(&self, cpu: usize, line: NonNull<RowLine<W>>, lines: &Lines<W>) -> &W::U64 {
+    unsafe fn put(&self, cpu: usize, line: NonNull<RowLine<W>>, lines: &Lines<W>) -> &W::U32 {
         assert!(cpu < self.cpus as usize, "a row for CPU {cpu} of {}", self.cpus);
-        let empty = Line(core::array::from_fn(|_| W::U64::new_in(self.empty)));
+        let empty = Line(core::array::from_fn(|_| W::U32::new_in(self.empty)));
         // SAFETY: the caller's promise.
         unsafe { line.write(empty) };
         // Release: pairs with the Acquire in `at`. Acquire on failure: as there.

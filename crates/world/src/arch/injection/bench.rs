@@ -17,7 +17,7 @@ use crate::{ArrayStack, Buffer, IndexBy, List, ListNode, Native, Restartable};
 pub(super) const STACK: usize = 5;
 pub(super) const BUFFER: usize = 21;
 /// A row that shows no index.
-pub(super) const NO_INDEX: u64 = 5 << 16;
+pub(super) const NO_INDEX: u32 = 5 << 16;
 const NODES: usize = 5;
 
 /// What lies in a slot.
@@ -48,7 +48,7 @@ pub(super) enum Op {
     /// From now on sections find no slot.
     Stop,
     /// From now on all rows say this.
-    Show(u64),
+    Show(u32),
 }
 
 /// What an operation says: `None` for no slot.
@@ -63,7 +63,7 @@ pub(super) struct Bench {
     aliased: bool,
     limit: AtomicU32,
     /// Where indexes are in rows: the rows, and what they say at first.
-    rows: Option<(Rows<Native>, Vec<Option<u64>>)>,
+    rows: Option<(Rows<Native>, Vec<Option<u32>>)>,
     section: Section,
     nodes: [ListNode<Native>; NODES],
     /// The first node that an intruding program popped.
@@ -110,7 +110,7 @@ impl Bench {
 
     /// Slots for indexes below `indexes`, each of its own, and a row for each CPU that says this;
     /// where it is to say nothing it has no line, or shows [`NO_INDEX`] if others have that line.
-    pub(super) fn with_rows(indexes: usize, shown: Vec<Option<u64>>) -> Bench {
+    pub(super) fn with_rows(indexes: usize, shown: Vec<Option<u32>>) -> Bench {
         let rows = Rows::new_in(shown.len() as u32, NO_INDEX);
         let lines = Lines::of_world();
         for (cpu, _) in shown.iter().enumerate().filter(|(_, shown)| shown.is_some()) {
@@ -124,7 +124,7 @@ impl Bench {
             for beyond in 1..PER_LINE - last % PER_LINE {
                 // SAFETY: in the same line, of which nobody else has a reference to this part.
                 unsafe {
-                    (*ptr::from_ref::<AtomicU64>(row).add(beyond)).store(0, Ordering::Relaxed)
+                    (*ptr::from_ref::<AtomicU32>(row).add(beyond)).store(0, Ordering::Relaxed)
                 };
             }
         }

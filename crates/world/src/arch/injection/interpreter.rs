@@ -80,7 +80,7 @@ unsafe impl Steps<Native> for Interpreter {
             // SAFETY: it is read.
             let row = unsafe { rows.at(index) }.ok_or(Ended::NoSlot)?;
             self.step(false)?;
-            index = row.load(Ordering::Relaxed) as u32 as usize;
+            index = row.load(Ordering::Relaxed) as usize;
         }
         self.step(false)?;
         if index >= at.limit().load(Ordering::Relaxed) as usize {

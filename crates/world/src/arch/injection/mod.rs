@@ -26,7 +26,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::bench::{Answer, Bench, NO_INDEX, Op, by_section, by_trapped_section};
 use self::interpreter::{Before, Interpreter};
-use self::programs::{CHANGES, FAMILIES, Family, HOME, OTHER, SLOTS};
+use self::programs::{CHANGES, FAMILIES, Family, HALF, HOME, OTHER, SLOTS};
 use crate::arch::{Area, CPU_ID, Index, MM_CID, SlotsAt, processor};
 use crate::native::rseq;
 use crate::{IndexBy, Native, Restartable};
@@ -305,16 +305,17 @@ impl Pretence {
     }
 }
 
-/// Rows of three lines, of which the second is not there. One shows [`HOME`], and its neighbours
-/// other indexes.
-const SHOWN: [Option<u64>; 20] = {
-    let mut shown = [None; 20];
+/// Rows of three lines, of which the second is not there. One in each half of a line shows
+/// [`HOME`], and its neighbours other indexes.
+const SHOWN: [Option<u32>; 45] = {
+    let mut shown = [None; 45];
     (shown[0], shown[2], shown[3], shown[4]) = (Some(OTHER), Some(3), Some(HOME), Some(0));
-    (shown[5], shown[16], shown[19]) = (Some(SLOTS as u64), Some(3), Some(HOME));
+    (shown[5], shown[6], shown[11]) = (Some(SLOTS as u32), Some(HALF), Some(OTHER));
+    (shown[14], shown[32], shown[44]) = (Some(HOME), Some(3), Some(HOME));
     shown
 };
 /// The CPUs whose rows show `HOME`.
-const AT_HOME: [u32; 2] = [3, 19];
+const AT_HOME: [u32; 3] = [3, 14, 44];
 
 #[test]
 fn every_way_through_a_section_gives_what_the_definition_gives() {
@@ -376,7 +377,7 @@ fn a_cpu_without_a_row_or_a_row_without_an_index_finds_no_slot_and_does_nothing(
     let finds_none = |cpu: u32| finds_no_slot(&bench, Pretence::new(cpu, 0).area().index(CPU_ID));
     for (cpu, shown) in (0..).zip(SHOWN) {
         // No line, no index, or one at the limit.
-        let none = shown.is_none_or(|row| row as u32 >= SLOTS as u32);
+        let none = shown.is_none_or(|row| row >= SLOTS as u32);
         assert_eq!(finds_none(cpu), none, "CPU {cpu}: {shown:?}");
     }
     let beyond = SHOWN.len() as u32;

@@ -12,10 +12,12 @@ const SIGN: u64 = 1 << 63;
 const MOST: u64 = i64::MAX as u64;
 const MINUS_ONE: u64 = u64::MAX;
 
-/// A row that shows the index whose slot is worked on. Its upper half is nobody's business.
-pub(super) const HOME: u64 = 0xdead_beef << 32 | 2;
+/// A row that shows the index whose slot is worked on.
+pub(super) const HOME: u32 = 2;
 /// A row that shows another index.
-pub(super) const OTHER: u64 = 0xffff_ffff << 32 | 1;
+pub(super) const OTHER: u32 = 1;
+/// A row that shows none, and that index to who reads half of it.
+pub(super) const HALF: u32 = 0xdead << 16 | HOME;
 /// How many slots there are behind rows.
 pub(super) const SLOTS: usize = 4;
 
@@ -23,7 +25,8 @@ pub(super) const SLOTS: usize = 4;
 /// another, or the same again, and somebody works with it.
 pub(super) const CHANGES: &[&[Op]] = &[
     &[Op::Show(NO_INDEX)],
-    &[Op::Show(SLOTS as u64)],
+    &[Op::Show(SLOTS as u32)],
+    &[Op::Show(HALF)],
     &[Op::Show(OTHER)],
     &[Op::Show(NO_INDEX), Op::Show(HOME)],
     &[Op::Show(OTHER), Op::Add(9), Op::StackPush(30), Op::Append(2), Op::Show(HOME)],

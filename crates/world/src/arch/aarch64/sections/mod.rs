@@ -49,10 +49,9 @@ macro_rules! enter {
 
 /// Leaves the thread's index in `{slot}`, or goes to `$no_slot`; the area is in `{scratch}`.
 ///
-/// In a row: what the table holds for a line is a pointer for each [`PER_LINE`] CPUs, and a pointer
-/// has as many bytes, so that it lies as far behind the beginning as its first CPU's number.
-///
-/// [`PER_LINE`]: crate::restartable::rows::PER_LINE
+/// In a row: a pointer to a line has eight bytes. So it lies as far behind the table's beginning as
+/// the CPU's number says when it is shifted by three bits less than to the line's number, but for
+/// the three bits that this leaves.
 macro_rules! read_index {
     ($point:ident, Index, $no_slot:literal) => {
         concat!(
@@ -80,19 +79,18 @@ macro_rules! read_index {
             $point!("10"),
             "
             ldr {scratch}, [{rows}, {table}]
-            add {scratch}, {scratch}, {slot}
-            and {scratch}, {scratch}, {line_of_cpu}
+            add {scratch}, {scratch}, {slot}, lsr {pointer_of_line}
+            and {scratch}, {scratch}, -8
             ldr {scratch}, [{scratch}]
             cbz {scratch}, ",
             $no_slot,
             "
             and {slot}, {slot}, {cpu_in_line}
-            add {scratch}, {scratch}, {slot}, lsl 3
+            add {scratch}, {scratch}, {slot}, lsl 2
             ",
             $point!("11"),
             "
-            ldar {slot}, [{scratch}]
-            mov {slot:w}, {slot:w}
+            ldar {slot:w}, [{scratch}]
             "
         )
     };
@@ -196,7 +194,7 @@ macro_rules! assemble {
             $($operands)*
             table = const $crate::arch::ROWS_TABLE,
             cpus = const $crate::arch::ROWS_CPUS,
-            line_of_cpu = const $crate::arch::LINE_OF_CPU,
+            pointer_of_line = const $crate::arch::LINE_OF_CPU - 3,
             cpu_in_line = const $crate::arch::CPU_IN_LINE,
             cpu_id = const $crate::arch::CPU_ID,
             stride_shift = const $crate::arch::STRIDE_SHIFT,

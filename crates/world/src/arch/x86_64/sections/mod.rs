@@ -45,12 +45,10 @@ macro_rules! enter {
 
 /// Leaves the thread's index in `{slot}`, or goes to `$no_slot`.
 ///
-/// In a row: what the table holds for a line is a pointer for each [`PER_LINE`] CPUs, and a pointer
-/// has as many bytes, so that it lies as far behind the beginning as its first CPU's number. No
-/// register is free for the line in the longest sections: it has that of the status, which is
-/// prepared once more. A line that is not there needs no preparation: null is no slot.
-///
-/// [`PER_LINE`]: crate::restartable::rows::PER_LINE
+/// In a row: no register is free for the line in the longest sections. It has that of the status,
+/// which is prepared once more; a line that is not there needs no preparation, as null is no slot.
+/// And the CPU gives its register to the line's number and is read again: in a section it is the
+/// same.
 macro_rules! read_index {
     ($point:ident, Index, $no_slot:literal, $prepare:literal, $line:literal) => {
         concat!(
@@ -79,17 +77,12 @@ macro_rules! read_index {
             mov ",
             $line,
             ", qword ptr [{rows} + {table}]
-            add ",
-            $line,
-            ", {slot}
-            and ",
-            $line,
-            ", {line_of_cpu}
+            shr {slot:e}, {line_of_cpu}
             mov ",
             $line,
             ", qword ptr [",
             $line,
-            "]
+            " + {slot} * 8]
             test ",
             $line,
             ", ",
@@ -98,13 +91,14 @@ macro_rules! read_index {
             jz ",
             $no_slot,
             "
+            mov {slot:e}, dword ptr fs:[{area} + {cpu_id}]
             and {slot:e}, {cpu_in_line}
             ",
             $point!("11"),
             "
             mov {slot:e}, dword ptr [",
             $line,
-            " + {slot} * 8]
+            " + {slot} * 4]
             ",
             $prepare
         )
