@@ -262,6 +262,14 @@ pub struct ByDomain<P: References, W: World> {
 }
 
 impl<P: References, W: World> ByDomain<P, W> {
+    /// See [`find`](Indexing::find).
+    #[inline(never)]
+    fn find_slowly<T: Slot>(slots: &Slots<T, W, Self>) -> Option<usize> {
+        let core = &slots.indexing().core;
+        let index = core.use_at(core.place(W::index(slots.section()))?)?;
+        slots.reopen().then_some(index as usize)
+    }
+
     /// No slot is there.
     pub(super) fn new(core: &Arc<Core<P, W>>) -> Self {
         let own = core.made.iter().map(|_| 0).collect();
@@ -315,11 +323,13 @@ unsafe impl<P: References, W: World> Indexing<W> for ByDomain<P, W> {
     }
 
     fn find<T: Slot>(slots: &Slots<T, W, Self>) -> Option<usize> {
-        let core = &slots.indexing().core;
-        let cpu = W::index(slots.section());
-        let shown = core.engine.base().shown_at(cpu);
-        let index = shown.or_else(|| core.use_at(core.place(cpu)?))?;
-        slots.reopen().then_some(index as usize)
+        let base = slots.indexing().core.engine.base();
+        if !W::runs_sections(slots.section())
+            && let Some(index) = base.shown_at(W::cpu_hint().index())
+        {
+            return Some(index as usize);
+        }
+        Self::find_slowly(slots)
     }
 }
 

@@ -123,8 +123,11 @@ impl<W: Words> Rows<W> {
         if cpu >= self.cpus as usize {
             return None;
         }
+        // SAFETY: there is one for each CPU, from `new_in`. (Not by way of `lines`: the bound would
+        // be computed, and compared once more.)
+        let line = unsafe { self.table.add(cpu / PER_LINE).as_ref() };
         // Acquire: pairs with the Release in `put`: the rows are there.
-        let line = self.lines()[cpu / PER_LINE].load(Ordering::Acquire);
+        let line = line.load(Ordering::Acquire);
         // SAFETY: null, or written by `put`; given back when nobody uses the rows any more.
         unsafe { line.as_ref() }?.get(cpu % PER_LINE)
     }
