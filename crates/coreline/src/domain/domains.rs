@@ -233,8 +233,13 @@ impl<P: References, W: World> Common<P, W> {
     }
 
     /// Whether the memory of a part is that of a CPU's node, or both are of no node.
-    pub(super) fn is_near(&self, place: Place, part: &Extent) -> bool {
-        self.extents[usize::from(place.group)].node == part.node
+    pub(super) fn is_near(&self, place: Place, part: Option<&Extent>) -> bool {
+        part.is_some_and(|part| self.extents[usize::from(place.group)].node == part.node)
+    }
+
+    /// The part that a lease's number is in.
+    pub(super) fn extent_of_lease(&self, number: u32) -> Option<&Extent> {
+        self.extents.get(self.extent_of((self.width() + number) as usize)?)
     }
 
     /// The extent that an index is in.

@@ -17,8 +17,11 @@
 //! there it waits while nobody has it. Who leases on the CPU takes it from its place by one
 //! exchange, and returns it by a store. So a lease goes from one task of a CPU to the next, with
 //! its memory in that CPU's caches. One that is returned on another CPU waits where it was leased.
-//! Numbers without a place (the home was full, the CPU had no ID, the memory is another node's) are
-//! free for all in `taken`. Where none is, one that waits in another home moves.
+//!
+//! Numbers without a place (those that have one are out, the CPU had no ID) wait on the shelf of
+//! the home where they are returned, which costs a second exchange. Where that is full, or the
+//! memory is another node's, they are free for all in `taken`. Where none is, one that waits in
+//! another home moves.
 //!
 //! Which home a task looks into is a guess, as it may be moved at any time, and a wrong one does no
 //! harm: what is exchanged is somebody's.
@@ -33,11 +36,12 @@
 //! Thread 1: looks at place B: out; so all are out?   <- one of the two always waited
 //! ```
 //!
-//! So who looks, under the lock, leaves a mark in each place whose number is out, looks at `taken`,
-//! and then for its marks. A mark that is still there was there all the time, as a return
-//! overwrites it; and numbers in `taken` are taken under the lock only. So if nothing was found,
-//! and all marks are there, nothing was free when `taken` was looked at. Who takes from a place
-//! tells of the returns before that, too: above, thread 1 finds B out and knows of A's return.
+//! So who looks, under the lock, leaves a mark in each place and on each shelf where no number
+//! waits, looks at `taken`, and then for its marks. A mark that is still there was there all the
+//! time, as a return overwrites it; and numbers in `taken` are taken under the lock only. So if
+//! nothing was found, and all marks are there, nothing was free when `taken` was looked at. Who
+//! takes from a place tells of the returns before that, too: above, thread 1 finds B out and knows
+//! of A's return.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -45,7 +49,7 @@ use core::ptr;
 
 use coreline_topology::{Cid, CpuId};
 use coreline_world::restartable::Init;
-use coreline_world::{Native, Ordering, Slot, Word, World};
+use coreline_world::{Integer, Native, Ordering, Slot, Word, World};
 
 use super::core::{Core, Guard};
 use super::domains::Extent;
@@ -55,6 +59,8 @@ use crate::cid::{Bitmap, Engine, Place, Recent, References};
 
 /// How many numbers have a place in a home.
 const PLACES: usize = 4;
+/// How many others can wait there.
+const SHELF: usize = 4;
 
 /// There is no lease. Nothing was taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -91,9 +97,11 @@ pub struct ForeignLocal;
 /// | a place: 0 | its number is out, or it has none | who takes the number, or finds it out |
 /// | n + 1 | number n waits, with what was done under it | who had it |
 /// | [`SEEN`] | out, and was since somebody looked | who looks, under the domain's lock |
-/// | `given` | by place: a number has it | the holder of the domain's lock |
+/// | `given` | by place: a number has it | who has a number that has none, or moves one |
+/// | `shelf` | each as a place, for any number | as places; who had a number looks for room |
 struct Home<W: World> {
     places: [W::U32; PLACES],
+    shelf: [W::U32; SHELF],
     given: W::U32,
 }
 
@@ -122,7 +130,11 @@ type Taken<'a, W> = (u32, Option<&'a <W as coreline_world::Words>::U32>);
 
 impl<W: World> Home<W> {
     fn new_in() -> Self {
-        Home { places: [(); PLACES].map(|()| W::U32::new_in(OUT)), given: W::U32::new_in(0) }
+        Home {
+            places: [(); PLACES].map(|()| W::U32::new_in(OUT)),
+            shelf: [(); SHELF].map(|()| W::U32::new_in(OUT)),
+            given: W::U32::new_in(0),
+        }
     }
 
     /// The number that waits at this place, if it does.
@@ -134,36 +146,56 @@ impl<W: World> Home<W> {
         number(place.swap(OUT, Ordering::AcqRel))
     }
 
-    /// The places that have a number, with their positions.
-    fn given(&self) -> impl Iterator<Item = (usize, &W::U32)> {
+    /// The places that have a number, with their positions; and the shelf.
+    fn all(&self) -> impl Iterator<Item = (Option<usize>, &W::U32)> {
         // Relaxed: a place that is missed, or has none any more, has nothing to take.
         let given = self.given.load(Ordering::Relaxed);
-        self.places.iter().enumerate().filter(move |(position, _)| given >> position & 1 != 0)
+        let places = self.places.iter().enumerate();
+        let places = places.filter(move |(position, _)| given >> position & 1 != 0);
+        let places = places.map(|(position, place)| (Some(position), place));
+        places.chain(self.shelf.iter().map(|place| (None, place)))
     }
 
-    /// One that waits here.
+    /// One that waits here. If it had no place it gets one, if there is room.
+    #[cold]
+    #[inline(never)]
     fn take(&self) -> Option<Taken<'_, W>> {
-        self.given().find_map(|(_, place)| {
+        self.all().find_map(|(position, place)| {
             // Relaxed: a glance, so that nothing is written for numbers that are out.
             number(place.load(Ordering::Relaxed))?;
-            Some((Home::<W>::take_at(place)?, Some(place)))
+            let number = Home::<W>::take_at(place)?;
+            Some((number, position.map_or_else(|| self.give_place(), |_| Some(place))))
         })
     }
 
-    /// A place for one more number, which is out, if there is room.
-    fn give_place(&self, _guard: &Guard<'_, W>) -> Option<&W::U32> {
-        // Relaxed: only holders of the lock write it; so below.
-        let given = self.given.load(Ordering::Relaxed);
-        let position = given.trailing_ones();
-        let place = self.places.get(position as usize)?;
-        self.given.store(given | 1 << position, Ordering::Relaxed);
-        Some(place)
+    /// Puts a number that has no place on the shelf; says whether there was room.
+    fn shelve(&self, shelved: u32) -> bool {
+        self.shelf.iter().any(|place| {
+            // Relaxed: a glance; and nothing was done if somebody else was faster. Release: pairs
+            // with the Acquire in `take_at`.
+            let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
+            let found = place.load(relaxed);
+            number(found).is_none()
+                && place.compare_exchange(found, waits(shelved), release, relaxed).is_ok()
+        })
     }
 
-    /// Takes back the place of a number that the caller has.
-    fn take_place(&self, position: usize, _guard: &Guard<'_, W>) {
-        let given = self.given.load(Ordering::Relaxed);
-        self.given.store(given & !(1 << position), Ordering::Relaxed);
+    /// A place for a number that the caller has, if there is room.
+    fn give_place(&self) -> Option<&W::U32> {
+        let mut places = self.places.iter().enumerate();
+        let place = places.find(|(position, _)| {
+            let bit = 1 << position;
+            // Relaxed: who looks for the number there has heard of its return.
+            let given = self.given.load(Ordering::Relaxed) & bit != 0;
+            !given && self.given.fetch_or(bit, Ordering::Relaxed) & bit == 0
+        });
+        place.map(|(_, place)| place)
+    }
+
+    /// Takes back the place of a number that the caller has. It is out there.
+    fn take_place(&self, position: usize) {
+        // Relaxed: whoever gets the place next stores to it when it returns its number.
+        self.given.fetch_and(!(1 << position), Ordering::Relaxed);
     }
 
     /// The number that waits at this place; else the place is marked.
@@ -204,7 +236,7 @@ impl<P: References, W: World> Leasing<P, W> {
     pub(super) fn leased(&self, most: usize) -> usize {
         // Relaxed: a count.
         let waits = |place: &W::U32| number(place.load(Ordering::Relaxed)).is_some();
-        let waiting = self.homes.iter().flat_map(Home::given).filter(|(_, place)| waits(place));
+        let waiting = self.homes.iter().flat_map(Home::all).filter(|(_, place)| waits(place));
         (self.taken.count(0..most as u32) as usize).saturating_sub(waiting.count())
     }
 
@@ -240,7 +272,7 @@ impl<P: References, W: World> Leasing<P, W> {
         let mut taken = free();
         while taken.is_none() {
             taken = self.take_waiting(core, here, &guard).or_else(free);
-            if taken.is_none() && self.homes.iter().flat_map(Home::given).all(is_marked) {
+            if taken.is_none() && self.homes.iter().flat_map(Home::all).all(is_marked) {
                 break;
             }
         }
@@ -259,28 +291,36 @@ impl<P: References, W: World> Leasing<P, W> {
             let take = |(position, place)| {
                 Home::<W>::take_or_mark(place, guard).map(|number| (position, place, number))
             };
-            let (position, place, number) = home.given().find_map(take)?;
-            let common = &core.common;
-            let new = common
-                .extent_of((common.width() + number) as usize)
-                .and_then(|extent| self.place_for(core, &common.extents[extent], here, guard));
-            if new.is_some() {
-                home.take_place(position, guard);
+            let (position, place, number) = home.all().find_map(take)?;
+            let new = Self::place_for(core, core.common.extent_of_lease(number), here);
+            if let (Some(_), Some(position)) = (new, position) {
+                home.take_place(position);
             }
-            Some((number, Some(new.unwrap_or(place))))
+            Some((number, new.or(position.map(|_| place))))
         })
+    }
+
+    /// Takes back a number without a place.
+    #[cold]
+    #[inline(never)]
+    fn put_back(&self, core: &Core<P, W>, number: u32) {
+        let cpu = W::cpu_hint();
+        let is_near = |place| core.common.is_near(place, core.common.extent_of_lease(number));
+        let shelved = core.place(cpu.index()).is_some_and(is_near)
+            && self.home_at(core, cpu).is_some_and(|home| home.shelve(number));
+        if !shelved {
+            self.taken.remove(number);
+        }
     }
 
     /// A place in this CPU's home for a number of this extent, if it is near and there is room.
     fn place_for<'a>(
-        &self,
         core: &Core<P, W>,
-        extent: &Extent,
+        extent: Option<&Extent>,
         here: Option<(Place, &'a Home<W>)>,
-        guard: &Guard<'_, W>,
     ) -> Option<&'a W::U32> {
         let (place, home) = here?;
-        core.common.is_near(place, extent).then(|| home.give_place(guard)).flatten()
+        core.common.is_near(place, extent).then(|| home.give_place()).flatten()
     }
 
     /// The lowest that is free, on the CPU's node if there is one; its slots are made.
@@ -301,7 +341,7 @@ impl<P: References, W: World> Leasing<P, W> {
                 let free = Free(&self.taken, number);
                 core.make(extent, width + number, guard);
                 let number = ManuallyDrop::new(free).1;
-                return Some((number, self.place_for(core, part, here, guard)));
+                return Some((number, Self::place_for(core, Some(part), here)));
             }
         }
         None
@@ -406,9 +446,14 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
         let shared = domain.shared();
         if let Some(leasing) = shared.leasing()
             && let Some(home) = leasing.home_at(&shared.core, cpu)
-            && let Some(number) = Home::<W>::take_at(&home.places[0])
         {
-            return Ok(Lease { domain, place: Some(&home.places[0]), number });
+            let first = &home.places[0];
+            if let Some(number) = Home::<W>::take_at(first) {
+                return Ok(Lease { domain, place: Some(first), number });
+            }
+            if let Some((number, place)) = home.take() {
+                return Ok(Lease { domain, place, number });
+            }
         }
         let (number, place) = shared.lease_elsewhere()?;
         Ok(Lease { domain, place, number })
@@ -463,7 +508,7 @@ impl<P: References, W: World> Drop for Lease<'_, P, W> {
             Some(place) => place.store(waits(self.number), Ordering::Release),
             None => {
                 if let Some(leasing) = self.domain.shared().leasing() {
-                    leasing.taken.remove(self.number);
+                    leasing.put_back(self.domain.core(), self.number);
                 }
             }
         }

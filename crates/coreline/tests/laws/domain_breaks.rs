@@ -1,15 +1,16 @@
 //! What broke domains: leases where there are none, all but none, or none just now; and slots that
 //! cannot be made.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32};
 
 use coreline::cid::{Clustered, Recent};
-use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions, LeaseError};
+use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions, Lease, LeaseError};
 use coreline::percpu::Slot;
 use coreline_sim::{Faults, Machine, Schedule, Sim};
-use coreline_topology::{CpuId, NodeId};
+use coreline_topology::{Cid, CpuId, NodeId};
 use coreline_world::model::{Exchanges, Model};
 use coreline_world::{JoinHandle, Native, Ordering, Place, Placement, Threads, Word, World};
 
@@ -63,6 +64,40 @@ fn leases_are_exhausted_only_if_all_are_out() {
         });
         coreline_sim::search(machines, move || there_is_a_lease_for_each(threads)).unwrap();
     }
+}
+
+/// More leases at once than a home has places for come back, and are met again.
+fn many_at_once<W: World>() {
+    let domains = Domains::<Recent, W>::new_in(DomainsOptions::new()).unwrap();
+    let domain = domains.domain(DomainOptions::new());
+    let lease =
+        |number: usize| -> Vec<_> { (0..number).map(|_| domain.lease().unwrap()).collect() };
+    for _ in 0..2 {
+        let leases = lease(12);
+        let cids: BTreeSet<_> = leases.iter().map(Lease::cid).collect();
+        let width = domains.layout().width() as u32;
+        assert_eq!(cids, (width..width + 12).map(Cid::new).collect());
+        assert_eq!(domain.usage().leased, 12);
+        // Who returned first is not who leased first.
+        leases.into_iter().rev().for_each(drop);
+        assert_eq!(domain.usage().leased, 0);
+    }
+    // Those that are out keep their places; the others come and go beside them.
+    let kept = lease(6);
+    for _ in 0..20 {
+        let passing = lease(6);
+        assert_eq!(domain.usage().leased, kept.len() + passing.len());
+    }
+    drop(kept);
+    assert_eq!(domain.usage().leased, 0);
+}
+
+#[test]
+fn more_leases_than_places_come_back() {
+    many_at_once::<Native>();
+    let law = many_at_once::<Sim>;
+    worlds::simulate("breaks::many", "host-2c", Faults::NONE, law).unwrap();
+    worlds::simulate("breaks::many_torn", "desktop-12c", TORN, law).unwrap();
 }
 
 type Exchanging = Model<Exchanges>;
