@@ -19,7 +19,7 @@
 //! | the index is not below the limit | initialise slots, and try again |
 //! | somebody else initialises or has stopped them | the shared slot, by atomics |
 //! | the thread has no index | the shared slot, by atomics |
-//! | this machine has no sections | the thread's slot, by atomics |
+//! | this machine has no sections | the thread's slot, or one it had a while ago, by atomics |
 //!
 //! *By atomics* is one atomic instruction for words, and for the others their definition under the
 //! lock in the slot's field. Sections never touch the shared slot, so each slot is written either
