@@ -71,7 +71,15 @@ fn ignore() {}
 pin_project! {
     /// A future that is a user of a domain, from [`InDomain::in_domain`].
     ///
-    /// **Panics**: one in the future leaves the domain, too. **Signals, fork**: as for [`Member`].
+    /// While it is polled it is inside: what it calls then must not wait for all who are, as
+    /// [`Domain::shootdown`] does; that is for somebody else to call.
+    ///
+    /// **Panics**: one in the future leaves the domain, too; one in what [`on_refresh`] set leaves
+    /// the future as it was, and that refresh is not asked for again. **Signals, fork**: as for
+    /// [`Member`].
+    ///
+    /// [`on_refresh`]: DomainFuture::on_refresh
+    ///
     /// A future that is forgotten between two polls is a member that is forgotten; it is not
     /// inside, and holds up no shootdown.
     #[must_use = "a future does nothing unless it is polled"]

@@ -69,6 +69,11 @@
 //! what makes a slot leaves everything as it was, but for values of other locals that were made for
 //! the same ID, which leak.
 //!
+//! What makes a slot runs under its domain's lock. There the same domain refuses what needs the
+//! lock ([`LocalError::Nested`], [`LeaseError::Nested`]). It must not fork, and must not wait for a
+//! domain of which an `init` waits for this one (`local`, `lease` and `usage` do), as two locks
+//! must not be taken in both orders.
+//!
 //! # Bad input
 //!
 //! | what | then |
