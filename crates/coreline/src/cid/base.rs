@@ -20,6 +20,9 @@ use super::row::Row;
 /// | `weights` | by group: how many positions are allowed | with `allowed` |
 /// | `users` | tasks | `enter`, `leave` |
 /// | `next_scan` | no scan before that time, in nanoseconds | scans and execs, under a lock |
+///
+/// `users` may lie with the pointers to the rest: a switch that compares with it reads both, and so
+/// loads that line once after a task came or went. A scan writes there every 100 ms.
 pub struct Base<W: World> {
     pub(super) layout: Arc<Parts>,
     pub(super) ids: Bitmap<W>,

@@ -53,6 +53,7 @@ mod base;
 mod bitmap;
 #[cfg(test)]
 mod by_use;
+mod hooked;
 mod layout;
 mod owned;
 mod references;
@@ -68,14 +69,14 @@ use core::time::Duration;
 use coreline_topology::{Cid, CpuId, CpuSet};
 use coreline_world::{Lacking, Native, Time, World};
 
+use hooked::Hooked;
 use owned::Ownership;
-use sealed::Kind;
+use sealed::{Engine, Kind};
 
 pub(crate) use bitmap::Bitmap;
 pub use layout::CidLayout;
 pub(crate) use layout::Place;
 pub(crate) use references::Referring;
-pub(crate) use sealed::Engine;
 pub use sealed::{Policy, References};
 
 /// How long an ID stays with a CPU that does not use it: `SCHED_MM_CID_PERIOD_NS` in the kernel.
@@ -161,11 +162,11 @@ impl Policy for Clustered {
 }
 
 impl Kind for FirstFit {
-    type Engine<W: World> = Referring<Self, W>;
+    type Engine<W: World> = Hooked<Self, W>;
 }
 
 impl Kind for Recent {
-    type Engine<W: World> = Referring<Self, W>;
+    type Engine<W: World> = Hooked<Self, W>;
 }
 
 impl Kind for Owned {
@@ -173,7 +174,7 @@ impl Kind for Owned {
 }
 
 impl Kind for Clustered {
-    type Engine<W: World> = Referring<Self, W>;
+    type Engine<W: World> = Hooked<Self, W>;
     const CLUSTERED: bool = true;
 }
 
@@ -401,7 +402,7 @@ impl<P: Policy, W: World> CidSpace<P, W> {
 /// Driving by use: see the [module](self).
 impl<P, W: World> CidSpace<P, W>
 where
-    P: References + Kind<Engine<W> = Referring<P, W>>,
+    P: References + Kind<Engine<W> = Hooked<P, W>>,
 {
     /// The ID that sections on this CPU may use from now on, which is the one that its row has if
     /// it has one. Calls [`expire_unused`](Self::expire_unused), which leaves it this ID.

@@ -38,7 +38,7 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use coreline_topology::CpuSet;
-use coreline_world::{Integer, Ordering, Time, Word, World};
+use coreline_world::{Integer, Line, Ordering, Time, Word, World};
 
 use super::base::Base;
 use super::layout::{Parts, Place};
@@ -49,11 +49,15 @@ use crate::TicketLock;
 /// | word | meaning | written by |
 /// |---|---|---|
 /// | `mode` | bits 31..1: IDs are below it; bit 0: [`PER_CPU`] | the holder of `lock` |
-/// | `lock` | the tasks, and the right to take and free IDs and to change the mode | |
+/// | `lock` | the tasks, and the right to take and free IDs and to change the mode | its users |
+///
+/// `mode`, which each switch reads, lies with `base`: with `users`, which is written when `mode` is,
+/// and with what is never written. What waiters look at and what holders write for each other has
+/// a line of its own, which no switch reads that finds its ID.
 pub struct Ownership<W: World> {
     base: Base<W>,
     mode: W::U32,
-    lock: TicketLock<Owners<W>, W>,
+    lock: Line<TicketLock<Owners<W>, W>>,
 }
 
 struct Owners<W: World> {
@@ -215,7 +219,7 @@ impl<W: World> Engine<W> for Ownership<W> {
         Ownership {
             base: Base::new_in(layout),
             mode: W::U32::new_in(0),
-            lock: TicketLock::new_in(owners),
+            lock: Line(TicketLock::new_in(owners)),
         }
     }
 

@@ -35,7 +35,7 @@
 use coreline_topology::{CpuId, CpuSet, Shape, Topology};
 use coreline_world::{Lacking, Native, Time};
 
-use super::references::Referring;
+use super::hooked::Hooked;
 use super::row::{Row, State};
 use super::sealed::{Engine, References};
 use super::*;
@@ -66,7 +66,7 @@ fn machine(caches: u32) -> Topology {
 }
 
 /// The state machine of a space on four CPUs.
-fn referring<P: References>() -> (CidLayout<P>, Referring<P, Native>) {
+fn referring<P: References>() -> (CidLayout<P>, Hooked<P, Native>) {
     let layout = CidLayout::new(&machine(1)).unwrap();
     let engine = Engine::<Native>::new_in(layout.parts());
     (layout, engine)
@@ -89,7 +89,7 @@ fn migration<P: References>(
     users: usize,
     bound: bool,
     there: Row,
-    spoil: impl FnOnce(&Referring<P, Native>, &<Referring<P, Native> as Engine<Native>>::Task),
+    spoil: impl FnOnce(&Hooked<P, Native>, &<Hooked<P, Native> as Engine<Native>>::Task),
 ) -> Outcome {
     let (layout, engine) = referring::<P>();
     let [from, to] = [SOURCE, DESTINATION].map(|cpu| layout.parts().place(cpu).unwrap());
@@ -152,7 +152,7 @@ fn users_are_compared_with_what_the_space_or_the_task_is_allowed_on() {
 
 #[test]
 fn a_migration_leaves_alone_what_is_not_the_tasks() {
-    let source = |engine: &Referring<Recent, Native>, row: Row| {
+    let source = |engine: &Hooked<Recent, Native>, row: Row| {
         row.store::<Native>(engine.base().row(SOURCE.get() as u16));
     };
     let moved = |row| migration::<Recent>(2, false, Row::NONE, |engine, _| source(engine, row));

@@ -40,7 +40,7 @@ use coreline_world::restartable::{Indexing, Rows, SlotLock, SlotLockGuard};
 use coreline_world::{Lacking, Ordering, Slot, Slots, Time, Word, World};
 
 use super::domains::Common;
-use crate::cid::{Engine, Place, References, Referring};
+use crate::cid::{Place, References, Referring};
 
 /// See the module.
 pub(super) struct Core<P: References, W: World> {

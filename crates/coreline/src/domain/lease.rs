@@ -55,7 +55,7 @@ use super::core::{Core, Guard};
 use super::domains::Extent;
 use super::local::{DomainLocal, Exclusive, LocalError};
 use super::{Domain, Shared};
-use crate::cid::{Bitmap, Engine, Place, Recent, References};
+use crate::cid::{Bitmap, Place, Recent, References};
 
 /// How many numbers have a place in a home.
 const PLACES: usize = 4;

@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use coreline_world::{Native, World};
 
 use super::{Domain, NoPresence};
-use crate::cid::{Engine, Recent, References};
+use crate::cid::{Recent, References};
 use crate::mask::{self, Entry, Shot};
 
 /// A user of a domain, from [`Domain::join`]: a thread, a worker, a connection, a future. Dropping

@@ -106,7 +106,7 @@ use std::sync::Arc;
 use coreline_world::restartable::Init;
 use coreline_world::{Lacking, Native, Ordering, Slot, Time, Word, World};
 
-use crate::cid::{Engine, Recent, References};
+use crate::cid::{Recent, References};
 use crate::mask::{self, Entry, Presence, PresenceOptions, Shot};
 
 use self::core::Core;
