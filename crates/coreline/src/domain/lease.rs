@@ -204,17 +204,18 @@ impl<W: World> Home<W> {
         // Acquire: pairs with the Release in `take_at`: what that thread returned before is seen to
         // be returned. Relaxed else: a mark tells of itself. Ends: each further turn is another
         // thread's step, which returned the number, took it, or found it out.
+        let mark = || place.compare_exchange(OUT, SEEN, Ordering::Acquire, relaxed);
         loop {
             match place.load(relaxed) {
                 SEEN => break None,
-                OUT => match place.compare_exchange(OUT, SEEN, Ordering::Acquire, relaxed) {
-                    Ok(_) => break None,
-                    Err(_) => {}
-                },
-                _ => match Home::<W>::take_at(place) {
-                    None => {}
-                    number => break number,
-                },
+                OUT if mark().is_ok() => break None,
+                OUT => {}
+                _ => {
+                    let taken = Home::<W>::take_at(place);
+                    if taken.is_some() {
+                        break taken;
+                    }
+                }
             }
         }
     }
