@@ -200,13 +200,14 @@ impl<W: World> Home<W> {
 
     /// The number that waits at this place; else the place is marked.
     fn take_or_mark(place: &W::U32, _guard: &Guard<'_, W>) -> Option<u32> {
-        let relaxed = Ordering::Relaxed;
         // Acquire: pairs with the Release in `take_at`: what that thread returned before is seen to
-        // be returned. Relaxed else: a mark tells of itself. Ends: each further turn is another
-        // thread's step, which returned the number, took it, or found it out.
-        let mark = || place.compare_exchange(OUT, SEEN, Ordering::Acquire, relaxed);
+        // be returned. Relaxed: nothing was marked.
+        let mark = || place.compare_exchange(OUT, SEEN, Ordering::Acquire, Ordering::Relaxed);
+        // Ends: each further turn is another thread's step, which returned the number, took it, or
+        // found it out.
         loop {
-            match place.load(relaxed) {
+            // Relaxed: a glance, or a mark of before, which tells of itself.
+            match place.load(Ordering::Relaxed) {
                 SEEN => break None,
                 OUT if mark().is_ok() => break None,
                 OUT => {}

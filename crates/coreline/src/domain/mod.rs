@@ -263,11 +263,11 @@ impl<P: References, W: World> Domain<P, W> {
 
     /// An ID that is the caller's until the lease is dropped.
     ///
-    /// Where one waits that was leased on the calling CPU: an atomic exchange, and a store to return
-    /// it. While four of that CPU are out already: two exchanges for each further one, of which up
-    /// to four wait there. Else the domain's lock, and what makes its slots. A domain with more
-    /// leases than CPUs that lease takes the lock seldom; where there are fewer, CPUs take them from
-    /// each other under it: ask for more with [`DomainsOptions::leases`].
+    /// Where one waits that was leased on the calling CPU: an atomic exchange, and a store to
+    /// return it. While four of that CPU are out already: two exchanges for each further one, of
+    /// which up to four wait there. Else the domain's lock, and what makes its slots. A domain with
+    /// more leases than CPUs that lease takes the lock seldom; where there are fewer, CPUs take
+    /// them from each other under it: ask for more with [`DomainsOptions::leases`].
     ///
     /// # Errors
     ///

@@ -20,8 +20,8 @@ const ADD: &str = "coreline DomainLocal add";
 const LEASE: &str = "coreline domain lease and return";
 const REFERENCE: &str = "AtomicU64 fetch_add, a thread's own";
 
-/// The goals, set in advance, as times the reference; that of an addition where it is a section, and
-/// on atomics.
+/// The goals, set in advance, as times the reference; that of an addition where it is a section,
+/// and on atomics.
 const ADD_MOST: f64 = 1.2;
 const ADD_MOST_ON_ATOMICS: f64 = 3.0;
 const LEASE_MOST: f64 = 2.0;

@@ -228,7 +228,8 @@ pub trait Restartable: Words + Signals + Threads + Fences {
     fn runs_sections(section: &Self::Section) -> bool;
 
     /// The calling thread's present index; `usize::MAX` if it has none. It may change at any time.
-    /// On atomics it may be one that the thread had a while ago: [`cpu_hint`](crate::Place::cpu_hint).
+    /// On atomics it may be one that the thread had a while ago:
+    /// [`cpu_hint`](crate::Place::cpu_hint).
     ///
     /// For slow paths: a world may take the occasion to give the thread an index.
     fn index(section: &Self::Section) -> usize;
