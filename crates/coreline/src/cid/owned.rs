@@ -51,9 +51,9 @@ use crate::TicketLock;
 /// | `mode` | bits 31..1: IDs are below it; bit 0: [`PER_CPU`] | the holder of `lock` |
 /// | `lock` | the tasks, and the right to take and free IDs and to change the mode | its users |
 ///
-/// `mode`, which each switch reads, lies with `base`: with `users`, which is written when `mode` is,
-/// and with what is never written. What waiters look at and what holders write for each other has
-/// a line of its own, which no switch reads that finds its ID.
+/// `mode`, which each switch reads, lies with `base`: with `users`, which is written when `mode`
+/// is, and with what is never written. What waiters look at and what holders write for each other
+/// has a line of its own, which no switch reads that finds its ID.
 pub struct Ownership<W: World> {
     base: Base<W>,
     mode: W::U32,

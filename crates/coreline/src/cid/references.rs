@@ -1,7 +1,7 @@
 //! The references to IDs that CPUs keep under [`FirstFit`](super::FirstFit),
 //! [`Recent`](super::Recent) and [`Clustered`](super::Clustered): what a [`CidSpace`] under these
-//! and a domain share. Each has a lock of its own, in `hooked.rs` and in `domain/core.rs`; here *the
-//! lock* is the caller's.
+//! and a domain share. Each has a lock of its own, in `hooked.rs` and in `domain/core.rs`; here
+//! *the lock* is the caller's.
 //!
 //! [`CidSpace`]: super::CidSpace
 //!
