@@ -152,17 +152,20 @@ impl<W: World> Home<W> {
 
     /// A place for one more number, which is out, if there is room.
     fn give_place(&self, _guard: &Guard<'_, W>) -> Option<&W::U32> {
-        // Relaxed: only holders of the lock write it; so below.
+        // Relaxed: only holders of the lock write it, here and below.
         let given = self.given.load(Ordering::Relaxed);
         let position = given.trailing_ones();
         let place = self.places.get(position as usize)?;
+        // Relaxed: as above.
         self.given.store(given | 1 << position, Ordering::Relaxed);
         Some(place)
     }
 
     /// Takes back the place of a number that the caller has.
     fn take_place(&self, position: usize, _guard: &Guard<'_, W>) {
+        // Relaxed: as in `give_place`.
         let given = self.given.load(Ordering::Relaxed);
+        // Relaxed: as above.
         self.given.store(given & !(1 << position), Ordering::Relaxed);
     }
 
@@ -473,5 +476,45 @@ impl<P: References, W: World> Drop for Lease<'_, P, W> {
 impl<P: References, W: World> fmt::Debug for Lease<'_, P, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease").field("cid", &self.cid()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coreline_sim::{Machine, Sim};
+    use coreline_world::{JoinHandle, Placement, Threads};
+
+    use super::super::{DomainOptions, Domains, DomainsOptions};
+    use super::*;
+
+    /// One number more than there is room for in a home, on two CPUs.
+    fn each_number_has_one_place() {
+        const LEASES: usize = PLACES + 1;
+        let domains = Domains::<Recent, Sim>::new_in(DomainsOptions::new().leases(LEASES)).unwrap();
+        let domain = Arc::new(domains.domain(DomainOptions::new()));
+        // What stays where there is no room, and then what moves to and fro.
+        let first = [(0, PLACES), (1, 1), (0, LEASES), (1, 1)];
+        let moves = [(1, PLACES), (0, PLACES)].repeat(PLACES);
+        for (cpu, count) in [&first[..], &moves].concat() {
+            let theirs = Arc::clone(&domain);
+            let live = move || {
+                let leases: Vec<_> = (0..count).map(|_| theirs.lease().unwrap()).collect();
+                assert!(leases.iter().all(|lease| lease.place.is_some()));
+            };
+            Sim::spawn(Placement::On(CpuId::new(cpu)), live).unwrap().join();
+            let leasing = domain.shared().leasing().unwrap();
+            let places: Vec<_> = leasing.homes.iter().flat_map(Home::given).collect();
+            let taken = leasing.taken.count(0..LEASES as u32) as usize;
+            assert_eq!(places.len(), taken, "a place without a number");
+            assert_eq!(leasing.leased(LEASES), 0);
+        }
+    }
+
+    #[test]
+    fn a_number_that_moves_leaves_no_place_behind() {
+        let machine = Machine::preset("host-2c").unwrap().step_limit(1_000_000);
+        machine.run(each_number_has_one_place).unwrap();
     }
 }
