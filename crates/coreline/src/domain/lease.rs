@@ -152,7 +152,7 @@ impl<W: World> Home<W> {
 
     /// A place for one more number, which is out, if there is room.
     fn give_place(&self, _guard: &Guard<'_, W>) -> Option<&W::U32> {
-        // Relaxed: only holders of the lock write it, here and below.
+        // Relaxed: only holders of the lock write it; so below.
         let given = self.given.load(Ordering::Relaxed);
         let position = given.trailing_ones();
         let place = self.places.get(position as usize)?;
@@ -231,12 +231,18 @@ impl<P: References, W: World> Leasing<P, W> {
     }
 
     /// One that is free, or waits anywhere; its slots are made. `None` if all are out.
-    fn take<'a>(
-        &'a self,
+    fn take(
+        &self,
         core: &Core<P, W>,
-        here: Option<(Place, &'a Home<W>)>,
-    ) -> Result<Option<Taken<'a, W>>, LeaseError> {
+        at: Option<Place>,
+    ) -> Result<Option<Taken<'_, W>>, LeaseError> {
         let guard = core.lock().ok_or(LeaseError::Nested)?;
+        // Who had to wait for the lock may have no ID yet; without one there is no home, and who has
+        // no home comes here each time.
+        let here = at.and_then(|place| {
+            // SAFETY: an ID that operations may use has its slots.
+            Some((place, unsafe { self.home(core.use_locked_at(place, &guard)?) }))
+        });
         let free = || self.take_free(core, here, &guard);
         // Relaxed: what a mark says it says alone.
         let is_marked = |(_, place): (_, &W::U32)| place.load(Ordering::Relaxed) == SEEN;
@@ -357,17 +363,15 @@ impl<P: References, W: World> Shared<P, W> {
     fn lease_elsewhere(&self) -> Result<Taken<'_, W>, LeaseError> {
         let leasing = self.leasing().map_or_else(|| self.make_leasing(), Ok)?;
         let core = &*self.core;
-        let home = |place| {
-            // SAFETY: an ID that operations may use has its slots.
-            Some((place, unsafe { leasing.home(core.use_at(place)?) }))
-        };
-        let here = core.place(W::cpu_hint().index()).and_then(home);
-        if let Some(taken) = here.and_then(|(_, home)| home.take()) {
+        let at = core.place(W::cpu_hint().index());
+        // SAFETY: an ID that operations may use has its slots.
+        let home = at.and_then(|place| Some(unsafe { leasing.home(core.use_at(place)?) }));
+        if let Some(taken) = home.and_then(Home::take) {
             return Ok(taken);
         }
         let most = core.common.leases();
         let exhausted = || LeaseError::Exhausted { leased: leasing.leased(most), most };
-        leasing.take(core, here)?.ok_or_else(exhausted)
+        leasing.take(core, at)?.ok_or_else(exhausted)
     }
 }
 

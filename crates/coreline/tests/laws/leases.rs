@@ -9,9 +9,7 @@ use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions, Exclusive
 use coreline_sim::{Faults, Machine, Schedule, Sim};
 use coreline_topology::{CpuId, Shape, Topology};
 use coreline_world::model::{Checker, Exchanges, Model};
-use coreline_world::{
-    Cell, Integer, JoinHandle, Ordering, Placement, Threads, Word, Words, World,
-};
+use coreline_world::{Cell, Integer, JoinHandle, Ordering, Placement, Threads, Word, Words, World};
 
 use crate::worlds;
 
@@ -170,4 +168,27 @@ fn the_next_one_is_near() {
 #[test]
 fn a_lease_of_another_node_is_no_homes() {
     worlds::simulate("leases::near", "epyc-7003-2s", Faults::NONE, the_next_one_is_near).unwrap();
+}
+
+/// Many CPUs lease for the first time, all at once.
+fn all_have_a_home() {
+    const CPUS: u32 = 12;
+    let domain = domain_of::<Sim>(CPUS, CPUS as usize);
+    drop(domain.lease().unwrap());
+    let live = |cpu| {
+        let domain = Arc::clone(&domain);
+        Sim::spawn(on(cpu), move || drop(domain.lease().unwrap())).unwrap()
+    };
+    let threads: Vec<_> = (0..CPUS).map(live).collect();
+    threads.into_iter().for_each(JoinHandle::join);
+    assert_eq!(domain.usage().ids, CPUS as usize, "a CPU without an ID has no home");
+}
+
+#[test]
+fn who_waits_for_a_lease_has_a_home_then() {
+    let machines = (0..20).map(|seed| {
+        let machine = Machine::preset("desktop-12c").unwrap().seed(seed);
+        machine.schedule(Schedule::Random).step_limit(1_000_000)
+    });
+    coreline_sim::search(machines, all_have_a_home).unwrap();
 }
