@@ -115,15 +115,19 @@ impl<P: References, W: World> Core<P, W> {
         if let Some(cid) = self.engine.try_reuse_at(place) {
             return Some(cid);
         }
-        let guard = self.lock.try_lock_by_name()?;
+        self.use_locked_at(place, &self.lock.try_lock_by_name()?)
+    }
+
+    /// The same, for who has the lock.
+    pub(super) fn use_locked_at(&self, place: Place, guard: &Guard<'_, W>) -> Option<u32> {
         let give = || {
-            let prepare = |cid| self.make(usize::from(place.group), cid, &guard);
+            let prepare = |cid| self.make(usize::from(place.group), cid, guard);
             self.engine.try_use_at(place, prepare)
         };
         let cid = give()?;
         // Where sections cannot be fenced, IDs stay where they are. The scan marks this row, too,
         // and leaves it its ID.
-        drop(self.expire_locked(W::now(), &guard));
+        drop(self.expire_locked(W::now(), guard));
         give().or(Some(cid))
     }
 

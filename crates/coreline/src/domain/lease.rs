@@ -262,12 +262,18 @@ impl<P: References, W: World> Leasing<P, W> {
     }
 
     /// One that is free, or waits anywhere; its slots are made. `None` if all are out.
-    fn take<'a>(
-        &'a self,
+    fn take(
+        &self,
         core: &Core<P, W>,
-        here: Option<(Place, &'a Home<W>)>,
-    ) -> Result<Option<Taken<'a, W>>, LeaseError> {
+        at: Option<Place>,
+    ) -> Result<Option<Taken<'_, W>>, LeaseError> {
         let guard = core.lock().ok_or(LeaseError::Nested)?;
+        // Who had to wait for the lock may have no ID yet; without one there is no home, and who has
+        // no home comes here each time.
+        let here = at.and_then(|place| {
+            // SAFETY: an ID that operations may use has its slots.
+            Some((place, unsafe { self.home(core.use_locked_at(place, &guard)?) }))
+        });
         let free = || self.take_free(core, here, &guard);
         // Relaxed: what a mark says it says alone.
         let is_marked = |(_, place): (_, &W::U32)| place.load(Ordering::Relaxed) == SEEN;
@@ -396,17 +402,15 @@ impl<P: References, W: World> Shared<P, W> {
     fn lease_elsewhere(&self) -> Result<Taken<'_, W>, LeaseError> {
         let leasing = self.leasing().map_or_else(|| self.make_leasing(), Ok)?;
         let core = &*self.core;
-        let home = |place| {
-            // SAFETY: an ID that operations may use has its slots.
-            Some((place, unsafe { leasing.home(core.use_at(place)?) }))
-        };
-        let here = core.place(W::cpu_hint().index()).and_then(home);
-        if let Some(taken) = here.and_then(|(_, home)| home.take()) {
+        let at = core.place(W::cpu_hint().index());
+        // SAFETY: an ID that operations may use has its slots.
+        let home = at.and_then(|place| Some(unsafe { leasing.home(core.use_at(place)?) }));
+        if let Some(taken) = home.and_then(Home::take) {
             return Ok(taken);
         }
         let most = core.common.leases();
         let exhausted = || LeaseError::Exhausted { leased: leasing.leased(most), most };
-        leasing.take(core, here)?.ok_or_else(exhausted)
+        leasing.take(core, at)?.ok_or_else(exhausted)
     }
 }
 
@@ -520,5 +524,46 @@ impl<P: References, W: World> Drop for Lease<'_, P, W> {
 impl<P: References, W: World> fmt::Debug for Lease<'_, P, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease").field("cid", &self.cid()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coreline_sim::{Machine, Sim};
+    use coreline_world::{JoinHandle, Placement, Threads, Words};
+
+    use super::super::{DomainOptions, Domains, DomainsOptions};
+    use super::*;
+
+    /// One number more than there is room for in a home, on two CPUs.
+    fn each_number_has_one_place() {
+        const LEASES: usize = PLACES + 1;
+        let domains = Domains::<Recent, Sim>::new_in(DomainsOptions::new().leases(LEASES)).unwrap();
+        let domain = Arc::new(domains.domain(DomainOptions::new()));
+        // What stays where there is no room, and then what moves to and fro.
+        let first = [(0, PLACES), (1, 1), (0, LEASES), (1, 1)];
+        let moves = [(1, PLACES), (0, PLACES)].repeat(PLACES);
+        for (cpu, count) in [&first[..], &moves].concat() {
+            let theirs = Arc::clone(&domain);
+            let live = move || {
+                let leases: Vec<_> = (0..count).map(|_| theirs.lease().unwrap()).collect();
+                assert_eq!(leases.len(), count);
+            };
+            Sim::spawn(Placement::On(CpuId::new(cpu)), live).unwrap().join();
+            let leasing = domain.shared().leasing().unwrap();
+            let mut given = leasing.homes.iter().flat_map(Home::all);
+            let waits = |place: &<Sim as Words>::U32| number(place.load(Ordering::Relaxed));
+            let waiting = given.all(|(at, place)| at.is_none() || waits(place).is_some());
+            assert!(waiting, "a place without a number");
+            assert_eq!(leasing.leased(LEASES), 0);
+        }
+    }
+
+    #[test]
+    fn a_number_that_moves_leaves_no_place_behind() {
+        let machine = Machine::preset("host-2c").unwrap().step_limit(1_000_000);
+        machine.run(each_number_has_one_place).unwrap();
     }
 }

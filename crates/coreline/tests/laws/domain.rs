@@ -335,28 +335,6 @@ fn thirty_two_leases_are_exclusive_on_two_cpus() {
     worlds::simulate("domain::leases", "host-2c", torn, law).unwrap();
 }
 
-#[test]
-fn leases_are_exclusive_in_every_interleaving() {
-    worlds::check(|| {
-        let scene = Scene::<FirstFit, Model>::new_in(1);
-        let leased = held(&scene.domain);
-        lease(&scene.domain, &leased, 7, || ());
-        let values = Arc::clone(&leased);
-        let one = Effort { threads: 1, ..MODEL };
-        scene.inhabit(one, move |scene, _, _| match scene.domain.lease() {
-            Ok(mut lease) => lease.get_mut(&values).unwrap().uses.with_mut(|uses| {
-                // SAFETY: a lease is exclusive: that is what is tested.
-                unsafe { *uses += 1 };
-            }),
-            Err(error) => {
-                let most = 1;
-                assert!(matches!(error, LeaseError::Exhausted { most: m, .. } if m == most));
-            }
-        });
-        lease(&scene.domain, &leased, 8, || ());
-    });
-}
-
 /// What cannot be had, and what it leaves.
 fn refusals<W: World>() {
     let asked = (1 << 16) + 1;

@@ -8,6 +8,7 @@ mod cid;
 mod counter;
 mod domain;
 mod domain_breaks;
+mod leases;
 mod left;
 mod lock;
 mod mask;

@@ -130,8 +130,7 @@ fn is_id(field: u32) -> bool {
     field.cast_signed() >= 0
 }
 
-/// The same, or what it was a while ago: who would have to ask the kernel does so at each 64th
-/// time.
+/// The same, or what it was a while ago: who has to ask the kernel does so at each 64th time.
 #[inline]
 pub(crate) fn cpu_hint() -> CpuId {
     let cpu = Area::of_cpu().cpu_id();
