@@ -185,17 +185,18 @@ impl<W: World> Home<W> {
         let mut places = self.places.iter().enumerate();
         let place = places.find(|(position, _)| {
             let bit = 1 << position;
-            // Relaxed: who looks for the number there has heard of its return.
+            // Relaxed: a glance. Acquire: pairs with the Release in `take_place`.
             let given = self.given.load(Ordering::Relaxed) & bit != 0;
-            !given && self.given.fetch_or(bit, Ordering::Relaxed) & bit == 0
+            !given && self.given.fetch_or(bit, Ordering::Acquire) & bit == 0
         });
         place.map(|(_, place)| place)
     }
 
     /// Takes back the place of a number that the caller has. It is out there.
     fn take_place(&self, position: usize) {
-        // Relaxed: whoever gets the place next stores to it when it returns its number.
-        self.given.fetch_and(!(1 << position), Ordering::Relaxed);
+        // Release: pairs with the Acquire in `give_place`: who gets the place next stores to it
+        // after this number was taken from there, and so not before it was returned.
+        self.given.fetch_and(!(1 << position), Ordering::Release);
     }
 
     /// The number that waits at this place; else the place is marked.
@@ -287,8 +288,8 @@ impl<P: References, W: World> Leasing<P, W> {
         Ok(taken)
     }
 
-    /// One that waits in any home. It moves to this CPU's, if there is room and it is near. All
-    /// places are marked if there is none.
+    /// One that waits in any home. It moves to this CPU's, if it is near: to the shelf if no place
+    /// is free. All places are marked if there is none.
     fn take_waiting<'a>(
         &'a self,
         core: &Core<P, W>,
@@ -300,11 +301,13 @@ impl<P: References, W: World> Leasing<P, W> {
                 Home::<W>::take_or_mark(place, guard).map(|number| (position, place, number))
             };
             let (position, place, number) = home.all().find_map(take)?;
-            let new = Self::place_for(core, core.common.extent_of_lease(number), here);
-            if let (Some(_), Some(position)) = (new, position) {
+            let Some(new) = Self::home_for(core, core.common.extent_of_lease(number), here) else {
+                return Some((number, position.map(|_| place)));
+            };
+            if let Some(position) = position {
                 home.take_place(position);
             }
-            Some((number, new.or(position.map(|_| place))))
+            Some((number, new.give_place()))
         })
     }
 
@@ -321,14 +324,14 @@ impl<P: References, W: World> Leasing<P, W> {
         }
     }
 
-    /// A place in this CPU's home for a number of this extent, if it is near and there is room.
-    fn place_for<'a>(
+    /// This CPU's home, if a number of this extent is near.
+    fn home_for<'a>(
         core: &Core<P, W>,
         extent: Option<&Extent>,
         here: Option<(Place, &'a Home<W>)>,
-    ) -> Option<&'a W::U32> {
+    ) -> Option<&'a Home<W>> {
         let (place, home) = here?;
-        core.common.is_near(place, extent).then(|| home.give_place()).flatten()
+        core.common.is_near(place, extent).then_some(home)
     }
 
     /// The lowest that is free, on the CPU's node if there is one; its slots are made.
@@ -349,7 +352,8 @@ impl<P: References, W: World> Leasing<P, W> {
                 let free = Free(&self.taken, number);
                 core.make(extent, width + number, guard);
                 let number = ManuallyDrop::new(free).1;
-                return Some((number, Self::place_for(core, Some(part), here)));
+                let home = Self::home_for(core, Some(part), here);
+                return Some((number, home.and_then(Home::give_place)));
             }
         }
         None

@@ -20,6 +20,7 @@ mod reads;
 mod refused;
 mod schedules;
 mod seats;
+mod shelves;
 mod worlds;
 
 #[global_allocator]

@@ -1,0 +1,270 @@
+//! Leases beyond a home's places: where they wait, whose they are, and who finds them.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use coreline::cid::{Clustered, Recent};
+use coreline::domain::{
+    Domain, DomainLocal, DomainOptions, Domains, DomainsOptions, Exclusive, Lease,
+};
+use coreline_sim::{Faults, Sim};
+use coreline_topology::{CpuId, NodeId};
+use coreline_world::model::{Checker, Exchanges, Faithful, Model, Plant};
+use coreline_world::{Cell, JoinHandle, Ordering, Place, Placement, Threads, Word, Words};
+
+use crate::worlds;
+
+type Modelled<P> = Arc<Domain<Recent, Model<P>>>;
+type Leased<'a, P> = Lease<'a, Recent, Model<P>>;
+
+/// How many leases have a place in the home of a CPU.
+const PLACES: usize = 4;
+
+fn domain<P: Plant>(leases: usize) -> Modelled<P> {
+    let domains = Domains::new_in(DomainsOptions::new().leases(leases)).unwrap();
+    Arc::new(domains.domain(DomainOptions::new()))
+}
+
+fn lease_at<P: Plant>(domain: &Modelled<P>, cpu: u32) -> Leased<'_, P> {
+    Model::<P>::migrate(CpuId::new(cpu));
+    domain.lease().expect("one is free")
+}
+
+/// As many as have a place, on CPU 0.
+fn keep<P: Plant>(domain: &Modelled<P>) -> Vec<Leased<'_, P>> {
+    (0..PLACES).map(|_| lease_at(domain, 0)).collect()
+}
+
+/// In every interleaving with few preemptions. That there are many leases takes many steps.
+fn check(law: impl Fn() + Send + Sync + 'static) {
+    Checker::new().preemption_bound(3).max_branches(5000).check(law);
+}
+
+/// Runs `live` in another thread, on a CPU.
+fn spawn<P: Plant>(
+    domain: &Modelled<P>,
+    cpu: u32,
+    live: impl FnOnce(&Modelled<P>) + Send + 'static,
+) -> impl JoinHandle<()> {
+    let theirs = Arc::clone(domain);
+    Model::<P>::spawn(Placement::On(CpuId::new(cpu)), move || live(&theirs)).unwrap()
+}
+
+type Uses = DomainLocal<Exclusive<Cell<u64, Model>>, Recent, Model>;
+
+/// Whether there was a lease, and so its value was used.
+fn is_used(domain: &Modelled<Faithful>, uses: &Uses) -> bool {
+    domain.lease().is_ok_and(|mut lease| {
+        let uses = lease.get_mut(uses).unwrap();
+        // SAFETY: a lease is exclusive: that is what is tested.
+        uses.with_mut(|uses| unsafe { *uses += 1 });
+        true
+    })
+}
+
+/// What was written under a lease that had no place is seen under the next.
+#[test]
+fn a_lease_from_a_shelf_is_exclusive_in_every_interleaving() {
+    check(|| {
+        let domain = domain(PLACES + 1);
+        let uses: Arc<Uses> = Arc::new(domain.local(|| Exclusive::new(Cell::new_in(0))).unwrap());
+        let kept = keep(&domain);
+        assert!(is_used(&domain, &uses));
+        let theirs = Arc::clone(&uses);
+        let other = spawn(&domain, 0, move |domain| drop(is_used(domain, &theirs)));
+        // The other thread may have it.
+        is_used(&domain, &uses);
+        other.join();
+        assert!(is_used(&domain, &uses), "the lease is lost");
+        assert_eq!(domain.usage().leased, kept.len());
+    });
+}
+
+/// One thread returns to the shelf of a CPU and takes from the place of another; the other thread
+/// finds one nevertheless.
+#[test]
+fn who_looks_while_another_goes_from_a_shelf_to_a_place_finds_one() {
+    check(|| {
+        let domain = domain::<Exchanges>(PLACES + 2);
+        // The shelf is looked at first.
+        let kept = keep(&domain);
+        let shelved = lease_at(&domain, 0);
+        drop(lease_at(&domain, 1));
+        let other = spawn(&domain, 2, |domain| {
+            drop(domain.lease().expect("the other thread has one at most"));
+        });
+        drop(shelved);
+        drop(lease_at(&domain, 1));
+        other.join();
+        assert_eq!(domain.usage().leased, kept.len());
+    });
+}
+
+/// The same, where the lease gets its place while the other thread looks.
+#[test]
+fn who_looks_while_a_lease_gets_a_place_finds_one() {
+    check(|| {
+        let domain = domain::<Exchanges>(PLACES + 1);
+        let mut kept = keep(&domain);
+        drop(lease_at(&domain, 0));
+        // Moves to the other home, and leaves room.
+        drop(kept.pop());
+        drop(lease_at(&domain, 1));
+        let other = spawn(&domain, 2, |domain| {
+            drop(domain.lease().expect("the other thread has one at most"));
+        });
+        drop(lease_at(&domain, 0));
+        drop(lease_at(&domain, 1));
+        other.join();
+        assert_eq!(domain.usage().leased, kept.len());
+    });
+}
+
+/// A lease takes the place of one that moved to another CPU meanwhile, and is not overwritten.
+#[test]
+fn a_place_goes_from_one_lease_to_another_in_every_interleaving() {
+    check(|| {
+        let domain = domain::<Faithful>(PLACES + 2);
+        let elsewhere = lease_at(&domain, 1);
+        let mut kept = keep(&domain);
+        drop(lease_at(&domain, 0));
+        let moving = kept.pop().unwrap();
+        let cid = moving.cid();
+        let other = spawn(&domain, 0, |domain| drop(domain.lease()));
+        drop(moving);
+        let moved = lease_at(&domain, 1);
+        let has_moved = moved.cid() == cid;
+        drop(moved);
+        other.join();
+        // Else the other thread had that one.
+        if has_moved {
+            assert_eq!(domain.usage().leased, kept.len() + 1, "{elsewhere:?} and those on CPU 0");
+        }
+    });
+}
+
+/// Whether a lease on CPU 0 takes no lock: it is to be had by who holds the lock.
+fn takes_no_lock(domain: &Modelled<Faithful>) -> bool {
+    Model::<Faithful>::migrate(CpuId::new(0));
+    let theirs = Domain::clone(domain);
+    let (asked, had) = (AtomicU32::new(0), Arc::new(AtomicU32::new(0)));
+    let counted = Arc::clone(&had);
+    let local = domain.local(move || {
+        // The shared slot is made before the lock is taken. Relaxed: counts.
+        if asked.fetch_add(1, Ordering::Relaxed) == 1 {
+            counted.store(u32::from(theirs.lease().is_ok()), Ordering::Relaxed);
+        }
+        <Model as Words>::U64::new_in(0)
+    });
+    drop(local.unwrap());
+    had.load(Ordering::Relaxed) == 1
+}
+
+#[test]
+fn who_holds_many_takes_no_lock_for_one_more() {
+    check(|| {
+        let domain = domain(PLACES + 1);
+        let kept = keep(&domain);
+        let before = takes_no_lock(&domain);
+        let one = lease_at(&domain, 0);
+        // Who looks in vain leaves marks where leases wait later.
+        assert!(domain.lease().is_err());
+        drop(one);
+        let after = takes_no_lock(&domain);
+        drop(kept);
+        drop(domain);
+        assert_eq!([before, after], [false, true]);
+    });
+}
+
+/// Nor if all that are left waited on another CPU.
+#[test]
+fn who_holds_many_takes_no_lock_for_one_from_elsewhere() {
+    check(|| {
+        let domain = domain(PLACES + 1);
+        drop(lease_at(&domain, 1));
+        let kept = keep(&domain);
+        let before = takes_no_lock(&domain);
+        drop(lease_at(&domain, 0));
+        let after = takes_no_lock(&domain);
+        drop(kept);
+        drop(domain);
+        assert_eq!([before, after], [false, true]);
+    });
+}
+
+/// The places of leases that moved away are free for those that come back.
+#[test]
+fn who_had_leases_that_moved_takes_no_lock_for_as_many_again() {
+    check(|| {
+        let most = 2 * PLACES;
+        let domain = domain(most);
+        for cpu in [0, 1, 0] {
+            drop((0..most).map(|_| lease_at(&domain, cpu)).collect::<Vec<_>>());
+        }
+        let kept: Vec<_> = (1..most).map(|_| lease_at(&domain, 0)).collect();
+        let last = takes_no_lock(&domain);
+        drop(kept);
+        drop(domain);
+        assert!(last);
+    });
+}
+
+/// A lease of another node's memory does not wait where it would be met before those of the own.
+fn far_leases_wait_on_no_shelf() {
+    let share = PLACES + 2;
+    let options = DomainsOptions::new().leases(2 * share);
+    let domains = Domains::<Clustered, Sim>::new_in(options).unwrap();
+    let width = domains.layout().width();
+    let domain = domains.domain(DomainOptions::new());
+    let cpu = Sim::topology().cpus().find(|cpu| cpu.node == NodeId::new(1)).unwrap().id;
+    let live = move || {
+        let node = |lease: &Lease<'_, Clustered, Sim>| (lease.cid().index() - width) / share;
+        let mut leases: Vec<_> = (0..=share).map(|_| domain.lease().unwrap()).collect();
+        let far = leases.pop().unwrap();
+        assert_eq!((leases.iter().map(node).min(), node(&far)), (Some(1), 0));
+        drop(far);
+        leases.truncate(PLACES);
+        assert_eq!(node(&domain.lease().unwrap()), 1);
+    };
+    Sim::spawn(Placement::On(cpu), live).unwrap().join();
+}
+
+#[test]
+fn leases_of_another_node_wait_on_no_shelf() {
+    let law = far_leases_wait_on_no_shelf;
+    worlds::simulate("shelves::far", "epyc-7003-2s", Faults::NONE, law).unwrap();
+}
+
+/// A lease that is taken from a far shelf leaves room there, and does not return to it.
+fn leases_leave_far_shelves() {
+    let share = PLACES + 2;
+    let options = DomainsOptions::new().leases(2 * share);
+    let domains = Domains::<Clustered, Sim>::new_in(options).unwrap();
+    // Leases that are sent to a thread borrow what is never dropped.
+    let domain: &Domain<Clustered, Sim> = Box::leak(Box::new(domains.domain(DomainOptions::new())));
+    let topology = Sim::topology();
+    let on = |node| {
+        let cpu = topology.cpus().find(|cpu| cpu.node == NodeId::new(node));
+        Placement::On(cpu.unwrap().id)
+    };
+    let lease = |count: usize| (0..count).map(|_| domain.lease().unwrap()).collect::<Vec<_>>();
+    let shelved = Sim::spawn(on(0), move || {
+        let mut leases = lease(share);
+        drop(leases.split_off(PLACES + 1));
+        leases
+    });
+    let mut shelved = shelved.unwrap().join();
+    // The last is that of the far shelf.
+    let mut all = Sim::spawn(on(1), move || lease(share + 1)).unwrap().join();
+    let far = all.pop();
+    Sim::spawn(on(0), move || drop(shelved.pop().map(|one| (one, shelved)))).unwrap().join();
+    drop((far, all));
+    assert_eq!(domain.usage().leased, 0);
+}
+
+#[test]
+fn leases_from_far_shelves_do_not_return_there() {
+    let law = leases_leave_far_shelves;
+    worlds::simulate("shelves::far_room", "epyc-7003-2s", Faults::NONE, law).unwrap();
+}
