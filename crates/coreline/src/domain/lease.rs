@@ -269,8 +269,8 @@ impl<P: References, W: World> Leasing<P, W> {
         at: Option<Place>,
     ) -> Result<Option<Taken<'_, W>>, LeaseError> {
         let guard = core.lock().ok_or(LeaseError::Nested)?;
-        // Who had to wait for the lock may have no ID yet; without one there is no home, and who has
-        // no home comes here each time.
+        // Who had to wait for the lock may have no ID yet; without one there is no home, and who
+        // has no home comes here each time.
         let here = at.and_then(|place| {
             // SAFETY: an ID that operations may use has its slots.
             Some((place, unsafe { self.home(core.use_locked_at(place, &guard)?) }))

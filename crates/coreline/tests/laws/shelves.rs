@@ -71,7 +71,9 @@ fn a_lease_from_a_shelf_is_exclusive_in_every_interleaving() {
         let kept = keep(&domain);
         assert!(is_used(&domain, &uses));
         let theirs = Arc::clone(&uses);
-        let other = spawn(&domain, 0, move |domain| drop(is_used(domain, &theirs)));
+        let other = spawn(&domain, 0, move |domain| {
+            is_used(domain, &theirs);
+        });
         // The other thread may have it.
         is_used(&domain, &uses);
         other.join();
