@@ -171,10 +171,10 @@ impl<W: World> Home<W> {
 
     /// The number that waits at this place; else the place is marked.
     fn take_or_mark(place: &W::U32, _guard: &Guard<'_, W>) -> Option<u32> {
-        let relaxed = Ordering::Relaxed;
         // Acquire: pairs with the Release in `take_at`: what that thread returned before is seen to
         // be returned. Relaxed else: a mark tells of itself. Ends: each further turn is another
         // thread's step, which returned the number, took it, or found it out.
+        let relaxed = Ordering::Relaxed;
         loop {
             match place.load(relaxed) {
                 SEEN => break None,
@@ -237,8 +237,8 @@ impl<P: References, W: World> Leasing<P, W> {
         at: Option<Place>,
     ) -> Result<Option<Taken<'_, W>>, LeaseError> {
         let guard = core.lock().ok_or(LeaseError::Nested)?;
-        // Who had to wait for the lock may have no ID yet; without one there is no home, and who has
-        // no home comes here each time.
+        // Who had to wait for the lock may have no ID yet. Without one there is no home, and who
+        // has no home comes here each time.
         let here = at.and_then(|place| {
             // SAFETY: an ID that operations may use has its slots.
             Some((place, unsafe { self.home(core.use_locked_at(place, &guard)?) }))

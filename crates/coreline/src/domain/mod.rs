@@ -258,7 +258,7 @@ impl<P: References, W: World> Domain<P, W> {
 
     /// An ID that is the caller's until the lease is dropped.
     ///
-    /// Where the calling CPU has one that was returned there: one restartable operation, and one to
+    /// Where one waits that was leased on the calling CPU before: an exchange, and a store to
     /// return it. Else a lock, and what makes its slots.
     ///
     /// # Errors
