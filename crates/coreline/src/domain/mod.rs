@@ -93,6 +93,7 @@
 mod core;
 mod domains;
 mod future;
+mod homes;
 mod lease;
 mod local;
 mod member;
@@ -111,7 +112,7 @@ use crate::mask::{self, Entry, Presence, PresenceOptions, Shot};
 
 use self::core::Core;
 use domains::Common;
-use lease::Leasing;
+use homes::Leasing;
 
 pub use self::core::ByDomain;
 pub use domains::{Domains, DomainsError, DomainsOptions};
