@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use coreline::cid::Recent;
+use coreline::cid::{Clustered, Recent};
 use coreline::domain::{
     Domain, DomainLocal, DomainOptions, Domains, DomainsOptions, Exclusive, Lease,
 };
-use coreline_topology::CpuId;
+use coreline_sim::{Faults, Sim};
+use coreline_topology::{CpuId, NodeId};
 use coreline_world::model::{Checker, Exchanges, Faithful, Model, Plant};
-use coreline_world::{Cell, JoinHandle, Ordering, Placement, Threads, Word, Words};
+use coreline_world::{Cell, JoinHandle, Ordering, Place, Placement, Threads, Word, Words};
+
+use crate::worlds;
 
 type Modelled<P> = Arc<Domain<Recent, Model<P>>>;
 type Leased<'a, P> = Lease<'a, Recent, Model<P>>;
@@ -68,7 +71,9 @@ fn a_lease_from_a_shelf_is_exclusive_in_every_interleaving() {
         let kept = keep(&domain);
         assert!(is_used(&domain, &uses));
         let theirs = Arc::clone(&uses);
-        let other = spawn(&domain, 0, move |domain| drop(is_used(domain, &theirs)));
+        let other = spawn(&domain, 0, move |domain| {
+            is_used(domain, &theirs);
+        });
         // The other thread may have it.
         is_used(&domain, &uses);
         other.join();
@@ -83,9 +88,11 @@ fn a_lease_from_a_shelf_is_exclusive_in_every_interleaving() {
 fn who_looks_while_another_goes_from_a_shelf_to_a_place_finds_one() {
     check(|| {
         let domain = domain::<Exchanges>(PLACES + 2);
-        drop(lease_at(&domain, 1));
+        // The shelf is looked at first.
         let kept = keep(&domain);
         let shelved = lease_at(&domain, 0);
+        drop(lease_at(&domain, 1));
+        Model::<Exchanges>::migrate(CpuId::new(0));
         let other = spawn(&domain, 2, |domain| {
             drop(domain.lease().expect("the other thread has one at most"));
         });
@@ -106,11 +113,10 @@ fn who_looks_while_a_lease_gets_a_place_finds_one() {
         // Moves to the other home, and leaves room.
         drop(kept.pop());
         drop(lease_at(&domain, 1));
-        let shelved = lease_at(&domain, 0);
         let other = spawn(&domain, 2, |domain| {
             drop(domain.lease().expect("the other thread has one at most"));
         });
-        drop(shelved);
+        drop(lease_at(&domain, 0));
         drop(lease_at(&domain, 1));
         other.join();
         assert_eq!(domain.usage().leased, kept.len());
@@ -160,10 +166,13 @@ fn takes_no_lock(domain: &Modelled<Faithful>) -> bool {
 #[test]
 fn who_holds_many_takes_no_lock_for_one_more() {
     check(|| {
-        let domain = domain(PLACES + 2);
+        let domain = domain(PLACES + 1);
         let kept = keep(&domain);
         let before = takes_no_lock(&domain);
-        drop(lease_at(&domain, 0));
+        let one = lease_at(&domain, 0);
+        // Who looks in vain leaves marks where leases wait later.
+        assert!(domain.lease().is_err());
+        drop(one);
         let after = takes_no_lock(&domain);
         drop(kept);
         drop(domain);
@@ -185,4 +194,80 @@ fn who_holds_many_takes_no_lock_for_one_from_elsewhere() {
         drop(domain);
         assert_eq!([before, after], [false, true]);
     });
+}
+
+/// The places of leases that moved away are free for those that come back.
+#[test]
+fn who_had_leases_that_moved_takes_no_lock_for_as_many_again() {
+    check(|| {
+        let most = 2 * PLACES;
+        let domain = domain(most);
+        for cpu in [0, 1, 0] {
+            drop((0..most).map(|_| lease_at(&domain, cpu)).collect::<Vec<_>>());
+        }
+        let kept: Vec<_> = (1..most).map(|_| lease_at(&domain, 0)).collect();
+        let last = takes_no_lock(&domain);
+        drop(kept);
+        drop(domain);
+        assert!(last);
+    });
+}
+
+/// A lease of another node's memory does not wait where it would be met before those of the own.
+fn far_leases_wait_on_no_shelf() {
+    let share = PLACES + 2;
+    let options = DomainsOptions::new().leases(2 * share);
+    let domains = Domains::<Clustered, Sim>::new_in(options).unwrap();
+    let width = domains.layout().width();
+    let domain = domains.domain(DomainOptions::new());
+    let cpu = Sim::topology().cpus().find(|cpu| cpu.node == NodeId::new(1)).unwrap().id;
+    let live = move || {
+        let node = |lease: &Lease<'_, Clustered, Sim>| (lease.cid().index() - width) / share;
+        let mut leases: Vec<_> = (0..=share).map(|_| domain.lease().unwrap()).collect();
+        let far = leases.pop().unwrap();
+        assert_eq!((leases.iter().map(node).min(), node(&far)), (Some(1), 0));
+        drop(far);
+        leases.truncate(PLACES);
+        assert_eq!(node(&domain.lease().unwrap()), 1);
+    };
+    Sim::spawn(Placement::On(cpu), live).unwrap().join();
+}
+
+#[test]
+fn leases_of_another_node_wait_on_no_shelf() {
+    let law = far_leases_wait_on_no_shelf;
+    worlds::simulate("shelves::far", "epyc-7003-2s", Faults::NONE, law).unwrap();
+}
+
+/// A lease that is taken from a far shelf leaves room there, and does not return to it.
+fn leases_leave_far_shelves() {
+    let share = PLACES + 2;
+    let options = DomainsOptions::new().leases(2 * share);
+    let domains = Domains::<Clustered, Sim>::new_in(options).unwrap();
+    // Leases that are sent to a thread borrow what is never dropped.
+    let domain: &Domain<Clustered, Sim> = Box::leak(Box::new(domains.domain(DomainOptions::new())));
+    let topology = Sim::topology();
+    let on = |node| {
+        let cpu = topology.cpus().find(|cpu| cpu.node == NodeId::new(node));
+        Placement::On(cpu.unwrap().id)
+    };
+    let lease = |count: usize| (0..count).map(|_| domain.lease().unwrap()).collect::<Vec<_>>();
+    let shelved = Sim::spawn(on(0), move || {
+        let mut leases = lease(share);
+        drop(leases.split_off(PLACES + 1));
+        leases
+    });
+    let mut shelved = shelved.unwrap().join();
+    // The last is that of the far shelf.
+    let mut all = Sim::spawn(on(1), move || lease(share + 1)).unwrap().join();
+    let far = all.pop();
+    Sim::spawn(on(0), move || drop(shelved.pop().map(|one| (one, shelved)))).unwrap().join();
+    drop((far, all));
+    assert_eq!(domain.usage().leased, 0);
+}
+
+#[test]
+fn leases_from_far_shelves_do_not_return_there() {
+    let law = leases_leave_far_shelves;
+    worlds::simulate("shelves::far_room", "epyc-7003-2s", Faults::NONE, law).unwrap();
 }
