@@ -92,6 +92,7 @@ fn who_looks_while_another_goes_from_a_shelf_to_a_place_finds_one() {
         let kept = keep(&domain);
         let shelved = lease_at(&domain, 0);
         drop(lease_at(&domain, 1));
+        Model::<Exchanges>::migrate(CpuId::new(0));
         let other = spawn(&domain, 2, |domain| {
             drop(domain.lease().expect("the other thread has one at most"));
         });
