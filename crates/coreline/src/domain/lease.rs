@@ -178,10 +178,11 @@ impl<W: World> Home<W> {
         loop {
             match place.load(relaxed) {
                 SEEN => break None,
-                OUT => match place.compare_exchange(OUT, SEEN, Ordering::Acquire, relaxed) {
-                    Ok(_) => break None,
-                    Err(_) => {}
-                },
+                OUT => {
+                    if place.compare_exchange(OUT, SEEN, Ordering::Acquire, relaxed).is_ok() {
+                        break None;
+                    }
+                }
                 _ => match Home::<W>::take_at(place) {
                     None => {}
                     number => break number,
