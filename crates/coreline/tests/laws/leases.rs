@@ -147,20 +147,21 @@ fn who_looks_while_others_take_turns_finds_one() {
 
 /// A lease of the other node has no place in this CPU's home: the next one is near again.
 fn the_next_one_is_near() {
-    /// Of each node; twice what a home has room for.
-    const LEASES: u32 = 8;
+    /// Of each node: four have places in a home, four more can wait there, and one is free for all.
+    const LEASES: u32 = 9;
+    const PLACES: usize = 4;
     let options = DomainsOptions::new().leases(2 * LEASES as usize);
     let domains = Domains::<Clustered, Sim>::new_in(options).unwrap();
     let far = domains.layout().width() as u32 + LEASES;
     let domain: &Domain<Clustered, Sim> = Box::leak(Box::new(domains.domain(DomainOptions::new())));
     let lease_at = |cpu| Sim::spawn(on(cpu), || domain.lease().unwrap()).unwrap().join();
-    // Those of this node are out, and the last of them have no place.
+    // Those of this node are out, and all but the first have no place.
     let mut near: Vec<_> = (0..LEASES).map(|_| lease_at(0)).collect();
     assert!(near.iter().all(|lease| lease.cid().get() < far));
     let lease = lease_at(1);
     assert!(lease.cid().get() >= far, "{lease:?}");
     drop(lease);
-    near.truncate(LEASES as usize - 1);
+    near.truncate(PLACES);
     let lease = lease_at(1);
     assert!(lease.cid().get() < far, "{lease:?}");
 }
