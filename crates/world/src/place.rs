@@ -18,7 +18,7 @@ pub trait Place {
     fn cpu() -> CpuId;
 
     /// The CPU that runs the caller, or ran it a while ago: for what works wherever the thread is,
-    /// and well where it was. Never asks a kernel that it would have to ask each time.
+    /// and well where it was. Where only a kernel knows, that is not asked each time.
     #[inline]
     fn cpu_hint() -> CpuId {
         Self::cpu()
