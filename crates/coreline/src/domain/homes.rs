@@ -238,7 +238,7 @@ impl<P: References, W: World> Leasing<P, W> {
             // SAFETY: an ID that operations may use has its slots.
             Some((place, unsafe { self.home(core.use_locked_at(place, &guard)?) }))
         });
-        let free = || self.take_free(core, here, &guard);
+        let free = || self.take_free(core, at, here, &guard);
         // Relaxed: what a mark says it says alone.
         let is_marked = |(_, place): (_, &W::U32)| place.load(Ordering::Relaxed) == SEEN;
         let mut taken = free();
@@ -301,14 +301,13 @@ impl<P: References, W: World> Leasing<P, W> {
     fn take_free<'a>(
         &self,
         core: &Core<P, W>,
+        at: Option<Place>,
         here: Option<(Place, &'a Home<W>)>,
         guard: &Guard<'_, W>,
     ) -> Option<Taken<'a, W>> {
         let common = &core.common;
         let width = common.width();
-        let place =
-            here.map_or_else(|| core.place(W::cpu_hint().index()), |(place, _)| Some(place));
-        for (extent, part) in common.parts_from(place) {
+        for (extent, part) in common.parts_from(at) {
             let numbers = part.range.start - width..part.range.end - width;
             // Only holders of the lock insert, so it cannot be lost to somebody else.
             if let Some(number) = self.taken.insert_lowest(numbers) {

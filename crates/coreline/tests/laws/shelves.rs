@@ -50,6 +50,13 @@ fn spawn<P: Plant>(
     Model::<P>::spawn(Placement::On(CpuId::new(cpu)), move || live(&theirs)).unwrap()
 }
 
+/// Another thread, on a CPU that has no home, looks for a lease and must find one.
+fn look<P: Plant>(domain: &Modelled<P>) -> impl JoinHandle<()> {
+    spawn(domain, 2, |domain| {
+        drop(domain.lease().expect("the first thread has one at most"));
+    })
+}
+
 type Uses = DomainLocal<Exclusive<Cell<u64, Model>>, Recent, Model>;
 
 /// Whether there was a lease, and so its value was used.
@@ -93,9 +100,7 @@ fn who_looks_while_another_goes_from_a_shelf_to_a_place_finds_one() {
         let shelved = lease_at(&domain, 0);
         drop(lease_at(&domain, 1));
         Model::<Exchanges>::migrate(CpuId::new(0));
-        let other = spawn(&domain, 2, |domain| {
-            drop(domain.lease().expect("the other thread has one at most"));
-        });
+        let other = look(&domain);
         drop(shelved);
         drop(lease_at(&domain, 1));
         other.join();
@@ -113,9 +118,7 @@ fn who_looks_while_a_lease_gets_a_place_finds_one() {
         // Moves to the other home, and leaves room.
         drop(kept.pop());
         drop(lease_at(&domain, 1));
-        let other = spawn(&domain, 2, |domain| {
-            drop(domain.lease().expect("the other thread has one at most"));
-        });
+        let other = look(&domain);
         drop(lease_at(&domain, 0));
         drop(lease_at(&domain, 1));
         other.join();
