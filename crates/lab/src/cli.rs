@@ -106,7 +106,7 @@ impl Cli {
             }
             Some(Verb::Run(run)) => {
                 let Run { scenario, choice, output } = *run;
-                output.show(|| run::run(scenario, &choice), run::Outcome::show)
+                output.show(|| run::run(scenario, &choice), run::show)
             }
             Some(Verb::Machines(Machines { machine: None, output })) => {
                 output.show(machines::List::new, machines::List::show)
@@ -149,7 +149,7 @@ fn everything(out: &mut dyn Write) -> Result<(), Error> {
         for world in [World::Native, World::preset(machine)?] {
             let outcome = run::run(scenario, &Choice::quick(world))?;
             writeln!(out)?;
-            outcome.show(out)?;
+            run::show(&outcome, out)?;
         }
     }
     writeln!(out, "\nMore: coreline --help")?;

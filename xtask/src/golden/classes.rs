@@ -2,9 +2,6 @@
 
 use super::listing::Line;
 
-/// Whether this module knows the instructions of the machine that we compile for.
-pub(super) const KNOWN_HERE: bool = cfg!(target_arch = "x86_64");
-
 /// How many instructions of each class a function has.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Classes {

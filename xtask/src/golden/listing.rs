@@ -78,7 +78,7 @@ fn alias(line: &str) -> Option<(&str, &str)> {
 /// A line without comments. `#` begins one on x86 and an immediate on other processors.
 fn code(line: &str) -> &str {
     let line = line.split("//").next().unwrap_or_default();
-    let line = if super::classes::KNOWN_HERE { line.split('#').next() } else { Some(line) };
+    let line = if super::CLASSES_KNOWN { line.split('#').next() } else { Some(line) };
     line.unwrap_or_default().trim()
 }
 

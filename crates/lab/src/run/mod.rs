@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`plan`] | what each scenario varies, measures and shows |
 //! | [`simulated`], [`native`] | all runs in a world: one [`plan::Measured`] for each program |
+//! | [`metric`] | what a figure is of |
 //! | [`published`] | the figures of others |
 //! | [`verdict`] | what may be said of a figure beside a published one |
 //! | [`result`] | rows, as they are printed and serialised |
@@ -12,6 +13,7 @@
 
 #[cfg(test)]
 mod claims;
+mod metric;
 mod native;
 pub(crate) mod plan;
 mod published;
@@ -33,7 +35,9 @@ use crate::world::{self, World};
 
 use plan::{Intermittent, Plan, Shootdown, Switchstorm, Tenants, Threadstorm};
 
-pub(crate) use result::Outcome;
+use result::Outcome;
+
+pub(crate) use table::show;
 
 /// What of a scenario runs, where, and how thoroughly.
 #[derive(Debug, Clone, Args)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::plan::Metric;
+use super::metric::Metric;
 use crate::scenario::{Param, Params, Scenario, Variant};
 
 /// What was published about a scenario.

@@ -1,16 +1,13 @@
 //! The result of a run: rows of figures, each beside what was published. The schema is
 //! `coreline.run/1`.
 
-use std::io::Write;
-
 use coreline_sim::NOT_MODELLED;
 use serde::Serialize;
 
+use super::Choice;
 use super::plan::{About, Figure, Measured, Plan};
 use super::published::Published;
 use super::verdict::{self, Verdict};
-use super::{Choice, table};
-use crate::error::Error;
 use crate::scenario::{Params, Program};
 
 /// The result of a run. The order of fields is that of the schema.
@@ -76,10 +73,6 @@ impl Outcome {
             command: choice.command(P::SCENARIO),
             file: published.map(|published| published.file),
         }
-    }
-
-    pub(crate) fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
-        table::show(self, out)
     }
 }
 

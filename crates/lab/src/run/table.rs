@@ -25,7 +25,7 @@ const HEADER: [&str; 9] = [
 const NUMBERS: [usize; 3] = [4, 5, 6];
 
 /// Shows a result: the table, the reasons that its last column numbers, and what to know about it.
-pub(super) fn show(outcome: &Outcome, out: &mut dyn Write) -> Result<(), Error> {
+pub(crate) fn show(outcome: &Outcome, out: &mut dyn Write) -> Result<(), Error> {
     let Outcome { scenario, world, seed, not_modelled, rows, command, file, .. } = outcome;
     writeln!(out, "{scenario}, world {world}, seed {seed}")?;
     let mut reasons: Vec<&str> = Vec::new();

@@ -10,13 +10,11 @@ pub(crate) mod switchstorm;
 pub(crate) mod tenants;
 pub(crate) mod threadstorm;
 
-use std::fmt;
-
 use coreline_sim::{Replay, Spec, claim};
 
 use super::Choice;
+use super::metric::Metric;
 use super::published::Published;
-use super::verdict::Kind;
 use crate::error::Error;
 use crate::scenario::{Broken, Config, Params, Program, Scenario, Variant};
 use crate::world::World;
@@ -167,19 +165,6 @@ pub(crate) struct Measured<P> {
 /// The program of a variant among those that differ in it alone.
 pub(crate) fn of<P: Program>(all: &[Measured<P>], variant: Variant) -> Option<&Measured<P>> {
     all.iter().find(|measured| measured.program.variant() == variant)
-}
-
-/// What a figure is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Metric {
-    pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
-}
-
-impl fmt::Display for Metric {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
 }
 
 /// A figure of a program, and what was published of it.
