@@ -156,7 +156,7 @@ macro_rules! common {
                 self.compare_exchange(current, new, success, failure)
             }
 
-            /// Replaces the value by `f` of it, until nobody else was faster or `f` gives `None`.
+            /// Replaces the value by `f` of it; tries again if another thread changed it meanwhile.
             ///
             /// # Errors
             ///
@@ -193,8 +193,8 @@ macro_rules! common {
                 self.fetch_update(set, fetch, f)
             }
 
-            /// Replaces the value by `f` of it, until nobody else was faster; returns the one
-            /// before.
+            /// Replaces the value by `f` of it, trying again while other threads are faster;
+            /// returns the value before.
             #[track_caller]
             pub fn update(
                 &self,

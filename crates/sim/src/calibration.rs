@@ -84,7 +84,7 @@ impl<W: World> PingPong<W> {
         PingPong(Line(W::U32::new_in(0)))
     }
 
-    /// Plays for player 0, who begins, or player 1. Both must play as many round trips.
+    /// Plays for player 0, which begins, or player 1. Both must play as many round trips.
     pub fn play(&self, player: u32, round_trips: u64) {
         for _ in 0..round_trips {
             // Relaxed: the word itself is all that is handed over.
@@ -159,7 +159,7 @@ pub(crate) fn one_way(machine: Machine, cpus: [CpuId; 2]) -> Result<u64, Box<Fai
 type Answer = (u64, u64, bool);
 
 /// What was found before, by what it depends on: all costs, with the figure for every transfer, and
-/// the request share. A pure function's values: who asks first changes nothing.
+/// the request share. These are values of a pure function, so the order of callers does not matter.
 static ANSWERS: Mutex<BTreeMap<(Costs, u32), Answer>> = Mutex::new(BTreeMap::new());
 
 /// Finds the cost of a transfer of this class on a machine of these costs.

@@ -361,7 +361,7 @@ fn shown(value: f64) -> String {
 
 /// A claim that does not hold over its band.
 ///
-/// Its `Debug` form is its `Display` form, for whoever unwraps it in a test.
+/// Its `Debug` form is its `Display` form, so that `unwrap` in a test prints it.
 #[derive(Clone, PartialEq, thiserror::Error)]
 pub struct Broken {
     /// What was claimed.

@@ -1,4 +1,4 @@
-//! Who is at a line: threads that spin on it, stores on their way to it, requests that wait.
+//! What is going on at a line: threads that spin on it, stores under way, requests that wait.
 
 use core::fmt;
 use core::str::FromStr;
@@ -14,7 +14,7 @@ pub enum Arbitration {
     #[default]
     Fifo,
     /// The one nearest to the core that had the line last; among equally near ones, the one that
-    /// arrived first. More throughput, and who is far may starve.
+    /// arrived first. Gives more throughput, but a distant core may starve.
     Nearest,
 }
 
@@ -46,7 +46,7 @@ impl FromStr for Arbitration {
     }
 }
 
-/// Who asks for a line.
+/// The source of a request for a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Actor {
     /// The thread that has this CPU.
@@ -85,7 +85,7 @@ struct Behind {
     cpu: usize,
 }
 
-/// Who is at one line.
+/// What is going on at one line.
 #[derive(Default)]
 pub(crate) struct Crowd {
     /// Threads that spin on the line, in the order in which they began to.

@@ -52,10 +52,10 @@ pub fn search(
 /// iterative context bounding (PLDI 2007): most mistakes take one or two preemptions, and there are
 /// polynomially many schedules with so few.
 ///
-/// A preemption is to go on with another thread where the one that ran could go on. Who comes next
-/// when a thread blocks or ends is free, and all of it is tried. A thread that yields or waits in a
-/// loop gives way to the next in turn; to take another than that counts as a preemption, so that
-/// loops of several waiting threads are explored to an end.
+/// A preemption is a switch away from a thread that could go on. When a thread blocks or ends, all
+/// threads that could come next are tried, at no cost. A thread that yields or waits in a loop
+/// gives way to the next in turn; to take another than that counts as a preemption, so that loops
+/// of several waiting threads are explored to an end.
 ///
 /// What a program can notice beside its schedule is fixed: jitter and faults are those of the
 /// machine's one seed, and memory is sequentially consistent. For weak memory order there is the

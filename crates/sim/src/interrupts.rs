@@ -1,8 +1,8 @@
 //! Interrupts between CPUs, sections without them, and monitored waits.
 //!
-//! [`send`] is what a kernel does to have something done on another CPU: the function runs there as
-//! soon as that CPU can be interrupted, on the stack of whoever runs there or, where nobody does,
-//! of the CPU's idle context.
+//! [`send`] is how a kernel has something done on another CPU: the function runs there as soon as
+//! that CPU can be interrupted, on the stack of the thread that runs there or, if it is idle, of
+//! its idle context.
 //!
 //! | the CPU | runs the function |
 //! |---|---|

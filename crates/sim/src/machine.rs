@@ -172,7 +172,7 @@ impl Machine {
         self
     }
 
-    /// Who runs when.
+    /// How it chooses the thread that runs next.
     pub fn schedule(mut self, schedule: Schedule) -> Machine {
         self.schedule = schedule;
         self
@@ -260,11 +260,11 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`Failure`] if a panic left a simulated thread, or nobody can go on, or there is no end in
-    /// sight, or the machine cannot start. The process is as good as before, with two exceptions:
-    /// unfinished threads leak with all that they own, their stacks included (256 KiB each, of
-    /// which only what was touched is in memory), and if one of them was unwinding at that moment,
-    /// the host thread counts as [panicking](std::thread::panicking) from then on.
+    /// [`Failure`] if a panic left a simulated thread, or no thread can go on, or there is no end
+    /// in sight, or the machine cannot start. The process is as good as before, with two
+    /// exceptions: unfinished threads leak with all that they own, their stacks included (256 KiB
+    /// each, of which only what was touched is in memory), and if one of them was unwinding at that
+    /// moment, the host thread counts as [panicking](std::thread::panicking) from then on.
     ///
     /// # Panics
     ///
@@ -274,12 +274,12 @@ impl Machine {
     ///
     /// * Use more than 256 KiB of stack: a [failure](FailureKind::StackOverflow), in which locks of
     ///   the host that the thread held stay locked.
-    /// * Wait in a loop that touches nothing simulated: nobody else runs meanwhile.
+    /// * Wait in a loop that touches nothing simulated: no other thread runs meanwhile.
     /// * Hold a lock of the host, or a `RefCell`'s borrow that others want, across anything
     ///   simulated.
-    /// * Ask `std` who or when it is: `thread_local!`, `std::thread::panicking` and the clock are
-    ///   those of the one host thread. [`WorldLocal`](coreline_world::WorldLocal) and its like take
-    ///   their place.
+    /// * Ask `std` for the thread or the time: `thread_local!`, `std::thread::panicking` and the
+    ///   clock are those of the one host thread. [`WorldLocal`](coreline_world::WorldLocal) and its
+    ///   like take their place.
     pub fn run<T: 'static>(
         self,
         root: impl FnOnce() -> T + 'static,

@@ -171,7 +171,7 @@ impl Interpreter {
         })
     }
 
-    /// Between two steps: the place where the thread may lose its CPU.
+    /// Between two steps: here the thread may lose its CPU.
     fn boundary(&self) -> Result<(), Ended> {
         engine::interrupt_point();
         if self.interrupted() { Err(Ended::Aborted) } else { Ok(()) }
@@ -239,8 +239,8 @@ unsafe impl Steps<Sim> for Interpreter {
         bytes: &[u8],
     ) -> Result<(), Ended> {
         self.boundary()?;
-        // SAFETY: bytes behind those that count, of a slot that nobody of this CPU writes to
-        // meanwhile; and simulated threads take turns.
+        // SAFETY: the bytes lie behind those that count, and no other thread of this CPU writes to
+        // the slot meanwhile; simulated threads take turns.
         let written = unsafe { to.write_at(offset, bytes, || !self.interrupted()) };
         if written { Ok(()) } else { Err(Ended::Aborted) }
     }

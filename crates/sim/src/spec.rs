@@ -132,9 +132,9 @@ costs! {
     same_socket: PingPong,
     /// The same in another socket.
     other_socket: PingPong,
-    /// A line that nobody holds, in the memory of the CPU's own node.
+    /// A line that no cache holds, in the memory of the CPU's own node.
     memory_local: Time,
-    /// A line that nobody holds, in the memory of another node.
+    /// A line that no cache holds, in the memory of another node.
     memory_remote: Time,
     /// What an atomic read-modify-write adds to a store.
     locked: Time,

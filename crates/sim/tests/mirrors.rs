@@ -6,7 +6,7 @@ use coreline_sim::{Allocator, Machine};
 static ALLOCATOR: Allocator = Allocator;
 
 /// Bodies that use `atomic`, `sync`, `thread`, `time` and the `thread_local!` of their module. What
-/// they return does not depend on who is faster.
+/// they return does not depend on which thread is faster.
 macro_rules! bodies {
     () => {
         pub(crate) fn integers() -> String {

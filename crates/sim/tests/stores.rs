@@ -1,4 +1,4 @@
-//! Store buffers: what a plain store costs, and whom it keeps waiting.
+//! Store buffers: what a plain store costs, and which accesses wait for it.
 
 mod common;
 
@@ -200,14 +200,14 @@ fn nobody_sees_a_store_before_its_line_has_moved() {
         if request_percent == Machine::REQUEST_PERCENT {
             assert_span(parked, 2, CLOCK);
         }
-        // Who polls may be about to look, at most a pause late.
+        // A polling thread may be about to look, at most a pause late.
         let polled = seen_after(request_percent, |word| {
             while word.load(Ordering::Acquire) == 0 {
                 Sim::relax();
             }
         });
         let late = polled.abs_diff(parked);
-        assert!(late <= parked / 5 + 11, "{polled} ns, and {parked} ns for who parks");
+        assert!(late <= parked / 5 + 11, "{polled} ns, and {parked} ns parked");
     }
 }
 

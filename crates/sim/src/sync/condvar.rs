@@ -31,7 +31,7 @@ pub struct Condvar(SimU32);
 type Waited<'a, T> = LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)>;
 
 impl Condvar {
-    /// One that nobody waits for.
+    /// A condition variable without waiters.
     pub const fn new() -> Condvar {
         Condvar(Sim::U32_ZERO)
     }
@@ -106,8 +106,8 @@ impl Condvar {
     /// Between giving the lock back and taking it again.
     #[track_caller]
     fn park<T>(&self, guard: &MutexGuard<'_, T>, deadline: Option<Time>) -> Parked {
-        // Relaxed: the lock orders. Whoever notifies after the lock is given back changes the
-        // count, so that the park below returns at once.
+        // Relaxed: the lock orders. A notification after the lock is given back changes the count,
+        // so that the park below returns at once.
         let count = self.0.load(Ordering::Relaxed);
         guard.raw().unlock();
         let parked = Sim::park(&self.0, count, deadline);
@@ -115,12 +115,12 @@ impl Condvar {
         parked
     }
 
-    /// Wakes one that waits.
+    /// Wakes one waiter.
     pub fn notify_one(&self) {
         self.notify(1);
     }
 
-    /// Wakes all that wait.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         self.notify(u32::MAX);
     }

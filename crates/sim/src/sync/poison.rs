@@ -16,7 +16,7 @@ impl Flag {
         Flag(AtomicBool::new(false))
     }
 
-    /// Relaxed, here and below: whoever reads the mark holds the lock, which orders it.
+    /// Relaxed, here and below: the lock orders the mark; read without the lock it is a hint.
     pub(super) fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
