@@ -27,7 +27,7 @@ impl fmt::Display for Arbitration {
     }
 }
 
-/// The name of an arbitration that there is not.
+/// A name that is not that of an arbitration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{asked:?} is no arbitration; write fifo or nearest")]
 pub struct ParseArbitrationError {

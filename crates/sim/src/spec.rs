@@ -50,7 +50,7 @@ pub enum SpecError {
         /// Where and why.
         why: String,
     },
-    /// One value makes no sense.
+    /// A value is missing, unknown or out of range.
     #[error("in the machine file {file}, {key}: {why}")]
     Value {
         /// The file or preset.

@@ -2,10 +2,10 @@
 //! `coreline.bench.sim/1`.
 //!
 //! A rate is accesses of a simulated program per second of host time: of the time that this thread
-//! has a CPU, where the kernel says it, and else of the wall clock. The host is noisy all the same,
-//! so cases take turns, each in several rounds, and a rate is the median of its rounds; and as
-//! hosts differ, each is also given as a ratio to what the bare coroutine switch does between as
-//! many coroutines in the same rounds.
+//! has a CPU, where the kernel says it, and else of the wall clock. The host is noisy, so cases
+//! take turns, each in several rounds, and a rate is the median of its rounds. Hosts differ, so
+//! each rate is also given over that of the bare coroutine switch, between as many coroutines in
+//! the same rounds.
 
 mod bare;
 mod program;
@@ -107,7 +107,7 @@ pub(crate) fn run(_: Subject, quick: bool) -> Result<Outcome, Error> {
     })
 }
 
-/// A moment, by the clocks that there are.
+/// A moment, by the clocks that the host has.
 struct Moment {
     cpu: Option<Duration>,
     wall: Instant,

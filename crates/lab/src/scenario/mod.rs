@@ -28,7 +28,7 @@ pub(crate) enum Scenario {
     Intermittent,
     /// Threads of one domain, one on each CPU, that alternate with idle (seed 003)
     Switchstorm,
-    /// Updates that must reach whoever is present, among contexts that are not (seed 003)
+    /// Updates that must reach all present contexts, among others that are away (seed 003)
     Shootdown,
     /// Threads created and ended at a high rate: what their concurrency IDs cost (Linux 6.19)
     Threadstorm,
@@ -87,8 +87,8 @@ pub(crate) enum Variant {
 }
 
 impl Variant {
-    /// The simulated kernel that the variant runs under, on such a machine. `cpu-id` has the one of
-    /// the seed's "before" and does not ask it. `None` where none is installed, and on a machine
+    /// The simulated kernel that the variant runs under, on such a machine. `cpu-id` has that of
+    /// the seed's "before" and does not use it. `None` where none is installed, and on a machine
     /// that is too large.
     pub(crate) fn kernel(self, topology: &Topology, scan: Scan) -> Option<Box<dyn Kernel>> {
         fn of<P: Policy>(topology: &Topology, scan: Scan) -> Option<Box<dyn Kernel>> {
@@ -152,7 +152,7 @@ pub(crate) trait Program: Clone + fmt::Display + Send + Sync + 'static {
     /// How a program is written.
     const FORM: &str;
 
-    /// `None` if the text is none of this scenario, or not as [`FORM`](Program::FORM) says.
+    /// `None` if the text names another scenario, or is not written as [`FORM`](Program::FORM).
     fn parse(text: &str) -> Option<Self>;
 
     /// The configuration's name.

@@ -55,7 +55,7 @@ fn one_seed_gives_the_same_bytes_in_any_process() {
     assert_ne!(run("intermittent", "7", &switch), run("intermittent", "8", &switch));
 }
 
-/// What nobody has published figures of.
+/// Variants without published figures.
 const NEW: [&str; 2] = ["owned", "clustered"];
 
 #[test]

@@ -183,7 +183,7 @@ pub(crate) fn wait_for(number: usize) {
     issue();
     let blocked = inside(|engine| {
         let current = engine.current();
-        // A handle of another machine may name a thread that there is not.
+        // A handle of another machine may name a thread that does not exist here.
         let joined = engine.threads.get_mut(number).filter(|thread| thread.state != State::Done);
         let running = joined.map(|thread| thread.joiners.push(current)).is_some();
         if running {

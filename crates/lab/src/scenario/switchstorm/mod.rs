@@ -82,7 +82,7 @@ pub(crate) struct Params {
     pub(crate) flush: Duration,
     /// How often each thread goes round and is counted.
     pub(crate) rounds: u32,
-    /// Of where in its period each thread begins.
+    /// Seeds where in its period each thread begins.
     pub(crate) seed: u64,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Storms {
 ///
 /// # Errors
 ///
-/// [`Broken`] if a thread cannot be had, or if a running thread's bit is clear in the end.
+/// [`Broken`] if a thread cannot be started, or if a running thread's bit is clear in the end.
 pub(crate) fn switchstorm<W: World>(params: &Params) -> Result<Storms, Broken> {
     match params.variant {
         Variant::AlwaysSet => storm::<W, AlwaysSet<W>>(params, Duration::ZERO),
@@ -209,7 +209,7 @@ impl<W: World, P: Policy<W>> Storm<W, P> {
         tally
     }
 
-    /// Once round.
+    /// One round.
     fn cycle(&self, number: usize, clock: u64, tally: &mut Tally, then: impl FnOnce()) {
         let Params { wake, period, path, .. } = self.params;
         let run = match wake {
@@ -254,14 +254,14 @@ impl<W: World, P: Policy<W>> Storm<W, P> {
         nanos(start, W::now())
     }
 
-    /// Reaches whom the mask names, and clears the bits of those that idle.
+    /// Reaches the CPUs that the mask names, and clears the bits of those that idle.
     fn flush(&self, trimmed: &mut Time) {
         let now = W::now();
         let trims = now - *trimmed >= self.trim_every;
         if trims {
             *trimmed = now;
         }
-        // Acquire: the partners are the Release stores of who runs and who idles.
+        // Acquire: the partners are the Release stores in `switch_in` and `cycle`.
         let idles = |number: &usize| self.states[*number].load(Ordering::Acquire) == IDLE;
         let present = (0..self.states.len())
             .filter(|&number| self.policy.mask().test(self.params.cpus[number]));
@@ -270,8 +270,8 @@ impl<W: World, P: Policy<W>> Storm<W, P> {
             idle.iter().for_each(|&number| self.policy.mask().clear(self.params.cpus[number]));
         }
         // Natively this interrupts every CPU that runs a thread of this process, as a flush does.
-        // Pairs with the light fence in `switch_in`: who runs from here on, and is not seen below,
-        // finds its bit clear.
+        // Pairs with the light fence in `switch_in`: a CPU that runs from here on, and is not seen
+        // to below, finds its bit clear.
         W::fence_all();
         if trims {
             let back = idle.iter().filter(|number| !idles(number));

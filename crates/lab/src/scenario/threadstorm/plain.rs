@@ -93,7 +93,7 @@ impl<W: World> Pool<W> {
     /// Sleeps until a word is so many, or more.
     fn wait(&self, word: &W::U32, least: u32) {
         loop {
-            // Acquire: pairs with the Release of who changes it.
+            // Acquire: pairs with the Release in `live` and in `create`.
             let now = word.load(Ordering::Acquire);
             if now >= least {
                 return;
