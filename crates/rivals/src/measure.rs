@@ -72,7 +72,7 @@ const SEED: u128 = 5;
 ///
 /// # Errors
 ///
-/// [`Error`] if threads cannot be had, or a candidate miscounted.
+/// [`Error`] if a thread cannot be started, or a candidate miscounted.
 pub(crate) fn measure(class: Class, plan: &Plan, cpus: &[CpuId]) -> Result<Measured, Error> {
     let bench = class.bench();
     let mut notes = Vec::new();
@@ -174,7 +174,7 @@ fn checked(crew: &Crew, name: &str, subject: &Arc<dyn Subject>, ops: u64) -> Res
     Ok(sample)
 }
 
-/// Takes samples until one is not disturbed, `1 + retries` at most; with how many were.
+/// Takes samples until one is not disturbed, `1 + retries` at most; returns how many were, too.
 ///
 /// The pause after each disturbed sample is twice the one before, from 1 ms on: most of what
 /// disturbs is over soon.

@@ -184,7 +184,7 @@ impl Counter for Monotone {
     }
 }
 
-/// Counters of each thread's own. Nobody can read them from outside, so each thread adds what it
+/// Counters of each thread's own. Other threads cannot read them, so each thread adds what it
 /// counted to `done` when its part of a sample is over.
 #[derive(Default)]
 struct Locals<const N: usize> {
