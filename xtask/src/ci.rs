@@ -91,8 +91,8 @@ fn musl() -> Result<(), Error> {
     build_for(Target { arch, libc: Libc::Musl }, &[&format!("test {NATIVE_PACKAGES}")])
 }
 
-/// That the other processor's half of the source compiles, is clean and links. It runs where
-/// somebody has the time for an emulated machine: `cargo xtask guest --arch aarch64`.
+/// That the other processor's half of the source compiles, is clean and links. Running it takes an
+/// emulated machine, and time: `cargo xtask guest --arch aarch64`.
 fn aarch64() -> Result<(), Error> {
     let clippy = format!("clippy --all-targets --all-features {NATIVE_PACKAGES} -- -D warnings");
     let tests = format!("test --no-run {NATIVE_PACKAGES}");

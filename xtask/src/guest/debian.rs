@@ -1,7 +1,7 @@
 //! What a guest needs beside our programs, from Debian's packages: a kernel and a busybox.
 //!
 //! Nothing is installed: `apt-get` keeps its lists, and we what we unpack, in a folder of ours. So
-//! packages of another processor are to be had without telling this machine's package manager.
+//! packages for another processor can be fetched without telling this machine's package manager.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -33,8 +33,8 @@ const INIT: &str = include_str!("init.sh");
 const ELSEWHERE: [&str; 6] =
     ["model::", "every_interleaving", "every_world", "simulated", "preemption", "is_caught"];
 
-/// How much longer than a program may take the guest may be silent: it boots, and ends what it
-/// runs.
+/// How much longer the guest may be silent than a program may take: it boots, and ends programs at
+/// their limit.
 const GRACE: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Args)]
