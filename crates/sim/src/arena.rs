@@ -208,8 +208,8 @@ unsafe fn allocate(arena: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>
 unsafe fn free(arena: *mut Header, block: *mut u8, layout: Layout) {
     if CURRENT.get() == arena {
         let (class, ..) = class(layout);
-        // SAFETY: the arena is current on this thread, so no other thread uses its lists; the block
-        // has at least 16 bytes, and after `dealloc` no other reference to it is left.
+        // SAFETY: the arena is current on this thread, so no other thread uses its lists; the
+        // caller has given the block up, and it has at least 16 bytes.
         unsafe {
             let list = &(&(*arena).free)[class];
             // The next one to get the block may use all of it, not only what this one asked for.
@@ -218,7 +218,7 @@ unsafe fn free(arena: *mut Header, block: *mut u8, layout: Layout) {
             list.set(block);
         }
     }
-    // SAFETY: the block counted as live until now.
+    // SAFETY: the block held one count until now.
     unsafe { release(arena) };
 }
 

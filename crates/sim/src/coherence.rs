@@ -27,7 +27,7 @@ use crate::spec::Costs;
 pub(crate) enum Access {
     /// A copy.
     Load,
-    /// Ownership, some time: a plain store, which does not wait.
+    /// Ownership at some later time: a plain store, which does not wait.
     Store,
     /// Ownership and what is there, for a plain change of plain data.
     Own,

@@ -73,8 +73,8 @@ struct Store {
     number: StoreNumber,
     cpu: usize,
     word: usize,
-    /// What the word holds for requests that were on their way before this store was issued, as
-    /// long as it is not through. `None` if it stores nothing.
+    /// What the word holds for requests that were under way before this store was issued, until it
+    /// is complete. `None` if it stores nothing.
     before: Option<Value>,
 }
 
@@ -136,12 +136,12 @@ impl Crowd {
         store.map(|store| &mut store.before)
     }
 
-    /// The thread of a CPU waits until a store is through.
+    /// The thread of a CPU waits until a store is complete.
     pub(crate) fn wait_behind(&mut self, store: StoreNumber, cpu: usize) {
         self.behind.push(Behind { store, cpu });
     }
 
-    /// A store is through: takes the CPUs whose threads waited behind it.
+    /// A store is complete: takes the CPUs whose threads waited behind it.
     pub(crate) fn complete(&mut self, number: StoreNumber) -> Vec<usize> {
         self.stores.retain(|store| store.number != number);
         let behind = self.behind.extract_if(.., |behind| behind.store == number);

@@ -4,8 +4,8 @@
 //! that were under way before a store was issued still find the value before it, if the line serves
 //! them before the store; the engine keeps that value, and their access is done to it.
 //!
-//! An update of the value before a store leaves nothing behind once that store is through, which is
-//! as it should be: the store overwrites it.
+//! An update of the value before a store leaves nothing behind once that store is complete: the
+//! store overwrites it, as it should.
 
 use core::ptr;
 use core::sync::atomic::{

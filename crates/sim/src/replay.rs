@@ -5,7 +5,7 @@ use core::str::FromStr;
 
 use crate::{Arbitration, Faults, Machine, Schedule};
 
-/// The replay line: all that a run depends on beside the program, as one line of text.
+/// The replay line: all that a run depends on besides the program, as one line of text.
 ///
 /// Settings that are as in a [new machine](Machine::new) are left out of the line: first come,
 /// first served at a line, the schedule by time, the [step limit](Machine::STEP_LIMIT), the costs

@@ -74,7 +74,7 @@ impl Restartable for Sim {
         at: At<'_, List<Sim>, Sim>,
         node: NonNull<ListNode<Sim>>,
     ) -> Result<(), NoSlot> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the promise that `definition::list_push` asks for.
         interpret(|steps| unsafe { definition::list_push(steps, at, node) })
     }
 
@@ -201,16 +201,16 @@ impl Interpreter {
 // Orderings are those of a section, and mean nothing here: a simulated machine is sequentially
 // consistent.
 //
-// SAFETY: each step does what it says.
+// SAFETY: each step does what `Steps` says of it.
 unsafe impl Steps<Sim> for Interpreter {
     fn slot<'a, F>(&mut self, at: &At<'a, F, Sim>) -> Result<&'a F, Ended> {
         self.boundary()?;
-        // Rows are CPUs', whatever the section's own index is.
+        // Rows belong to CPUs, whatever the section's own index is.
         let of = if at.rows().is_some() { IndexBy::Cpu } else { *at.section() };
         let mut index = read_index(of);
         if let Some(rows) = at.rows() {
             self.boundary()?;
-            // SAFETY: it is read.
+            // SAFETY: the row is only read.
             let Some(row) = (unsafe { rows.at(index) }) else { return Err(Ended::NoSlot) };
             self.boundary()?;
             index = row.load(Ordering::Acquire) as usize;

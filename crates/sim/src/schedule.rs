@@ -43,11 +43,11 @@ pub enum Schedule {
     Pct {
         /// How many events in the right order the mistake takes: 1 to 4 find most.
         depth: u32,
-        /// How many points the program has, about: change points lie among so many.
+        /// About how many points the program has: change points lie among these.
         /// [`Report::steps`](crate::Report::steps) of a run is a good guess.
         steps: u64,
     },
-    /// As it is written: see [`Choices`].
+    /// A list of choices: see [`Choices`].
     Choices(Choices),
 }
 

@@ -21,7 +21,7 @@ macro_rules! word {
         #[repr(transparent)]
         pub struct $name $(<$param>)? (pub(crate) $atomic);
 
-        // SAFETY: a struct.
+        // SAFETY: a struct of one atomic, which is live from construction to drop.
         unsafe impl $(<$param: 'static>)? Slot for $name $(<$param>)? {}
 
         impl $(<$param: 'static>)? Word for $name $(<$param>)? {

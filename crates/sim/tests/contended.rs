@@ -20,7 +20,7 @@ type U32 = <Sim as Words>::U32;
 type Ptr = <Sim as Words>::Ptr<u32>;
 
 /// A lock that all waiters keep asking for is given back once, while all are in line for it.
-/// Nanoseconds until that store is through, and until the first waiter has the lock.
+/// Nanoseconds until that store is complete, and until the first waiter has the lock.
 fn hand_off(waiters: u32, arbitration: Arbitration) -> (u64, u64) {
     let machine = machine("epyc-9654-2s", 1).arbitration(arbitration).step_limit(1_000_000);
     let run = machine.run(move || {

@@ -163,7 +163,7 @@ fn no_tick_is_lost_while_a_thread_yields_to_one_that_is_on_its_way() {
     assert!((9..=11).contains(&found.len()), "{found:?}");
 }
 
-/// A machine whose timer ticks every 50 us, and whose wake-ups and system calls take so long.
+/// A machine whose timer ticks every 50 us, and whose wake-ups and system calls take this long.
 fn fast_ticks(wake_ns: u64, syscall_ns: u64) -> Machine {
     let text = include_str!("../machines/host-2c.toml");
     let costs = [

@@ -1,4 +1,4 @@
-//! The mirrors of std: one body runs under std and in the machine, and must come to the same.
+//! The mirrors of std: one body runs under std and in the machine, with the same result.
 
 use coreline_sim::{Allocator, Machine};
 

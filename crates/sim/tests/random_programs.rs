@@ -193,7 +193,7 @@ impl Shared {
     }
 }
 
-/// Sends an interrupt to a CPU, if that is in service; else to the own one. The handler stores 1 to
+/// Sends an interrupt to a CPU, if that is in service; else to this one. The handler stores 1 to
 /// a word, in one of several ways.
 fn interrupt(shared: &Arc<Shared>, dice: &mut Dice, cpus: u64) -> Arc<Line<U64>> {
     let flag = Arc::new(Line(U64::new_in(0)));
@@ -223,7 +223,7 @@ fn interrupt(shared: &Arc<Shared>, dice: &mut Dice, cpus: u64) -> Arc<Line<U64>>
     let first = send(CpuId::new(dice.below(cpus) as u32), handler.clone());
     let mut sent = first.is_ok();
     while !sent {
-        // Between the two calls the own one may go out of service, too.
+        // Between the two calls this CPU may go out of service, too.
         sent = send(Sim::cpu(), handler.clone()).is_ok();
     }
     shared.sent.fetch_add(1, Ordering::Relaxed);
@@ -360,7 +360,7 @@ fn thread(shared: &Arc<Shared>, seed: u64, steps: u64, cpus: u64) -> Time {
     Sim::now()
 }
 
-/// What a run has beside its machine.
+/// What a run has besides its machine.
 #[derive(Clone)]
 struct With {
     seed: u64,
@@ -432,7 +432,7 @@ fn run_and_check(spec: &Spec, with: &With) -> Report {
     report
 }
 
-/// A machine of `sockets` with so many cores and hardware threads, whose time slices are short.
+/// A machine of `sockets` with these cores and hardware threads, whose time slices are short.
 fn small(sockets: u32, cores: u32, threads: u32, slice: &str) -> Spec {
     let text = include_str!("../machines/host-2c.toml")
         .replace("sockets = 1", &format!("sockets = {sockets}"))

@@ -164,7 +164,7 @@ fn an_interrupt_ends_an_endless_computation_under_any_schedule() {
             let at = at.lock().unwrap().unwrap().as_nanos();
             assert!(at < 1_000_000_000, "{at}");
         });
-        // The computation goes on for ever.
+        // The computation goes on forever.
         assert_eq!(run.unwrap_err().kind, FailureKind::Deadlock);
     }
 }
@@ -195,7 +195,7 @@ fn a_guard_that_drops_in_another_machine_ends_nothing_there() {
     host().run(move || drop(guard)).unwrap();
 }
 
-/// Two threads that wait could take one CPU from each other for ever.
+/// Two threads that wait could take one CPU from each other forever.
 #[test]
 fn threads_that_wait_on_one_cpu_let_the_one_run_that_they_wait_for() {
     for seed in 0..20 {

@@ -91,7 +91,7 @@ fn a_store_costs_its_issue_as_long_as_there_is_room() {
 
 #[test]
 fn a_full_buffer_waits_for_its_head_and_drains_in_order() {
-    // Four fill the buffer within 4 ns; each one more waits until another miss is through.
+    // Four fill the buffer within 4 ns; each one more waits until another miss is complete.
     for more in 1..=3 {
         let (_, ns) = timed(7, move |words| {
             words[..4 + more].iter().for_each(|word| word.store(2, Ordering::Relaxed));

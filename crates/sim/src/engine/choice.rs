@@ -18,10 +18,10 @@ struct Candidate {
     thread: usize,
 }
 
-/// One in so many points, a CPU goes on with another of its threads.
+/// At one in this many points, a CPU goes on with another of its threads.
 const PREEMPT_ONE_IN: u32 = 8;
 
-/// A thread that passes so many points while others could run counts as one that yields: it waits
+/// A thread that passes this many points while others could run counts as one that yields: it waits
 /// for them in a loop that the machine does not recognise.
 const PATIENCE: u64 = 10_000;
 
@@ -38,7 +38,7 @@ struct Pct {
     /// By thread: of those that can run, the highest does. Drawn priorities are positive; a change
     /// point sets one below zero, and a thread that yields goes below all.
     priorities: Vec<i64>,
-    /// At which points the running thread's priority changes, the next one last.
+    /// The points where the running thread's priority changes, the next one last.
     changes: Vec<u64>,
     lowest: i64,
 }
@@ -48,7 +48,7 @@ struct Pct {
 pub(crate) struct Decision {
     /// How many.
     pub(crate) alternatives: u32,
-    /// Whether it is a preemption to take another than the first.
+    /// Whether taking another than the first is a preemption.
     pub(crate) preempts: bool,
 }
 
@@ -90,7 +90,7 @@ impl Chooser {
     }
 
     /// A thread that waits in a loop loses its CPU to another. If it kept its priority, two such
-    /// threads could take their CPU from each other for ever, and from the thread they wait for.
+    /// threads could take their CPU from each other forever, and from the thread they wait for.
     fn set_aside(&mut self, thread: usize) {
         if let Way::Pct(pct) = &mut self.way {
             pct.lower(thread);
@@ -206,7 +206,7 @@ impl Pct {
 }
 
 impl Engine {
-    /// As `decide`, by choice.
+    /// Like `decide`, by choice.
     #[cold]
     pub(super) fn decide_by_choice(&mut self) -> Option<Next> {
         let timer = self.next_timer();

@@ -94,7 +94,7 @@ fn deliver_due() {
     }
 }
 
-/// Leaves an interrupt, also one whose handler panics.
+/// Leaves an interrupt, even if its handler panics.
 struct Exit {
     /// Whether a restartable operation was under way.
     section: bool,

@@ -164,7 +164,7 @@ pub(crate) fn await_write(address: usize) -> bool {
     written
 }
 
-/// As [`await_write`]; what may have ended the wait is left to the caller.
+/// Like [`await_write`], but leaves what ended the wait to the caller.
 pub(super) fn watch(address: usize) -> bool {
     let Some(Some(line)) = with(|engine| engine.line_of(address)) else {
         return false;
@@ -188,7 +188,7 @@ pub(crate) fn issue() {
     }
 }
 
-/// As [`issue`], and waits until the CPU's store buffer is empty.
+/// Like [`issue`], and waits until the CPU's store buffer is empty.
 pub(crate) fn drain() {
     issue();
     while !inside(|engine| engine.drained(0)) {
@@ -242,7 +242,7 @@ impl Engine {
         }
     }
 
-    /// As [`line_index`](Engine::line_index), of a line that is not to be found so fast.
+    /// Like [`line_index`](Engine::line_index), for a line that the fast path does not find.
     #[inline(never)]
     fn new_line(&mut self, address: usize) -> Option<usize> {
         let line = self.line_of(address)?;

@@ -288,7 +288,7 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Engine) -> R) -> Option<R> {
     Some(f(unsafe { &mut *engine }))
 }
 
-/// As [`with`], from simulated code.
+/// Like [`with`], from simulated code.
 ///
 /// # Panics
 ///
@@ -307,7 +307,7 @@ fn suspend() {
     switch_away(inside(|engine| engine.yielder));
 }
 
-/// As [`suspend`]; `yielder` is that of the coroutine that calls.
+/// Like [`suspend`]; `yielder` is that of the coroutine that calls.
 fn switch_away(yielder: *const Yielder<(), ()>) {
     // SAFETY: `yielder` is that of the coroutine that runs now, which calls this; it lives on that
     // coroutine's stack, as long as that runs.
@@ -514,7 +514,7 @@ impl Engine {
         locals.iter().find(|(other, _)| other == key).map(|(_, object)| Rc::clone(object))
     }
 
-    /// As [`keep_static`](Engine::keep_static), for the running thread.
+    /// Like [`keep_static`](Engine::keep_static), for the running thread.
     pub(crate) fn keep_local(&mut self, key: Key, object: &Rc<dyn Any>) -> Rc<dyn Any> {
         self.find_local(&key).unwrap_or_else(|| {
             let current = self.current();

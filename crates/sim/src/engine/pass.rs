@@ -1,9 +1,9 @@
 //! A sequential pass over memory: misses overlap, as a hardware prefetcher makes them.
 //!
 //! Each line is fetched by a request of its own, with its flight, its turn at the line and its
-//! response, so others act meanwhile and contend. What the machine file declares is how many are
-//! under way at one time: the next sets out when the oldest is through. A pass starts over at each
-//! page, whose first line is fetched alone.
+//! response, so others act meanwhile and contend. The machine file declares how many are under way
+//! at one time: the next sets out when the oldest is complete. A pass starts over at each page,
+//! whose first line is fetched alone.
 
 use core::panic::Location;
 use std::collections::VecDeque;

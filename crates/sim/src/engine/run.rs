@@ -30,7 +30,7 @@ use crate::schedule::Schedule;
 use crate::spec::Spec;
 use crate::statistics::{Kind, Ledger};
 
-/// All that a run depends on, beside the program.
+/// All that a run depends on, besides the program.
 pub(crate) struct Setup {
     pub(crate) spec: Spec,
     pub(crate) seed: u64,
@@ -43,12 +43,12 @@ pub(crate) struct Setup {
     pub(crate) arbitration: Arbitration,
 }
 
-/// A run that came to its end.
+/// A run that finished.
 pub(crate) struct Finished<T> {
     pub(crate) value: T,
     pub(crate) report: Report,
     pub(crate) locks: Vec<LockReport>,
-    /// Where a listed schedule could have gone another way.
+    /// The decisions of a listed schedule, which could have been others.
     pub(crate) decisions: Vec<Decision>,
 }
 
@@ -104,7 +104,7 @@ impl Installed {
         }
     }
 
-    /// As [`run`](Installed::run), up to the next panic that leaves a thread. `panicked` is the
+    /// Like [`run`](Installed::run), up to the next panic that leaves a thread. `panicked` is the
     /// message of the one before, which ends the run.
     fn switch(&mut self, panicked: Option<String>) {
         self.resuming = false;
@@ -146,7 +146,7 @@ impl Installed {
 impl Drop for Installed {
     fn drop(&mut self) {
         ENGINE.set(ptr::null_mut());
-        // SAFETY: from `Box::into_raw`, and given back once, here.
+        // SAFETY: the pointer came from `Box::into_raw`, and is given back once, here.
         let mut engine = unsafe { Box::from_raw(self.engine) };
         self.fibers.drain(..).flatten().chain(engine.newborn.drain(..)).for_each(mem::forget);
         for cpu in &mut engine.cpus {

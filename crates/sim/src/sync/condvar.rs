@@ -13,7 +13,7 @@ use crate::Sim;
 use crate::time::Instant;
 use crate::words::SimU32;
 
-/// Whether a wait ended because its time was over.
+/// Whether a wait timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 
@@ -24,7 +24,7 @@ impl WaitTimeoutResult {
     }
 }
 
-/// As [`std::sync::Condvar`], charged: a word that counts notifications, and on which waiters park.
+/// Like [`std::sync::Condvar`], charged: a word that counts notifications, and where waiters park.
 pub struct Condvar(SimU32);
 
 /// A guard after a wait, and why the wait ended.
@@ -36,7 +36,7 @@ impl Condvar {
         Condvar(Sim::U32_ZERO)
     }
 
-    /// Gives the lock back, parks until notified, takes the lock again. May return for no reason.
+    /// Gives the lock back, parks until notified, takes the lock again. May wake spuriously.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// As [`wait`](Condvar::wait), for so long at most.
+    /// Like [`wait`](Condvar::wait), at most for `span`.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Condvar {
         }
     }
 
-    /// As [`wait_while`](Condvar::wait_while), for so long at most.
+    /// Like [`wait_while`](Condvar::wait_while), at most for `span`.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl Condvar {
         }
     }
 
-    /// Between giving the lock back and taking it again.
+    /// Gives the lock back, parks, and takes the lock again.
     #[track_caller]
     fn park<T>(&self, guard: &MutexGuard<'_, T>, deadline: Option<Time>) -> Parked {
         // Relaxed: the lock orders. A notification after the lock is given back changes the count,

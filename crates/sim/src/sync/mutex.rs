@@ -87,7 +87,7 @@ impl Raw {
     }
 }
 
-/// As [`std::sync::Mutex`]: charged, and in the run's [lock reports](crate::locks).
+/// Like [`std::sync::Mutex`]: charged, and in the run's [lock reports](crate::locks).
 ///
 /// ```
 /// # #[global_allocator]
@@ -116,7 +116,7 @@ pub struct Mutex<T: ?Sized> {
 
 // SAFETY: the mutex owns its value, so moving it moves a `T: Send`.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
-// SAFETY: one guard at a time reaches the value, so threads hand a `T: Send` to each other.
+// SAFETY: one guard at a time reaches the value, so threads only pass it on (`T: Send`).
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 impl<T: ?Sized> std::panic::UnwindSafe for Mutex<T> {}
 impl<T: ?Sized> std::panic::RefUnwindSafe for Mutex<T> {}

@@ -22,7 +22,7 @@ const RUNNING: u32 = 2;
 const QUEUED: u32 = 3;
 const COMPLETE: u32 = 4;
 
-/// As [`std::sync::Once`], charged.
+/// Like [`std::sync::Once`], charged.
 pub struct Once(SimU32);
 
 /// What [`Once::call_once_force`] tells the closure.
@@ -68,7 +68,7 @@ impl Once {
         self.call(false, |_| f());
     }
 
-    /// As [`call_once`](Once::call_once), also if an earlier closure panicked.
+    /// Like [`call_once`](Once::call_once), also if an earlier closure panicked.
     ///
     /// # Panics
     ///
@@ -92,7 +92,7 @@ impl Once {
         self.wait_for(false);
     }
 
-    /// As [`wait`](Once::wait), also if a closure panicked.
+    /// Like [`wait`](Once::wait), also if a closure panicked.
     pub fn wait_force(&self) {
         self.wait_for(true);
     }

@@ -7,7 +7,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::Once;
 
-/// As [`std::sync::OnceLock`], charged: a look at the value is a load of its [`Once`].
+/// Like [`std::sync::OnceLock`], charged: a look at the value is a load of its [`Once`].
 pub struct OnceLock<T> {
     once: Once,
     value: UnsafeCell<Option<T>>,
@@ -127,7 +127,7 @@ impl<T: fmt::Debug> fmt::Debug for OnceLock<T> {
     }
 }
 
-/// As [`std::sync::LazyLock`], charged as an [`OnceLock`].
+/// Like [`std::sync::LazyLock`], charged as an [`OnceLock`].
 pub struct LazyLock<T, F = fn() -> T> {
     value: OnceLock<T>,
     init: Cell<Option<F>>,

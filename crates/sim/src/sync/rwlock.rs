@@ -214,7 +214,7 @@ impl Raw {
         }
     }
 
-    /// Of a free lock with marks: wakes a writer, or all readers.
+    /// Wakes a writer, or all readers, of a free lock with marks.
     fn wake(&self, mut state: u32) {
         // Relaxed, here and below: a thread that wakes up takes the lock with Acquire.
         let clear = |from: u32, to: u32| {
@@ -242,7 +242,7 @@ impl Raw {
         }
     }
 
-    /// Whether one was parked.
+    /// Wakes a writer. Returns whether one was parked.
     fn wake_writer(&self) -> bool {
         // Release: pairs with the Acquire load in `write_contended`.
         self.writers.fetch_add(1, Ordering::Release);
@@ -250,7 +250,7 @@ impl Raw {
     }
 }
 
-/// As [`std::sync::RwLock`]: charged, and in the run's [lock reports](crate::locks).
+/// Like [`std::sync::RwLock`]: charged, and in the run's [lock reports](crate::locks).
 pub struct RwLock<T: ?Sized> {
     raw: Raw,
     poison: Flag,
@@ -337,7 +337,7 @@ impl<T: ?Sized> RwLock<T> {
         Ok(self.guard()?)
     }
 
-    /// For a writer that holds the lock.
+    /// The guard of a writer that has taken the lock.
     fn guard(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         let before = self.poison.before();
         self.poison.wrap(RwLockWriteGuard { lock: self, before, not_send: PhantomData })

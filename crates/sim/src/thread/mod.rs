@@ -43,7 +43,7 @@ use crate::words::SimU32;
 /// Bytes of a simulated thread's stack.
 pub const STACK: usize = ENGINE_STACK;
 
-/// What a thread came to: its value, or what it panicked with.
+/// The result of a thread: its value, or what it panicked with.
 pub type Result<T> = std::result::Result<T, Box<dyn Any + Send + 'static>>;
 
 /// A thread's number in its machine; the program's first thread has 1.
@@ -76,7 +76,7 @@ impl Thread {
         Thread(Arc::new(Inner { name, id: OnceLock::new(), token: SimU32::new_in(EMPTY) }))
     }
 
-    /// The handle of a thread that runs and has none: the first, or one of `Sim::spawn`.
+    /// The handle of a running thread that has none: the first, or one from `Sim::spawn`.
     fn found() -> Thread {
         let number = Sim::id();
         let first = number == NonZeroU32::MIN;
@@ -150,12 +150,12 @@ pub fn park() {
     current().take_token(None);
 }
 
-/// Waits for a token for so long.
+/// Waits for a token, at most for `span`.
 pub fn park_timeout(span: Duration) {
     current().take_token(Instant::deadline(span));
 }
 
-/// Takes the thread off its CPU for so long.
+/// Takes the thread off its CPU for `span`.
 pub fn sleep(span: Duration) {
     Sim::sleep(span);
 }
