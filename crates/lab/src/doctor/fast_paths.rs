@@ -117,7 +117,7 @@ pub(super) fn no_cid(probe: &Probe) -> Option<Off> {
     if probe.mm_cid.is_some() {
         return None;
     }
-    // What turns on sections gives an area to read the ID from.
+    // The remedy for sections also gives an area to read the ID from.
     if let Some((why, remedy)) = no_sections(probe) {
         if matches!(probe.sections, Err(NoSections::SwitchedOff)) {
             return Some((why, remedy));
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::doctor::made_up;
 
-    /// What is said of the first two, sections and concurrency IDs.
+    /// The reasons for the first two, sections and concurrency IDs.
     fn said(sections: NoSections) -> [String; 2] {
         let mut probe = made_up::all_off().probe;
         probe.sections = Err(sections);
@@ -247,7 +247,7 @@ mod tests {
             (SelfTestError::NoAnswer.into(), "before any fork"),
             (SelfTestError::Nested.into(), "at the start of the program"),
         ] {
-            // Nothing registers here, so that the same gives the ID.
+            // Nothing registers here, so the remedy for sections gives the ID as well.
             let [sections, cid] = said(why);
             assert!(sections.starts_with(&why_no_sections(&why)), "{sections}");
             for said in [sections, cid] {
@@ -269,7 +269,7 @@ mod tests {
             let (why, told) = no_cid(&probe).unwrap();
             assert!(why.contains(reason) && told.contains(remedy), "{why} -> {told}");
         }
-        // Sections may fail where the C library's area is good to read IDs from.
+        // IDs may be readable from the C library's area although sections fail.
         probe.sections = Err(SelfTestError::NotAborted.into());
         assert!(no_cid(&probe).unwrap().0.contains("not registered"));
         probe.sections = Err(NoSections::SwitchedOff);

@@ -48,7 +48,7 @@ struct Thread<P: Policy> {
     cpu: CpuId,
     /// Whether that is the only CPU that it is allowed on.
     bound: bool,
-    /// What it is to the space, until it ends.
+    /// Its task in the space, until it ends.
     task: Option<Task<P>>,
 }
 

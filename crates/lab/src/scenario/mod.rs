@@ -126,7 +126,7 @@ pub(crate) fn fmt_name<T: ValueEnum>(value: &T, f: &mut fmt::Formatter<'_>) -> f
     value.to_possible_value().map_or(Ok(()), |name| f.write_str(name.get_name()))
 }
 
-/// A value that a figure depends on, beside its configuration and variant.
+/// A value that a figure depends on, besides its configuration and variant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Param {
@@ -146,8 +146,8 @@ impl fmt::Display for Param {
 /// By name, with the unit in it: `delay_ms`.
 pub(crate) type Params = BTreeMap<&'static str, Param>;
 
-/// What a replay line calls one run of a scenario: all that the run depends on beside what the line
-/// says itself. Displays as it is parsed.
+/// What a replay line calls one run of a scenario: all that the run depends on besides what the
+/// line says itself. Displays as it is parsed.
 pub(crate) trait Program: Clone + fmt::Display + Send + Sync + 'static {
     /// How a program is written.
     const FORM: &str;
@@ -208,7 +208,7 @@ pub(crate) enum Broken {
     /// The world cannot do this.
     #[error("{0}")]
     Lack(String),
-    /// The result is worth nothing.
+    /// The run's own check failed.
     #[error("{0}")]
     Check(String),
 }
@@ -223,8 +223,8 @@ impl From<intermittent::Broken> for Broken {
     }
 }
 
-/// Which CPUs of a machine take part. Named after them: `24-core/24-L3` is 24 cores under 24 L3
-/// caches, one hardware thread of each.
+/// The CPUs of a machine that take part. Its name says them: `24-core/24-L3` is 24 cores under 24
+/// L3 caches, one hardware thread of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) name: String,
@@ -244,8 +244,8 @@ impl Config {
         Config { name: format!("{}-{unit}/{caches}-L3", cpus.len()), cpus, caches }
     }
 
-    /// What is run on a machine: the cores of one L3, one core of each L3, all cores, all hardware
-    /// threads; each once, where the machine has more than one L3 or thread.
+    /// The configurations of a machine: the cores of one L3, one core of each L3, all cores, all
+    /// hardware threads; each once, where the machine has more than one L3 or thread.
     pub(crate) fn all(topology: &Topology) -> Vec<Config> {
         let cores = || topology.cpus().filter(|cpu| cpu.thread == 0);
         let mut seen = BTreeSet::new();

@@ -269,7 +269,7 @@ impl<L: Lock, W: World> Subject for Section<L, W> {
             self.lock.lock();
             // SAFETY: valid while this runs, and every access is made under the lock.
             self.sum.with_mut(|sum| unsafe { *sum += 1 });
-            // SAFETY: it was locked above.
+            // SAFETY: this thread took the lock above.
             unsafe { self.lock.unlock() };
             if self.outside == Outside::Work {
                 let end = W::now() + OUTSIDE;
@@ -299,7 +299,7 @@ fn buffer<W: World>() -> Buffer<W> {
 unsafe fn pass_over<W: World>(buffer: &Buffer<W>, updates: bool) {
     if updates {
         buffer.with_mut(|words| {
-            // SAFETY: valid while this runs, and the caller's promise.
+            // SAFETY: valid while this runs; the caller promises that no other thread accesses it.
             let words = unsafe { &mut *words };
             words.iter_mut().for_each(|word| *word += 1);
             // The optimiser must take the words as read.
@@ -307,7 +307,7 @@ unsafe fn pass_over<W: World>(buffer: &Buffer<W>, updates: bool) {
         });
     } else {
         buffer.with(|words| {
-            // SAFETY: valid while this runs, and the caller's promise.
+            // SAFETY: valid while this runs; the caller promises that no other thread writes to it.
             let words = unsafe { &*words };
             black_box(words.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
         });

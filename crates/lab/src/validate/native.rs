@@ -119,7 +119,7 @@ struct Run<'a> {
     elsewhere: u32,
 }
 
-/// What is known of an experiment in the end; no figures if every sample was disturbed.
+/// The result of an experiment; no figures if every sample was disturbed.
 pub(super) type Finding = Result<Option<Measured>, Untestable>;
 
 /// Measures these experiments, in turns; the results are in their order. `ping_pong_ns` is what
@@ -271,7 +271,7 @@ mod tests {
         if cpus(&allowed, &probe().topology, 2).is_err() {
             return;
         }
-        // No machine plays a game in a picosecond, and none has to for the game itself.
+        // No machine plays a game in a picosecond; the game itself need not.
         let found = measure(&[both, game, alone], Plan::QUICK, 0.001).unwrap();
         assert_eq!(found[0].unwrap_err(), Untestable::Elsewhere);
         for finding in &found[1..] {

@@ -78,7 +78,7 @@ pub(crate) enum Broken {
     /// The world cannot do this.
     #[error("{variant} is not available: a thread has no such index here; see `coreline doctor`")]
     NoIndex { variant: Variant },
-    /// The result is worth nothing.
+    /// The run's own check failed.
     #[error("byte {position} of the areas has {found} increments (mod 256) after {bursts} bursts")]
     Increments { position: usize, found: u8, bursts: u64 },
 }
@@ -264,7 +264,7 @@ impl<W: World> Bench<W> {
 /// The stream of the generator that draws orders; simulated machines draw from others.
 const ORDER: u128 = 0x0d0e;
 
-/// Ten seconds between two bursts; more is a slip of the pen.
+/// Ten seconds between two bursts; more is taken for a typing mistake.
 pub(crate) const MOST_DELAY_MS: u64 = 10_000;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use super::{MOST_DELAY_MS, SEQUENCES};
 use crate::scenario::{Param, Params, Variant};
 
-/// What a replay line calls one run of this scenario: all that the run depends on beside what the
+/// What a replay line calls one run of this scenario: all that the run depends on besides what the
 /// line says itself. Defaults are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Program {
@@ -20,7 +20,7 @@ pub(crate) struct Program {
     pub(crate) sequences: u32,
 }
 
-/// More sequences are a slip of the pen.
+/// More sequences are taken for a typing mistake.
 const MOST_SEQUENCES: u32 = 1000;
 
 impl fmt::Display for Program {

@@ -10,7 +10,7 @@
 //!
 //! | variant | bits of contexts that have left | an update writes to |
 //! |---|---|---|
-//! | `eager` | stay set for ever | every context that registered |
+//! | `eager` | stay set forever | every context that registered |
 //! | `lazy` | are cleared once a second at most | those that are present |
 //!
 //! Both are the library's own code and differ in one option. `eager` goes through a list of all
@@ -216,7 +216,7 @@ impl<W: World> Range<W> {
         let newest = *reader.enter().get();
         let turns = u64::from(WARM_UP + self.params.updates);
         match found {
-            // Where turns were taken at all.
+            // Only if turns were taken at all.
             Ok(()) if newest != 0 && newest != turns => {
                 Err(Broken::Check(format!("a context reads value {newest} after update {turns}")))
             }
@@ -236,7 +236,7 @@ impl<W: World> Range<W> {
         self.arrive();
         let mut found = Ok(());
         loop {
-            // What was cached does not matter here.
+            // No cached value matters here.
             let _ = inside.poll();
             reading.get();
             // Acquire: the partner is the Release in `ask`.
@@ -295,7 +295,7 @@ impl<W: World> Range<W> {
         W::wake(&raw const self.asked[number].0, 1);
     }
 
-    /// What was asked of this context is being done.
+    /// Notes that this context does what it was asked to.
     fn answer(&self, number: usize, what: u32) {
         // Relaxed: only this context reads it.
         self.asked[number].store(what, Ordering::Relaxed);

@@ -159,7 +159,7 @@ impl<W: World> Policy<W> for TestFirst<W> {
     }
 }
 
-/// As [`TestFirst`], and a reference for each CPU that idles, so that the domain outlives it.
+/// Like [`TestFirst`], and a reference for each CPU that idles, so that the domain outlives it.
 pub(super) struct Refcounted<W: World> {
     inner: TestFirst<W>,
     references: Box<Line<W::U64>>,
@@ -204,7 +204,7 @@ impl<W: World> Policy<W> for TwoLevel<W> {
     fn new(cpus: &[CpuId]) -> Result<Self, Broken> {
         let lack = |error: coreline::mask::MaskError| Broken::Lack(error.to_string());
         let mask = CpuMask::new_in();
-        // So that it has a bit for each, and what follows cannot fail.
+        // Gives each CPU a bit, so that what follows cannot fail.
         cpus.iter().try_for_each(|&cpu| mask.clear(cpu).map(drop)).map_err(lack)?;
         Ok(TwoLevel(mask))
     }

@@ -73,7 +73,7 @@ pub(crate) struct Params {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Costs {
     pub(crate) footprint: Footprint,
-    /// Nanoseconds of an operation, mean, in steady state. So for what follows.
+    /// Nanoseconds of an operation, mean. This and what follows are of the steady state.
     pub(crate) op_ns: f64,
     /// How often a CPU's ID for a tenant was not the one of its last poll there; in a thousand
     /// operations.
@@ -109,7 +109,7 @@ trait Counters<W: World>: Sized + Send + Sync + 'static {
 
     fn handle(&self, tenant: usize) -> Result<Self::Handle, Broken>;
 
-    /// What is compared: enters the tenant, adds 1 to each word, and leaves.
+    /// The part that variants differ in: enters the tenant, adds 1 to each word, and leaves.
     fn poll(&self, tenant: usize, handle: &mut Self::Handle);
 
     /// The ID that the CPU has in a tenant, where such are handed out.

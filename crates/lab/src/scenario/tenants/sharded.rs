@@ -89,7 +89,7 @@ impl<W: World> Counters<W> for Sharded<W> {
             let word = &shard.find(tenant).counters[which];
             // Relaxed, both: under the lock.
             word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            // SAFETY: locked above.
+            // SAFETY: this thread took the lock above.
             unsafe { shard.lock.unlock() };
         }
     }

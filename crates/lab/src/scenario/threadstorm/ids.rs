@@ -72,7 +72,7 @@ impl<P: Policy, W: World> Ids<W> for CidSpace<P, W> {
     }
 }
 
-/// No IDs: the floor. What is measured of it is the error of the measurement.
+/// No IDs: the floor. Its figures are the error of the measurement.
 pub(super) struct NoIds;
 
 impl<W: World> Ids<W> for NoIds {

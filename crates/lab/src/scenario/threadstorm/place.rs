@@ -36,7 +36,7 @@ pub(super) struct Cpus<W: World> {
 const DRAWS: usize = 4;
 
 impl<W: World> Cpus<W> {
-    /// For so many threads.
+    /// For this number of threads.
     pub(super) fn new(ids: &[CpuId], threads: usize) -> Self {
         let topology = W::topology();
         let cache = |id: &CpuId| topology.cpu(*id).map(|cpu| cpu.cache);

@@ -326,7 +326,7 @@ impl<W: World, I: Ids<W>> Storm<W, I> {
         }
     }
 
-    /// What a creator does until it sleeps. Returns what it does next; nothing if it ends.
+    /// Runs a creator until it sleeps. Returns what it does next; `None` if it ends.
     fn create(&self, worker: &mut Worker, thread: usize, mut next: Next) -> Option<Next> {
         let number = self.pool(thread);
         let pool = &self.pools[number];
@@ -374,7 +374,7 @@ impl<W: World, I: Ids<W>> Storm<W, I> {
         self.cpus.send(thread, cpu);
     }
 
-    /// What a created thread does until it sleeps. Returns what it does next; nothing if it ends.
+    /// Runs a created thread until it sleeps. Returns what it does next; `None` if it ends.
     fn live(&self, worker: &mut Worker, thread: usize, next: Next) -> Option<Next> {
         W::work(BODY);
         let number = self.pool(thread);
@@ -388,7 +388,7 @@ impl<W: World, I: Ids<W>> Storm<W, I> {
         None
     }
 
-    /// One more has come; says whether it was the last.
+    /// One more thread has come; returns whether it was the last.
     fn meet(&self, pool: &Pool<W>) -> bool {
         // AcqRel: what all did before they came is visible to the last.
         pool.met.fetch_add(1, Ordering::AcqRel) == self.params.size.threads

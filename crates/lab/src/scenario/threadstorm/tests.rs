@@ -88,7 +88,7 @@ fn pinned_threads_never_migrate() {
     }
 }
 
-/// What hands out IDs as it should not.
+/// A source of IDs that makes a mistake.
 struct Mistaken<const KIND: u32>;
 
 /// Every task gets the same ID.
