@@ -41,7 +41,7 @@ struct Order {
 }
 
 impl Crew {
-    /// So many threads, thread i pinned to the i-th of `cpus`, modulo their number.
+    /// This many threads, thread i pinned to the i-th of `cpus`, modulo their number.
     ///
     /// # Errors
     ///

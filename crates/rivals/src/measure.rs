@@ -43,7 +43,7 @@ impl Plan {
 /// What was measured.
 pub(crate) struct Measured {
     pub(crate) rows: Vec<Row>,
-    /// What the reader must know beside: candidates that this machine cannot have.
+    /// What else the reader must know: candidates that this machine cannot have.
     pub(crate) notes: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ struct Entrant<'a> {
     subject: Arc<dyn Subject>,
 }
 
-/// An entrant among so many threads.
+/// An entrant at one number of threads.
 struct Run<'a> {
     entrant: &'a Entrant<'a>,
     /// Operations of each thread in a sample.

@@ -1,4 +1,4 @@
-//! What is asked of the operating system past the native world: a rival, and a clock.
+//! Two calls of the operating system that the native world does not have: a rival, and a clock.
 
 /// The CPU that runs the caller, as the C library says.
 #[inline]

@@ -7,7 +7,7 @@
 //! - **8 in turn**: no addition waits for the one before it. The honest cost.
 //!
 //! Candidates that need to know their thread are told its number before the loop and keep a
-//! reference to their part in a register: better than a user of theirs could have it.
+//! reference to their part in a register: better than in a real program.
 
 use std::array;
 use std::cell::Cell;

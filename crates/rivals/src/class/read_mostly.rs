@@ -130,8 +130,8 @@ impl<V: Send + Sync, F: Fn(&V, u64) + Send + Sync> Subject for Reads<V, F> {
     }
 }
 
-/// What one writes by hand: a version beside the value, and a copy of both in each thread. Safe,
-/// and never told when a copy may go.
+/// The hand-written form: a version beside the value, and a copy of both in each thread. It is
+/// safe, but is never told when a copy may go.
 struct Checked {
     version: CachePadded<AtomicU64>,
     current: Mutex<Arc<u64>>,
