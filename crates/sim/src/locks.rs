@@ -89,7 +89,7 @@ fn note<T: ?Sized>(lock: &T, what: fn(&mut Log, Event, &Topology)) {
     });
 }
 
-/// A thread does something with a lock.
+/// What happens to a lock: which thread does it, where and when.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event {
     /// The lock's address, as an offset in the machine's memory.

@@ -262,7 +262,7 @@ impl<W: World, I: Ids<W>> Storm<W, I> {
         // Acquire: pairs with the Release below, on the CPU that ran this thread last, or the
         // thread that had its number two rounds before.
         self.on_cpu[thread].wait_until(Ordering::Acquire, |on| on == 0);
-        // Relaxed: a CPU waits for 0 again only after it was sent the thread, by itself or later.
+        // Relaxed: the thread is sent on only after this store, and the send publishes it.
         self.on_cpu[thread].store(1, Ordering::Relaxed);
         let (next, last, task) = {
             let mut state = lock(&self.threads[thread]);
