@@ -63,7 +63,7 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
     // Says which fast paths the tests that follow had: a test of rseq sections has nothing to test
     // on a machine without them.
     let doctor = cargo("run --quiet --package coreline-lab -- doctor");
-    // That it measures and counts right, in seconds; the figures are for another day.
+    // Shows in seconds that it measures and counts right; its figures are not used.
     let rivals = cargo("run --quiet --package coreline-rivals -- cid --quick --json");
     let test = test_command(readme).ok_or(Error::NoTestCommand)?;
     let command = |name, command| Step { name, action: Action::Command(command) };
@@ -91,8 +91,8 @@ fn musl() -> Result<(), Error> {
     build_for(Target { arch, libc: Libc::Musl }, &[&format!("test {NATIVE_PACKAGES}")])
 }
 
-/// That the other processor's half of the source compiles, is clean and links. It runs where
-/// somebody has the time for an emulated machine: `cargo xtask guest --arch aarch64`.
+/// That the other processor's half of the source compiles, is clean and links. Running it takes an
+/// emulated machine, and time: `cargo xtask guest --arch aarch64`.
 fn aarch64() -> Result<(), Error> {
     let clippy = format!("clippy --all-targets --all-features {NATIVE_PACKAGES} -- -D warnings");
     let tests = format!("test --no-run {NATIVE_PACKAGES}");

@@ -143,7 +143,7 @@ impl Target {
             let ask = format!("-print-file-name={file}");
             let found = workspace::output(&mut workspace::command(&linker, &[&ask]))?;
             let found = PathBuf::from(String::from_utf8_lossy(&found).trim_end());
-            // What it does not find it prints as it was asked for.
+            // The compiler prints the name of a file that it does not find as it was given.
             match found.is_absolute() {
                 true => Ok((name, found)),
                 false => Err(Error::Missing {

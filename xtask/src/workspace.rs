@@ -64,8 +64,8 @@ pub(crate) fn metadata() -> Result<Value, Error> {
 
 /// The paths, relative to the root, of all files that are or could be committed.
 pub(crate) fn files() -> Result<Vec<String>, Error> {
-    // Whoever runs this program trusts the folder already, which git would otherwise ask for where
-    // the folder belongs to another user, as it does in many a container.
+    // A user who runs this program trusts the folder already. Without this, git would ask for that
+    // where the folder belongs to another user, as it does in many a container.
     let trust = format!("safe.directory={}", root().display());
     let list = ["-c", &trust, "ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let names = output(&mut command("git", &list))?;

@@ -13,7 +13,7 @@ use crate::validate::experiment::Experiment;
 use crate::validate::simulated;
 use crate::world;
 
-/// A program that a line can name, ready to run on the line's machine: what it came to.
+/// A program that a line can name, ready to run on the line's machine; returns its result.
 type Run = Box<dyn FnOnce(&Spec, &Replay) -> Result<String, Error>>;
 
 /// Runs the program of a line, on the line's machine or on that of a machine file, and says what it

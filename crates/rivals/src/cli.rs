@@ -62,7 +62,7 @@ impl Cli {
         let mut out = BufWriter::new(io::stdout().lock());
         if self.json {
             for note in &notes {
-                // Nothing is lost with a note that nobody can read.
+                // A note that cannot be written is lost without harm.
                 let _ = writeln!(io::stderr(), "coreline-rivals: {note}");
             }
             serde_json::to_writer_pretty(&mut out, &Report::new(&rows)).map_err(io::Error::from)?;

@@ -41,11 +41,11 @@ struct Order {
 }
 
 impl Crew {
-    /// So many threads, thread i pinned to the i-th of `cpus`, modulo their number.
+    /// This many threads, thread i pinned to the i-th of `cpus`, modulo their number.
     ///
     /// # Errors
     ///
-    /// [`SpawnError`] if a thread cannot be had, or not there.
+    /// [`SpawnError`] if a thread cannot be started, or not on its CPU.
     pub(crate) fn new(threads: usize, cpus: &[CpuId]) -> Result<Crew, SpawnError> {
         let worker = |(number, (cpu, &id))| {
             let (orders, to_do) = mpsc::channel();
@@ -73,7 +73,7 @@ impl Crew {
     ///
     /// # Panics
     ///
-    /// If a thread did: with nobody to wait for, the sample would never end.
+    /// If a thread did: a sample that waits for it would never end.
     pub(crate) fn sample(&self, subject: &Arc<dyn Subject>, ops: u64) -> Sample {
         let barrier = Arc::new(Barrier::new(self.threads(), self.is_crowded()));
         let epoch = Instant::now();
@@ -119,10 +119,10 @@ pub(crate) fn knows_waits() -> bool {
     run_queue_wait().is_some()
 }
 
-/// Lets nobody pass before all are there. For one use.
+/// Lets no thread pass before all are there. For one use.
 struct Barrier {
     missing: AtomicUsize,
-    /// Whether those who wait may hold up those who are missing: on the same CPU.
+    /// Whether waiting threads may hold up missing ones: on the same CPU.
     yields: bool,
 }
 
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts who ran how much.
+    /// Counts how much each thread ran.
     struct Tally(Vec<AtomicUsize>);
 
     impl Subject for Tally {

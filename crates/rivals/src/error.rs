@@ -24,7 +24,7 @@ pub(crate) enum Error {
 impl Error {
     /// Says why the program stops, and gives its exit code: see the program's help.
     pub(crate) fn report(&self) -> ExitCode {
-        // Who reads the output has seen enough: not a failure of ours.
+        // The reader of the output has closed it: not a failure of ours.
         if let Error::Output(error) = self
             && error.kind() == io::ErrorKind::BrokenPipe
         {

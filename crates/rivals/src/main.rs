@@ -23,7 +23,7 @@
 //! | [`statistics`] | medians, minima |
 //! | [`report`] | the result as data, schema `coreline.rivals/1` |
 //! | [`table`] | the result for people |
-//! | [`native`] | the two calls of the operating system that nobody else offers |
+//! | [`native`] | the two calls of the operating system that the native world does not have |
 //!
 //! **A new class**: a module in `class` with a function `bench`, and a line in each `match` of
 //! [`Class`](class::Class).

@@ -43,7 +43,7 @@ impl Plan {
 /// What was measured.
 pub(crate) struct Measured {
     pub(crate) rows: Vec<Row>,
-    /// What the reader must know beside: candidates that this machine cannot have.
+    /// What else the reader must know: candidates that this machine cannot have.
     pub(crate) notes: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ struct Entrant<'a> {
     subject: Arc<dyn Subject>,
 }
 
-/// An entrant among so many threads.
+/// An entrant at one number of threads.
 struct Run<'a> {
     entrant: &'a Entrant<'a>,
     /// Operations of each thread in a sample.
@@ -72,7 +72,7 @@ const SEED: u128 = 5;
 ///
 /// # Errors
 ///
-/// [`Error`] if threads cannot be had, or a candidate miscounted.
+/// [`Error`] if a thread cannot be started, or a candidate miscounted.
 pub(crate) fn measure(class: Class, plan: &Plan, cpus: &[CpuId]) -> Result<Measured, Error> {
     let bench = class.bench();
     let mut notes = Vec::new();
@@ -174,7 +174,7 @@ fn checked(crew: &Crew, name: &str, subject: &Arc<dyn Subject>, ops: u64) -> Res
     Ok(sample)
 }
 
-/// Takes samples until one is not disturbed, `1 + retries` at most; with how many were.
+/// Takes samples until one is not disturbed, `1 + retries` at most; returns how many were, too.
 ///
 /// The pause after each disturbed sample is twice the one before, from 1 ms on: most of what
 /// disturbs is over soon.

@@ -1,9 +1,9 @@
-//! What is asked of the operating system past the native world: a rival, and a clock.
+//! Two calls of the operating system that the native world does not have: a rival, and a clock.
 
-/// The C library's answer to which CPU runs the caller.
+/// The CPU that runs the caller, as the C library says.
 #[inline]
 pub(crate) fn sched_getcpu() -> u32 {
-    // SAFETY: asks for a number.
+    // SAFETY: it takes no pointer, and only returns a number.
     unsafe { libc::sched_getcpu() }.cast_unsigned()
 }
 

@@ -1,4 +1,4 @@
-//! What is said of many samples in few numbers.
+//! Many samples in few numbers.
 
 /// The middle and the least of some samples.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -89,7 +89,7 @@ fn look<C: Count>() -> Result<Run<u64>, Box<dyn Error>> {
     Ok(Machine::preset("epyc-9654-2s")?.seed(1).run(serve::<C>)?)
 }
 
-/// The hottest line of the packed counters, and who misses on it from where.
+/// The hottest line of the packed counters, and which accesses miss on it from where.
 fn hottest() -> Result<String, Box<dyn Error>> {
     let machine = Machine::preset("epyc-9654-2s")?.seed(1).statistics(Statistics::Full);
     let details = machine.run(serve::<Served>)?.report.details.ok_or("no details")?;

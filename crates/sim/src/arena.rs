@@ -16,17 +16,17 @@
 //! behind one test of a thread-local pointer, and at each free one look at a table that is empty
 //! until a machine runs.
 //!
-//! What the host's code keeps is in nobody's program: a `static` or `thread_local!` that allocates
-//! at its first use does so from the arena of the machine that happens to be first, where all later
-//! blocks are then elsewhere than in the next run. Simulated programs use `WorldStatic` and
+//! Statics of the host's code belong to no program: a `static` or `thread_local!` that allocates at
+//! its first use takes the block from whichever machine runs first, and all later blocks of that
+//! machine lie elsewhere than in the next run. Simulated programs use `WorldStatic` and
 //! `WorldLocal`.
 //!
 //! # Blocks that outlive their machine
 //!
 //! A value may leave the machine (the result of a run) and be freed at any later time, on any
-//! thread. The arena therefore counts its live blocks, and its memory goes back to the system with
-//! the last of them: the machine holds one count itself. A block freed while its arena is not the
-//! current one of the thread is only counted, not used again.
+//! thread. So the arena counts its live blocks, plus one for the machine, and returns its memory to
+//! the system when the count reaches zero. A block freed while its arena is not the thread's
+//! current one is counted, but not used again.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::Cell;
@@ -79,8 +79,8 @@ thread_local! {
 struct Header {
     /// Live blocks, and one for the machine.
     live: AtomicUsize,
-    /// Offset of the first byte that was never given out. Only the machine's thread uses it, as
-    /// `free`.
+    /// Offset of the first byte that was never given out. Like `free`, only the machine's thread
+    /// uses it.
     top: Cell<usize>,
     /// Per size class, the list of free blocks; each holds the address of the next.
     free: [Cell<*mut u8>; CLASSES],
@@ -126,7 +126,7 @@ unsafe impl GlobalAlloc for Allocator {
             // SAFETY: the caller's promise about `layout`, passed on.
             return unsafe { System.alloc_zeroed(layout) };
         }
-        // SAFETY: as above.
+        // SAFETY: the caller's promise about `layout`, passed on.
         let block = unsafe { self.alloc(layout) };
         if !block.is_null() {
             // SAFETY: a fresh block of this size.
@@ -208,8 +208,8 @@ unsafe fn allocate(arena: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>
 unsafe fn free(arena: *mut Header, block: *mut u8, layout: Layout) {
     if CURRENT.get() == arena {
         let (class, ..) = class(layout);
-        // SAFETY: the arena is current on this thread, so nobody else uses its lists; the block is
-        // at least 16 bytes and from here on nobody's.
+        // SAFETY: the arena is current on this thread, so no other thread uses its lists; the
+        // caller has given the block up, and it has at least 16 bytes.
         unsafe {
             let list = &(&(*arena).free)[class];
             // The next one to get the block may use all of it, not only what this one asked for.
@@ -218,7 +218,7 @@ unsafe fn free(arena: *mut Header, block: *mut u8, layout: Layout) {
             list.set(block);
         }
     }
-    // SAFETY: the block counted as live until now.
+    // SAFETY: the block held one count until now.
     unsafe { release(arena) };
 }
 
@@ -228,16 +228,16 @@ unsafe fn free(arena: *mut Header, block: *mut u8, layout: Layout) {
 ///
 /// The caller owns a count.
 unsafe fn release(arena: *mut Header) {
-    // AcqRel: the Release half pairs with the Acquire half of whoever gives up the last count, so
-    // that all uses of the arena's memory come before its release to the system. SAFETY: the
-    // caller's count keeps the arena mapped.
+    // AcqRel: the Release half pairs with the Acquire half of the release that drops the last
+    // count, so that all uses of the arena's memory come before its return to the system. SAFETY:
+    // the caller's count keeps the arena mapped.
     if unsafe { (*arena).live.fetch_sub(1, Ordering::AcqRel) } > 1 {
         return;
     }
     let address = arena as usize;
     for step in 0..PROBES {
-        // Relaxed: nobody else changes this entry, and nobody looks up an address of an arena
-        // without live blocks.
+        // Relaxed: no other thread changes this entry, and an arena without live blocks has no
+        // address to look up.
         let entry = &ARENAS[slot(address, step)];
         if entry.load(Ordering::Relaxed) == address {
             entry.store(GONE, Ordering::Relaxed);
@@ -261,8 +261,8 @@ fn slot(address: usize, step: usize) -> usize {
 fn arena_of(block: *mut u8) -> Option<*mut Header> {
     let start = block.addr() & !(ARENA - 1);
     for step in 0..PROBES {
-        // Relaxed: whoever frees a block learnt its address from the thread that allocated it,
-        // after the arena was entered here; that hand-over orders the two.
+        // Relaxed: the freeing thread got the address from the allocating one, after the arena was
+        // entered here; that hand-over orders the two.
         match ARENAS[slot(start, step)].load(Ordering::Relaxed) {
             0 => return None,
             // Exposed in `Arena::new`: a pointer to the whole arena, which the block's own is not.
@@ -299,7 +299,7 @@ impl Arena {
             })
         });
         if !entered {
-            // SAFETY: allocated just now, so, and nobody knows it.
+            // SAFETY: allocated just above with this layout, and its address was not published.
             unsafe { System.dealloc(start.as_ptr().cast(), layout()) };
             return None;
         }

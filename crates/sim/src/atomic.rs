@@ -29,10 +29,10 @@
 //! | an access costs what the host makes it cost | an access costs what the machine file says |
 //! | weak orders may reorder | all runs are sequentially consistent: try loom for these |
 //! | [`fence`] orders | `SeqCst` costs a locked operation, weaker ones nothing, as on x86 |
-//! | a `static` atomic works | is not the machine's memory: the run ends, `Unregistered` |
+//! | a `static` atomic works | is not the machine's memory: the run ends as `Unregistered` |
 //! | a `SeqCst` store may cost as any | costs as an exchange, as compilers for x86 make it |
 //! | a failing exchange may leave the line | takes it as a succeeding one does, as on x86 |
-//! | `compare_exchange_weak` may fail for no reason | does not |
+//! | `compare_exchange_weak` may fail spuriously | does not |
 //! | `compare_and_swap`, deprecated | left out |
 //! | `get_mut` is free | charged as a store; `into_inner` is not charged |
 //!
@@ -53,8 +53,8 @@ use crate::coherence::Access;
 use crate::effect;
 use crate::engine;
 
-/// As [`std::sync::atomic::fence`]: what is left of it is its cost, as every run is sequentially
-/// consistent.
+/// Like [`std::sync::atomic::fence`]. Every run is sequentially consistent, so only the cost of the
+/// fence is left.
 ///
 /// # Panics
 ///
@@ -116,7 +116,7 @@ macro_rules! common {
                 effect::write(&self.0, order, |word| word.store(value, order));
             }
 
-            /// Writes a value and returns the one before.
+            /// Writes a value and returns the value before.
             #[track_caller]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 effect::read(&self.0, Access::Update, |word| word.swap(value, order))
@@ -140,7 +140,7 @@ macro_rules! common {
                 })
             }
 
-            /// As [`compare_exchange`](Self::compare_exchange); never fails for no reason here.
+            /// Like [`compare_exchange`](Self::compare_exchange); never fails spuriously here.
             ///
             /// # Errors
             ///
@@ -156,7 +156,7 @@ macro_rules! common {
                 self.compare_exchange(current, new, success, failure)
             }
 
-            /// Replaces the value by `f` of it, until nobody else was faster or `f` gives `None`.
+            /// Replaces the value by `f` of it; tries again if another thread changed it meanwhile.
             ///
             /// # Errors
             ///
@@ -178,7 +178,7 @@ macro_rules! common {
                 Err(seen)
             }
 
-            /// As [`fetch_update`](Self::fetch_update), under its newer name.
+            /// Like [`fetch_update`](Self::fetch_update), under its newer name.
             ///
             /// # Errors
             ///
@@ -193,8 +193,8 @@ macro_rules! common {
                 self.fetch_update(set, fetch, f)
             }
 
-            /// Replaces the value by `f` of it, until nobody else was faster; returns the one
-            /// before.
+            /// Replaces the value by `f` of it, trying again while other threads are faster;
+            /// returns the value before.
             #[track_caller]
             pub fn update(
                 &self,
@@ -286,7 +286,7 @@ integers! {
     AtomicUsize: usize
 }
 
-/// As [`std::sync::atomic::AtomicBool`], charged.
+/// Like [`std::sync::atomic::AtomicBool`], charged.
 #[derive(Default)]
 #[repr(transparent)]
 pub struct AtomicBool(host::AtomicBool);
@@ -305,14 +305,14 @@ impl AtomicBool {
         fetch_xor
     }
 
-    /// Turns the value around; returns the one before.
+    /// Logical "not"; returns the value before.
     #[track_caller]
     pub fn fetch_not(&self, order: Ordering) -> bool {
         self.fetch_xor(true, order)
     }
 }
 
-/// As [`std::sync::atomic::AtomicPtr`], charged.
+/// Like [`std::sync::atomic::AtomicPtr`], charged.
 #[repr(transparent)]
 pub struct AtomicPtr<T>(host::AtomicPtr<T>);
 
@@ -344,13 +344,13 @@ macro_rules! pointer_updates {
 }
 
 pointer_updates! {
-    /// Moves the pointer up by so many `T`; returns the one before.
+    /// Moves the pointer up by a number of `T`; returns the pointer before.
     fetch_ptr_add
-    /// Moves the pointer down by so many `T`; returns the one before.
+    /// Moves the pointer down by a number of `T`; returns the pointer before.
     fetch_ptr_sub
-    /// Moves the pointer up by so many bytes; returns the one before.
+    /// Moves the pointer up by a number of bytes; returns the pointer before.
     fetch_byte_add
-    /// Moves the pointer down by so many bytes; returns the one before.
+    /// Moves the pointer down by a number of bytes; returns the pointer before.
     fetch_byte_sub
     /// Bitwise "or" of the address; returns the pointer before.
     fetch_or

@@ -84,7 +84,7 @@ impl<W: World> PingPong<W> {
         PingPong(Line(W::U32::new_in(0)))
     }
 
-    /// Plays for player 0, who begins, or player 1. Both must play as many round trips.
+    /// Plays for player 0, which begins, or player 1. Both must play as many round trips.
     pub fn play(&self, player: u32, round_trips: u64) {
         for _ in 0..round_trips {
             // Relaxed: the word itself is all that is handed over.
@@ -97,14 +97,14 @@ impl<W: World> PingPong<W> {
     }
 }
 
-/// What the exchange of a line between two cores comes to on a machine.
+/// The cost of exchanging a line between two cores of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer {
     /// How far apart the cores are.
     pub class: Class,
     /// The one-way latency of the machine file, in picoseconds.
     pub published: u64,
-    /// What one transfer costs, so that a ping-pong comes to that, in picoseconds.
+    /// What one transfer costs if a ping-pong takes that, in picoseconds.
     pub raw: u64,
     /// The one-way latency of a simulated ping-pong, in picoseconds.
     pub simulated: u64,
@@ -155,11 +155,11 @@ pub(crate) fn one_way(machine: Machine, cpus: [CpuId; 2]) -> Result<u64, Box<Fai
     Ok(u64::try_from(ns).unwrap_or(u64::MAX).saturating_mul(1000) / (2 * ROUND_TRIPS))
 }
 
-/// A cost, what a game comes to with it, and whether that is what was asked for.
+/// A cost, the latency of a game with it, and whether that is the one asked for.
 type Answer = (u64, u64, bool);
 
 /// What was found before, by what it depends on: all costs, with the figure for every transfer, and
-/// the request share. A pure function's values: who asks first changes nothing.
+/// the request share. These are values of a pure function, so the order of callers does not matter.
 static ANSWERS: Mutex<BTreeMap<(Costs, u32), Answer>> = Mutex::new(BTreeMap::new());
 
 /// Finds the cost of a transfer of this class on a machine of these costs.
@@ -180,8 +180,8 @@ fn solve(spec: &Spec, class: Class, request_percent: u32) -> Result<Answer, Box<
     Ok(answer)
 }
 
-/// Moves the cost until a game comes to `published`: along the last two games' line, within the
-/// bounds that games have shown.
+/// Moves the cost until a game takes `published`: along the line through the last two games, within
+/// the bounds that games have shown.
 fn search(
     published: u64,
     least: u64,

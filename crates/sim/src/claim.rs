@@ -150,7 +150,7 @@ impl Band {
     ///
     /// # Errors
     ///
-    /// That of the first point of the first program that fails. Nothing new is begun then.
+    /// The error of the first point of the first program that fails. No run begins after it.
     pub fn measure_all<P: fmt::Display + Sync, E: Send>(
         &self,
         programs: &[P],
@@ -162,12 +162,12 @@ impl Band {
         Ok(programs.iter().zip(done).map(figures).collect())
     }
 
-    /// As [`measure_all`](Band::measure_all), of runs that give anything: for each program what
+    /// Like [`measure_all`](Band::measure_all), of runs that give anything: for each program what
     /// came out at each point, in the order of the [points](Band::points).
     ///
     /// # Errors
     ///
-    /// As [`measure_all`](Band::measure_all).
+    /// As for [`measure_all`](Band::measure_all).
     pub fn run_all<P: fmt::Display + Sync, T: Send, E: Send>(
         &self,
         programs: &[P],
@@ -208,7 +208,7 @@ impl Band {
     }
 }
 
-/// What a program came to over a band.
+/// The numbers of a program over a band.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figures {
     name: String,
@@ -242,8 +242,8 @@ impl Figures {
         range(self.values())
     }
 
-    /// The ratios to another program's numbers, point by point: the lowest and the highest. Not a
-    /// number if the other has more points or fewer: then it is of another band.
+    /// The ratios to another program's numbers, point by point: the lowest and the highest. NaN if
+    /// the other has more points or fewer: then it is of another band.
     pub fn ratios(&self, to: &Figures) -> (f64, f64) {
         if self.points.len() != to.points.len() {
             return (f64::NAN, f64::NAN);
@@ -315,17 +315,17 @@ impl Figures {
     }
 }
 
-/// The lowest and the highest of numbers; not numbers if one of them is none. Of no numbers at all:
-/// infinity and minus infinity.
+/// The lowest and the highest of numbers; NaN if one of them is. Of no numbers at all: infinity and
+/// minus infinity.
 pub fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
-        // `min` and `max` would drop what is no number.
+        // `min` and `max` would drop a NaN.
         let none = low.is_nan() || value.is_nan();
         if none { (f64::NAN, f64::NAN) } else { (low.min(value), high.max(value)) }
     })
 }
 
-/// Looks for points whose margin is below `enough`, or not a number, and keeps the worst.
+/// Looks for points whose margin is below `enough`, or NaN, and keeps the worst.
 fn broken(
     claim: String,
     range: (f64, f64),
@@ -353,7 +353,7 @@ fn broken(
     }
 }
 
-/// Four digits that count.
+/// Four significant digits.
 fn shown(value: f64) -> String {
     let digits = 3 - (value.abs().max(1e-9).log10().floor() as i32).clamp(-6, 3);
     format!("{value:.0$}", digits.max(0) as usize)
@@ -361,7 +361,7 @@ fn shown(value: f64) -> String {
 
 /// A claim that does not hold over its band.
 ///
-/// Its `Debug` form is its `Display` form, for whoever unwraps it in a test.
+/// Its `Debug` form is its `Display` form, so that `unwrap` in a test prints it.
 #[derive(Clone, PartialEq, thiserror::Error)]
 pub struct Broken {
     /// What was claimed.

@@ -1,4 +1,4 @@
-//! Cache coherence: who holds a line, and how far away that is.
+//! Cache coherence: which cores hold a line, and how far away they are.
 //!
 //! One directory entry per line, as in MESI with a directory that sees every miss:
 //!
@@ -27,7 +27,7 @@ use crate::spec::Costs;
 pub(crate) enum Access {
     /// A copy.
     Load,
-    /// Ownership, some time: a plain store, which does not wait.
+    /// Ownership at some later time: a plain store, which does not wait.
     Store,
     /// Ownership and what is there, for a plain change of plain data.
     Own,
@@ -96,7 +96,7 @@ const NONE: u32 = u32::MAX;
 struct Entry {
     /// The line's number in the machine's memory.
     name: u64,
-    /// Until when the line is on its way to whoever asked last: later requests queue behind.
+    /// Until when the line is on its way to the core that asked last: later requests queue behind.
     busy_until: u64,
     /// When the line reaches `asker`.
     arrival: u64,
@@ -136,9 +136,9 @@ pub(crate) struct Directory {
     /// The index of each other line that was touched; only looked up, never iterated over.
     others: HashMap<u64, usize, BuildHasherDefault<LineHasher>>,
     entries: Vec<Entry>,
-    /// Who is at which line. The first is nobody's.
+    /// What is going on at each line. The first entry belongs to no line.
     crowds: Vec<Crowd>,
-    /// Where lines go that nobody touched yet: by first line, how many and to which node.
+    /// Nodes set for lines not touched yet: by first line, how many and which node.
     placed: BTreeMap<u64, (u64, NodeId)>,
     /// One bit per core, `stride` words per line.
     sharers: Vec<u64>,
@@ -211,11 +211,10 @@ impl Directory {
         self.entries.len() - 1
     }
 
-    /// Decides for lines that nobody touched yet which node they come from; `None`: the first touch
-    /// decides.
+    /// Sets the home node of lines that were not touched yet; `None`: the first touch decides.
     pub(crate) fn place(&mut self, first: u64, lines: u64, node: Option<NodeId>) {
         let end = first + lines;
-        // What lay across the ends keeps its rest.
+        // A range that reaches across an end keeps the part outside.
         let before = self.placed.range(..first).next_back().map(|(&at, &what)| (at, what));
         let inside: Vec<_> = self.placed.range(first..end).map(|(&at, &what)| (at, what)).collect();
         for (at, (lines, owner)) in before.into_iter().chain(inside) {
@@ -322,7 +321,7 @@ impl Directory {
         self.sharers[words + core as usize / 64] |= 1 << (core % 64);
     }
 
-    /// Whether `core` may access the line at `now` without asking anybody: it has it, and does not
+    /// Whether `core` may access the line at `now` without a request: it has the line, and does not
     /// lose it at this moment to a request that waits.
     #[inline(always)]
     pub(crate) fn has(&self, line: usize, core: u32, access: Access, now: u64) -> bool {
@@ -353,28 +352,28 @@ impl Directory {
         }
     }
 
-    /// From when on the line can serve `core`: it is with nobody else then, and not on its way to
-    /// `core` itself for another of its hardware threads, which finds it no earlier than the one
+    /// From when on the line can serve `core`: no other core has it then, and it is not on its way
+    /// to `core` itself for a sibling hardware thread, which finds it no earlier than the thread
     /// that asked.
     pub(crate) fn free_at(&self, line: usize, core: u32) -> u64 {
         let entry = &self.entries[line];
         if entry.asker == core { entry.busy_until.max(entry.arrival) } else { entry.busy_until }
     }
 
-    /// The line is on its way to `core` until `arrival`, and serves nobody else before `until`.
+    /// The line is on its way to `core` until `arrival`, and serves no other core before `until`.
     pub(crate) fn occupy(&mut self, line: usize, core: u32, arrival: u64, until: u64) {
         let entry = &mut self.entries[line];
         (entry.asker, entry.arrival, entry.busy_until) = (core, arrival, until);
     }
 
-    /// Who is at the line, if ever anybody was.
+    /// What is going on at the line; `None` if nothing ever was.
     #[inline]
     pub(crate) fn crowd(&self, line: usize) -> Option<&Crowd> {
         let crowd = self.entries[line].crowd;
         if crowd == 0 { None } else { Some(&self.crowds[crowd as usize]) }
     }
 
-    /// Who is at the line, to change it.
+    /// What is going on at the line, to change it.
     pub(crate) fn crowd_mut(&mut self, line: usize) -> &mut Crowd {
         let entry = &mut self.entries[line];
         if entry.crowd == 0 {

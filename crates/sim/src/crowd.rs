@@ -1,4 +1,4 @@
-//! Who is at a line: threads that spin on it, stores on their way to it, requests that wait.
+//! What is going on at a line: threads that spin on it, stores under way, requests that wait.
 
 use core::fmt;
 use core::str::FromStr;
@@ -14,7 +14,7 @@ pub enum Arbitration {
     #[default]
     Fifo,
     /// The one nearest to the core that had the line last; among equally near ones, the one that
-    /// arrived first. More throughput, and who is far may starve.
+    /// arrived first. Gives more throughput, but a distant core may starve.
     Nearest,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Arbitration {
     }
 }
 
-/// The name of an arbitration that there is not.
+/// A name that is not that of an arbitration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{asked:?} is no arbitration; write fifo or nearest")]
 pub struct ParseArbitrationError {
@@ -46,7 +46,7 @@ impl FromStr for Arbitration {
     }
 }
 
-/// Who asks for a line.
+/// The source of a request for a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Actor {
     /// The thread that has this CPU.
@@ -73,8 +73,8 @@ struct Store {
     number: StoreNumber,
     cpu: usize,
     word: usize,
-    /// What the word holds for requests that were on their way before this store was issued, as
-    /// long as it is not through. `None` if it stores nothing.
+    /// What the word holds for requests that were under way before this store was issued, until it
+    /// is complete. `None` if it stores nothing.
     before: Option<Value>,
 }
 
@@ -85,7 +85,7 @@ struct Behind {
     cpu: usize,
 }
 
-/// Who is at one line.
+/// What is going on at one line.
 #[derive(Default)]
 pub(crate) struct Crowd {
     /// Threads that spin on the line, in the order in which they began to.
@@ -136,12 +136,12 @@ impl Crowd {
         store.map(|store| &mut store.before)
     }
 
-    /// The thread of a CPU waits until a store is through.
+    /// The thread of a CPU waits until a store is complete.
     pub(crate) fn wait_behind(&mut self, store: StoreNumber, cpu: usize) {
         self.behind.push(Behind { store, cpu });
     }
 
-    /// A store is through: takes the CPUs whose threads waited behind it.
+    /// A store is complete: takes the CPUs whose threads waited behind it.
     pub(crate) fn complete(&mut self, number: StoreNumber) -> Vec<usize> {
         self.stores.retain(|store| store.number != number);
         let behind = self.behind.extract_if(.., |behind| behind.store == number);

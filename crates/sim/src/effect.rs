@@ -1,11 +1,11 @@
 //! How an access to a word takes effect, once it is charged.
 //!
-//! The host atomic behind a word holds the value that it has for whoever asks now. Requests that
-//! were on their way before a store was issued still find the value before it, if their turn at the
-//! line comes before the store's; the engine keeps that value, and their access is done to it.
+//! The host atomic behind a word holds the value that a request issued now would find. Requests
+//! that were under way before a store was issued still find the value before it, if the line serves
+//! them before the store; the engine keeps that value, and their access is done to it.
 //!
-//! An update of the value before a store leaves nothing behind once that store is through, which is
-//! as it should be: the store overwrites it.
+//! An update of the value before a store leaves nothing behind once that store is complete: the
+//! store overwrites it, as it should.
 
 use core::ptr;
 use core::sync::atomic::{

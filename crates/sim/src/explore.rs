@@ -52,12 +52,12 @@ pub fn search(
 /// iterative context bounding (PLDI 2007): most mistakes take one or two preemptions, and there are
 /// polynomially many schedules with so few.
 ///
-/// A preemption is to go on with another thread where the one that ran could go on. Who comes next
-/// when a thread blocks or ends is free, and all of it is tried. A thread that yields or waits in a
-/// loop gives way to the next in turn; to take another than that counts as a preemption, so that
-/// loops of several waiting threads are explored to an end.
+/// A preemption is a switch away from a thread that could go on. When a thread blocks or ends, all
+/// threads that could come next are tried, at no cost. A thread that yields or waits in a loop
+/// gives way to the next in turn; to take another than that counts as a preemption, so that loops
+/// of several waiting threads are explored to an end.
 ///
-/// What a program can notice beside its schedule is fixed: jitter and faults are those of the
+/// What a program can notice besides its schedule is fixed: jitter and faults are those of the
 /// machine's one seed, and memory is sequentially consistent. For weak memory order there is the
 /// model checker's world.
 ///
@@ -85,7 +85,7 @@ pub struct Explore {
 pub struct Explored {
     /// How many schedules ran.
     pub runs: u64,
-    /// Whether these were all that have no more preemptions than were allowed.
+    /// Whether these were all the schedules with the allowed number of preemptions.
     pub complete: bool,
 }
 
@@ -101,17 +101,17 @@ impl Explore {
         Explore { preemptions: 2, limit: 100_000 }
     }
 
-    /// At most so many preemptions in a run.
+    /// The most preemptions in a run.
     pub fn preemptions(self, preemptions: u32) -> Explore {
         Explore { preemptions, ..self }
     }
 
-    /// At most so many runs.
+    /// The most runs.
     pub fn limit(self, limit: u64) -> Explore {
         Explore { limit, ..self }
     }
 
-    /// Runs `program` on a new machine for each schedule. What `machine` says of schedules does not
+    /// Runs `program` on a new machine for each schedule. The schedule that `machine` sets does not
     /// matter.
     ///
     /// # Errors

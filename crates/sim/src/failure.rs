@@ -150,7 +150,7 @@ impl fmt::Display for FailureKind {
                 write!(f, "thread {thread} panicked on {cpu}: {message}")?;
                 location.as_ref().map_or(Ok(()), |at| write!(f, " (at {at})"))
             }
-            FailureKind::Deadlock => write!(f, "deadlock: nobody can ever run again"),
+            FailureKind::Deadlock => write!(f, "deadlock: no thread can ever run again"),
             FailureKind::Livelock { steps } => {
                 write!(
                     f,

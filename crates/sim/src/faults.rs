@@ -39,7 +39,7 @@ pub struct Faults {
     /// thread preempted by another on the same CPU, after the rewrite in 6.19. Programs lose
     /// updates; a start-up self-test is there to notice.
     pub missed_aborts: bool,
-    /// A fence of restartable operations restarts none. Whoever stops slots relies on it.
+    /// A fence of restartable operations restarts none. Stopping slots relies on it.
     pub missed_fences: bool,
 }
 

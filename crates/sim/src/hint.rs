@@ -1,7 +1,7 @@
 //! `std::hint`, simulated: [`spin_loop`] costs what the machine file says of a pause.
 //!
-//! And what std does not need: [`work`]. A program's own computation takes no simulated time, so
-//! where its length matters, which is between two uses of a lock for instance, the program says it.
+//! [`work`] is not in std. A program's own computation takes no simulated time; where its length
+//! matters, between two uses of a lock for instance, the program states it.
 
 pub use core::hint::black_box;
 
@@ -11,7 +11,7 @@ use coreline_world::Work as _;
 
 use crate::{Sim, engine};
 
-/// As [`std::hint::spin_loop`]: one turn of a spin loop passes, and others run meanwhile.
+/// Like [`std::hint::spin_loop`]: one turn of a spin loop passes, and others run meanwhile.
 ///
 /// Outside of a machine it is std's.
 pub fn spin_loop() {
@@ -22,7 +22,7 @@ pub fn spin_loop() {
     }
 }
 
-/// Computes for about so long, touching nothing shared.
+/// Computes for about `span`, touching nothing shared.
 ///
 /// # Panics
 ///

@@ -1,8 +1,8 @@
 //! Interrupts between CPUs, sections without them, and monitored waits.
 //!
-//! [`send`] is what a kernel does to have something done on another CPU: the function runs there as
-//! soon as that CPU can be interrupted, on the stack of whoever runs there or, where nobody does,
-//! of the CPU's idle context.
+//! [`send`] is how a kernel has something done on another CPU: the function runs there as soon as
+//! that CPU can be interrupted, on the stack of the thread that runs there or, if it is idle, of
+//! its idle context.
 //!
 //! | the CPU | runs the function |
 //! |---|---|
@@ -57,10 +57,10 @@ pub struct SendError {
     pub online: String,
 }
 
-/// Has `f` run on `cpu` as soon as that can be interrupted. Interrupts that arrive at one CPU at
+/// Runs `f` on `cpu` as soon as that CPU can be interrupted. Interrupts that arrive at one CPU at
 /// one time run in the order in which they were sent.
 ///
-/// The machine does not end before it ran.
+/// The machine does not end before `f` ran.
 ///
 /// # Errors
 ///
@@ -106,15 +106,15 @@ pub fn mask() -> Masked {
 pub enum Monitored {
     /// The word has another value than was expected.
     Changed,
-    /// It has not: there was an interrupt, or something else of the word's line was written.
+    /// The word has not changed: there was an interrupt, or another word of its line was written.
     Disturbed,
 }
 
 /// Waits as `monitor` and `mwait` do: the CPU rests until the line of `word` is written, or an
 /// interrupt arrives. Does not wait if `word` has another value than `expected`.
 ///
-/// The thread keeps its CPU. An interrupt ends the wait also where it is masked, and is then run
-/// when it no longer is. To leave the wait costs `mwait_exit`.
+/// The thread keeps its CPU. An interrupt ends the wait even while it is masked, and runs when it
+/// is unmasked. Leaving the wait costs `mwait_exit`.
 ///
 /// # Panics
 ///

@@ -1,6 +1,6 @@
-//! The simulated kernel's hooks: what happens when threads come, go, move, and are looked after.
+//! The simulated kernel's hooks: what happens when threads start, end, move and are ticked.
 //!
-//! The simulator knows no primitive, and so no policy for concurrency IDs. Who runs a program
+//! The simulator knows no primitive, and so no policy for concurrency IDs. The host program
 //! installs a [`Kernel`] that hands them out, as the real kernel does at a switch.
 
 use coreline_topology::{Cid, CpuId};
@@ -9,8 +9,8 @@ use coreline_world::Time;
 /// What a simulated kernel does when threads come and go.
 ///
 /// The calls are made in the order of simulated time, up to the length of a thread's uninterrupted
-/// computation, by the machine and not by a simulated thread: they cost nothing, and the functions
-/// of [`Sim`](crate::Sim) are not to be had in them.
+/// computation, by the machine and not by a simulated thread: they cost nothing, and must not use
+/// the functions of [`Sim`](crate::Sim).
 pub trait Kernel {
     /// What a replay line calls the kernel: one word. Kernels that behave differently have
     /// different names.
@@ -35,7 +35,7 @@ pub trait Kernel {
 
     /// The timer ticked on `cpu`, where `thread` runs: once in the machine's `tick` cost, at a
     /// phase that each CPU draws from the seed. A CPU without a thread has no tick (NOHZ), so a
-    /// scan that only ticks make does not see who sleeps.
+    /// scan driven by ticks alone does not see sleeping threads.
     fn tick(&mut self, at: Time, cpu: CpuId, thread: usize) {
         let _ = (at, cpu, thread);
     }

@@ -1,9 +1,9 @@
 //! A deterministic simulated many-core machine.
 //!
-//! [`Machine::run`] runs a program whose shared memory is of the world [`Sim`], on up to 4,096
+//! [`Machine::run`] runs a program whose shared memory belongs to the world [`Sim`], on up to 4,096
 //! simulated CPUs and one host thread, and charges it for every cache line that moves. It says how
-//! the program would scale, finds what depends on preemption at an unlucky moment, and gives the
-//! same answer for the same seed on any host.
+//! the program would scale, finds mistakes that need a preemption at an unlucky moment, and gives
+//! the same answer for the same seed on any host.
 //!
 //! | item | what |
 //! |---|---|
@@ -17,7 +17,7 @@
 //! | [`claim`] | what must hold over all that is unknown of a machine |
 //! | [`Faults`], [`on_signal`], [`Kernel`] | what the machine does to the program |
 //! | [`interrupts`] | from CPU to CPU, masked, and monitored waits |
-//! | [`Schedule`], [`search()`], [`Explore`] | who runs when, and looking for mistakes in it |
+//! | [`Schedule`], [`search()`], [`Explore`] | which thread runs next; looking for mistakes |
 //! | [`Failure`], [`Replay`] | what went wrong, and the line that brings it back |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |
 //!

@@ -1,5 +1,5 @@
-//! Lock reports: for each lock of a run, who held it, how it went from one to the next, who waited
-//! longest, and whether it was fair.
+//! Lock reports: for each lock of a run, which threads held it, how it went from one to the next,
+//! the longest wait, and whether it was fair.
 //!
 //! The locks of [`sync`](crate::sync) report by themselves. Any other lock does so by three calls,
 //! which take no simulated time and do nothing outside of a machine:
@@ -89,7 +89,7 @@ fn note<T: ?Sized>(lock: &T, what: fn(&mut Log, Event, &Topology)) {
     });
 }
 
-/// Who does something with a lock, where and when.
+/// What happens to a lock: which thread does it, where and when.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event {
     /// The lock's address, as an offset in the machine's memory.
@@ -251,7 +251,7 @@ pub struct LockReport {
     pub site: String,
     /// How often it was taken.
     pub acquisitions: u64,
-    /// How often whoever took it had to wait.
+    /// How many acquisitions had to wait.
     pub contended: u64,
     /// How it went from holder to holder.
     pub handoffs: Handoffs,
@@ -266,7 +266,7 @@ pub struct LockReport {
     /// How often each thread that wanted it took it, by the threads' numbers; the program's first
     /// thread is 0.
     pub by_thread: Vec<(usize, u64)>,
-    /// How often it was taken on each node where somebody wanted it.
+    /// How often it was taken on each node where a thread wanted it.
     pub by_node: Vec<(NodeId, u64)>,
 }
 
@@ -286,8 +286,8 @@ impl LockReport {
         counts().sum::<f64>().powi(2) / (counts().count() as f64 * squares)
     }
 
-    /// The smallest and the largest share of the acquisitions that a node had, of the nodes where
-    /// somebody wanted the lock.
+    /// The smallest and the largest share of the acquisitions that a node had, of the nodes where a
+    /// thread wanted the lock.
     pub fn node_shares(&self) -> (f64, f64) {
         let total = self.acquisitions.max(1) as f64;
         let shares = || self.by_node.iter().map(|&(_, count)| count as f64 / total);

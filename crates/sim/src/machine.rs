@@ -58,7 +58,7 @@ pub struct Machine {
     kernel: Option<Box<dyn Kernel>>,
     /// The kernel that a replay line names.
     named_kernel: Option<String>,
-    /// Why the machine cannot be as a replay line says.
+    /// Why the machine cannot be set up as a replay line says.
     refused: Option<String>,
     statistics: Statistics,
     arbitration: Arbitration,
@@ -76,15 +76,15 @@ pub struct Run<T> {
 }
 
 impl Machine {
-    /// The share of a miss that is request flight, if nothing else is said, in percent. Unknown for
-    /// real machines: claims hold over [`REQUEST_BAND`](Machine::REQUEST_BAND).
+    /// The default share of a miss that is request flight, in percent. Unknown for real machines:
+    /// claims hold over [`REQUEST_BAND`](Machine::REQUEST_BAND).
     pub const REQUEST_PERCENT: u32 = 30;
 
     /// The shares of request flight that a claim must hold over, in percent.
     pub const REQUEST_BAND: [u32; 3] = [0, 30, 50];
 
-    /// The number of engine steps after which a run counts as a livelock, if nothing else is said:
-    /// about a minute of host time.
+    /// The default number of engine steps after which a run counts as a livelock: about a minute of
+    /// host time.
     pub const STEP_LIMIT: u64 = 500_000_000;
 
     /// A machine that comes with the crate, see [`presets`](crate::presets).
@@ -136,7 +136,7 @@ impl Machine {
         Ok(Machine::preset(&replay.machine)?.replaying(replay))
     }
 
-    /// This machine with all that a replay line says beside the machine's name. The costs that the
+    /// This machine with all that a replay line says besides the machine's name. The costs that the
     /// line names are scaled; an unknown one has the run refused.
     pub fn replaying(mut self, replay: &Replay) -> Machine {
         for (cost, percent) in &replay.scaled {
@@ -172,7 +172,7 @@ impl Machine {
         self
     }
 
-    /// Who runs when.
+    /// How it chooses the thread that runs next.
     pub fn schedule(mut self, schedule: Schedule) -> Machine {
         self.schedule = schedule;
         self
@@ -231,8 +231,8 @@ impl Machine {
         &self.spec
     }
 
-    /// What one transfer between two cores costs, by class, so that a ping-pong comes to the figure
-    /// of the machine file, and what a simulated ping-pong on this machine comes to. Classes that
+    /// By class, the cost of one transfer between two cores with which a ping-pong takes what the
+    /// machine file says, and the latency of a simulated ping-pong on this machine. Classes that
     /// the machine does not have are left out.
     ///
     /// # Errors
@@ -260,11 +260,11 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`Failure`] if a panic left a simulated thread, or nobody can go on, or there is no end in
-    /// sight, or the machine cannot start. The process is as good as before, with two exceptions:
-    /// unfinished threads leak with all that they own, their stacks included (256 KiB each, of
-    /// which only what was touched is in memory), and if one of them was unwinding at that moment,
-    /// the host thread counts as [panicking](std::thread::panicking) from then on.
+    /// [`Failure`] if a panic left a simulated thread, or no thread can go on, or there is no end
+    /// in sight, or the machine cannot start. The process is as good as before, with two
+    /// exceptions: unfinished threads leak with all that they own, their stacks included (256 KiB
+    /// each, of which only what was touched is in memory), and if one of them was unwinding at that
+    /// moment, the host thread counts as [panicking](std::thread::panicking) from then on.
     ///
     /// # Panics
     ///
@@ -274,12 +274,12 @@ impl Machine {
     ///
     /// * Use more than 256 KiB of stack: a [failure](FailureKind::StackOverflow), in which locks of
     ///   the host that the thread held stay locked.
-    /// * Wait in a loop that touches nothing simulated: nobody else runs meanwhile.
+    /// * Wait in a loop that touches nothing simulated: no other thread runs meanwhile.
     /// * Hold a lock of the host, or a `RefCell`'s borrow that others want, across anything
     ///   simulated.
-    /// * Ask `std` who or when it is: `thread_local!`, `std::thread::panicking` and the clock are
-    ///   those of the one host thread. [`WorldLocal`](coreline_world::WorldLocal) and its like take
-    ///   their place.
+    /// * Ask `std` for the thread or the time: `thread_local!`, `std::thread::panicking` and the
+    ///   clock are those of the one host thread. [`WorldLocal`](coreline_world::WorldLocal) and its
+    ///   like take their place.
     pub fn run<T: 'static>(
         self,
         root: impl FnOnce() -> T + 'static,
@@ -287,7 +287,7 @@ impl Machine {
         self.run_noting(root).0
     }
 
-    /// As [`run`](Machine::run); and where a listed schedule could have gone another way.
+    /// Like [`run`](Machine::run); returns the decisions of a listed schedule as well.
     pub(crate) fn run_noting<T: 'static>(self, root: impl FnOnce() -> T + 'static) -> Noted<T> {
         match self.calibrated() {
             Ok(machine) => machine.run_as_is(root),
@@ -295,7 +295,7 @@ impl Machine {
         }
     }
 
-    /// As [`run_noting`](Machine::run_noting), with the costs as they are.
+    /// Like [`run_noting`](Machine::run_noting), with the costs as they are.
     pub(crate) fn run_as_is<T: 'static>(self, root: impl FnOnce() -> T + 'static) -> Noted<T> {
         let replay = self.replay_line();
         let refused = self.refused.or_else(|| {

@@ -5,11 +5,11 @@ use core::str::FromStr;
 
 use crate::{Arbitration, Faults, Machine, Schedule};
 
-/// The replay line: all that a run depends on beside the program, as one line of text.
+/// The replay line: all that a run depends on besides the program, as one line of text.
 ///
-/// What is as in a [new machine](Machine::new) is left out of the line: lines that serve who comes
-/// first, the schedule by time, the [step limit](Machine::STEP_LIMIT), costs as in the machine's
-/// file, and a kernel where there is none.
+/// Settings that are as in a [new machine](Machine::new) are left out of the line: first come,
+/// first served at a line, the schedule by time, the [step limit](Machine::STEP_LIMIT), the costs
+/// of the machine's file, and no kernel.
 ///
 /// ```
 /// use coreline_sim::{Replay, Schedule};
@@ -36,7 +36,7 @@ pub struct Replay {
     pub faults: Faults,
     /// Whose request a contended line serves next.
     pub arbitration: Arbitration,
-    /// Who runs when.
+    /// How the machine chooses the thread that runs next.
     pub schedule: Schedule,
     /// After how many engine steps a run counts as a livelock.
     pub step_limit: u64,

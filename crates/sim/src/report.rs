@@ -243,7 +243,7 @@ impl fmt::Display for AccessCost {
 
 impl fmt::Display for Details {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\nhottest lines, and who is on them\n{HEADER}line")?;
+        writeln!(f, "\nhottest lines, and the accesses to them\n{HEADER}line")?;
         for LineCost { address, names, cost, words } in self.lines.iter().take(MOST_PRINTED) {
             let names = if names.is_empty() { String::new() } else { names.join(", ") };
             writeln!(f, "{cost}{address:#x} {names}")?;

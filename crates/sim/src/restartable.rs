@@ -74,7 +74,7 @@ impl Restartable for Sim {
         at: At<'_, List<Sim>, Sim>,
         node: NonNull<ListNode<Sim>>,
     ) -> Result<(), NoSlot> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the promise that `definition::list_push` asks for.
         interpret(|steps| unsafe { definition::list_push(steps, at, node) })
     }
 
@@ -171,7 +171,7 @@ impl Interpreter {
         })
     }
 
-    /// Between two steps: the place where the thread may lose its CPU.
+    /// Between two steps: here the thread may lose its CPU.
     fn boundary(&self) -> Result<(), Ended> {
         engine::interrupt_point();
         if self.interrupted() { Err(Ended::Aborted) } else { Ok(()) }
@@ -201,16 +201,16 @@ impl Interpreter {
 // Orderings are those of a section, and mean nothing here: a simulated machine is sequentially
 // consistent.
 //
-// SAFETY: each step does what it says.
+// SAFETY: each step does what `Steps` says of it.
 unsafe impl Steps<Sim> for Interpreter {
     fn slot<'a, F>(&mut self, at: &At<'a, F, Sim>) -> Result<&'a F, Ended> {
         self.boundary()?;
-        // Rows are CPUs', whatever the section's own index is.
+        // Rows belong to CPUs, whatever the section's own index is.
         let of = if at.rows().is_some() { IndexBy::Cpu } else { *at.section() };
         let mut index = read_index(of);
         if let Some(rows) = at.rows() {
             self.boundary()?;
-            // SAFETY: it is read.
+            // SAFETY: the row is only read.
             let Some(row) = (unsafe { rows.at(index) }) else { return Err(Ended::NoSlot) };
             self.boundary()?;
             index = row.load(Ordering::Acquire) as usize;
@@ -239,8 +239,8 @@ unsafe impl Steps<Sim> for Interpreter {
         bytes: &[u8],
     ) -> Result<(), Ended> {
         self.boundary()?;
-        // SAFETY: bytes behind those that count, of a slot that nobody of this CPU writes to
-        // meanwhile; and simulated threads take turns.
+        // SAFETY: the bytes lie behind those that count, and no other thread of this CPU writes to
+        // the slot meanwhile; simulated threads take turns.
         let written = unsafe { to.write_at(offset, bytes, || !self.interrupted()) };
         if written { Ok(()) } else { Err(Ended::Aborted) }
     }

@@ -1,4 +1,4 @@
-//! The machine's own dice: the same numbers for the same seed, on any host.
+//! The machine's random numbers: the same for the same seed, on any host.
 
 use rand_core::Rng as _;
 use rand_pcg::Pcg64;
@@ -6,8 +6,8 @@ use rand_pcg::Pcg64;
 /// A seeded generator. Streams of one seed are independent of each other.
 pub(crate) struct Rng(Pcg64);
 
-/// What a generator is for: each purpose has its own stream, so that a draw more for one does not
-/// move another.
+/// What a generator is for: each purpose has its own stream, so that an extra draw for one does not
+/// change another.
 #[derive(Clone, Copy)]
 pub(crate) enum Stream {
     Jitter = 1,

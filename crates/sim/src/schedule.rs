@@ -1,17 +1,17 @@
-//! Schedules: who runs next.
+//! Schedules: which thread runs next.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// How a machine chooses who runs next.
+/// How a machine chooses the thread that runs next.
 ///
 /// A run by [time](Schedule::Time) is the one whose times mean something. It shows one order of
 /// events for each seed, that of a machine on which nothing unlikely happens. The other schedules
 /// look for mistakes instead. They choose at every *point*, which is every access to memory, every
 /// step of a restartable operation and every call of the world, and let one thread at a time run to
-/// its next point. Times still advance, one doing after the other as if the machine had one CPU, so
+/// its next point. Times still advance, one step after the other as if the machine had one CPU, so
 /// a clock never goes back; but they measure nothing. A sleep or a deadline ends when that time is
-/// reached, or when nobody else can run.
+/// reached, or when no other thread can run.
 ///
 /// ```
 /// use coreline_sim::Schedule;
@@ -43,11 +43,11 @@ pub enum Schedule {
     Pct {
         /// How many events in the right order the mistake takes: 1 to 4 find most.
         depth: u32,
-        /// How many points the program has, about: change points lie among so many.
+        /// About how many points the program has: change points lie among these.
         /// [`Report::steps`](crate::Report::steps) of a run is a good guess.
         steps: u64,
     },
-    /// As it is written: see [`Choices`].
+    /// A list of choices: see [`Choices`].
     Choices(Choices),
 }
 

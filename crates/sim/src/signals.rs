@@ -2,7 +2,7 @@
 //!
 //! The fault [`signal`](crate::Faults::signal) delivers signals; there is no other source. As on
 //! Linux, a signal makes the restartable operation that is under way start over, runs the handler
-//! on the stack of the thread that it hits, and finds the thread's later signals held off until the
+//! on the stack of the thread that it hits, and holds off the thread's later signals until the
 //! handler returns.
 
 use core::marker::PhantomData;

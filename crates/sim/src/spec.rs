@@ -21,7 +21,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("host-2c", include_str!("../machines/host-2c.toml")),
 ];
 
-/// What cannot be right about a machine file, or about the name of a preset.
+/// What is wrong with a machine file, or with the name of a preset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
@@ -50,7 +50,7 @@ pub enum SpecError {
         /// Where and why.
         why: String,
     },
-    /// One value makes no sense.
+    /// A value is missing, unknown or out of range.
     #[error("in the machine file {file}, {key}: {why}")]
     Value {
         /// The file or preset.
@@ -132,9 +132,9 @@ costs! {
     same_socket: PingPong,
     /// The same in another socket.
     other_socket: PingPong,
-    /// A line that nobody holds, in the memory of the CPU's own node.
+    /// A line that no cache holds, in the memory of the CPU's own node.
     memory_local: Time,
-    /// A line that nobody holds, in the memory of another node.
+    /// A line that no cache holds, in the memory of another node.
     memory_remote: Time,
     /// What an atomic read-modify-write adds to a store.
     locked: Time,
@@ -192,11 +192,11 @@ impl Costs {
 /// How a cost is given in a machine file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unit {
-    /// As `ns`.
+    /// Given as `ns`.
     Time,
-    /// As `ping_pong_ns`, half of a round trip.
+    /// Given as `ping_pong_ns`, half of a round trip.
     PingPong,
-    /// As `count`.
+    /// Given as `count`.
     Count,
 }
 
@@ -231,8 +231,8 @@ struct RawCost {
 }
 
 impl RawCost {
-    /// Times up to a second, ping-pongs up to ten microseconds, counts up to a thousand: more is a
-    /// slip of the pen.
+    /// Times up to a second, ping-pongs up to ten microseconds, counts up to a thousand: more is
+    /// taken for a typing mistake.
     const MOST_NS: f64 = 1e9;
     const MOST_PING_PONG_NS: f64 = 1e4;
     const MOST: u64 = 1000;
@@ -263,8 +263,8 @@ impl RawCost {
                 if !(0.0..=most).contains(&ns) {
                     return Err(wrong(format!("{key} = {ns} is not between 0 and {most}")));
                 }
-                // In range, so the rounded picoseconds fit. Not nothing: a spinning CPU's time
-                // passes.
+                // In range, so the rounded picoseconds fit. At least 1: time must pass for a CPU
+                // that spins.
                 ((ns * 1000.0).round() as u64).max(1)
             }
             (Unit::Count, None, None, Some(count)) if (1..=Self::MOST).contains(&count) => count,
@@ -328,7 +328,7 @@ impl Spec {
         Spec::parse(&path.display().to_string(), &text)
     }
 
-    /// A machine from the text of its file; `file` is how errors call it.
+    /// A machine from the text of its file; errors name it `file`.
     ///
     /// # Errors
     ///
@@ -442,8 +442,8 @@ impl Spec {
         }
     }
 
-    /// Two cores of these costs, whose transfers all cost `raw`: how far apart they are is no more
-    /// than the name of a cost.
+    /// Two cores of these costs, whose transfers all cost `raw`: their distance only selects the
+    /// name of a cost.
     pub(crate) fn two_cores(&self, raw: u64) -> Spec {
         let cpus = CpuSet::from_iter([0, 1].map(CpuId::new));
         let topology = Topology::flat(&cpus).expect("two CPUs are a machine");

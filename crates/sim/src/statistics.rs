@@ -102,7 +102,7 @@ impl Ledger {
         for (index, tallies) in self.lines.iter().enumerate().filter(|(_, line)| !line.is_empty()) {
             let address = address(index);
             let mut cost = AccessCost::default();
-            // The compiler may have made several locations of one place; how many must not be seen.
+            // The compiler may have made several locations of one place: they count as one.
             let mut places = BTreeMap::<(u8, SourceSite), (Transfers, u64, u64)>::new();
             for tally in tallies {
                 let site = SourceSite { file: source(tally.site), line: tally.site.line() };

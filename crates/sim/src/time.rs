@@ -11,7 +11,7 @@ use coreline_world::{Clock as _, Time};
 
 use crate::Sim;
 
-/// As [`std::time::Instant`], on the machine's clock: nanoseconds since the machine's start.
+/// Like [`std::time::Instant`], on the machine's clock: nanoseconds since the machine's start.
 ///
 /// # Panics
 ///
@@ -21,12 +21,12 @@ use crate::Sim;
 pub struct Instant(u64);
 
 impl Instant {
-    /// The present.
+    /// The current time of the machine.
     pub fn now() -> Instant {
         Instant(Sim::now().as_nanos())
     }
 
-    /// Since then; zero if it is yet to come.
+    /// The time since then; zero if it is in the future.
     pub fn elapsed(&self) -> Duration {
         Instant::now() - *self
     }
@@ -46,12 +46,12 @@ impl Instant {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// So much later, if the clock gets there.
+    /// Later by `span`, if the clock gets there.
     pub fn checked_add(&self, span: Duration) -> Option<Instant> {
         self.0.checked_add(u64::try_from(span.as_nanos()).ok()?).map(Instant)
     }
 
-    /// So much earlier, if the machine ran by then.
+    /// Earlier by `span`, if the machine ran by then.
     pub fn checked_sub(&self, span: Duration) -> Option<Instant> {
         self.0.checked_sub(u64::try_from(span.as_nanos()).ok()?).map(Instant)
     }

@@ -2,7 +2,7 @@
 //!
 //! A word has the size and layout of the native one, so what shares a line natively shares one
 //! here. Its value lies in a host atomic: simulated code runs on one host thread at a time, so
-//! there the ordering matters to nobody, and outside of a machine the word is an ordinary atomic.
+//! there the ordering has no effect, and outside of a machine the word is an ordinary atomic.
 
 use core::hint;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
@@ -21,7 +21,7 @@ macro_rules! word {
         #[repr(transparent)]
         pub struct $name $(<$param>)? (pub(crate) $atomic);
 
-        // SAFETY: a struct.
+        // SAFETY: a struct of one atomic, which is live from construction to drop.
         unsafe impl $(<$param: 'static>)? Slot for $name $(<$param>)? {}
 
         impl $(<$param: 'static>)? Word for $name $(<$param>)? {

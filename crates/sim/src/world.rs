@@ -17,7 +17,7 @@ use crate::Sim;
 use crate::engine::{self, Key, inside};
 use crate::words::SimU32;
 
-// SAFETY: it passes the laws: `tests/conformance.rs`.
+// SAFETY: `tests/conformance.rs` runs every law of `World` on it.
 unsafe impl World for Sim {
     const NAME: &'static str = "sim";
 }
@@ -97,7 +97,7 @@ impl Sleep for Sim {
             // may be over: then the load after that store decides. Relaxed: a glance at the host
             // atomic.
             if word.0.load(Ordering::Relaxed) == expected {
-                // Nobody else ran since: checking and falling asleep are one step.
+                // No other thread ran since: checking and falling asleep are one step.
                 return engine::park(ptr::from_ref(word).addr(), deadline);
             }
         }
@@ -113,7 +113,7 @@ impl Sleep for Sim {
 #[derive(Debug)]
 pub struct SimJoinHandle<T> {
     thread: usize,
-    /// Where the thread leaves its value. A host mutex, never contended: nobody switches while
+    /// Where the thread leaves its value. A host mutex, never contended: no thread switches while
     /// holding it, and the handle may be carried out of the machine to a host thread.
     value: Arc<Mutex<Option<T>>>,
 }
@@ -160,8 +160,8 @@ impl Threads for Sim {
 /// The calling thread begins another program, as the system call `exec` makes it: the machine's
 /// [`Kernel`](crate::Kernel) hears of it.
 ///
-/// It costs a system call. Loading the program is no part of the model; who wants it charged calls
-/// `Work::work`.
+/// It costs a system call. Loading the program is no part of the model; `Work::work` can charge for
+/// it.
 ///
 /// # Panics
 ///
@@ -191,7 +191,7 @@ impl Statics for Sim {
     ) -> R {
         let id: Key = (ptr::from_ref(key).addr(), TypeId::of::<T>());
         let object = inside(|engine| engine.find_static(&id)).unwrap_or_else(|| {
-            // `init` is simulated code and may let others run, one of whom may be faster.
+            // `init` is simulated code and may let other threads run, one of which may be faster.
             let made: Rc<dyn Any + Send + Sync> = Rc::new(init());
             inside(|engine| engine.keep_static(id, &made))
         });

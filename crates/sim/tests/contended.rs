@@ -1,5 +1,5 @@
-//! Plain stores to words that others wait in line for: who finds the value before, what an unlock
-//! costs, and that every run stays sequentially consistent.
+//! Plain stores to words for which others wait in line: which accesses find the value before, what
+//! an unlock costs, and that every run stays sequentially consistent.
 
 mod common;
 
@@ -19,8 +19,8 @@ use common::{machine, on};
 type U32 = <Sim as Words>::U32;
 type Ptr = <Sim as Words>::Ptr<u32>;
 
-/// A lock that every waiter asks for again and again is given back once, at a time when all are in
-/// line for it. Nanoseconds until that store is through, and until the first waiter has the lock.
+/// A lock that all waiters keep asking for is given back once, while all are in line for it.
+/// Nanoseconds until that store is complete, and until the first waiter has the lock.
 fn hand_off(waiters: u32, arbitration: Arbitration) -> (u64, u64) {
     let machine = machine("epyc-9654-2s", 1).arbitration(arbitration).step_limit(1_000_000);
     let run = machine.run(move || {
@@ -152,8 +152,8 @@ fn every_type_of_word_keeps_its_value() {
     assert!(end);
 }
 
-/// Whoever is in line for a futex word when it is stored to would fall asleep on the value before,
-/// and the wake-up would be over: the kernel looks at the word and falls asleep in one step.
+/// A thread in line for a futex word when it is stored to would fall asleep on the value before,
+/// after the wake-up: the kernel looks at the word and falls asleep in one step.
 #[test]
 fn no_wake_up_is_lost_on_a_word_whose_store_is_on_its_way() {
     for seed in 0..20 {

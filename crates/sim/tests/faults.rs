@@ -29,7 +29,7 @@ fn under<T: 'static>(
     (run.value, run.report)
 }
 
-/// A thousand stores to a word that nobody else uses.
+/// A thousand stores to a word that no other thread uses.
 fn stores() -> Duration {
     let word = U64::new_in(0);
     let start = Sim::now();
@@ -199,7 +199,7 @@ fn the_laws_hold_under_all_faults_at_once() {
         offline: 2000,
         ..Faults::NONE
     };
-    // Those of a bound thread's own slot are not among them: no CPU is for ever.
+    // Those of a bound thread's own slot are not among them: its CPU may go out of service.
     let laws: [(&str, fn()); 7] = [
         ("additions", restartable::no_addition_is_lost::<Sim>),
         ("conditions", operations::a_condition_on_a_sum_is_never_broken::<Sim>),

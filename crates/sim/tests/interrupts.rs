@@ -1,4 +1,4 @@
-//! Interrupts: when they arrive, on whose stack, and what they do to whom.
+//! Interrupts: when they arrive, on which stack, and what they do to the thread there.
 
 mod common;
 

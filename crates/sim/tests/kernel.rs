@@ -119,8 +119,8 @@ fn a_busy_cpu_ticks_at_its_phase_and_an_idle_one_does_not() {
     assert!((two[0] - one[0]).max(one[0] - two[0]) > Duration::from_micros(10), "in step");
 }
 
-/// In the kernel a tick that is due in the middle of a switch, which has interrupts off, is taken
-/// when they are on again: it hits the thread that was switched to.
+/// A tick that is due in the middle of a switch, which has interrupts off, is taken when they are
+/// on again: it hits the thread that was switched to.
 #[test]
 fn a_tick_that_is_due_while_the_kernel_switches_hits_who_comes() {
     const WAKES: usize = 5000;
@@ -142,8 +142,8 @@ fn a_tick_that_is_due_while_the_kernel_switches_hits_who_comes() {
     assert!((expected * 7 / 10..expected * 13 / 10).contains(&hits), "{hits}, not {expected}");
 }
 
-/// A CPU whose thread yields, or is preempted, does not become idle, even if nobody else is there
-/// yet: its timer ticks on.
+/// A CPU whose thread yields, or is preempted, does not become idle, even if no other thread is
+/// there yet: its timer ticks on.
 #[test]
 fn no_tick_is_lost_while_a_thread_yields_to_one_that_is_on_its_way() {
     const TICK: Duration = Duration::from_millis(4);
@@ -163,7 +163,7 @@ fn no_tick_is_lost_while_a_thread_yields_to_one_that_is_on_its_way() {
     assert!((9..=11).contains(&found.len()), "{found:?}");
 }
 
-/// A machine whose timer ticks every 50 us, and whose wake-ups and system calls take so long.
+/// A machine whose timer ticks every 50 us, and whose wake-ups and system calls take this long.
 fn fast_ticks(wake_ns: u64, syscall_ns: u64) -> Machine {
     let text = include_str!("../machines/host-2c.toml");
     let costs = [
@@ -253,7 +253,7 @@ fn a_tick_that_is_due_in_the_system_call_of_a_thread_that_blocks_hits_it() {
     assert!((expected * 8 / 10..expected * 12 / 10).contains(&hits), "{hits}, not {expected}");
 }
 
-/// A CPU that nobody has is idle, also while a thread is on its way there.
+/// A CPU without a thread is idle, also while one is on its way there.
 #[test]
 fn what_is_due_while_a_cpu_is_idle_hits_nobody() {
     const THREADS: usize = 2000;

@@ -81,7 +81,7 @@ fn waits_and_holds_are_timed() {
 
 #[test]
 fn a_lock_that_starves_a_node_shows_it() {
-    /// Serves in turn; a biased one lets node 1 draw a ticket only while nobody of node 0 has one.
+    /// Serves in turn; a biased one lets node 1 draw a ticket only while node 0 has none.
     #[derive(Default)]
     struct Ticket {
         biased: bool,

@@ -1,4 +1,4 @@
-//! The mirrors of std: one body runs under std and in the machine, and must come to the same.
+//! The mirrors of std: one body runs under std and in the machine, with the same result.
 
 use coreline_sim::{Allocator, Machine};
 
@@ -6,7 +6,7 @@ use coreline_sim::{Allocator, Machine};
 static ALLOCATOR: Allocator = Allocator;
 
 /// Bodies that use `atomic`, `sync`, `thread`, `time` and the `thread_local!` of their module. What
-/// they return does not depend on who is faster.
+/// they return does not depend on which thread is faster.
 macro_rules! bodies {
     () => {
         pub(crate) fn integers() -> String {

@@ -1,5 +1,5 @@
-//! Mistakes that were put in on purpose, each found by the simulated machine, and the same program
-//! without the mistake, in which it finds nothing.
+//! Planted mistakes, each found by the simulated machine, and the same programs without the
+//! mistake, in which it finds nothing.
 
 use std::sync::Arc as HostArc;
 
@@ -45,8 +45,8 @@ impl Handover {
                 if ready.load(SeqCst) == 1 {
                     return;
                 }
-                // Noted here, a call that came since the look is already in the number: the wake
-                // was before, and nobody wakes again.
+                // Noted here, the number already has a call that came since the look: its wake-up
+                // is over, and there will be no other.
                 let noted = if self.notes_first { early } else { calls.load(SeqCst) };
                 Sim::park(&calls, noted, None);
             }
@@ -81,7 +81,7 @@ struct Stack {
     /// The first node's number and 1, 0 for none; above, how often it was changed if that counts.
     head: AtomicU64,
     next: [AtomicU32; 3],
-    /// Whether a node is out; set by whoever takes it.
+    /// Whether a node is out; set by the thread that takes it.
     out: [AtomicU32; 3],
     counts: bool,
 }
@@ -195,7 +195,7 @@ fn false_sharing_is_found() {
 }
 
 /// A lock that goes to a waiter of the same node as long as there is one: a ticket lock for each
-/// node, whose holder keeps the lock of all nodes for whoever comes next.
+/// node, whose holder keeps the lock of all nodes for the next holder of that ticket lock.
 struct NodeFirst {
     nodes: Vec<Padded>,
     served: Vec<Padded>,

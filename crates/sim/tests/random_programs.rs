@@ -1,7 +1,6 @@
-//! Random programs on machines small and large, under every schedule, with and without faults:
-//! whatever they do, time goes forward for every thread and for whoever they tell, a CPU has one
-//! thread at a time, no update, interrupt or wake-up is lost, every report adds up, and the same
-//! seed gives the same run.
+//! Random programs on machines small and large, under every schedule, with and without faults: time
+//! goes forward within a thread and along every message, a CPU has one thread at a time, no update,
+//! interrupt or wake-up is lost, every report adds up, and the same seed gives the same run.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -41,20 +40,20 @@ struct Known {
 
 /// A kernel that hands out the lowest free ID and does not trust the machine.
 struct Doubting {
-    /// Who has each CPU, and since when it has been so.
+    /// The thread that each CPU has, and since when it has been so.
     cpus: Vec<(Option<usize>, Time)>,
     /// The concurrency IDs in use.
     cids: Vec<bool>,
     /// Shared with the test, which looks whether all have ended.
     threads: Rc<RefCell<BTreeMap<usize, Known>>>,
-    /// Whether CPUs may go out of service, and whom that sends away.
+    /// Whether CPUs may go out of service, which sends bound threads away, too.
     offline: bool,
 }
 
 impl Kernel for Doubting {
     fn switch_in(&mut self, at: Time, cpu: CpuId, thread: usize) -> Cid {
         let mut known = self.threads.borrow_mut();
-        let known = known.get_mut(&thread).expect("nobody knows it");
+        let known = known.get_mut(&thread).expect("an unknown thread");
         let place = &mut self.cpus[cpu.index()];
         assert!(
             place.0.is_none() && at >= place.1,
@@ -74,13 +73,13 @@ impl Kernel for Doubting {
 
     fn switch_out(&mut self, at: Time, cpu: CpuId, thread: usize) {
         let mut known = self.threads.borrow_mut();
-        let known = known.get_mut(&thread).expect("nobody knows it");
+        let known = known.get_mut(&thread).expect("an unknown thread");
         let place = &mut self.cpus[cpu.index()];
         assert!(
             place.0 == Some(thread) && at >= place.1,
             "{cpu} has {place:?}, not {thread}, at {at}"
         );
-        let (on, cid) = known.on.take().expect("whoever has a CPU has an ID");
+        let (on, cid) = known.on.take().expect("a thread on a CPU has an ID");
         assert!(on == cpu && at >= known.at, "{thread} {known:?} at {at}");
         self.cids[cid] = false;
         *place = (None, at);
@@ -95,7 +94,7 @@ impl Kernel for Doubting {
 
     fn migrated(&mut self, _at: Time, thread: usize, from: CpuId, _to: CpuId) {
         let mut known = self.threads.borrow_mut();
-        let known = known.get_mut(&thread).expect("nobody knows it");
+        let known = known.get_mut(&thread).expect("an unknown thread");
         assert!(known.on.is_none() && !known.exited, "{thread} {known:?}");
         if self.offline && known.bound == Some(from) {
             known.bound = None;
@@ -104,7 +103,7 @@ impl Kernel for Doubting {
 
     fn exited(&mut self, thread: usize) {
         let mut known = self.threads.borrow_mut();
-        let known = known.get_mut(&thread).expect("nobody knows it");
+        let known = known.get_mut(&thread).expect("an unknown thread");
         assert!(known.on.is_none() && !known.exited, "{thread} {known:?}");
         known.exited = true;
     }
@@ -194,7 +193,7 @@ impl Shared {
     }
 }
 
-/// Sends an interrupt to a CPU, if that is in service; else to the own one. The handler stores 1 to
+/// Sends an interrupt to a CPU, if that is in service; else to this one. The handler stores 1 to
 /// a word, in one of several ways.
 fn interrupt(shared: &Arc<Shared>, dice: &mut Dice, cpus: u64) -> Arc<Line<U64>> {
     let flag = Arc::new(Line(U64::new_in(0)));
@@ -224,7 +223,7 @@ fn interrupt(shared: &Arc<Shared>, dice: &mut Dice, cpus: u64) -> Arc<Line<U64>>
     let first = send(CpuId::new(dice.below(cpus) as u32), handler.clone());
     let mut sent = first.is_ok();
     while !sent {
-        // Between the two calls the own one may go out of service, too.
+        // Between the two calls this CPU may go out of service, too.
         sent = send(Sim::cpu(), handler.clone()).is_ok();
     }
     shared.sent.fetch_add(1, Ordering::Relaxed);
@@ -272,7 +271,7 @@ fn thread(shared: &Arc<Shared>, seed: u64, steps: u64, cpus: u64) -> Time {
                 let then = shared.times[dice.below(2) as usize].load(Ordering::Acquire);
                 assert!(
                     Sim::now().as_nanos() >= then,
-                    "at {then} somebody wrote that it is {then}"
+                    "at {then} a thread wrote that it is {then}"
                 );
             }
             2 => shared.with_futex(|| Sim::sleep(ns(&mut dice, 5000))),
@@ -361,7 +360,7 @@ fn thread(shared: &Arc<Shared>, seed: u64, steps: u64, cpus: u64) -> Time {
     Sim::now()
 }
 
-/// What a run has beside its machine.
+/// What a run has besides its machine.
 #[derive(Clone)]
 struct With {
     seed: u64,
@@ -433,7 +432,7 @@ fn run_and_check(spec: &Spec, with: &With) -> Report {
     report
 }
 
-/// A machine of `sockets` with so many cores and hardware threads, whose time slices are short.
+/// A machine of `sockets` with these cores and hardware threads, whose time slices are short.
 fn small(sockets: u32, cores: u32, threads: u32, slice: &str) -> Spec {
     let text = include_str!("../machines/host-2c.toml")
         .replace("sockets = 1", &format!("sockets = {sockets}"))

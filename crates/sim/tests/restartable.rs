@@ -127,14 +127,14 @@ fn a_stop_takes_each_value_once() {
 
 /// A program that is right, and in some run wrong where fences restart nothing.
 fn needs_its_fence(program: fn()) {
-    // Delays, so that a section can outlast whoever fences it.
+    // Delays, so that a section can outlast the thread that fences it.
     let late = Faults { delay: 100, ..Faults::NONE };
     for seed in 0..SEEDS {
         run(late, seed, program).unwrap();
     }
     let faults = Faults { missed_fences: true, ..late };
     let broken = (0..SEEDS).filter(|&seed| run(faults, seed, program).is_err());
-    assert!(broken.count() > 0, "no fence restarts anybody, and nothing is lost");
+    assert!(broken.count() > 0, "no fence restarts a thread, and nothing is lost");
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn lossy_together() {
     lossy([1, 1]);
 }
 
-/// As `lossy`, with what it takes.
+/// Like `lossy`, but correct.
 fn sound() {
     let sum = Arc::new(U32::new_in(0));
     let threads = [0, 1].map(|cpu| {

@@ -1,4 +1,4 @@
-//! Who runs when: turns on a CPU, timers, waits, the end of threads and of time.
+//! Which thread runs when: turns on a CPU, timers, waits, the end of threads and of time.
 
 mod common;
 
@@ -19,7 +19,7 @@ type U32 = <Sim as Words>::U32;
 
 #[test]
 fn a_thread_that_has_ended_leaves_room_for_the_next() {
-    // Each stack is two mappings of the host, which allows 65,530 if nobody changed that.
+    // Each stack is two mappings of the host, which by default allows 65,530.
     let program = || (0..40_000).for_each(|n| on(n % 2, || ()).join());
     if let Err(failure) = machine("host-2c", 1).run(program) {
         panic!("{failure}");

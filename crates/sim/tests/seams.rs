@@ -1,5 +1,5 @@
-//! Where the parts of the engine meet: interrupts in waits, handlers that block, stores on their
-//! way under whoever looks, and machines that end late.
+//! Where the parts of the engine meet: interrupts in waits, handlers that block, loads that meet
+//! stores on their way, and machines that end late.
 
 mod common;
 
@@ -88,7 +88,7 @@ struct Strict {
 
 impl Kernel for Strict {
     fn switch_in(&mut self, _at: Time, _cpu: CpuId, thread: usize) -> Cid {
-        assert!(self.known.get(thread) == Some(&true), "nobody knows thread {thread}");
+        assert!(self.known.get(thread) == Some(&true), "unknown thread {thread}");
         Cid::new(0)
     }
 
@@ -97,11 +97,11 @@ impl Kernel for Strict {
     }
 
     fn tick(&mut self, _at: Time, _cpu: CpuId, thread: usize) {
-        assert!(self.known.get(thread) == Some(&true), "nobody knows thread {thread}");
+        assert!(self.known.get(thread) == Some(&true), "unknown thread {thread}");
     }
 
     fn migrated(&mut self, _at: Time, thread: usize, _from: CpuId, _to: CpuId) {
-        assert!(self.known.get(thread) == Some(&true), "nobody knows thread {thread}");
+        assert!(self.known.get(thread) == Some(&true), "unknown thread {thread}");
     }
 
     fn spawned(&mut self, thread: usize, _cpu: CpuId, _bound: bool) {
@@ -164,7 +164,7 @@ fn an_interrupt_ends_an_endless_computation_under_any_schedule() {
             let at = at.lock().unwrap().unwrap().as_nanos();
             assert!(at < 1_000_000_000, "{at}");
         });
-        // The computation goes on for ever.
+        // The computation goes on forever.
         assert_eq!(run.unwrap_err().kind, FailureKind::Deadlock);
     }
 }
@@ -195,7 +195,7 @@ fn a_guard_that_drops_in_another_machine_ends_nothing_there() {
     host().run(move || drop(guard)).unwrap();
 }
 
-/// Two threads that wait could take one CPU from each other for ever.
+/// Two threads that wait could take one CPU from each other forever.
 #[test]
 fn threads_that_wait_on_one_cpu_let_the_one_run_that_they_wait_for() {
     for seed in 0..20 {
@@ -255,7 +255,7 @@ fn exploration_runs_every_order() {
         let program = move || {
             let order = Arc::new(std::sync::Mutex::new(Vec::new()));
             let shared = word(0);
-            // Nobody begins before all are there; what is before has one order.
+            // No thread begins before all are there; what is before has one order.
             let go = word(0);
             let threads: Vec<_> = (0..threads)
                 .map(|n| {

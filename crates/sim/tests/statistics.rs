@@ -1,4 +1,4 @@
-//! What explains a cost: full statistics; and whose turn it is at a contended line.
+//! What explains a cost: full statistics; and which request a contended line serves next.
 
 mod common;
 

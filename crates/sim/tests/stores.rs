@@ -1,4 +1,4 @@
-//! Store buffers: what a plain store costs, and whom it keeps waiting.
+//! Store buffers: what a plain store costs, and which accesses wait for it.
 
 mod common;
 
@@ -91,7 +91,7 @@ fn a_store_costs_its_issue_as_long_as_there_is_room() {
 
 #[test]
 fn a_full_buffer_waits_for_its_head_and_drains_in_order() {
-    // Four fill the buffer within 4 ns; each one more waits until another miss is through.
+    // Four fill the buffer within 4 ns; each one more waits until another miss is complete.
     for more in 1..=3 {
         let (_, ns) = timed(7, move |words| {
             words[..4 + more].iter().for_each(|word| word.store(2, Ordering::Relaxed));
@@ -200,14 +200,14 @@ fn nobody_sees_a_store_before_its_line_has_moved() {
         if request_percent == Machine::REQUEST_PERCENT {
             assert_span(parked, 2, CLOCK);
         }
-        // Who polls may be about to look, at most a pause late.
+        // A polling thread may be about to look, at most a pause late.
         let polled = seen_after(request_percent, |word| {
             while word.load(Ordering::Acquire) == 0 {
                 Sim::relax();
             }
         });
         let late = polled.abs_diff(parked);
-        assert!(late <= parked / 5 + 11, "{polled} ns, and {parked} ns for who parks");
+        assert!(late <= parked / 5 + 11, "{polled} ns, and {parked} ns parked");
     }
 }
 

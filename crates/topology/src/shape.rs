@@ -100,9 +100,8 @@ impl Topology {
     }
 
     /// A machine of which nothing is known but its CPUs: each is a core, and all are under one
-    /// cache on node 0. The set says which CPUs there are and not how far their numbers go, so the
-    /// caller, who may know, states that by
-    /// [`with_limit_at_least`](Topology::with_limit_at_least).
+    /// cache on node 0. The set says which CPUs there are and not how far their numbers go; a
+    /// caller that knows states that by [`with_limit_at_least`](Topology::with_limit_at_least).
     ///
     /// # Errors
     ///

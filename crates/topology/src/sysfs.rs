@@ -50,9 +50,9 @@ impl Topology {
     /// | kind of core by name | `../cpu_core/cpus`, `cpu_atom`, `cpu_lowpower` | capacity |
     /// | kind by capacity | `cpu/cpuN/cpu_capacity` | all alike |
     ///
-    /// Where no list says which CPUs are a core's threads, those count as one core that have the
-    /// same `core_id` and `die_id` in one socket; without these, every CPU is a core. A cache
-    /// counts if its `type` is `Unified` or `Data` and its level at least 2.
+    /// Where no list says which CPUs are a core's threads, CPUs with the same `core_id` and
+    /// `die_id` in one socket count as one core; without these, every CPU is a core. A cache counts
+    /// if its `type` is `Unified` or `Data` and its level at least 2.
     ///
     /// A negative number counts as missing: the kernel writes it where it does not know. So does a
     /// list of the CPUs of a second-level cache or a cluster that lacks some CPUs of the smaller
@@ -312,8 +312,8 @@ impl<'a> Levels<'a> {
         Ok(None)
     }
 
-    /// The CPUs that share a CPU's caches of data, by level, from the second on: nobody shares the
-    /// first beyond a core.
+    /// The CPUs that share a CPU's caches of data, by level, from the second on: a first-level
+    /// cache is shared within a core at most.
     fn data_caches(&self, dir: &Path, id: CpuId) -> Result<BTreeMap<u32, CpuSet>, FileError> {
         let mut caches = BTreeMap::new();
         for dir in numbered(dir, "index")?.into_values() {

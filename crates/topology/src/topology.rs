@@ -62,7 +62,7 @@ pub enum Distance {
 pub(crate) struct Limit {
     /// One more than the highest number that a CPU can have.
     pub(crate) cpus: usize,
-    /// Whether somebody said so; otherwise it follows from the CPUs that are online.
+    /// Whether a file or a caller stated it; otherwise it follows from the CPUs that are online.
     pub(crate) stated: bool,
 }
 
@@ -134,8 +134,8 @@ impl Topology {
 
     /// The same machine, where CPU numbers up to `limit - 1` are known to be possible.
     ///
-    /// For who knows the limit from elsewhere, such as from the kernel's answer to a system call,
-    /// where [`cpu_limit_is_stated`](Topology::cpu_limit_is_stated) says that the tree does not.
+    /// For a caller that knows the limit from elsewhere, such as from a system call, where
+    /// [`cpu_limit_is_stated`](Topology::cpu_limit_is_stated) says that the tree does not.
     pub fn with_limit_at_least(mut self, limit: usize) -> Self {
         self.limit = Limit { cpus: self.limit.cpus.max(limit), stated: true };
         self

@@ -1,4 +1,4 @@
-//! What kinds of instructions a function has: x86 in Intel syntax.
+//! The kinds of instructions that a function has: x86 in Intel syntax.
 
 use super::listing::Line;
 

@@ -11,7 +11,7 @@ pub(super) struct Line {
     /// With names replaced: local labels are `L1`, `L2` and other symbols `<1>`, `<2>`, in the
     /// order in which the function refers to them. So code is equal if it differs in names only.
     pub(super) text: String,
-    /// Whether it lies in another section than the function: an abort handler, never in the way.
+    /// Whether it lies in another section than the function: an abort handler, off the fast path.
     pub(super) away: bool,
     pub(super) is_label: bool,
 }

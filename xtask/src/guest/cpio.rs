@@ -36,7 +36,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Adds a file that everybody may read and run, and the folders that it lies in.
+    /// Adds a file that all users may read and run, and the folders that it lies in.
     pub(crate) fn file(&mut self, path: &Path, contents: &[u8]) -> Result<(), Error> {
         if let Some(folder) = path.parent() {
             self.folder(folder)?;

@@ -1,7 +1,7 @@
-//! What a guest needs beside our programs, from Debian's packages: a kernel and a busybox.
+//! What a guest needs besides our programs, from Debian's packages: a kernel and a busybox.
 //!
 //! Nothing is installed: `apt-get` keeps its lists, and we what we unpack, in a folder of ours. So
-//! packages of another processor are to be had without telling this machine's package manager.
+//! packages for another processor can be fetched without telling this machine's package manager.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,7 +27,7 @@ impl Debian {
     pub(crate) fn kernel(&self) -> Result<PathBuf, Error> {
         let name = "linux-image";
         self.cached(name, || {
-            // The package of that name has but a dependency on the one with the kernel in it.
+            // The package of that name only depends on the one with the kernel in it.
             let newest = format!("linux-image-{}", self.arch.debian());
             self.update()?;
             let depends = workspace::output(self.apt("apt-cache")?.args(["depends", &newest]))?;
@@ -101,7 +101,7 @@ impl Debian {
     ) -> Result<(), Error> {
         let cannot_read = |path: &Path, source| Error::Read { path: path.to_owned(), source };
         let cannot_write = |path: &Path, source| Error::Write { path: path.to_owned(), source };
-        // Anything there is what an interrupted run left.
+        // Anything there was left by an interrupted run.
         let scratch = self.folder.join("unpack");
         match fs::remove_dir_all(&scratch) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {

@@ -28,13 +28,13 @@ use crate::workspace;
 /// The guest's first process.
 const INIT: &str = include_str!("init.sh");
 
-/// What stands in the names of tests that run in no native world, or in others as well. They show
-/// in a guest what they show anywhere, and take hours there.
+/// Parts of the names of tests that run in no native world, or in others as well. They show the
+/// same in a guest as anywhere, and take hours there.
 const ELSEWHERE: [&str; 6] =
     ["model::", "every_interleaving", "every_world", "simulated", "preemption", "is_caught"];
 
-/// How much longer than a program may take the guest may be silent: it boots, and ends what it
-/// runs.
+/// How much longer the guest may be silent than a program may take: it boots, and ends programs at
+/// their limit.
 const GRACE: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Args)]
@@ -87,7 +87,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let folder = Path::new(folder).join("guest").join(options.arch.name());
     fs::create_dir_all(&folder).map_err(|source| Error::Write { path: folder.clone(), source })?;
 
-    // What can be missing is asked for before anything is fetched or built.
+    // Looks for what may be missing before anything is fetched or built.
     target.check()?;
     let shape = Shape { arch: options.arch, cpus: options.cpus, nodes: options.nodes };
     let mut qemu = shape.command()?;
@@ -123,7 +123,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     }
 }
 
-/// A file that the user named, from where the user stands.
+/// A file that the user named, relative to the user's folder.
 fn absolute(file: PathBuf) -> Result<PathBuf, Error> {
     file.canonicalize().map_err(|source| Error::Read { path: file, source })
 }

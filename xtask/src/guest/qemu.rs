@@ -82,7 +82,7 @@ impl Guest {
             unreachable!("its output was asked to be a pipe");
         };
         // A thread of its own, because a pipe can be read only without a time limit. It ends with
-        // the guest, or when nobody listens any more.
+        // the guest, or when the receiver is gone.
         thread::spawn(move || {
             let mut lines = BufReader::new(console).split(b'\n').map_while(Result::ok);
             lines.try_for_each(|line| {

@@ -61,7 +61,7 @@ impl Verdict {
         }
     }
 
-    /// Those of the programs that did not pass.
+    /// The programs that did not pass.
     pub(crate) fn failed<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
         let passed = |name: &str| self.ended.get(name).is_some_and(|ended| ended.0 == "0");
         names.filter(|name| !passed(name)).collect()

@@ -104,7 +104,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "paths",
-        demand: "no absolute path of somebody's machine",
+        demand: "no absolute path of one machine",
         check: Check::File(text::paths),
     },
     Rule {

@@ -1,4 +1,4 @@
-//! The seam: who may name an operating system or a processor.
+//! The seam: which files may name an operating system or a processor.
 
 use super::lexer::paths;
 use super::{File, Finding};

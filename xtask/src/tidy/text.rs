@@ -22,7 +22,7 @@ const MACHINE_PATHS: &[&str] = &[
 /// Words that say that work was left for later.
 const MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
-/// Documentation examples that nobody compiles; `text` is for what is not Rust.
+/// Documentation examples that are not compiled; `text` is for what is not Rust.
 const UNCOMPILED: &str = concat!("```", "ignore");
 
 /// Code that says so, as tokens.

@@ -2,10 +2,10 @@
 //! `coreline.bench.sim/1`.
 //!
 //! A rate is accesses of a simulated program per second of host time: of the time that this thread
-//! has a CPU, where the kernel says it, and else of the wall clock. The host is noisy all the same,
-//! so cases take turns, each in several rounds, and a rate is the median of its rounds; and as
-//! hosts differ, each is also given as a ratio to what the bare coroutine switch does between as
-//! many coroutines in the same rounds.
+//! has a CPU, where the kernel says it, and else of the wall clock. The host is noisy, so cases
+//! take turns, each in several rounds, and a rate is the median of its rounds. Hosts differ, so
+//! each rate is also given over that of the bare coroutine switch, between as many coroutines in
+//! the same rounds.
 
 mod bare;
 mod program;
@@ -58,8 +58,8 @@ struct Row {
     goal: Option<f64>,
 }
 
-/// What the kernel says that a thread was on a CPU is exact to a tick; a span of fewer ticks is
-/// taken from the wall clock.
+/// The kernel's figure of a thread's time on a CPU is exact to a tick; a span of fewer ticks than
+/// these is taken from the wall clock.
 const MANY_TICKS: Duration = Duration::from_millis(50);
 
 /// How often each case runs, and how long about.
@@ -107,7 +107,7 @@ pub(crate) fn run(_: Subject, quick: bool) -> Result<Outcome, Error> {
     })
 }
 
-/// A moment, by the clocks that there are.
+/// A moment, by the clocks that the host has.
 struct Moment {
     cpu: Option<Duration>,
     wall: Instant,
@@ -145,7 +145,7 @@ fn accesses(
     Ok(start.rate(run.report.transfers.total()))
 }
 
-/// Bare switches between so many coroutines, in millions a second.
+/// Bare switches between this many coroutines, in millions a second.
 fn switches(coroutines: u32, count: u64) -> Result<f64, Error> {
     let mut ring = bare::Ring::new(coroutines).map_err(Error::Output)?;
     let start = Moment::now();
@@ -153,7 +153,7 @@ fn switches(coroutines: u32, count: u64) -> Result<f64, Error> {
     Ok(start.rate(turns))
 }
 
-/// The median; rounded, as the digits behind say nothing.
+/// The median, rounded: further digits say nothing.
 fn median(mut rates: Vec<f64>) -> f64 {
     rates.sort_by(f64::total_cmp);
     (rates[rates.len() / 2] * 100.0).round() / 100.0

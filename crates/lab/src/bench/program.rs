@@ -90,8 +90,8 @@ pub(super) fn run(case: &Case, accesses: u64) {
     let pattern = case.pattern;
     let begin = Sim::now() + UNTIL_ALL_ARE_THERE;
     in_parallel(case.cpus, move || {
-        // Who begins as soon as it is there has the machine for itself, or is done before the last
-        // one comes.
+        // A thread that began as soon as it is there would have the machine to itself, or be done
+        // before the last one comes.
         Sim::sleep(begin - Sim::now());
         let own = Line(U32::new_in(0));
         let (own, shared) = (&*own, &**shared);

@@ -23,24 +23,24 @@ impl Kernel {
 /// The machine's tree.
 #[derive(Debug, Serialize)]
 pub(super) struct Tree {
-    /// Those that are online.
+    /// CPUs that are online.
     cpus: usize,
     /// One more than the highest number that a CPU can have.
     cpu_limit: usize,
     /// The CPUs that this process may use, as a CPU list; `null` if not known.
     allowed: Option<String>,
-    /// Why they are not known.
+    /// Why the CPUs are not known.
     allowed_error: Option<String>,
     cores: usize,
     l2: usize,
     clusters: usize,
-    /// Those that have CPUs.
+    /// Nodes that have CPUs.
     nodes: usize,
     sockets: usize,
     caches: Vec<Cache>,
     memory_nodes: Vec<Node>,
     kinds: Vec<Kind>,
-    /// Why the tree is a made-up one.
+    /// Why the tree is made up.
     error: Option<String>,
 }
 
@@ -146,7 +146,7 @@ pub(super) struct Rseq {
     pub(super) size: Option<u32>,
     /// Bytes that the kernel fills in; 0 if it does not say.
     pub(super) feature_size: u64,
-    /// Of an area of that size, in bytes; 0 if the kernel does not say.
+    /// The alignment of such an area, in bytes; 0 if the kernel does not say.
     pub(super) align: u64,
     /// Whether restartable operations run in rseq sections.
     pub(super) usable: bool,
@@ -234,6 +234,6 @@ impl HugePages {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Processor {
-    /// Those that wait for a store to a line, and that user programs may run.
+    /// Instructions that wait for a store to a line, and that user programs may run.
     pub(super) wait_instructions: Vec<&'static str>,
 }

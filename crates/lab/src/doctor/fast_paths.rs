@@ -14,7 +14,7 @@ pub(super) struct FastPath {
     pub(super) on: bool,
     /// Why it is off, and what runs instead.
     pub(super) why: Option<String>,
-    /// What would turn it on; `null` if nothing is to be gained by that.
+    /// What would turn it on; `null` if that would gain nothing.
     pub(super) remedy: Option<String>,
 }
 
@@ -27,7 +27,7 @@ impl FastPath {
         FastPath { name, on: why.is_none(), why, remedy }
     }
 
-    /// One that there is nothing to gain by, here.
+    /// One that would gain nothing here.
     fn pointless(name: &'static str, why: String) -> FastPath {
         FastPath { name, on: false, why: Some(why), remedy: None }
     }
@@ -117,20 +117,20 @@ pub(super) fn no_cid(probe: &Probe) -> Option<Off> {
     if probe.mm_cid.is_some() {
         return None;
     }
-    // What turns on sections gives an area to read the ID from.
+    // The remedy for sections also gives an area to read the ID from.
     if let Some((why, remedy)) = no_sections(probe) {
         if matches!(probe.sections, Err(NoSections::SwitchedOff)) {
             return Some((why, remedy));
         }
         if probe.registered_by.is_none() {
-            return Some(("nobody registers threads for rseq".to_owned(), remedy));
+            return Some(("nothing registers threads for rseq".to_owned(), remedy));
         }
     }
     let filled = match probe.feature_size {
         MM_CID_END.. => {
             return Some((
                 "the calling thread is not registered for rseq".to_owned(),
-                "start threads by the C library, and let nobody unregister them".to_owned(),
+                "start threads by the C library, and let no code unregister them".to_owned(),
             ));
         }
         0 => "the kernel does not say what it fills in (AT_RSEQ_FEATURE_SIZE)".to_owned(),
@@ -194,7 +194,7 @@ fn placement(probe: &Probe) -> FastPath {
         return FastPath::pointless(name, why.to_owned());
     }
     let off = probe.placement.clone().err().map(|lacking| {
-        let why = format!("{}; pages come from the node of whoever touches them", lacking.why);
+        let why = format!("{}; pages come from the node that touches them", lacking.why);
         (why, lacking.remedy)
     });
     FastPath::new(name, off)
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::doctor::made_up;
 
-    /// What is said of the first two, sections and concurrency IDs.
+    /// The reasons for the first two, sections and concurrency IDs.
     fn said(sections: NoSections) -> [String; 2] {
         let mut probe = made_up::all_off().probe;
         probe.sections = Err(sections);
@@ -247,7 +247,7 @@ mod tests {
             (SelfTestError::NoAnswer.into(), "before any fork"),
             (SelfTestError::Nested.into(), "at the start of the program"),
         ] {
-            // Nobody registers here, so that the same gives the ID.
+            // Nothing registers here, so the remedy for sections gives the ID as well.
             let [sections, cid] = said(why);
             assert!(sections.starts_with(&why_no_sections(&why)), "{sections}");
             for said in [sections, cid] {
@@ -269,7 +269,7 @@ mod tests {
             let (why, told) = no_cid(&probe).unwrap();
             assert!(why.contains(reason) && told.contains(remedy), "{why} -> {told}");
         }
-        // Sections may fail where the C library's area is good to read IDs from.
+        // IDs may be readable from the C library's area although sections fail.
         probe.sections = Err(SelfTestError::NotAborted.into());
         assert!(no_cid(&probe).unwrap().0.contains("not registered"));
         probe.sections = Err(NoSections::SwitchedOff);

@@ -23,7 +23,7 @@ impl Report {
         let futex = if self.futex.works {
             "works"
         } else {
-            "does not compare, or a filter refuses it: who should sleep may spin"
+            "does not compare, or a filter refuses it: threads that should sleep may spin"
         };
         writeln!(out, "  futex: {futex}")?;
         show_huge_pages(&self.huge_pages, out)?;

@@ -1,6 +1,6 @@
 //! What the simulated kernel does at a thread switch: hands out concurrency IDs, as
-//! [`coreline::cid`] does in programs. The policies and their laws are there; here is what makes
-//! them a [`Kernel`](coreline_sim::Kernel), and when it scans ([`Scan`]).
+//! [`coreline::cid`] does in programs. The policies and their laws are there; this module makes a
+//! [`Kernel`](coreline_sim::Kernel) of them, and says when it scans ([`Scan`]).
 
 #[cfg(test)]
 mod simulated;

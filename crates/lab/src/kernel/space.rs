@@ -6,13 +6,13 @@
 //!
 //! # The scan
 //!
-//! When it runs decides much. In the kernel a timer tick that hits a running thread of the process
-//! asks for it, at most every 100 ms; the thread does it at once, on its way back to user mode.
+//! When it runs decides much. In the kernel, a timer tick that hits a running thread of the process
+//! asks for it, at most every 100 ms; the thread does it on its way back to user mode.
 //!
-//! One thing of the kernel's is left out. It takes the age of a reference by the clock of the CPU's
+//! One detail of the kernel is left out. It takes the age of a reference by the clock of the CPU's
 //! run queue, which stands still while the CPU idles without a tick: there a reference expires only
-//! once something else, of another process, has run on the CPU. What else runs on a machine, and
-//! how often, no machine file knows.
+//! once another process has run on the CPU. A machine file does not know what else runs on a
+//! machine, and how often.
 
 use std::fmt;
 
@@ -48,7 +48,7 @@ struct Thread<P: Policy> {
     cpu: CpuId,
     /// Whether that is the only CPU that it is allowed on.
     bound: bool,
-    /// What it is to the space, until it ends.
+    /// Its task in the space, until it ends.
     task: Option<Task<P>>,
 }
 
@@ -130,8 +130,8 @@ impl<P: Policy> Kernel for Space<P> {
         }
     }
 
-    /// Those who run keep what they have, until they lose their CPU: the machine asks for no other
-    /// ID before. (Linux gives the thread another at once, and has ended all others.)
+    /// Running threads keep their ID until they lose their CPU: the machine asks for no other
+    /// before. (Linux gives the thread another at once, and has ended all others.)
     fn exec(&mut self, at: Time, thread: usize) {
         let Thread { cpu, bound, .. } = self.threads[thread];
         let allowed = self.allowed(cpu, bound);

@@ -185,7 +185,7 @@ impl Choice {
         }
     }
 
-    /// What was said about parameters of scenarios, as on the command line.
+    /// The given parameters of scenarios, as on the command line.
     fn options(&self) -> Vec<(&'static str, String)> {
         fn all<T: ToString>(
             option: &'static str,
@@ -208,7 +208,7 @@ impl Choice {
             .collect()
     }
 
-    /// Those of the world's variants that were chosen, in the order of the plan.
+    /// The world's variants that were chosen, in the order of the plan.
     fn variants<P: Plan>(&self) -> Result<Vec<Variant>, Error> {
         let has = P::variants(&self.world);
         if let Some(&asked) = self.variants.iter().find(|asked| !has.contains(asked)) {
@@ -220,7 +220,7 @@ impl Choice {
         Ok(has.iter().copied().filter(|has| all || self.variants.contains(has)).collect())
     }
 
-    /// Those of the world's configurations that were chosen, in the world's order.
+    /// The world's configurations that were chosen, in the world's order.
     fn configs<P: Plan>(&self, has: Vec<Config>) -> Result<Vec<Config>, Error> {
         let names = || has.iter().map(|config| config.name.clone()).collect::<Vec<_>>();
         if let Some(unknown) = self.configs.iter().find(|name| !names().contains(name)) {

@@ -66,7 +66,7 @@ impl Published {
         Some(toml::from_str(text).expect("the file is compiled in, and a test reads it"))
     }
 
-    /// Whether it is beside figures of this machine that it belongs.
+    /// Whether it belongs beside figures of this machine.
     pub(crate) fn is_of(&self, machine: &str) -> bool {
         self.machine.as_deref().is_none_or(|it| it == machine)
     }

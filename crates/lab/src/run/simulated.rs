@@ -59,7 +59,7 @@ pub(super) fn figures<P: Plan>(
 /// The numbers of a program at a point of the band, and the line that brings them back.
 type Point = (Vec<f64>, Replay);
 
-/// Runs programs over a band; the numbers of a point are the means of so many runs, and the line
+/// Runs programs over a band; the numbers of a point are the means of `runs` runs, and the line
 /// that brings it back is that of the first.
 fn points<P: Plan>(
     band: &Band,

@@ -53,7 +53,7 @@ pub(crate) enum Kind {
     ContendedRatio,
     /// A place among others; 1 is the hottest.
     Rank,
-    /// So many in a second.
+    /// A number per second.
     Rate,
     /// How many line transfers.
     Transfers,
@@ -90,7 +90,7 @@ impl Kind {
         }
     }
 
-    /// The factor that a figure is claimed to be right within.
+    /// The factor within which a figure is claimed to be right.
     fn factor(self) -> f64 {
         match self {
             Kind::ContendedRatio => 1.5,

@@ -28,7 +28,7 @@ pub(crate) enum Scenario {
     Intermittent,
     /// Threads of one domain, one on each CPU, that alternate with idle (seed 003)
     Switchstorm,
-    /// Updates that must reach whoever is present, among contexts that are not (seed 003)
+    /// Updates that must reach all present contexts, among others that are away (seed 003)
     Shootdown,
     /// Threads created and ended at a high rate: what their concurrency IDs cost (Linux 6.19)
     Threadstorm,
@@ -87,8 +87,8 @@ pub(crate) enum Variant {
 }
 
 impl Variant {
-    /// The simulated kernel that the variant runs under, on such a machine. `cpu-id` has the one of
-    /// the seed's "before" and does not ask it. `None` where none is installed, and on a machine
+    /// The simulated kernel that the variant runs under, on such a machine. `cpu-id` has that of
+    /// the seed's "before" and does not use it. `None` where none is installed, and on a machine
     /// that is too large.
     pub(crate) fn kernel(self, topology: &Topology, scan: Scan) -> Option<Box<dyn Kernel>> {
         fn of<P: Policy>(topology: &Topology, scan: Scan) -> Option<Box<dyn Kernel>> {
@@ -126,7 +126,7 @@ pub(crate) fn fmt_name<T: ValueEnum>(value: &T, f: &mut fmt::Formatter<'_>) -> f
     value.to_possible_value().map_or(Ok(()), |name| f.write_str(name.get_name()))
 }
 
-/// A value that a figure depends on, beside its configuration and variant.
+/// A value that a figure depends on, besides its configuration and variant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Param {
@@ -146,13 +146,13 @@ impl fmt::Display for Param {
 /// By name, with the unit in it: `delay_ms`.
 pub(crate) type Params = BTreeMap<&'static str, Param>;
 
-/// What a replay line calls one run of a scenario: all that the run depends on beside what the line
-/// says itself. Displays as it is parsed.
+/// What a replay line calls one run of a scenario: all that the run depends on besides what the
+/// line says itself. Displays as it is parsed.
 pub(crate) trait Program: Clone + fmt::Display + Send + Sync + 'static {
     /// How a program is written.
     const FORM: &str;
 
-    /// `None` if the text is none of this scenario, or not as [`FORM`](Program::FORM) says.
+    /// `None` if the text names another scenario, or is not written as [`FORM`](Program::FORM).
     fn parse(text: &str) -> Option<Self>;
 
     /// The configuration's name.
@@ -208,7 +208,7 @@ pub(crate) enum Broken {
     /// The world cannot do this.
     #[error("{0}")]
     Lack(String),
-    /// The result is worth nothing.
+    /// The run's own check failed.
     #[error("{0}")]
     Check(String),
 }
@@ -223,8 +223,8 @@ impl From<intermittent::Broken> for Broken {
     }
 }
 
-/// Which CPUs of a machine take part. Named after them: `24-core/24-L3` is 24 cores under 24 L3
-/// caches, one hardware thread of each.
+/// The CPUs of a machine that take part. Its name says them: `24-core/24-L3` is 24 cores under 24
+/// L3 caches, one hardware thread of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) name: String,
@@ -244,8 +244,8 @@ impl Config {
         Config { name: format!("{}-{unit}/{caches}-L3", cpus.len()), cpus, caches }
     }
 
-    /// What is run on a machine: the cores of one L3, one core of each L3, all cores, all hardware
-    /// threads; each once, where the machine has more than one L3 or thread.
+    /// The configurations of a machine: the cores of one L3, one core of each L3, all cores, all
+    /// hardware threads; each once, where the machine has more than one L3 or thread.
     pub(crate) fn all(topology: &Topology) -> Vec<Config> {
         let cores = || topology.cpus().filter(|cpu| cpu.thread == 0);
         let mut seen = BTreeSet::new();

@@ -1,8 +1,8 @@
 //! The programs whose time is predicted and measured: one source for both worlds.
 //!
-//! Each is small enough for its time to be explained line by line, and none is one of coreline's
-//! subjects: they test the simulated machine, not a primitive. The ticket lock is the library's own
-//! all the same, since a second one here would be no other.
+//! Each is small enough for its time to be explained line by line. They test the simulated machine,
+//! not coreline's primitives. The ticket lock is the library's own all the same: a second one here
+//! would be the same code.
 
 use core::hint::black_box;
 use core::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) struct Experiment {
     pub(crate) what: &'static str,
     /// On CPUs of their own.
     pub(crate) threads: usize,
-    /// How many of that there are to an operation of each thread.
+    /// How many of those an operation of each thread makes.
     pub(crate) units: u64,
     /// The factor beyond the band within which a prediction is a hit.
     pub(crate) tolerance: f64,
@@ -267,9 +267,9 @@ impl<L: Lock, W: World> Subject for Section<L, W> {
     fn run(&self, _thread: usize, ops: u64) {
         for _ in 0..ops {
             self.lock.lock();
-            // SAFETY: valid while this runs, and whoever accesses it holds the lock.
+            // SAFETY: valid while this runs, and every access is made under the lock.
             self.sum.with_mut(|sum| unsafe { *sum += 1 });
-            // SAFETY: it was locked above.
+            // SAFETY: this thread took the lock above.
             unsafe { self.lock.unlock() };
             if self.outside == Outside::Work {
                 let end = W::now() + OUTSIDE;
@@ -279,7 +279,7 @@ impl<L: Lock, W: World> Subject for Section<L, W> {
     }
 
     fn is_right(&self, ops: u64) -> bool {
-        // SAFETY: valid while this runs, and all who write have been joined.
+        // SAFETY: valid while this runs, and the writing threads have been joined.
         self.sum.with(|sum| unsafe { *sum }) == ops * self.threads
     }
 }
@@ -295,11 +295,11 @@ fn buffer<W: World>() -> Buffer<W> {
 ///
 /// # Safety
 ///
-/// Nobody writes the buffer meanwhile, nor reads it if this is an update.
+/// No other thread writes the buffer meanwhile, nor reads it if this is an update.
 unsafe fn pass_over<W: World>(buffer: &Buffer<W>, updates: bool) {
     if updates {
         buffer.with_mut(|words| {
-            // SAFETY: valid while this runs, and the caller's promise.
+            // SAFETY: valid while this runs; the caller promises that no other thread accesses it.
             let words = unsafe { &mut *words };
             words.iter_mut().for_each(|word| *word += 1);
             // The optimiser must take the words as read.
@@ -307,7 +307,7 @@ unsafe fn pass_over<W: World>(buffer: &Buffer<W>, updates: bool) {
         });
     } else {
         buffer.with(|words| {
-            // SAFETY: valid while this runs, and the caller's promise.
+            // SAFETY: valid while this runs; the caller promises that no other thread writes to it.
             let words = unsafe { &*words };
             black_box(words.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
         });
@@ -316,11 +316,11 @@ unsafe fn pass_over<W: World>(buffer: &Buffer<W>, updates: bool) {
 
 /// Whether all words have this value. After all threads were joined.
 fn all_are<W: World>(buffer: &Buffer<W>, value: u64) -> bool {
-    // SAFETY: valid while this runs, and nobody writes any more.
+    // SAFETY: valid while this runs, and the writing threads have been joined.
     buffer.with(|words| unsafe { &*words }.iter().all(|&word| word == value))
 }
 
-/// Passes over a buffer that nobody else touches.
+/// Passes over a buffer that no other thread touches.
 struct Alone<W: World> {
     buffer: Buffer<W>,
     updates: bool,

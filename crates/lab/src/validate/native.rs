@@ -1,13 +1,13 @@
 //! Measurements: the experiments on this machine, taken in turns.
 //!
-//! Each experiment's samples are spread over the whole time, so that a slow spell of the machine is
-//! nobody's alone. A sample during which other load had our CPUs is discarded, counted and taken
+//! Each experiment's samples are spread over the whole time, so that a slow spell of the machine
+//! hits all alike. A sample during which other load had our CPUs is discarded, counted and taken
 //! again; see [`Sample::is_disturbed`](super::sample::Sample::is_disturbed).
 //!
 //! A hypervisor may move its CPUs: two that exchanged a line in 30 ns take 110 ns from one moment
-//! to the next, under one last-level cache as far as their kernel knows. What was predicted is
+//! to the next, under one last-level cache as far as their kernel knows. The predictions are for
 //! the machine of one ping-pong figure. So each round begins with that game, and in a round where
-//! it is off the figure, what takes two CPUs is left out and counted.
+//! it is off the figure, experiments on two CPUs are left out and counted.
 
 use std::sync::Arc;
 use std::thread;
@@ -57,7 +57,7 @@ impl Plan {
     pub(super) const QUICK: Plan = Plan { samples: 5, sample_ns: 200_000, retries: 2 };
 }
 
-/// Why an experiment cannot be had on a machine.
+/// Why an experiment cannot run on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Untestable {
     #[error("not testable here: it takes two CPUs, and this process may use one")]
@@ -119,7 +119,7 @@ struct Run<'a> {
     elsewhere: u32,
 }
 
-/// What is known of an experiment in the end; no figures if every sample was disturbed.
+/// The result of an experiment; no figures if every sample was disturbed.
 pub(super) type Finding = Result<Option<Measured>, Untestable>;
 
 /// Measures these experiments, in turns; the results are in their order. `ping_pong_ns` is what
@@ -271,7 +271,7 @@ mod tests {
         if cpus(&allowed, &probe().topology, 2).is_err() {
             return;
         }
-        // No machine plays a game in a picosecond, and none has to for the game itself.
+        // No machine plays a game in a picosecond; the game itself need not.
         let found = measure(&[both, game, alone], Plan::QUICK, 0.001).unwrap();
         assert_eq!(found[0].unwrap_err(), Untestable::Elsewhere);
         for finding in &found[1..] {

@@ -82,7 +82,7 @@ impl Predictions {
         })
     }
 
-    /// What is said of an experiment.
+    /// The prediction for an experiment.
     pub(super) fn of(&self, experiment: &Experiment) -> Option<Predicted> {
         let prediction = self.predictions.iter().find(|it| it.name == experiment.name)?;
         let Prediction { value, low, high, .. } = *prediction;

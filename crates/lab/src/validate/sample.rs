@@ -12,7 +12,7 @@ use super::experiment::{Experiment, Subject};
 struct Lane {
     start: u64,
     end: u64,
-    /// How long it wanted its CPU and had none; `None` where nobody knows.
+    /// How long it wanted its CPU and had none; `None` where that is not known.
     waited: Option<u64>,
 }
 
@@ -45,7 +45,7 @@ impl Sample {
     }
 }
 
-/// What `missing` is increased by if not all threads could be had: whoever waits then gives up.
+/// Added to `missing` if not all threads could be started: threads that wait then give up.
 const GIVE_UP: u32 = 1 << 16;
 
 /// Has a thread on each of these CPUs do `warm_up` operations, and `ops` that are timed.
@@ -54,7 +54,7 @@ const GIVE_UP: u32 = 1 << 16;
 ///
 /// # Errors
 ///
-/// [`SpawnError`] if a thread cannot be had.
+/// [`SpawnError`] if a thread cannot be started.
 pub(super) fn take<W: World>(
     subject: &Arc<dyn Subject>,
     cpus: &[CpuId],

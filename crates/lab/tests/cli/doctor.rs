@@ -66,7 +66,7 @@ fn doctor_says_what_is_switched_off() {
     assert!(report["warnings"].as_array().unwrap().contains(&warning.into()));
 }
 
-/// coreline registers by itself what the C library was told not to, unless it may not.
+/// coreline registers threads that the C library was told not to register, unless it may not.
 #[test]
 fn doctor_says_who_registers() {
     let (report, text) = doctor(&[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")]);

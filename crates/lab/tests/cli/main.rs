@@ -21,7 +21,7 @@ const MACHINE: &str = "epyc-9654-2s";
 /// The variants of a simulated world.
 const SIMULATED: [&str; 5] = ["cpu-id", "first-fit", "recent", "owned", "clustered"];
 
-/// Those of switchstorm, in any world.
+/// The variants of switchstorm, in any world.
 const STORM: [&str; 5] = ["always-set", "test-first", "lazy", "refcounted", "two-level"];
 
 fn coreline(arguments: &[&str]) -> Command {
@@ -54,7 +54,7 @@ fn file(name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// A published core-to-core latency is what a simulated ping-pong comes to.
+/// A simulated ping-pong gives a published core-to-core latency back.
 fn assert_comes_back(transfer: &Value) {
     let [published, simulated, cost] =
         ["published_ns", "simulated_ns", "transfer_ns"].map(|key| transfer[key].as_f64().unwrap());

@@ -24,7 +24,7 @@ pub(crate) fn value(row: &Value) -> f64 {
     row["value"].as_f64().unwrap()
 }
 
-/// Of all variants: they run if none is chosen.
+/// All variants run if none is chosen.
 #[test]
 fn one_seed_gives_the_same_bytes_in_any_process() {
     let run = |scenario, seed, more: &[&str]| {
@@ -55,7 +55,7 @@ fn one_seed_gives_the_same_bytes_in_any_process() {
     assert_ne!(run("intermittent", "7", &switch), run("intermittent", "8", &switch));
 }
 
-/// What nobody has published figures of.
+/// Variants without published figures.
 const NEW: [&str; 2] = ["owned", "clustered"];
 
 #[test]
@@ -199,7 +199,7 @@ fn what_this_machine_lacks_is_exit_code_3() {
     assert_eq!(output.status.code(), Some(3));
     assert!(String::from_utf8(output.stderr).unwrap().contains("kernel-cid"));
 
-    // Beside something that there is, it is left out with a note.
+    // Together with a variant that is available, it is left out with a note.
     let output = off(&quick);
     assert!(output.status.success());
     assert!(String::from_utf8(output.stderr).unwrap().contains("left out"));

@@ -1,4 +1,4 @@
-//! What is asked for wrongly, and where results go.
+//! Wrong command lines, and where results go.
 
 use std::process::Command;
 

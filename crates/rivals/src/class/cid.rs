@@ -64,7 +64,7 @@ where
 
 impl<F: Fn() -> u32 + Send + Sync> Subject for Reading<F> {
     fn run(&self, thread: usize, ops: u64) {
-        // The compiler must think that anybody may change it.
+        // The compiler must assume that other code may change it.
         NUMBER.with(|number| black_box(number).set(thread as u32));
         rounds(ops, |_| {
             black_box((self.0)());

@@ -7,7 +7,7 @@
 //! - **8 in turn**: no addition waits for the one before it. The honest cost.
 //!
 //! Candidates that need to know their thread are told its number before the loop and keep a
-//! reference to their part in a register: better than a user of theirs could have it.
+//! reference to their part in a register: better than in a real program.
 
 use std::array;
 use std::cell::Cell;
@@ -184,7 +184,7 @@ impl Counter for Monotone {
     }
 }
 
-/// Counters of each thread's own. Nobody can read them from outside, so each thread adds what it
+/// Counters of each thread's own. Other threads cannot read them, so each thread adds what it
 /// counted to `done` when its part of a sample is over.
 #[derive(Default)]
 struct Locals<const N: usize> {

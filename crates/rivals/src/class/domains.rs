@@ -155,7 +155,7 @@ impl Default for Pools {
 impl Subject for Pools {
     fn run(&self, thread: usize, ops: u64) {
         let pool = &self.0[thread];
-        let lock = || pool.lock().expect("nobody panics under it");
+        let lock = || pool.lock().expect("no thread panics under it");
         rounds(ops, |_| {
             let number = lock().pop().expect("it was given back");
             lock().push(number);

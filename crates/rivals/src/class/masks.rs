@@ -1,7 +1,7 @@
 //! The class `masks`: setting a bit that is set already, each thread its own CPU's.
 //!
-//! That is what a mask of CPUs is asked most of all: a thread comes back to a CPU where it was a
-//! moment ago.
+//! This is the most frequent operation on a mask of CPUs: a thread comes back to a CPU where it was
+//! a moment ago.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ pub(super) fn bench() -> Bench {
                     }
                 })
             }),
-            // No mask can do with less. Where this takes 0.1 times the reference, the goal is out
-            // of reach for one thread: a mask of many words must find the word first.
+            // No mask can do less. Where this takes 0.1 times the reference, the goal is out of
+            // reach for one thread: a mask of many words must find the word first.
             candidate("load", Role::Floor, || {
                 word(|word, _| {
                     word.load(Ordering::Acquire);
@@ -67,7 +67,7 @@ impl Subject for Ours {
         let cpus: Vec<CpuId> = self.0.cpus().collect();
         let cpu = cpus[thread % cpus.len()];
         rounds(ops, |_| {
-            // What it returns is not looked at, as of its rivals.
+            // The result is not used, as with its rivals.
             self.0.set(black_box(cpu)).expect("it is one of the mask's");
         });
     }

@@ -60,7 +60,7 @@ pub(crate) struct Form {
     pub(crate) goals: Vec<Goal>,
 }
 
-/// What a form was run with, beside its number of threads. The schema has all of these for every
+/// What a form was run with, besides its number of threads. The schema has all of these for every
 /// class; `null` is what a form does not have.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct Params {
@@ -84,7 +84,7 @@ pub(crate) struct Candidate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Role {
-    /// It is coreline's.
+    /// One of coreline's.
     Ours,
     /// A user could take it instead.
     Rival,
@@ -92,7 +92,7 @@ pub(crate) enum Role {
     Floor,
 }
 
-/// What is reached if the median of `candidate` is small enough.
+/// A goal: reached if the median of `candidate` is small enough.
 pub(crate) struct Goal {
     pub(crate) candidate: String,
     pub(crate) most: Most,
@@ -101,9 +101,9 @@ pub(crate) struct Goal {
 /// How small is small enough.
 #[derive(Debug, Clone)]
 pub(crate) enum Most {
-    /// So many times the median of the candidate of this name.
+    /// This many times the median of the candidate of this name.
     Times(f64, String),
-    /// So many nanoseconds.
+    /// This many nanoseconds.
     Ns(f64),
 }
 
@@ -125,8 +125,8 @@ pub(crate) const ROUND: u64 = 8;
 ///
 /// Written out for all alike, so that the loop costs little and a number is a constant. The
 /// compiler may neither merge two operations nor move one out of the loop: to it, the fence after
-/// each could be a signal handler that looks at all memory whose address somebody else may know.
-/// So memory of a thread's own must be shown to [`hint::black_box`](std::hint::black_box) before.
+/// each could be a signal handler that looks at all memory whose address other code may know. So
+/// memory of a thread's own must be shown to [`hint::black_box`](std::hint::black_box) before.
 #[inline(always)]
 fn rounds(ops: u64, mut op: impl FnMut(usize)) {
     let mut fenced = |number| {

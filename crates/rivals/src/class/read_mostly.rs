@@ -1,7 +1,7 @@
-//! The class `read-mostly`: reading a value that nobody replaces meanwhile, but somebody could.
+//! The class `read-mostly`: reading a value that no thread replaces meanwhile, but one could.
 //!
-//! Locks read under their guard, and clone nothing: better than a user of theirs could have it who
-//! must keep the value.
+//! Locks read under their guard, and clone nothing: better than for a user that must keep the
+//! value.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -70,7 +70,7 @@ pub(super) fn bench() -> Bench {
             candidate("std RwLock<Arc<T>>", Role::Rival, || {
                 threads(RwLock::new(Arc::new(VALUE)), |value, ops| {
                     rounds(ops, |_| {
-                        black_box(**value.read().expect("nobody panics"));
+                        black_box(**value.read().expect("no thread panics"));
                     });
                 })
             }),
@@ -84,7 +84,7 @@ pub(super) fn bench() -> Bench {
             candidate("crossbeam ShardedLock<Arc<T>>", Role::Rival, || {
                 threads(ShardedLock::new(Arc::new(VALUE)), |value, ops| {
                     rounds(ops, |_| {
-                        black_box(**value.read().expect("nobody panics"));
+                        black_box(**value.read().expect("no thread panics"));
                     });
                 })
             }),
@@ -130,8 +130,8 @@ impl<V: Send + Sync, F: Fn(&V, u64) + Send + Sync> Subject for Reads<V, F> {
     }
 }
 
-/// What one writes by hand: a version beside the value, and a copy of both in each thread. Safe,
-/// and never told when a copy may go.
+/// The hand-written form: a version beside the value, and a copy of both in each thread. It is
+/// safe, but is never told when a copy may go.
 struct Checked {
     version: CachePadded<AtomicU64>,
     current: Mutex<Arc<u64>>,
@@ -152,12 +152,12 @@ impl Checked {
     #[inline(always)]
     fn get(&self) -> u64 {
         COPY.with_borrow_mut(|(version, copy)| {
-            // Acquire: pairs with the Release of who would replace the value.
+            // Acquire: pairs with the Release of a store that would replace the value.
             let now = self.version.load(Ordering::Acquire);
             match copy {
                 Some(copy) if *version == now => **copy,
                 _ => {
-                    let current = Arc::clone(&self.current.lock().expect("nobody panics"));
+                    let current = Arc::clone(&self.current.lock().expect("no thread panics"));
                     (*version, *copy) = (now, Some(Arc::clone(&current)));
                     *current
                 }

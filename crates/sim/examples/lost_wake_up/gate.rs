@@ -6,8 +6,8 @@ use coreline_sim::atomic::{AtomicBool, Ordering};
 use coreline_sim::sync::{Arc, Condvar, Mutex};
 use coreline_sim::{Machine, Schedule, search, thread};
 
-/// A gate whose flag is not under its lock: between the look at the flag and the wait, it may be
-/// opened, and the notification is for nobody.
+/// A gate whose flag is not under its lock: if it opens between the look at the flag and the wait,
+/// the notification wakes no thread.
 #[derive(Default)]
 struct Gate {
     open: AtomicBool,

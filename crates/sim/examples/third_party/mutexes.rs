@@ -117,7 +117,7 @@ pub(crate) fn rate(
                     }
                     turns
                 };
-                // CPU 0 is the first thread's, who has to say when it is over.
+                // CPU 0 belongs to the first thread, which says when it is over.
                 Builder::new().on(CpuId::new(cpu + 1)).spawn_scoped(scope, body).unwrap()
             };
             let workers: Vec<_> = (0..threads).map(start).collect();

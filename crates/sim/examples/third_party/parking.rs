@@ -1,7 +1,7 @@
 //! A lock that parks in a global table, written anew from the documentation of parking_lot: one
 //! byte with a locked and a parked bit; a few spins, then turns of yielding, then a place in the
-//! queue of the bucket that the lock's address hashes to; whoever unlocks wakes the first in the
-//! queue and leaves the lock free for anybody, but about every half millisecond hands it over.
+//! queue of the bucket that the lock's address hashes to. An unlock wakes the first in the queue
+//! and leaves the lock free for any thread; about every half millisecond it hands the lock over.
 //!
 //! Simpler than the original: the bucket's lock is the simulated std mutex instead of a queue of
 //! its own, the queue is a ring instead of a list through its waiters, and no two locks share a

@@ -1,9 +1,9 @@
 //! When each CPU acts next: a tournament over the CPUs' times.
 //!
 //! A heap branches unpredictably; a tournament tree updates one leaf and replays the matches on the
-//! way to the root, which is the same few instructions every time. A match is the minimum of two
-//! numbers, which is no branch either. (A minimum of 128-bit keys was compiled to one, and three of
-//! the eight mispredictions of a switch between 192 CPUs were its, as cachegrind counts them.)
+//! way to the root, the same few instructions every time. A match is a minimum of two numbers, and
+//! so no branch either. (With 128-bit keys it compiled to one, which caused three of the eight
+//! mispredictions that cachegrind counted in a switch between 192 CPUs.)
 //!
 //! | key | meaning |
 //! |---|---|

@@ -45,7 +45,7 @@ impl Engine {
         };
         let own = match place.queue.is_empty() {
             _ if self.threads[thread].masked > 0 => NEVER,
-            // Who chooses at every point needs no slices.
+            // A schedule that chooses at every point needs no slices.
             empty if empty || self.chooser.is_some() => place.next_tick,
             _ => place.next_tick.min(place.slice_end),
         };
@@ -124,7 +124,7 @@ impl Engine {
         self.kick_idle(cpu);
     }
 
-    /// Whether nothing can happen any more but ticks under threads that spin: then nobody is left
+    /// Whether nothing but ticks under spinning threads can happen any more: then no thread is left
     /// to write what they wait for.
     pub(super) fn only_ticks_left(&self) -> bool {
         self.cpus.iter().enumerate().all(|(number, cpu)| match cpu.current {

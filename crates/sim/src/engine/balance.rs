@@ -6,7 +6,7 @@
 //! That costs a switch; what the thread then has to fetch is charged where it does. Threads are
 //! never taken off a CPU where they run, and a woken thread goes back to where it was.
 //!
-//! Schedules other than by time move nobody: they are about the order of what was written.
+//! Schedules other than by time never move a thread: they are about the order of accesses.
 
 use std::cmp::Reverse;
 
@@ -62,8 +62,7 @@ impl Engine {
         cpu.current.is_none() && cpu.queue.is_empty() && !cpu.offline
     }
 
-    /// Which place in a CPU's queue has the first thread that waits for somebody else and may go
-    /// elsewhere.
+    /// Where in a CPU's queue the first ready, unbound thread is, if another thread has the CPU.
     fn first_movable(&self, cpu: usize, now: u64) -> Option<usize> {
         let cpu = &self.cpus[cpu];
         cpu.current?;

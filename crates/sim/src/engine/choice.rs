@@ -1,8 +1,8 @@
-//! Schedules other than by time: at every point, somebody chooses who runs to the next.
+//! Schedules other than by time: at every point, a [`Chooser`] picks the thread that runs next.
 //!
 //! A thread stops at each point, before what it does there takes effect; from one to the next it
-//! runs alone. So an access is one step here, and what its transfer costs is charged but delays
-//! nobody else. The time of whoever runs next begins where all others have come to.
+//! runs alone. So an access is one step here: its transfer is charged, but delays no other thread.
+//! The next thread starts at the latest time any other has reached.
 
 use std::cmp::Reverse;
 
@@ -18,10 +18,10 @@ struct Candidate {
     thread: usize,
 }
 
-/// One in so many points, a CPU goes on with another of its threads.
+/// At one in this many points, a CPU goes on with another of its threads.
 const PREEMPT_ONE_IN: u32 = 8;
 
-/// A thread that passes so many points while others could run counts as one that yields: it waits
+/// A thread that passes this many points while others could run counts as one that yields: it waits
 /// for them in a loop that the machine does not recognise.
 const PATIENCE: u64 = 10_000;
 
@@ -35,10 +35,10 @@ enum Way {
 /// The state of probabilistic concurrency testing.
 struct Pct {
     rng: Rng,
-    /// By thread: the highest that can run does. Drawn ones are positive; a change point gives one
-    /// below zero, and who yields goes below all.
+    /// By thread: of those that can run, the highest does. Drawn priorities are positive; a change
+    /// point sets one below zero, and a thread that yields goes below all.
     priorities: Vec<i64>,
-    /// At which points the running thread's priority changes, the next one last.
+    /// The points where the running thread's priority changes, the next one last.
     changes: Vec<u64>,
     lowest: i64,
 }
@@ -48,11 +48,11 @@ struct Pct {
 pub(crate) struct Decision {
     /// How many.
     pub(crate) alternatives: u32,
-    /// Whether it is a preemption to take another than the first.
+    /// Whether taking another than the first is a preemption.
     pub(crate) preempts: bool,
 }
 
-/// Chooses who runs next.
+/// Chooses the thread that runs next.
 pub(super) struct Chooser {
     way: Way,
     /// Points so far.
@@ -62,7 +62,7 @@ pub(super) struct Chooser {
     alone: u64,
     /// Whether it gives way to the others.
     yields: bool,
-    /// What was decided, if somebody wants to know.
+    /// What was decided, if a search keeps it.
     decisions: Vec<Decision>,
 }
 
@@ -90,7 +90,7 @@ impl Chooser {
     }
 
     /// A thread that waits in a loop loses its CPU to another. If it kept its priority, two such
-    /// threads could take their CPU from each other for ever, and from whoever they wait for.
+    /// threads could take their CPU from each other forever, and from the thread they wait for.
     fn set_aside(&mut self, thread: usize) {
         if let Way::Pct(pct) = &mut self.way {
             pct.lower(thread);
@@ -141,7 +141,7 @@ impl Chooser {
                     }
                 };
                 if alternatives > 1 {
-                    // Who waits in turn with others is explored to an end, too.
+                    // The alternatives of a thread that waits in a loop are all explored, too.
                     let preempts = goes_on || sets_aside;
                     self.decisions.push(Decision { alternatives, preempts });
                 }
@@ -187,7 +187,7 @@ impl Pct {
         }
         // Of two with one priority, the one with the lower number.
         let rank = |other: &&Candidate| (self.priorities[other.thread], Reverse(other.thread));
-        *candidates.iter().max_by_key(rank).expect("somebody can run")
+        *candidates.iter().max_by_key(rank).expect("a thread can run")
     }
 
     /// Draws the priorities of the first `threads` threads that have none yet.
@@ -206,7 +206,7 @@ impl Pct {
 }
 
 impl Engine {
-    /// As `decide`, by choice.
+    /// Like `decide`, by choice.
     #[cold]
     pub(super) fn decide_by_choice(&mut self) -> Option<Next> {
         let timer = self.next_timer();
@@ -246,7 +246,7 @@ impl Engine {
         Some(self.run_next(chosen))
     }
 
-    /// Who could run, by CPUs, and first of each who has it.
+    /// The threads that could run, by CPU; of each CPU, the one that has it comes first.
     fn candidates(&self) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for (cpu, place) in self.cpus.iter().enumerate() {
@@ -267,7 +267,7 @@ impl Engine {
         candidates
     }
 
-    /// Gives a thread its CPU, if it has it not, and lets it run.
+    /// Gives a thread its CPU, unless it has it already, and lets it run.
     fn run_next(&mut self, Candidate { cpu, thread }: Candidate) -> Next {
         self.cpus[cpu].now = self.cpus[cpu].now.max(self.settled);
         if self.cpus[cpu].current != Some(thread) {

@@ -124,8 +124,8 @@ impl Engine {
         }
     }
 
-    /// Where a thread goes that is to go to `cpu`. From a CPU that is out of service it is sent to
-    /// another, and no longer bound, as Linux does where a thread's affinity has no CPU left.
+    /// The CPU for a thread that is to go to `cpu`. If `cpu` is out of service it is another one,
+    /// and the thread is no longer bound, as on Linux when its affinity has no CPU left.
     pub(super) fn refuge(&mut self, thread: usize, cpu: usize) -> usize {
         if !self.cpus[cpu].offline {
             return cpu;

@@ -1,4 +1,4 @@
-//! Interrupts: from one CPU to another, run on the stack of whoever is there.
+//! Interrupts: from one CPU to another, run on the stack of the thread found there.
 //!
 //! | the CPU's thread | is interrupted |
 //! |---|---|
@@ -94,7 +94,7 @@ fn deliver_due() {
     }
 }
 
-/// Leaves an interrupt, also one whose handler panics.
+/// Leaves an interrupt, even if its handler panics.
 struct Exit {
     /// Whether a restartable operation was under way.
     section: bool,
@@ -155,7 +155,7 @@ impl Engine {
         Some((handler, section))
     }
 
-    /// An interrupt arrives at a CPU that nobody has: its idle context gets it.
+    /// An interrupt arrives at an idle CPU: its idle context takes it.
     pub(super) fn leave_idle(&mut self, cpu: usize, at: u64) {
         let thread = match self.cpus[cpu].idle {
             Some(thread) => thread,
@@ -187,8 +187,8 @@ impl Engine {
         self.rekey(cpu);
     }
 
-    /// The idle context has nothing more to do. True if it is to end: the machine does, or there is
-    /// another one, or none, since a handler blocked in this one.
+    /// The idle context has nothing more to do. True if it is to end: the machine ends, or a
+    /// handler blocked in this one, so that the CPU has another context or none.
     fn rest(&mut self) -> bool {
         let cpu = self.cpu().index();
         let current = self.current();

@@ -1,8 +1,8 @@
 //! Accesses: what happens between a simulated instruction and its line.
 //!
-//! A miss is two messages. The request travels to the line's home; whoever owns the line keeps
-//! hitting it until then. Then the line travels to whoever asked. The share of the whole that is
-//! request flight is not known for real machines and is a parameter of the run.
+//! A miss is two messages. The request travels to the line's home; the owner keeps hitting the line
+//! until it gets there. Then the line travels to the core that asked. The share of the whole that
+//! is request flight is not known for real machines and is a parameter of the run.
 //!
 //! ```text
 //! issue ──request──▶ arrival ──wait for a turn──▶ start ──response──▶ completion
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Requests that find the line busy wait there, and [`Arbitration`](crate::Arbitration) says whose
-//! turn is next. For whoever comes behind, the line is busy from start to completion if it was
-//! asked for to be written; a reader occupies its home for a shorter while, since copies overlap.
+//! turn is next. For requests behind it, a written line is busy from start to completion; a reader
+//! occupies the home for a shorter while, since copies overlap.
 //!
 //! From issue to completion the thread cannot be preempted: an instruction completes or has not
 //! begun. The caller of [`access`] reads or writes the value right after it returns, at `start` in
@@ -72,7 +72,7 @@ pub(super) enum Stage {
 /// How far an access, or a pass, got without others.
 pub(super) enum Progress {
     Done,
-    /// Done, and this store has to be thought of: see [`access`].
+    /// Done, and the caller has to do something about this store: see [`access`].
     Beside(StoreNumber),
     /// Others come first: the thread gives the host thread back, by this way out.
     Away(*const Yielder<(), ()>),
@@ -82,9 +82,9 @@ pub(super) enum Progress {
 
 /// Charges for one access to the word at `address`, and returns when it takes effect.
 ///
-/// Returns a store that is on its way, if one has to be thought of: a store's own, for whose sake
-/// the caller [keeps](super::keep_before) what the word holds; or of a read, the store
-/// [before which](super::before) it takes effect.
+/// Returns the number of a store under way, if the caller has to do something about it. For a
+/// store it is its own: the caller [keeps](super::keep_before) what the word holds. For a read, it
+/// is the store [before which](super::before) the read takes effect.
 ///
 /// Outside of a machine it does nothing: the word is then ordinary memory.
 #[track_caller]
@@ -117,8 +117,8 @@ pub(super) fn access_at(word: usize, access: Access, site: Site) -> Option<Store
     }
 }
 
-/// An access that was begun and asks others. On its own, so that those that ask nobody have a small
-/// frame: where many threads take turns, no line of a stack is in the host's nearest cache.
+/// An access that has begun and needs a request. Out of line, so that other accesses have a small
+/// frame: where many threads take turns, stacks are not in the host's nearest cache.
 #[inline(never)]
 fn access_slowly(mut request: Request) -> Option<StoreNumber> {
     let (mut stage, mut begun) = (Stage::Issue, true);
@@ -128,8 +128,8 @@ fn access_slowly(mut request: Request) -> Option<StoreNumber> {
     })
 }
 
-/// Takes an access on until it is through; between, others run. Outside of a machine there is
-/// nothing to do.
+/// Takes an access on until it is complete, and lets others run in between. Does nothing outside of
+/// a machine.
 #[inline]
 pub(super) fn until_through(
     mut proceed: impl FnMut(&mut Engine) -> Progress,
@@ -155,7 +155,7 @@ pub(crate) fn place(address: usize, len: usize, node: Option<NodeId>) {
     });
 }
 
-/// Spins until the line of `address` is written. False outside of a machine: nothing to wait on.
+/// Spins until the line of `address` is written. False outside of a machine, where it cannot wait.
 pub(crate) fn await_write(address: usize) -> bool {
     let written = watch(address);
     if written {
@@ -164,7 +164,7 @@ pub(crate) fn await_write(address: usize) -> bool {
     written
 }
 
-/// As [`await_write`]; what may have ended the wait is left to the caller.
+/// Like [`await_write`], but leaves what ended the wait to the caller.
 pub(super) fn watch(address: usize) -> bool {
     let Some(Some(line)) = with(|engine| engine.line_of(address)) else {
         return false;
@@ -188,7 +188,7 @@ pub(crate) fn issue() {
     }
 }
 
-/// As [`issue`], and waits until the CPU's store buffer is empty.
+/// Like [`issue`], and waits until the CPU's store buffer is empty.
 pub(crate) fn drain() {
     issue();
     while !inside(|engine| engine.drained(0)) {
@@ -242,7 +242,7 @@ impl Engine {
         }
     }
 
-    /// As [`line_index`](Engine::line_index), of a line that is not to be found so fast.
+    /// Like [`line_index`](Engine::line_index), for a line that the fast path does not find.
     #[inline(never)]
     fn new_line(&mut self, address: usize) -> Option<usize> {
         let line = self.line_of(address)?;
@@ -275,7 +275,7 @@ impl Engine {
         self.fail(FailureKind::Unregistered { thread, cpu });
     }
 
-    /// Makes an access, if it may go on and asks nobody.
+    /// Makes an access, if the thread may go on and no request is needed.
     #[inline(always)]
     fn attempt(&mut self, mut request: Request) -> Attempt {
         if let Err(hold) = self.may_go_on() {
@@ -301,7 +301,7 @@ impl Engine {
         self.proceed_slowly(request, stage)
     }
 
-    /// Serves an access at once, if it asks nobody and nobody is at the line.
+    /// Serves an access at once, if it needs no request and no other is at the line.
     #[inline(always)]
     pub(super) fn hit(&mut self, request: &Request) -> bool {
         let access = request.access;
@@ -368,8 +368,8 @@ impl Engine {
                             return Progress::Done;
                         }
                         Access::Update if !self.drained(0) => return Progress::Away(self.yielder),
-                        // Where somebody chooses who runs next, an access is one step: there is no
-                        // time in which a store could be on its way.
+                        // Where a chooser picks the thread that runs next, an access is one step:
+                        // there is no time in which a store could be under way.
                         Access::Store if self.chooser.is_some() => request.access = Access::Own,
                         Access::Store => {
                             let most = self.spec.costs().store_queue as usize - 1;
@@ -426,7 +426,7 @@ impl Engine {
         }
     }
 
-    /// A thread's request is served from `start` on: lets pass what that takes.
+    /// A thread's request is served from `start` on: charges for the wait and for the transfer.
     fn served(&mut self, cpu: usize, request: &Request, start: u64) -> Progress {
         let completion = self.serve(cpu, request, start);
         self.account(cpu, Kind::Queue, start - request.arrived);
@@ -436,7 +436,7 @@ impl Engine {
         self.overtaken(cpu, request).map_or(Progress::Done, Progress::Beside)
     }
 
-    /// The line was written: whoever spins on it looks again, once its copy is gone.
+    /// The line was written: threads that spin on it look again, once their copy is gone.
     #[inline]
     pub(super) fn wake_watchers(&mut self, line: usize, at: u64) {
         if self.directory.crowd(line).is_none_or(|crowd| crowd.watchers.is_empty()) {
@@ -480,7 +480,7 @@ impl Engine {
             Some(State::Waiting { turn }) => turn,
             Some(State::Draining { .. }) => NEVER,
             Some(_) => cpu.now,
-            // Whoever comes next finds the buffer empty.
+            // The next thread on this CPU finds the buffer empty.
             None if cpu.buffered > 0 => NEVER,
             None => {
                 let ready = cpu.queue.front().map(|&thread| self.threads[thread].ready_since());

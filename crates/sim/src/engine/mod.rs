@@ -7,8 +7,8 @@
 //! # The rule of the pointer
 //!
 //! Simulated code reaches the engine through a thread-local raw pointer, and only inside [`with`]:
-//! a `&mut Engine` lives for one call that never switches coroutines. (A `&mut` held across a
-//! switch would be aliased by whoever runs next, and the compiler would keep stale fields in
+//! a `&mut Engine` lives for one call that never switches coroutines. (The next coroutine to run
+//! would alias a `&mut` held across a switch, and the compiler would keep stale fields in
 //! registers.) After each [`suspend`] everything is looked up again; the thread may be on another
 //! CPU.
 
@@ -76,30 +76,30 @@ thread_local! {
 /// where many CPUs take turns, that is not in the host's nearest cache.
 #[repr(C, align(64))]
 struct Cpu {
-    /// Up to when this CPU's doings are settled, in picoseconds.
+    /// This CPU's own time, in picoseconds: all that it did before is settled.
     now: u64,
     /// When the kernel has to look at this CPU next: the earliest of what it does on its own.
     attention: u64,
-    /// Who has the CPU.
+    /// The thread that has the CPU.
     current: Option<usize>,
     core: u32,
     node: NodeId,
     /// How many stores are in its buffer.
     buffered: u32,
     cache: CacheId,
-    /// When `current` has had its share, if somebody else wants the CPU.
+    /// When `current` has used up its slice, if another thread wants the CPU.
     slice_end: u64,
     /// When the timer ticks next, while a thread runs; a CPU without one has no tick (NOHZ).
     next_tick: u64,
     /// Where in a tick's length this CPU's ticks lie.
     tick_phase: u64,
-    /// Who wants it, in the order of their turn.
+    /// The threads that wait for the CPU, in the order of their turn.
     queue: VecDeque<usize>,
     /// Whether it was taken out of service.
     offline: bool,
     /// What interrupts it when, in the order of arrival.
     interrupts: VecDeque<(u64, interrupts::Handler)>,
-    /// The thread that runs handlers where nobody else runs, once it was needed.
+    /// The context that runs handlers while no thread has the CPU, once it was needed.
     idle: Option<usize>,
 }
 
@@ -164,7 +164,7 @@ struct Thread {
     interrupts: u64,
     /// Which of the thread's timers is valid: each wait has a new number.
     waits: u64,
-    /// Who waits for the thread's end.
+    /// The threads that wait for this one's end.
     joiners: Vec<usize>,
     /// Why the last park ended.
     parked: Parked,
@@ -208,7 +208,7 @@ pub(crate) struct Engine {
     faults: Faults,
     /// Whether the machine looks at every point where a thread could be interrupted.
     scrutiny: bool,
-    /// Who chooses who runs next; nobody in a schedule by time.
+    /// Chooses the thread that runs next; `None` in a schedule by time.
     chooser: Option<Chooser>,
     step_limit: u64,
     jitter: Rng,
@@ -244,7 +244,7 @@ pub(crate) struct Engine {
     settled: u64,
     /// When something else than the running CPU acts next.
     horizon: u64,
-    /// Who is parked on which word, longest sleeper first.
+    /// The threads parked on each word, longest sleeper first.
     parked: BTreeMap<usize, VecDeque<usize>>,
     /// Threads spawned since the loop last looked.
     newborn: Vec<Fiber>,
@@ -284,16 +284,15 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Engine) -> R) -> Option<R> {
     let _host = arena::leave();
     // SAFETY: the pointer is valid from `Installed::new` to its drop. No other reference exists:
     // the coroutines and the loop share one host thread, each holds a reference only within `with`,
-    // whose `f` does not switch, and nobody gets a second one since the pointer is not to be found
-    // meanwhile.
+    // whose `f` does not switch, and `ENGINE` is null meanwhile, so a nested call gets none.
     Some(f(unsafe { &mut *engine }))
 }
 
-/// As [`with`], from simulated code.
+/// Like [`with`], from simulated code.
 ///
 /// # Panics
 ///
-/// Outside of a simulated machine, with an explanation for whoever called a `Sim` function there.
+/// Outside of a simulated machine, with a message for the caller.
 pub(crate) fn inside<R>(f: impl FnOnce(&mut Engine) -> R) -> R {
     with(f).expect("this function of the world `Sim` works only inside `Machine::run`")
 }
@@ -308,7 +307,7 @@ fn suspend() {
     switch_away(inside(|engine| engine.yielder));
 }
 
-/// As [`suspend`]; `yielder` is that of the coroutine that calls.
+/// Like [`suspend`]; `yielder` is that of the coroutine that calls.
 fn switch_away(yielder: *const Yielder<(), ()>) {
     // SAFETY: `yielder` is that of the coroutine that runs now, which calls this; it lives on that
     // coroutine's stack, as long as that runs.
@@ -363,8 +362,8 @@ impl Engine {
         self.threads[current].panicked = true;
     }
 
-    /// Whether the running thread is unwinding. The host counts panics of all simulated threads as
-    /// its one thread's; while it counts none, nobody is.
+    /// Whether the running thread is unwinding. The host counts the panics of all simulated threads
+    /// as those of its one thread; while that count is zero, no thread unwinds.
     pub(crate) fn is_unwinding(&mut self) -> bool {
         let current = self.current();
         let thread = &mut self.threads[current];
@@ -372,7 +371,7 @@ impl Engine {
         thread.panicked
     }
 
-    /// The locks' log, and what to put down: which lock, who runs now, where and when.
+    /// The locks' log, and the event to log: which lock and which thread, where and when.
     pub(crate) fn locks(&mut self, lock: usize) -> (&mut locks::Locks, locks::Event, &Topology) {
         let event = locks::Event {
             lock: self.relative(lock),
@@ -388,7 +387,7 @@ impl Engine {
         self.threads[self.current()].interrupts
     }
 
-    /// Names a part of the program's memory, if anybody will ask.
+    /// Names a part of the program's memory, if full statistics are kept.
     pub(crate) fn name(&mut self, address: usize, len: usize, name: &str) {
         let first = self.relative(address);
         if let Some(ledger) = &mut self.ledger {
@@ -396,8 +395,8 @@ impl Engine {
         }
     }
 
-    /// The accesses so far to lines of the arena of which `which` says so; `None` if nobody counts
-    /// them.
+    /// The accesses so far to the lines of the arena that `which` selects; `None` if they are not
+    /// counted.
     pub(crate) fn transfers(&self, which: impl Fn(usize) -> bool) -> Option<Transfers> {
         let is_it = |line| {
             let address = self.arena.address(self.directory.name(line) * memory::LINE as u64);
@@ -462,8 +461,8 @@ impl Engine {
         }
     }
 
-    /// Lets pass what it takes to read the thread's CPU or concurrency ID, in memory of its own
-    /// that the kernel writes. Whoever waits for either to change must not stop the time.
+    /// Charges for a read of the thread's CPU or concurrency ID, which the kernel writes to its
+    /// memory. Not free: a loop that waits for a change must not stop the time.
     pub(crate) fn spend_on_place(&mut self) {
         self.pass(Kind::Hit, self.spec.costs().private_hit);
     }
@@ -515,7 +514,7 @@ impl Engine {
         locals.iter().find(|(other, _)| other == key).map(|(_, object)| Rc::clone(object))
     }
 
-    /// As [`keep_static`](Engine::keep_static), for the running thread.
+    /// Like [`keep_static`](Engine::keep_static), for the running thread.
     pub(crate) fn keep_local(&mut self, key: Key, object: &Rc<dyn Any>) -> Rc<dyn Any> {
         self.find_local(&key).unwrap_or_else(|| {
             let current = self.current();

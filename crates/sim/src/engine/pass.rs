@@ -1,9 +1,9 @@
 //! A sequential pass over memory: misses overlap, as a hardware prefetcher makes them.
 //!
 //! Each line is fetched by a request of its own, with its flight, its turn at the line and its
-//! response, so others act meanwhile and contend. What the machine file declares is how many are
-//! under way at one time: the next sets out when the oldest is through. A pass starts over at each
-//! page, whose first line is fetched alone.
+//! response, so others act meanwhile and contend. The machine file declares how many are under way
+//! at one time: the next sets out when the oldest is complete. A pass starts over at each page,
+//! whose first line is fetched alone.
 
 use core::panic::Location;
 use std::collections::VecDeque;
@@ -51,7 +51,7 @@ pub(crate) fn access_range(address: usize, len: usize, access: Access) {
 struct Pass {
     /// The access to the line that is next.
     request: Request,
-    /// The numbers of that line, and of the first that is none of the pass.
+    /// The numbers of that line, and of the first line behind the pass.
     next: u64,
     end: u64,
     first: bool,

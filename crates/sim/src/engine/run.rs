@@ -1,4 +1,4 @@
-//! The loop: one decision after the other, until everybody is done or nobody can go on.
+//! The loop: one decision after the other, until all threads are done or none can go on.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -30,7 +30,7 @@ use crate::schedule::Schedule;
 use crate::spec::Spec;
 use crate::statistics::{Kind, Ledger};
 
-/// All that a run depends on, beside the program.
+/// All that a run depends on, besides the program.
 pub(crate) struct Setup {
     pub(crate) spec: Spec,
     pub(crate) seed: u64,
@@ -43,16 +43,16 @@ pub(crate) struct Setup {
     pub(crate) arbitration: Arbitration,
 }
 
-/// A run that came to its end.
+/// A run that finished.
 pub(crate) struct Finished<T> {
     pub(crate) value: T,
     pub(crate) report: Report,
     pub(crate) locks: Vec<LockReport>,
-    /// Where a listed schedule could have gone another way.
+    /// The decisions of a listed schedule, which could have been others.
     pub(crate) decisions: Vec<Decision>,
 }
 
-/// A run that failed: why, when, and who was doing what.
+/// A run that failed: why, when, and what each thread was doing.
 pub(crate) struct Failed {
     pub(crate) kind: FailureKind,
     pub(crate) at_ns: u64,
@@ -70,10 +70,9 @@ impl Failed {
 /// A machine that is under way: its engine, which is this host thread's until this drops, and the
 /// coroutines of its threads, by number; `None` for a thread that has ended.
 ///
-/// When it drops, threads that have not ended are abandoned, as a process's at an abort, and not
-/// unwound: their destructors would wait for threads that never run again. They leak whole, with
-/// their stacks: a host thread may have been lent something on one, and nobody waits for it any
-/// more.
+/// When it drops, threads that have not ended are abandoned, as those of a process at an abort, and
+/// not unwound: their destructors would wait for threads that never run again. They leak with their
+/// stacks, from which a host thread may have borrowed something that it still uses.
 struct Installed {
     engine: *mut Engine,
     fibers: Vec<Option<Fiber>>,
@@ -105,7 +104,7 @@ impl Installed {
         }
     }
 
-    /// As [`run`](Installed::run), up to the next panic that leaves a thread. `panicked` is the
+    /// Like [`run`](Installed::run), up to the next panic that leaves a thread. `panicked` is the
     /// message of the one before, which ends the run.
     fn switch(&mut self, panicked: Option<String>) {
         self.resuming = false;
@@ -147,7 +146,7 @@ impl Installed {
 impl Drop for Installed {
     fn drop(&mut self) {
         ENGINE.set(ptr::null_mut());
-        // SAFETY: from `Box::into_raw`, and given back once, here.
+        // SAFETY: the pointer came from `Box::into_raw`, and is given back once, here.
         let mut engine = unsafe { Box::from_raw(self.engine) };
         self.fibers.drain(..).flatten().chain(engine.newborn.drain(..)).for_each(mem::forget);
         for cpu in &mut engine.cpus {
@@ -225,7 +224,7 @@ pub(crate) fn run<T: 'static>(
     drop(machine);
     match failed {
         Some(failed) => {
-            // As what the threads own: its destructor may be simulated code.
+            // Leaks, as what the threads own: its destructor may be simulated code.
             mem::forget(value);
             Err(failed)
         }
@@ -236,7 +235,7 @@ pub(crate) fn run<T: 'static>(
     }
 }
 
-/// Sees to it that a panic in simulated code is noted and not printed: it becomes a
+/// Has panics in simulated code noted and not printed: such a panic becomes a
 /// [`FailureKind::Panic`], or is caught by the program itself.
 fn watch_panics() {
     static ONCE: Once = Once::new();
@@ -332,7 +331,7 @@ impl Engine {
         self.chooser.as_mut().map(Chooser::take_decisions).unwrap_or_default()
     }
 
-    /// A first or last thread: nobody's child.
+    /// Starts a thread without a parent: the program's first, or the one that drops its statics.
     fn start(&mut self, fiber: Fiber) {
         let cpu = 0;
         self.ending = false;
@@ -398,7 +397,7 @@ impl Engine {
         Some(Next::Resume(thread))
     }
 
-    /// A CPU that nobody has acts at `now`.
+    /// A CPU without a current thread acts at `now`.
     #[inline(never)]
     fn begin_turn(&mut self, cpu: usize, now: u64) {
         match self.cpus[cpu].queue.front() {
@@ -407,8 +406,8 @@ impl Engine {
         }
     }
 
-    /// The kernel has something to do on the running CPU at `now`. Whether its thread goes on at
-    /// once: it breaks off what it does, for an interrupt.
+    /// The kernel has something to do on the running CPU at `now`. Returns whether its thread goes
+    /// on at once: an interrupt makes it break off what it does.
     #[inline(never)]
     fn disturb(&mut self, cpu: usize, thread: usize, now: u64) -> bool {
         let kind = match self.threads[thread].state {
@@ -433,7 +432,7 @@ impl Engine {
         self.floor = stack_base.saturating_sub(STACK);
     }
 
-    /// Nobody can ever run again.
+    /// No thread can ever run again.
     pub(super) fn nobody_left(&mut self) -> Option<Next> {
         let waits = |thread: &Thread| !matches!(thread.state, State::Done | State::Idle);
         if self.threads.iter().any(waits) {
@@ -444,8 +443,8 @@ impl Engine {
         Some(Next::Stop)
     }
 
-    /// The running thread has ended, and its stack, if any, is gone; if by a panic, that is the
-    /// panic's message.
+    /// The running thread has ended, and its stack, if any, is gone. `panic` is the message of the
+    /// panic that ended it, if one did.
     fn ended(&mut self, stack: Option<usize>, panic: Option<String>) {
         if let Some(stack) = &stack {
             self.stacks.remove(stack);

@@ -1,7 +1,7 @@
-//! Threads on CPUs: who runs, who waits for a turn, who sleeps.
+//! Threads on CPUs: which run, which wait for a turn, which sleep.
 //!
-//! Each CPU has one queue, served in turn. A thread runs until it blocks, ends, or has had its
-//! slice while somebody else wants the CPU. Threads stay on the CPU where they were started unless
+//! Each CPU has one queue, served in turn. A thread runs until it blocks, ends, or has used up its
+//! slice while another thread wants the CPU. Threads stay on the CPU where they were started unless
 //! a fault moves them, or an idle CPU takes over one that waits for its turn (`balance`).
 
 use std::any::Any;
@@ -183,7 +183,7 @@ pub(crate) fn wait_for(number: usize) {
     issue();
     let blocked = inside(|engine| {
         let current = engine.current();
-        // A handle of another machine may name a thread that there is not.
+        // A handle of another machine may name a thread that does not exist here.
         let joined = engine.threads.get_mut(number).filter(|thread| thread.state != State::Done);
         let running = joined.map(|thread| thread.joiners.push(current)).is_some();
         if running {
@@ -311,7 +311,7 @@ impl Engine {
         let slice = self.spec.costs().slice;
         let Engine { cpus, threads, .. } = self;
         let place = &mut cpus[cpu];
-        // A thread that is on its way here, newly spawned or moved, keeps nobody waiting.
+        // A thread that is still on its way here, new or moved, keeps no other waiting.
         let behind = place.queue.iter().rposition(|&other| threads[other].ready_since() <= at);
         place.queue.insert(behind.map_or(0, |last| last + 1), thread);
         self.queued += 1;
@@ -333,7 +333,7 @@ impl Engine {
         self.lower_horizon(next);
     }
 
-    /// Something else than the running CPU acts at a time. Who chooses has no such order.
+    /// Something else than the running CPU acts at a time. A schedule by choice has no such order.
     pub(super) fn lower_horizon(&mut self, at: u64) {
         if self.chooser.is_none() {
             self.horizon = self.horizon.min(at);
@@ -368,7 +368,7 @@ impl Engine {
         let next = place.queue.front().map(|&next| self.threads[next].ready_since());
         let lost = if next.is_some() { switch } else { 0 };
         place.now += lost;
-        // Idle, also if somebody is on the way here.
+        // Idle, even if a thread is on its way here.
         if next.is_none_or(|at| at > place.now) {
             place.next_tick = NEVER;
         }
@@ -381,7 +381,7 @@ impl Engine {
         let &mut Cpu { now, next_tick, .. } = self.here();
         let cpu = self.threads[self.current()].cpu;
         let thread = self.vacate();
-        // Not idle, whoever of them is there first.
+        // Not idle, whichever thread is first in the queue.
         self.cpus[cpu].next_tick = next_tick;
         self.enqueue(thread, cpu, now);
     }
@@ -413,7 +413,7 @@ impl Engine {
         self.threads[current].state = State::Running;
     }
 
-    /// The running thread computes. False if it is done at once, since nobody can notice the time.
+    /// The running thread computes. False if it is done at once, if no other can notice.
     fn compute(&mut self, left: u64) -> bool {
         let now = self.here().now;
         let until = Some(now.saturating_add(left)).filter(|&at| at <= END_OF_TIME);

@@ -1,9 +1,9 @@
 //! The stacks of simulated threads, and what happens at their end.
 //!
-//! Every access to memory looks whether much of the stack is left: [`MARGIN`], which is more than
-//! the engine itself needs below. So the engine never meets the guard page. What does is code that
-//! accesses nothing simulated, whose fault the host then reports to [`rescue`]. Either way the
-//! thread is abandoned where it stands, as are all others of a failed machine.
+//! Every access to memory checks that [`MARGIN`] bytes of stack are left, more than the engine
+//! needs. So the engine never hits the guard page. Code that accesses nothing simulated may; the
+//! host reports that fault to [`rescue`]. Either way the thread is abandoned where it stands, as
+//! are all others of a failed machine.
 
 use coreline_world::native::overflow::{self, Rescue};
 
@@ -19,8 +19,8 @@ pub(super) const MARGIN: usize = 32 << 10;
 /// Bytes of the stack on which a thread that has none left gives up.
 const EMERGENCY: usize = 32 << 10;
 
-/// Sees to it that this host thread can be rescued. Where the host refuses, the guard page ends the
-/// process.
+/// Has the host report faults of this host thread to [`rescue`]. Where the host refuses, the guard
+/// page ends the process.
 pub(super) fn prepare() -> Vec<u8> {
     overflow::catch(rescue);
     Vec::with_capacity(EMERGENCY)
@@ -37,14 +37,14 @@ pub(super) extern "C" fn give_up() -> ! {
     }
 }
 
-/// Where the code goes on that touched `address`, if that is the guard page of the running thread.
+/// Where to go on after a fault at `address`, if that is the guard page of the running thread.
 fn rescue(address: usize) -> Option<Rescue> {
     let engine = ENGINE.get();
     if engine.is_null() {
         return None;
     }
-    // SAFETY: valid while it is installed. Nobody is in the engine: it is installed only while
-    // nobody is, and the code that faulted runs no more.
+    // SAFETY: valid while it is installed. No reference to the engine is live: `ENGINE` is null
+    // while one is, and the code that faulted never goes on.
     let engine = unsafe { &*engine };
     let thread = engine.cpus[engine.running?].current?;
     let (&limit, &(base, number)) = engine.stacks.range(..=address).next_back()?;

@@ -1,11 +1,11 @@
 //! Store buffers: a plain store does not wait for its line.
 //!
-//! Each CPU has a buffer of `store_queue` stores, which leave it in the order of the program (total
-//! store order). A store's value is there from the moment of its issue; its *cost* is that of a
-//! request of its own for the line, which joins the line of those that wait, and nobody else goes
-//! on with the value before that request is served:
+//! Each CPU has a buffer of `store_queue` stores, which leave it in program order (total store
+//! order). A store's value is in the word from its issue on; its *cost* is that of a request of its
+//! own for the line, which queues with the others, and no other CPU goes on with the value before
+//! that request is served:
 //!
-//! | who | does what |
+//! | access | what happens |
 //! |---|---|
 //! | the same CPU, loading the word | if it stored last, takes that from the buffer, as a hit |
 //! | another, at it since before the issue | has its turn; before the store's, on the old value |
@@ -13,9 +13,9 @@
 //! | a spinner on the line | sleeps until the store is done |
 //! | an atomic read-modify-write, a fence, a thread switch | wait until the buffer is empty |
 //!
-//! Runs stay sequentially consistent: whoever finds the value before a store began before that
-//! store was issued, and had not ended, so there is a moment between its own beginning and end at
-//! which the word held what it finds. What an update leaves there the store overwrites.
+//! Runs stay sequentially consistent: an access that finds the value before a store began before
+//! that store was issued, and had not ended, so at some moment between its own beginning and end
+//! the word held what it finds. What an update leaves there the store overwrites.
 //!
 //! A store to a line that the core owns already, with nothing before it in the buffer, is done at
 //! once.
@@ -90,7 +90,7 @@ impl Engine {
         self.directory.crowd_mut(line).before(store)
     }
 
-    /// The store of another CPU before which a request takes effect that has its turn now.
+    /// The store of another CPU before which this request, whose turn it is, takes effect.
     pub(super) fn overtaken(&self, cpu: usize, request: &Request) -> Option<StoreNumber> {
         let &Request { line, access, word, since, .. } = request;
         let crowd = self.directory.crowd(line)?;
@@ -121,8 +121,8 @@ impl Engine {
         self.lower_horizon(at);
     }
 
-    /// The head of a buffer, if there is one, sets out at `now`. Those whose line is here by then
-    /// are done.
+    /// The head of a buffer, if there is one, sets out at `now`. Stores that already have their
+    /// line are done.
     fn send_head(&mut self, cpu: usize, now: u64) {
         let (core, node) = (self.cpus[cpu].core, self.cpus[cpu].node);
         while let Some(&store) = self.stores.buffers[cpu].stores.front() {
@@ -177,7 +177,7 @@ impl Engine {
         }
     }
 
-    /// The head of a buffer has its line: it leaves the buffer, and whoever waited for that goes
+    /// The head of a buffer has its line: it leaves the buffer, and threads that waited for that go
     /// on.
     fn store_done(&mut self, cpu: usize, now: u64) {
         let buffer = &mut self.stores.buffers[cpu];

@@ -1,7 +1,7 @@
 //! Whose turn it is at a contended line.
 //!
-//! Of the requests that wait at a line, one has its turn next, and acts when the line is free; the
-//! others do not act until they are appointed. Whoever is served appoints the next.
+//! Of the requests that wait at a line, one is appointed to act when the line is free; the others
+//! do not act. The one that is served appoints the next.
 
 use super::memory::Request;
 use super::{Engine, NEVER, State};
@@ -68,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// Says when which of those that wait for a line acts next.
+    /// Appoints the request that acts next at a line.
     fn appoint(&mut self, line: usize) {
         if let Some(next) = self.directory.next_waiting(line, self.arbitration) {
             let next = self.directory.crowd_mut(line).waiting[next];

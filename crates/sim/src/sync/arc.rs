@@ -14,7 +14,7 @@ use std::sync as host;
 use crate::coherence::Access;
 use crate::engine;
 
-/// As [`std::sync::Arc`], its counts charged: a clone or a drop is an update of the count's line,
+/// Like [`std::sync::Arc`], its counts charged: a clone or a drop is an update of the count's line,
 /// which lies right before the value, so that counting and reading the value contend as they do.
 ///
 /// What is shared is a std `Arc`; take it with `From` and `Into`.
@@ -41,7 +41,7 @@ use crate::engine;
 /// ```
 pub struct Arc<T: ?Sized>(host::Arc<T>);
 
-/// As [`std::sync::Weak`], its counts charged.
+/// Like [`std::sync::Weak`], its counts charged.
 pub struct Weak<T: ?Sized>(host::Weak<T>);
 
 /// The address of the strong count, from that of the value: two words before it, or its alignment
@@ -96,7 +96,7 @@ impl<T> Arc<T> {
     ///
     /// As of std's function: the pointer came from [`into_raw`](Arc::into_raw), and is used once.
     pub unsafe fn from_raw(at: *const T) -> Arc<T> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the pointer came from `into_raw`, and is used once.
         Arc(unsafe { host::Arc::from_raw(at) })
     }
 }
@@ -109,7 +109,7 @@ impl<T: ?Sized> Arc<T> {
     /// The std reference, with the count that this one had.
     fn into_std(self) -> host::Arc<T> {
         let this = core::mem::ManuallyDrop::new(self);
-        // SAFETY: read once, and what it was read from is not dropped.
+        // SAFETY: read once, and `ManuallyDrop` keeps the original from being dropped.
         unsafe { core::ptr::read(&raw const this.0) }
     }
 

@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::{Condvar, Mutex, PoisonError};
 
-/// Whether the calling thread is the one that was last, of each group.
+/// Whether the calling thread was the last of its group to arrive.
 #[derive(Debug)]
 pub struct BarrierWaitResult(bool);
 
@@ -15,7 +15,7 @@ impl BarrierWaitResult {
     }
 }
 
-/// As [`std::sync::Barrier`], charged: a count and a generation under a [`Mutex`], and a
+/// Like [`std::sync::Barrier`], charged: a count and a generation under a [`Mutex`], and a
 /// [`Condvar`].
 pub struct Barrier {
     state: Mutex<State>,
@@ -24,9 +24,9 @@ pub struct Barrier {
 }
 
 struct State {
-    /// How many have come.
+    /// How many threads of the group have arrived.
     count: usize,
-    /// How many groups have gone.
+    /// How many groups were complete.
     generation: usize,
 }
 

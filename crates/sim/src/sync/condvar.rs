@@ -13,7 +13,7 @@ use crate::Sim;
 use crate::time::Instant;
 use crate::words::SimU32;
 
-/// Whether a wait ended because its time was over.
+/// Whether a wait timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 
@@ -24,19 +24,19 @@ impl WaitTimeoutResult {
     }
 }
 
-/// As [`std::sync::Condvar`], charged: a word that counts notifications, and on which waiters park.
+/// Like [`std::sync::Condvar`], charged: a word that counts notifications, and where waiters park.
 pub struct Condvar(SimU32);
 
 /// A guard after a wait, and why the wait ended.
 type Waited<'a, T> = LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)>;
 
 impl Condvar {
-    /// One that nobody waits for.
+    /// A condition variable without waiters.
     pub const fn new() -> Condvar {
         Condvar(Sim::U32_ZERO)
     }
 
-    /// Gives the lock back, parks until notified, takes the lock again. May return for no reason.
+    /// Gives the lock back, parks until notified, takes the lock again. May wake spuriously.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// As [`wait`](Condvar::wait), for so long at most.
+    /// Like [`wait`](Condvar::wait), at most for `span`.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Condvar {
         }
     }
 
-    /// As [`wait_while`](Condvar::wait_while), for so long at most.
+    /// Like [`wait_while`](Condvar::wait_while), at most for `span`.
     ///
     /// # Errors
     ///
@@ -103,11 +103,11 @@ impl Condvar {
         }
     }
 
-    /// Between giving the lock back and taking it again.
+    /// Gives the lock back, parks, and takes the lock again.
     #[track_caller]
     fn park<T>(&self, guard: &MutexGuard<'_, T>, deadline: Option<Time>) -> Parked {
-        // Relaxed: the lock orders. Whoever notifies after the lock is given back changes the
-        // count, so that the park below returns at once.
+        // Relaxed: the lock orders. A notification after the lock is given back changes the count,
+        // so that the park below returns at once.
         let count = self.0.load(Ordering::Relaxed);
         guard.raw().unlock();
         let parked = Sim::park(&self.0, count, deadline);
@@ -115,12 +115,12 @@ impl Condvar {
         parked
     }
 
-    /// Wakes one that waits.
+    /// Wakes one waiter.
     pub fn notify_one(&self) {
         self.notify(1);
     }
 
-    /// Wakes all that wait.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         self.notify(u32::MAX);
     }

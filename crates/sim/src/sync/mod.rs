@@ -4,7 +4,7 @@
 //! | here | as std's, on Linux |
 //! |---|---|
 //! | [`Mutex`], [`RwLock`], [`Condvar`], [`Once`] | the same states, 100 turns of spinning, park |
-//! | [`Barrier`], [`OnceLock`], [`LazyLock`] | on the above, as std's |
+//! | [`Barrier`], [`OnceLock`], [`LazyLock`] | built on these, as std's |
 //! | [`Arc`], [`Weak`] | std's own, with its counts charged |
 //! | [`PoisonError`], [`TryLockError`], [`LockResult`], [`TryLockResult`] | std's own |
 //!
@@ -13,7 +13,7 @@
 //! | std | here |
 //! |---|---|
 //! | a value is read where code reads it | each use of a guard accesses the whole value (1) |
-//! | nobody notes who waited for whom | [lock reports](crate::locks) do, of both locks |
+//! | holders and waiters are not recorded | [lock reports](crate::locks) have both locks' |
 //! | `Arc<T>` turns into `Arc<dyn Trait>` | `Arc::from(std_arc)` (2) |
 //! | a `static` works | see [`atomic`](crate::atomic) |
 //! | `mpsc` | left out (3) |

@@ -19,9 +19,9 @@ use crate::words::SimU32;
 ///
 /// | state | meaning | written by |
 /// |---|---|---|
-/// | `FREE` | nobody holds it | who gives it back |
-/// | `HELD` | held; nobody is parked | who takes it in passing |
-/// | `CONTENDED` | held, and somebody may be parked | who is about to park, or did |
+/// | `FREE` | not held | the holder that gives it back |
+/// | `HELD` | held; no thread is parked | a thread that takes it without parking |
+/// | `CONTENDED` | held; threads may be parked | a thread about to park, or that was parked |
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
@@ -50,13 +50,13 @@ impl Raw {
 
     fn lock_contended(&self) {
         let mut state = self.spin();
-        // Free, and nobody was parked: as in passing.
+        // Free, and no thread was parked: take it without the mark.
         if state == FREE && self.try_lock() {
             return;
         }
         loop {
-            // Whoever comes this way cannot know that it is the last: it leaves the mark. Acquire:
-            // as in `try_lock`.
+            // A thread here cannot know whether others are parked: it leaves the mark. Acquire:
+            // pairs with the Release swap of `unlock`.
             if state != CONTENDED && self.0.swap(CONTENDED, Ordering::Acquire) == FREE {
                 return;
             }
@@ -65,7 +65,7 @@ impl Raw {
         }
     }
 
-    /// Looks until the lock is free, or somebody parks, or it took too long. Returns the state.
+    /// Looks until the lock is free, or a thread parks, or it took too long. Returns the state.
     fn spin(&self) -> u32 {
         for _ in 0..SPINS {
             // Relaxed: a glance; taking the lock orders.
@@ -80,14 +80,14 @@ impl Raw {
 
     pub(super) fn unlock(&self) {
         locks::released(self);
-        // Release: pairs with the Acquire accesses of whoever takes it next.
+        // Release: pairs with the Acquire access that takes the lock next.
         if self.0.swap(FREE, Ordering::Release) == CONTENDED {
             Sim::wake(&self.0, 1);
         }
     }
 }
 
-/// As [`std::sync::Mutex`]: charged, and in the run's [lock reports](crate::locks).
+/// Like [`std::sync::Mutex`]: charged, and in the run's [lock reports](crate::locks).
 ///
 /// ```
 /// # #[global_allocator]
@@ -114,9 +114,9 @@ pub struct Mutex<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached by one guard at a time, or by whoever owns the mutex.
+// SAFETY: the mutex owns its value, so moving it moves a `T: Send`.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
-// SAFETY: as above.
+// SAFETY: one guard at a time reaches the value, so threads only pass it on (`T: Send`).
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 impl<T: ?Sized> std::panic::UnwindSafe for Mutex<T> {}
 impl<T: ?Sized> std::panic::RefUnwindSafe for Mutex<T> {}
@@ -165,7 +165,7 @@ impl<T: ?Sized> Mutex<T> {
         Ok(self.guard()?)
     }
 
-    /// For whoever holds the lock.
+    /// The guard of a thread that has taken the lock.
     fn guard(&self) -> LockResult<MutexGuard<'_, T>> {
         let guard = MutexGuard { before: self.poison.before(), lock: self, not_send: PhantomData };
         self.poison.wrap(guard)
@@ -176,7 +176,7 @@ impl<T: ?Sized> Mutex<T> {
         self.poison.get()
     }
 
-    /// Forgets that.
+    /// Clears the poison.
     pub fn clear_poison(&self) {
         self.poison.clear();
     }
@@ -228,7 +228,7 @@ pub struct MutexGuard<'a, T: ?Sized> {
     not_send: PhantomData<*mut ()>,
 }
 
-// SAFETY: a shared guard gives a shared value.
+// SAFETY: a shared guard gives `&T`, and `T` is `Sync`.
 unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {

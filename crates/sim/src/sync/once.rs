@@ -11,18 +11,18 @@ use crate::words::SimU32;
 ///
 /// | state | meaning | written by |
 /// |---|---|---|
-/// | `INCOMPLETE` | nobody began | (the beginning) |
-/// | `POISONED` | who began panicked | it |
-/// | `RUNNING` | somebody is at it | it, at the beginning |
-/// | `QUEUED` | as `RUNNING`, and somebody may be parked | who is about to park |
-/// | `COMPLETE` | done | who did it |
+/// | `INCOMPLETE` | no closure was called | (the initial state) |
+/// | `POISONED` | the closure panicked | the thread that ran it |
+/// | `RUNNING` | a closure runs | the thread that runs it, first |
+/// | `QUEUED` | as `RUNNING`, and threads may be parked | a thread about to park |
+/// | `COMPLETE` | a closure returned | the thread that ran it |
 const INCOMPLETE: u32 = 0;
 const POISONED: u32 = 1;
 const RUNNING: u32 = 2;
 const QUEUED: u32 = 3;
 const COMPLETE: u32 = 4;
 
-/// As [`std::sync::Once`], charged.
+/// Like [`std::sync::Once`], charged.
 pub struct Once(SimU32);
 
 /// What [`Once::call_once_force`] tells the closure.
@@ -38,7 +38,7 @@ impl OnceState {
     }
 }
 
-/// Writes what a closure came to, also if it panics.
+/// Writes the state that a closure leaves, also if it panics.
 struct Done<'a> {
     word: &'a SimU32,
     state: u32,
@@ -46,7 +46,7 @@ struct Done<'a> {
 
 impl Drop for Done<'_> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire accesses of whoever sees the state.
+        // Release: pairs with the Acquire accesses that see the state.
         if self.word.swap(self.state, Ordering::Release) == QUEUED {
             Sim::wake(self.word, u32::MAX);
         }
@@ -68,7 +68,7 @@ impl Once {
         self.call(false, |_| f());
     }
 
-    /// As [`call_once`](Once::call_once), also if an earlier closure panicked.
+    /// Like [`call_once`](Once::call_once), also if an earlier closure panicked.
     ///
     /// # Panics
     ///
@@ -92,7 +92,7 @@ impl Once {
         self.wait_for(false);
     }
 
-    /// As [`wait`](Once::wait), also if a closure panicked.
+    /// Like [`wait`](Once::wait), also if a closure panicked.
     pub fn wait_force(&self) {
         self.wait_for(true);
     }
@@ -131,13 +131,13 @@ impl Once {
                 COMPLETE => return,
                 POISONED if !force => panic!("Once instance has previously been poisoned"),
                 RUNNING | QUEUED => state = self.park(state),
-                // Nobody is at it, so nobody would wake us: look again when the word changes.
+                // No closure runs, so no thread would wake us: look again when the word changes.
                 idle => state = self.0.wait_until(Ordering::Acquire, |state| state != idle),
             }
         }
     }
 
-    /// Parks until who is at it is done. Returns a later state.
+    /// Parks until the closure that runs is done. Returns a later state.
     fn park(&self, state: u32) -> u32 {
         if state == RUNNING {
             let marked =

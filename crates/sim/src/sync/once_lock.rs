@@ -7,16 +7,16 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::Once;
 
-/// As [`std::sync::OnceLock`], charged: a look at the value is a load of its [`Once`].
+/// Like [`std::sync::OnceLock`], charged: a look at the value is a load of its [`Once`].
 pub struct OnceLock<T> {
     once: Once,
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: the value is written within the once and only read after it; whoever owns the lock has
-// it alone.
+// SAFETY: the lock owns its value, so moving it moves a `T: Send`.
 unsafe impl<T: Send> Send for OnceLock<T> {}
-// SAFETY: as above; it may be made on one thread and dropped on another.
+// SAFETY: the value is written within the once and only read after it (`T: Sync`); one thread may
+// make it and another drop it (`T: Send`).
 unsafe impl<T: Send + Sync> Sync for OnceLock<T> {}
 impl<T: UnwindSafe> UnwindSafe for OnceLock<T> {}
 impl<T: RefUnwindSafe + UnwindSafe> RefUnwindSafe for OnceLock<T> {}
@@ -32,9 +32,9 @@ impl<T> OnceLock<T> {
         if self.once.is_completed() { self.peek() } else { None }
     }
 
-    /// For whoever saw that the once is complete.
+    /// The value, after the once was seen complete.
     fn peek(&self) -> Option<&T> {
-        // SAFETY: nobody writes once the once is complete, unless it owns the lock.
+        // SAFETY: once the once is complete, only methods that take `&mut self` write.
         unsafe { &*self.value.get() }.as_ref()
     }
 
@@ -54,7 +54,7 @@ impl<T> OnceLock<T> {
         value.map_or(Ok(()), Err)
     }
 
-    /// The value, made by `f` if there is none; if others are at it, waits for theirs.
+    /// The value, made by `f` if there is none; if another thread is making it, waits for that.
     ///
     /// # Panics
     ///
@@ -63,14 +63,14 @@ impl<T> OnceLock<T> {
         if !self.once.is_completed() {
             self.once.call_once_force(|_| {
                 let value = f();
-                // SAFETY: within the once, nobody else reads or writes.
+                // SAFETY: within the once, no other thread reads or writes.
                 unsafe { *self.value.get() = Some(value) };
             });
         }
         self.peek().expect("the once is complete, so there is a value")
     }
 
-    /// Waits until somebody has made the value.
+    /// Waits until a thread has made the value.
     pub fn wait(&self) -> &T {
         self.once.wait_force();
         self.peek().expect("the once is complete, so there is a value")
@@ -127,13 +127,13 @@ impl<T: fmt::Debug> fmt::Debug for OnceLock<T> {
     }
 }
 
-/// As [`std::sync::LazyLock`], charged as an [`OnceLock`].
+/// Like [`std::sync::LazyLock`], charged as an [`OnceLock`].
 pub struct LazyLock<T, F = fn() -> T> {
     value: OnceLock<T>,
     init: Cell<Option<F>>,
 }
 
-// SAFETY: `init` is taken within the once of `value` and used by nobody else.
+// SAFETY: `init` is taken within the once of `value`, so by one thread.
 unsafe impl<T: Send + Sync, F: Send> Sync for LazyLock<T, F> {}
 impl<T: UnwindSafe, F: UnwindSafe> UnwindSafe for LazyLock<T, F> {}
 impl<T: RefUnwindSafe + UnwindSafe, F: UnwindSafe> RefUnwindSafe for LazyLock<T, F> {}

@@ -16,7 +16,7 @@ impl Flag {
         Flag(AtomicBool::new(false))
     }
 
-    /// Relaxed, here and below: whoever reads the mark holds the lock, which orders it.
+    /// Relaxed, here and below: the lock orders the mark; read without the lock it is a hint.
     pub(super) fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -25,12 +25,12 @@ impl Flag {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// For a thread that just took the lock.
+    /// Notes whether a thread that just took the lock is unwinding.
     pub(super) fn before(&self) -> Before {
         Before(thread::panicking())
     }
 
-    /// For a thread that is about to give it back.
+    /// Sets the mark if a thread that gives the lock back began to unwind while it held it.
     pub(super) fn done(&self, before: &Before) {
         if !before.0 && thread::panicking() {
             self.0.store(true, Ordering::Relaxed);

@@ -20,12 +20,12 @@ use crate::words::SimU32;
 ///
 /// | bits | meaning | written by |
 /// |---|---|---|
-/// | `COUNT` | readers that hold it; all ones: a writer does | who takes it or gives it back |
+/// | `COUNT` | readers that hold it; all ones: a writer | a thread that takes it or gives it back |
 /// | `READERS_WAIT` | readers may be parked on the state word | a reader about to park |
 /// | `WRITERS_WAIT` | writers may be parked on the other word | a writer about to park |
 ///
-/// Whoever gives the lock back last clears the mark of those whom it wakes: one writer, or else all
-/// readers. A reader that finds a mark waits, so writers do not starve.
+/// The last holder to give the lock back clears the mark of the threads that it wakes: one writer,
+/// or else all readers. A reader that finds a mark waits, so writers do not starve.
 const COUNT: u32 = (1 << 30) - 1;
 const WRITER: u32 = COUNT;
 const MOST_READERS: u32 = COUNT - 1;
@@ -43,7 +43,7 @@ fn is_readable(state: u32) -> bool {
 /// The lock without what it protects.
 struct Raw {
     state: SimU32,
-    /// Counts wake-ups of writers, who park here and not on the state, which readers change.
+    /// Counts wake-ups of writers. They park here, since readers change the state.
     writers: SimU32,
 }
 
@@ -93,7 +93,7 @@ impl Raw {
     }
 
     fn read_contended(&self) {
-        /// Free, read, or somebody waits: nothing to wait for by looking.
+        /// Free, held by readers, or others wait: looking longer gains nothing.
         fn enough(state: u32) -> bool {
             state & COUNT != WRITER || state & (READERS_WAIT | WRITERS_WAIT) != 0
         }
@@ -150,7 +150,7 @@ impl Raw {
             is_free(state) || state & WRITERS_WAIT != 0
         }
         let mut state = self.spin(enough);
-        // Whoever parked once cannot know whether others still are: it keeps the mark up.
+        // A thread that was parked cannot know whether others still are: it keeps the mark up.
         let mut mark = 0;
         loop {
             if is_free(state) {
@@ -196,7 +196,7 @@ impl Raw {
 
     fn unlock_write(&self) {
         locks::released(self);
-        // Release: pairs with the Acquire of whoever comes next.
+        // Release: pairs with the Acquire of the next holder.
         let state = self.state.fetch_sub(WRITER, Ordering::Release) - WRITER;
         if state & (READERS_WAIT | WRITERS_WAIT) != 0 {
             self.wake(state);
@@ -214,9 +214,9 @@ impl Raw {
         }
     }
 
-    /// Of a free lock with marks: wakes a writer, or all readers.
+    /// Wakes a writer, or all readers, of a free lock with marks.
     fn wake(&self, mut state: u32) {
-        // Relaxed, here and below: whoever wakes up takes the lock with Acquire.
+        // Relaxed, here and below: a thread that wakes up takes the lock with Acquire.
         let clear = |from: u32, to: u32| {
             self.state.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
         };
@@ -226,7 +226,7 @@ impl Raw {
                     self.wake_writer();
                     return;
                 }
-                // Readers may have come meanwhile, or somebody took the lock.
+                // Readers may have come meanwhile, or a thread took the lock.
                 Err(other) => state = other,
             }
         }
@@ -242,7 +242,7 @@ impl Raw {
         }
     }
 
-    /// Whether one was parked.
+    /// Wakes a writer. Returns whether one was parked.
     fn wake_writer(&self) -> bool {
         // Release: pairs with the Acquire load in `write_contended`.
         self.writers.fetch_add(1, Ordering::Release);
@@ -250,16 +250,16 @@ impl Raw {
     }
 }
 
-/// As [`std::sync::RwLock`]: charged, and in the run's [lock reports](crate::locks).
+/// Like [`std::sync::RwLock`]: charged, and in the run's [lock reports](crate::locks).
 pub struct RwLock<T: ?Sized> {
     raw: Raw,
     poison: Flag,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached by one write guard or by read guards, or by whoever owns the lock.
+// SAFETY: the lock owns its value, so moving it moves a `T: Send`.
 unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
-// SAFETY: as above; readers share the value.
+// SAFETY: one writer reaches the value (`T: Send`), or several readers share it (`T: Sync`).
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 impl<T: ?Sized> std::panic::UnwindSafe for RwLock<T> {}
 impl<T: ?Sized> std::panic::RefUnwindSafe for RwLock<T> {}
@@ -337,7 +337,7 @@ impl<T: ?Sized> RwLock<T> {
         Ok(self.guard()?)
     }
 
-    /// For a writer that holds the lock.
+    /// The guard of a writer that has taken the lock.
     fn guard(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         let before = self.poison.before();
         self.poison.wrap(RwLockWriteGuard { lock: self, before, not_send: PhantomData })
@@ -348,7 +348,7 @@ impl<T: ?Sized> RwLock<T> {
         self.poison.get()
     }
 
-    /// Forgets that.
+    /// Clears the poison.
     pub fn clear_poison(&self) {
         self.poison.clear();
     }
@@ -408,9 +408,9 @@ pub struct RwLockWriteGuard<'a, T: ?Sized> {
     not_send: PhantomData<*mut ()>,
 }
 
-// SAFETY: a shared guard gives a shared value.
+// SAFETY: a shared guard gives `&T`, and `T` is `Sync`.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
-// SAFETY: as above.
+// SAFETY: a shared guard gives `&T`, and `T` is `Sync`.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
 
 impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {

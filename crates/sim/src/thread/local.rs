@@ -7,7 +7,7 @@ use coreline_world::WorldLocal;
 
 use crate::Sim;
 
-/// As [`std::thread::LocalKey`]: one object for each simulated thread. Made by
+/// Like [`std::thread::LocalKey`]: one object for each simulated thread. Made by
 /// [`thread_local!`](crate::thread_local).
 pub struct LocalKey<T: 'static> {
     key: WorldLocal,
@@ -37,7 +37,7 @@ impl<T: 'static> LocalKey<T> {
         self.key.with::<Sim, T, R>(self.init, f)
     }
 
-    /// As [`with`](LocalKey::with).
+    /// Like [`with`](LocalKey::with).
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl<T: 'static> fmt::Debug for LocalKey<T> {
     }
 }
 
-/// As [`std::thread_local!`]: objects of which each simulated thread has its own.
+/// Like [`std::thread_local!`]: objects of which each simulated thread has its own.
 ///
 /// ```
 /// # #[global_allocator]

@@ -3,8 +3,8 @@
 //! | std | here |
 //! |---|---|
 //! | the system chooses a CPU | the one with the fewest threads, or [`Builder::on`] |
-//! | a panic is `Err` for who joins | the same; one of the first thread ends the run |
-//! | a panic is printed | it is not, since who joins it is told |
+//! | a panic is `Err` for the joining thread | the same; one of the first thread ends the run |
+//! | a panic is printed | it is not, since the joining thread is told |
 //! | a destroyed `thread_local!` stays so | used again by a destructor, it is made again |
 //! | [`ThreadId`]s are unique in the process | unique in the machine |
 //! | [`Builder::stack_size`] of any size | at most [`STACK`] bytes |
@@ -43,7 +43,7 @@ use crate::words::SimU32;
 /// Bytes of a simulated thread's stack.
 pub const STACK: usize = ENGINE_STACK;
 
-/// What a thread came to: its value, or what it panicked with.
+/// The result of a thread: its value, or what it panicked with.
 pub type Result<T> = std::result::Result<T, Box<dyn Any + Send + 'static>>;
 
 /// A thread's number in its machine; the program's first thread has 1.
@@ -62,7 +62,7 @@ struct Inner {
     token: SimU32,
 }
 
-/// Nobody left a token.
+/// No token was left.
 const EMPTY: u32 = 0;
 /// A token is there: the next park returns at once.
 const NOTIFIED: u32 = 1;
@@ -76,7 +76,7 @@ impl Thread {
         Thread(Arc::new(Inner { name, id: OnceLock::new(), token: SimU32::new_in(EMPTY) }))
     }
 
-    /// The handle of a thread that runs and has none: the first, or one of `Sim::spawn`.
+    /// The handle of a running thread that has none: the first, or one from `Sim::spawn`.
     fn found() -> Thread {
         let number = Sim::id();
         let first = number == NonZeroU32::MIN;
@@ -120,11 +120,11 @@ impl Thread {
         loop {
             let parked = Sim::park(token, PARKED, deadline);
             if parked == Parked::TimedOut {
-                // Takes a token that came meanwhile. Acquire: as above.
+                // Takes a token that came meanwhile. Acquire: pairs with `unpark`.
                 token.swap(EMPTY, Ordering::Acquire);
                 return;
             }
-            // Acquire: as above. Relaxed if it fails: nothing was learnt.
+            // Acquire: pairs with `unpark`. Relaxed if it fails: there was no token.
             let taken =
                 token.compare_exchange(NOTIFIED, EMPTY, Ordering::Acquire, Ordering::Relaxed);
             if taken.is_ok() {
@@ -150,12 +150,12 @@ pub fn park() {
     current().take_token(None);
 }
 
-/// Waits for a token for so long.
+/// Waits for a token, at most for `span`.
 pub fn park_timeout(span: Duration) {
     current().take_token(Instant::deadline(span));
 }
 
-/// Takes the thread off its CPU for so long.
+/// Takes the thread off its CPU for `span`.
 pub fn sleep(span: Duration) {
     Sim::sleep(span);
 }
@@ -258,8 +258,8 @@ impl Builder {
         scope.start(self, f)
     }
 
-    /// Starts a thread that may borrow: who calls this sees to it that `f` and its value do not
-    /// live longer than what they borrow.
+    /// Starts a thread that may borrow: the caller guarantees that `f` and its value do not outlive
+    /// what they borrow.
     fn start<'a, T, F>(self, f: F, data: Option<Arc<scope::Data>>) -> io::Result<Handle<T>>
     where
         T: Send + 'a,
@@ -285,7 +285,7 @@ impl Builder {
             CURRENT.with::<Sim, Thread, _>(|| its_thread, |_| ());
             let value = panic::catch_unwind(AssertUnwindSafe(f));
             its_packet.put(value);
-            // A value that nobody waits for goes here, before the scope that it may borrow from.
+            // If no handle is left, the value drops here, before the scope that it may borrow from.
             drop(its_packet);
             if let Some(data) = data {
                 data.left();
@@ -310,7 +310,7 @@ fn refused(error: SpawnError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// Where a thread leaves its value. The mutex is the host's and never contended: nobody switches
+/// Where a thread leaves its value. The mutex is the host's and never contended: no thread switches
 /// while holding it.
 struct Packet<T> {
     value: Mutex<Option<Result<T>>>,

@@ -26,7 +26,7 @@ impl Data {
         }
     }
 
-    /// A thread has panicked, and nobody has looked at it.
+    /// A thread has panicked, and was not joined.
     pub(super) fn panicked(&self) {
         // Relaxed: read after `running` has been seen at zero, which orders the two.
         self.a_thread_panicked.store(true, Ordering::Relaxed);

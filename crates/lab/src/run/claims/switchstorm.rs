@@ -3,9 +3,9 @@
 //! | claim | where |
 //! |---|---|
 //! | `always-set`'s operation takes 10 times that of `test-first` at least | 120 threads, barrier |
-//! | `refcounted`'s takes half of `always-set`'s at least: the counter is as hot | as above |
-//! | `two-level`'s takes half of `test-first`'s at most: a line for each L3 | as above |
-//! | without flushes, `test-first`'s is a cache hit | as above, request shares alone |
+//! | `refcounted`'s takes half of `always-set`'s at least: as hot | 120 threads, barrier |
+//! | `two-level`'s takes half of `test-first`'s at most: one line per L3 | 120 threads, barrier |
+//! | without flushes, `test-first`'s is a cache hit | 120 threads, barrier; request shares alone |
 //! | a `lazy` update takes half of an `eager` one's time at most | 1 context of 120 present |
 //!
 //! The first is the goal of the work on seed 003. Less is run than for `coreline run --band`: 60

@@ -17,7 +17,7 @@ use crate::scenario::intermittent::{
 use crate::scenario::{self, Broken, Config, Param, Params, Program as _, Scenario, Variant};
 use crate::world::World;
 
-/// How many CPUs have an area each in a simulated machine's memory, with room for all else.
+/// The most CPUs whose areas fit into a simulated machine's memory, with room for all else.
 const MOST_CPUS: usize = 3000;
 
 /// The delays of seed 000, in milliseconds.
@@ -164,7 +164,7 @@ impl Plan for Intermittent {
         "all CPUs share one L3, so no area is farther than another: no evidence on locality";
 }
 
-/// Those of a simulated world.
+/// The variants of a simulated world.
 const SIMULATED: [Variant; 5] =
     [Variant::CpuId, Variant::FirstFit, Variant::Recent, Variant::Owned, Variant::Clustered];
 

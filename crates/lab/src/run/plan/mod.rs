@@ -35,10 +35,10 @@ pub(crate) trait Plan: 'static {
     /// What a replay line calls one run.
     type Program: Program;
 
-    /// Those of a world, in the order of its rows.
+    /// The variants of a world, in the order of its rows.
     fn variants(world: &World) -> &'static [Variant];
 
-    /// Those configurations that run if none is chosen.
+    /// The configurations that run if none is chosen.
     fn usual(configs: Vec<Config>) -> Vec<Config>;
 
     /// All that runs of a configuration, in the order of rows. Variants of the same parameters
@@ -77,7 +77,7 @@ pub(crate) trait Plan: 'static {
     /// Runs a program on this machine; gives its numbers, fewer perhaps than simulated.
     fn natively(config: &Config, program: &Self::Program, seed: u64) -> Result<Vec<f64>, Broken>;
 
-    /// What a replayed program came to, for people.
+    /// The result of a replayed program, as text.
     fn told(numbers: &[f64]) -> String;
 
     /// The figures of programs that differ in their variant alone.
@@ -107,7 +107,7 @@ pub(crate) trait Plan: 'static {
     const NOT_TESTABLE: &'static str;
 }
 
-/// What all figures of a result are set beside.
+/// What all figures of a result are compared with.
 pub(crate) struct About<'a> {
     pub(crate) choice: &'a Choice,
     /// What was published about the machine that this runs on.
@@ -147,13 +147,13 @@ impl Series {
         Series { value: self.value * factor, points }
     }
 
-    /// The lowest and the highest; not numbers if one of them is none.
+    /// The lowest and the highest; NaN if one of them is.
     pub(crate) fn range(&self) -> (f64, f64) {
         claim::range(self.points.iter().copied().chain([self.value]))
     }
 }
 
-/// What a program came to.
+/// The numbers of a program.
 #[derive(Debug)]
 pub(crate) struct Measured<P> {
     pub(crate) program: P,

@@ -11,13 +11,13 @@ use crate::scenario::shootdown::{self, Program, Shots, shootdown};
 use crate::scenario::{Broken, Config, Scenario, Variant};
 use crate::world::World;
 
-/// How many contexts are present if nothing is said, as far as there are; and all.
+/// How many contexts are present by default, where there are as many; and all.
 const PRESENT: [u64; 3] = [1, 8, 64];
 
 /// How often each update is made and counted in a run.
 const UPDATES: u32 = 20;
 
-/// The same for the quick form, and who is present there.
+/// The same for the quick form, and how many are present there.
 const QUICK_UPDATES: u32 = 6;
 const QUICK_PRESENT: [u64; 2] = [1, 64];
 

@@ -34,7 +34,7 @@ pub(crate) const ID_CHANGES: usize = 4;
 #[cfg(test)]
 pub(crate) const REMOTE_SLOTS: usize = 6;
 
-/// What `domain` and `domain-clustered` are set beside.
+/// What `domain` and `domain-clustered` are compared with.
 const OVER: [(Variant, Metric); 3] = [
     (Variant::CpuId, Metric { name: "op_over_cpu_id", kind: Kind::Ratio }),
     (Variant::Sharded, Metric { name: "op_over_sharded", kind: Kind::Ratio }),

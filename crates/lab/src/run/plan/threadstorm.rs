@@ -16,7 +16,7 @@ use crate::world::World;
 /// What runs if nothing is said: the sizes that were published.
 const SIZES: [Size; 2] = [Size { pools: 8, threads: 8 }, Size { pools: 32, threads: 32 }];
 
-/// A pool counts so many threads, and no fewer than so many rounds.
+/// A pool counts this many threads, and at least this many rounds.
 const THREADS: u32 = 320;
 const ROUNDS: u32 = 10;
 
@@ -39,7 +39,7 @@ const METRICS: [Metric; 8] = [
 pub(crate) const CREATIONS: usize = 0;
 pub(crate) const MIGRATE: usize = 4;
 
-/// Of `none`, this alone says something.
+/// The one figure that says something of `none`.
 const OVER_RECENT: Metric = Metric { name: "creations_over_recent", kind: Kind::Ratio };
 
 const SIMULATED: [Variant; 5] =
@@ -160,7 +160,7 @@ impl Plan for Threadstorm {
                 figures.push(Figure::new(about, this, OVER_RECENT, over));
             }
         }
-        // What was published is of a whole machine.
+        // The published figures are of a whole machine.
         if let World::Simulated { spec, .. } = &about.choice.world {
             let whole = Config::all(spec.topology()).pop().map(|config| config.name);
             let parts =
@@ -170,8 +170,8 @@ impl Plan for Threadstorm {
         figures
     }
 
-    /// What creating a thread takes beside its IDs decides all that was published, and is declared;
-    /// the machine is not known.
+    /// The cost of creating a thread without its IDs decides all that was published, and is
+    /// declared; the machine is not known.
     fn is_limited(_: &Figure<'_, Program>) -> bool {
         true
     }

@@ -16,15 +16,15 @@
 //! | `clustered` | a concurrency ID: `recent` for each last-level cache | no | yes |
 //!
 //! All alternatives have the same threads, areas and coordinator, and differ in the one number that
-//! picks the area. For concurrency IDs speaks that they need fewer areas than there are CPUs, where
-//! fewer threads than CPUs run at a time; for `first-fit`, that it needs the fewest.
+//! picks the area. Where fewer threads than CPUs run at a time, concurrency IDs need fewer areas
+//! than there are CPUs; `first-fit` needs the fewest.
 //!
 //! Where the seed says nothing:
 //!
 //! * the first sequence warms up (the areas' lines come from memory) and is not counted; the result
 //!   of a run is the mean over all bursts of those that follow, [`SEQUENCES`] if nothing is said;
 //! * the areas are page-aligned, as those of librseq's mempool, and one allocation each;
-//! * who wakes whom: a coordinator, which is a thread of the process like the others, and so has a
+//! * a coordinator wakes the threads. It is a thread of the process like the others, and so has a
 //!   concurrency ID itself. It is not pinned; simulated, it stays on CPU 0.
 //!
 //! The scenario checks itself: after `n` bursts the bytes at each position, over all areas, have
@@ -65,7 +65,7 @@ pub(crate) struct Params {
     pub(crate) variant: Variant,
     /// How often each thread runs and is counted.
     pub(crate) sequences: u32,
-    /// Of the order of the threads.
+    /// Seeds the order of the threads.
     pub(crate) seed: u64,
 }
 
@@ -76,9 +76,9 @@ pub(crate) enum Broken {
     #[error(transparent)]
     Spawn(#[from] SpawnError),
     /// The world cannot do this.
-    #[error("{variant} is not to be had: a thread has no such index here; see `coreline doctor`")]
+    #[error("{variant} is not available: a thread has no such index here; see `coreline doctor`")]
     NoIndex { variant: Variant },
-    /// The result is worth nothing.
+    /// The run's own check failed.
     #[error("byte {position} of the areas has {found} increments (mod 256) after {bursts} bursts")]
     Increments { position: usize, found: u8, bursts: u64 },
 }
@@ -97,7 +97,7 @@ impl Broken {
 ///
 /// # Errors
 ///
-/// [`Broken`] if a thread cannot be had or has no index of the variant's kind, or if increments
+/// [`Broken`] if a thread cannot be started or has no index of the variant's kind, or if increments
 /// were lost.
 pub(crate) fn intermittent<W: World>(params: &Params) -> Result<Vec<u64>, Broken> {
     let bench = Arc::new(Bench::<W>::new(params));
@@ -116,7 +116,7 @@ pub(crate) fn intermittent<W: World>(params: &Params) -> Result<Vec<u64>, Broken
     if spawned.is_ok() {
         bench.coordinate(params);
     }
-    // Those that did start must end, whatever happened.
+    // Threads that did start must end, whatever happened.
     bench.turns[..threads.len()].iter().for_each(Bench::<W>::end);
     let bursts: Vec<Option<u64>> = threads.into_iter().flat_map(JoinHandle::join).collect();
     spawned?;
@@ -139,7 +139,7 @@ struct Area<W: World>(Cell<[u8; AREA], W>);
 /// | 1 | `BURST` | the thread's turn: one burst | the coordinator |
 /// | 2 | `END` | the thread ends | the coordinator, once, at `WAIT` |
 ///
-/// Whoever's turn it is not parks on the word.
+/// The side that does not have the turn parks on the word.
 type Turn<W> = Line<<W as coreline_world::Words>::U32>;
 
 const WAIT: u32 = 0;
@@ -232,8 +232,8 @@ impl<W: World> Bench<W> {
             _ => return None,
         };
         self.areas.get(index)?.0.with_mut(|bytes| {
-            // SAFETY: the pointer is valid while this runs. Turns are given one at a time, so
-            // nobody else touches any area, whatever the index.
+            // SAFETY: the pointer is valid while this runs. Turns are given one at a time, so no
+            // other thread touches any area, whatever the index.
             let bytes = unsafe { &mut *bytes };
             bytes.iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
             // The optimiser must take the bytes as read.
@@ -248,7 +248,7 @@ impl<W: World> Bench<W> {
         let mut sums = vec![0u8; AREA];
         for area in &self.areas {
             area.0.with(|bytes| {
-                // SAFETY: the pointer is valid while this runs, and all who wrote have been joined.
+                // SAFETY: the pointer is valid while this runs, and all writers have been joined.
                 let bytes = unsafe { &*bytes };
                 sums.iter_mut().zip(bytes).for_each(|(sum, byte)| *sum = sum.wrapping_add(*byte));
             });
@@ -264,7 +264,7 @@ impl<W: World> Bench<W> {
 /// The stream of the generator that draws orders; simulated machines draw from others.
 const ORDER: u128 = 0x0d0e;
 
-/// Ten seconds between two bursts; more is a slip of the pen.
+/// Ten seconds between two bursts; more is taken for a typing mistake.
 pub(crate) const MOST_DELAY_MS: u64 = 10_000;
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use clap::ValueEnum;
 use super::{MOST_DELAY_MS, SEQUENCES};
 use crate::scenario::{Param, Params, Variant};
 
-/// What a replay line calls one run of this scenario: all that the run depends on beside what the
-/// line says itself. What is as usual is not said.
+/// What a replay line calls one run of this scenario: all that the run depends on besides what the
+/// line says itself. Defaults are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Program {
     /// The configuration's name.
@@ -20,7 +20,7 @@ pub(crate) struct Program {
     pub(crate) sequences: u32,
 }
 
-/// More sequences are a slip of the pen.
+/// More sequences are taken for a typing mistake.
 const MOST_SEQUENCES: u32 = 1000;
 
 impl fmt::Display for Program {
@@ -55,7 +55,7 @@ impl crate::scenario::Program for Program {
     }
 }
 
-/// It is none of ours, or not as its form says.
+/// The program is not one of this scenario, or not written in its form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ParseProgramError;
 

@@ -1,24 +1,24 @@
-//! `shootdown`: what an update costs that must reach whoever is present (seed 003, and what became
-//! of it).
+//! `shootdown`: what an update costs that must reach all present contexts (seed 003, and what
+//! became of it).
 //!
 //! One context for each CPU, on a thread pinned to it, registers with a
 //! [`Presence`](coreline::mask::Presence) and a [`Versioned`](coreline::mask::Versioned) value, and
-//! has used both. Then so many as are to be *present* are inside; the others have left, and sleep.
-//! Contexts take turns, in an order that is drawn: whoever's turn it is calls a function in all
-//! that are present and waits until it has run everywhere (`shootdown`), and replaces the value
+//! has used both. Then as many as are to be *present* are inside; the others have left, and sleep.
+//! Contexts take turns, in an order that is drawn. A context that has the turn calls a function in
+//! all present contexts and waits until it has run everywhere (`shootdown`), and replaces the value
 //! (`update`). A context that is away does so from outside.
 //!
 //! | variant | bits of contexts that have left | an update writes to |
 //! |---|---|---|
-//! | `eager` | stay set for ever | every context that registered |
+//! | `eager` | stay set forever | every context that registered |
 //! | `lazy` | are cleared once a second at most | those that are present |
 //!
-//! Both are the library's own code and differ in one option. `eager` is how a list of all readers
-//! is gone through, as most implementations of hazard pointers and epochs do; it needs no clearing,
-//! and whoever comes back need not set a bit again. That contexts take turns matters: lines that
-//! nobody else touches stay with one who always updates, and cost it next to nothing.
+//! Both are the library's own code and differ in one option. `eager` goes through a list of all
+//! readers, as most implementations of hazard pointers and epochs do; it needs no clearing, and a
+//! context that comes back need not set a bit again. That contexts take turns matters: if one alone
+//! updated, lines that no other touches would stay with it, at next to no cost.
 //!
-//! Who is present looks for news every microsecond ([`LOOK_EVERY`]), which is in the time of a
+//! A present context looks for news every microsecond ([`LOOK_EVERY`]), which is in the time of a
 //! shootdown: declared, and the same for both.
 //!
 //! The scenario checks itself: each function ran in as many contexts as are present, and each
@@ -51,7 +51,7 @@ pub(crate) struct Params {
     pub(crate) variant: Variant,
     /// How many turns are taken and counted.
     pub(crate) updates: u32,
-    /// Of who is present, and of the order of turns.
+    /// Seeds the choice of present contexts, and the order of turns.
     pub(crate) seed: u64,
 }
 
@@ -67,9 +67,9 @@ pub(crate) struct Shots {
 /// | value | name | the context | written by |
 /// |---|---|---|---|
 /// | 0 | `WAIT` | has left, or is present: as it is | itself, when its turn is over |
-/// | 1 | `ENTER` | enters, and is present from then on | who spawned all |
-/// | 2 | `END` | ends | who takes the last turn, or who could not spawn all |
-/// | 3.. | `TURN` + n | takes turn n | who took the one before |
+/// | 1 | `ENTER` | enters, and is present from then on | the thread that spawned all |
+/// | 2 | `END` | ends | the context with the last turn, or the spawner if it could not spawn all |
+/// | 3.. | `TURN` + n | takes turn n | the context that took the turn before |
 type Asked<W> = Line<<W as coreline_world::Words>::U32>;
 
 const WAIT: u32 = 0;
@@ -88,7 +88,7 @@ struct Range<W: World> {
     presence: Presence<W>,
     value: Versioned<u64, W>,
     asked: Vec<Asked<W>>,
-    /// Who takes turns, one after the other and again from the first.
+    /// The contexts that take turns, one after the other and again from the first.
     order: Vec<usize>,
     /// How often a context has left, or entered to stay.
     arrived: Line<W::U32>,
@@ -107,8 +107,8 @@ struct Tally {
 ///
 /// # Errors
 ///
-/// [`Broken`] if a thread or a seat cannot be had, if a function did not run everywhere, or if a
-/// context still reads an old value.
+/// [`Broken`] if there is no thread or seat for a context, if a function did not run everywhere, or
+/// if a context still reads an old value.
 pub(crate) fn shootdown<W: World>(params: &Params) -> Result<Shots, Broken> {
     let (present, all) = (params.present, params.cpus.len());
     if present == 0 || present > all {
@@ -216,7 +216,7 @@ impl<W: World> Range<W> {
         let newest = *reader.enter().get();
         let turns = u64::from(WARM_UP + self.params.updates);
         match found {
-            // Where turns were taken at all.
+            // Only if turns were taken at all.
             Ok(()) if newest != 0 && newest != turns => {
                 Err(Broken::Check(format!("a context reads value {newest} after update {turns}")))
             }
@@ -236,7 +236,7 @@ impl<W: World> Range<W> {
         self.arrive();
         let mut found = Ok(());
         loop {
-            // What was cached does not matter here.
+            // No cached value matters here.
             let _ = inside.poll();
             reading.get();
             // Acquire: the partner is the Release in `ask`.
@@ -295,9 +295,9 @@ impl<W: World> Range<W> {
         W::wake(&raw const self.asked[number].0, 1);
     }
 
-    /// What was asked of this context is being done.
+    /// Notes that this context does what it was asked to.
     fn answer(&self, number: usize, what: u32) {
-        // Relaxed: nobody but this context reads it.
+        // Relaxed: only this context reads it.
         self.asked[number].store(what, Ordering::Relaxed);
     }
 
@@ -359,7 +359,7 @@ mod tests {
         assert!(one[0].update_ns < one[1].update_ns - 1000.0, "{one:?}");
         assert!(one[0].shootdown_ns < one[1].shootdown_ns - 1000.0, "{one:?}");
         let ratio = all[0].update_ns / all[1].update_ns;
-        assert!((0.8..1.25).contains(&ratio), "nobody is away: {all:?}");
+        assert!((0.8..1.25).contains(&ratio), "no context is away: {all:?}");
         assert!(one[0].update_ns < all[0].update_ns, "{one:?} {all:?}");
     }
 

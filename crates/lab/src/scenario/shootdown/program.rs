@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::scenario::{self, Keys, Param, Params, Scenario, Variant};
 
-/// All that a run depends on beside what the replay line says itself.
+/// All that a run depends on besides what the replay line says itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Program {
     /// The configuration's name.
@@ -14,7 +14,7 @@ pub(crate) struct Program {
     pub(crate) updates: u32,
 }
 
-/// As many as a simulated machine has CPUs.
+/// The CPUs of the largest simulated machine.
 pub(crate) const MOST_PRESENT: u64 = 4096;
 
 const MOST_UPDATES: u64 = 10_000;

@@ -13,7 +13,7 @@ struct Group<W: World> {
 
 /// All threads wait for all, again and again.
 ///
-/// `generation` counts how often all had arrived; in its top bit, nobody waits any more.
+/// `generation` counts how often all had arrived; its top bit says that no thread waits any more.
 pub(crate) struct Barrier<W: World> {
     groups: Vec<Line<Group<W>>>,
     /// By thread.
@@ -25,7 +25,7 @@ pub(crate) struct Barrier<W: World> {
 const GIVEN_UP: u32 = 1 << 31;
 
 impl<W: World> Barrier<W> {
-    /// Of a thread on each of these CPUs.
+    /// For a thread on each of these CPUs.
     pub(crate) fn new(cpus: &[CpuId]) -> Self {
         let topology = W::topology();
         let mut numbers = BTreeMap::<Option<CacheId>, usize>::new();
@@ -57,8 +57,8 @@ impl<W: World> Barrier<W> {
             return false;
         }
         let group = &self.groups[self.group_of[thread]];
-        // AcqRel, both: the last to arrive passes on what all did before; and the resets, which
-        // come before the Release below, are seen by who arrives next.
+        // AcqRel, both: the last to arrive passes on what all did before; and the next arrivals see
+        // the resets, which come before the Release below.
         if group.arrived.fetch_add(1, Ordering::AcqRel) + 1 == group.of {
             group.arrived.store(0, Ordering::Relaxed);
             if self.complete.fetch_add(1, Ordering::AcqRel) + 1 == self.groups.len() as u32 {
@@ -68,7 +68,7 @@ impl<W: World> Barrier<W> {
                 return true;
             }
         }
-        // Acquire: see above.
+        // Acquire: the partner is the Release above.
         let next = self.generation.wait_until(Ordering::Acquire, |now| now != generation);
         next & GIVEN_UP == 0
     }
@@ -80,9 +80,9 @@ impl<W: World> Barrier<W> {
             || ends.map(<*const _>::addr).contains(&line)
     }
 
-    /// Nobody waits any more, since not all will come.
+    /// No thread waits any more, since not all will come.
     pub(crate) fn give_up(&self) {
-        // Relaxed: nothing was done that anybody would have to see.
+        // Relaxed: nothing was done that another thread would have to see.
         self.generation.fetch_or(GIVEN_UP, Ordering::Relaxed);
     }
 }

@@ -1,9 +1,9 @@
 //! `switchstorm`: every CPU of a domain alternates between a thread of it and idle (seed 003).
 //!
-//! One thread for each CPU, pinned to it, goes round: idle, switch-in, run, switch-out. What is
-//! compared is the mask of the CPUs that a flush of the domain's mappings has to reach, as the
-//! kernel keeps one for each `mm`. A CPU that idles leaves its bit, so at switch-in the bit is
-//! mostly set already, and the question is what it costs to make sure.
+//! One thread for each CPU, pinned to it, goes round: idle, switch-in, run, switch-out. Variants
+//! differ in the mask of the CPUs that a flush of the domain's mappings has to reach, as the kernel
+//! keeps one for each `mm`. A CPU that idles keeps its bit, so at switch-in the bit is mostly set
+//! already, and the question is what it costs to make sure.
 //!
 //! | variant | at switch-in | the mask | a flush clears idle CPUs' bits |
 //! |---|---|---|---|
@@ -22,8 +22,8 @@
 //! | `barrier` | all have run, as linpack's threads between two steps | a period |
 //! | `independent` | half a period has passed | half a period |
 //!
-//! What is declared, and not measured: the period, the rest of the switch path, and how often there
-//! is a flush. While a CPU idles, nothing runs on it: natively the thread waits there.
+//! Declared, and not measured: the period, the rest of the switch path, and how often there is a
+//! flush. While a CPU idles, nothing runs on it: natively the thread waits there.
 //!
 //! A flush is thread 0's: it reads the owner-written word of each CPU in the mask, clears the bits
 //! of those that idle, and looks again, as a CPU may have come back in between. In the kernel of
@@ -82,7 +82,7 @@ pub(crate) struct Params {
     pub(crate) flush: Duration,
     /// How often each thread goes round and is counted.
     pub(crate) rounds: u32,
-    /// Of where in its period each thread begins.
+    /// Seeds where in its period each thread begins.
     pub(crate) seed: u64,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Storms {
 ///
 /// # Errors
 ///
-/// [`Broken`] if a thread cannot be had, or if a running thread's bit is clear in the end.
+/// [`Broken`] if a thread cannot be started, or if a running thread's bit is clear in the end.
 pub(crate) fn switchstorm<W: World>(params: &Params) -> Result<Storms, Broken> {
     match params.variant {
         Variant::AlwaysSet => storm::<W, AlwaysSet<W>>(params, Duration::ZERO),
@@ -209,7 +209,7 @@ impl<W: World, P: Policy<W>> Storm<W, P> {
         tally
     }
 
-    /// Once round.
+    /// One round.
     fn cycle(&self, number: usize, clock: u64, tally: &mut Tally, then: impl FnOnce()) {
         let Params { wake, period, path, .. } = self.params;
         let run = match wake {
@@ -242,7 +242,7 @@ impl<W: World, P: Policy<W>> Storm<W, P> {
         tally.starts.push(woken.as_nanos());
     }
 
-    /// What is compared, and the nanoseconds that it took with one look at the clock.
+    /// The policy's part of a switch. Returns its nanoseconds, including one look at the clock.
     fn switch_in(&self, number: usize) -> u64 {
         // Release: the partner is the Acquire load in `flush`.
         self.states[number].store(RUNNING, Ordering::Release);
@@ -254,14 +254,14 @@ impl<W: World, P: Policy<W>> Storm<W, P> {
         nanos(start, W::now())
     }
 
-    /// Reaches whom the mask names, and clears the bits of those that idle.
+    /// Reaches the CPUs that the mask names, and clears the bits of those that idle.
     fn flush(&self, trimmed: &mut Time) {
         let now = W::now();
         let trims = now - *trimmed >= self.trim_every;
         if trims {
             *trimmed = now;
         }
-        // Acquire: the partners are the Release stores of who runs and who idles.
+        // Acquire: the partners are the Release stores in `switch_in` and `cycle`.
         let idles = |number: &usize| self.states[*number].load(Ordering::Acquire) == IDLE;
         let present = (0..self.states.len())
             .filter(|&number| self.policy.mask().test(self.params.cpus[number]));
@@ -270,8 +270,8 @@ impl<W: World, P: Policy<W>> Storm<W, P> {
             idle.iter().for_each(|&number| self.policy.mask().clear(self.params.cpus[number]));
         }
         // Natively this interrupts every CPU that runs a thread of this process, as a flush does.
-        // Pairs with the light fence in `switch_in`: who runs from here on, and is not seen below,
-        // finds its bit clear.
+        // Pairs with the light fence in `switch_in`: a CPU that runs from here on, and is not seen
+        // to below, finds its bit clear.
         W::fence_all();
         if trims {
             let back = idle.iter().filter(|number| !idles(number));
@@ -302,7 +302,7 @@ impl Storms {
         let spreads: u64 = (0..rounds).map(spread).sum();
         let (path, run) = (sum(|tally| tally.path), sum(|tally| tally.run));
         let elapsed = sum(|tally| tally.starts[tally.starts.len() - 1] - tally.starts[0]);
-        // So many rounds, from any on.
+        // That many rounds, from any round on.
         let tenth = rounds.div_ceil(10);
         let spans = tallies[0].starts.windows(tenth + 1).map(|starts| starts[tenth] - starts[0]);
         let threads = tallies.len() as f64;

@@ -30,7 +30,7 @@ pub(super) trait Policy<W: World>: Sized + Send + Sync + 'static {
 
     fn mask(&self) -> &Self::Mask;
 
-    /// Sees to it that the CPU's bit is set.
+    /// Makes sure that the CPU's bit is set.
     fn switch_in(&self, cpu: CpuId);
 
     fn switch_out(&self) {}
@@ -68,8 +68,8 @@ impl<W: World> Mask for Dense<W> {
 
     fn set(&self, cpu: CpuId) {
         let (word, bit) = self.word(cpu);
-        // SeqCst, as the kernel's: a full barrier. Its result is used there: who finds the bit
-        // clear must load the page tables anew.
+        // SeqCst, as the kernel's: a full barrier. The kernel uses its result: a CPU that finds the
+        // bit clear must load the page tables anew.
         word.fetch_or(bit, Ordering::SeqCst);
     }
 
@@ -84,7 +84,7 @@ impl<W: World> Mask for Dense<W> {
     }
 }
 
-/// The library's, which has a line for each last-level cache and tests before it sets. Of the CPUs
+/// The library's, which has a line for each last-level cache and tests before it sets. For CPUs
 /// that [`TwoLevel::new`] found bits for.
 impl<W: World> Mask for CpuMask<W> {
     fn test(&self, cpu: CpuId) -> bool {
@@ -99,15 +99,15 @@ impl<W: World> Mask for CpuMask<W> {
         let _ = CpuMask::clear(self, cpu);
     }
 
-    /// Where it is accessed tells: see [`is_mask`].
+    /// Known by the place of its accesses: see [`is_mask`].
     fn name(&self) {}
 }
 
 const MASK: &str = "mask";
 const REFERENCES: &str = "references";
 
-/// Whether a line is the mask's. That of two levels cannot be named from outside: where it is
-/// accessed tells.
+/// Whether a line is the mask's. The mask of two levels cannot be named from outside: it is known
+/// by the place of its accesses.
 pub(crate) fn is_mask(line: &LineCost) -> bool {
     let bits = |file: &str| file.ends_with("mask/bits.rs");
     line.names.iter().any(|name| name == MASK)
@@ -159,7 +159,7 @@ impl<W: World> Policy<W> for TestFirst<W> {
     }
 }
 
-/// As [`TestFirst`], and a reference for each CPU that idles, so that the domain outlives it.
+/// Like [`TestFirst`], and a reference for each CPU that idles, so that the domain outlives it.
 pub(super) struct Refcounted<W: World> {
     inner: TestFirst<W>,
     references: Box<Line<W::U64>>,
@@ -180,7 +180,7 @@ impl<W: World> Policy<W> for Refcounted<W> {
 
     fn switch_in(&self, cpu: CpuId) {
         self.inner.switch_in(cpu);
-        // AcqRel: whoever drops the last reference frees the domain, and must see what others did.
+        // AcqRel: the last drop frees the domain, and must see what others did.
         self.references.fetch_sub(1, Ordering::AcqRel);
     }
 
@@ -204,7 +204,7 @@ impl<W: World> Policy<W> for TwoLevel<W> {
     fn new(cpus: &[CpuId]) -> Result<Self, Broken> {
         let lack = |error: coreline::mask::MaskError| Broken::Lack(error.to_string());
         let mask = CpuMask::new_in();
-        // So that it has a bit for each, and what follows cannot fail.
+        // Gives each CPU a bit, so that what follows cannot fail.
         cpus.iter().try_for_each(|&cpu| mask.clear(cpu).map(drop)).map_err(lack)?;
         Ok(TwoLevel(mask))
     }

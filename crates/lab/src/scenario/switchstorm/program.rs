@@ -5,7 +5,7 @@ use std::fmt;
 use super::Wake;
 use crate::scenario::{self, Keys, Param, Params, Scenario, Variant};
 
-/// All that a run depends on beside what the replay line says itself.
+/// All that a run depends on besides what the replay line says itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Program {
     /// The configuration's name.
@@ -20,15 +20,15 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// What a switch takes without the policy's part, if nothing else is said: the cost `switch` of
-    /// every machine file, which is from memory.
+    /// The default time of a switch without the policy's part: the cost `switch` of every machine
+    /// file, which is from memory.
     pub(crate) const PATH_NS: u64 = 1500;
 }
 
-/// More is a slip of the pen: a second.
+/// A second; more is taken for a typing mistake.
 pub(crate) const MOST_US: u64 = 1_000_000;
 
-/// More is a slip of the pen: a millisecond.
+/// A millisecond; more is taken for a typing mistake.
 pub(crate) const MOST_PATH_NS: u64 = 1_000_000;
 
 const MOST_ROUNDS: u64 = 100_000;

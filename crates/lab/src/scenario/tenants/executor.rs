@@ -31,8 +31,8 @@ struct Executor<W: World, C: Counters<W>> {
     params: Params,
     schedule: Schedule,
     counters: C,
-    /// What tasks have. In a round a task is one worker's, so nobody ever waits; and the simulator
-    /// sees none of it.
+    /// What tasks have. In a round a task belongs to one worker, so no thread waits; and the
+    /// simulator sees none of it.
     handles: Vec<Mutex<C::Handle>>,
     barrier: Barrier<W>,
 }
@@ -133,7 +133,7 @@ impl<W: World, C: Counters<W>> Executor<W, C> {
         }
     }
 
-    /// Who is not worker 0 has nothing to do, and goes to the next barrier.
+    /// Only worker 0 notes anything; the others go on to the next barrier.
     fn note_remote(&self, number: usize, tally: &mut Tally) {
         if number > 0 {
             return;

@@ -13,10 +13,10 @@
 //! | `sharded` | an entry of a map, looked up each time under the lock of a part of the map |
 //! | `atomic` | a line that all CPUs add to by atomic instructions |
 //!
-//! Each is an implementation of [`Counters`]; all else is one function, [`Executor::work`]. Who
-//! polls what is drawn beforehand, the same for all variants, and read from plain memory, which
-//! costs nothing in the simulator: queues of tasks are in no variant. Between two rounds all wait
-//! for all, so that no task is polled twice at a time.
+//! Each is an implementation of [`Counters`]; all else is one function, [`Executor::work`]. The
+//! schedule of polls is drawn beforehand, the same for all variants, and read from plain memory,
+//! which costs nothing in the simulator: queues of tasks are in no variant. Between two rounds all
+//! wait for all, so that no task is polled twice at a time.
 //!
 //! Declared, and not measured: [`ROUND`], how tasks move, and that workers begin at moments that
 //! are drawn, in the first [`PHASE`] of a round. `docs/tenants.md` argues for them.
@@ -65,7 +65,7 @@ pub(crate) struct Params {
     pub(crate) tenants: usize,
     /// Of each tenant.
     pub(crate) tasks: usize,
-    /// Of who polls what, and when.
+    /// Seeds the schedule of polls.
     pub(crate) seed: u64,
 }
 
@@ -73,10 +73,10 @@ pub(crate) struct Params {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Costs {
     pub(crate) footprint: Footprint,
-    /// Nanoseconds of an operation, mean, in steady state. So for what follows.
+    /// Nanoseconds of an operation, mean. This and what follows are of the steady state.
     pub(crate) op_ns: f64,
-    /// How often a CPU had another ID of a tenant than when it last polled a task of it; of a
-    /// thousand operations.
+    /// How often a CPU's ID for a tenant was not the one of its last poll there; in a thousand
+    /// operations.
     pub(crate) id_changes: f64,
     /// Simulated.
     pub(crate) remote: Option<Remote>,
@@ -86,11 +86,11 @@ pub(crate) struct Costs {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Footprint {
     pub(crate) bytes: f64,
-    /// Lines of counters that there are, but for one that all CPUs share.
+    /// The number of lines of counters, without one that all CPUs share.
     pub(crate) slots: f64,
 }
 
-/// How often a line came from a cache of another node; of a thousand operations.
+/// How often a line came from a cache of another node; in a thousand operations.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Remote {
     /// Any line.
@@ -104,12 +104,12 @@ trait Counters<W: World>: Sized + Send + Sync + 'static {
     /// What a task needs to work for its tenant.
     type Handle: Send;
 
-    /// Of so many tenants, that so many CPUs work for.
+    /// For so many tenants, and so many CPUs that work for them.
     fn new_in(tenants: usize, cpus: usize) -> Result<Self, Broken>;
 
     fn handle(&self, tenant: usize) -> Result<Self::Handle, Broken>;
 
-    /// What is compared: enters the tenant, adds 1 to each word, and leaves.
+    /// The part that variants differ in: enters the tenant, adds 1 to each word, and leaves.
     fn poll(&self, tenant: usize, handle: &mut Self::Handle);
 
     /// The ID that the CPU has in a tenant, where such are handed out.
@@ -117,13 +117,13 @@ trait Counters<W: World>: Sized + Send + Sync + 'static {
         None
     }
 
-    /// What all CPUs have added to a word of the tenant. Nobody adds any more.
+    /// What all CPUs have added to a word of the tenant, after the last addition.
     fn sum(&self, tenant: usize, which: usize) -> u64;
 
     /// Of all tenants together.
     fn footprint(&self) -> Footprint;
 
-    /// The lines of counters that there are, by address.
+    /// All lines of counters, by address.
     fn lines(&self) -> Vec<usize>;
 }
 
@@ -131,7 +131,7 @@ trait Counters<W: World>: Sized + Send + Sync + 'static {
 ///
 /// # Errors
 ///
-/// [`Broken`] if a thread or memory cannot be had, or if an addition was lost.
+/// [`Broken`] if a thread or memory is refused, or if an addition was lost.
 pub(crate) fn tenants<W: World>(params: &Params) -> Result<Costs, Broken> {
     match params.variant {
         Variant::Domain => run::<W, InDomain<Recent, W>>(params),
@@ -180,7 +180,7 @@ impl<W: World> Counters<W> for Atomic<W> {
     }
 
     fn sum(&self, tenant: usize, which: usize) -> u64 {
-        // Relaxed: who adds has been joined.
+        // Relaxed: the adding threads have been joined.
         self.0[tenant][which].load(Ordering::Relaxed)
     }
 

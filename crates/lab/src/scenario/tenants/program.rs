@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::scenario::{self, Keys, Param, Params, Scenario, Variant};
 
-/// All that a run depends on beside what the replay line says itself.
+/// All that a run depends on besides what the replay line says itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Program {
     /// The configuration's name.
@@ -18,7 +18,7 @@ pub(crate) struct Program {
 /// What fits into a simulated machine's memory.
 pub(crate) const MOST_TENANTS: u64 = 10_000;
 
-/// More is a slip of the pen.
+/// More is taken for a typing mistake.
 pub(crate) const MOST_TASKS: u64 = 64;
 
 impl fmt::Display for Program {

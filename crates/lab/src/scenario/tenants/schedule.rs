@@ -1,4 +1,4 @@
-//! Who polls which task in which round: drawn before the run, so that variants do the same.
+//! Which worker polls which task in which round: drawn before the run, the same for all variants.
 
 use coreline_topology::{CpuId, Topology};
 use rand_core::Rng;
@@ -12,7 +12,7 @@ const MOVES: u64 = 20;
 const NEAR: u64 = 75;
 const SAME_NODE: u64 = 19;
 
-/// The stream of the generator that draws who polls what.
+/// The stream of the generator that draws the schedule.
 const STREAM: u128 = 0x7e4a;
 
 /// By round and worker: tasks, by number, in the order in which they are polled.
@@ -71,7 +71,7 @@ fn others(topology: &Topology, cpus: &[CpuId], worker: usize) -> [Vec<usize>; 3]
     others
 }
 
-/// Where a task goes; to the nearest that there are, where there are none at the distance that was
+/// The worker that a task moves to: the nearest one where there is none at the distance that was
 /// drawn. `None` if there are no other workers.
 fn destination(others: &[Vec<usize>; 3], dice: &mut Pcg64) -> Option<usize> {
     let distance = match draw(dice, 100) as u64 {
@@ -111,7 +111,7 @@ mod tests {
         let mut moves = [0; 3];
         for round in 1..20 {
             for (from, to) in places(round - 1).into_iter().zip(places(round)) {
-                assert!(to < cpus.len(), "a task is polled by nobody");
+                assert!(to < cpus.len(), "a task is polled by no worker");
                 if from != to {
                     let others = others(topology, &cpus, from);
                     moves[others.iter().position(|at| at.contains(&to)).unwrap()] += 1;

@@ -22,7 +22,7 @@ struct Shard<W: World> {
 }
 
 struct Entry<W: World> {
-    /// The tenant's number and one; 0: nobody's.
+    /// The tenant's number and one; 0: a free entry.
     key: W::U64,
     counters: [W::U64; WORDS],
 }
@@ -40,7 +40,7 @@ impl<W: World> Shard<W> {
         let entries = (0..len).map(entry).collect();
         let shard = Shard::<W> { lock: RawTicketLock::new_in(), entries };
         for &tenant in tenants {
-            // Relaxed: nobody else knows the shard yet.
+            // Relaxed: the shard is not shared yet.
             shard.find(tenant).key.store(tenant as u64 + 1, Ordering::Relaxed);
         }
         shard
@@ -89,13 +89,13 @@ impl<W: World> Counters<W> for Sharded<W> {
             let word = &shard.find(tenant).counters[which];
             // Relaxed, both: under the lock.
             word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            // SAFETY: locked above.
+            // SAFETY: this thread took the lock above.
             unsafe { shard.lock.unlock() };
         }
     }
 
     fn sum(&self, tenant: usize, which: usize) -> u64 {
-        // Relaxed: who adds has been joined.
+        // Relaxed: the adding threads have been joined.
         self.shard(tenant).find(tenant).counters[which].load(Ordering::Relaxed)
     }
 

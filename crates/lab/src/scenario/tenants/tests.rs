@@ -1,4 +1,4 @@
-//! That it runs in both worlds, that its check can fail, and what must hold of any run.
+//! The scenario runs in both worlds, its check can fail, and some facts hold of any run.
 
 use coreline_sim::{Failure, Machine, Run, Sim, Statistics};
 use coreline_world::{Native, Place};

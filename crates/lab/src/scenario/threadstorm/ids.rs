@@ -5,7 +5,7 @@ use coreline_sim::WordCost;
 use coreline_topology::{Cid, CpuId, CpuSet};
 use coreline_world::{Time, World};
 
-/// What a scheduler asks of it; the calls are those of [`CidSpace`].
+/// What a scheduler asks of its source of IDs; the calls are those of [`CidSpace`].
 pub(super) trait Ids<W: World>: Sized + Send + Sync + 'static {
     type Task: Send + 'static;
 
@@ -72,7 +72,7 @@ impl<P: Policy, W: World> Ids<W> for CidSpace<P, W> {
     }
 }
 
-/// No IDs: the floor. What is measured of it is the error of the measurement.
+/// No IDs: the floor. Its figures are the error of the measurement.
 pub(super) struct NoIds;
 
 impl<W: World> Ids<W> for NoIds {
@@ -108,8 +108,8 @@ impl<W: World> Ids<W> for NoIds {
 /// The name of the space itself in the simulator's statistics; what it points to has none.
 pub(super) const SPACE: &str = "space";
 
-/// Whether accesses are to what hands out IDs: to the space itself, its lock included, or from its
-/// source, to what it points to.
+/// Whether accesses are to the source of IDs: to the space itself, its lock included, or, by the
+/// place of the access, to what it points to.
 pub(crate) fn is_of_ids(word: &WordCost) -> bool {
     word.names.iter().any(|name| name == SPACE) || word.site.file.contains("src/cid/")
 }

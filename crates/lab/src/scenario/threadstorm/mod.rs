@@ -5,18 +5,18 @@
 //! run, wakes them all, and sleeps until all are about to end; then it begins again. A thread says
 //! that it runs, sleeps until it is woken, says that it ends, and ends. So it is switched in twice.
 //! This is the benchmark "thread create teardown" of the series that became Linux 6.19; its mutex
-//! is not modelled, and its condition variable wakes exactly whom it must.
+//! is not modelled, and its condition variable wakes exactly the threads that it must.
 //!
 //! The threads are not the world's. A worker, pinned to each CPU, plays that CPU's scheduler: it
 //! takes threads that were sent to it, switches them in, does what they do, and switches them out.
-//! Around that it calls a [`CidSpace`] as a kernel does: who creates a thread enters it, an arrival
-//! from another CPU migrates it where it arrives, the CPU where it ends takes it out, and every
-//! [`TICK`] of a busy CPU asks for a scan. Each access of the space is then one of the simulated
-//! machine, and what is measured is the time that these calls take.
+//! Around that it calls a [`CidSpace`] as a kernel does: the creator of a thread enters it, an
+//! arrival from another CPU migrates it where it arrives, the CPU where it ends takes it out, and
+//! every [`TICK`] of a busy CPU asks for a scan. Each access of the space is then one of the
+//! simulated machine, and what is measured is the time that these calls take.
 //!
 //! | variant | IDs are handed out by |
 //! |---|---|
-//! | `none` | nobody: the floor |
+//! | `none` | nothing: the floor |
 //! | `first-fit`, `recent`, `owned`, `clustered` | a [`CidSpace`] under that policy |
 //! | `kernel-cid`, natively | this machine's kernel: see [`plain`] |
 //!
@@ -29,8 +29,8 @@
 //! where the thread ends), the rest of a switch, what a wake-up takes beyond a switch
 //! ([`WAKE_UP`]), and what a thread does when it runs ([`BODY`]).
 //!
-//! The scenario checks itself: no two running threads have an ID at once, and in the end nobody is
-//! left in the space.
+//! The scenario checks itself: no two running threads have an ID at once, and in the end no thread
+//! is left in the space.
 
 mod ids;
 mod place;
@@ -84,7 +84,7 @@ pub(crate) struct Params {
     pub(crate) path: Duration,
     /// How often each pool creates its threads and is counted.
     pub(crate) rounds: u32,
-    /// Of where threads go.
+    /// Seeds where threads go.
     pub(crate) seed: u64,
 }
 
@@ -105,7 +105,7 @@ const TICK: Duration = Duration::from_millis(4);
 pub(crate) struct Storms {
     /// Threads created in a second: the sum over the pools.
     pub(crate) rate: f64,
-    /// What IDs cost; not of `kernel-cid`, whose are handed out elsewhere.
+    /// What IDs cost; `None` for `kernel-cid`, whose IDs are handed out elsewhere.
     pub(crate) costs: Option<Costs>,
 }
 
@@ -131,8 +131,8 @@ pub(crate) struct Costs {
 ///
 /// # Errors
 ///
-/// [`Broken`] if a thread cannot be had, if two running threads had one ID, or if threads are left
-/// in the end.
+/// [`Broken`] if a thread cannot be started, if two running threads had one ID, or if threads are
+/// left in the end.
 pub(crate) fn threadstorm<W: World>(params: &Params) -> Result<Storms, Broken> {
     match params.variant {
         Variant::NoIds => storm::<W, NoIds>(params),

@@ -1,4 +1,4 @@
-//! The CPUs: where threads wait to run, and who is sent where.
+//! The CPUs: where threads wait to run, and to which CPU each is sent.
 
 use std::collections::VecDeque;
 
@@ -11,9 +11,9 @@ use rand_pcg::Pcg64;
 ///
 /// | word | value | meaning | written by |
 /// |---|---|---|---|
-/// | `arrivals` | 0 | nobody has arrived | the CPU |
-/// | | n + 1 | n arrived last; its word in `next` is what was here before | who sends n |
-/// | | [`END`] | nobody will arrive any more | who ends the run |
+/// | `arrivals` | 0 | no thread has arrived | the CPU |
+/// | | n + 1 | n arrived last; its word in `next` is what was here before | the sender of n |
+/// | | [`END`] | no thread will arrive any more | [`Cpus::end`] |
 /// | `busy` | 0, 1 | 1: something runs here, or is about to | the CPU |
 struct Cpu<W: World> {
     arrivals: W::U32,
@@ -23,7 +23,7 @@ struct Cpu<W: World> {
 const NOBODY: u32 = 0;
 const END: u32 = u32::MAX;
 
-/// All CPUs, by their place in the configuration, and who is on the way to one.
+/// All CPUs, by their place in the configuration, and the threads on the way to one.
 pub(super) struct Cpus<W: World> {
     cpus: Vec<Line<Cpu<W>>>,
     /// By thread.
@@ -36,7 +36,7 @@ pub(super) struct Cpus<W: World> {
 const DRAWS: usize = 4;
 
 impl<W: World> Cpus<W> {
-    /// For so many threads.
+    /// For this number of threads.
     pub(super) fn new(ids: &[CpuId], threads: usize) -> Self {
         let topology = W::topology();
         let cache = |id: &CpuId| topology.cpu(*id).map(|cpu| cpu.cache);
@@ -71,19 +71,19 @@ impl<W: World> Cpus<W> {
         }
     }
 
-    /// Who has arrived joins the CPU's queue, in the order of arrival. Waits for somebody if nobody
-    /// is in it; says whether anybody will arrive any more.
+    /// Threads that have arrived join the CPU's queue, in the order of arrival. Waits for one if
+    /// the queue is empty; says whether any thread will arrive any more.
     pub(super) fn receive(&self, cpu: usize, queue: &mut VecDeque<usize>) -> bool {
         let Line(Cpu { arrivals, busy }) = &self.cpus[cpu];
         if queue.is_empty() {
-            // Relaxed, and below: a hint for who sends.
+            // Relaxed, and below: a hint for senders.
             busy.store(0, Ordering::Relaxed);
             // Relaxed: the exchange below synchronises.
             arrivals.wait_until(Ordering::Relaxed, |now| now != NOBODY);
-            // Relaxed: see above.
+            // Relaxed: a hint for senders.
             busy.store(1, Ordering::Relaxed);
         } else if arrivals.load(Ordering::Relaxed) == NOBODY {
-            // Relaxed: who comes this moment is found the next time.
+            // Relaxed: a thread that comes this moment is found the next time.
             return true;
         }
         // Acquire: pairs with the Release in `send`.
@@ -98,7 +98,7 @@ impl<W: World> Cpus<W> {
         last != END
     }
 
-    /// Nobody will be sent anywhere any more, and nobody is on the way.
+    /// No thread will be sent anywhere any more, and none is on the way.
     pub(super) fn end(&self) {
         // Relaxed: CPUs that see it do nothing more with what is shared.
         self.cpus.iter().for_each(|cpu| cpu.arrivals.store(END, Ordering::Relaxed));
@@ -110,7 +110,7 @@ impl<W: World> Cpus<W> {
         busy.load(Ordering::Relaxed) == 0 && arrivals.load(Ordering::Relaxed) == NOBODY
     }
 
-    /// Where a new thread goes that may run anywhere.
+    /// The CPU for a new thread that may run anywhere.
     pub(super) fn for_new(&self, dice: &mut Pcg64) -> usize {
         let mut cpu = draw(self.cpus.len(), dice);
         for _ in 1..DRAWS {
@@ -122,7 +122,7 @@ impl<W: World> Cpus<W> {
         cpu
     }
 
-    /// Where a thread goes that is woken on a CPU, ran on another last, and may run anywhere.
+    /// The CPU for a thread that was woken on `waker`, ran on `last`, and may run anywhere.
     pub(super) fn for_woken(&self, waker: usize, last: usize, dice: &mut Pcg64) -> usize {
         let target = if draw(2, dice) == 0 { waker } else { last };
         if self.is_idle(target) {

@@ -1,8 +1,8 @@
 //! The same pools with threads of the world, which get their IDs from its kernel, if at all.
 //!
-//! Natively this is the published benchmark but for its mutex and condition variable, which are
-//! counters and futexes here, and that threads are joined. What is measured is how many threads are
-//! created in a second, under whatever this kernel does.
+//! Natively this is the published benchmark, with counters and futexes in place of its mutex and
+//! condition variable, and with threads that are joined. It measures how many threads are created
+//! in a second, under this machine's kernel.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::scenario::Broken;
 struct Pool<W: World> {
     /// How many threads have arrived, of all rounds.
     arrived: Line<W::U32>,
-    /// The threads of this round, and of those before, may end.
+    /// The last round whose threads may end.
     released: Line<W::U32>,
 }
 
@@ -90,10 +90,10 @@ impl<W: World> Pool<W> {
         self.wait(&self.released, round);
     }
 
-    /// Sleeps until a word is so many, or more.
+    /// Sleeps until a word is at least `least`.
     fn wait(&self, word: &W::U32, least: u32) {
         loop {
-            // Acquire: pairs with the Release of who changes it.
+            // Acquire: pairs with the Release in `live` and in `create`.
             let now = word.load(Ordering::Acquire);
             if now >= least {
                 return;

@@ -13,7 +13,7 @@ pub(crate) struct Size {
     pub(crate) threads: u32,
 }
 
-/// More of either is a slip of the pen.
+/// More of either is taken for a typing mistake.
 const MOST: u32 = 256;
 
 /// A size that is none.
@@ -39,7 +39,7 @@ impl FromStr for Size {
     }
 }
 
-/// All that a run depends on beside what the replay line says itself.
+/// All that a run depends on besides what the replay line says itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Program {
     /// The configuration's name.
@@ -53,16 +53,16 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// What it takes to create and to end a thread, if nothing else is said: the cost `spawn` of
-    /// every machine file, and half of that, both from memory.
+    /// The default time to create and to end a thread: the cost `spawn` of every machine file, and
+    /// half of that, both from memory.
     pub(crate) const REST_US: u64 = 30;
 
-    /// What a switch takes without IDs, if nothing else is said: the cost `switch` of every machine
-    /// file, which is from memory.
+    /// The default time of a switch without IDs: the cost `switch` of every machine file, which is
+    /// from memory.
     pub(crate) const PATH_NS: u64 = 1500;
 }
 
-/// More is a slip of the pen: a tenth of a second.
+/// A tenth of a second; more is taken for a typing mistake.
 pub(crate) const MOST_REST_US: u64 = 100_000;
 
 const MOST_PATH_NS: u64 = 1_000_000;

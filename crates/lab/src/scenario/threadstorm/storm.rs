@@ -27,20 +27,20 @@ enum Next {
     Depart,
 }
 
-/// What is known of a thread. Who has the thread has this alone, but for `cpu`.
+/// What is known of a thread. All but `cpu` is for the CPU that has the thread.
 struct State<T> {
     next: Next,
-    /// Where it runs or ran last; none before it has run.
+    /// Where it runs or ran last; `None` before it has run.
     cpu: Option<usize>,
-    /// What it is to what hands out IDs, on lines of its own as in the kernel; none while it runs,
+    /// Its task in the source of IDs, on lines of its own as in the kernel; `None` while it runs,
     /// and before and after its life.
     task: Option<Box<Line<T>>>,
 }
 
 /// The program's words are those of the world. The host's are for checks and measuring.
 struct Pool<W: World> {
-    /// How many have arrived, or are about to end. The creator, who is one of them, resets it
-    /// before it creates and before it wakes.
+    /// How many have arrived, or are about to end. The creator, one of them, resets it before it
+    /// creates and before it wakes.
     met: Line<W::U32>,
     /// When it began to be counted, in nanoseconds; 0 before. The host's.
     began: AtomicU64,
@@ -72,7 +72,7 @@ struct Storm<W: World, I: Ids<W>> {
 /// A space has no more IDs.
 const MOST_IDS: usize = 1 << 16;
 
-/// The streams of the generator: for who is dealt to which CPU, and one for each worker.
+/// The streams of the generator: for dealing threads to CPUs, and one for each worker.
 const DEAL: u128 = 0xDEA1;
 const WORKER: u128 = 0x2_0000;
 
@@ -259,16 +259,16 @@ impl<W: World, I: Ids<W>> Storm<W, I> {
     /// Switches a thread in, lets it run, and switches it out.
     fn run(&self, worker: &mut Worker, thread: usize) {
         let begin = W::now();
-        // Acquire: pairs with the Release below, of the CPU where it was; also of who was the same
-        // place's thread two rounds before.
+        // Acquire: pairs with the Release below, on the CPU that ran this thread last, or the
+        // thread that had its number two rounds before.
         self.on_cpu[thread].wait_until(Ordering::Acquire, |on| on == 0);
-        // Relaxed: who waits for it to be 0 again was sent it by this thread, or later.
+        // Relaxed: the thread is sent on only after this store, and the send publishes it.
         self.on_cpu[thread].store(1, Ordering::Relaxed);
         let (next, last, task) = {
             let mut state = lock(&self.threads[thread]);
             (state.next, state.cpu.replace(worker.cpu), state.task.take())
         };
-        let task = task.expect("who is sent to a CPU has not ended, and is nowhere else");
+        let task = task.expect("a thread sent to a CPU has not ended, and is nowhere else");
         // Relaxed: the host's.
         worker.counts = self.pools[self.pool(thread)].began.load(Ordering::Relaxed) != 0;
         let cpu = self.id(worker.cpu);
@@ -318,7 +318,7 @@ impl<W: World, I: Ids<W>> Storm<W, I> {
         }
     }
 
-    /// Nobody else has the ID.
+    /// Asserts that no other thread has the ID.
     fn hold(&self, cid: Cid) {
         // Relaxed: the host's.
         if self.held[cid.index()].swap(true, Ordering::Relaxed) {
@@ -326,13 +326,13 @@ impl<W: World, I: Ids<W>> Storm<W, I> {
         }
     }
 
-    /// What a creator does until it sleeps. Returns what it does next; nothing if it ends.
+    /// Runs a creator until it sleeps. Returns what it does next; `None` if it ends.
     fn create(&self, worker: &mut Worker, thread: usize, mut next: Next) -> Option<Next> {
         let number = self.pool(thread);
         let pool = &self.pools[number];
         let all = self.params.size.threads;
         loop {
-            // Relaxed: nobody adds to it before a thread is sent.
+            // Relaxed: no thread adds to it before one is sent.
             pool.met.store(0, Ordering::Relaxed);
             next = match next {
                 Next::Create(round) if round == WARM_UP + self.params.rounds => {
@@ -374,7 +374,7 @@ impl<W: World, I: Ids<W>> Storm<W, I> {
         self.cpus.send(thread, cpu);
     }
 
-    /// What a created thread does until it sleeps. Returns what it does next; nothing if it ends.
+    /// Runs a created thread until it sleeps. Returns what it does next; `None` if it ends.
     fn live(&self, worker: &mut Worker, thread: usize, next: Next) -> Option<Next> {
         W::work(BODY);
         let number = self.pool(thread);
@@ -388,7 +388,7 @@ impl<W: World, I: Ids<W>> Storm<W, I> {
         None
     }
 
-    /// One more has come; says whether it was the last.
+    /// One more thread has come; returns whether it was the last.
     fn meet(&self, pool: &Pool<W>) -> bool {
         // AcqRel: what all did before they came is visible to the last.
         pool.met.fetch_add(1, Ordering::AcqRel) == self.params.size.threads

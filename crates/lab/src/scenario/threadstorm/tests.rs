@@ -88,12 +88,12 @@ fn pinned_threads_never_migrate() {
     }
 }
 
-/// What hands out IDs as it should not.
+/// A source of IDs that makes a mistake.
 struct Mistaken<const KIND: u32>;
 
-/// Everybody gets the same ID.
+/// Every task gets the same ID.
 const ONE_ID: u32 = 0;
-/// Nobody leaves.
+/// No task leaves.
 const STAYS: u32 = 1;
 
 impl<const KIND: u32> Ids<Sim> for Mistaken<KIND> {
