@@ -4,8 +4,9 @@
 //! key can. `Native` keeps one object for the process; the simulator keeps one per machine and the
 //! model one per execution, so runs never see what an earlier run left behind.
 
-use core::any::{Any, TypeId};
-use std::sync::OnceLock;
+use core::any::TypeId;
+use core::ptr;
+use core::sync::atomic::AtomicPtr;
 
 /// The capability *statics*.
 ///
@@ -51,16 +52,23 @@ pub trait Statics: Sized {
 #[derive(Debug)]
 pub struct WorldStatic {
     name: &'static str,
-    process: OnceLock<ProcessStatic>,
+    process: AtomicPtr<Kept>,
 }
 
-/// The process-wide object that [`WorldStatic`] keeps for the native world, beside its type.
-pub(crate) type ProcessStatic = (TypeId, &'static (dyn Any + Send + Sync));
+/// What the object begins with that the native world keeps for a [`WorldStatic`].
+#[derive(Debug)]
+#[allow(dead_code, reason = "only the native world has any, and not every machine has that")]
+pub(crate) struct Kept {
+    /// The object's type.
+    pub(crate) of: TypeId,
+    /// The object of the next type; null: there is none.
+    pub(crate) next: AtomicPtr<Kept>,
+}
 
 impl WorldStatic {
     /// A key; `name` is for people: its `Debug` form shows it.
     pub const fn new(name: &'static str) -> Self {
-        WorldStatic { name, process: OnceLock::new() }
+        WorldStatic { name, process: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// The name that the key was made with.
@@ -77,10 +85,9 @@ impl WorldStatic {
         W::with_static(self, init, use_it)
     }
 
-    /// Where the native world keeps the object of the first type that this key was used with, so
-    /// that later uses cost one load and one compare.
+    /// The native world's objects, one of each type that this key was used with; null: none yet.
     #[allow(dead_code, reason = "only the native world reads it, and not every machine has one")]
-    pub(crate) fn process(&'static self) -> &'static OnceLock<ProcessStatic> {
+    pub(crate) fn process(&'static self) -> &'static AtomicPtr<Kept> {
         &self.process
     }
 }

@@ -1,4 +1,5 @@
-//! The native world in a sandbox that refuses system calls it would like to make.
+//! The native world in a sandbox that refuses system calls it would like to make, or answers in the
+//! kernel's place.
 //!
 //! A filter stays with its process, so each case is a process: this program again, with one test
 //! asked for and [`CHILD`] set.
@@ -8,6 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::env;
 use std::panic;
 use std::process::Command;
+use std::sync::Barrier;
 
 use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::native::{self, NoSections, SelfTestError};
@@ -37,16 +39,22 @@ fn in_a_child_with(test: &str, tunables: Option<&str>, body: fn()) {
 
 /// From here on, the kernel refuses this call to the calling thread and the threads that it starts.
 fn refuse(call: libc::c_long) {
+    answer(call, libc::EPERM);
+}
+
+/// From here on, this call does nothing and fails with this error, or, if that is 0, returns 0: for
+/// the calling thread and the threads that it starts.
+fn answer(call: libc::c_long, error: libc::c_int) {
     let statement =
         |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
     let is_call = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    let answer = libc::BPF_RET | libc::BPF_K;
+    let verdict = libc::BPF_RET | libc::BPF_K;
     let mut filter = [
         // The call's number is the first word of what a filter is shown.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
         statement(is_call, 1, u32::try_from(call).unwrap()),
-        statement(answer, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),
-        statement(answer, 0, libc::SECCOMP_RET_ALLOW),
+        statement(verdict, 0, libc::SECCOMP_RET_ERRNO | error.cast_unsigned()),
+        statement(verdict, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
     // SAFETY: the program and its statements are live, and the kernel copies them.
@@ -83,6 +91,46 @@ fn without_membarrier_both_fences_are_full() {
             (Ok(()), Err(lacking)) => assert!(lacking.to_string().contains("membarrier")),
             (Err(_), Ok(())) => {}
             (sections, fenced) => panic!("{sections:?} and yet {fenced:?}"),
+        }
+    });
+}
+
+/// A filter that has every `membarrier` succeed, and fences nothing.
+#[test]
+fn membarrier_that_only_says_yes_is_not_believed() {
+    in_a_child("membarrier_that_only_says_yes_is_not_believed", || {
+        answer(libc::SYS_membarrier, 0);
+        let machine = native::probe();
+        assert!(!machine.asymmetric_fences && !machine.restartable_fence, "{machine:?}");
+        assert_eq!(Native::try_fence_all(), Ok(()), "both fences are full");
+        assert_eq!(Native::fence_restartable().is_ok(), machine.sections.is_err());
+    });
+}
+
+/// The names of threads tell lock holders apart, so they come from nobody who may refuse or lie.
+#[test]
+fn threads_have_names_of_their_own_whatever_the_kernel_says() {
+    in_a_child("threads_have_names_of_their_own_whatever_the_kernel_says", || {
+        let mine = Native::id();
+        for error in [0, libc::EPERM] {
+            answer(libc::SYS_gettid, error);
+            let all_named = Barrier::new(4);
+            let name = || {
+                let name = Native::id();
+                // Of threads that all live.
+                all_named.wait();
+                assert_eq!(Native::id(), name);
+                name
+            };
+            let mut names: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(name)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(Native::id(), mine, "a thread keeps its name");
+            names.push(mine);
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), 5, "threads share a name: {names:?}");
         }
     });
 }
@@ -125,22 +173,34 @@ fn without_rseq_operations_are_atomic() {
     });
 }
 
-/// A filter that comes after the choice: threads that register later are refused, and use the
-/// shared word; those that are registered go on.
+/// A filter that comes after the choice: threads that register later are refused, or told that they
+/// are registered though they are not, and use the shared word; those that are registered go on.
+fn add_where_rseq_is_answered(error: libc::c_int) {
+    let words = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
+    words.add(1);
+    if !words.section().is_rseq() {
+        return;
+    }
+    answer(libc::SYS_rseq, error);
+    words.add(1);
+    assert_eq!(words.shared().load(Ordering::Relaxed), 0);
+    add_from_threads_to(&words, 40_002);
+    assert_eq!(words.shared().load(Ordering::Relaxed), 40_000);
+}
+
 #[test]
 fn a_thread_that_is_refused_later_is_not_lost() {
     let tunables = Some("glibc.pthread.rseq=0");
     in_a_child_with("a_thread_that_is_refused_later_is_not_lost", tunables, || {
-        let words = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
-        words.add(1);
-        if !words.section().is_rseq() {
-            return;
-        }
-        refuse(libc::SYS_rseq);
-        words.add(1);
-        assert_eq!(words.shared().load(Ordering::Relaxed), 0);
-        add_from_threads_to(&words, 40_002);
-        assert_eq!(words.shared().load(Ordering::Relaxed), 40_000);
+        add_where_rseq_is_answered(libc::EPERM);
+    });
+}
+
+#[test]
+fn a_thread_that_is_deceived_later_is_not_lost() {
+    let tunables = Some("glibc.pthread.rseq=0");
+    in_a_child_with("a_thread_that_is_deceived_later_is_not_lost", tunables, || {
+        add_where_rseq_is_answered(0);
     });
 }
 

@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod domain;
+mod filters;
 mod fork;
 mod signals;
 

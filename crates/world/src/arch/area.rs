@@ -19,6 +19,7 @@
 //! | 32 | 32 | our own area |
 //! | 64 | 4 | marks, for [`native::rseq`](crate::native::rseq); zero at first |
 //! | 68 | 4 | a hint of the CPU, for the same; zero at first |
+//! | 72 | 4 | the thread's number, for [`native::threads`](crate::native::threads); zero at first |
 //!
 //! It is thread-local memory at a fixed distance from the thread pointer (the *initial-exec* model
 //! of ELF), because a section addresses its area by a distance that is the same in every thread.
@@ -35,7 +36,10 @@
 //! blank one. They are here, and not a `static` of Rust, because other crates inline the code that
 //! reads them, and rustc would have each of those ask the dynamic linker for their address.
 //!
-//! Both symbols are weak and hidden: of two copies of this crate in one program or library one
+//! A third word of the process is the last number that a thread was given. It is here because the
+//! numbers are in the block, which copies of this crate share.
+//!
+//! The symbols are weak and hidden: of two copies of this crate in one program or library one
 //! block is kept. Its layout is the kernel's, and an area in which one copy may read IDs is as good
 //! for the other. Copies in different libraries have a block each, and the thread's registration is
 //! that of who comes first.
@@ -53,6 +57,8 @@ const OWN: isize = 32;
 const MARKS: isize = 64;
 /// Where the hint lies in the block.
 const HINT: isize = 68;
+/// Where the thread's number lies in the block.
+const NUMBER: isize = 72;
 
 unsafe extern "C" {
     /// The block, by its symbol. Not an address of anything: see [`processor::block`].
@@ -61,6 +67,9 @@ unsafe extern "C" {
     /// The words, by [`Reading`].
     #[link_name = "coreline_rseq_reading"]
     pub(super) static READING: [AtomicIsize; 2];
+    /// The last number that a thread was given.
+    #[link_name = "coreline_last_thread"]
+    static LAST_NUMBER: AtomicU32;
 }
 
 /// What is read in an area.
@@ -78,12 +87,12 @@ global_asm!(
     ".weak {block}",
     ".hidden {block}",
     ".type {block}, %object",
-    ".size {block}, 72",
+    ".size {block}, 76",
     ".balign 32",
     "{block}:",
     ".long 0, -1, 0, 0, 0, 0, -1, 0",
     ".long 0, -1, 0, 0, 0, 0, -1, 0",
-    ".long 0, 0",
+    ".long 0, 0, 0",
     ".popsection",
     ".pushsection .bss.coreline_rseq_reading, \"aw\", %nobits",
     ".weak {reading}",
@@ -94,8 +103,18 @@ global_asm!(
     "{reading}:",
     ".zero 16",
     ".popsection",
+    ".pushsection .bss.coreline_last_thread, \"aw\", %nobits",
+    ".weak {last}",
+    ".hidden {last}",
+    ".type {last}, %object",
+    ".size {last}, 4",
+    ".balign 4",
+    "{last}:",
+    ".zero 4",
+    ".popsection",
     block = sym BLOCK,
     reading = sym READING,
+    last = sym LAST_NUMBER,
 );
 
 /// Where each thread has one of its areas.
@@ -229,6 +248,17 @@ pub(crate) fn marks() -> *const AtomicU32 {
 /// The calling thread's hint of its CPU. Only that thread, and signal handlers on it, may use it.
 pub(crate) fn hint() -> *const AtomicU32 {
     word_of_block(HINT)
+}
+
+/// The calling thread's number. Only that thread, and signal handlers on it, may use it.
+pub(crate) fn number() -> *const AtomicU32 {
+    word_of_block(NUMBER)
+}
+
+/// The last number that a thread was given.
+pub(crate) fn last_number() -> &'static AtomicU32 {
+    // SAFETY: the word is there, and zero is a valid one.
+    unsafe { &LAST_NUMBER }
 }
 
 fn word_of_block(offset: isize) -> *const AtomicU32 {

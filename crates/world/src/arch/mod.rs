@@ -92,7 +92,7 @@ use crate::restartable::rows::PER_LINE;
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod area;
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) use area::{Area, Index, Reading, hint, marks};
+pub(crate) use area::{Area, Index, Reading, hint, last_number, marks, number};
 
 /// An interruption point of production code.
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]

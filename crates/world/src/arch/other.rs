@@ -101,6 +101,18 @@ pub(crate) fn hint() -> *const AtomicU32 {
     HINT.with(core::ptr::from_ref)
 }
 
+/// The calling thread's number. Only that thread, and signal handlers on it, may use it.
+pub(crate) fn number() -> *const AtomicU32 {
+    std::thread_local!(static NUMBER: AtomicU32 = const { AtomicU32::new(0) });
+    NUMBER.with(core::ptr::from_ref)
+}
+
+/// The last number that a thread was given.
+pub(crate) fn last_number() -> &'static AtomicU32 {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    &LAST
+}
+
 /// Why nothing here is ever called where it matters: `rseq` finds no area.
 macro_rules! without_sections {
     (

@@ -37,7 +37,10 @@ pub(crate) fn width() -> Option<u32> {
     let mut answers = |words: usize| {
         let words = &mut mask.0[..words];
         // SAFETY: the slice is live, of the size given, and has no invalid contents.
-        unsafe { libc::sched_getaffinity(0, size_of_val(words), words.as_mut_ptr().cast()) == 0 }
+        let result =
+            unsafe { libc::sched_getaffinity(0, size_of_val(words), words.as_mut_ptr().cast()) };
+        // There is always a CPU, except to a filter that answers in the kernel's place.
+        result == 0 && words.iter().any(|&word| word != 0)
     };
     (1..=MAX_CPUS / WORD_BITS).find(|&words| answers(words as usize)).map(|words| words * WORD_BITS)
 }

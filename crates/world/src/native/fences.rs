@@ -14,14 +14,38 @@
 //! is nothing else to read. Threads that ask at the same time do so twice, which is harmless, and
 //! no lock is taken, so a first fence may as well be in a signal handler.
 //!
-//! A forked child inherits both the byte and the registration, which the kernel keeps with the
-//! address space and copies with it; `exec` drops both.
+//! # What the kernel says is tried
 //!
-//! Source: `membarrier(2)`; `kernel/sched/membarrier.c` of Linux.
+//! A filter can answer in the kernel's place, also that all is well. So a command counts as there
+//! only if it succeeds, and fails as the kernel fails it with a flag that does not exist. A filter
+//! that is put up after that and says that all is well is not found out: fences fence nothing then.
+//!
+//! # Fork and exec
+//!
+//! The registration belongs to the address space. A forked child inherits both it and the byte, but
+//! not at one moment: the kernel copies the registration when the fork begins and memory later. If
+//! another thread fences for the first time in between, the child has the byte alone:
+//!
+//! ```text
+//! Thread 1: forks: the kernel copies "not registered"
+//! Thread 2: registers; MEANS = BARRIER
+//! Thread 1: the kernel copies MEANS
+//! the child: fence_all: EPERM
+//! ```
+//!
+//! So a barrier that is refused with `EPERM` registers the process, and is tried once more. The
+//! light fences of the child before that were compiler fences, and that was enough: a registration
+//! returns after each CPU has passed a full barrier, and what a barrier does is the same after it,
+//! whenever the process was registered.
+//!
+//! A child that shares its parent's memory (`vfork`) shares the registration. `exec` drops both.
+//!
+//! Source: `membarrier(2)`; `kernel/sched/membarrier.c` and `kernel/fork.c` of Linux.
 
 use core::sync::atomic::{self, AtomicU8, Ordering};
 use std::io;
 
+use crate::native::signals::keeping_errno;
 use crate::native::{Native, rseq};
 use crate::{Fences, Lacking, World};
 
@@ -44,7 +68,7 @@ impl Fences for Native {
         atomic::fence(order);
     }
 
-    /// Async-signal-safe. The first fence of a process makes up to three system calls.
+    /// Async-signal-safe. The first fence of a process makes up to eight system calls.
     #[inline]
     fn fence_light() {
         // Relaxed: as in `means`. One bit of one byte: who finds it clear looks closer.
@@ -86,7 +110,7 @@ impl Fences for Native {
             why: format!("membarrier worked when this process first fenced and now fails: {error}"),
             remedy: "let the system-call filter pass membarrier".into(),
         };
-        membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED).map(drop).map_err(refused)
+        ALL.run().map_err(refused)
     }
 
     fn fence_restartable() -> Result<(), Lacking> {
@@ -96,9 +120,7 @@ impl Fences for Native {
         let fenced = if means() & RSEQ == 0 {
             Err("membarrier has no rseq command".to_owned())
         } else {
-            membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ)
-                .map(drop)
-                .map_err(|error| format!("membarrier failed: {error}"))
+            SECTIONS.run().map_err(|error| format!("membarrier failed: {error}"))
         };
         fenced.map_err(|why| Lacking {
             world: Native::NAME,
@@ -133,13 +155,11 @@ fn fence_unless_barrier() {
 
 #[cold]
 fn settle() -> u8 {
-    // A kernel without the call or the command refuses, and changes nothing.
-    let register = |command| membarrier(command).is_ok();
     let mut means = SETTLED;
-    if register(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) {
+    if ALL.works() {
         means |= BARRIER;
     }
-    if register(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ) {
+    if SECTIONS.works() {
         means |= RSEQ;
     }
     // Relaxed, twice: as in `means`. The exchange alone makes one value final for all.
@@ -148,22 +168,64 @@ fn settle() -> u8 {
         .map_or_else(|settled| settled, |_| means)
 }
 
-fn membarrier(command: libc::c_int) -> io::Result<libc::c_long> {
+/// A barrier for which a process registers: the two commands of `membarrier`.
+struct Barrier {
+    run: libc::c_int,
+    register: libc::c_int,
+}
+
+/// The heavy fence.
+const ALL: Barrier = Barrier {
+    run: libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED,
+    register: libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED,
+};
+
+/// The fence of restartable sections.
+const SECTIONS: Barrier = Barrier {
+    run: libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ,
+    register: libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ,
+};
+
+/// A flag that no command of `membarrier` knows.
+const NO_FLAG: libc::c_uint = 1 << 30;
+
+impl Barrier {
+    /// Runs the barrier. Registers the process first if it is not: see the module.
+    fn run(&self) -> io::Result<()> {
+        match membarrier(self.run, 0) {
+            // A filter that answers so does it again.
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                membarrier(self.register, 0)?;
+                membarrier(self.run, 0).map(drop)
+            }
+            result => result.map(drop),
+        }
+    }
+
+    /// Whether the kernel has the barrier, and the answers come from the kernel.
+    fn works(&self) -> bool {
+        let is_refused = |error: io::Error| error.raw_os_error() == Some(libc::EINVAL);
+        self.run().is_ok() && membarrier(self.run, NO_FLAG).is_err_and(is_refused)
+    }
+}
+
+/// Leaves `errno` alone: a fence may be in a signal handler.
+fn membarrier(command: libc::c_int, flags: libc::c_uint) -> io::Result<libc::c_long> {
     if cfg!(miri) {
         // A call that Miri does not know.
         return Err(io::ErrorKind::Unsupported.into());
     }
     // SAFETY: the call takes plain numbers, and changes nothing but the order of accesses, or this
     // process's registration.
-    match unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } {
+    keeping_errno(|| match unsafe { libc::syscall(libc::SYS_membarrier, command, flags, 0) } {
         -1 => Err(io::Error::last_os_error()),
         result => Ok(result),
-    }
+    })
 }
 
 /// The commands of `membarrier` that the kernel has, by the names of its manual page.
 pub(crate) fn commands() -> Vec<&'static str> {
-    let mask = membarrier(libc::MEMBARRIER_CMD_QUERY).unwrap_or(0);
+    let mask = membarrier(libc::MEMBARRIER_CMD_QUERY, 0).unwrap_or(0);
     let has = |command: libc::c_int| mask & libc::c_long::from(command) != 0;
     COMMANDS.into_iter().filter(|&(command, _)| has(command)).map(|(_, name)| name).collect()
 }
@@ -208,7 +270,7 @@ mod tests {
         let status = unsafe {
             let child = libc::fork();
             if child == 0 {
-                let fenced = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED).is_ok();
+                let fenced = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0).is_ok();
                 libc::_exit(if fenced { 0 } else { 1 });
             }
             let mut status = 0;
@@ -216,6 +278,36 @@ mod tests {
             status
         };
         assert_eq!(status, 0, "the child's fence failed");
+    }
+
+    /// What a child is that was forked while another thread fenced for the first time: the kernel
+    /// copies the registration first, and the byte later. In a process of its own, in which no
+    /// other test has fenced.
+    #[test]
+    fn a_child_with_the_byte_and_no_registration_registers() {
+        const NAME: &str = "a_child_with_the_byte_and_no_registration_registers";
+        const CHILD: &str = "CORELINE_TEST_CHILD";
+        if std::env::var_os(CHILD).is_none() {
+            let child = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", &format!("native::fences::tests::{NAME}")])
+                .env(CHILD, "1")
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&child.stdout);
+            assert!(child.status.success() && text.contains("1 passed"), "{text}");
+            return;
+        }
+        let has = |command| commands().contains(&command);
+        if !has("PRIVATE_EXPEDITED") {
+            return;
+        }
+        let sections = rseq::sections().is_ok();
+        let rseq = if has("PRIVATE_EXPEDITED_RSEQ") { RSEQ } else { 0 };
+        MEANS.store(SETTLED | BARRIER | rseq, Ordering::Relaxed);
+        assert_eq!(Native::try_fence_all(), Ok(()));
+        if rseq != 0 || !sections {
+            assert_eq!(Native::fence_restartable(), Ok(()));
+        }
     }
 
     #[test]

@@ -28,9 +28,29 @@
 //! process: the kernel looks at a section's descriptor after the section was left. Do not `dlclose`
 //! a library with coreline inside.
 //!
-//! **Fork.** The child inherits every choice, and the kernel's side of each. A choice that another
-//! thread was making at the time of the fork is never finished in the child, so make the first
-//! per-CPU memory before forking.
+//! **Fork.** The child inherits every choice, and the kernel's side of each; what it lacks of the
+//! latter, because another thread was making a choice at the time of the fork, is made up for when
+//! it is needed. A choice that was half made is made in the child: no thread waits for one that the
+//! fork left behind. That is so wherever the C library makes its allocator whole in the child, as
+//! glibc does, and musl from version 1.2.2 on.
+//!
+//! **Filters.** What a system-call filter forbids at the start is found out, also where it answers
+//! that all is well. A filter that comes later costs no update: an operation that needs the call
+//! fails with an error, or does without it:
+//!
+//! | refused later | what becomes of it |
+//! |---|---|
+//! | `membarrier` | heavy fences and fences of sections fail, and all that needs one |
+//! | `mmap` | new per-CPU memory is refused; operations that need some use the shared slot |
+//! | `munmap` | memory stays mapped |
+//! | `mbind`, `madvise` | memory lies, and is paged, as the kernel likes |
+//! | `rseq` | threads that are not registered yet use the shared slot |
+//! | `rt_sigprocmask` | signals are not held off: handlers must not use lists, stacks and buffers |
+//! | `futex`, `sched_yield` | waits burn their CPU |
+//!
+//! A filter that comes later and answers that all is well, though nothing was done, is not found
+//! out. With `membarrier` that makes fences do nothing; with `rseq` it deceives the C library. No
+//! process should be put under such a filter.
 //!
 //! **Vfork.** Between `vfork` and `exec` the child runs on its parent's memory, rseq area included,
 //! but the kernel does not know it by that area and aborts nothing for it: its restartable

@@ -1,7 +1,9 @@
 //! Place: the thread's rseq area where there is one, else the kernel's `getcpu`.
 
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use coreline_topology::{CacheId, Cid, CpuId, NodeId, SysfsError, Topology};
 
@@ -9,16 +11,46 @@ use crate::Place;
 use crate::native::{Native, affinity, rseq};
 
 /// The machine's tree, and why it is a made-up one where sysfs could not be read.
-pub(crate) fn tree() -> &'static (Arc<Topology>, Option<SysfsError>) {
-    static TREE: OnceLock<(Arc<Topology>, Option<SysfsError>)> = OnceLock::new();
-    TREE.get_or_init(|| {
-        let (tree, error) = match Topology::from_sysfs(Path::new("/sys")) {
-            Ok(tree) => (tree, None),
-            Err(error) => (flat(), Some(error)),
-        };
-        let tree = if tree.cpu_limit_is_stated() { tree } else { widened(tree) };
-        (Arc::new(tree), error)
-    })
+type Tree = (Arc<Topology>, Option<SysfsError>);
+
+/// The tree of this process; null until it was read. It goes from null to its final value in one
+/// exchange.
+///
+/// Threads that find none at the same time each read it, and the first one's counts. No thread
+/// waits for another: a child that is forked meanwhile would wait for a thread that it does not
+/// have.
+static TREE: AtomicPtr<Tree> = AtomicPtr::new(ptr::null_mut());
+
+/// The machine's tree. The first call reads sysfs.
+#[inline]
+pub(crate) fn tree() -> &'static Tree {
+    // Acquire pairs with the release in `read_tree`: without it the tree could be seen unwritten.
+    match NonNull::new(TREE.load(Ordering::Acquire)) {
+        // SAFETY: once it is there the tree never changes and never goes.
+        Some(tree) => unsafe { tree.as_ref() },
+        None => read_tree(),
+    }
+}
+
+#[cold]
+fn read_tree() -> &'static Tree {
+    let (tree, error) = match Topology::from_sysfs(Path::new("/sys")) {
+        Ok(tree) => (tree, None),
+        Err(error) => (flat(), Some(error)),
+    };
+    let tree = if tree.cpu_limit_is_stated() { tree } else { widened(tree) };
+    let ours = Box::into_raw(Box::new((Arc::new(tree), error)));
+    // Release pairs with the acquire in `tree`. Acquire, where another thread was faster: as there.
+    match TREE.compare_exchange(ptr::null_mut(), ours, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: made above, and kept for good.
+        Ok(_) => unsafe { &*ours },
+        Err(theirs) => {
+            // SAFETY: made above, and no other thread has seen it.
+            drop(unsafe { Box::from_raw(ours) });
+            // SAFETY: as in `tree`.
+            unsafe { &*theirs }
+        }
+    }
 }
 
 /// One node with one cache and the CPUs that the calling thread may use, where nothing else is
@@ -63,8 +95,8 @@ pub(crate) fn cpu_by_call() -> CpuId {
 }
 
 impl Place for Native {
-    /// The first call reads sysfs. Where that cannot be read, one node with one cache holds the
-    /// CPUs that the caller may use, and [`probe`](super::probe()) reports why.
+    /// The first call reads sysfs, and allocates. Where sysfs cannot be read, one node with one
+    /// cache holds the CPUs that the caller may use, and [`probe`](super::probe()) reports why.
     fn topology() -> Arc<Topology> {
         Arc::clone(&tree().0)
     }

@@ -5,7 +5,6 @@
 use core::ffi::CStr;
 use core::fmt;
 use core::sync::atomic::AtomicU32;
-use std::env;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -146,7 +145,7 @@ pub fn probe() -> Probe {
         rseq_abi,
         feature_size,
         area_align: auxv::rseq_align(),
-        switch: env::var_os(rseq::SWITCH).map(|value| value.to_string_lossy().into_owned()),
+        switch: rseq::switch().map(|value| value.to_string_lossy().into_owned()),
         sections: sections.map(drop).map_err(|why| *why),
         mm_cid: rseq::cid(),
         slice_extension: machine::has_slice_extension(),

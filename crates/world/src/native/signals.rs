@@ -1,7 +1,7 @@
 //! Signals: `pthread_sigmask`; and a page that the kernel wipes when it copies it for a child.
 
 use core::marker::PhantomData;
-use core::mem::{self, MaybeUninit};
+use core::mem;
 use core::num::NonZeroU32;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -25,7 +25,7 @@ impl Drop for Held {
         if cfg!(miri) {
             return;
         }
-        // SAFETY: the mask is one that the call itself once wrote.
+        // SAFETY: the mask is one that the call itself once wrote, or the call is refused.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut());
         }
@@ -38,24 +38,24 @@ impl Signals for Native {
     /// Two system calls, one now and one at the end. The signals that the C library keeps for
     /// itself cannot be held off: a thread that is cancelled asynchronously may take a lock with
     /// it. Nor are those that a thread causes itself, whoever sends them: `SIGSEGV`, `SIGBUS`,
-    /// `SIGFPE`, `SIGILL`, `SIGTRAP` and `SIGSYS`.
+    /// `SIGFPE`, `SIGILL`, `SIGTRAP` and `SIGSYS`. Where a system-call filter refuses
+    /// `rt_sigprocmask` none is: what is done under this must then not be done in handlers.
     fn hold() -> Held {
         if cfg!(miri) {
             // Miri has no signals, and not this call.
             // SAFETY: zeros are a set.
             return Held { before: unsafe { mem::zeroed() }, _thread: PhantomData };
         }
-        let mut before = MaybeUninit::uninit();
-        // SAFETY: zeros are a set, which `sigfillset` fills; the call writes `before`, and fails
-        // only for an unknown first argument.
+        // SAFETY: zeros are a set, and `sigfillset` fills one. The call writes `before`, unless a
+        // filter refuses it, as it then refuses the one that would use what is there.
         let before = unsafe {
-            let mut held: libc::sigset_t = mem::zeroed();
+            let (mut held, mut before): (libc::sigset_t, libc::sigset_t) = mem::zeroed();
             libc::sigfillset(&raw mut held);
             for own in OWN {
                 libc::sigdelset(&raw mut held, own);
             }
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const held, before.as_mut_ptr());
-            before.assume_init()
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const held, &raw mut before);
+            before
         };
         Held { before, _thread: PhantomData }
     }

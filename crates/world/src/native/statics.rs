@@ -1,26 +1,31 @@
 //! Statics: one object per process, one object per thread.
 //!
-//! The first type that a [`WorldStatic`] is used with has its object beside the key, found with one
-//! load and one comparison. Objects of further types, which only a key used by code that is generic
-//! over the object has, are found in a map behind a lock. No object of the process is ever dropped.
+//! The objects of a [`WorldStatic`] are a list, one for each type that the key was used with. The
+//! object of the first type, often the only one, is found with one load and one comparison.
+//!
+//! | word | meaning | written by |
+//! |---|---|---|
+//! | the key's, and `next` of an object | the next object; null: there is none | all, once |
+//!
+//! An object is never taken out, and none is ever dropped. There is no lock, which a fork could
+//! leave behind.
 
 use core::any::{Any, TypeId};
 use core::cell::RefCell;
-use core::ptr;
-use std::collections::BTreeMap;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering};
 use std::rc::Rc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::native::Native;
+use crate::statics::Kept;
 use crate::{Statics, WorldLocal, WorldStatic};
 
-type Shared = &'static (dyn Any + Send + Sync);
-
-/// The objects of further types, by the address of the key.
-type Further = BTreeMap<(usize, TypeId), Shared>;
-
-/// Whoever keeps an object, here or beside its key, holds the lock, so nobody else keeps one then.
-static FURTHER: Mutex<Further> = Mutex::new(Further::new());
+/// An object of the process.
+#[repr(C)]
+struct Object<T> {
+    kept: Kept,
+    object: T,
+}
 
 /// One object of the calling thread.
 struct Local {
@@ -35,19 +40,18 @@ thread_local! {
 }
 
 impl Statics for Native {
-    /// Must not be called from a signal handler before the object exists, nor ever with a further
-    /// type than the key's first: that takes a lock.
+    /// Must not be called from a signal handler before the object exists.
     #[inline]
     fn with_static<T: Send + Sync + 'static, R>(
         key: &'static WorldStatic,
         init: impl FnOnce() -> T,
         use_it: impl FnOnce(&T) -> R,
     ) -> R {
-        match key.process().get() {
-            Some(&(of, object)) if of == TypeId::of::<T>() => {
-                // SAFETY: `find_or_keep` stores an object with the `TypeId` of its own type.
-                use_it(unsafe { &*ptr::from_ref(object).cast::<T>() })
-            }
+        // Acquire pairs with the release in `find_or_keep`: without it the object could be seen
+        // unwritten.
+        match NonNull::new(key.process().load(Ordering::Acquire)) {
+            // SAFETY: from the list of a key.
+            Some(kept) if unsafe { is_of::<T>(kept) } => use_it(unsafe { object(kept) }),
             _ => use_it(find_or_keep(key, init)),
         }
     }
@@ -66,39 +70,61 @@ impl Statics for Native {
     }
 }
 
+/// # Safety
+///
+/// From the list of a key.
+#[inline]
+unsafe fn is_of<T: 'static>(kept: NonNull<Kept>) -> bool {
+    // SAFETY: what is in a list never changes but for `next`, and never goes.
+    unsafe { kept.as_ref() }.of == TypeId::of::<T>()
+}
+
+/// # Safety
+///
+/// From the list of a key, and [`is_of::<T>`](is_of).
+#[inline]
+unsafe fn object<T: 'static>(kept: NonNull<Kept>) -> &'static T {
+    // SAFETY: `find_or_keep` puts in an `Object` with the `TypeId` of its own type, whose first
+    // field this is. It never goes.
+    &unsafe { kept.cast::<Object<T>>().as_ref() }.object
+}
+
 /// The way of a key's first use, and of every use with a further type.
 #[cold]
 fn find_or_keep<T: Send + Sync + 'static>(
     key: &'static WorldStatic,
     init: impl FnOnce() -> T,
 ) -> &'static T {
-    if let Some(object) = find(key, &further()) {
-        return object;
+    let mut link = key.process();
+    let mut init = Some(init);
+    // Dropped where another thread was faster, or `init` itself.
+    let mut made = None;
+    loop {
+        // Acquire pairs with the release below, as in `with_static`.
+        if let Some(kept) = NonNull::new(link.load(Ordering::Acquire)) {
+            // SAFETY: from the list of a key.
+            if unsafe { is_of::<T>(kept) } {
+                // SAFETY: as above, and of this type.
+                return unsafe { object(kept) };
+            }
+            // SAFETY: what is in a list never goes.
+            link = &unsafe { kept.as_ref() }.next;
+        } else if let Some(init) = init.take() {
+            // It may use this and other keys, and take its time.
+            let kept = Kept { of: TypeId::of::<T>(), next: AtomicPtr::new(ptr::null_mut()) };
+            made = Some(Box::new(Object { kept, object: init() }));
+        } else if let Some(new) = made.take() {
+            let new = Box::into_raw(new);
+            // Release pairs with the acquire loads. Relaxed: nothing is read after a failure.
+            let last = ptr::null_mut();
+            match link.compare_exchange(last, new.cast(), Ordering::Release, Ordering::Relaxed) {
+                // SAFETY: made above, and kept for good.
+                Ok(_) => return &unsafe { &*new }.object,
+                // SAFETY: made above, and no other thread has seen it.
+                Err(_) => made = Some(unsafe { Box::from_raw(new) }),
+            }
+        }
     }
-    // No lock is held while `init` runs: it may use this and other keys, and take its time.
-    let made = Box::new(init());
-    let mut further = further();
-    if let Some(object) = find(key, &further) {
-        // Another thread was faster, or `init` itself. `further` is unlocked before `made` drops.
-        return object;
-    }
-    let object: &'static T = Box::leak(made);
-    let of = TypeId::of::<T>();
-    if key.process().set((of, object)).is_err() {
-        further.insert((ptr::from_ref(key).addr(), of), object);
-    }
-    object
-}
-
-fn further() -> MutexGuard<'static, Further> {
-    // No user code runs under the lock, and no step of ours leaves the map half-changed.
-    FURTHER.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn find<T: 'static>(key: &'static WorldStatic, further: &Further) -> Option<&'static T> {
-    let first = key.process().get().map(|&(_, object)| object);
-    let object: Option<&'static T> = first.and_then(|object| object.downcast_ref());
-    object.or_else(|| further.get(&(ptr::from_ref(key).addr(), TypeId::of::<T>()))?.downcast_ref())
 }
 
 fn find_local<T: 'static>(key: &'static WorldLocal) -> Option<Rc<T>> {

@@ -1,7 +1,12 @@
 //! The choice of this process: sections, or atomics.
 //!
-//! [`CHOICE`] goes from nothing to its final value once. Who finds nothing makes the choice, one
-//! thread at a time ([`CHOOSING`]); the others wait.
+//! | word | meaning | written by |
+//! |---|---|---|
+//! | [`CHOICE`] | where the choice lies; null: it is not made | all, in one exchange |
+//! | [`CHOOSING`] | the generation of the memory in which a thread makes it; 0: none does | all |
+//! | [`TESTED`] | the choice of the thread that had the turn | that thread, before `CHOICE` |
+//!
+//! A thread that finds no choice makes it, one thread at a time; the others wait.
 //!
 //! What must not happen is a deadlock, as this can be called from anywhere that a program makes its
 //! first per-CPU memory: in a constructor of a library, in an allocator. So
@@ -12,14 +17,16 @@
 //! * a thread that needs the choice while it is making it (an allocator that was called by
 //!   `pthread_create`, as it counts with coreline) gets atomics, for good.
 //!
-//! A child that is forked while another thread chooses finds a turn that never ends, waits as long
-//! as a wait may last, and gets atomics.
+//! A child that is forked while another thread chooses finds a turn of another generation, whose
+//! thread cannot exist in it, and takes the turn over. What a thread without the turn decides lies
+//! in statics. So nothing here takes a lock that a fork could leave behind, or allocates.
 
+use core::cell::UnsafeCell;
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use core::time::Duration;
 use std::io;
-use std::sync::OnceLock;
 
 use super::{SECTION_AREA, keeps_cids, registration};
 use crate::arch::{Area, HAS_SECTIONS, Reading};
@@ -74,21 +81,41 @@ fn refused(error: i32) -> &'static str {
 
 type Choice = Result<Area, NoSections>;
 
-static CHOICE: OnceLock<Choice> = OnceLock::new();
-/// 1 while a thread makes the choice. Threads sleep on it.
+static CHOICE: AtomicPtr<Choice> = AtomicPtr::new(ptr::null_mut());
+/// Threads sleep on it.
 static CHOOSING: AtomicU32 = AtomicU32::new(0);
+static TESTED: Tested = Tested(UnsafeCell::new(NO_ANSWER));
+
+/// See [`TESTED`].
+struct Tested(UnsafeCell<Choice>);
+
+// SAFETY: one thread writes it, before others are told where it lies.
+unsafe impl Sync for Tested {}
+
+// What is decided without a turn.
+static NO_ANSWER: Choice = Err(NoSections::SelfTest(SelfTestError::NoAnswer));
+static NESTED: Choice = Err(NoSections::SelfTest(SelfTestError::Nested));
+static PROCESSOR: Choice = Err(NoSections::Processor);
 
 /// The area of sections, if they work: the choice of this process. The first call makes it, with
 /// the self-test, which takes some milliseconds, and seconds at worst.
 ///
 /// Async-signal-safe once it was called. Before that not, as it starts threads.
 pub(crate) fn sections() -> Result<Area, &'static NoSections> {
-    CHOICE.get().unwrap_or_else(|| choose()).as_ref().copied()
+    chosen().unwrap_or_else(|| choose()).as_ref().copied()
+}
+
+/// The choice, if it was made.
+fn chosen() -> Option<&'static Choice> {
+    // Acquire pairs with the release in `decide`: without it the choice could be seen unwritten.
+    //
+    // SAFETY: null, or a static that never changes from then on.
+    unsafe { CHOICE.load(Ordering::Acquire).as_ref() }
 }
 
 /// The choice, if it was made. Its areas are set then.
 pub(super) fn made() -> Option<&'static Choice> {
-    let choice = CHOICE.get()?;
+    let choice = chosen()?;
     set_areas(choice);
     Some(choice)
 }
@@ -96,23 +123,29 @@ pub(super) fn made() -> Option<&'static Choice> {
 #[cold]
 fn choose() -> &'static Choice {
     if !HAS_SECTIONS {
-        return decide(Err(NoSections::Processor));
+        return decide(&PROCESSOR);
     }
     let _held = Native::hold();
     if marks::set(marks::CHOOSING) {
-        return decide(Err(SelfTestError::Nested.into()));
+        return decide(&NESTED);
     }
     let candidate = candidate();
     let choice = if take_turn() {
-        // Whoever had the turn before may have chosen.
-        let choice = CHOICE.get().unwrap_or_else(|| decide(candidate.and_then(proven)));
+        // The thread that had the turn before may have chosen.
+        let choice = chosen().unwrap_or_else(|| {
+            let choice = candidate.and_then(proven);
+            // SAFETY: only the thread that has the turn is here, and there was no choice yet, so
+            // no other thread knows the place, or ever writes it again.
+            unsafe { *TESTED.0.get() = choice };
+            decide(TESTED.0.get())
+        });
         // Release pairs with the acquire in `take_turn`. Without it the next thread might not see
         // the choice, and test again: a waste.
         CHOOSING.store(0, Ordering::Release);
         Native::wake(&raw const CHOOSING, u32::MAX);
         choice
     } else {
-        decide(Err(SelfTestError::NoAnswer.into()))
+        decide(&NO_ANSWER)
     };
     marks::clear(marks::CHOOSING);
     choice
@@ -120,21 +153,41 @@ fn choose() -> &'static Choice {
 
 /// Waits for the calling thread's turn; `false` if it did not come.
 fn take_turn() -> bool {
+    // Before the word names it, so that a child of this memory has another one.
+    let generation = Native::generation().get();
     let deadline = Native::now() + TURN;
-    // Acquire pairs with the release at the end of a turn. Relaxed: nothing is read after a
-    // failure.
-    while CHOOSING.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-        if Native::park(&CHOOSING, 1, Some(deadline)) == Parked::TimedOut {
-            return false;
+    // The clock is asked, too: a filter can have the kernel never wait.
+    while Native::now() < deadline {
+        // Relaxed: the exchange below is what takes the turn.
+        let seen = CHOOSING.load(Ordering::Relaxed);
+        if seen == generation {
+            match Native::park(&CHOOSING, seen, Some(deadline)) {
+                Parked::TimedOut => return false,
+                _ => continue,
+            }
+        }
+        // Acquire pairs with the release at the end of a turn. Relaxed: nothing is read after a
+        // failure.
+        let taken =
+            CHOOSING.compare_exchange(seen, generation, Ordering::Acquire, Ordering::Relaxed);
+        if taken.is_ok() {
+            return true;
         }
     }
-    true
+    false
 }
 
 /// Makes this the choice, unless there is one; the one there is.
-fn decide(choice: Choice) -> &'static Choice {
-    // Signals are held off, and the closure does nothing: nobody comes back here in between.
-    let choice = CHOICE.get_or_init(|| choice);
+///
+/// It is a static, which nothing writes any more.
+fn decide(choice: *const Choice) -> &'static Choice {
+    // Release pairs with the acquire in `chosen`; acquire, where another thread was faster, as
+    // there.
+    let order = (Ordering::AcqRel, Ordering::Acquire);
+    let decided = CHOICE.compare_exchange(ptr::null_mut(), choice.cast_mut(), order.0, order.1);
+    let choice = decided.map_or_else(|theirs| theirs.cast_const(), |_| choice);
+    // SAFETY: as in `chosen`.
+    let choice = unsafe { &*choice };
     set_areas(choice);
     choice
 }
@@ -190,11 +243,16 @@ pub(super) fn find_published() {
     LOOKED.store(true, Ordering::Relaxed);
 }
 
-/// What the environment says. Not by way of `std`, which takes a lock and allocates.
 fn switched_off() -> bool {
-    // SAFETY: the name is a C string. Whoever changes the environment answers for it that nobody
-    // reads it at the same time.
+    switch() == Some(c"off")
+}
+
+/// What the environment says. Not by way of `std`, which allocates, and takes a lock that a fork
+/// may have left behind.
+pub(crate) fn switch<'a>() -> Option<&'a CStr> {
+    // SAFETY: the name is a C string. A thread that changes the environment answers for it that no
+    // other reads it at the same time.
     let value = unsafe { libc::getenv(SWITCH_C.as_ptr()) };
-    // SAFETY: the environment's values are C strings.
-    !value.is_null() && unsafe { CStr::from_ptr(value) } == c"off"
+    // SAFETY: the environment's values are C strings; as above for how long.
+    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }

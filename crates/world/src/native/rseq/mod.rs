@@ -73,7 +73,7 @@ use coreline_topology::{Cid, CpuId};
 pub use choice::NoSections;
 pub use registration::Registration;
 
-pub(crate) use choice::{SWITCH, sections};
+pub(crate) use choice::{sections, switch};
 pub(crate) use registration::{
     published, register as register_with_kernel, unregister as unregister_with_kernel,
 };

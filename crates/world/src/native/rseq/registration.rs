@@ -132,11 +132,13 @@ pub(super) fn prepare_own() -> Result<(), Error> {
 
 /// Registers the calling thread's own area, unless that was refused before or the thread is ending.
 pub(super) fn register_own() {
-    if marks::get() & marks::REFUSED != 0 || Area::own().cpu_id().cast_signed() >= 0 {
+    let has_index = || Area::own().cpu_id().cast_signed() >= 0;
+    if marks::get() & marks::REFUSED != 0 || has_index() {
         return;
     }
-    // The destructor first: who is registered must be unregistered.
-    if !keeping_errno(|| set_round(1) && register().is_ok()) {
+    // The destructor first: who is registered must be unregistered. Of one who is, the kernel has
+    // written the IDs by now; a filter that says so in its place has not.
+    if !keeping_errno(|| set_round(1) && register().is_ok() && has_index()) {
         set_round(0);
         marks::set(marks::REFUSED);
     }

@@ -1,0 +1,256 @@
+//! System calls that are taken away, or answered in the kernel's place, in the midst of everything.
+
+use std::io::{self, Write};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use std::{panic, process, ptr, thread};
+
+use coreline::domain::{Domain, DomainLocal};
+use coreline::mask::Versioned;
+use coreline::percpu::{ArrayStack, PerCpuPool, PoolOptions, StopError, Word64};
+use coreline::{CounterSet, PerCpu, PerCpuCounter};
+use coreline_world::{Clock, Native};
+
+use crate::fork::in_child;
+
+const ROUNDS: u64 = 300;
+const TOKENS: u64 = 6;
+
+/// What threads work on before and after.
+struct Shared {
+    counter: PerCpuCounter,
+    batched: PerCpuCounter,
+    set: CounterSet<2>,
+    words: PerCpu<Word64>,
+    stack: PerCpu<ArrayStack<u64, 64>>,
+    domain: Domain,
+    tenant: DomainLocal<Word64>,
+    version: Versioned<[u64; 2]>,
+    rounds: AtomicU64,
+    /// How many threads have begun, and ended.
+    begun: AtomicU64,
+    ended: AtomicU64,
+    changed: AtomicBool,
+}
+
+impl Shared {
+    fn new() -> Self {
+        let pool = PerCpuPool::new(PoolOptions::new()).unwrap();
+        let domain = Domain::new().unwrap();
+        let shared = Shared {
+            counter: PerCpuCounter::from_pool(&pool),
+            batched: PerCpuCounter::from_pool(&pool).batched(4),
+            set: CounterSet::from_pool(&pool),
+            words: pool.per_cpu(|| Word64::new(0)).unwrap(),
+            stack: pool.per_cpu(ArrayStack::new_in).unwrap(),
+            tenant: domain.local(|| Word64::new(0)).unwrap(),
+            domain,
+            version: Versioned::new([0; 2]),
+            rounds: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            changed: AtomicBool::new(false),
+        };
+        let tokens: &'static [u64] = Vec::leak((0..TOKENS).collect());
+        for token in tokens {
+            shared.stack.field(|stack| stack).push(token.into()).unwrap();
+        }
+        shared
+    }
+
+    fn work(&self) {
+        let mut reader = self.version.reader().unwrap();
+        for round in 0..ROUNDS {
+            self.counter.add(1);
+            self.batched.add(-3);
+            self.set.add(1, 2);
+            self.words.add(1);
+            self.tenant.add(1);
+            let stack = self.stack.field(|stack| stack);
+            if let Some(token) = stack.pop() {
+                // There is room for all.
+                assert!(stack.push(token).is_ok());
+            }
+            let value = *reader.enter().get();
+            assert_eq!(value[0], value[1], "a value was freed under its reader");
+            drop(self.domain.lease());
+            if round % 16 == 0 {
+                // What needs a fence may be refused one.
+                let stopped = self.words.with_all_stopped(|slots| slots.count());
+                assert_ne!(stopped, Err(StopError::Nested), "a thread has another one's name");
+                drop(self.domain.expire(Native::now() + Duration::from_millis(200 * round)));
+                // Panics then.
+                let update = AssertUnwindSafe(|| self.version.update([round; 2]));
+                drop(panic::catch_unwind(update));
+            }
+        }
+        // Relaxed: a count; a thread that looks has seen the others end.
+        self.rounds.fetch_add(ROUNDS, Ordering::Relaxed);
+    }
+
+    /// What a thread does.
+    fn live(&self) {
+        self.work();
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: carries nothing but itself.
+        while !self.changed.load(Ordering::Relaxed) {
+            self.work();
+        }
+        self.work();
+        // Release pairs with the acquire in `check`: what was added is there.
+        self.ended.fetch_add(1, Ordering::Release);
+    }
+
+    /// Waits until so many threads have ended, and looks whether anything is lost.
+    fn check(&self, threads: u64) {
+        // Acquire: see `live`. Not by joining, which needs system calls.
+        while self.ended.load(Ordering::Acquire) < threads {
+            thread::yield_now();
+        }
+        let rounds = self.rounds.load(Ordering::Relaxed).cast_signed();
+        assert_eq!(self.counter.read_exact(), rounds);
+        assert_eq!(self.batched.read_exact(), -3 * rounds);
+        assert_eq!(self.set.read_exact(), [0, 2 * rounds]);
+        assert_eq!(self.words.sum().cast_signed(), rounds);
+        assert_eq!(self.tenant.sum().cast_signed(), rounds);
+        assert_eq!(self.domain.usage().leased, 0);
+        let tokens = self.stack.with_all_stopped(|slots| {
+            let mut popped = [None; TOKENS as usize + 1];
+            let pops = slots.map(|slot| slot.field(|stack| stack).pop_batch(&mut popped));
+            pops.sum::<usize>()
+        });
+        assert!(tokens.is_err() || tokens == Ok(TOKENS as usize), "{tokens:?} tokens");
+    }
+}
+
+/// From here on this call does nothing in any thread of the process, and fails with this error, or,
+/// if that is 0, returns 0.
+fn answer(call: libc::c_long, error: libc::c_int) {
+    let statement =
+        |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let verdict = libc::BPF_RET | libc::BPF_K;
+    let mut filter = [
+        // The call's number is the first word of what a filter is shown.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, u32::try_from(call).unwrap()),
+        statement(verdict, 0, libc::SECCOMP_RET_ERRNO | error.cast_unsigned()),
+        statement(verdict, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    // SAFETY: the program and its statements are live, and the kernel copies them.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let (operation, flags) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+        let put_up = libc::syscall(libc::SYS_seccomp, operation, flags, &raw const program);
+        assert_eq!(put_up, 0, "{}", io::Error::last_os_error());
+    }
+}
+
+/// No more than this of a resource from here on.
+fn limit(resource: impl Into<i64>, most: u64) {
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    let (resource, unwanted) = (resource.into(), ptr::null_mut::<libc::rlimit>());
+    // By number, as C libraries do not agree on the type of a resource.
+    // SAFETY: the limit is live, and only read.
+    let set =
+        unsafe { libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limit, unwanted) };
+    assert_eq!(set, 0);
+}
+
+/// In a child, has threads work, calls `change`, has them work again, and starts more if `start`.
+fn amidst(what: &str, start: bool, change: impl Fn()) {
+    in_child(|| {
+        let complaint = format!("with {what}");
+        panic::set_hook(Box::new(move |panic| {
+            if panic.to_string().contains("no heavy fence") {
+                return;
+            }
+            // A process that cannot say so ends all the same.
+            let _ = writeln!(io::stderr(), "{complaint}: {panic}");
+            process::abort();
+        }));
+        let made = Box::into_raw(Box::new(Shared::new()));
+        // SAFETY: freed below, by when no thread uses it any more.
+        let shared: &'static Shared = unsafe { &*made };
+        // Its stack stays behind, for the next thread to use.
+        thread::spawn(|| ()).join().unwrap();
+        for _ in 0..2 {
+            thread::spawn(|| shared.live());
+        }
+        // Both have started, which needs system calls, and are in the midst of it.
+        while shared.begun.load(Ordering::Relaxed) < 2 {
+            thread::yield_now();
+        }
+        change();
+        // Relaxed: as in `live`.
+        shared.changed.store(true, Ordering::Relaxed);
+        shared.live();
+        let mut threads = 3;
+        for _ in 0..if start { 2 } else { 0 } {
+            let thread = thread::Builder::new().spawn(|| shared.live());
+            threads += u64::from(thread.is_ok());
+        }
+        shared.check(threads);
+        // What is made from here on works, or is refused.
+        if let Ok(words) = PerCpu::new(|| Word64::new(7)) {
+            words.add(1);
+            assert_eq!(words.sum(), 7 * (words.populated() as u64 + 1) + 1);
+        }
+        if let Ok(domain) = Domain::new()
+            && let Ok(tenant) = domain.local(|| Word64::new(0))
+        {
+            tenant.add(1);
+            assert_eq!(tenant.sum(), 1);
+        }
+        // SAFETY: made above. All threads have said that they ended, and touch it no more.
+        drop(unsafe { Box::from_raw(made) });
+    });
+}
+
+#[test]
+fn calls_that_are_refused_later_cost_no_update() {
+    let calls = [
+        ("membarrier", libc::SYS_membarrier),
+        ("mmap", libc::SYS_mmap),
+        ("munmap", libc::SYS_munmap),
+        ("mbind", libc::SYS_mbind),
+        ("madvise", libc::SYS_madvise),
+        ("futex", libc::SYS_futex),
+        ("rt_sigprocmask", libc::SYS_rt_sigprocmask),
+        ("getcpu", libc::SYS_getcpu),
+        ("sched_getaffinity", libc::SYS_sched_getaffinity),
+        ("sched_setaffinity", libc::SYS_sched_setaffinity),
+        ("sched_yield", libc::SYS_sched_yield),
+        ("gettid", libc::SYS_gettid),
+        ("getpid", libc::SYS_getpid),
+        ("rseq", libc::SYS_rseq),
+        ("openat", libc::SYS_openat),
+        ("clock_gettime", libc::SYS_clock_gettime),
+        ("clone3", libc::SYS_clone3),
+        ("clone", libc::SYS_clone),
+    ];
+    let mut failed = Vec::new();
+    for (name, call) in calls {
+        for error in [libc::EPERM, libc::ENOSYS, 0] {
+            // The libraries that start threads need these, and some end the process without.
+            let start = match call {
+                libc::SYS_mmap | libc::SYS_rseq => false,
+                libc::SYS_clone | libc::SYS_clone3 => error != 0,
+                _ => true,
+            };
+            let what = format!("{name} = {error}");
+            if panic::catch_unwind(|| amidst(&what, start, || answer(call, error))).is_err() {
+                failed.push(what);
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+#[test]
+fn limits_that_are_set_later_cost_no_update() {
+    amidst("no locked memory", true, || limit(libc::RLIMIT_MEMLOCK, 0));
+    amidst("no more address space", false, || limit(libc::RLIMIT_AS, 0));
+    amidst("no more processes", true, || limit(libc::RLIMIT_NPROC, 0));
+}
