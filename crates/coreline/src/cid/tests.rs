@@ -33,7 +33,7 @@
 //! | owned: idle CPUs' IDs are taken | `steps` |
 
 use coreline_topology::{CpuId, CpuSet, Shape, Topology};
-use coreline_world::{Lacking, Native, Time};
+use coreline_world::{Lacking, Native, Time, Why};
 
 use super::hooked::Hooked;
 use super::row::{Row, State};
@@ -284,8 +284,8 @@ fn what_cannot_be_fenced_stays() {
     assert_eq!(space.engine.use_at(place), 0);
     space.expire_unused(ms(100)).unwrap();
     let lacking = || {
-        let why = "planted".to_owned();
-        Err(Lacking { world: "native", capability: "fence", why, remedy: "none".to_owned() })
+        let why = Why::new("planted");
+        Err(Lacking { world: "native", capability: "fence", why, remedy: "none" })
     };
     assert!(space.engine.expire_unused(ms(200), lacking).is_err());
     assert_eq!((space.taken().count(), space.engine.use_at(place)), (1, 0));

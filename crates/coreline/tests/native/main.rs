@@ -2,7 +2,10 @@
 #![cfg(target_os = "linux")]
 
 mod domain;
+#[path = "../../../world/tests/filter/mod.rs"]
+mod filter;
 mod fork;
+mod refused;
 mod signals;
 
 use std::alloc::{GlobalAlloc, Layout, System};

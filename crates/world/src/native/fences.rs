@@ -23,7 +23,7 @@ use core::sync::atomic::{self, AtomicU8, Ordering};
 use std::io;
 
 use crate::native::{Native, rseq};
-use crate::{Fences, Lacking, World};
+use crate::{Fences, Lacking, Why, World};
 
 /// How this process fences.
 ///
@@ -67,7 +67,7 @@ impl Fences for Native {
         }
     }
 
-    /// Async-signal-safe, unless it fails.
+    /// Async-signal-safe, also where it fails.
     ///
     /// # Errors
     ///
@@ -80,31 +80,33 @@ impl Fences for Native {
             atomic::fence(Ordering::SeqCst);
             return Ok(());
         }
+        let worked = Why::new("membarrier worked when this process first fenced and now fails");
         let refused = |error| Lacking {
             world: Native::NAME,
             capability: "heavy fence",
-            why: format!("membarrier worked when this process first fenced and now fails: {error}"),
-            remedy: "let the system-call filter pass membarrier".into(),
+            why: worked.because(&error),
+            remedy: "let the system-call filter pass membarrier",
         };
         membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED).map(drop).map_err(refused)
     }
 
+    /// Async-signal-safe once there is per-CPU memory, also where it fails.
     fn fence_restartable() -> Result<(), Lacking> {
         if rseq::sections().is_err() {
             return Self::try_fence_all();
         }
         let fenced = if means() & RSEQ == 0 {
-            Err("membarrier has no rseq command".to_owned())
+            Err(Why::new("membarrier has no rseq command"))
         } else {
             membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ)
                 .map(drop)
-                .map_err(|error| format!("membarrier failed: {error}"))
+                .map_err(|error| Why::new("membarrier failed").because(&error))
         };
         fenced.map_err(|why| Lacking {
             world: Native::NAME,
             capability: "fence of restartable operations",
             why,
-            remedy: "start the program with CORELINE_RSEQ=off, so that they run on atomics".into(),
+            remedy: "start the program with CORELINE_RSEQ=off, so that they run on atomics",
         })
     }
 }
