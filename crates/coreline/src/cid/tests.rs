@@ -319,9 +319,9 @@ fn bad_input_is_an_error() {
     space.switch_in(AT, SOURCE, &task).unwrap();
     let busy = space.switch_in(AT, SOURCE, &task).unwrap_err();
     assert!(matches!(busy, CidError::Busy { cpu: SOURCE }) && busy.to_string().contains("cpu 2"));
-    let wide = machine(2).with_limit_at_least(1 << 17);
-    let error = CidLayout::<Recent>::new(&wide).unwrap_err();
-    assert_eq!(error, CidError::TooWide { width: 1 << 17, most: 1 << 16 });
+    let wide = machine(2).with_limit_at_least(1 << 16);
+    let error = CidLayout::<Clustered>::new(&wide).unwrap_err();
+    assert_eq!(error, CidError::TooWide { width: (1 << 16) + 56, most: 1 << 16 });
 }
 
 #[test]
