@@ -44,7 +44,7 @@ pub mod mask;
 pub mod percpu;
 
 pub use cid::CidSpace;
-pub use coreline_world::{IndexBy, Lacking};
+pub use coreline_world::{IndexBy, Lacking, Why};
 pub use counter::{CounterSet, PerCpuCounter};
 pub use domain::Domain;
 pub use lock::TicketLock;

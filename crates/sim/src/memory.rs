@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use std::alloc;
 
 use coreline_topology::NodeId;
-use coreline_world::{Lacking, MapError, Memory};
+use coreline_world::{Lacking, MapError, Memory, Why};
 
 use crate::Sim;
 use crate::engine::{self, inside};
@@ -13,9 +13,9 @@ use crate::engine::{self, inside};
 impl Memory for Sim {
     /// From the machine's arena, as everything that simulated code allocates.
     fn map(layout: Layout) -> Result<NonNull<u8>, MapError> {
-        let fail = |why: &str| MapError {
+        let fail = |why| MapError {
             layout,
-            why: why.to_owned(),
+            why: Why::new(why),
             remedy: "give the machine fewer CPUs, or ask for less",
         };
         if layout.size() == 0 {
@@ -41,8 +41,8 @@ impl Memory for Sim {
         Err(Lacking {
             world: "sim",
             capability: "placement of memory on a node",
-            why: format!("the machine has no {node}"),
-            remedy: "choose one of `Place::topology().nodes()`".to_owned(),
+            why: Why::new("the machine has no").node(node),
+            remedy: "choose one of `Place::topology().nodes()`",
         })
     }
 
@@ -50,8 +50,8 @@ impl Memory for Sim {
         Err(Lacking {
             world: "sim",
             capability: "huge pages",
-            why: "the simulator models no pages".to_owned(),
-            remedy: "go on without".to_owned(),
+            why: Why::new("the simulator models no pages"),
+            remedy: "go on without",
         })
     }
 }

@@ -6,7 +6,8 @@ use core::ptr::NonNull;
 use coreline_world::restartable::definition::{self, Ended, Steps};
 use coreline_world::restartable::{At, NoSlot};
 use coreline_world::{
-    ArrayStack, Buffer, Cell, Full, IndexBy, Lacking, List, ListNode, Ordering, Restartable, Word,
+    ArrayStack, Buffer, Cell, Full, IndexBy, Lacking, List, ListNode, Ordering, Restartable, Why,
+    Word,
 };
 
 use crate::Sim;
@@ -29,8 +30,8 @@ impl Restartable for Sim {
                 return Err(Lacking {
                     world: "sim",
                     capability: "kernel concurrency ID",
-                    why: "the simulated kernel hands out none".to_owned(),
-                    remedy: "give the machine a `Kernel` that does".to_owned(),
+                    why: Why::new("the simulated kernel hands out none"),
+                    remedy: "give the machine a `Kernel` that does",
                 });
             }
             Ok((by, engine.topology().cpu_limit()))

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-/// One more than the highest CPU number that a list, a sysfs tree or a [`Shape`](crate::Shape) may
-/// name. Linux itself builds for at most 8192; the bound keeps bad input from asking for gigabytes.
+/// One more than the highest CPU number that a list, a sysfs tree, a [`Shape`](crate::Shape) or a
+/// limit may name. Linux itself builds for at most 8192; the bound keeps bad input from asking for
+/// gigabytes.
 pub const MAX_CPUS: u32 = 1 << 16;
 
 macro_rules! id {

@@ -51,6 +51,12 @@ pub enum ShapeError {
         /// What was asked.
         shape: Shape,
     },
+    /// A set of CPUs has a number that is not below [`MAX_CPUS`].
+    #[error("the set has {cpu}, and numbers of CPUs are below {MAX_CPUS}; leave it out")]
+    NoSuchCpu {
+        /// The CPU.
+        cpu: CpuId,
+    },
     /// A set of CPUs is empty.
     #[error("the set of CPUs is empty; a machine has at least one")]
     NoCpus,
@@ -105,7 +111,7 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// Where the set is empty.
+    /// Where the set is empty, or has a number that is not below [`MAX_CPUS`].
     ///
     /// ```
     /// use coreline_topology::Topology;
@@ -115,8 +121,9 @@ impl Topology {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn flat(cpus: &CpuSet) -> Result<Self, ShapeError> {
-        if cpus.is_empty() {
-            return Err(ShapeError::NoCpus);
+        let last = cpus.last().ok_or(ShapeError::NoCpus)?;
+        if last.get() >= MAX_CPUS {
+            return Err(ShapeError::NoSuchCpu { cpu: last });
         }
         let alone = |(id, number)| Cpu {
             id,

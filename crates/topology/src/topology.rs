@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::cpuset::CpuSet;
-use crate::ids::{CacheId, CpuId, NodeId};
+use crate::ids::{CacheId, CpuId, MAX_CPUS, NodeId};
 use crate::kind::CoreKind;
 use crate::node::Nodes;
 
@@ -108,8 +108,9 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The tree of these CPUs. All parts but nodes are numbered densely already; the limit is
-    /// raised where a CPU lies beyond it, and the nodes of the CPUs are entered into `nodes`.
+    /// The tree of these CPUs, whose numbers are below [`MAX_CPUS`]. All parts but nodes are
+    /// numbered densely already; the limit is raised where a CPU lies beyond it, and the nodes of
+    /// the CPUs are entered into `nodes`.
     pub(crate) fn new(cpus: &[Cpu], limit: Limit, mut nodes: Nodes) -> Self {
         let count = |part: fn(&Cpu) -> u32| {
             cpus.iter().map(part).max().map_or(0, |highest| highest as usize + 1)
@@ -132,11 +133,13 @@ impl Topology {
         }
     }
 
-    /// The same machine, where CPU numbers up to `limit - 1` are known to be possible.
+    /// The same machine, where CPU numbers up to `limit - 1` are known to be possible. A limit
+    /// above [`MAX_CPUS`] counts as that: no tree has a CPU beyond it.
     ///
     /// For a caller that knows the limit from elsewhere, such as from a system call, where
     /// [`cpu_limit_is_stated`](Topology::cpu_limit_is_stated) says that the tree does not.
     pub fn with_limit_at_least(mut self, limit: usize) -> Self {
+        let limit = limit.min(MAX_CPUS as usize);
         self.limit = Limit { cpus: self.limit.cpus.max(limit), stated: true };
         self
     }
@@ -157,7 +160,8 @@ impl Topology {
     }
 
     /// The highest CPU number that the machine can ever have, plus 1: the length of an array that
-    /// is indexed by CPU. At least [`cpu_count`](Topology::cpu_count); more where CPUs are offline.
+    /// is indexed by CPU. At most [`MAX_CPUS`], and at least [`cpu_count`](Topology::cpu_count);
+    /// more where CPUs are offline.
     pub fn cpu_limit(&self) -> usize {
         self.limit.cpus
     }

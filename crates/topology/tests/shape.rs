@@ -1,7 +1,7 @@
 //! Regular machines: numbering, distances, and the shapes that are refused.
 
 use coreline_topology::{
-    CacheId, CoreKind, CpuId, CpuSet, Distance, NodeId, Shape, ShapeError, Topology,
+    CacheId, CoreKind, CpuId, CpuSet, Distance, MAX_CPUS, NodeId, Shape, ShapeError, Topology,
 };
 
 const ONE_CPU: Shape = Shape {
@@ -121,4 +121,14 @@ fn a_flat_machine_has_the_cpus_given_and_a_limit_of_its_own() {
     assert_eq!(wider.cpus().count(), 3);
 
     assert_eq!(Topology::flat(&CpuSet::new()), Err(ShapeError::NoCpus));
+}
+
+#[test]
+fn no_cpu_and_no_limit_is_beyond_the_numbers() {
+    let beyond = CpuId::new(MAX_CPUS);
+    let set: CpuSet = [CpuId::new(0), beyond].into_iter().collect();
+    assert_eq!(Topology::flat(&set), Err(ShapeError::NoSuchCpu { cpu: beyond }));
+    let flat = Topology::flat(&"0,65535".parse().unwrap()).unwrap();
+    assert_eq!((flat.cpu_count(), flat.cpu_limit()), (2, MAX_CPUS as usize));
+    assert_eq!(flat.with_limit_at_least(usize::MAX).cpu_limit(), MAX_CPUS as usize);
 }

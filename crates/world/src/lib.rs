@@ -51,6 +51,7 @@ pub mod signals;
 pub mod sleep;
 pub mod statics;
 pub mod threads;
+mod why;
 pub mod word;
 pub mod work;
 
@@ -73,6 +74,7 @@ pub use signals::Signals;
 pub use sleep::{Parked, Sleep};
 pub use statics::{Statics, WorldLocal, WorldStatic};
 pub use threads::{JoinHandle, Placement, SpawnError, Threads};
+pub use why::Why;
 pub use word::{ConstWords, Integer, Line, Word, Words};
 pub use work::Work;
 
@@ -118,6 +120,7 @@ impl<W: World + ConstWords> ConstWorld for W {}
 /// A capability that was asked of a world and is not there.
 ///
 /// Returned, never guessed around: the caller either has a documented fallback or passes this on.
+/// Operations that may run in a signal handler make one, too: see [`Why`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the {world} world has no {capability} here: {why}; {remedy}")]
 pub struct Lacking {
@@ -126,7 +129,7 @@ pub struct Lacking {
     /// What was asked of it.
     pub capability: &'static str,
     /// What was found instead.
-    pub why: String,
+    pub why: Why,
     /// What the reader can do about it.
-    pub remedy: String,
+    pub remedy: &'static str,
 }

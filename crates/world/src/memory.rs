@@ -5,22 +5,24 @@ use core::ptr::NonNull;
 
 use coreline_topology::NodeId;
 
-use crate::Lacking;
+use crate::{Lacking, Why};
 
-/// The world has no memory of this size left.
+/// The world has no memory of this size left. As [`Lacking`], made where nothing may allocate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot map {} bytes of memory: {why}; {remedy}", layout.size())]
 pub struct MapError {
     /// What was asked for.
     pub layout: Layout,
     /// What the machine said.
-    pub why: String,
+    pub why: Why,
     /// What the reader can do about it.
     pub remedy: &'static str,
 }
 
 /// The capability *memory*: ranges that are large and live long. What is small comes from the
 /// allocator.
+///
+/// Natively all of it is async-signal-safe, also where it fails.
 pub trait Memory {
     /// Zeroed memory of this layout. A page of it costs nothing until it is touched.
     ///

@@ -1,69 +1,17 @@
 //! The native world in a sandbox that refuses system calls it would like to make, or answers in the
 //! kernel's place.
-//!
-//! A filter stays with its process, so each case is a process: this program again, with one test
-//! asked for and [`CHILD`] set.
 #![cfg(target_os = "linux")]
 
+mod filter;
+
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::env;
 use std::panic;
-use std::process::Command;
 use std::sync::Barrier;
 
 use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::native::{self, NoSections, SelfTestError};
 use coreline_world::{Fences, IndexBy, Native, Place, Placement, Signals, SpawnError, Threads};
-
-const CHILD: &str = "CORELINE_TEST_CHILD";
-
-/// Runs the test of this name again as a child, unless this is the child.
-fn in_a_child(test: &str, body: fn()) {
-    in_a_child_with(test, None, body);
-}
-
-/// As above, with `GLIBC_TUNABLES` set.
-fn in_a_child_with(test: &str, tunables: Option<&str>, body: fn()) {
-    if env::var_os(CHILD).is_some() {
-        return body();
-    }
-    let child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", test])
-        .env(CHILD, "1")
-        .envs(tunables.map(|value| ("GLIBC_TUNABLES", value)))
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&child.stdout);
-    assert!(child.status.success() && text.contains("1 passed"), "{text}");
-}
-
-/// From here on, the kernel refuses this call to the calling thread and the threads that it starts.
-fn refuse(call: libc::c_long) {
-    answer(call, libc::EPERM);
-}
-
-/// From here on, this call does nothing and fails with this error, or, if that is 0, returns 0: for
-/// the calling thread and the threads that it starts.
-fn answer(call: libc::c_long, error: libc::c_int) {
-    let statement =
-        |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
-    let is_call = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    let verdict = libc::BPF_RET | libc::BPF_K;
-    let mut filter = [
-        // The call's number is the first word of what a filter is shown.
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        statement(is_call, 1, u32::try_from(call).unwrap()),
-        statement(verdict, 0, libc::SECCOMP_RET_ERRNO | error.cast_unsigned()),
-        statement(verdict, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
-    // SAFETY: the program and its statements are live, and the kernel copies them.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let mode = libc::SECCOMP_MODE_FILTER;
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program, 0, 0), 0);
-    }
-}
+use filter::{answer, in_a_child, in_a_child_with, refuse, run_on};
 
 fn add_from_threads(words: &OwnSlots<AtomicU64, Native>) {
     add_from_threads_to(words, 40_000);
@@ -257,16 +205,6 @@ fn without_wiped_pages_a_child_has_another_generation() {
             assert_eq!(status, 0, "the child has its parent's generation");
         }
     });
-}
-
-/// Has the calling thread run on this CPU; false if it may not.
-fn run_on(cpu: usize) -> bool {
-    // SAFETY: the set is live and of the size given, and zeros are the empty one.
-    unsafe {
-        let mut set: libc::cpu_set_t = core::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0
-    }
 }
 
 /// What the first caller may use is no measure of the machine: each CPU on which a thread runs

@@ -5,12 +5,15 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use std::sync::Arc;
 
-use coreline_topology::{Cid, Cpu, CpuId, CpuSet, NodeId, Topology};
+use coreline_topology::{Cid, Cpu, CpuId, CpuSet, MAX_CPUS, NodeId, Topology};
 
 use super::{CidError, Policy};
 
 /// IDs and positions are numbers of 16 bits in a row.
 const MOST: usize = 1 << 16;
+
+// So are numbers of CPUs.
+const _: () = assert!(MAX_CPUS as usize <= MOST);
 
 /// How many slots of 64 bytes, a line each, share a page of 4096.
 const PAGE: u32 = 64;
@@ -92,18 +95,13 @@ impl<P: Policy> CidLayout<P> {
     ///
     /// As for [`new`](Self::new).
     pub fn with_slots_per_page(topology: &Topology, slots: u32) -> Result<Self, CidError> {
-        let limit = topology.cpu_limit();
-        if limit > MOST {
-            return Err(CidError::TooWide { width: limit, most: MOST });
-        }
         // No page of more IDs than there can be has a second one behind it. So all IDs are numbers
         // of 32 bits, also those that are refused: there are `MOST` nodes at most.
         let slots = slots.clamp(1, MOST as u32);
-        let parts = if P::CLUSTERED { clustered(topology, slots) } else { flat(topology) };
-        match parts.width() {
-            0..=MOST => Ok(CidLayout { parts: Arc::new(parts), _policy: PhantomData }),
-            width => Err(CidError::TooWide { width, most: MOST }),
-        }
+        let (places, groups) =
+            if P::CLUSTERED { clustered(topology, slots) } else { flat(topology) };
+        let parts = Arc::new(Parts::new(places, groups)?);
+        Ok(CidLayout { parts, _policy: PhantomData })
     }
 
     /// All IDs are below it.
@@ -146,13 +144,17 @@ impl<P: Policy> fmt::Debug for CidLayout<P> {
 }
 
 impl Parts {
-    fn new(places: Box<[Place]>, groups: Box<[Group]>) -> Self {
+    /// Refuses more IDs than there can be, for which the places are wrong.
+    fn new(places: Vec<Place>, groups: Vec<Group>) -> Result<Self, CidError> {
         let width = groups.last().map_or(0, |group| group.range.end as usize);
-        let mut cpus_at = vec![None; width];
-        for (cpu, place) in (0..).zip(&places) {
-            cpus_at[usize::from(place.position)] = Some(cpu);
+        if width > MOST {
+            return Err(CidError::TooWide { width, most: MOST });
         }
-        Parts { places, cpus_at: cpus_at.into(), groups }
+        let mut cpus_at = vec![None; width];
+        for (cpu, place) in places.iter().enumerate() {
+            cpus_at[usize::from(place.position)] = Some(cpu as u16);
+        }
+        Ok(Parts { places: places.into(), cpus_at: cpus_at.into(), groups: groups.into() })
     }
 
     /// The number of the CPU at a position.
@@ -185,18 +187,18 @@ impl Parts {
 }
 
 /// One group, and positions that are CPU numbers.
-fn flat(topology: &Topology) -> Parts {
+fn flat(topology: &Topology) -> (Vec<Place>, Vec<Group>) {
     let limit = topology.cpu_limit();
     let mut nodes = topology.nodes();
     let node = nodes.next().filter(|_| nodes.next().is_none());
     let group = Group { range: 0..limit as u32, node };
     let places = (0..limit).map(|cpu| Place { position: cpu as u16, group: 0 }).collect();
-    Parts::new(places, [group].into())
+    (places, vec![group])
 }
 
 /// Node by node, cache by cache. CPUs that the tree does not know (they are offline) come last, on
 /// a page of no node.
-fn clustered(topology: &Topology, page: u32) -> Parts {
+fn clustered(topology: &Topology, page: u32) -> (Vec<Place>, Vec<Group>) {
     let limit = topology.cpu_limit();
     let part = |cpu: &Cpu| (cpu.node, cpu.cache);
     let mut cpus: Vec<_> = (0..limit).map(|cpu| CpuId::new(cpu as u32)).collect();
@@ -218,5 +220,5 @@ fn clustered(topology: &Topology, page: u32) -> Parts {
         }
         groups.push(Group { range: first..first + alike.len() as u32, node });
     }
-    Parts::new(places.into(), groups.into())
+    (places, groups)
 }

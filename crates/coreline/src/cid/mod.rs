@@ -65,6 +65,7 @@ mod tests;
 use core::fmt;
 use core::ops::Range;
 use core::time::Duration;
+use std::sync::Arc;
 
 use coreline_topology::{Cid, CpuId, CpuSet};
 use coreline_world::{Lacking, Native, Time, World};
@@ -221,13 +222,32 @@ pub enum CidError {
         /// The CPU.
         cpu: CpuId,
     },
+    /// A task entered another space.
+    #[error("this task is another space's: give it to the space that it entered")]
+    ForeignTask,
+}
+
+/// A task was to leave a space that it did not enter. It is given back, still a user of its own.
+#[derive(thiserror::Error)]
+#[error("{}", CidError::ForeignTask)]
+pub struct ForeignTask<P: Policy, W: World = Native>(pub Task<P, W>);
+
+impl<P: Policy, W: World> fmt::Debug for ForeignTask<P, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ForeignTask").field(&self.0).finish()
+    }
 }
 
 /// A task in a space: what [`user_enter`](CidSpace::user_enter) gives and
 /// [`user_leave`](CidSpace::user_leave) takes back. One that is dropped stays a user for ever.
+/// Other spaces refuse it.
 pub struct Task<P: Policy, W: World = Native> {
     task: <P::Engine<W> as Engine<W>>::Task,
+    space: Arc<SpaceName>,
 }
+
+/// Tells spaces apart by where it lies, which no two share while one of their tasks knows it.
+struct SpaceName;
 
 impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -281,6 +301,7 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 pub struct CidSpace<P: Policy, W: World = Native> {
     layout: CidLayout<P>,
     engine: P::Engine<W>,
+    name: Arc<SpaceName>,
 }
 
 impl<P: Policy> CidSpace<P> {
@@ -293,7 +314,8 @@ impl<P: Policy> CidSpace<P> {
 impl<P: Policy, W: World> CidSpace<P, W> {
     /// A space without users, in every world.
     pub fn new_in(layout: &CidLayout<P>) -> Self {
-        CidSpace { layout: layout.clone(), engine: Engine::new_in(layout.parts()) }
+        let engine = Engine::new_in(layout.parts());
+        CidSpace { layout: layout.clone(), engine, name: Arc::new(SpaceName) }
     }
 
     /// Which IDs CPUs can get.
@@ -309,27 +331,48 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         cpus.last().map_or(Ok(()), |last| self.place(last).map(drop))
     }
 
+    /// What the engine knows of a task of this space.
+    fn own<'a>(
+        &self,
+        task: &'a Task<P, W>,
+    ) -> Result<&'a <P::Engine<W> as Engine<W>>::Task, CidError> {
+        if Arc::ptr_eq(&self.name, &task.space) {
+            Ok(&task.task)
+        } else {
+            Err(CidError::ForeignTask)
+        }
+    }
+
     /// One more task, which may run on these CPUs. There may be any number of tasks.
     ///
     /// # Errors
     ///
-    /// [`CidError::NoSuchCpu`]; so for all of these.
+    /// [`CidError::NoSuchCpu`]; so for all of these. What takes a task may also return
+    /// [`CidError::ForeignTask`].
     pub fn user_enter(&self, allowed: &CpuSet) -> Result<Task<P, W>, CidError> {
         self.places(allowed)?;
-        Ok(Task { task: self.engine.enter(allowed) })
+        Ok(Task { task: self.engine.enter(allowed), space: Arc::clone(&self.name) })
     }
 
     /// A task is no more. It must not be running: the ID of one that is never comes back. If it was
     /// the last to use its ID, that is free.
-    pub fn user_leave(&self, task: Task<P, W>) {
-        self.engine.leave(&task.task);
+    ///
+    /// # Errors
+    ///
+    /// [`ForeignTask`], with the task.
+    pub fn user_leave(&self, task: Task<P, W>) -> Result<(), ForeignTask<P, W>> {
+        match self.own(&task) {
+            Ok(own) => self.engine.leave(own),
+            Err(_) => return Err(ForeignTask(task)),
+        }
+        Ok(())
     }
 
     /// A task may run on these CPUs from now on. What any task was ever allowed on counts until the
     /// space's end, or an exec: the set of allowed CPUs is a union that only grows.
     pub fn allow(&self, task: &Task<P, W>, cpus: &CpuSet) -> Result<(), CidError> {
         self.places(cpus)?;
-        self.engine.allow(&task.task, cpus);
+        self.engine.allow(self.own(task)?, cpus);
         Ok(())
     }
 
@@ -340,14 +383,15 @@ impl<P: Policy, W: World> CidSpace<P, W> {
     ///
     /// Also [`CidError::Busy`] if a task is seen to run there.
     pub fn switch_in(&self, now: Time, cpu: CpuId, task: &Task<P, W>) -> Result<Cid, CidError> {
-        let cid = self.engine.switch_in(now, self.place(cpu)?, &task.task);
+        let cid = self.engine.switch_in(now, self.place(cpu)?, self.own(task)?);
         cid.map(Cid::new).ok_or(CidError::Busy { cpu })
     }
 
-    /// The task, which runs there, loses the CPU. Nothing happens if none does.
+    /// The task, which runs there, loses the CPU. Nothing happens if none does, or if the task is
+    /// another space's.
     pub fn switch_out(&self, now: Time, cpu: CpuId, task: &Task<P, W>) {
-        if let Ok(place) = self.place(cpu) {
-            self.engine.switch_out(now, place, &task.task);
+        if let (Ok(place), Ok(task)) = (self.place(cpu), self.own(task)) {
+            self.engine.switch_out(now, place, task);
         }
     }
 
@@ -359,9 +403,9 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         from: CpuId,
         to: CpuId,
     ) -> Result<(), CidError> {
-        let (from, to) = (self.place(from)?, self.place(to)?);
+        let (task, from, to) = (self.own(task)?, self.place(from)?, self.place(to)?);
         if from != to {
-            self.engine.migrate(now, &task.task, from, to);
+            self.engine.migrate(now, task, from, to);
         }
         Ok(())
     }
@@ -378,7 +422,7 @@ impl<P: Policy, W: World> CidSpace<P, W> {
     /// for who runs now, who keeps what it has until it is switched out. No other call may overlap.
     pub fn exec(&self, now: Time, task: &Task<P, W>, allowed: &CpuSet) -> Result<(), CidError> {
         self.places(allowed)?;
-        self.engine.exec(now, &task.task, allowed);
+        self.engine.exec(now, self.own(task)?, allowed);
         Ok(())
     }
 

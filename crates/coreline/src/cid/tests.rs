@@ -33,7 +33,7 @@
 //! | owned: idle CPUs' IDs are taken | `steps` |
 
 use coreline_topology::{CpuId, CpuSet, Shape, Topology};
-use coreline_world::{Lacking, Native, Time};
+use coreline_world::{Lacking, Native, Time, Why};
 
 use super::hooked::Hooked;
 use super::row::{Row, State};
@@ -284,8 +284,8 @@ fn what_cannot_be_fenced_stays() {
     assert_eq!(space.engine.use_at(place), 0);
     space.expire_unused(ms(100)).unwrap();
     let lacking = || {
-        let why = "planted".to_owned();
-        Err(Lacking { world: "native", capability: "fence", why, remedy: "none".to_owned() })
+        let why = Why::new("planted");
+        Err(Lacking { world: "native", capability: "fence", why, remedy: "none" })
     };
     assert!(space.engine.expire_unused(ms(200), lacking).is_err());
     assert_eq!((space.taken().count(), space.engine.use_at(place)), (1, 0));
@@ -319,9 +319,39 @@ fn bad_input_is_an_error() {
     space.switch_in(AT, SOURCE, &task).unwrap();
     let busy = space.switch_in(AT, SOURCE, &task).unwrap_err();
     assert!(matches!(busy, CidError::Busy { cpu: SOURCE }) && busy.to_string().contains("cpu 2"));
-    let wide = machine(2).with_limit_at_least(1 << 17);
-    let error = CidLayout::<Recent>::new(&wide).unwrap_err();
-    assert_eq!(error, CidError::TooWide { width: 1 << 17, most: 1 << 16 });
+    let wide = machine(2).with_limit_at_least(1 << 16);
+    let error = CidLayout::<Clustered>::new(&wide).unwrap_err();
+    assert_eq!(error, CidError::TooWide { width: (1 << 16) + 56, most: 1 << 16 });
+}
+
+#[test]
+fn a_task_of_another_space_is_refused() {
+    fn law<P: Policy>() {
+        let layout = CidLayout::new(&machine(1)).unwrap();
+        let [ours, theirs]: [CidSpace<P>; 2] = [(); 2].map(|()| CidSpace::new(&layout));
+        let task = ours.user_enter(&cpus(4)).unwrap();
+        let foreign = theirs.user_enter(&cpus(4)).unwrap();
+        let cid = ours.switch_in(AT, SOURCE, &task).unwrap();
+        let destination = CpuId::new(3);
+        let refused = Err(CidError::ForeignTask);
+        assert_eq!(ours.switch_in(AT, destination, &foreign), Err(CidError::ForeignTask));
+        ours.switch_out(AT, SOURCE, &foreign);
+        assert_eq!(ours.migrate(AT, &foreign, SOURCE, destination), refused);
+        assert_eq!(ours.migrate(AT, &foreign, SOURCE, SOURCE), refused);
+        assert_eq!(ours.allow(&foreign, &cpus(4)), refused);
+        assert_eq!(ours.exec(AT, &foreign, &cpus(4)), refused);
+        let ForeignTask(foreign) = ours.user_leave(foreign).unwrap_err();
+        assert_eq!((ours.users(), theirs.users()), (1, 1));
+        assert_eq!(ours.taken().collect::<Vec<_>>(), [cid]);
+        let busy = ours.switch_in(AT, SOURCE, &task);
+        assert_eq!(busy, Err(CidError::Busy { cpu: SOURCE }), "nobody was switched out");
+        theirs.user_leave(foreign).unwrap();
+        assert_eq!((ours.users(), theirs.users()), (1, 0));
+    }
+    law::<FirstFit>();
+    law::<Recent>();
+    law::<Owned>();
+    law::<Clustered>();
 }
 
 #[test]
@@ -337,7 +367,7 @@ fn more_users_than_cpus_have_as_many_ids_as_there_are_cpus() {
                 space.switch_out(AT, cpu, task);
             }
         }
-        tasks.into_iter().for_each(|task| space.user_leave(task));
+        tasks.into_iter().for_each(|task| space.user_leave(task).unwrap());
         for at in [1000, 2000] {
             space.expire(ms(at));
         }
@@ -413,7 +443,7 @@ fn who_finds_all_ids_in_use_is_refused() {
     for cid in 0..4 {
         let task = space.user_enter(&cpus(4)).unwrap();
         assert_eq!(space.switch_in(AT, SOURCE, &task), Ok(Cid::new(cid)));
-        space.user_leave(task);
+        space.user_leave(task).unwrap();
     }
     let task = space.user_enter(&cpus(4)).unwrap();
     assert_eq!(space.switch_in(AT, SOURCE, &task), busy);

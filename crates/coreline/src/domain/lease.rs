@@ -22,14 +22,12 @@ use crate::cid::{Bitmap, Recent, References};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
-    /// All are leased.
+    /// At one moment of the call all were leased.
     #[error(
-        "{leased} of {most} leases of this domain are out: drop some, and forget none; or ask for \
-         more with `DomainsOptions::leases`"
+        "all leases of this domain were out, of which there are {most}: drop some, and forget \
+         none; or ask for more with `DomainsOptions::leases`"
     )]
     Exhausted {
-        /// How many are out.
-        leased: usize,
         /// How many there are.
         most: usize,
     },
@@ -89,8 +87,7 @@ impl<P: References, W: World> Shared<P, W> {
         if let Some(taken) = home.and_then(Home::take) {
             return Ok(taken);
         }
-        let most = core.common.leases();
-        let exhausted = || LeaseError::Exhausted { leased: leasing.leased(most), most };
+        let exhausted = || LeaseError::Exhausted { most: core.common.leases() };
         leasing.take(core, at)?.ok_or_else(exhausted)
     }
 }

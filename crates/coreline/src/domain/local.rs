@@ -50,10 +50,10 @@ pub enum LocalError {
 /// **Memory**: `size_of::<T>()` for each ID that the domain ever handed out, and once more. It
 /// comes from the pool that all domains share, so that their slots share pages.
 ///
-/// **Signals**: all operations are async-signal-safe, if what slots begin with is, and as long as
-/// memory for rows can be had. Making and dropping one is not. **Fork**: the child has its own
-/// copy. **Panics**: one in what makes a slot is raised in the operation that needed the slot,
-/// which did nothing; the next tries again, and values that were made in other locals may leak.
+/// **Signals**: all operations are async-signal-safe, if what slots begin with is. Making and
+/// dropping one is not. **Fork**: the child has its own copy. **Panics**: one in what makes a slot
+/// is raised in the operation that needed the slot, which did nothing; the next tries again, and
+/// values that were made in other locals may leak.
 pub struct DomainLocal<T: Slot, P: References = Recent, W: World = Native> {
     parts: NonNull<Parts<T, P, W>>,
 }

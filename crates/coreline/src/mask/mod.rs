@@ -29,9 +29,10 @@
 //! few lines. See the table of states in `bits.rs`.
 //!
 //! **Signals, fork**: every operation may run in a signal handler, where it is as if the
-//! interrupted thread had been preempted; a forked child has the mask as it was, and if another
-//! thread was in [`trim`](CpuMask::trim) then, reads of the whole mask read every line from there
-//! on.
+//! interrupted thread had been preempted, but for those that return a set or the CPUs of one
+//! ([`snapshot`](CpuMask::snapshot), `iter`, `union`), which allocate; a forked child has the mask
+//! as it was, and if another thread was in [`trim`](CpuMask::trim) then, reads of the whole mask
+//! read every line from there on.
 
 mod bits;
 mod layout;

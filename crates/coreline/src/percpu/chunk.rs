@@ -48,7 +48,7 @@ impl Chunk {
         let size = slots + size_of::<Chunk>() + words * size_of::<u64>();
         let align = if huge_pages { W::STRIDE.max(HUGE) } else { W::STRIDE };
         let layout = Layout::from_size_align(size, align)
-            .expect("a stride is a power of two, and there are at most MAX_CPUS of them");
+            .expect("a stride is a power of two, and 2^32 of them fit into an address space");
         let memory = W::map(layout)?;
         // SAFETY: just mapped.
         let huge = huge_pages.then(|| unsafe { W::advise_huge(memory, slots) }.err()).flatten();

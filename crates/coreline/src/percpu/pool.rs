@@ -20,10 +20,10 @@
 //! | a chunk's memory: where it lies | nothing: it never changes |
 //!
 //! **Signals**: in a pool that is not checked, [`allocate`](PerCpuPool::allocate) and
-//! [`free`](PerCpuPool::free) are async-signal-safe, unless memory cannot be mapped, placed or
-//! given huge pages: why is told in a text, which comes from the global allocator. So does what a
-//! closure captures that says how a value begins, and goes back with the value; and the pool
-//! itself, with its last value or handle. **Fork**: a child that was forked while another thread
+//! [`free`](PerCpuPool::free) are async-signal-safe, also where memory cannot be mapped, placed or
+//! given huge pages. The global allocator gives what a closure captures that says how a value
+//! begins, and the pool itself, and gets them back with the value, and with the pool's last value
+//! or handle. **Fork**: a child that was forked while another thread
 //! allocated goes on; it may lose the bytes that the thread was about to take or to give back, and
 //! hands none out twice. Not so in a checked pool, whose lists may be torn then.
 
@@ -392,8 +392,8 @@ impl<W: World> Shared<W> {
         if let Some(first) = self.with(|state| state.take(layout)) {
             return Ok(first);
         }
-        // Without the lock, and with signals let in: system calls, and a text if one fails. Two
-        // threads may map a chunk each; both count.
+        // Without the lock, and with signals let in: system calls. Two threads may map a chunk
+        // each; both count.
         let huge_pages = self.options.huge_pages;
         let mut chunk = Chunk::map::<W>(&self.node_of, self.indexes, huge_pages)?;
         self.with(|state| {

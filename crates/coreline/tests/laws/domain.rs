@@ -350,7 +350,7 @@ fn refusals<W: World>() {
     assert!(first.get(&local).is_ok_and(|slot| slot.count.load(Ordering::Relaxed) == 0));
     assert_eq!(first.get(&foreign).err(), Some(ForeignLocal));
     std::mem::forget(domain.lease().unwrap());
-    let exhausted = LeaseError::Exhausted { leased: 2, most: 2 };
+    let exhausted = LeaseError::Exhausted { most: 2 };
     assert_eq!(domain.lease().err(), Some(exhausted));
     let cid = first.cid();
     drop(first);

@@ -12,7 +12,7 @@ use coreline::percpu::Slot;
 use coreline_sim::{Faults, Machine, Schedule, Sim};
 use coreline_topology::{Cid, CpuId, NodeId};
 use coreline_world::model::{Exchanges, Model};
-use coreline_world::{JoinHandle, Native, Ordering, Place, Placement, Threads, Word, World};
+use coreline_world::{JoinHandle, Native, Ordering, Place, Placement, Threads, Word, Words, World};
 
 use crate::worlds::{self, TORN};
 
@@ -21,13 +21,48 @@ fn there_are_no_leases() {
     let domains = Domains::<Clustered, Sim>::new_in(DomainsOptions::new().leases(0)).unwrap();
     let domain = domains.domain(DomainOptions::new());
     let error = domain.lease().err();
-    assert_eq!(error, Some(LeaseError::Exhausted { leased: 0, most: 0 }));
+    assert_eq!(error, Some(LeaseError::Exhausted { most: 0 }));
 }
 
 #[test]
 fn a_machine_of_two_nodes_may_have_no_leases() {
     let law = there_are_no_leases;
     worlds::simulate("breaks::no_leases", "epyc-7003-2s", Faults::NONE, law).unwrap();
+}
+
+/// One lease, which another thread takes and returns: who finds it out says so.
+fn a_refusal_says_what_it_found() {
+    let domains = Domains::<Recent, Sim>::new_in(DomainsOptions::new().leases(1)).unwrap();
+    let domain = Arc::new(domains.domain(DomainOptions::new()));
+    let theirs = Arc::clone(&domain);
+    let over = Arc::new(<Sim as Words>::U32::new_in(0));
+    let seen = Arc::clone(&over);
+    let other = Sim::spawn(Placement::On(CpuId::new(1)), move || {
+        // Relaxed: carries nothing but itself.
+        while seen.load(Ordering::Relaxed) == 0 {
+            let lease = theirs.lease();
+            (0..20).for_each(|_| Sim::relax());
+            drop(lease);
+        }
+    });
+    let mut refused = 0;
+    while refused < 10 {
+        if let Err(error) = domain.lease() {
+            assert_eq!(error, LeaseError::Exhausted { most: 1 });
+            refused += 1;
+        }
+    }
+    over.store(1, Ordering::Relaxed);
+    other.unwrap().join();
+}
+
+#[test]
+fn a_refusal_counts_the_leases_that_were_out() {
+    let machines = (0..60).map(|seed| {
+        let machine = Machine::preset("desktop-12c").unwrap().seed(seed);
+        machine.schedule(Schedule::Random).step_limit(1_000_000)
+    });
+    coreline_sim::search(machines, a_refusal_says_what_it_found).unwrap();
 }
 
 /// As many threads as there are leases, each with one at a time: there is always one left.

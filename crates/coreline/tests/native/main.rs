@@ -2,8 +2,11 @@
 #![cfg(target_os = "linux")]
 
 mod domain;
-mod filters;
+#[path = "../../../world/tests/filter/mod.rs"]
+mod filter;
 mod fork;
+mod refused;
+mod refused_later;
 mod signals;
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -46,7 +46,8 @@ pub(super) fn of(probe: &Probe) -> Vec<FastPath> {
         placement(probe),
         FastPath::new(
             "huge pages for per-CPU memory that asks for them",
-            probe.huge_pages.clone().err().map(|lacking| (lacking.why, lacking.remedy)),
+            (probe.huge_pages.as_ref().err())
+                .map(|lacking| (lacking.why.to_string(), lacking.remedy.to_owned())),
         ),
         waits(probe),
     ]
@@ -193,9 +194,9 @@ fn placement(probe: &Probe) -> FastPath {
         let why = "one memory node has all CPUs: there is nothing to place";
         return FastPath::pointless(name, why.to_owned());
     }
-    let off = probe.placement.clone().err().map(|lacking| {
+    let off = probe.placement.as_ref().err().map(|lacking| {
         let why = format!("{}; pages come from the node that touches them", lacking.why);
-        (why, lacking.remedy)
+        (why, lacking.remedy.to_owned())
     });
     FastPath::new(name, off)
 }

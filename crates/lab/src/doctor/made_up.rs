@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coreline_topology::{CgroupLimits, Cid, Quota, Shape, SysfsError, Topology};
-use coreline_world::Lacking;
 use coreline_world::native::{HugePool, NoSections, Probe, Registrar, Registration, RseqAbi};
+use coreline_world::{Lacking, Why};
 
 use super::Found;
 
@@ -95,11 +95,6 @@ pub(super) fn one_node() -> Arc<Topology> {
     Arc::new(Topology::flat(&"0-1".parse().unwrap()).unwrap())
 }
 
-pub(super) fn lacking(why: &str, remedy: &str) -> Lacking {
-    Lacking {
-        world: "native",
-        capability: "something",
-        why: why.to_owned(),
-        remedy: remedy.to_owned(),
-    }
+pub(super) fn lacking(why: &'static str, remedy: &'static str) -> Lacking {
+    Lacking { world: "native", capability: "something", why: Why::new(why), remedy }
 }

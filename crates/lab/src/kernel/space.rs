@@ -146,6 +146,6 @@ impl<P: Policy> Kernel for Space<P> {
 
     fn exited(&mut self, thread: usize) {
         let task = self.threads[thread].task.take().expect(KEPT);
-        self.space.user_leave(task);
+        self.space.user_leave(task).expect(KEPT);
     }
 }

@@ -60,8 +60,8 @@ fn subject<S: Subject + 'static>(
     let lacking = |error: Box<dyn std::error::Error>| Lacking {
         world: "native",
         capability: "domain",
-        why: error.to_string(),
-        remedy: "run the other classes".to_owned(),
+        why: error.to_string().into(),
+        remedy: "run the other classes",
     };
     Ok(Arc::new(make().map_err(lacking)?))
 }

@@ -8,11 +8,11 @@ use std::alloc;
 use coreline_topology::NodeId;
 
 use super::{Model, Plant};
-use crate::{Lacking, MapError, Memory, Signals, World};
+use crate::{Lacking, MapError, Memory, Signals, Why, World};
 
 impl<P: Plant> Memory for Model<P> {
     fn map(layout: Layout) -> Result<NonNull<u8>, MapError> {
-        let fail = |why: &str| MapError { layout, why: why.to_owned(), remedy: "ask for less" };
+        let fail = |why| MapError { layout, why: Why::new(why), remedy: "ask for less" };
         if layout.size() == 0 {
             return Err(fail("there is no such range"));
         }
@@ -39,8 +39,8 @@ fn lacking(capability: &'static str) -> Lacking {
     Lacking {
         world: <Model as World>::NAME,
         capability,
-        why: "memory lies nowhere in a model".to_owned(),
-        remedy: "go on without, or use another world".to_owned(),
+        why: Why::new("memory lies nowhere in a model"),
+        remedy: "go on without, or use another world",
     }
 }
 

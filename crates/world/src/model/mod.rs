@@ -69,7 +69,7 @@ pub use words::{
     ModelPtr, ModelReading, ModelTrack, ModelU8, ModelU32, ModelU64, ModelUsize, ModelWriting,
 };
 
-use crate::{Clock, Fences, Lacking, Ordering, Time, Work, World};
+use crate::{Clock, Fences, Lacking, Ordering, Time, Why, Work, World};
 
 /// The loom world, with the orderings that `P` leaves.
 ///
@@ -116,8 +116,8 @@ impl<P: Plant> Fences for Model<P> {
             return Err(Lacking {
                 world: Self::NAME,
                 capability: "heavy fence",
-                why: "the plant refuses it".into(),
-                remedy: "plant nothing".into(),
+                why: Why::new("the plant refuses it"),
+                remedy: "plant nothing",
             });
         }
         // SeqCst, partner: the fence of `fence_light`.

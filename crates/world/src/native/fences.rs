@@ -47,7 +47,7 @@ use std::io;
 
 use crate::native::signals::keeping_errno;
 use crate::native::{Native, rseq};
-use crate::{Fences, Lacking, World};
+use crate::{Fences, Lacking, Why, World};
 
 /// How this process fences.
 ///
@@ -91,7 +91,7 @@ impl Fences for Native {
         }
     }
 
-    /// Async-signal-safe, unless it fails.
+    /// Async-signal-safe, also where it fails.
     ///
     /// # Errors
     ///
@@ -104,29 +104,31 @@ impl Fences for Native {
             atomic::fence(Ordering::SeqCst);
             return Ok(());
         }
+        let worked = Why::new("membarrier worked when this process first fenced and now fails");
         let refused = |error| Lacking {
             world: Native::NAME,
             capability: "heavy fence",
-            why: format!("membarrier worked when this process first fenced and now fails: {error}"),
-            remedy: "let the system-call filter pass membarrier".into(),
+            why: worked.because(&error),
+            remedy: "let the system-call filter pass membarrier",
         };
         ALL.run().map_err(refused)
     }
 
+    /// Async-signal-safe once there is per-CPU memory, also where it fails.
     fn fence_restartable() -> Result<(), Lacking> {
         if rseq::sections().is_err() {
             return Self::try_fence_all();
         }
         let fenced = if means() & RSEQ == 0 {
-            Err("membarrier has no rseq command".to_owned())
+            Err(Why::new("membarrier has no rseq command"))
         } else {
-            SECTIONS.run().map_err(|error| format!("membarrier failed: {error}"))
+            SECTIONS.run().map_err(|error| Why::new("membarrier failed").because(&error))
         };
         fenced.map_err(|why| Lacking {
             world: Native::NAME,
             capability: "fence of restartable operations",
             why,
-            remedy: "start the program with CORELINE_RSEQ=off, so that they run on atomics".into(),
+            remedy: "start the program with CORELINE_RSEQ=off, so that they run on atomics",
         })
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use coreline_topology::Topology;
 
 use crate::native::Native;
-use crate::{Lacking, Memory, World};
+use crate::{Lacking, Memory, Why, World};
 
 /// Huge pages that the kernel keeps ready, of one size (`hugetlb`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,15 +40,15 @@ pub(crate) fn huge_pages(mode: Option<&str>) -> Result<(), Lacking> {
     let advised = on_a_page(CAPABILITY, |at, len| unsafe { Native::advise_huge(at, len) });
     if let (Err(lacking), Some(_)) = (&advised, mode) {
         // Not the kernel, which has a mode.
-        let remedy = "a system-call filter that lets madvise through".to_owned();
+        let remedy = "a system-call filter that lets madvise through";
         return Err(Lacking { remedy, ..lacking.clone() });
     }
     advised?;
-    let lacking = |why: &str, remedy: &str| Lacking {
+    let lacking = |why, remedy| Lacking {
         world: Native::NAME,
         capability: CAPABILITY,
-        why: why.to_owned(),
-        remedy: remedy.to_owned(),
+        why: Why::new(why),
+        remedy,
     };
     // SAFETY: asks for a number.
     if unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, UNUSED, UNUSED, UNUSED, UNUSED) } == NEVER {
@@ -81,7 +81,7 @@ fn on_a_page(
         world: Native::NAME,
         capability,
         why: error.why,
-        remedy: error.remedy.to_owned(),
+        remedy: error.remedy,
     })?;
     let result = test(at, page.size());
     // SAFETY: mapped above, and not used any more.
@@ -168,7 +168,7 @@ mod tests {
         let lacking = huge_pages(Some("never")).unwrap_err();
         assert_eq!(lacking.capability, "huge pages");
         // Another mode lacks nothing that this one has.
-        assert!(huge_pages(Some("madvise")).is_ok() || !lacking.why.contains("`never`"));
+        assert!(huge_pages(Some("madvise")).is_ok() || !lacking.to_string().contains("`never`"));
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
             threads_per_core: 1,
         });
         let lacking = placement(&everywhere.unwrap()).unwrap_err();
-        assert!(lacking.why.contains("mbind to node"), "{lacking}");
+        assert!(lacking.to_string().contains("mbind to node"), "{lacking}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::io;
 use coreline_topology::NodeId;
 
 use crate::native::Native;
-use crate::{Lacking, MapError, Memory, World};
+use crate::{Lacking, MapError, Memory, Why, World};
 
 /// `MPOL_PREFERRED`: from this node, and from others when it has none left.
 const PREFERRED: c_int = 1;
@@ -30,29 +30,29 @@ fn whole_pages(layout: Layout) -> Option<Layout> {
 impl Memory for Native {
     /// Whole pages.
     fn map(layout: Layout) -> Result<NonNull<u8>, MapError> {
-        let fail = |why: String| MapError {
+        let fail = |why| MapError {
             layout,
             why,
             remedy: "raise the limit on address space (ulimit -v), or ask for less",
         };
         let pages = whole_pages(layout).filter(|pages| pages.size() > 0);
-        let pages = pages.ok_or_else(|| fail("there is no such range of pages".to_owned()))?;
+        let pages = pages.ok_or_else(|| fail(Why::new("there is no such range of pages")))?;
         if cfg!(miri) {
             // Miri knows no parts of mappings.
             // SAFETY: the layout has a size.
             let at = unsafe { std::alloc::alloc_zeroed(pages) };
-            return NonNull::new(at).ok_or_else(|| fail("Miri has none left".to_owned()));
+            return NonNull::new(at).ok_or_else(|| fail(Why::new("Miri has none left")));
         }
         // A range of this size with room to choose an aligned part.
         let slack = pages.align() - page();
         let whole = pages.size().checked_add(slack);
-        let whole = whole.ok_or_else(|| fail("it is more than the address space".to_owned()))?;
+        let whole = whole.ok_or_else(|| fail(Why::new("it is more than the address space")))?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping, wherever the kernel likes, replaces none.
         let begin = unsafe { libc::mmap(ptr::null_mut(), whole, access, flags, -1, 0) };
         if begin == libc::MAP_FAILED {
-            return Err(fail(io::Error::last_os_error().to_string()));
+            return Err(fail(Why::new("mmap").because(&io::Error::last_os_error())));
         }
         let before = begin.addr().wrapping_neg() % pages.align();
         let at = begin.wrapping_byte_add(before);
@@ -62,7 +62,7 @@ impl Memory for Native {
             libc::munmap(begin, before);
             libc::munmap(at.wrapping_byte_add(pages.size()), slack - before);
         }
-        NonNull::new(at.cast()).ok_or_else(|| fail("the kernel mapped address 0".to_owned()))
+        NonNull::new(at.cast()).ok_or_else(|| fail(Why::new("the kernel mapped address 0")))
     }
 
     unsafe fn unmap(at: NonNull<u8>, layout: Layout) {
@@ -99,15 +99,16 @@ impl Memory for Native {
                         0,
                     )
                 };
-                if result == 0 { Ok(()) } else { Err(io::Error::last_os_error().to_string()) }
+                if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
             }
-            None => Err(format!("{node} is above the {NODES} that can be named")),
+            // What the kernel says of a number beyond its own.
+            None => Err(io::Error::from_raw_os_error(libc::EINVAL)),
         };
-        placed.map_err(|why| Lacking {
+        placed.map_err(|error| Lacking {
             world: Native::NAME,
             capability: "placement of memory on a node",
-            why: format!("mbind to {node}: {why}"),
-            remedy: "a kernel with NUMA, and a system-call filter that lets mbind through".into(),
+            why: Why::new("mbind to").node(node).because(&error),
+            remedy: "a kernel with NUMA, and a system-call filter that lets mbind through",
         })
     }
 
@@ -121,10 +122,9 @@ impl Memory for Native {
         Err(Lacking {
             world: Native::NAME,
             capability: "huge pages",
-            why: format!("madvise: {}", io::Error::last_os_error()),
+            why: Why::new("madvise").because(&io::Error::last_os_error()),
             remedy: "a kernel with transparent huge pages, and not `never` in \
-                     /sys/kernel/mm/transparent_hugepage/enabled"
-                .into(),
+                     /sys/kernel/mm/transparent_hugepage/enabled",
         })
     }
 }

@@ -82,8 +82,8 @@ impl Restartable for Native {
             return Err(Lacking {
                 world: Native::NAME,
                 capability: "kernel concurrency ID",
-                why: rseq::why_no_cid(),
-                remedy: format!("index by {} instead", IndexBy::Cpu),
+                why: rseq::why_no_cid().into(),
+                remedy: "index by cpu-id instead",
             });
         }
         let rseq = rseq::sections().is_ok();

@@ -167,8 +167,8 @@ impl<W: World> Rows<W> {
         self.row(cpu).map_or_else(made, Ok)
     }
 
-    /// As [`make`](Rows::make), async-signal-safe unless memory cannot be mapped, and without
-    /// waiting: `None` if somebody else takes a line this moment, or there is no memory.
+    /// As [`make`](Rows::make), async-signal-safe and without waiting: `None` if another thread
+    /// takes a line this moment, or there is no memory.
     ///
     /// # Panics
     ///

@@ -118,7 +118,7 @@ impl<P: Policy, W: World> Scene<P, W> {
             self.clock.store(ms, Ordering::Relaxed);
             self.space.expire(self.now());
         }
-        self.space.user_leave(task);
+        self.space.user_leave(task).unwrap();
     }
 }
 

@@ -31,7 +31,7 @@ fn race<P: Policy, W: World>(
     });
     that(scene, &second);
     for task in [other.unwrap().join(), second] {
-        scene.space.user_leave(task);
+        scene.space.user_leave(task).unwrap();
     }
     assert_eq!(scene.space.users(), 0);
     scene.space.expire(Time::from_nanos(0) + Duration::from_secs(1));
@@ -79,7 +79,7 @@ fn change_of_mode<W: World>() {
         |scene, second| {
             let third = scene.space.user_enter(&CpuSet::from_iter(CPUS)).unwrap();
             scene.hold(CPUS[1], second);
-            scene.space.user_leave(third);
+            scene.space.user_leave(third).unwrap();
         },
     );
 }

@@ -150,7 +150,7 @@ impl<P: Policy> Process<P> {
     /// A running thread ends.
     pub(super) fn exit(&mut self, thread: usize) {
         self.stop(thread);
-        self.space.user_leave(self.threads[thread].take().unwrap().task);
+        self.space.user_leave(self.threads[thread].take().unwrap().task).unwrap();
     }
 
     pub(super) fn exec(&mut self, thread: usize) {

@@ -42,7 +42,7 @@ impl<P: Policy, W: World> Ids<W> for CidSpace<P, W> {
     }
 
     fn leave(&self, task: Task<P, W>) {
-        self.user_leave(task);
+        self.user_leave(task).expect("it entered this space");
     }
 
     fn switch_in(&self, now: Time, cpu: CpuId, task: &Task<P, W>) -> Result<Option<Cid>, CidError> {

@@ -12,6 +12,7 @@ use coreline::percpu::{ArrayStack, PerCpuPool, PoolOptions, StopError, Word64};
 use coreline::{CounterSet, PerCpu, PerCpuCounter};
 use coreline_world::{Clock, Native};
 
+use crate::filter::answer;
 use crate::fork::in_child;
 
 const ROUNDS: u64 = 300;
@@ -121,29 +122,6 @@ impl Shared {
             pops.sum::<usize>()
         });
         assert!(tokens.is_err() || tokens == Ok(TOKENS as usize), "{tokens:?} tokens");
-    }
-}
-
-/// From here on this call does nothing in any thread of the process, and fails with this error, or,
-/// if that is 0, returns 0.
-fn answer(call: libc::c_long, error: libc::c_int) {
-    let statement =
-        |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
-    let verdict = libc::BPF_RET | libc::BPF_K;
-    let mut filter = [
-        // The call's number is the first word of what a filter is shown.
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, u32::try_from(call).unwrap()),
-        statement(verdict, 0, libc::SECCOMP_RET_ERRNO | error.cast_unsigned()),
-        statement(verdict, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
-    // SAFETY: the program and its statements are live, and the kernel copies them.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let (operation, flags) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
-        let put_up = libc::syscall(libc::SYS_seccomp, operation, flags, &raw const program);
-        assert_eq!(put_up, 0, "{}", io::Error::last_os_error());
     }
 }
 

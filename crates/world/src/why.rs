@@ -1,0 +1,67 @@
+//! [`Why`]: what an error found, as data that becomes text when it is shown.
+
+use core::fmt;
+use std::borrow::Cow;
+use std::io;
+
+use coreline_topology::NodeId;
+
+/// Why something cannot be had.
+///
+/// It becomes text when it is shown, and not before: errors are made in signal handlers, too, where
+/// nothing may allocate, and made of a constant it allocates nothing. Made of a `String` it owns
+/// that; no operation that is async-signal-safe does so.
+///
+/// ```
+/// use coreline_topology::NodeId;
+/// use coreline_world::Why;
+///
+/// let refused = std::io::Error::from_raw_os_error(1);
+/// let why = Why::new("mbind to").node(NodeId::new(3)).because(&refused);
+/// assert!(why.to_string().starts_with("mbind to node 3: "));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Why {
+    text: Cow<'static, str>,
+    node: Option<NodeId>,
+    /// The system's number of the error.
+    error: Option<i32>,
+}
+
+impl Why {
+    /// What this says.
+    pub const fn new(text: &'static str) -> Self {
+        Why { text: Cow::Borrowed(text), node: None, error: None }
+    }
+
+    /// The same, of this node, which stands behind the text.
+    #[must_use]
+    pub fn node(self, node: NodeId) -> Self {
+        Why { node: Some(node), ..self }
+    }
+
+    /// The same, for a reason that the system gave.
+    #[must_use]
+    pub fn because(self, error: &io::Error) -> Self {
+        Why { error: error.raw_os_error(), ..self }
+    }
+}
+
+impl From<String> for Why {
+    fn from(text: String) -> Self {
+        Why { text: Cow::Owned(text), node: None, error: None }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        if let Some(node) = self.node {
+            write!(f, " {node}")?;
+        }
+        match self.error {
+            Some(error) => write!(f, ": {}", io::Error::from_raw_os_error(error)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! System-call filters for tests; those of `coreline` include this file, too.
+//!
+//! A filter stays with its process, so each case is a process: this program again, with one test
+//! asked for and [`CHILD`] set.
+
+use std::env;
+use std::process::Command;
+
+const CHILD: &str = "CORELINE_TEST_CHILD";
+
+/// Runs the test of this name again as a child, unless this is the child.
+pub(crate) fn in_a_child(test: &str, body: fn()) {
+    in_a_child_with(test, None, body);
+}
+
+/// As above, with `GLIBC_TUNABLES` set.
+pub(crate) fn in_a_child_with(test: &str, tunables: Option<&str>, body: fn()) {
+    if env::var_os(CHILD).is_some() {
+        return body();
+    }
+    let child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", test])
+        .env(CHILD, "1")
+        .envs(tunables.map(|value| ("GLIBC_TUNABLES", value)))
+        .output()
+        .unwrap();
+    let [text, errors] = [&child.stdout, &child.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert!(child.status.success() && text.contains("1 passed"), "{text}{errors}");
+}
+
+/// From here on, the kernel refuses this call to all threads of the process.
+pub(crate) fn refuse(call: libc::c_long) {
+    answer(call, libc::EPERM);
+}
+
+/// From here on, this call does nothing in any thread of the process and fails with this error, or,
+/// if that is 0, returns 0.
+pub(crate) fn answer(call: libc::c_long, error: libc::c_int) {
+    let statement =
+        |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let verdict = libc::BPF_RET | libc::BPF_K;
+    let mut filter = [
+        // The call's number is the first word of what a filter is shown.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, u32::try_from(call).unwrap()),
+        statement(verdict, 0, libc::SECCOMP_RET_ERRNO | error.cast_unsigned()),
+        statement(verdict, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    // SAFETY: the program and its statements are live, and the kernel copies them.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let (operation, flags) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+        let put_up = libc::syscall(libc::SYS_seccomp, operation, flags, &raw const program);
+        assert_eq!(put_up, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+/// Has the calling thread run on this CPU; false if it may not.
+pub(crate) fn run_on(cpu: usize) -> bool {
+    // SAFETY: the set is live and of the size given, and zeros are the empty one.
+    unsafe {
+        let mut set: libc::cpu_set_t = core::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0
+    }
+}
