@@ -1,5 +1,7 @@
 //! What is asked for wrongly, and where results go.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::{MACHINE, coreline, file, output, refusal};
@@ -63,6 +65,19 @@ fn what_cannot_be_run_is_a_usage_error_that_says_what_can() {
         assert_eq!(code, 2, "{arguments:?}: {told}");
         assert!(what.iter().all(|word| told.contains(word)), "{arguments:?}: {told}");
     }
+}
+
+#[test]
+fn a_machine_without_address_space_says_what_it_needs() {
+    let limited = Command::new("sh")
+        .args(["-c", "ulimit -v 400000; exec \"$@\"", "sh"])
+        .args([env!("CARGO_BIN_EXE_coreline"), "run", "intermittent", "--quick"])
+        .args(["--world", MACHINE])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&limited.stderr);
+    assert_eq!(limited.status.code(), Some(1), "{told}");
+    assert!(told.contains("512 MiB of address space") && told.contains("ulimit -v"), "{told}");
 }
 
 #[test]
