@@ -8,7 +8,7 @@ use std::thread;
 
 use coreline_world::native;
 
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 10;
 const THREADS: usize = 4;
 
 type Use = extern "C" fn(bool);
@@ -56,7 +56,7 @@ fn load_use_and_unload() {
                     used.wait();
                     closed.wait();
                     // The kernel looks where this thread was in a section before.
-                    (0..100).for_each(|_| thread::yield_now());
+                    (0..3).for_each(|_| thread::yield_now());
                 });
             }
             used.wait();
