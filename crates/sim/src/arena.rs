@@ -34,9 +34,12 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::alloc::System;
 
+use coreline_world::{MapError, Memory, Native};
+
 /// Bytes of an arena, and its alignment: the arena of an address is the address with the low bits
-/// cut off. Virtual memory only; pages that are not touched cost nothing. Room for ten thousand
-/// values of a line each, for each of 384 CPUs.
+/// cut off. Address space only, of which the host promises no memory: pages that are not touched
+/// cost nothing, and a host with less memory than this runs the same programs. Room for ten
+/// thousand values of a line each, for each of 384 CPUs.
 const ARENA: usize = 512 << 20;
 
 /// Lines of an arena, of 64 bytes.
@@ -244,8 +247,10 @@ unsafe fn release(arena: *mut Header) {
             break;
         }
     }
-    // SAFETY: allocated so in `Arena::new`, and nothing points into it any more.
-    unsafe { System.dealloc(arena.cast(), layout()) };
+    if let Some(start) = NonNull::new(arena.cast()) {
+        // SAFETY: mapped so in `Arena::new`, and nothing points into it any more.
+        unsafe { Native::unmap(start, layout()) };
+    }
 }
 
 fn layout() -> Layout {
@@ -273,16 +278,33 @@ fn arena_of(block: *mut u8) -> Option<*mut Header> {
     None
 }
 
+/// Why there is no arena.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoArena {
+    /// The host has no address space left. Twice as much, so that there is an aligned part.
+    #[error(
+        "its arena takes {} MiB of address space, and as much again while it is made: {}; raise \
+         the limit (ulimit -v), or run fewer machines that fail, as those keep theirs",
+        ARENA >> 20, .0.why
+    )]
+    Memory(#[from] MapError),
+    /// [`ARENAS`] has no room.
+    #[error(
+        "more than {MOST_ARENAS} arenas are in use, most of them by machines that failed, which \
+         keep theirs: run them in several processes"
+    )]
+    Table,
+}
+
 /// A machine's hold on its arena.
 pub(crate) struct Arena {
     start: NonNull<Header>,
 }
 
 impl Arena {
-    /// A fresh arena, or `None` if the system has no memory or the table has no room.
-    pub(crate) fn new() -> Option<Arena> {
-        // SAFETY: the size is not zero.
-        let start = NonNull::new(unsafe { System.alloc(layout()) })?.cast::<Header>();
+    /// A fresh arena.
+    pub(crate) fn new() -> Result<Arena, NoArena> {
+        let start = Native::map(layout())?.cast::<Header>();
         let header = Header {
             live: AtomicUsize::new(1),
             top: Cell::new(HEADER),
@@ -299,11 +321,11 @@ impl Arena {
             })
         });
         if !entered {
-            // SAFETY: allocated just above with this layout, and its address was not published.
-            unsafe { System.dealloc(start.as_ptr().cast(), layout()) };
-            return None;
+            // SAFETY: mapped just above with this layout, and its address was not published.
+            unsafe { Native::unmap(start.cast(), layout()) };
+            return Err(NoArena::Table);
         }
-        Some(Arena { start })
+        Ok(Arena { start })
     }
 
     /// The way in, as a value that does not borrow the arena.
@@ -474,6 +496,36 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn the_host_promises_no_memory_for_an_arena() {
+        let read = |path| std::fs::read_to_string(path).unwrap();
+        if read("/proc/sys/vm/overcommit_memory").trim() == "2" {
+            // This host promises all that is mapped.
+            return;
+        }
+        let arena = Arena::new().unwrap();
+        // The lines of a mapping begin with its addresses, and end with its flags.
+        let mut maps = String::new();
+        for line in read("/proc/self/smaps").lines() {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let bounds = range.map(|(begin, end)| {
+                [begin, end].map(|bound| usize::from_str_radix(bound, 16).unwrap_or(0))
+            });
+            match (bounds, line.strip_prefix("VmFlags:")) {
+                (Some([begin, end]), _) => {
+                    let found = (begin..end).contains(&arena.address(0));
+                    maps = if found { line.to_owned() } else { String::new() };
+                }
+                (None, Some(flags)) if !maps.is_empty() => {
+                    // "No swap space is reserved", in proc(5)'s words.
+                    return assert!(flags.split(' ').any(|flag| flag == "nr"), "{maps}:{flags}");
+                }
+                _ => {}
+            }
+        }
+        panic!("the arena is in no mapping");
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod programs;
 mod qemu;
 mod verdict;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -142,7 +143,7 @@ fn pack(
         archive.file(Path::new(place), &workspace::read_bytes(&file)?)?;
     }
     let doctor = programs::doctor(target)?;
-    let tests = programs::tests(target)?;
+    let (tests, libraries) = programs::tests(target)?;
 
     archive.file(Path::new("bin/coreline"), &target.stripped(&doctor.file, scratch)?)?;
     let doctor = |arguments: &str| Run {
@@ -151,12 +152,21 @@ fn pack(
         line: format!("/bin/coreline doctor{arguments}"),
     };
     let mut runs = vec![doctor(""), doctor(" --json")];
+    let mut places = BTreeSet::new();
     for Program { name, file, folder } in tests {
         let place = format!("/tests/{name}");
+        places.extend(Path::new(&place).parent().map(Path::to_owned));
         archive.file(Path::new(&place), &target.stripped(&file, scratch)?)?;
         pack_data(archive, &folder)?;
         let line = command(&place, options);
         runs.push(Run { name, folder: folder.to_string_lossy().into_owned(), line });
+    }
+    for (library, place) in
+        libraries.iter().flat_map(|file| places.iter().map(move |at| (file, at)))
+    {
+        // Beside the programs, as cargo puts them.
+        let beside = place.join(library.file_name().unwrap_or_default());
+        archive.file(&beside, &target.stripped(library, scratch)?)?;
     }
     archive.file(Path::new("init"), INIT.as_bytes())?;
     archive.file(Path::new("plan"), plan(&runs, options).as_bytes())?;

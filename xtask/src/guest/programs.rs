@@ -18,13 +18,14 @@ pub(crate) struct Program {
     pub(crate) folder: PathBuf,
 }
 
-pub(crate) fn tests(target: Target) -> Result<Vec<Program>, Error> {
+/// The test programs, and the libraries that they load.
+pub(crate) fn tests(target: Target) -> Result<(Vec<Program>, Vec<PathBuf>), Error> {
     let line = format!("test --no-run --message-format json-render-diagnostics {NATIVE_PACKAGES}");
     let messages = workspace::output(&mut target.cargo(&line)?)?;
     let mut tests = programs(&messages, |message| message["profile"]["test"] == true);
     // Cargo names them in the order in which it finished them.
     tests.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(tests)
+    Ok((tests, libraries(&messages)))
 }
 
 pub(crate) fn doctor(target: Target) -> Result<Program, Error> {
@@ -51,6 +52,18 @@ fn programs(messages: &[u8], wanted: impl Fn(&Value) -> bool) -> Vec<Program> {
         })
     };
     messages.split(|&byte| byte == b'\n').filter_map(program).collect()
+}
+
+/// The libraries among what cargo built that a program may load while it runs.
+fn libraries(messages: &[u8]) -> Vec<PathBuf> {
+    let files = |line: &[u8]| {
+        let message: Value = serde_json::from_slice(line).ok()?;
+        let loadable = message["target"]["kind"].as_array()?.contains(&"cdylib".into());
+        let files = message["filenames"].as_array().filter(|_| loadable)?;
+        Some(files.iter().filter_map(Value::as_str).map(PathBuf::from).collect::<Vec<_>>())
+    };
+    let files = messages.split(|&byte| byte == b'\n').filter_map(files).flatten();
+    files.filter(|file| file.extension().is_some_and(|end| end == "so")).collect()
 }
 
 #[cfg(test)]
@@ -84,5 +97,19 @@ mod tests {
             folder: "/r/crates/world".into(),
         };
         assert_eq!(tests, [expected]);
+    }
+
+    #[test]
+    fn libraries_to_load_are_found_among_cargos_messages() {
+        let message = |kinds: &[&str], files: &[&str]| {
+            json!({ "target": { "kind": kinds }, "filenames": files }).to_string()
+        };
+        let messages = [
+            message(&["lib"], &["/r/target/deps/libworld.rlib"]),
+            message(&["cdylib", "rlib"], &["/r/deps/libplugin.so", "/r/deps/libplugin.rlib"]),
+            message(&["proc-macro"], &["/r/target/deps/libderive.so"]),
+        ];
+        let found = libraries(messages.join("\n").as_bytes());
+        assert_eq!(found, [PathBuf::from("/r/deps/libplugin.so")]);
     }
 }

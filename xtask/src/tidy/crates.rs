@@ -15,6 +15,7 @@ const STOREYS: &[(&str, u8)] = &[
     ("coreline", 2),
     ("coreline-lab", 3),
     ("coreline-rivals", 3),
+    ("coreline-plugin", 3),
 ];
 
 /// Up to this storey even tests may not depend upward. Above it tests may put anything together.

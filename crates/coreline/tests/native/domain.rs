@@ -38,7 +38,7 @@ fn move_to(thread: libc::pid_t, cpu: usize) {
 
 /// Runs `live` in many threads until each was moved many times. The first of them is told its
 /// number.
-fn storm(live: impl Fn(usize) + Sync) {
+pub(crate) fn storm(live: impl Fn(usize) + Sync) {
     let cpus = allowed();
     let (over, threads) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     thread::scope(|scope| {

@@ -1,6 +1,7 @@
 //! What only the real machine has: signals, forks, and the switch that turns sections off.
 #![cfg(target_os = "linux")]
 
+mod crowd;
 mod domain;
 #[path = "../../../world/tests/filter/mod.rs"]
 mod filter;
@@ -8,6 +9,9 @@ mod fork;
 mod refused;
 mod refused_later;
 mod signals;
+// musl unloads nothing, nor does a program without a dynamic linker load anything.
+#[cfg(not(target_feature = "crt-static"))]
+mod unload;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -49,18 +53,30 @@ unsafe impl GlobalAlloc for Watching {
 #[global_allocator]
 static ALLOCATOR: Watching = Watching;
 
-/// The choice between sections and atomics is made once per process, so this is a process more.
-#[test]
-fn all_of_it_holds_on_atomics() {
-    const NAME: &str = "all_of_it_holds_on_atomics";
+/// What all tests that run the others again have in their names.
+const AGAIN: &str = "all_of_it_holds";
+
+/// Runs all tests again with this in the environment: the choice between sections and atomics, and
+/// that of the C library to register threads, are made once per process.
+fn run_again(name: &str, value: &str) {
     if env::var("CORELINE_RSEQ").is_ok_and(|set| set == "off") {
         return;
     }
     let again = Command::new(env::current_exe().unwrap())
-        .args(["--skip", NAME])
-        .env("CORELINE_RSEQ", "off")
+        .args(["--skip", AGAIN])
+        .env(name, value)
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&again.stdout);
-    assert!(again.status.success() && !text.contains(" 0 passed"), "{text}");
+    assert!(again.status.success() && !text.contains(" 0 passed"), "{}: {text}", again.status);
+}
+
+#[test]
+fn all_of_it_holds_on_atomics() {
+    run_again("CORELINE_RSEQ", "off");
+}
+
+#[test]
+fn all_of_it_holds_where_the_c_library_registers_no_thread() {
+    run_again("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
 }

@@ -68,6 +68,19 @@ fn what_cannot_be_run_is_a_usage_error_that_says_what_can() {
 }
 
 #[test]
+fn a_machine_without_address_space_says_what_it_needs() {
+    let limited = Command::new("sh")
+        .args(["-c", "ulimit -v 400000; exec \"$@\"", "sh"])
+        .args([env!("CARGO_BIN_EXE_coreline"), "run", "intermittent", "--quick"])
+        .args(["--world", MACHINE])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&limited.stderr);
+    assert_eq!(limited.status.code(), Some(1), "{told}");
+    assert!(told.contains("512 MiB of address space") && told.contains("ulimit -v"), "{told}");
+}
+
+#[test]
 fn out_writes_the_result_to_a_file() {
     let path = file("result.json", &"an earlier and longer result ".repeat(10_000));
     let told = output(&["machines", "--json", "--out", path.to_str().unwrap()]);
@@ -76,9 +89,11 @@ fn out_writes_the_result_to_a_file() {
     assert_eq!(written["schema"], "coreline.machines/1");
 }
 
+/// By the one signal that a process cannot have been started to ignore: a shell starts its
+/// background jobs with interrupts ignored, and the program leaves that as it is.
 #[test]
-fn an_interrupt_leaves_the_result_of_an_earlier_run() {
-    let old = file("interrupted.json", "an earlier result");
+fn a_run_that_is_cut_off_leaves_the_result_of_an_earlier_one() {
+    let old = file("cut_off.json", "an earlier result");
     let new = old.with_file_name("never.json");
     for out in [&old, &new] {
         let mut child = coreline(&["run", "intermittent", "--world", MACHINE, "--band"])
@@ -86,12 +101,11 @@ fn an_interrupt_leaves_the_result_of_an_earlier_run() {
             .arg(out)
             .spawn()
             .unwrap();
-        let interrupt = format!("kill -INT {}", child.id());
-        assert!(Command::new("sh").args(["-c", &interrupt]).status().unwrap().success());
+        child.kill().unwrap();
         let status = child.wait().unwrap();
         assert_eq!(status.code(), None, "a signal ended it");
     }
     assert_eq!(std::fs::read_to_string(&old).unwrap(), "an earlier result");
-    // What was interrupted while it looked whether the file can be made leaves it empty.
+    // What was cut off while it looked whether the file can be made leaves it empty.
     assert!(std::fs::read(&new).map_or(true, |left| left.is_empty()));
 }

@@ -193,11 +193,7 @@ pub(crate) fn run<T: 'static>(
     if !ENGINE.get().is_null() {
         return Err(Failed::refused("a machine cannot run inside a machine"));
     }
-    let Some(arena) = Arena::new() else {
-        return Err(Failed::refused(
-            "no memory for the machine's arena; failed machines keep theirs",
-        ));
-    };
+    let arena = Arena::new().map_err(|why| Failed::refused(&why.to_string()))?;
     watch_panics();
     let value = Rc::new(Cell::new(None));
     let theirs = Rc::clone(&value);

@@ -24,9 +24,10 @@
 //! **Environment.** `CORELINE_RSEQ=off` has restartable operations run on atomics, and everything
 //! else do without rseq as well. Read once.
 //!
-//! **Unloading.** Code that runs restartable operations must stay mapped for the life of the
-//! process: the kernel looks at a section's descriptor after the section was left. Do not `dlclose`
-//! a library with coreline inside.
+//! **Unloading.** A library with coreline inside may be closed by `dlclose` while threads live that
+//! have used it. Where restartable operations run in sections it stays mapped from the first
+//! per-CPU memory on, since the kernel looks at a section's descriptor also after the section was
+//! left; loaded again, it has the statics that it had. Elsewhere it goes as any other library does.
 //!
 //! **Fork.** The child inherits every choice, and the kernel's side of each; what it lacks of the
 //! latter, because another thread was making a choice at the time of the fork, is made up for when

@@ -28,7 +28,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use core::time::Duration;
 use std::io;
 
-use super::{SECTION_AREA, keeps_cids, registration};
+use super::{SECTION_AREA, keeps_cids, mapped, registration};
 use crate::arch::{Area, HAS_SECTIONS, Reading};
 use crate::native::self_test::{self, SelfTestError};
 use crate::native::{Native, marks};
@@ -208,11 +208,12 @@ fn read_in(area: Area) {
     }
 }
 
-/// The area to prove: the C library's, else our own.
+/// The area to prove: the C library's, else our own. Its sections stay mapped.
 fn candidate() -> Choice {
     if switched_off() {
         return Err(NoSections::SwitchedOff);
     }
+    mapped::stay();
     find_published();
     Ok(registration::published_area().unwrap_or_else(Area::own))
 }

@@ -5,6 +5,7 @@
 //! | this one | what the rest of the world asks: the area, the IDs, the choice |
 //! | `choice` | the choice of this process: sections, or atomics |
 //! | `registration` | registering threads, where the C library does not |
+//! | `mapped` | that sections outlive a `dlclose` |
 //! | `hint` | where a thread was a while ago, where only the kernel knows where it is |
 //!
 //! # Whose area
@@ -64,6 +65,7 @@
 
 mod choice;
 mod hint;
+mod mapped;
 mod registration;
 
 use core::sync::atomic::{AtomicIsize, Ordering};
