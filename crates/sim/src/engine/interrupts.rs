@@ -70,7 +70,7 @@ pub(crate) fn monitor(address: usize) {
         });
     };
     monitoring(true);
-    watch(address);
+    watch(address, None);
     // Before the handler runs, which nothing interrupts.
     monitoring(false);
     deliver();

@@ -20,6 +20,7 @@ pub mod sleep;
 pub mod slots;
 pub mod statics;
 pub mod threads;
+pub mod waits;
 pub mod words;
 pub mod work;
 
@@ -47,6 +48,7 @@ macro_rules! conformance_tests {
             order::published_data_is_seen,
             order::a_wait_sees_what_was_published,
             order::a_wait_returns_what_it_accepted,
+            order::a_bounded_wait_sees_what_was_published,
             order::swaps_publish,
             order::exchanges_publish,
             order::a_failed_exchange_receives,
@@ -65,6 +67,10 @@ macro_rules! conformance_tests {
             statics::a_static_is_one_object_for_each_type,
             statics::each_key_has_its_own_object,
             statics::a_local_belongs_to_its_thread,
+            waits::a_bounded_wait_takes_what_is_there,
+            waits::a_bounded_wait_gives_up_at_its_deadline,
+            waits::a_bounded_wait_misses_nothing_before_its_deadline,
+            waits::a_wait_that_is_given_up_and_a_grant_agree,
             sleep::a_changed_word_does_not_put_to_sleep,
             sleep::a_deadline_ends_the_sleep,
             sleep::no_wakeup_is_lost,
