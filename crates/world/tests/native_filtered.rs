@@ -11,7 +11,9 @@ use std::process::Command;
 
 use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::native::{self, NoSections, SelfTestError};
-use coreline_world::{Fences, IndexBy, Native, Place, Placement, Signals, SpawnError, Threads};
+use coreline_world::{
+    Fences, IndexBy, Kick, Native, Place, Placement, Signals, SpawnError, Threads,
+};
 
 const CHILD: &str = "CORELINE_TEST_CHILD";
 
@@ -37,18 +39,27 @@ fn in_a_child_with(test: &str, tunables: Option<&str>, body: fn()) {
 
 /// From here on, the kernel refuses this call to the calling thread and the threads that it starts.
 fn refuse(call: libc::c_long) {
+    refuse_where(call, None);
+}
+
+/// The same; where an argument of this number is given, only if that is not 0.
+fn refuse_where(call: libc::c_long, argument: Option<u32>) {
     let statement =
         |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
     let is_call = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     let answer = libc::BPF_RET | libc::BPF_K;
+    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     let mut filter = [
-        // The call's number is the first word of what a filter is shown.
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        statement(is_call, 1, u32::try_from(call).unwrap()),
+        // The call's number is the first word of what a filter is shown, and its arguments are
+        // double words from the third one on.
+        statement(load, 0, 0),
+        statement(is_call, 3, u32::try_from(call).unwrap()),
+        statement(load, 0, argument.map_or(0, |number| 16 + 8 * number)),
+        statement(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, 1, 0),
         statement(answer, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),
         statement(answer, 0, libc::SECCOMP_RET_ALLOW),
     ];
-    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    let program = libc::sock_fprog { len: 6, filter: filter.as_mut_ptr() };
     // SAFETY: the program and its statements are live, and the kernel copies them.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
@@ -100,6 +111,30 @@ fn membarrier_that_goes_away_is_not_ignored() {
         let fenced = panic::catch_unwind(Native::fence_all);
         let message = fenced.unwrap_err().downcast::<String>().unwrap();
         assert!(message.contains("membarrier"), "{message}");
+    });
+}
+
+/// The kernel has no interrupt for one CPU, and then none for any.
+#[test]
+fn a_kick_that_is_refused_is_a_fence_of_all_cpus() {
+    in_a_child("a_kick_that_is_refused_is_a_fence_of_all_cpus", || {
+        let cpu = Native::cpu();
+        let kicks_as_it_fences = || match (Native::kick(cpu), Native::fence_restartable()) {
+            (Ok(()), Ok(())) => true,
+            (Err(kick), Err(fence)) => {
+                assert_eq!(kick, fence);
+                false
+            }
+            (kicked, fenced) => panic!("{kicked:?} and yet {fenced:?}"),
+        };
+        let before = kicks_as_it_fences();
+        // The second argument is the flags.
+        refuse_where(libc::SYS_membarrier, Some(1));
+        assert_eq!(kicks_as_it_fences(), before);
+        refuse(libc::SYS_membarrier);
+        let machine = native::probe();
+        let by_membarrier = machine.asymmetric_fences || machine.sections.is_ok();
+        assert_eq!(kicks_as_it_fences(), !by_membarrier);
     });
 }
 

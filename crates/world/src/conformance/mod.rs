@@ -11,6 +11,7 @@
 
 pub mod clock;
 pub mod conservation;
+pub mod kick;
 pub mod operations;
 pub mod order;
 pub mod place;
@@ -77,12 +78,15 @@ macro_rules! conformance_tests {
             sleep::a_wake_of_one_wakes_one,
             sleep::a_wake_is_for_its_word,
             sleep::a_wake_counts_whom_it_wakes,
+            kick::every_cpu_can_be_kicked,
+            kick::a_preemptible_thread_need_not_yield,
             place::a_placed_thread_runs_on_its_cpu,
             place::an_impossible_cpu_is_refused,
             restartable::no_addition_is_lost,
             restartable::an_addition_lands_in_the_slot_of_its_cpu,
             restartable::indexes_are_in_bounds,
             rows::no_addition_is_lost_when_indexes_move,
+            rows::no_addition_is_lost_when_kicked_cpus_exchange_indexes,
             rows::an_addition_lands_in_the_slot_that_the_row_shows,
             operations::words_compute,
             operations::lists_are_last_in_first_out,
