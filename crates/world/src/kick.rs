@@ -13,8 +13,7 @@ pub trait Kick {
     /// wrote before is seen by every operation that starts on `cpu` from then on. It is
     /// [`fence_restartable`](crate::Fences::fence_restartable) for one CPU, at the cost of one
     /// interrupt and not of one for each CPU. A CPU that runs nothing of this process, or that the
-    /// machine does not have, has nothing under way; a kick of the caller's own CPU finds nothing
-    /// but the caller.
+    /// machine does not have, has nothing under way; neither has the caller's own CPU.
     ///
     /// A kick delivers nothing and runs nothing. To have something done elsewhere, write a word
     /// that a thread there looks at, and [wake](crate::Sleep::wake) the thread if it sleeps.

@@ -116,7 +116,7 @@ fn a_lost_wakeup_is_a_deadlock() {
     assert!(failure.message.contains("deadlock"), "{failure}");
 }
 
-/// Gives up and says nothing to the writer, who may have written by then.
+/// The waiter gives up and says nothing to the writer, which may have written by then.
 #[test]
 fn a_waiter_that_gives_up_without_an_exchange_is_found() {
     let failure = found(|| {

@@ -137,7 +137,7 @@ impl Engine {
         let cpu = self.cpu().index();
         let (place, thread) = (&self.cpus[cpu], &self.threads[self.current()]);
         let first = place.queue.front().map_or(NEVER, |&first| self.threads[first].ready_since());
-        // Where somebody chooses, each point may be the end of a slice; and idleness has none.
+        // Under a schedule that chooses, each point may be the end of a slice. Idleness has none.
         let slice_end = match self.chooser.is_some() || thread.is_idle {
             true => 0,
             false => place.slice_end,

@@ -5,8 +5,8 @@ use coreline_topology::CpuId;
 use super::rounds;
 use crate::World;
 
-/// Any CPU may be kicked: the caller's, others, and such as the machine does not have. A world that
-/// cannot do it says so each time.
+/// Any CPU may be kicked: the caller's, another one, and one that the machine does not have. A
+/// world that cannot do it says so each time.
 pub fn every_cpu_can_be_kicked<W: World>() {
     let machine = W::topology();
     let cpus = machine.cpus().map(|cpu| cpu.id).take(4);
