@@ -43,3 +43,55 @@ fn restart_on(cpu: CpuId) -> bool {
     // SAFETY: the call takes plain numbers, and changes nothing but where threads go on.
     unsafe { libc::syscall(libc::SYS_membarrier, command, MEMBARRIER_CMD_FLAG_CPU, cpu) == 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::num::NonZeroU32;
+    use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::arch::{self, Watched};
+    use crate::native::affinity;
+    use crate::{JoinHandle, Placement, Threads};
+
+    /// Sections that last for many kicks of their CPU end by one.
+    #[test]
+    fn a_kick_aborts_the_section_that_runs_on_its_cpu() {
+        let cpus: Vec<CpuId> = affinity::allowed().unwrap_or_default().iter().take(2).collect();
+        let (Ok(area), &[watching, kicking]) = (rseq::sections(), &cpus[..]) else { return };
+        if !fences::aborts_sections() {
+            return;
+        }
+        let (kicks, over) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+        let (their_kicks, their_over) = (Arc::clone(&kicks), Arc::clone(&over));
+        // Relaxed, here and below: the words carry nothing but themselves.
+        let kicker = Native::spawn(Placement::On(kicking), move || {
+            while !their_over.load(Ordering::Relaxed) {
+                Native::kick(watching).unwrap();
+                their_kicks.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let watcher = Native::spawn(Placement::On(watching), move || {
+            rseq::register_thread();
+            let (mut aborted, mut survived) = (0, 0);
+            while aborted + survived < 200 {
+                let before = kicks.load(Ordering::Relaxed);
+                let spins = NonZeroU32::new(5_000).unwrap();
+                let outcome = arch::watch(area, &AtomicU32::new(0), spins);
+                match outcome {
+                    Watched::Aborted => aborted += 1,
+                    // Two kicks have ended since, so one began since. It may have come just
+                    // before the section or after it, but not as a rule.
+                    _ if kicks.load(Ordering::Relaxed) - before >= 2 => survived += 1,
+                    _ => {}
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+            (aborted, survived)
+        });
+        let (aborted, survived) = watcher.unwrap().join();
+        kicker.unwrap().join();
+        assert!(aborted > 10 * survived, "{aborted} sections aborted, {survived} survived kicks");
+    }
+}
