@@ -14,6 +14,9 @@
 //! From sending to arrival it takes the cost `ipi`; then `irq_entry`, the function, and `irq_exit`.
 //! Interrupts are masked while it runs, so it is not preempted.
 //!
+//! Functions that run on other CPUs are a kernel's. What an algorithm may ask for is the seam's
+//! [`Kick`](coreline_world::Kick), which the simulator makes of such an interrupt.
+//!
 //! **Restartable operations** are not restarted by a plain interrupt, as they are not on Linux: the
 //! kernel looks for them only where the thread was preempted, moved or given a signal
 //! (`Documentation/userspace-api/rseq.rst`). A function that an interrupt runs is the kernel's, so

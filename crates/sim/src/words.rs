@@ -7,7 +7,7 @@
 use core::hint;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
-use coreline_world::{ConstWords, Integer, Ordering, Slot, Track, Word, Words};
+use coreline_world::{ConstWords, Integer, Ordering, Slot, Time, Track, Word, Words};
 
 use crate::Sim;
 use crate::coherence::Access;
@@ -20,6 +20,38 @@ macro_rules! word {
         #[derive(Debug)]
         #[repr(transparent)]
         pub struct $name $(<$param>)? (pub(crate) $atomic);
+
+        impl $(<$param: 'static>)? $name $(<$param>)? {
+            /// Both waits: looks at each write of the line, and once more at the deadline.
+            #[track_caller]
+            fn wait(
+                &self,
+                order: Ordering,
+                deadline: Option<Time>,
+                mut ready: impl FnMut($value) -> bool,
+            ) -> Option<$value> {
+                let mut over = false;
+                loop {
+                    let value = self.load(order);
+                    if ready(value) {
+                        return Some(value);
+                    }
+                    if over {
+                        return None;
+                    }
+                    // A write must not be missed: `ready` may have let time pass (it may look at
+                    // the clock), and what was found may be the value before a store that is on
+                    // its way. Relaxed: a glance at the host atomic.
+                    if self.0.load(Ordering::Relaxed) == value {
+                        let address = core::ptr::from_ref(self).addr();
+                        if !engine::await_write(address, deadline) {
+                            hint::spin_loop();
+                        }
+                    }
+                    over = engine::is_over(deadline);
+                }
+            }
+        }
 
         // SAFETY: a struct of one atomic, which is live from construction to drop.
         unsafe impl $(<$param: 'static>)? Slot for $name $(<$param>)? {}
@@ -74,20 +106,21 @@ macro_rules! word {
             #[track_caller]
             fn wait_until(&self, order: Ordering, mut ready: impl FnMut($value) -> bool) -> $value {
                 loop {
-                    let value = self.load(order);
-                    if ready(value) {
+                    // Without a deadline it is always some value.
+                    if let Some(value) = self.wait(order, None, &mut ready) {
                         return value;
                     }
-                    // A write must not be missed: `ready` may have let time pass (it may look at
-                    // the clock), and what was found may be the value before a store that is on
-                    // its way. Relaxed: a glance at the host atomic.
-                    if self.0.load(Ordering::Relaxed) != value {
-                        continue;
-                    }
-                    if !engine::await_write(core::ptr::from_ref(self).addr()) {
-                        hint::spin_loop();
-                    }
                 }
+            }
+
+            #[track_caller]
+            fn wait_until_by(
+                &self,
+                order: Ordering,
+                deadline: Time,
+                ready: impl FnMut($value) -> bool,
+            ) -> Option<$value> {
+                self.wait(order, Some(deadline), ready)
             }
 
             #[track_caller]

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use coreline_topology::{Cid, CpuId, Topology};
 use coreline_world::{
-    Clock, Fences, JoinHandle, Lacking, Ordering, Parked, Place, Placement, Sleep, SpawnError,
-    Statics, Threads, Time, Word, Work, World, WorldLocal, WorldStatic,
+    Clock, Fences, JoinHandle, Kick, Lacking, Line, Ordering, Parked, Place, Placement, Sleep,
+    SpawnError, Statics, Threads, Time, Word, Work, World, WorldLocal, WorldStatic,
 };
 
 use crate::Sim;
-use crate::engine::{self, Key, inside};
+use crate::engine::{self, Engine, Key, inside};
 use crate::words::SimU32;
 
 // SAFETY: `tests/conformance.rs` runs every law of `World` on it.
@@ -85,6 +85,44 @@ impl Fences for Sim {
             engine.spend(engine.spec().costs().broadcast);
         });
         Ok(())
+    }
+}
+
+impl Kick for Sim {
+    fn kick(cpu: CpuId) -> Result<(), Lacking> {
+        // A defect takes no time: see `fence_restartable`.
+        if inside(|engine| engine.faults().missed_fences) {
+            engine::issue();
+            return Ok(());
+        }
+        engine::drain();
+        inside(|engine| engine.spend(engine.spec().costs().syscall));
+        engine::issue();
+        if inside(|engine| engine.runs_elsewhere(cpu)) {
+            let told = Arc::new(Line(SimU32::new_in(0)));
+            let theirs = Arc::clone(&told);
+            let handler = move || {
+                engine::drain();
+                inside(Engine::interrupt_current);
+                // Release, partner: the acquire below.
+                theirs.store(1, Ordering::Release);
+            };
+            // A CPU that went out of service meanwhile has nothing under way.
+            if engine::send(cpu, Box::new(handler)).is_ok() {
+                told.wait_until(Ordering::Acquire, |told| told == 1);
+            }
+        }
+        Ok(())
+    }
+
+    const KNOWS_RESCHED: bool = true;
+
+    fn need_resched() -> bool {
+        engine::issue();
+        inside(|engine| {
+            engine.spend_on_place();
+            engine.need_resched()
+        })
     }
 }
 

@@ -10,8 +10,8 @@ use coreline_sim::{Explore, Failure, FailureKind, Faults, Machine, Report, Sched
 use coreline_topology::CpuId;
 use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::{
-    Clock, IndexBy, Integer, JoinHandle, Line, Ordering, Place, Sleep, Threads, Time, Word, Words,
-    Work,
+    Clock, IndexBy, Integer, JoinHandle, Kick, Line, Ordering, Place, Sleep, Threads, Time, Word,
+    Words, Work,
 };
 
 use common::{machine, on};
@@ -236,6 +236,96 @@ fn a_failure_says_whose_interrupts_are_masked() {
     assert_eq!(failure.kind, FailureKind::Deadlock);
     assert!(failure.cpus[0].masked && !failure.cpus[1].masked);
     assert!(failure.to_string().contains("interrupts masked"), "{failure}");
+}
+
+#[test]
+fn a_kick_takes_what_an_interrupt_takes_and_of_an_idle_cpu_a_system_call() {
+    let [way, entry, _] = costs();
+    let kick = || {
+        let before = Sim::now();
+        Sim::kick(OTHER).unwrap();
+        Sim::now() - before
+    };
+    let (idle, busy, masked) = value(move || {
+        let idle = kick();
+        let computing = on(1, || Sim::work(Duration::from_millis(5)));
+        Sim::sleep(Duration::from_millis(1));
+        let busy = kick();
+        computing.join();
+        let masking = on(1, || {
+            let _off = mask();
+            Sim::work(Duration::from_millis(5));
+        });
+        Sim::sleep(Duration::from_millis(1));
+        let masked = kick();
+        masking.join();
+        (idle, busy, masked)
+    });
+    assert!(idle < way / 2, "{idle:?}");
+    let least = way * 9 / 10 + entry;
+    assert!((least..least + 2 * way).contains(&busy), "{busy:?}");
+    assert!(masked > Duration::from_millis(3), "{masked:?}");
+}
+
+#[test]
+fn a_kick_restarts_what_its_cpu_has_under_way_and_nothing_else() {
+    let restarts = |kicked: u32| {
+        let program = move || {
+            let slots = Arc::new(OwnSlots::<U64, Sim>::words(IndexBy::Cpu).unwrap());
+            let theirs = Arc::clone(&slots);
+            let adder = on(1, move || (0..50_000).for_each(|_| theirs.add(1)));
+            let rest = on(2, || Sim::work(Duration::from_millis(10)));
+            // The thread is there.
+            Sim::sleep(Duration::from_micros(40));
+            (0..20).for_each(|_| Sim::kick(CpuId::new(kicked)).unwrap());
+            adder.join();
+            rest.join();
+            assert_eq!(slots.sum(), 50_000);
+        };
+        run(machine("epyc-9654-2s", 1), program).1.restarts
+    };
+    let own = restarts(1);
+    assert!((1..=20).contains(&own), "{own}");
+    assert_eq!([0, 2, 3].map(restarts), [0, 0, 0]);
+}
+
+/// Only a mask keeps a thread on a CPU that another one is to have.
+#[test]
+fn a_masked_thread_knows_when_its_cpu_is_wanted() {
+    let span = Duration::from_millis(20);
+    let asked_after = |span: Duration| {
+        Sim::work(span);
+        Sim::need_resched()
+    };
+    let answers = value(move || {
+        let masker = on(1, move || {
+            let off = mask();
+            let alone = asked_after(span / 4);
+            let wanted = asked_after(span);
+            // The other one has its slice, and this one gets a new one.
+            Sim::yield_now();
+            let early = asked_after(Duration::from_micros(100));
+            let late = asked_after(span);
+            drop(off);
+            [alone, wanted, early, late, Sim::need_resched()]
+        });
+        Sim::sleep(span / 2);
+        on(1, || Sim::work(Duration::from_millis(50))).join();
+        masker.join()
+    });
+    assert_eq!(answers, [false, true, false, true, false]);
+    let (before, after) = value(|| {
+        let masker = on(1, || {
+            let _off = mask();
+            let before = Sim::need_resched();
+            Sim::work(Duration::from_millis(5));
+            (before, Sim::need_resched())
+        });
+        Sim::sleep(Duration::from_millis(1));
+        send(OTHER, || ()).unwrap();
+        masker.join()
+    });
+    assert_eq!((before, after), (false, true), "of an interrupt that waits");
 }
 
 /// Interrupts that a CPU sends itself and another, while both compute and add.

@@ -29,9 +29,10 @@ fn run<T: 'static>(faults: Faults, seed: u64, program: fn() -> T) -> Result<T, B
     machine.program("a torn operation").run(program).map(|run| run.value)
 }
 
-const LAWS: [(&str, fn()); 17] = [
+const LAWS: [(&str, fn()); 18] = [
     ("additions", restartable::no_addition_is_lost::<Sim>),
     ("moving indexes", rows::no_addition_is_lost_when_indexes_move::<Sim>),
+    ("kicks", rows::no_addition_is_lost_when_kicked_cpus_exchange_indexes::<Sim>),
     ("rows", rows::an_addition_lands_in_the_slot_that_the_row_shows::<Sim>),
     ("words compute", operations::words_compute::<Sim>),
     ("lists", operations::lists_are_last_in_first_out::<Sim>),
@@ -145,6 +146,11 @@ fn a_stop_needs_its_fence() {
 #[test]
 fn a_move_of_an_index_needs_its_fence() {
     needs_its_fence(rows::no_addition_is_lost_when_indexes_move::<Sim>);
+}
+
+#[test]
+fn a_move_between_two_cpus_needs_their_kicks() {
+    needs_its_fence(rows::no_addition_is_lost_when_kicked_cpus_exchange_indexes::<Sim>);
 }
 
 const THREADS: usize = 4;

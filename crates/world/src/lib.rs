@@ -24,13 +24,15 @@
 //! | [`Place`] | CPU, node, cache domain, kernel concurrency ID | [`place`] |
 //! | [`Restartable`] | operations on per-CPU memory that restart when preempted | [`restartable`] |
 //! | [`Fences`] | fences, and the pair of a light and a heavy one | [`fences`] |
+//! | [`Kick`] | interrupt another CPU; whether the own one is wanted | [`kick`] |
 //! | [`Clock`] | time | [`clock`] |
 //! | [`Threads`] | spawn in a place, join, sleep | [`threads`] |
 //! | [`Work`] | compute for a while, touching nothing shared | [`work`] |
 //! | [`Signals`] | hold signals off, tell processes apart | [`signals`] |
 //! | [`Memory`] | map memory, place it on a node | [`memory`] |
 //!
-//! Waiting for a word to change is a method of the word: [`Word::wait_until`].
+//! Waiting for a word to change is a method of the word: [`Word::wait_until`], and with a deadline
+//! [`Word::wait_until_by`].
 //!
 //! # The laws
 //!
@@ -40,6 +42,7 @@ pub mod cell;
 pub mod clock;
 pub mod conformance;
 pub mod fences;
+pub mod kick;
 pub mod memory;
 #[cfg(feature = "model")]
 pub mod model;
@@ -63,6 +66,7 @@ pub use core::sync::atomic::Ordering;
 pub use cell::{Cell, CellMut, CellRef, Track};
 pub use clock::{Clock, Time};
 pub use fences::Fences;
+pub use kick::Kick;
 pub use memory::{MapError, Memory};
 #[cfg(target_os = "linux")]
 pub use native::Native;
@@ -98,6 +102,7 @@ pub unsafe trait World:
     + Place
     + Restartable
     + Fences
+    + Kick
     + Clock
     + Threads
     + Work

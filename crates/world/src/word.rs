@@ -3,7 +3,7 @@
 use core::fmt::Debug;
 use core::ops::{Deref, DerefMut};
 
-use crate::{Ordering, Slot, Track};
+use crate::{Ordering, Slot, Time, Track};
 
 /// One atomic word.
 ///
@@ -65,6 +65,35 @@ pub trait Word: Send + Sync + Sized {
     ///   spinning on a cached copy costs, and nothing in host time.
     /// * The model yields to its scheduler.
     fn wait_until(&self, order: Ordering, ready: impl FnMut(Self::Value) -> bool) -> Self::Value;
+
+    /// As [`wait_until`](Word::wait_until), until `deadline` at most: `None` if the wait gave up.
+    ///
+    /// The wait gives up after a look at the word that began when `deadline`, a point of this
+    /// world's [`Clock`](crate::Clock), had come, and that `ready` did not accept. From that
+    /// follows:
+    ///
+    /// * a value that is there at the deadline and stays is returned, however late the waiter
+    ///   looks;
+    /// * with a deadline that has passed already the word is still looked at;
+    /// * `None` orders nothing, and says nothing about the word any more: a caller that gives up
+    ///   must settle that with the writer by an exchange.
+    ///
+    /// How long after the deadline the wait returns:
+    ///
+    /// * `Native` reads the clock before the first pause and then where the pauses are longest: it
+    ///   is late by at most 126 pauses (some microseconds), and by as long as other threads have
+    ///   the CPU.
+    /// * `Sim` is late by a reading of the clock and by the last look, which may have to fetch the
+    ///   line, and by as long as its kernel or other threads have the CPU. It costs one event for
+    ///   each write of the line and one for the deadline.
+    /// * The model has no time. There the wait looks, lets the others run, looks again and gives
+    ///   up, so a deadline may come before or after each step of the others.
+    fn wait_until_by(
+        &self,
+        order: Ordering,
+        deadline: Time,
+        ready: impl FnMut(Self::Value) -> bool,
+    ) -> Option<Self::Value>;
 
     /// As [`store`](Word::store), if `allowed` says so at the moment when the store takes effect;
     /// returns whether it did. For interpreters of restartable operations.

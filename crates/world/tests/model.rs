@@ -2,6 +2,7 @@
 //! promise.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use coreline_topology::CpuId;
 use coreline_world::conformance::order;
@@ -10,8 +11,8 @@ use coreline_world::model::{
     Checker, Failure, Faithful, Plant, RelaxedLoads, RelaxedRmws, RelaxedStores, check,
 };
 use coreline_world::{
-    Cell, IndexBy, Integer, JoinHandle, Ordering, Place, Placement, Sleep, SpawnError, Threads,
-    Word, Words, WorldStatic,
+    Cell, Clock, IndexBy, Integer, JoinHandle, Ordering, Place, Placement, Sleep, SpawnError,
+    Threads, Word, Words, WorldStatic,
 };
 
 type Model<P = Faithful> = coreline_world::model::Model<P>;
@@ -43,12 +44,14 @@ fn beside(other: fn(&U32), this: fn(&U32)) {
 fn missing_releases_are_races() {
     assert_race(order::published_data_is_seen::<Model<RelaxedStores>>);
     assert_race(order::a_wait_sees_what_was_published::<Model<RelaxedStores>>);
+    assert_race(order::a_bounded_wait_sees_what_was_published::<Model<RelaxedStores>>);
 }
 
 #[test]
 fn missing_acquires_are_races() {
     assert_race(order::published_data_is_seen::<Model<RelaxedLoads>>);
     assert_race(order::a_wait_sees_what_was_published::<Model<RelaxedLoads>>);
+    assert_race(order::a_bounded_wait_sees_what_was_published::<Model<RelaxedLoads>>);
 }
 
 /// A lock whose two sides are swaps.
@@ -111,6 +114,45 @@ fn a_lost_wakeup_is_a_deadlock() {
         );
     });
     assert!(failure.message.contains("deadlock"), "{failure}");
+}
+
+/// The waiter gives up and says nothing to the writer, which may have written by then.
+#[test]
+fn a_waiter_that_gives_up_without_an_exchange_is_found() {
+    let failure = found(|| {
+        beside(
+            |word| word.store(1, Ordering::Relaxed),
+            |word| {
+                // Relaxed: the word carries nothing but itself.
+                let taken = word.wait_until_by(Ordering::Relaxed, <Model>::now(), |it| it == 1);
+                let granted = word.load(Ordering::Relaxed) == 1;
+                assert_eq!(taken.is_some(), granted, "granted and not taken");
+            },
+        );
+    });
+    assert!(failure.message.contains("granted and not taken"), "{failure}");
+}
+
+/// In some executions the write comes first, in others the wait gives up, and a loop around such
+/// waits ends.
+#[test]
+fn a_bounded_wait_has_both_ends() {
+    static TRIES: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+    check(|| {
+        beside(
+            |word| word.store(1, Ordering::Relaxed),
+            |word| {
+                let wait = || word.wait_until_by(Ordering::Relaxed, <Model>::now(), |it| it == 1);
+                let mut tries = 0;
+                while wait().is_none() {
+                    tries = 1;
+                }
+                // Relaxed: executions come one after the other.
+                TRIES[tries].store(1, Ordering::Relaxed);
+            },
+        );
+    });
+    assert_eq!(TRIES.each_ref().map(|tries| tries.load(Ordering::Relaxed)), [1, 1]);
 }
 
 #[test]

@@ -10,7 +10,9 @@ use std::sync::Barrier;
 
 use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::native::{self, NoSections, SelfTestError};
-use coreline_world::{Fences, IndexBy, Native, Place, Placement, Signals, SpawnError, Threads};
+use coreline_world::{
+    Fences, IndexBy, Kick, Native, Place, Placement, Signals, SpawnError, Threads,
+};
 use filter::{answer, in_a_child, in_a_child_with, refuse, run_on};
 
 fn add_from_threads(words: &OwnSlots<AtomicU64, Native>) {
@@ -47,7 +49,7 @@ fn without_membarrier_both_fences_are_full() {
 #[test]
 fn membarrier_that_only_says_yes_is_not_believed() {
     in_a_child("membarrier_that_only_says_yes_is_not_believed", || {
-        answer(libc::SYS_membarrier, 0);
+        answer(libc::SYS_membarrier, None, 0);
         let machine = native::probe();
         assert!(!machine.asymmetric_fences && !machine.restartable_fence, "{machine:?}");
         assert_eq!(Native::try_fence_all(), Ok(()), "both fences are full");
@@ -61,7 +63,7 @@ fn threads_have_names_of_their_own_whatever_the_kernel_says() {
     in_a_child("threads_have_names_of_their_own_whatever_the_kernel_says", || {
         let mine = Native::id();
         for error in [0, libc::EPERM] {
-            answer(libc::SYS_gettid, error);
+            answer(libc::SYS_gettid, None, error);
             let all_named = Barrier::new(4);
             let name = || {
                 let name = Native::id();
@@ -99,6 +101,30 @@ fn membarrier_that_goes_away_is_not_ignored() {
     });
 }
 
+/// The kernel has no interrupt for one CPU, and then none for any.
+#[test]
+fn a_kick_that_is_refused_is_a_fence_of_all_cpus() {
+    in_a_child("a_kick_that_is_refused_is_a_fence_of_all_cpus", || {
+        let cpu = Native::cpu();
+        let kicks_as_it_fences = || match (Native::kick(cpu), Native::fence_restartable()) {
+            (Ok(()), Ok(())) => true,
+            (Err(kick), Err(fence)) => {
+                assert_eq!(kick, fence);
+                false
+            }
+            (kicked, fenced) => panic!("{kicked:?} and yet {fenced:?}"),
+        };
+        let before = kicks_as_it_fences();
+        // The second argument is the flags.
+        answer(libc::SYS_membarrier, Some(1), libc::EPERM);
+        assert_eq!(kicks_as_it_fences(), before);
+        refuse(libc::SYS_membarrier);
+        let machine = native::probe();
+        let by_membarrier = machine.asymmetric_fences || machine.sections.is_ok();
+        assert_eq!(kicks_as_it_fences(), !by_membarrier);
+    });
+}
+
 /// The C library registers nothing, and we may not.
 #[test]
 fn without_rseq_operations_are_atomic() {
@@ -129,7 +155,7 @@ fn add_where_rseq_is_answered(error: libc::c_int) {
     if !words.section().is_rseq() {
         return;
     }
-    answer(libc::SYS_rseq, error);
+    answer(libc::SYS_rseq, None, error);
     words.add(1);
     assert_eq!(words.shared().load(Ordering::Relaxed), 0);
     add_from_threads_to(&words, 40_002);

@@ -218,7 +218,7 @@ fn calls_that_are_refused_later_cost_no_update() {
                 _ => true,
             };
             let what = format!("{name} = {error}");
-            if panic::catch_unwind(|| amidst(&what, start, || answer(call, error))).is_err() {
+            if panic::catch_unwind(|| amidst(&what, start, || answer(call, None, error))).is_err() {
                 failed.push(what);
             }
         }

@@ -70,7 +70,7 @@ pub(crate) fn monitor(address: usize) {
         });
     };
     monitoring(true);
-    watch(address);
+    watch(address, None);
     // Before the handler runs, which nothing interrupts.
     monitoring(false);
     deliver();
@@ -118,6 +118,31 @@ impl Engine {
         *count = if masked { *count + 1 } else { count.saturating_sub(1) };
         let cpu = self.cpu().index();
         self.attend(cpu);
+    }
+
+    /// Whether another CPU than the running one has a thread of the program.
+    pub(crate) fn runs_elsewhere(&self, cpu: CpuId) -> bool {
+        let current = self.cpus.get(cpu.index()).and_then(|place| place.current);
+        cpu != self.cpu() && current.is_some_and(|thread| !self.threads[thread].is_idle)
+    }
+
+    /// What the running thread has under way starts over.
+    pub(crate) fn interrupt_current(&mut self) {
+        let current = self.current();
+        self.threads[current].interrupts += 1;
+    }
+
+    /// Whether only a mask keeps the running CPU from another thread, or from an interrupt.
+    pub(crate) fn need_resched(&self) -> bool {
+        let cpu = self.cpu().index();
+        let (place, thread) = (&self.cpus[cpu], &self.threads[self.current()]);
+        let first = place.queue.front().map_or(NEVER, |&first| self.threads[first].ready_since());
+        // Under a schedule that chooses, each point may be the end of a slice. Idleness has none.
+        let slice_end = match self.chooser.is_some() || thread.is_idle {
+            true => 0,
+            false => place.slice_end,
+        };
+        thread.masked > 0 && place.now >= self.next_interrupt(cpu).min(first.max(slice_end))
     }
 
     /// When the first interrupt of a CPU arrives.

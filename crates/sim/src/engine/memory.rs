@@ -23,9 +23,11 @@
 use core::panic::Location;
 
 use coreline_topology::NodeId;
+use coreline_world::Time;
 use corosensei::Yielder;
 
 use super::attention::{Hold, held_up};
+use super::schedule::picoseconds;
 use super::{
     Cpu, Engine, NEVER, STACK, State, Thread, inside, interrupts, suspend, switch_away, with,
 };
@@ -155,17 +157,35 @@ pub(crate) fn place(address: usize, len: usize, node: Option<NodeId>) {
     });
 }
 
-/// Spins until the line of `address` is written. False outside of a machine, where it cannot wait.
-pub(crate) fn await_write(address: usize) -> bool {
-    let written = watch(address);
-    if written {
+/// Spins until the line of `address` is written, or the deadline comes. False outside of a machine,
+/// where it cannot wait.
+pub(crate) fn await_write(address: usize, deadline: Option<Time>) -> bool {
+    let waited = watch(address, deadline);
+    if waited {
         interrupts::deliver();
     }
-    written
+    waited
+}
+
+/// Whether a thread that spins finds that the deadline has come. Of its looks at the clock only the
+/// one that says so is charged: the others are part of the spinning.
+///
+/// # Panics
+///
+/// With a deadline, outside of a simulated machine.
+pub(crate) fn is_over(deadline: Option<Time>) -> bool {
+    let Some(deadline) = deadline else { return false };
+    inside(|engine| {
+        let over = engine.now() >= deadline;
+        if over {
+            engine.spend_computing(engine.spec.costs().clock);
+        }
+        over
+    })
 }
 
 /// Like [`await_write`], but leaves what ended the wait to the caller.
-pub(super) fn watch(address: usize) -> bool {
+pub(super) fn watch(address: usize, deadline: Option<Time>) -> bool {
     let Some(Some(line)) = with(|engine| engine.line_of(address)) else {
         return false;
     };
@@ -174,6 +194,7 @@ pub(super) fn watch(address: usize) -> bool {
         let current = engine.current();
         engine.directory.crowd_mut(line).watchers.push(current);
         engine.threads[current].state = State::Spinning { line };
+        engine.set_timer(current, deadline.map(picoseconds));
     });
     suspend();
     true
@@ -443,13 +464,17 @@ impl Engine {
             return;
         }
         for thread in std::mem::take(&mut self.directory.crowd_mut(line).watchers) {
-            let cpu = self.threads[thread].cpu;
-            self.threads[thread].state = State::Running;
-            let spun = at.saturating_sub(self.cpus[cpu].now);
-            self.cpus[cpu].now += spun;
-            self.account(cpu, Kind::Spin, spun);
-            self.rekey(cpu);
+            self.look_again(thread, at);
         }
+    }
+
+    /// A thread that has spun looks again at `at`; the timer of its wait no longer counts.
+    pub(super) fn look_again(&mut self, thread: usize, at: u64) {
+        let cpu = self.threads[thread].cpu;
+        self.threads[thread].state = State::Running;
+        self.threads[thread].waits += 1;
+        self.pass_until(cpu, Kind::Spin, at);
+        self.rekey(cpu);
     }
 
     /// The thread that has a CPU does something else from now on.

@@ -57,7 +57,7 @@ pub(crate) use choice::Decision;
 
 pub(crate) use faults::interrupt_point;
 pub(crate) use interrupts::{mask, monitor, send, unmask};
-pub(crate) use memory::{access, await_write, drain, issue, place};
+pub(crate) use memory::{access, await_write, drain, is_over, issue, place};
 pub(crate) use pass::access_range;
 pub(crate) use run::{Failed, Finished, Setup, run};
 use schedule::Fiber;
@@ -117,7 +117,7 @@ enum State {
     Waiting { turn: u64 },
     /// On its CPU, before an access, waiting until its store buffer holds no more than `most`.
     Draining { most: usize },
-    /// On its CPU, spinning until this line is written.
+    /// On its CPU, spinning until this line is written, or its timer.
     Spinning { line: usize },
     /// On its CPU, computing until then without touching memory.
     Working { until: u64 },

@@ -138,11 +138,16 @@ pub(crate) fn sleep(ps: u64) {
     suspend();
 }
 
+/// A point of the machine's clock in the engine's unit; saturates.
+pub(super) fn picoseconds(at: Time) -> u64 {
+    at.as_nanos().saturating_mul(PS_PER_NS)
+}
+
 /// Parks the running thread on a word whose value it has just read, in the same step.
 pub(crate) fn park(word: usize, deadline: Option<Time>) -> Parked {
     let parked = inside(|engine| {
         engine.spend(engine.spec.costs().syscall);
-        let at = deadline.map(|at| at.as_nanos().saturating_mul(PS_PER_NS));
+        let at = deadline.map(picoseconds);
         let now = engine.here().now;
         if at.is_some_and(|at| at <= now) {
             return Some(Parked::TimedOut);
@@ -411,6 +416,8 @@ impl Engine {
             _ => {}
         }
         self.threads[current].state = State::Running;
+        // The timer of a wait that was broken off no longer counts.
+        self.threads[current].waits += 1;
     }
 
     /// The running thread computes. False if it is done at once, if no other can notice.
@@ -458,11 +465,20 @@ impl Engine {
         }
         let thread = self.vacate();
         self.threads[thread].state = state;
-        if let Some(at) = deadline.filter(|&at| at <= END_OF_TIME) {
-            let wait = self.threads[thread].waits;
-            self.timers.push(Reverse((at, thread, wait)));
-            self.lower_horizon(at);
+        self.set_timer(thread, deadline);
+    }
+
+    /// Ends the wait that a thread begins at `deadline` at the latest.
+    pub(super) fn set_timer(&mut self, thread: usize, deadline: Option<u64>) {
+        let Some(at) = deadline.filter(|&at| at <= END_OF_TIME) else { return };
+        // A wait that ended otherwise leaves its timer behind, and a thread that spins may begin a
+        // wait for each write of a line. Of each thread one timer counts.
+        if self.timers.len() > 2 * self.threads.len() + 64 {
+            let threads = &self.threads;
+            self.timers.retain(|&Reverse((_, thread, wait))| threads[thread].waits == wait);
         }
+        self.timers.push(Reverse((at, thread, self.threads[thread].waits)));
+        self.lower_horizon(at);
     }
 
     /// When the next timer is due. Drops those that have outlived their wait.
@@ -485,12 +501,19 @@ impl Engine {
     /// The next timer is due.
     #[inline(never)]
     pub(super) fn expire(&mut self) {
-        let Some(Reverse((_, thread, _))) = self.timers.pop() else { return };
-        if let State::Parked { word } = self.threads[thread].state {
-            if let Some(waiters) = self.parked.get_mut(&word) {
-                waiters.retain(|&other| other != thread);
+        let Some(Reverse((at, thread, _))) = self.timers.pop() else { return };
+        match self.threads[thread].state {
+            State::Spinning { line } => {
+                self.directory.unwatch(line, thread);
+                return self.look_again(thread, at);
             }
-            self.threads[thread].parked = Parked::TimedOut;
+            State::Parked { word } => {
+                if let Some(waiters) = self.parked.get_mut(&word) {
+                    waiters.retain(|&other| other != thread);
+                }
+                self.threads[thread].parked = Parked::TimedOut;
+            }
+            _ => {}
         }
         self.make_ready(thread);
     }

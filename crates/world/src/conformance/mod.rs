@@ -11,6 +11,7 @@
 
 pub mod clock;
 pub mod conservation;
+pub mod kick;
 pub mod operations;
 pub mod order;
 pub mod place;
@@ -20,6 +21,7 @@ pub mod sleep;
 pub mod slots;
 pub mod statics;
 pub mod threads;
+pub mod waits;
 pub mod words;
 pub mod work;
 
@@ -47,6 +49,7 @@ macro_rules! conformance_tests {
             order::published_data_is_seen,
             order::a_wait_sees_what_was_published,
             order::a_wait_returns_what_it_accepted,
+            order::a_bounded_wait_sees_what_was_published,
             order::swaps_publish,
             order::exchanges_publish,
             order::a_failed_exchange_receives,
@@ -65,18 +68,25 @@ macro_rules! conformance_tests {
             statics::a_static_is_one_object_for_each_type,
             statics::each_key_has_its_own_object,
             statics::a_local_belongs_to_its_thread,
+            waits::a_bounded_wait_takes_what_is_there,
+            waits::a_bounded_wait_gives_up_at_its_deadline,
+            waits::a_bounded_wait_misses_nothing_before_its_deadline,
+            waits::a_wait_that_is_given_up_and_a_grant_agree,
             sleep::a_changed_word_does_not_put_to_sleep,
             sleep::a_deadline_ends_the_sleep,
             sleep::no_wakeup_is_lost,
             sleep::a_wake_of_one_wakes_one,
             sleep::a_wake_is_for_its_word,
             sleep::a_wake_counts_whom_it_wakes,
+            kick::every_cpu_can_be_kicked,
+            kick::a_preemptible_thread_need_not_yield,
             place::a_placed_thread_runs_on_its_cpu,
             place::an_impossible_cpu_is_refused,
             restartable::no_addition_is_lost,
             restartable::an_addition_lands_in_the_slot_of_its_cpu,
             restartable::indexes_are_in_bounds,
             rows::no_addition_is_lost_when_indexes_move,
+            rows::no_addition_is_lost_when_kicked_cpus_exchange_indexes,
             rows::an_addition_lands_in_the_slot_that_the_row_shows,
             operations::words_compute,
             operations::lists_are_last_in_first_out,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::waits::late;
 use super::{race, rounds, spawn};
 use crate::{Cell, Integer, JoinHandle, Line, Ordering, Word, World};
 
@@ -63,6 +64,28 @@ pub fn a_wait_sees_what_was_published<W: World>() {
             let flag = state.1.wait_until(Ordering::Acquire, |flag| flag != 0);
             assert_eq!(flag, 1);
             read_data(state)
+        },
+        data_is_there::<W>,
+    );
+}
+
+/// Message passing through `wait_until_by`, as through `wait_until`. A wait gives up early in the
+/// model only.
+pub fn a_bounded_wait_sees_what_was_published<W: World>() {
+    race::<W, _, _, _>(
+        unpublished::<W>,
+        publish::<W>,
+        |state| {
+            let deadline = late::<W>();
+            loop {
+                // Acquire, partner: the release in `publish`.
+                let flag = state.1.wait_until_by(Ordering::Acquire, deadline, |flag| flag != 0);
+                if let Some(flag) = flag {
+                    assert_eq!(flag, 1);
+                    return read_data(state);
+                }
+                assert!(!W::RUNS, "{deadline} has not come");
+            }
         },
         data_is_there::<W>,
     );

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use coreline_topology::CpuId;
+
 use super::slots::{InRows, OwnSlots};
 use super::{Dice, rounds, spawn};
 use crate::{JoinHandle, Ordering, Placement, Word, World};
@@ -17,6 +19,18 @@ const ADDITIONS: u32 = 8;
 
 /// Conservation: CPUs pass the indexes to each other, and no addition to their slots is lost.
 pub fn no_addition_is_lost_when_indexes_move<W: World>() {
+    exchange_indexes::<W>(|_| W::fence_restartable().is_ok());
+}
+
+/// The same, where only the two CPUs that are concerned are told.
+pub fn no_addition_is_lost_when_kicked_cpus_exchange_indexes<W: World>() {
+    exchange_indexes::<W>(|cpus| cpus.into_iter().all(|cpu| W::kick(cpu).is_ok()));
+}
+
+/// Has what two CPUs have under way start over. Whether that could be done.
+type Fence = fn([CpuId; 2]) -> bool;
+
+fn exchange_indexes<W: World>(fence: Fence) {
     let words = Arc::new(Words::<W>::in_rows(INDEXES, || Word::new_in(0)));
     let cpus: Arc<Vec<_>> = Arc::new(W::topology().cpus().map(|cpu| cpu.id).take(CPUS).collect());
     for (index, cpu) in (0..words.indexes()).zip(cpus.iter()) {
@@ -35,8 +49,8 @@ pub fn no_addition_is_lost_when_indexes_move<W: World>() {
                 for round in 0..rounds::<W>() {
                     words.add(1);
                     if round % ADDITIONS == 0 {
-                        let mut cpu = || cpus[dice.roll(cpus.len() as u64) as usize].index();
-                        exchange(&words, &moving, cpu(), cpu());
+                        let mut cpu = || cpus[dice.roll(cpus.len() as u64) as usize];
+                        exchange(&words, &moving, [cpu(), cpu()], fence);
                     }
                 }
             };
@@ -48,7 +62,8 @@ pub fn no_addition_is_lost_when_indexes_move<W: World>() {
 }
 
 /// Gives each of two CPUs the other's index, unless somebody else is at it.
-fn exchange<W: World>(words: &Words<W>, moving: &W::U32, one: usize, other: usize) {
+fn exchange<W: World>(words: &Words<W>, moving: &W::U32, cpus: [CpuId; 2], fence: Fence) {
+    let [one, other] = cpus.map(CpuId::index);
     // Acquire pairs with the release below: the rows are as the last one left them.
     let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
     if one == other || moving.compare_exchange(0, 1, acquire, relaxed).is_err() {
@@ -60,7 +75,7 @@ fn exchange<W: World>(words: &Words<W>, moving: &W::U32, one: usize, other: usiz
     unsafe {
         words.give(one, None);
         words.give(other, None);
-        let fenced = W::fence_restartable().is_ok();
+        let fenced = fence(cpus);
         let (one_gets, other_gets) =
             if fenced { (from_other, from_one) } else { (from_one, from_other) };
         words.give(one, one_gets);

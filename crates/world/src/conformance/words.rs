@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
-use crate::{Cell, ConstWorld, Integer, Line, Ordering, Word, World};
+use crate::{Cell, ConstWorld, Integer, Line, Ordering, Time, Word, World};
 
 const RELAXED: Ordering = Ordering::Relaxed;
 
@@ -52,6 +52,9 @@ fn exchange<T: Word>(a: T::Value, b: T::Value) {
     assert_eq!(word.compare_exchange_weak(b, a, Ordering::AcqRel, RELAXED), Err(a));
 
     assert_eq!(word.wait_until(RELAXED, |value| value == a), a);
+    let past = Time::from_nanos(0);
+    assert_eq!(word.wait_until_by(RELAXED, past, |value| value == a), Some(a));
+    assert_eq!(word.wait_until_by(RELAXED, past, |value| value == b), None);
     let found = word.with_mut(|value| core::mem::replace(value, b));
     assert_eq!((found, word.load(RELAXED)), (a, b));
 }

@@ -11,10 +11,12 @@
 //! |---|---|
 //! | words, cells | loom's; an access to a [`Cell`](crate::Cell) that races is reported |
 //! | wait | load, test, yield |
+//! | wait with a deadline | the same twice at most; so it gives up at any time |
 //! | park, wake | a futex table; a lost wake-up is a deadlock, which loom reports |
 //! | place | four CPUs; a thread has a CPU as a property, [`Model::migrate`] changes it |
 //! | restartable operations | as where there are no sections; aborts belong to the simulator |
 //! | light and heavy fence | both are `fence(SeqCst)` |
+//! | kick | a heavy fence; no thread is ever asked to give up its CPU |
 //! | time | stands still |
 //! | work | takes no time, and touches nothing |
 //! | signals | there are none |
@@ -58,6 +60,8 @@ mod words;
 use core::marker::PhantomData;
 use core::time::Duration;
 
+use coreline_topology::CpuId;
+
 pub use check::{Checker, Failure, check};
 pub use place::ModelSection;
 pub use plant::{
@@ -69,7 +73,7 @@ pub use words::{
     ModelPtr, ModelReading, ModelTrack, ModelU8, ModelU32, ModelU64, ModelUsize, ModelWriting,
 };
 
-use crate::{Clock, Fences, Lacking, Ordering, Time, Why, Work, World};
+use crate::{Clock, Fences, Kick, Lacking, Ordering, Time, Why, Work, World};
 
 /// The loom world, with the orderings that `P` leaves.
 ///
@@ -130,6 +134,19 @@ impl<P: Plant> Fences for Model<P> {
     fn fence_restartable() -> Result<(), Lacking> {
         // No operation runs in a section, so none is under way.
         Self::try_fence_all()
+    }
+}
+
+impl<P: Plant> Kick for Model<P> {
+    fn kick(_: CpuId) -> Result<(), Lacking> {
+        // No operation runs in a section, so none is under way on any CPU.
+        Self::try_fence_all()
+    }
+
+    const KNOWS_RESCHED: bool = false;
+
+    fn need_resched() -> bool {
+        false
     }
 }
 

@@ -6,7 +6,7 @@ use loom::cell::{ConstPtr, MutPtr, UnsafeCell};
 use loom::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
 use super::{Faithful, Model, Plant};
-use crate::{Integer, Ordering, Slot, Track, Word, Words};
+use crate::{Integer, Ordering, Slot, Time, Track, Word, Words};
 
 /// The methods of [`Word`] for a type whose first field is a loom atomic.
 ///
@@ -74,6 +74,27 @@ macro_rules! word_methods {
                 // yield does not return a value that was read before it if there is a newer one.
                 loom::thread::yield_now();
             }
+        }
+
+        /// Looks, lets the others run, looks again, and gives up: the deadline comes when loom
+        /// comes back to this thread.
+        ///
+        /// What this hides: the last look does not find a value that the first one found already,
+        /// if there is a newer one.
+        #[track_caller]
+        fn wait_until_by(
+            &self,
+            order: Ordering,
+            _deadline: Time,
+            mut ready: impl FnMut($value) -> bool,
+        ) -> Option<$value> {
+            let value = self.load(order);
+            if ready(value) {
+                return Some(value);
+            }
+            loom::thread::yield_now();
+            let value = self.load(order);
+            ready(value).then_some(value)
         }
 
         #[track_caller]

@@ -45,6 +45,8 @@
 use core::sync::atomic::{self, AtomicU8, Ordering};
 use std::io;
 
+use coreline_topology::CpuId;
+
 use crate::native::signals::keeping_errno;
 use crate::native::{Native, rseq};
 use crate::{Fences, Lacking, Why, World};
@@ -188,17 +190,19 @@ const SECTIONS: Barrier = Barrier {
     register: libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ,
 };
 
+/// From `linux/membarrier.h`: the call's last argument is a CPU.
+const FLAG_CPU: libc::c_uint = 1;
 /// A flag that no command of `membarrier` knows.
 const NO_FLAG: libc::c_uint = 1 << 30;
 
 impl Barrier {
     /// Runs the barrier. Registers the process first if it is not: see the module.
     fn run(&self) -> io::Result<()> {
-        match membarrier(self.run, 0) {
+        match membarrier(self.run, 0, 0) {
             // A filter that answers so does it again.
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                membarrier(self.register, 0)?;
-                membarrier(self.run, 0).map(drop)
+                membarrier(self.register, 0, 0)?;
+                membarrier(self.run, 0, 0).map(drop)
             }
             result => result.map(drop),
         }
@@ -207,19 +211,23 @@ impl Barrier {
     /// Whether the kernel has the barrier, and the answers come from the kernel.
     fn works(&self) -> bool {
         let is_refused = |error: io::Error| error.raw_os_error() == Some(libc::EINVAL);
-        self.run().is_ok() && membarrier(self.run, NO_FLAG).is_err_and(is_refused)
+        self.run().is_ok() && membarrier(self.run, NO_FLAG, 0).is_err_and(is_refused)
     }
 }
 
 /// Leaves `errno` alone: a fence may be in a signal handler.
-fn membarrier(command: libc::c_int, flags: libc::c_uint) -> io::Result<libc::c_long> {
+fn membarrier(
+    command: libc::c_int,
+    flags: libc::c_uint,
+    cpu: libc::c_int,
+) -> io::Result<libc::c_long> {
     if cfg!(miri) {
         // A call that Miri does not know.
         return Err(io::ErrorKind::Unsupported.into());
     }
     // SAFETY: the call takes plain numbers, and changes nothing but the order of accesses, or this
     // process's registration.
-    keeping_errno(|| match unsafe { libc::syscall(libc::SYS_membarrier, command, flags, 0) } {
+    keeping_errno(|| match unsafe { libc::syscall(libc::SYS_membarrier, command, flags, cpu) } {
         -1 => Err(io::Error::last_os_error()),
         result => Ok(result),
     })
@@ -227,7 +235,7 @@ fn membarrier(command: libc::c_int, flags: libc::c_uint) -> io::Result<libc::c_l
 
 /// The commands of `membarrier` that the kernel has, by the names of its manual page.
 pub(crate) fn commands() -> Vec<&'static str> {
-    let mask = membarrier(libc::MEMBARRIER_CMD_QUERY, 0).unwrap_or(0);
+    let mask = membarrier(libc::MEMBARRIER_CMD_QUERY, 0, 0).unwrap_or(0);
     let has = |command: libc::c_int| mask & libc::c_long::from(command) != 0;
     COMMANDS.into_iter().filter(|&(command, _)| has(command)).map(|(_, name)| name).collect()
 }
@@ -257,6 +265,12 @@ pub(crate) fn aborts_sections() -> bool {
     means() & RSEQ != 0
 }
 
+/// Has the kernel restart the section that this process is in on a CPU. Whether it did.
+pub(super) fn restart_on(cpu: CpuId) -> bool {
+    let cpu = libc::c_int::try_from(cpu.get());
+    aborts_sections() && cpu.is_ok_and(|cpu| membarrier(SECTIONS.run, FLAG_CPU, cpu).is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,7 +286,7 @@ mod tests {
         let status = unsafe {
             let child = libc::fork();
             if child == 0 {
-                let fenced = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0).is_ok();
+                let fenced = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0).is_ok();
                 libc::_exit(if fenced { 0 } else { 1 });
             }
             let mut status = 0;

@@ -9,6 +9,7 @@
 //! | `restartable` | restartable operations | rseq sections of `crate::arch` |
 //! | `rseq`, `self_test`, `marks`, `auxv` | the choice of rseq | libc's rseq area, or ours |
 //! | `fences` | fences | `membarrier` |
+//! | `kick` | kick | `membarrier` on one CPU |
 //! | `threads`, `affinity` | threads | `std::thread`, `sched_setaffinity` |
 //! | `clock` | clock | `CLOCK_MONOTONIC` |
 //! | `work` | work | the clock |
@@ -70,6 +71,7 @@ mod auxv;
 mod clock;
 mod fences;
 mod futex;
+mod kick;
 mod machine;
 mod marks;
 mod memory;

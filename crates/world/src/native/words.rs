@@ -1,42 +1,78 @@
 //! Words: the types of `core::sync::atomic` themselves.
 
+use core::convert::Infallible;
 use core::hint;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use std::thread;
 
 use crate::native::Native;
-use crate::{Cell, ConstWords, Integer, Ordering, Slot, Track, Word, Words};
+use crate::{Cell, Clock, ConstWords, Integer, Ordering, Slot, Time, Track, Word, Words};
 
 /// Pauses between two looks at a word that does not change, at most. About a microsecond in all
 /// before the CPU is given to another thread: waits that long are either scheduling or a bug.
 const PAUSES_MAX: u32 = 64;
 
-/// The waiting part of [`Word::wait_until`], away from the fast path.
+/// The waiting part of both waits: looks at the word until `ready` accepts, or `give_up`, which is
+/// asked before each look, has said so before a look in vain.
 ///
 /// Pauses of doubling length keep the waiters of a contended line from fetching it all the time.
 /// When that has not helped, the thread yields between looks: the writer may be waiting for this
-/// CPU.
-///
-/// The arguments come one by one, not as a closure over them: a closure would be built in memory,
-/// and on the fast path.
-#[cold]
-#[inline(never)]
-fn spin<W: Word>(word: &W, order: Ordering, mut ready: impl FnMut(W::Value) -> bool) -> W::Value {
+/// CPU. `give_up` gets the number of pauses before the look.
+#[inline(always)]
+fn poll<W: Word, E>(
+    word: &W,
+    order: Ordering,
+    mut ready: impl FnMut(W::Value) -> bool,
+    mut give_up: impl FnMut(u32) -> Result<(), E>,
+) -> Result<W::Value, E> {
     let mut pauses = 1;
     loop {
         for _ in 0..pauses {
             hint::spin_loop();
         }
+        let verdict = give_up(pauses);
         let value = word.load(order);
         if ready(value) {
-            return value;
+            return Ok(value);
         }
+        verdict?;
         if pauses < PAUSES_MAX {
             pauses *= 2;
         } else {
             thread::yield_now();
         }
     }
+}
+
+/// The waiting part of [`Word::wait_until`], away from the fast path.
+///
+/// The arguments come one by one, not as a closure over them: a closure would be built in memory,
+/// and on the fast path.
+#[cold]
+#[inline(never)]
+fn spin<W: Word>(word: &W, order: Ordering, ready: impl FnMut(W::Value) -> bool) -> W::Value {
+    let Ok(value) = poll(word, order, ready, |_| Ok::<(), Infallible>(()));
+    value
+}
+
+/// The waiting part of [`Word::wait_until_by`].
+///
+/// The clock is read before the first look, so that a deadline that has passed costs one pause, and
+/// then where the pauses are longest: reading it takes a small part of those. The six looks between
+/// take 126 pauses together.
+#[cold]
+#[inline(never)]
+fn spin_by<W: Word>(
+    word: &W,
+    order: Ordering,
+    deadline: Time,
+    ready: impl FnMut(W::Value) -> bool,
+) -> Option<W::Value> {
+    let give_up = |pauses| match pauses {
+        1 | PAUSES_MAX if Native::now() >= deadline => Err(()),
+        _ => Ok(()),
+    };
+    poll(word, order, ready, give_up).ok()
 }
 
 macro_rules! word {
@@ -94,6 +130,17 @@ macro_rules! word {
             ) -> $value {
                 let value = self.load(order);
                 if ready(value) { value } else { spin(self, order, ready) }
+            }
+
+            #[inline]
+            fn wait_until_by(
+                &self,
+                order: Ordering,
+                deadline: Time,
+                mut ready: impl FnMut($value) -> bool,
+            ) -> Option<$value> {
+                let value = self.load(order);
+                if ready(value) { Some(value) } else { spin_by(self, order, deadline, ready) }
             }
 
             #[inline]

@@ -30,23 +30,27 @@ pub(crate) fn in_a_child_with(test: &str, tunables: Option<&str>, body: fn()) {
 
 /// From here on, the kernel refuses this call to all threads of the process.
 pub(crate) fn refuse(call: libc::c_long) {
-    answer(call, libc::EPERM);
+    answer(call, None, libc::EPERM);
 }
 
 /// From here on, this call does nothing in any thread of the process and fails with this error, or,
-/// if that is 0, returns 0.
-pub(crate) fn answer(call: libc::c_long, error: libc::c_int) {
+/// if that is 0, returns 0. Where an argument is named, only calls in which that one is not 0.
+pub(crate) fn answer(call: libc::c_long, argument: Option<u32>, error: libc::c_int) {
     let statement =
         |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
     let verdict = libc::BPF_RET | libc::BPF_K;
+    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     let mut filter = [
-        // The call's number is the first word of what a filter is shown.
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, u32::try_from(call).unwrap()),
+        // What a filter is shown begins with the call's number, which is never 0 here; the
+        // arguments are double words from byte 16 on.
+        statement(load, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 3, u32::try_from(call).unwrap()),
+        statement(load, 0, argument.map_or(0, |number| 16 + 8 * number)),
+        statement(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, 1, 0),
         statement(verdict, 0, libc::SECCOMP_RET_ERRNO | error.cast_unsigned()),
         statement(verdict, 0, libc::SECCOMP_RET_ALLOW),
     ];
-    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    let program = libc::sock_fprog { len: 6, filter: filter.as_mut_ptr() };
     // SAFETY: the program and its statements are live, and the kernel copies them.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);

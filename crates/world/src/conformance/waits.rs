@@ -1,0 +1,99 @@
+//! Laws of waits with a deadline.
+
+use core::time::Duration;
+
+use super::race;
+use crate::{Ordering, Time, Word, World};
+
+/// A point that no law lasts to.
+pub(super) fn late<W: World>() -> Time {
+    W::now() + Duration::from_secs(3600)
+}
+
+/// A point within the next microsecond, another one each time: what the other side of a race does
+/// comes before it, after it, or at the same time.
+fn soon<W: World>() -> Time {
+    let now = W::now();
+    now + Duration::from_nanos(now.as_nanos() * 7919 % 1024)
+}
+
+/// A value that is accepted at the first look is returned, also where the deadline has passed.
+pub fn a_bounded_wait_takes_what_is_there<W: World>() {
+    let word = W::U32::new_in(7);
+    for deadline in [Time::from_nanos(0), W::now(), late::<W>()] {
+        let mut looks = 0;
+        let found = word.wait_until_by(Ordering::Relaxed, deadline, |value| {
+            looks += 1;
+            value == 7
+        });
+        assert_eq!((found, looks), (Some(7), 1));
+    }
+}
+
+/// A wait for what does not come gives up after a look that ends no earlier than the deadline, and
+/// looks at least once.
+pub fn a_bounded_wait_gives_up_at_its_deadline<W: World>() {
+    let word = W::U32::new_in(0);
+    for deadline in [Time::from_nanos(0), W::now(), W::now() + Duration::from_millis(1)] {
+        let mut last = None;
+        let found = word.wait_until_by(Ordering::Relaxed, deadline, |value| {
+            last = Some(W::now());
+            value != 0
+        });
+        assert_eq!(found, None);
+        let last = last.expect("the word is looked at");
+        assert!(!W::RUNS || last >= deadline, "the last look was at {last}, not at {deadline}");
+    }
+}
+
+/// A value that is there before the deadline is found, however the two meet.
+///
+/// The interleaving that must not be: the waiter looks and finds 0; the writer writes 1 before the
+/// deadline; the waiter finds that the deadline has come, and gives up.
+pub fn a_bounded_wait_misses_nothing_before_its_deadline<W: World>() {
+    race::<W, _, _, _>(
+        || W::U32::new_in(0),
+        |word| {
+            word.swap(1, Ordering::SeqCst);
+            // SeqCst: what was written is there for all before the clock is read.
+            W::fence(Ordering::SeqCst);
+            W::now()
+        },
+        |word| {
+            let deadline = soon::<W>();
+            (deadline, word.wait_until_by(Ordering::Relaxed, deadline, |value| value == 1))
+        },
+        |_, written, (deadline, found)| {
+            assert!(
+                !W::RUNS || found.is_some() || written >= deadline,
+                "written before {written}, and not found at {deadline}"
+            );
+        },
+    );
+}
+
+/// A waiter that gives up and a writer agree by an exchange which of the two came first. No
+/// wake-up is lost and no deadline is.
+pub fn a_wait_that_is_given_up_and_a_grant_agree<W: World>() {
+    const GRANTED: u32 = 1;
+    const GIVEN_UP: u32 = 2;
+    // Relaxed: the word carries nothing but itself.
+    let (relaxed, settle) = (Ordering::Relaxed, |word: &W::U32, to| {
+        word.compare_exchange(0, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    });
+    race::<W, _, _, _>(
+        || W::U32::new_in(0),
+        move |word| settle(word, GRANTED),
+        move |word| match word.wait_until_by(relaxed, soon::<W>(), |value| value != 0) {
+            Some(value) => {
+                assert_eq!(value, GRANTED);
+                true
+            }
+            None => !settle(word, GIVEN_UP),
+        },
+        |word, granted, taken| {
+            assert_eq!(granted, taken);
+            assert_eq!(word.load(Ordering::Relaxed), if granted { GRANTED } else { GIVEN_UP });
+        },
+    );
+}
