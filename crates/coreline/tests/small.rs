@@ -138,6 +138,7 @@ fn counters_spread_and_are_read() {
     let counter = PerCpuCounter::new().unwrap();
     let batched = PerCpuCounter::new().unwrap().batched(8);
     let mut set = CounterSet::<3>::new().unwrap();
+    assert!(!counter.is_spread() && !batched.is_spread() && !set.is_spread());
     let add = || {
         for _ in 0..100 {
             counter.add(2);

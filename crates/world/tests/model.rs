@@ -11,8 +11,8 @@ use coreline_world::model::{
     Checker, Failure, Faithful, Plant, RelaxedLoads, RelaxedRmws, RelaxedStores, check,
 };
 use coreline_world::{
-    Cell, Clock, IndexBy, Integer, JoinHandle, Ordering, Place, Placement, Sleep, SpawnError,
-    Threads, Word, Words, WorldStatic,
+    Cell, Clock, Fences, IndexBy, Integer, JoinHandle, Ordering, Parked, Place, Placement, Sleep,
+    SpawnError, Threads, Word, Words, WorldLocal, WorldStatic,
 };
 
 type Model<P = Faithful> = coreline_world::model::Model<P>;
@@ -254,4 +254,61 @@ fn a_load_before_an_exchange_hides_interleavings() {
         let _ = word.compare_exchange(seen, seen + 1, Ordering::Relaxed, Ordering::Relaxed);
     });
     assert!(added > 1 && exchanged < added, "{exchanged} executions, and {added} with one access");
+}
+
+/// What uses words when it is dropped.
+struct User(U32, Cell<u32, Model>);
+
+impl User {
+    fn new() -> Self {
+        User(U32::new_in(0), Cell::new_in(0))
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        <Model>::fence(Ordering::SeqCst);
+        // SAFETY: nobody else has it.
+        self.1.with_mut(|count| unsafe { *count += 1 });
+        self.0.swap(1, Ordering::AcqRel);
+        assert_eq!(self.0.load(Ordering::Acquire), 1);
+    }
+}
+
+/// What wakes others when it is dropped.
+struct Waker(User);
+
+impl Drop for Waker {
+    fn drop(&mut self) {
+        <Model>::wake(&self.0.0, 1);
+    }
+}
+
+#[test]
+fn destructors_of_a_failed_execution_do_not_abort_the_process() {
+    static SHARED: WorldStatic = WorldStatic::new("what is shared");
+    static OWN: WorldLocal = WorldLocal::new("what is a thread's own");
+    fn live(word: &U32) {
+        let _user = User::new();
+        SHARED.with::<Model, User, _>(User::new, |_| ());
+        OWN.with::<Model, User, _>(User::new, |_| ());
+        word.fetch_add(1, Ordering::Relaxed);
+    }
+    let failure = found(|| {
+        beside(live, |word| {
+            live(word);
+            assert_eq!(word.load(Ordering::Relaxed), 1, "planted");
+        });
+    });
+    assert!(failure.message.contains("planted"), "{failure}");
+    let failure = found(|| {
+        beside(live, |word| {
+            let _waker = Waker(User::new());
+            live(word);
+            let seen = word.load(Ordering::Relaxed);
+            // It wakes by itself once.
+            while <Model>::park(word, seen, None) == Parked::Woken {}
+        });
+    });
+    assert!(failure.message.contains("deadlock"), "{failure}");
 }

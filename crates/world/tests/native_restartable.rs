@@ -374,3 +374,119 @@ fn handlers_that_push_and_pop_lose_and_double_nothing_while_indexes_move() {
     let rows = in_rows();
     nothing_is_lost_or_doubled(&rows, "rows", || pass_on(&rows));
 }
+
+/// Sections with a trap behind every instruction.
+///
+/// The kernel forgets a section when it aborts it, so a section that starts over must arm itself
+/// again. If it did not, its second try alone would be exposed, and chance hardly ever disturbs a
+/// thread twice within a few instructions. A section that is stepped through is aborted at each
+/// step, and so ends only when the steps do. (On aarch64 no thread can step through itself.)
+#[cfg(target_arch = "x86_64")]
+mod stepped {
+    use core::arch::asm;
+    use core::ffi::{c_int, c_void};
+    use core::sync::atomic::{AtomicU64, Ordering};
+    use core::{mem, ptr};
+
+    use coreline_world::restartable::{Indexing, ListNode};
+    use coreline_world::{IndexBy, Native, Restartable};
+
+    use super::{
+        ALL, HANDLED, OWN, Rows, Victim, allowed, drain, handle_signals, in_rows, interfere,
+        is_all, on_signal, rows, unvalue, value,
+    };
+
+    /// More than an operation has instructions, each run once.
+    const STEPS: u64 = 500;
+
+    const TRAP_FLAG: i32 = 1 << 8;
+
+    /// How many steps are left.
+    static LEFT: AtomicU64 = AtomicU64::new(0);
+
+    extern "C" fn on_step(signal: c_int, _info: *mut libc::siginfo_t, context: *mut c_void) {
+        // Relaxed, as all here: the handler runs on the thread that it interrupts.
+        if LEFT.fetch_sub(1, Ordering::Relaxed) == 1 {
+            // SAFETY: the kernel passes this to the handler of a signal with `SA_SIGINFO`.
+            let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+            context.uc_mcontext.gregs[libc::REG_EFL as usize] &= !i64::from(TRAP_FLAG);
+        }
+        on_signal(signal);
+    }
+
+    fn handle_steps() {
+        // SAFETY: the handler is as async-signal-safe as `on_signal` is.
+        unsafe {
+            let mut action: libc::sigaction = mem::zeroed();
+            action.sa_sigaction = on_step as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            assert_eq!(libc::sigaction(libc::SIGTRAP, &raw const action, ptr::null_mut()), 0);
+        }
+    }
+
+    /// Steps through an operation. The steps must end before it does.
+    fn step<R>(steps: u64, operation: impl FnOnce() -> R) -> R {
+        LEFT.store(steps, Ordering::Relaxed);
+        // SAFETY: the flag is the thread's own, and its traps are handled.
+        unsafe {
+            asm!("pushfq", "or qword ptr [rsp], {flag}", "popfq", flag = const TRAP_FLAG);
+        }
+        let result = operation();
+        // SAFETY: as above.
+        unsafe {
+            asm!("pushfq", "and qword ptr [rsp], {others}", "popfq", others = const !TRAP_FLAG);
+        }
+        let left = LEFT.load(Ordering::Relaxed);
+        assert_eq!(left, 0, "a section was not aborted at each step");
+        result
+    }
+
+    fn every_step_aborts<I: Indexing<Native>>(rows: &Rows<I>) {
+        if !Native::runs_sections(rows.section()) {
+            return;
+        }
+        // The slots of a CPU are made before they are met in a step.
+        Victim::me().migrate(allowed()[0]);
+        let nodes: Vec<ListNode<Native>> = (0..ALL).map(|_| ListNode::new_in()).collect();
+        let word = rows.field(|row| &row.word);
+        let (list, stack) = (rows.field(|row| &row.list), rows.field(|row| &row.stack));
+        for (number, node) in nodes.iter().enumerate() {
+            // SAFETY: in no list yet; nodes outlive the lists' use.
+            unsafe { list.push(node.into()) };
+            stack.push(value(number)).unwrap();
+        }
+        let interfere: &(dyn Fn() + Sync) = &|| interfere(rows);
+        let _handler = handle_signals(&interfere);
+        handle_steps();
+        // The last steps fall on several instructions.
+        for steps in STEPS..STEPS + 8 {
+            step(steps, || word.add(1));
+            let node = step(steps, || list.pop()).unwrap();
+            // SAFETY: popped, so in no list; nodes outlive the lists' use.
+            step(steps, || unsafe { list.push(node) });
+            let popped = step(steps, || stack.pop()).unwrap();
+            step(steps, || stack.push(popped)).unwrap();
+            let mut into = [None; OWN];
+            let count = step(steps, || stack.pop_batch(&mut into));
+            let values: Vec<_> = into.into_iter().flatten().collect();
+            assert_eq!(step(steps, || stack.push_batch(&values)), count);
+        }
+        assert_eq!(word.sum(), 8 + HANDLED.load(Ordering::Relaxed));
+        let (left, values) = drain(rows);
+        let number = |node: ptr::NonNull<ListNode<Native>>| {
+            nodes.iter().position(|known| ptr::eq(known, node.as_ptr())).unwrap()
+        };
+        assert!(is_all(left.into_iter().map(number).collect()), "nodes were lost or doubled");
+        assert!(is_all(values.into_iter().map(unvalue).collect()), "values were lost or doubled");
+    }
+
+    #[test]
+    fn a_section_that_is_stepped_through_is_aborted_at_each_step() {
+        every_step_aborts(&rows(IndexBy::Cpu).unwrap());
+    }
+
+    #[test]
+    fn a_section_in_rows_that_is_stepped_through_is_aborted_at_each_step() {
+        every_step_aborts(&in_rows());
+    }
+}

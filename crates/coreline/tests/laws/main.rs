@@ -11,6 +11,7 @@ mod domain_breaks;
 mod leases;
 mod left;
 mod lock;
+mod made;
 mod mask;
 mod percpu;
 mod pool;

@@ -79,9 +79,9 @@ impl Checker {
 
     /// Explores `program`, and returns how many executions it has.
     ///
-    /// The panic that fails an execution is printed where it happens, as any panic is. The stacks
-    /// of the failed execution's other threads are leaked; if the failed thread's own destructors
-    /// use words after a deadlock, loom aborts the process.
+    /// The panic that fails an execution is printed where it happens, as any panic is. The failed
+    /// thread unwinds: where loom fails again, its destructors find words as they were last, and
+    /// cells unwatched. Statics and the stacks of the execution's other threads are leaked.
     ///
     /// # Errors
     ///

@@ -48,6 +48,19 @@
 //! # Ok::<(), coreline_world::model::Failure>(())
 //! ```
 
+/// What loom answers. `None` if it fails while the thread unwinds: it is asked by a destructor
+/// then, and a panic that left a destructor would abort the process. Not a function: loom reports
+/// the line of the caller.
+macro_rules! attempt {
+    ($access:expr) => {
+        if std::thread::panicking() {
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| $access)).ok()
+        } else {
+            Some($access)
+        }
+    };
+}
+
 mod check;
 mod memory;
 mod place;
@@ -95,7 +108,7 @@ impl<P: Plant> Fences for Model<P> {
         // A plant answers `Relaxed` to take a fence away. From the caller `Relaxed` is a mistake,
         // which loom refuses as `std` does.
         if left != Ordering::Relaxed || left == order {
-            loom::sync::atomic::fence(left);
+            attempt!(loom::sync::atomic::fence(left));
         }
     }
 
@@ -105,7 +118,7 @@ impl<P: Plant> Fences for Model<P> {
         // `Native` does not: a pair of light fences that should be a light and a heavy one is not
         // found here.
         if P::LIGHT {
-            loom::sync::atomic::fence(Ordering::SeqCst);
+            attempt!(loom::sync::atomic::fence(Ordering::SeqCst));
         }
     }
 
@@ -126,7 +139,7 @@ impl<P: Plant> Fences for Model<P> {
         }
         // SeqCst, partner: the fence of `fence_light`.
         if P::HEAVY {
-            loom::sync::atomic::fence(Ordering::SeqCst);
+            attempt!(loom::sync::atomic::fence(Ordering::SeqCst));
         }
         Ok(())
     }

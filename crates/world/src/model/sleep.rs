@@ -58,14 +58,15 @@ impl<P: Plant> Sleep for Model<P> {
     }
 
     fn wake(word: *const Self::U32, count: u32) -> u32 {
-        let woken: Vec<_> = sleepers().get_mut(&word.addr()).map_or_else(Vec::new, |queue| {
+        let woken = attempt!(sleepers().get_mut(&word.addr()).map_or_else(Vec::new, |queue| {
             let count = usize::try_from(count).unwrap_or(usize::MAX).min(queue.len());
             queue.drain(..count).collect()
-        });
+        }));
+        let woken: Vec<_> = woken.unwrap_or_default();
         // Not under the lock, as in the kernel: a sleeper that woke spuriously meanwhile gets the
         // notification at its next park, which is one more spurious wake-up.
         for sleeper in &woken {
-            sleeper.notify();
+            attempt!(sleeper.notify());
         }
         u32::try_from(woken.len()).expect("at most `count`")
     }

@@ -1,10 +1,12 @@
 //! Statics of the model: fresh for every execution.
 
 use core::any::{Any, TypeId};
+use core::mem::ManuallyDrop;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::thread::panicking;
 
 use loom::sync::Mutex;
 
@@ -17,19 +19,38 @@ type Key = (usize, TypeId);
 
 type Shared = Arc<dyn Any + Send + Sync>;
 
+/// The objects that are there. They outlive an execution that fails: loom would drop them after its
+/// end, when their destructors find no execution to use statics and threads' numbers of.
+struct Objects<T>(ManuallyDrop<BTreeMap<Key, T>>);
+
+impl<T> Default for Objects<T> {
+    fn default() -> Self {
+        Objects(ManuallyDrop::new(BTreeMap::new()))
+    }
+}
+
+impl<T> Drop for Objects<T> {
+    fn drop(&mut self) {
+        if !panicking() {
+            // SAFETY: dropped once, here.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+        }
+    }
+}
+
 loom::lazy_static! {
     /// The execution's objects. The lock orders the making of an object before its uses, as the
     /// `OnceLock` of a native static does.
-    static ref STATICS: Mutex<BTreeMap<Key, Shared>> = Mutex::new(BTreeMap::new());
+    static ref STATICS: Mutex<Objects<Shared>> = Mutex::default();
 }
 
 loom::thread_local! {
     /// The objects of [`STATICS`] that this thread has used. Looking here first keeps the lock, and
     /// the interleavings that it multiplies, to a thread's first use of an object.
-    static SEEN: RefCell<BTreeMap<Key, Shared>> = RefCell::new(BTreeMap::new());
+    static SEEN: RefCell<Objects<Shared>> = RefCell::default();
 
     /// This thread's own objects.
-    static LOCALS: RefCell<BTreeMap<Key, Rc<dyn Any>>> = RefCell::new(BTreeMap::new());
+    static LOCALS: RefCell<Objects<Rc<dyn Any>>> = RefCell::default();
 }
 
 /// Drops what the calling thread holds of statics. The last thing that a thread of the model does:
@@ -49,7 +70,7 @@ impl<P: Plant> Statics for Model<P> {
         use_it: impl FnOnce(&T) -> R,
     ) -> R {
         let key = (core::ptr::from_ref(key).addr(), TypeId::of::<T>());
-        let seen = SEEN.with(|seen| seen.borrow().get(&key).cloned());
+        let seen = SEEN.with(|seen| seen.borrow().0.get(&key).cloned());
         let object = seen.unwrap_or_else(|| first_use(key, init));
         use_it(object.downcast_ref().expect("the key holds the type"))
     }
@@ -60,11 +81,11 @@ impl<P: Plant> Statics for Model<P> {
         use_it: impl FnOnce(&T) -> R,
     ) -> R {
         let key = (core::ptr::from_ref(key).addr(), TypeId::of::<T>());
-        let found = LOCALS.with(|locals| locals.borrow().get(&key).cloned());
+        let found = LOCALS.with(|locals| locals.borrow().0.get(&key).cloned());
         let object = found.unwrap_or_else(|| {
             // Not inside `with`: `init` may use other locals.
             let made: Rc<dyn Any> = Rc::new(init());
-            LOCALS.with(|locals| Rc::clone(locals.borrow_mut().entry(key).or_insert(made)))
+            LOCALS.with(|locals| Rc::clone(locals.borrow_mut().0.entry(key).or_insert(made)))
         });
         use_it(object.downcast_ref().expect("the key holds the type"))
     }
@@ -72,13 +93,13 @@ impl<P: Plant> Statics for Model<P> {
 
 fn first_use<T: Send + Sync + 'static>(key: Key, init: impl FnOnce() -> T) -> Shared {
     let lock = || STATICS.lock().expect("no user code runs under this lock");
-    let found = lock().get(&key).cloned();
+    let found = lock().0.get(&key).cloned();
     let object = found.unwrap_or_else(|| {
         // Not under the lock: `init` may use other statics, and the object that loses a race to be
         // first may use them when it drops.
         let made: Shared = Arc::new(init());
-        Arc::clone(lock().entry(key).or_insert_with(|| Arc::clone(&made)))
+        Arc::clone(lock().0.entry(key).or_insert_with(|| Arc::clone(&made)))
     });
-    SEEN.with(|seen| seen.borrow_mut().insert(key, Arc::clone(&object)));
+    SEEN.with(|seen| seen.borrow_mut().0.insert(key, Arc::clone(&object)));
     object
 }

@@ -1,6 +1,7 @@
 //! Words and cells of the model: loom's, with the orderings that a plant leaves.
 
 use core::marker::PhantomData;
+use core::sync::atomic;
 
 use loom::cell::{ConstPtr, MutPtr, UnsafeCell};
 use loom::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
@@ -8,36 +9,46 @@ use loom::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize}
 use super::{Faithful, Model, Plant};
 use crate::{Integer, Ordering, Slot, Time, Track, Word, Words};
 
-/// The methods of [`Word`] for a type whose first field is a loom atomic.
+/// The methods of [`Word`] for a type of a loom atomic and the latest value of it.
+///
+/// The latter is for the destructors of an execution that has failed, where loom may fail again:
+/// see `attempt`. What loom finds may be older. One host thread runs all threads of an execution,
+/// so Relaxed is enough for the latest value.
 ///
 /// `track_caller` leads loom's reports (with `LOOM_LOCATION` set) to the algorithm, not to this
 /// file.
 macro_rules! word_methods {
-    ($atomic:ty, $value:ty) => {
+    ($atomic:ident, $value:ty) => {
         type Value = $value;
 
         #[track_caller]
         fn new_in(value: $value) -> Self {
-            Self(<$atomic>::new(value), PhantomData)
+            let latest = atomic::$atomic::new(value);
+            Self { word: $atomic::new(value), latest, plant: PhantomData }
         }
 
         #[track_caller]
         fn load(&self, order: Ordering) -> $value {
-            self.0.load(P::load(order))
+            let found = attempt!(self.word.load(P::load(order)));
+            found.unwrap_or_else(|| self.latest.load(Ordering::Relaxed))
         }
 
         #[track_caller]
         fn store(&self, value: $value, order: Ordering) {
             if P::EXCHANGES {
-                self.0.swap(value, P::store(order));
+                attempt!(self.word.swap(value, P::store(order)));
             } else {
-                self.0.store(value, P::store(order));
+                attempt!(self.word.store(value, P::store(order)));
             }
+            self.latest.store(value, Ordering::Relaxed);
         }
 
         #[track_caller]
         fn swap(&self, value: $value, order: Ordering) -> $value {
-            self.0.swap(value, P::rmw(order))
+            if let Some(found) = attempt!(self.word.swap(value, P::rmw(order))) {
+                self.latest.store(found, Ordering::Relaxed);
+            }
+            self.latest.swap(value, Ordering::Relaxed)
         }
 
         #[track_caller]
@@ -48,7 +59,13 @@ macro_rules! word_methods {
             success: Ordering,
             failure: Ordering,
         ) -> Result<$value, $value> {
-            self.0.compare_exchange(current, new, P::rmw(success), P::load(failure))
+            let orders = (P::rmw(success), P::load(failure));
+            if let Some(found) =
+                attempt!(self.word.compare_exchange(current, new, orders.0, orders.1))
+            {
+                self.latest.store(found?, Ordering::Relaxed);
+            }
+            self.latest.compare_exchange(current, new, Ordering::Relaxed, Ordering::Relaxed)
         }
 
         /// loom never fails spuriously: an algorithm that does not retry is not found.
@@ -99,16 +116,25 @@ macro_rules! word_methods {
 
         #[track_caller]
         fn with_mut<R>(&mut self, f: impl FnOnce(&mut $value) -> R) -> R {
-            self.0.with_mut(f)
+            let found = attempt!(self.word.with_mut(|value| *value));
+            let mut value = found.unwrap_or(*self.latest.get_mut());
+            let result = f(&mut value);
+            attempt!(self.word.with_mut(|word| *word = value));
+            *self.latest.get_mut() = value;
+            result
         }
     };
 }
 
 macro_rules! integer_word {
-    ($($name:ident: $atomic:ty: $value:ty: $($operation:ident)+;)+) => {$(
+    ($($name:ident: $atomic:ident: $value:ty: $($operation:ident)+;)+) => {$(
         #[doc = concat!("An atomic `", stringify!($value), "` of the [`Model`].")]
         #[derive(Debug)]
-        pub struct $name<P: Plant = Faithful>($atomic, PhantomData<fn() -> P>);
+        pub struct $name<P: Plant = Faithful> {
+            word: $atomic,
+            latest: atomic::$atomic,
+            plant: PhantomData<fn() -> P>,
+        }
 
         impl<P: Plant> Word for $name<P> {
             word_methods!($atomic, $value);
@@ -121,7 +147,10 @@ macro_rules! integer_word {
             $(
                 #[track_caller]
                 fn $operation(&self, value: $value, order: Ordering) -> $value {
-                    self.0.$operation(value, P::rmw(order))
+                    if let Some(found) = attempt!(self.word.$operation(value, P::rmw(order))) {
+                        self.latest.store(found, Ordering::Relaxed);
+                    }
+                    self.latest.$operation(value, Ordering::Relaxed)
                 }
             )+
         }
@@ -137,10 +166,14 @@ integer_word! {
 
 /// An atomic pointer of the [`Model`].
 #[derive(Debug)]
-pub struct ModelPtr<T, P: Plant = Faithful>(AtomicPtr<T>, PhantomData<fn() -> P>);
+pub struct ModelPtr<T, P: Plant = Faithful> {
+    word: AtomicPtr<T>,
+    latest: atomic::AtomicPtr<T>,
+    plant: PhantomData<fn() -> P>,
+}
 
 impl<T, P: Plant> Word for ModelPtr<T, P> {
-    word_methods!(AtomicPtr<T>, *mut T);
+    word_methods!(AtomicPtr, *mut T);
 }
 
 // SAFETY: a struct.
@@ -172,11 +205,11 @@ unsafe impl Sync for ModelTrack {}
 
 /// A read of a [`Cell`](crate::Cell) under way.
 #[derive(Debug)]
-pub struct ModelReading(#[expect(dead_code, reason = "held for its drop")] ConstPtr<()>);
+pub struct ModelReading(#[expect(dead_code, reason = "held for its drop")] Option<ConstPtr<()>>);
 
 /// A write of a [`Cell`](crate::Cell) under way.
 #[derive(Debug)]
-pub struct ModelWriting(#[expect(dead_code, reason = "held for its drop")] MutPtr<()>);
+pub struct ModelWriting(#[expect(dead_code, reason = "held for its drop")] Option<MutPtr<()>>);
 
 impl Track for ModelTrack {
     type Reading = ModelReading;
@@ -189,11 +222,11 @@ impl Track for ModelTrack {
 
     #[track_caller]
     fn reading(&self, _at: *const u8, _len: usize) -> ModelReading {
-        ModelReading(self.0.get())
+        ModelReading(attempt!(self.0.get()))
     }
 
     #[track_caller]
     fn writing(&self, _at: *const u8, _len: usize) -> ModelWriting {
-        ModelWriting(self.0.get_mut())
+        ModelWriting(attempt!(self.0.get_mut()))
     }
 }

@@ -224,6 +224,22 @@ mod owned {
     }
 
     #[test]
+    fn an_id_above_a_bound_that_fell_is_free_when_its_use_ends() {
+        let mut process = Process::<Owned>::pinned(4);
+        process.spawn(0, true);
+        // CPUs own IDs: there are more tasks than CPUs.
+        assert_eq!(process.bursts(&[0, 1, 2, 3, 4]), [0, 1, 2, 3, 0]);
+        process.start(3);
+        for thread in [0, 1, 2, 4] {
+            process.start(thread);
+            process.exit(thread);
+        }
+        assert_eq!(process.taken(), 1, "the running task has CPU 3's ID");
+        process.stop(3);
+        assert_eq!(process.taken(), 0, "one task has ID 0, and keeps no other");
+    }
+
+    #[test]
     fn an_id_above_a_bound_that_fell_is_given_back() {
         let mut process = Process::<Owned>::new(8);
         (0..4).for_each(|cpu| process.spawn(cpu, false));
