@@ -8,7 +8,7 @@ use std::time::Duration;
 use coreline_sim::interrupts::{Monitored, mask, monitor_wait, send};
 use coreline_sim::{Explore, Failure, FailureKind, Faults, Machine, Report, Schedule, Sim};
 use coreline_topology::CpuId;
-use coreline_world::conformance::slots::OwnSlots;
+use coreline_world::conformance::restartable::BareWords;
 use coreline_world::{
     Clock, IndexBy, Integer, JoinHandle, Line, Ordering, Place, Sleep, Threads, Time, Word, Words,
     Work,
@@ -122,20 +122,16 @@ fn an_interrupt_restarts_no_operation_and_a_signal_does() {
     let restarts = |faults: &str, interrupts: bool| {
         let machine = machine("host-2c", 3).faults(faults.parse().unwrap());
         let program = move || {
-            let slots =
-                Arc::new(OwnSlots::<U64, Sim>::new_in(IndexBy::Cpu, || U64::new_in(0)).unwrap());
+            let slots = Arc::new(BareWords::<Sim>::new_in(IndexBy::Cpu).unwrap());
             let theirs = Arc::clone(&slots);
-            let adder = on(1, move || (0..500).for_each(|_| theirs.field(|word| word).add(1)));
+            let adder = on(1, move || (0..500).for_each(|_| theirs.add(1).unwrap()));
             let handled = Arc::new(U64::new_in(0));
             for _ in 0..if interrupts { 20 } else { 0 } {
                 let theirs = Arc::clone(&handled);
                 send(OTHER, move || _ = theirs.fetch_add(1, Ordering::Relaxed)).unwrap();
             }
             adder.join();
-            let sum = slots.with_all_stopped(|all| {
-                all.map(|slot| slot.field(|word| word).replace(0)).sum::<u64>()
-            });
-            assert_eq!(sum, Ok(500));
+            assert_eq!(slots.values().sum::<u64>(), 500);
         };
         run(machine, program).1.restarts
     };

@@ -66,9 +66,7 @@ pub use memory::{MapError, Memory};
 #[cfg(target_os = "linux")]
 pub use native::Native;
 pub use place::Place;
-pub use restartable::{
-    ArrayStack, Buffer, Full, IndexBy, List, ListNode, Restartable, Slot, Slots,
-};
+pub use restartable::{ArrayStack, Buffer, Full, IndexBy, List, ListNode, Restartable, Slot};
 pub use signals::Signals;
 pub use sleep::{Parked, Sleep};
 pub use statics::{Statics, WorldLocal, WorldStatic};

@@ -18,10 +18,9 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
-use coreline_world::restartable::SlotLock;
 use coreline_world::{Cell, Ordering, Slot, Word, World};
 
-use crate::percpu::{Init, PerCpu, PerCpuPool, Slots};
+use crate::percpu::{Init, PerCpu, PerCpuPool, SlotLock, Slots};
 
 const COMPACT: u32 = 0;
 const SPREAD: u32 = 1;

@@ -36,11 +36,12 @@ use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use coreline_topology::CpuId;
-use coreline_world::restartable::{Indexing, Rows, SlotLock, SlotLockGuard};
-use coreline_world::{Lacking, Ordering, Slot, Slots, Time, Word, World};
+use coreline_world::restartable::Rows;
+use coreline_world::{Lacking, Ordering, Slot, Time, Word, World};
 
 use super::domains::Common;
 use crate::cid::{Place, References, Referring};
+use crate::percpu::{Indexing, SlotLock, SlotLockGuard, Slots};
 
 /// See the module.
 pub(super) struct Core<P: References, W: World> {

@@ -21,6 +21,7 @@ mod refused;
 mod schedules;
 mod seats;
 mod shelves;
+mod slots;
 mod worlds;
 
 #[global_allocator]

@@ -207,9 +207,9 @@ const _: () = {
     assert!(offset_of!(List<Native>, first) == 0);
     assert!(offset_of!(ListNode<Native>, next) == 0);
     assert!(offset_of!(ArrayStack<u8, 3, Native>, len) == 0);
-    assert!(offset_of!(ArrayStack<u8, 3, Native>, entries) == 16);
+    assert!(offset_of!(ArrayStack<u8, 3, Native>, entries) == 8);
     assert!(offset_of!(Buffer<3, Native>, len) == 0);
-    assert!(offset_of!(Buffer<3, Native>, bytes) == 16);
+    assert!(offset_of!(Buffer<3, Native>, bytes) == 8);
     let [table, cpus] = Rows::<Native>::LAYOUT;
     assert!(table == arch::ROWS_TABLE && cpus == arch::ROWS_CPUS);
     assert!(size_of::<Line<[AtomicU32; PER_LINE]>>() == PER_LINE * size_of::<AtomicU32>());

@@ -52,31 +52,18 @@
 
 pub mod buffer;
 pub mod definition;
-mod field;
-mod indexing;
-mod lines;
 pub mod list;
-mod lock;
-mod locked;
 pub mod rows;
-mod slots;
 pub mod stack;
-mod stopped;
 
 use core::fmt;
 use core::ptr::NonNull;
 
 pub use buffer::{Buffer, Full};
 pub use definition::{Ended, Steps};
-pub use field::Field;
-pub use indexing::{Indexing, OwnIndex};
-pub use lines::Lines;
 pub use list::{List, ListNode};
-pub use lock::{SlotLock, SlotLockGuard};
 pub use rows::Rows;
-pub use slots::{Init, Slots};
 pub use stack::ArrayStack;
-pub use stopped::{StopError, Stopped, StoppedField};
 
 use crate::{Fences, Lacking, Signals, Threads, Words};
 

@@ -2,9 +2,9 @@
 
 use coreline::cid::References;
 use coreline::domain::{Domain, DomainLocal, DomainOptions, Domains, DomainsOptions, Member};
+use coreline::percpu::Indexing;
 use coreline_topology::CpuId;
 use coreline_world::World;
-use coreline_world::restartable::Indexing;
 
 use super::{Broken, Counters, Footprint, WORDS, line_of, words};
 

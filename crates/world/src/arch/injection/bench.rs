@@ -11,8 +11,8 @@ use super::trapped::{self, by_rows as trapped_by_rows};
 use crate::arch::{self as production, InRow, Index, SlotsAt, by_rows};
 use crate::native::Section;
 use crate::restartable::rows::PER_LINE;
-use crate::restartable::{At, Ended, Lines, Rows, definition};
-use crate::{ArrayStack, Buffer, IndexBy, List, ListNode, Native, Restartable};
+use crate::restartable::{At, Ended, Rows, definition};
+use crate::{ArrayStack, Buffer, IndexBy, Line, List, ListNode, Native, Restartable};
 
 pub(super) const STACK: usize = 5;
 pub(super) const BUFFER: usize = 21;
@@ -111,11 +111,13 @@ impl Bench {
     /// Slots for indexes below `indexes`, each of its own, and a row for each CPU that says this;
     /// where it is to say nothing it has no line, or shows [`NO_INDEX`] if others have that line.
     pub(super) fn with_rows(indexes: usize, shown: Vec<Option<u32>>) -> Bench {
-        let rows = Rows::new_in(shown.len() as u32, NO_INDEX);
-        let lines = Lines::of_world();
-        for (cpu, _) in shown.iter().enumerate().filter(|(_, shown)| shown.is_some()) {
-            // SAFETY: always those of the process.
-            unsafe { rows.make(cpu, &lines) }.unwrap();
+        let rows = Rows::new_in(shown.len() as u32);
+        for (number, cpus) in shown.chunks(PER_LINE).enumerate() {
+            if cpus.iter().any(Option::is_some) {
+                let line = Line(array::from_fn(|_| AtomicU32::new(NO_INDEX)));
+                // SAFETY: a line that stays until the bench is dropped.
+                unsafe { rows.put(number, NonNull::from(Box::leak(Box::new(line)))) }.unwrap();
+            }
         }
         // In the last line, what is behind the last CPU's row looks like a row with an index.
         let last = shown.len() - 1;
@@ -303,9 +305,9 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        if let Some((rows, _)) = &mut self.rows {
-            // SAFETY: those of `with_rows`, and no section runs any more.
-            unsafe { rows.release(&Lines::of_world()) };
+        for (_, line) in self.rows().iter().flat_map(|rows| rows.made()) {
+            // SAFETY: a box of `with_rows`, and no section runs any more.
+            drop(unsafe { Box::from_raw(line.as_ptr()) });
         }
         // SAFETY: the memory of `new`.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.indexes * Native::STRIDE) };

@@ -4,14 +4,15 @@
 //! asked for and [`CHILD`] set.
 #![cfg(target_os = "linux")]
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use std::env;
 use std::panic;
 use std::process::Command;
 
-use coreline_world::conformance::slots::OwnSlots;
+use coreline::percpu::Word64;
+use coreline::{IndexBy, PerCpu};
 use coreline_world::native::{self, NoSections, SelfTestError};
-use coreline_world::{Fences, IndexBy, Native, Place, Placement, Signals, SpawnError, Threads};
+use coreline_world::{Fences, Native, Place, Placement, Signals, SpawnError, Threads};
 
 const CHILD: &str = "CORELINE_TEST_CHILD";
 
@@ -57,11 +58,11 @@ fn refuse(call: libc::c_long) {
     }
 }
 
-fn add_from_threads(words: &OwnSlots<AtomicU64, Native>) {
+fn add_from_threads(words: &PerCpu<Word64>) {
     add_from_threads_to(words, 40_000);
 }
 
-fn add_from_threads_to(words: &OwnSlots<AtomicU64, Native>, sum: u64) {
+fn add_from_threads_to(words: &PerCpu<Word64>, sum: u64) {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..10_000).for_each(|_| words.add(1)));
@@ -109,7 +110,7 @@ fn without_rseq_operations_are_atomic() {
     let tunables = Some("glibc.pthread.rseq=0");
     in_a_child_with("without_rseq_operations_are_atomic", tunables, || {
         refuse(libc::SYS_rseq);
-        let words = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
+        let words = PerCpu::<Word64>::words(IndexBy::Cpu).unwrap();
         assert!(!words.section().is_rseq());
         add_from_threads(&words);
         let machine = native::probe();
@@ -120,7 +121,7 @@ fn without_rseq_operations_are_atomic() {
             other => panic!("{other:?}"),
         }
         assert_eq!(Native::kernel_cid(), None);
-        assert!(OwnSlots::<AtomicU64, Native>::words(IndexBy::KernelCid).is_err());
+        assert!(PerCpu::<Word64>::words(IndexBy::KernelCid).is_err());
         assert!(Native::cpu().index() < Native::topology().cpu_limit());
     });
 }
@@ -131,7 +132,7 @@ fn without_rseq_operations_are_atomic() {
 fn a_thread_that_is_refused_later_is_not_lost() {
     let tunables = Some("glibc.pthread.rseq=0");
     in_a_child_with("a_thread_that_is_refused_later_is_not_lost", tunables, || {
-        let words = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
+        let words = PerCpu::<Word64>::words(IndexBy::Cpu).unwrap();
         words.add(1);
         if !words.section().is_rseq() {
             return;
@@ -150,7 +151,7 @@ fn a_thread_that_is_refused_later_is_not_lost() {
 fn without_affinity_operations_are_atomic() {
     in_a_child("without_affinity_operations_are_atomic", || {
         refuse(libc::SYS_sched_setaffinity);
-        let by_cpu = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
+        let by_cpu = PerCpu::<Word64>::words(IndexBy::Cpu).unwrap();
         assert!(!by_cpu.section().is_rseq());
         add_from_threads(&by_cpu);
         let sections = native::probe().sections;
@@ -160,7 +161,7 @@ fn without_affinity_operations_are_atomic() {
         );
         assert!(why, "{sections:?}");
         if Native::kernel_cid().is_some() {
-            let by_cid = OwnSlots::<_, Native>::words(IndexBy::KernelCid).unwrap();
+            let by_cid = PerCpu::<Word64>::words(IndexBy::KernelCid).unwrap();
             assert_eq!(by_cid.section().index_by(), IndexBy::KernelCid);
             by_cid.add(1);
             let shared = || by_cid.shared().load(Ordering::Relaxed);
@@ -217,7 +218,7 @@ fn without_sysfs_every_cpu_is_below_the_limit() {
         // The CPU of the lowest number, so that no smaller limit could be guessed.
         assert!((0..1024).any(run_on));
         refuse(libc::SYS_openat);
-        let words = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
+        let words = PerCpu::<Word64>::words(IndexBy::Cpu).unwrap();
         let limit = Native::topology().cpu_limit();
         for cpu in (0..1024).filter(|&cpu| run_on(cpu)) {
             assert_eq!(Native::cpu().index(), cpu);

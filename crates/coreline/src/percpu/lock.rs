@@ -13,7 +13,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::{Ordering, Signals, Word, Words, World};
+use coreline_world::{Ordering, Signals, Word, Words, World};
 
 /// A lock word.
 ///
@@ -22,7 +22,7 @@ use crate::{Ordering, Signals, Word, Words, World};
 /// | 63..32 | the generation of the holder's memory; 0: free |
 /// | 31..0 | the holder's thread, where a holder may run code that is not ours; else 0 |
 #[repr(transparent)]
-pub struct SlotLock<W: Words> {
+pub(crate) struct SlotLock<W: Words> {
     holder: W::U64,
 }
 
@@ -30,14 +30,14 @@ const FREE: u64 = 0;
 
 impl<W: Words> SlotLock<W> {
     /// A free lock.
-    pub fn new_in() -> Self {
+    pub(crate) fn new_in() -> Self {
         SlotLock { holder: W::U64::new_in(FREE) }
     }
 }
 
 impl<W: World> SlotLock<W> {
     /// Takes the lock; waits while another thread holds it.
-    pub fn lock(&self) -> SlotLockGuard<'_, W> {
+    pub(crate) fn lock(&self) -> SlotLockGuard<'_, W> {
         let held = W::hold();
         let generation = W::generation().get();
         let me = u64::from(generation) << 32;
@@ -52,7 +52,7 @@ impl<W: World> SlotLock<W> {
 
     /// Takes the lock for the calling thread by name, so that it can be recognised by
     /// [`is_mine`](SlotLock::is_mine); `None` if somebody holds it.
-    pub fn try_lock_by_name(&self) -> Option<SlotLockGuard<'_, W>> {
+    pub(crate) fn try_lock_by_name(&self) -> Option<SlotLockGuard<'_, W>> {
         // Looks first, without system calls: while the holder is preempted, others come here with
         // each operation.
         self.seen_free()?;
@@ -63,13 +63,13 @@ impl<W: World> SlotLock<W> {
     }
 
     /// Whether the calling thread holds the lock, and took it by name.
-    pub fn is_mine(&self) -> bool {
+    pub(crate) fn is_mine(&self) -> bool {
         // Relaxed: only the calling thread writes its own name here.
         self.holder.load(Ordering::Relaxed) == Self::name()
     }
 
     /// Waits until the lock is free, or its holder is.
-    pub fn wait(&self) {
+    pub(crate) fn wait(&self) {
         // A handler that forks and returns in the child would leave it waiting for a thread of its
         // parent's.
         let _held = W::hold();
@@ -113,7 +113,7 @@ impl<W: Words> fmt::Debug for SlotLock<W> {
 
 /// Holds a [`SlotLock`], with the thread's signals held off; drop it to free the lock. Of several
 /// guards the last one must drop first: see [`Signals::hold`].
-pub struct SlotLockGuard<'a, W: World> {
+pub(crate) struct SlotLockGuard<'a, W: World> {
     lock: &'a SlotLock<W>,
     /// Dropped after the lock is free, as fields are dropped after `drop` has run.
     _held: <W as Signals>::Held,

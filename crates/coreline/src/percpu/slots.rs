@@ -29,9 +29,13 @@
 use core::fmt;
 use core::ptr::NonNull;
 
+use coreline_world::restartable::{At, NoSlot, Slot};
+use coreline_world::{Ordering, Word, World};
+
+use super::field::Field;
+use super::indexing::{Indexing, OwnIndex};
+use super::lock::{SlotLock, SlotLockGuard};
 use super::stopped::{StopError, Stopped};
-use super::{At, Field, Indexing, NoSlot, OwnIndex, Slot, SlotLock, SlotLockGuard};
-use crate::{Ordering, Word, World};
 
 /// How often an operation looks for its slot before it takes the shared one. A thread can move to a
 /// CPU whose slot is not there yet as often as it finds another; each look is progress for some.
@@ -39,7 +43,7 @@ const LOOKS: usize = 4;
 
 /// One `T` for each index, and one for threads that have none.
 ///
-/// Made of memory by `coreline::percpu`; the operations are methods of [`Field`], from
+/// Made of memory by [`PerCpuPool`](super::PerCpuPool); the operations are methods of [`Field`], from
 /// [`field`](Slots::field).
 ///
 /// **Signals**: all operations are async-signal-safe, if what [`Init`] runs is. **Fork**: the child
@@ -96,12 +100,12 @@ unsafe impl<T: Slot, W: World, I: Indexing<W>> Sync for Slots<T, W, I> {}
 impl<T: Slot, W: World> Slots<T, W> {
     /// Slots at `first` and each of the `indexes` multiples of the stride behind it; the last is
     /// the shared one. Each becomes what `init` returns, when it is first used: under the world's
-    /// [`hold`](crate::Signals::hold), by whichever thread comes first.
+    /// [`hold`](coreline_world::Signals::hold), by whichever thread comes first.
     ///
     /// # Safety
     ///
     /// There is memory for them, aligned, which nobody else uses while this lives; `section` and
-    /// `indexes` come from [`section`](super::Restartable::section), or `indexes` is less.
+    /// `indexes` come from [`section`](coreline_world::Restartable::section), or `indexes` is less.
     pub unsafe fn new_in(
         section: W::Section,
         indexes: u32,

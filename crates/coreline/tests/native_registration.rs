@@ -13,11 +13,12 @@ use std::env;
 use std::process::Command;
 use std::thread;
 
-use coreline_world::conformance::slots::OwnSlots;
+use coreline::percpu::Word64;
+use coreline::{IndexBy, PerCpu};
 use coreline_world::native::{self, NoSections, Registrar, RseqAbi};
-use coreline_world::{IndexBy, Native, Place};
+use coreline_world::{Native, Place};
 
-type Words = OwnSlots<AtomicU64, Native>;
+type Words = PerCpu<Word64>;
 
 const CHILD: &str = "CORELINE_TEST_CHILD";
 

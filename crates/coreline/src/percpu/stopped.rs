@@ -3,13 +3,15 @@
 use core::fmt;
 use core::ops::Deref;
 use core::ptr::NonNull;
-use core::slice;
 
-use super::definition;
+use coreline_world::restartable::{At, Full, ListNode, Slot, definition};
+use coreline_world::{Integer, Lacking, Ordering, Word, World};
+
 use super::field::add_if_atomically;
+use super::guarded::{ArrayStack, Buffer, Guarded, List};
+use super::indexing::{Indexing, OwnIndex};
 use super::locked::{Locked, complete};
-use super::{ArrayStack, Buffer, Full, Indexing, List, ListNode, OwnIndex, Slot, Slots};
-use crate::{Integer, Lacking, Ordering, Word, World};
+use super::slots::Slots;
 
 /// Slots could not be stopped. They are as they were.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -106,6 +108,14 @@ impl<T: Slot, F, W: World, I: Indexing<W>> fmt::Debug for StoppedField<'_, T, F,
     }
 }
 
+impl<T: Slot, F, W: World, I: Indexing<W>> StoppedField<'_, T, Guarded<F, W>, W, I> {
+    /// What operations work on, which is what a guarded field begins with.
+    fn inner(&self) -> At<'_, F, W> {
+        // SAFETY: `first` is that of `Slots::field`.
+        unsafe { self.stopped.slots.at(self.first.cast()) }
+    }
+}
+
 /// On words: atomic instructions, since operations that come meanwhile use such.
 impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, W::U64, W, I> {
     /// Adds `delta`, wrapping.
@@ -138,18 +148,14 @@ impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, List<W>, W, I> {
     /// As for [`Field::push`](super::Field::push).
     pub unsafe fn push(&self, node: NonNull<ListNode<W>>) {
         let _guard = self.value().lock.lock();
-        // SAFETY: the caller's promise; `first` is that of `Slots::field`.
-        unsafe {
-            let at = self.stopped.slots.at(self.first);
-            complete(definition::list_push(&mut self.steps(), at, node));
-        }
+        // SAFETY: the caller's promise.
+        complete(unsafe { definition::list_push(&mut self.steps(), self.inner(), node) });
     }
 
     /// Takes the first node from the list.
     pub fn pop(&self) -> Option<NonNull<ListNode<W>>> {
         let _guard = self.value().lock.lock();
-        // SAFETY: `first` is that of `Slots::field`.
-        let at = unsafe { self.stopped.slots.at(self.first) };
+        let at = self.inner();
         complete(definition::list_pop(&mut self.steps(), at))
     }
 }
@@ -161,8 +167,7 @@ impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     /// Puts as many of `values` on the stack as there is room for, and returns how many.
     pub fn push_batch(&self, values: &[NonNull<E>]) -> usize {
         let _guard = self.value().lock.lock();
-        // SAFETY: `first` is that of `Slots::field`.
-        let at = unsafe { self.stopped.slots.at(self.first) };
+        let at = self.inner();
         complete(definition::stack_push_batch(&mut self.steps(), at, values))
     }
 
@@ -170,8 +175,7 @@ impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     /// how many.
     pub fn pop_batch(&self, into: &mut [Option<NonNull<E>>]) -> usize {
         let _guard = self.value().lock.lock();
-        // SAFETY: `first` is that of `Slots::field`.
-        let at = unsafe { self.stopped.slots.at(self.first) };
+        let at = self.inner();
         complete(definition::stack_pop_batch(&mut self.steps(), at, into))
     }
 }
@@ -185,8 +189,7 @@ impl<T: Slot, const N: usize, W: World, I: Indexing<W>> StoppedField<'_, T, Buff
     /// As there.
     pub fn append(&self, bytes: &[u8]) -> Result<usize, Full> {
         let _guard = self.value().lock.lock();
-        // SAFETY: `first` is that of `Slots::field`.
-        let at = unsafe { self.stopped.slots.at(self.first) };
+        let at = self.inner();
         complete(definition::append(&mut self.steps(), at, bytes))
     }
 
@@ -196,14 +199,7 @@ impl<T: Slot, const N: usize, W: World, I: Indexing<W>> StoppedField<'_, T, Buff
     pub fn drain<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         let buffer = self.value();
         let _guard = buffer.lock.lock();
-        // Relaxed: the lock, and the stop, order the operations on the slot.
-        let len = buffer.len.load(Ordering::Relaxed) as usize;
-        let result = buffer.bytes.with(|bytes| {
-            // SAFETY: `len` bytes were written, and nobody writes while the lock is held.
-            f(unsafe { slice::from_raw_parts(bytes.cast(), len) })
-        });
-        // Release: as every commit.
-        buffer.len.store(0, Ordering::Release);
-        result
+        // SAFETY: no section works on a stopped slot, and the lock excludes other operations.
+        unsafe { buffer.drain(f) }
     }
 }

@@ -1,7 +1,7 @@
 //! The interpreter for where no section can run: one slot, under its lock, never interrupted.
 
-use super::{At, Ended, Restartable, Steps};
-use crate::{Cell, Ordering, Word};
+use coreline_world::restartable::{At, Ended, Steps};
+use coreline_world::{Cell, Ordering, Restartable, Word};
 
 /// Runs the steps of an operation on the slot with this number. Whoever makes one holds the lock
 /// that excludes everybody else from the slot.

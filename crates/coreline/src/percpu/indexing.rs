@@ -3,9 +3,10 @@
 
 use core::fmt;
 
+use coreline_world::restartable::{Rows, Slot};
+use coreline_world::{Ordering, Word, World};
+
 use super::slots::Slots;
-use super::{Rows, Slot};
-use crate::{Ordering, Word, World};
 
 /// Where an array's indexes come from, and which of its slots are initialised.
 ///
@@ -13,7 +14,7 @@ use crate::{Ordering, Word, World};
 ///
 /// A slot that this calls initialised was [made](Slots::make), as is one whose index a row shows
 /// while that is below the number of indexes; and it stays so. Rows are changed as
-/// [`rows`](super::rows) says.
+/// [`rows`](coreline_world::restartable::rows) says.
 pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
     /// The rows that say which index each CPU has; `None`: the index is the section's own. Always
     /// the same.

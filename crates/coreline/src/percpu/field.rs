@@ -5,12 +5,14 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use super::definition;
+use coreline_world::restartable::definition::{self};
+use coreline_world::restartable::{At, Full, ListNode, NoSlot, Slot};
+use coreline_world::{Integer, Ordering, Word, World};
+
+use super::guarded::{ArrayStack, Buffer, Guarded, List};
+use super::indexing::{Indexing, OwnIndex};
 use super::locked::{Locked, complete};
-use super::{
-    ArrayStack, At, Buffer, Full, Indexing, List, ListNode, NoSlot, OwnIndex, Slot, Slots,
-};
-use crate::{Integer, Ordering, Word, World};
+use super::slots::Slots;
 
 /// A field of every slot, from [`Slots::field`]. Its methods are the operations, each on the slot
 /// of the thread that calls it.
@@ -63,6 +65,15 @@ impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, F, W, I> {
     fn chosen(self, index: usize) -> &'a F {
         // SAFETY: `elsewhere` chooses initialised slots.
         unsafe { self.at().slot(index) }
+    }
+}
+
+impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, Guarded<F, W>, W, I> {
+    /// What sections work on, which is what a guarded field begins with.
+    #[inline]
+    fn inner(self) -> At<'a, F, W> {
+        // SAFETY: the promise of `new`.
+        unsafe { self.slots.at(self.first.cast()) }
     }
 }
 
@@ -195,7 +206,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, List<W>, W, I> {
     #[inline]
     pub unsafe fn push(self, node: NonNull<ListNode<W>>) {
         // SAFETY: the caller's promise.
-        if unsafe { W::list_push(self.at(), node) }.is_err() {
+        if unsafe { W::list_push(self.inner(), node) }.is_err() {
             self.push_elsewhere(node);
         }
     }
@@ -204,28 +215,28 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, List<W>, W, I> {
     #[inline(never)]
     fn push_elsewhere(self, node: NonNull<ListNode<W>>) {
         // SAFETY: the promise of `push`, whose node was not pushed yet.
-        let section = || unsafe { W::list_push(self.at(), node) };
+        let section = || unsafe { W::list_push(self.inner(), node) };
         self.slots.elsewhere(section, |index| {
             let _guard = self.chosen(index).lock.lock();
             // SAFETY: as above; and locked, in a slot that sections do not use.
-            unsafe { complete(definition::list_push(&mut Locked::on(index), self.at(), node)) };
+            unsafe { complete(definition::list_push(&mut Locked::on(index), self.inner(), node)) };
         });
     }
 
     /// Takes the first node from this CPU's list: [`definition::list_pop`].
     #[inline]
     pub fn pop(self) -> Option<NonNull<ListNode<W>>> {
-        W::list_pop(self.at()).unwrap_or_else(|_| self.pop_elsewhere())
+        W::list_pop(self.inner()).unwrap_or_else(|_| self.pop_elsewhere())
     }
 
     #[cold]
     #[inline(never)]
     fn pop_elsewhere(self) -> Option<NonNull<ListNode<W>>> {
-        let section = || W::list_pop(self.at());
+        let section = || W::list_pop(self.inner());
         self.slots.elsewhere(section, |index| {
             let _guard = self.chosen(index).lock.lock();
             // SAFETY: locked, in a slot that sections do not use.
-            complete(definition::list_pop(&mut unsafe { Locked::on(index) }, self.at()))
+            complete(definition::list_pop(&mut unsafe { Locked::on(index) }, self.inner()))
         })
     }
 }
@@ -241,35 +252,35 @@ impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     /// [`Full`] if there are `N` on it.
     #[inline]
     pub fn push(self, value: NonNull<E>) -> Result<(), Full> {
-        W::stack_push(self.at(), value).unwrap_or_else(|_| self.push_elsewhere(value))
+        W::stack_push(self.inner(), value).unwrap_or_else(|_| self.push_elsewhere(value))
     }
 
     #[cold]
     #[inline(never)]
     fn push_elsewhere(self, value: NonNull<E>) -> Result<(), Full> {
-        let section = || W::stack_push(self.at(), value);
+        let section = || W::stack_push(self.inner(), value);
         self.slots.elsewhere(section, |index| {
             let _guard = self.chosen(index).lock.lock();
             // SAFETY: locked, in a slot that sections do not use.
             let mut steps = unsafe { Locked::on(index) };
-            complete(definition::stack_push(&mut steps, self.at(), value))
+            complete(definition::stack_push(&mut steps, self.inner(), value))
         })
     }
 
     /// Takes the top of this CPU's stack: [`definition::stack_pop`].
     #[inline]
     pub fn pop(self) -> Option<NonNull<E>> {
-        W::stack_pop(self.at()).unwrap_or_else(|_| self.pop_elsewhere())
+        W::stack_pop(self.inner()).unwrap_or_else(|_| self.pop_elsewhere())
     }
 
     #[cold]
     #[inline(never)]
     fn pop_elsewhere(self) -> Option<NonNull<E>> {
-        let section = || W::stack_pop(self.at());
+        let section = || W::stack_pop(self.inner());
         self.slots.elsewhere(section, |index| {
             let _guard = self.chosen(index).lock.lock();
             // SAFETY: locked, in a slot that sections do not use.
-            complete(definition::stack_pop(&mut unsafe { Locked::on(index) }, self.at()))
+            complete(definition::stack_pop(&mut unsafe { Locked::on(index) }, self.inner()))
         })
     }
 
@@ -277,18 +288,19 @@ impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     /// returns how many: [`definition::stack_push_batch`].
     #[inline]
     pub fn push_batch(self, values: &[NonNull<E>]) -> usize {
-        W::stack_push_batch(self.at(), values).unwrap_or_else(|_| self.push_batch_elsewhere(values))
+        W::stack_push_batch(self.inner(), values)
+            .unwrap_or_else(|_| self.push_batch_elsewhere(values))
     }
 
     #[cold]
     #[inline(never)]
     fn push_batch_elsewhere(self, values: &[NonNull<E>]) -> usize {
-        let section = || W::stack_push_batch(self.at(), values);
+        let section = || W::stack_push_batch(self.inner(), values);
         self.slots.elsewhere(section, |index| {
             let _guard = self.chosen(index).lock.lock();
             // SAFETY: locked, in a slot that sections do not use.
             let mut steps = unsafe { Locked::on(index) };
-            complete(definition::stack_push_batch(&mut steps, self.at(), values))
+            complete(definition::stack_push_batch(&mut steps, self.inner(), values))
         })
     }
 
@@ -296,7 +308,7 @@ impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     /// returns how many: [`definition::stack_pop_batch`].
     #[inline]
     pub fn pop_batch(self, into: &mut [Option<NonNull<E>>]) -> usize {
-        match W::stack_pop_batch(self.at(), into) {
+        match W::stack_pop_batch(self.inner(), into) {
             Ok(popped) => popped,
             Err(_) => self.pop_batch_elsewhere(into),
         }
@@ -306,12 +318,12 @@ impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     #[inline(never)]
     fn pop_batch_elsewhere(self, into: &mut [Option<NonNull<E>>]) -> usize {
         let into = core::cell::RefCell::new(into);
-        let section = || W::stack_pop_batch(self.at(), &mut into.borrow_mut());
+        let section = || W::stack_pop_batch(self.inner(), &mut into.borrow_mut());
         self.slots.elsewhere(section, |index| {
             let _guard = self.chosen(index).lock.lock();
             // SAFETY: locked, in a slot that sections do not use.
             let mut steps = unsafe { Locked::on(index) };
-            complete(definition::stack_pop_batch(&mut steps, self.at(), &mut into.borrow_mut()))
+            complete(definition::stack_pop_batch(&mut steps, self.inner(), &mut into.borrow_mut()))
         })
     }
 }
@@ -326,18 +338,18 @@ impl<T: Slot, const N: usize, W: World, I: Indexing<W>> Field<'_, T, Buffer<N, W
     /// [`Full`] if they do not all fit.
     #[inline]
     pub fn append(self, bytes: &[u8]) -> Result<usize, Full> {
-        W::append(self.at(), bytes).unwrap_or_else(|_| self.append_elsewhere(bytes))
+        W::append(self.inner(), bytes).unwrap_or_else(|_| self.append_elsewhere(bytes))
     }
 
     #[cold]
     #[inline(never)]
     fn append_elsewhere(self, bytes: &[u8]) -> Result<usize, Full> {
-        let section = || W::append(self.at(), bytes);
+        let section = || W::append(self.inner(), bytes);
         self.slots.elsewhere(section, |index| {
             let _guard = self.chosen(index).lock.lock();
             // SAFETY: locked, in a slot that sections do not use.
             let mut steps = unsafe { Locked::on(index) };
-            complete(definition::append(&mut steps, self.at(), bytes))
+            complete(definition::append(&mut steps, self.inner(), bytes))
         })
     }
 }
