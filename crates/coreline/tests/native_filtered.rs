@@ -21,7 +21,7 @@ fn in_a_child(test: &str, body: fn()) {
     in_a_child_with(test, None, body);
 }
 
-/// As above, with `GLIBC_TUNABLES` set.
+/// Runs the test of this name again as a child, with `GLIBC_TUNABLES` set, unless this is the child.
 fn in_a_child_with(test: &str, tunables: Option<&str>, body: fn()) {
     if env::var_os(CHILD).is_some() {
         return body();
@@ -165,7 +165,7 @@ fn without_affinity_operations_are_atomic() {
             assert_eq!(by_cid.section().index_by(), IndexBy::KernelCid);
             by_cid.add(1);
             let shared = || by_cid.shared().load(Ordering::Relaxed);
-            assert_eq!(shared(), 0, "nobody else makes slots");
+            assert_eq!(shared(), 0, "no other thread makes slots");
             // While one thread makes slots, others do not wait for it but add to the shared one.
             add_from_threads_to(&by_cid, 40_001);
             assert!(shared() < 40_000, "{}", shared());

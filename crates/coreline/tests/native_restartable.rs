@@ -179,7 +179,7 @@ fn in_rows() -> SlotsInRows<Row, Native> {
 fn pass_on(rows: &SlotsInRows<Row, Native>) {
     let cpus = allowed();
     let mut given: Vec<_> = cpus.iter().map(|&cpu| rows.given(cpu)).collect();
-    // SAFETY: nobody has an index while the fence runs, and nobody else writes rows.
+    // SAFETY: no CPU has an index while the fence runs, and no other thread writes rows.
     unsafe {
         cpus.iter().for_each(|&cpu| rows.give(cpu, None));
         if Native::fence_restartable().is_ok() {

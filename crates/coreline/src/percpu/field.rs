@@ -1,17 +1,22 @@
 //! [`Field`]: the operations, on the calling thread's slot.
 //!
-//! Each is a section where there is a slot for one, and else what [`Slots`] says, out of line.
+//! Each is a section where there is a slot for one. Else it runs out of line, as [`Slots`] says: an
+//! operation on a word by an atomic instruction, and any other by its definition, under the lock of
+//! what it works on.
 
 use core::fmt;
 use core::ptr::NonNull;
 
-use coreline_world::restartable::definition::{self};
-use coreline_world::restartable::{At, Full, ListNode, NoSlot, Slot};
+use coreline_world::restartable::definition::{
+    Add, AddIf, Append, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
+    StackPushBatch, StoreIfEqual,
+};
+use coreline_world::restartable::{At, Full, ListNode, NoSlot, Operation, Slot};
 use coreline_world::{Integer, Ordering, Word, World};
 
 use super::guarded::{ArrayStack, Buffer, Guarded, List};
 use super::indexing::{Indexing, OwnIndex};
-use super::locked::{Locked, complete};
+use super::locked;
 use super::slots::Slots;
 
 /// A field of every slot, from [`Slots::field`]. Its methods are the operations, each on the slot
@@ -24,7 +29,7 @@ pub struct Field<'a, T: Slot, F, W: World, I: Indexing<W> = OwnIndex<W>> {
 // SAFETY: a reference to slots, which are shared with every thread, and the address of what lies in
 // each of them.
 unsafe impl<T: Slot, F, W: World, I: Indexing<W>> Send for Field<'_, T, F, W, I> {}
-// SAFETY: as above.
+// SAFETY: nothing in it changes, and what it refers to is shared with every thread.
 unsafe impl<T: Slot, F, W: World, I: Indexing<W>> Sync for Field<'_, T, F, W, I> {}
 
 impl<T: Slot, F, W: World, I: Indexing<W>> Clone for Field<'_, T, F, W, I> {
@@ -68,23 +73,39 @@ impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, F, W, I> {
     }
 }
 
-impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, Guarded<F, W>, W, I> {
-    /// What sections work on, which is what a guarded field begins with.
-    #[inline]
-    fn inner(self) -> At<'a, F, W> {
-        // SAFETY: the promise of `new`.
-        unsafe { self.slots.at(self.first.cast()) }
-    }
-}
-
 /// On words.
 impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, W::U64, W, I> {
-    /// Adds `delta`, wrapping: [`definition::add`]. Orders nothing.
+    /// Runs an operation: in a section, or else as `atomics` on a word that is not a section's.
+    #[inline]
+    fn run<O: Operation<W, W::U64>>(
+        self,
+        mut operation: O,
+        atomics: impl FnOnce(&W::U64, O) -> O::Output,
+    ) -> O::Output {
+        match W::run(self.at(), &mut operation) {
+            Ok(output) => output,
+            Err(NoSlot) => self.elsewhere(operation, atomics),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn elsewhere<O: Operation<W, W::U64>>(
+        self,
+        mut operation: O,
+        atomics: impl FnOnce(&W::U64, O) -> O::Output,
+    ) -> O::Output {
+        match self.slots.elsewhere(|| W::run(self.at(), &mut operation)) {
+            Ok(output) => output,
+            Err(index) => atomics(self.chosen(index), operation),
+        }
+    }
+
+    /// Adds `delta`, wrapping: [`Add`]. Orders nothing.
     #[inline]
     pub fn add(self, delta: u64) {
-        if W::add(self.at(), delta).is_err() {
-            self.add_elsewhere(delta);
-        }
+        // Relaxed: a word carries nothing but its own value.
+        self.run(Add(delta), |word, Add(delta)| _ = word.fetch_add(delta, Ordering::Relaxed));
     }
 
     /// As [`add`](Field::add), in a section or not at all.
@@ -94,75 +115,44 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, W::U64, W, I> {
     /// [`NoSlot`] if the thread has no slot that a section may use now.
     #[inline]
     pub fn try_add(self, delta: u64) -> Result<(), NoSlot> {
-        W::add(self.at(), delta)
+        W::run(self.at(), &mut Add(delta))
     }
 
-    #[cold]
-    #[inline(never)]
-    fn add_elsewhere(self, delta: u64) {
-        let section = || W::add(self.at(), delta);
-        // Relaxed: a word carries nothing but its own value; so for all of these.
-        self.slots.elsewhere(section, |index| {
-            self.chosen(index).fetch_add(delta, Ordering::Relaxed);
-        });
-    }
-
-    /// Reads: [`definition::load`]. Orders nothing.
+    /// Reads: [`Load`]. Orders nothing.
     #[inline]
     pub fn load(self) -> u64 {
-        W::load(self.at()).unwrap_or_else(|_| self.load_elsewhere())
+        // Relaxed: a word carries nothing but its own value.
+        self.run(Load, |word, Load| word.load(Ordering::Relaxed))
     }
 
-    #[cold]
-    #[inline(never)]
-    fn load_elsewhere(self) -> u64 {
-        let section = || W::load(self.at());
-        self.slots.elsewhere(section, |index| self.chosen(index).load(Ordering::Relaxed))
-    }
-
-    /// Writes `new` if the word is `expected`: [`definition::store_if_equal`]. Orders nothing.
+    /// Writes `new` if the word is `expected`: [`StoreIfEqual`]. Orders nothing.
     ///
     /// # Errors
     ///
     /// What the word was, if it was something else.
     #[inline]
     pub fn store_if_equal(self, expected: u64, new: u64) -> Result<(), u64> {
-        W::store_if_equal(self.at(), expected, new)
-            .unwrap_or_else(|_| self.store_if_equal_elsewhere(expected, new))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn store_if_equal_elsewhere(self, expected: u64, new: u64) -> Result<(), u64> {
-        let section = || W::store_if_equal(self.at(), expected, new);
-        self.slots.elsewhere(section, |index| {
-            let word = self.chosen(index);
+        self.run(StoreIfEqual { expected, new }, |word, StoreIfEqual { expected, new }| {
+            // Relaxed: a word carries nothing but its own value.
             let relaxed = Ordering::Relaxed;
             word.compare_exchange(expected, new, relaxed, relaxed).map(drop)
         })
     }
 
     /// Adds `delta`, wrapping, if that leaves every bit of `fixed` as it is, and returns the sum:
-    /// [`definition::add_if`]. Of two on one slot, the second sees what came before the first.
+    /// [`AddIf`]. Of two on one slot, the second sees what came before the first.
     ///
     /// # Errors
     ///
     /// What the word was, if the sum would differ in a bit of `fixed`. Nothing was added.
     #[inline]
     pub fn add_if(self, delta: u64, fixed: u64) -> Result<u64, u64> {
-        W::add_if(self.at(), delta, fixed).unwrap_or_else(|_| self.add_if_elsewhere(delta, fixed))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn add_if_elsewhere(self, delta: u64, fixed: u64) -> Result<u64, u64> {
-        let section = || W::add_if(self.at(), delta, fixed);
-        self.slots.elsewhere(section, |index| add_if_atomically(self.chosen(index), delta, fixed))
+        self.run(AddIf { delta, fixed }, add_if_atomically)
     }
 
     /// The wrapping sum of all slots, read one after the other.
     ///
-    /// Exact if nobody writes meanwhile. Otherwise each concurrent addition is in or out; additions
+    /// Exact if no thread writes meanwhile. Otherwise each concurrent addition is in or out; additions
     /// that happened before the call are in.
     pub fn sum(self) -> u64 {
         let slots = self.slots.indexing().initialised().chain([self.slots.indexes()]);
@@ -175,8 +165,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, W::U64, W, I> {
 
 pub(super) fn add_if_atomically<T: Integer<Value = u64>>(
     word: &T,
-    delta: u64,
-    fixed: u64,
+    AddIf { delta, fixed }: AddIf,
 ) -> Result<u64, u64> {
     // Relaxed: the exchange below is what counts.
     let mut old = word.load(Ordering::Relaxed);
@@ -185,9 +174,10 @@ pub(super) fn add_if_atomically<T: Integer<Value = u64>>(
         if (old ^ sum) & fixed != 0 {
             return Err(old);
         }
-        // Acquire and release pair with each other, here: who adds sees what those did who added to
-        // the slot before, as threads in sections do, which take turns on one CPU. A batched
-        // counter would else miss what another thread announced.
+        // Acquire and release pair with each other, here: a thread sees what those did that added to
+        // the slot before it, as threads in sections do, which take turns on one CPU. A batched
+        // counter would else miss what another thread announced. Relaxed on failure: the word is
+        // only compared again.
         match word.compare_exchange_weak(old, sum, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return Ok(sum),
             Err(now) => old = now,
@@ -195,9 +185,41 @@ pub(super) fn add_if_atomically<T: Integer<Value = u64>>(
     }
 }
 
+/// On what has a lock.
+impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, Guarded<F, W>, W, I> {
+    /// What sections work on, which is what a guarded field begins with.
+    #[inline]
+    fn inner(self) -> At<'a, F, W> {
+        // SAFETY: the promise of `new`.
+        unsafe { self.slots.at(self.first.cast()) }
+    }
+
+    /// Runs an operation: in a section, or else by its definition, in a slot that is not a
+    /// section's.
+    #[inline]
+    fn run_guarded<O: Operation<W, F>>(self, mut operation: O) -> O::Output {
+        match W::run(self.inner(), &mut operation) {
+            Ok(output) => output,
+            Err(NoSlot) => self.guarded_elsewhere(operation),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn guarded_elsewhere<O: Operation<W, F>>(self, mut operation: O) -> O::Output {
+        match self.slots.elsewhere(|| W::run(self.inner(), &mut operation)) {
+            Ok(output) => output,
+            // SAFETY: `elsewhere` chooses an initialised slot on which no section works.
+            Err(index) => unsafe {
+                locked::run(self.chosen(index), self.inner(), index, operation)
+            },
+        }
+    }
+}
+
 /// On lists.
 impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, List<W>, W, I> {
-    /// Makes `node` the first of this CPU's list: [`definition::list_push`].
+    /// Makes `node` the first of this CPU's list: [`ListPush`].
     ///
     /// # Safety
     ///
@@ -206,38 +228,13 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, List<W>, W, I> {
     #[inline]
     pub unsafe fn push(self, node: NonNull<ListNode<W>>) {
         // SAFETY: the caller's promise.
-        if unsafe { W::list_push(self.inner(), node) }.is_err() {
-            self.push_elsewhere(node);
-        }
+        self.run_guarded(unsafe { ListPush::new(node) });
     }
 
-    #[cold]
-    #[inline(never)]
-    fn push_elsewhere(self, node: NonNull<ListNode<W>>) {
-        // SAFETY: the promise of `push`, whose node was not pushed yet.
-        let section = || unsafe { W::list_push(self.inner(), node) };
-        self.slots.elsewhere(section, |index| {
-            let _guard = self.chosen(index).lock.lock();
-            // SAFETY: as above; and locked, in a slot that sections do not use.
-            unsafe { complete(definition::list_push(&mut Locked::on(index), self.inner(), node)) };
-        });
-    }
-
-    /// Takes the first node from this CPU's list: [`definition::list_pop`].
+    /// Takes the first node from this CPU's list: [`ListPop`].
     #[inline]
     pub fn pop(self) -> Option<NonNull<ListNode<W>>> {
-        W::list_pop(self.inner()).unwrap_or_else(|_| self.pop_elsewhere())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn pop_elsewhere(self) -> Option<NonNull<ListNode<W>>> {
-        let section = || W::list_pop(self.inner());
-        self.slots.elsewhere(section, |index| {
-            let _guard = self.chosen(index).lock.lock();
-            // SAFETY: locked, in a slot that sections do not use.
-            complete(definition::list_pop(&mut unsafe { Locked::on(index) }, self.inner()))
-        })
+        self.run_guarded(ListPop)
     }
 }
 
@@ -245,111 +242,47 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, List<W>, W, I> {
 impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     Field<'_, T, ArrayStack<E, N, W>, W, I>
 {
-    /// Puts `value` on top of this CPU's stack: [`definition::stack_push`].
+    /// Puts `value` on top of this CPU's stack: [`StackPush`].
     ///
     /// # Errors
     ///
     /// [`Full`] if there are `N` on it.
     #[inline]
     pub fn push(self, value: NonNull<E>) -> Result<(), Full> {
-        W::stack_push(self.inner(), value).unwrap_or_else(|_| self.push_elsewhere(value))
+        self.run_guarded(StackPush(value))
     }
 
-    #[cold]
-    #[inline(never)]
-    fn push_elsewhere(self, value: NonNull<E>) -> Result<(), Full> {
-        let section = || W::stack_push(self.inner(), value);
-        self.slots.elsewhere(section, |index| {
-            let _guard = self.chosen(index).lock.lock();
-            // SAFETY: locked, in a slot that sections do not use.
-            let mut steps = unsafe { Locked::on(index) };
-            complete(definition::stack_push(&mut steps, self.inner(), value))
-        })
-    }
-
-    /// Takes the top of this CPU's stack: [`definition::stack_pop`].
+    /// Takes the top of this CPU's stack: [`StackPop`].
     #[inline]
     pub fn pop(self) -> Option<NonNull<E>> {
-        W::stack_pop(self.inner()).unwrap_or_else(|_| self.pop_elsewhere())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn pop_elsewhere(self) -> Option<NonNull<E>> {
-        let section = || W::stack_pop(self.inner());
-        self.slots.elsewhere(section, |index| {
-            let _guard = self.chosen(index).lock.lock();
-            // SAFETY: locked, in a slot that sections do not use.
-            complete(definition::stack_pop(&mut unsafe { Locked::on(index) }, self.inner()))
-        })
+        self.run_guarded(StackPop)
     }
 
     /// Puts as many of `values` on this CPU's stack as there is room for, from the first on, and
-    /// returns how many: [`definition::stack_push_batch`].
+    /// returns how many: [`StackPushBatch`].
     #[inline]
     pub fn push_batch(self, values: &[NonNull<E>]) -> usize {
-        W::stack_push_batch(self.inner(), values)
-            .unwrap_or_else(|_| self.push_batch_elsewhere(values))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn push_batch_elsewhere(self, values: &[NonNull<E>]) -> usize {
-        let section = || W::stack_push_batch(self.inner(), values);
-        self.slots.elsewhere(section, |index| {
-            let _guard = self.chosen(index).lock.lock();
-            // SAFETY: locked, in a slot that sections do not use.
-            let mut steps = unsafe { Locked::on(index) };
-            complete(definition::stack_push_batch(&mut steps, self.inner(), values))
-        })
+        self.run_guarded(StackPushBatch(values))
     }
 
     /// Takes as many from this CPU's stack as there are and fit into `into`, the top first, and
-    /// returns how many: [`definition::stack_pop_batch`].
+    /// returns how many: [`StackPopBatch`].
     #[inline]
     pub fn pop_batch(self, into: &mut [Option<NonNull<E>>]) -> usize {
-        match W::stack_pop_batch(self.inner(), into) {
-            Ok(popped) => popped,
-            Err(_) => self.pop_batch_elsewhere(into),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn pop_batch_elsewhere(self, into: &mut [Option<NonNull<E>>]) -> usize {
-        let into = core::cell::RefCell::new(into);
-        let section = || W::stack_pop_batch(self.inner(), &mut into.borrow_mut());
-        self.slots.elsewhere(section, |index| {
-            let _guard = self.chosen(index).lock.lock();
-            // SAFETY: locked, in a slot that sections do not use.
-            let mut steps = unsafe { Locked::on(index) };
-            complete(definition::stack_pop_batch(&mut steps, self.inner(), &mut into.borrow_mut()))
-        })
+        self.run_guarded(StackPopBatch(into))
     }
 }
 
 /// On buffers.
 impl<T: Slot, const N: usize, W: World, I: Indexing<W>> Field<'_, T, Buffer<N, W>, W, I> {
     /// Puts the bytes behind those in this CPU's buffer, and returns where they begin there:
-    /// [`definition::append`].
+    /// [`Append`].
     ///
     /// # Errors
     ///
     /// [`Full`] if they do not all fit.
     #[inline]
     pub fn append(self, bytes: &[u8]) -> Result<usize, Full> {
-        W::append(self.inner(), bytes).unwrap_or_else(|_| self.append_elsewhere(bytes))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn append_elsewhere(self, bytes: &[u8]) -> Result<usize, Full> {
-        let section = || W::append(self.inner(), bytes);
-        self.slots.elsewhere(section, |index| {
-            let _guard = self.chosen(index).lock.lock();
-            // SAFETY: locked, in a slot that sections do not use.
-            let mut steps = unsafe { Locked::on(index) };
-            complete(definition::append(&mut steps, self.inner(), bytes))
-        })
+        self.run_guarded(Append(bytes))
     }
 }

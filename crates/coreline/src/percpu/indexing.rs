@@ -53,7 +53,8 @@ impl<W: World> OwnIndex<W> {
 
     /// How many slots are initialised, from index 0 on.
     pub(super) fn populated(&self) -> u32 {
-        // Acquire pairs with the release in `find`: the slots below are initialised.
+        // Acquire pairs with the release in `Slots::populate_locked`: without it a slot below could
+        // be read before it is initialised.
         self.populated.load(Ordering::Acquire)
     }
 }

@@ -1,6 +1,6 @@
 //! [`SlotLock`]: the lock under which an operation runs by its definition where no section can.
 //!
-//! It has three properties that locks do not have as a rule, because operations promise them:
+//! It has three properties that few locks have, because operations promise them:
 //!
 //! * **Signals.** The holder's signals are held off, so that a handler never meets a lock of the
 //!   thread that it interrupted.
@@ -51,7 +51,7 @@ impl<W: World> SlotLock<W> {
     }
 
     /// Takes the lock for the calling thread by name, so that it can be recognised by
-    /// [`is_mine`](SlotLock::is_mine); `None` if somebody holds it.
+    /// [`is_mine`](SlotLock::is_mine); `None` if a thread holds it.
     pub(crate) fn try_lock_by_name(&self) -> Option<SlotLockGuard<'_, W>> {
         // Looks first, without system calls: while the holder is preempted, others come here with
         // each operation.
@@ -74,11 +74,11 @@ impl<W: World> SlotLock<W> {
         // parent's.
         let _held = W::hold();
         let generation = W::generation().get();
-        // Relaxed: who wants the lock still has to take it.
+        // Relaxed: the caller still has to take the lock.
         self.holder.wait_until(Ordering::Relaxed, |holder| free(holder, generation));
     }
 
-    /// What the lock says, if nobody holds it.
+    /// What the lock says, if no thread holds it.
     fn seen_free(&self) -> Option<u64> {
         // Relaxed: an exchange is what takes the lock.
         let seen = self.holder.load(Ordering::Relaxed);
@@ -99,14 +99,14 @@ impl<W: World> SlotLock<W> {
     }
 }
 
-/// Whether nobody who runs in memory of this generation holds the lock.
+/// Whether no thread of memory of this generation holds the lock.
 fn free(holder: u64, generation: u32) -> bool {
     holder == FREE || holder >> 32 != u64::from(generation)
 }
 
 impl<W: Words> fmt::Debug for SlotLock<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Relaxed: a glance.
+        // Relaxed: for a text, which is stale when it is read.
         f.debug_tuple("SlotLock").field(&self.holder.load(Ordering::Relaxed)).finish()
     }
 }

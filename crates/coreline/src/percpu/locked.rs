@@ -1,28 +1,37 @@
-//! The interpreter for where no section can run: one slot, under its lock, never interrupted.
+//! Where no section can run: operations by their definition, on one slot, under its lock.
 
-use coreline_world::restartable::{At, Ended, Steps};
-use coreline_world::{Cell, Ordering, Restartable, Word};
+use coreline_world::restartable::{At, Ended, Operation, Steps};
+use coreline_world::{Cell, Ordering, Word, World};
 
-/// Runs the steps of an operation on the slot with this number. Whoever makes one holds the lock
-/// that excludes everybody else from the slot.
-pub(super) struct Locked {
+use super::guarded::Guarded;
+
+/// Runs an operation on slot `index`, which is `guarded`, under the lock there.
+///
+/// # Safety
+///
+/// `at` is that of what is guarded, the slot is initialised, and no section can work on it: it is
+/// the shared one, or there are no sections, or they are stopped.
+pub(super) unsafe fn run<F, W: World, O: Operation<W, F>>(
+    guarded: &Guarded<F, W>,
+    at: At<'_, F, W>,
+    index: usize,
+    mut operation: O,
+) -> O::Output {
+    let _guard = guarded.lock.lock();
+    let output = operation.define(&mut Locked { index }, at);
+    output.unwrap_or_else(|ended| unreachable!("a locked operation ended as {ended:?}"))
+}
+
+/// The interpreter that is never interrupted. [`run`] alone makes one, with the lock held that
+/// excludes all others from the slot of this index.
+struct Locked {
     index: usize,
 }
 
-impl Locked {
-    /// # Safety
-    ///
-    /// The slot `index` of the operation that is run exists and is initialised, its lock is held,
-    /// and no section can work on it: it is the shared one, or there are none, or they are stopped.
-    pub(super) unsafe fn on(index: usize) -> Self {
-        Locked { index }
-    }
-}
-
-// SAFETY: each step does what it says; nobody interrupts, by the promise of `on`.
-unsafe impl<W: Restartable> Steps<W> for Locked {
+// SAFETY: each step does what it says; nothing interrupts it, by the promise of `run`.
+unsafe impl<W: World> Steps<W> for Locked {
     fn slot<'a, F>(&mut self, at: &At<'a, F, W>) -> Result<&'a F, Ended> {
-        // SAFETY: the promise of `on`.
+        // SAFETY: the slot is initialised, by the promise of `run`.
         Ok(unsafe { at.slot(self.index) })
     }
 
@@ -32,7 +41,7 @@ unsafe impl<W: Restartable> Steps<W> for Locked {
     }
 
     fn store<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended> {
-        // Relaxed: nobody reads it before the commit.
+        // Relaxed: no other thread reads it before the commit.
         word.store(value, Ordering::Relaxed);
         Ok(())
     }
@@ -43,20 +52,15 @@ unsafe impl<W: Restartable> Steps<W> for Locked {
         offset: usize,
         bytes: &[u8],
     ) -> Result<(), Ended> {
-        // SAFETY: nobody else writes there, by the promise of `on`; and nobody reads there before
-        // the commit.
+        // SAFETY: the lock excludes other writers, and no thread reads there before the commit.
         unsafe { to.write_at(offset, bytes, || true) };
         Ok(())
     }
 
     fn commit<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended> {
-        // Release pairs with the acquire of a reader without the lock, such as `Buffer::len`.
+        // Release pairs with the acquire of a reader without the lock, such as `Buffer::len`, which
+        // could else see the length before the bytes.
         word.store(value, Ordering::Release);
         Ok(())
     }
-}
-
-/// The result of an operation whose interpreter never ends it early.
-pub(super) fn complete<R>(result: Result<R, Ended>) -> R {
-    result.unwrap_or_else(|ended| unreachable!("a locked operation ended as {ended:?}"))
 }

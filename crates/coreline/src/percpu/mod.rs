@@ -129,7 +129,7 @@ impl<T: Slot, W: World> PerCpu<T, W> {
         PerCpuPool::global_in(by)?.per_cpu(init)
     }
 
-    /// Takes over the item, which nobody else uses.
+    /// Takes over the item, which nothing else uses.
     fn in_item(item: Item<W>, init: Init<T>) -> Self {
         /// Gives the bytes back if `init` panics.
         struct Empty<'a, W: World>(&'a Item<W>);

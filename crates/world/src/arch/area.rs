@@ -111,7 +111,7 @@ pub(crate) struct Area {
 /// told and has no variants: the last bits are the field's offset, [`CPU_ID`](super::CPU_ID) or
 /// [`MM_CID`](super::MM_CID).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Index {
+pub struct Index {
     /// Bytes from the thread pointer to the field.
     pub(super) offset: isize,
 }

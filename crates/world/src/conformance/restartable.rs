@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 
 use super::{rounds, spawn};
+use crate::restartable::definition::Add;
 use crate::restartable::{At, NoSlot};
 use crate::{IndexBy, JoinHandle, Lacking, Ordering, Placement, Word, World};
 
@@ -68,7 +69,7 @@ impl<W: World> BareWords<W> {
     ///
     /// [`NoSlot`], with nothing done.
     pub fn add(&self, delta: u64) -> Result<(), NoSlot> {
-        W::add(self.at(), delta)
+        W::run(self.at(), &mut Add(delta))
     }
 
     /// Each word's value, by index.

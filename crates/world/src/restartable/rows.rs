@@ -45,7 +45,7 @@ pub type RowLine<W> = Line<[<W as Words>::U32; PER_LINE]>;
 /// A word for each CPU, in lines that are put in when they are needed.
 ///
 /// Costs a pointer for each sixteen CPUs, and a line of 64 bytes for each sixteen of which one was
-/// used. The lines belong to whoever puts them in.
+/// used. The lines belong to the owner of the rows, which puts them in.
 #[repr(C)]
 pub struct Rows<W: Words> {
     /// `lines` of them, each null until it is made. First, as sections know.
@@ -162,7 +162,7 @@ impl<W: Words> Drop for Rows<W> {
     fn drop(&mut self) {
         let lines = (self.cpus as usize).div_ceil(PER_LINE);
         let table = ptr::slice_from_raw_parts_mut(self.table.as_ptr(), lines);
-        // SAFETY: from `Box::leak` in `new_in`, and nobody has the rows any more.
+        // SAFETY: from `Box::leak` in `new_in`, and nothing uses the rows any more.
         drop(unsafe { Box::from_raw(table) });
     }
 }

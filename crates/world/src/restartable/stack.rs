@@ -12,7 +12,7 @@ use crate::{Ordering, Word, Words};
 /// | word | meaning | written by |
 /// |---|---|---|
 /// | `len` | how many entries count: never more than `N` | a commit of push or pop |
-/// | `entries[i]`, `i < len` | a pointer that was pushed | nobody |
+/// | `entries[i]`, `i < len` | a pointer that was pushed | nothing |
 /// | `entries[i]`, `i >= len` | anything | a push, before its commit |
 #[repr(C)]
 pub struct ArrayStack<T: 'static, const N: usize, W: Words> {
@@ -20,10 +20,10 @@ pub struct ArrayStack<T: 'static, const N: usize, W: Words> {
     pub(crate) entries: [W::Ptr<T>; N],
 }
 
-// SAFETY: the stack holds pointers, and gives them to who pops; what becomes of the objects is the
-// business of who pushes and pops.
+// SAFETY: the stack holds pointers, and gives them to threads that pop; what becomes of the objects
+// is up to those that push and pop.
 unsafe impl<T, const N: usize, W: Words> Send for ArrayStack<T, N, W> {}
-// SAFETY: as above; all fields are words.
+// SAFETY: all fields are words, and the pointers in them are handed on as they are.
 unsafe impl<T, const N: usize, W: Words> Sync for ArrayStack<T, N, W> {}
 // SAFETY: a struct.
 unsafe impl<T, const N: usize, W: Words> Slot for ArrayStack<T, N, W> {}

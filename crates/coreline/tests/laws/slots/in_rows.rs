@@ -121,7 +121,7 @@ impl<T: Slot, W: World> SlotsInRows<T, W> {
         let rows = Rows::new_in(cpus as u32);
         let indexing = InRows { rows, lines: Lines::of_world(), made: W::U32::new_in(0) };
         let (first, init) = (memory.cast(), Init::closure(init));
-        // SAFETY: the memory is as large, and nobody else knows it.
+        // SAFETY: the memory is as large, and nothing else knows it.
         let slots: Slots<T, W, InRows<W>> =
             unsafe { Slots::indexed_by(indexing, section, indexes as u32, first, init) };
         for index in 0..indexes {
@@ -147,7 +147,7 @@ impl<T: Slot, W: World> SlotsInRows<T, W> {
 
     /// The index of a CPU.
     pub(crate) fn given(&self, cpu: usize) -> Option<usize> {
-        // Relaxed: for those who hand out indexes.
+        // Relaxed: for a thread that hands out indexes itself.
         let word = self.indexing().row(cpu).load(Ordering::Relaxed);
         (word != NO_INDEX).then_some(word as usize)
     }

@@ -57,7 +57,7 @@ fn exchange<W: World>(words: &Words<W>, moving: &W::U32, one: usize, other: usiz
     }
     let (from_one, from_other) = (words.given(one), words.given(other));
     // SAFETY: the two CPUs' indexes are taken away before either is given to the other one, and
-    // nobody else writes rows. Where the fence fails, both get back their own.
+    // no other thread writes rows. Where the fence fails, both get back their own.
     unsafe {
         words.give(one, None);
         words.give(other, None);
