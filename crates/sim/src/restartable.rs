@@ -57,7 +57,7 @@ impl Restartable for Sim {
         loop {
             inside(|engine| engine.set_section(true));
             let section = Ends;
-            let outcome = operation.define(&mut Interpreter::new(), at);
+            let outcome = operation.attempt(&mut Interpreter::new(), at);
             drop(section);
             match outcome {
                 Ok(output) => return Ok(output),

@@ -10,8 +10,8 @@ use coreline_sim::{Explore, Failure, FailureKind, Faults, Machine, Report, Sched
 use coreline_topology::CpuId;
 use coreline_world::conformance::restartable::BareWords;
 use coreline_world::{
-    Clock, IndexBy, Integer, JoinHandle, Line, Ordering, Place, Sleep, Threads, Time, Word, Words,
-    Work,
+    Clock, IndexBy, Integer, JoinHandle, Line, Ordering, Place, Signals, Sleep, Threads, Time,
+    Word, Words, Work,
 };
 
 use common::{machine, on};
@@ -39,7 +39,7 @@ fn interrupt() -> (Duration, CpuId, u32) {
     let their_done = Arc::clone(&done);
     let sent = Sim::now();
     let handler = move || {
-        *theirs.lock().unwrap() = Some((Sim::now() - sent, Sim::cpu(), Sim::id().get()));
+        *theirs.lock().unwrap() = Some((Sim::now() - sent, Sim::cpu(), Sim::thread_id().get()));
         their_done.store(1, Ordering::Release);
     };
     send(OTHER, handler).unwrap();

@@ -25,10 +25,16 @@
 //! | [`Restartable`] | operations on per-CPU memory that restart when preempted | [`restartable`] |
 //! | [`Fences`] | fences, and the pair of a light and a heavy one | [`fences`] |
 //! | [`Clock`] | time | [`clock`] |
+//! | [`Signals`] | hold signals off, tell processes and threads apart | [`signals`] |
+//! | [`Memory`] | map memory, place it on a node | [`memory`] |
+//!
+//! That is what an algorithm may ask. A program that runs in every world, such as a law or a
+//! scenario, needs more, and asks for a [`Testbed`]:
+//!
+//! | trait | gives | module |
+//! |---|---|---|
 //! | [`Threads`] | spawn in a place, join, sleep | [`threads`] |
 //! | [`Work`] | compute for a while, touching nothing shared | [`work`] |
-//! | [`Signals`] | hold signals off, tell processes apart | [`signals`] |
-//! | [`Memory`] | map memory, place it on a node | [`memory`] |
 //!
 //! Waiting for a word to change is a method of the word: [`Word::wait_until`].
 //!
@@ -88,22 +94,17 @@ pub use work::Work;
 /// if it passes every law in [`conformance`]; this trait is where its author vouches for that, and
 /// for the capabilities beneath it.
 pub unsafe trait World:
-    Words
-    + Statics
-    + Sleep
-    + Place
-    + Restartable
-    + Fences
-    + Clock
-    + Threads
-    + Work
-    + Signals
-    + Memory
-    + 'static
+    Words + Statics + Sleep + Place + Restartable + Fences + Clock + Signals + Memory + 'static
 {
     /// The world's name in reports: `native`, `sim` or `model`.
     const NAME: &'static str;
 }
+
+/// A world in which programs run: what laws and scenarios name as their type parameter, and what no
+/// algorithm asks for.
+pub trait Testbed: World + Threads + Work {}
+
+impl<W: World + Threads + Work> Testbed for W {}
 
 /// A world whose objects can be built in a `static` or another `const`.
 ///

@@ -86,7 +86,7 @@ impl<W: World> SlotLock<W> {
     }
 
     fn name() -> u64 {
-        u64::from(W::generation().get()) << 32 | u64::from(W::id().get())
+        u64::from(W::generation().get()) << 32 | u64::from(W::thread_id().get())
     }
 
     fn exchange(&self, seen: u64, me: u64) -> Option<&Self> {

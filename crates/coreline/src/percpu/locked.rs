@@ -18,7 +18,7 @@ pub(super) unsafe fn run<F, W: World, O: Operation<W, F>>(
     mut operation: O,
 ) -> O::Output {
     let _guard = guarded.lock.lock();
-    let output = operation.define(&mut Locked { index }, at);
+    let output = operation.attempt(&mut Locked { index }, at);
     output.unwrap_or_else(|ended| unreachable!("a locked operation ended as {ended:?}"))
 }
 

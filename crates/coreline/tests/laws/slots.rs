@@ -13,7 +13,7 @@ mod torn;
 
 use coreline::{IndexBy, PerCpu};
 use coreline_sim::Faults;
-use coreline_world::{Placement, Word, World};
+use coreline_world::{Placement, Testbed, Word};
 
 /// A test of each law in each world, and `LAWS`, all of them in the simulator.
 macro_rules! laws {
@@ -73,22 +73,24 @@ fn simulate(machine: &str, name: &str, law: fn()) {
 }
 
 /// How often a law repeats a race: once where every interleaving is explored anyway.
-fn rounds<W: World>() -> u32 {
+fn rounds<W: Testbed>() -> u32 {
     if W::RUNS { 2000 } else { 1 }
 }
 
 /// A word for each CPU.
-fn words<W: World>() -> PerCpu<W::U64, W> {
+fn words<W: Testbed>() -> PerCpu<W::U64, W> {
     PerCpu::new_in(IndexBy::Cpu, || Word::new_in(0))
         .expect("CPUs have numbers, and there is memory")
 }
 
-fn spawn<W: World, T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> W::JoinHandle<T> {
+fn spawn<W: Testbed, T: Send + 'static>(
+    f: impl FnOnce() -> T + Send + 'static,
+) -> W::JoinHandle<T> {
     W::spawn(Placement::Anywhere, f).expect("a world has room for a few threads")
 }
 
 /// Starts so many threads: by turns on this CPU, on another where there is one, and anywhere.
-fn crew<W: World, T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
+fn crew<W: Testbed, T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
     size: usize,
     member: impl Fn(usize) -> F,
 ) -> Vec<W::JoinHandle<T>> {

@@ -21,7 +21,7 @@ pub mod work;
 
 use std::sync::Arc;
 
-use crate::{Integer, JoinHandle, Ordering, Placement, Word, World};
+use crate::{Integer, JoinHandle, Ordering, Placement, Testbed, Word};
 
 /// Makes one `#[test]` of each law of [`conformance`](crate::conformance), of the law's name.
 ///
@@ -117,17 +117,19 @@ macro_rules! implements {
 }
 
 /// How often a law repeats a race: once where every interleaving is explored anyway.
-fn rounds<W: World>() -> u32 {
+fn rounds<W: Testbed>() -> u32 {
     if W::RUNS { 2000 } else { 1 }
 }
 
-fn spawn<W: World, T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> W::JoinHandle<T> {
+fn spawn<W: Testbed, T: Send + 'static>(
+    f: impl FnOnce() -> T + Send + 'static,
+) -> W::JoinHandle<T> {
     W::spawn(Placement::Anywhere, f).expect("a world has room for a few threads")
 }
 
 /// Runs the two sides against each other, once a round, each round on a fresh state, and hands
 /// `law` what the sides returned.
-fn race<W: World, S, A, B>(
+fn race<W: Testbed, S, A, B>(
     fresh: impl Fn() -> S,
     left: impl Fn(&S) -> A + Send + 'static,
     right: impl Fn(&S) -> B + Send + 'static,
@@ -146,7 +148,7 @@ fn race<W: World, S, A, B>(
     }
 }
 
-fn side<W: World, S: Send + Sync + 'static, R: Send + 'static>(
+fn side<W: Testbed, S: Send + Sync + 'static, R: Send + 'static>(
     states: &Arc<Vec<S>>,
     arrived: &Arc<W::U32>,
     act: impl Fn(&S) -> R + Send + 'static,
@@ -168,7 +170,7 @@ fn side<W: World, S: Send + Sync + 'static, R: Send + 'static>(
 ///
 /// All accesses are relaxed: the meeting must not order what the sides do before and after it; that
 /// is what the laws are about.
-fn meet<W: World>(arrived: &W::U32, round: u32) {
+fn meet<W: Testbed>(arrived: &W::U32, round: u32) {
     let both = 2 * round + 2;
     if arrived.fetch_add(1, Ordering::Relaxed) + 1 == both {
         // The other side learns of this one line transfer later. Some rounds wait about as long, so

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use super::{rounds, spawn};
 use crate::restartable::definition::Add;
 use crate::restartable::{At, NoSlot};
-use crate::{IndexBy, JoinHandle, Lacking, Ordering, Placement, Word, World};
+use crate::{IndexBy, JoinHandle, Lacking, Ordering, Placement, Testbed, Word};
 
 /// A word for each index, all of them 0 at first, and nothing around them: an operation runs in a
 /// section or not at all. For laws and tests of worlds.
 #[derive(Debug)]
-pub struct BareWords<W: World> {
+pub struct BareWords<W: Testbed> {
     section: W::Section,
     limit: W::U32,
     indexes: usize,
@@ -21,11 +21,11 @@ pub struct BareWords<W: World> {
 }
 
 // SAFETY: the memory holds words, which may be sent.
-unsafe impl<W: World> Send for BareWords<W> {}
+unsafe impl<W: Testbed> Send for BareWords<W> {}
 // SAFETY: the memory holds words, which may be shared.
-unsafe impl<W: World> Sync for BareWords<W> {}
+unsafe impl<W: Testbed> Sync for BareWords<W> {}
 
-impl<W: World> BareWords<W> {
+impl<W: Testbed> BareWords<W> {
     /// Words for as many indexes as there can be.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl<W: World> BareWords<W> {
     }
 }
 
-impl<W: World> Drop for BareWords<W> {
+impl<W: Testbed> Drop for BareWords<W> {
     fn drop(&mut self) {
         for index in 0..self.indexes {
             // SAFETY: there is a word for each index, which is dropped once, here.
@@ -92,13 +92,13 @@ impl<W: World> Drop for BareWords<W> {
     }
 }
 
-fn words<W: World>() -> Arc<BareWords<W>> {
+fn words<W: Testbed>() -> Arc<BareWords<W>> {
     Arc::new(BareWords::new_in(IndexBy::Cpu).expect("CPUs have numbers"))
 }
 
 /// Conservation: concurrent additions, on one CPU and on several, are all in the sum, also when
 /// another thread fences them meanwhile; and one that finds no slot did nothing.
-pub fn no_addition_is_lost<W: World>() {
+pub fn no_addition_is_lost<W: Testbed>() {
     let words = words::<W>();
     let adder = |delta| {
         let words = Arc::clone(&words);
@@ -122,7 +122,7 @@ pub fn no_addition_is_lost<W: World>() {
 
 /// What a placed thread adds is in its CPU's word, if it has one, and no other word changes; an
 /// index at the limit has none.
-pub fn an_addition_lands_in_the_slot_of_its_cpu<W: World>() {
+pub fn an_addition_lands_in_the_slot_of_its_cpu<W: Testbed>() {
     let machine = W::topology();
     let placed = machine.cpus().filter_map(|cpu| {
         let words = words::<W>();
@@ -153,7 +153,7 @@ pub fn an_addition_lands_in_the_slot_of_its_cpu<W: World>() {
 
 /// There is an index for every CPU that there can be, and a thread's index is one of them; so is
 /// its concurrency ID where there is one, and where not, the error says what is lacking.
-pub fn indexes_are_in_bounds<W: World>() {
+pub fn indexes_are_in_bounds<W: Testbed>() {
     let (section, indexes) = W::section(IndexBy::Cpu).expect("every world numbers its CPUs");
     assert!(indexes >= W::topology().cpu_limit());
     assert!(W::index(&section) < indexes);

@@ -75,6 +75,13 @@ impl Signals for Native {
             NonZeroU32::new(set.map_or_else(|set| set, |_| next)).unwrap_or(NonZeroU32::MIN)
         })
     }
+
+    /// The kernel's number of the thread. A system call.
+    fn thread_id() -> NonZeroU32 {
+        // SAFETY: asks for a number.
+        let thread = unsafe { libc::gettid() };
+        NonZeroU32::new(thread.cast_unsigned()).unwrap_or(NonZeroU32::MIN)
+    }
 }
 
 /// The highest generation so far, of this memory and of all that it is a copy of.

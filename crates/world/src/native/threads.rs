@@ -1,6 +1,5 @@
 //! Threads: those of the standard library, pinned by themselves before they run anything else.
 
-use core::num::NonZeroU32;
 use core::time::Duration;
 use std::sync::mpsc;
 use std::{io, panic, thread};
@@ -52,13 +51,6 @@ impl Threads for Native {
             }
             Err(mpsc::RecvError) => Err(SpawnError::Exhausted("it died at its start".to_owned())),
         }
-    }
-
-    /// The kernel's number of the thread. A system call.
-    fn id() -> NonZeroU32 {
-        // SAFETY: asks for a number.
-        let thread = unsafe { libc::gettid() };
-        NonZeroU32::new(thread.cast_unsigned()).unwrap_or(NonZeroU32::MIN)
     }
 
     fn yield_now() {

@@ -62,8 +62,7 @@ pub struct Add(pub u64);
 impl<W: Restartable> Operation<W, W::U64> for Add {
     type Output = ();
 
-    fn define(&mut self, steps: &mut impl Steps<W>, at: At<'_, W::U64, W>) -> Result<(), Ended> {
-        let word = steps.slot(&at)?;
+    fn define(&mut self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
         let old = steps.load(word)?;
         steps.commit(word, old.wrapping_add(self.0))
     }
@@ -76,8 +75,7 @@ pub struct Load;
 impl<W: Restartable> Operation<W, W::U64> for Load {
     type Output = u64;
 
-    fn define(&mut self, steps: &mut impl Steps<W>, at: At<'_, W::U64, W>) -> Result<u64, Ended> {
-        let word = steps.slot(&at)?;
+    fn define(&mut self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
         steps.load(word)
     }
 }
@@ -96,12 +94,7 @@ pub struct StoreIfEqual {
 impl<W: Restartable> Operation<W, W::U64> for StoreIfEqual {
     type Output = Result<(), u64>;
 
-    fn define(
-        &mut self,
-        steps: &mut impl Steps<W>,
-        at: At<'_, W::U64, W>,
-    ) -> Result<Result<(), u64>, Ended> {
-        let word = steps.slot(&at)?;
+    fn define(&mut self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
         let old = steps.load(word)?;
         if old != self.expected {
             return Ok(Err(old));
@@ -126,12 +119,7 @@ pub struct AddIf {
 impl<W: Restartable> Operation<W, W::U64> for AddIf {
     type Output = Result<u64, u64>;
 
-    fn define(
-        &mut self,
-        steps: &mut impl Steps<W>,
-        at: At<'_, W::U64, W>,
-    ) -> Result<Result<u64, u64>, Ended> {
-        let word = steps.slot(&at)?;
+    fn define(&mut self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
         let old = steps.load(word)?;
         let sum = old.wrapping_add(self.delta);
         if (old ^ sum) & self.fixed != 0 {
@@ -168,8 +156,7 @@ impl<W: Words> fmt::Debug for ListPush<W> {
 impl<W: Restartable> Operation<W, List<W>> for ListPush<W> {
     type Output = ();
 
-    fn define(&mut self, steps: &mut impl Steps<W>, at: At<'_, List<W>, W>) -> Result<(), Ended> {
-        let list = steps.slot(&at)?;
+    fn define(&mut self, steps: &mut impl Steps<W>, list: &List<W>) -> Result<Self::Output, Ended> {
         let first = steps.load(&list.first)?;
         // SAFETY: the promise of `new`.
         steps.store(unsafe { &self.node.as_ref().next }, first)?;
@@ -186,12 +173,7 @@ pub struct ListPop;
 impl<W: Restartable> Operation<W, List<W>> for ListPop {
     type Output = Option<NonNull<ListNode<W>>>;
 
-    fn define(
-        &mut self,
-        steps: &mut impl Steps<W>,
-        at: At<'_, List<W>, W>,
-    ) -> Result<Option<NonNull<ListNode<W>>>, Ended> {
-        let list = steps.slot(&at)?;
+    fn define(&mut self, steps: &mut impl Steps<W>, list: &List<W>) -> Result<Self::Output, Ended> {
         let Some(node) = NonNull::new(steps.load(&list.first)?) else {
             return Ok(None);
         };
@@ -220,9 +202,8 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W
     fn define(
         &mut self,
         steps: &mut impl Steps<W>,
-        at: At<'_, ArrayStack<T, N, W>, W>,
-    ) -> Result<Result<(), Full>, Ended> {
-        let stack = steps.slot(&at)?;
+        stack: &ArrayStack<T, N, W>,
+    ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
         let Some(entry) = stack.entries.get(len as usize) else {
             return Ok(Err(Full));
@@ -242,9 +223,8 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W
     fn define(
         &mut self,
         steps: &mut impl Steps<W>,
-        at: At<'_, ArrayStack<T, N, W>, W>,
-    ) -> Result<Option<NonNull<T>>, Ended> {
-        let stack = steps.slot(&at)?;
+        stack: &ArrayStack<T, N, W>,
+    ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
         if len == 0 {
             return Ok(None);
@@ -267,9 +247,8 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W
     fn define(
         &mut self,
         steps: &mut impl Steps<W>,
-        at: At<'_, ArrayStack<T, N, W>, W>,
-    ) -> Result<usize, Ended> {
-        let stack = steps.slot(&at)?;
+        stack: &ArrayStack<T, N, W>,
+    ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
         let room = &stack.entries[len as usize..];
         let pushed = room.len().min(self.0.len());
@@ -294,9 +273,8 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W
     fn define(
         &mut self,
         steps: &mut impl Steps<W>,
-        at: At<'_, ArrayStack<T, N, W>, W>,
-    ) -> Result<usize, Ended> {
-        let stack = steps.slot(&at)?;
+        stack: &ArrayStack<T, N, W>,
+    ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
         let popped = self.0.len().min(len as usize);
         for (to, entry) in self.0.iter_mut().zip(stack.entries[..len as usize].iter().rev()) {
@@ -320,9 +298,8 @@ impl<const N: usize, W: Restartable> Operation<W, Buffer<N, W>> for Append<'_> {
     fn define(
         &mut self,
         steps: &mut impl Steps<W>,
-        at: At<'_, Buffer<N, W>, W>,
-    ) -> Result<Result<usize, Full>, Ended> {
-        let buffer = steps.slot(&at)?;
+        buffer: &Buffer<N, W>,
+    ) -> Result<Self::Output, Ended> {
         let begin = steps.load(&buffer.len)?;
         let end = begin + self.0.len() as u64;
         if end > N as u64 {

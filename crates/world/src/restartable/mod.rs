@@ -19,7 +19,7 @@
 //! # The definition is executable
 //!
 //! An [`Operation`] is a value: what it is given, such as what to add. Its method
-//! [`define`](Operation::define) *is* the operation: a sequence of [`Steps`]. Between any two of
+//! [`attempt`](Operation::attempt) *is* the operation: a sequence of [`Steps`]. Between any two of
 //! them, and nowhere else, the thread may be interrupted; a step then answers [`Ended::Aborted`],
 //! nothing that others look at has been written, and the operation starts over. Nothing in a
 //! definition says how:
@@ -197,16 +197,26 @@ pub trait Operation<W: Restartable, F>:
     /// What it returns.
     type Output;
 
-    /// The definition: runs the operation on the slot that `steps` finds.
+    /// The definition, on the field in the thread's slot.
     ///
     /// # Errors
     ///
     /// [`Ended`], with nothing done, if a step says so.
-    fn define(
+    fn define(&mut self, steps: &mut impl Steps<W>, on: &F) -> Result<Self::Output, Ended>;
+
+    /// The whole operation, once: finds the slot, and then does as [defined](Operation::define).
+    ///
+    /// # Errors
+    ///
+    /// [`Ended`], with nothing done, if a step says so.
+    fn attempt(
         &mut self,
         steps: &mut impl Steps<W>,
         at: At<'_, F, W>,
-    ) -> Result<Self::Output, Ended>;
+    ) -> Result<Self::Output, Ended> {
+        let on = steps.slot(&at)?;
+        self.define(steps, on)
+    }
 }
 
 /// The capability *restartable operations*.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use coreline::percpu::{ArrayStack, Buffer, List, ListNode, StopError};
 use coreline::{IndexBy, PerCpu};
-use coreline_world::{Integer, JoinHandle, Ordering, Slot, Word, World};
+use coreline_world::{Integer, JoinHandle, Ordering, Slot, Testbed, Word};
 
 use super::{Dice, crew, words};
 
@@ -20,7 +20,7 @@ struct Effort {
 }
 
 /// With one more thread that stops them, the model has enough of one thread.
-fn effort<W: World>(stop: bool) -> Effort {
+fn effort<W: Testbed>(stop: bool) -> Effort {
     match (W::RUNS, stop) {
         (true, false) => Effort { crew: 5, things: 4, turns: 400, stops: 0 },
         (true, true) => Effort { crew: 5, things: 4, turns: 400, stops: 20 },
@@ -42,7 +42,7 @@ fn assert_conserved(found: impl Iterator<Item = usize>, things: usize) {
 }
 
 /// Things that threads push and pop, by number.
-trait Pile<W: World>: Slot {
+trait Pile<W: Testbed>: Slot {
     /// What gives the numbers a place to be.
     type Things: Send + Sync + 'static;
 
@@ -68,12 +68,12 @@ trait Pile<W: World>: Slot {
 
 type Nodes<W> = Vec<ListNode<W>>;
 
-fn number<W: World>(nodes: &Nodes<W>, node: NonNull<ListNode<W>>) -> usize {
+fn number<W: Testbed>(nodes: &Nodes<W>, node: NonNull<ListNode<W>>) -> usize {
     let is_node = |known: &ListNode<W>| ptr::eq(known, node.as_ptr());
     nodes.iter().position(is_node).expect("only these nodes were pushed")
 }
 
-impl<W: World> Pile<W> for List<W> {
+impl<W: Testbed> Pile<W> for List<W> {
     type Things = Nodes<W>;
 
     fn new_in() -> Self {
@@ -119,7 +119,7 @@ fn value(number: usize) -> NonNull<u8> {
     NonNull::new(ptr::without_provenance_mut(number + 1)).expect("more than zero")
 }
 
-impl<W: World> Pile<W> for ArrayStack<u8, ROOM, W> {
+impl<W: Testbed> Pile<W> for ArrayStack<u8, ROOM, W> {
     type Things = ();
 
     fn new_in() -> Self {
@@ -167,7 +167,7 @@ impl<W: World> Pile<W> for ArrayStack<u8, ROOM, W> {
 
 /// Threads push what they have in hand and pop what they find, while the first one stops the slots
 /// one after the other and turns them over, if it is told to.
-fn piles_conserve<P: Pile<W>, W: World>(stop: bool) {
+fn piles_conserve<P: Pile<W>, W: Testbed>(stop: bool) {
     let effort = effort::<W>(stop);
     let count = effort.crew * effort.things;
     let things = Arc::new(P::things(count));
@@ -211,29 +211,29 @@ fn piles_conserve<P: Pile<W>, W: World>(stop: bool) {
 }
 
 /// Nodes that threads push and pop are each somewhere, once.
-pub(super) fn no_node_is_lost_or_doubled<W: World>() {
+pub(super) fn no_node_is_lost_or_doubled<W: Testbed>() {
     piles_conserve::<List<W>, W>(false);
 }
 
 /// Each node is somewhere, once, also while another thread takes whole lists away and puts others
 /// back.
-pub(super) fn a_stopped_list_is_its_stoppers<W: World>() {
+pub(super) fn a_stopped_list_is_its_stoppers<W: Testbed>() {
     piles_conserve::<List<W>, W>(true);
 }
 
 /// Values that threads push and pop are each somewhere, once.
-pub(super) fn no_value_is_lost_or_doubled<W: World>() {
+pub(super) fn no_value_is_lost_or_doubled<W: Testbed>() {
     piles_conserve::<ArrayStack<u8, ROOM, W>, W>(false);
 }
 
 /// Each value is somewhere, once, also while another thread takes whole stacks away and puts others
 /// back.
-pub(super) fn a_stopped_stack_is_its_stoppers<W: World>() {
+pub(super) fn a_stopped_stack_is_its_stoppers<W: Testbed>() {
     piles_conserve::<ArrayStack<u8, ROOM, W>, W>(true);
 }
 
 /// What is taken out of words while threads add to them, and what is left, is what was added.
-pub(super) fn a_stopped_word_is_its_stoppers<W: World>() {
+pub(super) fn a_stopped_word_is_its_stoppers<W: Testbed>() {
     let effort = effort::<W>(true);
     let slots = Arc::new(words::<W>());
     let crew = crew::<W, _, _>(effort.crew, |_| {
@@ -256,12 +256,12 @@ pub(super) fn a_stopped_word_is_its_stoppers<W: World>() {
 }
 
 /// Records that threads append while another thread drains are each found whole, once.
-pub(super) fn no_record_is_lost_or_torn<W: World>() {
+pub(super) fn no_record_is_lost_or_torn<W: Testbed>() {
     /// Not a divisor of the room, and more than is copied in one step.
     const RECORD: usize = 11;
     type Records<W> = Buffer<64, W>;
 
-    fn drain<W: World>(
+    fn drain<W: Testbed>(
         slots: &PerCpu<Records<W>, W>,
         found: &mut Vec<[u8; RECORD]>,
     ) -> Result<(), StopError> {
@@ -309,7 +309,7 @@ pub(super) fn no_record_is_lost_or_torn<W: World>() {
 
 /// A thread that has stopped the slots is told so, and does not wait for itself; a slot that is not
 /// there is refused by name. Afterwards all is as before.
-pub(super) fn a_stop_that_cannot_be_is_refused<W: World>() {
+pub(super) fn a_stop_that_cannot_be_is_refused<W: Testbed>() {
     let slots = words::<W>();
     slots.add(1);
     let indexes = slots.indexes();
@@ -337,16 +337,16 @@ pub(super) fn a_stop_that_cannot_be_is_refused<W: World>() {
 }
 
 /// What a slot holds that counts how many of it there are.
-struct Counted<W: World> {
+struct Counted<W: Testbed> {
     made: Arc<W::U32>,
     dropped: Arc<W::U32>,
     word: W::U64,
 }
 
 // SAFETY: a struct.
-unsafe impl<W: World> Slot for Counted<W> {}
+unsafe impl<W: Testbed> Slot for Counted<W> {}
 
-impl<W: World> Counted<W> {
+impl<W: Testbed> Counted<W> {
     fn new_in(made: &Arc<W::U32>, dropped: &Arc<W::U32>) -> Self {
         // Relaxed, here and below: joins order what is counted before the count is read.
         made.fetch_add(1, Ordering::Relaxed);
@@ -354,7 +354,7 @@ impl<W: World> Counted<W> {
     }
 }
 
-impl<W: World> Drop for Counted<W> {
+impl<W: Testbed> Drop for Counted<W> {
     fn drop(&mut self) {
         let dropped = self.dropped.fetch_add(1, Ordering::Relaxed);
         assert!(dropped < self.made.load(Ordering::Relaxed), "dropped twice");
@@ -363,7 +363,7 @@ impl<W: World> Drop for Counted<W> {
 
 /// A slot is initialised once, however many threads use it first, and dropped once; the shared one
 /// as well.
-pub(super) fn a_slot_is_made_once_and_dropped_once<W: World>() {
+pub(super) fn a_slot_is_made_once_and_dropped_once<W: Testbed>() {
     let [made, dropped] = [0, 1].map(|_| Arc::new(W::U32::new_in(0)));
     let (ours, theirs) = (Arc::clone(&made), Arc::clone(&dropped));
     let slots =

@@ -3,27 +3,20 @@
 use core::alloc::Layout;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
-use core::ptr::NonNull;
 use std::sync::Arc;
 
-use coreline::IndexBy;
 use coreline::percpu::{Indexing, Init, Lines, Slots};
+use coreline::{IndexBy, PerCpuPool};
 use coreline_world::restartable::Rows;
-use coreline_world::{Integer, Ordering, Slot, Word, World};
+use coreline_world::{Ordering, Slot, Word, World};
 
-/// [`Slots`] with memory of their own, and with rows for indexes.
+/// [`Slots`] with rows for indexes.
 #[derive(Debug)]
 pub(crate) struct SlotsInRows<T: Slot, W: World> {
-    /// Dropped before the memory is.
+    /// Dropped before their memory goes back.
     slots: ManuallyDrop<Slots<T, W, InRows<W>>>,
-    memory: NonNull<u8>,
-    layout: Layout,
+    pool: PerCpuPool<W>,
 }
-
-// SAFETY: the memory is reached through the slots alone, which may be sent.
-unsafe impl<T: Slot, W: World> Send for SlotsInRows<T, W> {}
-// SAFETY: the memory is reached through the slots alone, which may be shared.
-unsafe impl<T: Slot, W: World> Sync for SlotsInRows<T, W> {}
 
 impl<T: Slot, W: World> Deref for SlotsInRows<T, W> {
     type Target = Slots<T, W, InRows<W>>;
@@ -36,32 +29,25 @@ impl<T: Slot, W: World> Deref for SlotsInRows<T, W> {
 
 impl<T: Slot, W: World> Drop for SlotsInRows<T, W> {
     fn drop(&mut self) {
+        let (first, made) = (self.first().cast(), self.indexing().made);
         // SAFETY: the slots are dropped once, here, and nothing uses their memory afterwards.
         unsafe {
             ManuallyDrop::drop(&mut self.slots);
-            W::unmap(self.memory, self.layout);
+            self.pool.free(first, Layout::new::<T>(), made).expect("the pool gave it");
         }
     }
 }
 
-/// Indexes that a test hands out to CPUs. All slots are there from the beginning.
-///
-/// | word | meaning | written by |
-/// |---|---|---|
-/// | a row | the index that its CPU has, or [`NO_INDEX`] | the test, one thread at a time |
-/// | `made` | the slots below it are initialised | the thread that makes the array |
+/// Indexes that a test hands out to CPUs, one thread at a time.
+#[derive(Debug)]
 pub(crate) struct InRows<W: World> {
     rows: Rows<W>,
     lines: Arc<Lines<W>>,
-    made: W::U32,
+    /// The slots below it are initialised: all, from when the array is made.
+    made: usize,
 }
 
 impl<W: World> InRows<W> {
-    fn made(&self) -> usize {
-        // Acquire pairs with the release in `new_in`: the slots are initialised.
-        self.made.load(Ordering::Acquire) as usize
-    }
-
     fn row(&self, cpu: usize) -> &W::U32 {
         // SAFETY: these lines alone are the rows'; `give` asks its callers for the rest.
         unsafe { self.lines.make(&self.rows, cpu, NO_INDEX) }.expect("a test has memory")
@@ -78,8 +64,7 @@ impl<W: World> Drop for InRows<W> {
 /// What a row says of a CPU without an index.
 pub(crate) const NO_INDEX: u32 = u32::MAX;
 
-// SAFETY: `made` rises behind the slot that was made, and no index above it is handed out; `give`
-// asks its callers for what `rows` says.
+// SAFETY: the slots below `made` are made, and `give` asks its callers for what `rows` says.
 unsafe impl<W: World> Indexing<W> for InRows<W> {
     #[inline]
     fn rows(&self) -> Option<&Rows<W>> {
@@ -91,11 +76,11 @@ unsafe impl<W: World> Indexing<W> for InRows<W> {
     }
 
     fn is_initialised(&self, index: usize) -> bool {
-        index < self.made()
+        index < self.made
     }
 
     fn initialised(&self) -> impl Iterator<Item = usize> {
-        0..self.made()
+        0..self.made
     }
 
     fn find<T: Slot>(slots: &Slots<T, W, Self>) -> Option<usize> {
@@ -112,25 +97,27 @@ unsafe impl<W: World> Indexing<W> for InRows<W> {
 impl<T: Slot, W: World> SlotsInRows<T, W> {
     /// Slots for at most so many indexes, none of which a CPU has, that begin as `init` says.
     pub(crate) fn new_in(indexes: usize, init: impl Fn() -> T + Send + Sync + 'static) -> Self {
+        let pool = PerCpuPool::global_in(IndexBy::Cpu).expect("CPUs have numbers");
         let (section, cpus) = W::section(IndexBy::Cpu).expect("CPUs have numbers");
         let indexes = indexes.min(cpus);
-        assert!(size_of::<T>() <= W::STRIDE, "a slot is a stride at most");
-        let layout = Layout::from_size_align((indexes + 1) * W::STRIDE, W::STRIDE)
-            .expect("a stride is a power of two, and the indexes are numbers of CPUs");
-        let memory = W::map(layout).expect("a test has memory");
+        let first = pool.allocate(Layout::new::<T>()).expect("a test has memory").cast();
         let rows = Rows::new_in(cpus as u32);
-        let indexing = InRows { rows, lines: Lines::of_world(), made: W::U32::new_in(0) };
-        let (first, init) = (memory.cast(), Init::closure(init));
-        // SAFETY: the memory is as large, and nothing else knows it.
-        let slots: Slots<T, W, InRows<W>> =
-            unsafe { Slots::indexed_by(indexing, section, indexes as u32, first, init) };
-        for index in 0..indexes {
-            // SAFETY: below the number of indexes, and no row shows it.
-            unsafe { slots.make(index) };
-            // Release pairs with the acquire in `made`.
-            slots.indexing().made.fetch_add(1, Ordering::Release);
-        }
-        SlotsInRows { slots: ManuallyDrop::new(slots), memory, layout }
+        let indexing = InRows { rows, lines: Lines::of_world(), made: 0 };
+        // SAFETY: the pool has memory for as many slots as CPUs, and one more; no row shows an index,
+        // and all slots are made before this is shared.
+        let slots = unsafe {
+            let mut slots = Slots::<T, W, _>::indexed_by(
+                indexing,
+                section,
+                indexes as u32,
+                first,
+                Init::closure(init),
+            );
+            (0..indexes).for_each(|index| slots.make(index));
+            slots.indexing_mut().made = indexes;
+            slots
+        };
+        SlotsInRows { slots: ManuallyDrop::new(slots), pool }
     }
 
     /// Lets sections on a CPU work on the slot of this index, or on none.
@@ -150,11 +137,5 @@ impl<T: Slot, W: World> SlotsInRows<T, W> {
         // Relaxed: for a thread that hands out indexes itself.
         let word = self.indexing().row(cpu).load(Ordering::Relaxed);
         (word != NO_INDEX).then_some(word as usize)
-    }
-}
-
-impl<W: World> core::fmt::Debug for InRows<W> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("InRows").field("rows", &self.rows).finish_non_exhaustive()
     }
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use coreline::percpu::PoolError;
 use coreline::{IndexBy, PerCpu};
-use coreline_world::{JoinHandle, Ordering, Placement, Word, World};
+use coreline_world::{JoinHandle, Ordering, Placement, Testbed, Word};
 
 use super::{rounds, spawn, words};
 
 /// Conservation: concurrent additions, on one CPU and on several, are all in the sum, also when
 /// another thread fences them meanwhile.
-pub(super) fn no_addition_is_lost<W: World>() {
+pub(super) fn no_addition_is_lost<W: Testbed>() {
     let words = Arc::new(words::<W>());
     let adder = |delta| {
         let words = Arc::clone(&words);
@@ -35,7 +35,7 @@ pub(super) fn no_addition_is_lost<W: World>() {
 
 /// What a placed thread adds is in its CPU's slot, or in the shared one if the thread has no index;
 /// no other slot changes.
-pub(super) fn an_addition_lands_in_the_slot_of_its_cpu<W: World>() {
+pub(super) fn an_addition_lands_in_the_slot_of_its_cpu<W: Testbed>() {
     let machine = W::topology();
     let placed = machine.cpus().filter_map(|cpu| {
         let words = Arc::new(words::<W>());
@@ -64,7 +64,7 @@ pub(super) fn an_addition_lands_in_the_slot_of_its_cpu<W: World>() {
 
 /// There is a slot for every CPU that there can be, and a thread's index is one of them; so is its
 /// concurrency ID where there is one, and where not, the error says what is lacking.
-pub(super) fn indexes_are_in_bounds<W: World>() {
+pub(super) fn indexes_are_in_bounds<W: Testbed>() {
     let words = words::<W>();
     assert!(words.indexes() >= W::topology().cpu_limit());
     assert!(W::index(words.section()) < words.indexes());

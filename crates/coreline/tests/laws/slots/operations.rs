@@ -7,24 +7,24 @@ use std::sync::Arc;
 
 use coreline::percpu::{ArrayStack, Buffer, Full, List, ListNode, Stopped};
 use coreline::{IndexBy, PerCpu};
-use coreline_world::{JoinHandle, Ordering, Placement, Restartable, Slot, Word, World};
+use coreline_world::{JoinHandle, Ordering, Placement, Restartable, Slot, Testbed, Word};
 
 use super::{Dice, crew, rounds, spawn, words};
 
 /// How many operations a law tries, with dice for what and on what.
-fn tries<W: World>() -> u32 {
+fn tries<W: Testbed>() -> u32 {
     if W::RUNS { 2000 } else { 24 }
 }
 
 /// Runs `law` on a thread that stays on its CPU, so that it works on one slot.
-fn on_one_cpu<W: World>(law: impl FnOnce() + Send + Clone + 'static) {
+fn on_one_cpu<W: Testbed>(law: impl FnOnce() + Send + Clone + 'static) {
     let placed =
         W::topology().cpus().find_map(|cpu| W::spawn(Placement::On(cpu.id), law.clone()).ok());
     placed.unwrap_or_else(|| spawn::<W, _>(law)).join();
 }
 
 /// Runs `f` on the calling thread's slot while it is stopped. `None` where slots cannot be stopped.
-fn stopped<T: Slot, W: World, R>(
+fn stopped<T: Slot, W: Testbed, R>(
     slots: &PerCpu<T, W>,
     f: impl FnOnce(Stopped<'_, T, W>) -> R,
 ) -> Option<R> {
@@ -40,7 +40,7 @@ fn word(dice: &mut Dice) -> u64 {
 }
 
 /// Operations on a word do what they do to a plain number.
-pub(super) fn words_compute<W: World>() {
+pub(super) fn words_compute<W: Testbed>() {
     on_one_cpu::<W>(|| {
         let slots = words::<W>();
         let field = slots.field(|word| word);
@@ -78,7 +78,7 @@ pub(super) fn words_compute<W: World>() {
 }
 
 /// A list gives back the node pushed last.
-pub(super) fn lists_are_last_in_first_out<W: World>() {
+pub(super) fn lists_are_last_in_first_out<W: Testbed>() {
     on_one_cpu::<W>(|| {
         let slots =
             PerCpu::<List<W>, W>::new_in(IndexBy::Cpu, List::new_in).expect("there is memory");
@@ -120,7 +120,7 @@ pub(super) fn lists_are_last_in_first_out<W: World>() {
 }
 
 /// A stack gives back the values pushed last, one or many at a time, and holds so many.
-pub(super) fn stacks_are_bounded_and_last_in_first_out<W: World>() {
+pub(super) fn stacks_are_bounded_and_last_in_first_out<W: Testbed>() {
     const ROOM: usize = 5;
     type Stack<W> = ArrayStack<u8, ROOM, W>;
 
@@ -183,7 +183,7 @@ fn value(number: usize) -> NonNull<u8> {
 }
 
 /// Bytes are appended whole or not at all, one behind the other, until there is no more room.
-pub(super) fn buffers_take_all_or_nothing<W: World>() {
+pub(super) fn buffers_take_all_or_nothing<W: Testbed>() {
     const ROOM: usize = 21;
     on_one_cpu::<W>(|| {
         let slots = PerCpu::<Buffer<ROOM, W>, W>::new_in(IndexBy::Cpu, Buffer::new_in)
@@ -216,7 +216,7 @@ pub(super) fn buffers_take_all_or_nothing<W: World>() {
 
 /// However many threads add under a condition, no word leaves the bits that were to stay, and each
 /// addition that said it was done is in the sum once.
-pub(super) fn a_condition_on_a_sum_is_never_broken<W: World>() {
+pub(super) fn a_condition_on_a_sum_is_never_broken<W: Testbed>() {
     const BLOCK: u64 = 8;
     let slots = Arc::new(words::<W>());
     let adders = crew::<W, _, _>(if W::RUNS { 4 } else { 2 }, |_| {
@@ -234,7 +234,7 @@ pub(super) fn a_condition_on_a_sum_is_never_broken<W: World>() {
 }
 
 /// Of threads that store into one word what they read plus one, each succeeds once.
-pub(super) fn a_store_if_equal_is_never_lost<W: World>() {
+pub(super) fn a_store_if_equal_is_never_lost<W: Testbed>() {
     let slots = Arc::new(words::<W>());
     let size = if W::RUNS { 4 } else { 2 };
     let adders = crew::<W, _, _>(size, |_| {

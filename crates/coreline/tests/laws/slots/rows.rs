@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coreline_world::{JoinHandle, Ordering, Placement, Word, World};
+use coreline_world::{JoinHandle, Ordering, Placement, Testbed, Word};
 
 use super::in_rows::SlotsInRows;
 use super::{Dice, rounds, spawn};
@@ -17,7 +17,7 @@ const CPUS: usize = 3;
 const ADDITIONS: u32 = 8;
 
 /// Conservation: CPUs pass the indexes to each other, and no addition to their slots is lost.
-pub(super) fn no_addition_is_lost_when_indexes_move<W: World>() {
+pub(super) fn no_addition_is_lost_when_indexes_move<W: Testbed>() {
     let words = Arc::new(Words::<W>::new_in(INDEXES, || Word::new_in(0)));
     let cpus: Arc<Vec<_>> = Arc::new(W::topology().cpus().map(|cpu| cpu.id).take(CPUS).collect());
     for (index, cpu) in (0..words.indexes()).zip(cpus.iter()) {
@@ -49,7 +49,7 @@ pub(super) fn no_addition_is_lost_when_indexes_move<W: World>() {
 }
 
 /// Gives each of two CPUs the other's index, unless another thread is at it.
-fn exchange<W: World>(words: &Words<W>, moving: &W::U32, one: usize, other: usize) {
+fn exchange<W: Testbed>(words: &Words<W>, moving: &W::U32, one: usize, other: usize) {
     // Acquire pairs with the release at the end: the rows are as the last thread left them.
     let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
     if one == other || moving.compare_exchange(0, 1, acquire, relaxed).is_err() {
@@ -72,7 +72,7 @@ fn exchange<W: World>(words: &Words<W>, moving: &W::U32, one: usize, other: usiz
 
 /// What a thread adds is in the slot whose index its CPU's row shows; in the shared one if it shows
 /// none, or the thread has no CPU number to look for it by.
-pub(super) fn an_addition_lands_in_the_slot_that_the_row_shows<W: World>() {
+pub(super) fn an_addition_lands_in_the_slot_that_the_row_shows<W: Testbed>() {
     let machine = W::topology();
     let mut placed = 0;
     for cpu in machine.cpus().map(|cpu| cpu.id) {

@@ -310,7 +310,7 @@ impl Bench {
 
     /// The operation by its definition.
     pub(super) fn define(&self, op: Op, steps: &mut Interpreter) -> Result<Answer, Ended> {
-        let answer = perform!(self, op, |operation, at| operation.define(steps, at)?);
+        let answer = perform!(self, op, |operation, at| operation.attempt(steps, at)?);
         Ok(Some(answer))
     }
 }
