@@ -41,10 +41,7 @@ impl Restartable for Sim {
     }
 
     /// Runs the definition until it was not interrupted.
-    fn run<F, O: Operation<Sim, F>>(
-        at: At<'_, F, Sim>,
-        operation: &mut O,
-    ) -> Result<O::Output, NoSlot> {
+    fn run<F, O: Operation<Sim, F>>(at: At<'_, F, Sim>, operation: O) -> Result<O::Output, NoSlot> {
         /// Ends a section, also one in which a signal's handler panics.
         struct Ends;
 

@@ -4,6 +4,7 @@
 //! operation on a word by an atomic instruction, and any other by its definition, under the lock of
 //! what it works on.
 
+use core::cell::Cell;
 use core::fmt;
 use core::ptr::NonNull;
 
@@ -79,10 +80,10 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, W::U64, W, I> {
     #[inline]
     fn run<O: Operation<W, W::U64>>(
         self,
-        mut operation: O,
+        operation: O,
         atomics: impl FnOnce(&W::U64, O) -> O::Output,
     ) -> O::Output {
-        match W::run(self.at(), &mut operation) {
+        match W::run(self.at(), operation) {
             Ok(output) => output,
             Err(NoSlot) => self.elsewhere(operation, atomics),
         }
@@ -92,10 +93,10 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, W::U64, W, I> {
     #[inline(never)]
     fn elsewhere<O: Operation<W, W::U64>>(
         self,
-        mut operation: O,
+        operation: O,
         atomics: impl FnOnce(&W::U64, O) -> O::Output,
     ) -> O::Output {
-        match self.slots.elsewhere(|| W::run(self.at(), &mut operation)) {
+        match self.slots.elsewhere(|| W::run(self.at(), operation)) {
             Ok(output) => output,
             Err(index) => atomics(self.chosen(index), operation),
         }
@@ -115,7 +116,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, W::U64, W, I> {
     /// [`NoSlot`] if the thread has no slot that a section may use now.
     #[inline]
     pub fn try_add(self, delta: u64) -> Result<(), NoSlot> {
-        W::run(self.at(), &mut Add(delta))
+        W::run(self.at(), Add(delta))
     }
 
     /// Reads: [`Load`]. Orders nothing.
@@ -197,8 +198,8 @@ impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, Guarded<F, W>, W, I>
     /// Runs an operation: in a section, or else by its definition, in a slot that is not a
     /// section's.
     #[inline]
-    fn run_guarded<O: Operation<W, F>>(self, mut operation: O) -> O::Output {
-        match W::run(self.inner(), &mut operation) {
+    fn run_guarded<O: Operation<W, F>>(self, operation: O) -> O::Output {
+        match W::run(self.inner(), operation) {
             Ok(output) => output,
             Err(NoSlot) => self.guarded_elsewhere(operation),
         }
@@ -206,8 +207,8 @@ impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, Guarded<F, W>, W, I>
 
     #[cold]
     #[inline(never)]
-    fn guarded_elsewhere<O: Operation<W, F>>(self, mut operation: O) -> O::Output {
-        match self.slots.elsewhere(|| W::run(self.inner(), &mut operation)) {
+    fn guarded_elsewhere<O: Operation<W, F>>(self, operation: O) -> O::Output {
+        match self.slots.elsewhere(|| W::run(self.inner(), operation)) {
             Ok(output) => output,
             // SAFETY: `elsewhere` chooses an initialised slot on which no section works.
             Err(index) => unsafe {
@@ -269,7 +270,7 @@ impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     /// returns how many: [`StackPopBatch`].
     #[inline]
     pub fn pop_batch(self, into: &mut [Option<NonNull<E>>]) -> usize {
-        self.run_guarded(StackPopBatch(into))
+        self.run_guarded(StackPopBatch(Cell::from_mut(into).as_slice_of_cells()))
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) unsafe fn run<F, W: World, O: Operation<W, F>>(
     guarded: &Guarded<F, W>,
     at: At<'_, F, W>,
     index: usize,
-    mut operation: O,
+    operation: O,
 ) -> O::Output {
     let _guard = guarded.lock.lock();
     let output = operation.attempt(&mut Locked { index }, at);

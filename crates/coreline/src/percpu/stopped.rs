@@ -1,5 +1,6 @@
 //! [`Stopped`]: a slot that no section works on, whichever CPU it belongs to.
 
+use core::cell::Cell;
 use core::fmt;
 use core::ops::Deref;
 use core::ptr::NonNull;
@@ -167,7 +168,7 @@ impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     /// Takes as many from the stack as there are and fit into `into`, the top first, and returns
     /// how many.
     pub fn pop_batch(&self, into: &mut [Option<NonNull<E>>]) -> usize {
-        self.run(StackPopBatch(into))
+        self.run(StackPopBatch(Cell::from_mut(into).as_slice_of_cells()))
     }
 }
 

@@ -181,7 +181,7 @@ pub struct SlotsAt<I, F> {
 }
 
 /// An operation on an `F`, as a section that finds its index so: an [`Index`] or [`InRow`].
-pub trait Section<I, F, R> {
+pub trait Section<I, F, R>: Sized {
     /// Runs it; `None`, with nothing done, if the thread has no slot.
     ///
     /// # Safety
@@ -189,7 +189,7 @@ pub trait Section<I, F, R> {
     /// `at` is that of an [`At`](crate::restartable::At) of an `F`, whose invariant it takes over;
     /// an `F` has the layout that it has in the native world; and the kernel keeps the index, or the
     /// CPU number where a row shows the index.
-    unsafe fn run(&mut self, at: SlotsAt<I, F>) -> Option<R>;
+    unsafe fn run(self, at: SlotsAt<I, F>) -> Option<R>;
 }
 
 /// Both sections of an operation.

@@ -37,7 +37,7 @@ macro_rules! operations {
     ($section:ident, $point:ident, $by:ident $(, $($more:tt)+)?) => {
         impl<F: Integer<Value = u64>> $section<$by, F, ()> for Add {
             #[inline(always)]
-            unsafe fn run(&mut self, at: SlotsAt<$by, F>) -> Option<()> {
+            unsafe fn run(self, at: SlotsAt<$by, F>) -> Option<()> {
                 // SAFETY: see the module.
                 unsafe { add!($point, $by, at, self.0, { return None } $(, $($more)+)?) };
                 Some(())
@@ -46,7 +46,7 @@ macro_rules! operations {
 
         impl<F: Integer<Value = u64>> $section<$by, F, u64> for Load {
             #[inline(always)]
-            unsafe fn run(&mut self, at: SlotsAt<$by, F>) -> Option<u64> {
+            unsafe fn run(self, at: SlotsAt<$by, F>) -> Option<u64> {
                 let (value, status): (u64, u64);
                 // SAFETY: see the module.
                 unsafe { load!($point, $by, at, value, status $(, $($more)+)?) };
@@ -56,8 +56,8 @@ macro_rules! operations {
 
         impl<F: Integer<Value = u64>> $section<$by, F, Result<(), u64>> for StoreIfEqual {
             #[inline(always)]
-            unsafe fn run(&mut self, at: SlotsAt<$by, F>) -> Option<Result<(), u64>> {
-                let StoreIfEqual { expected, new } = *self;
+            unsafe fn run(self, at: SlotsAt<$by, F>) -> Option<Result<(), u64>> {
+                let StoreIfEqual { expected, new } = self;
                 let (old, status): (u64, u64);
                 // SAFETY: see the module.
                 unsafe {
@@ -73,8 +73,8 @@ macro_rules! operations {
 
         impl<F: Integer<Value = u64>> $section<$by, F, Result<u64, u64>> for AddIf {
             #[inline(always)]
-            unsafe fn run(&mut self, at: SlotsAt<$by, F>) -> Option<Result<u64, u64>> {
-                let AddIf { delta, fixed } = *self;
+            unsafe fn run(self, at: SlotsAt<$by, F>) -> Option<Result<u64, u64>> {
+                let AddIf { delta, fixed } = self;
                 let (old, sum, status): (u64, u64, u64);
                 // SAFETY: see the module.
                 unsafe {
@@ -90,7 +90,7 @@ macro_rules! operations {
 
         impl<W: Words> $section<$by, List<W>, ()> for ListPush<W> {
             #[inline(always)]
-            unsafe fn run(&mut self, at: SlotsAt<$by, List<W>>) -> Option<()> {
+            unsafe fn run(self, at: SlotsAt<$by, List<W>>) -> Option<()> {
                 let node = self.node.as_ptr();
                 // SAFETY: see the module. The link of the node is the caller's until the commit.
                 unsafe { list_push!($point, $by, at, node, { return None } $(, $($more)+)?) };
@@ -100,7 +100,7 @@ macro_rules! operations {
 
         impl<W: Words> $section<$by, List<W>, Option<NonNull<ListNode<W>>>> for ListPop {
             #[inline(always)]
-            unsafe fn run(&mut self, at: SlotsAt<$by, List<W>>) -> Option<Option<NonNull<ListNode<W>>>> {
+            unsafe fn run(self, at: SlotsAt<$by, List<W>>) -> Option<Option<NonNull<ListNode<W>>>> {
                 let (node, status): (*mut ListNode<W>, u64);
                 // SAFETY: see the module. The first node is live: see the definition.
                 unsafe { list_pop!($point, $by, at, node, status $(, $($more)+)?) };
@@ -113,7 +113,7 @@ macro_rules! operations {
             $section<$by, ArrayStack<T, N, W>, Result<(), Full>> for StackPush<T>
         {
             #[inline(always)]
-            unsafe fn run(&mut self, at: SlotsAt<$by, ArrayStack<T, N, W>>) -> Option<Result<(), Full>> {
+            unsafe fn run(self, at: SlotsAt<$by, ArrayStack<T, N, W>>) -> Option<Result<(), Full>> {
                 let value = self.0.as_ptr();
                 // SAFETY: see the module. The entry is below the capacity.
                 unsafe {
@@ -130,7 +130,7 @@ macro_rules! operations {
             $section<$by, ArrayStack<T, N, W>, Option<NonNull<T>>> for StackPop
         {
             #[inline(always)]
-            unsafe fn run(&mut self, at: SlotsAt<$by, ArrayStack<T, N, W>>) -> Option<Option<NonNull<T>>> {
+            unsafe fn run(self, at: SlotsAt<$by, ArrayStack<T, N, W>>) -> Option<Option<NonNull<T>>> {
                 let (value, status): (*mut T, u64);
                 // SAFETY: see the module. The entry is below the length.
                 unsafe { stack_pop!($point, $by, at, value, status $(, $($more)+)?) };
@@ -146,7 +146,7 @@ macro_rules! operations {
             for StackPushBatch<'_, T>
         {
             #[inline(always)]
-            unsafe fn run(&mut self, at: SlotsAt<$by, ArrayStack<T, N, W>>) -> Option<usize> {
+            unsafe fn run(self, at: SlotsAt<$by, ArrayStack<T, N, W>>) -> Option<usize> {
                 let (values, wanted) = (self.0.as_ptr(), self.0.len());
                 let (count, status): (usize, u64);
                 // SAFETY: see the module. No entry above the capacity is written.
@@ -163,8 +163,8 @@ macro_rules! operations {
             for StackPopBatch<'_, T>
         {
             #[inline(always)]
-            unsafe fn run(&mut self, at: SlotsAt<$by, ArrayStack<T, N, W>>) -> Option<usize> {
-                let (into, wanted) = (self.0.as_mut_ptr(), self.0.len());
+            unsafe fn run(self, at: SlotsAt<$by, ArrayStack<T, N, W>>) -> Option<usize> {
+                let (into, wanted) = (self.0.as_ptr().cast_mut(), self.0.len());
                 let (count, status): (usize, u64);
                 // SAFETY: see the module. No entry above the length is read, and none behind
                 // `into` written.
@@ -179,7 +179,7 @@ macro_rules! operations {
             for Append<'_>
         {
             #[inline(always)]
-            unsafe fn run(&mut self, at: SlotsAt<$by, Buffer<N, W>>) -> Option<Result<usize, Full>> {
+            unsafe fn run(self, at: SlotsAt<$by, Buffer<N, W>>) -> Option<Result<usize, Full>> {
                 let (bytes, count) = (self.0.as_ptr(), self.0.len());
                 let (begin, status): (usize, u64);
                 // SAFETY: see the module. No byte above the capacity is written. A slice has

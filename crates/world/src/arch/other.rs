@@ -103,7 +103,7 @@ pub(crate) fn hint() -> *const AtomicU32 {
 
 /// Never called where it matters: `rseq` finds no area.
 impl<O, I, F, R> Section<I, F, R> for O {
-    unsafe fn run(&mut self, _at: SlotsAt<I, F>) -> Option<R> {
+    unsafe fn run(self, _at: SlotsAt<I, F>) -> Option<R> {
         None
     }
 }

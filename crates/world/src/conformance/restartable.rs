@@ -69,7 +69,7 @@ impl<W: Testbed> BareWords<W> {
     ///
     /// [`NoSlot`], with nothing done.
     pub fn add(&self, delta: u64) -> Result<(), NoSlot> {
-        W::run(self.at(), &mut Add(delta))
+        W::run(self.at(), Add(delta))
     }
 
     /// Each word's value, by index.

@@ -82,7 +82,7 @@ impl Restartable for Native {
     #[inline]
     fn run<F, O: Operation<Self, F>>(
         at: At<'_, F, Self>,
-        operation: &mut O,
+        operation: O,
     ) -> Result<O::Output, NoSlot> {
         let (index, limit) = (at.section().index, ptr::from_ref(at.limit()));
         let first = at.first().as_ptr();

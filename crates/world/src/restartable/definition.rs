@@ -2,6 +2,7 @@
 //!
 //! Each has librseq's pseudo-code name beside it, where librseq has the operation.
 
+use core::cell;
 use core::fmt;
 use core::ptr::NonNull;
 
@@ -62,7 +63,7 @@ pub struct Add(pub u64);
 impl<W: Restartable> Operation<W, W::U64> for Add {
     type Output = ();
 
-    fn define(&mut self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
+    fn define(self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
         let old = steps.load(word)?;
         steps.commit(word, old.wrapping_add(self.0))
     }
@@ -75,7 +76,7 @@ pub struct Load;
 impl<W: Restartable> Operation<W, W::U64> for Load {
     type Output = u64;
 
-    fn define(&mut self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
+    fn define(self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
         steps.load(word)
     }
 }
@@ -94,7 +95,7 @@ pub struct StoreIfEqual {
 impl<W: Restartable> Operation<W, W::U64> for StoreIfEqual {
     type Output = Result<(), u64>;
 
-    fn define(&mut self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
+    fn define(self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
         let old = steps.load(word)?;
         if old != self.expected {
             return Ok(Err(old));
@@ -119,7 +120,7 @@ pub struct AddIf {
 impl<W: Restartable> Operation<W, W::U64> for AddIf {
     type Output = Result<u64, u64>;
 
-    fn define(&mut self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
+    fn define(self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
         let old = steps.load(word)?;
         let sum = old.wrapping_add(self.delta);
         if (old ^ sum) & self.fixed != 0 {
@@ -147,6 +148,32 @@ impl<W: Words> ListPush<W> {
     }
 }
 
+/// Makes operations copies, whatever they point to: a derived implementation would ask for more.
+macro_rules! copied {
+    ($($operation:ident<$($lifetime:lifetime,)? $parameter:ident $(: $bound:ident)?>;)*) => {$(
+        impl<$($lifetime,)? $parameter $(: $bound)?> Clone
+            for $operation<$($lifetime,)? $parameter>
+        {
+            #[inline]
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<$($lifetime,)? $parameter $(: $bound)?> Copy
+            for $operation<$($lifetime,)? $parameter>
+        {
+        }
+    )*};
+}
+
+copied! {
+    ListPush<W: Words>;
+    StackPush<T>;
+    StackPushBatch<'a, T>;
+    StackPopBatch<'a, T>;
+}
+
 impl<W: Words> fmt::Debug for ListPush<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ListPush").field(&self.node).finish()
@@ -156,7 +183,7 @@ impl<W: Words> fmt::Debug for ListPush<W> {
 impl<W: Restartable> Operation<W, List<W>> for ListPush<W> {
     type Output = ();
 
-    fn define(&mut self, steps: &mut impl Steps<W>, list: &List<W>) -> Result<Self::Output, Ended> {
+    fn define(self, steps: &mut impl Steps<W>, list: &List<W>) -> Result<Self::Output, Ended> {
         let first = steps.load(&list.first)?;
         // SAFETY: the promise of `new`.
         steps.store(unsafe { &self.node.as_ref().next }, first)?;
@@ -173,7 +200,7 @@ pub struct ListPop;
 impl<W: Restartable> Operation<W, List<W>> for ListPop {
     type Output = Option<NonNull<ListNode<W>>>;
 
-    fn define(&mut self, steps: &mut impl Steps<W>, list: &List<W>) -> Result<Self::Output, Ended> {
+    fn define(self, steps: &mut impl Steps<W>, list: &List<W>) -> Result<Self::Output, Ended> {
         let Some(node) = NonNull::new(steps.load(&list.first)?) else {
             return Ok(None);
         };
@@ -191,7 +218,7 @@ impl<W: Restartable> Operation<W, List<W>> for ListPop {
 /// *Load, compare, store, store*: puts a pointer on top of the stack.
 ///
 /// librseq: `rseq_load_cbne_store_store`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct StackPush<T>(pub NonNull<T>);
 
 impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W>>
@@ -200,7 +227,7 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W
     type Output = Result<(), Full>;
 
     fn define(
-        &mut self,
+        self,
         steps: &mut impl Steps<W>,
         stack: &ArrayStack<T, N, W>,
     ) -> Result<Self::Output, Ended> {
@@ -221,7 +248,7 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W
     type Output = Option<NonNull<T>>;
 
     fn define(
-        &mut self,
+        self,
         steps: &mut impl Steps<W>,
         stack: &ArrayStack<T, N, W>,
     ) -> Result<Self::Output, Ended> {
@@ -245,7 +272,7 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W
     type Output = usize;
 
     fn define(
-        &mut self,
+        self,
         steps: &mut impl Steps<W>,
         stack: &ArrayStack<T, N, W>,
     ) -> Result<Self::Output, Ended> {
@@ -263,7 +290,7 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W
 /// As many [`StackPop`]s as there are values and room, in one operation; returns how many. The
 /// first is the top. What the room holds beyond that number is not specified.
 #[derive(Debug)]
-pub struct StackPopBatch<'a, T>(pub &'a mut [Option<NonNull<T>>]);
+pub struct StackPopBatch<'a, T>(pub &'a [cell::Cell<Option<NonNull<T>>>]);
 
 impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W>>
     for StackPopBatch<'_, T>
@@ -271,14 +298,14 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W
     type Output = usize;
 
     fn define(
-        &mut self,
+        self,
         steps: &mut impl Steps<W>,
         stack: &ArrayStack<T, N, W>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
         let popped = self.0.len().min(len as usize);
-        for (to, entry) in self.0.iter_mut().zip(stack.entries[..len as usize].iter().rev()) {
-            *to = NonNull::new(steps.load(entry)?);
+        for (to, entry) in self.0.iter().zip(stack.entries[..len as usize].iter().rev()) {
+            to.set(NonNull::new(steps.load(entry)?));
         }
         steps.commit(&stack.len, len - popped as u64)?;
         Ok(popped)
@@ -296,7 +323,7 @@ impl<const N: usize, W: Restartable> Operation<W, Buffer<N, W>> for Append<'_> {
     type Output = Result<usize, Full>;
 
     fn define(
-        &mut self,
+        self,
         steps: &mut impl Steps<W>,
         buffer: &Buffer<N, W>,
     ) -> Result<Self::Output, Ended> {

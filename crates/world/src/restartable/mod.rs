@@ -192,7 +192,7 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
 ///
 /// Only this crate adds to the set, since an operation has its section beside its definition.
 pub trait Operation<W: Restartable, F>:
-    Sections<F, <Self as Operation<W, F>>::Output> + Sized
+    Sections<F, <Self as Operation<W, F>>::Output> + Copy
 {
     /// What it returns.
     type Output;
@@ -202,18 +202,14 @@ pub trait Operation<W: Restartable, F>:
     /// # Errors
     ///
     /// [`Ended`], with nothing done, if a step says so.
-    fn define(&mut self, steps: &mut impl Steps<W>, on: &F) -> Result<Self::Output, Ended>;
+    fn define(self, steps: &mut impl Steps<W>, on: &F) -> Result<Self::Output, Ended>;
 
     /// The whole operation, once: finds the slot, and then does as [defined](Operation::define).
     ///
     /// # Errors
     ///
     /// [`Ended`], with nothing done, if a step says so.
-    fn attempt(
-        &mut self,
-        steps: &mut impl Steps<W>,
-        at: At<'_, F, W>,
-    ) -> Result<Self::Output, Ended> {
+    fn attempt(self, steps: &mut impl Steps<W>, at: At<'_, F, W>) -> Result<Self::Output, Ended> {
         let on = steps.slot(&at)?;
         self.define(steps, on)
     }
@@ -257,7 +253,7 @@ pub trait Restartable: Words {
     #[inline]
     fn run<F, O: Operation<Self, F>>(
         at: At<'_, F, Self>,
-        operation: &mut O,
+        operation: O,
     ) -> Result<O::Output, NoSlot> {
         let _ = (at, operation);
         Err(NoSlot)

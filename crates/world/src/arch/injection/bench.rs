@@ -81,7 +81,7 @@ macro_rules! perform {
         let bench = $bench;
         macro_rules! run {
             ($given:expr, $field:ident: $type:ty) => {{
-                let (mut $operation, $at) =
+                let ($operation, $at) =
                     ($given, bench.at::<$type>(offset_of!(Everything, $field)));
                 $run
             }};
@@ -117,9 +117,9 @@ macro_rules! perform {
                 Ok(vec![run!(StackPushBatch(&values(count)), stack: Stack) as u64])
             }
             Op::StackPopBatch(count) => {
-                let mut into = vec![None; count];
-                let count = run!(StackPopBatch(&mut into), stack: Stack);
-                Ok(into[..count].iter().map(|value| address(value.unwrap())).collect())
+                let into = vec![Cell::new(None); count];
+                let count = run!(StackPopBatch(&into), stack: Stack);
+                Ok(into[..count].iter().map(|value| address(value.get().unwrap())).collect())
             }
             Op::Append(count) => {
                 let begin = run!(Append(&bytes(count)), buffer: Buffer<BUFFER, Native>);
@@ -349,7 +349,7 @@ macro_rules! by_sections {
         fn $name(bench: &Bench, index: $index, op: Op) -> Answer {
             // SAFETY: as for the definitions, the slots below the limit are live.
             Some(perform!(bench, op, |operation, at| unsafe {
-                $section::run(&mut operation, bench.slots_at(index, at))?
+                $section::run(operation, bench.slots_at(index, at))?
             }))
         }
     };

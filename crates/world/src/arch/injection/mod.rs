@@ -63,11 +63,11 @@ mod trapped {
     use crate::{Integer, Words};
 
     /// As [`Section`](crate::arch::Section).
-    pub(super) trait Trapped<I, F, R> {
+    pub(super) trait Trapped<I, F, R>: Sized {
         /// # Safety
         ///
         /// As for [`Section::run`](crate::arch::Section::run).
-        unsafe fn run(&mut self, at: SlotsAt<I, F>) -> Option<R>;
+        unsafe fn run(self, at: SlotsAt<I, F>) -> Option<R>;
     }
 
     with_traps!(operations!(Trapped, trap, Index));
