@@ -21,7 +21,8 @@ fn in_a_child(test: &str, body: fn()) {
     in_a_child_with(test, None, body);
 }
 
-/// Runs the test of this name again as a child, with `GLIBC_TUNABLES` set, unless this is the child.
+/// Runs the test of this name again as a child, with `GLIBC_TUNABLES` set, unless this is the
+/// child.
 fn in_a_child_with(test: &str, tunables: Option<&str>, body: fn()) {
     if env::var_os(CHILD).is_some() {
         return body();

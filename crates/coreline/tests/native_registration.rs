@@ -50,8 +50,8 @@ fn without_libc(test: &str, body: fn(&Words)) {
     assert!(passed, "{}: {text}{errors}", child.status);
 }
 
-/// Initialises the slots of all CPUs that may be used. (A thread that meets another one initialising
-/// a slot adds to the shared word.)
+/// Initialises the slots of all CPUs that may be used. (A thread that meets another one at that
+/// adds to the shared word.)
 fn populate(words: &Words) {
     let last = native::probe().allowed.unwrap().last().unwrap();
     thread::scope(|scope| {

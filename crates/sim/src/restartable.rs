@@ -161,8 +161,8 @@ unsafe impl Steps<Sim> for Interpreter {
         bytes: &[u8],
     ) -> Result<(), Ended> {
         self.boundary()?;
-        // SAFETY: bytes behind those that count, of a slot that no other thread of this CPU writes to
-        // meanwhile; and simulated threads take turns.
+        // SAFETY: bytes behind those that count, of a slot that no other thread of this CPU writes
+        // to meanwhile; and simulated threads take turns.
         let written = unsafe { to.write_at(offset, bytes, || !self.interrupted()) };
         if written { Ok(()) } else { Err(Ended::Aborted) }
     }

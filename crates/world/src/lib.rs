@@ -62,6 +62,13 @@ pub mod work;
 
 #[cfg(target_os = "linux")]
 mod arch;
+/// Without a native world an operation needs no section.
+#[cfg(not(target_os = "linux"))]
+mod arch {
+    pub trait Sections<F, R> {}
+
+    impl<F, R, O> Sections<F, R> for O {}
+}
 
 pub use core::sync::atomic::Ordering;
 

@@ -101,7 +101,8 @@ impl<W: World> Base<W> {
     /// is no memory for it.
     pub(super) fn row(&self, position: u16) -> &W::U32 {
         let cpu = self.layout.cpu_at(position).expect("the position of a place");
-        // SAFETY: these lines alone are the rows'; a space gives and takes IDs as sections ask it to.
+        // SAFETY: these lines alone are the rows'; a space gives and takes IDs as sections ask it
+        // to.
         let row = unsafe { self.lines.make(&self.rows, cpu, Row::NONE.word()) };
         row.unwrap_or_else(|_| handle_alloc_error(Layout::new::<W::U32>()))
     }
@@ -110,7 +111,8 @@ impl<W: World> Base<W> {
     /// makes one of any space this moment.
     pub(super) fn try_row(&self, position: u16) -> Option<&W::U32> {
         let cpu = self.layout.cpu_at(position)?;
-        // SAFETY: these lines alone are the rows'; a space gives and takes IDs as sections ask it to.
+        // SAFETY: these lines alone are the rows'; a space gives and takes IDs as sections ask it
+        // to.
         unsafe { self.lines.try_make(&self.rows, cpu, Row::NONE.word()) }
     }
 

@@ -153,8 +153,8 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, W::U64, W, I> {
 
     /// The wrapping sum of all slots, read one after the other.
     ///
-    /// Exact if no thread writes meanwhile. Otherwise each concurrent addition is in or out; additions
-    /// that happened before the call are in.
+    /// Exact if no thread writes meanwhile. Otherwise each concurrent addition is in or out;
+    /// additions that happened before the call are in.
     pub fn sum(self) -> u64 {
         let slots = self.slots.indexing().initialised().chain([self.slots.indexes()]);
         // Relaxed: a word carries nothing but its own value. An addition that happened before this
@@ -175,8 +175,8 @@ pub(super) fn add_if_atomically<T: Integer<Value = u64>>(
         if (old ^ sum) & fixed != 0 {
             return Err(old);
         }
-        // Acquire and release pair with each other, here: a thread sees what those did that added to
-        // the slot before it, as threads in sections do, which take turns on one CPU. A batched
+        // Acquire and release pair with each other, here: a thread sees what those did that added
+        // to the slot before it, as threads in sections do, which take turns on one CPU. A batched
         // counter would else miss what another thread announced. Relaxed on failure: the word is
         // only compared again.
         match word.compare_exchange_weak(old, sum, Ordering::AcqRel, Ordering::Relaxed) {

@@ -18,6 +18,18 @@ use super::slots::Slots;
 pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
     /// The rows that say which index each CPU has; `None`: the index is the section's own. Always
     /// the same.
+    ///
+    /// A caller that has the slots alone cannot write to them:
+    ///
+    /// ```compile_fail
+    /// use coreline::percpu::{Indexing, Slot, Slots};
+    /// use coreline_world::{Native, Ordering, Word};
+    ///
+    /// fn give<T: Slot, I: Indexing<Native>>(slots: &Slots<T, Native, I>) {
+    ///     let row = slots.indexing().rows().unwrap().at(0).unwrap();
+    ///     row.store(3, Ordering::Relaxed);
+    /// }
+    /// ```
     fn rows(&self) -> Option<&Rows<W>>;
 
     /// The indexes that sections may use while the slots are not stopped: those below it.

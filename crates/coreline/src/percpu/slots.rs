@@ -38,13 +38,14 @@ use super::lock::{SlotLock, SlotLockGuard};
 use super::stopped::{StopError, Stopped};
 
 /// How often an operation looks for its slot before it takes the shared one. A thread can move to a
-/// CPU whose slot is not there yet as often as it finds another; each look is progress for some thread.
+/// CPU whose slot is not there yet as often as it finds another; each look is progress for some
+/// thread.
 const LOOKS: usize = 4;
 
 /// One `T` for each index, and one for threads that have none.
 ///
-/// Made of memory by [`PerCpuPool`](super::PerCpuPool); the operations are methods of [`Field`], from
-/// [`field`](Slots::field).
+/// Made of memory by [`PerCpuPool`](super::PerCpuPool); the operations are methods of [`Field`],
+/// from [`field`](Slots::field).
 ///
 /// **Signals**: all operations are async-signal-safe, if what [`Init`] runs is. **Fork**: the child
 /// has its own copy, with the values at the time of the fork; an operation that another thread had
@@ -377,8 +378,8 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     ///
     /// # Errors
     ///
-    /// [`StopError`] if the machine cannot fence sections, or if the calling thread has stopped these
-    /// slots already.
+    /// [`StopError`] if the machine cannot fence sections, or if the calling thread has stopped
+    /// these slots already.
     pub fn with_all_stopped<R>(
         &self,
         f: impl FnOnce(&mut dyn Iterator<Item = Stopped<'_, T, W, I>>) -> R,

@@ -119,7 +119,7 @@ impl<T: Slot, F, W: World, I: Indexing<W>> StoppedField<'_, T, Guarded<F, W>, W,
 impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, W::U64, W, I> {
     /// Adds `delta`, wrapping.
     pub fn add(&self, delta: u64) {
-        // Relaxed, here and below: a word carries nothing but its own value.
+        // Relaxed: a word carries nothing but its own value.
         self.value().fetch_add(delta, Ordering::Relaxed);
     }
 
@@ -134,6 +134,7 @@ impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, W::U64, W, I> {
 
     /// Writes `new` and returns what was there.
     pub fn replace(&self, new: u64) -> u64 {
+        // Relaxed: a word carries nothing but its own value.
         self.value().swap(new, Ordering::Relaxed)
     }
 }

@@ -164,10 +164,11 @@ impl Area {
     pub(crate) fn read_in(self, what: Reading) {
         // SAFETY: the words are there, and zeros are valid ones.
         let word = unsafe { &READING[what as usize] };
-        // Relaxed, twice: a word is all there is to read, and it changes once. Who misses the
-        // change reads the blank area, and looks here on its slow way. Looks first, for threads
-        // without an index come here each time.
+        // Looks first, for threads without an index come here each time. Relaxed: a word is all
+        // there is to read.
         if word.load(Ordering::Relaxed) != self.bytes_beyond_blank() {
+            // Relaxed: it changes once. A thread that misses the change reads the blank area, and
+            // looks here on its slow way.
             word.store(self.bytes_beyond_blank(), Ordering::Relaxed);
         }
     }

@@ -187,8 +187,8 @@ pub trait Section<I, F, R>: Sized {
     /// # Safety
     ///
     /// `at` is that of an [`At`](crate::restartable::At) of an `F`, whose invariant it takes over;
-    /// an `F` has the layout that it has in the native world; and the kernel keeps the index, or the
-    /// CPU number where a row shows the index.
+    /// an `F` has the layout that it has in the native world; and the kernel keeps the index, or
+    /// the CPU number where a row shows the index.
     unsafe fn run(self, at: SlotsAt<I, F>) -> Option<R>;
 }
 

@@ -16,8 +16,8 @@
 //!   an atomic one of its size. Reading the limit acquires, and so does reading a row; the commit
 //!   of a list, a stack and a buffer releases;
 //! * that nothing is lost between the first load and the commit is the kernel's doing: had another
-//!   thread of this CPU run, the section would have been aborted. The kernel aborts no sections of an
-//!   unregistered thread, but its `cpu_id` is negative, so above every limit and every number of
+//!   thread of this CPU run, the section would have been aborted. The kernel aborts no sections of
+//!   an unregistered thread, but its `cpu_id` is negative, so above every limit and every number of
 //!   rows, and sections that use another index look at it as well.
 
 use core::ptr::NonNull;
@@ -130,7 +130,10 @@ macro_rules! operations {
             $section<$by, ArrayStack<T, N, W>, Option<NonNull<T>>> for StackPop
         {
             #[inline(always)]
-            unsafe fn run(self, at: SlotsAt<$by, ArrayStack<T, N, W>>) -> Option<Option<NonNull<T>>> {
+            unsafe fn run(
+                self,
+                at: SlotsAt<$by, ArrayStack<T, N, W>>,
+            ) -> Option<Option<NonNull<T>>> {
                 let (value, status): (*mut T, u64);
                 // SAFETY: see the module. The entry is below the length.
                 unsafe { stack_pop!($point, $by, at, value, status $(, $($more)+)?) };

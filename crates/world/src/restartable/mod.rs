@@ -58,16 +58,12 @@ pub mod stack;
 use core::fmt;
 use core::ptr::NonNull;
 
-#[cfg(not(target_os = "linux"))]
-use none::Sections;
-
 pub use buffer::{Buffer, Full};
 pub use definition::{Ended, Steps};
 pub use list::{List, ListNode};
 pub use rows::Rows;
 pub use stack::ArrayStack;
 
-#[cfg(target_os = "linux")]
 use crate::arch::Sections;
 use crate::{Lacking, Words};
 
@@ -258,12 +254,4 @@ pub trait Restartable: Words {
         let _ = (at, operation);
         Err(NoSlot)
     }
-}
-
-/// Without a native world an operation needs no section.
-#[cfg(not(target_os = "linux"))]
-mod none {
-    pub trait Sections<F, R> {}
-
-    impl<F, R, O> Sections<F, R> for O {}
 }

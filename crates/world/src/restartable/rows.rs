@@ -12,8 +12,8 @@
 //! | 2 | the pointer to the line of the CPU's row | it is not null |
 //! | 3 | the row: the index | it is below the limit of the slots |
 //!
-//! Where it does not go on there is [no slot](super::NoSlot). What a word in a row means that is not
-//! below the limit is up to the rows' owner.
+//! Where it does not go on there is [no slot](super::NoSlot). What a word in a row means that is
+//! not below the limit is up to the rows' owner.
 //!
 //! # How a row is changed
 //!

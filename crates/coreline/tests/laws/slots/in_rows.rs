@@ -103,8 +103,8 @@ impl<T: Slot, W: World> SlotsInRows<T, W> {
         let first = pool.allocate(Layout::new::<T>()).expect("a test has memory").cast();
         let rows = Rows::new_in(cpus as u32);
         let indexing = InRows { rows, lines: Lines::of_world(), made: 0 };
-        // SAFETY: the pool has memory for as many slots as CPUs, and one more; no row shows an index,
-        // and all slots are made before this is shared.
+        // SAFETY: the pool has memory for as many slots as CPUs, and one more; no row shows an
+        // index, and all slots are made before this is shared.
         let slots = unsafe {
             let mut slots = Slots::<T, W, _>::indexed_by(
                 indexing,
