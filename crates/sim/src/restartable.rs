@@ -1,18 +1,11 @@
 //! Restartable operations, interpreted: the definition runs step by step, and between any two steps
 //! the thread may be preempted, moved or fenced.
 
-use core::ptr::NonNull;
-
-use coreline_world::restartable::definition::{self, Ended, Steps};
-use coreline_world::restartable::{At, NoSlot};
-use coreline_world::{
-    ArrayStack, Buffer, Cell, Full, IndexBy, Lacking, List, ListNode, Ordering, Restartable, Why,
-    Word,
-};
+use coreline_world::restartable::{At, Ended, NoSlot, Operation, Steps};
+use coreline_world::{Cell, IndexBy, Lacking, Ordering, Restartable, Why, Word};
 
 use crate::Sim;
 use crate::engine::{self, inside};
-use crate::words::SimU64;
 
 /// What an operation is indexed by, in the simulated machine.
 pub type SimSection = IndexBy;
@@ -38,10 +31,6 @@ impl Restartable for Sim {
         })
     }
 
-    fn index_by(section: &SimSection) -> IndexBy {
-        *section
-    }
-
     fn runs_sections(_: &SimSection) -> bool {
         true
     }
@@ -51,95 +40,27 @@ impl Restartable for Sim {
         read_index(*section)
     }
 
-    fn add(at: At<'_, SimU64, Sim>, delta: u64) -> Result<(), NoSlot> {
-        interpret(|steps| definition::add(steps, at, delta))
-    }
+    /// Runs the definition until it was not interrupted.
+    fn run<F, O: Operation<Sim, F>>(at: At<'_, F, Sim>, operation: O) -> Result<O::Output, NoSlot> {
+        /// Ends a section, also one in which a signal's handler panics.
+        struct Ends;
 
-    fn load(at: At<'_, SimU64, Sim>) -> Result<u64, NoSlot> {
-        interpret(|steps| definition::load(steps, at))
-    }
-
-    fn store_if_equal(
-        at: At<'_, SimU64, Sim>,
-        expected: u64,
-        new: u64,
-    ) -> Result<Result<(), u64>, NoSlot> {
-        interpret(|steps| definition::store_if_equal(steps, at, expected, new))
-    }
-
-    fn add_if(at: At<'_, SimU64, Sim>, delta: u64, fixed: u64) -> Result<Result<u64, u64>, NoSlot> {
-        interpret(|steps| definition::add_if(steps, at, delta, fixed))
-    }
-
-    unsafe fn list_push(
-        at: At<'_, List<Sim>, Sim>,
-        node: NonNull<ListNode<Sim>>,
-    ) -> Result<(), NoSlot> {
-        // SAFETY: the caller makes the promise that `definition::list_push` asks for.
-        interpret(|steps| unsafe { definition::list_push(steps, at, node) })
-    }
-
-    fn list_pop(at: At<'_, List<Sim>, Sim>) -> Result<Option<NonNull<ListNode<Sim>>>, NoSlot> {
-        interpret(|steps| definition::list_pop(steps, at))
-    }
-
-    fn stack_push<T: 'static, const N: usize>(
-        at: At<'_, ArrayStack<T, N, Sim>, Sim>,
-        value: NonNull<T>,
-    ) -> Result<Result<(), Full>, NoSlot> {
-        interpret(|steps| definition::stack_push(steps, at, value))
-    }
-
-    fn stack_pop<T: 'static, const N: usize>(
-        at: At<'_, ArrayStack<T, N, Sim>, Sim>,
-    ) -> Result<Option<NonNull<T>>, NoSlot> {
-        interpret(|steps| definition::stack_pop(steps, at))
-    }
-
-    fn stack_push_batch<T: 'static, const N: usize>(
-        at: At<'_, ArrayStack<T, N, Sim>, Sim>,
-        values: &[NonNull<T>],
-    ) -> Result<usize, NoSlot> {
-        interpret(|steps| definition::stack_push_batch(steps, at, values))
-    }
-
-    fn stack_pop_batch<T: 'static, const N: usize>(
-        at: At<'_, ArrayStack<T, N, Sim>, Sim>,
-        into: &mut [Option<NonNull<T>>],
-    ) -> Result<usize, NoSlot> {
-        interpret(|steps| definition::stack_pop_batch(steps, at, into))
-    }
-
-    fn append<const N: usize>(
-        at: At<'_, Buffer<N, Sim>, Sim>,
-        bytes: &[u8],
-    ) -> Result<Result<usize, Full>, NoSlot> {
-        interpret(|steps| definition::append(steps, at, bytes))
-    }
-}
-
-/// Runs an operation until it was not interrupted.
-fn interpret<R>(
-    mut operation: impl FnMut(&mut Interpreter) -> Result<R, Ended>,
-) -> Result<R, NoSlot> {
-    /// Ends a section, also one in which a signal's handler panics.
-    struct Ends;
-
-    impl Drop for Ends {
-        fn drop(&mut self) {
-            inside(|engine| engine.set_section(false));
+        impl Drop for Ends {
+            fn drop(&mut self) {
+                inside(|engine| engine.set_section(false));
+            }
         }
-    }
 
-    loop {
-        inside(|engine| engine.set_section(true));
-        let section = Ends;
-        let outcome = operation(&mut Interpreter::new());
-        drop(section);
-        match outcome {
-            Ok(result) => return Ok(result),
-            Err(Ended::NoSlot) => return Err(NoSlot),
-            Err(Ended::Aborted) => inside(|engine| engine.count_restart()),
+        loop {
+            inside(|engine| engine.set_section(true));
+            let section = Ends;
+            let outcome = operation.attempt(&mut Interpreter::new(), at);
+            drop(section);
+            match outcome {
+                Ok(output) => return Ok(output),
+                Err(Ended::NoSlot) => return Err(NoSlot),
+                Err(Ended::Aborted) => inside(|engine| engine.count_restart()),
+            }
         }
     }
 }
@@ -240,8 +161,8 @@ unsafe impl Steps<Sim> for Interpreter {
         bytes: &[u8],
     ) -> Result<(), Ended> {
         self.boundary()?;
-        // SAFETY: the bytes lie behind those that count, and no other thread of this CPU writes to
-        // the slot meanwhile; simulated threads take turns.
+        // SAFETY: bytes behind those that count, of a slot that no other thread of this CPU writes
+        // to meanwhile; and simulated threads take turns.
         let written = unsafe { to.write_at(offset, bytes, || !self.interrupted()) };
         if written { Ok(()) } else { Err(Ended::Aborted) }
     }

@@ -11,7 +11,7 @@ use core::num::NonZeroU32;
 use coreline_world::Signals;
 
 use crate::Sim;
-use crate::engine;
+use crate::engine::{self, inside};
 
 /// Has the machine run `handler` for each signal from now on, in place of an earlier handler, on
 /// the thread that the signal hits. Without one, signals only restart restartable operations.
@@ -74,5 +74,10 @@ impl Signals for Sim {
 
     fn generation() -> NonZeroU32 {
         NonZeroU32::MIN
+    }
+
+    fn thread_id() -> NonZeroU32 {
+        let number = inside(|engine| engine.current());
+        u32::try_from(number + 1).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN)
     }
 }

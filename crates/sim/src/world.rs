@@ -1,7 +1,6 @@
 //! `Sim` as a world: place, time, threads, sleep, statics, fences.
 
 use core::any::{Any, TypeId};
-use core::num::NonZeroU32;
 use core::ptr;
 use core::time::Duration;
 use std::rc::Rc;
@@ -179,11 +178,6 @@ impl Threads for Sim {
             *theirs.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
         })?;
         Ok(SimJoinHandle { thread, value })
-    }
-
-    fn id() -> NonZeroU32 {
-        let number = inside(|engine| engine.current());
-        u32::try_from(number + 1).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN)
     }
 
     fn yield_now() {

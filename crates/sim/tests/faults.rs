@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use coreline_sim::{Faults, Machine, Report, Sim, on_signal};
 use coreline_topology::CpuId;
-use coreline_world::conformance::slots::OwnSlots;
-use coreline_world::conformance::{conservation, operations, order, restartable, sleep};
+use coreline_world::conformance::restartable::BareWords;
+use coreline_world::conformance::{order, restartable, sleep};
 use coreline_world::{
     Clock, IndexBy, Integer, JoinHandle, Line, Ordering, Place, Placement, Signals, SpawnError,
     Threads, Word, Words,
@@ -59,21 +59,18 @@ fn a_delay_costs_microseconds_and_nothing_else() {
 /// and what the signals did.
 fn add_under_signals() -> (u64, u64, u64) {
     const OURS: u64 = 300;
-    let slots = Arc::new(OwnSlots::<U64, Sim>::new_in(IndexBy::Cpu, || U64::new_in(0)).unwrap());
+    let slots = Arc::new(BareWords::<Sim>::new_in(IndexBy::Cpu).unwrap());
     let signals = Arc::new(U64::new_in(0));
     let (theirs, count) = (Arc::clone(&slots), Arc::clone(&signals));
     on_signal(move || {
-        theirs.field(|word| word).add(1);
+        theirs.add(1).unwrap();
         count.fetch_add(1, Ordering::Relaxed);
     });
     for _ in 0..OURS {
-        slots.field(|word| word).add(1);
+        slots.add(1).unwrap();
     }
     on_signal(|| ());
-    let sum =
-        slots.with_all_stopped(|all| all.map(|slot| slot.field(|word| word).replace(0)).sum());
-    let sum = sum.unwrap();
-    (sum, OURS, signals.load(Ordering::Relaxed))
+    (slots.values().sum(), OURS, signals.load(Ordering::Relaxed))
 }
 
 #[test]
@@ -200,11 +197,8 @@ fn the_laws_hold_under_all_faults_at_once() {
         ..Faults::NONE
     };
     // Those of a bound thread's own slot are not among them: its CPU may go out of service.
-    let laws: [(&str, fn()); 7] = [
+    let laws: [(&str, fn()); 4] = [
         ("additions", restartable::no_addition_is_lost::<Sim>),
-        ("conditions", operations::a_condition_on_a_sum_is_never_broken::<Sim>),
-        ("nodes", conservation::no_node_is_lost_or_doubled::<Sim>),
-        ("stopped stacks", conservation::a_stopped_stack_is_its_stoppers::<Sim>),
         ("publication", order::published_data_is_seen::<Sim>),
         ("wake-ups", sleep::no_wakeup_is_lost::<Sim>),
         ("one of many", sleep::a_wake_of_one_wakes_one::<Sim>),

@@ -8,10 +8,10 @@ use std::time::Duration;
 use coreline_sim::interrupts::{Monitored, mask, monitor_wait, send};
 use coreline_sim::{Explore, Failure, FailureKind, Faults, Machine, Report, Schedule, Sim};
 use coreline_topology::CpuId;
-use coreline_world::conformance::slots::OwnSlots;
+use coreline_world::conformance::restartable::BareWords;
 use coreline_world::{
-    Clock, IndexBy, Integer, JoinHandle, Kick, Line, Ordering, Place, Sleep, Threads, Time, Word,
-    Words, Work,
+    Clock, IndexBy, Integer, JoinHandle, Kick, Line, Ordering, Place, Signals, Sleep, Threads,
+    Time, Word, Words, Work,
 };
 
 use common::{machine, on};
@@ -39,7 +39,7 @@ fn interrupt() -> (Duration, CpuId, u32) {
     let their_done = Arc::clone(&done);
     let sent = Sim::now();
     let handler = move || {
-        *theirs.lock().unwrap() = Some((Sim::now() - sent, Sim::cpu(), Sim::id().get()));
+        *theirs.lock().unwrap() = Some((Sim::now() - sent, Sim::cpu(), Sim::thread_id().get()));
         their_done.store(1, Ordering::Release);
     };
     send(OTHER, handler).unwrap();
@@ -122,20 +122,16 @@ fn an_interrupt_restarts_no_operation_and_a_signal_does() {
     let restarts = |faults: &str, interrupts: bool| {
         let machine = machine("host-2c", 3).faults(faults.parse().unwrap());
         let program = move || {
-            let slots =
-                Arc::new(OwnSlots::<U64, Sim>::new_in(IndexBy::Cpu, || U64::new_in(0)).unwrap());
+            let slots = Arc::new(BareWords::<Sim>::new_in(IndexBy::Cpu).unwrap());
             let theirs = Arc::clone(&slots);
-            let adder = on(1, move || (0..500).for_each(|_| theirs.field(|word| word).add(1)));
+            let adder = on(1, move || (0..500).for_each(|_| theirs.add(1).unwrap()));
             let handled = Arc::new(U64::new_in(0));
             for _ in 0..if interrupts { 20 } else { 0 } {
                 let theirs = Arc::clone(&handled);
                 send(OTHER, move || _ = theirs.fetch_add(1, Ordering::Relaxed)).unwrap();
             }
             adder.join();
-            let sum = slots.with_all_stopped(|all| {
-                all.map(|slot| slot.field(|word| word).replace(0)).sum::<u64>()
-            });
-            assert_eq!(sum, Ok(500));
+            assert_eq!(slots.values().sum::<u64>(), 500);
         };
         run(machine, program).1.restarts
     };
@@ -271,16 +267,16 @@ fn a_kick_takes_what_an_interrupt_takes_and_of_an_idle_cpu_a_system_call() {
 fn a_kick_restarts_what_its_cpu_has_under_way_and_nothing_else() {
     let restarts = |kicked: u32| {
         let program = move || {
-            let slots = Arc::new(OwnSlots::<U64, Sim>::words(IndexBy::Cpu).unwrap());
+            let slots = Arc::new(BareWords::<Sim>::new_in(IndexBy::Cpu).unwrap());
             let theirs = Arc::clone(&slots);
-            let adder = on(1, move || (0..50_000).for_each(|_| theirs.add(1)));
+            let adder = on(1, move || (0..50_000).for_each(|_| theirs.add(1).unwrap()));
             let rest = on(2, || Sim::work(Duration::from_millis(10)));
             // The thread is there.
             Sim::sleep(Duration::from_micros(40));
             (0..20).for_each(|_| Sim::kick(CpuId::new(kicked)).unwrap());
             adder.join();
             rest.join();
-            assert_eq!(slots.sum(), 50_000);
+            assert_eq!(slots.values().sum::<u64>(), 50_000);
         };
         run(machine("epyc-9654-2s", 1), program).1.restarts
     };

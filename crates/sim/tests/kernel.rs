@@ -10,7 +10,7 @@ use std::time::Duration;
 use coreline_sim::interrupts::mask;
 use coreline_sim::{FailureKind, Faults, Kernel, Machine, Sim, Spec, exec};
 use coreline_topology::{Cid, CpuId};
-use coreline_world::conformance::slots::OwnSlots;
+use coreline_world::conformance::restartable::BareWords;
 use coreline_world::{
     Clock, IndexBy, JoinHandle, Line, Ordering, Placement, Sleep, Threads, Time, Word, Words, Work,
 };
@@ -18,7 +18,6 @@ use coreline_world::{
 use common::{machine, on};
 
 type U32 = <Sim as Words>::U32;
-type U64 = <Sim as Words>::U64;
 
 /// What a kernel was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -295,10 +294,10 @@ fn spinning_for_ever_is_a_deadlock_ticks_or_not() {
 #[test]
 fn a_move_is_told_between_the_switches() {
     let program = || {
-        let slots = OwnSlots::<U64, Sim>::new_in(IndexBy::Cpu, || U64::new_in(0)).unwrap();
+        let slots = BareWords::<Sim>::new_in(IndexBy::Cpu).unwrap();
         let mover = Sim::spawn(Placement::Anywhere, move || {
             for _ in 0..100 {
-                slots.field(|word| word).add(1);
+                slots.add(1).unwrap();
             }
         });
         mover.unwrap().join();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use coreline_sim::{Doing, Failure, FailureKind, Faults, Machine, Report, Sim};
 use coreline_topology::CpuId;
-use coreline_world::conformance::slots::OwnSlots;
+use coreline_world::conformance::restartable::BareWords;
 use coreline_world::{
     Cell, Clock, IndexBy, Integer, JoinHandle, Line, Ordering, Placement, Sleep, Threads, Word,
     Words,
@@ -278,19 +278,19 @@ fn a_pass_over_memory_overlaps_its_misses() {
 /// Two threads on each of two CPUs, and one that roams, add a thousand times each.
 fn add_under(faults: Faults, seed: u64) -> (u64, Report) {
     let run = machine("host-2c", seed).faults(faults).run(|| {
-        let words = Arc::new(OwnSlots::<_, Sim>::words(IndexBy::Cpu).unwrap());
+        let words = Arc::new(BareWords::<Sim>::new_in(IndexBy::Cpu).unwrap());
         let place = |n: u32| {
             if n == 4 { Placement::Anywhere } else { Placement::On(CpuId::new(n / 2)) }
         };
         let threads: Vec<_> = (0..5)
             .map(|n| {
                 let words = Arc::clone(&words);
-                let add = move || (0..1000).for_each(|_| words.add(1));
+                let add = move || (0..1000).for_each(|_| words.add(1).unwrap());
                 Sim::spawn(place(n), add).unwrap()
             })
             .collect();
         threads.into_iter().for_each(JoinHandle::join);
-        words.sum()
+        words.values().sum()
     });
     let run = run.unwrap();
     (run.value, run.report)

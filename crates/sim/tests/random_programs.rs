@@ -14,7 +14,7 @@ use coreline_sim::{
     Statistics, on_signal,
 };
 use coreline_topology::{Cid, CpuId};
-use coreline_world::conformance::slots::OwnSlots;
+use coreline_world::conformance::restartable::BareWords;
 use coreline_world::{
     Cell, Clock, Fences, IndexBy, Integer, JoinHandle, Line, Ordering, Parked, Place, Placement,
     Signals, Sleep, Threads, Time, Word, Words, Work,
@@ -135,8 +135,8 @@ struct Shared {
     ticket: U32,
     serving: U32,
     ticket_holders: U32,
-    by_cpu: OwnSlots<U64, Sim>,
-    by_cid: OwnSlots<U64, Sim>,
+    by_cpu: BareWords<Sim>,
+    by_cid: BareWords<Sim>,
     additions: Line<U64>,
     /// Interrupts sent, and handled; and signals.
     sent: Line<U64>,
@@ -157,8 +157,8 @@ impl Shared {
             ticket: U32::new_in(0),
             serving: U32::new_in(0),
             ticket_holders: U32::new_in(0),
-            by_cpu: OwnSlots::words(IndexBy::Cpu).unwrap(),
-            by_cid: OwnSlots::words(IndexBy::KernelCid).unwrap(),
+            by_cpu: BareWords::new_in(IndexBy::Cpu).unwrap(),
+            by_cid: BareWords::new_in(IndexBy::KernelCid).unwrap(),
             additions: Line(U64::new_in(0)),
             sent: Line(U64::new_in(0)),
             handled: Line(U64::new_in(0)),
@@ -278,8 +278,8 @@ fn thread(shared: &Arc<Shared>, seed: u64, steps: u64, cpus: u64) -> Time {
             3 => shared.with_futex(Sim::yield_now),
             4 => shared.with_ticket(|| (0..dice.below(5)).for_each(|_| Sim::relax())),
             5 => {
-                shared.by_cpu.add(1);
-                shared.by_cid.add(1);
+                shared.by_cpu.add(1).unwrap();
+                shared.by_cid.add(1).unwrap();
                 shared.additions.fetch_add(1, Ordering::Relaxed);
             }
             6 => Sim::fence_restartable().unwrap(),
@@ -406,8 +406,8 @@ fn run(spec: &Spec, with: &With, statistics: Statistics) -> Report {
     // Outside of the machine: detached threads have added, too.
     let value = |word: &U64| word.load(Ordering::Relaxed);
     let additions = value(&run.value.additions);
-    assert_eq!(run.value.by_cpu.sum(), additions, "seed {seed}, faults {faults}");
-    assert_eq!(run.value.by_cid.sum(), additions, "seed {seed}, faults {faults}");
+    assert_eq!(run.value.by_cpu.values().sum::<u64>(), additions, "seed {seed}, faults {faults}");
+    assert_eq!(run.value.by_cid.values().sum::<u64>(), additions, "seed {seed}, faults {faults}");
     assert_eq!(value(&run.value.sent), value(&run.value.handled), "seed {seed}, faults {faults}");
     assert!(faults.signal > 0 || value(&run.value.signals) == 0);
     run.report

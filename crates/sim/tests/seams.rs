@@ -12,7 +12,7 @@ use coreline_sim::{
     Explore, FailureKind, Faults, Kernel, Machine, Report, Schedule, Sim, Statistics, on_signal,
 };
 use coreline_topology::{Cid, CpuId};
-use coreline_world::conformance::slots::OwnSlots;
+use coreline_world::conformance::restartable::BareWords;
 use coreline_world::{
     Clock, IndexBy, Integer, JoinHandle, Line, Ordering, Threads, Time, Word, Words, Work,
 };
@@ -344,7 +344,7 @@ fn a_handler_that_overflows_the_stack_fails_the_machine_and_the_next_is_well() {
 fn a_handler_that_panics_in_an_operation_leaves_no_section_behind() {
     let run = host().faults(Faults { signal: 3, ..Faults::NONE }).run(|| {
         let (armed, signals) = (word(0), word(0));
-        let slots = OwnSlots::<<Sim as Words>::U64, Sim>::words(IndexBy::Cpu).unwrap();
+        let slots = BareWords::<Sim>::new_in(IndexBy::Cpu).unwrap();
         let (theirs, counted) = (Arc::clone(&armed), Arc::clone(&signals));
         on_signal(move || {
             assert_eq!(theirs.load(Ordering::Relaxed), 0);
@@ -352,7 +352,7 @@ fn a_handler_that_panics_in_an_operation_leaves_no_section_behind() {
         });
         let add = AssertUnwindSafe(|| {
             armed.store(1, Ordering::Relaxed);
-            (0..100).for_each(|_| slots.add(1));
+            (0..100).for_each(|_| slots.add(1).unwrap());
         });
         catch_unwind(add).unwrap_err();
         // The store that disarms may be hit, too.

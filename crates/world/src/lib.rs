@@ -26,10 +26,16 @@
 //! | [`Fences`] | fences, and the pair of a light and a heavy one | [`fences`] |
 //! | [`Kick`] | interrupt another CPU; whether the own one is wanted | [`kick`] |
 //! | [`Clock`] | time | [`clock`] |
+//! | [`Signals`] | hold signals off, tell processes and threads apart | [`signals`] |
+//! | [`Memory`] | map memory, place it on a node | [`memory`] |
+//!
+//! That is what an algorithm may ask. A program that runs in every world, such as a law or a
+//! scenario, needs more, and asks for a [`Testbed`]:
+//!
+//! | trait | gives | module |
+//! |---|---|---|
 //! | [`Threads`] | spawn in a place, join, sleep | [`threads`] |
 //! | [`Work`] | compute for a while, touching nothing shared | [`work`] |
-//! | [`Signals`] | hold signals off, tell processes apart | [`signals`] |
-//! | [`Memory`] | map memory, place it on a node | [`memory`] |
 //!
 //! Waiting for a word to change is a method of the word: [`Word::wait_until`], and with a deadline
 //! [`Word::wait_until_by`].
@@ -60,6 +66,13 @@ pub mod work;
 
 #[cfg(target_os = "linux")]
 mod arch;
+/// Without a native world an operation needs no section.
+#[cfg(not(target_os = "linux"))]
+mod arch {
+    pub trait Sections<F, R> {}
+
+    impl<F, R, O> Sections<F, R> for O {}
+}
 
 pub use core::sync::atomic::Ordering;
 
@@ -71,9 +84,7 @@ pub use memory::{MapError, Memory};
 #[cfg(target_os = "linux")]
 pub use native::Native;
 pub use place::Place;
-pub use restartable::{
-    ArrayStack, Buffer, Full, IndexBy, List, ListNode, Restartable, Slot, Slots,
-};
+pub use restartable::{ArrayStack, Buffer, Full, IndexBy, List, ListNode, Restartable, Slot};
 pub use signals::Signals;
 pub use sleep::{Parked, Sleep};
 pub use statics::{Statics, WorldLocal, WorldStatic};
@@ -96,23 +107,17 @@ pub use work::Work;
 /// if it passes every law in [`conformance`]; this trait is where its author vouches for that, and
 /// for the capabilities beneath it.
 pub unsafe trait World:
-    Words
-    + Statics
-    + Sleep
-    + Place
-    + Restartable
-    + Fences
-    + Kick
-    + Clock
-    + Threads
-    + Work
-    + Signals
-    + Memory
-    + 'static
+    Words + Statics + Sleep + Place + Restartable + Fences + Kick + Clock + Signals + Memory
 {
     /// The world's name in reports: `native`, `sim` or `model`.
     const NAME: &'static str;
 }
+
+/// A world in which programs run: what laws and scenarios name as their type parameter, and what no
+/// algorithm asks for.
+pub trait Testbed: World + Threads + Work {}
+
+impl<W: World + Threads + Work> Testbed for W {}
 
 /// A world whose objects can be built in a `static` or another `const`.
 ///

@@ -20,7 +20,8 @@ pub struct MapError {
 }
 
 /// The capability *memory*: ranges that are large and live long. What is small comes from the
-/// allocator.
+/// allocator. Per-CPU memory is its one user, and where a slot lies decides what it costs: hence
+/// `place` and `advise_huge`, which no allocator offers.
 ///
 /// Natively all of it is async-signal-safe, also where it fails.
 pub trait Memory {

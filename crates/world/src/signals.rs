@@ -1,8 +1,9 @@
-//! Signals: holding them off, and telling address spaces apart after a fork.
+//! Signals: holding them off, and what tells the holders of a lock apart.
 
 use core::num::NonZeroU32;
 
-/// The capability *signals*.
+/// The capability *signals*: what a lock needs that is taken where signal handlers and forks come
+/// in between. It has one user, the lock of `coreline`'s slots, which could not do with less.
 pub trait Signals {
     /// Signals are held off while this lives.
     type Held;
@@ -14,9 +15,9 @@ pub trait Signals {
     /// thread that is started meanwhile has its signals held off for good.
     ///
     /// Signals that a thread causes itself, as by a bad access or a breakpoint, are not held off,
-    /// even if somebody else sends them. So their handlers must not do what is done under this: no
-    /// operation on a list, a stack or a buffer where operations run without sections, or may find
-    /// no slot, and no making of per-CPU memory. They would wait for the thread that they
+    /// even if another process sends them. So their handlers must not do what is done under this:
+    /// no operation on a list, a stack or a buffer where operations run without sections, or may
+    /// find no slot, and no making of per-CPU memory. They would wait for the thread that they
     /// interrupt. Operations on words are safe there, too.
     fn hold() -> Self::Held;
 
@@ -26,4 +27,7 @@ pub trait Signals {
     /// can a parent that asks for the first time after the fork: what one of them writes the other
     /// never sees.
     fn generation() -> NonZeroU32;
+
+    /// The number of the calling thread: no two live threads of a process have the same.
+    fn thread_id() -> NonZeroU32;
 }

@@ -1,6 +1,5 @@
 //! Threads.
 
-use core::num::NonZeroU32;
 use core::time::Duration;
 
 use coreline_topology::CpuId;
@@ -45,7 +44,7 @@ pub trait JoinHandle<T> {
     fn join(self) -> T;
 }
 
-/// The capability *threads*.
+/// The capability *threads*, for [programs](crate::Testbed).
 pub trait Threads {
     /// The handle of a spawned thread.
     type JoinHandle<T: Send + 'static>: JoinHandle<T>;
@@ -59,9 +58,6 @@ pub trait Threads {
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static;
-
-    /// The number of the calling thread: no two live threads of a process have the same.
-    fn id() -> NonZeroU32;
 
     /// Lets the other threads of this CPU run.
     fn yield_now();

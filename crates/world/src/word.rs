@@ -96,7 +96,8 @@ pub trait Word: Send + Sync + Sized {
     ) -> Option<Self::Value>;
 
     /// As [`store`](Word::store), if `allowed` says so at the moment when the store takes effect;
-    /// returns whether it did. For interpreters of restartable operations.
+    /// returns whether it did. For interpreters of restartable operations, whose words are generic:
+    /// a world that has interruptions has no other way to tie a store to them.
     fn store_when(
         &self,
         value: Self::Value,

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-/// The capability *work*.
+/// The capability *work*, for [programs](crate::Testbed).
 ///
 /// What a program does between two accesses to shared memory decides how often they meet. A
 /// benchmark says it here, so that it takes as long in every world where time runs.

@@ -83,13 +83,14 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "algorithms",
-        demand: "coreline/src uses no atomic, lock, clock or thread of std; the world gives them",
+        demand: "algorithms (coreline/src, world/src but for its worlds, and what is generic over \
+                 a `World`) use no atomic, lock, clock or thread of std; the world gives them",
         check: Check::File(algorithms::check),
     },
     Rule {
         name: "orderings",
-        demand: "in coreline/src and world/src/native a comment stands at every ordering, at \
-                 most 6 lines above, in the same fn",
+        demand: "in algorithms, world/src/native and world/src/arch every ordering has a comment \
+                 of its own, in its statement or above it",
         check: Check::File(orderings::check),
     },
     Rule {

@@ -9,7 +9,7 @@ const FREE: &[&str] = &[
     "crates/world/src/arch/",
     "crates/world/tests/",
     // Signals and forks, which other worlds do not have.
-    "crates/coreline/tests/native/",
+    "crates/coreline/tests/native",
     // Sets the compiled fast paths beside hand-written assembly.
     "crates/coreline/examples/fastpaths.rs",
     // Times what the C library offers, and its own threads.

@@ -5,13 +5,14 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::sync::Arc;
 
 use coreline_topology::CpuSet;
-use coreline_world::restartable::{Lines, Rows};
+use coreline_world::restartable::Rows;
 use coreline_world::{Integer, Ordering, Time, Word, World};
 
 use super::SCAN_DELAY;
 use super::bitmap::Bitmap;
 use super::layout::{Parts, Place};
 use super::row::Row;
+use crate::percpu::Lines;
 
 /// | word | meaning | written by |
 /// |---|---|---|
@@ -40,7 +41,7 @@ impl<W: World> Base<W> {
         let width = layout.width();
         Base {
             ids: Bitmap::new_in(width),
-            rows: Rows::new_in(layout.cpus(), Row::NONE.word()),
+            rows: Rows::new_in(layout.cpus()),
             lines: Lines::of_world(),
             users: W::U32::new_in(0),
             next_scan: W::U64::new_in(SCAN_DELAY.as_nanos() as u64),
@@ -100,16 +101,19 @@ impl<W: World> Base<W> {
     /// is no memory for it.
     pub(super) fn row(&self, position: u16) -> &W::U32 {
         let cpu = self.layout.cpu_at(position).expect("the position of a place");
-        // SAFETY: this has the lines, and uses no others.
-        let row = unsafe { self.rows.make(cpu, &self.lines) };
+        // SAFETY: these lines alone are the rows'; a space gives and takes IDs as sections ask it
+        // to.
+        let row = unsafe { self.lines.make(&self.rows, cpu, Row::NONE.word()) };
         row.unwrap_or_else(|_| handle_alloc_error(Layout::new::<W::U32>()))
     }
 
     /// The same, without waiting for anybody; `None` if there is no memory for it, or somebody else
     /// makes one of any space this moment.
     pub(super) fn try_row(&self, position: u16) -> Option<&W::U32> {
-        // SAFETY: as above.
-        unsafe { self.rows.try_make(self.layout.cpu_at(position)?, &self.lines) }
+        let cpu = self.layout.cpu_at(position)?;
+        // SAFETY: these lines alone are the rows'; a space gives and takes IDs as sections ask it
+        // to.
+        unsafe { self.lines.try_make(&self.rows, cpu, Row::NONE.word()) }
     }
 
     /// The rows by CPU number, for sections.
@@ -179,6 +183,6 @@ impl<W: World> Base<W> {
 impl<W: World> Drop for Base<W> {
     fn drop(&mut self) {
         // SAFETY: they came from these lines, and nobody uses the rows any more.
-        unsafe { self.rows.release(&self.lines) };
+        unsafe { self.lines.release(&self.rows) };
     }
 }

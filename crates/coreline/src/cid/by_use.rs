@@ -12,7 +12,7 @@ use coreline_sim::{Faults, Machine, Schedule, Sim};
 use coreline_topology::{CpuId, CpuSet, Shape, Topology};
 use coreline_world::model::{Checker, Model};
 use coreline_world::{
-    Cell, Integer, JoinHandle, Line, Native, Ordering, Placement, Time, Word, World,
+    Cell, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Time, Word,
 };
 
 use super::hooked::Hooked;
@@ -20,7 +20,7 @@ use super::sealed::{Kind, References};
 use super::{CidLayout, CidSpace, Clustered, FirstFit, Recent};
 use crate::lock::RawTicketLock;
 
-struct Scene<P: References, W: World> {
+struct Scene<P: References, W: Testbed> {
     space: CidSpace<P, W>,
     /// By CPU.
     sections: Vec<Line<RawTicketLock<W>>>,
@@ -32,7 +32,7 @@ struct Scene<P: References, W: World> {
     clock: W::U32,
 }
 
-impl<P, W: World> Scene<P, W>
+impl<P, W: Testbed> Scene<P, W>
 where
     P: References + Kind<Engine<W> = Hooked<P, W>>,
 {
@@ -116,7 +116,7 @@ where
 }
 
 /// Threads that are somewhere else each time, and scan.
-fn law<P, W: World>(threads: u32, rounds: u32)
+fn law<P, W: Testbed>(threads: u32, rounds: u32)
 where
     P: References + Kind<Engine<W> = Hooked<P, W>>,
 {
@@ -141,7 +141,7 @@ where
     assert_eq!(scene.sections(), u64::from(threads * rounds), "two sections lost a count");
 }
 
-fn laws<W: World>(threads: u32, rounds: u32) {
+fn laws<W: Testbed>(threads: u32, rounds: u32) {
     law::<FirstFit, W>(threads, rounds);
     law::<Recent, W>(threads, rounds);
     law::<Clustered, W>(threads, rounds);

@@ -83,6 +83,7 @@ impl<P: References, W: World> Referring<P, W> {
                 if handed >= bound {
                     break;
                 }
+                // Relaxed: a hint of where to look. The ID itself is taken by the bit in `ids`.
                 let relaxed = Ordering::Relaxed;
                 match highest.compare_exchange(handed, handed + 1, relaxed, relaxed) {
                     Ok(_) if self.base.ids.insert(range.start + handed) => {

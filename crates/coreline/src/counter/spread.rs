@@ -18,10 +18,9 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
-use coreline_world::restartable::SlotLock;
 use coreline_world::{Cell, Ordering, Slot, Word, World};
 
-use crate::percpu::{Init, PerCpu, PerCpuPool, Slots};
+use crate::percpu::{Init, PerCpu, PerCpuPool, SlotLock, Slots};
 
 const COMPACT: u32 = 0;
 const SPREAD: u32 = 1;
@@ -145,9 +144,10 @@ impl<T: Slot, W: World> Spread<T, W> {
             // Here, and not where they are made: a child that is forked in between comes by. Looks
             // first, for threads without an index come here each time.
             //
-            // Relaxed: the value is all there is to read. Release pairs with the acquire in
-            // `current`: the slots are there.
+            // Relaxed: the value is all there is to read.
             if self.current.load(Ordering::Relaxed) != slots {
+                // Release pairs with the acquire in `current`: a thread could else use the slots
+                // before it sees what they are made of.
                 self.current.store(slots, Ordering::Release);
             }
         }
@@ -157,14 +157,16 @@ impl<T: Slot, W: World> Spread<T, W> {
     /// Notes an addition, and whether slots pay from now on.
     fn pays(&self) -> bool {
         let parts = self.parts();
-        // Relaxed, all in this function: hints. What is missed is noticed at the next addition.
+        // Relaxed: a hint. What is missed is noticed at the next addition.
         let additions = parts.additions.load(Ordering::Relaxed) + 1;
+        // Relaxed: a hint, too. Of two threads that count at once, one may be lost.
         parts.additions.store(additions, Ordering::Relaxed);
         let cpu = W::cpu().get() + 1;
-        // Relaxed: as above.
+        // Relaxed: a hint. A second CPU that is missed is noticed at its next addition.
         let first = parts.first_cpu.load(Ordering::Relaxed);
         if first == 0 {
-            // Relaxed: as above.
+            // Relaxed: a hint. Of two CPUs that come first, the next addition of one finds the
+            // other.
             parts.first_cpu.store(cpu, Ordering::Relaxed);
         }
         (first != 0 && first != cpu) || additions >= HOT

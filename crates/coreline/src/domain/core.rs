@@ -36,11 +36,12 @@ use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use coreline_topology::CpuId;
-use coreline_world::restartable::{Indexing, Rows, SlotLock, SlotLockGuard};
-use coreline_world::{Lacking, Ordering, Slot, Slots, Time, Word, World};
+use coreline_world::restartable::Rows;
+use coreline_world::{Lacking, Ordering, Slot, Time, Word, World};
 
 use super::domains::Common;
 use crate::cid::{Place, References, Referring};
+use crate::percpu::{Indexing, SlotLock, SlotLockGuard, Slots};
 
 /// See the module.
 pub(super) struct Core<P: References, W: World> {
@@ -190,6 +191,7 @@ impl<P: References, W: World> Core<P, W> {
         // Relaxed: the lock orders the list.
         let first = NonNull::new(self.locals.load(Ordering::Relaxed));
         iter::successors(first, |local| {
+            // Relaxed: the lock orders the list.
             // SAFETY: what is in the list lives, as it leaves the list under the lock.
             NonNull::new(unsafe { local.as_ref() }.next.load(Ordering::Relaxed))
         })
@@ -204,6 +206,7 @@ impl<P: References, W: World> Core<P, W> {
     pub(super) unsafe fn insert(&self, local: NonNull<Entry<W>>, _guard: &Guard<'_, W>) {
         // Relaxed: the lock orders the list.
         let next = self.locals.load(Ordering::Relaxed);
+        // Relaxed: the local is not in the list yet.
         // SAFETY: the caller's promise.
         unsafe { local.as_ref() }.next.store(next, Ordering::Relaxed);
         // Release: a forked child has the local with what comes behind it, or not.
@@ -217,10 +220,11 @@ impl<P: References, W: World> Core<P, W> {
         // SAFETY: what is in the list lives, the local is its owner's, and the lock is held.
         let next = |local: NonNull<Entry<W>>| unsafe { &(*local.as_ptr()).next };
         let before = self.locals().find(|&other| {
-            // Relaxed, here and below: the lock orders the list.
+            // Relaxed: the lock orders the list.
             next(other).load(Ordering::Relaxed) == local.as_ptr()
         });
         let link = before.map_or(&self.locals, next);
+        // Relaxed, both: the lock orders the list.
         link.store(next(local).load(Ordering::Relaxed), Ordering::Relaxed);
         Some(self.made().collect())
     }

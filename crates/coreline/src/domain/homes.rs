@@ -148,8 +148,9 @@ impl<W: World> Home<W> {
         let mut places = self.places.iter().enumerate();
         let place = places.find(|(position, _)| {
             let bit = 1 << position;
-            // Relaxed: a glance. Acquire: pairs with the Release in `take_place`.
+            // Relaxed: a hint, which spares the exchange below where the place is given.
             let given = self.given.load(Ordering::Relaxed) & bit != 0;
+            // Acquire pairs with the release in `take_place`: the place is as it was left.
             !given && self.given.fetch_or(bit, Ordering::Acquire) & bit == 0
         });
         place.map(|(_, place)| place)

@@ -10,13 +10,13 @@ use core::fmt;
 use core::ptr;
 
 use coreline_topology::Cid;
-use coreline_world::restartable::Init;
 use coreline_world::{Native, Ordering, Slot, Word, World};
 
 use super::homes::{Home, Leasing, Taken, waits};
 use super::local::{DomainLocal, Exclusive, LocalError};
 use super::{Domain, Shared};
 use crate::cid::{Bitmap, Recent, References};
+use crate::percpu::Init;
 
 /// There is no lease. Nothing was taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -8,12 +8,11 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use coreline_world::restartable::{Indexing, Init};
-use coreline_world::{Integer, Native, Slot, Slots, World};
+use coreline_world::{Integer, Native, Slot, World};
 
 use super::core::{ByDomain, Core, Entry};
 use crate::cid::{Recent, References};
-use crate::percpu::PoolError;
+use crate::percpu::{Indexing, Init, PoolError, Slots};
 
 /// A local could not be had. Nothing was allocated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -104,11 +104,11 @@ use ::core::fmt;
 use ::core::ptr;
 use std::sync::Arc;
 
-use coreline_world::restartable::Init;
 use coreline_world::{Lacking, Native, Ordering, Slot, Time, Word, World};
 
 use crate::cid::{Recent, References};
 use crate::mask::{self, Entry, Presence, PresenceOptions, Shot};
+use crate::percpu::Init;
 
 use self::core::Core;
 use domains::Common;

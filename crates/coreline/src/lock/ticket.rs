@@ -113,10 +113,11 @@ impl<W: World> RawTicketLock<W> {
         self.serving.store(ticket.wrapping_add(1), Ordering::Release);
     }
 
-    /// Whether somebody holds the lock or waits for it. A hint: stale when it is given.
+    /// Whether a thread holds the lock or waits for it. A hint: stale when it is given.
     pub fn is_locked(&self) -> bool {
-        // Relaxed, both: nothing follows from the answer.
+        // Relaxed: nothing follows from the answer.
         let serving = self.serving.load(Ordering::Relaxed);
+        // Relaxed: nothing follows from the answer.
         self.next.load(Ordering::Relaxed) != serving
     }
 }
@@ -182,7 +183,7 @@ impl<T, W: World> TicketLock<T, W> {
         self.raw.try_lock().then(|| unsafe { TicketGuard::new(self) })
     }
 
-    /// Whether somebody holds the lock or waits for it. A hint: stale when it is given.
+    /// Whether a thread holds the lock or waits for it. A hint: stale when it is given.
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }

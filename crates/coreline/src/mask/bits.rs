@@ -275,9 +275,9 @@ impl<W: World> Bits<W> {
         let mut value = word.load(Ordering::Relaxed);
         // With another version, a trim found the word empty: somebody cleared the caller's bit.
         while value & NAMED == 0 && value / VERSION == before / VERSION {
-            // Release: pairs with the Acquire in `is_set` and `set_clear`: what we know of the
-            // summary.
             let named = value | NAMED;
+            // Release: pairs with the Acquire in `is_set` and `set_clear`: what we know of the
+            // summary. Relaxed on failure: only the word itself is looked at.
             match word.compare_exchange(value, named, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => value = now,
@@ -355,6 +355,7 @@ impl<W: World> Bits<W> {
             if empty == 0 || word.fetch_or(TRIMMING, Ordering::Relaxed) & TRIMMING != 0 {
                 continue;
             }
+            // Relaxed: ordered behind `trimming` by being in the same word.
             word.fetch_and(!empty, Ordering::Relaxed);
             while empty != 0 {
                 if !self.take_named(first + empty.trailing_zeros() as usize) {
@@ -377,10 +378,11 @@ impl<W: World> Bits<W> {
             // orders nothing.
             let mut value = word.load(Ordering::Relaxed);
             while value & BITS == 0 {
-                // Also if it is not named: whoever sets its bit from here on knows that the summary
-                // does not name the leaf. Release: pairs with the Acquire in `set_clear`, for that.
-                // Acquire: pairs with the Release of who cleared the bits, for the end of `trim`.
                 let next = (value & !NAMED).wrapping_add(VERSION) & !NAMED;
+                // Also if it is not named: a thread that sets its bit from here on knows that the
+                // summary does not name the leaf. Release: pairs with the Acquire in `set_clear`,
+                // for that. Acquire: pairs with the Release of the thread that cleared the bits,
+                // for the end of `trim`. Relaxed on failure: the word is compared again.
                 match word.compare_exchange(value, next, Ordering::AcqRel, Ordering::Relaxed) {
                     Ok(_) => break,
                     Err(now) => value = now,

@@ -49,34 +49,41 @@
 
 mod checked;
 mod chunk;
+mod field;
+mod guarded;
+mod indexing;
+mod lines;
+mod lock;
+mod locked;
 mod pool;
+mod slots;
+mod stopped;
 
 use core::fmt;
 use core::mem::{self, ManuallyDrop};
 use core::ops::Deref;
 
 use coreline_world::restartable;
-pub use coreline_world::restartable::{
-    Field, Full, Init, Slot, Slots, StopError, Stopped, StoppedField,
-};
+pub use coreline_world::restartable::{Full, Slot};
 use coreline_world::{Integer, Native, Words, World};
 
 pub use checked::{Fault, Faults};
+pub use field::Field;
+pub use guarded::{ArrayStack, Buffer, Guarded, List};
+pub use indexing::{Indexing, OwnIndex};
+pub use lines::Lines;
+pub(crate) use lock::{SlotLock, SlotLockGuard};
 pub use pool::{PerCpuPool, PoolError, PoolOptions};
+pub use slots::{Init, Slots};
+pub use stopped::{StopError, Stopped, StoppedField};
 
 use crate::IndexBy;
 use chunk::Item;
 
 /// A word of 64 bits in a slot; in world `W`, `W::U64`.
 pub type Word64 = <Native as Words>::U64;
-/// A list in each slot: [`restartable::List`].
-pub type List<W = Native> = restartable::List<W>;
 /// What makes something a node of a [`List`]: [`restartable::ListNode`].
 pub type ListNode<W = Native> = restartable::ListNode<W>;
-/// A bounded stack of pointers in each slot: [`restartable::ArrayStack`].
-pub type ArrayStack<T, const N: usize, W = Native> = restartable::ArrayStack<T, N, W>;
-/// Bytes in each slot that are only added to: [`restartable::Buffer`].
-pub type Buffer<const N: usize, W = Native> = restartable::Buffer<N, W>;
 
 /// A `T` for each CPU, or for each concurrency ID.
 ///
@@ -122,7 +129,7 @@ impl<T: Slot, W: World> PerCpu<T, W> {
         PerCpuPool::global_in(by)?.per_cpu(init)
     }
 
-    /// Takes over the item, which nobody else uses.
+    /// Takes over the item, which nothing else uses.
     fn in_item(item: Item<W>, init: Init<T>) -> Self {
         /// Gives the bytes back if `init` panics.
         struct Empty<'a, W: World>(&'a Item<W>);

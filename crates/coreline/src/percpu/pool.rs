@@ -33,12 +33,12 @@ use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use coreline_topology::{CpuId, NodeId};
-use coreline_world::restartable::{Init, SlotLock};
 use coreline_world::{Cell, Lacking, MapError, Native, Ordering, Word, World, WorldStatic};
 
 use super::checked::{Checks, Fault, Faults, Strides};
 use super::chunk::{Chunk, Item, NodeOf};
-use super::{PerCpu, Slot};
+use super::lock::SlotLock;
+use super::{Init, PerCpu, Slot};
 use crate::IndexBy;
 
 /// Per-CPU memory could not be had. Nothing was allocated.

@@ -9,24 +9,24 @@ use coreline::percpu::{PerCpuPool, PoolOptions};
 use coreline::{CounterSet, IndexBy, PerCpuCounter};
 use coreline_sim::{Faults, Machine, Sim};
 use coreline_world::model::Model;
-use coreline_world::{JoinHandle, Native, Placement, World};
+use coreline_world::{JoinHandle, Native, Placement, Testbed};
 
 use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, TORN};
 
 /// How a counter is made for a law.
 type Make<W> = fn(IndexBy) -> PerCpuCounter<W>;
 
-fn plain<W: World>(by: IndexBy) -> PerCpuCounter<W> {
+fn plain<W: Testbed>(by: IndexBy) -> PerCpuCounter<W> {
     PerCpuCounter::new_in(by).unwrap()
 }
 
-fn batched<W: World>(by: IndexBy) -> PerCpuCounter<W> {
+fn batched<W: Testbed>(by: IndexBy) -> PerCpuCounter<W> {
     plain(by).batched(4)
 }
 
 /// Threads add, up and down; the sum is read meanwhile and at the end. The counter is compact when
 /// they begin, so it gets its slots in the midst of it.
-fn conservation<W: World>(effort: Effort, by: IndexBy, make: Make<W>) {
+fn conservation<W: Testbed>(effort: Effort, by: IndexBy, make: Make<W>) {
     let counter = Arc::new(make(by));
     let place = effort.places::<W>();
     let threads: Vec<_> = (0..effort.threads)
@@ -116,7 +116,7 @@ fn a_machine_without_concurrency_ids_says_so() {
 }
 
 /// Gives the counter its slots, as two CPUs that add would, or one that adds often.
-fn spread<W: World>(effort: Effort, counter: &Arc<PerCpuCounter<W>>) {
+fn spread<W: Testbed>(effort: Effort, counter: &Arc<PerCpuCounter<W>>) {
     let place = effort.places::<W>();
     for number in 0..2 {
         let theirs = Arc::clone(counter);
@@ -127,7 +127,7 @@ fn spread<W: World>(effort: Effort, counter: &Arc<PerCpuCounter<W>>) {
 }
 
 /// Extreme additions, one after the other, and the reading after each.
-fn extremes<W: World>(effort: Effort, batch: u32) {
+fn extremes<W: Testbed>(effort: Effort, batch: u32) {
     const DELTAS: [i64; 14] =
         [0, 1, -1, i64::MAX, 1, -2, i64::MIN, i64::MIN, -1, i64::MIN + 1, 63, -64, 1 << 32, 0];
     let counter = Arc::new(plain::<W>(IndexBy::Cpu).batched(batch));
@@ -193,7 +193,7 @@ fn the_sum_wraps_and_goes_below_zero() {
 }
 
 /// Threads add to several counters at once, in slots that lie side by side.
-fn set_conservation<W: World>(effort: Effort, by: IndexBy) {
+fn set_conservation<W: Testbed>(effort: Effort, by: IndexBy) {
     const COUNTERS: usize = 3;
     let set = Arc::new(CounterSet::<COUNTERS, W>::new_in(by).unwrap());
     let place = effort.places::<W>();

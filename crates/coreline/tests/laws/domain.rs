@@ -16,8 +16,8 @@ use coreline_sim::{Faults, Machine, Schedule, Sim};
 use coreline_topology::{CpuId, Shape, Topology};
 use coreline_world::model::Model;
 use coreline_world::{
-    Cell, Integer, JoinHandle, Native, Ordering, Place, Placement, Threads, Time, Word, Words,
-    World,
+    Cell, Integer, JoinHandle, Native, Ordering, Place, Placement, Testbed, Threads, Time, Word,
+    Words,
 };
 
 use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, TORN};
@@ -26,7 +26,7 @@ use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, TORN};
 const MADE: u64 = 0x600d;
 
 /// A domain and a clock of its own, so that scans are due when a test says so.
-struct Scene<P: References, W: World> {
+struct Scene<P: References, W: Testbed> {
     domain: Domain<P, W>,
     /// When it began.
     begin: Time,
@@ -34,7 +34,7 @@ struct Scene<P: References, W: World> {
     scans: W::U32,
 }
 
-impl<P: References, W: World> Scene<P, W> {
+impl<P: References, W: Testbed> Scene<P, W> {
     fn new_in(leases: usize) -> Arc<Self> {
         let domains = Domains::new_in(DomainsOptions::new().leases(leases)).unwrap();
         let domain = domains.domain(DomainOptions::new());
@@ -79,29 +79,29 @@ impl<P: References, W: World> Scene<P, W> {
 }
 
 /// A slot with a mark that it was made.
-struct Marked<W: World> {
+struct Marked<W: Testbed> {
     mark: W::U64,
     count: W::U64,
 }
 
 // SAFETY: a struct.
-unsafe impl<W: World> Slot for Marked<W> {}
+unsafe impl<W: Testbed> Slot for Marked<W> {}
 
 type Local<T, P, W> = Arc<DomainLocal<T, P, W>>;
 
-fn marked<P: References, W: World>(domain: &Domain<P, W>) -> Local<Marked<W>, P, W> {
+fn marked<P: References, W: Testbed>(domain: &Domain<P, W>) -> Local<Marked<W>, P, W> {
     let init = || Marked { mark: W::U64::new_in(MADE), count: W::U64::new_in(0) };
     Arc::new(domain.local(init).unwrap())
 }
 
 /// Adds once to a local that is looked at before.
-fn visit<P: References, W: World>(local: &DomainLocal<Marked<W>, P, W>) {
+fn visit<P: References, W: Testbed>(local: &DomainLocal<Marked<W>, P, W>) {
     assert_eq!(local.field(|slot| &slot.mark).load(), MADE, "a slot was met before it was made");
     local.field(|slot| &slot.count).add(1);
 }
 
 /// Threads that move add to one local, scan every few additions, and make others meanwhile.
-fn sums_are_exact<P: References, W: World>(effort: Effort) {
+fn sums_are_exact<P: References, W: Testbed>(effort: Effort) {
     let scene = Scene::<P, W>::new_in(0);
     let local = marked(&scene.domain);
     let theirs = Arc::clone(&local);
@@ -162,7 +162,7 @@ fn sums_are_exact_in_every_interleaving() {
 }
 
 /// One CPU adds all the time; the other takes its ID away as soon as it can, and uses it.
-fn an_id_is_taken_away<P: References, W: World>() {
+fn an_id_is_taken_away<P: References, W: Testbed>() {
     const ADDS: u64 = 200;
     const TAKES: u64 = 40;
     let scene = Scene::<P, W>::new_in(0);
@@ -230,12 +230,12 @@ fn an_expiry_without_a_fence_is_caught() {
 }
 
 /// What is leased: who has it, and how often it was.
-struct Held<W: World> {
+struct Held<W: Testbed> {
     holder: Cell<u32, W>,
     uses: Cell<u64, W>,
 }
 
-fn held<P: References, W: World>(
+fn held<P: References, W: Testbed>(
     domain: &Domain<P, W>,
 ) -> Arc<DomainLocal<Exclusive<Held<W>>, P, W>> {
     let init = || Exclusive::new(Held { holder: Cell::new_in(0), uses: Cell::new_in(0) });
@@ -243,7 +243,7 @@ fn held<P: References, W: World>(
 }
 
 /// How often leased values were used, and what the last holder left in each.
-fn uses<P: References, W: World>(local: Arc<DomainLocal<Exclusive<Held<W>>, P, W>>) -> u64 {
+fn uses<P: References, W: Testbed>(local: Arc<DomainLocal<Exclusive<Held<W>>, P, W>>) -> u64 {
     let mut local = Arc::into_inner(local).expect("nobody else has it");
     let values = local.iter_mut().map(Exclusive::get_mut);
     // SAFETY: nobody else has the local.
@@ -251,7 +251,7 @@ fn uses<P: References, W: World>(local: Arc<DomainLocal<Exclusive<Held<W>>, P, W
 }
 
 /// Uses a lease, with others running meanwhile.
-fn lease<P: References, W: World>(
+fn lease<P: References, W: Testbed>(
     domain: &Domain<P, W>,
     local: &DomainLocal<Exclusive<Held<W>>, P, W>,
     me: u32,
@@ -270,7 +270,7 @@ fn lease<P: References, W: World>(
 }
 
 /// Threads that move lease, add under the lease, scan and lease again.
-fn tokens_and_leases<W: World>(effort: Effort) {
+fn tokens_and_leases<W: Testbed>(effort: Effort) {
     let scene = Scene::<Recent, W>::new_in(effort.threads as usize * 2);
     let (local, leased) = (marked(&scene.domain), held(&scene.domain));
     let (adds, values) = (Arc::clone(&local), Arc::clone(&leased));
@@ -336,7 +336,7 @@ fn thirty_two_leases_are_exclusive_on_two_cpus() {
 }
 
 /// What cannot be had, and what it leaves.
-fn refusals<W: World>() {
+fn refusals<W: Testbed>() {
     let asked = (1 << 16) + 1;
     let error = Domains::<Recent, W>::new_in(DomainsOptions::new().leases(asked)).unwrap_err();
     assert_eq!(error, DomainsError::TooManyLeases { asked, most: 1 << 16 });

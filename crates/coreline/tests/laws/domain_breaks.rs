@@ -12,7 +12,9 @@ use coreline::percpu::Slot;
 use coreline_sim::{Faults, Machine, Schedule, Sim};
 use coreline_topology::{Cid, CpuId, NodeId};
 use coreline_world::model::{Exchanges, Model};
-use coreline_world::{JoinHandle, Native, Ordering, Place, Placement, Threads, Word, Words, World};
+use coreline_world::{
+    JoinHandle, Native, Ordering, Place, Placement, Testbed, Threads, Word, Words,
+};
 
 use crate::worlds::{self, TORN};
 
@@ -102,7 +104,7 @@ fn leases_are_exhausted_only_if_all_are_out() {
 }
 
 /// More leases at once than a home has places for come back, and are met again.
-fn many_at_once<W: World>() {
+fn many_at_once<W: Testbed>() {
     let domains = Domains::<Recent, W>::new_in(DomainsOptions::new()).unwrap();
     let domain = domains.domain(DomainOptions::new());
     let lease =
@@ -165,7 +167,7 @@ fn who_looks_while_another_goes_from_one_lease_to_the_other_finds_one() {
 }
 
 /// A lease whose slots cannot be made comes back.
-fn a_lease_comes_back_in_a_panic<W: World>() {
+fn a_lease_comes_back_in_a_panic<W: Testbed>() {
     let domains = Domains::<Recent, W>::new_in(DomainsOptions::new().leases(1)).unwrap();
     let domain: Domain<Recent, W> = domains.domain(DomainOptions::new());
     let values = AtomicU32::new(0);
@@ -187,7 +189,7 @@ fn a_lease_comes_back_where_a_slot_cannot_be_made_natively() {
 }
 
 /// The first lease of a domain is asked for where a slot of it is made.
-fn the_first_lease_is_asked_for_in_an_init<W: World>() {
+fn the_first_lease_is_asked_for_in_an_init<W: Testbed>() {
     let domains = Domains::<Recent, W>::new_in(DomainsOptions::new()).unwrap();
     let domain: Domain<Recent, W> = domains.domain(DomainOptions::new());
     let (theirs, asked) = (domain.clone(), AtomicU32::new(0));
@@ -209,7 +211,7 @@ fn the_first_lease_in_an_init_is_refused_as_every_other_natively() {
 }
 
 /// A slot whose end makes others of its domain, as that of the first lease.
-struct Leaving<W: World> {
+struct Leaving<W: Testbed> {
     mark: W::U64,
     live: Arc<AtomicI64>,
     domain: Domain<Recent, W>,
@@ -218,9 +220,9 @@ struct Leaving<W: World> {
 const MADE: u64 = 0x600d;
 
 // SAFETY: a struct.
-unsafe impl<W: World> Slot for Leaving<W> {}
+unsafe impl<W: Testbed> Slot for Leaving<W> {}
 
-impl<W: World> Drop for Leaving<W> {
+impl<W: Testbed> Drop for Leaving<W> {
     fn drop(&mut self) {
         // Relaxed, here and below: nobody else has it; and a count.
         assert_eq!(self.mark.swap(0, Ordering::Relaxed), MADE, "dropped, and never made");
@@ -230,7 +232,7 @@ impl<W: World> Drop for Leaving<W> {
 }
 
 /// A local that goes has the slots that it had, and no others that the domain makes meanwhile.
-fn values_are_dropped_that_were_made<W: World>() {
+fn values_are_dropped_that_were_made<W: Testbed>() {
     let domains = Domains::<Recent, W>::new_in(DomainsOptions::new()).unwrap();
     let domain = domains.domain(DomainOptions::new());
     let live = Arc::new(AtomicI64::new(0));

@@ -9,7 +9,9 @@ use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions, Exclusive
 use coreline_sim::{Faults, Machine, Schedule, Sim};
 use coreline_topology::{CpuId, Shape, Topology};
 use coreline_world::model::{Checker, Exchanges, Model};
-use coreline_world::{Cell, Integer, JoinHandle, Ordering, Placement, Threads, Word, Words, World};
+use coreline_world::{
+    Cell, Integer, JoinHandle, Ordering, Placement, Testbed, Threads, Word, Words,
+};
 
 use crate::worlds;
 
@@ -18,7 +20,7 @@ fn on(cpu: u32) -> Placement {
 }
 
 /// A domain with so many leases, in whose layout the first CPUs alone have a place.
-fn domain_of<W: World>(cpus: u32, leases: usize) -> Arc<Domain<Recent, W>> {
+fn domain_of<W: Testbed>(cpus: u32, leases: usize) -> Arc<Domain<Recent, W>> {
     let shape = Shape {
         sockets: 1,
         nodes_per_socket: 1,

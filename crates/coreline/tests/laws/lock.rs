@@ -6,7 +6,7 @@ use coreline::TicketLock;
 use coreline::lock::RawTicketLock;
 use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Model, RelaxedLoads, RelaxedStores};
-use coreline_world::{Cell, ConstWorld, JoinHandle, Line, Native, World};
+use coreline_world::{Cell, ConstWorld, JoinHandle, Line, Native, Testbed};
 
 use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE};
 
@@ -21,7 +21,7 @@ trait Lock: Send + Sync + 'static {
     unsafe fn unlock(&self);
 }
 
-impl<W: World> Lock for RawTicketLock<W> {
+impl<W: Testbed> Lock for RawTicketLock<W> {
     fn new_in() -> Self {
         RawTicketLock::new_in()
     }
@@ -44,14 +44,14 @@ impl<W: World> Lock for RawTicketLock<W> {
 /// writes the first, so that a second holder, or one who does not see the last one's writes, finds
 /// them different. Each on a line of its own: the way from one to the other takes time, in which a
 /// second holder can come.
-struct Guarded<L, W: World> {
+struct Guarded<L, W: Testbed> {
     lock: L,
     first: Line<Cell<u64, W>>,
     second: Line<Cell<u64, W>>,
 }
 
 /// Threads take the lock and increment what it guards; each in turn by `lock` and by `try_lock`.
-fn exclusion<W: World, L: Lock>(effort: Effort) {
+fn exclusion<W: Testbed, L: Lock>(effort: Effort) {
     let guarded = Arc::new(Guarded::<L, W> {
         lock: L::new_in(),
         first: Line(Cell::new_in(0)),
@@ -75,7 +75,7 @@ fn exclusion<W: World, L: Lock>(effort: Effort) {
     assert!(visits >= u64::from(effort.threads * effort.rounds) / 2);
 }
 
-impl<L: Lock, W: World> Guarded<L, W> {
+impl<L: Lock, W: Testbed> Guarded<L, W> {
     /// One critical section; returns how many increments it did.
     fn visit(&self, number: u32) -> u64 {
         if number.is_multiple_of(2) {
@@ -127,7 +127,7 @@ fn ticket_excludes_in_every_interleaving() {
 
 /// The same through guards: an access to the data lies between its guard's taking and freeing of
 /// the lock.
-fn exclusion_by_guards<W: World>(effort: Effort) {
+fn exclusion_by_guards<W: Testbed>(effort: Effort) {
     let lock = Arc::new(TicketLock::<u64, W>::new_in(0));
     let place = effort.places::<W>();
     let threads: Vec<_> = (0..effort.threads)
@@ -214,7 +214,7 @@ fn the_harness_finds_two_holders() {
 
 /// The guards, in the order of a program's life: taken, tried, dropped by a panic, and the data got
 /// back.
-fn guards<W: World>(lock: TicketLock<Vec<u32>, W>) {
+fn guards<W: Testbed>(lock: TicketLock<Vec<u32>, W>) {
     lock.lock().push(1);
     {
         let held = lock.lock();
@@ -229,7 +229,7 @@ fn guards<W: World>(lock: TicketLock<Vec<u32>, W>) {
     assert_eq!(lock.into_inner(), [1, 2]);
 }
 
-fn guards_in_a_static<W: ConstWorld>() {
+fn guards_in_a_static<W: ConstWorld + Testbed>() {
     guards::<W>(const { TicketLock::new(Vec::new()) });
 }
 

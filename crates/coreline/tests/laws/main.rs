@@ -22,6 +22,7 @@ mod refused;
 mod schedules;
 mod seats;
 mod shelves;
+mod slots;
 mod wide;
 mod worlds;
 

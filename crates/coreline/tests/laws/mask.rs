@@ -12,25 +12,27 @@ use coreline_topology::{CpuId, MAX_CPUS, Shape, Topology};
 use coreline_world::model::{
     Checker, Model, NoHeavyFences, NoLightFences, RelaxedLoads, RelaxedRmws,
 };
-use coreline_world::{Cell, JoinHandle, Native, Ordering, Place, Placement, Threads, Word, World};
+use coreline_world::{
+    Cell, JoinHandle, Native, Ordering, Place, Placement, Testbed, Threads, Word,
+};
 
 use crate::worlds::{self, Effort, FEW, NATIVE, PREEMPTED};
 
 /// An empty mask. Not with the world's layout: where loom makes that, it takes a lock, and then
 /// loom does not try what comes of it if a thread that is spawned after that goes first.
-fn empty<W: World>() -> CpuMask<W> {
+fn empty<W: Testbed>() -> CpuMask<W> {
     CpuMask::with_layout(&MaskLayout::new(&W::topology()))
 }
 
 /// What setters and the looker share.
-struct Round<W: World> {
+struct Round<W: Testbed> {
     mask: CpuMask<W>,
     published: W::U32,
 }
 
 /// One round: every setter sets its CPU's bit and then looks for what is published; the looker
 /// publishes, and then looks for bits. A leaf that has lost its last bit is trimmed meanwhile.
-fn found<W: World>(effort: Effort, trims: bool) {
+fn found<W: Testbed>(effort: Effort, trims: bool) {
     let cpus: Vec<CpuId> =
         W::topology().cpus().map(|cpu| cpu.id).take(effort.cpus as usize).collect();
     for _ in 0..effort.rounds {
@@ -102,7 +104,7 @@ fn a_set_bit_is_found_in_every_interleaving() {
 
 /// Two set a bit that is cleared in between, and its leaf is trimmed. Who sets it after the clear
 /// is found, though the other may be half way with the same bit.
-fn found_after_a_clear<W: World>() {
+fn found_after_a_clear<W: Testbed>() {
     let mask = Arc::new(empty::<W>());
     let cpu = mask.cpus().next().unwrap();
     let setter = || {
@@ -126,7 +128,7 @@ fn a_bit_that_is_set_again_is_found() {
 
 /// A mask with two words, in its only leaf or in two, and a CPU of each. Both were set and cleared,
 /// so that both words say that the summary names their leaf.
-fn two_words<W: World>(leaves: u32) -> (Arc<CpuMask<W>>, CpuId, CpuId) {
+fn two_words<W: Testbed>(leaves: u32) -> (Arc<CpuMask<W>>, CpuId, CpuId) {
     let topology = Topology::uniform(Shape {
         sockets: 1,
         nodes_per_socket: 1,
@@ -165,14 +167,14 @@ fn beside(leaves: u32, steps: [Step; 3], kept: fn(CpuId, CpuId) -> [CpuId; 2]) {
 }
 
 /// Sets the bit, and looks for it.
-fn set_and_find<W: World>(mask: &CpuMask<W>, cpu: CpuId) {
+fn set_and_find<W: Testbed>(mask: &CpuMask<W>, cpu: CpuId) {
     mask.set(cpu).unwrap();
     assert!(mask.test(cpu) && mask.snapshot().contains(cpu), "{cpu}, which is set");
 }
 
 /// Two threads set bits of one word, or one bit. Who finds the bit set, or the word named, by the
 /// other's doing has that one's word for the summary, and looks without a fence.
-fn set_side_by_side<W: World>(mine: usize) {
+fn set_side_by_side<W: Testbed>(mine: usize) {
     let mask = Arc::new(empty::<W>());
     let cpus: Vec<_> = mask.cpus().collect();
     let (theirs, cpu) = (Arc::clone(&mask), cpus[0]);
@@ -194,7 +196,7 @@ fn a_bit_that_another_set_is_found() {
 type Find<W> = fn(&CpuMask<W>, CpuId) -> bool;
 
 /// All of them.
-fn finds<W: World>() -> [Find<W>; 4] {
+fn finds<W: Testbed>() -> [Find<W>; 4] {
     [
         |mask, cpu| mask.test(cpu),
         |mask, cpu| mask.snapshot().contains(cpu),
@@ -205,7 +207,7 @@ fn finds<W: World>() -> [Find<W>; 4] {
 
 /// What somebody wrote before it set a bit is there for who finds the bit, without a fence; in a
 /// word that says already that its leaf is named, or not yet.
-fn published_by_a_set<W: World>(named: bool, find: Find<W>) {
+fn published_by_a_set<W: Testbed>(named: bool, find: Find<W>) {
     let shared = Arc::new((empty::<W>(), Cell::<u64, W>::new_in(0), W::U32::new_in(0)));
     let (mask, data, done) = &*shared;
     let cpu = mask.cpus().next().unwrap();
@@ -251,7 +253,7 @@ fn what_was_written_before_a_set_is_seen_by_who_finds_the_bit() {
 }
 
 /// A bit is a lock that is only tried: what its holders do stays in order.
-fn held_in_turn<W: World>() {
+fn held_in_turn<W: Testbed>() {
     let shared = Arc::new((empty::<W>(), Cell::<u64, W>::new_in(0)));
     let cpu = shared.0.cpus().next().unwrap();
     let hold = move |(mask, data): &(CpuMask<W>, Cell<u64, W>)| {
@@ -275,7 +277,7 @@ fn holders_of_a_bit_take_turns() {
 
 /// Who looks after a set and does not find the bit has what was done before it was cleared, also
 /// if its leaf was trimmed meanwhile: by the looker, or by who cleared it.
-fn gone<W: World>(own_trim: bool, is_gone: Find<W>) {
+fn gone<W: Testbed>(own_trim: bool, is_gone: Find<W>) {
     let shared = Arc::new((empty::<W>(), Cell::<u64, W>::new_in(0), W::U32::new_in(0)));
     let (mask, data, done) = &*shared;
     let cpu = mask.cpus().next().unwrap();
@@ -306,7 +308,7 @@ fn gone<W: World>(own_trim: bool, is_gone: Find<W>) {
 
 #[test]
 fn what_was_done_before_a_clear_is_seen_by_who_misses_the_bit() {
-    fn is_empty<W: World>(mask: &CpuMask<W>, _: CpuId) -> bool {
+    fn is_empty<W: Testbed>(mask: &CpuMask<W>, _: CpuId) -> bool {
         mask.is_empty()
     }
     for own_trim in [true, false] {
@@ -359,7 +361,7 @@ fn a_missing_fence_is_caught() {
 }
 
 /// What a mask says, in the order of a program's life.
-fn says<W: World>() {
+fn says<W: Testbed>() {
     let mask = empty::<W>();
     let cpus: Vec<_> = mask.cpus().collect();
     let (first, last) = (cpus[0], cpus[cpus.len() - 1]);

@@ -11,20 +11,20 @@ use coreline::percpu::{
 use coreline::{IndexBy, PerCpu};
 use coreline_sim::{Faults, Sim};
 use coreline_world::model::Model;
-use coreline_world::{Cell, Integer, JoinHandle, Native, Ordering, Placement, Word, World};
+use coreline_world::{Cell, Integer, JoinHandle, Native, Ordering, Placement, Testbed, Word};
 
 use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, TORN};
 
 /// What goes in and out of slots. Whoever has it may use it, like a block of memory.
 #[repr(C)]
-struct Token<W: World> {
+struct Token<W: Testbed> {
     node: ListNode<W>,
     number: usize,
     holders: W::U64,
     uses: Cell<u64, W>,
 }
 
-impl<W: World> Token<W> {
+impl<W: Testbed> Token<W> {
     fn new_in(number: usize) -> Self {
         Token {
             node: ListNode::new_in(),
@@ -52,7 +52,7 @@ impl<W: World> Token<W> {
 type Tokens<W> = Vec<NonNull<Token<W>>>;
 
 /// A slot that tokens go through.
-trait Bag<W: World>: Slot {
+trait Bag<W: Testbed>: Slot {
     fn new_in() -> Self;
     /// Puts the token into the calling thread's slot; `false` if that is full.
     ///
@@ -81,7 +81,7 @@ trait Bag<W: World>: Slot {
 
 const ROOM: usize = 4;
 
-impl<W: World> Bag<W> for ArrayStack<Token<W>, ROOM, W> {
+impl<W: Testbed> Bag<W> for ArrayStack<Token<W>, ROOM, W> {
     fn new_in() -> Self {
         ArrayStack::new_in()
     }
@@ -107,7 +107,7 @@ impl<W: World> Bag<W> for ArrayStack<Token<W>, ROOM, W> {
     }
 }
 
-impl<W: World> Bag<W> for List<W> {
+impl<W: Testbed> Bag<W> for List<W> {
     fn new_in() -> Self {
         List::new_in()
     }
@@ -136,7 +136,7 @@ impl<W: World> Bag<W> for List<W> {
 }
 
 /// A slot with several fields, all of which are used at once.
-struct Several<W: World> {
+struct Several<W: Testbed> {
     words: [W::U64; 3],
     stack: ArrayStack<Token<W>, ROOM, W>,
     log: Buffer<33, W>,
@@ -144,15 +144,15 @@ struct Several<W: World> {
 }
 
 // SAFETY: a struct.
-unsafe impl<W: World> Slot for Several<W> {}
+unsafe impl<W: Testbed> Slot for Several<W> {}
 
-impl<W: World> Several<W> {
+impl<W: Testbed> Several<W> {
     fn word(&self) -> &W::U64 {
         &self.words[1]
     }
 }
 
-impl<W: World> Bag<W> for Several<W> {
+impl<W: Testbed> Bag<W> for Several<W> {
     fn new_in() -> Self {
         Several {
             words: [0; 3].map(W::U64::new_in),
@@ -198,7 +198,7 @@ impl<W: World> Bag<W> for Several<W> {
 
 /// Threads put tokens into their slots and take others out; the first thread stops the slots, takes
 /// all out and puts them elsewhere. In the end each token is somewhere, once.
-fn tokens_are_conserved<W: World, B: Bag<W>>(effort: Effort, by: IndexBy) {
+fn tokens_are_conserved<W: Testbed, B: Bag<W>>(effort: Effort, by: IndexBy) {
     let slots = Arc::new(PerCpu::<B, W>::new_in(by, B::new_in).unwrap());
     let each = if W::RUNS { 3 } else { 1 };
     let tokens: Arc<Vec<_>> =
@@ -314,7 +314,7 @@ fn a_stack_without_the_abort_check_is_caught() {
 }
 
 /// Threads append records and add to words; the first thread stops the slots and takes both away.
-fn records_and_words_are_conserved<W: World>(effort: Effort, by: IndexBy) {
+fn records_and_words_are_conserved<W: Testbed>(effort: Effort, by: IndexBy) {
     const RECORD: usize = 5;
     let slots = Arc::new(PerCpu::<Several<W>, W>::new_in(by, Several::new_in).unwrap());
     let place = effort.places::<W>();
@@ -386,7 +386,7 @@ fn records_and_words_are_conserved_in_every_interleaving() {
 }
 
 /// What can be asked of stopping that cannot be had.
-fn refusals<W: World>() {
+fn refusals<W: Testbed>() {
     let slots = PerCpu::<W::U64, W>::new_in(IndexBy::Cpu, || W::U64::new_in(0)).unwrap();
     let indexes = slots.indexes();
     let populated = slots.populated();
@@ -420,15 +420,15 @@ fn stopping_twice_is_refused_in_every_world() {
 }
 
 /// Counts how many of it were made and dropped.
-struct Counted<W: World> {
+struct Counted<W: Testbed> {
     word: W::U64,
     dropped: Arc<W::U64>,
 }
 
 // SAFETY: a struct.
-unsafe impl<W: World> Slot for Counted<W> {}
+unsafe impl<W: Testbed> Slot for Counted<W> {}
 
-impl<W: World> Drop for Counted<W> {
+impl<W: Testbed> Drop for Counted<W> {
     fn drop(&mut self) {
         // Relaxed: who reads it has joined the threads.
         self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -436,7 +436,7 @@ impl<W: World> Drop for Counted<W> {
 }
 
 /// Each slot is made once, though threads race to be the first there, and dropped once.
-fn slots_are_made_once<W: World>(effort: Effort, by: IndexBy) {
+fn slots_are_made_once<W: Testbed>(effort: Effort, by: IndexBy) {
     let (made, dropped) = (Arc::new(W::U64::new_in(0)), Arc::new(W::U64::new_in(0)));
     let init = {
         let (made, dropped) = (Arc::clone(&made), Arc::clone(&dropped));

@@ -8,7 +8,7 @@ use coreline::percpu::{Fault, Faults, PerCpuPool, PoolError, PoolOptions, Slot};
 use coreline::{IndexBy, PerCpu, PerCpuCounter};
 use coreline_sim::{Faults as Disturbances, Machine, Sim};
 use coreline_world::model::Model;
-use coreline_world::{JoinHandle, Native, Restartable, Word, World};
+use coreline_world::{JoinHandle, Native, Restartable, Testbed, Word};
 
 use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, TORN};
 
@@ -23,7 +23,7 @@ fn numbers(mut state: u64) -> impl FnMut(usize) -> usize {
 }
 
 /// Items of any layout come and go. None lies where another does, or leaves its slot.
-fn items_do_not_overlap<W: World>(options: PoolOptions, rounds: usize, seed: u64) {
+fn items_do_not_overlap<W: Testbed>(options: PoolOptions, rounds: usize, seed: u64) {
     let pool = PerCpuPool::<W>::new_in(options).unwrap();
     let mut number = numbers(seed);
     let mut items: Vec<(NonNull<u8>, Layout)> = Vec::new();
@@ -77,7 +77,7 @@ fn items_do_not_overlap_in_every_world() {
 }
 
 /// Threads make words, use them and drop them, all from one pool.
-fn items_come_and_go<W: World>(effort: Effort, options: PoolOptions) {
+fn items_come_and_go<W: Testbed>(effort: Effort, options: PoolOptions) {
     let pool = PerCpuPool::<W>::new_in(options).unwrap();
     let place = effort.places::<W>();
     let threads: Vec<_> = (0..effort.threads)
@@ -123,7 +123,7 @@ fn items_come_and_go_in_every_interleaving() {
 }
 
 /// Many small items share a chunk, and what was freed is handed out again.
-fn memory_is_used_again<W: World>() {
+fn memory_is_used_again<W: Testbed>() {
     let pool = PerCpuPool::<W>::new_in(PoolOptions::new()).unwrap();
     let words = || PerCpu::<W::U64, W>::words_of(&pool);
     let first: Vec<_> = (0..W::STRIDE / 8).map(|_| words()).collect();
@@ -144,11 +144,11 @@ fn memory_is_used_again<W: World>() {
 }
 
 /// Words from a pool.
-trait WordsOf<W: World> {
+trait WordsOf<W: Testbed> {
     fn words_of(pool: &PerCpuPool<W>) -> PerCpu<W::U64, W>;
 }
 
-impl<W: World> WordsOf<W> for PerCpu<W::U64, W> {
+impl<W: Testbed> WordsOf<W> for PerCpu<W::U64, W> {
     fn words_of(pool: &PerCpuPool<W>) -> PerCpu<W::U64, W> {
         pool.per_cpu(|| W::U64::new_in(0)).unwrap()
     }
@@ -192,7 +192,7 @@ fn what_does_not_fit_is_refused_with_its_size() {
 }
 
 /// The global pool is one for the world, and the next machine has another.
-fn global_pool_is_fresh<W: World>() {
+fn global_pool_is_fresh<W: Testbed>() {
     let pool = PerCpuPool::<W>::global_in(IndexBy::Cpu).unwrap();
     assert_eq!((pool.live(), pool.mapped()), (0, 0), "another machine's");
     let words = PerCpu::<W::U64, W>::new_in(IndexBy::Cpu, || W::U64::new_in(0)).unwrap();
@@ -211,7 +211,7 @@ fn the_global_pool_is_fresh_on_each_machine() {
 }
 
 /// Everything that the checked mode is for, each in a pool of its own; `populated` slots are used.
-fn mistakes_are_found<W: World>() {
+fn mistakes_are_found<W: Testbed>() {
     let checked = || PerCpuPool::<W>::new_in(PoolOptions::new().checked(true)).unwrap();
     let layout = Layout::new::<[u64; 3]>();
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use coreline::mask::{Entry, Inside, Presence, PresenceOptions, Versioned};
 use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Checker, Model, NoHeavyFences, NoLightFences, RelaxedStores};
-use coreline_world::{Cell, JoinHandle, Line, Native, Ordering, Word, World, WorldLocal};
+use coreline_world::{Cell, JoinHandle, Line, Native, Ordering, Testbed, Word, WorldLocal};
 
 use crate::worlds::{self, Effort, FEW, MANY, NATIVE, PREEMPTED};
 
@@ -20,7 +20,7 @@ const ALIVE: u64 = 7;
 const SCRIBBLE: u64 = 0xdead;
 
 /// The pages, and who may have cached one.
-struct Book<W: World> {
+struct Book<W: Testbed> {
     presence: Presence<W>,
     current: W::Usize,
     pages: Box<[Line<Cell<u64, W>>]>,
@@ -29,15 +29,15 @@ struct Book<W: World> {
 /// How often the shootdown's function ran in the calling context.
 static FLUSHES: WorldLocal = WorldLocal::new("flushes");
 
-fn flushes<W: World>() -> u32 {
+fn flushes<W: Testbed>() -> u32 {
     FLUSHES.with::<W, HostCell<u32>, _>(|| HostCell::new(0), HostCell::get)
 }
 
-fn flush<W: World>() {
+fn flush<W: Testbed>() {
     FLUSHES.with::<W, HostCell<u32>, _>(|| HostCell::new(0), |count| count.set(count.get() + 1));
 }
 
-impl<W: World> Book<W> {
+impl<W: Testbed> Book<W> {
     /// A context works: enters, looks at its page, polls, leaves.
     fn work(&self, rounds: u32) {
         let mut member = self.presence.register().unwrap();
@@ -76,7 +76,7 @@ impl<W: World> Book<W> {
 }
 
 /// Contexts work while the first thread replaces pages.
-fn told<W: World>(effort: Effort, pages: usize, trim_every: Duration) {
+fn told<W: Testbed>(effort: Effort, pages: usize, trim_every: Duration) {
     let options = PresenceOptions::new().seats(effort.threads as usize + 1).trim_every(trim_every);
     let page = |_| Line(Cell::new_in(ALIVE));
     let book = Arc::new(Book::<W> {
@@ -148,7 +148,7 @@ fn missing_orderings_are_caught() {
 }
 
 /// Contexts that shoot at each other while they are inside.
-fn crossing<W: World>(effort: Effort) {
+fn crossing<W: Testbed>(effort: Effort) {
     let options = PresenceOptions::new().seats(effort.threads as usize).trim_every(ALWAYS);
     let presence = Presence::<W>::new_in(options);
     let ran = Arc::new(W::U32::new_in(0));
@@ -174,7 +174,7 @@ fn crossing<W: World>(effort: Effort) {
     assert!(ran >= (effort.threads * effort.rounds) as usize, "each ran its own at least");
 }
 
-fn shoot_from<W: World>(inside: &mut Inside<'_, W>, ran: &W::U32) -> usize {
+fn shoot_from<W: Testbed>(inside: &mut Inside<'_, W>, ran: &W::U32) -> usize {
     use coreline_world::Integer;
     let (shot, _) = inside.shootdown(|| {
         ran.fetch_add(1, Ordering::Relaxed);
@@ -193,17 +193,17 @@ fn contexts_can_shoot_at_each_other_in_every_world() {
 }
 
 /// What a versioned value holds: a page that dies with it.
-struct Page<W: World> {
+struct Page<W: Testbed> {
     words: Line<Cell<u64, W>>,
 }
 
-impl<W: World> Page<W> {
+impl<W: Testbed> Page<W> {
     fn new_in() -> Self {
         Page { words: Line(Cell::new_in(ALIVE)) }
     }
 }
 
-impl<W: World> Drop for Page<W> {
+impl<W: Testbed> Drop for Page<W> {
     fn drop(&mut self) {
         // The checker has found what it looks for, and unwinds what it abandons.
         if std::thread::panicking() {
@@ -216,7 +216,7 @@ impl<W: World> Drop for Page<W> {
 }
 
 /// Readers read while the first thread updates.
-fn versions<W: World>(effort: Effort, updates: u32, trim_every: Duration) {
+fn versions<W: Testbed>(effort: Effort, updates: u32, trim_every: Duration) {
     let options = PresenceOptions::new().seats(effort.threads as usize).trim_every(trim_every);
     let value = Versioned::<Page<W>, W>::new_in(Page::new_in(), options);
     let place = effort.places::<W>();
@@ -281,7 +281,7 @@ fn an_early_free_is_caught() {
 }
 
 /// The answers to questions, in the order of a program's life.
-fn answers<W: World>() {
+fn answers<W: Testbed>() {
     let options = PresenceOptions::new().seats(1).trim_every(NEVER);
     let presence = Presence::<W>::new_in(options);
     let mut first = presence.register().unwrap();

@@ -12,17 +12,17 @@ use std::sync::Arc;
 use coreline::{IndexBy, PerCpuCounter};
 use coreline_sim::{Faults, Sim};
 use coreline_world::model::Model;
-use coreline_world::{Integer, JoinHandle, Line, Native, Ordering, Word, World};
+use coreline_world::{Integer, JoinHandle, Line, Native, Ordering, Testbed, Word};
 
 use crate::worlds::{self, Effort, FEW, NATIVE, TORN};
 
 /// What one adder says: magnitudes, which only grow.
-struct Said<W: World> {
+struct Said<W: Testbed> {
     begun: [W::U64; 2],
     done: [W::U64; 2],
 }
 
-impl<W: World> Said<W> {
+impl<W: Testbed> Said<W> {
     fn new_in() -> Self {
         let words = || [W::U64::new_in(0), W::U64::new_in(0)];
         Said { begun: words(), done: words() }
@@ -41,7 +41,7 @@ impl<W: World> Said<W> {
 }
 
 /// The sum of what all adders have begun, or done, up and down.
-fn sum<W: World>(said: &[Line<Said<W>>], which: fn(&Said<W>) -> &[W::U64; 2]) -> [i64; 2] {
+fn sum<W: Testbed>(said: &[Line<Said<W>>], which: fn(&Said<W>) -> &[W::U64; 2]) -> [i64; 2] {
     [0, 1].map(|way| {
         // Acquire pairs with the release in `add`.
         said.iter().map(|said| which(said)[way].load(Ordering::Acquire).cast_signed()).sum()
@@ -59,7 +59,7 @@ struct Program {
     deltas: &'static [i64],
 }
 
-fn readings_hold_the_truth<W: World>(effort: Effort, program: Program) {
+fn readings_hold_the_truth<W: Testbed>(effort: Effort, program: Program) {
     let Program { by, batch, start, deltas } = program;
     let counter = PerCpuCounter::<W>::new_in(by).unwrap();
     let counter = Arc::new(match batch {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use coreline::mask::{Entry, Presence, PresenceOptions, Versioned};
 use coreline_sim::{Faults, Sim};
-use coreline_world::{JoinHandle, Ordering, Placement, Word, World, WorldLocal};
+use coreline_world::{JoinHandle, Ordering, Placement, Testbed, Word, WorldLocal};
 
 use crate::worlds;
 
@@ -25,13 +25,13 @@ const DELAYED: Faults = Faults { delay: 4, ..Faults::NONE };
 const PREEMPTED: Faults = Faults { preempt_access: 100, ..Faults::NONE };
 
 /// What a program and its contexts share: the current value, and the newest that is gone for good.
-struct Shared<W: World, P> {
+struct Shared<W: Testbed, P> {
     presence: P,
     current: W::U64,
     gone: W::U64,
 }
 
-impl<W: World, P: Send + Sync + 'static> Shared<W, P> {
+impl<W: Testbed, P: Send + Sync + 'static> Shared<W, P> {
     fn new_in(presence: P) -> Arc<Self> {
         Arc::new(Shared { presence, current: W::U64::new_in(0), gone: W::U64::new_in(0) })
     }
@@ -70,12 +70,12 @@ fn options(contexts: u32) -> PresenceOptions {
 /// Whether the shootdown's function ran in the calling context.
 static FLUSHED: WorldLocal = WorldLocal::new("flushed");
 
-fn flushed<W: World>(set: bool) -> bool {
+fn flushed<W: Testbed>(set: bool) -> bool {
     FLUSHED.with::<W, HostCell<bool>, _>(|| HostCell::new(false), |flushed| flushed.replace(set))
 }
 
-fn calls<W: World>(contexts: u32) {
-    fn context<W: World>(shared: &Shared<W, Presence<W>>) {
+fn calls<W: Testbed>(contexts: u32) {
+    fn context<W: Testbed>(shared: &Shared<W, Presence<W>>) {
         let mut member = shared.presence.register().unwrap();
         let mut cached = 0;
         while shared.goes_on() {
@@ -101,9 +101,9 @@ fn calls<W: World>(contexts: u32) {
 }
 
 /// A value that is seen to be gone.
-struct Page<W: World>(W::U32);
+struct Page<W: Testbed>(W::U32);
 
-impl<W: World> Page<W> {
+impl<W: Testbed> Page<W> {
     fn new_in() -> Self {
         Page(W::U32::new_in(1))
     }
@@ -114,14 +114,14 @@ impl<W: World> Page<W> {
     }
 }
 
-impl<W: World> Drop for Page<W> {
+impl<W: Testbed> Drop for Page<W> {
     fn drop(&mut self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
 
-fn updates<W: World>(contexts: u32) {
-    fn context<W: World>(shared: &Shared<W, Versioned<Page<W>, W>>) {
+fn updates<W: Testbed>(contexts: u32) {
+    fn context<W: Testbed>(shared: &Shared<W, Versioned<Page<W>, W>>) {
         let mut reader = shared.presence.reader().unwrap();
         while shared.goes_on() {
             let mut reading = reader.enter();

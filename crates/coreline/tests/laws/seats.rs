@@ -9,7 +9,7 @@ use coreline::mask::{Entry, Presence, PresenceOptions, Versioned};
 use coreline_sim::Sim;
 use coreline_world::model::{Checker, Model};
 use coreline_world::{
-    Cell, Integer, JoinHandle, Line, Native, Ordering, Place, Placement, Word, Words, World,
+    Cell, Integer, JoinHandle, Line, Native, Ordering, Place, Placement, Testbed, Word, Words,
     implements,
 };
 
@@ -22,9 +22,9 @@ const ALIVE: u64 = 7;
 const DEAD: u64 = 0xdead;
 
 /// A value that is written when it dies, so that who still reads it is seen.
-struct Page<W: World>(Line<Cell<u64, W>>);
+struct Page<W: Testbed>(Line<Cell<u64, W>>);
 
-impl<W: World> Page<W> {
+impl<W: Testbed> Page<W> {
     fn new_in() -> Self {
         Page(Line(Cell::new_in(ALIVE)))
     }
@@ -35,7 +35,7 @@ impl<W: World> Page<W> {
     }
 }
 
-impl<W: World> Drop for Page<W> {
+impl<W: Testbed> Drop for Page<W> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             // SAFETY: nobody else has the page: that is what is tested.
@@ -59,7 +59,7 @@ struct Readers {
 }
 
 /// Readers come and go while values are replaced.
-fn come_back<W: World>(readers: Readers, trim_every: Duration) {
+fn come_back<W: Testbed>(readers: Readers, trim_every: Duration) {
     let options = PresenceOptions::new().seats(readers.threads as usize).trim_every(trim_every);
     let value = Versioned::<Page<W>, W>::new_in(Page::new_in(), options);
     let read = |_| {
@@ -137,7 +137,7 @@ fn readers_that_come_and_go_read_nothing_freed_natively() {
 
 /// One thing changes while the context is away, and then it is called for another: the call must
 /// not stand in for what it missed before.
-fn misses_nothing<W: World>(first: Duration) {
+fn misses_nothing<W: Testbed>(first: Duration) {
     let presence = Presence::<W>::new_in(PresenceOptions::new().seats(1).trim_every(first));
     // The first announcement trims, whatever the options say.
     presence.shootdown(|| ());
@@ -180,7 +180,7 @@ fn a_call_does_not_hide_a_refresh() {
 }
 
 /// Contexts of their own and one that comes and goes: all of them are told by two announcers.
-fn called_once<W: World>(threads: u32, rounds: u32, calls: u32, trim_every: Duration) {
+fn called_once<W: Testbed>(threads: u32, rounds: u32, calls: u32, trim_every: Duration) {
     let options = PresenceOptions::new().seats(threads as usize).trim_every(trim_every);
     let presence = Presence::<W>::new_in(options);
     let contexts: Vec<_> = (0..threads)
@@ -229,7 +229,7 @@ fn no_call_runs_twice_or_late() {
 }
 
 /// A context runs the call and is gone, and another takes its seat and gives it back unused.
-fn unused<W: World>() {
+fn unused<W: Testbed>() {
     let presence = Presence::<W>::new_in(PresenceOptions::new().seats(1).trim_every(NEVER));
     let mut member = presence.register().unwrap();
     // As in `refused.rs`: its bit is set before the announcer looks.
@@ -251,7 +251,7 @@ fn an_announcer_does_not_wait_for_who_never_entered() {
 }
 
 /// One waits until nobody reads, and the reader updates before it leaves.
-fn updates_inside<W: World>() {
+fn updates_inside<W: Testbed>() {
     let options = PresenceOptions::new().seats(1);
     let value = Versioned::<Page<W>, W>::new_in(Page::new_in(), options);
     let mut reader = value.reader().unwrap();

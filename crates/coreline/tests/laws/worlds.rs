@@ -3,7 +3,7 @@
 use coreline_sim::{Failure, Faults, Kernel, Machine, Replay};
 use coreline_topology::{Cid, Cpu, CpuId};
 use coreline_world::model::Checker;
-use coreline_world::{JoinHandle, Placement, Time, World};
+use coreline_world::{JoinHandle, Placement, Testbed, Time};
 
 /// How much a harness does in a world.
 #[derive(Debug, Clone, Copy)]
@@ -19,7 +19,7 @@ pub(crate) struct Effort {
 impl Effort {
     /// Where the threads run, by their numbers: on the first CPUs that there are, and that this
     /// process may use (a container's may be few, and begin anywhere).
-    pub(crate) fn places<W: World>(self) -> impl Fn(u32) -> Placement {
+    pub(crate) fn places<W: Testbed>(self) -> impl Fn(u32) -> Placement {
         let on = |cpu: &Cpu| Placement::On(cpu.id);
         // In the model a thread more is many interleavings more, and every CPU may be used.
         let usable =

@@ -3,7 +3,6 @@
 
 mod crowd;
 mod domain;
-#[path = "../../../world/tests/filter/mod.rs"]
 mod filter;
 mod fork;
 mod refused;

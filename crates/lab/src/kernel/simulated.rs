@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coreline_sim::{Faults, Kernel, Machine, Sim, Spec, exec};
+use coreline_sim::{Faults, Kernel, Machine, Sim, SimU64, Spec, exec};
 use coreline_topology::{Cid, CpuId};
-use coreline_world::conformance::slots::OwnSlots;
-use coreline_world::{IndexBy, JoinHandle, Placement, Threads, Time, Work};
+use coreline_world::{JoinHandle, Placement, Threads, Time, Work};
 
 use super::{Clustered, FirstFit, Owned, Recent, Scan, Space};
 use coreline::cid::Policy;
+use coreline::{IndexBy, PerCpu};
 
 /// A kernel that asserts the law of holders, and counts what it is asked.
 struct Watched<K> {
@@ -79,7 +79,7 @@ const ROUNDS: u64 = 20;
 /// Threads that add to the memory of their concurrency IDs, sleep past expiries, and end; one calls
 /// exec. Returns the sum.
 fn program() -> u64 {
-    let slots = Arc::new(OwnSlots::<_, Sim>::words(IndexBy::KernelCid).unwrap());
+    let slots = Arc::new(PerCpu::<SimU64, Sim>::words(IndexBy::KernelCid).unwrap());
     let threads: Vec<_> = (0..THREADS)
         .map(|number| {
             let slots = Arc::clone(&slots);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use coreline::lock::RawTicketLock;
 use coreline_sim::PingPong;
-use coreline_world::{Cell, Integer, Line, Ordering, Word, World};
+use coreline_world::{Cell, Integer, Line, Ordering, Testbed, Word};
 
 /// What a prediction may be off by and still be a hit, beyond its band: the fidelity that the
 /// simulator claims for a single contended line, and for streams.
@@ -123,7 +123,7 @@ impl Experiment {
     }
 
     /// The program, with memory of the caller's world.
-    pub(crate) fn subject<W: World>(&self) -> Arc<dyn Subject> {
+    pub(crate) fn subject<W: Testbed>(&self) -> Arc<dyn Subject> {
         let threads = self.threads as u64;
         match self.kind {
             Kind::PingPongCas => Arc::new(Cas(PingPong::<W>::new_in())),
@@ -147,14 +147,14 @@ impl Experiment {
     }
 }
 
-fn word<W: World>() -> Line<W::U64> {
+fn word<W: Testbed>() -> Line<W::U64> {
     Line(W::U64::new_in(0))
 }
 
 /// The published tools' game.
-struct Cas<W: World>(PingPong<W>);
+struct Cas<W: Testbed>(PingPong<W>);
 
-impl<W: World> Subject for Cas<W> {
+impl<W: Testbed> Subject for Cas<W> {
     fn run(&self, thread: usize, ops: u64) {
         self.0.play(thread as u32, ops);
     }
@@ -166,9 +166,9 @@ impl<W: World> Subject for Cas<W> {
 }
 
 /// The same with a word of each player's own, which only its owner writes.
-struct LoadStore<W: World>([Line<W::U64>; 2]);
+struct LoadStore<W: Testbed>([Line<W::U64>; 2]);
 
-impl<W: World> Subject for LoadStore<W> {
+impl<W: Testbed> Subject for LoadStore<W> {
     fn run(&self, thread: usize, ops: u64) {
         let (mine, theirs) = (&self.0[thread], &self.0[1 - thread]);
         // Relaxed: the own word.
@@ -191,12 +191,12 @@ impl<W: World> Subject for LoadStore<W> {
     }
 }
 
-struct FetchAdd<W: World> {
+struct FetchAdd<W: Testbed> {
     sum: Line<W::U64>,
     threads: u64,
 }
 
-impl<W: World> Subject for FetchAdd<W> {
+impl<W: Testbed> Subject for FetchAdd<W> {
     fn run(&self, _thread: usize, ops: u64) {
         for _ in 0..ops {
             // Relaxed: a count.
@@ -221,9 +221,9 @@ trait Lock: Send + Sync {
 }
 
 /// 0: free. 1: held.
-struct TestAndSet<W: World>(Line<W::U32>);
+struct TestAndSet<W: Testbed>(Line<W::U32>);
 
-impl<W: World> Lock for TestAndSet<W> {
+impl<W: Testbed> Lock for TestAndSet<W> {
     fn lock(&self) {
         // Acquire: the partner is the store in `unlock`; without the pair the holder could miss
         // what the one before it wrote.
@@ -238,7 +238,7 @@ impl<W: World> Lock for TestAndSet<W> {
     }
 }
 
-impl<W: World> Lock for Line<RawTicketLock<W>> {
+impl<W: Testbed> Lock for Line<RawTicketLock<W>> {
     fn lock(&self) {
         RawTicketLock::lock(self);
     }
@@ -250,20 +250,20 @@ impl<W: World> Lock for Line<RawTicketLock<W>> {
 }
 
 /// One addition to plain data on a line of its own, in a critical section.
-struct Section<L, W: World> {
+struct Section<L, W: Testbed> {
     lock: L,
     sum: Line<Cell<u64, W>>,
     threads: u64,
     outside: Outside,
 }
 
-impl<L: Lock, W: World> Section<L, W> {
+impl<L: Lock, W: Testbed> Section<L, W> {
     fn new(lock: L, threads: u64, outside: Outside) -> Self {
         Section { lock, sum: Line(Cell::new_in(0)), threads, outside }
     }
 }
 
-impl<L: Lock, W: World> Subject for Section<L, W> {
+impl<L: Lock, W: Testbed> Subject for Section<L, W> {
     fn run(&self, _thread: usize, ops: u64) {
         for _ in 0..ops {
             self.lock.lock();
@@ -287,7 +287,7 @@ impl<L: Lock, W: World> Subject for Section<L, W> {
 /// A buffer on whole lines.
 type Buffer<W> = Line<Cell<[u64; WORDS], W>>;
 
-fn buffer<W: World>() -> Buffer<W> {
+fn buffer<W: Testbed>() -> Buffer<W> {
     Line(Cell::new_in([0; WORDS]))
 }
 
@@ -296,7 +296,7 @@ fn buffer<W: World>() -> Buffer<W> {
 /// # Safety
 ///
 /// No other thread writes the buffer meanwhile, nor reads it if this is an update.
-unsafe fn pass_over<W: World>(buffer: &Buffer<W>, updates: bool) {
+unsafe fn pass_over<W: Testbed>(buffer: &Buffer<W>, updates: bool) {
     if updates {
         buffer.with_mut(|words| {
             // SAFETY: valid while this runs; the caller promises that no other thread accesses it.
@@ -315,24 +315,24 @@ unsafe fn pass_over<W: World>(buffer: &Buffer<W>, updates: bool) {
 }
 
 /// Whether all words have this value. After all threads were joined.
-fn all_are<W: World>(buffer: &Buffer<W>, value: u64) -> bool {
+fn all_are<W: Testbed>(buffer: &Buffer<W>, value: u64) -> bool {
     // SAFETY: valid while this runs, and the writing threads have been joined.
     buffer.with(|words| unsafe { &*words }.iter().all(|&word| word == value))
 }
 
 /// Passes over a buffer that no other thread touches.
-struct Alone<W: World> {
+struct Alone<W: Testbed> {
     buffer: Buffer<W>,
     updates: bool,
 }
 
-impl<W: World> Alone<W> {
+impl<W: Testbed> Alone<W> {
     fn new(updates: bool) -> Self {
         Alone { buffer: buffer(), updates }
     }
 }
 
-impl<W: World> Subject for Alone<W> {
+impl<W: Testbed> Subject for Alone<W> {
     fn run(&self, _thread: usize, ops: u64) {
         for _ in 0..ops {
             // SAFETY: one thread alone runs this experiment.
@@ -351,19 +351,19 @@ impl<W: World> Subject for Alone<W> {
 /// |---|---|---|
 /// | even | thread 0's turn | thread 1, when its pass is over |
 /// | odd | thread 1's turn | thread 0, when its pass is over |
-struct InTurn<W: World> {
+struct InTurn<W: Testbed> {
     buffer: Buffer<W>,
     turn: Line<W::U64>,
     updates: bool,
 }
 
-impl<W: World> InTurn<W> {
+impl<W: Testbed> InTurn<W> {
     fn new(updates: bool) -> Self {
         InTurn { buffer: buffer(), turn: word::<W>(), updates }
     }
 }
 
-impl<W: World> Subject for InTurn<W> {
+impl<W: Testbed> Subject for InTurn<W> {
     fn run(&self, thread: usize, ops: u64) {
         for _ in 0..ops {
             // Acquire and Release: the turn hands the buffer over.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use coreline_topology::CpuId;
-use coreline_world::{Integer, JoinHandle, Line, Ordering, Placement, SpawnError, Word, World};
+use coreline_world::{Integer, JoinHandle, Line, Ordering, Placement, SpawnError, Testbed, Word};
 
 use super::experiment::{Experiment, Subject};
 
@@ -55,7 +55,7 @@ const GIVE_UP: u32 = 1 << 16;
 /// # Errors
 ///
 /// [`SpawnError`] if a thread cannot be started.
-pub(super) fn take<W: World>(
+pub(super) fn take<W: Testbed>(
     subject: &Arc<dyn Subject>,
     cpus: &[CpuId],
     [warm_up, ops]: [u64; 2],

@@ -28,7 +28,9 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use coreline_topology::CpuId;
-use coreline_world::{Parked, Placement, Sleep as _, SpawnError, Threads as _, Word as _};
+use coreline_world::{
+    Parked, Placement, Signals as _, Sleep as _, SpawnError, Threads as _, Word as _,
+};
 use coreline_world::{Time, WorldLocal};
 
 pub use local::{AccessError, LocalKey};
@@ -78,7 +80,7 @@ impl Thread {
 
     /// The handle of a running thread that has none: the first, or one from `Sim::spawn`.
     fn found() -> Thread {
-        let number = Sim::id();
+        let number = Sim::thread_id();
         let first = number == NonZeroU32::MIN;
         let thread = Thread::new(first.then(|| "main".to_owned()));
         thread.number(u64::from(number.get()) - 1);

@@ -130,7 +130,7 @@ pub(crate) struct Area {
 /// told and has no variants: the last bits are the field's offset, [`CPU_ID`](super::CPU_ID) or
 /// [`MM_CID`](super::MM_CID).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Index {
+pub struct Index {
     /// Bytes from the thread pointer to the field.
     pub(super) offset: isize,
 }
@@ -183,10 +183,11 @@ impl Area {
     pub(crate) fn read_in(self, what: Reading) {
         // SAFETY: the words are there, and zeros are valid ones.
         let word = unsafe { &READING[what as usize] };
-        // Relaxed, twice: a word is all there is to read, and it changes once. Who misses the
-        // change reads the blank area, and looks here on its slow way. Looks first, for threads
-        // without an index come here each time.
+        // Looks first, for threads without an index come here each time. Relaxed: a word is all
+        // there is to read.
         if word.load(Ordering::Relaxed) != self.bytes_beyond_blank() {
+            // Relaxed: it changes once. A thread that misses the change reads the blank area, and
+            // looks here on its slow way.
             word.store(self.bytes_beyond_blank(), Ordering::Relaxed);
         }
     }

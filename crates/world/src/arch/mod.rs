@@ -7,11 +7,8 @@
 //! |---|---|
 //! | `Area` | where each thread's rseq area lies, and its ID fields |
 //! | `Index` | the ID field that is the index |
-//! | `add`, `load`, ... `append` | the [definitions](crate::restartable::definition) as sections |
-//! | `by_rows::add`, ... | the same, where the CPU's [row](crate::restartable::rows) is the index |
+//! | [`Section`] of each operation | its [definition](crate::restartable::definition) in assembly |
 //! | `watch` | a section that does nothing but wait to be preempted, for the self-test |
-//!
-//! `None` and `false` mean that the thread has no slot, and that nothing was done.
 //!
 //! x86-64 and aarch64 have them. On other processors, and under Miri, which knows no assembly, no
 //! thread has a slot: nothing is stubbed, and every restartable operation runs without a section.
@@ -92,7 +89,10 @@ use crate::restartable::rows::PER_LINE;
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod area;
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) use area::{Area, Index, Reading, hint, last_number, marks, number};
+#[allow(unreachable_pub, reason = "in the bounds of a public trait")]
+pub use area::Index;
+#[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) use area::{Area, Reading, hint, last_number, marks, number};
 
 /// An interruption point of production code.
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -118,8 +118,6 @@ use x86_64 as processor;
 #[macro_use]
 mod operations;
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) use operations::*;
-#[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) use processor::{SIGNATURE, watch};
 
 #[cfg(all(test, not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -128,7 +126,10 @@ mod injection;
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod other;
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-pub(crate) use other::*;
+#[allow(unreachable_pub, reason = "in the bounds of a public trait")]
+pub use other::Index;
+#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+pub(crate) use other::{Area, Reading, SIGNATURE, hint, marks, watch};
 
 /// Where the rseq area has the CPU number; negative while the thread is not registered.
 pub(crate) const CPU_ID: usize = 4;
@@ -156,7 +157,7 @@ const _: () = assert!(PER_LINE.is_power_of_two());
     any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
     allow(dead_code, reason = "without sections nothing looks at a row")
 )]
-pub(crate) struct InRow {
+pub struct InRow {
     /// The CPU of each thread is read in the same area.
     pub(crate) cpu: Index,
     /// The [`Rows`](crate::restartable::Rows).
@@ -169,15 +170,32 @@ pub(crate) struct InRow {
     any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
     allow(dead_code, reason = "without sections nothing looks for a slot")
 )]
-pub(crate) struct SlotsAt<I = Index> {
+pub struct SlotsAt<I, F> {
     /// The index of each thread: in its rseq area, or in its CPU's row.
     pub(crate) index: I,
     /// The slots with an index below it may be used. Read inside of the section, before the slot:
     /// an acquire load.
     pub(crate) limit: *const AtomicU32,
     /// What the section works on, in slot 0.
-    pub(crate) first: *mut u8,
+    pub(crate) first: *mut F,
 }
+
+/// An operation on an `F`, as a section that finds its index so: an [`Index`] or [`InRow`].
+pub trait Section<I, F, R>: Sized {
+    /// Runs it; `None`, with nothing done, if the thread has no slot.
+    ///
+    /// # Safety
+    ///
+    /// `at` is that of an [`At`](crate::restartable::At) of an `F`, whose invariant it takes over;
+    /// an `F` has the layout that it has in the native world; and the kernel keeps the index, or
+    /// the CPU number where a row shows the index.
+    unsafe fn run(self, at: SlotsAt<I, F>) -> Option<R>;
+}
+
+/// Both sections of an operation.
+pub trait Sections<F, R>: Section<Index, F, R> + Section<InRow, F, R> {}
+
+impl<F, R, O: Section<Index, F, R> + Section<InRow, F, R>> Sections<F, R> for O {}
 
 /// Slots lie this far apart, so that an index is shifted and not multiplied.
 pub(crate) const STRIDE_SHIFT: u32 = 16;

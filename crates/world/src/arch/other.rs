@@ -3,7 +3,7 @@
 use core::num::NonZeroU32;
 use core::sync::atomic::AtomicU32;
 
-use crate::arch::{SlotsAt, Watched};
+use crate::arch::{Section, SlotsAt, Watched};
 
 /// What a registration would be made under.
 pub(crate) const SIGNATURE: u32 = 0;
@@ -23,7 +23,7 @@ pub(crate) struct Area;
 
 /// Where each thread has its index; here nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Index;
+pub struct Index;
 
 impl Area {
     pub(crate) fn index(self, _field: usize) -> Index {
@@ -48,7 +48,7 @@ impl Area {
 
     /// # Safety
     ///
-    /// None needed here, as above.
+    /// None needed here; the signature is that of processors with sections.
     #[inline]
     pub(crate) unsafe fn beyond_blank(_bytes: isize) -> Area {
         Area
@@ -113,46 +113,11 @@ pub(crate) fn last_number() -> &'static AtomicU32 {
     &LAST
 }
 
-/// Why nothing here is ever called where it matters: `rseq` finds no area.
-macro_rules! without_sections {
-    (
-        $by:ident;
-        $(
-            $name:ident<$($const:ident)?>($($argument:ident: $type:ty),*) -> $result:ty
-                = $none:expr;
-        )+
-    ) => {$(
-        pub(crate) unsafe fn $name<$(const $const: usize)?>(
-            _at: SlotsAt<$by> $(, $argument: $type)*
-        ) -> $result {
-            $none
-        }
-    )+};
-    ($by:ident) => {
-        without_sections! {
-            $by;
-            add<>(_delta: u64) -> bool = false;
-            load<>() -> Option<u64> = None;
-            store_if_equal<>(_expected: u64, _new: u64) -> Option<Result<(), u64>> = None;
-            add_if<>(_delta: u64, _fixed: u64) -> Option<Result<u64, u64>> = None;
-            list_push<>(_node: *mut u8) -> bool = false;
-            list_pop<>() -> Option<*mut u8> = None;
-            stack_push<CAPACITY>(_value: *mut u8) -> Option<bool> = None;
-            stack_pop<>() -> Option<*mut u8> = None;
-            stack_push_batch<CAPACITY>(_from: *const u8, _wanted: usize) -> Option<usize> = None;
-            stack_pop_batch<>(_into: *mut u8, _wanted: usize) -> Option<usize> = None;
-            append<CAPACITY>(_from: *const u8, _count: usize) -> Option<Result<usize, ()>> = None;
-        }
-    };
-}
-
-without_sections!(Index);
-
-/// The same where the index is what a row shows.
-pub(crate) mod by_rows {
-    use crate::arch::{InRow, SlotsAt};
-
-    without_sections!(InRow);
+/// Never called where it matters: `rseq` finds no area.
+impl<O, I, F, R> Section<I, F, R> for O {
+    unsafe fn run(self, _at: SlotsAt<I, F>) -> Option<R> {
+        None
+    }
 }
 
 /// Nothing is watched, so nothing is seen.

@@ -3,10 +3,10 @@
 use core::time::Duration;
 
 use super::{race, rounds};
-use crate::{Ordering, Word, World};
+use crate::{Ordering, Testbed, Word};
 
 /// Time never goes back: not for one thread, nor along a message from one thread to another.
-pub fn time_never_goes_back<W: World>() {
+pub fn time_never_goes_back<W: Testbed>() {
     let mut last = W::now();
     for _ in 0..rounds::<W>() {
         let now = W::now();
@@ -31,7 +31,7 @@ pub fn time_never_goes_back<W: World>() {
 }
 
 /// A sleep takes at least as long as was asked, where time runs.
-pub fn a_sleep_lasts<W: World>() {
+pub fn a_sleep_lasts<W: Testbed>() {
     let span = Duration::from_millis(1);
     let start = W::now();
     W::sleep(span);

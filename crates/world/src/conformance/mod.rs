@@ -10,15 +10,11 @@
 //! [`threads::a_join_raises_the_panic`] a world that goes on after a thread has panicked.
 
 pub mod clock;
-pub mod conservation;
 pub mod kick;
-pub mod operations;
 pub mod order;
 pub mod place;
 pub mod restartable;
-pub mod rows;
 pub mod sleep;
-pub mod slots;
 pub mod statics;
 pub mod threads;
 pub mod waits;
@@ -27,7 +23,7 @@ pub mod work;
 
 use std::sync::Arc;
 
-use crate::{Integer, JoinHandle, Ordering, Placement, Word, World};
+use crate::{Integer, JoinHandle, Ordering, Placement, Testbed, Word};
 
 /// Makes one `#[test]` of each law of [`conformance`](crate::conformance), of the law's name.
 ///
@@ -85,23 +81,6 @@ macro_rules! conformance_tests {
             restartable::no_addition_is_lost,
             restartable::an_addition_lands_in_the_slot_of_its_cpu,
             restartable::indexes_are_in_bounds,
-            rows::no_addition_is_lost_when_indexes_move,
-            rows::no_addition_is_lost_when_kicked_cpus_exchange_indexes,
-            rows::an_addition_lands_in_the_slot_that_the_row_shows,
-            operations::words_compute,
-            operations::lists_are_last_in_first_out,
-            operations::stacks_are_bounded_and_last_in_first_out,
-            operations::buffers_take_all_or_nothing,
-            operations::a_condition_on_a_sum_is_never_broken,
-            operations::a_store_if_equal_is_never_lost,
-            conservation::no_node_is_lost_or_doubled,
-            conservation::no_value_is_lost_or_doubled,
-            conservation::no_record_is_lost_or_torn,
-            conservation::a_stopped_word_is_its_stoppers,
-            conservation::a_stopped_list_is_its_stoppers,
-            conservation::a_stopped_stack_is_its_stoppers,
-            conservation::a_stop_that_cannot_be_is_refused,
-            conservation::a_slot_is_made_once_and_dropped_once,
             clock::time_never_goes_back,
             clock::a_sleep_lasts,
             work::work_takes_its_time,
@@ -147,54 +126,19 @@ macro_rules! implements {
 }
 
 /// How often a law repeats a race: once where every interleaving is explored anyway.
-fn rounds<W: World>() -> u32 {
+fn rounds<W: Testbed>() -> u32 {
     if W::RUNS { 2000 } else { 1 }
 }
 
-fn spawn<W: World, T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> W::JoinHandle<T> {
+fn spawn<W: Testbed, T: Send + 'static>(
+    f: impl FnOnce() -> T + Send + 'static,
+) -> W::JoinHandle<T> {
     W::spawn(Placement::Anywhere, f).expect("a world has room for a few threads")
-}
-
-/// Starts so many threads: by turns on this CPU, on another where there is one, and anywhere.
-fn crew<W: World, T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
-    size: usize,
-    member: impl Fn(usize) -> F,
-) -> Vec<W::JoinHandle<T>> {
-    let here = W::cpu();
-    let machine = W::topology();
-    let start = |number| {
-        let on = |cpu| W::spawn(Placement::On(cpu), member(number)).ok();
-        let mut others = machine.cpus().map(|cpu| cpu.id).filter(|&cpu| cpu != here);
-        let placed = match number % 3 {
-            0 => on(here),
-            1 => others.find_map(on),
-            _ => None,
-        };
-        placed.unwrap_or_else(|| spawn::<W, _>(member(number)))
-    };
-    (0..size).map(start).collect()
-}
-
-/// Numbers without a pattern that matters, the same in every run (Marsaglia's xorshift).
-struct Dice(u64);
-
-impl Dice {
-    fn new(seed: u64) -> Self {
-        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// Below `sides`.
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % sides
-    }
 }
 
 /// Runs the two sides against each other, once a round, each round on a fresh state, and hands
 /// `law` what the sides returned.
-fn race<W: World, S, A, B>(
+fn race<W: Testbed, S, A, B>(
     fresh: impl Fn() -> S,
     left: impl Fn(&S) -> A + Send + 'static,
     right: impl Fn(&S) -> B + Send + 'static,
@@ -213,7 +157,7 @@ fn race<W: World, S, A, B>(
     }
 }
 
-fn side<W: World, S: Send + Sync + 'static, R: Send + 'static>(
+fn side<W: Testbed, S: Send + Sync + 'static, R: Send + 'static>(
     states: &Arc<Vec<S>>,
     arrived: &Arc<W::U32>,
     act: impl Fn(&S) -> R + Send + 'static,
@@ -235,7 +179,7 @@ fn side<W: World, S: Send + Sync + 'static, R: Send + 'static>(
 ///
 /// All accesses are relaxed: the meeting must not order what the sides do before and after it; that
 /// is what the laws are about.
-fn meet<W: World>(arrived: &W::U32, round: u32) {
+fn meet<W: Testbed>(arrived: &W::U32, round: u32) {
     let both = 2 * round + 2;
     if arrived.fetch_add(1, Ordering::Relaxed) + 1 == both {
         // The other side learns of this one line transfer later. Some rounds wait about as long, so

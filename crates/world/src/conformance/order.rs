@@ -4,41 +4,41 @@ use std::sync::Arc;
 
 use super::waits::late;
 use super::{race, rounds, spawn};
-use crate::{Cell, Integer, JoinHandle, Line, Ordering, Word, World};
+use crate::{Cell, Integer, JoinHandle, Line, Ordering, Testbed, Word};
 
 /// Data in a cell, and a flag that says that it is there.
 type Published<W> = (Cell<u64, W>, <W as crate::Words>::U32);
 
 const DATA: u64 = 42;
 
-fn unpublished<W: World>() -> Published<W> {
+fn unpublished<W: Testbed>() -> Published<W> {
     (Cell::new_in(0), W::U32::new_in(0))
 }
 
-fn write_data<W: World>((data, _): &Published<W>) {
+fn write_data<W: Testbed>((data, _): &Published<W>) {
     // SAFETY: the one writer runs before the flag is set, and readers look only after they saw it
     // set.
     data.with_mut(|data| unsafe { data.write(DATA) });
 }
 
-fn read_data<W: World>((data, _): &Published<W>) -> u64 {
+fn read_data<W: Testbed>((data, _): &Published<W>) -> u64 {
     // SAFETY: the caller has seen the flag; the only write was before it.
     data.with(|data| unsafe { data.read() })
 }
 
-fn publish<W: World>(state: &Published<W>) {
+fn publish<W: Testbed>(state: &Published<W>) {
     write_data(state);
     // Release, partner: the reader's acquire of the flag. Without it the flag could be seen before
     // the data.
     state.1.store(1, Ordering::Release);
 }
 
-fn data_is_there<W: World>(_: &Published<W>, (): (), data: u64) {
+fn data_is_there<W: Testbed>(_: &Published<W>, (): (), data: u64) {
     assert_eq!(data, DATA, "the flag was seen before the data");
 }
 
 /// Message passing: who acquires a flag sees what was written before its release.
-pub fn published_data_is_seen<W: World>() {
+pub fn published_data_is_seen<W: Testbed>() {
     race::<W, _, _, _>(
         unpublished::<W>,
         publish::<W>,
@@ -55,7 +55,7 @@ pub fn published_data_is_seen<W: World>() {
 
 /// Message passing through `wait_until`, which loads with the ordering that it is given and returns
 /// the value that it accepted.
-pub fn a_wait_sees_what_was_published<W: World>() {
+pub fn a_wait_sees_what_was_published<W: Testbed>() {
     race::<W, _, _, _>(
         unpublished::<W>,
         publish::<W>,
@@ -71,7 +71,7 @@ pub fn a_wait_sees_what_was_published<W: World>() {
 
 /// Message passing through `wait_until_by`, as through `wait_until`. A wait gives up early in the
 /// model only.
-pub fn a_bounded_wait_sees_what_was_published<W: World>() {
+pub fn a_bounded_wait_sees_what_was_published<W: Testbed>() {
     race::<W, _, _, _>(
         unpublished::<W>,
         publish::<W>,
@@ -92,7 +92,7 @@ pub fn a_bounded_wait_sees_what_was_published<W: World>() {
 }
 
 /// A wait returns the value that it accepted, even if the word has changed since.
-pub fn a_wait_returns_what_it_accepted<W: World>() {
+pub fn a_wait_returns_what_it_accepted<W: Testbed>() {
     race::<W, _, _, _>(
         || W::U32::new_in(0),
         |word| {
@@ -112,7 +112,7 @@ pub fn a_wait_returns_what_it_accepted<W: World>() {
 }
 
 /// Message passing through a word that is 1 until `send` changes it, which `received` notices.
-fn message<W: World>(send: fn(&W::U32), received: fn(&W::U32) -> bool) {
+fn message<W: Testbed>(send: fn(&W::U32), received: fn(&W::U32) -> bool) {
     race::<W, Published<W>, _, _>(
         || (Cell::new_in(0), W::U32::new_in(1)),
         move |state| {
@@ -133,7 +133,7 @@ fn message<W: World>(send: fn(&W::U32), received: fn(&W::U32) -> bool) {
 // either the flag could be seen before the data.
 
 /// Message passing through swaps.
-pub fn swaps_publish<W: World>() {
+pub fn swaps_publish<W: Testbed>() {
     message::<W>(
         |flag| {
             flag.swap(2, Ordering::Release);
@@ -143,7 +143,7 @@ pub fn swaps_publish<W: World>() {
 }
 
 /// Message passing through compare-exchanges that succeed.
-pub fn exchanges_publish<W: World>() {
+pub fn exchanges_publish<W: Testbed>() {
     message::<W>(
         |flag| assert!(flag.compare_exchange(1, 2, Ordering::Release, Ordering::Relaxed).is_ok()),
         |flag| flag.compare_exchange(2, 2, Ordering::Acquire, Ordering::Relaxed).is_ok(),
@@ -151,7 +151,7 @@ pub fn exchanges_publish<W: World>() {
 }
 
 /// A compare-exchange that fails is a load, of the ordering that it is given for that.
-pub fn a_failed_exchange_receives<W: World>() {
+pub fn a_failed_exchange_receives<W: Testbed>() {
     message::<W>(
         |flag| flag.store(2, Ordering::Release),
         // The flag never holds 3.
@@ -160,7 +160,7 @@ pub fn a_failed_exchange_receives<W: World>() {
 }
 
 /// Message passing through additions.
-pub fn additions_publish<W: World>() {
+pub fn additions_publish<W: Testbed>() {
     message::<W>(
         |flag| {
             flag.fetch_add(1, Ordering::Release);
@@ -170,7 +170,7 @@ pub fn additions_publish<W: World>() {
 }
 
 /// Message passing through subtractions.
-pub fn subtractions_publish<W: World>() {
+pub fn subtractions_publish<W: Testbed>() {
     message::<W>(
         |flag| {
             flag.fetch_sub(1, Ordering::Release);
@@ -180,7 +180,7 @@ pub fn subtractions_publish<W: World>() {
 }
 
 /// Message passing through bitwise ands.
-pub fn ands_publish<W: World>() {
+pub fn ands_publish<W: Testbed>() {
     message::<W>(
         |flag| {
             flag.fetch_and(0, Ordering::Release);
@@ -190,7 +190,7 @@ pub fn ands_publish<W: World>() {
 }
 
 /// Message passing through bitwise ors.
-pub fn ors_publish<W: World>() {
+pub fn ors_publish<W: Testbed>() {
     message::<W>(
         |flag| {
             flag.fetch_or(2, Ordering::Release);
@@ -200,7 +200,7 @@ pub fn ors_publish<W: World>() {
 }
 
 /// Message passing through bitwise exclusive ors.
-pub fn xors_publish<W: World>() {
+pub fn xors_publish<W: Testbed>() {
     message::<W>(
         |flag| {
             flag.fetch_xor(2, Ordering::Release);
@@ -211,7 +211,7 @@ pub fn xors_publish<W: World>() {
 
 /// Message passing through fences: a release fence before a relaxed store, an acquire fence after a
 /// relaxed load.
-pub fn fences_publish<W: World>() {
+pub fn fences_publish<W: Testbed>() {
     race::<W, _, _, _>(
         unpublished::<W>,
         |state| {
@@ -235,7 +235,7 @@ pub fn fences_publish<W: World>() {
 /// Two words; each side sets its own, fences, and looks at the other's. Each word has a line of its
 /// own: on one line a store and the load behind it would wait for the same transfer, and natively
 /// the load would hardly ever pass.
-fn store_buffering<W: World>(left: fn(), right: fn()) {
+fn store_buffering<W: Testbed>(left: fn(), right: fn()) {
     race::<W, (Line<W::U32>, Line<W::U32>), _, _>(
         || (Line(W::U32::new_in(0)), Line(W::U32::new_in(0))),
         move |(mine, theirs)| {
@@ -254,7 +254,7 @@ fn store_buffering<W: World>(left: fn(), right: fn()) {
 
 /// Dekker: with a full fence on both sides between store and load, at least one side sees the
 /// other.
-pub fn full_fences_forbid_store_buffering<W: World>() {
+pub fn full_fences_forbid_store_buffering<W: Testbed>() {
     // SeqCst, partner: the other side's. Without either both loads could pass the stores before
     // them.
     let full = || W::fence(Ordering::SeqCst);
@@ -262,13 +262,13 @@ pub fn full_fences_forbid_store_buffering<W: World>() {
 }
 
 /// The same with the asymmetric pair: a light fence on one side, a heavy one on the other.
-pub fn a_light_and_a_heavy_fence_forbid_store_buffering<W: World>() {
+pub fn a_light_and_a_heavy_fence_forbid_store_buffering<W: Testbed>() {
     store_buffering::<W>(W::fence_light, W::fence_all);
 }
 
 /// Coherence: reads of one word by one thread never go back in the order of its writes, however
 /// weak they are.
-pub fn a_word_never_goes_back<W: World>() {
+pub fn a_word_never_goes_back<W: Testbed>() {
     race::<W, _, _, _>(
         || W::U64::new_in(0),
         |word| {
@@ -281,7 +281,7 @@ pub fn a_word_never_goes_back<W: World>() {
 }
 
 /// Conservation: of concurrent additions each sees a value of its own, and none is lost.
-pub fn additions_are_never_lost<W: World>() {
+pub fn additions_are_never_lost<W: Testbed>() {
     const THREADS: u32 = 3;
     let word = Arc::new(W::U32::new_in(0));
     let threads: Vec<_> = (0..THREADS)
@@ -300,8 +300,8 @@ pub fn additions_are_never_lost<W: World>() {
 }
 
 /// Of two compare-exchanges from one value one succeeds, and the other returns what that one wrote.
-pub fn one_exchange_wins<W: World>() {
-    fn claim<W: World>(word: &W::U32, id: u32) -> Result<u32, u32> {
+pub fn one_exchange_wins<W: Testbed>() {
+    fn claim<W: Testbed>(word: &W::U32, id: u32) -> Result<u32, u32> {
         word.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed)
     }
     race::<W, _, _, _>(

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use coreline_topology::CpuId;
 
 use super::spawn;
-use crate::{Integer, JoinHandle, Ordering, Placement, SpawnError, Word, World};
+use crate::{Integer, JoinHandle, Ordering, Placement, SpawnError, Testbed, Word};
 
 /// A thread that was placed on a CPU runs there, and its node and cache are the topology's. Every
 /// thread runs on a CPU below the limit.
-pub fn a_placed_thread_runs_on_its_cpu<W: World>() {
+pub fn a_placed_thread_runs_on_its_cpu<W: Testbed>() {
     let machine = W::topology();
     assert!(W::cpu().index() < machine.cpu_limit());
     let anywhere = spawn::<W, _>(W::cpu).join();
@@ -39,7 +39,7 @@ pub fn a_placed_thread_runs_on_its_cpu<W: World>() {
 }
 
 /// A CPU that does not exist is refused; the closure does not run and is dropped.
-pub fn an_impossible_cpu_is_refused<W: World>() {
+pub fn an_impossible_cpu_is_refused<W: Testbed>() {
     let nowhere = CpuId::new(u32::MAX);
     let ran = Arc::new(W::U32::new_in(0));
     let witness = Arc::clone(&ran);

@@ -1,18 +1,108 @@
 //! Laws of restartable operations.
 
+use core::alloc::Layout;
+use core::ptr::NonNull;
 use std::sync::Arc;
 
-use super::slots::OwnSlots;
 use super::{rounds, spawn};
-use crate::{IndexBy, JoinHandle, Ordering, Placement, Word, World};
+use crate::restartable::definition::Add;
+use crate::restartable::{At, NoSlot};
+use crate::{IndexBy, JoinHandle, Lacking, Ordering, Placement, Testbed, Word};
+
+/// A word for each index, all of them 0 at first, and nothing around them: an operation runs in a
+/// section or not at all. For laws and tests of worlds.
+#[derive(Debug)]
+pub struct BareWords<W: Testbed> {
+    section: W::Section,
+    limit: W::U32,
+    indexes: usize,
+    first: NonNull<W::U64>,
+    layout: Layout,
+}
+
+// SAFETY: the memory holds words, which may be sent.
+unsafe impl<W: Testbed> Send for BareWords<W> {}
+// SAFETY: the memory holds words, which may be shared.
+unsafe impl<W: Testbed> Sync for BareWords<W> {}
+
+impl<W: Testbed> BareWords<W> {
+    /// Words for as many indexes as there can be.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] if the machine has no such index.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory.
+    pub fn new_in(by: IndexBy) -> Result<Self, Lacking> {
+        let (section, indexes) = W::section(by)?;
+        let layout = Layout::from_size_align(indexes * W::STRIDE, W::STRIDE)
+            .expect("a stride is a power of two, and the indexes are numbers of CPUs");
+        let first = W::map(layout).expect("a test has memory").cast();
+        for index in 0..indexes {
+            // SAFETY: just mapped, a stride for each index.
+            unsafe { first.byte_add(index * W::STRIDE).write(W::U64::new_in(0)) };
+        }
+        let limit = W::U32::new_in(if W::runs_sections(&section) { indexes as u32 } else { 0 });
+        Ok(BareWords { section, limit, indexes, first, layout })
+    }
+
+    /// How operations on the words run.
+    pub fn section(&self) -> &W::Section {
+        &self.section
+    }
+
+    /// The indexes below it have words that sections may use.
+    pub fn limit(&self) -> &W::U32 {
+        &self.limit
+    }
+
+    fn at(&self) -> At<'_, W::U64, W> {
+        // SAFETY: there is a word for each index, and only `add` writes to them.
+        unsafe { At::new(&self.section, &self.limit, self.first) }
+    }
+
+    /// Adds to the calling thread's word, if a section can.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSlot`], with nothing done.
+    pub fn add(&self, delta: u64) -> Result<(), NoSlot> {
+        W::run(self.at(), Add(delta))
+    }
+
+    /// Each word's value, by index.
+    pub fn values(&self) -> impl Iterator<Item = u64> {
+        // SAFETY: there is a word for each index.
+        let word = |index| unsafe { self.at().slot(index) };
+        // Relaxed: a word carries nothing but its own value.
+        (0..self.indexes).map(move |index| word(index).load(Ordering::Relaxed))
+    }
+}
+
+impl<W: Testbed> Drop for BareWords<W> {
+    fn drop(&mut self) {
+        for index in 0..self.indexes {
+            // SAFETY: there is a word for each index, which is dropped once, here.
+            unsafe { self.first.byte_add(index * W::STRIDE).drop_in_place() };
+        }
+        // SAFETY: mapped with this layout by `new_in`.
+        unsafe { W::unmap(self.first.cast(), self.layout) };
+    }
+}
+
+fn words<W: Testbed>() -> Arc<BareWords<W>> {
+    Arc::new(BareWords::new_in(IndexBy::Cpu).expect("CPUs have numbers"))
+}
 
 /// Conservation: concurrent additions, on one CPU and on several, are all in the sum, also when
-/// another thread fences them meanwhile.
-pub fn no_addition_is_lost<W: World>() {
-    let words = Arc::new(OwnSlots::<_, W>::words(IndexBy::Cpu).expect("CPUs have numbers"));
+/// another thread fences them meanwhile; and one that finds no slot did nothing.
+pub fn no_addition_is_lost<W: Testbed>() {
+    let words = words::<W>();
     let adder = |delta| {
         let words = Arc::clone(&words);
-        move || (0..rounds::<W>()).for_each(|_| words.add(delta))
+        move || (0..rounds::<W>()).filter(|_| words.add(delta).is_ok()).count() as u64 * delta
     };
     let here = W::cpu();
     let place = |placement, delta| W::spawn(placement, adder(delta)).ok();
@@ -26,54 +116,51 @@ pub fn no_addition_is_lost<W: World>() {
     });
     // A world that cannot fence its sections says so; there is nothing to check then.
     let _ = W::fence_restartable();
-    elsewhere.join();
-    same.into_iter().for_each(JoinHandle::join);
-    assert_eq!(words.sum(), 111 * u64::from(rounds::<W>()));
+    let added = elsewhere.join() + same.into_iter().map(JoinHandle::join).sum::<u64>();
+    assert_eq!(words.values().sum::<u64>(), added);
 }
 
-/// What a placed thread adds is in its CPU's slot, or in the shared one if the thread has no index;
-/// no other slot changes.
-pub fn an_addition_lands_in_the_slot_of_its_cpu<W: World>() {
+/// What a placed thread adds is in its CPU's word, if it has one, and no other word changes; an
+/// index at the limit has none.
+pub fn an_addition_lands_in_the_slot_of_its_cpu<W: Testbed>() {
     let machine = W::topology();
     let placed = machine.cpus().filter_map(|cpu| {
-        let words = Arc::new(OwnSlots::<_, W>::words(IndexBy::Cpu).expect("CPUs have numbers"));
+        let words = words::<W>();
         let theirs = Arc::clone(&words);
         let thread = W::spawn(Placement::On(cpu.id), move || {
-            theirs.add(7);
-            W::index(theirs.section())
+            // Where no thread was registered yet, this one is now.
+            let index = W::index(theirs.section());
+            let added = theirs.add(7).is_ok();
+            // Relaxed: the thread itself reads it next.
+            theirs.limit().store(u32::try_from(index).unwrap_or(0), Ordering::Relaxed);
+            (index, added, theirs.add(1))
         });
         Some((cpu.id, thread.ok()?.join(), words))
     });
     // One CPU would not tell its slot from a slot that is always the same.
     let placed: Vec<_> = placed.take(2).collect();
     assert!(!placed.is_empty(), "a thread can run on some CPU");
-    for (cpu, index, words) in placed {
-        let has_index = index < words.indexes();
-        assert!(!has_index || index == cpu.index(), "{cpu} has index {index}");
-        // Slots appear up to the one that is used.
-        let before = if has_index { index } else { 0 };
-        let found: Vec<u64> = words.iter().map(|slot| slot.load(Ordering::Relaxed)).collect();
-        let mut expected = vec![0; before];
-        expected.extend(if has_index { vec![7, 0] } else { vec![7] });
-        assert_eq!(found, expected, "{cpu} did not add to its slot alone");
-        assert_eq!(words.sum(), 7);
+    for (cpu, (index, added, beyond), words) in placed {
+        assert!(!added || index == cpu.index(), "{cpu} has index {index}");
+        assert!(!added || W::runs_sections(words.section()), "{cpu} ran a section");
+        assert_eq!(beyond, Err(NoSlot), "{cpu} used a slot at the limit");
+        for (at, value) in words.values().enumerate() {
+            let expected = if added && at == index { 7 } else { 0 };
+            assert_eq!(value, expected, "{cpu} did not add to its word alone: {at}");
+        }
     }
 }
 
-/// There is a slot for every CPU that there can be, and a thread's index is one of them; so is its
-/// concurrency ID where there is one, and where not, the error says what is lacking.
-pub fn indexes_are_in_bounds<W: World>() {
-    let words = OwnSlots::<_, W>::words(IndexBy::Cpu).expect("every world numbers its CPUs");
-    assert!(words.indexes() >= W::topology().cpu_limit());
-    assert!(W::index(words.section()) < words.indexes());
-    assert_eq!(W::index_by(words.section()), IndexBy::Cpu);
-    match OwnSlots::<_, W>::words(IndexBy::KernelCid) {
-        Ok(words) => {
-            assert!(W::index(words.section()) < words.indexes());
-            assert!(W::kernel_cid().is_some_and(|cid| cid.index() < words.indexes()));
-            assert_eq!(W::index_by(words.section()), IndexBy::KernelCid);
-            words.add(3);
-            assert_eq!(words.sum(), 3);
+/// There is an index for every CPU that there can be, and a thread's index is one of them; so is
+/// its concurrency ID where there is one, and where not, the error says what is lacking.
+pub fn indexes_are_in_bounds<W: Testbed>() {
+    let (section, indexes) = W::section(IndexBy::Cpu).expect("every world numbers its CPUs");
+    assert!(indexes >= W::topology().cpu_limit());
+    assert!(W::index(&section) < indexes);
+    match W::section(IndexBy::KernelCid) {
+        Ok((section, indexes)) => {
+            assert!(W::index(&section) < indexes);
+            assert!(W::kernel_cid().is_some_and(|cid| cid.index() < indexes));
         }
         Err(lacking) => assert_eq!(lacking.world, W::NAME),
     }

@@ -4,10 +4,10 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::{race, spawn};
-use crate::{JoinHandle, Ordering, Parked, Time, Word, World};
+use crate::{JoinHandle, Ordering, Parked, Testbed, Time, Word};
 
 /// A word that does not hold the expected value puts nobody to sleep, with or without a deadline.
-pub fn a_changed_word_does_not_put_to_sleep<W: World>() {
+pub fn a_changed_word_does_not_put_to_sleep<W: Testbed>() {
     let word = W::U32::new_in(1);
     assert_eq!(W::park(&word, 0, None), Parked::Changed);
     assert_eq!(W::park(&word, 0, Some(W::now() + Duration::from_secs(3600))), Parked::Changed);
@@ -15,7 +15,7 @@ pub fn a_changed_word_does_not_put_to_sleep<W: World>() {
 }
 
 /// A sleep that nobody ends is over at its deadline, and not before; at once if that has passed.
-pub fn a_deadline_ends_the_sleep<W: World>() {
+pub fn a_deadline_ends_the_sleep<W: Testbed>() {
     let word = W::U32::new_in(0);
     for deadline in [Time::from_nanos(0), W::now() + Duration::from_millis(1)] {
         let mut parked = Parked::Woken;
@@ -32,7 +32,7 @@ pub fn a_deadline_ends_the_sleep<W: World>() {
 ///
 /// The interleaving that must not be: the waiter finds 0; the waker stores 1, looks for sleepers
 /// and finds none; the waiter falls asleep.
-pub fn no_wakeup_is_lost<W: World>() {
+pub fn no_wakeup_is_lost<W: Testbed>() {
     race::<W, _, _, _>(
         || W::U32::new_in(0),
         |word| {
@@ -52,7 +52,7 @@ pub fn no_wakeup_is_lost<W: World>() {
 
 /// A wake of one wakes one, if anybody sleeps: of two sleepers on one word the waker wakes the
 /// first, who wakes the second.
-pub fn a_wake_of_one_wakes_one<W: World>() {
+pub fn a_wake_of_one_wakes_one<W: Testbed>() {
     let word = Arc::new(W::U32::new_in(0));
     let sleepers = [(); 2].map(|()| {
         let word = Arc::clone(&word);
@@ -73,7 +73,7 @@ pub fn a_wake_of_one_wakes_one<W: World>() {
 
 /// A wake reaches the sleepers of its own word: of two sleepers on two words the waker wakes one
 /// after the other.
-pub fn a_wake_is_for_its_word<W: World>() {
+pub fn a_wake_is_for_its_word<W: Testbed>() {
     let words = Arc::new([W::U32::new_in(0), W::U32::new_in(0)]);
     let sleepers = [0, 1].map(|which| {
         let words = Arc::clone(&words);
@@ -93,7 +93,7 @@ pub fn a_wake_is_for_its_word<W: World>() {
 }
 
 /// A wake says that it has woken somebody.
-pub fn a_wake_counts_whom_it_wakes<W: World>() {
+pub fn a_wake_counts_whom_it_wakes<W: Testbed>() {
     let word = Arc::new(W::U32::new_in(0));
     let theirs = Arc::clone(&word);
     let sleeper = spawn::<W, _>(move || {

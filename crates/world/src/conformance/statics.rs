@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::spawn;
-use crate::{Integer, JoinHandle, Ordering, Word, Words, World, WorldLocal, WorldStatic};
+use crate::{Integer, JoinHandle, Ordering, Testbed, Word, Words, WorldLocal, WorldStatic};
 
 /// All threads get the same object for a key. It is made once: what one thread does to it another
 /// sees.
-pub fn a_static_is_one_object<W: World>() {
+pub fn a_static_is_one_object<W: Testbed>() {
     static COUNTER: WorldStatic = WorldStatic::new("conformance counter");
-    fn add<W: World>(value: u32) -> (usize, u32) {
+    fn add<W: Testbed>(value: u32) -> (usize, u32) {
         COUNTER.with::<W, W::U32, _>(
             || W::U32::new_in(0),
             |word| (core::ptr::from_ref(word).addr(), word.fetch_add(value, Ordering::Relaxed)),
@@ -25,7 +25,7 @@ pub fn a_static_is_one_object<W: World>() {
 }
 
 /// One key with two types names two objects, and each keeps its first value.
-pub fn a_static_is_one_object_for_each_type<W: World>() {
+pub fn a_static_is_one_object_for_each_type<W: Testbed>() {
     static KEY: WorldStatic = WorldStatic::new("conformance types");
     for _ in 0..2 {
         assert_eq!(KEY.with::<W, u8, _>(|| 7, |object| *object), 7);
@@ -35,7 +35,7 @@ pub fn a_static_is_one_object_for_each_type<W: World>() {
 }
 
 /// Two keys name two objects of one type, also if the keys have one name; so do the keys of locals.
-pub fn each_key_has_its_own_object<W: World>() {
+pub fn each_key_has_its_own_object<W: Testbed>() {
     static ONE: WorldStatic = WorldStatic::new("conformance key");
     static OTHER: WorldStatic = WorldStatic::new("conformance key");
     static LOCAL: WorldLocal = WorldLocal::new("conformance local key");
@@ -50,7 +50,7 @@ pub fn each_key_has_its_own_object<W: World>() {
 
 /// A local is its thread's own from first use to the thread's end, and then drops, before the join
 /// returns.
-pub fn a_local_belongs_to_its_thread<W: World>() {
+pub fn a_local_belongs_to_its_thread<W: Testbed>() {
     static LOCAL: WorldLocal = WorldLocal::new("conformance local");
 
     struct Local<W: Words> {
@@ -64,7 +64,7 @@ pub fn a_local_belongs_to_its_thread<W: World>() {
         }
     }
 
-    fn use_it<W: World>(dropped: &Arc<W::U32>) -> u32 {
+    fn use_it<W: Testbed>(dropped: &Arc<W::U32>) -> u32 {
         LOCAL.with::<W, Local<W>, _>(
             || Local { uses: W::U32::new_in(0), dropped: Arc::clone(dropped) },
             |local| local.uses.fetch_add(1, Ordering::Relaxed),

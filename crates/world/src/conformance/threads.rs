@@ -4,10 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::spawn;
-use crate::{Cell, JoinHandle, Ordering, Word, World};
+use crate::{Cell, JoinHandle, Ordering, Testbed, Word};
 
 /// A join returns the thread's value, and everything that the thread did is visible after it.
-pub fn a_join_returns_the_value<W: World>() {
+pub fn a_join_returns_the_value<W: Testbed>() {
     let data = Arc::new(Cell::<u64, W>::new_in(0));
     let theirs = Arc::clone(&data);
     let thread = spawn::<W, _>(move || {
@@ -21,7 +21,7 @@ pub fn a_join_returns_the_value<W: World>() {
 }
 
 /// A thread whose handle is dropped runs all the same.
-pub fn a_dropped_handle_detaches<W: World>() {
+pub fn a_dropped_handle_detaches<W: Testbed>() {
     let word = Arc::new(W::U32::new_in(0));
     let theirs = Arc::clone(&word);
     drop(spawn::<W, _>(move || theirs.store(1, Ordering::Relaxed)));
@@ -29,7 +29,7 @@ pub fn a_dropped_handle_detaches<W: World>() {
 }
 
 /// A join raises the thread's panic in the joining thread.
-pub fn a_join_raises_the_panic<W: World>() {
+pub fn a_join_raises_the_panic<W: Testbed>() {
     let thread = spawn::<W, ()>(|| std::panic::panic_any(7_u32));
     let raised = catch_unwind(AssertUnwindSafe(|| thread.join())).expect_err("the thread panicked");
     assert_eq!(raised.downcast_ref(), Some(&7_u32));

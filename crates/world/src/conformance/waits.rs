@@ -3,22 +3,22 @@
 use core::time::Duration;
 
 use super::race;
-use crate::{Ordering, Time, Word, World};
+use crate::{Ordering, Testbed, Time, Word};
 
 /// A point that no law lasts to.
-pub(super) fn late<W: World>() -> Time {
+pub(super) fn late<W: Testbed>() -> Time {
     W::now() + Duration::from_secs(3600)
 }
 
 /// A point within the next microsecond, another one each time: what the other side of a race does
 /// comes before it, after it, or at the same time.
-fn soon<W: World>() -> Time {
+fn soon<W: Testbed>() -> Time {
     let now = W::now();
     now + Duration::from_nanos(now.as_nanos() * 7919 % 1024)
 }
 
 /// A value that is accepted at the first look is returned, also where the deadline has passed.
-pub fn a_bounded_wait_takes_what_is_there<W: World>() {
+pub fn a_bounded_wait_takes_what_is_there<W: Testbed>() {
     let word = W::U32::new_in(7);
     for deadline in [Time::from_nanos(0), W::now(), late::<W>()] {
         let mut looks = 0;
@@ -32,7 +32,7 @@ pub fn a_bounded_wait_takes_what_is_there<W: World>() {
 
 /// A wait for what does not come gives up after a look that ends no earlier than the deadline, and
 /// looks at least once.
-pub fn a_bounded_wait_gives_up_at_its_deadline<W: World>() {
+pub fn a_bounded_wait_gives_up_at_its_deadline<W: Testbed>() {
     let word = W::U32::new_in(0);
     for deadline in [Time::from_nanos(0), W::now(), W::now() + Duration::from_millis(1)] {
         let mut last = None;
@@ -50,7 +50,7 @@ pub fn a_bounded_wait_gives_up_at_its_deadline<W: World>() {
 ///
 /// The interleaving that must not be: the waiter looks and finds 0; the writer writes 1 before the
 /// deadline; the waiter finds that the deadline has come, and gives up.
-pub fn a_bounded_wait_misses_nothing_before_its_deadline<W: World>() {
+pub fn a_bounded_wait_misses_nothing_before_its_deadline<W: Testbed>() {
     race::<W, _, _, _>(
         || W::U32::new_in(0),
         |word| {
@@ -74,7 +74,7 @@ pub fn a_bounded_wait_misses_nothing_before_its_deadline<W: World>() {
 
 /// A waiter that gives up and a writer agree by an exchange which of the two came first. No
 /// wake-up is lost and no deadline is.
-pub fn a_wait_that_is_given_up_and_a_grant_agree<W: World>() {
+pub fn a_wait_that_is_given_up_and_a_grant_agree<W: Testbed>() {
     const GRANTED: u32 = 1;
     const GIVEN_UP: u32 = 2;
     // Relaxed: the word carries nothing but itself.

@@ -2,12 +2,12 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
-use crate::{Cell, ConstWorld, Integer, Line, Ordering, Time, Word, World};
+use crate::{Cell, ConstWorld, Integer, Line, Ordering, Testbed, Time, Word};
 
 const RELAXED: Ordering = Ordering::Relaxed;
 
 /// Arithmetic returns what was there, and wraps at the width of the word.
-pub fn integers_compute<W: World>() {
+pub fn integers_compute<W: Testbed>() {
     macro_rules! compute {
         ($word:ty, $value:ty) => {
             let word = <$word>::new_in(<$value>::MAX);
@@ -27,7 +27,7 @@ pub fn integers_compute<W: World>() {
 
 /// Loads, stores, swaps, compare-exchanges and plain access do what they say, for every type of
 /// word.
-pub fn words_exchange<W: World>() {
+pub fn words_exchange<W: Testbed>() {
     exchange::<W::U8>(1, u8::MAX);
     exchange::<W::U32>(1, u32::MAX);
     exchange::<W::U64>(1, u64::MAX);
@@ -61,7 +61,7 @@ fn exchange<T: Word>(a: T::Value, b: T::Value) {
 
 /// Where a world claims native layout, words are as large and as aligned as the machine's, cells
 /// add nothing to their content, and lines are lines.
-pub fn layout_is_native<W: World>() {
+pub fn layout_is_native<W: Testbed>() {
     fn same<A, B>() {
         assert_eq!(size_of::<A>(), size_of::<B>(), "{}", core::any::type_name::<A>());
         assert_eq!(align_of::<A>(), align_of::<B>(), "{}", core::any::type_name::<A>());

@@ -3,12 +3,13 @@
 use core::alloc::Layout;
 use core::num::NonZeroU32;
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
 use std::alloc;
 
 use coreline_topology::NodeId;
 
 use super::{Model, Plant};
-use crate::{Lacking, MapError, Memory, Signals, Why, World};
+use crate::{Lacking, MapError, Memory, Ordering, Signals, Why, World};
 
 impl<P: Plant> Memory for Model<P> {
     fn map(layout: Layout) -> Result<NonNull<u8>, MapError> {
@@ -44,6 +45,19 @@ fn lacking(capability: &'static str) -> Lacking {
     }
 }
 
+loom::thread_local! {
+    /// The calling thread's number.
+    static ID: NonZeroU32 = next_id();
+}
+
+/// Numbers tell threads apart and do nothing else, so it does not matter that they go on from one
+/// execution to the next.
+fn next_id() -> NonZeroU32 {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    // Relaxed: each addition yields another number.
+    NonZeroU32::new(LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1)).unwrap_or(NonZeroU32::MIN)
+}
+
 impl<P: Plant> Signals for Model<P> {
     type Held = ();
 
@@ -51,5 +65,9 @@ impl<P: Plant> Signals for Model<P> {
 
     fn generation() -> NonZeroU32 {
         NonZeroU32::MIN
+    }
+
+    fn thread_id() -> NonZeroU32 {
+        ID.with(|id| *id)
     }
 }

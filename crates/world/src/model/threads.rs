@@ -1,7 +1,6 @@
 //! Threads of the model.
 
-use core::num::NonZeroU32;
-use core::sync::atomic::{AtomicU32, AtomicUsize};
+use core::sync::atomic::AtomicUsize;
 use core::time::Duration;
 
 use super::{Model, Plant, place, statics};
@@ -11,19 +10,6 @@ loom::lazy_static! {
     /// How many threads this execution has had. loom counts ended threads, too. Not an atomic of
     /// loom: the count is the model's own, and must add no interleavings.
     static ref STARTED: AtomicUsize = AtomicUsize::new(1);
-}
-
-loom::thread_local! {
-    /// The calling thread's number.
-    static ID: NonZeroU32 = next_id();
-}
-
-/// Numbers say who is who and nothing else, so it does not matter that they go on from one
-/// execution to the next.
-fn next_id() -> NonZeroU32 {
-    static LAST: AtomicU32 = AtomicU32::new(0);
-    // Relaxed: each addition yields another number.
-    NonZeroU32::new(LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1)).unwrap_or(NonZeroU32::MIN)
 }
 
 /// A thread of the [`Model`].
@@ -74,10 +60,6 @@ impl<P: Plant> Threads for Model<P> {
             statics::end_thread();
             value
         })))
-    }
-
-    fn id() -> NonZeroU32 {
-        ID.with(|id| *id)
     }
 
     fn yield_now() {

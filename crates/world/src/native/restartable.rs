@@ -3,16 +3,16 @@
 use core::fmt;
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::AtomicU32;
 
 use coreline_topology::Cid;
 
-use crate::arch::{self, CPU_ID, InRow, Index, MM_CID, SlotsAt, by_rows};
+use crate::arch::{self, CPU_ID, InRow, Index, MM_CID, SlotsAt};
 use crate::native::{Native, place, rseq};
 use crate::restartable::rows::PER_LINE;
-use crate::restartable::{At, NoSlot, Rows};
+use crate::restartable::{At, NoSlot, Operation, Rows};
 use crate::{
-    ArrayStack, Buffer, Full, IndexBy, Lacking, Line, List, ListNode, Place, Restartable, World,
+    ArrayStack, Buffer, IndexBy, Lacking, Line, List, ListNode, Place, Restartable, World,
 };
 
 /// How restartable operations run natively: in rseq sections, or on atomics.
@@ -43,35 +43,6 @@ impl fmt::Debug for Section {
     }
 }
 
-/// The section of an operation, and what becomes of its result. Whether there are rows is known
-/// when this is compiled: nothing is left of the other arm.
-macro_rules! section {
-    (
-        $at:expr, $operation:ident $(::<$const:ident>)? ($($argument:expr),*),
-        |$result:ident| $then:expr
-    ) => {{
-        let (index, limit) = ($at.section().index, ptr::from_ref($at.limit()));
-        let first = $at.first().as_ptr().cast();
-        match $at.rows() {
-            None => {
-                let slots = SlotsAt { index, limit, first };
-                // SAFETY: `At` has the invariant that the operation asks for, the assertions below
-                // hold for the layout, and there is memory by concurrency ID only where the kernel
-                // keeps them.
-                let $result = unsafe { arch::$operation $(::<$const>)? (slots $(, $argument)*) };
-                $then
-            }
-            Some(rows) => {
-                let index = InRow { cpu: index, rows: ptr::from_ref(rows).cast() };
-                let at = SlotsAt { index, limit, first };
-                // SAFETY: as above, and `Indexing` promises that indexes in rows have slots.
-                let $result = unsafe { by_rows::$operation $(::<$const>)? (at $(, $argument)*) };
-                $then
-            }
-        }
-    }};
-}
-
 impl Restartable for Native {
     type Section = Section;
 
@@ -94,10 +65,6 @@ impl Restartable for Native {
         Ok((Section { index, by, rseq }, place::cpu_limit()))
     }
 
-    fn index_by(section: &Section) -> IndexBy {
-        section.by
-    }
-
     fn runs_sections(section: &Section) -> bool {
         section.rseq
     }
@@ -113,92 +80,27 @@ impl Restartable for Native {
     }
 
     #[inline]
-    fn add(at: At<'_, AtomicU64, Self>, delta: u64) -> Result<(), NoSlot> {
-        section!(at, add(delta), |done| if done { Ok(()) } else { Err(NoSlot) })
-    }
-
-    #[inline]
-    fn load(at: At<'_, AtomicU64, Self>) -> Result<u64, NoSlot> {
-        section!(at, load(), |value| value.ok_or(NoSlot))
-    }
-
-    #[inline]
-    fn store_if_equal(
-        at: At<'_, AtomicU64, Self>,
-        expected: u64,
-        new: u64,
-    ) -> Result<Result<(), u64>, NoSlot> {
-        section!(at, store_if_equal(expected, new), |stored| stored.ok_or(NoSlot))
-    }
-
-    #[inline]
-    fn add_if(
-        at: At<'_, AtomicU64, Self>,
-        delta: u64,
-        fixed: u64,
-    ) -> Result<Result<u64, u64>, NoSlot> {
-        section!(at, add_if(delta, fixed), |added| added.ok_or(NoSlot))
-    }
-
-    #[inline]
-    unsafe fn list_push(
-        at: At<'_, List<Self>, Self>,
-        node: NonNull<ListNode<Self>>,
-    ) -> Result<(), NoSlot> {
-        let node = node.as_ptr().cast();
-        section!(at, list_push(node), |done| if done { Ok(()) } else { Err(NoSlot) })
-    }
-
-    #[inline]
-    fn list_pop(at: At<'_, List<Self>, Self>) -> Result<Option<NonNull<ListNode<Self>>>, NoSlot> {
-        section!(at, list_pop(), |node| Ok(NonNull::new(node.ok_or(NoSlot)?.cast())))
-    }
-
-    #[inline]
-    fn stack_push<T: 'static, const N: usize>(
-        at: At<'_, ArrayStack<T, N, Self>, Self>,
-        value: NonNull<T>,
-    ) -> Result<Result<(), Full>, NoSlot> {
-        let value = value.as_ptr().cast();
-        section!(at, stack_push::<N>(value), |pushed| {
-            Ok(if pushed.ok_or(NoSlot)? { Ok(()) } else { Err(Full) })
-        })
-    }
-
-    #[inline]
-    fn stack_pop<T: 'static, const N: usize>(
-        at: At<'_, ArrayStack<T, N, Self>, Self>,
-    ) -> Result<Option<NonNull<T>>, NoSlot> {
-        section!(at, stack_pop(), |value| Ok(NonNull::new(value.ok_or(NoSlot)?.cast())))
-    }
-
-    #[inline]
-    fn stack_push_batch<T: 'static, const N: usize>(
-        at: At<'_, ArrayStack<T, N, Self>, Self>,
-        values: &[NonNull<T>],
-    ) -> Result<usize, NoSlot> {
-        let (from, wanted) = (values.as_ptr().cast(), values.len());
-        section!(at, stack_push_batch::<N>(from, wanted), |count| count.ok_or(NoSlot))
-    }
-
-    #[inline]
-    fn stack_pop_batch<T: 'static, const N: usize>(
-        at: At<'_, ArrayStack<T, N, Self>, Self>,
-        into: &mut [Option<NonNull<T>>],
-    ) -> Result<usize, NoSlot> {
-        let (to, wanted) = (into.as_mut_ptr().cast(), into.len());
-        section!(at, stack_pop_batch(to, wanted), |count| count.ok_or(NoSlot))
-    }
-
-    #[inline]
-    fn append<const N: usize>(
-        at: At<'_, Buffer<N, Self>, Self>,
-        bytes: &[u8],
-    ) -> Result<Result<usize, Full>, NoSlot> {
-        let (from, count) = (bytes.as_ptr(), bytes.len());
-        section!(at, append::<N>(from, count), |begin| {
-            Ok(begin.ok_or(NoSlot)?.map_err(|()| Full))
-        })
+    fn run<F, O: Operation<Self, F>>(
+        at: At<'_, F, Self>,
+        operation: O,
+    ) -> Result<O::Output, NoSlot> {
+        let (index, limit) = (at.section().index, ptr::from_ref(at.limit()));
+        let first = at.first().as_ptr();
+        // Whether there are rows is known when this is compiled: nothing is left of the other arm.
+        //
+        // SAFETY: `At` has the invariant that a section asks for, the assertions below hold for the
+        // layout, there is memory by concurrency ID only where the kernel keeps them, and an index
+        // that a row shows has a slot if it is below the limit.
+        let output: Option<O::Output> = unsafe {
+            match at.rows() {
+                None => arch::Section::run(operation, SlotsAt { index, limit, first }),
+                Some(rows) => {
+                    let index = InRow { cpu: index, rows: ptr::from_ref(rows).cast() };
+                    arch::Section::run(operation, SlotsAt { index, limit, first })
+                }
+            }
+        };
+        output.ok_or(NoSlot)
     }
 }
 
@@ -207,9 +109,9 @@ const _: () = {
     assert!(offset_of!(List<Native>, first) == 0);
     assert!(offset_of!(ListNode<Native>, next) == 0);
     assert!(offset_of!(ArrayStack<u8, 3, Native>, len) == 0);
-    assert!(offset_of!(ArrayStack<u8, 3, Native>, entries) == 16);
+    assert!(offset_of!(ArrayStack<u8, 3, Native>, entries) == 8);
     assert!(offset_of!(Buffer<3, Native>, len) == 0);
-    assert!(offset_of!(Buffer<3, Native>, bytes) == 16);
+    assert!(offset_of!(Buffer<3, Native>, bytes) == 8);
     let [table, cpus] = Rows::<Native>::LAYOUT;
     assert!(table == arch::ROWS_TABLE && cpus == arch::ROWS_CPUS);
     assert!(size_of::<Line<[AtomicU32; PER_LINE]>>() == PER_LINE * size_of::<AtomicU32>());

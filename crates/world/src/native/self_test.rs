@@ -266,11 +266,12 @@ fn preempt(share: &Share) -> Result<(), SelfTestError> {
 fn watch(shared: &Shared, deadline: Time) -> Result<(), SelfTestError> {
     let Shared { area, word, .. } = shared;
     while Native::now() < deadline {
-        // Relaxed, here and below: the word carries nothing but its own value, and both threads are
-        // on one CPU, which sees its own stores in order.
+        // Relaxed: the word carries nothing but its own value, and both threads are on one CPU,
+        // which sees its own stores in order.
         let before = word.load(Ordering::Relaxed);
         match arch::watch(*area, word, SPINS) {
             Watched::Changed => return Err(SelfTestError::NotAborted),
+            // Relaxed: as for the load before the watch.
             Watched::Aborted if word.load(Ordering::Relaxed) != before => return Ok(()),
             Watched::Aborted | Watched::Expired => {}
         }
@@ -282,6 +283,7 @@ extern "C" fn intruder(share: *mut c_void) -> *mut c_void {
     let share = Share(NonNull::new(share.cast()).expect("`spawn` gives its own share"));
     // Relaxed: see `watch`.
     while share.get().over.load(Ordering::Relaxed) == 0 {
+        // Relaxed: the word carries nothing but its own value.
         share.get().word.fetch_add(1, Ordering::Relaxed);
         thread::sleep(NAP);
     }

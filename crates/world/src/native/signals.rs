@@ -7,6 +7,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::Signals;
+use crate::arch;
 use crate::native::Native;
 
 /// Signals that a thread causes itself. The kernel kills the process if such a one is held off.
@@ -75,6 +76,34 @@ impl Signals for Native {
             NonZeroU32::new(set.map_or_else(|set| set, |_| next)).unwrap_or(NonZeroU32::MIN)
         })
     }
+
+    /// The thread gets its number when it first asks, and keeps it. It is not the kernel's number:
+    /// lock holders are told apart by this, so it must not be up to a filter.
+    ///
+    /// Async-signal-safe, and no system call. Numbers come again after 2³² − 1 threads that asked.
+    fn thread_id() -> NonZeroU32 {
+        // SAFETY: memory of the calling thread for its whole life; the reference does not leave
+        // this function and `number`.
+        let word = unsafe { &*arch::number() };
+        // Relaxed: only the thread itself, and signal handlers on it, use the word.
+        NonZeroU32::new(word.load(Ordering::Relaxed)).unwrap_or_else(|| number(word))
+    }
+}
+
+/// Gives the calling thread, whose word this is, its number.
+#[cold]
+fn number(word: &AtomicU32) -> NonZeroU32 {
+    // Relaxed, all: as in `thread_id`; and each addition has a result of its own.
+    let relaxed = Ordering::Relaxed;
+    let next = loop {
+        let last = arch::last_number().fetch_add(1, relaxed);
+        if let Some(next) = NonZeroU32::new(last.wrapping_add(1)) {
+            break next;
+        }
+    };
+    // A signal handler may have been faster, and have used its number.
+    let set = word.compare_exchange(0, next.get(), relaxed, relaxed);
+    set.err().and_then(NonZeroU32::new).unwrap_or(next)
 }
 
 /// The highest generation so far, of this memory and of all that it is a copy of.

@@ -115,8 +115,8 @@ fn find_or_keep<T: Send + Sync + 'static>(
             made = Some(Box::new(Object { kept, object: init() }));
         } else if let Some(new) = made.take() {
             let new = Box::into_raw(new);
-            // Release pairs with the acquire loads. Relaxed: nothing is read after a failure.
             let last = ptr::null_mut();
+            // Release pairs with the acquire loads. Relaxed: nothing is read after a failure.
             match link.compare_exchange(last, new.cast(), Ordering::Release, Ordering::Relaxed) {
                 // SAFETY: made above, and kept for good.
                 Ok(_) => return &unsafe { &*new }.object,

@@ -1,14 +1,11 @@
 //! Threads: those of the standard library, pinned by themselves before they run anything else.
 
-use core::num::NonZeroU32;
-use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::sync::mpsc;
 use std::{io, panic, thread};
 
 use coreline_topology::CpuId;
 
-use crate::arch;
 use crate::native::{Native, affinity};
 use crate::{Placement, SpawnError, Threads};
 
@@ -56,18 +53,6 @@ impl Threads for Native {
         }
     }
 
-    /// The thread gets its number when it first asks, and keeps it. It is not the kernel's number:
-    /// lock holders are told apart by this, so it must not be up to a filter.
-    ///
-    /// Async-signal-safe, and no system call. Numbers come again after 2³² − 1 threads that asked.
-    fn id() -> NonZeroU32 {
-        // SAFETY: memory of the calling thread for its whole life; the reference does not leave
-        // this function and `number`.
-        let word = unsafe { &*arch::number() };
-        // Relaxed: only the thread itself, and signal handlers on it, use the word.
-        NonZeroU32::new(word.load(Ordering::Relaxed)).unwrap_or_else(|| number(word))
-    }
-
     fn yield_now() {
         thread::yield_now();
     }
@@ -75,22 +60,6 @@ impl Threads for Native {
     fn sleep(span: Duration) {
         thread::sleep(span);
     }
-}
-
-/// Gives the calling thread, whose word this is, its number.
-#[cold]
-fn number(word: &AtomicU32) -> NonZeroU32 {
-    // Relaxed, all: as in `id`; and each addition has a result of its own.
-    let relaxed = Ordering::Relaxed;
-    let next = loop {
-        let last = arch::last_number().fetch_add(1, relaxed);
-        if let Some(next) = NonZeroU32::new(last.wrapping_add(1)) {
-            break next;
-        }
-    };
-    // A signal handler may have been faster, and have used its number.
-    let set = word.compare_exchange(0, next.get(), relaxed, relaxed);
-    set.err().and_then(NonZeroU32::new).unwrap_or(next)
 }
 
 fn start<T, F>(f: F) -> Result<thread::JoinHandle<T>, SpawnError>

@@ -1,8 +1,9 @@
 //! [`Buffer`]: bytes that are only added to, one buffer for each CPU. What a tracer writes to.
 
 use core::fmt;
+use core::slice;
 
-use super::{Slot, SlotLock};
+use super::Slot;
 use crate::{Cell, Ordering, Word, Words};
 
 /// There is no room. Nothing was done.
@@ -15,13 +16,11 @@ pub struct Full;
 /// | word | meaning | written by |
 /// |---|---|---|
 /// | `len` | how many bytes count: never more than `N` | a commit of append |
-/// | `lock` | who operates on the buffer by its definition | [`SlotLock`] |
-/// | `bytes[i]`, `i < len` | what was appended | nobody |
+/// | `bytes[i]`, `i < len` | what was appended | nothing |
 /// | `bytes[i]`, `i >= len` | anything | an append, before its commit |
 #[repr(C)]
 pub struct Buffer<const N: usize, W: Words> {
     pub(crate) len: W::U64,
-    pub(crate) lock: SlotLock<W>,
     pub(crate) bytes: Cell<[u8; N], W>,
 }
 
@@ -34,7 +33,7 @@ impl<const N: usize, W: Words> Buffer<N, W> {
 
     /// The empty buffer.
     pub fn new_in() -> Self {
-        Buffer { len: W::U64::new_in(0), lock: SlotLock::new_in(), bytes: Cell::new_in([0; N]) }
+        Buffer { len: W::U64::new_in(0), bytes: Cell::new_in([0; N]) }
     }
 
     /// How many bytes were appended so far: it may grow at any time.
@@ -46,6 +45,27 @@ impl<const N: usize, W: Words> Buffer<N, W> {
     /// Whether nothing was appended so far.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Calls `f` with the bytes that were appended, and empties the buffer.
+    ///
+    /// # Safety
+    ///
+    /// Nothing is appended meanwhile.
+    pub unsafe fn drain<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        let len = self.len();
+        // SAFETY: an append wrote the `len` bytes, and the caller keeps others away.
+        let result =
+            self.bytes.with(|bytes| f(unsafe { slice::from_raw_parts(bytes.cast(), len) }));
+        // Release, as every commit: it pairs with the acquire in `len`.
+        self.len.store(0, Ordering::Release);
+        result
+    }
+}
+
+impl<const N: usize, W: Words> Default for Buffer<N, W> {
+    fn default() -> Self {
+        Self::new_in()
     }
 }
 

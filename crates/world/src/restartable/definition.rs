@@ -1,11 +1,13 @@
-//! The definitions of the operations, as programs of [`Steps`].
+//! The operations, and their definitions as programs of [`Steps`].
 //!
 //! Each has librseq's pseudo-code name beside it, where librseq has the operation.
 
+use core::cell;
+use core::fmt;
 use core::ptr::NonNull;
 
-use super::{ArrayStack, At, Buffer, Full, List, ListNode, Restartable};
-use crate::{Cell, Word};
+use super::{ArrayStack, At, Buffer, Full, List, ListNode, Operation, Restartable};
+use crate::{Cell, Word, Words};
 
 /// Why an operation ended before its commit. Nothing that others look at was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,10 +37,11 @@ pub unsafe trait Steps<W: Restartable> {
     /// Reads a word.
     fn load<T: Word>(&mut self, word: &T) -> Result<T::Value, Ended>;
 
-    /// Writes a word that nobody looks at before the commit.
+    /// Writes a word that no other thread looks at before the commit.
     fn store<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended>;
 
-    /// Writes bytes that nobody looks at before the commit, `offset` bytes behind the beginning.
+    /// Writes bytes that no other thread looks at before the commit, `offset` bytes behind the
+    /// beginning.
     fn copy<const N: usize>(
         &mut self,
         to: &Cell<[u8; N], W>,
@@ -46,48 +49,59 @@ pub unsafe trait Steps<W: Restartable> {
         bytes: &[u8],
     ) -> Result<(), Ended>;
 
-    /// Writes a word and ends the operation: a release store, for who reads the slot without being
-    /// on its CPU.
+    /// Writes a word and ends the operation: a release store, for threads of other CPUs that read
+    /// the slot.
     fn commit<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended>;
 }
 
-/// *Load, add, store*: adds `delta` to the word of the calling CPU's slot, wrapping.
+/// *Load, add, store*: adds so much to the word, wrapping.
 ///
 /// librseq: `rseq_load_add_store`.
-pub fn add<W: Restartable>(
-    steps: &mut impl Steps<W>,
-    at: At<'_, W::U64, W>,
-    delta: u64,
-) -> Result<(), Ended> {
-    let word = steps.slot(&at)?;
-    let old = steps.load(word)?;
-    steps.commit(word, old.wrapping_add(delta))
+#[derive(Debug, Clone, Copy)]
+pub struct Add(pub u64);
+
+impl<W: Restartable> Operation<W, W::U64> for Add {
+    type Output = ();
+
+    fn define(self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
+        let old = steps.load(word)?;
+        steps.commit(word, old.wrapping_add(self.0))
+    }
 }
 
-/// *Load*: the word of the calling CPU's slot.
-pub fn load<W: Restartable>(
-    steps: &mut impl Steps<W>,
-    at: At<'_, W::U64, W>,
-) -> Result<u64, Ended> {
-    let word = steps.slot(&at)?;
-    steps.load(word)
+/// *Load*: the word.
+#[derive(Debug, Clone, Copy)]
+pub struct Load;
+
+impl<W: Restartable> Operation<W, W::U64> for Load {
+    type Output = u64;
+
+    fn define(self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
+        steps.load(word)
+    }
 }
 
 /// *Load, compare, store*: writes `new` if the word is `expected`; else returns what it is.
 ///
 /// librseq: `rseq_load_cbne_store`.
-pub fn store_if_equal<W: Restartable>(
-    steps: &mut impl Steps<W>,
-    at: At<'_, W::U64, W>,
-    expected: u64,
-    new: u64,
-) -> Result<Result<(), u64>, Ended> {
-    let word = steps.slot(&at)?;
-    let old = steps.load(word)?;
-    if old != expected {
-        return Ok(Err(old));
+#[derive(Debug, Clone, Copy)]
+pub struct StoreIfEqual {
+    /// What the word must be.
+    pub expected: u64,
+    /// What it becomes.
+    pub new: u64,
+}
+
+impl<W: Restartable> Operation<W, W::U64> for StoreIfEqual {
+    type Output = Result<(), u64>;
+
+    fn define(self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
+        let old = steps.load(word)?;
+        if old != self.expected {
+            return Ok(Err(old));
+        }
+        steps.commit(word, self.new).map(Ok)
     }
-    steps.commit(word, new).map(Ok)
 }
 
 /// *Load, add, compare, store*: adds `delta`, wrapping, if that leaves every bit of `fixed` as it
@@ -95,140 +109,231 @@ pub fn store_if_equal<W: Restartable>(
 ///
 /// With `fixed` = the sign bit, a credit does not go below zero; with the bits from *k* up, a count
 /// does not leave its block of 2^*k*.
-pub fn add_if<W: Restartable>(
-    steps: &mut impl Steps<W>,
-    at: At<'_, W::U64, W>,
-    delta: u64,
-    fixed: u64,
-) -> Result<Result<u64, u64>, Ended> {
-    let word = steps.slot(&at)?;
-    let old = steps.load(word)?;
-    let sum = old.wrapping_add(delta);
-    if (old ^ sum) & fixed != 0 {
-        return Ok(Err(old));
-    }
-    steps.commit(word, sum).map(|()| Ok(sum))
+#[derive(Debug, Clone, Copy)]
+pub struct AddIf {
+    /// What is added.
+    pub delta: u64,
+    /// The bits that must stay as they are.
+    pub fixed: u64,
 }
 
-/// *Load, store, store*: makes `node` the first of the list.
-///
-/// # Safety
-///
-/// The node is live and in no list.
-pub unsafe fn list_push<W: Restartable>(
-    steps: &mut impl Steps<W>,
-    at: At<'_, List<W>, W>,
-    node: NonNull<ListNode<W>>,
-) -> Result<(), Ended> {
-    let list = steps.slot(&at)?;
-    let first = steps.load(&list.first)?;
-    // SAFETY: the caller's promise.
-    steps.store(unsafe { &node.as_ref().next }, first)?;
-    steps.commit(&list.first, node.as_ptr())
+impl<W: Restartable> Operation<W, W::U64> for AddIf {
+    type Output = Result<u64, u64>;
+
+    fn define(self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
+        let old = steps.load(word)?;
+        let sum = old.wrapping_add(self.delta);
+        if (old ^ sum) & self.fixed != 0 {
+            return Ok(Err(old));
+        }
+        steps.commit(word, sum).map(|()| Ok(sum))
+    }
+}
+
+/// *Load, store, store*: makes a node the first of the list.
+pub struct ListPush<W: Words> {
+    pub(crate) node: NonNull<ListNode<W>>,
+}
+
+impl<W: Words> ListPush<W> {
+    /// Pushes `node`.
+    ///
+    /// # Safety
+    ///
+    /// When the operation runs, the node is live and in no list, and it stays live until it was
+    /// popped.
+    #[inline]
+    pub unsafe fn new(node: NonNull<ListNode<W>>) -> Self {
+        ListPush { node }
+    }
+}
+
+/// Makes operations copies, whatever they point to: a derived implementation would ask for more.
+macro_rules! copied {
+    ($($operation:ident<$($lifetime:lifetime,)? $parameter:ident $(: $bound:ident)?>;)*) => {$(
+        impl<$($lifetime,)? $parameter $(: $bound)?> Clone
+            for $operation<$($lifetime,)? $parameter>
+        {
+            #[inline]
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<$($lifetime,)? $parameter $(: $bound)?> Copy
+            for $operation<$($lifetime,)? $parameter>
+        {
+        }
+    )*};
+}
+
+copied! {
+    ListPush<W: Words>;
+    StackPush<T>;
+    StackPushBatch<'a, T>;
+    StackPopBatch<'a, T>;
+}
+
+impl<W: Words> fmt::Debug for ListPush<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ListPush").field(&self.node).finish()
+    }
+}
+
+impl<W: Restartable> Operation<W, List<W>> for ListPush<W> {
+    type Output = ();
+
+    fn define(self, steps: &mut impl Steps<W>, list: &List<W>) -> Result<Self::Output, Ended> {
+        let first = steps.load(&list.first)?;
+        // SAFETY: the promise of `new`.
+        steps.store(unsafe { &self.node.as_ref().next }, first)?;
+        steps.commit(&list.first, self.node.as_ptr())
+    }
 }
 
 /// *Load, compare, load, store*: takes the first node from the list.
 ///
 /// librseq: `rseq_load_cbeq_store_add_load_store`.
-pub fn list_pop<W: Restartable>(
-    steps: &mut impl Steps<W>,
-    at: At<'_, List<W>, W>,
-) -> Result<Option<NonNull<ListNode<W>>>, Ended> {
-    let list = steps.slot(&at)?;
-    let Some(node) = NonNull::new(steps.load(&list.first)?) else {
-        return Ok(None);
-    };
-    // SAFETY: who pushed the node keeps it live until it is popped, and it was the first of this
-    // list when it was read. It still is if this step is taken: only threads of this CPU pop from
-    // the list, and had one of them run, the step would answer `Aborted`. Who takes nodes from
-    // another CPU stops the slots first, and so fences before it can free one.
-    let next = steps.load(unsafe { &node.as_ref().next })?;
-    steps.commit(&list.first, next)?;
-    Ok(Some(node))
+#[derive(Debug, Clone, Copy)]
+pub struct ListPop;
+
+impl<W: Restartable> Operation<W, List<W>> for ListPop {
+    type Output = Option<NonNull<ListNode<W>>>;
+
+    fn define(self, steps: &mut impl Steps<W>, list: &List<W>) -> Result<Self::Output, Ended> {
+        let Some(node) = NonNull::new(steps.load(&list.first)?) else {
+            return Ok(None);
+        };
+        // SAFETY: a node that was pushed stays live until it is popped, and it was the first of
+        // this list when it was read. It still is if this step is taken: only threads of this CPU
+        // pop from the list, and had one of them run, the step would answer `Aborted`. A thread
+        // that takes nodes from another CPU stops the slots first, and so fences before it can free
+        // one.
+        let next = steps.load(unsafe { &node.as_ref().next })?;
+        steps.commit(&list.first, next)?;
+        Ok(Some(node))
+    }
 }
 
-/// *Load, compare, store, store*: puts `value` on top of the stack.
+/// *Load, compare, store, store*: puts a pointer on top of the stack.
 ///
 /// librseq: `rseq_load_cbne_store_store`.
-pub fn stack_push<T: 'static, const N: usize, W: Restartable>(
-    steps: &mut impl Steps<W>,
-    at: At<'_, ArrayStack<T, N, W>, W>,
-    value: NonNull<T>,
-) -> Result<Result<(), Full>, Ended> {
-    let stack = steps.slot(&at)?;
-    let len = steps.load(&stack.len)?;
-    let Some(entry) = stack.entries.get(len as usize) else {
-        return Ok(Err(Full));
-    };
-    steps.store(entry, value.as_ptr())?;
-    steps.commit(&stack.len, len + 1).map(Ok)
+#[derive(Debug)]
+pub struct StackPush<T>(pub NonNull<T>);
+
+impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W>>
+    for StackPush<T>
+{
+    type Output = Result<(), Full>;
+
+    fn define(
+        self,
+        steps: &mut impl Steps<W>,
+        stack: &ArrayStack<T, N, W>,
+    ) -> Result<Self::Output, Ended> {
+        let len = steps.load(&stack.len)?;
+        let Some(entry) = stack.entries.get(len as usize) else {
+            return Ok(Err(Full));
+        };
+        steps.store(entry, self.0.as_ptr())?;
+        steps.commit(&stack.len, len + 1).map(Ok)
+    }
 }
 
 /// *Load, compare, load, store*: takes the top of the stack.
-pub fn stack_pop<T: 'static, const N: usize, W: Restartable>(
-    steps: &mut impl Steps<W>,
-    at: At<'_, ArrayStack<T, N, W>, W>,
-) -> Result<Option<NonNull<T>>, Ended> {
-    let stack = steps.slot(&at)?;
-    let len = steps.load(&stack.len)?;
-    if len == 0 {
-        return Ok(None);
+#[derive(Debug, Clone, Copy)]
+pub struct StackPop;
+
+impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W>> for StackPop {
+    type Output = Option<NonNull<T>>;
+
+    fn define(
+        self,
+        steps: &mut impl Steps<W>,
+        stack: &ArrayStack<T, N, W>,
+    ) -> Result<Self::Output, Ended> {
+        let len = steps.load(&stack.len)?;
+        if len == 0 {
+            return Ok(None);
+        }
+        let value = steps.load(&stack.entries[len as usize - 1])?;
+        steps.commit(&stack.len, len - 1)?;
+        Ok(NonNull::new(value))
     }
-    let value = steps.load(&stack.entries[len as usize - 1])?;
-    steps.commit(&stack.len, len - 1)?;
-    Ok(NonNull::new(value))
 }
 
-/// As many [`stack_push`]es as there is room for, in one operation; returns how many.
-pub fn stack_push_batch<T: 'static, const N: usize, W: Restartable>(
-    steps: &mut impl Steps<W>,
-    at: At<'_, ArrayStack<T, N, W>, W>,
-    values: &[NonNull<T>],
-) -> Result<usize, Ended> {
-    let stack = steps.slot(&at)?;
-    let len = steps.load(&stack.len)?;
-    let room = &stack.entries[len as usize..];
-    let pushed = room.len().min(values.len());
-    for (entry, value) in room.iter().zip(values) {
-        steps.store(entry, value.as_ptr())?;
+/// As many [`StackPush`]es as there is room for, in one operation; returns how many.
+#[derive(Debug)]
+pub struct StackPushBatch<'a, T>(pub &'a [NonNull<T>]);
+
+impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W>>
+    for StackPushBatch<'_, T>
+{
+    type Output = usize;
+
+    fn define(
+        self,
+        steps: &mut impl Steps<W>,
+        stack: &ArrayStack<T, N, W>,
+    ) -> Result<Self::Output, Ended> {
+        let len = steps.load(&stack.len)?;
+        let room = &stack.entries[len as usize..];
+        let pushed = room.len().min(self.0.len());
+        for (entry, value) in room.iter().zip(self.0) {
+            steps.store(entry, value.as_ptr())?;
+        }
+        steps.commit(&stack.len, len + pushed as u64)?;
+        Ok(pushed)
     }
-    steps.commit(&stack.len, len + pushed as u64)?;
-    Ok(pushed)
 }
 
-/// As many [`stack_pop`]s as there are values and room, in one operation; returns how many. The
-/// first is the top. What `into` holds beyond that number is not specified.
-pub fn stack_pop_batch<T: 'static, const N: usize, W: Restartable>(
-    steps: &mut impl Steps<W>,
-    at: At<'_, ArrayStack<T, N, W>, W>,
-    into: &mut [Option<NonNull<T>>],
-) -> Result<usize, Ended> {
-    let stack = steps.slot(&at)?;
-    let len = steps.load(&stack.len)?;
-    let popped = into.len().min(len as usize);
-    for (to, entry) in into.iter_mut().zip(stack.entries[..len as usize].iter().rev()) {
-        *to = NonNull::new(steps.load(entry)?);
+/// As many [`StackPop`]s as there are values and room, in one operation; returns how many. The
+/// first is the top. What the room holds beyond that number is not specified.
+#[derive(Debug)]
+pub struct StackPopBatch<'a, T>(pub &'a [cell::Cell<Option<NonNull<T>>>]);
+
+impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W>>
+    for StackPopBatch<'_, T>
+{
+    type Output = usize;
+
+    fn define(
+        self,
+        steps: &mut impl Steps<W>,
+        stack: &ArrayStack<T, N, W>,
+    ) -> Result<Self::Output, Ended> {
+        let len = steps.load(&stack.len)?;
+        let popped = self.0.len().min(len as usize);
+        for (to, entry) in self.0.iter().zip(stack.entries[..len as usize].iter().rev()) {
+            to.set(NonNull::new(steps.load(entry)?));
+        }
+        steps.commit(&stack.len, len - popped as u64)?;
+        Ok(popped)
     }
-    steps.commit(&stack.len, len - popped as u64)?;
-    Ok(popped)
 }
 
 /// *Load, compare, memcpy, store*: puts the bytes behind those that are there, all or none; returns
 /// where they begin.
 ///
 /// librseq: `rseq_load_cbne_memcpy_store`.
-pub fn append<const N: usize, W: Restartable>(
-    steps: &mut impl Steps<W>,
-    at: At<'_, Buffer<N, W>, W>,
-    bytes: &[u8],
-) -> Result<Result<usize, Full>, Ended> {
-    let buffer = steps.slot(&at)?;
-    let begin = steps.load(&buffer.len)?;
-    let end = begin + bytes.len() as u64;
-    if end > N as u64 {
-        return Ok(Err(Full));
+#[derive(Debug, Clone, Copy)]
+pub struct Append<'a>(pub &'a [u8]);
+
+impl<const N: usize, W: Restartable> Operation<W, Buffer<N, W>> for Append<'_> {
+    type Output = Result<usize, Full>;
+
+    fn define(
+        self,
+        steps: &mut impl Steps<W>,
+        buffer: &Buffer<N, W>,
+    ) -> Result<Self::Output, Ended> {
+        let begin = steps.load(&buffer.len)?;
+        let end = begin + self.0.len() as u64;
+        if end > N as u64 {
+            return Ok(Err(Full));
+        }
+        steps.copy(&buffer.bytes, begin as usize, self.0)?;
+        steps.commit(&buffer.len, end)?;
+        Ok(Ok(begin as usize))
     }
-    steps.copy(&buffer.bytes, begin as usize, bytes)?;
-    steps.commit(&buffer.len, end)?;
-    Ok(Ok(begin as usize))
 }

@@ -11,11 +11,9 @@ use crate::{Ordering, Word, Words};
 /// | word | meaning | written by |
 /// |---|---|---|
 /// | `first` | the node pushed last; null: the list is empty | a commit of push or pop |
-/// | `lock` | who operates on the list by its definition | [`SlotLock`](super::SlotLock) |
-#[repr(C)]
+#[repr(transparent)]
 pub struct List<W: Words> {
     pub(crate) first: W::Ptr<ListNode<W>>,
-    pub(crate) lock: super::SlotLock<W>,
 }
 
 /// What makes something a node: its first field, as a rule, so that a pointer to the one is a
@@ -24,7 +22,7 @@ pub struct List<W: Words> {
 /// | word | meaning | written by |
 /// |---|---|---|
 /// | `next` | the node below; null: there is none | a push, before its commit |
-#[repr(C)]
+#[repr(transparent)]
 pub struct ListNode<W: Words> {
     pub(crate) next: W::Ptr<ListNode<W>>,
 }
@@ -35,7 +33,7 @@ unsafe impl<W: Words> Slot for List<W> {}
 impl<W: Words> List<W> {
     /// The empty list.
     pub fn new_in() -> Self {
-        List { first: W::Ptr::new_in(ptr::null_mut()), lock: super::SlotLock::new_in() }
+        List { first: W::Ptr::new_in(ptr::null_mut()) }
     }
 
     /// Whether there is no node, now: it may change at any time.
@@ -49,6 +47,12 @@ impl<W: Words> ListNode<W> {
     /// A node that is in no list.
     pub fn new_in() -> Self {
         ListNode { next: W::Ptr::new_in(ptr::null_mut()) }
+    }
+}
+
+impl<W: Words> Default for List<W> {
+    fn default() -> Self {
+        Self::new_in()
     }
 }
 

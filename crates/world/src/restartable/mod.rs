@@ -11,14 +11,15 @@
 //!
 //! | on | operation | module |
 //! |---|---|---|
-//! | a word | [`add`], [`load`], [`store_if_equal`], [`add_if`] | [`definition`] |
-//! | a [`List`] | [`list_push`], [`list_pop`] | [`definition`], [`list`] |
-//! | an [`ArrayStack`] | [`stack_push`], [`stack_pop`]; for a batch | [`definition`], [`stack`] |
-//! | a [`Buffer`] | [`append`] | [`definition`], [`buffer`] |
+//! | a word | [`Add`], [`Load`], [`StoreIfEqual`], [`AddIf`] | [`definition`] |
+//! | a [`List`] | [`ListPush`], [`ListPop`] | [`definition`], [`list`] |
+//! | an [`ArrayStack`] | [`StackPush`], [`StackPop`]; for a batch | [`definition`], [`stack`] |
+//! | a [`Buffer`] | [`Append`] | [`definition`], [`buffer`] |
 //!
 //! # The definition is executable
 //!
-//! The functions of [`definition`] *are* the operations: sequences of [`Steps`]. Between any two of
+//! An [`Operation`] is a value: what it is given, such as what to add. Its method
+//! [`attempt`](Operation::attempt) *is* the operation: a sequence of [`Steps`]. Between any two of
 //! them, and nowhere else, the thread may be interrupted; a step then answers [`Ended::Aborted`],
 //! nothing that others look at has been written, and the operation starts over. Nothing in a
 //! definition says how:
@@ -27,58 +28,44 @@
 //!   steps;
 //! * `Native` *implements* it, in assembly, and the tests of `crate::arch` compare the two with an
 //!   abort forced at every step;
-//! * where sections cannot be had (the model, and `Native` where rseq is refused), [`Slots`] runs
-//!   operations on words as one atomic instruction, and the others by their definition under a
-//!   lock. Which way is settled once, before the first slot is used: plain and atomic additions to
-//!   one slot would lose updates.
+//! * where sections cannot be had (the model, and `Native` where rseq is refused), and where a
+//!   thread has [no slot](NoSlot), the caller runs it by other means. Which way is settled once,
+//!   before the first slot is used: plain and atomic additions to one slot would lose updates.
 //!
 //! # Slots
 //!
 //! Per-CPU memory is an array: slot *i* lies [`STRIDE`](Restartable::STRIDE) times *i* bytes behind
-//! slot 0. An index below the *limit* has an initialised slot; one more, the *shared* slot, is for
-//! threads that have no index (started behind the C library's back, say, so that nobody registered
-//! them for rseq). [`Slots`] is that array; `coreline::percpu` gives it memory.
+//! slot 0, and an index below the *limit* has a slot that sections may use. [`At`] is all that a
+//! section is told of it. The arrays themselves are algorithms: `coreline::percpu`.
 //!
 //! [`rseq(2)`]: https://docs.kernel.org/userspace-api/rseq.html
-//! [`add`]: definition::add
-//! [`load`]: definition::load
-//! [`store_if_equal`]: definition::store_if_equal
-//! [`add_if`]: definition::add_if
-//! [`list_push`]: definition::list_push
-//! [`list_pop`]: definition::list_pop
-//! [`stack_push`]: definition::stack_push
-//! [`stack_pop`]: definition::stack_pop
-//! [`append`]: definition::append
+//! [`Add`]: definition::Add
+//! [`Load`]: definition::Load
+//! [`StoreIfEqual`]: definition::StoreIfEqual
+//! [`AddIf`]: definition::AddIf
+//! [`ListPush`]: definition::ListPush
+//! [`ListPop`]: definition::ListPop
+//! [`StackPush`]: definition::StackPush
+//! [`StackPop`]: definition::StackPop
+//! [`Append`]: definition::Append
 
 pub mod buffer;
 pub mod definition;
-mod field;
-mod indexing;
-mod lines;
 pub mod list;
-mod lock;
-mod locked;
 pub mod rows;
-mod slots;
 pub mod stack;
-mod stopped;
 
 use core::fmt;
 use core::ptr::NonNull;
 
 pub use buffer::{Buffer, Full};
 pub use definition::{Ended, Steps};
-pub use field::Field;
-pub use indexing::{Indexing, OwnIndex};
-pub use lines::Lines;
 pub use list::{List, ListNode};
-pub use lock::{SlotLock, SlotLockGuard};
 pub use rows::Rows;
-pub use slots::{Init, Slots};
 pub use stack::ArrayStack;
-pub use stopped::{StopError, Stopped, StoppedField};
 
-use crate::{Fences, Lacking, Signals, Threads, Words};
+use crate::arch::Sections;
+use crate::{Lacking, Words};
 
 /// What picks the slot of per-CPU memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -102,7 +89,7 @@ impl fmt::Display for IndexBy {
 /// The calling thread has no slot that a restartable section may use: it has no index, or the slot
 /// of its index is not initialised, or the slots are stopped, or this machine has no sections.
 ///
-/// Nothing was done. [`Field`] knows what to do instead.
+/// Nothing was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoSlot;
 
@@ -147,9 +134,9 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
     /// For `'a`: whenever `limit` says *n*, there are live values of `F` at `first` and at each of
     /// the *n* - 1 multiples of [`STRIDE`](Restartable::STRIDE) behind it; it says no more than the
     /// number of indexes of `section`; and only operations of this module, with this `section`,
-    /// write to them, but while the slots are [stopped](Slots::with_stopped). By
-    /// [rows](At::by_rows) there are values where a row shows an index below *n*, which may be any
-    /// number.
+    /// write to them. Another writer first makes the limit 0 and then
+    /// [fences](crate::Fences::fence_restartable). By [rows](At::by_rows) there are values where a
+    /// row shows an index below *n*, which may be any number.
     #[inline]
     pub unsafe fn new(section: &'a W::Section, limit: &'a W::U32, first: NonNull<F>) -> Self {
         At { section, limit, first, rows: None }
@@ -197,16 +184,38 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
     }
 }
 
+/// One operation of the closed set on an `F` in a slot, as a value: what it is given.
+///
+/// Only this crate adds to the set, since an operation has its section beside its definition.
+pub trait Operation<W: Restartable, F>:
+    Sections<F, <Self as Operation<W, F>>::Output> + Copy
+{
+    /// What it returns.
+    type Output;
+
+    /// The definition, on the field in the thread's slot.
+    ///
+    /// # Errors
+    ///
+    /// [`Ended`], with nothing done, if a step says so.
+    fn define(self, steps: &mut impl Steps<W>, on: &F) -> Result<Self::Output, Ended>;
+
+    /// The whole operation, once: finds the slot, and then does as [defined](Operation::define).
+    ///
+    /// # Errors
+    ///
+    /// [`Ended`], with nothing done, if a step says so.
+    fn attempt(self, steps: &mut impl Steps<W>, at: At<'_, F, W>) -> Result<Self::Output, Ended> {
+        let on = steps.slot(&at)?;
+        self.define(steps, on)
+    }
+}
+
 /// The capability *restartable operations*.
 ///
-/// The operations are associated functions, one for each function of [`definition`]; a world
-/// without sections leaves them as they are here and never finds a slot. All are async-signal-safe,
-/// and a signal handler's own operation on the same slots is never lost and never makes the
-/// interrupted one lose its effect.
-///
-/// Algorithms do not call them: they go through [`Slots::field`], which knows what to do where
-/// there is [`NoSlot`].
-pub trait Restartable: Words + Signals + Threads + Fences {
+/// All operations are async-signal-safe, and a signal handler's own operation on the same slots is
+/// never lost and never makes the interrupted one lose its effect.
+pub trait Restartable: Words {
     /// How this machine runs the operations on an index: settled when the memory is made, and the
     /// same for all memory of one index in one machine.
     type Section: Copy + Send + Sync + fmt::Debug;
@@ -221,9 +230,6 @@ pub trait Restartable: Words + Signals + Threads + Fences {
     /// [`Lacking`] if the machine has no such index.
     fn section(by: IndexBy) -> Result<(Self::Section, usize), Lacking>;
 
-    /// What picks the slot.
-    fn index_by(section: &Self::Section) -> IndexBy;
-
     /// Whether operations run in restartable sections, and not on atomics.
     fn runs_sections(section: &Self::Section) -> bool;
 
@@ -234,113 +240,18 @@ pub trait Restartable: Words + Signals + Threads + Fences {
     /// For slow paths: a world may take the occasion to give the thread an index.
     fn index(section: &Self::Section) -> usize;
 
-    /// As [`definition::add`].
+    /// Runs an operation on the calling thread's slot, in a section. A world without sections
+    /// leaves this as it is and never finds a slot.
     ///
     /// # Errors
     ///
-    /// [`NoSlot`], with nothing done; so for all of these.
+    /// [`NoSlot`], with nothing done.
     #[inline]
-    fn add(at: At<'_, Self::U64, Self>, delta: u64) -> Result<(), NoSlot> {
-        let _ = (at, delta);
-        Err(NoSlot)
-    }
-
-    /// As [`definition::load`].
-    #[inline]
-    fn load(at: At<'_, Self::U64, Self>) -> Result<u64, NoSlot> {
-        let _ = at;
-        Err(NoSlot)
-    }
-
-    /// As [`definition::store_if_equal`].
-    #[inline]
-    fn store_if_equal(
-        at: At<'_, Self::U64, Self>,
-        expected: u64,
-        new: u64,
-    ) -> Result<Result<(), u64>, NoSlot> {
-        let _ = (at, expected, new);
-        Err(NoSlot)
-    }
-
-    /// As [`definition::add_if`].
-    #[inline]
-    fn add_if(
-        at: At<'_, Self::U64, Self>,
-        delta: u64,
-        fixed: u64,
-    ) -> Result<Result<u64, u64>, NoSlot> {
-        let _ = (at, delta, fixed);
-        Err(NoSlot)
-    }
-
-    /// As [`definition::list_push`].
-    ///
-    /// # Safety
-    ///
-    /// The node is live and in no list, and stays live until it was popped.
-    #[inline]
-    unsafe fn list_push(
-        at: At<'_, List<Self>, Self>,
-        node: NonNull<ListNode<Self>>,
-    ) -> Result<(), NoSlot> {
-        let _ = (at, node);
-        Err(NoSlot)
-    }
-
-    /// As [`definition::list_pop`].
-    #[inline]
-    fn list_pop(at: At<'_, List<Self>, Self>) -> Result<Option<NonNull<ListNode<Self>>>, NoSlot> {
-        let _ = at;
-        Err(NoSlot)
-    }
-
-    /// As [`definition::stack_push`].
-    #[inline]
-    fn stack_push<T: 'static, const N: usize>(
-        at: At<'_, ArrayStack<T, N, Self>, Self>,
-        value: NonNull<T>,
-    ) -> Result<Result<(), Full>, NoSlot> {
-        let _ = (at, value);
-        Err(NoSlot)
-    }
-
-    /// As [`definition::stack_pop`].
-    #[inline]
-    fn stack_pop<T: 'static, const N: usize>(
-        at: At<'_, ArrayStack<T, N, Self>, Self>,
-    ) -> Result<Option<NonNull<T>>, NoSlot> {
-        let _ = at;
-        Err(NoSlot)
-    }
-
-    /// As [`definition::stack_push_batch`].
-    #[inline]
-    fn stack_push_batch<T: 'static, const N: usize>(
-        at: At<'_, ArrayStack<T, N, Self>, Self>,
-        values: &[NonNull<T>],
-    ) -> Result<usize, NoSlot> {
-        let _ = (at, values);
-        Err(NoSlot)
-    }
-
-    /// As [`definition::stack_pop_batch`].
-    #[inline]
-    fn stack_pop_batch<T: 'static, const N: usize>(
-        at: At<'_, ArrayStack<T, N, Self>, Self>,
-        into: &mut [Option<NonNull<T>>],
-    ) -> Result<usize, NoSlot> {
-        let _ = (at, into);
-        Err(NoSlot)
-    }
-
-    /// As [`definition::append`].
-    #[inline]
-    fn append<const N: usize>(
-        at: At<'_, Buffer<N, Self>, Self>,
-        bytes: &[u8],
-    ) -> Result<Result<usize, Full>, NoSlot> {
-        let _ = (at, bytes);
+    fn run<F, O: Operation<Self, F>>(
+        at: At<'_, F, Self>,
+        operation: O,
+    ) -> Result<O::Output, NoSlot> {
+        let _ = (at, operation);
         Err(NoSlot)
     }
 }

@@ -4,7 +4,7 @@ use core::array;
 use core::fmt;
 use core::ptr;
 
-use super::{Slot, SlotLock};
+use super::Slot;
 use crate::{Ordering, Word, Words};
 
 /// A stack of at most `N` pointers that lie side by side.
@@ -12,20 +12,18 @@ use crate::{Ordering, Word, Words};
 /// | word | meaning | written by |
 /// |---|---|---|
 /// | `len` | how many entries count: never more than `N` | a commit of push or pop |
-/// | `lock` | who operates on the stack by its definition | [`SlotLock`] |
-/// | `entries[i]`, `i < len` | a pointer that was pushed | nobody |
+/// | `entries[i]`, `i < len` | a pointer that was pushed | nothing |
 /// | `entries[i]`, `i >= len` | anything | a push, before its commit |
 #[repr(C)]
 pub struct ArrayStack<T: 'static, const N: usize, W: Words> {
     pub(crate) len: W::U64,
-    pub(crate) lock: SlotLock<W>,
     pub(crate) entries: [W::Ptr<T>; N],
 }
 
-// SAFETY: the stack holds pointers, and gives them to who pops; what becomes of the objects is the
-// business of who pushes and pops.
+// SAFETY: the stack holds pointers, and gives them to threads that pop; what becomes of the objects
+// is up to those that push and pop.
 unsafe impl<T, const N: usize, W: Words> Send for ArrayStack<T, N, W> {}
-// SAFETY: as above; all fields are words.
+// SAFETY: all fields are words, and the pointers in them are handed on as they are.
 unsafe impl<T, const N: usize, W: Words> Sync for ArrayStack<T, N, W> {}
 // SAFETY: a struct.
 unsafe impl<T, const N: usize, W: Words> Slot for ArrayStack<T, N, W> {}
@@ -38,7 +36,6 @@ impl<T, const N: usize, W: Words> ArrayStack<T, N, W> {
     pub fn new_in() -> Self {
         ArrayStack {
             len: W::U64::new_in(0),
-            lock: SlotLock::new_in(),
             entries: array::from_fn(|_| W::Ptr::new_in(ptr::null_mut())),
         }
     }
@@ -52,6 +49,12 @@ impl<T, const N: usize, W: Words> ArrayStack<T, N, W> {
     /// Whether there is no pointer, now.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl<T, const N: usize, W: Words> Default for ArrayStack<T, N, W> {
+    fn default() -> Self {
+        Self::new_in()
     }
 }
 

@@ -11,7 +11,7 @@ use coreline::cid::{CidLayout, CidSpace, Clustered, FirstFit, Owned, Policy, Rec
 use coreline::lock::RawTicketLock;
 use coreline_sim::{Faults, Machine, Schedule, Sim};
 use coreline_topology::{CpuId, CpuSet, Topology};
-use coreline_world::{Cell, JoinHandle, Line, Native, Ordering, Placement, Time, Word, World};
+use coreline_world::{Cell, JoinHandle, Line, Native, Ordering, Placement, Testbed, Time, Word};
 
 use super::process::{Dice, machine};
 use crate::worlds;
@@ -39,7 +39,7 @@ impl Crowd {
 }
 
 /// What a space's tasks run on, and what they find under their IDs.
-pub(super) struct Scene<P: Policy, W: World> {
+pub(super) struct Scene<P: Policy, W: Testbed> {
     pub(super) space: CidSpace<P, W>,
     /// By CPU.
     queues: Vec<Line<RawTicketLock<W>>>,
@@ -52,7 +52,7 @@ pub(super) struct Scene<P: Policy, W: World> {
     crowd: Crowd,
 }
 
-impl<P: Policy, W: World> Scene<P, W> {
+impl<P: Policy, W: Testbed> Scene<P, W> {
     pub(super) fn new_in(crowd: Crowd) -> Self {
         let layout = CidLayout::<P>::new(&crowd.topology()).unwrap();
         let ids = 0..layout.width();
@@ -123,7 +123,7 @@ impl<P: Policy, W: World> Scene<P, W> {
 }
 
 /// Runs the crowd, and looks at what is left: all uses, and no IDs.
-fn law<P: Policy, W: World>(crowd: Crowd) {
+fn law<P: Policy, W: Testbed>(crowd: Crowd) {
     let scene = Arc::new(Scene::<P, W>::new_in(crowd));
     let live = |number| {
         let scene = Arc::clone(&scene);
@@ -143,7 +143,7 @@ fn law<P: Policy, W: World>(crowd: Crowd) {
 }
 
 /// The law under each policy.
-fn laws<W: World>(crowd: Crowd) {
+fn laws<W: Testbed>(crowd: Crowd) {
     law::<FirstFit, W>(crowd);
     law::<Recent, W>(crowd);
     law::<Owned, W>(crowd);

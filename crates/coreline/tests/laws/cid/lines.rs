@@ -7,7 +7,7 @@ use coreline::cid::{CidLayout, CidSpace, Owned, Policy, Recent, Task};
 use coreline_sim::{Machine, Sim};
 use coreline_topology::{CpuId, CpuSet};
 use coreline_world::{
-    JoinHandle, Line, Ordering, Place, Placement, Threads, Time, Word, Words, World,
+    JoinHandle, Line, Ordering, Place, Placement, Testbed, Threads, Time, Word, Words,
 };
 
 /// How many tasks do something elsewhere.
@@ -25,7 +25,7 @@ struct Shifted<P: Policy, const WORDS: usize> {
     space: CidSpace<P, Sim>,
 }
 
-fn switch<P: Policy, W: World>(space: &CidSpace<P, W>, cpu: CpuId, task: &Task<P, W>) {
+fn switch<P: Policy, W: Testbed>(space: &CidSpace<P, W>, cpu: CpuId, task: &Task<P, W>) {
     space.switch_in(NOW, cpu, task).unwrap();
     space.switch_out(NOW, cpu, task);
 }

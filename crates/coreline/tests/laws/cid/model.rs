@@ -5,7 +5,7 @@ use std::time::Duration;
 use coreline::cid::{Clustered, FirstFit, Owned, Policy, Recent, Task};
 use coreline_topology::{CpuId, CpuSet};
 use coreline_world::model::{Checker, Model, RelaxedRmws};
-use coreline_world::{JoinHandle, Placement, Time, World};
+use coreline_world::{JoinHandle, Placement, Testbed, Time};
 
 use super::concurrent::{Crowd, Scene};
 
@@ -16,7 +16,7 @@ const CPUS: [CpuId; 2] = [CpuId::new(0), CpuId::new(1)];
 
 /// Two tasks are there, and the first has run on CPU 0; then one thread does this with the first
 /// task, while the other does that with the second.
-fn race<P: Policy, W: World>(
+fn race<P: Policy, W: Testbed>(
     this: impl FnOnce(&Scene<P, W>, &Task<P, W>) + Send + 'static,
     that: impl FnOnce(&Scene<P, W>, &Task<P, W>),
 ) {
@@ -39,7 +39,7 @@ fn race<P: Policy, W: World>(
 }
 
 /// Both CPUs look for an ID.
-fn looks<P: Policy, W: World>() {
+fn looks<P: Policy, W: Testbed>() {
     race::<P, W>(
         |scene, first| {
             scene.space.migrate(scene.now(), first, CPUS[0], CPUS[1]).unwrap();
@@ -50,7 +50,7 @@ fn looks<P: Policy, W: World>() {
 }
 
 /// The first task's reference expires while it comes back, and the second gets an ID.
-fn expiry<P: Policy, W: World>() {
+fn expiry<P: Policy, W: Testbed>() {
     race::<P, W>(
         |scene, first| scene.hold(CPUS[0], first),
         |scene, second| {
@@ -62,7 +62,7 @@ fn expiry<P: Policy, W: World>() {
 
 /// The first task's reference expires after it has run, and the second, which asks for no lock,
 /// gets the ID: only the space's set of IDs says that it is free.
-fn expiry_elsewhere<P: Policy, W: World>() {
+fn expiry_elsewhere<P: Policy, W: Testbed>() {
     race::<P, W>(
         |scene, first| {
             scene.hold(CPUS[0], first);
@@ -73,7 +73,7 @@ fn expiry_elsewhere<P: Policy, W: World>() {
 }
 
 /// A third task comes, which is one more than there are IDs: CPUs own them from then on.
-fn change_of_mode<W: World>() {
+fn change_of_mode<W: Testbed>() {
     race::<Owned, W>(
         |scene, first| scene.hold(CPUS[0], first),
         |scene, second| {

@@ -39,7 +39,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use coreline_topology::{Cid, CpuId};
-use coreline_world::{Cell, JoinHandle, Line, Ordering, Placement, SpawnError, Word, World};
+use coreline_world::{Cell, JoinHandle, Line, Ordering, Placement, SpawnError, Testbed, Word};
 use rand_pcg::Pcg64;
 
 use crate::scenario::{Variant, shuffle};
@@ -99,7 +99,7 @@ impl Broken {
 ///
 /// [`Broken`] if a thread cannot be started or has no index of the variant's kind, or if increments
 /// were lost.
-pub(crate) fn intermittent<W: World>(params: &Params) -> Result<Vec<u64>, Broken> {
+pub(crate) fn intermittent<W: Testbed>(params: &Params) -> Result<Vec<u64>, Broken> {
     let bench = Arc::new(Bench::<W>::new(params));
     let mut threads = Vec::with_capacity(params.cpus.len());
     let mut spawned = Ok(());
@@ -129,7 +129,7 @@ pub(crate) fn intermittent<W: World>(params: &Params) -> Result<Vec<u64>, Broken
 
 /// One area. Alone on its pages.
 #[repr(C, align(4096))]
-struct Area<W: World>(Cell<[u8; AREA], W>);
+struct Area<W: Testbed>(Cell<[u8; AREA], W>);
 
 /// Whose turn it is: one word for each thread.
 ///
@@ -146,13 +146,13 @@ const WAIT: u32 = 0;
 const BURST: u32 = 1;
 const END: u32 = 2;
 
-struct Bench<W: World> {
+struct Bench<W: Testbed> {
     areas: Vec<Box<Area<W>>>,
     turns: Vec<Turn<W>>,
     variant: Variant,
 }
 
-impl<W: World> Bench<W> {
+impl<W: Testbed> Bench<W> {
     fn new(params: &Params) -> Self {
         // Every CPU number and every concurrency ID is below the limit.
         let areas = (0..W::topology().cpu_limit())

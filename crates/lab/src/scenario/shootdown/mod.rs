@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use coreline::mask::{Inside, Presence, PresenceOptions, Reading, Versioned};
 use coreline_topology::CpuId;
-use coreline_world::{Integer, JoinHandle, Line, Ordering, Placement, Word, World};
+use coreline_world::{Integer, JoinHandle, Line, Ordering, Placement, Testbed, Word};
 use rand_pcg::Pcg64;
 
 use super::{Broken, Variant};
@@ -83,7 +83,7 @@ const WARM_UP: u32 = 4;
 /// The stream of the generator that draws orders.
 const ORDER: u128 = 0x5407;
 
-struct Range<W: World> {
+struct Range<W: Testbed> {
     params: Params,
     presence: Presence<W>,
     value: Versioned<u64, W>,
@@ -109,7 +109,7 @@ struct Tally {
 ///
 /// [`Broken`] if there is no thread or seat for a context, if a function did not run everywhere, or
 /// if a context still reads an old value.
-pub(crate) fn shootdown<W: World>(params: &Params) -> Result<Shots, Broken> {
+pub(crate) fn shootdown<W: Testbed>(params: &Params) -> Result<Shots, Broken> {
     let (present, all) = (params.present, params.cpus.len());
     if present == 0 || present > all {
         return Err(Broken::Lack(format!("{present} contexts cannot be present of {all}")));
@@ -174,7 +174,7 @@ pub(crate) fn shootdown<W: World>(params: &Params) -> Result<Shots, Broken> {
     Ok(Shots { shootdown_ns: mean(sum.shootdown), update_ns: mean(sum.update) })
 }
 
-impl<W: World> Range<W> {
+impl<W: Testbed> Range<W> {
     /// Changes something: this clears the bits of all that have left, if it was not done lately.
     fn clear_bits(&self) {
         self.presence.shootdown(|| ());

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use coreline_topology::{CacheId, CpuId};
-use coreline_world::{Integer, Line, Ordering, Word, World};
+use coreline_world::{Integer, Line, Ordering, Testbed, Word};
 
 /// Threads that arrived, of those under one last-level cache.
-struct Group<W: World> {
+struct Group<W: Testbed> {
     arrived: W::U32,
     of: u32,
 }
@@ -14,7 +14,7 @@ struct Group<W: World> {
 /// All threads wait for all, again and again.
 ///
 /// `generation` counts how often all had arrived; its top bit says that no thread waits any more.
-pub(crate) struct Barrier<W: World> {
+pub(crate) struct Barrier<W: Testbed> {
     groups: Vec<Line<Group<W>>>,
     /// By thread.
     group_of: Vec<usize>,
@@ -24,7 +24,7 @@ pub(crate) struct Barrier<W: World> {
 
 const GIVEN_UP: u32 = 1 << 31;
 
-impl<W: World> Barrier<W> {
+impl<W: Testbed> Barrier<W> {
     /// For a thread on each of these CPUs.
     pub(crate) fn new(cpus: &[CpuId]) -> Self {
         let topology = W::topology();

@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use coreline_topology::CpuId;
-use coreline_world::{JoinHandle, Line, Ordering, Placement, Time, Word, World};
+use coreline_world::{JoinHandle, Line, Ordering, Placement, Testbed, Time, Word};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
@@ -109,7 +109,7 @@ pub(crate) struct Storms {
 /// # Errors
 ///
 /// [`Broken`] if a thread cannot be started, or if a running thread's bit is clear in the end.
-pub(crate) fn switchstorm<W: World>(params: &Params) -> Result<Storms, Broken> {
+pub(crate) fn switchstorm<W: Testbed>(params: &Params) -> Result<Storms, Broken> {
     match params.variant {
         Variant::AlwaysSet => storm::<W, AlwaysSet<W>>(params, Duration::ZERO),
         Variant::TestFirst => storm::<W, TestFirst<W>>(params, Duration::ZERO),
@@ -127,7 +127,7 @@ const TRIM_EVERY: Duration = Duration::from_secs(1);
 const IDLE: u32 = 0;
 const RUNNING: u32 = 1;
 
-struct Storm<W: World, P> {
+struct Storm<W: Testbed, P> {
     params: Params,
     policy: P,
     states: Vec<Line<W::U32>>,
@@ -145,7 +145,10 @@ struct Tally {
     starts: Vec<u64>,
 }
 
-fn storm<W: World, P: Policy<W>>(params: &Params, trim_every: Duration) -> Result<Storms, Broken> {
+fn storm<W: Testbed, P: Policy<W>>(
+    params: &Params,
+    trim_every: Duration,
+) -> Result<Storms, Broken> {
     let storm = Arc::new(Storm::<W, P> {
         policy: P::new(&params.cpus)?,
         states: params.cpus.iter().map(|_| Line(W::U32::new_in(IDLE))).collect(),
@@ -176,7 +179,7 @@ fn storm<W: World, P: Policy<W>>(params: &Params, trim_every: Duration) -> Resul
     Ok(Storms::of(&tallies))
 }
 
-impl<W: World, P: Policy<W>> Storm<W, P> {
+impl<W: Testbed, P: Policy<W>> Storm<W, P> {
     /// A thread's part.
     fn work(&self, number: usize) -> Tally {
         let mut tally = Tally::default();
@@ -288,7 +291,7 @@ fn nanos(from: Time, to: Time) -> u64 {
 }
 
 /// What two looks at the clock show if nothing is between them.
-fn clock_ns<W: World>() -> u64 {
+fn clock_ns<W: Testbed>() -> u64 {
     (0..64).map(|_| nanos(W::now(), W::now())).min().unwrap_or(0)
 }
 

@@ -3,7 +3,7 @@
 use coreline::CpuMask;
 use coreline_sim::LineCost;
 use coreline_topology::CpuId;
-use coreline_world::{Integer, Line, Ordering, Place, Word, World};
+use coreline_world::{Integer, Line, Ordering, Place, Testbed, Word};
 
 use crate::scenario::Broken;
 
@@ -20,7 +20,7 @@ pub(super) trait Mask: Send + Sync + 'static {
 }
 
 /// What a domain does with its mask.
-pub(super) trait Policy<W: World>: Sized + Send + Sync + 'static {
+pub(super) trait Policy<W: Testbed>: Sized + Send + Sync + 'static {
     type Mask: Mask;
 
     /// # Errors
@@ -42,11 +42,11 @@ pub(super) trait Policy<W: World>: Sized + Send + Sync + 'static {
 }
 
 /// A bit for each CPU number, as the kernel's mask: 512 of them on a line, in words of 64.
-pub(super) struct Dense<W: World>(Box<[Line<[W::U64; 8]>]>);
+pub(super) struct Dense<W: Testbed>(Box<[Line<[W::U64; 8]>]>);
 
 const PER_LINE: usize = 512;
 
-impl<W: World> Dense<W> {
+impl<W: Testbed> Dense<W> {
     fn new() -> Self {
         let line = || Line(core::array::from_fn(|_| W::U64::new_in(0)));
         let lines = <W as Place>::topology().cpu_limit().div_ceil(PER_LINE);
@@ -59,7 +59,7 @@ impl<W: World> Dense<W> {
     }
 }
 
-impl<W: World> Mask for Dense<W> {
+impl<W: Testbed> Mask for Dense<W> {
     fn test(&self, cpu: CpuId) -> bool {
         let (word, bit) = self.word(cpu);
         // Relaxed: the fences of the switch and of the flush order it.
@@ -86,7 +86,7 @@ impl<W: World> Mask for Dense<W> {
 
 /// The library's, which has a line for each last-level cache and tests before it sets. For CPUs
 /// that [`TwoLevel::new`] found bits for.
-impl<W: World> Mask for CpuMask<W> {
+impl<W: Testbed> Mask for CpuMask<W> {
     fn test(&self, cpu: CpuId) -> bool {
         CpuMask::test(self, cpu)
     }
@@ -120,9 +120,9 @@ pub(crate) fn is_references(line: &LineCost) -> bool {
 }
 
 /// A locked instruction at each switch-in.
-pub(super) struct AlwaysSet<W: World>(Dense<W>);
+pub(super) struct AlwaysSet<W: Testbed>(Dense<W>);
 
-impl<W: World> Policy<W> for AlwaysSet<W> {
+impl<W: Testbed> Policy<W> for AlwaysSet<W> {
     type Mask = Dense<W>;
 
     fn new(_: &[CpuId]) -> Result<Self, Broken> {
@@ -139,9 +139,9 @@ impl<W: World> Policy<W> for AlwaysSet<W> {
 }
 
 /// A load, and the locked instruction only if the bit is clear.
-pub(super) struct TestFirst<W: World>(Dense<W>);
+pub(super) struct TestFirst<W: Testbed>(Dense<W>);
 
-impl<W: World> Policy<W> for TestFirst<W> {
+impl<W: Testbed> Policy<W> for TestFirst<W> {
     type Mask = Dense<W>;
 
     fn new(_: &[CpuId]) -> Result<Self, Broken> {
@@ -160,12 +160,12 @@ impl<W: World> Policy<W> for TestFirst<W> {
 }
 
 /// Like [`TestFirst`], and a reference for each CPU that idles, so that the domain outlives it.
-pub(super) struct Refcounted<W: World> {
+pub(super) struct Refcounted<W: Testbed> {
     inner: TestFirst<W>,
     references: Box<Line<W::U64>>,
 }
 
-impl<W: World> Policy<W> for Refcounted<W> {
+impl<W: Testbed> Policy<W> for Refcounted<W> {
     type Mask = Dense<W>;
 
     fn new(cpus: &[CpuId]) -> Result<Self, Broken> {
@@ -196,9 +196,9 @@ impl<W: World> Policy<W> for Refcounted<W> {
 }
 
 /// The library's mask.
-pub(super) struct TwoLevel<W: World>(CpuMask<W>);
+pub(super) struct TwoLevel<W: Testbed>(CpuMask<W>);
 
-impl<W: World> Policy<W> for TwoLevel<W> {
+impl<W: Testbed> Policy<W> for TwoLevel<W> {
     type Mask = CpuMask<W>;
 
     fn new(cpus: &[CpuId]) -> Result<Self, Broken> {

@@ -1,14 +1,14 @@
 //! A slot for each CPU number.
 
 use coreline::percpu::PerCpu;
-use coreline_world::{IndexBy, World};
+use coreline_world::{IndexBy, Testbed};
 
 use super::{Broken, Counters, Footprint, WORDS, line_of, words};
 
 /// A value for each tenant.
-pub(super) struct ByCpu<W: World>(Vec<PerCpu<[W::U64; WORDS], W>>);
+pub(super) struct ByCpu<W: Testbed>(Vec<PerCpu<[W::U64; WORDS], W>>);
 
-impl<W: World> Counters<W> for ByCpu<W> {
+impl<W: Testbed> Counters<W> for ByCpu<W> {
     type Handle = ();
 
     fn new_in(tenants: usize, _: usize) -> Result<Self, Broken> {

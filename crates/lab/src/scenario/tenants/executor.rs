@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coreline_world::{JoinHandle, Placement, Time, World};
+use coreline_world::{JoinHandle, Placement, Testbed, Time};
 use rand_pcg::Pcg64;
 
 use super::schedule::{Schedule, draw};
@@ -27,7 +27,7 @@ const PHASE: Duration = Duration::from_millis(1);
 /// The streams of the generators that draw when workers begin; one for each.
 const PHASES: u128 = 0x7e4b_0000;
 
-struct Executor<W: World, C: Counters<W>> {
+struct Executor<W: Testbed, C: Counters<W>> {
     params: Params,
     schedule: Schedule,
     counters: C,
@@ -48,7 +48,7 @@ struct Tally {
     remote: Vec<[u64; 2]>,
 }
 
-pub(super) fn run<W: World, C: Counters<W>>(params: &Params) -> Result<Costs, Broken> {
+pub(super) fn run<W: Testbed, C: Counters<W>>(params: &Params) -> Result<Costs, Broken> {
     let (tenants, cpus) = (params.tenants, &params.cpus);
     let tasks = tenants * params.tasks;
     let counters = C::new_in(tenants, cpus.len())?;
@@ -75,7 +75,7 @@ pub(super) fn run<W: World, C: Counters<W>>(params: &Params) -> Result<Costs, Br
     Ok(executor.costs(&tallies))
 }
 
-impl<W: World, C: Counters<W>> Executor<W, C> {
+impl<W: Testbed, C: Counters<W>> Executor<W, C> {
     /// A worker's part.
     fn work(&self, number: usize) -> Tally {
         let mut tally = Tally::default();
@@ -187,7 +187,7 @@ impl<W: World, C: Counters<W>> Executor<W, C> {
     }
 }
 
-fn sleep_until<W: World>(time: Time) {
+fn sleep_until<W: Testbed>(time: Time) {
     let now = W::now();
     if now < time {
         W::sleep(time - now);

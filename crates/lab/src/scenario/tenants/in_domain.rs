@@ -2,16 +2,16 @@
 
 use coreline::cid::References;
 use coreline::domain::{Domain, DomainLocal, DomainOptions, Domains, DomainsOptions, Member};
+use coreline::percpu::Indexing;
 use coreline_topology::CpuId;
-use coreline_world::World;
-use coreline_world::restartable::Indexing;
+use coreline_world::Testbed;
 
 use super::{Broken, Counters, Footprint, WORDS, line_of, words};
 
 /// A domain for each tenant.
-pub(super) struct InDomain<P: References, W: World>(Vec<Tenant<P, W>>);
+pub(super) struct InDomain<P: References, W: Testbed>(Vec<Tenant<P, W>>);
 
-struct Tenant<P: References, W: World> {
+struct Tenant<P: References, W: Testbed> {
     domain: Domain<P, W>,
     counters: DomainLocal<[W::U64; WORDS], P, W>,
 }
@@ -20,7 +20,7 @@ fn lack(error: impl ToString) -> Broken {
     Broken::Lack(error.to_string())
 }
 
-impl<P: References, W: World> Counters<W> for InDomain<P, W> {
+impl<P: References, W: Testbed> Counters<W> for InDomain<P, W> {
     type Handle = Member<P, W>;
 
     fn new_in(tenants: usize, _: usize) -> Result<Self, Broken> {

@@ -34,7 +34,7 @@ mod sharded;
 use coreline::cid::{Clustered, Recent};
 use coreline_sim::Transfers;
 use coreline_topology::CpuId;
-use coreline_world::{Integer, Line, Ordering, Word, World};
+use coreline_world::{Integer, Line, Ordering, Testbed, Word};
 
 use by_cpu::ByCpu;
 use executor::run;
@@ -100,7 +100,7 @@ pub(crate) struct Remote {
 }
 
 /// The counters of all tenants.
-trait Counters<W: World>: Sized + Send + Sync + 'static {
+trait Counters<W: Testbed>: Sized + Send + Sync + 'static {
     /// What a task needs to work for its tenant.
     type Handle: Send;
 
@@ -132,7 +132,7 @@ trait Counters<W: World>: Sized + Send + Sync + 'static {
 /// # Errors
 ///
 /// [`Broken`] if a thread or memory is refused, or if an addition was lost.
-pub(crate) fn tenants<W: World>(params: &Params) -> Result<Costs, Broken> {
+pub(crate) fn tenants<W: Testbed>(params: &Params) -> Result<Costs, Broken> {
     match params.variant {
         Variant::Domain => run::<W, InDomain<Recent, W>>(params),
         Variant::DomainClustered => run::<W, InDomain<Clustered, W>>(params),
@@ -144,7 +144,7 @@ pub(crate) fn tenants<W: World>(params: &Params) -> Result<Costs, Broken> {
 }
 
 /// Words that begin at 0.
-fn words<W: World>() -> [W::U64; WORDS] {
+fn words<W: Testbed>() -> [W::U64; WORDS] {
     core::array::from_fn(|_| W::U64::new_in(0))
 }
 
@@ -159,9 +159,9 @@ fn from_other_nodes(transfers: &Transfers) -> u64 {
 }
 
 /// A line for each tenant.
-struct Atomic<W: World>(Vec<Line<[W::U64; WORDS]>>);
+struct Atomic<W: Testbed>(Vec<Line<[W::U64; WORDS]>>);
 
-impl<W: World> Counters<W> for Atomic<W> {
+impl<W: Testbed> Counters<W> for Atomic<W> {
     type Handle = ();
 
     fn new_in(tenants: usize, _: usize) -> Result<Self, Broken> {

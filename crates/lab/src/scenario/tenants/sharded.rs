@@ -1,7 +1,7 @@
 //! A map from tenants to counters, in parts with a lock each.
 
 use coreline::lock::RawTicketLock;
-use coreline_world::{Line, Ordering, Word, World};
+use coreline_world::{Line, Ordering, Testbed, Word};
 
 use super::{Broken, Counters, Footprint, WORDS, line_of, words};
 
@@ -9,19 +9,19 @@ use super::{Broken, Counters, Footprint, WORDS, line_of, words};
 const SHARDS_PER_CPU: usize = 4;
 
 /// Open addressing, at most half full; all tenants are there from the beginning.
-pub(super) struct Sharded<W: World> {
+pub(super) struct Sharded<W: Testbed> {
     /// As many as a power of two.
     shards: Vec<Line<Shard<W>>>,
     tenants: usize,
 }
 
-struct Shard<W: World> {
+struct Shard<W: Testbed> {
     lock: RawTicketLock<W>,
     /// As many as a power of two. Under the lock.
     entries: Box<[Entry<W>]>,
 }
 
-struct Entry<W: World> {
+struct Entry<W: Testbed> {
     /// The tenant's number and one; 0: a free entry.
     key: W::U64,
     counters: [W::U64; WORDS],
@@ -33,7 +33,7 @@ fn hash(tenant: usize) -> (usize, usize) {
     (hash as u32 as usize, (hash >> 32) as usize)
 }
 
-impl<W: World> Shard<W> {
+impl<W: Testbed> Shard<W> {
     fn of(tenants: &[usize]) -> Self {
         let len = (2 * tenants.len()).next_power_of_two();
         let entry = |_| Entry { key: W::U64::new_in(0), counters: words::<W>() };
@@ -61,13 +61,13 @@ impl<W: World> Shard<W> {
     }
 }
 
-impl<W: World> Sharded<W> {
+impl<W: Testbed> Sharded<W> {
     fn shard(&self, tenant: usize) -> &Shard<W> {
         &self.shards[hash(tenant).0 & (self.shards.len() - 1)]
     }
 }
 
-impl<W: World> Counters<W> for Sharded<W> {
+impl<W: Testbed> Counters<W> for Sharded<W> {
     type Handle = ();
 
     fn new_in(tenants: usize, cpus: usize) -> Result<Self, Broken> {

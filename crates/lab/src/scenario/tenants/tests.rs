@@ -58,9 +58,9 @@ fn it_runs_natively_with_the_same_code() {
 }
 
 /// Counters that lose an addition now and then.
-struct Leaky<W: World>(Atomic<W>);
+struct Leaky<W: Testbed>(Atomic<W>);
 
-impl<W: World> Counters<W> for Leaky<W> {
+impl<W: Testbed> Counters<W> for Leaky<W> {
     type Handle = u32;
 
     fn new_in(tenants: usize, cpus: usize) -> Result<Self, Broken> {

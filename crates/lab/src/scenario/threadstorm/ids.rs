@@ -3,10 +3,10 @@
 use coreline::cid::{CidError, CidLayout, CidSpace, Policy, Task};
 use coreline_sim::WordCost;
 use coreline_topology::{Cid, CpuId, CpuSet};
-use coreline_world::{Time, World};
+use coreline_world::{Testbed, Time};
 
 /// What a scheduler asks of its source of IDs; the calls are those of [`CidSpace`].
-pub(super) trait Ids<W: World>: Sized + Send + Sync + 'static {
+pub(super) trait Ids<W: Testbed>: Sized + Send + Sync + 'static {
     type Task: Send + 'static;
 
     /// For the machine that the caller runs on.
@@ -30,7 +30,7 @@ pub(super) trait Ids<W: World>: Sized + Send + Sync + 'static {
     fn users(&self) -> usize;
 }
 
-impl<P: Policy, W: World> Ids<W> for CidSpace<P, W> {
+impl<P: Policy, W: Testbed> Ids<W> for CidSpace<P, W> {
     type Task = Task<P, W>;
 
     fn new() -> Result<Self, CidError> {
@@ -75,7 +75,7 @@ impl<P: Policy, W: World> Ids<W> for CidSpace<P, W> {
 /// No IDs: the floor. Its figures are the error of the measurement.
 pub(super) struct NoIds;
 
-impl<W: World> Ids<W> for NoIds {
+impl<W: Testbed> Ids<W> for NoIds {
     type Task = ();
 
     fn new() -> Result<Self, CidError> {

@@ -45,7 +45,7 @@ use core::time::Duration;
 use clap::ValueEnum;
 use coreline::cid::{CidSpace, Clustered, FirstFit, Owned, Recent};
 use coreline_topology::CpuId;
-use coreline_world::World;
+use coreline_world::Testbed;
 
 use ids::NoIds;
 use storm::storm;
@@ -133,7 +133,7 @@ pub(crate) struct Costs {
 ///
 /// [`Broken`] if a thread cannot be started, if two running threads had one ID, or if threads are
 /// left in the end.
-pub(crate) fn threadstorm<W: World>(params: &Params) -> Result<Storms, Broken> {
+pub(crate) fn threadstorm<W: Testbed>(params: &Params) -> Result<Storms, Broken> {
     match params.variant {
         Variant::NoIds => storm::<W, NoIds>(params),
         Variant::FirstFit => storm::<W, CidSpace<FirstFit, W>>(params),

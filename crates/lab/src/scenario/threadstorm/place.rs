@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use coreline_topology::{CacheId, CpuId};
-use coreline_world::{Line, Ordering, Word, World};
+use coreline_world::{Line, Ordering, Testbed, Word};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
@@ -15,7 +15,7 @@ use rand_pcg::Pcg64;
 /// | | n + 1 | n arrived last; its word in `next` is what was here before | the sender of n |
 /// | | [`END`] | no thread will arrive any more | [`Cpus::end`] |
 /// | `busy` | 0, 1 | 1: something runs here, or is about to | the CPU |
-struct Cpu<W: World> {
+struct Cpu<W: Testbed> {
     arrivals: W::U32,
     busy: W::U32,
 }
@@ -24,7 +24,7 @@ const NOBODY: u32 = 0;
 const END: u32 = u32::MAX;
 
 /// All CPUs, by their place in the configuration, and the threads on the way to one.
-pub(super) struct Cpus<W: World> {
+pub(super) struct Cpus<W: Testbed> {
     cpus: Vec<Line<Cpu<W>>>,
     /// By thread.
     next: Vec<Line<W::U32>>,
@@ -35,7 +35,7 @@ pub(super) struct Cpus<W: World> {
 /// How often the creator of a thread looks for a CPU that idles.
 const DRAWS: usize = 4;
 
-impl<W: World> Cpus<W> {
+impl<W: Testbed> Cpus<W> {
     /// For this number of threads.
     pub(super) fn new(ids: &[CpuId], threads: usize) -> Self {
         let topology = W::topology();

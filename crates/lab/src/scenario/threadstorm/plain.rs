@@ -6,20 +6,20 @@
 
 use std::sync::Arc;
 
-use coreline_world::{Integer, JoinHandle, Line, Ordering, Placement, SpawnError, Word, World};
+use coreline_world::{Integer, JoinHandle, Line, Ordering, Placement, SpawnError, Testbed, Word};
 
 use super::{Params, Placing, Storms, WARM_UP};
 use crate::scenario::Broken;
 
 /// A pool's words; rounds are counted from 1.
-struct Pool<W: World> {
+struct Pool<W: Testbed> {
     /// How many threads have arrived, of all rounds.
     arrived: Line<W::U32>,
     /// The last round whose threads may end.
     released: Line<W::U32>,
 }
 
-pub(super) fn storm<W: World>(params: &Params) -> Result<Storms, Broken> {
+pub(super) fn storm<W: Testbed>(params: &Params) -> Result<Storms, Broken> {
     let mut creators = Vec::new();
     let mut spawned = Ok(());
     for number in 0..params.size.pools {
@@ -48,7 +48,7 @@ fn placement(params: &Params, pool: u32, n: u32) -> Placement {
 }
 
 /// A creator's part: how many threads it creates in a second.
-fn create<W: World>(params: &Params, number: u32) -> Result<f64, SpawnError> {
+fn create<W: Testbed>(params: &Params, number: u32) -> Result<f64, SpawnError> {
     let word = || Line(W::U32::new_in(0));
     let pool = Arc::new(Pool::<W> { arrived: word(), released: word() });
     let mut began = W::now();
@@ -81,7 +81,7 @@ fn create<W: World>(params: &Params, number: u32) -> Result<f64, SpawnError> {
     Ok(created / span.as_secs_f64())
 }
 
-impl<W: World> Pool<W> {
+impl<W: Testbed> Pool<W> {
     /// A created thread's part.
     fn live(&self, round: u32) {
         // Release: pairs with the Acquire in `wait`.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coreline::cid::CidError;
 use coreline_topology::{Cid, CpuId, CpuSet};
-use coreline_world::{Integer, JoinHandle, Line, Ordering, Placement, Time, Word, World};
+use coreline_world::{Integer, JoinHandle, Line, Ordering, Placement, Testbed, Time, Word};
 use rand_pcg::Pcg64;
 
 use super::ids::{Ids, SPACE};
@@ -38,7 +38,7 @@ struct State<T> {
 }
 
 /// The program's words are those of the world. The host's are for checks and measuring.
-struct Pool<W: World> {
+struct Pool<W: Testbed> {
     /// How many have arrived, or are about to end. The creator, one of them, resets it before it
     /// creates and before it wakes.
     met: Line<W::U32>,
@@ -48,7 +48,7 @@ struct Pool<W: World> {
 
 /// Threads are numbered: for each pool its creator, then two for each that is created in a round,
 /// since threads of one round may still be ending while those of the next are created.
-struct Storm<W: World, I: Ids<W>> {
+struct Storm<W: Testbed, I: Ids<W>> {
     params: Params,
     ids: Box<Line<I>>,
     cpus: Cpus<W>,
@@ -117,7 +117,7 @@ struct Worker {
     tally: Tally,
 }
 
-pub(super) fn storm<W: World, I: Ids<W>>(params: &Params) -> Result<Storms, Broken> {
+pub(super) fn storm<W: Testbed, I: Ids<W>>(params: &Params) -> Result<Storms, Broken> {
     let storm = Arc::new(Storm::<W, I>::new(params)?);
     coreline_sim::name(&**storm.ids, SPACE);
     let mut workers = Vec::with_capacity(params.cpus.len());
@@ -147,7 +147,7 @@ pub(super) fn storm<W: World, I: Ids<W>>(params: &Params) -> Result<Storms, Brok
     }
 }
 
-impl<W: World, I: Ids<W>> Storm<W, I> {
+impl<W: Testbed, I: Ids<W>> Storm<W, I> {
     fn new(params: &Params) -> Result<Self, Broken> {
         let pools = params.size.pools as usize;
         let threads = pools * (2 * params.size.threads as usize + 1);
@@ -419,7 +419,7 @@ impl<W: World, I: Ids<W>> Storm<W, I> {
 
 impl Worker {
     /// Does a call, and counts what it took.
-    fn timed<W: World, R>(&mut self, call: Call, f: impl FnOnce(Time) -> R) -> R {
+    fn timed<W: Testbed, R>(&mut self, call: Call, f: impl FnOnce(Time) -> R) -> R {
         let start = W::now();
         let result = f(start);
         if self.counts {

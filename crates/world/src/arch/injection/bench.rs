@@ -7,12 +7,16 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::interpreter::Interpreter;
-use super::trapped::{self, by_rows as trapped_by_rows};
-use crate::arch::{self as production, InRow, Index, SlotsAt, by_rows};
-use crate::native::Section;
+use super::trapped::Trapped;
+use crate::arch::{InRow, Index, Section, SlotsAt};
+use crate::native;
+use crate::restartable::definition::{
+    Add, AddIf, Append, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
+    StackPushBatch, StoreIfEqual,
+};
 use crate::restartable::rows::PER_LINE;
-use crate::restartable::{At, Ended, Lines, Rows, definition};
-use crate::{ArrayStack, Buffer, IndexBy, List, ListNode, Native, Restartable};
+use crate::restartable::{At, Ended, Operation, Rows};
+use crate::{ArrayStack, Buffer, IndexBy, Line, List, ListNode, Native, Restartable};
 
 pub(super) const STACK: usize = 5;
 pub(super) const BUFFER: usize = 21;
@@ -64,10 +68,68 @@ pub(super) struct Bench {
     limit: AtomicU32,
     /// Where indexes are in rows: the rows, and what they say at first.
     rows: Option<(Rows<Native>, Vec<Option<u32>>)>,
-    section: Section,
+    section: native::Section,
     nodes: [ListNode<Native>; NODES],
     /// The first node that an intruding program popped.
     popped: Cell<Option<usize>>,
+}
+
+/// Makes an operation of an [`Op`], has it run on its field of the bench by `$run`, and says what
+/// came of it.
+macro_rules! perform {
+    ($bench:expr, $op:expr, |$operation:ident, $at:ident| $run:expr) => {{
+        let bench = $bench;
+        macro_rules! run {
+            ($given:expr, $field:ident: $type:ty) => {{
+                let ($operation, $at) =
+                    ($given, bench.at::<$type>(offset_of!(Everything, $field)));
+                $run
+            }};
+        }
+        type Stack = ArrayStack<u8, STACK, Native>;
+        match $op {
+            Op::Add(delta) => {
+                run!(Add(delta), word: AtomicU64);
+                Ok(vec![])
+            }
+            Op::Load => Ok(vec![run!(Load, word: AtomicU64)]),
+            Op::StoreIfEqual(expected, new) => {
+                run!(StoreIfEqual { expected, new }, word: AtomicU64).map(|()| vec![])
+            }
+            Op::AddIf(delta, fixed) => {
+                run!(AddIf { delta, fixed }, word: AtomicU64).map(|sum| vec![sum])
+            }
+            Op::ListPush(node) => {
+                // SAFETY: nodes are live, and tests push none that is in the list.
+                run!(unsafe { ListPush::new(bench.node(node)) }, list: List<Native>);
+                Ok(vec![])
+            }
+            Op::ListPop => {
+                let node = run!(ListPop, list: List<Native>);
+                Ok(node.map(|node| bench.number(node)).into_iter().collect())
+            }
+            Op::StackPush(number) => {
+                let pushed = run!(StackPush(value(number)), stack: Stack);
+                pushed.map(|()| vec![]).map_err(|_| 0)
+            }
+            Op::StackPop => Ok(run!(StackPop, stack: Stack).map(address).into_iter().collect()),
+            Op::StackPushBatch(count) => {
+                Ok(vec![run!(StackPushBatch(&values(count)), stack: Stack) as u64])
+            }
+            Op::StackPopBatch(count) => {
+                let into = vec![Cell::new(None); count];
+                let count = run!(StackPopBatch(&into), stack: Stack);
+                Ok(into[..count].iter().map(|value| address(value.get().unwrap())).collect())
+            }
+            Op::Append(count) => {
+                let begin = run!(Append(&bytes(count)), buffer: Buffer<BUFFER, Native>);
+                begin.map(|begin| vec![begin as u64]).map_err(|_| 0)
+            }
+            Op::ListPushPopped | Op::Stop | Op::Show(_) => {
+                unreachable!("not an operation of its own")
+            }
+        }
+    }};
 }
 
 impl Bench {
@@ -111,18 +173,20 @@ impl Bench {
     /// Slots for indexes below `indexes`, each of its own, and a row for each CPU that says this;
     /// where it is to say nothing it has no line, or shows [`NO_INDEX`] if others have that line.
     pub(super) fn with_rows(indexes: usize, shown: Vec<Option<u32>>) -> Bench {
-        let rows = Rows::new_in(shown.len() as u32, NO_INDEX);
-        let lines = Lines::of_world();
-        for (cpu, _) in shown.iter().enumerate().filter(|(_, shown)| shown.is_some()) {
-            // SAFETY: always those of the process.
-            unsafe { rows.make(cpu, &lines) }.unwrap();
+        let rows = Rows::new_in(shown.len() as u32);
+        for (number, cpus) in shown.chunks(PER_LINE).enumerate() {
+            if cpus.iter().any(Option::is_some) {
+                let line = Line(array::from_fn(|_| AtomicU32::new(NO_INDEX)));
+                // SAFETY: a line that stays until the bench is dropped.
+                unsafe { rows.put(number, NonNull::from(Box::leak(Box::new(line)))) }.unwrap();
+            }
         }
         // In the last line, what is behind the last CPU's row looks like a row with an index.
         let last = shown.len() - 1;
         // SAFETY: no section looks there yet.
         if let Some(row) = unsafe { rows.at(last) } {
             for beyond in 1..PER_LINE - last % PER_LINE {
-                // SAFETY: in the same line, of which nobody else has a reference to this part.
+                // SAFETY: in the same line, and nothing else refers to this part of it.
                 unsafe {
                     (*ptr::from_ref::<AtomicU32>(row).add(beyond)).store(0, Ordering::Relaxed)
                 };
@@ -163,7 +227,7 @@ impl Bench {
         self.run(setup, |op| Interpreter::undisturbed(index).complete(self, op));
     }
 
-    /// Runs a program that nobody interrupts.
+    /// Runs a program that nothing interrupts.
     pub(super) fn run(&self, program: &[Op], execute: impl Fn(Op) -> Answer) -> Vec<Answer> {
         self.popped.set(None);
         let step = |op: &Op| match (*op, self.popped.get()) {
@@ -194,12 +258,12 @@ impl Bench {
     /// All bytes of the slots, and of the nodes.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let slots = if self.aliased { 0..1 } else { 0..self.indexes };
-        // SAFETY: all bytes were written, and nobody writes now.
+        // SAFETY: all bytes were written, and no section runs now.
         let slots = slots.flat_map(|index| unsafe {
             let slot = self.slot(index).cast::<u8>().cast_const();
             core::slice::from_raw_parts(slot, size_of::<Everything>())
         });
-        // SAFETY: as above.
+        // SAFETY: a node is a pointer, without padding, and no section runs now.
         let nodes = unsafe {
             let nodes = (&raw const self.nodes).cast::<u8>();
             core::slice::from_raw_parts(nodes, size_of_val(&self.nodes))
@@ -214,12 +278,12 @@ impl Bench {
     }
 
     /// The word, for a section.
-    pub(super) fn word(&self, index: Index) -> SlotsAt {
-        self.slots_at(index, offset_of!(Everything, word))
+    pub(super) fn word(&self, index: Index) -> SlotsAt<Index, AtomicU64> {
+        self.slots_at(index, self.at::<AtomicU64>(offset_of!(Everything, word)))
     }
 
-    fn slots_at<I>(&self, index: I, offset: usize) -> SlotsAt<I> {
-        SlotsAt { index, limit: &raw const self.limit, first: self.first(offset).as_ptr() }
+    fn slots_at<F, I>(&self, index: I, at: At<'_, F, Native>) -> SlotsAt<I, F> {
+        SlotsAt { index, limit: &raw const self.limit, first: at.first().as_ptr() }
     }
 
     /// A field of slot 0.
@@ -238,74 +302,24 @@ impl Bench {
         NonNull::from(&self.nodes[number])
     }
 
-    fn number(&self, node: *mut u8) -> Option<u64> {
-        let is_node = |known: &&ListNode<Native>| ptr::addr_eq(&raw const **known, node);
-        let found = self.nodes.iter().find(is_node).map(|known| {
-            // SAFETY: both are in the array.
-            unsafe { (&raw const *known).offset_from_unsigned(self.nodes.as_ptr()) as u64 }
-        });
-        assert_eq!(found.is_none(), node.is_null(), "a pointer to no node came back");
-        found
+    fn number(&self, node: NonNull<ListNode<Native>>) -> u64 {
+        let is_node = |known: &ListNode<Native>| ptr::eq(known, node.as_ptr());
+        let found = self.nodes.iter().position(is_node);
+        found.expect("a pointer to no node came back") as u64
     }
 
     /// The operation by its definition.
     pub(super) fn define(&self, op: Op, steps: &mut Interpreter) -> Result<Answer, Ended> {
-        let word = || self.at::<AtomicU64>(offset_of!(Everything, word));
-        let list = || self.at::<List<Native>>(offset_of!(Everything, list));
-        let stack = || self.at::<ArrayStack<u8, STACK, Native>>(offset_of!(Everything, stack));
-        let buffer = || self.at::<Buffer<BUFFER, Native>>(offset_of!(Everything, buffer));
-        let answer = match op {
-            Op::Add(delta) => definition::add(steps, word(), delta).map(|()| Ok(vec![]))?,
-            Op::Load => Ok(vec![definition::load(steps, word())?]),
-            Op::StoreIfEqual(expected, new) => {
-                definition::store_if_equal(steps, word(), expected, new)?.map(|()| vec![])
-            }
-            Op::AddIf(delta, fixed) => {
-                definition::add_if(steps, word(), delta, fixed)?.map(|sum| vec![sum])
-            }
-            Op::ListPush(node) => {
-                // SAFETY: nodes are live, and tests push none that is in the list.
-                unsafe { definition::list_push(steps, list(), self.node(node))? };
-                Ok(vec![])
-            }
-            Op::ListPop => {
-                let node = definition::list_pop(steps, list())?;
-                let node = node.and_then(|node| self.number(node.as_ptr().cast()));
-                Ok(node.into_iter().collect())
-            }
-            Op::StackPush(number) => {
-                let pushed = definition::stack_push(steps, stack(), value(number))?;
-                pushed.map(|()| vec![]).map_err(|_| 0)
-            }
-            Op::StackPop => {
-                Ok(definition::stack_pop(steps, stack())?.map(address).into_iter().collect())
-            }
-            Op::StackPushBatch(count) => {
-                let count = definition::stack_push_batch(steps, stack(), &values(count))?;
-                Ok(vec![count as u64])
-            }
-            Op::StackPopBatch(count) => {
-                let mut into = vec![None; count];
-                let count = definition::stack_pop_batch(steps, stack(), &mut into)?;
-                Ok(into[..count].iter().map(|value| address(value.unwrap())).collect())
-            }
-            Op::Append(count) => {
-                let begin = definition::append(steps, buffer(), &bytes(count))?;
-                begin.map(|begin| vec![begin as u64]).map_err(|_| 0)
-            }
-            Op::ListPushPopped | Op::Stop | Op::Show(_) => {
-                unreachable!("not an operation of its own")
-            }
-        };
+        let answer = perform!(self, op, |operation, at| operation.attempt(steps, at)?);
         Ok(Some(answer))
     }
 }
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        if let Some((rows, _)) = &mut self.rows {
-            // SAFETY: those of `with_rows`, and no section runs any more.
-            unsafe { rows.release(&Lines::of_world()) };
+        for (_, line) in self.rows().iter().flat_map(|rows| rows.made()) {
+            // SAFETY: a box of `with_rows`, and no section runs any more.
+            drop(unsafe { Box::from_raw(line.as_ptr()) });
         }
         // SAFETY: the memory of `new`.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.indexes * Native::STRIDE) };
@@ -329,76 +343,22 @@ fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|number| (0x20 * (count % 8) + number + 1) as u8).collect()
 }
 
-/// The operations as sections.
+/// The operations as sections of one kind, which find their index so.
 macro_rules! by_sections {
-    ($name:ident, $operations:ident, $index:ident) => {
+    ($name:ident, $section:ident, $index:ident) => {
         fn $name(bench: &Bench, index: $index, op: Op) -> Answer {
-            let word = bench.slots_at(index, offset_of!(Everything, word));
-            let list = bench.slots_at(index, offset_of!(Everything, list));
-            let stack = bench.slots_at(index, offset_of!(Everything, stack));
-            let buffer = bench.slots_at(index, offset_of!(Everything, buffer));
-            // SAFETY: as for the definitions.
-            let answer = unsafe {
-                match op {
-                    Op::Add(delta) => $operations::add(word, delta).then_some(Ok(vec![]))?,
-                    Op::Load => Ok(vec![$operations::load(word)?]),
-                    Op::StoreIfEqual(expected, new) => {
-                        let stored = $operations::store_if_equal(word, expected, new)?;
-                        stored.map(|()| vec![])
-                    }
-                    Op::AddIf(delta, fixed) => {
-                        $operations::add_if(word, delta, fixed)?.map(|sum| vec![sum])
-                    }
-                    Op::ListPush(node) => {
-                        let node = bench.node(node).as_ptr().cast();
-                        $operations::list_push(list, node).then_some(Ok(vec![]))?
-                    }
-                    Op::ListPop => {
-                        let node = $operations::list_pop(list)?;
-                        Ok(bench.number(node).into_iter().collect())
-                    }
-                    Op::StackPush(number) => {
-                        let value = value(number).as_ptr();
-                        let pushed = $operations::stack_push::<STACK>(stack, value)?;
-                        if pushed { Ok(vec![]) } else { Err(0) }
-                    }
-                    Op::StackPop => {
-                        let value = NonNull::new($operations::stack_pop(stack)?);
-                        Ok(value.map(address).into_iter().collect())
-                    }
-                    Op::StackPushBatch(count) => {
-                        let values = values(count);
-                        let from = values.as_ptr().cast();
-                        let pushed = $operations::stack_push_batch::<STACK>(stack, from, count)?;
-                        Ok(vec![pushed as u64])
-                    }
-                    Op::StackPopBatch(count) => {
-                        let mut into = vec![0_u64; count];
-                        let to = into.as_mut_ptr().cast();
-                        let popped = $operations::stack_pop_batch(stack, to, count)?;
-                        into.truncate(popped);
-                        Ok(into)
-                    }
-                    Op::Append(count) => {
-                        let bytes = bytes(count);
-                        let from = bytes.as_ptr();
-                        let begin = $operations::append::<BUFFER>(buffer, from, count)?;
-                        begin.map(|begin| vec![begin as u64]).map_err(|()| 0)
-                    }
-                    Op::ListPushPopped | Op::Stop | Op::Show(_) => {
-                        unreachable!("not an operation of its own")
-                    }
-                }
-            };
-            Some(answer)
+            // SAFETY: as for the definitions, the slots below the limit are live.
+            Some(perform!(bench, op, |operation, at| unsafe {
+                $section::run(operation, bench.slots_at(index, at))?
+            }))
         }
     };
 }
 
-by_sections!(own, production, Index);
-by_sections!(own_trapped, trapped, Index);
-by_sections!(in_row, by_rows, InRow);
-by_sections!(in_row_trapped, trapped_by_rows, InRow);
+by_sections!(own, Section, Index);
+by_sections!(own_trapped, Trapped, Index);
+by_sections!(in_row, Section, InRow);
+by_sections!(in_row_trapped, Trapped, InRow);
 
 /// An operation as a section, by the index in this field of the thread's area, or by the row of the
 /// CPU that it says.

@@ -20,7 +20,7 @@ mod programs;
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -49,20 +49,29 @@ const LOOKS: &[u32] = &[1, 2];
 /// The same where the index is in a row.
 const LOOKS_IN_ROWS: &[u32] = &[1, 10, 11, 2];
 
+/// The sections once more, with traps.
 mod trapped {
+    use core::ptr::NonNull;
+
     use crate::arch::status::{DONE, NO_SLOT, REFUSED};
-    use crate::arch::{Index, SlotsAt};
-    use core::ptr;
+    use crate::arch::{InRow, Index, SlotsAt};
+    use crate::restartable::definition::{
+        Add, AddIf, Append, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
+        StackPushBatch, StoreIfEqual,
+    };
+    use crate::restartable::{ArrayStack, Buffer, Full, List, ListNode};
+    use crate::{Integer, Words};
 
-    with_traps!(operations!(trap, Index));
-
-    pub(super) mod by_rows {
-        use crate::arch::status::{DONE, NO_SLOT, REFUSED};
-        use crate::arch::{InRow, SlotsAt};
-        use core::ptr;
-
-        with_traps!(operations!(trap, InRow));
+    /// As [`Section`](crate::arch::Section).
+    pub(super) trait Trapped<I, F, R>: Sized {
+        /// # Safety
+        ///
+        /// As for [`Section::run`](crate::arch::Section::run).
+        unsafe fn run(self, at: SlotsAt<I, F>) -> Option<R>;
     }
+
+    with_traps!(operations!(Trapped, trap, Index));
+    with_traps!(operations!(Trapped, trap, InRow));
 }
 
 struct Intruder<'a> {
@@ -251,14 +260,14 @@ fn abort_everywhere(bench: &Bench, index: Index) {
             }
         }
     });
-    assert_eq!(seen, expected, "points that no case came by, or that nobody knows");
+    assert_eq!(seen, expected, "points that no case came by, or that are not known");
 }
 
 /// The index of the calling thread, where the kernel aborts sections; and how many slots there are.
 fn real_index(by: IndexBy) -> Option<(Index, usize)> {
     let area = rseq::sections().ok()?;
     let (section, indexes) = Native::section(by).ok()?;
-    // Registers the thread where nobody did yet.
+    // Registers the thread if it is not registered yet.
     assert!(Native::index(&section) < indexes);
     let field = if by == IndexBy::Cpu { CPU_ID } else { MM_CID };
     Some((area.index(field), indexes))
@@ -477,7 +486,11 @@ fn a_section_that_is_not_announced_is_found_out() {
 }
 
 /// As the production section, but a status that was set before an abort is still there afterwards.
-fn forgetful_store_if_equal(at: SlotsAt, expected: u64, new: u64) -> Option<Result<(), u64>> {
+fn forgetful_store_if_equal(
+    at: SlotsAt<Index, AtomicU64>,
+    expected: u64,
+    new: u64,
+) -> Option<Result<(), u64>> {
     use crate::arch::status::{DONE, REFUSED};
 
     static STALE: AtomicU32 = AtomicU32::new(0);

@@ -26,11 +26,12 @@ const TIMES: u32 = (1 << LEFT) - 1;
 pub(super) fn cpu(ask: impl FnOnce() -> CpuId) -> CpuId {
     // SAFETY: memory of the calling thread for its whole life; the reference does not leave here.
     let word = unsafe { &*arch::hint() };
-    // Relaxed: see the module; so for all of this.
+    // Relaxed: the thread's own word.
     let hint = word.load(Ordering::Relaxed);
     if hint & TIMES == 0 {
         return renew(word, ask);
     }
+    // Relaxed: the thread's own word.
     word.store(hint - 1, Ordering::Relaxed);
     CpuId::new(hint >> LEFT)
 }
@@ -40,8 +41,10 @@ pub(super) fn cpu(ask: impl FnOnce() -> CpuId) -> CpuId {
 fn renew(word: &AtomicU32, ask: impl FnOnce() -> CpuId) -> CpuId {
     let cpu = ask();
     let fits = cpu.get() <= u32::MAX >> LEFT;
-    // Relaxed: as above. A number that does not fit is asked for each time.
-    word.store(if fits { cpu.get() << LEFT | TIMES } else { 0 }, Ordering::Relaxed);
+    // A number that does not fit is asked for each time.
+    let hint = if fits { cpu.get() << LEFT | TIMES } else { 0 };
+    // Relaxed: the thread's own word.
+    word.store(hint, Ordering::Relaxed);
     cpu
 }
 

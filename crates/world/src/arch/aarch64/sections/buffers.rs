@@ -1,4 +1,4 @@
-//! The section on buffers. The length lies at 0, byte *i* at 16 + *i*.
+//! The section on buffers. The length lies at 0, byte *i* at 8 + *i*.
 
 macro_rules! append {
     (
@@ -17,7 +17,7 @@ macro_rules! append {
                 "cmp {end}, {scratch}",
                 "b.hi 8f",
                 "add {to}, {slot}, {begin}",
-                "add {to}, {to}, 16",
+                "add {to}, {to}, 8",
                 // Eight bytes at a time, then one at a time.
                 "mov {copied}, xzr",
                 "9:",

@@ -1,4 +1,4 @@
-//! Sections on stacks. The length lies at 0, entry *i* at 16 + 8 *i*.
+//! Sections on stacks. The length lies at 0, entry *i* at 8 + 8 *i*.
 
 macro_rules! stack_push {
     (
@@ -15,7 +15,7 @@ macro_rules! stack_push {
                 "cmp {len}, {scratch}",
                 "b.hs {full}",
                 "add {scratch}, {slot}, {len}, lsl 3",
-                "str {value}, [{scratch}, 16]",
+                "str {value}, [{scratch}, 8]",
                 $point!("5"),
                 "add {len}, {len}, 1",
                 "stlr {len}, [{slot}]",
@@ -40,7 +40,7 @@ macro_rules! stack_pop {
                 "mov {status}, {refused}",
                 "cbz {len}, 8f",
                 "add {scratch}, {slot}, {len}, lsl 3",
-                "ldr {value}, [{scratch}, 8]",
+                "ldr {value}, [{scratch}]",
                 $point!("5"),
                 "sub {len}, {len}, 1",
                 "stlr {len}, [{slot}]",
@@ -70,7 +70,7 @@ macro_rules! stack_push_batch {
                 "cmp {count}, {wanted}",
                 "csel {count}, {count}, {wanted}, lo",
                 "add {to}, {slot}, {len}, lsl 3",
-                "add {to}, {to}, 16",
+                "add {to}, {to}, 8",
                 "mov {copied}, xzr",
                 "9:",
                 $point!("5"),
@@ -112,7 +112,6 @@ macro_rules! stack_pop_batch {
                 "cmp {len}, {wanted}",
                 "csel {count}, {len}, {wanted}, lo",
                 "add {from}, {slot}, {len}, lsl 3",
-                "add {from}, {from}, 8",
                 "mov {copied}, xzr",
                 "9:",
                 $point!("5"),

@@ -1,4 +1,4 @@
-//! The section on buffers. The length lies at 0, byte *i* at 16 + *i*.
+//! The section on buffers. The length lies at 0, byte *i* at 8 + *i*.
 
 macro_rules! append {
     (
@@ -16,7 +16,7 @@ macro_rules! append {
                 "lea {value}, [{begin} + {count}]",
                 "cmp {value}, {capacity}",
                 "ja 8f",
-                "lea {to}, [{slot} + {begin} + 16]",
+                "lea {to}, [{slot} + {begin} + 8]",
                 // Eight bytes at a time, then one at a time.
                 "xor {copied:e}, {copied:e}",
                 "9:",

@@ -1,4 +1,4 @@
-//! Sections on stacks. The length lies at 0, entry *i* at 16 + 8 *i*.
+//! Sections on stacks. The length lies at 0, entry *i* at 8 + 8 *i*.
 
 macro_rules! stack_push {
     (
@@ -14,7 +14,7 @@ macro_rules! stack_push {
                 $point!("4"),
                 "cmp {len}, {capacity}",
                 "jae {full}",
-                "mov qword ptr [{slot} + {len} * 8 + 16], {value}",
+                "mov qword ptr [{slot} + {len} * 8 + 8], {value}",
                 $point!("5"),
                 "inc {len}",
                 "mov qword ptr [{slot}], {len}",
@@ -40,7 +40,7 @@ macro_rules! stack_pop {
                 "mov {status:e}, {refused}",
                 "test {len}, {len}",
                 "jz 8f",
-                "mov {value}, qword ptr [{slot} + {len} * 8 + 8]",
+                "mov {value}, qword ptr [{slot} + {len} * 8]",
                 $point!("5"),
                 "dec {len}",
                 "mov qword ptr [{slot}], {len}",
@@ -70,7 +70,7 @@ macro_rules! stack_push_batch {
                 "sub {count}, {len}",
                 "cmp {count}, {wanted}",
                 "cmova {count}, {wanted}",
-                "lea {to}, [{slot} + {len} * 8 + 16]",
+                "lea {to}, [{slot} + {len} * 8 + 8]",
                 "xor {copied:e}, {copied:e}",
                 "9:",
                 $point!("5"),
@@ -114,7 +114,7 @@ macro_rules! stack_pop_batch {
                 "mov {count}, {len}",
                 "cmp {count}, {wanted}",
                 "cmova {count}, {wanted}",
-                "lea {from}, [{slot} + {len} * 8 + 8]",
+                "lea {from}, [{slot} + {len} * 8]",
                 "xor {copied:e}, {copied:e}",
                 "9:",
                 $point!("5"),

@@ -1,4 +1,4 @@
-//! System-call filters for tests; those of `coreline` include this file, too.
+//! System-call filters for tests; `native_filtered` and `native` share them.
 //!
 //! A filter stays with its process, so each case is a process: this program again, with one test
 //! asked for and [`CHILD`] set.

@@ -1,16 +1,15 @@
-//! Laws of slots that many threads use, and that somebody stops meanwhile: whatever was put in is
-//! somewhere, once.
+//! Laws of slots that many threads use, and that another one stops meanwhile: whatever was put in
+//! is somewhere, once.
 
 use core::ptr::{self, NonNull};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::slots::OwnSlots;
-use super::{Dice, crew};
-use crate::restartable::StopError;
-use crate::{
-    ArrayStack, Buffer, IndexBy, Integer, JoinHandle, List, ListNode, Ordering, Slot, Word, World,
-};
+use coreline::percpu::{ArrayStack, Buffer, List, ListNode, StopError};
+use coreline::{IndexBy, PerCpu};
+use coreline_world::{Integer, JoinHandle, Ordering, Slot, Testbed, Word};
+
+use super::{Dice, crew, words};
 
 /// How many threads there are, how many things each begins with, and how often each takes its turn.
 struct Effort {
@@ -21,7 +20,7 @@ struct Effort {
 }
 
 /// With one more thread that stops them, the model has enough of one thread.
-fn effort<W: World>(stop: bool) -> Effort {
+fn effort<W: Testbed>(stop: bool) -> Effort {
     match (W::RUNS, stop) {
         (true, false) => Effort { crew: 5, things: 4, turns: 400, stops: 0 },
         (true, true) => Effort { crew: 5, things: 4, turns: 400, stops: 20 },
@@ -43,22 +42,22 @@ fn assert_conserved(found: impl Iterator<Item = usize>, things: usize) {
 }
 
 /// Things that threads push and pop, by number.
-trait Pile<W: World>: Slot {
+trait Pile<W: Testbed>: Slot {
     /// What gives the numbers a place to be.
     type Things: Send + Sync + 'static;
 
     fn new_in() -> Self;
     fn things(count: usize) -> Self::Things;
     /// Whether there was room.
-    fn push(slots: &OwnSlots<Self, W>, things: &Self::Things, number: usize) -> bool
+    fn push(slots: &PerCpu<Self, W>, things: &Self::Things, number: usize) -> bool
     where
         Self: Sized;
-    fn pop(slots: &OwnSlots<Self, W>, things: &Self::Things) -> Option<usize>
+    fn pop(slots: &PerCpu<Self, W>, things: &Self::Things) -> Option<usize>
     where
         Self: Sized;
     /// Takes all from one slot, stopped, and puts back those for which there is room.
     fn turn_over(
-        slots: &OwnSlots<Self, W>,
+        slots: &PerCpu<Self, W>,
         things: &Self::Things,
         index: usize,
         put_back: &mut Vec<usize>,
@@ -69,12 +68,12 @@ trait Pile<W: World>: Slot {
 
 type Nodes<W> = Vec<ListNode<W>>;
 
-fn number<W: World>(nodes: &Nodes<W>, node: NonNull<ListNode<W>>) -> usize {
+fn number<W: Testbed>(nodes: &Nodes<W>, node: NonNull<ListNode<W>>) -> usize {
     let is_node = |known: &ListNode<W>| ptr::eq(known, node.as_ptr());
     nodes.iter().position(is_node).expect("only these nodes were pushed")
 }
 
-impl<W: World> Pile<W> for List<W> {
+impl<W: Testbed> Pile<W> for List<W> {
     type Things = Nodes<W>;
 
     fn new_in() -> Self {
@@ -85,18 +84,19 @@ impl<W: World> Pile<W> for List<W> {
         (0..count).map(|_| ListNode::new_in()).collect()
     }
 
-    fn push(slots: &OwnSlots<Self, W>, nodes: &Nodes<W>, number: usize) -> bool {
-        // SAFETY: who pushes a node has it in hand, so it is in no list; and nodes outlive slots.
+    fn push(slots: &PerCpu<Self, W>, nodes: &Nodes<W>, number: usize) -> bool {
+        // SAFETY: a thread has the nodes that it pushes in hand, so they are in no list; and nodes
+        // outlive slots.
         unsafe { slots.field(|list| list).push(NonNull::from(&nodes[number])) };
         true
     }
 
-    fn pop(slots: &OwnSlots<Self, W>, nodes: &Nodes<W>) -> Option<usize> {
+    fn pop(slots: &PerCpu<Self, W>, nodes: &Nodes<W>) -> Option<usize> {
         slots.field(|list| list).pop().map(|node| number(nodes, node))
     }
 
     fn turn_over(
-        slots: &OwnSlots<Self, W>,
+        slots: &PerCpu<Self, W>,
         nodes: &Nodes<W>,
         index: usize,
         put_back: &mut Vec<usize>,
@@ -106,7 +106,7 @@ impl<W: World> Pile<W> for List<W> {
             // Not for ever, should the list have become a ring.
             let popped = core::iter::from_fn(|| field.pop());
             let taken: Vec<_> = popped.take(nodes.len() + 1).collect();
-            // SAFETY: as above.
+            // SAFETY: these nodes are in hand, so in no list; and nodes outlive slots.
             put_back.drain(..).for_each(|node| unsafe { field.push(NonNull::from(&nodes[node])) });
             put_back.extend(taken.into_iter().map(|node| number(nodes, node)));
         })
@@ -119,7 +119,7 @@ fn value(number: usize) -> NonNull<u8> {
     NonNull::new(ptr::without_provenance_mut(number + 1)).expect("more than zero")
 }
 
-impl<W: World> Pile<W> for ArrayStack<u8, ROOM, W> {
+impl<W: Testbed> Pile<W> for ArrayStack<u8, ROOM, W> {
     type Things = ();
 
     fn new_in() -> Self {
@@ -128,7 +128,7 @@ impl<W: World> Pile<W> for ArrayStack<u8, ROOM, W> {
 
     fn things(_: usize) {}
 
-    fn push(slots: &OwnSlots<Self, W>, (): &(), number: usize) -> bool {
+    fn push(slots: &PerCpu<Self, W>, (): &(), number: usize) -> bool {
         let field = slots.field(|stack| stack);
         // By turns one and a batch of one.
         match number % 2 {
@@ -137,7 +137,7 @@ impl<W: World> Pile<W> for ArrayStack<u8, ROOM, W> {
         }
     }
 
-    fn pop(slots: &OwnSlots<Self, W>, (): &()) -> Option<usize> {
+    fn pop(slots: &PerCpu<Self, W>, (): &()) -> Option<usize> {
         let mut into = [None];
         let field = slots.field(|stack| stack);
         let popped = field.pop().or_else(|| {
@@ -148,7 +148,7 @@ impl<W: World> Pile<W> for ArrayStack<u8, ROOM, W> {
     }
 
     fn turn_over(
-        slots: &OwnSlots<Self, W>,
+        slots: &PerCpu<Self, W>,
         (): &(),
         index: usize,
         put_back: &mut Vec<usize>,
@@ -167,11 +167,11 @@ impl<W: World> Pile<W> for ArrayStack<u8, ROOM, W> {
 
 /// Threads push what they have in hand and pop what they find, while the first one stops the slots
 /// one after the other and turns them over, if it is told to.
-fn piles_conserve<P: Pile<W>, W: World>(stop: bool) {
+fn piles_conserve<P: Pile<W>, W: Testbed>(stop: bool) {
     let effort = effort::<W>(stop);
     let count = effort.crew * effort.things;
     let things = Arc::new(P::things(count));
-    let slots = Arc::new(OwnSlots::<P, W>::new_in(IndexBy::Cpu, P::new_in).expect("CPUs"));
+    let slots = Arc::new(PerCpu::<P, W>::new_in(IndexBy::Cpu, P::new_in).expect("CPUs"));
     let crew = crew::<W, _, _>(effort.crew, |member| {
         let (slots, things) = (Arc::clone(&slots), Arc::clone(&things));
         move || {
@@ -211,29 +211,31 @@ fn piles_conserve<P: Pile<W>, W: World>(stop: bool) {
 }
 
 /// Nodes that threads push and pop are each somewhere, once.
-pub fn no_node_is_lost_or_doubled<W: World>() {
+pub(super) fn no_node_is_lost_or_doubled<W: Testbed>() {
     piles_conserve::<List<W>, W>(false);
 }
 
-/// As above, while another thread takes whole lists away and puts others back.
-pub fn a_stopped_list_is_its_stoppers<W: World>() {
+/// Each node is somewhere, once, also while another thread takes whole lists away and puts others
+/// back.
+pub(super) fn a_stopped_list_is_its_stoppers<W: Testbed>() {
     piles_conserve::<List<W>, W>(true);
 }
 
 /// Values that threads push and pop are each somewhere, once.
-pub fn no_value_is_lost_or_doubled<W: World>() {
+pub(super) fn no_value_is_lost_or_doubled<W: Testbed>() {
     piles_conserve::<ArrayStack<u8, ROOM, W>, W>(false);
 }
 
-/// As above, while another thread takes whole stacks away and puts others back.
-pub fn a_stopped_stack_is_its_stoppers<W: World>() {
+/// Each value is somewhere, once, also while another thread takes whole stacks away and puts others
+/// back.
+pub(super) fn a_stopped_stack_is_its_stoppers<W: Testbed>() {
     piles_conserve::<ArrayStack<u8, ROOM, W>, W>(true);
 }
 
 /// What is taken out of words while threads add to them, and what is left, is what was added.
-pub fn a_stopped_word_is_its_stoppers<W: World>() {
+pub(super) fn a_stopped_word_is_its_stoppers<W: Testbed>() {
     let effort = effort::<W>(true);
-    let slots = Arc::new(OwnSlots::<_, W>::words(IndexBy::Cpu).expect("CPUs have numbers"));
+    let slots = Arc::new(words::<W>());
     let crew = crew::<W, _, _>(effort.crew, |_| {
         let slots = Arc::clone(&slots);
         move || (0..effort.turns).for_each(|_| slots.add(1))
@@ -254,13 +256,13 @@ pub fn a_stopped_word_is_its_stoppers<W: World>() {
 }
 
 /// Records that threads append while another thread drains are each found whole, once.
-pub fn no_record_is_lost_or_torn<W: World>() {
+pub(super) fn no_record_is_lost_or_torn<W: Testbed>() {
     /// Not a divisor of the room, and more than is copied in one step.
     const RECORD: usize = 11;
     type Records<W> = Buffer<64, W>;
 
-    fn drain<W: World>(
-        slots: &OwnSlots<Records<W>, W>,
+    fn drain<W: Testbed>(
+        slots: &PerCpu<Records<W>, W>,
         found: &mut Vec<[u8; RECORD]>,
     ) -> Result<(), StopError> {
         slots.with_all_stopped(|stopped| {
@@ -276,7 +278,7 @@ pub fn no_record_is_lost_or_torn<W: World>() {
 
     let effort = effort::<W>(true);
     let slots =
-        Arc::new(OwnSlots::<Records<W>, W>::new_in(IndexBy::Cpu, Buffer::new_in).expect("CPUs"));
+        Arc::new(PerCpu::<Records<W>, W>::new_in(IndexBy::Cpu, Buffer::new_in).expect("CPUs"));
     let crew = crew::<W, _, _>(effort.crew, |member| {
         let slots = Arc::clone(&slots);
         move || {
@@ -305,10 +307,10 @@ pub fn no_record_is_lost_or_torn<W: World>() {
     assert_eq!(found, appended.into_iter().collect(), "records were torn or doubled");
 }
 
-/// Who has stopped the slots is told so, and not made to wait for itself; a slot that is not there
-/// is refused by name. Afterwards all is as before.
-pub fn a_stop_that_cannot_be_is_refused<W: World>() {
-    let slots = OwnSlots::<_, W>::words(IndexBy::Cpu).expect("CPUs have numbers");
+/// A thread that has stopped the slots is told so, and does not wait for itself; a slot that is not
+/// there is refused by name. Afterwards all is as before.
+pub(super) fn a_stop_that_cannot_be_is_refused<W: Testbed>() {
+    let slots = words::<W>();
     slots.add(1);
     let indexes = slots.indexes();
     let nested = slots.with_stopped(indexes, |stopped| {
@@ -335,16 +337,16 @@ pub fn a_stop_that_cannot_be_is_refused<W: World>() {
 }
 
 /// What a slot holds that counts how many of it there are.
-struct Counted<W: World> {
+struct Counted<W: Testbed> {
     made: Arc<W::U32>,
     dropped: Arc<W::U32>,
     word: W::U64,
 }
 
 // SAFETY: a struct.
-unsafe impl<W: World> Slot for Counted<W> {}
+unsafe impl<W: Testbed> Slot for Counted<W> {}
 
-impl<W: World> Counted<W> {
+impl<W: Testbed> Counted<W> {
     fn new_in(made: &Arc<W::U32>, dropped: &Arc<W::U32>) -> Self {
         // Relaxed, here and below: joins order what is counted before the count is read.
         made.fetch_add(1, Ordering::Relaxed);
@@ -352,7 +354,7 @@ impl<W: World> Counted<W> {
     }
 }
 
-impl<W: World> Drop for Counted<W> {
+impl<W: Testbed> Drop for Counted<W> {
     fn drop(&mut self) {
         let dropped = self.dropped.fetch_add(1, Ordering::Relaxed);
         assert!(dropped < self.made.load(Ordering::Relaxed), "dropped twice");
@@ -361,11 +363,11 @@ impl<W: World> Drop for Counted<W> {
 
 /// A slot is initialised once, however many threads use it first, and dropped once; the shared one
 /// as well.
-pub fn a_slot_is_made_once_and_dropped_once<W: World>() {
+pub(super) fn a_slot_is_made_once_and_dropped_once<W: Testbed>() {
     let [made, dropped] = [0, 1].map(|_| Arc::new(W::U32::new_in(0)));
     let (ours, theirs) = (Arc::clone(&made), Arc::clone(&dropped));
     let slots =
-        OwnSlots::<Counted<W>, W>::new_in(IndexBy::Cpu, move || Counted::new_in(&ours, &theirs));
+        PerCpu::<Counted<W>, W>::new_in(IndexBy::Cpu, move || Counted::new_in(&ours, &theirs));
     let slots = Arc::new(slots.expect("CPUs have numbers"));
     let size = if W::RUNS { 6 } else { 2 };
     let crew = crew::<W, _, _>(size, |_| {

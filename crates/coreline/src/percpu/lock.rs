@@ -1,6 +1,6 @@
 //! [`SlotLock`]: the lock under which an operation runs by its definition where no section can.
 //!
-//! It has three properties that locks do not have as a rule, because operations promise them:
+//! It has three properties that few locks have, because operations promise them:
 //!
 //! * **Signals.** The holder's signals are held off, so that a handler never meets a lock of the
 //!   thread that it interrupted.
@@ -13,7 +13,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::{Ordering, Signals, Word, Words, World};
+use coreline_world::{Ordering, Signals, Word, Words, World};
 
 /// A lock word.
 ///
@@ -22,7 +22,7 @@ use crate::{Ordering, Signals, Word, Words, World};
 /// | 63..32 | the generation of the holder's memory; 0: free |
 /// | 31..0 | the holder's thread, where a holder may run code that is not ours; else 0 |
 #[repr(transparent)]
-pub struct SlotLock<W: Words> {
+pub(crate) struct SlotLock<W: Words> {
     holder: W::U64,
 }
 
@@ -30,14 +30,14 @@ const FREE: u64 = 0;
 
 impl<W: Words> SlotLock<W> {
     /// A free lock.
-    pub fn new_in() -> Self {
+    pub(crate) fn new_in() -> Self {
         SlotLock { holder: W::U64::new_in(FREE) }
     }
 }
 
 impl<W: World> SlotLock<W> {
     /// Takes the lock; waits while another thread holds it.
-    pub fn lock(&self) -> SlotLockGuard<'_, W> {
+    pub(crate) fn lock(&self) -> SlotLockGuard<'_, W> {
         let held = W::hold();
         let generation = W::generation().get();
         let me = u64::from(generation) << 32;
@@ -51,8 +51,8 @@ impl<W: World> SlotLock<W> {
     }
 
     /// Takes the lock for the calling thread by name, so that it can be recognised by
-    /// [`is_mine`](SlotLock::is_mine); `None` if somebody holds it.
-    pub fn try_lock_by_name(&self) -> Option<SlotLockGuard<'_, W>> {
+    /// [`is_mine`](SlotLock::is_mine); `None` if a thread holds it.
+    pub(crate) fn try_lock_by_name(&self) -> Option<SlotLockGuard<'_, W>> {
         // Looks first, without system calls: while the holder is preempted, others come here with
         // each operation.
         self.seen_free()?;
@@ -63,22 +63,22 @@ impl<W: World> SlotLock<W> {
     }
 
     /// Whether the calling thread holds the lock, and took it by name.
-    pub fn is_mine(&self) -> bool {
+    pub(crate) fn is_mine(&self) -> bool {
         // Relaxed: only the calling thread writes its own name here.
         self.holder.load(Ordering::Relaxed) == Self::name()
     }
 
     /// Waits until the lock is free, or its holder is.
-    pub fn wait(&self) {
+    pub(crate) fn wait(&self) {
         // A handler that forks and returns in the child would leave it waiting for a thread of its
         // parent's.
         let _held = W::hold();
         let generation = W::generation().get();
-        // Relaxed: who wants the lock still has to take it.
+        // Relaxed: the caller still has to take the lock.
         self.holder.wait_until(Ordering::Relaxed, |holder| free(holder, generation));
     }
 
-    /// What the lock says, if nobody holds it.
+    /// What the lock says, if no thread holds it.
     fn seen_free(&self) -> Option<u64> {
         // Relaxed: an exchange is what takes the lock.
         let seen = self.holder.load(Ordering::Relaxed);
@@ -86,7 +86,7 @@ impl<W: World> SlotLock<W> {
     }
 
     fn name() -> u64 {
-        u64::from(W::generation().get()) << 32 | u64::from(W::id().get())
+        u64::from(W::generation().get()) << 32 | u64::from(W::thread_id().get())
     }
 
     fn exchange(&self, seen: u64, me: u64) -> Option<&Self> {
@@ -99,21 +99,21 @@ impl<W: World> SlotLock<W> {
     }
 }
 
-/// Whether nobody who runs in memory of this generation holds the lock.
+/// Whether no thread of memory of this generation holds the lock.
 fn free(holder: u64, generation: u32) -> bool {
     holder == FREE || holder >> 32 != u64::from(generation)
 }
 
 impl<W: Words> fmt::Debug for SlotLock<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Relaxed: a glance.
+        // Relaxed: for a text, which is stale when it is read.
         f.debug_tuple("SlotLock").field(&self.holder.load(Ordering::Relaxed)).finish()
     }
 }
 
 /// Holds a [`SlotLock`], with the thread's signals held off; drop it to free the lock. Of several
 /// guards the last one must drop first: see [`Signals::hold`].
-pub struct SlotLockGuard<'a, W: World> {
+pub(crate) struct SlotLockGuard<'a, W: World> {
     lock: &'a SlotLock<W>,
     /// Dropped after the lock is free, as fields are dropped after `drop` has run.
     _held: <W as Signals>::Held,

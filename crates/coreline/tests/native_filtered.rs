@@ -2,24 +2,24 @@
 //! kernel's place.
 #![cfg(target_os = "linux")]
 
+#[path = "native/filter.rs"]
 mod filter;
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use std::panic;
 use std::sync::Barrier;
 
-use coreline_world::conformance::slots::OwnSlots;
+use coreline::percpu::Word64;
+use coreline::{IndexBy, PerCpu};
 use coreline_world::native::{self, NoSections, SelfTestError};
-use coreline_world::{
-    Fences, IndexBy, Kick, Native, Place, Placement, Signals, SpawnError, Threads,
-};
+use coreline_world::{Fences, Kick, Native, Place, Placement, Signals, SpawnError, Threads};
 use filter::{answer, in_a_child, in_a_child_with, refuse, run_on};
 
-fn add_from_threads(words: &OwnSlots<AtomicU64, Native>) {
+fn add_from_threads(words: &PerCpu<Word64>) {
     add_from_threads_to(words, 40_000);
 }
 
-fn add_from_threads_to(words: &OwnSlots<AtomicU64, Native>, sum: u64) {
+fn add_from_threads_to(words: &PerCpu<Word64>, sum: u64) {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..10_000).for_each(|_| words.add(1)));
@@ -61,22 +61,22 @@ fn membarrier_that_only_says_yes_is_not_believed() {
 #[test]
 fn threads_have_names_of_their_own_whatever_the_kernel_says() {
     in_a_child("threads_have_names_of_their_own_whatever_the_kernel_says", || {
-        let mine = Native::id();
+        let mine = Native::thread_id();
         for error in [0, libc::EPERM] {
             answer(libc::SYS_gettid, None, error);
             let all_named = Barrier::new(4);
             let name = || {
-                let name = Native::id();
+                let name = Native::thread_id();
                 // Of threads that all live.
                 all_named.wait();
-                assert_eq!(Native::id(), name);
+                assert_eq!(Native::thread_id(), name);
                 name
             };
             let mut names: Vec<_> = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..4).map(|_| scope.spawn(name)).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
-            assert_eq!(Native::id(), mine, "a thread keeps its name");
+            assert_eq!(Native::thread_id(), mine, "a thread keeps its name");
             names.push(mine);
             names.sort_unstable();
             names.dedup();
@@ -131,7 +131,7 @@ fn without_rseq_operations_are_atomic() {
     let tunables = Some("glibc.pthread.rseq=0");
     in_a_child_with("without_rseq_operations_are_atomic", tunables, || {
         refuse(libc::SYS_rseq);
-        let words = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
+        let words = PerCpu::<Word64>::words(IndexBy::Cpu).unwrap();
         assert!(!words.section().is_rseq());
         add_from_threads(&words);
         let machine = native::probe();
@@ -142,7 +142,7 @@ fn without_rseq_operations_are_atomic() {
             other => panic!("{other:?}"),
         }
         assert_eq!(Native::kernel_cid(), None);
-        assert!(OwnSlots::<AtomicU64, Native>::words(IndexBy::KernelCid).is_err());
+        assert!(PerCpu::<Word64>::words(IndexBy::KernelCid).is_err());
         assert!(Native::cpu().index() < Native::topology().cpu_limit());
     });
 }
@@ -150,7 +150,7 @@ fn without_rseq_operations_are_atomic() {
 /// A filter that comes after the choice: threads that register later are refused, or told that they
 /// are registered though they are not, and use the shared word; those that are registered go on.
 fn add_where_rseq_is_answered(error: libc::c_int) {
-    let words = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
+    let words = PerCpu::<Word64>::words(IndexBy::Cpu).unwrap();
     words.add(1);
     if !words.section().is_rseq() {
         return;
@@ -184,7 +184,7 @@ fn a_thread_that_is_deceived_later_is_not_lost() {
 fn without_affinity_operations_are_atomic() {
     in_a_child("without_affinity_operations_are_atomic", || {
         refuse(libc::SYS_sched_setaffinity);
-        let by_cpu = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
+        let by_cpu = PerCpu::<Word64>::words(IndexBy::Cpu).unwrap();
         assert!(!by_cpu.section().is_rseq());
         add_from_threads(&by_cpu);
         let sections = native::probe().sections;
@@ -194,11 +194,11 @@ fn without_affinity_operations_are_atomic() {
         );
         assert!(why, "{sections:?}");
         if Native::kernel_cid().is_some() {
-            let by_cid = OwnSlots::<_, Native>::words(IndexBy::KernelCid).unwrap();
+            let by_cid = PerCpu::<Word64>::words(IndexBy::KernelCid).unwrap();
             assert_eq!(by_cid.section().index_by(), IndexBy::KernelCid);
             by_cid.add(1);
             let shared = || by_cid.shared().load(Ordering::Relaxed);
-            assert_eq!(shared(), 0, "nobody else makes slots");
+            assert_eq!(shared(), 0, "no other thread makes slots");
             // While one thread makes slots, others do not wait for it but add to the shared one.
             add_from_threads_to(&by_cid, 40_001);
             assert!(shared() < 40_000, "{}", shared());
@@ -241,7 +241,7 @@ fn without_sysfs_every_cpu_is_below_the_limit() {
         // The CPU of the lowest number, so that no smaller limit could be guessed.
         assert!((0..1024).any(run_on));
         refuse(libc::SYS_openat);
-        let words = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
+        let words = PerCpu::<Word64>::words(IndexBy::Cpu).unwrap();
         let limit = Native::topology().cpu_limit();
         for cpu in (0..1024).filter(|&cpu| run_on(cpu)) {
             assert_eq!(Native::cpu().index(), cpu);

@@ -5,9 +5,10 @@
 use std::env;
 use std::process::Command;
 
-use coreline_world::conformance::slots::OwnSlots;
+use coreline::percpu::Word64;
+use coreline::{IndexBy, PerCpu};
 use coreline_world::native::{self, NoSections};
-use coreline_world::{Fences, IndexBy, Native, Place};
+use coreline_world::{Fences, Native, Place};
 
 /// Runs the test of this name again with the variable set, unless this is that run already.
 fn with_switch(value: &str, test: &str, body: fn()) {
@@ -27,7 +28,7 @@ fn with_switch(value: &str, test: &str, body: fn()) {
 fn off_means_atomics() {
     with_switch("off", "off_means_atomics", || {
         assert_eq!(native::probe().sections, Err(NoSections::SwitchedOff));
-        let words = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
+        let words = PerCpu::<Word64>::words(IndexBy::Cpu).unwrap();
         assert!(!words.section().is_rseq());
         for _ in 0..1_000 {
             words.add(1);
@@ -37,7 +38,7 @@ fn off_means_atomics() {
         assert!(Native::cpu().index() < Native::topology().cpu_limit());
 
         assert_eq!(Native::kernel_cid(), None);
-        let error = OwnSlots::<_, Native>::words(IndexBy::KernelCid).unwrap_err();
+        let error = PerCpu::<Word64>::words(IndexBy::KernelCid).unwrap_err();
         assert!(error.to_string().contains("CORELINE_RSEQ=off"), "{error}");
     });
 }

@@ -3,9 +3,10 @@
 
 use core::fmt;
 
+use coreline_world::restartable::{Rows, Slot};
+use coreline_world::{Ordering, Word, World};
+
 use super::slots::Slots;
-use super::{Rows, Slot};
-use crate::{Ordering, Word, World};
 
 /// Where an array's indexes come from, and which of its slots are initialised.
 ///
@@ -13,10 +14,22 @@ use crate::{Ordering, Word, World};
 ///
 /// A slot that this calls initialised was [made](Slots::make), as is one whose index a row shows
 /// while that is below the number of indexes; and it stays so. Rows are changed as
-/// [`rows`](super::rows) says.
+/// [`rows`](coreline_world::restartable::rows) says.
 pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
     /// The rows that say which index each CPU has; `None`: the index is the section's own. Always
     /// the same.
+    ///
+    /// A caller that has the slots alone cannot write to them:
+    ///
+    /// ```compile_fail
+    /// use coreline::percpu::{Indexing, Slot, Slots};
+    /// use coreline_world::{Native, Ordering, Word};
+    ///
+    /// fn give<T: Slot, I: Indexing<Native>>(slots: &Slots<T, Native, I>) {
+    ///     let row = slots.indexing().rows().unwrap().at(0).unwrap();
+    ///     row.store(3, Ordering::Relaxed);
+    /// }
+    /// ```
     fn rows(&self) -> Option<&Rows<W>>;
 
     /// The indexes that sections may use while the slots are not stopped: those below it.
@@ -52,7 +65,8 @@ impl<W: World> OwnIndex<W> {
 
     /// How many slots are initialised, from index 0 on.
     pub(super) fn populated(&self) -> u32 {
-        // Acquire pairs with the release in `find`: the slots below are initialised.
+        // Acquire pairs with the release in `Slots::populate_locked`: without it a slot below could
+        // be read before it is initialised.
         self.populated.load(Ordering::Acquire)
     }
 }

@@ -13,11 +13,12 @@ use std::env;
 use std::process::Command;
 use std::thread;
 
-use coreline_world::conformance::slots::OwnSlots;
+use coreline::percpu::Word64;
+use coreline::{IndexBy, PerCpu};
 use coreline_world::native::{self, NoSections, Registrar, RseqAbi};
-use coreline_world::{IndexBy, Native, Place};
+use coreline_world::{Native, Place};
 
-type Words = OwnSlots<AtomicU64, Native>;
+type Words = PerCpu<Word64>;
 
 const CHILD: &str = "CORELINE_TEST_CHILD";
 
@@ -49,7 +50,7 @@ fn without_libc(test: &str, body: fn(&Words)) {
     assert!(passed, "{}: {text}{errors}", child.status);
 }
 
-/// Initialises the slots of all CPUs that may be used. (Who meets a thread that is initialising one
+/// Initialises the slots of all CPUs that may be used. (A thread that meets another one at that
 /// adds to the shared word.)
 fn populate(words: &Words) {
     let last = native::probe().allowed.unwrap().last().unwrap();
@@ -69,7 +70,7 @@ fn populate(words: &Words) {
 
 /// What was added by threads that had no index.
 fn shared(words: &Words) -> u64 {
-    // Relaxed: whoever added was waited for.
+    // Relaxed: the threads that added were waited for.
     words.shared().load(Ordering::Relaxed)
 }
 
@@ -170,7 +171,7 @@ fn a_forked_child_stays_registered() {
     });
 }
 
-/// Memory that looks like an rseq area, for somebody else's registration.
+/// Memory that looks like an rseq area, for another library's registration.
 #[repr(C, align(32))]
 struct Taken([u32; 8]);
 
@@ -293,7 +294,7 @@ fn destructors_after_the_last_find_no_index() {
     }
 
     extern "C" fn begin(_argument: *mut c_void) -> *mut c_void {
-        // SAFETY: as above.
+        // SAFETY: the words outlive the thread, and the key is there.
         unsafe {
             assert!(adds_to_its_own(&*WORDS.load(Ordering::Acquire)));
             let key = KEY.load(Ordering::Relaxed);

@@ -1,6 +1,9 @@
 //! Restartable operations on the real machine, disturbed in every way that a program can arrange.
 #![cfg(target_os = "linux")]
 
+#[path = "laws/slots/in_rows.rs"]
+mod in_rows;
+
 use core::ffi::c_int;
 use core::fmt::Display;
 use core::mem;
@@ -11,10 +14,11 @@ use std::sync::mpsc;
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use coreline::percpu::{ArrayStack, Indexing, List, ListNode, Slot, Slots};
+use coreline::{IndexBy, PerCpu};
 use coreline_topology::CpuId;
-use coreline_world::conformance::slots::{InRows, OwnSlots};
-use coreline_world::restartable::{Indexing, ListNode, OwnIndex};
-use coreline_world::{ArrayStack, Fences, IndexBy, List, Native, Slot, native};
+use coreline_world::{Fences, Native, native};
+use in_rows::SlotsInRows;
 
 const WORKERS: usize = 8;
 const ADDS: u64 = 10_000_000;
@@ -35,7 +39,7 @@ struct Row {
 // SAFETY: a struct.
 unsafe impl Slot for Row {}
 
-type Rows<I = OwnIndex<Native>> = OwnSlots<Row, Native, I>;
+type Rows<I> = Slots<Row, Native, I>;
 
 impl Row {
     fn new() -> Self {
@@ -43,8 +47,8 @@ impl Row {
     }
 }
 
-fn rows(by: IndexBy) -> Option<Rows> {
-    Rows::new_in(by, Row::new).ok()
+fn rows(by: IndexBy) -> Option<PerCpu<Row>> {
+    PerCpu::new_in(by, Row::new).ok()
 }
 
 /// What the signal handler does.
@@ -160,9 +164,9 @@ fn disturbed<R: Send>(
 }
 
 /// Slots of indexes in rows, of which there are fewer than CPUs, if there are several of these.
-fn in_rows() -> Rows<InRows<Native>> {
+fn in_rows() -> SlotsInRows<Row, Native> {
     let cpus = allowed();
-    let rows = Rows::in_rows((cpus.len() - 1).clamp(1, 4), Row::new);
+    let rows = SlotsInRows::new_in((cpus.len() - 1).clamp(1, 4), Row::new);
     for (index, &cpu) in (0..rows.indexes()).zip(&cpus) {
         // SAFETY: each index is one CPU's.
         unsafe { rows.give(cpu, Some(index)) };
@@ -172,10 +176,10 @@ fn in_rows() -> Rows<InRows<Native>> {
 
 /// Lets the CPUs pass on their indexes: the next to the first, and so on. Where sections cannot be
 /// fenced they keep them.
-fn pass_on(rows: &Rows<InRows<Native>>) {
+fn pass_on(rows: &SlotsInRows<Row, Native>) {
     let cpus = allowed();
     let mut given: Vec<_> = cpus.iter().map(|&cpu| rows.given(cpu)).collect();
-    // SAFETY: nobody has an index while the fence runs, and nobody else writes rows.
+    // SAFETY: no CPU has an index while the fence runs, and no other thread writes rows.
     unsafe {
         cpus.iter().for_each(|&cpu| rows.give(cpu, None));
         if Native::fence_restartable().is_ok() {
@@ -388,8 +392,9 @@ mod stepped {
     use core::sync::atomic::{AtomicU64, Ordering};
     use core::{mem, ptr};
 
-    use coreline_world::restartable::{Indexing, ListNode};
-    use coreline_world::{IndexBy, Native, Restartable};
+    use coreline::IndexBy;
+    use coreline::percpu::{Indexing, ListNode};
+    use coreline_world::{Native, Restartable};
 
     use super::{
         ALL, HANDLED, OWN, Rows, Victim, allowed, drain, handle_signals, in_rows, interfere,

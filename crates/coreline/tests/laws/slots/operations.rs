@@ -1,33 +1,31 @@
-//! Laws of each restartable operation: what it does on a thread that is alone on its slot, and what
-//! a condition promises when it is not.
+//! Laws of each operation on slots: what it does on a thread that is alone on its slot, and what a
+//! condition promises when it is not.
 
 use core::ptr::{self, NonNull};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::slots::OwnSlots;
-use super::{Dice, crew, rounds, spawn};
-use crate::restartable::Stopped;
-use crate::{
-    ArrayStack, Buffer, Full, IndexBy, JoinHandle, List, ListNode, Ordering, Placement,
-    Restartable, Slot, Word, World,
-};
+use coreline::percpu::{ArrayStack, Buffer, Full, List, ListNode, Stopped};
+use coreline::{IndexBy, PerCpu};
+use coreline_world::{JoinHandle, Ordering, Placement, Restartable, Slot, Testbed, Word};
+
+use super::{Dice, crew, rounds, spawn, words};
 
 /// How many operations a law tries, with dice for what and on what.
-fn tries<W: World>() -> u32 {
+fn tries<W: Testbed>() -> u32 {
     if W::RUNS { 2000 } else { 24 }
 }
 
 /// Runs `law` on a thread that stays on its CPU, so that it works on one slot.
-fn on_one_cpu<W: World>(law: impl FnOnce() + Send + Clone + 'static) {
+fn on_one_cpu<W: Testbed>(law: impl FnOnce() + Send + Clone + 'static) {
     let placed =
         W::topology().cpus().find_map(|cpu| W::spawn(Placement::On(cpu.id), law.clone()).ok());
     placed.unwrap_or_else(|| spawn::<W, _>(law)).join();
 }
 
 /// Runs `f` on the calling thread's slot while it is stopped. `None` where slots cannot be stopped.
-fn stopped<T: Slot, W: World, R>(
-    slots: &OwnSlots<T, W>,
+fn stopped<T: Slot, W: Testbed, R>(
+    slots: &PerCpu<T, W>,
     f: impl FnOnce(Stopped<'_, T, W>) -> R,
 ) -> Option<R> {
     let index = <W as Restartable>::index(slots.section()).min(slots.indexes());
@@ -42,9 +40,9 @@ fn word(dice: &mut Dice) -> u64 {
 }
 
 /// Operations on a word do what they do to a plain number.
-pub fn words_compute<W: World>() {
+pub(super) fn words_compute<W: Testbed>() {
     on_one_cpu::<W>(|| {
-        let slots = OwnSlots::<_, W>::words(IndexBy::Cpu).expect("CPUs have numbers");
+        let slots = words::<W>();
         let field = slots.field(|word| word);
         let (mut dice, mut model) = (Dice::new(1), 0_u64);
         for _ in 0..tries::<W>() {
@@ -80,9 +78,10 @@ pub fn words_compute<W: World>() {
 }
 
 /// A list gives back the node pushed last.
-pub fn lists_are_last_in_first_out<W: World>() {
+pub(super) fn lists_are_last_in_first_out<W: Testbed>() {
     on_one_cpu::<W>(|| {
-        let slots = OwnSlots::<_, W>::new_in(IndexBy::Cpu, List::new_in).expect("as above");
+        let slots =
+            PerCpu::<List<W>, W>::new_in(IndexBy::Cpu, List::new_in).expect("there is memory");
         let field = slots.field(|list| list);
         let nodes: Vec<ListNode<W>> = (0..4).map(|_| ListNode::new_in()).collect();
         let mut free: VecDeque<NonNull<_>> = nodes.iter().map(NonNull::from).collect();
@@ -98,7 +97,7 @@ pub fn lists_are_last_in_first_out<W: World>() {
                     if pushed.is_some() { model.push(node) } else { free.push_back(node) }
                 }
                 (Some(node), _) => {
-                    // SAFETY: as above.
+                    // SAFETY: a free node is live and in no list.
                     unsafe { field.push(node) };
                     model.push(node);
                 }
@@ -121,13 +120,13 @@ pub fn lists_are_last_in_first_out<W: World>() {
 }
 
 /// A stack gives back the values pushed last, one or many at a time, and holds so many.
-pub fn stacks_are_bounded_and_last_in_first_out<W: World>() {
+pub(super) fn stacks_are_bounded_and_last_in_first_out<W: Testbed>() {
     const ROOM: usize = 5;
     type Stack<W> = ArrayStack<u8, ROOM, W>;
 
     on_one_cpu::<W>(|| {
         let slots =
-            OwnSlots::<Stack<W>, W>::new_in(IndexBy::Cpu, ArrayStack::new_in).expect("as above");
+            PerCpu::<Stack<W>, W>::new_in(IndexBy::Cpu, Stack::new_in).expect("there is memory");
         let field = slots.field(|stack| stack);
         let (mut dice, mut model) = (Dice::new(3), Vec::new());
         for number in 1..=tries::<W>() as usize {
@@ -184,11 +183,11 @@ fn value(number: usize) -> NonNull<u8> {
 }
 
 /// Bytes are appended whole or not at all, one behind the other, until there is no more room.
-pub fn buffers_take_all_or_nothing<W: World>() {
+pub(super) fn buffers_take_all_or_nothing<W: Testbed>() {
     const ROOM: usize = 21;
     on_one_cpu::<W>(|| {
-        let slots =
-            OwnSlots::<Buffer<ROOM, W>, W>::new_in(IndexBy::Cpu, Buffer::new_in).expect("as above");
+        let slots = PerCpu::<Buffer<ROOM, W>, W>::new_in(IndexBy::Cpu, Buffer::new_in)
+            .expect("there is memory");
         let field = slots.field(|buffer| buffer);
         let (mut dice, mut model) = (Dice::new(4), Vec::new());
         for number in 0..tries::<W>() {
@@ -215,11 +214,11 @@ pub fn buffers_take_all_or_nothing<W: World>() {
     });
 }
 
-/// Whoever adds under a condition, and however many do: no word leaves the bits that were to stay,
-/// and each addition that said it was done is in the sum once.
-pub fn a_condition_on_a_sum_is_never_broken<W: World>() {
+/// However many threads add under a condition, no word leaves the bits that were to stay, and each
+/// addition that said it was done is in the sum once.
+pub(super) fn a_condition_on_a_sum_is_never_broken<W: Testbed>() {
     const BLOCK: u64 = 8;
-    let slots = Arc::new(OwnSlots::<_, W>::words(IndexBy::Cpu).expect("CPUs have numbers"));
+    let slots = Arc::new(words::<W>());
     let adders = crew::<W, _, _>(if W::RUNS { 4 } else { 2 }, |_| {
         let slots = Arc::clone(&slots);
         move || {
@@ -234,9 +233,9 @@ pub fn a_condition_on_a_sum_is_never_broken<W: World>() {
     assert_eq!(words.iter().sum::<u64>(), added, "{words:?}");
 }
 
-/// Of those that store into one word what they read plus one, each succeeds once.
-pub fn a_store_if_equal_is_never_lost<W: World>() {
-    let slots = Arc::new(OwnSlots::<_, W>::words(IndexBy::Cpu).expect("CPUs have numbers"));
+/// Of threads that store into one word what they read plus one, each succeeds once.
+pub(super) fn a_store_if_equal_is_never_lost<W: Testbed>() {
+    let slots = Arc::new(words::<W>());
     let size = if W::RUNS { 4 } else { 2 };
     let adders = crew::<W, _, _>(size, |_| {
         let slots = Arc::clone(&slots);

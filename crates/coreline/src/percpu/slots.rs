@@ -3,44 +3,49 @@
 //! # Slots appear when they are used
 //!
 //! At first there is the shared slot alone. The first operation with index *i* initialises slots up
-//! to *i* and raises the limit. With compact indexes only the slots exist that are used, and who
-//! sums reads no others.
+//! to *i* and raises the limit. With compact indexes only the slots exist that are used, and a
+//! sum reads no others.
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
 //! | `limit` | sections may use the slots below it; 0: none, now or ever | the holder of `lock` |
 //! | `populated` | the slots below it are initialised | the holder of `lock`; never falls |
-//! | `lock` | who initialises slots or has stopped them | [`SlotLock`] |
+//! | `lock` | held while slots are initialised, or stopped | [`SlotLock`] |
 //!
 //! # Where a section finds no slot
 //!
 //! | why | then |
 //! |---|---|
 //! | the index is not below the limit | initialise slots, and try again |
-//! | somebody else initialises or has stopped them | the shared slot, by atomics |
+//! | another thread initialises or has stopped them | the shared slot, by atomics |
 //! | the thread has no index | the shared slot, by atomics |
 //! | this machine has no sections | the thread's slot, or one it had a while ago, by atomics |
 //!
 //! *By atomics* is one atomic instruction for words, and for the others their definition under the
 //! lock in the slot's field. Sections never touch the shared slot, so each slot is written either
-//! by sections or by atomics, as long as it exists. Nobody waits for who initialises or has stopped
-//! slots: it may be the thread that a signal handler interrupted.
+//! by sections or by atomics, as long as it exists. No operation waits for the thread that
+//! initialises or has stopped slots: a signal handler may have interrupted just that thread.
 
 use core::fmt;
 use core::ptr::NonNull;
 
+use coreline_world::restartable::{At, NoSlot, Slot};
+use coreline_world::{Ordering, Word, World};
+
+use super::field::Field;
+use super::indexing::{Indexing, OwnIndex};
+use super::lock::{SlotLock, SlotLockGuard};
 use super::stopped::{StopError, Stopped};
-use super::{At, Field, Indexing, NoSlot, OwnIndex, Slot, SlotLock, SlotLockGuard};
-use crate::{Ordering, Word, World};
 
 /// How often an operation looks for its slot before it takes the shared one. A thread can move to a
-/// CPU whose slot is not there yet as often as it finds another; each look is progress for some.
+/// CPU whose slot is not there yet as often as it finds another; each look is progress for some
+/// thread.
 const LOOKS: usize = 4;
 
 /// One `T` for each index, and one for threads that have none.
 ///
-/// Made of memory by `coreline::percpu`; the operations are methods of [`Field`], from
-/// [`field`](Slots::field).
+/// Made of memory by [`PerCpuPool`](super::PerCpuPool); the operations are methods of [`Field`],
+/// from [`field`](Slots::field).
 ///
 /// **Signals**: all operations are async-signal-safe, if what [`Init`] runs is. **Fork**: the child
 /// has its own copy, with the values at the time of the fork; an operation that another thread had
@@ -90,18 +95,19 @@ impl<T> fmt::Debug for Init<T> {
 // SAFETY: the slots are reached as `&T` from every thread (`Slot` is `Sync`), and dropped with the
 // array wherever it goes (`Slot` is `Send`). The pointer owns them.
 unsafe impl<T: Slot, W: World, I: Indexing<W>> Send for Slots<T, W, I> {}
-// SAFETY: as above; the rest is words and what never changes.
+// SAFETY: the slots are reached as `&T` from every thread (`Slot` is `Sync`); the rest is words and
+// what never changes.
 unsafe impl<T: Slot, W: World, I: Indexing<W>> Sync for Slots<T, W, I> {}
 
 impl<T: Slot, W: World> Slots<T, W> {
     /// Slots at `first` and each of the `indexes` multiples of the stride behind it; the last is
     /// the shared one. Each becomes what `init` returns, when it is first used: under the world's
-    /// [`hold`](crate::Signals::hold), by whichever thread comes first.
+    /// [`hold`](coreline_world::Signals::hold), by whichever thread comes first.
     ///
     /// # Safety
     ///
-    /// There is memory for them, aligned, which nobody else uses while this lives; `section` and
-    /// `indexes` come from [`section`](super::Restartable::section), or `indexes` is less.
+    /// There is memory for them, aligned, which nothing else uses while this lives; `section` and
+    /// `indexes` come from [`section`](coreline_world::Restartable::section), or `indexes` is less.
     pub unsafe fn new_in(
         section: W::Section,
         indexes: u32,
@@ -117,8 +123,8 @@ impl<T: Slot, W: World> Slots<T, W> {
         self.indexing.populated() as usize
     }
 
-    /// Sees to it that the slot is initialised; `false` if there is none of this index, or somebody
-    /// else is at it, or slots are stopped.
+    /// Sees to it that the slot is initialised; `false` if there is none of this index, or another
+    /// thread is at it, or slots are stopped.
     pub(super) fn populate(&self, index: usize) -> bool {
         let Some(index) = u32::try_from(index).ok().filter(|&index| index < self.indexes) else {
             return false;
@@ -143,7 +149,7 @@ impl<T: Slot, W: World> Slots<T, W> {
         // Relaxed: only the holder of the lock writes it.
         let populated = self.indexing.populated.load(Ordering::Relaxed);
         for index in populated..=index {
-            // SAFETY: in the memory of `new_in`, and nobody knows the slot yet.
+            // SAFETY: in the memory of `new_in`, and no other thread knows the slot yet.
             unsafe { self.make(index as usize) };
             // Release pairs with the acquire in `populated` and in `populate`: the slots are
             // initialised. One by one, so that none is made twice if `init` panics at the next.
@@ -159,7 +165,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     ///
     /// # Safety
     ///
-    /// As there; but where there are rows, `indexes` is any number.
+    /// As for [`new_in`](Slots::new_in); but where there are rows, `indexes` is any number.
     pub unsafe fn indexed_by(
         indexing: I,
         section: W::Section,
@@ -168,7 +174,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         init: Init<T>,
     ) -> Self {
         let shared = init.value();
-        // SAFETY: the shared slot is part of the caller's memory, and nobody knows it yet.
+        // SAFETY: the shared slot is part of the caller's memory, and no other thread knows it yet.
         unsafe { first.byte_add(indexes as usize * W::STRIDE).write(shared) };
         let slots = Slots {
             limit: W::U32::new_in(0),
@@ -206,8 +212,8 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     ///
     /// # Safety
     ///
-    /// The index is below the number of indexes. Nobody knows the slot yet: it was not initialised,
-    /// and nobody initialises it meanwhile.
+    /// The index is below the number of indexes. The slot is not initialised, and no other thread
+    /// initialises it meanwhile.
     pub unsafe fn make(&self, index: usize) {
         let slot = self.init.value();
         // SAFETY: in the memory of `indexed_by`, and the caller's promise.
@@ -215,9 +221,9 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     }
 
     /// Opens the slots for sections again after a fork left the thread behind that had stopped
-    /// them; `false` while somebody has them stopped.
+    /// them; `false` while a thread has them stopped.
     pub fn reopen(&self) -> bool {
-        // Relaxed: a glance; who opened them has left the lock behind.
+        // Relaxed: a hint. If they were opened meanwhile, the lock below is free.
         if !W::runs_sections(&self.section) || self.limit.load(Ordering::Relaxed) != 0 {
             return true;
         }
@@ -304,38 +310,34 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         unsafe { self.first.byte_add(index * W::STRIDE).as_ref() }
     }
 
-    /// What to do where a section found no slot: see the module.
+    /// What becomes of an operation whose section found no slot: the answer of another try, or the
+    /// index of an initialised slot on which it is to run without a section. See the module.
     pub(super) fn elsewhere<R>(
         &self,
         section: impl FnMut() -> Result<R, NoSlot>,
-        atomics: impl FnOnce(usize) -> R,
-    ) -> R {
+    ) -> Result<R, usize> {
         if W::runs_sections(&self.section) {
-            return self.after_looks(section, atomics);
+            return self.after_looks(section);
         }
-        atomics(I::find(self).unwrap_or(self.indexes()))
+        Err(I::find(self).unwrap_or(self.indexes()))
     }
 
     /// Apart, so that the usual way of machines without sections stays short.
     #[inline(never)]
-    fn after_looks<R>(
-        &self,
-        mut section: impl FnMut() -> Result<R, NoSlot>,
-        atomics: impl FnOnce(usize) -> R,
-    ) -> R {
+    fn after_looks<R>(&self, mut section: impl FnMut() -> Result<R, NoSlot>) -> Result<R, usize> {
         for _ in 0..LOOKS {
             if I::find(self).is_none() {
                 break;
             }
             if let Ok(result) = section() {
-                return result;
+                return Ok(result);
             }
         }
-        atomics(self.indexes())
+        Err(self.indexes())
     }
 
-    /// Lets sections use the slots that are there, if this machine has sections. One that came
-    /// without (its threads' area is nobody's) must find none.
+    /// Lets sections use the slots that are there, if this machine has sections. A section on a
+    /// machine without (whose threads' areas are never registered) must find none.
     fn open(&self) {
         if W::runs_sections(&self.section) {
             // Release pairs with the acquire of a section's own load: it sees the slots
@@ -376,14 +378,15 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`StopError`] if the machine cannot fence sections, or if the calling thread has stopped
+    /// these slots already.
     pub fn with_all_stopped<R>(
         &self,
         f: impl FnOnce(&mut dyn Iterator<Item = Stopped<'_, T, W, I>>) -> R,
     ) -> Result<R, StopError> {
         self.stop(|| {
             let indexes = self.indexing.initialised().chain([self.indexes()]);
-            // SAFETY: as above.
+            // SAFETY: the slots are initialised, and `stop` keeps the others away.
             f(&mut indexes.map(|index| unsafe { Stopped::new(self, index) }))
         })
     }

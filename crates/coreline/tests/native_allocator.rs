@@ -6,19 +6,19 @@
 #![cfg(target_os = "linux")]
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::OnceLock;
 use std::thread;
 
-use coreline_world::conformance::slots::OwnSlots;
+use coreline::percpu::Word64;
+use coreline::{IndexBy, PerCpu};
 use coreline_world::native::{self, NoSections};
-use coreline_world::{IndexBy, Native};
 
 struct Counting;
 
 static COUNTS: AtomicBool = AtomicBool::new(false);
-static ALLOCATIONS: OnceLock<OwnSlots<AtomicU64, Native>> = OnceLock::new();
+static ALLOCATIONS: OnceLock<PerCpu<Word64>> = OnceLock::new();
 
 thread_local! {
     /// Whether the thread is counting, which allocates itself.
@@ -30,7 +30,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // Relaxed: carries nothing but itself.
         if COUNTS.load(Ordering::Relaxed) && !COUNTING.replace(true) {
-            ALLOCATIONS.get_or_init(|| OwnSlots::words(IndexBy::Cpu).unwrap()).add(1);
+            ALLOCATIONS.get_or_init(|| PerCpu::words(IndexBy::Cpu).unwrap()).add(1);
             COUNTING.set(false);
         }
         // SAFETY: the caller's promise.

@@ -1,15 +1,21 @@
 //! [`Stopped`]: a slot that no section works on, whichever CPU it belongs to.
 
+use core::cell::Cell;
 use core::fmt;
 use core::ops::Deref;
 use core::ptr::NonNull;
-use core::slice;
 
-use super::definition;
+use coreline_world::restartable::definition::{
+    AddIf, Append, ListPop, ListPush, StackPopBatch, StackPushBatch,
+};
+use coreline_world::restartable::{Full, ListNode, Operation, Slot};
+use coreline_world::{Integer, Lacking, Ordering, Word, World};
+
 use super::field::add_if_atomically;
-use super::locked::{Locked, complete};
-use super::{ArrayStack, Buffer, Full, Indexing, List, ListNode, OwnIndex, Slot, Slots};
-use crate::{Integer, Lacking, Ordering, Word, World};
+use super::guarded::{ArrayStack, Buffer, Guarded, List};
+use super::indexing::{Indexing, OwnIndex};
+use super::locked;
+use super::slots::Slots;
 
 /// Slots could not be stopped. They are as they were.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,7 +24,7 @@ pub enum StopError {
     /// This machine cannot fence restartable sections.
     #[error(transparent)]
     Lacking(#[from] Lacking),
-    /// There is no such slot, or nobody used it yet.
+    /// There is no such slot, or no thread has used it yet.
     #[error(
         "slot {index} is not there: {populated} of {indexes} are in use, and {indexes} is the \
          shared one"
@@ -92,12 +98,6 @@ impl<T: Slot, F, W: World, I: Indexing<W>> StoppedField<'_, T, F, W, I> {
         // SAFETY: `Stopped` is an initialised slot, and `Slots::field` found the field.
         unsafe { self.stopped.slots.at(self.first).slot(self.stopped.index) }
     }
-
-    fn steps(&self) -> Locked {
-        // SAFETY: the slot is initialised, and stopped. The caller holds its lock, which excludes
-        // those who work on the slot without a section.
-        unsafe { Locked::on(self.stopped.index) }
-    }
 }
 
 impl<T: Slot, F, W: World, I: Indexing<W>> fmt::Debug for StoppedField<'_, T, F, W, I> {
@@ -106,11 +106,20 @@ impl<T: Slot, F, W: World, I: Indexing<W>> fmt::Debug for StoppedField<'_, T, F,
     }
 }
 
+impl<T: Slot, F, W: World, I: Indexing<W>> StoppedField<'_, T, Guarded<F, W>, W, I> {
+    fn run<O: Operation<W, F>>(&self, operation: O) -> O::Output {
+        let Stopped { slots, index } = *self.stopped;
+        // SAFETY: a guarded field begins with what operations work on; the slot is initialised, and
+        // stopped.
+        unsafe { locked::run(self.value(), slots.at(self.first.cast()), index, operation) }
+    }
+}
+
 /// On words: atomic instructions, since operations that come meanwhile use such.
 impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, W::U64, W, I> {
     /// Adds `delta`, wrapping.
     pub fn add(&self, delta: u64) {
-        // Relaxed, here and below: a word carries nothing but its own value.
+        // Relaxed: a word carries nothing but its own value.
         self.value().fetch_add(delta, Ordering::Relaxed);
     }
 
@@ -118,13 +127,14 @@ impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, W::U64, W, I> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// What the word was, if the sum would differ in a bit of `fixed`.
     pub fn add_if(&self, delta: u64, fixed: u64) -> Result<u64, u64> {
-        add_if_atomically(self.value(), delta, fixed)
+        add_if_atomically(self.value(), AddIf { delta, fixed })
     }
 
     /// Writes `new` and returns what was there.
     pub fn replace(&self, new: u64) -> u64 {
+        // Relaxed: a word carries nothing but its own value.
         self.value().swap(new, Ordering::Relaxed)
     }
 }
@@ -137,20 +147,13 @@ impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, List<W>, W, I> {
     ///
     /// As for [`Field::push`](super::Field::push).
     pub unsafe fn push(&self, node: NonNull<ListNode<W>>) {
-        let _guard = self.value().lock.lock();
-        // SAFETY: the caller's promise; `first` is that of `Slots::field`.
-        unsafe {
-            let at = self.stopped.slots.at(self.first);
-            complete(definition::list_push(&mut self.steps(), at, node));
-        }
+        // SAFETY: the caller's promise.
+        self.run(unsafe { ListPush::new(node) });
     }
 
     /// Takes the first node from the list.
     pub fn pop(&self) -> Option<NonNull<ListNode<W>>> {
-        let _guard = self.value().lock.lock();
-        // SAFETY: `first` is that of `Slots::field`.
-        let at = unsafe { self.stopped.slots.at(self.first) };
-        complete(definition::list_pop(&mut self.steps(), at))
+        self.run(ListPop)
     }
 }
 
@@ -160,19 +163,13 @@ impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
 {
     /// Puts as many of `values` on the stack as there is room for, and returns how many.
     pub fn push_batch(&self, values: &[NonNull<E>]) -> usize {
-        let _guard = self.value().lock.lock();
-        // SAFETY: `first` is that of `Slots::field`.
-        let at = unsafe { self.stopped.slots.at(self.first) };
-        complete(definition::stack_push_batch(&mut self.steps(), at, values))
+        self.run(StackPushBatch(values))
     }
 
     /// Takes as many from the stack as there are and fit into `into`, the top first, and returns
     /// how many.
     pub fn pop_batch(&self, into: &mut [Option<NonNull<E>>]) -> usize {
-        let _guard = self.value().lock.lock();
-        // SAFETY: `first` is that of `Slots::field`.
-        let at = unsafe { self.stopped.slots.at(self.first) };
-        complete(definition::stack_pop_batch(&mut self.steps(), at, into))
+        self.run(StackPopBatch(Cell::from_mut(into).as_slice_of_cells()))
     }
 }
 
@@ -182,12 +179,9 @@ impl<T: Slot, const N: usize, W: World, I: Indexing<W>> StoppedField<'_, T, Buff
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Full`] if they do not all fit.
     pub fn append(&self, bytes: &[u8]) -> Result<usize, Full> {
-        let _guard = self.value().lock.lock();
-        // SAFETY: `first` is that of `Slots::field`.
-        let at = unsafe { self.stopped.slots.at(self.first) };
-        complete(definition::append(&mut self.steps(), at, bytes))
+        self.run(Append(bytes))
     }
 
     /// Calls `f` with the bytes that were appended, and empties the buffer. `f` must not append to
@@ -196,14 +190,7 @@ impl<T: Slot, const N: usize, W: World, I: Indexing<W>> StoppedField<'_, T, Buff
     pub fn drain<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         let buffer = self.value();
         let _guard = buffer.lock.lock();
-        // Relaxed: the lock, and the stop, order the operations on the slot.
-        let len = buffer.len.load(Ordering::Relaxed) as usize;
-        let result = buffer.bytes.with(|bytes| {
-            // SAFETY: `len` bytes were written, and nobody writes while the lock is held.
-            f(unsafe { slice::from_raw_parts(bytes.cast(), len) })
-        });
-        // Release: as every commit.
-        buffer.len.store(0, Ordering::Release);
-        result
+        // SAFETY: no section works on a stopped slot, and the lock excludes other operations.
+        unsafe { buffer.drain(f) }
     }
 }

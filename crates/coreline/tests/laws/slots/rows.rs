@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use coreline_topology::CpuId;
+use coreline_world::{JoinHandle, Ordering, Placement, Testbed, Word};
 
-use super::slots::{InRows, OwnSlots};
+use super::in_rows::SlotsInRows;
 use super::{Dice, rounds, spawn};
-use crate::{JoinHandle, Ordering, Placement, Word, World};
 
-type Words<W> = OwnSlots<<W as crate::Words>::U64, W, InRows<W>>;
+type Words<W> = SlotsInRows<<W as coreline_world::Words>::U64, W>;
 
 /// How many indexes there are.
 const INDEXES: usize = 2;
@@ -18,20 +18,20 @@ const CPUS: usize = 3;
 const ADDITIONS: u32 = 8;
 
 /// Conservation: CPUs pass the indexes to each other, and no addition to their slots is lost.
-pub fn no_addition_is_lost_when_indexes_move<W: World>() {
+pub(super) fn no_addition_is_lost_when_indexes_move<W: Testbed>() {
     exchange_indexes::<W>(|_| W::fence_restartable().is_ok());
 }
 
 /// The same, where only the two CPUs that are concerned are told.
-pub fn no_addition_is_lost_when_kicked_cpus_exchange_indexes<W: World>() {
+pub(super) fn no_addition_is_lost_when_kicked_cpus_exchange_indexes<W: Testbed>() {
     exchange_indexes::<W>(|cpus| cpus.into_iter().all(|cpu| W::kick(cpu).is_ok()));
 }
 
 /// Has what two CPUs have under way start over. Whether that could be done.
 type Fence = fn([CpuId; 2]) -> bool;
 
-fn exchange_indexes<W: World>(fence: Fence) {
-    let words = Arc::new(Words::<W>::in_rows(INDEXES, || Word::new_in(0)));
+fn exchange_indexes<W: Testbed>(fence: Fence) {
+    let words = Arc::new(Words::<W>::new_in(INDEXES, || Word::new_in(0)));
     let cpus: Arc<Vec<_>> = Arc::new(W::topology().cpus().map(|cpu| cpu.id).take(CPUS).collect());
     for (index, cpu) in (0..words.indexes()).zip(cpus.iter()) {
         // SAFETY: each index is one CPU's.
@@ -47,7 +47,7 @@ fn exchange_indexes<W: World>(fence: Fence) {
             let member = move || {
                 let mut dice = Dice::new(number as u64);
                 for round in 0..rounds::<W>() {
-                    words.add(1);
+                    words.field(|word| word).add(1);
                     if round % ADDITIONS == 0 {
                         let mut cpu = || cpus[dice.roll(cpus.len() as u64) as usize];
                         exchange(&words, &moving, [cpu(), cpu()], fence);
@@ -58,20 +58,20 @@ fn exchange_indexes<W: World>(fence: Fence) {
         })
         .collect();
     threads.into_iter().for_each(JoinHandle::join);
-    assert_eq!(words.sum(), crew as u64 * u64::from(rounds::<W>()));
+    assert_eq!(words.field(|word| word).sum(), crew as u64 * u64::from(rounds::<W>()));
 }
 
-/// Gives each of two CPUs the other's index, unless somebody else is at it.
-fn exchange<W: World>(words: &Words<W>, moving: &W::U32, cpus: [CpuId; 2], fence: Fence) {
+/// Gives each of two CPUs the other's index, unless another thread is at it.
+fn exchange<W: Testbed>(words: &Words<W>, moving: &W::U32, cpus: [CpuId; 2], fence: Fence) {
     let [one, other] = cpus.map(CpuId::index);
-    // Acquire pairs with the release below: the rows are as the last one left them.
+    // Acquire pairs with the release below: the rows are as the last thread left them.
     let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
     if one == other || moving.compare_exchange(0, 1, acquire, relaxed).is_err() {
         return;
     }
     let (from_one, from_other) = (words.given(one), words.given(other));
     // SAFETY: the two CPUs' indexes are taken away before either is given to the other one, and
-    // nobody else writes rows. Where the fence fails, both get back their own.
+    // no other thread writes rows. Where the fence fails, both get back their own.
     unsafe {
         words.give(one, None);
         words.give(other, None);
@@ -86,16 +86,16 @@ fn exchange<W: World>(words: &Words<W>, moving: &W::U32, cpus: [CpuId; 2], fence
 
 /// What a thread adds is in the slot whose index its CPU's row shows; in the shared one if it shows
 /// none, or the thread has no CPU number to look for it by.
-pub fn an_addition_lands_in_the_slot_that_the_row_shows<W: World>() {
+pub(super) fn an_addition_lands_in_the_slot_that_the_row_shows<W: Testbed>() {
     let machine = W::topology();
     let mut placed = 0;
     for cpu in machine.cpus().map(|cpu| cpu.id) {
-        let words = Arc::new(Words::<W>::in_rows(INDEXES, || Word::new_in(0)));
+        let words = Arc::new(Words::<W>::new_in(INDEXES, || Word::new_in(0)));
         let (last, shared) = (words.indexes() - 1, words.indexes());
         let add = |delta| {
             let words = Arc::clone(&words);
             let thread = W::spawn(Placement::On(cpu), move || {
-                words.add(delta);
+                words.field(|word| word).add(delta);
                 W::index(words.section()) == cpu.index()
             });
             thread.ok().map(JoinHandle::join)

@@ -1,0 +1,289 @@
+//! [`Field`]: the operations, on the calling thread's slot.
+//!
+//! Each is a section where there is a slot for one. Else it runs out of line, as [`Slots`] says: an
+//! operation on a word by an atomic instruction, and any other by its definition, under the lock of
+//! what it works on.
+
+use core::cell::Cell;
+use core::fmt;
+use core::ptr::NonNull;
+
+use coreline_world::restartable::definition::{
+    Add, AddIf, Append, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
+    StackPushBatch, StoreIfEqual,
+};
+use coreline_world::restartable::{At, Full, ListNode, NoSlot, Operation, Slot};
+use coreline_world::{Integer, Ordering, Word, World};
+
+use super::guarded::{ArrayStack, Buffer, Guarded, List};
+use super::indexing::{Indexing, OwnIndex};
+use super::locked;
+use super::slots::Slots;
+
+/// A field of every slot, from [`Slots::field`]. Its methods are the operations, each on the slot
+/// of the thread that calls it.
+pub struct Field<'a, T: Slot, F, W: World, I: Indexing<W> = OwnIndex<W>> {
+    slots: &'a Slots<T, W, I>,
+    first: NonNull<F>,
+}
+
+// SAFETY: a reference to slots, which are shared with every thread, and the address of what lies in
+// each of them.
+unsafe impl<T: Slot, F, W: World, I: Indexing<W>> Send for Field<'_, T, F, W, I> {}
+// SAFETY: nothing in it changes, and what it refers to is shared with every thread.
+unsafe impl<T: Slot, F, W: World, I: Indexing<W>> Sync for Field<'_, T, F, W, I> {}
+
+impl<T: Slot, F, W: World, I: Indexing<W>> Clone for Field<'_, T, F, W, I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Slot, F, W: World, I: Indexing<W>> Copy for Field<'_, T, F, W, I> {}
+
+impl<T: Slot, F, W: World, I: Indexing<W>> fmt::Debug for Field<'_, T, F, W, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Field").field("slots", self.slots).finish_non_exhaustive()
+    }
+}
+
+impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, F, W, I> {
+    /// # Safety
+    ///
+    /// Each slot has a field of this type where slot 0 has it at `first`.
+    #[inline]
+    pub(super) unsafe fn new(slots: &'a Slots<T, W, I>, first: NonNull<F>) -> Self {
+        Field { slots, first }
+    }
+
+    /// The field in slot 0, which may not be initialised.
+    pub(super) fn first(self) -> NonNull<F> {
+        self.first
+    }
+
+    #[inline]
+    fn at(self) -> At<'a, F, W> {
+        // SAFETY: the promise of `new`.
+        unsafe { self.slots.at(self.first) }
+    }
+
+    /// The field in a slot that [`Slots::elsewhere`] chose.
+    fn chosen(self, index: usize) -> &'a F {
+        // SAFETY: `elsewhere` chooses initialised slots.
+        unsafe { self.at().slot(index) }
+    }
+}
+
+/// On words.
+impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, W::U64, W, I> {
+    /// Runs an operation: in a section, or else as `atomics` on a word that is not a section's.
+    #[inline]
+    fn run<O: Operation<W, W::U64>>(
+        self,
+        operation: O,
+        atomics: impl FnOnce(&W::U64, O) -> O::Output,
+    ) -> O::Output {
+        match W::run(self.at(), operation) {
+            Ok(output) => output,
+            Err(NoSlot) => self.elsewhere(operation, atomics),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn elsewhere<O: Operation<W, W::U64>>(
+        self,
+        operation: O,
+        atomics: impl FnOnce(&W::U64, O) -> O::Output,
+    ) -> O::Output {
+        match self.slots.elsewhere(|| W::run(self.at(), operation)) {
+            Ok(output) => output,
+            Err(index) => atomics(self.chosen(index), operation),
+        }
+    }
+
+    /// Adds `delta`, wrapping: [`Add`]. Orders nothing.
+    #[inline]
+    pub fn add(self, delta: u64) {
+        // Relaxed: a word carries nothing but its own value.
+        self.run(Add(delta), |word, Add(delta)| _ = word.fetch_add(delta, Ordering::Relaxed));
+    }
+
+    /// As [`add`](Field::add), in a section or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSlot`] if the thread has no slot that a section may use now.
+    #[inline]
+    pub fn try_add(self, delta: u64) -> Result<(), NoSlot> {
+        W::run(self.at(), Add(delta))
+    }
+
+    /// Reads: [`Load`]. Orders nothing.
+    #[inline]
+    pub fn load(self) -> u64 {
+        // Relaxed: a word carries nothing but its own value.
+        self.run(Load, |word, Load| word.load(Ordering::Relaxed))
+    }
+
+    /// Writes `new` if the word is `expected`: [`StoreIfEqual`]. Orders nothing.
+    ///
+    /// # Errors
+    ///
+    /// What the word was, if it was something else.
+    #[inline]
+    pub fn store_if_equal(self, expected: u64, new: u64) -> Result<(), u64> {
+        self.run(StoreIfEqual { expected, new }, |word, StoreIfEqual { expected, new }| {
+            // Relaxed: a word carries nothing but its own value.
+            let relaxed = Ordering::Relaxed;
+            word.compare_exchange(expected, new, relaxed, relaxed).map(drop)
+        })
+    }
+
+    /// Adds `delta`, wrapping, if that leaves every bit of `fixed` as it is, and returns the sum:
+    /// [`AddIf`]. Of two on one slot, the second sees what came before the first.
+    ///
+    /// # Errors
+    ///
+    /// What the word was, if the sum would differ in a bit of `fixed`. Nothing was added.
+    #[inline]
+    pub fn add_if(self, delta: u64, fixed: u64) -> Result<u64, u64> {
+        self.run(AddIf { delta, fixed }, add_if_atomically)
+    }
+
+    /// The wrapping sum of all slots, read one after the other.
+    ///
+    /// Exact if no thread writes meanwhile. Otherwise each concurrent addition is in or out;
+    /// additions that happened before the call are in.
+    pub fn sum(self) -> u64 {
+        let slots = self.slots.indexing().initialised().chain([self.slots.indexes()]);
+        // Relaxed: a word carries nothing but its own value. An addition that happened before this
+        // call is seen because reads of one word never go back in its modification order.
+        let values = slots.map(|index| self.chosen(index).load(Ordering::Relaxed));
+        values.fold(0, u64::wrapping_add)
+    }
+}
+
+pub(super) fn add_if_atomically<T: Integer<Value = u64>>(
+    word: &T,
+    AddIf { delta, fixed }: AddIf,
+) -> Result<u64, u64> {
+    // Relaxed: the exchange below is what counts.
+    let mut old = word.load(Ordering::Relaxed);
+    loop {
+        let sum = old.wrapping_add(delta);
+        if (old ^ sum) & fixed != 0 {
+            return Err(old);
+        }
+        // Acquire and release pair with each other, here: a thread sees what those did that added
+        // to the slot before it, as threads in sections do, which take turns on one CPU. A batched
+        // counter would else miss what another thread announced. Relaxed on failure: the word is
+        // only compared again.
+        match word.compare_exchange_weak(old, sum, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => return Ok(sum),
+            Err(now) => old = now,
+        }
+    }
+}
+
+/// On what has a lock.
+impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, Guarded<F, W>, W, I> {
+    /// What sections work on, which is what a guarded field begins with.
+    #[inline]
+    fn inner(self) -> At<'a, F, W> {
+        // SAFETY: the promise of `new`.
+        unsafe { self.slots.at(self.first.cast()) }
+    }
+
+    /// Runs an operation: in a section, or else by its definition, in a slot that is not a
+    /// section's.
+    #[inline]
+    fn run_guarded<O: Operation<W, F>>(self, operation: O) -> O::Output {
+        match W::run(self.inner(), operation) {
+            Ok(output) => output,
+            Err(NoSlot) => self.guarded_elsewhere(operation),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn guarded_elsewhere<O: Operation<W, F>>(self, operation: O) -> O::Output {
+        match self.slots.elsewhere(|| W::run(self.inner(), operation)) {
+            Ok(output) => output,
+            // SAFETY: `elsewhere` chooses an initialised slot on which no section works.
+            Err(index) => unsafe {
+                locked::run(self.chosen(index), self.inner(), index, operation)
+            },
+        }
+    }
+}
+
+/// On lists.
+impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, List<W>, W, I> {
+    /// Makes `node` the first of this CPU's list: [`ListPush`].
+    ///
+    /// # Safety
+    ///
+    /// The node is live and in no list, and stays live until it was popped. No reference to its
+    /// link is used meanwhile.
+    #[inline]
+    pub unsafe fn push(self, node: NonNull<ListNode<W>>) {
+        // SAFETY: the caller's promise.
+        self.run_guarded(unsafe { ListPush::new(node) });
+    }
+
+    /// Takes the first node from this CPU's list: [`ListPop`].
+    #[inline]
+    pub fn pop(self) -> Option<NonNull<ListNode<W>>> {
+        self.run_guarded(ListPop)
+    }
+}
+
+/// On stacks.
+impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
+    Field<'_, T, ArrayStack<E, N, W>, W, I>
+{
+    /// Puts `value` on top of this CPU's stack: [`StackPush`].
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] if there are `N` on it.
+    #[inline]
+    pub fn push(self, value: NonNull<E>) -> Result<(), Full> {
+        self.run_guarded(StackPush(value))
+    }
+
+    /// Takes the top of this CPU's stack: [`StackPop`].
+    #[inline]
+    pub fn pop(self) -> Option<NonNull<E>> {
+        self.run_guarded(StackPop)
+    }
+
+    /// Puts as many of `values` on this CPU's stack as there is room for, from the first on, and
+    /// returns how many: [`StackPushBatch`].
+    #[inline]
+    pub fn push_batch(self, values: &[NonNull<E>]) -> usize {
+        self.run_guarded(StackPushBatch(values))
+    }
+
+    /// Takes as many from this CPU's stack as there are and fit into `into`, the top first, and
+    /// returns how many: [`StackPopBatch`].
+    #[inline]
+    pub fn pop_batch(self, into: &mut [Option<NonNull<E>>]) -> usize {
+        self.run_guarded(StackPopBatch(Cell::from_mut(into).as_slice_of_cells()))
+    }
+}
+
+/// On buffers.
+impl<T: Slot, const N: usize, W: World, I: Indexing<W>> Field<'_, T, Buffer<N, W>, W, I> {
+    /// Puts the bytes behind those in this CPU's buffer, and returns where they begin there:
+    /// [`Append`].
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] if they do not all fit.
+    #[inline]
+    pub fn append(self, bytes: &[u8]) -> Result<usize, Full> {
+        self.run_guarded(Append(bytes))
+    }
+}

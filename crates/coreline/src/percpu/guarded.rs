@@ -1,0 +1,50 @@
+//! [`Guarded`]: what operations work on that are longer than one atomic instruction, with the lock
+//! for where they run without a section.
+
+use core::fmt;
+use core::ops::Deref;
+
+use coreline_world::restartable::{self, Slot};
+use coreline_world::{Native, World};
+
+use super::lock::SlotLock;
+
+/// A list, a stack or a buffer in each slot, and the lock under which operations run by their
+/// definition where no section can.
+#[repr(C)]
+pub struct Guarded<F, W: World> {
+    /// First: sections are given its address, and know nothing of the lock.
+    pub(super) inner: F,
+    pub(super) lock: SlotLock<W>,
+}
+
+/// A list in each slot: [`restartable::List`].
+pub type List<W = Native> = Guarded<restartable::List<W>, W>;
+/// A bounded stack of pointers in each slot: [`restartable::ArrayStack`].
+pub type ArrayStack<T, const N: usize, W = Native> = Guarded<restartable::ArrayStack<T, N, W>, W>;
+/// Bytes in each slot that are only added to: [`restartable::Buffer`].
+pub type Buffer<const N: usize, W = Native> = Guarded<restartable::Buffer<N, W>, W>;
+
+// SAFETY: a struct of what may be in a slot, and a word.
+unsafe impl<F: Slot, W: World> Slot for Guarded<F, W> {}
+
+impl<F: Default, W: World> Guarded<F, W> {
+    /// An empty one.
+    pub fn new_in() -> Self {
+        Guarded { inner: F::default(), lock: SlotLock::new_in() }
+    }
+}
+
+impl<F, W: World> Deref for Guarded<F, W> {
+    type Target = F;
+
+    fn deref(&self) -> &F {
+        &self.inner
+    }
+}
+
+impl<F: fmt::Debug, W: World> fmt::Debug for Guarded<F, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

@@ -1,0 +1,80 @@
+//! Laws of where an addition lands.
+
+use std::sync::Arc;
+
+use coreline::percpu::PoolError;
+use coreline::{IndexBy, PerCpu};
+use coreline_world::{JoinHandle, Ordering, Placement, Testbed, Word};
+
+use super::{rounds, spawn, words};
+
+/// Conservation: concurrent additions, on one CPU and on several, are all in the sum, also when
+/// another thread fences them meanwhile.
+pub(super) fn no_addition_is_lost<W: Testbed>() {
+    let words = Arc::new(words::<W>());
+    let adder = |delta| {
+        let words = Arc::clone(&words);
+        move || (0..rounds::<W>()).for_each(|_| words.add(delta))
+    };
+    let here = W::cpu();
+    let place = |placement, delta| W::spawn(placement, adder(delta)).ok();
+    let elsewhere = W::topology()
+        .cpus()
+        .filter(|cpu| cpu.id != here)
+        .find_map(|cpu| place(Placement::On(cpu.id), 100))
+        .unwrap_or_else(|| spawn::<W, _>(adder(100)));
+    let same = [1, 10].map(|delta| {
+        place(Placement::On(here), delta).unwrap_or_else(|| spawn::<W, _>(adder(delta)))
+    });
+    // A world that cannot fence its sections says so; there is nothing to check then.
+    let _ = W::fence_restartable();
+    elsewhere.join();
+    same.into_iter().for_each(JoinHandle::join);
+    assert_eq!(words.sum(), 111 * u64::from(rounds::<W>()));
+}
+
+/// What a placed thread adds is in its CPU's slot, or in the shared one if the thread has no index;
+/// no other slot changes.
+pub(super) fn an_addition_lands_in_the_slot_of_its_cpu<W: Testbed>() {
+    let machine = W::topology();
+    let placed = machine.cpus().filter_map(|cpu| {
+        let words = Arc::new(words::<W>());
+        let theirs = Arc::clone(&words);
+        let thread = W::spawn(Placement::On(cpu.id), move || {
+            theirs.add(7);
+            W::index(theirs.section())
+        });
+        Some((cpu.id, thread.ok()?.join(), words))
+    });
+    // One CPU would not tell its slot from a slot that is always the same.
+    let placed: Vec<_> = placed.take(2).collect();
+    assert!(!placed.is_empty(), "a thread can run on some CPU");
+    for (cpu, index, words) in placed {
+        let has_index = index < words.indexes();
+        assert!(!has_index || index == cpu.index(), "{cpu} has index {index}");
+        // Slots appear up to the one that is used.
+        let before = if has_index { index } else { 0 };
+        let found: Vec<u64> = words.iter().map(|slot| slot.load(Ordering::Relaxed)).collect();
+        let mut expected = vec![0; before];
+        expected.extend(if has_index { vec![7, 0] } else { vec![7] });
+        assert_eq!(found, expected, "{cpu} did not add to its slot alone");
+        assert_eq!(words.sum(), 7);
+    }
+}
+
+/// There is a slot for every CPU that there can be, and a thread's index is one of them; so is its
+/// concurrency ID where there is one, and where not, the error says what is lacking.
+pub(super) fn indexes_are_in_bounds<W: Testbed>() {
+    let words = words::<W>();
+    assert!(words.indexes() >= W::topology().cpu_limit());
+    assert!(W::index(words.section()) < words.indexes());
+    match PerCpu::<W::U64, W>::words(IndexBy::KernelCid) {
+        Ok(words) => {
+            assert!(W::index(words.section()) < words.indexes());
+            assert!(W::kernel_cid().is_some_and(|cid| cid.index() < words.indexes()));
+            words.add(3);
+            assert_eq!(words.sum(), 3);
+        }
+        Err(error) => assert!(matches!(error, PoolError::Lacking(l) if l.world == W::NAME)),
+    }
+}
