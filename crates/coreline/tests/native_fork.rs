@@ -9,9 +9,10 @@ use core::{hint, ptr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use coreline_world::conformance::slots::OwnSlots;
+use coreline::percpu::Word64;
+use coreline::{IndexBy, PerCpu};
 use coreline_world::native::{self, NoSections, SelfTestError};
-use coreline_world::{Fences, IndexBy, Native, Place, Work, WorldStatic};
+use coreline_world::{Fences, Native, Place, Work, WorldStatic};
 
 /// How often a race is tried.
 const TRIES: u32 = 8;
@@ -93,7 +94,7 @@ fn a_child_reads_the_tree_that_another_thread_was_reading() {
 #[test]
 fn a_child_makes_the_choice_that_another_thread_was_making() {
     if is_alone("a_child_makes_the_choice_that_another_thread_was_making") {
-        let words = || OwnSlots::<AtomicU64, Native>::words(IndexBy::Cpu).unwrap();
+        let words = || PerCpu::<Word64>::words(IndexBy::Cpu).unwrap();
         let first = || words().add(1);
         let check = || {
             let words = words();
