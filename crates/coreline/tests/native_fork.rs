@@ -3,7 +3,7 @@
 //! What is done once for a process is tried in many: in children that have done nothing yet.
 #![cfg(target_os = "linux")]
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use core::{hint, ptr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
