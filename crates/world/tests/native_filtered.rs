@@ -55,7 +55,7 @@ fn membarrier_that_only_says_yes_is_not_believed() {
     });
 }
 
-/// The names of threads tell lock holders apart, so they come from nobody who may refuse or lie.
+/// The names of threads tell lock holders apart, so no source that may refuse or lie gives them.
 #[test]
 fn threads_have_names_of_their_own_whatever_the_kernel_says() {
     in_a_child("threads_have_names_of_their_own_whatever_the_kernel_says", || {
@@ -172,7 +172,7 @@ fn without_affinity_operations_are_atomic() {
             assert_eq!(by_cid.section().index_by(), IndexBy::KernelCid);
             by_cid.add(1);
             let shared = || by_cid.shared().load(Ordering::Relaxed);
-            assert_eq!(shared(), 0, "nobody else makes slots");
+            assert_eq!(shared(), 0, "no other thread makes slots");
             // While one thread makes slots, others do not wait for it but add to the shared one.
             add_from_threads_to(&by_cid, 40_001);
             assert!(shared() < 40_000, "{}", shared());

@@ -175,7 +175,7 @@ fn in_rows() -> Rows<InRows<Native>> {
 fn pass_on(rows: &Rows<InRows<Native>>) {
     let cpus = allowed();
     let mut given: Vec<_> = cpus.iter().map(|&cpu| rows.given(cpu)).collect();
-    // SAFETY: nobody has an index while the fence runs, and nobody else writes rows.
+    // SAFETY: no CPU has an index while the fence runs, and no other thread writes rows.
     unsafe {
         cpus.iter().for_each(|&cpu| rows.give(cpu, None));
         if Native::fence_restartable().is_ok() {

@@ -48,7 +48,7 @@ impl Area {
 
     /// # Safety
     ///
-    /// None needed here, as above.
+    /// None needed here; the signature is that of processors with sections.
     #[inline]
     pub(crate) unsafe fn beyond_blank(_bytes: isize) -> Area {
         Area
@@ -89,7 +89,7 @@ impl Area {
     }
 }
 
-/// Nobody marks anything here.
+/// No mark is ever set here.
 pub(crate) fn marks() -> *const AtomicU32 {
     static NONE: AtomicU32 = AtomicU32::new(0);
     &raw const NONE

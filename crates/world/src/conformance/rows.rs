@@ -47,7 +47,7 @@ pub fn no_addition_is_lost_when_indexes_move<W: World>() {
     assert_eq!(words.sum(), crew as u64 * u64::from(rounds::<W>()));
 }
 
-/// Gives each of two CPUs the other's index, unless somebody else is at it.
+/// Gives each of two CPUs the other's index, unless another thread does so now.
 fn exchange<W: World>(words: &Words<W>, moving: &W::U32, one: usize, other: usize) {
     // Acquire pairs with the release below: the rows are as the last one left them.
     let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
@@ -56,7 +56,7 @@ fn exchange<W: World>(words: &Words<W>, moving: &W::U32, one: usize, other: usiz
     }
     let (from_one, from_other) = (words.given(one), words.given(other));
     // SAFETY: the two CPUs' indexes are taken away before either is given to the other one, and
-    // nobody else writes rows. Where the fence fails, both get back their own.
+    // no other thread writes rows. Where the fence fails, both get back their own.
     unsafe {
         words.give(one, None);
         words.give(other, None);

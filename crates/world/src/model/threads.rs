@@ -18,8 +18,8 @@ loom::thread_local! {
     static ID: NonZeroU32 = next_id();
 }
 
-/// Numbers say who is who and nothing else, so it does not matter that they go on from one
-/// execution to the next.
+/// Numbers only tell threads apart, so it does not matter that they go on from one execution to
+/// the next.
 fn next_id() -> NonZeroU32 {
     static LAST: AtomicU32 = AtomicU32::new(0);
     // Relaxed: each addition yields another number.

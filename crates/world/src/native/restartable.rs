@@ -64,7 +64,7 @@ macro_rules! section {
             Some(rows) => {
                 let index = InRow { cpu: index, rows: ptr::from_ref(rows).cast() };
                 let at = SlotsAt { index, limit, first };
-                // SAFETY: as above, and `Indexing` promises that indexes in rows have slots.
+                // SAFETY: the same, and `Indexing` promises that indexes in rows have slots.
                 let $result = unsafe { by_rows::$operation $(::<$const>)? (at $(, $argument)*) };
                 $then
             }

@@ -122,7 +122,7 @@ impl Bench {
         // SAFETY: no section looks there yet.
         if let Some(row) = unsafe { rows.at(last) } {
             for beyond in 1..PER_LINE - last % PER_LINE {
-                // SAFETY: in the same line, of which nobody else has a reference to this part.
+                // SAFETY: in the same line, and nothing else refers to this part of it.
                 unsafe {
                     (*ptr::from_ref::<AtomicU32>(row).add(beyond)).store(0, Ordering::Relaxed)
                 };
@@ -163,7 +163,7 @@ impl Bench {
         self.run(setup, |op| Interpreter::undisturbed(index).complete(self, op));
     }
 
-    /// Runs a program that nobody interrupts.
+    /// Runs a program without interruption.
     pub(super) fn run(&self, program: &[Op], execute: impl Fn(Op) -> Answer) -> Vec<Answer> {
         self.popped.set(None);
         let step = |op: &Op| match (*op, self.popped.get()) {
@@ -194,12 +194,12 @@ impl Bench {
     /// All bytes of the slots, and of the nodes.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let slots = if self.aliased { 0..1 } else { 0..self.indexes };
-        // SAFETY: all bytes were written, and nobody writes now.
+        // SAFETY: all bytes were written, and no thread writes now.
         let slots = slots.flat_map(|index| unsafe {
             let slot = self.slot(index).cast::<u8>().cast_const();
             core::slice::from_raw_parts(slot, size_of::<Everything>())
         });
-        // SAFETY: as above.
+        // SAFETY: all bytes were written, and no thread writes now.
         let nodes = unsafe {
             let nodes = (&raw const self.nodes).cast::<u8>();
             core::slice::from_raw_parts(nodes, size_of_val(&self.nodes))

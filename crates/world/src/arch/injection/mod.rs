@@ -85,7 +85,7 @@ extern "C" fn on_trap(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut
 
 fn set_traps() -> MutexGuard<'static, ()> {
     let guard = TRAPS.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: see the handler.
+    // SAFETY: the handler interrupts only sections, so it may do anything.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = on_trap as *const () as usize;
@@ -251,14 +251,14 @@ fn abort_everywhere(bench: &Bench, index: Index) {
             }
         }
     });
-    assert_eq!(seen, expected, "points that no case came by, or that nobody knows");
+    assert_eq!(seen, expected, "points that no case came by, or that are not listed");
 }
 
 /// The index of the calling thread, where the kernel aborts sections; and how many slots there are.
 fn real_index(by: IndexBy) -> Option<(Index, usize)> {
     let area = rseq::sections().ok()?;
     let (section, indexes) = Native::section(by).ok()?;
-    // Registers the thread where nobody did yet.
+    // Registers the thread if it is not registered yet.
     assert!(Native::index(&section) < indexes);
     let field = if by == IndexBy::Cpu { CPU_ID } else { MM_CID };
     Some((area.index(field), indexes))

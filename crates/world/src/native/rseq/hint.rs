@@ -40,7 +40,7 @@ pub(super) fn cpu(ask: impl FnOnce() -> CpuId) -> CpuId {
 fn renew(word: &AtomicU32, ask: impl FnOnce() -> CpuId) -> CpuId {
     let cpu = ask();
     let fits = cpu.get() <= u32::MAX >> LEFT;
-    // Relaxed: as above. A number that does not fit is asked for each time.
+    // Relaxed: see the module. A number that does not fit is asked for each time.
     word.store(if fits { cpu.get() << LEFT | TIMES } else { 0 }, Ordering::Relaxed);
     cpu
 }
