@@ -3,8 +3,8 @@
 //!
 //! `cargo xtask golden` counts the instructions of each, and compares what the two of a pair
 //! compile to, instruction by instruction: that is the proof that the world, a type parameter,
-//! costs nothing. `x_by_hand` is what one would write with core's atomics and rseq who never heard
-//! of worlds. Running this program checks that the hand-written code works, so that the comparison
+//! costs nothing. `x_by_hand` is what one would write with core's atomics and rseq, without
+//! worlds. Running this program checks that the hand-written code works, so that the comparison
 //! is with something that is right.
 //!
 //! The functions have C names and are not inlined, so that they can be found in the assembler text.
@@ -157,7 +157,7 @@ pub extern "C-unwind" fn word_add_if_generic(words: &Words, delta: u64, fixed: u
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C-unwind" fn list_push_generic(lists: &Lists, node: NonNull<ListNode>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises what `push` asks of the node.
     unsafe { lists.field(|list| list).push(node) };
 }
 
@@ -343,7 +343,7 @@ pub mod word {
         }
 
         fn sum(&self) -> u64 {
-            // SAFETY: as in `add_elsewhere`.
+            // SAFETY: `new` made one more than `populated`.
             let word = |index| unsafe { &*self.first.byte_add(index * STRIDE) };
             (0..=self.populated as usize).map(|index| word(index).load(Ordering::Relaxed)).sum()
         }

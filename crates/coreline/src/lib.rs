@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`counter`] | [`PerCpuCounter`], [`CounterSet`]: adds without atomics | `percpu_counter` |
 //! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
-//! | [`cid`] | [`CidSpace`]: small numbers for whoever runs, to index memory by | `mm_cid` |
+//! | [`cid`] | [`CidSpace`]: small numbers for running threads, to index by | `mm_cid` |
 //! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant, a table | what an `mm` is |
 //! | [`mask`] | [`CpuMask`]: which CPUs take part, read before it is written | `mm_cpumask` |
 //! | [`lock`] | [`TicketLock`]: in order of arrival, in 8 bytes | the spinlock of 2.6.25 to 4.1 |

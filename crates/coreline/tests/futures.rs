@@ -49,7 +49,7 @@ fn tasks_of_many_domains_lose_nothing_wherever_they_are_polled() {
     });
     for (domain, local) in domains.iter().zip(&locals) {
         assert_eq!(local.sum(), 2 * (TASKS * ROUNDS) as u64);
-        assert_eq!(domain.usage().users, 0, "who is ready is no user");
+        assert_eq!(domain.usage().users, 0, "a future that is ready is no user");
     }
 }
 
@@ -86,7 +86,7 @@ fn a_task_is_no_user_when_it_is_dropped_or_panics() {
     let panics = async { panic!("as it should") }.in_domain(&domain).unwrap();
     let ended: Result<(), _> = runtime.block_on(runtime.spawn(panics));
     assert!(ended.unwrap_err().is_panic());
-    // It has left, so nobody is waited for.
+    // It has left, so the shootdown waits for no member.
     assert_eq!(domain.shootdown(|| ()).unwrap().reached, 0);
     assert_eq!(domain.usage().users, 0);
 }

@@ -33,12 +33,12 @@ unsafe impl GlobalAlloc for Counting {
             ALLOCATIONS.get_or_init(|| PerCpu::words(IndexBy::Cpu).unwrap()).add(1);
             COUNTING.set(false);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises a layout with a size.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise; `alloc` had the memory from the same allocator.
+        // SAFETY: `alloc` had the memory from the same allocator, with this layout.
         unsafe { System.dealloc(at, layout) }
     }
 }

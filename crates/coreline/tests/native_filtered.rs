@@ -57,7 +57,7 @@ fn membarrier_that_only_says_yes_is_not_believed() {
     });
 }
 
-/// The names of threads tell lock holders apart, so they come from nobody who may refuse or lie.
+/// The names of threads tell lock holders apart, so no source that may refuse or lie gives them.
 #[test]
 fn threads_have_names_of_their_own_whatever_the_kernel_says() {
     in_a_child("threads_have_names_of_their_own_whatever_the_kernel_says", || {

@@ -50,8 +50,8 @@ fn without_libc(test: &str, body: fn(&Words)) {
     assert!(passed, "{}: {text}{errors}", child.status);
 }
 
-/// Initialises the slots of all CPUs that may be used. (A thread that meets another one at that
-/// adds to the shared word.)
+/// Initialises the slots of all CPUs that may be used. (A thread that finds another one
+/// initialising them adds to the shared word.)
 fn populate(words: &Words) {
     let last = native::probe().allowed.unwrap().last().unwrap();
     thread::scope(|scope| {
@@ -70,7 +70,7 @@ fn populate(words: &Words) {
 
 /// What was added by threads that had no index.
 fn shared(words: &Words) -> u64 {
-    // Relaxed: the threads that added were waited for.
+    // Relaxed: all threads that added were joined.
     words.shared().load(Ordering::Relaxed)
 }
 
@@ -171,7 +171,7 @@ fn a_forked_child_stays_registered() {
     });
 }
 
-/// Memory that looks like an rseq area, for another library's registration.
+/// Memory that looks like an rseq area, for a registration by another library.
 #[repr(C, align(32))]
 struct Taken([u32; 8]);
 
@@ -294,7 +294,7 @@ fn destructors_after_the_last_find_no_index() {
     }
 
     extern "C" fn begin(_argument: *mut c_void) -> *mut c_void {
-        // SAFETY: the words outlive the thread, and the key is there.
+        // SAFETY: the words outlive the thread.
         unsafe {
             assert!(adds_to_its_own(&*WORDS.load(Ordering::Acquire)));
             let key = KEY.load(Ordering::Relaxed);

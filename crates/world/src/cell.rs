@@ -61,7 +61,7 @@ impl<T, W: Words> Cell<T, W> {
 
     /// Reads: calls `f` with a pointer that is valid for reads while `f` runs.
     ///
-    /// Dereferencing the pointer is sound only if nobody writes meanwhile; that is the caller's
+    /// Dereferencing the pointer is sound only if no thread writes meanwhile; that is the caller's
     /// protocol to keep.
     #[inline]
     #[track_caller]
@@ -73,8 +73,8 @@ impl<T, W: Words> Cell<T, W> {
 
     /// Writes, or reads and writes: calls `f` with a pointer that is valid for both while `f` runs.
     ///
-    /// Dereferencing the pointer is sound only if nobody else reads or writes meanwhile; that is
-    /// the caller's protocol to keep.
+    /// Dereferencing the pointer is sound only if no other thread reads or writes meanwhile; that
+    /// is the caller's protocol to keep.
     #[inline]
     #[track_caller]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
@@ -87,7 +87,7 @@ impl<T, W: Words> Cell<T, W> {
     ///
     /// # Safety
     ///
-    /// Until the borrow drops nobody writes the content.
+    /// Until the borrow drops no thread writes the content.
     #[inline]
     #[track_caller]
     pub unsafe fn borrow(&self) -> CellRef<'_, T, W> {
@@ -100,7 +100,7 @@ impl<T, W: Words> Cell<T, W> {
     ///
     /// # Safety
     ///
-    /// Until the borrow drops nobody else reads or writes the content.
+    /// Until the borrow drops no other thread reads or writes the content.
     #[inline]
     #[track_caller]
     pub unsafe fn borrow_mut(&self) -> CellMut<'_, T, W> {
@@ -131,7 +131,7 @@ impl<const N: usize, W: Words> Cell<[u8; N], W> {
     ///
     /// # Safety
     ///
-    /// Nobody else accesses these bytes meanwhile.
+    /// No other thread accesses these bytes meanwhile.
     #[inline]
     #[track_caller]
     pub unsafe fn write_at(
@@ -208,7 +208,7 @@ impl<T, W: Words> Deref for CellMut<'_, T, W> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the caller of `Cell::borrow_mut` excludes everybody else for as long as the
+        // SAFETY: the caller of `Cell::borrow_mut` excludes all other threads for as long as the
         // borrow lives, and `&self` excludes its own `&mut`.
         unsafe { self.value.as_ref() }
     }
@@ -217,7 +217,8 @@ impl<T, W: Words> Deref for CellMut<'_, T, W> {
 impl<T, W: Words> DerefMut for CellMut<'_, T, W> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`, with `&mut self` the only path to the content.
+        // SAFETY: the borrow excludes all other threads, and `&mut self` is the only path to the
+        // content.
         unsafe { self.value.as_mut() }
     }
 }

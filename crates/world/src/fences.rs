@@ -26,7 +26,7 @@ pub trait Fences {
     /// Where [`try_fence_all`](Fences::try_fence_all) fails.
     fn fence_all();
 
-    /// As [`fence_all`](Fences::fence_all), for who must tidy up before it fails.
+    /// As [`fence_all`](Fences::fence_all), for callers that must tidy up before they fail.
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ pub struct MapError {
     pub remedy: &'static str,
 }
 
-/// The capability *memory*: ranges that are large and live long. What is small comes from the
+/// The capability *memory*: ranges that are large and live long. Small pieces come from the
 /// allocator. Per-CPU memory is its one user, and where a slot lies decides what it costs: hence
 /// `place` and `advise_huge`, which no allocator offers.
 ///
@@ -38,7 +38,7 @@ pub trait Memory {
     ///
     /// # Safety
     ///
-    /// It came from [`map`](Memory::map) with this layout, and nobody uses it any more.
+    /// It came from [`map`](Memory::map) with this layout, and no thread uses it any more.
     unsafe fn unmap(at: NonNull<u8>, layout: Layout);
 
     /// Asks that the pages of this range, where they are not there yet, come from `node` as long
@@ -46,8 +46,8 @@ pub trait Memory {
     ///
     /// # Errors
     ///
-    /// [`Lacking`] if the world cannot place memory: pages then come from the node of whoever
-    /// touches them first.
+    /// [`Lacking`] if the world cannot place memory: pages then come from the node of the
+    /// thread that touches them first.
     ///
     /// # Safety
     ///

@@ -17,8 +17,8 @@ pub trait Place {
     /// The CPU that runs the caller: below [`Topology::cpu_limit`].
     fn cpu() -> CpuId;
 
-    /// The CPU that runs the caller, or ran it a while ago: for what works wherever the thread is,
-    /// and well where it was. Where only a kernel knows, that is not asked each time.
+    /// The CPU that runs the caller, or ran it a while ago: for code that is correct on any CPU,
+    /// and fast on that one. Where only a kernel knows, it is not asked each time.
     #[inline]
     fn cpu_hint() -> CpuId {
         Self::cpu()

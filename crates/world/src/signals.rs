@@ -15,9 +15,9 @@ pub trait Signals {
     /// thread that is started meanwhile has its signals held off for good.
     ///
     /// Signals that a thread causes itself, as by a bad access or a breakpoint, are not held off,
-    /// even if another process sends them. So their handlers must not do what is done under this:
-    /// no operation on a list, a stack or a buffer where operations run without sections, or may
-    /// find no slot, and no making of per-CPU memory. They would wait for the thread that they
+    /// even if another thread sends them. So their handlers must not do what is done under this: no
+    /// operation on a list, a stack or a buffer where operations run without sections, or may find
+    /// no slot, and no making of per-CPU memory. They would wait for the thread that they
     /// interrupt. Operations on words are safe there, too.
     fn hold() -> Self::Held;
 

@@ -5,7 +5,7 @@ use crate::{Time, Words};
 /// Why [`Sleep::park`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parked {
-    /// Somebody woke the thread; or nobody did (spurious wake-ups happen, natively on signals).
+    /// The thread was woken, or woke spuriously (natively on signals).
     Woken,
     /// The word did not hold the expected value, so the thread did not sleep.
     Changed,
@@ -27,7 +27,7 @@ pub trait Sleep: Words {
     fn park(word: &Self::U32, expected: u32, deadline: Option<Time>) -> Parked;
 
     /// Wakes up to `count` threads that sleep on `word`, longest sleeper first where the world has
-    /// an order; returns how many. A `count` of zero wakes nobody.
+    /// an order; returns how many. A `count` of zero wakes none.
     ///
     /// `word` may dangle by the time of the call: only its address is used. (Waking may thus be the
     /// last thing done to a lock whose next owner frees its memory.)

@@ -48,14 +48,14 @@ pub trait Statics: Sized {
 /// have.
 ///
 /// One key used with two types names two objects. If two threads race to make the object, one of
-/// the two made is kept and the other dropped before anybody used it.
+/// the two made is kept and the other dropped before its first use.
 #[derive(Debug)]
 pub struct WorldStatic {
     name: &'static str,
     process: AtomicPtr<Kept>,
 }
 
-/// What the object begins with that the native world keeps for a [`WorldStatic`].
+/// The header of an object that the native world keeps for a [`WorldStatic`].
 #[derive(Debug)]
 #[allow(dead_code, reason = "only the native world has any, and not every machine has that")]
 pub(crate) struct Kept {

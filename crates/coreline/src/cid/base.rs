@@ -16,7 +16,7 @@ use crate::percpu::Lines;
 
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `ids` | by ID: a row, a task or somebody who looks for an ID has it | whoever takes, frees |
+/// | `ids` | by ID: taken, by a row, a task or a search for an ID | each that takes or frees one |
 /// | `allowed` | by position: a task is, or was, allowed there | `allow`, `allow_only` |
 /// | `weights` | by group: how many positions are allowed | with `allowed` |
 /// | `users` | tasks | `enter`, `leave` |
@@ -55,14 +55,14 @@ impl<W: World> Base<W> {
     pub(super) fn allow(&self, place: Place) -> bool {
         let added = self.allowed.insert(u32::from(place.position));
         if added {
-            // Relaxed: bounds are numbers, and whoever must not miss a task's entry had to hear of
-            // the task first.
+            // Relaxed: bounds are numbers; a thread that must not miss a task's entry hears of the
+            // task first.
             self.weights[usize::from(place.group)].fetch_add(1, Ordering::Relaxed);
         }
         added
     }
 
-    /// The same, for a set; returns how many of them have a place.
+    /// The same, for a set; returns how many of them the layout has.
     pub(super) fn allow_all(&self, cpus: &CpuSet) -> u32 {
         let allow = |place| {
             self.allow(place);
@@ -70,12 +70,12 @@ impl<W: World> Base<W> {
         self.layout.places(cpus).map(allow).count() as u32
     }
 
-    /// Forgets who was allowed where: from now on that is these CPUs, and where rows are in use.
+    /// Allows only these CPUs from now on, and those whose rows are in use.
     pub(super) fn allow_only(&self, cpus: &CpuSet) {
         for (group, weight) in self.layout.groups().iter().zip(&self.weights) {
             for position in group.range.clone() {
                 if self.allowed.remove(position) {
-                    // Relaxed: as in `allow`.
+                    // Relaxed: a number; see `allow`.
                     weight.fetch_sub(1, Ordering::Relaxed);
                 }
             }
@@ -93,12 +93,12 @@ impl<W: World> Base<W> {
     /// row showed it.
     #[inline]
     pub(crate) fn shown_at(&self, cpu: usize) -> Option<u32> {
-        // SAFETY: it is read alone.
+        // SAFETY: the row is only read.
         Row::shown::<W>(unsafe { self.rows.at(cpu) }?)
     }
 
-    /// The row at a position of a CPU, made if it is not there. Ends as the allocator does if there
-    /// is no memory for it.
+    /// The row at a position of a CPU, made if it is not there. Without memory for it, the process
+    /// ends as the allocator ends it.
     pub(super) fn row(&self, position: u16) -> &W::U32 {
         let cpu = self.layout.cpu_at(position).expect("the position of a place");
         // SAFETY: these lines alone are the rows'; a space gives and takes IDs as sections ask it
@@ -107,8 +107,8 @@ impl<W: World> Base<W> {
         row.unwrap_or_else(|_| handle_alloc_error(Layout::new::<W::U32>()))
     }
 
-    /// The same, without waiting for anybody; `None` if there is no memory for it, or somebody else
-    /// makes one of any space this moment.
+    /// The same, without waiting; `None` if there is no memory for it, or another thread is making
+    /// a row of any space.
     pub(super) fn try_row(&self, position: u16) -> Option<&W::U32> {
         let cpu = self.layout.cpu_at(position)?;
         // SAFETY: these lines alone are the rows'; a space gives and takes IDs as sections ask it
@@ -134,40 +134,40 @@ impl<W: World> Base<W> {
 
     /// No other scan may run before the delay has passed.
     pub(super) fn delay_scan(&self, now: Time) {
-        // Relaxed: as above.
+        // Relaxed: a time, written under a lock and looked at again under it.
         self.next_scan.store((now + SCAN_DELAY).as_nanos(), Ordering::Relaxed);
     }
 
-    /// How many IDs somebody has. Stale when it is given.
+    /// How many IDs are taken. Stale when it is given.
     pub(crate) fn taken(&self) -> u32 {
         self.ids.count(0..self.layout.width() as u32)
     }
 
-    /// The bytes that belong to it, beside its own.
+    /// The bytes that it has allocated, beside its own.
     pub(crate) fn bytes(&self) -> usize {
         self.ids.bytes() + self.allowed.bytes() + size_of_val(&*self.weights) + self.rows.bytes()
     }
 
     /// How many CPUs of a group are allowed.
     pub(super) fn weight(&self, group: u16) -> u32 {
-        // Relaxed: as in `allow`.
+        // Relaxed: a number; see `allow`.
         self.weights[usize::from(group)].load(Ordering::Relaxed)
     }
 
-    /// One more user, of whom no more is to be known.
+    /// One more user, of which only the number is kept.
     pub(crate) fn join(&self) {
-        // Relaxed: as in `allow`.
+        // Relaxed: a number; see `allow`.
         self.users.fetch_add(1, Ordering::Relaxed);
     }
 
     /// One user less.
     pub(crate) fn part(&self) {
-        // Relaxed: as in `allow`.
+        // Relaxed: a number; see `allow`.
         self.users.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(crate) fn users(&self) -> u32 {
-        // Relaxed: as in `allow`.
+        // Relaxed: a number; see `allow`.
         self.users.load(Ordering::Relaxed)
     }
 
@@ -182,7 +182,7 @@ impl<W: World> Base<W> {
 
 impl<W: World> Drop for Base<W> {
     fn drop(&mut self) {
-        // SAFETY: they came from these lines, and nobody uses the rows any more.
+        // SAFETY: they came from these lines, and no thread uses the rows any more.
         unsafe { self.lines.release(&self.rows) };
     }
 }

@@ -20,15 +20,15 @@ impl<W: World> Bitmap<W> {
     /// A hint: stale when it is given.
     pub(crate) fn contains(&self, number: u32) -> bool {
         let (word, bit) = self.place(number);
-        // Relaxed: whoever relies on the answer inserts or removes.
+        // Relaxed: a hint; a thread that relies on the answer inserts or removes.
         word.load(Ordering::Relaxed) & bit != 0
     }
 
     /// Says whether the number was absent, and so is the caller's now. Looks before it writes.
     pub(crate) fn insert(&self, number: u32) -> bool {
         let (word, bit) = self.place(number);
-        // Relaxed: only a hint. Acquire: pairs with the Release in `remove`; without it, who gets
-        // an ID could miss what the holder before wrote to the ID's memory.
+        // Relaxed: only a hint. Acquire: pairs with the Release in `remove`; without it, the new
+        // holder of an ID could miss what the last one wrote to the ID's memory.
         word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Acquire) & bit == 0
     }
 

@@ -1,10 +1,10 @@
 //! The law of a space that is driven by use: what is done under one ID is done by one CPU's
 //! sections at a time, and those of the next CPU see it.
 //!
-//! A section is here what runs while its CPU's lock is held, so that none runs beside another of
-//! its CPU. The fence waits for the one that runs on each CPU, which then was before it. (One that
-//! starts over is as one that has not begun.) Who asks for an ID or scans is on no CPU: a thread
-//! may have been moved since it read where it is.
+//! Here a section runs while its CPU's lock is held, so that no two of a CPU overlap. The fence
+//! waits for the section that runs on each CPU, which so comes before it. (A section that starts
+//! over is as one that has not begun.) A thread that asks for an ID or scans is on no CPU: it may
+//! have been moved since it read where it is.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ struct Scene<P: References, W: Testbed> {
     sections: Vec<Line<RawTicketLock<W>>>,
     /// By ID: 1 while a section works on its memory.
     workers: Vec<Line<W::U32>>,
-    /// By ID: how many sections have. Plain memory: nothing but the space orders accesses.
+    /// By ID: how many sections have worked. Plain memory: only the space orders accesses.
     memory: Vec<Line<Cell<u64, W>>>,
     /// In units of 100 ms.
     clock: W::U32,
@@ -76,7 +76,7 @@ where
         let others = self.workers[cid].swap(1, Ordering::Relaxed);
         // SAFETY: a section is alone with its ID's memory: that is what is tested.
         self.memory[cid].with_mut(|count| unsafe { *count += 1 });
-        // Relaxed: as above.
+        // Relaxed: what is tested is whether the space orders sections.
         self.workers[cid].store(0, Ordering::Relaxed);
         others == 0
     }
@@ -115,7 +115,7 @@ where
     }
 }
 
-/// Threads that are somewhere else each time, and scan.
+/// Threads that are on another CPU in each round, and scan.
 fn law<P, W: Testbed>(threads: u32, rounds: u32)
 where
     P: References + Kind<Engine<W> = Hooked<P, W>>,

@@ -4,25 +4,25 @@
 //!
 //! # Why a look for an ID ends
 //!
-//! A CPU that keeps no reference [looks](Referring::try_take) for an ID without the lock. Who finds
-//! nothing takes the lock, and raises `contended`, which sends all who come later to the lock, too.
-//! Under it:
+//! A CPU that keeps no reference [looks](Referring::try_take) for an ID without the lock. If it
+//! finds none it takes the lock, and raises `contended`, which sends all later CPUs to the lock,
+//! too. Under it:
 //!
-//! * No reference is on its way from one CPU to another or to nobody, as all who move one hold the
-//!   lock. So each ID that is taken is some CPU's, and no CPU has two.
+//! * No reference is being moved or given up, as that is done under the lock. So each ID that is
+//!   taken is some CPU's, and no CPU has two.
 //! * The CPU has none itself, so fewer IDs are taken than CPUs are allowed: one below that is free
-//!   at every moment. It can be lost to those alone who were looking when `contended` was raised:
-//!   to each of them once.
+//!   at every moment. It can be lost only to CPUs that were looking when `contended` was raised: to
+//!   each of them once.
 //!
 //! So a look under the lock ends after as many tries as there are CPUs, at most.
 //!
 //! # Where the bound is stricter than in the kernel
 //!
-//! The kernel's last step takes an ID below the number of allowed CPUs, and lets references that
-//! nobody uses keep the lower ones. Here a reference that has been unused the longest is taken
-//! first; there always is one if all IDs below the bound are taken, since fewer tasks run than the
-//! bound says. The kernel's step is left for races, in which that reference is in use again before
-//! it is taken. And a CPU does not use a reference to an ID that is not below the bound any more.
+//! The kernel's last step takes an ID below the number of allowed CPUs, and lets unused references
+//! keep the lower ones. Here a reference that has been unused the longest is taken first; there
+//! always is one if all IDs below the bound are taken, since fewer tasks run than the bound says.
+//! The kernel's step is left for races, in which that reference is in use again before it is
+//! taken. And a CPU does not use a reference to an ID that is not below the bound any more.
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -42,12 +42,12 @@ const EXPIRY_MILLIS: u32 = EXPIRY.as_millis() as u32;
 
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `contended` | 1: somebody looks for an ID under the lock, so look there | its holder |
-/// | `lock` | the right to move references, and to look until there is an ID | who wants it |
+/// | `contended` | 1: a CPU looks for an ID under the lock, so look there | its holder |
+/// | `lock` | the right to move references, and to look until there is an ID | its users |
 ///
 /// Three kinds of lines, as their writers differ. Each switch reads those of `referring`, which
-/// tasks write when they come or go. Who finds no ID in its row reads `contended`, and does not
-/// wait for a line on which others wait for the lock; no switch reads that.
+/// tasks write when they come or go. A CPU that finds no ID in its row reads `contended`, which is
+/// not on the line on which others wait for the lock; no switch reads that one.
 pub struct Hooked<P, W: World> {
     referring: Referring<P, W>,
     contended: Line<W::U32>,
@@ -74,19 +74,19 @@ const LEFT: u64 = 1 << 16;
 impl<W: World> Visitor<W> {
     fn ran(&self, position: u16, cid: u32) {
         let last = RAN | u64::from(position) << 32 | LEFT | u64::from(cid);
-        // Relaxed: see above; so for all of this.
+        // Relaxed, as all accesses to a task: calls about it do not overlap.
         self.last.store(last, Ordering::Relaxed);
     }
 
     /// Where it may have left a reference, and to what.
     fn left(&self) -> Option<(u16, u32)> {
-        // Relaxed: as above.
+        // Relaxed: calls about the task do not overlap.
         let last = self.last.load(Ordering::Relaxed);
         (last & LEFT != 0).then_some(((last >> 32) as u16, u32::from(last as u16)))
     }
 
     fn left_nothing(&self) {
-        // Relaxed: as above.
+        // Relaxed: calls about the task do not overlap.
         self.last.store(0, Ordering::Relaxed);
     }
 }
@@ -104,7 +104,7 @@ impl<P: References, W: World> Hooked<P, W> {
 
     /// An ID for a CPU that has none.
     fn take(&self, now: Time, group: u16, recent: Option<u32>) -> u32 {
-        // Relaxed: who misses it tries once without the lock, and comes back.
+        // Relaxed: a CPU that misses it tries once without the lock, and then takes the lock.
         if self.contended.load(Ordering::Relaxed) == 0
             && let Some(cid) = self.referring.try_take(group, recent)
         {
@@ -125,7 +125,7 @@ impl<P: References, W: World> Hooked<P, W> {
             }
             W::relax();
         };
-        // Relaxed: as above.
+        // Relaxed: a CPU that misses it takes the lock once more.
         self.contended.store(0, Ordering::Relaxed);
         cid
     }
@@ -140,8 +140,8 @@ impl<P: References, W: World> Hooked<P, W> {
         (is_it && row.replace::<W>(word, row.become_(to))).then_some(cid)
     }
 
-    /// Frees what nobody has used for the expiry, and then what is not below the number of IDs that
-    /// are left: at once, or when it is let go.
+    /// Frees IDs that were not used for the expiry, and then those that are not below the number of
+    /// IDs that are left: at once, or when the holder lets go.
     fn drop_old_and_high(&self, now: Time) {
         for group in self.base().groups() {
             for (word, row) in self.referring.rows(group) {
@@ -251,7 +251,7 @@ impl<P: References, W: World> Engine<W> for Hooked<P, W> {
             task.ran(place.position, cid);
             return Some(cid);
         }
-        // It keeps none, or one that is too high, or lost it this moment.
+        // The row keeps none, or one that is too high, or has just lost it.
         let row = Row::load::<W>(word);
         if row.state() == State::Kept && row.replace::<W>(word, row.become_(State::Recent)) {
             self.base().ids.remove(row.cid());
@@ -268,7 +268,7 @@ impl<P: References, W: World> Engine<W> for Hooked<P, W> {
         if held.state() == State::Held && held.replace::<W>(word, Row::kept(held.cid(), now)) {
             return;
         }
-        // A scan or an exec wants it back, and changes the row no more.
+        // A scan or an exec wants it back, and no longer changes the row.
         let wanted = Row::load::<W>(word);
         let left = match wanted.state() {
             State::Put => wanted.become_(State::Recent),
@@ -284,8 +284,8 @@ impl<P: References, W: World> Engine<W> for Hooked<P, W> {
         let destination = self.base().row(to.position);
         let there = Row::load::<W>(destination);
         let has_one = there.current().is_some() || P::CACHE_LOCAL && there.recent().is_some();
-        // A reference does not move to another group: it would be to an ID that is not that
-        // group's. So it is as if the destination had one.
+        // A reference does not move to another group, whose IDs are others: this is as if the
+        // destination had one.
         let stays = has_one || from.group != to.group;
         let allowed = if P::CACHE_LOCAL {
             self.base().weight(from.group)

@@ -1,4 +1,4 @@
-//! Concurrency IDs: small numbers for whoever runs, to index memory by.
+//! Concurrency IDs: small numbers for running threads, to index memory by.
 //!
 //! Memory that is indexed by CPU needs as many slots as the machine has CPUs, however few threads a
 //! process, a tenant or a table has. A *concurrency ID* is a number that no two of its running
@@ -21,7 +21,7 @@
 //! [out](CidSpace::switch_out), [migrate](CidSpace::migrate) and leave; a timer calls
 //! [`expire`](CidSpace::expire). The ID is the task's from one call to the other.
 //!
-//! **By use**, where nobody hears of switches, as in any process: a CPU's *row* holds an ID that
+//! **By use**, where no hook sees switches, as in any process: a CPU's *row* holds an ID that
 //! restartable sections on that CPU may work with, [`use_at`](CidSpace::use_at) gives it one when a
 //! section finds none, and [`expire_unused`](CidSpace::expire_unused) takes it away. There the law
 //! is per commit of a section: a preempted thread holds nothing. What a section looks at is
@@ -32,7 +32,7 @@
 //! # Laws
 //!
 //! * No two running tasks, and no two CPUs' sections, have one ID at once; and what was done under
-//!   an ID is visible to who gets it next.
+//!   an ID is visible to its next holder.
 //! * Driven by hooks, an ID is in the space's [`bounds`](CidSpace::bounds) when a task gets it:
 //!   below min(allowed CPUs, users), of the group's CPUs under `Clustered`, and below a quarter
 //!   more under `Owned`. Two switches that race may exceed that, up to the number of allowed CPUs.
@@ -88,17 +88,17 @@ pub const SCAN_DELAY: Duration = Duration::from_millis(100);
 
 /// First fit, the "before" of seed 000: a CPU that keeps no reference gets the lowest free ID.
 ///
-/// For it speaks that it is compact, that most switches cost one exchange on the CPU's own row, and
-/// that threads that run everywhere within 100 ms find their IDs again. After a longer pause a CPU
-/// gets whatever ID is the lowest, and with it memory that another CPU used last.
+/// Its merits: it is compact, most switches cost one exchange on the CPU's own row, and threads
+/// that run everywhere within 100 ms find their IDs again. After a longer pause a CPU gets whatever
+/// ID is the lowest, and with it memory that another CPU used last.
 ///
 /// In a migration it looks at the destination's reference alone, and compares the number of users
 /// with the CPUs that *the task* is allowed on: a slip, which the patch of the seed mends.
 #[derive(Debug)]
 pub struct FirstFit;
 
-/// The cache-local policy of seed 000. A CPU that keeps no reference gets, the first that is to be
-/// had:
+/// The cache-local policy of seed 000. A CPU that keeps no reference gets the first of these that
+/// is available:
 ///
 /// 1. the ID that it had last, if it is free: with it memory that is in this CPU's caches;
 /// 2. an ID that was never handed out, as long as fewer are than there are users and than there are
@@ -195,7 +195,7 @@ impl References for Clustered {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CidError {
-    /// The layout has no place for a CPU.
+    /// The layout does not have this CPU.
     #[error(
         "no row for {cpu}: the layout is that of a machine whose CPU numbers are below {limit}; \
          make it from a topology that has this CPU"
@@ -203,7 +203,7 @@ pub enum CidError {
     NoSuchCpu {
         /// The CPU.
         cpu: CpuId,
-        /// How many CPU numbers have a place.
+        /// All CPU numbers of the layout are below it.
         limit: usize,
     },
     /// A row cannot hold IDs that high.
@@ -291,7 +291,7 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// [`Owned`] the space has up to 40 bytes for each of the most tasks that it had at once, of which
 /// 24 go when one leaves; with the allocator's own and a vector's spare room.
 ///
-/// **Who may call**: calls about one task do not overlap, nor do switches and arrivals at one CPU,
+/// **Concurrency**: calls about one task do not overlap, nor do switches and arrivals at one CPU,
 /// as in a kernel that holds the CPU's run-queue lock; all else may. What happens before a call
 /// about a task or a CPU is visible to the next.
 ///
@@ -347,7 +347,7 @@ impl<P: Policy, W: World> CidSpace<P, W> {
     ///
     /// # Errors
     ///
-    /// [`CidError::NoSuchCpu`]; so for all of these. What takes a task may also return
+    /// [`CidError::NoSuchCpu`]; so for all of these. Methods that take a task may also return
     /// [`CidError::ForeignTask`].
     pub fn user_enter(&self, allowed: &CpuSet) -> Result<Task<P, W>, CidError> {
         self.places(allowed)?;
@@ -418,20 +418,20 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         self.engine.expire(now);
     }
 
-    /// The task begins another program, which may run on these CPUs: everything is as at first, but
-    /// for who runs now, who keeps what it has until it is switched out. No other call may overlap.
+    /// The task begins another program, which may run on these CPUs. Everything is as at first, but
+    /// running tasks keep what they have until they are switched out. No other call may overlap.
     pub fn exec(&self, now: Time, task: &Task<P, W>, allowed: &CpuSet) -> Result<(), CidError> {
         self.places(allowed)?;
         self.engine.exec(now, self.own(task)?, allowed);
         Ok(())
     }
 
-    /// The IDs of which a task gets one that is switched in there now.
+    /// A task that is switched in there now gets one of these IDs.
     pub fn bounds(&self, cpu: CpuId) -> Result<Range<u32>, CidError> {
         Ok(self.engine.bounded(self.place(cpu)?))
     }
 
-    /// The IDs that somebody has, in use or not. Stale when they are given.
+    /// The IDs that are taken, in use or not. Stale when they are given.
     pub fn taken(&self) -> impl Iterator<Item = Cid> {
         let ids = &self.engine.base().ids;
         (0..self.layout.width() as u32).filter(|&cid| ids.contains(cid)).map(Cid::new)

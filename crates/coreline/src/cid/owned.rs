@@ -1,7 +1,7 @@
 //! The state machine of [`Owned`](super::Owned): tasks own IDs while they are few, CPUs own them
 //! while tasks are many.
 //!
-//! | mode | who owns | at a switch |
+//! | mode | owners | at a switch |
 //! |---|---|---|
 //! | per task | each task an ID, from its first run to its end | nothing: the ID goes along |
 //! | per CPU | each CPU that runs tasks an ID | the task borrows it |
@@ -13,10 +13,10 @@
 //!
 //! # Changing the mode
 //!
-//! Whoever enters or leaves does it, under the lock, and never a switch. IDs that nobody uses are
-//! freed at once; those that running tasks use are marked: the row's or the task's word goes from
-//! `Held` to `Drop` (the kernel's `TRANSIT`), and the switch that ends the use hands the ID to the
-//! new owner or frees it. So at no time has a CPU or a task two IDs, and IDs never run out:
+//! The task that enters or leaves does it, under the lock, and never a switch. Unused IDs are freed
+//! at once. Those that running tasks use are marked: the row's or the task's word goes from `Held`
+//! to `Drop` (the kernel's `TRANSIT`), and the switch that ends the use hands the ID to the new
+//! owner or frees it. So at no time has a CPU or a task two IDs, and IDs never run out:
 //!
 //! * Per task there are at most U IDs (one that is still a CPU's belongs to the task that uses it
 //!   and to no other), and U is at most `most`.
@@ -108,12 +108,12 @@ impl Mode {
 
 impl<W: World> Ownership<W> {
     fn mode(&self) -> Mode {
-        // Relaxed: a switch that misses a change finds the owner's word changed instead, or is
-        // found by who changes it.
+        // Relaxed: a switch that misses a change finds the owner's word changed instead, or the
+        // thread that changes the mode finds the ID in use.
         Mode::of(self.mode.load(Ordering::Relaxed))
     }
 
-    /// The task takes this owner's ID, if it may without further ado.
+    /// The task takes this owner's ID, if it may be used as it is.
     fn try_hold(word: &W::U32, mode: Mode) -> Option<u32> {
         let row = Row::load::<W>(word);
         (mode.fits(row) && row.replace::<W>(word, Row::held(row.cid()))).then_some(row.cid())
@@ -127,9 +127,9 @@ impl<W: World> Ownership<W> {
         })
     }
 
-    /// An ID that nobody has. Under the lock. Each CPU but the caller's has one at most, and nobody
-    /// else takes or frees any, so there is one left; `None` if tasks left while they ran, or run
-    /// at one CPU.
+    /// A free ID. Under the lock, so no other thread takes or frees any, and each CPU but the
+    /// caller's has one at most: one is left. `None` if tasks left while they ran, or run at one
+    /// CPU.
     fn take(&self, mode: Mode) -> Option<u32> {
         let below = self.base.ids.insert_lowest(0..mode.most);
         let idle = || self.take_idle(mode);
@@ -137,7 +137,7 @@ impl<W: World> Ownership<W> {
         below.or_else(idle).or_else(any)
     }
 
-    /// Frees the ID of an owner who does not use it. Under the lock.
+    /// Frees the ID of an owner that does not use it. Under the lock.
     fn free(&self, word: &W::U32, row: Row) -> bool {
         let freed = row.state() == State::Kept && row.replace::<W>(word, Row::NONE);
         if freed {
@@ -148,7 +148,7 @@ impl<W: World> Ownership<W> {
 
     /// Takes the ID from an owner: now, or when its user lets go. Under the lock.
     fn disown(&self, word: &W::U32) {
-        // It may begin to be used meanwhile, or cease to be; after that it is seen to be.
+        // Its use may begin or end meanwhile: the next turn sees that.
         loop {
             let row = Row::load::<W>(word);
             match row.state() {
@@ -195,8 +195,8 @@ impl<W: World> Ownership<W> {
         }
     }
 
-    /// A use of a marked ID ends: it goes to the one who shall own it if that one has none, else it
-    /// is free.
+    /// A use of a marked ID ends: it goes to its next owner, or is freed if that owner has an ID
+    /// already.
     fn hand_over(&self, now: Time, from: &W::U32, row: &W::U32, task: &W::U32) {
         let _lock = self.lock.lock();
         let mode = self.mode();

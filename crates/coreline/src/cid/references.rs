@@ -62,11 +62,11 @@ impl<P: References, W: World> Referring<P, W> {
         if P::CACHE_LOCAL {
             let highest = &self.highest[usize::from(group)];
             let bound = range.end - range.start;
-            // Relaxed, and below: how many were handed out is a number, and not what makes an ID
-            // somebody's.
+            // Relaxed, and below: how many were handed out is only a number; an exchange in `ids`
+            // takes an ID.
             let mut handed = highest.load(Ordering::Relaxed);
             if handed > bound {
-                // Tasks have left: who comes later shall expand again.
+                // Tasks have left: later ones shall expand again.
                 let (from, relaxed) = (handed, Ordering::Relaxed);
                 handed = highest
                     .compare_exchange(from, bound, relaxed, relaxed)
@@ -78,7 +78,7 @@ impl<P: References, W: World> Referring<P, W> {
             {
                 return Some(recent);
             }
-            // An exchange is lost to somebody who expanded, of whom there are no more than IDs.
+            // An exchange is lost only to an expansion, and there are no more of them than IDs.
             for _ in 0..bound {
                 if handed >= bound {
                     break;
@@ -141,11 +141,11 @@ impl<P: References, W: World> Referring<P, W> {
         })
     }
 
-    /// The ID that sections on this CPU may use from now on. Waits for nobody; under a lock of the
-    /// caller's, which all have who call this or [`expire_locked`](Self::expire_locked). `prepare`
-    /// is called before the row shows an ID that it did not have, and may panic.
+    /// The ID that sections on this CPU may use from now on. Never waits. Under the caller's lock,
+    /// which all callers of this and of [`expire_locked`](Self::expire_locked) hold. `prepare` is
+    /// called before the row shows an ID that it did not have, and may panic.
     ///
-    /// `None` if there is no row, or no ID: CPUs have no two, so forks have taken some along.
+    /// `None` if there is no row, or no ID: no CPU has two, so forks have left some taken.
     pub(crate) fn try_use_at(&self, place: Place, prepare: impl FnOnce(u32)) -> Option<u32> {
         let word = self.base.try_row(place.position)?;
         self.base.allow(place);
@@ -153,7 +153,7 @@ impl<P: References, W: World> Referring<P, W> {
     }
 
     /// Only holders of the lock give a row an ID or take one away, when sections use them. So each
-    /// ID that is taken is some CPU's, unless a fork left its taker behind.
+    /// ID that is taken is some CPU's, unless its taker was lost in a fork.
     pub(super) fn use_locked(
         &self,
         place: Place,
@@ -197,7 +197,7 @@ impl<P: References, W: World> Referring<P, W> {
     ///
     /// Thread 1 stood still for 100 ms, which a virtual machine can do to it. The fence after the
     /// mark and before the row is cleared makes it start over, and then it finds the mark. If the
-    /// fence fails nothing has been taken from anybody.
+    /// fence fails no CPU has lost an ID.
     pub(crate) fn expire_locked(
         &self,
         now: Time,
@@ -209,12 +209,12 @@ impl<P: References, W: World> Referring<P, W> {
         let kept = || self.all_rows().filter(|(_, row)| row.state() == State::Kept);
         if kept().next().is_some() {
             fence()?;
-            // A scan before this one marked them: so they are old, however long ago it was.
+            // An earlier scan marked them, at least `SCAN_DELAY` ago: they are old enough.
             const { assert!(SCAN_DELAY.as_millis() >= EXPIRY.as_millis()) };
             kept().for_each(|(word, row)| self.release(word, row));
         }
         for (word, row) in self.all_rows().filter(|(_, row)| row.state() == State::Held) {
-            // Sections do not write rows and others hold the lock: it cannot fail.
+            // Sections do not write rows, and all writers hold the lock: this cannot fail.
             row.replace::<W>(word, Row::kept(row.cid(), now));
         }
         Ok(())
@@ -223,7 +223,7 @@ impl<P: References, W: World> Referring<P, W> {
 
 /// What a domain counts.
 impl<P: References, W: World> Referring<P, W> {
-    /// The bytes that belong to it, beside its own.
+    /// The bytes that it has allocated, beside its own.
     pub(crate) fn bytes(&self) -> usize {
         self.base.bytes() + size_of_val(&*self.highest)
     }

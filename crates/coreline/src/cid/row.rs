@@ -14,11 +14,11 @@
 //! | `Held` | 0 | in use: by the task that runs here, or by this CPU's sections | `Kept` |
 //! | `Put` | 1 | held, and wanted back: it goes when the holder does | `Recent` |
 //! | `Drop` | 2 | the same, and shall not be remembered | `None` |
-//! | `Kept` | 3 | nobody uses it; the next one here takes it | `Held`, `Recent`, `None` |
+//! | `Kept` | 3 | unused; the next task or section here takes it | `Held`, `Recent`, `None` |
 //! | `Recent` | 4 | the CPU has none, and remembers this one | `Held`, `Kept`, `None` |
 //! | `None` | 5 | the CPU has none and remembers none | `Held`, `Kept` |
 //!
-//! One field does for the current ID and the recent one: whoever gets an ID remembers that one.
+//! One field does for the current ID and the recent one: a CPU that gets an ID remembers that one.
 //!
 //! # What a section sees
 //!
@@ -49,7 +49,7 @@ const SINCE: u32 = 19;
 /// A time has the bits that are left.
 const TIME: u32 = u32::MAX >> SINCE;
 
-/// For how long somebody may stop between reading the clock and scanning: a second.
+/// For how long a thread may stop between reading the clock and scanning: a second.
 const AHEAD: u32 = 1000;
 
 impl Row {
@@ -95,7 +95,7 @@ impl Row {
         }
     }
 
-    /// Whether somebody uses the ID.
+    /// Whether the ID is in use.
     pub(super) fn is_in_use(self) -> bool {
         matches!(self.state(), State::Held | State::Put | State::Drop)
     }
@@ -120,7 +120,7 @@ impl Row {
 
     /// Reads a row. The ID's memory is reached only after an exchange.
     pub(super) fn load<W: World>(word: &W::U32) -> Row {
-        // Relaxed: see above.
+        // Relaxed: the exchange that takes the ID acquires.
         Row(word.load(Ordering::Relaxed))
     }
 
@@ -132,18 +132,18 @@ impl Row {
         (row.state() == State::Held).then_some(row.cid())
     }
 
-    /// Writes a row that nobody else changes meanwhile.
+    /// Writes a row that no other thread changes meanwhile.
     pub(super) fn store<W: World>(self, word: &W::U32) {
-        // Release: pairs with the Acquire of `replace`, and of `shown`. Whoever takes the ID from
-        // this row later, or uses it here, sees what was done before it came here.
+        // Release: pairs with the Acquire of `replace`, and of `shown`. A thread that takes the ID
+        // from this row later, or uses it here, sees what was done before it came here.
         word.store(self.0, Ordering::Release);
     }
 
     /// Writes `new` if the row is still this; says whether it did.
     pub(super) fn replace<W: World>(self, word: &W::U32, new: Row) -> bool {
-        // Acquire and Release pair with each other, on the same row: whoever takes a kept ID, for
-        // use or away, sees what the last holder wrote to the ID's memory before it let go. Relaxed
-        // on failure: nothing was taken.
+        // Acquire and Release pair with each other, on the same row: a thread that takes a kept ID,
+        // for use or away, sees what the last holder wrote to the ID's memory before it let go.
+        // Relaxed on failure: nothing was taken.
         let exchanged = word.compare_exchange(self.0, new.0, Ordering::AcqRel, Ordering::Relaxed);
         exchanged.is_ok()
     }

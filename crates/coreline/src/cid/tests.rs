@@ -218,7 +218,7 @@ fn an_exec_forgets_everything_but_who_runs() {
     let base = space.engine.base();
     let states = [0, 1, 2, 3].map(|at| Row::load::<Native>(base.row(at)).state());
     assert_eq!(states, [State::None, State::Drop, State::Drop, State::None]);
-    // The CPU of the one that called it, and that of the other that still runs.
+    // The CPU of the task that called it, and that of the other, which still runs.
     assert_eq!((base.weight(0), space.taken().count()), (2, 2));
     space.switch_out(ms(3), SOURCE, &tasks[2]);
     space.switch_out(ms(3), CpuId::new(1), &tasks[1]);
@@ -314,7 +314,7 @@ fn bad_input_is_an_error() {
     assert_eq!(space.use_at(beyond), Err(error));
     assert_eq!((space.used_at(beyond), space.bounds(beyond)), (None, Err(error)));
     space.switch_out(AT, beyond, &task);
-    // Twice, and nobody.
+    // Switched out twice, and with no task there.
     space.switch_out(AT, SOURCE, &task);
     space.switch_in(AT, SOURCE, &task).unwrap();
     let busy = space.switch_in(AT, SOURCE, &task).unwrap_err();
@@ -344,7 +344,7 @@ fn a_task_of_another_space_is_refused() {
         assert_eq!((ours.users(), theirs.users()), (1, 1));
         assert_eq!(ours.taken().collect::<Vec<_>>(), [cid]);
         let busy = ours.switch_in(AT, SOURCE, &task);
-        assert_eq!(busy, Err(CidError::Busy { cpu: SOURCE }), "nobody was switched out");
+        assert_eq!(busy, Err(CidError::Busy { cpu: SOURCE }), "no task was switched out");
         theirs.user_leave(foreign).unwrap();
         assert_eq!((ours.users(), theirs.users()), (1, 0));
     }
@@ -437,7 +437,7 @@ fn a_task_that_is_refused_changes_no_bound() {
 
 #[test]
 fn who_finds_all_ids_in_use_is_refused() {
-    // Tasks that run when they leave, or all at one CPU: nobody has IDs for so many.
+    // Tasks that run when they leave, or all at one CPU: there are not IDs for so many.
     let space: CidSpace<Owned> = CidSpace::new(&CidLayout::new(&machine(1)).unwrap());
     let busy = Err(CidError::Busy { cpu: SOURCE });
     for cid in 0..4 {

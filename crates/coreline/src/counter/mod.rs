@@ -33,7 +33,7 @@
 //! the difference of the blocks to the central word: once in about 2^k / delta additions. What the
 //! central word does not have are the rests, each from 0 to 2^k - 1, and the differences that are
 //! on their way to it. Those are announced before the slot changes, and said to have arrived
-//! behind; both words only grow, so a reader knows how much is on its way at most:
+//! afterwards; both words only grow, so a reader knows how much is on its way at most:
 //!
 //! ```text
 //! Thread 1: announced += n;  slot leaves its block;  central += moved;  arrived += n
@@ -124,9 +124,9 @@ struct Batched<W: World> {
 
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `sum` | the sum of all slots' blocks, but for what is on its way | who leaves a block |
-/// | `announced` | how much ever was on its way, up or down, at most | who leaves a block, before |
-/// | `arrived` | how much of that no longer is | who leaves a block, behind |
+/// | `sum` | the sum of all slots' blocks, but for what is on its way | an add across blocks |
+/// | `announced` | how much ever was on its way, up or down, at most | the same, before |
+/// | `arrived` | how much of that no longer is | the same, afterwards |
 struct Central<W: World> {
     sum: W::U64,
     announced: W::U64,
@@ -174,7 +174,7 @@ impl<W: World> PerCpuCounter<W> {
         self.spread.slow_down();
         // Slots may have left blocks already, unbatched or by another batch.
         let slots = self.spread.slots().into_iter().flat_map(|slots| slots.iter());
-        // Relaxed: nobody else has the counter, and whoever gave it away gave its additions.
+        // Relaxed: only this thread has the counter, and it got the additions with it.
         let blocks = slots.map(|word| word.load(Ordering::Relaxed) & block);
         let central = Central {
             sum: W::U64::new_in(blocks.fold(0, u64::wrapping_add)),
@@ -245,7 +245,7 @@ impl<W: World> PerCpuCounter<W> {
 
     /// The sum of all that was added, wrapping. Reads one line for each CPU that added.
     ///
-    /// Exact if nobody adds meanwhile. Otherwise every addition that happened before the call is
+    /// Exact if no thread adds meanwhile. Otherwise every addition that happened before the call is
     /// in, and each concurrent one is in or out.
     pub fn read_exact(&self) -> i64 {
         // Relaxed: a counter carries nothing but its own value. Additions to the compact word that
@@ -267,15 +267,15 @@ impl<W: World> Batched<W> {
     fn leave_block(&self, delta: u64, add: impl FnOnce() -> u64) {
         // The block moves by what the word moves, up or down to a multiple of its size.
         let announced = delta.cast_signed().unsigned_abs().saturating_add(!self.block);
-        // Relaxed: the slot's change behind it is a release for who changes the slot next.
+        // Relaxed: the slot's change after it is a release, for the slot's next change.
         self.central.announced.fetch_add(announced, Ordering::Relaxed);
         let sum = add();
         let before = sum.wrapping_sub(delta);
         let moved = (sum & self.block).wrapping_sub(before & self.block);
-        // Release pairs with the acquire in `read`: who sees this sees what was announced before
-        // the slot was as this addition found it.
+        // Release pairs with the acquire in `read`: a read that sees this sees what was announced
+        // before the slot was as this addition found it.
         self.central.sum.fetch_add(moved, Ordering::Release);
-        // Release pairs with the acquire in `read`: who sees this sees the addition above.
+        // Release pairs with the acquire in `read`: a read that sees this sees `sum` with it.
         self.central.arrived.fetch_add(announced, Ordering::Release);
     }
 }

@@ -13,9 +13,9 @@ use crate::{IndexBy, Lacking};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("counter {index} of the set is at {value} and should be at 0")]
 pub struct Nonzero {
-    /// Which.
+    /// Its index.
     pub index: usize,
-    /// What it is.
+    /// Its value.
     pub value: i64,
 }
 
@@ -97,8 +97,8 @@ impl<const N: usize, W: World> CounterSet<N, W> {
 
     /// The sums of all that was added, wrapping. Reads the slots of the CPUs that added.
     ///
-    /// Each is exact if nobody adds to it meanwhile. Otherwise every addition that happened before
-    /// the call is in, and each concurrent one is in or out.
+    /// Each is exact if no thread adds to it meanwhile. Otherwise every addition that happened
+    /// before the call is in, and each concurrent one is in or out.
     pub fn read_exact(&self) -> [i64; N] {
         array::from_fn(|index| {
             // Relaxed: as in `PerCpuCounter::read_exact`.
@@ -127,7 +127,7 @@ impl<const N: usize, W: World> CounterSet<N, W> {
     pub fn reset(&mut self) -> [i64; N] {
         let before = self.read_exact();
         let slots = self.spread.slots().into_iter().flat_map(|slots| slots.iter());
-        // Relaxed: nobody else has the counters, and whoever is given them is given these stores.
+        // Relaxed: only this thread has the counters, and hands these stores on with them.
         let reset = |word: &W::U64| word.store(0, Ordering::Relaxed);
         slots.chain([self.spread.compact()]).flatten().for_each(reset);
         before

@@ -7,12 +7,12 @@
 //! | `STUCK` | there was no memory for slots: as `COMPACT`, for good | |
 //!
 //! A counter leaves `COMPACT` when a second CPU adds, or after [`HOT`] additions. One thread makes
-//! the slots, under a lock, and nobody waits for it: it may be the one that a signal handler
+//! the slots, under a lock, and no thread waits for it: it may be the one that a signal handler
 //! interrupted. A child that was forked meanwhile makes slots of its own.
 //!
 //! The fast path knows nothing of this. It works on whatever [`Slots`] the word `current` points
 //! to. At first those are an array without an index, whose shared slot is the one `T`: no section
-//! ever finds a slot there, and what comes instead looks at the state.
+//! ever finds a slot there, and its slow path looks at the state.
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -36,12 +36,12 @@ pub(super) struct Spread<T: Slot, W: World> {
     parts: NonNull<Parts<T, W>>,
 }
 
-/// What does not move with the counter.
+/// The parts that stay where they are when the counter moves.
 struct Parts<T: Slot, W: World> {
     state: W::U32,
-    /// Who makes the slots, and changes the state.
+    /// Held to make the slots, and to change the state.
     making: SlotLock<W>,
-    /// The first CPU that added, plus one; 0: nobody did.
+    /// The first CPU that added, plus one; 0: none did.
     first_cpu: W::U32,
     /// About how many additions there were while compact.
     additions: W::U32,
@@ -55,7 +55,7 @@ struct Parts<T: Slot, W: World> {
 
 // SAFETY: the parts are owned through the pointer, and are sent and shared as slots are.
 unsafe impl<T: Slot, W: World> Send for Spread<T, W> {}
-// SAFETY: as above; what changes are words, and `slots`, once, before it is published.
+// SAFETY: slots can be shared; what changes are words, and `slots`, once, before it is published.
 unsafe impl<T: Slot, W: World> Sync for Spread<T, W> {}
 
 impl<T: Slot, W: World> Spread<T, W> {
@@ -72,8 +72,8 @@ impl<T: Slot, W: World> Spread<T, W> {
             pool,
             init,
         })));
-        // SAFETY: just made, and nobody else knows it. No index has one slot, the shared one, for
-        // which `memory` is memory that nobody else uses.
+        // SAFETY: just made, and no other thread knows it. Without an index there is one slot, the
+        // shared one, and `memory` is used for nothing else.
         let current = unsafe {
             let memory = NonNull::new_unchecked((&raw mut (*parts.as_ptr()).memory).cast());
             let slots = Slots::new_in(section, 0, memory, Init::Function(init));
@@ -162,11 +162,10 @@ impl<T: Slot, W: World> Spread<T, W> {
         // Relaxed: a hint, too. Of two threads that count at once, one may be lost.
         parts.additions.store(additions, Ordering::Relaxed);
         let cpu = W::cpu().get() + 1;
-        // Relaxed: a hint. A second CPU that is missed is noticed at its next addition.
+        // Relaxed: a hint.
         let first = parts.first_cpu.load(Ordering::Relaxed);
         if first == 0 {
-            // Relaxed: a hint. Of two CPUs that come first, the next addition of one finds the
-            // other.
+            // Relaxed: a hint.
             parts.first_cpu.store(cpu, Ordering::Relaxed);
         }
         (first != 0 && first != cpu) || additions >= HOT
@@ -186,8 +185,8 @@ impl<T: Slot, W: World> Spread<T, W> {
             parts.state.store(STUCK, Ordering::Relaxed);
             return;
         };
-        // SAFETY: this thread alone holds the lock, and nobody reads before `SPREAD`. What a thread
-        // may have written that a fork left behind is nobody's.
+        // SAFETY: this thread alone holds the lock, and no thread reads before `SPREAD`. What a
+        // thread that a fork left behind may have written is not used by any.
         parts.slots.with_mut(|place| unsafe {
             (*place).write(slots);
         });

@@ -1,4 +1,4 @@
-//! What a domain's locals share: its IDs, which slots are there, and who must have them.
+//! What a domain's locals share: its IDs, which slots are made, and the list of its locals.
 //!
 //! # State
 //!
@@ -7,7 +7,7 @@
 //! | a row of `engine` | the ID of its CPU's sections | the holder of `lock`; all, from `Kept` |
 //! | `made` | by extent: so many indexes have slots | the holder of `lock`; never falls |
 //! | `locals`, `next` | the locals, in a list | the holder of `lock` |
-//! | `lock` | who gives or takes IDs, makes slots, changes the list | [`SlotLock`] |
+//! | `lock` | held to give or take IDs, make slots, change the list | [`SlotLock`] |
 //!
 //! # Slots first, then the row
 //!
@@ -19,16 +19,16 @@
 //! Thread 1: makes slot 3 of that local                <- the addition is gone
 //! ```
 //!
-//! Who gives a CPU an ID for the first time makes its slot in all locals, raises `made`, and stores
-//! the row, all under `lock`. A new local makes its slots for all of `made` and joins the list
-//! under the same lock. A row of which a section has read an ID that was taken away since is what
-//! the fence of the [expiry](Referring::expire_locked) is for.
+//! To give out an ID for the first time, a thread makes its slot in all locals, raises `made`, and
+//! stores the row, all under `lock`. A new local makes its slots for all of `made` and joins the
+//! list under the same lock. The fence of the [expiry](Referring::expire_locked) is there for a
+//! section that has read an ID from its row before the ID was taken away.
 //!
-//! # Nobody waits
+//! # No operation waits
 //!
-//! Who looks for a slot tries the lock. If it is held the operation goes to the shared slot: the
-//! holder may be the thread that a signal handler interrupted, and may be running an `init` that
-//! uses this domain.
+//! An operation that looks for a slot tries the lock. If it is held the operation goes to the
+//! shared slot: the holder may be the thread that a signal handler interrupted, and may be running
+//! an `init` that uses this domain.
 
 use core::fmt;
 use core::iter;
@@ -79,7 +79,7 @@ impl<W: World> Entry<W> {
     }
 }
 
-/// Who holds a domain's lock.
+/// Proof that a domain's lock is held.
 pub(super) type Guard<'a, W> = SlotLockGuard<'a, W>;
 
 impl<P: References, W: World> Core<P, W> {
@@ -111,7 +111,7 @@ impl<P: References, W: World> Core<P, W> {
         }
     }
 
-    /// The ID that operations at this place may use now. Waits for nobody.
+    /// The ID that operations at this place may use now. Never waits.
     pub(super) fn use_at(&self, place: Place) -> Option<u32> {
         if let Some(cid) = self.engine.try_reuse_at(place) {
             return Some(cid);
@@ -119,7 +119,7 @@ impl<P: References, W: World> Core<P, W> {
         self.use_locked_at(place, &self.lock.try_lock_by_name()?)
     }
 
-    /// The same, for who has the lock.
+    /// The same, for the holder of the lock.
     pub(super) fn use_locked_at(&self, place: Place, guard: &Guard<'_, W>) -> Option<u32> {
         let give = || {
             let prepare = |cid| self.make(usize::from(place.group), cid, guard);
@@ -134,11 +134,11 @@ impl<P: References, W: World> Core<P, W> {
 
     /// Takes back IDs that were not used for long.
     pub(super) fn expire(&self, now: Time) -> Result<(), Lacking> {
-        // If there is none, the calling thread is giving somebody an ID, and does this after that.
+        // If there is none, the calling thread is giving a CPU an ID, and expires after that.
         self.lock().map_or(Ok(()), |guard| self.expire_locked(now, &guard))
     }
 
-    /// The same, if it is time for that and nobody has the lock. Waits for nobody.
+    /// The same, if it is time for that and the lock is free. Never waits.
     #[cold]
     #[inline(never)]
     pub(super) fn try_expire(&self) {
@@ -152,22 +152,22 @@ impl<P: References, W: World> Core<P, W> {
     }
 
     fn expire_locked(&self, now: Time, _guard: &Guard<'_, W>) -> Result<(), Lacking> {
-        // Where there are no sections there is none to fence: an operation that still goes by an ID
-        // of before works by atomics, as all do.
+        // Without sections nothing has to be fenced: an operation that still uses its old ID works
+        // by atomics, as all do.
         self.engine.expire_locked(now, || match W::runs_sections(self.common.pool.section()) {
             true => W::fence_restartable(),
             false => Ok(()),
         })
     }
 
-    /// Sees to it that every local has the slots of an extent up to this index.
+    /// Makes the slots of an extent up to this index, in every local.
     pub(super) fn make(&self, extent: usize, index: u32, _guard: &Guard<'_, W>) {
         let first = self.common.extents[extent].range.start;
         for index in first + self.made_of(extent)..=index {
             for local in self.locals() {
                 // SAFETY: an entry's function is that of its local. The index is one of the pool's,
-                // and is made once, unless an `init` panicked before `made` rose: then nobody knows
-                // the slots that were made, and what is in them is leaked.
+                // and is made once, unless an `init` panicked before `made` rose: then no operation
+                // has met the slots that were made, and what is in them is leaked.
                 unsafe { (local.as_ref().make)(local, index as usize) };
             }
             // Release: pairs with the Acquire in `made_of`: the slots are there.
@@ -181,7 +181,6 @@ impl<P: References, W: World> Core<P, W> {
         self.made[extent].load(Ordering::Acquire)
     }
 
-    /// The same for each.
     fn made(&self) -> impl Iterator<Item = u32> {
         (0..self.made.len()).map(|extent| self.made_of(extent))
     }
@@ -206,8 +205,7 @@ impl<P: References, W: World> Core<P, W> {
     pub(super) unsafe fn insert(&self, local: NonNull<Entry<W>>, _guard: &Guard<'_, W>) {
         // Relaxed: the lock orders the list.
         let next = self.locals.load(Ordering::Relaxed);
-        // Relaxed: the local is not in the list yet.
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the local begins with the entry and stays.
         unsafe { local.as_ref() }.next.store(next, Ordering::Relaxed);
         // Release: a forked child has the local with what comes behind it, or not.
         self.locals.store(local.as_ptr(), Ordering::Release);
@@ -249,7 +247,7 @@ impl<P: References, W: World> Core<P, W> {
 
     /// All bytes of the locals and of what is here, beside its own.
     pub(super) fn bytes(&self) -> usize {
-        // If there is none, the calling thread has it already.
+        // If there is no guard, the calling thread has the lock already.
         let _guard = self.lock();
         let slots = 1 + self.made().sum::<u32>() as usize;
         let locals = self.locals().map(|local| {
@@ -278,7 +276,6 @@ impl<P: References, W: World> ByDomain<P, W> {
         slots.reopen().then_some(index as usize)
     }
 
-    /// No slot is there.
     pub(super) fn new(core: &Arc<Core<P, W>>) -> Self {
         let own = core.made.iter().map(|_| 0).collect();
         ByDomain { core: Arc::clone(core), own: Some(own) }
@@ -293,7 +290,6 @@ impl<P: References, W: World> ByDomain<P, W> {
         self.own.is_none()
     }
 
-    /// See the field.
     pub(super) fn own(&mut self) -> &mut Option<Box<[u32]>> {
         &mut self.own
     }
@@ -307,9 +303,9 @@ impl<P: References, W: World> ByDomain<P, W> {
     }
 }
 
-// SAFETY: `made` never falls, and all locals had the slots before it rose, or before they were told
-// of. The rows show IDs below it only: see the module. Who changes them holds the domain's lock and
-// fences before it frees an ID.
+// SAFETY: `made` never falls, and each local had the slots before it rose, or before it joined the
+// list. Rows show IDs below it only: see the module. A thread that changes rows holds the domain's
+// lock, and fences before it frees an ID.
 unsafe impl<P: References, W: World> Indexing<W> for ByDomain<P, W> {
     #[inline]
     fn rows(&self) -> Option<&Rows<W>> {

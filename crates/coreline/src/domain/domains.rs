@@ -137,8 +137,8 @@ impl<P: References, W: World> Domains<P, W> {
         Self::with_layout(layout, options)
     }
 
-    /// Whose CPUs can get the IDs of this layout. Operations on CPUs that it does not have use the
-    /// shared slot.
+    /// Domains whose CPUs get the IDs of this layout. Operations on CPUs that it does not have use
+    /// the shared slot.
     ///
     /// # Errors
     ///

@@ -65,14 +65,14 @@ pub trait InDomain: Future + Sized {
 
 impl<F: Future> InDomain for F {}
 
-/// What is done where nothing is cached.
+/// The refresh of a task that caches nothing.
 fn ignore() {}
 
 pin_project! {
     /// A future that is a user of a domain, from [`InDomain::in_domain`].
     ///
-    /// While it is polled it is inside: what it calls then must not wait for all who are, as
-    /// [`Domain::shootdown`] does; that is for somebody else to call.
+    /// While it is polled it is inside: what it calls then must not wait for all members inside, as
+    /// [`Domain::shootdown`] does. Call that from elsewhere.
     ///
     /// **Panics**: one in the future leaves the domain, too; one in what [`on_refresh`] set leaves
     /// the future as it was, and that refresh is not asked for again. **Signals, fork**: as for
@@ -115,7 +115,7 @@ impl<F: Future, P: References, W: World, R: FnMut()> Future for DomainFuture<F, 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let Some(member) = this.member else {
-            // Ready before: what a poll does now is the future's own affair.
+            // It was ready before: what another poll does is up to the future.
             return this.future.poll(context);
         };
         let (inside, entry) = member.enter();

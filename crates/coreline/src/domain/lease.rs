@@ -1,4 +1,4 @@
-//! [`Lease`]: an ID that is somebody's until it is dropped.
+//! [`Lease`]: an ID that belongs to its holder until it is dropped.
 //!
 //! # Indexes of their own
 //!
@@ -12,70 +12,46 @@ use core::ptr;
 use coreline_topology::Cid;
 use coreline_world::{Native, Ordering, Slot, Word, World};
 
-use super::homes::{Home, Leasing, Taken, waits};
+use super::errors::{ForeignLocal, LeaseError};
 use super::local::{DomainLocal, Exclusive, LocalError};
+use super::magazines::{Leasing, Magazine, Taken, waits};
 use super::{Domain, Shared};
 use crate::cid::{Bitmap, Recent, References};
 use crate::percpu::Init;
 
-/// There is no lease. Nothing was taken.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LeaseError {
-    /// At one moment of the call all were leased.
-    #[error(
-        "all leases of this domain were out, of which there are {most}: drop some, and forget \
-         none; or ask for more with `DomainsOptions::leases`"
-    )]
-    Exhausted {
-        /// How many there are.
-        most: usize,
-    },
-    /// There is no memory for what the domain's first lease takes.
-    #[error(transparent)]
-    Local(#[from] LocalError),
-    /// It was asked for where a slot of the same domain is being made.
-    #[error("a slot of this domain is being made, by the calling thread; lease before or after")]
-    Nested,
-}
-
-/// A local is another domain's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this local is another domain's: take the lease from the domain that made the local")]
-pub struct ForeignLocal;
-
 impl<P: References, W: World> Shared<P, W> {
     pub(super) fn leasing(&self) -> Option<&Leasing<P, W>> {
         // Acquire: pairs with the Release in `make_leasing`.
-        // SAFETY: null, or from `Box::into_raw` there, and freed with this.
+        // SAFETY: null, or from `Box::into_raw` in `make_leasing`, and freed with this.
         unsafe { self.leasing.load(Ordering::Acquire).as_ref() }
     }
 
     #[cold]
     fn make_leasing(&self) -> Result<&Leasing<P, W>, LeaseError> {
-        let init = Init::Function(Home::new_in);
-        let homes = DomainLocal::new_in(&self.core, init, 0).map_err(|error| match error {
+        let init = Init::Function(Magazine::new_in);
+        let magazines = DomainLocal::new_in(&self.core, init, 0).map_err(|error| match error {
             LocalError::Nested => LeaseError::Nested,
             other => other.into(),
         })?;
         let taken = Bitmap::new_in(self.core.common.leases());
-        let made = Box::into_raw(Box::new(Leasing { taken, homes }));
-        // Release: pairs with the Acquire in `leasing`; so does that on failure.
+        let made = Box::into_raw(Box::new(Leasing { taken, magazines }));
+        // Release: pairs with the Acquire in `leasing`: a thread that sees the pointer sees what it
+        // points to. Acquire: the same, where another thread was first.
         let (release, acquire) = (Ordering::Release, Ordering::Acquire);
         let raced = self.leasing.compare_exchange(ptr::null_mut(), made, release, acquire);
         let there = match raced {
             Ok(_) => made,
             Err(theirs) => {
-                // SAFETY: from `Box::into_raw` above, and nobody else knows it.
+                // SAFETY: from `Box::into_raw` in this call, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(made) });
                 theirs
             }
         };
-        // SAFETY: as in `leasing`.
+        // SAFETY: from `Box::into_raw`, here or in another thread, and freed with this.
         Ok(unsafe { &*there })
     }
 
-    /// Another lease, since none waits at the first place of this CPU's home.
+    /// A number, where the fast path found none in this CPU's magazine.
     #[cold]
     #[inline(never)]
     fn lease_elsewhere(&self) -> Result<Taken<'_, W>, LeaseError> {
@@ -83,8 +59,8 @@ impl<P: References, W: World> Shared<P, W> {
         let core = &*self.core;
         let at = core.place(W::cpu_hint().index());
         // SAFETY: an ID that operations may use has its slots.
-        let home = at.and_then(|place| Some(unsafe { leasing.home(core.use_at(place)?) }));
-        if let Some(taken) = home.and_then(Home::take) {
+        let magazine = at.and_then(|place| Some(unsafe { leasing.magazine(core.use_at(place)?) }));
+        if let Some(taken) = magazine.and_then(Magazine::take) {
             return Ok(taken);
         }
         let exhausted = || LeaseError::Exhausted { most: core.common.leases() };
@@ -92,7 +68,7 @@ impl<P: References, W: World> Shared<P, W> {
     }
 }
 
-/// An ID of a domain that is somebody's until it is dropped, from
+/// An ID of a domain that belongs to its holder until it is dropped, from
 /// [`Domain::lease`](super::Domain::lease). It may be sent to another thread, held while others run
 /// on this CPU, and across an `await`.
 ///
@@ -118,8 +94,7 @@ impl<P: References, W: World> Shared<P, W> {
 /// is its own.
 pub struct Lease<'a, P: References = Recent, W: World = Native> {
     domain: &'a Domain<P, W>,
-    /// The number's place.
-    place: Option<&'a W::U32>,
+    round: Option<&'a W::U32>,
     number: u32,
 }
 
@@ -129,18 +104,18 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
         let cpu = W::cpu_hint();
         let shared = domain.shared();
         if let Some(leasing) = shared.leasing()
-            && let Some(home) = leasing.home_at(&shared.core, cpu)
+            && let Some(magazine) = leasing.magazine_at(&shared.core, cpu)
         {
-            let first = &home.places[0];
-            if let Some(number) = Home::<W>::take_at(first) {
-                return Ok(Lease { domain, place: Some(first), number });
+            let first = &magazine.rounds[0];
+            if let Some(number) = Magazine::<W>::take_round(first) {
+                return Ok(Lease { domain, round: Some(first), number });
             }
-            if let Some((number, place)) = home.take() {
-                return Ok(Lease { domain, place, number });
+            if let Some((number, round)) = magazine.take() {
+                return Ok(Lease { domain, round, number });
             }
         }
-        let (number, place) = shared.lease_elsewhere()?;
-        Ok(Lease { domain, place, number })
+        let (number, round) = shared.lease_elsewhere()?;
+        Ok(Lease { domain, round, number })
     }
 
     /// The domain.
@@ -153,7 +128,7 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
         Cid::new(self.domain.core().common.width() + self.number)
     }
 
-    /// The value of this ID, shared with who reads all of them.
+    /// The value of this ID, shared with threads that read all values.
     ///
     /// # Errors
     ///
@@ -168,7 +143,7 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
         Ok(local.get(self.cid().index()).expect("a leased ID has its slots"))
     }
 
-    /// The value of this ID, which nobody else can reach as long as this is held.
+    /// The value of this ID, which only the holder of this lease can reach.
     ///
     /// # Errors
     ///
@@ -187,9 +162,10 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
 impl<P: References, W: World> Drop for Lease<'_, P, W> {
     #[inline]
     fn drop(&mut self) {
-        match self.place {
-            // Release: pairs with the Acquire in `Home::take_at`.
-            Some(place) => place.store(waits(self.number), Ordering::Release),
+        match self.round {
+            // Release: pairs with the Acquire in `Magazine::take_round`: the next holder sees what
+            // was done under the number.
+            Some(round) => round.store(waits(self.number), Ordering::Release),
             None => {
                 if let Some(leasing) = self.domain.shared().leasing() {
                     leasing.put_back(self.domain.core(), self.number);

@@ -21,7 +21,7 @@ pub enum LocalError {
     /// There is no memory, or the value does not fit into a slot.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// It was asked for where a slot of the same domain is being made.
+    /// The calling thread is making a slot of the same domain.
     #[error("a slot of this domain is being made, by the calling thread; make the local before")]
     Nested,
 }
@@ -67,7 +67,7 @@ struct Parts<T: Slot, P: References, W: World> {
 
 // SAFETY: the parts are owned through the pointer, and are sent and shared as slots are.
 unsafe impl<T: Slot, P: References, W: World> Send for DomainLocal<T, P, W> {}
-// SAFETY: as above; what changes of an entry changes under the domain's lock.
+// SAFETY: slots can be shared, and what changes of an entry changes under the domain's lock.
 unsafe impl<T: Slot, P: References, W: World> Sync for DomainLocal<T, P, W> {}
 
 /// Bytes of each slot, until they are a local's.
@@ -79,7 +79,7 @@ struct Bytes<'a, P: References, W: World> {
 
 impl<P: References, W: World> Drop for Bytes<'_, P, W> {
     fn drop(&mut self) {
-        // SAFETY: nobody uses them any more, and they came from this pool, which so knows them.
+        // SAFETY: no thread uses them any more, and they came from this pool.
         let _ = unsafe { self.core.common.pool.free(self.first, self.layout, 0) };
     }
 }
@@ -100,14 +100,14 @@ impl<T: Slot, P: References, W: World> DomainLocal<T, P, W> {
         let slots = unsafe {
             Slots::indexed_by(ByDomain::new(core), *pool.section(), indexes, first, init)
         };
-        // From here on the local is who gives them back.
+        // From here on the local gives them back.
         let _ = ManuallyDrop::new(bytes);
         let own = size_of::<Parts<T, P, W>>() + captured;
         let entry = Entry::new_in(Self::make, layout.size().next_multiple_of(8), own);
         let parts = Parts { entry, slots: ManuallyDrop::new(slots) };
         let mut local = DomainLocal { parts: NonNull::from_mut(Box::leak(Box::new(parts))) };
         let guard = core.lock().ok_or(LocalError::Nested)?;
-        // SAFETY: nobody else knows the local.
+        // SAFETY: no other thread knows the local.
         let slots = unsafe { &mut local.parts.as_mut().slots };
         core.each_made(&guard, |extent, index| {
             // SAFETY: an index of the pool's, whose slot is counted when it was made.
@@ -118,7 +118,7 @@ impl<T: Slot, P: References, W: World> DomainLocal<T, P, W> {
                 }
             }
         });
-        // SAFETY: all that the domain calls made is. The parts stay where they are until `drop`.
+        // SAFETY: all slots that the domain counts as made are. The parts stay until `drop`.
         unsafe {
             *slots.indexing_mut().own() = None;
             core.insert(local.parts.cast(), &guard);
@@ -130,7 +130,7 @@ impl<T: Slot, P: References, W: World> DomainLocal<T, P, W> {
     ///
     /// As [`Slots::make`], for the local that has the entry.
     unsafe fn make(entry: NonNull<Entry<W>>, index: usize) {
-        // SAFETY: the caller's promise; an entry is the first of its local's parts.
+        // SAFETY: the caller promises that the entry is this local's, whose parts begin with it.
         unsafe { entry.cast::<Parts<T, P, W>>().as_ref().slots.make(index) };
     }
 
@@ -147,8 +147,8 @@ impl<T: Slot, P: References, W: World> DomainLocal<T, P, W> {
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let slots = &**self;
         let indexes = slots.indexing().initialised().chain([slots.indexes()]);
-        // SAFETY: initialised, each once, and nobody else has the local. The domain makes other
-        // slots meanwhile.
+        // SAFETY: initialised, each once, and the caller alone has the local. The domain may make
+        // other slots meanwhile.
         indexes.map(|index| unsafe { slots.first().byte_add(index * W::STRIDE).as_mut() })
     }
 }
@@ -165,8 +165,8 @@ impl<T: Slot, P: References, W: World> Deref for DomainLocal<T, P, W> {
 impl<T: Slot, P: References, W: World> Drop for DomainLocal<T, P, W> {
     fn drop(&mut self) {
         let core = Arc::clone(self.core());
-        // SAFETY: the domain, which knows the entry alone, makes no slots after `remove`; nobody
-        // else has the local.
+        // SAFETY: the domain, which knows the entry alone, makes no slots after `remove`; no other
+        // thread has the local.
         let slots = unsafe {
             let slots = &raw mut (*self.parts.as_ptr()).slots;
             if (*slots).indexing().is_known() {
@@ -191,7 +191,7 @@ impl<T: Slot, P: References, W: World> fmt::Debug for DomainLocal<T, P, W> {
     }
 }
 
-/// What is a word and nothing else.
+/// A local whose value is one word.
 impl<T: Slot + Integer<Value = u64>, P: References, W: World<U64 = T>> DomainLocal<T, P, W> {
     /// Adds to the word of the calling thread's CPU: [`Field::add`](crate::percpu::Field::add).
     #[inline]
@@ -205,7 +205,7 @@ impl<T: Slot + Integer<Value = u64>, P: References, W: World<U64 = T>> DomainLoc
     }
 }
 
-/// What is several words.
+/// A local whose value is several words.
 impl<T: Slot + Integer<Value = u64>, P: References, W: World<U64 = T>, const N: usize>
     DomainLocal<[T; N], P, W>
 {
@@ -215,16 +215,16 @@ impl<T: Slot + Integer<Value = u64>, P: References, W: World<U64 = T>, const N: 
     }
 }
 
-/// A value that is reached by a [`Lease`](super::Lease) of its slot alone, or by who has the whole
-/// [`DomainLocal`] to itself.
+/// A value that is reached only by a [`Lease`](super::Lease) of its slot, or by the owner of the
+/// whole [`DomainLocal`].
 pub struct Exclusive<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: a reference to it is good for nothing. Who has the lease of a slot, of whom there is one,
-// has the value, so it is sent.
+// SAFETY: `&Exclusive` exposes nothing; only the single lessee reaches the value, which is so sent
+// from one lessee to the next.
 unsafe impl<T: Send> Sync for Exclusive<T> {}
-// SAFETY: no value lends a reference to something inside of itself.
+// SAFETY: a shared reference to a value gives no reference to anything inside it.
 unsafe impl<T: Send + 'static> Slot for Exclusive<T> {}
 
 impl<T> Exclusive<T> {
@@ -233,12 +233,11 @@ impl<T> Exclusive<T> {
         Exclusive { value: UnsafeCell::new(value) }
     }
 
-    /// The value, which nobody else can reach.
+    /// The value, which only the caller can reach.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// The value.
     pub(super) fn get(&self) -> *mut T {
         self.value.get()
     }

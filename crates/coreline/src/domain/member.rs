@@ -23,8 +23,8 @@ pub struct Member<P: References = Recent, W: World = Native> {
     entries: u32,
 }
 
-/// After so many entries a member looks whether IDs are to come back: operations that find their ID
-/// look at no clock, and without this nobody would where all who work have IDs.
+/// After so many entries a member looks whether IDs are to come back. Operations that find their ID
+/// look at no clock, so where all busy CPUs have IDs none would ever come back.
 const LOOK_EVERY: u32 = 64;
 
 impl<P: References, W: World> Member<P, W> {
@@ -40,8 +40,8 @@ impl<P: References, W: World> Member<P, W> {
     }
 
     /// Begins to work for the domain: `switch_mm`. Says whether what the member cached of the
-    /// domain is still good; if a shootdown waits, its function runs here first. Where the domain
-    /// has no presence that is all that is ever known: [`Entry::Current`].
+    /// domain is still good; if a shootdown waits, its function runs here first. Without
+    /// a presence members are told of nothing: the answer is always [`Entry::Current`].
     ///
     /// With a presence, a store to the member's own line and a load of it; without, an addition to
     /// the member. Each 64th entry also [takes back](Domain::expire) IDs, if it is time for that.
@@ -75,8 +75,8 @@ impl<P: References, W: World> fmt::Debug for Member<P, W> {
     }
 }
 
-/// A member that works for its domain. Dropping it leaves; of a domain without a presence it is a
-/// name and no more.
+/// A member that works for its domain. Dropping it leaves. Without a presence it only names the
+/// domain.
 ///
 /// It says which domain, and never an ID: a thread has none for longer than one operation, but by
 /// a [`Lease`](super::Lease).
@@ -125,8 +125,8 @@ pub struct Entered<P: References = Recent, W: World = Native> {
 impl<P: References, W: World> Entered<P, W> {
     pub(super) fn new(member: Member<P, W>) -> (Self, Entry) {
         let member = NonNull::from_mut(Box::leak(Box::new(member)));
-        // SAFETY: just leaked; only `inside` uses it until `drop`, where that goes first. Nobody
-        // gets a reference to `inside` that lives longer than this.
+        // SAFETY: just leaked; only `inside` uses it until `drop`, which drops `inside` first. No
+        // reference to `inside` that is given out lives longer than this.
         let (inside, entry) = unsafe { (*member.as_ptr()).enter() };
         (Entered { inside: ManuallyDrop::new(inside), member }, entry)
     }
@@ -145,7 +145,7 @@ impl<P: References, W: World> Entered<P, W> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`NoPresence`] if the domain has none.
     pub fn shootdown(&mut self, f: impl Fn() + Sync) -> Result<(Shot, Entry), NoPresence> {
         self.inside.shootdown(f)
     }

@@ -7,7 +7,7 @@
 //! | of a domain | what | in the kernel |
 //! |---|---|---|
 //! | [`DomainLocal`] | a value for each ID, without atomic instructions | `alloc_percpu` |
-//! | [`Member`], [`Inside`] | who takes part, and can be reached | `mm_cpumask`, `switch_mm` |
+//! | [`Member`], [`Inside`] | a user of it, which can be reached | `mm_cpumask`, `switch_mm` |
 //! | [`Lease`] | an ID held for longer than one operation | |
 //! | [`InDomain`] | a future that enters whenever it is polled | |
 //! | [`Usage`] | users, IDs, leases, bytes | |
@@ -34,7 +34,7 @@
 //!
 //! # IDs by use
 //!
-//! Nobody hears of thread switches in a process. So a CPU has an ID in a domain from the first
+//! A process is not told of thread switches. So a CPU has an ID in a domain from the first
 //! operation there until it has done none for [`EXPIRY`](crate::cid::EXPIRY): a row for each CPU
 //! says which, and each operation looks its row up and commits in one restartable section. The law
 //! is per commit; a preempted thread holds nothing. What must hold for longer holds a [`Lease`].
@@ -46,12 +46,11 @@
 //! # Law
 //!
 //! Operations on the locals of a domain are those of [`Slots`](crate::percpu::Slots), and lose
-//! nothing: two CPUs' sections never work under one ID, what was done under an ID is seen by who
-//! gets it next, and no operation meets a slot that is not made. A leased ID is one lease's. After
-//! users have left and the expiry has passed, IDs in use shrink back, as soon as an operation takes
-//! a slow path, members go on to enter, or somebody calls [`Domain::expire`]. An operation that
-//! finds its ID looks at no clock: where all who work keep their IDs, and none is a member, those
-//! of CPUs that left stay until somebody asks.
+//! nothing: two CPUs' sections never work under one ID, what was done under an ID is seen by the
+//! CPU or lease that gets it next, and no operation meets a slot that is not made. A leased ID is
+//! one lease's. After users have left and the expiry has passed, IDs in use shrink back, once an
+//! operation takes a slow path, members go on to enter, or [`Domain::expire`] is called. Operations
+//! that find their ID look at no clock: where none of the three happens, idle CPUs keep their IDs.
 //!
 //! # Memory
 //!
@@ -92,10 +91,11 @@
 
 mod core;
 mod domains;
+mod errors;
 mod future;
-mod homes;
 mod lease;
 mod local;
+mod magazines;
 mod member;
 #[cfg(test)]
 mod tests;
@@ -112,18 +112,19 @@ use crate::percpu::Init;
 
 use self::core::Core;
 use domains::Common;
-use homes::Leasing;
+use magazines::Leasing;
 
 pub use self::core::ByDomain;
 pub use domains::{Domains, DomainsError, DomainsOptions};
+pub use errors::{ForeignLocal, LeaseError};
 pub use future::{DomainFuture, InDomain};
-pub use lease::{ForeignLocal, Lease, LeaseError};
+pub use lease::Lease;
 pub use local::{DomainLocal, Exclusive, LocalError};
 pub use member::{Entered, Inside, Member};
 
-/// A domain without a presence was asked for a shootdown. Nobody was told.
+/// A domain without a presence was asked for a shootdown. No member was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this domain knows nobody who could be told: make it with `DomainOptions::presence`")]
+#[error("this domain cannot reach its members: make it with `DomainOptions::presence`")]
 pub struct NoPresence;
 
 /// What a domain has.
@@ -179,7 +180,7 @@ pub struct Domain<P: References = Recent, W: World = Native> {
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `leasing` | what leases take; null before the first | who asks for that first, once |
+/// | `leasing` | what leases take; null before the first | the first lease, once |
 struct Shared<P: References, W: World> {
     /// What locals share, too: those that `leasing` has must not keep that alive.
     core: Arc<Core<P, W>>,
@@ -243,7 +244,7 @@ impl<P: References, W: World> Domain<P, W> {
     }
 
     /// [Joins](Domain::join) and [enters](Member::enter) for as long as the guard lives: an
-    /// allocation and a few writes to shared lines each time. Who comes again keeps a [`Member`].
+    /// allocation and a few writes to shared lines each time. To enter often, keep a [`Member`].
     ///
     /// # Errors
     ///
@@ -267,8 +268,8 @@ impl<P: References, W: World> Domain<P, W> {
     /// Where one waits that was leased on the calling CPU: an atomic exchange, and a store to
     /// return it. While four of that CPU are out already: two exchanges for each further one, of
     /// which up to four wait there. Else the domain's lock, and what makes its slots. A domain with
-    /// more leases than CPUs that lease takes the lock seldom; where there are fewer, CPUs take
-    /// them from each other under it: ask for more with [`DomainsOptions::leases`].
+    /// more leases than CPUs that lease seldom takes the lock; with fewer, CPUs take them from each
+    /// other under it: ask for more with [`DomainsOptions::leases`].
     ///
     /// # Errors
     ///
@@ -281,7 +282,7 @@ impl<P: References, W: World> Domain<P, W> {
     /// Takes back IDs of CPUs that have not worked for the domain for
     /// [`EXPIRY`](crate::cid::EXPIRY): see [`CidSpace::expire_unused`](crate::CidSpace). Operations
     /// that take a slow path do that, and each 64th entry of a [`Member`]; so it is for domains
-    /// that fall silent, and for those that nobody enters. Does nothing before
+    /// that fall silent, and for those that no member enters. Does nothing before
     /// [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed since it was last done.
     ///
     /// # Errors
@@ -291,7 +292,7 @@ impl<P: References, W: World> Domain<P, W> {
         self.core().expire(now)
     }
 
-    /// What the domain has and costs now; stale when it is given. Waits for who makes slots.
+    /// What the domain has and costs now; stale when it is given. Waits while slots are made.
     pub fn usage(&self) -> Usage {
         let core = &**self.core();
         let (leasing, base) = (self.shared.leasing(), core.engine.base());
@@ -316,7 +317,7 @@ impl<P: References, W: World> Clone for Domain<P, W> {
 
 impl<P: References, W: World> Drop for Shared<P, W> {
     fn drop(&mut self) {
-        // Relaxed: nobody else has it.
+        // Relaxed: no other thread has it.
         let leasing = self.leasing.load(Ordering::Relaxed);
         if !leasing.is_null() {
             // SAFETY: from `Box::into_raw`, and no lease is left, as each borrows a handle.

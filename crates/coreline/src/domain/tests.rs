@@ -1,4 +1,4 @@
-//! What cannot be planted from outside.
+//! Mistakes that cannot be planted from outside.
 
 use std::sync::Arc;
 
@@ -90,14 +90,14 @@ fn a_member_is_told_where_there_is_a_presence() {
 }
 
 #[test]
-fn who_has_no_cpu_number_has_no_place() {
+fn a_cpu_number_outside_the_layout_has_no_place() {
     let domain = Domain::new().unwrap();
     let core = domain.core();
     assert_eq!([usize::MAX, 1 << 20].map(|cpu| core.place(cpu)), [None, None]);
     assert!(core.place(0).is_some());
 }
 
-/// Panics where it is told to.
+/// A value whose initialiser panics where it is told to.
 struct Fragile(Word64);
 
 // SAFETY: a struct.

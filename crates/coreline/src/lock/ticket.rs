@@ -1,11 +1,11 @@
 //! The ticket lock: two counters, as at a bakery.
 //!
-//! Who wants the lock draws the next ticket and waits until that number is served; who leaves
-//! serves the next number. So the lock goes to waiters in the order in which they arrived (the
-//! kernel's spinlock from 2.6.25 to 4.1; Mellor-Crummey and Scott, "Algorithms for scalable
-//! synchronization", 1991, section 2.2). All waiters spin on one word: each hand-over invalidates
-//! every waiter's copy of its line, so the cost of a hand-over grows with the number of waiters.
-//! Queue locks exist for that; this one is the smallest fair lock, and the first test of the seam.
+//! A thread that wants the lock draws the next ticket and waits until that number is served; a
+//! holder that leaves serves the next number. So waiters get the lock in the order in which they
+//! arrived (the kernel's spinlock from 2.6.25 to 4.1; Mellor-Crummey and Scott, "Algorithms for
+//! scalable synchronization", 1991, section 2.2). All waiters spin on one word: each hand-over
+//! invalidates every waiter's copy of its line, so it costs more the more waiters there are. Queue
+//! locks exist for that; this one is the smallest fair lock, and the first test of the seam.
 //!
 //! # State
 //!
@@ -65,7 +65,7 @@ impl<W: World> RawTicketLock<W> {
         RawTicketLock { next: W::U32::new_in(0), serving: W::U32::new_in(0) }
     }
 
-    /// Takes the lock, after everybody who came before.
+    /// Takes the lock, after all threads that came before.
     ///
     /// Spins: a waiter keeps its CPU busy (natively it yields when the wait gets long).
     #[inline]
@@ -82,11 +82,11 @@ impl<W: World> RawTicketLock<W> {
     #[inline]
     pub fn try_lock(&self) -> bool {
         // Acquire: pairs with the Release store in `unlock`, as in `lock`. If the exchange below
-        // succeeds, nobody has drawn a ticket since the lock was seen free with this value, so this
-        // is the load that read the last holder's store.
+        // succeeds, no thread has drawn a ticket since the lock was seen free with this value, so
+        // this is the load that read the last holder's store.
         let serving = self.serving.load(Ordering::Acquire);
-        // Relaxed: as the `fetch_add` in `lock`. It fails if the lock is held or was taken
-        // meanwhile.
+        // Relaxed: the ticket orders nothing, as in `lock`. It fails if the lock is held or was
+        // taken meanwhile.
         self.next
             .compare_exchange(
                 serving,
@@ -101,7 +101,7 @@ impl<W: World> RawTicketLock<W> {
     ///
     /// # Safety
     ///
-    /// The caller holds the lock: it, or somebody who handed that on to it, returned from
+    /// The caller holds the lock: it, or a thread that handed that on to it, returned from
     /// [`lock`](Self::lock) or a successful [`try_lock`](Self::try_lock), and has not unlocked
     /// since.
     #[inline]
@@ -168,7 +168,7 @@ impl<T, W: World> TicketLock<T, W> {
         TicketLock { raw: RawTicketLock::new_in(), data: Cell::new_in(data) }
     }
 
-    /// Takes the lock, after everybody who came before; the guard frees it.
+    /// Takes the lock, after all threads that came before; the guard frees it.
     #[inline]
     pub fn lock(&self) -> TicketGuard<'_, T, W> {
         self.raw.lock();
@@ -304,12 +304,12 @@ mod tests {
             // Either way of taking the lock draws the last ticket once.
             for ticket in [u32::MAX, u32::MAX - 1] {
                 let lock = at(ticket);
-                let held = lock.try_lock().expect("nobody else is there");
+                let held = lock.try_lock().expect("no other thread is there");
                 assert!(lock.is_locked() && lock.try_lock().is_none());
                 drop(held);
                 assert!(!lock.is_locked());
                 lock.lock().push(1);
-                lock.try_lock().expect("nobody else is there").push(2);
+                lock.try_lock().expect("no other thread is there").push(2);
                 assert_eq!(*lock.lock(), [1, 2]);
             }
         });

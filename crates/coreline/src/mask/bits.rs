@@ -5,8 +5,8 @@
 //! leaf      |named|version 30..0|bits 31..0|  x 8         one line, 256 bits of the mask
 //! ```
 //!
-//! Bits of one leaf share a line; bits of different leaves never do. So whoever owns the bits of
-//! one leaf (the CPUs under one last-level cache) writes no line that others write, but for the
+//! Bits of one leaf share a line; bits of different leaves never do. So the owners of the bits of
+//! one leaf (the CPUs under one last-level cache) write no line that others write, but for the
 //! summary, which is written when a leaf gets its first bit and when it is trimmed.
 //!
 //! # State of a leaf's word
@@ -14,13 +14,13 @@
 //! | `named` | a bit | the bit is |
 //! |---|---|---|
 //! | 0 | 0 | clear |
-//! | 0 | 1 | being set: whoever looks for bits counts it, whoever sets it helps |
+//! | 0 | 1 | being set: a look for bits counts it, another set of it helps |
 //! | 1 | 0 | clear, and one locked operation sets it |
 //! | 1 | 1 | set, and the summary says so for its leaf |
 //!
 //! `version` counts how often a trim took `named` away.
 //!
-//! A set bit is found by one load. That is what `named` is for: were there the bit only, this could
+//! A set bit is found by one load. That is what `named` is for: with the bit only, this could
 //! happen:
 //!
 //! ```text
@@ -32,7 +32,7 @@
 //! # The summary only grows, except under `trimming`
 //!
 //! Clearing a bit leaves the summary: it may name empty leaves. [`Bits::trim`] takes those out.
-//! While it is at it, `trimming` makes everybody look at all leaves of the word:
+//! Meanwhile `trimming` makes every look read all leaves of the word:
 //!
 //! ```text
 //! trim: sets trimming, clears the leaf's bit of the summary
@@ -41,7 +41,7 @@
 //! trim: finds the bit, puts the summary's bit back, clears trimming
 //! ```
 //!
-//! Whoever names a leaf says so in the word only if no trim took `named` away since it set its bit:
+//! A set that names a leaf marks the word only if no trim took `named` away since it set its bit:
 //!
 //! ```text
 //! A:    sets its bit, finds the leaf in the summary, is preempted
@@ -51,19 +51,19 @@
 //! A:    finds the bit as it left it, and goes on as a member   <- the version says that it is not
 //! ```
 //!
-//! # Who orders what
+//! # What orders what
 //!
-//! That a leaf is in the summary is said with no ordering. What somebody knows of it goes through
-//! the leaves' words: whoever has named a leaf, or taken it out, says so in its words by a Release,
-//! and whoever finds that there has acquired it. And the bits of a summary's word and `trimming` in
-//! it change by locked operations only, in one order for all. So do the words of leaves: a Release
-//! there reaches whoever acquires a later value. Why a look finds a bit:
+//! The summary names a leaf with no ordering. What a thread knows of the summary goes through the
+//! leaves' words: a thread that has named a leaf, or taken it out, says so in its words by a
+//! Release, and one that finds that there has acquired it. And the bits of a summary's word and
+//! `trimming` in it change by locked operations only, in one order for all. So do the words of
+//! leaves: a Release there reaches every Acquire of a later value. Why a look finds a bit:
 //!
 //! ```text
 //! looker:  comes after a set, which came after `name` saw the leaf in the summary: so does it,
 //!          or finds trimming, or something later, after a trim that took the leaf out for good
 //! trim:    between setting and clearing trimming, it found the word without the bit
-//! set:     so it came after the trim (its law: nobody cleared the bit), and acquired its doing
+//! set:     so it came after the trim (its law: the bit was not cleared), and acquired its doing
 //! name:    so it saw the leaf in the summary after the trim took it out    <- it is there again
 //! ```
 //!
@@ -72,16 +72,16 @@
 //!
 //! # Laws
 //!
-//! Found: a bit whose set was finished before somebody begins to look, and which nobody cleared, is
-//! found. "Before" may come from a happens-before, or from a pair of fences: a setter that passes a
-//! fence after its set and then does not see what was published before the looker's fence.
+//! Found: a bit whose set was finished before a look begins, and which was not cleared, is found.
+//! "Before" may come from a happens-before, or from a pair of fences: a setter that passes a fence
+//! after its set and then does not see what was published before the looker's fence.
 //!
-//! Published: what somebody wrote before it set a bit that was clear is there for whoever finds the
-//! bit set, without a fence. Who finds it set already writes nothing, and so publishes nothing.
+//! Published: what a thread wrote before it set a bit that was clear is visible to each that finds
+//! the bit set, without a fence. A set that finds it set writes nothing, and so publishes nothing.
 //!
-//! In turn: who clears a bit that was set, and who sets it after that, are in order.
+//! In turn: a clear of a bit that was set, and the next set of it, are in order.
 //!
-//! Gone: what somebody did before it cleared a bit is there for whoever looks after the set and
+//! Gone: what a thread did before it cleared a bit is visible to each that looks after the set and
 //! does not find the bit, without a fence.
 //!
 //! `tests/laws/mask.rs` holds them.
@@ -103,7 +103,7 @@ pub(super) const PER_LEAF: u32 = PER_WORD * WORDS as u32;
 /// The leaves that one word of the summary covers: one bit is `TRIMMING`.
 const PER_SUMMARY: usize = 63;
 
-/// In a word of the summary: somebody takes empty leaves out, so believe none of its other bits.
+/// In a word of the summary: a trim takes empty leaves out, so believe none of its other bits.
 const TRIMMING: u64 = 1 << 63;
 
 /// In a leaf's word: all bits of the mask.
@@ -113,7 +113,7 @@ const BITS: u64 = (1 << PER_WORD) - 1;
 /// no mask of both.
 const NAMED: u64 = 1 << 63;
 
-/// In a leaf's word: one version. It wraps after 2^31 trims, within which a setter must come on.
+/// In a leaf's word: one version. It wraps after 2^31 trims, within which a setter must finish.
 const VERSION: u64 = 1 << PER_WORD;
 
 /// Where a bit lies: as it is looked at, so that nothing is to be computed then.
@@ -206,7 +206,7 @@ impl<W: World> Bits<W> {
     unsafe fn word_unchecked(&self, at: Position) -> &W::U64 {
         const { assert!(size_of::<Leaf<W>>() == WORDS * size_of::<W::U64>()) };
         debug_assert!(at.leaf() < self.leaves.len(), "{at:?}");
-        // SAFETY: leaves are words without a gap, and by the caller's promise it is one of these.
+        // SAFETY: leaves are words without a gap, and the caller promises that it is one of these.
         unsafe { &*self.leaves.as_ptr().cast::<W::U64>().add(at.word as usize) }
     }
 
@@ -233,7 +233,7 @@ impl<W: World> Bits<W> {
     /// The position lies in one of these leaves.
     #[inline]
     pub(super) unsafe fn test_unchecked(&self, at: &Position) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the position lies in one of these leaves.
         is_set(unsafe { self.word_unchecked(*at) }, at)
     }
 
@@ -249,9 +249,9 @@ impl<W: World> Bits<W> {
     #[inline(never)]
     pub(super) fn set_clear(&self, at: Position) -> bool {
         let word = self.word(at);
-        // AcqRel: Release pairs with the Acquire of who looks; Acquire with the Release of `name`
-        // (the summary names the leaf) and of `trim` (it does not any more), and with that of who
-        // cleared the bit.
+        // AcqRel: Release pairs with the Acquire of a look; Acquire with the Release of `name` (the
+        // summary names the leaf) and of `trim` (it no longer does), and with that of the clear
+        // before.
         let value = word.fetch_or(at.mask(), Ordering::AcqRel);
         if value & NAMED == 0 {
             self.name(word, at.leaf(), value);
@@ -267,13 +267,13 @@ impl<W: World> Bits<W> {
         // misses what the next one does, that one finds the caller's bit in the word and puts the
         // leaf back, or finds it cleared and changes the version.
         if summary.load(Ordering::Relaxed) & bit == 0 {
-            // Relaxed: it goes to others with the exchange below. Who looks after this set sees
-            // both words, and who looks meanwhile may miss either.
+            // Relaxed: it goes to others with the exchange below. A look after this set sees both
+            // words, and a look meanwhile may miss either.
             summary.fetch_or(bit, Ordering::Relaxed);
         }
         // Relaxed, also on failure: only the word itself is looked at.
         let mut value = word.load(Ordering::Relaxed);
-        // With another version, a trim found the word empty: somebody cleared the caller's bit.
+        // With another version, a trim found the word empty: the caller's bit was cleared.
         while value & NAMED == 0 && value / VERSION == before / VERSION {
             let named = value | NAMED;
             // Release: pairs with the Acquire in `is_set` and `set_clear`: what we know of the
@@ -293,9 +293,9 @@ impl<W: World> Bits<W> {
         if word.load(Ordering::Relaxed) & at.mask() == 0 {
             return false;
         }
-        // AcqRel: Acquire pairs with the Release of who set it, Release with the Acquire of who
-        // sets it next, or looks and finds it clear, or takes its leaf out: what each did with the
-        // bit in hand stays in order.
+        // AcqRel: Acquire pairs with the Release of its set, Release with the Acquire of its next
+        // set, of a look that finds it clear, and of a trim that takes its leaf out: what each did
+        // with the bit in hand stays in order.
         word.fetch_and(!at.mask(), Ordering::AcqRel) & at.mask() != 0
     }
 
@@ -317,7 +317,7 @@ impl<W: World> Bits<W> {
     /// Calls `f` with every bit of a leaf that is set or being set.
     fn each_of(&self, leaf: usize, f: &mut impl FnMut(Position)) {
         for (index, word) in self.words(leaf).iter().enumerate() {
-            // Acquire: pairs with the Release of who set the bit.
+            // Acquire: pairs with the Release of the set.
             let mut left = word.load(Ordering::Acquire) & BITS;
             while left != 0 {
                 let bit = index * PER_WORD as usize + left.trailing_zeros() as usize;
@@ -332,7 +332,7 @@ impl<W: World> Bits<W> {
         let words = self.words(leaf).iter().enumerate();
         words
             .filter_map(|(index, word)| {
-                // Relaxed: whoever wants the bit still has to set it.
+                // Relaxed: a thread that wants the bit still has to set it.
                 let clear = !word.load(Ordering::Relaxed) & BITS;
                 let bit = index * PER_WORD as usize + clear.trailing_zeros() as usize;
                 (clear != 0 && bit < limit).then(|| Position::new(leaf, bit))
@@ -340,8 +340,8 @@ impl<W: World> Bits<W> {
             .next()
     }
 
-    /// Takes empty leaves out of the summary, so that who looks for bits need not read them.
-    /// Whoever looks meanwhile reads all leaves; if somebody trims already, nothing happens.
+    /// Takes empty leaves out of the summary, so that looks for bits need not read them. A look
+    /// meanwhile reads all leaves. If another thread is trimming, nothing happens.
     pub(super) fn trim(&self) {
         for (first, word) in (0..).step_by(PER_SUMMARY).zip(&self.summary) {
             // Relaxed: a leaf that is not named now is the next trim's.
@@ -359,13 +359,13 @@ impl<W: World> Bits<W> {
             word.fetch_and(!empty, Ordering::Relaxed);
             while empty != 0 {
                 if !self.take_named(first + empty.trailing_zeros() as usize) {
-                    // Relaxed: who finds `trimming` clear finds this before, in the same word.
+                    // Relaxed: a look that finds `trimming` clear finds this, in the same word.
                     word.fetch_or(empty & empty.wrapping_neg(), Ordering::Relaxed);
                 }
                 empty &= empty - 1;
             }
-            // Release: pairs with the Acquire in `each`, who does not look at leaves that are gone:
-            // what was done before the clears that `take_named` has acquired.
+            // Release: pairs with the Acquire in `each`, which does not look at leaves that are
+            // gone: what was done before the clears that `take_named` has acquired.
             word.fetch_and(!TRIMMING, Ordering::Release);
         }
     }
@@ -395,7 +395,7 @@ impl<W: World> Bits<W> {
 
     /// Whether no bit of a leaf is set or being set.
     fn is_empty(&self, leaf: usize) -> bool {
-        // Relaxed: the look that counts is `take_named`'s.
+        // Relaxed: a hint; `take_named` looks again.
         self.words(leaf).iter().all(|word| word.load(Ordering::Relaxed) & BITS == 0)
     }
 }
@@ -403,9 +403,9 @@ impl<W: World> Bits<W> {
 /// Whether a bit of this word is set.
 #[inline]
 fn is_set(word: &impl Word<Value = u64>, at: &Position) -> bool {
-    // Acquire: pairs with the Release of the exchange in `name`, so that whoever finds the word
-    // named has also seen to the summary. Without it the setter's word for the summary would not be
-    // ours to pass on to a looker.
+    // Acquire: pairs with the Release of the exchange in `name`: a thread that finds the word named
+    // also sees the leaf in the summary. Without it, it could not pass on to a looker that the
+    // summary names the leaf.
     let value = word.load(Ordering::Acquire);
     value & NAMED != 0 && value as u32 & at.mask != 0
 }

@@ -1,7 +1,7 @@
 //! CPU masks that are read before they are written.
 //!
 //! A [`CpuMask`] says which CPUs take part in something: run a tenant's tasks, hold a cached value,
-//! want to be told. Bits are set and cleared often and by everybody, mostly to what they are
+//! want to be told. Bits are set and cleared often and by all CPUs, mostly to what they are
 //! already; so [`set`](CpuMask::set) and [`clear`](CpuMask::clear) look first, and write only what
 //! changes. An unconditional locked write makes the mask's line travel through all CPUs instead,
 //! and each of them waits for it: on 120 CPUs that was the hottest line of a whole linpack run, in
@@ -24,9 +24,9 @@
 //!
 //! # Layout
 //!
-//! The CPUs under one last-level cache share a line of the mask, and nobody else writes it; a
-//! summary names the lines that have bits, so that who reads the whole mask of a big machine reads
-//! few lines. See the table of states in `bits.rs`.
+//! The CPUs under one last-level cache share a line of the mask, which no other CPU writes. A
+//! summary names the lines that have bits, so that to read the whole mask of a big machine is to
+//! read few lines. See the table of states in `bits.rs`.
 //!
 //! **Signals, fork**: every operation may run in a signal handler, where it is as if the
 //! interrupted thread had been preempted, but for those that return a set or the CPUs of one
@@ -118,9 +118,9 @@ impl<W: World> CpuMask<W> {
     /// Sets the CPU's bit; returns whether it was clear and this call set it. If it is set already,
     /// reads one word and writes nothing.
     ///
-    /// Whoever finds the bit set sees what the caller that set it wrote before. A call that returns
-    /// false publishes nothing: to be found with what was written since, pass a fence that pairs
-    /// with the looker's.
+    /// A thread that finds the bit set sees what the caller that set it wrote before. A call that
+    /// returns false publishes nothing: to be found with what was written since, pass a fence that
+    /// pairs with the looker's.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl<W: World> CpuMask<W> {
         if self.test(cpu) { Ok(false) } else { self.set_clear(cpu) }
     }
 
-    /// Sets a bit that was clear a moment ago, or that there is not.
+    /// Sets a bit that was clear a moment ago, or that does not exist.
     #[cold]
     #[inline(never)]
     fn set_clear(&self, cpu: CpuId) -> Result<bool, MaskError> {
@@ -151,8 +151,8 @@ impl<W: World> CpuMask<W> {
     /// Clears the CPU's bit; returns whether it was set. If it is clear already, reads one word and
     /// writes nothing.
     ///
-    /// Whoever looks after a set and does not find the bit sees what the caller that cleared it did
-    /// before. A call that returns false is no such look.
+    /// A thread that looks after a set and does not find the bit sees what the caller that cleared
+    /// it did before. A call that returns false is no such look.
     ///
     /// # Errors
     ///
@@ -194,7 +194,7 @@ impl<W: World> CpuMask<W> {
 
     /// The CPUs whose bits are set.
     ///
-    /// Every CPU is in it whose [`set`](CpuMask::set) came before, and whose bit nobody cleared. It
+    /// It has every CPU whose [`set`](CpuMask::set) came before, and whose bit was not cleared. It
     /// is no picture of one moment: of two bits that change meanwhile, it may have the later.
     pub fn snapshot(&self) -> CpuSet {
         let mut found = Vec::new();
@@ -216,7 +216,7 @@ impl<W: World> CpuMask<W> {
 
     /// Lets later reads of the whole mask skip the lines that have no bits any more. For masks
     /// whose CPUs come and go; not for every [`clear`](CpuMask::clear), since it writes a line that
-    /// everybody reads.
+    /// every reader of the mask reads.
     pub fn trim(&self) {
         self.bits.trim();
     }

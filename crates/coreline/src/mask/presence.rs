@@ -1,4 +1,4 @@
-//! [`Presence`]: who takes part, and calls that reach only those.
+//! [`Presence`]: which contexts take part, and calls that reach only those.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -22,7 +22,7 @@ pub struct Full {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "what was cached may be out of date"]
 pub enum Entry {
-    /// Nothing changed that it was not told of: what it cached is good.
+    /// It has missed no change: what it cached is good.
     Current,
     /// It missed something, or is here for the first time: what it cached is to be made anew.
     MustRefresh,
@@ -67,7 +67,7 @@ impl Default for PresenceOptions {
     }
 }
 
-/// Who takes part in something, so that what all of them must learn is told to nobody else.
+/// Which contexts take part in something, so that a change is told to those and to no others.
 ///
 /// Each context (a thread, a worker, a connection) registers once and gets a [`Member`]. It enters
 /// when it begins to use what it caches, and leaves when it is done: both write nothing that is
@@ -90,7 +90,7 @@ impl Default for PresenceOptions {
 /// inside.shootdown(|| {
 ///     calls.fetch_add(1, Ordering::Relaxed);
 /// });
-/// assert_eq!(calls.into_inner(), 1, "nobody else is here");
+/// assert_eq!(calls.into_inner(), 1, "no other context is here");
 /// # Ok::<(), coreline::mask::Full>(())
 /// ```
 ///
@@ -104,9 +104,9 @@ impl Default for PresenceOptions {
 /// # Law
 ///
 /// A context that enters while a shootdown is under way runs its function or sees its effect: all
-/// that happened before the shootdown. After the shootdown nobody works with what was cached before
-/// it: who is present has run the function, who was away finds [`Entry::MustRefresh`]. A context
-/// that was preempted inside counts as present, and is waited for.
+/// that happened before the shootdown. After the shootdown no context works with what was cached
+/// before it: those present have run the function, those away find [`Entry::MustRefresh`]. A
+/// context that was preempted inside counts as present, and is waited for.
 ///
 /// # Source
 ///
@@ -122,7 +122,7 @@ pub struct Presence<W: World = Native> {
 struct Shared<W: World> {
     roll: Roll<W>,
     announcer: TicketLock<Announcer, W>,
-    /// The call that `wanted` words speak of; read only by whom the announcer waits for.
+    /// The call that `wanted` words speak of; read only by owners that the announcer waits for.
     call: W::Ptr<Call>,
     trim_every: Duration,
 }
@@ -160,12 +160,12 @@ impl Announcer {
 struct Call(*const (dyn Fn() + Sync));
 
 impl Presence {
-    /// Nobody, on this machine.
+    /// A presence without members, on this machine.
     pub fn new() -> Self {
         Presence::new_in(PresenceOptions::new())
     }
 
-    /// Nobody, set up like this.
+    /// A presence without members, set up like this.
     pub fn with_options(options: PresenceOptions) -> Self {
         Presence::new_in(options)
     }
@@ -184,7 +184,7 @@ impl<W: World> Clone for Presence<W> {
 }
 
 impl<W: World> Presence<W> {
-    /// Nobody, in every world.
+    /// A presence without members, in every world.
     pub fn new_in(options: PresenceOptions) -> Self {
         Presence {
             shared: Arc::new(Shared {
@@ -216,13 +216,13 @@ impl<W: World> Presence<W> {
     /// Runs `f` in every context that is present, and returns when each has run it or left; returns
     /// how many were reached, and how many were away.
     ///
-    /// Who is present runs `f` in its next [`poll`](Inside::poll), or leaves. One who does neither
-    /// holds this up for ever.
+    /// Each context that is present runs `f` in its next [`poll`](Inside::poll), or leaves. One
+    /// that does neither holds this up for ever.
     ///
     /// **Not inside**: a context that is present itself calls [`Inside::shootdown`]; here it would
     /// wait for itself, and so would an `f` that shoots at the same presence. **Panics**: one in
     /// `f` is raised where `f` ran, and counts as run. Where a heavy fence
-    /// [fails](coreline_world::Fences::try_fence_all), this panics, once nobody can run `f` any
+    /// [fails](coreline_world::Fences::try_fence_all), this panics, once no context can run `f` any
     /// more; some may have, and others may work with what they cached until the next shootdown.
     pub fn shootdown(&self, f: impl Fn() + Sync) -> Shot {
         let shared = &*self.shared;
@@ -231,7 +231,7 @@ impl<W: World> Presence<W> {
     }
 }
 
-/// Whom a [`shootdown`](Presence::shootdown) reached.
+/// How many contexts a [`shootdown`](Presence::shootdown) reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shot {
     /// Contexts that ran the function, or refreshed in its place.
@@ -248,18 +248,18 @@ impl<W: World> Shared<W> {
         f: &(dyn Fn() + Sync),
     ) -> Shot {
         let change = Change { call: true, but, ..announcer.next::<W>(self.trim_every) };
-        // SAFETY: only the lifetime changes. `wait_for_call` below returns when nobody can call `f`
-        // any more, and so does `tell` if it fails; nothing else between panics.
+        // SAFETY: only the lifetime changes. `wait_for_call` returns when no context can call `f`
+        // any more, and so does `tell` if it fails; nothing else in between panics.
         let f: *const (dyn Fn() + Sync + 'static) = unsafe { core::mem::transmute(f) };
         let mut call = Call(f);
-        // Relaxed: whoever is asked to run it has acquired `wanted`, which is written after this.
+        // Relaxed: an owner that runs it has acquired `wanted`, which is written after this.
         self.call.store(&raw mut call, Ordering::Relaxed);
         let told = self.roll.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
         let reached = self.roll.wait_for_call(&told, change.number);
         Shot { reached, away: told.away }
     }
 
-    /// Does what is wanted of a seat's owner, who enters.
+    /// Does what is wanted of a seat's owner that enters.
     #[cold]
     #[inline(never)]
     fn entered(&self, seat: &mut Seat<W>, news: News) -> Entry {
@@ -269,7 +269,7 @@ impl<W: World> Shared<W> {
         }
     }
 
-    /// Does what is wanted of a seat's owner, who is present.
+    /// Does what is wanted of a seat's owner that is present.
     #[cold]
     #[inline(never)]
     fn answer(&self, seat: &mut Seat<W>, mut news: News) -> Entry {
@@ -359,9 +359,8 @@ impl<W: World> Inside<'_, W> {
     }
 
     /// As [`Presence::shootdown`], from inside: `f` runs here too, and shootdowns by others are
-    /// served while this one waits for its turn, so that two contexts can shoot at each other. Says
-    /// also what became of this context's own cached things meanwhile, as [`poll`](Inside::poll)
-    /// does.
+    /// served while this one waits for its turn, so that two contexts can shoot at each other. Also
+    /// says, as [`poll`](Inside::poll) does, whether what this context cached is still good.
     ///
     /// `f` must not shoot at the same presence: it would wait for itself.
     pub fn shootdown(&mut self, f: impl Fn() + Sync) -> (Shot, Entry) {
@@ -369,7 +368,7 @@ impl<W: World> Inside<'_, W> {
         let mut entry = Entry::Current;
         let shot = {
             let mut announcer = loop {
-                // Whoever holds the lock may be waiting for our answer.
+                // The holder of the lock may be waiting for this context.
                 if self.poll() == Entry::MustRefresh {
                     entry = Entry::MustRefresh;
                 }

@@ -1,9 +1,9 @@
-//! The roll: who takes part, and the protocol by which everybody present learns of a change.
+//! The roll: which contexts take part, and the protocol by which all present learn of a change.
 //!
 //! Contexts have *seats*. A bit in two levels ([`Bits`]) says that the seat's owner may be present;
 //! the seat's own words say whether it is. The bit is set by the owner when it enters and finds it
-//! clear, and is left behind when the owner leaves. Whoever announces a change reads bits first,
-//! and the words of those seats whose bit is set.
+//! clear, and is left behind when the owner leaves. An announcer of a change reads bits first, and
+//! the words of those seats whose bit is set.
 //!
 //! # State of a seat
 //!
@@ -21,9 +21,9 @@
 //! | yes | equal | works with what it cached |
 //! | yes | differ | still works with what it cached, until it next looks |
 //!
-//! Whose bit is cleared is told to refresh as well. So an owner that finds nothing wanted need not
-//! look at its bit: it is set, or the announcer that cleared it is about to see the owner and will
-//! set it again. That is all of the fast path.
+//! An owner whose bit is cleared is told to refresh as well. So an owner that finds nothing wanted
+//! need not look at its bit: it is set, or the announcer that cleared it is about to see the owner
+//! and will set it again. That is all of the fast path.
 //!
 //! # The two questions
 //!
@@ -38,11 +38,11 @@
 //! announcer: says what is wanted; the next change goes by a seat whose bit is clear
 //! ```
 //!
-//! # Who has the call
+//! # Which of the two has the call
 //!
-//! A call lies on the announcer's stack. To run it, its owner first turns the call in `wanted` into
-//! a refresh, by an exchange; to take it back from who left, the announcer does the same. One of
-//! the two wins: the owner, who will acknowledge it; or the announcer, who need not wait.
+//! A call lies on the announcer's stack. To run it, an owner first turns the call in `wanted` into
+//! a refresh, by an exchange; to take it back from an owner that left, the announcer does the same.
+//! One of the two wins: the owner, which acknowledges it, or the announcer, which need not wait.
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ const PRESENT: u64 = 1;
 /// In `wanted`: refresh; there is nothing to run, or not any more.
 const REFRESH: u64 = 1;
 
-/// The change that every seat has missed that was never taken: the first announcement is the next.
+/// Initial `known` of a fresh seat: older than any announcement.
 pub(super) const FIRST: u64 = 1;
 
 /// A seat's words. The owner's line: an announcer writes it only when something changes.
@@ -80,7 +80,7 @@ pub(super) struct Roll<W: World> {
 
 /// A taken seat, as its owner holds it.
 pub(super) struct Seat<W: World> {
-    /// In the roll, which whoever took the seat keeps.
+    /// In the roll, which the owner of the seat keeps alive.
     words: NonNull<Words<W>>,
     /// The change that was acknowledged last, with `REFRESH`: the highest word that is no news. As
     /// `PRESENT` is the same bit, it is also the seat's state while its owner is present.
@@ -90,10 +90,10 @@ pub(super) struct Seat<W: World> {
     fresh: bool,
 }
 
-// SAFETY: the words may be used by every thread, and that they are there is the promise of who took
-// the seat, wherever it goes.
+// SAFETY: the words may be used by every thread, and the owner that took the seat promises that
+// they are there, on whatever thread.
 unsafe impl<W: World> Send for Seat<W> {}
-// SAFETY: as above; what is shared of a seat writes nothing but atomic words.
+// SAFETY: the words may be used by every thread; a shared seat writes only atomic words.
 unsafe impl<W: World> Sync for Seat<W> {}
 
 /// What an owner finds wanted of it.
@@ -107,7 +107,7 @@ impl News {
     }
 }
 
-/// What an owner of whom something is wanted finds when it enters.
+/// Why an owner has to look closer when it enters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entered {
     /// What it cached is not current.
@@ -129,7 +129,7 @@ pub(super) struct Change {
     pub(super) but: Option<Position>,
 }
 
-/// Who learns of a change.
+/// The seats whose owners learn of a change.
 #[derive(Default)]
 pub(super) struct Told {
     /// Present, and asked to run the call.
@@ -166,7 +166,7 @@ impl<W: World> Roll<W> {
         self.seats.iter().map(|leaf| leaf.len()).sum()
     }
 
-    /// The bytes that belong to it, beside its own.
+    /// The bytes that it has allocated, beside its own.
     pub(super) fn bytes(&self) -> usize {
         let lines: usize = self.seats.iter().map(|leaf| size_of_val(&**leaf)).sum();
         let bits = self.present.bytes() + self.taken.bytes();
@@ -202,8 +202,8 @@ impl<W: World> Roll<W> {
 
     /// Gives a seat back. Its bit stays, for the next owner or a trim.
     pub(super) fn give_back(&self, seat: &Seat<W>) {
-        // Its guard may have been forgotten. Nobody else would ever say that it left. But who has
-        // never entered says nothing:
+        // Its guard may have been forgotten, so it leaves here, or never. But an owner that has not
+        // entered yet says nothing:
         //
         //   owner:     claims the call, runs it, acknowledges, leaves, gives the seat back
         //   next:      takes the seat, gives it back, and so says that it knows of no change
@@ -238,8 +238,8 @@ impl<W: World> Roll<W> {
     /// owner:     enters, finds nothing wanted, and the next change goes by it
     /// ```
     pub(super) fn set_bit(&self, seat: &Seat<W>) -> bool {
-        // Not what `set` says, which is that nobody else was faster: an announcer that finds us
-        // half way sets our bit for us, and we missed what was announced while it was clear.
+        // Not what `set` returns, which is false if another thread was faster: an announcer that
+        // finds us half way sets our bit for us, and we missed announcements while it was clear.
         let clear = !self.present.test(seat.at);
         if clear {
             self.present.set(seat.at);
@@ -250,15 +250,15 @@ impl<W: World> Roll<W> {
         clear
     }
 
-    /// Tells everybody of a change that is published already. One announcer at a time.
+    /// Tells all owners of a change that is published already. One announcer at a time.
     ///
     /// # Errors
     ///
-    /// [`Lacking`] if a heavy fence is refused: who was there may work with what it cached, for as
-    /// long as it stays and does not look. Nobody runs the call any more; and nobody's bit is lost,
-    /// so that the next change reaches all whom this one should have.
+    /// [`Lacking`] if a heavy fence is refused: owners that were present may work with what they
+    /// cached, for as long as they stay and do not look. No owner runs the call any more; and no
+    /// bit is lost, so that the next change reaches all that this one should have reached.
     pub(super) fn tell(&self, change: Change) -> Result<Told, Lacking> {
-        // Pairs with the light fences of who enters: who is not seen below sees what was published.
+        // Pairs with the light fences of `enter`: an owner not seen below sees what was published.
         W::try_fence_all()?;
         let refresh = change.number << 1 | REFRESH;
         let mut told = Told::default();
@@ -277,7 +277,7 @@ impl<W: World> Roll<W> {
                 //   owner:     enters, has not yet read what is wanted
                 //   announcer: comes with the next change, and wants it to run a call instead
                 //
-                // Relaxed: one announcer at a time, who has seen the end of every call.
+                // Relaxed: one announcer at a time, and it has seen the end of every call.
                 let missed = words.wanted.load(Ordering::Relaxed) > state;
                 let call = change.call && !missed;
                 let wanted = if call { change.number << 1 } else { refresh };
@@ -287,7 +287,7 @@ impl<W: World> Roll<W> {
                 whom.push(at);
                 return;
             }
-            // Before `wanted`, so that who acknowledges that sees that its bit is clear:
+            // Before `wanted`, so that an owner that acknowledges that sees its bit clear:
             //
             //   announcer: wants it to refresh
             //   owner:     enters, finds its bit set, refreshes, leaves
@@ -311,15 +311,15 @@ impl<W: World> Roll<W> {
         if away.is_empty() && told.called.is_empty() && told.pending.is_empty() {
             return Ok(told);
         }
-        // Pairs with the light fences of who enters: who is away from here on, and was away above
-        // or leaves now, will find when it comes that something is wanted. Also if all were
+        // Pairs with the light fences of `enter`: an owner that is away below, or leaves from here
+        // on, finds when it enters again that something is wanted. Needed also if all were
         // present:
         //
         //   announcer: finds the owner present, writes `wanted`
         //   owner:     leaves, enters again, and does not see `wanted` yet
         //   announcer: sees that the owner left, and frees what it now reads
         if let Err(refused) = W::try_fence_all() {
-            // Whoever came in between is told of the next change; as below.
+            // Owners that came in between are told of the next change; as below.
             for at in away {
                 self.present.set(at);
             }
@@ -329,13 +329,13 @@ impl<W: World> Roll<W> {
             return Err(refused);
         }
         for at in away {
-            // Acquire: as in `is_done`.
+            // Acquire: pairs with the Release of `acknowledge` and `leave`.
             if self.seat(at).state.load(Ordering::Acquire) & PRESENT == 0 {
                 told.away += 1;
                 continue;
             }
-            // It entered in between, and may have found all as it was. Its bit, also if it knows of
-            // this change by now: else the next one goes by it while it is still here.
+            // It entered in between, and may have found nothing wanted. Its bit is set even if it
+            // knows of this change by now: else the next one goes by it while it is still here.
             self.present.set(at);
             told.pending.push(at);
         }
@@ -351,7 +351,7 @@ impl<W: World> Roll<W> {
         is_done(self.seat(at).state.load(Ordering::Acquire), number)
     }
 
-    /// Waits until everybody who was told has run the call of this change or is away, and cannot
+    /// Waits until each owner that was told has run the call of this change or is away, and cannot
     /// run it any more. Returns how many acknowledged.
     pub(super) fn wait_for_call(&self, told: &Told, number: u64) -> usize {
         let knows = |at| self.wait_until_done(at, number) >> 1 >= number;
@@ -377,7 +377,7 @@ impl<W: World> Roll<W> {
 
     /// Waits until a seat's owner knows of a change, or is away; returns its state.
     pub(super) fn wait_until_done(&self, at: Position, number: u64) -> u64 {
-        // Acquire: as in `is_done`.
+        // Acquire: pairs with the Release of `acknowledge` and `leave`.
         self.seat(at).state.wait_until(Ordering::Acquire, |state| is_done(state, number))
     }
 }
@@ -385,8 +385,8 @@ impl<W: World> Roll<W> {
 impl<W: World> Seat<W> {
     #[inline]
     fn words(&self) -> &Words<W> {
-        // SAFETY: in the roll that the seat was taken from, which is there: the promise of who took
-        // it. All that is there are atomic words.
+        // SAFETY: in the roll that the seat was taken from, and the owner promises that the roll is
+        // there. It consists of atomic words.
         unsafe { self.words.as_ref() }
     }
 
@@ -394,8 +394,8 @@ impl<W: World> Seat<W> {
     #[inline]
     pub(super) fn enter(&self) -> Option<News> {
         let words = self.words();
-        // Release: whoever reads this word learns what we know, and must also have all that we did
-        // before we acknowledged it, which it would get from the acknowledgement's own store:
+        // Release: a thread that reads this word learns what we know, and must also have all that
+        // we did before we acknowledged it, as it would from the acknowledgement's own store:
         //
         //   owner:     reads the old value, acknowledges, leaves, enters
         //   announcer: reads the last of these stores, frees the old value   <- beside that read
@@ -408,7 +408,7 @@ impl<W: World> Seat<W> {
         self.news()
     }
 
-    /// What is wanted of the owner, who is present: one load.
+    /// What is wanted of the owner, which is present: one load.
     #[inline]
     pub(super) fn news(&self) -> Option<News> {
         // Acquire: pairs with the Release stores in `tell`: the call, and what was published.
@@ -464,7 +464,7 @@ mod tests {
     type Tell = fn(&Roll<Sim>, Change) -> Result<Told, Lacking>;
 
     /// What `tell` would be without its second look: a bit is cleared because its owner was away,
-    /// and whether it still is nobody asks.
+    /// without asking whether it still is.
     fn clear_before_verify(roll: &Roll<Sim>, change: Change) -> Result<Told, Lacking> {
         Sim::fence_all();
         let mut told = Told::default();
@@ -482,8 +482,8 @@ mod tests {
         Ok(told)
     }
 
-    /// Whether an owner, in any of several runs, still worked with what was replaced after
-    /// everybody was told and had acknowledged or left.
+    /// Whether an owner, in any of several runs, still worked with what was replaced after all
+    /// owners were told and had acknowledged or left.
     fn is_broken(tell: Tell) -> bool {
         let faults = Faults { delay: 4, ..Faults::NONE };
         (0..500).any(|seed| {

@@ -64,7 +64,7 @@ struct Retired<T> {
     values: Vec<NonNull<T>>,
     /// The change that replaced the last of them.
     number: u64,
-    /// Who was present then, and has not looked since.
+    /// Readers that were present then, and have not looked since.
     holders: Vec<Position>,
 }
 
@@ -184,7 +184,7 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
             if old.holders.is_empty() {
                 // SAFETY: from boxes, and taken out of `retired` here. No reader holds one: each
                 // that was present when they were replaced has looked again since, or left, and
-                // `is_done` acquired that; whoever entered later found a newer one.
+                // `is_done` acquired that; each that entered later found a newer one.
                 let owned = |value: NonNull<T>| unsafe { Box::from_raw(value.as_ptr()) };
                 free.extend(old.values.drain(..).map(owned));
             }
@@ -233,7 +233,7 @@ impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
     #[cold]
     #[inline(never)]
     fn entered(&mut self, news: News) {
-        // What is wanted can only be this: an update asks nobody to run anything.
+        // Only a refresh can be wanted: an update asks no reader to run a call.
         self.shared.roll.entered(&mut self.seat, news);
         self.refresh();
     }
@@ -280,9 +280,9 @@ impl<T: Send + Sync + 'static, W: World> Reading<'_, T, W> {
         if let Some(news) = self.reader.seat.news() {
             self.reader.catch_up(news);
         }
-        // SAFETY: `cached` was current when this reader last looked, while it was inside; whoever
-        // replaces it waits, before freeing it, until this reader looks again or leaves, which both
-        // need the borrow that is handed out here to end.
+        // SAFETY: `cached` was current when this reader last looked, while it was inside. An update
+        // frees it only after this reader looks again or leaves, and both need the borrow that is
+        // handed out here to end.
         unsafe { self.reader.cached.as_ref() }
     }
 }

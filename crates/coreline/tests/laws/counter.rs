@@ -1,4 +1,4 @@
-//! The laws of counters: once nobody adds any more, the sum is the sum of all additions; and a
+//! The laws of counters: once no thread adds any more, the sum is the sum of all additions; and a
 //! cheap reading is never further off than it says.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,7 +56,7 @@ fn conservation<W: Testbed>(effort: Effort, by: IndexBy, make: Make<W>) {
     let reading = counter.read();
     let off = reading.value.abs_diff(2 * pairs);
     assert!(off <= reading.error, "{reading:?} is off by {off}");
-    // In the model nobody is sure to be the second.
+    // In the model no CPU is sure to be the second.
     assert!(!W::RUNS || counter.is_spread(), "two CPUs, or many additions, and no slots");
 }
 

@@ -1,5 +1,5 @@
-//! The laws of domains: what is done under a domain's IDs is done once, whoever gives CPUs IDs and
-//! takes them away meanwhile; leases are exclusive; and slots are made before they are met.
+//! The laws of domains: what is done under a domain's IDs is done once, though CPUs get IDs and
+//! lose them meanwhile; leases are exclusive; and slots are made before they are met.
 //!
 //! IDs are what moves here: scans come every few operations, so a CPU seldom keeps its ID for long.
 
@@ -42,7 +42,7 @@ impl<P: References, W: Testbed> Scene<P, W> {
         Arc::new(Scene { domain, begin, scans })
     }
 
-    /// Takes back the IDs that nobody has asked for since the scan before.
+    /// Takes back the IDs that no CPU has asked for since the scan before.
     fn scan(&self) {
         // Relaxed: a time.
         let scan = self.scans.fetch_add(1, Ordering::Relaxed);
@@ -119,11 +119,11 @@ fn sums_are_exact<P: References, W: Testbed>(effort: Effort) {
     });
     let expected = 2 * u64::from(effort.threads * effort.rounds);
     assert_eq!(local.field(|slot| &slot.count).sum(), expected, "two sections lost a count");
-    // Nobody is left, and nobody asks.
+    // No user is left, and no CPU asks for an ID.
     assert_eq!(scene.domain.usage().users, 0);
     (0..2).for_each(|_| scene.scan());
     assert_eq!(scene.domain.usage().ids, 0, "IDs came back");
-    // As do their slots, with what is in them, for who asks for them again.
+    // As do their slots, with what is in them, when IDs are asked for again.
     visit(&local);
     assert_eq!(local.field(|slot| &slot.count).sum(), expected + 1);
 }
@@ -229,7 +229,7 @@ fn an_expiry_without_a_fence_is_caught() {
     assert!(text.contains("lost a count"), "{text}");
 }
 
-/// What is leased: who has it, and how often it was.
+/// What is leased: its holder, and how often it was leased.
 struct Held<W: Testbed> {
     holder: Cell<u32, W>,
     uses: Cell<u64, W>,
@@ -244,9 +244,9 @@ fn held<P: References, W: Testbed>(
 
 /// How often leased values were used, and what the last holder left in each.
 fn uses<P: References, W: Testbed>(local: Arc<DomainLocal<Exclusive<Held<W>>, P, W>>) -> u64 {
-    let mut local = Arc::into_inner(local).expect("nobody else has it");
+    let mut local = Arc::into_inner(local).expect("no other thread has it");
     let values = local.iter_mut().map(Exclusive::get_mut);
-    // SAFETY: nobody else has the local.
+    // SAFETY: this thread alone has the local.
     values.map(|held| held.uses.with(|uses| unsafe { *uses })).sum()
 }
 
@@ -261,10 +261,10 @@ fn lease<P: References, W: Testbed>(
     let held = lease.get_mut(local).unwrap();
     // SAFETY: a lease is exclusive: that is what is tested.
     held.holder.with_mut(|holder| unsafe { *holder = me });
-    // SAFETY: as above.
+    // SAFETY: a lease is exclusive: that is what is tested.
     held.uses.with_mut(|uses| unsafe { *uses += 1 });
     meanwhile();
-    // SAFETY: as above.
+    // SAFETY: a lease is exclusive: that is what is tested.
     let holder = held.holder.with(|holder| unsafe { *holder });
     assert_eq!(holder, me, "a lease has two holders");
 }
@@ -422,7 +422,7 @@ fn a_tenant_is_small() {
     let poll = |cpu| {
         let local = Arc::clone(&local);
         let work = move || local.field(|line| &line[0]).add(1);
-        // One after the other: who finds the lock held takes the shared slot, and no ID.
+        // One after the other: a CPU that finds the lock held takes the shared slot, and no ID.
         Sim::spawn(Placement::On(CpuId::new(cpu)), work).unwrap().join();
     };
     let members = [7, 230].map(|cpu| {

@@ -32,7 +32,7 @@ fn a_machine_of_two_nodes_may_have_no_leases() {
     worlds::simulate("breaks::no_leases", "epyc-7003-2s", Faults::NONE, law).unwrap();
 }
 
-/// One lease, which another thread takes and returns: who finds it out says so.
+/// One lease, which another thread takes and returns: the thread that finds it out says so.
 fn a_refusal_says_what_it_found() {
     let domains = Domains::<Recent, Sim>::new_in(DomainsOptions::new().leases(1)).unwrap();
     let domain = Arc::new(domains.domain(DomainOptions::new()));
@@ -76,7 +76,7 @@ fn there_is_a_lease_for_each(threads: u32) {
         let domain = Arc::clone(&domain);
         let live = move || {
             for _ in 0..12 {
-                drop(domain.lease().expect("who else has any has one"));
+                drop(domain.lease().expect("each other thread has one at most"));
             }
         };
         Sim::spawn(Placement::Anywhere, live).unwrap()
@@ -103,7 +103,7 @@ fn leases_are_exhausted_only_if_all_are_out() {
     }
 }
 
-/// More leases at once than a home has places for come back, and are met again.
+/// More leases at once than a magazine has rounds come back, and are met again.
 fn many_at_once<W: Testbed>() {
     let domains = Domains::<Recent, W>::new_in(DomainsOptions::new()).unwrap();
     let domain = domains.domain(DomainOptions::new());
@@ -115,11 +115,11 @@ fn many_at_once<W: Testbed>() {
         let width = domains.layout().width() as u32;
         assert_eq!(cids, (width..width + 12).map(Cid::new).collect());
         assert_eq!(domain.usage().leased, 12);
-        // Who returned first is not who leased first.
+        // In the other order than they were leased in.
         leases.into_iter().rev().for_each(drop);
         assert_eq!(domain.usage().leased, 0);
     }
-    // Those that are out keep their places; the others come and go beside them.
+    // Those that are out keep their rounds; the others come and go beside them.
     let kept = lease(6);
     for _ in 0..20 {
         let passing = lease(6);
@@ -130,7 +130,7 @@ fn many_at_once<W: Testbed>() {
 }
 
 #[test]
-fn more_leases_than_places_come_back() {
+fn more_leases_than_rounds_come_back() {
     many_at_once::<Native>();
     let law = many_at_once::<Sim>;
     worlds::simulate("breaks::many", "host-2c", Faults::NONE, law).unwrap();
@@ -141,7 +141,7 @@ type Exchanging = Model<Exchanges>;
 
 /// One thread goes from one CPU's lease to the other's; the other thread finds one nevertheless.
 #[test]
-fn who_looks_while_another_goes_from_one_lease_to_the_other_finds_one() {
+fn a_search_finds_one_while_another_goes_from_one_lease_to_the_other() {
     worlds::check(|| {
         let domains =
             Domains::<Recent, Exchanging>::new_in(DomainsOptions::new().leases(2)).unwrap();
@@ -150,7 +150,7 @@ fn who_looks_while_another_goes_from_one_lease_to_the_other_finds_one() {
             Exchanging::migrate(CpuId::new(cpu));
             domain.lease().expect("the other thread has one at most")
         };
-        // Both wait, each in a home of its own.
+        // Both wait, each in a magazine of its own.
         let [zero, one] = [0, 1].map(lease_at);
         assert_ne!(zero.cid(), one.cid());
         drop((zero, one));
@@ -171,7 +171,7 @@ fn a_lease_comes_back_in_a_panic<W: Testbed>() {
     let domains = Domains::<Recent, W>::new_in(DomainsOptions::new().leases(1)).unwrap();
     let domain: Domain<Recent, W> = domains.domain(DomainOptions::new());
     let values = AtomicU32::new(0);
-    // The shared one, that of the CPU in whose home the lease gets a place, and that of the lease.
+    // The shared value, that of the CPU in whose magazine the lease gets a round, and the lease's.
     let init = move || {
         // Relaxed: a count.
         assert_ne!(values.fetch_add(1, Ordering::Relaxed), 2, "planted");
@@ -194,7 +194,7 @@ fn the_first_lease_is_asked_for_in_an_init<W: Testbed>() {
     let domain: Domain<Recent, W> = domains.domain(DomainOptions::new());
     let (theirs, asked) = (domain.clone(), AtomicU32::new(0));
     let local = domain.local(move || {
-        // The shared slot is made by nobody who holds the domain. Relaxed: a count.
+        // The shared slot is made without the domain's lock. Relaxed: a count.
         if asked.fetch_add(1, Ordering::Relaxed) > 0 {
             assert_eq!(theirs.lease().err(), Some(LeaseError::Nested));
         }
@@ -224,7 +224,7 @@ unsafe impl<W: Testbed> Slot for Leaving<W> {}
 
 impl<W: Testbed> Drop for Leaving<W> {
     fn drop(&mut self) {
-        // Relaxed, here and below: nobody else has it; and a count.
+        // Relaxed, here and below: no other thread has it; and a count.
         assert_eq!(self.mark.swap(0, Ordering::Relaxed), MADE, "dropped, and never made");
         self.live.fetch_sub(1, Ordering::Relaxed);
         assert!(self.domain.lease().is_ok());
@@ -245,7 +245,7 @@ fn values_are_dropped_that_were_made<W: Testbed>() {
     let local = local.unwrap();
     let indexes = local.indexes();
     let there = |upto| (0..upto).filter(|&index| local.get(index).is_some()).count() as i64;
-    assert_eq!(there(indexes), 0, "nobody has an ID");
+    assert_eq!(there(indexes), 0, "no CPU has an ID");
     assert_eq!(local.field(|slot| &slot.mark).load(), MADE);
     assert_eq!(there(indexes + 100), live.load(Ordering::Relaxed), "with the shared one");
     drop(local);

@@ -1,5 +1,5 @@
-//! What is leased when others come and go: a lease is one thread's, it tells what was done under it
-//! before, and who says that there is none is right.
+//! What is leased when others come and go: a lease is one thread's, its holder sees what was done
+//! under it before, and a thread that is told that there is none is told the truth.
 
 use std::mem;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn on(cpu: u32) -> Placement {
     Placement::On(CpuId::new(cpu))
 }
 
-/// A domain with so many leases, in whose layout the first CPUs alone have a place.
+/// A domain with so many leases, in whose layout are the first CPUs alone.
 fn domain_of<W: Testbed>(cpus: u32, leases: usize) -> Arc<Domain<Recent, W>> {
     let shape = Shape {
         sockets: 1,
@@ -34,7 +34,7 @@ fn domain_of<W: Testbed>(cpus: u32, leases: usize) -> Arc<Domain<Recent, W>> {
     Arc::new(domains.domain(DomainOptions::new()))
 }
 
-/// Two threads, on these CPUs, want the one lease that there is. It waits in the home of CPU 0.
+/// Two threads, on these CPUs, want the only lease, which waits in the magazine of CPU 0.
 ///
 /// Words are what they are: where stores were exchanges, one that should be a release would pass.
 fn two_want_one(cpus: [u32; 2]) {
@@ -53,8 +53,8 @@ fn two_want_one(cpus: [u32; 2]) {
         <Model>::migrate(CpuId::new(cpus[0]));
         let leased = live() + other.join();
         drop(live);
-        let mut uses = Arc::into_inner(uses).expect("nobody else has it");
-        // SAFETY: nobody else has the local.
+        let mut uses = Arc::into_inner(uses).expect("no other thread has it");
+        // SAFETY: this thread alone has the local.
         let of =
             |value: &mut Exclusive<Cell<u32, Model>>| value.get_mut().with(|uses| unsafe { *uses });
         assert_eq!(uses.iter_mut().map(of).sum::<u32>(), leased, "a lease has two holders");
@@ -73,41 +73,41 @@ fn a_lease_is_one_threads_of_those_on_two_cpus() {
 
 type Exchanging = Model<Exchanges>;
 
-/// As the law of who looks while another goes from one lease to the other, but the first of them
-/// has no place in a home.
+/// A thread goes from one lease to another, the first of which has no round in a magazine; another
+/// thread finds one nevertheless.
 #[test]
-fn who_looks_while_another_returns_what_has_no_place_finds_one() {
+fn a_search_finds_one_while_another_returns_what_has_no_round() {
     worlds::check(|| {
         let domain = domain_of::<Exchanging>(1, 2);
         let lease_at = |cpu| {
             Exchanging::migrate(CpuId::new(cpu));
             domain.lease().expect("the other thread has one at most")
         };
-        let placeless = lease_at(1);
+        let roundless = lease_at(1);
         drop(lease_at(0));
         let theirs = Arc::clone(&domain);
         let other = Exchanging::spawn(on(1), move || {
             drop(theirs.lease().expect("the other thread has one at most"));
         });
-        drop(placeless);
+        drop(roundless);
         drop(lease_at(0));
         other.unwrap().join();
         assert_eq!(domain.usage().leased, 0);
     });
 }
 
-/// Two threads take turns: each has the lease of its CPU's home, never both at once. A third one,
-/// whose CPU has no home, looks for the other lease.
-fn who_looks_finds_one() {
-    /// A home's. All but the first are out for good, so the first ones stay where they are.
-    const PLACES: u32 = 4;
+/// Two threads take turns: each has the lease of its CPU's magazine, never both at once. A third
+/// one, whose CPU has no magazine, looks for the other lease.
+fn a_search_finds_one() {
+    /// A magazine's. All but the first are out for good, so the first ones stay where they are.
+    const ROUNDS: u32 = 4;
     const TURNS: u32 = 100;
-    let domain = domain_of::<Sim>(2, 2 * PLACES as usize);
+    let domain = domain_of::<Sim>(2, 2 * ROUNDS as usize);
     for cpu in 0..2 {
         let domain = Arc::clone(&domain);
         let fill = move || {
             let _first = domain.lease().unwrap();
-            (1..PLACES).for_each(|_| mem::forget(domain.lease().unwrap()));
+            (1..ROUNDS).for_each(|_| mem::forget(domain.lease().unwrap()));
         };
         Sim::spawn(on(cpu), fill).unwrap().join();
     }
@@ -133,48 +133,48 @@ fn who_looks_finds_one() {
         drop(domain.lease().expect("one waits at every moment"));
     }
     turns.into_iter().for_each(|thread| thread.unwrap().join());
-    assert_eq!(domain.usage().leased, 2 * PLACES as usize - 2);
+    assert_eq!(domain.usage().leased, 2 * ROUNDS as usize - 2);
 }
 
 #[test]
-fn who_looks_while_others_take_turns_finds_one() {
+fn a_search_finds_one_while_others_take_turns() {
     let machines = (0..60).map(|seed| {
         let faults = Faults { preempt_access: 5 * (seed % 3), ..Faults::NONE };
         let machine = Machine::preset("desktop-12c").unwrap().seed(seed.into()).faults(faults);
         machine.schedule(Schedule::Random).step_limit(2_000_000)
     });
-    let law = || Sim::spawn(on(2), who_looks_finds_one).unwrap().join();
+    let law = || Sim::spawn(on(2), a_search_finds_one).unwrap().join();
     coreline_sim::search(machines, law).unwrap();
 }
 
-/// A lease of the other node has no place in this CPU's home: the next one is near again.
+/// A lease of the other node gets no round in this CPU's magazine: the next one is near again.
 fn the_next_one_is_near() {
-    /// Of each node: four have places in a home, four more can wait there, and one is free for all.
+    /// Of each node: four have rounds in a magazine, four more can wait there, one in the depot.
     const LEASES: u32 = 9;
-    const PLACES: usize = 4;
+    const ROUNDS: usize = 4;
     let options = DomainsOptions::new().leases(2 * LEASES as usize);
     let domains = Domains::<Clustered, Sim>::new_in(options).unwrap();
     let far = domains.layout().width() as u32 + LEASES;
     let domain: &Domain<Clustered, Sim> = Box::leak(Box::new(domains.domain(DomainOptions::new())));
     let lease_at = |cpu| Sim::spawn(on(cpu), || domain.lease().unwrap()).unwrap().join();
-    // Those of this node are out, and all but the first have no place.
+    // Those of this node are out, and all but the first have no round.
     let mut near: Vec<_> = (0..LEASES).map(|_| lease_at(0)).collect();
     assert!(near.iter().all(|lease| lease.cid().get() < far));
     let lease = lease_at(1);
     assert!(lease.cid().get() >= far, "{lease:?}");
     drop(lease);
-    near.truncate(PLACES);
+    near.truncate(ROUNDS);
     let lease = lease_at(1);
     assert!(lease.cid().get() < far, "{lease:?}");
 }
 
 #[test]
-fn a_lease_of_another_node_is_no_homes() {
+fn a_lease_of_another_node_is_in_no_magazine() {
     worlds::simulate("leases::near", "epyc-7003-2s", Faults::NONE, the_next_one_is_near).unwrap();
 }
 
 /// Many CPUs lease for the first time, all at once.
-fn all_have_a_home() {
+fn all_have_a_magazine() {
     const CPUS: u32 = 12;
     let domain = domain_of::<Sim>(CPUS, CPUS as usize);
     drop(domain.lease().unwrap());
@@ -184,14 +184,14 @@ fn all_have_a_home() {
     };
     let threads: Vec<_> = (0..CPUS).map(live).collect();
     threads.into_iter().for_each(JoinHandle::join);
-    assert_eq!(domain.usage().ids, CPUS as usize, "a CPU without an ID has no home");
+    assert_eq!(domain.usage().ids, CPUS as usize, "a CPU without an ID has no magazine");
 }
 
 #[test]
-fn who_waits_for_a_lease_has_a_home_then() {
+fn a_cpu_whose_thread_waited_for_a_lease_has_a_magazine_then() {
     let machines = (0..20).map(|seed| {
         let machine = Machine::preset("desktop-12c").unwrap().seed(seed);
         machine.schedule(Schedule::Random).step_limit(1_000_000)
     });
-    coreline_sim::search(machines, all_have_a_home).unwrap();
+    coreline_sim::search(machines, all_have_a_magazine).unwrap();
 }

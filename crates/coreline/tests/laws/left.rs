@@ -28,7 +28,7 @@ fn ids_when_one_of_two_has_left(beside: Beside) -> usize {
         let local = Arc::clone(&local);
         Sim::spawn(Placement::On(CpuId::new(cpu)), move || local.add(1)).unwrap()
     };
-    // One after the other: who finds the other at it takes the shared slot, and no ID.
+    // One after the other: a CPU that finds the lock held takes the shared slot, and no ID.
     [0, 1].into_iter().for_each(|cpu| visit(cpu).join());
     assert_eq!(domain.usage().ids, 2);
     let (ours, theirs) = (Arc::clone(&local), domain.clone());

@@ -35,13 +35,13 @@ impl<W: Testbed> Lock for RawTicketLock<W> {
     }
 
     unsafe fn unlock(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller holds the lock, as it promises.
         unsafe { RawTicketLock::unlock(self) };
     }
 }
 
 /// What the lock guards: two counts. A holder reads the first, increments the second, and only then
-/// writes the first, so that a second holder, or one who does not see the last one's writes, finds
+/// writes the first, so that a second holder, or one that does not see the last one's writes, finds
 /// them different. Each on a line of its own: the way from one to the other takes time, in which a
 /// second holder can come.
 struct Guarded<L, W: Testbed> {
@@ -83,7 +83,7 @@ impl<L: Lock, W: Testbed> Guarded<L, W> {
         } else if !self.lock.try_lock() {
             return 0;
         }
-        // SAFETY: the lock is held, so nobody else touches the cells; that is what is tested.
+        // SAFETY: the lock is held, so no other thread touches the cells: that is what is tested.
         let same = unsafe {
             let before = self.first.with(|at| *at);
             let after = self.second.with_mut(|at| {
@@ -95,7 +95,7 @@ impl<L: Lock, W: Testbed> Guarded<L, W> {
         };
         // SAFETY: taken above.
         unsafe { self.lock.unlock() };
-        // Not before: natively the others would spin for ever on a lock that nobody frees.
+        // Not before: natively the others would spin for ever on a lock that is never freed.
         assert!(same, "two holders at once, or a holder that does not see the last one's writes");
         1
     }
@@ -187,7 +187,7 @@ fn a_missing_acquire_is_caught() {
     assert!(message.contains("Causality violation"), "{message}");
 }
 
-/// A lock that anybody can take.
+/// A lock that any thread can take at any time.
 struct Open;
 
 impl Lock for Open {

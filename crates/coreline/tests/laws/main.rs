@@ -8,6 +8,7 @@ mod cid;
 mod counter;
 mod domain;
 mod domain_breaks;
+mod lease_magazines;
 mod leases;
 mod left;
 mod lock;
@@ -21,7 +22,6 @@ mod reads;
 mod refused;
 mod schedules;
 mod seats;
-mod shelves;
 mod slots;
 mod wide;
 mod worlds;
@@ -29,7 +29,7 @@ mod worlds;
 #[global_allocator]
 static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
 
-/// The choice between sections and atomics is made once per process, so this is a process more.
+/// The choice between sections and atomics is made once per process, so this runs in another one.
 #[test]
 fn what_holds_natively_holds_on_atomics() {
     const SWITCH: &str = "CORELINE_RSEQ";

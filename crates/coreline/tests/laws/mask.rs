@@ -1,7 +1,7 @@
-//! The law of masks: a bit that was set before somebody looks, and that nobody cleared, is found.
+//! The law of masks: a bit that was set before a look, and was not cleared, is found.
 //!
-//! "Before" by way of fences: who sets its bit, passes a fence and then does not see what the
-//! looker published before its own fence, is found.
+//! "Before" by way of fences: a CPU that sets its bit, passes a fence and then does not see what
+//! the looker published before its own fence, is found.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ fn found<W: Testbed>(effort: Effort, trims: bool) {
             .filter_map(JoinHandle::join)
             .filter(|&cpu| !found.contains(cpu))
             .collect();
-        assert!(missed.is_empty(), "{missed:?} did not see the looker, who did not see them");
+        assert!(missed.is_empty(), "{missed:?} did not see the looker, which did not see them");
         if let Some(trimmer) = trimmer {
             trimmer.join();
         }
@@ -102,8 +102,8 @@ fn a_set_bit_is_found_in_every_interleaving() {
     few(|| found::<Model>(SETTERS, true));
 }
 
-/// Two set a bit that is cleared in between, and its leaf is trimmed. Who sets it after the clear
-/// is found, though the other may be half way with the same bit.
+/// Two set a bit that is cleared in between, and its leaf is trimmed. The one that sets it after
+/// the clear is found, though the other may be half way with the same bit.
 fn found_after_a_clear<W: Testbed>() {
     let mask = Arc::new(empty::<W>());
     let cpu = mask.cpus().next().unwrap();
@@ -115,9 +115,9 @@ fn found_after_a_clear<W: Testbed>() {
     let set = mask.set(cpu).unwrap();
     let cleared = mask.clear(cpu).unwrap();
     mask.trim();
-    // As there is one clear, whoever also set the bit did so after it.
+    // As there is one clear, a second set of the bit came after it.
     if first.join() && set && cleared {
-        assert!(mask.snapshot().contains(cpu), "it was set, and nobody cleared it");
+        assert!(mask.snapshot().contains(cpu), "it was set, and not cleared");
     }
 }
 
@@ -172,8 +172,8 @@ fn set_and_find<W: Testbed>(mask: &CpuMask<W>, cpu: CpuId) {
     assert!(mask.test(cpu) && mask.snapshot().contains(cpu), "{cpu}, which is set");
 }
 
-/// Two threads set bits of one word, or one bit. Who finds the bit set, or the word named, by the
-/// other's doing has that one's word for the summary, and looks without a fence.
+/// Two threads set bits of one word, or one bit. One that finds the bit set, or the word
+/// named, by the other has acquired that the summary names the leaf, and looks without a fence.
 fn set_side_by_side<W: Testbed>(mine: usize) {
     let mask = Arc::new(empty::<W>());
     let cpus: Vec<_> = mask.cpus().collect();
@@ -205,8 +205,8 @@ fn finds<W: Testbed>() -> [Find<W>; 4] {
     ]
 }
 
-/// What somebody wrote before it set a bit is there for who finds the bit, without a fence; in a
-/// word that says already that its leaf is named, or not yet.
+/// What a thread wrote before it set a bit is visible to one that finds the bit, without a fence;
+/// in a word that says already that its leaf is named, or not yet.
 fn published_by_a_set<W: Testbed>(named: bool, find: Find<W>) {
     let shared = Arc::new((empty::<W>(), Cell::<u64, W>::new_in(0), W::U32::new_in(0)));
     let (mask, data, done) = &*shared;
@@ -218,14 +218,14 @@ fn published_by_a_set<W: Testbed>(named: bool, find: Find<W>) {
     let theirs = Arc::clone(&shared);
     let setter = move || {
         let (mask, data, done) = &*theirs;
-        // SAFETY: nobody reads it before the bit is set: that is what is tested.
+        // SAFETY: no thread reads it before the bit is set: that is what is tested.
         data.with_mut(|at| unsafe { *at = 1 });
         mask.set(cpu).unwrap();
         done.store(1, Ordering::Relaxed);
     };
     let setter = W::spawn(Placement::Anywhere, setter).unwrap();
-    // Relaxed, on both sides: it orders nothing. It makes loom try the setter first, who loads
-    // before it writes, so that loom would forget that somebody looked before.
+    // Relaxed, on both sides: it orders nothing. It makes loom try the setter first, which
+    // loads before it writes, so that loom would forget an earlier look.
     done.wait_until(Ordering::Relaxed, |done| done == 1);
     if find(mask, cpu) {
         // SAFETY: the bit was set after the last write: that is what is tested.
@@ -275,8 +275,8 @@ fn holders_of_a_bit_take_turns() {
     assert!(is_caught(held_in_turn::<Model<RelaxedRmws>>));
 }
 
-/// Who looks after a set and does not find the bit has what was done before it was cleared, also
-/// if its leaf was trimmed meanwhile: by the looker, or by who cleared it.
+/// A look after a set that does not find the bit sees what was done before it was cleared, also if
+/// its leaf was trimmed meanwhile, by the looker or by the thread that cleared it.
 fn gone<W: Testbed>(own_trim: bool, is_gone: Find<W>) {
     let shared = Arc::new((empty::<W>(), Cell::<u64, W>::new_in(0), W::U32::new_in(0)));
     let (mask, data, done) = &*shared;
@@ -285,7 +285,7 @@ fn gone<W: Testbed>(own_trim: bool, is_gone: Find<W>) {
     let theirs = Arc::clone(&shared);
     let clearer = move || {
         let (mask, data, done) = &*theirs;
-        // SAFETY: nobody reads it while the bit is set: that is what is tested.
+        // SAFETY: no thread reads it while the bit is set: that is what is tested.
         data.with_mut(|at| unsafe { *at = 1 });
         mask.clear(cpu).unwrap();
         if !own_trim {

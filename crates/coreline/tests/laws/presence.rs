@@ -1,8 +1,8 @@
 //! The law of presence: a context that enters while a shootdown is under way runs its function or
-//! sees its effect, and after the shootdown nobody works with what was cached before.
+//! sees its effect, and after the shootdown no context works with what was cached before.
 //!
-//! The thing that is cached is which of several pages is current. Whoever replaces a page shoots
-//! at all contexts and then scribbles over the old page, so that a context that still works with
+//! The thing that is cached is which of several pages is current. A thread that replaces a page
+//! shoots at all contexts and then scribbles over the old page. So a context that still works with
 //! it is seen: by the model checker as two accesses at once, elsewhere by what it reads.
 
 use std::cell::Cell as HostCell;
@@ -19,7 +19,7 @@ use crate::worlds::{self, Effort, FEW, MANY, NATIVE, PREEMPTED};
 const ALIVE: u64 = 7;
 const SCRIBBLE: u64 = 0xdead;
 
-/// The pages, and who may have cached one.
+/// The pages, and the contexts that may have cached one.
 struct Book<W: Testbed> {
     presence: Presence<W>,
     current: W::Usize,
@@ -59,10 +59,10 @@ impl<W: Testbed> Book<W> {
     }
 
     fn look(&self, page: usize) {
-        // SAFETY: a page that is current, or that nobody scribbles over before we have polled or
+        // SAFETY: a page that is current, or that is not scribbled over before we have polled or
         // left: that is what is tested.
         let value = self.pages[page].with(|at| unsafe { at.read_volatile() });
-        assert_eq!(value, ALIVE, "page {page} is used after everybody was told");
+        assert_eq!(value, ALIVE, "page {page} is used after all were told");
     }
 
     /// The current page is replaced.
@@ -70,7 +70,7 @@ impl<W: Testbed> Book<W> {
         // Release: pairs with the Acquire in `work`.
         self.current.store(page, Ordering::Release);
         shoot(&flush::<W>);
-        // SAFETY: nobody works with the old page any more: that is what is tested.
+        // SAFETY: no context works with the old page any more: that is what is tested.
         self.pages[page - 1].with_mut(|at| unsafe { at.write_volatile(SCRIBBLE) });
     }
 }
@@ -209,8 +209,8 @@ impl<W: Testbed> Drop for Page<W> {
         if std::thread::panicking() {
             return;
         }
-        // Through the cell, so that the world sees it as a write beside whoever still reads.
-        // SAFETY: nobody else has the page: that is what is tested.
+        // Through the cell, so that the world sees it as a write beside a late read.
+        // SAFETY: no other thread has the page: that is what is tested.
         self.words.with_mut(|at| unsafe { at.write_volatile(SCRIBBLE) });
     }
 }
@@ -243,7 +243,7 @@ fn versions<W: Testbed>(effort: Effort, updates: u32, trim_every: Duration) {
     }
     threads.into_iter().for_each(JoinHandle::join);
     value.synchronize();
-    assert_eq!(value.retired(), 0, "nobody reads any more");
+    assert_eq!(value.retired(), 0, "no thread reads any more");
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn answers<W: Testbed>() {
     assert_eq!(first.enter().1, Entry::Current);
     // The first shootdown may trim, the second may not: either way it must refresh.
     for _ in 0..2 {
-        let shot = presence.shootdown(|| unreachable!("nobody is present"));
+        let shot = presence.shootdown(|| unreachable!("no context is present"));
         assert_eq!((shot.reached, shot.away), (0, 1));
         assert_eq!(first.enter().1, Entry::MustRefresh);
         assert_eq!(first.enter().1, Entry::Current);

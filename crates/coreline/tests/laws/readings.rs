@@ -1,8 +1,8 @@
 //! The law of cheap readings: at any time, the truth lies between [`low`] and [`high`].
 //!
-//! What the truth is while others add, nobody knows; but every adder says what it is about to add,
-//! and what it has added. A reader that asks for the latter before it reads, and for the former
-//! behind, knows that the truth lies between.
+//! The truth cannot be known while others add; but every adder says what it is about to add, and
+//! what it has added. A reader that asks for the latter before it reads, and for the former after
+//! it, knows that the truth lies between.
 //!
 //! [`low`]: coreline::counter::Reading::low
 //! [`high`]: coreline::counter::Reading::high
@@ -30,8 +30,8 @@ impl<W: Testbed> Said<W> {
 
     fn add(&self, counter: &PerCpuCounter<W>, delta: i64) {
         let way = usize::from(delta < 0);
-        // Relaxed, with a fence behind that pairs with the reader's: who sees the addition sees
-        // that it was begun.
+        // Relaxed, with a fence after it that pairs with the reader's: a reader that sees the
+        // addition sees that it was begun.
         self.begun[way].fetch_add(delta.unsigned_abs(), Ordering::Relaxed);
         W::fence(Ordering::Release);
         counter.add(delta);
@@ -108,7 +108,7 @@ fn readings_hold_the_truth<W: Testbed>(effort: Effort, program: Program) {
     // Nothing is on its way any more.
     let slots = W::topology().cpu_limit() as u64 + 1;
     let most = batch.map_or(0, |batch| slots * u64::from(batch).next_power_of_two().div_ceil(2));
-    assert!(reading.error <= most, "{reading:?}: more than {most}, though nobody adds");
+    assert!(reading.error <= most, "{reading:?}: more than {most}, though no thread adds");
 }
 
 const DELTAS: &[i64] = &[1, 1, -1, 3, 0, -7, 100, -50, 64, -65, 1, 2];

@@ -1,5 +1,5 @@
 //! The law of presence where the kernel refuses a heavy fence in the middle: the announcer panics,
-//! and nobody runs what it called for, or reads what it freed, after that.
+//! and after that no context runs what it called for, or reads what it freed.
 
 use std::cell::Cell as HostCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -51,7 +51,7 @@ impl Page {
     }
 
     fn die(&self) {
-        // SAFETY: nobody looks any more: that is what is tested.
+        // SAFETY: no context looks any more: that is what is tested.
         self.0.with_mut(|at| unsafe { at.write_volatile(DEAD) });
     }
 }
@@ -85,7 +85,7 @@ fn no_call_outlives_its_announcer(refused: u32, trim_every: Duration) {
     let called = Arc::new(Page::new_in());
     BEFORE.set(Some(refused - 1));
     let shot = catch_unwind(AssertUnwindSafe(|| presence.shootdown(|| called.look())));
-    // With nobody there, there is no second fence.
+    // Without a context there, there is no second fence.
     assert!(shot.is_err() || refused == 2 && BEFORE.take() == Some(0), "{shot:?}");
     called.die();
     presence.shootdown(|| ());

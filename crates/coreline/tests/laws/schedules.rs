@@ -1,5 +1,5 @@
 //! The laws of presence over many random schedules: contexts come, look and go for as long as
-//! there are changes, and nobody waits for anybody but as the protocol does.
+//! there are changes, and none waits for another except as the protocol does.
 //!
 //! What the model checker does not see, these do: loom forgets a load that is followed by an
 //! exchange of the same word, and what takes more preemptions than its bound.
@@ -21,7 +21,7 @@ const SEEDS: u64 = 200;
 /// Stores that are seen late.
 const DELAYED: Faults = Faults { delay: 4, ..Faults::NONE };
 
-/// Seldom enough that who spins is not most of the run.
+/// Seldom enough that most of the run is not spinning.
 const PREEMPTED: Faults = Faults { preempt_access: 100, ..Faults::NONE };
 
 /// What a program and its contexts share: the current value, and the newest that is gone for good.
@@ -43,7 +43,7 @@ impl<W: Testbed, P: Send + Sync + 'static> Shared<W, P> {
 
     fn look(&self, cached: u64) {
         let gone = self.gone.load(Ordering::Acquire);
-        assert!(cached >= gone, "{cached} is used after everybody was told of {gone}");
+        assert!(cached >= gone, "{cached} is used after all were told of {gone}");
     }
 
     /// Replaces the value, again and again, while contexts do what they do.

@@ -21,7 +21,7 @@ const NEVER: Duration = Duration::from_secs(3600);
 const ALIVE: u64 = 7;
 const DEAD: u64 = 0xdead;
 
-/// A value that is written when it dies, so that who still reads it is seen.
+/// A value that is written when it dies, so that a late read of it is noticed.
 struct Page<W: Testbed>(Line<Cell<u64, W>>);
 
 impl<W: Testbed> Page<W> {
@@ -38,13 +38,13 @@ impl<W: Testbed> Page<W> {
 impl<W: Testbed> Drop for Page<W> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // SAFETY: nobody else has the page: that is what is tested.
+            // SAFETY: no other thread has the page: that is what is tested.
             self.0.with_mut(|at| unsafe { at.write_volatile(DEAD) });
         }
     }
 }
 
-/// How often readers come, and who.
+/// How many readers come, and how often.
 #[derive(Clone, Copy)]
 struct Readers {
     threads: u32,
@@ -87,7 +87,7 @@ fn come_back<W: Testbed>(readers: Readers, trim_every: Duration) {
     update(&value);
     threads.into_iter().chain(others).for_each(JoinHandle::join);
     value.synchronize();
-    assert_eq!(value.retired(), 0, "nobody reads any more");
+    assert_eq!(value.retired(), 0, "no thread reads any more");
 }
 
 /// A reader thrice inside: away with its bit set, back while an announcer looks, and back again.
@@ -250,7 +250,7 @@ fn an_announcer_does_not_wait_for_who_never_entered() {
     worlds::check(unused::<Model>);
 }
 
-/// One waits until nobody reads, and the reader updates before it leaves.
+/// One thread waits until none reads, and the reader updates before it leaves.
 fn updates_inside<W: Testbed>() {
     let options = PresenceOptions::new().seats(1);
     let value = Versioned::<Page<W>, W>::new_in(Page::new_in(), options);

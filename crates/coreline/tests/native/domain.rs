@@ -28,7 +28,7 @@ fn allowed() -> Vec<usize> {
 }
 
 fn move_to(thread: libc::pid_t, cpu: usize) {
-    // SAFETY: as above. A thread that ends meanwhile is not moved.
+    // SAFETY: the set is as large as it says. A thread that ends meanwhile is not moved.
     unsafe {
         let mut set: libc::cpu_set_t = mem::zeroed();
         libc::CPU_SET(cpu, &mut set);
@@ -61,7 +61,7 @@ pub(crate) fn storm(live: impl Fn(usize) + Sync) {
             drop(threads);
             thread::sleep(Duration::from_millis(1));
         }
-        // Relaxed: as above.
+        // Relaxed: carries nothing but itself.
         over.store(true, Ordering::Relaxed);
     });
 }

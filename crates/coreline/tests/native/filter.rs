@@ -13,7 +13,7 @@ pub(crate) fn in_a_child(test: &str, body: fn()) {
     in_a_child_with(test, None, body);
 }
 
-/// As above, with `GLIBC_TUNABLES` set.
+/// As [`in_a_child`], with `GLIBC_TUNABLES` set.
 pub(crate) fn in_a_child_with(test: &str, tunables: Option<&str>, body: fn()) {
     if env::var_os(CHILD).is_some() {
         return body();

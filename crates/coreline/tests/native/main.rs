@@ -29,7 +29,7 @@ static IN_HANDLERS: AtomicU64 = AtomicU64::new(0);
 
 impl Watching {
     fn watch() {
-        // Relaxed: a count; who reads it has joined the threads.
+        // Relaxed: a count, read after the threads were joined.
         IN_HANDLERS.fetch_add(u64::from(IN_HANDLER.get()), Ordering::Relaxed);
     }
 }
@@ -38,13 +38,13 @@ impl Watching {
 unsafe impl GlobalAlloc for Watching {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Watching::watch();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises a layout with a size.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         Watching::watch();
-        // SAFETY: the caller's promise; `alloc` had the memory from the same allocator.
+        // SAFETY: `alloc` had the memory from the same allocator, with this layout.
         unsafe { System.dealloc(at, layout) }
     }
 }

@@ -55,7 +55,7 @@ impl Shared {
             assert!(stack.push(token).is_ok());
         }
         if self.buffer.field(|buffer| buffer).append(RECORD).is_ok() {
-            // Relaxed: a count; who reads it has joined the threads.
+            // Relaxed: a count, read after the threads were joined.
             self.appended.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -71,7 +71,7 @@ impl Shared {
             };
             slots.map(drain).sum::<u64>()
         });
-        // Relaxed: as above.
+        // Relaxed: a count, read after the threads were joined.
         self.drained.fetch_add(drained.unwrap(), Ordering::Relaxed);
     }
 }
@@ -82,7 +82,7 @@ extern "C" fn on_signal(_signal: c_int) {
     // published it.
     let shared = unsafe { &*SHARED.load(Ordering::Acquire) };
     shared.work();
-    // Relaxed, both: counts; who reads them has joined the threads.
+    // Relaxed, both: counts, read after the threads were joined.
     let next = shared.next_hot.fetch_add(1, Ordering::Relaxed);
     if let Some(counter) = shared.hot.get(next) {
         counter.add(1);

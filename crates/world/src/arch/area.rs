@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | the C library's | where it publishes | the C library, at thread start | the kernel's |
 //! | our own | in the block, at 32 | us, when the thread first needs it | the kernel's, or -1 |
-//! | the blank one | in the block, at 0 | nobody, ever | -1, for good |
+//! | the blank one | in the block, at 0 | nothing, ever | -1, for good |
 //!
 //! A section that is run on the blank area finds no index, whatever becomes of the other two. So
 //! code that runs sections always has an area, and needs no branch to ask whether there is one.
@@ -42,7 +42,7 @@
 //! The symbols are weak and hidden: of two copies of this crate in one program or library one
 //! block is kept. Its layout is the kernel's, and an area in which one copy may read IDs is as good
 //! for the other. Copies in different libraries have a block each, and the thread's registration is
-//! that of who comes first.
+//! that of the first.
 
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
@@ -148,7 +148,7 @@ impl Area {
     /// # Safety
     ///
     /// `offset` is a multiple of 32. There, from the thread pointer of each thread that uses the
-    /// area, lie for the thread's whole life the 32 bytes of a `struct rseq`. Whoever owns it
+    /// area, lie for the thread's whole life the 32 bytes of a `struct rseq`. Its owner
     /// registers it with the kernel under [`SIGNATURE`](super::SIGNATURE) or not at all, and leaves
     /// `rseq_cs` to the thread.
     pub(crate) unsafe fn at(offset: isize) -> Area {
@@ -183,8 +183,9 @@ impl Area {
     pub(crate) fn read_in(self, what: Reading) {
         // SAFETY: the words are there, and zeros are valid ones.
         let word = unsafe { &READING[what as usize] };
-        // Looks first, for threads without an index come here each time. Relaxed: a word is all
-        // there is to read.
+        // Relaxed, twice: a word is all there is to read, and it changes once. A thread that
+        // misses the change reads the blank area, and looks here on its slow path. Looks first, for
+        // threads without an index come here each time.
         if word.load(Ordering::Relaxed) != self.bytes_beyond_blank() {
             // Relaxed: it changes once. A thread that misses the change reads the blank area, and
             // looks here on its slow way.
@@ -228,7 +229,7 @@ impl Area {
     /// The CPU that runs the thread; above `i32::MAX` while the thread is not registered.
     #[inline]
     pub(crate) fn cpu_id(self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: the invariant of `Area`: the fields of the calling thread's area lie there.
         unsafe { processor::read::<4>(self.offset) }
     }
 
@@ -236,7 +237,7 @@ impl Area {
     /// kernel keeps none.
     #[inline]
     pub(crate) fn mm_cid(self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: the invariant of `Area`: the fields of the calling thread's area lie there.
         unsafe { processor::read::<24>(self.offset) }
     }
 }

@@ -7,17 +7,17 @@
 //! * the invariant of [`Area`](super::Area) makes what they write in the rseq area this thread's
 //!   own;
 //! * the index is checked against the limit, below which every slot is initialised, and the limit
-//!   is read inside, so that a thread that lowers it and then fences is obeyed;
+//!   is read inside, so that sections obey a thread that lowers it and then fences;
 //! * where a row shows the index, the CPU is below the number of rows, so its line's pointer lies
 //!   in the table, and is null or points to a line for as long as there are the rows. An index that
-//!   a row shows is of an initialised slot, if it is below the limit, and no other CPU's: a thread
-//!   that takes it away changes the row, and fences before it gives the index to another CPU;
+//!   a row shows is of an initialised slot, if it is below the limit, and no other CPU's: a
+//!   thread that takes it away changes the row, and fences before the next CPU gets it;
 //! * what is read and written lies in that slot, and is aligned: to other threads, each access is
 //!   an atomic one of its size. Reading the limit acquires, and so does reading a row; the commit
 //!   of a list, a stack and a buffer releases;
 //! * that nothing is lost between the first load and the commit is the kernel's doing: had another
-//!   thread of this CPU run, the section would have been aborted. The kernel aborts no sections of
-//!   an unregistered thread, but its `cpu_id` is negative, so above every limit and every number of
+//!   thread of this CPU run, the section would have been aborted. The sections of an unregistered
+//!   thread are not aborted, but its `cpu_id` is negative, so above every limit and every number of
 //!   rows, and sections that use another index look at it as well.
 
 use core::ptr::NonNull;

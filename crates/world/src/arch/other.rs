@@ -89,7 +89,7 @@ impl Area {
     }
 }
 
-/// Nobody marks anything here.
+/// No mark is ever set here.
 pub(crate) fn marks() -> *const AtomicU32 {
     static NONE: AtomicU32 = AtomicU32::new(0);
     &raw const NONE

@@ -37,7 +37,7 @@ fn data_is_there<W: Testbed>(_: &Published<W>, (): (), data: u64) {
     assert_eq!(data, DATA, "the flag was seen before the data");
 }
 
-/// Message passing: who acquires a flag sees what was written before its release.
+/// Message passing: a thread that acquires a flag sees what was written before its release.
 pub fn published_data_is_seen<W: Testbed>() {
     race::<W, _, _, _>(
         unpublished::<W>,

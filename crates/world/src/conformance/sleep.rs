@@ -6,15 +6,15 @@ use std::sync::Arc;
 use super::{race, spawn};
 use crate::{JoinHandle, Ordering, Parked, Testbed, Time, Word};
 
-/// A word that does not hold the expected value puts nobody to sleep, with or without a deadline.
+/// A word that does not hold the expected value puts no thread to sleep, whatever the deadline.
 pub fn a_changed_word_does_not_put_to_sleep<W: Testbed>() {
     let word = W::U32::new_in(1);
     assert_eq!(W::park(&word, 0, None), Parked::Changed);
     assert_eq!(W::park(&word, 0, Some(W::now() + Duration::from_secs(3600))), Parked::Changed);
-    assert_eq!(W::wake(&word, 1), 0, "nobody sleeps");
+    assert_eq!(W::wake(&word, 1), 0, "no thread sleeps");
 }
 
-/// A sleep that nobody ends is over at its deadline, and not before; at once if that has passed.
+/// A sleep without a wake is over at its deadline, and not before; at once if that has passed.
 pub fn a_deadline_ends_the_sleep<W: Testbed>() {
     let word = W::U32::new_in(0);
     for deadline in [Time::from_nanos(0), W::now() + Duration::from_millis(1)] {
@@ -28,7 +28,7 @@ pub fn a_deadline_ends_the_sleep<W: Testbed>() {
     }
 }
 
-/// Who stores first and then wakes is never missed: no sleep is for ever.
+/// A waker that stores first and then wakes is never missed: no sleep is for ever.
 ///
 /// The interleaving that must not be: the waiter finds 0; the waker stores 1, looks for sleepers
 /// and finds none; the waiter falls asleep.
@@ -50,8 +50,8 @@ pub fn no_wakeup_is_lost<W: Testbed>() {
     );
 }
 
-/// A wake of one wakes one, if anybody sleeps: of two sleepers on one word the waker wakes the
-/// first, who wakes the second.
+/// A wake of one wakes one, if any sleeps: of two sleepers on one word the waker wakes the first,
+/// which wakes the second.
 pub fn a_wake_of_one_wakes_one<W: Testbed>() {
     let word = Arc::new(W::U32::new_in(0));
     let sleepers = [(); 2].map(|()| {
@@ -78,7 +78,7 @@ pub fn a_wake_is_for_its_word<W: Testbed>() {
     let sleepers = [0, 1].map(|which| {
         let words = Arc::clone(&words);
         spawn::<W, _>(move || {
-            // Relaxed: as above.
+            // Relaxed: that the word is seen after a wake is the law of `park`.
             while words[which].load(Ordering::Relaxed) == 0 {
                 W::park(&words[which], 0, None);
             }
@@ -92,19 +92,19 @@ pub fn a_wake_is_for_its_word<W: Testbed>() {
     }
 }
 
-/// A wake says that it has woken somebody.
+/// A wake says that it has woken a thread.
 pub fn a_wake_counts_whom_it_wakes<W: Testbed>() {
     let word = Arc::new(W::U32::new_in(0));
     let theirs = Arc::clone(&word);
     let sleeper = spawn::<W, _>(move || {
-        // Relaxed: as above.
+        // Relaxed: that the word is seen after a wake is the law of `park`.
         while theirs.load(Ordering::Relaxed) == 0 {
             W::park(&theirs, 0, None);
         }
     });
     // Ends, since the sleeper comes back to its sleep until the word changes.
     while W::wake(&*word, 1) == 0 {
-        assert_eq!(W::wake(&*word, 0), 0, "a wake of none wakes nobody");
+        assert_eq!(W::wake(&*word, 0), 0, "a wake of none wakes none");
         W::yield_now();
     }
     word.store(1, Ordering::Relaxed);

@@ -23,7 +23,7 @@ impl<P: Plant> Memory for Model<P> {
     }
 
     unsafe fn unmap(at: NonNull<u8>, layout: Layout) {
-        // SAFETY: the caller's promise: allocated by `map`, with this layout.
+        // SAFETY: `map` allocated it with this layout, as the caller promises.
         unsafe { alloc::dealloc(at.as_ptr(), layout) };
     }
 

@@ -18,7 +18,7 @@ pub trait Plant: 'static {
         order
     }
 
-    /// Whether each store is an exchange whose result nobody sees: see [`Exchanges`].
+    /// Whether each store is an exchange whose result is dropped: see [`Exchanges`].
     const EXCHANGES: bool = false;
 
     /// The ordering of a read-modify-write.

@@ -11,7 +11,7 @@ use crate::{Ordering, Parked, Sleep, Time, Word};
 type Sleepers = VecDeque<Arc<Notify>>;
 
 loom::lazy_static! {
-    /// Who sleeps on which word, longest sleeper first. One lock for all words, as the kernel has
+    /// The sleepers of each word, longest sleeper first. One lock for all words, as the kernel has
     /// one for the words of a hash bucket.
     static ref SLEEPERS: Mutex<BTreeMap<usize, Sleepers>> = Mutex::new(BTreeMap::new());
 }
@@ -23,7 +23,7 @@ loom::thread_local! {
     static SLEEPER: Arc<Notify> = Arc::new(Notify::new());
 }
 
-/// A thread that nobody wakes stays asleep, and loom reports a deadlock. Each thread also wakes
+/// A thread that is not woken stays asleep, and loom reports a deadlock. Each thread also wakes
 /// spuriously, once, at any of its parks.
 ///
 /// What this hides: the table's lock orders park and wake, as the lock of the kernel's hash bucket

@@ -199,7 +199,7 @@ impl<P: Plant> Words for Model<P> {
 #[derive(Debug)]
 pub struct ModelTrack(UnsafeCell<()>);
 
-// SAFETY: the cell's content is `()`, which nobody reads or writes; it is there for loom's record
+// SAFETY: the cell's content is `()`, which is never read or written; it is there for loom's record
 // of the accesses, which is a handle that loom lets every thread of the execution use.
 unsafe impl Sync for ModelTrack {}
 

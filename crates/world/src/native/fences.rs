@@ -8,17 +8,17 @@
 //! # One choice for both sides
 //!
 //! A compiler fence against a full fence orders nothing, so both sides must go by the same choice.
-//! It is one atomic byte, [`MEANS`], that goes from zero to its final value in one exchange. Who
-//! finds zero asks the kernel, tries the exchange, and goes by what stands there afterwards,
-//! whoever put it there: no fence of either kind does anything before the byte is final, and there
-//! is nothing else to read. Threads that ask at the same time do so twice, which is harmless, and
-//! no lock is taken, so a first fence may as well be in a signal handler.
+//! It is one atomic byte, [`MEANS`], that goes from zero to its final value in one exchange. A
+//! thread that finds zero asks the kernel, tries the exchange, and goes by what stands there
+//! afterwards, its own or another's: no fence of either kind does anything before the byte is
+//! final, and there is nothing else to read. Two threads may ask at the same time, which is
+//! harmless. No lock is taken, so a first fence may as well be in a signal handler.
 //!
 //! # What the kernel says is tried
 //!
-//! A filter can answer in the kernel's place, also that all is well. So a command counts as there
-//! only if it succeeds, and fails as the kernel fails it with a flag that does not exist. A filter
-//! that is put up after that and says that all is well is not found out: fences fence nothing then.
+//! A filter can answer in the kernel's place, even with success. So a command counts as there only
+//! if it succeeds, and fails as the kernel fails it with a flag that does not exist. A filter that
+//! is put up after that and answers with success goes unnoticed: fences fence nothing then.
 //!
 //! # Fork and exec
 //!
@@ -55,7 +55,7 @@ use crate::{Fences, Lacking, Why, World};
 ///
 /// | bit | name | meaning when set |
 /// |---|---|---|
-/// | 0 | `SETTLED` | the other bits are final; zero means that nobody has asked yet |
+/// | 0 | `SETTLED` | the other bits are final; zero means that no thread has asked yet |
 /// | 1 | `BARRIER` | heavy is `membarrier`, light is a compiler fence; else both are full |
 /// | 2 | `RSEQ` | `membarrier` can also abort restartable sections |
 static MEANS: AtomicU8 = AtomicU8::new(0);
@@ -73,7 +73,7 @@ impl Fences for Native {
     /// Async-signal-safe. The first fence of a process makes up to eight system calls.
     #[inline]
     fn fence_light() {
-        // Relaxed: as in `means`. One bit of one byte: who finds it clear looks closer.
+        // Relaxed: as in `means`. One bit of one byte: a thread that finds it clear looks closer.
         if MEANS.load(Ordering::Relaxed) & BARRIER == 0 {
             fence_unless_barrier();
         }
@@ -138,15 +138,15 @@ impl Fences for Native {
 /// The final value of [`MEANS`].
 #[inline]
 fn means() -> u8 {
-    // Relaxed: the byte is all there is to read, and it changes once. Who misses the change asks
-    // again in `settle`, and finds it there.
+    // Relaxed: the byte is all there is to read, and it changes once. A thread that misses the
+    // change asks again in `settle`, and finds it there.
     match MEANS.load(Ordering::Relaxed) {
         0 => settle(),
         means => means,
     }
 }
 
-/// The light fence of who has not found that the heavy one is `membarrier`.
+/// Slow path: `membarrier` is not probed yet, or not usable.
 #[cold]
 #[inline(never)]
 fn fence_unless_barrier() {

@@ -52,7 +52,7 @@ pub(crate) fn huge_pages(mode: Option<&str>) -> Result<(), Lacking> {
     };
     // SAFETY: asks for a number.
     if unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, UNUSED, UNUSED, UNUSED, UNUSED) } == NEVER {
-        let why = "whoever started this process switched them off for it (PR_SET_THP_DISABLE)";
+        let why = "they were switched off for this process (PR_SET_THP_DISABLE)";
         return Err(lacking(why, "start it from somewhere else, or without that setting"));
     }
     // The advice is taken all the same, and without effect.

@@ -56,8 +56,8 @@ impl Memory for Native {
         }
         let before = begin.addr().wrapping_neg() % pages.align();
         let at = begin.wrapping_byte_add(before);
-        // SAFETY: the parts before and behind the aligned one were mapped above, and nobody knows
-        // them. A length of zero is refused and changes nothing.
+        // SAFETY: the parts before and behind the aligned one were mapped above, and no thread
+        // knows them. A length of zero is refused and changes nothing.
         unsafe {
             libc::munmap(begin, before);
             libc::munmap(at.wrapping_byte_add(pages.size()), slack - before);
@@ -68,10 +68,10 @@ impl Memory for Native {
     unsafe fn unmap(at: NonNull<u8>, layout: Layout) {
         if let Some(pages) = whole_pages(layout) {
             if cfg!(miri) {
-                // SAFETY: the caller's promise; allocated by `map`.
+                // SAFETY: `map` allocated it with this layout, as the caller promises.
                 return unsafe { std::alloc::dealloc(at.as_ptr(), pages) };
             }
-            // SAFETY: the caller's promise: the range is that of `map`, and unused.
+            // SAFETY: the range is that of `map`, and unused, as the caller promises.
             unsafe { libc::munmap(at.as_ptr().cast(), pages.size()) };
         }
     }
@@ -166,7 +166,7 @@ mod tests {
             let error = unsafe { Native::place(at, layout.size(), NodeId::new(node)) }.unwrap_err();
             assert!(error.to_string().contains(&format!("node {node}")), "{error}");
         }
-        // SAFETY: as above; and not used any more.
+        // SAFETY: mapped above, and not used any more.
         unsafe { Native::unmap(at, layout) };
     }
 }

@@ -1,8 +1,8 @@
-//! Stack overflows that a program survives: a hook for who runs code on stacks of its own.
+//! Stack overflows that a program survives: a hook for programs with stacks of their own.
 //!
 //! The simulator runs each simulated thread as a coroutine. One that overflows its stack touches
 //! the guard page below, and the kernel sends `SIGSEGV`. The handler here, which runs on the
-//! thread's alternate stack, asks whoever installed it whether that page is known; if so, the
+//! thread's alternate stack, asks a function of the program whether that page is known; if so, the
 //! thread goes on in another function, on another stack, and never comes back to where it was. All
 //! other faults are passed on to the handler that was there before (that of the standard library,
 //! which tells an overflow of the thread's own stack from other faults).
@@ -26,7 +26,7 @@ pub struct Rescue {
     pub go_on: extern "C" fn() -> !,
 }
 
-/// Who knows the guard pages: gets the address that was touched. Runs in a signal handler, on the
+/// Knows the guard pages: gets the address that was touched. Runs in a signal handler, on the
 /// thread that faulted.
 type Rescuer = fn(address: usize) -> Option<Rescue>;
 
@@ -120,7 +120,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
 /// `context` is that of a signal handler that returns next.
 #[cfg(target_arch = "x86_64")]
 unsafe fn go_on(context: *mut libc::ucontext_t, rescue: Rescue) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a handler's context, which is live until the handler returns.
     let registers = unsafe { &mut (*context).uc_mcontext.gregs };
     registers[libc::REG_RIP as usize] = rescue.go_on as usize as i64;
     // A function is entered with its return address on the stack.
@@ -130,14 +130,14 @@ unsafe fn go_on(context: *mut libc::ucontext_t, rescue: Rescue) {
     registers[libc::REG_EFL as usize] &= !(1 << 10);
 }
 
-/// As above.
+/// Has the interrupted code go on as `rescue` says, as if it had called the function there.
 ///
 /// # Safety
 ///
-/// As above.
+/// `context` is that of a signal handler that returns next.
 #[cfg(target_arch = "aarch64")]
 unsafe fn go_on(context: *mut libc::ucontext_t, rescue: Rescue) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a handler's context, which is live until the handler returns.
     let registers = unsafe { &mut (*context).uc_mcontext };
     registers.pc = rescue.go_on as usize as u64;
     registers.sp = rescue.stack as u64;

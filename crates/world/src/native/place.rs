@@ -40,14 +40,14 @@ fn read_tree() -> &'static Tree {
     };
     let tree = if tree.cpu_limit_is_stated() { tree } else { widened(tree) };
     let ours = Box::into_raw(Box::new((Arc::new(tree), error)));
-    // Release pairs with the acquire in `tree`. Acquire, where another thread was faster: as there.
+    // Release pairs with the acquire in `tree`. Acquire, where another thread was faster.
     match TREE.compare_exchange(ptr::null_mut(), ours, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: made above, and kept for good.
         Ok(_) => unsafe { &*ours },
         Err(theirs) => {
             // SAFETY: made above, and no other thread has seen it.
             drop(unsafe { Box::from_raw(ours) });
-            // SAFETY: as in `tree`.
+            // SAFETY: once it is there the tree never changes and never goes.
             unsafe { &*theirs }
         }
     }
@@ -65,7 +65,7 @@ fn flat() -> Topology {
 
 /// The same machine with room for as many CPUs as it can have, where sysfs does not say how many.
 ///
-/// Rather some CPU numbers too many than one too few: whoever uses [`Place::cpu`] as an index
+/// Rather some CPU numbers too many than one too few: code that uses [`Place::cpu`] as an index
 /// relies on [`Topology::cpu_limit`].
 fn widened(tree: Topology) -> Topology {
     let limit = affinity::width().unwrap_or_else(|| {

@@ -16,7 +16,7 @@ use crate::native::rseq::{self, NoSections, Registration};
 use crate::native::{Native, affinity, auxv, fences, place};
 use crate::{Lacking, Parked, Sleep};
 
-/// Who registers the threads of this process for rseq.
+/// What registers the threads of this process for rseq.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registrar {
     /// The C library, each thread at its start.
@@ -40,7 +40,7 @@ pub enum RseqAbi {
     /// 32 bytes: IDs are written, and sections are looked at, on every switch and signal.
     Legacy,
     /// More, on a kernel whose feature size is more: only when there is a need. Slice extensions
-    /// come with it, and whoever writes an ID field is killed.
+    /// come with it, and a process that writes an ID field is killed.
     V2,
 }
 
@@ -69,7 +69,7 @@ pub struct Probe {
     /// The rseq area that the C library publishes for each thread; `None` if it knows no rseq. Only
     /// glibc, from version 2.35 on, does.
     pub registration: Option<Registration>,
-    /// Who registers the threads; `None` if nobody does, as far as is known.
+    /// What registers the threads; `None` if nothing does, as far as is known.
     pub registered_by: Option<Registrar>,
     /// How the kernel treats that registration.
     pub rseq_abi: Option<RseqAbi>,
@@ -95,7 +95,7 @@ pub struct Probe {
     pub asymmetric_fences: bool,
     /// Whether restartable operations can be fenced where they run in rseq sections.
     pub restartable_fence: bool,
-    /// Whether the futex compares, sleeps not, and wakes nobody when it should.
+    /// Whether a futex wait for another value does not sleep, and a wake without sleepers says so.
     pub futex: bool,
     /// When the kernel backs ordinary memory by huge pages: `always`, `madvise`, `never`; `None` if
     /// it does not say.
@@ -195,7 +195,7 @@ mod tests {
         if machine.asymmetric_fences {
             assert!(machine.membarrier.contains(&"PRIVATE_EXPEDITED"), "{:?}", machine.membarrier);
         }
-        // What nobody registers cannot be used, and only the legacy ABI is ours.
+        // An area that is not registered cannot be used, and only the legacy ABI is ours.
         assert_eq!(machine.registered_by.is_some(), machine.rseq_abi.is_some());
         if machine.registered_by.is_none() {
             assert!(machine.sections.is_err() && machine.mm_cid.is_none());

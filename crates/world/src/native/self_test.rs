@@ -161,9 +161,9 @@ impl Share {
         unsafe { self.0.as_ref() }
     }
 
-    /// Starts a thread that runs `f` with a share of its own. Nobody waits for its end.
+    /// Starts a thread that runs `f` with a share of its own. No thread waits for its end.
     fn spawn(&self, f: extern "C" fn(*mut c_void) -> *mut c_void) -> io::Result<()> {
-        // Relaxed: there is a share meanwhile, so nobody unmaps.
+        // Relaxed: this share is there meanwhile, so no thread unmaps.
         self.get().users.fetch_add(1, Ordering::Relaxed);
         let mut thread = MaybeUninit::uninit();
         let at = self.0.as_ptr().cast();
@@ -173,7 +173,7 @@ impl Share {
             drop(Share(self.0));
             return Err(io::Error::from_raw_os_error(error));
         }
-        // SAFETY: a thread that can still be joined, as nobody did.
+        // SAFETY: a thread that can still be joined: it was neither joined nor detached.
         unsafe { libc::pthread_detach(thread.assume_init()) };
         Ok(())
     }
@@ -184,7 +184,7 @@ impl Drop for Share {
         // Release: what this thread did to the page comes before it is unmapped. Acquire, for the
         // last one: so did what the others did.
         if self.get().users.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // SAFETY: mapped by `new`, and nobody has a share.
+            // SAFETY: mapped by `new`, and no share is left.
             unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<Shared>()) };
         }
     }

@@ -38,8 +38,8 @@ impl Signals for Native {
 
     /// Two system calls, one now and one at the end. The signals that the C library keeps for
     /// itself cannot be held off: a thread that is cancelled asynchronously may take a lock with
-    /// it. Nor are those that a thread causes itself, whoever sends them: `SIGSEGV`, `SIGBUS`,
-    /// `SIGFPE`, `SIGILL`, `SIGTRAP` and `SIGSYS`. Where a system-call filter refuses
+    /// it. Nor are those that a thread causes itself, even if another sends them: `SIGSEGV`,
+    /// `SIGBUS`, `SIGFPE`, `SIGILL`, `SIGTRAP` and `SIGSYS`. Where a system-call filter refuses
     /// `rt_sigprocmask` none is: what is done under this must then not be done in handlers.
     fn hold() -> Held {
         if cfg!(miri) {
@@ -66,7 +66,7 @@ impl Signals for Native {
         let Some(word) = wiped_at_fork() else {
             return process();
         };
-        // Relaxed, all: the numbers say who is who and nothing else.
+        // Relaxed, all: the numbers tell processes apart and order nothing.
         let relaxed = Ordering::Relaxed;
         NonZeroU32::new(word.load(relaxed)).unwrap_or_else(|| {
             // Wiped: this is a new copy. What it was copied from had no higher number than this.
@@ -112,7 +112,7 @@ static LAST: AtomicU32 = AtomicU32::new(0);
 /// A word that is zero at first, and again in each copy that a fork makes of this memory. `None` if
 /// the kernel has no such pages.
 fn wiped_at_fork() -> Option<&'static AtomicU32> {
-    /// Null: nobody asked yet. `REFUSED`: there is none.
+    /// Null: not asked for yet. `REFUSED`: there is none.
     static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
     static REFUSED: AtomicU32 = AtomicU32::new(0);
     let refused = (&raw const REFUSED).cast_mut();
@@ -121,8 +121,8 @@ fn wiped_at_fork() -> Option<&'static AtomicU32> {
     if word.is_null() {
         let mapped = keeping_errno(map_wiped_at_fork);
         let found = mapped.unwrap_or(refused);
-        // Release pairs with the acquire above; acquire as above, if somebody was faster. Their
-        // page counts, and this one stays: once in a process's life.
+        // Release pairs with the acquire above: the page is mapped. Acquire, if another thread was
+        // faster: its page counts, and this one stays mapped, once in a process's life.
         word = WORD
             .compare_exchange(ptr::null_mut(), found, Ordering::AcqRel, Ordering::Acquire)
             .map_or_else(|theirs| theirs, |_| found);
@@ -131,12 +131,12 @@ fn wiped_at_fork() -> Option<&'static AtomicU32> {
     (word != refused).then(|| unsafe { &*word })
 }
 
-/// The program that a signal handler interrupts may be about to read it.
+/// Keeps `errno`: a program that a signal handler interrupted may be about to read it.
 pub(super) fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
     // SAFETY: the word is the thread's own.
     let errno = unsafe { *libc::__errno_location() };
     let result = f();
-    // SAFETY: as above.
+    // SAFETY: the word is the thread's own.
     unsafe { *libc::__errno_location() = errno };
     result
 }
@@ -192,7 +192,7 @@ mod tests {
             unsafe { libc::raise(libc::SIGUSR2) };
             HANDLED.load(Ordering::Relaxed)
         };
-        // SAFETY: as above; zeros are a valid action.
+        // SAFETY: the handler is async-signal-safe; zeros are a valid action.
         unsafe {
             let mut action: libc::sigaction = mem::zeroed();
             action.sa_sigaction = count as *const () as usize;
@@ -245,7 +245,7 @@ mod tests {
             unsafe { libc::_exit(7) }
         }
         let left = in_a_child(|| {
-            // SAFETY: as above; and the address is one that nothing is mapped at.
+            // SAFETY: the handler is async-signal-safe; nothing is mapped at the address.
             unsafe {
                 let mut action: libc::sigaction = mem::zeroed();
                 action.sa_sigaction = leave as *const () as usize;

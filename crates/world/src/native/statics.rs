@@ -104,7 +104,7 @@ fn find_or_keep<T: Send + Sync + 'static>(
         if let Some(kept) = NonNull::new(link.load(Ordering::Acquire)) {
             // SAFETY: from the list of a key.
             if unsafe { is_of::<T>(kept) } {
-                // SAFETY: as above, and of this type.
+                // SAFETY: from the list of a key, and of this type.
                 return unsafe { object(kept) };
             }
             // SAFETY: what is in a list never goes.
@@ -143,7 +143,7 @@ fn keep_local<T: 'static>(key: &'static WorldLocal, made: Rc<T>) -> Rc<T> {
         return object;
     }
     let object: Rc<dyn Any> = Rc::<T>::clone(&made);
-    // An error as above: then the object lives for this one use.
+    // An error means that the thread is ending: then the object lives for this one use.
     let _ = LOCALS.try_with(|locals| locals.borrow_mut().push(Local { key, object }));
     made
 }

@@ -38,7 +38,7 @@ impl Threads for Native {
         let thread = start(move || {
             let pinned = affinity::pin(cpu).map_err(|error| misplaced(cpu, &error));
             let may_run = pinned.is_ok();
-            // The spawner waits for this, so somebody listens.
+            // Cannot fail: the spawner waits for this.
             let _ = report.send(pinned);
             may_run.then(f)
         })?;

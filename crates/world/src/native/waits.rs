@@ -1,4 +1,4 @@
-//! How long a thread wanted a CPU and had none, for whoever judges measurements.
+//! How long a thread wanted a CPU and had none, to judge measurements by.
 
 /// The kernel's account of the thread that reads it
 /// (`Documentation/scheduler/sched-stats.rst`).
@@ -16,7 +16,7 @@ pub fn run_queue_wait() -> Option<u64> {
 /// The time on run queues in the text of a thread's `schedstat`, in nanoseconds.
 ///
 /// `None` if the text is something else, or of a kernel that was told to keep no figures: it shows
-/// zeros, and whoever reads this has been run at least once.
+/// zeros, though the thread that reads this has been run at least once.
 fn waited(schedstat: &str) -> Option<u64> {
     let figures: Result<Vec<u64>, _> = schedstat.split_ascii_whitespace().map(str::parse).collect();
     match *figures.ok()? {

@@ -176,16 +176,16 @@ word!(AtomicPtr<T>, *mut T, T);
 
 // SAFETY: a word has no fields.
 unsafe impl Slot for AtomicU8 {}
-// SAFETY: as above.
+// SAFETY: a word has no fields.
 unsafe impl Slot for AtomicU32 {}
-// SAFETY: as above.
+// SAFETY: a word has no fields.
 unsafe impl Slot for AtomicU64 {}
-// SAFETY: as above.
+// SAFETY: a word has no fields.
 unsafe impl Slot for AtomicUsize {}
-// SAFETY: as above.
+// SAFETY: a word has no fields.
 unsafe impl<T: 'static> Slot for AtomicPtr<T> {}
 
-/// What native cells report to: nobody. Takes no space and no time.
+/// The tracker of native cells, which reports nothing. Takes no space and no time.
 #[derive(Debug, Clone, Copy)]
 pub struct Untracked;
 

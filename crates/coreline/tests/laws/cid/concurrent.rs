@@ -43,7 +43,7 @@ pub(super) struct Scene<P: Policy, W: Testbed> {
     pub(super) space: CidSpace<P, W>,
     /// By CPU.
     queues: Vec<Line<RawTicketLock<W>>>,
-    /// By ID: 1 while somebody holds it.
+    /// By ID: 1 while a task holds it.
     holders: Vec<Line<W::U32>>,
     /// By ID: how often it was held. Plain memory: nothing but the space orders accesses.
     uses: Vec<Line<Cell<u64, W>>>,
@@ -90,7 +90,7 @@ impl<P: Policy, W: Testbed> Scene<P, W> {
         let held = self.holders[cid.index()].swap(1, Ordering::Relaxed);
         // SAFETY: the holder of an ID is alone: that is what is tested.
         self.uses[cid.index()].with_mut(|uses| unsafe { *uses += 1 });
-        // Relaxed: as above.
+        // Relaxed: what is tested is whether the space orders holders.
         self.holders[cid.index()].store(0, Ordering::Relaxed);
         self.space.switch_out(self.now(), cpu, task);
         assert_eq!(held, 0, "{cid} has two holders under {}", P::NAME);
@@ -139,7 +139,7 @@ fn law<P: Policy, W: Testbed>(crowd: Crowd) {
     for seconds in 1..=2 {
         scene.space.expire(scene.now() + Duration::from_secs(seconds));
     }
-    assert_eq!(scene.space.taken().count(), 0, "IDs that nobody has any more");
+    assert_eq!(scene.space.taken().count(), 0, "IDs that no task has any more");
 }
 
 /// The law under each policy.

@@ -53,7 +53,7 @@ fn law<P: Policy, const WORDS: usize>(other: fn(&CidSpace<P, Sim>, &Task<P, Sim>
         };
         let there = move || {
             others.iter().for_each(|task| other(&space.space, task));
-            // Relaxed: as above.
+            // Relaxed: only the end of the switches hangs on it.
             done.store(1, Ordering::Relaxed);
         };
         Sim::spawn(Placement::On(THERE), there).unwrap().join();

@@ -54,7 +54,7 @@ mod first_fit {
         process.wait(200);
         assert_eq!(process.start(3), 3);
         process.scan();
-        assert_eq!(process.burst(1), 1, "the lowest that nobody has");
+        assert_eq!(process.burst(1), 1, "the lowest that is free");
     }
 }
 
@@ -95,7 +95,7 @@ mod recent {
 
     #[test]
     fn ids_expand_no_further_than_users() {
-        // Two that roam, and leave recent IDs behind on CPUs where nobody comes again.
+        // Two that roam, and leave recent IDs behind on CPUs that no task comes back to.
         let mut process = Process::<Recent>::new(4);
         [0, 1].into_iter().for_each(|cpu| process.spawn(cpu, false));
         assert_eq!(process.bursts(&[0, 1]), [0, 1]);
@@ -185,7 +185,7 @@ mod owned {
     fn cpus_own_ids_where_tasks_are_many() {
         let mut process = Process::<Owned>::pinned(4);
         assert_eq!(process.bursts(&[0, 1, 2, 3]), [0, 1, 2, 3]);
-        // One more than the bound, which is the number of CPUs: what nobody uses is free.
+        // One more than the bound, which is the number of CPUs: unused IDs are free.
         process.start(2);
         process.spawn(1, true);
         assert_eq!(process.taken(), 1);

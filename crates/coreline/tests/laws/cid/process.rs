@@ -37,7 +37,7 @@ pub(super) struct Process<P: Policy> {
     cpus: usize,
     /// `None` if it has ended.
     threads: Vec<Option<Thread<P>>>,
-    /// By CPU: who runs there, and its ID.
+    /// By CPU: the thread that runs there, and its ID.
     running: Vec<Option<(usize, u32)>>,
 }
 
@@ -91,7 +91,7 @@ impl<P: Policy> Process<P> {
         self.space.expire(self.now);
     }
 
-    /// The number of IDs that anybody has.
+    /// How many IDs are taken.
     pub(super) fn taken(&self) -> usize {
         self.space.taken().count()
     }

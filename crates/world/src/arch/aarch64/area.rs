@@ -65,8 +65,8 @@ pub(in crate::arch) fn thread_pointer() -> usize {
 #[inline]
 pub(in crate::arch) unsafe fn read<const FIELD: usize>(offset: isize) -> u32 {
     let value: u32;
-    // SAFETY: the caller's promise. Not `pure`: the kernel changes the field behind the compiler's
-    // back.
+    // SAFETY: the caller promises a field there. Not `pure`: the kernel changes it behind the
+    // compiler's back.
     unsafe {
         asm!(
             "ldr {value:w}, [{area}, {field}]",

@@ -11,7 +11,7 @@
 //! which may use what a list or a stack gave it without a dependency that a compiler keeps. The
 //! pointer to the row's line is read by a plain load: nothing but the row is reached through it,
 //! and the row's address depends on it, so that the processor reads the row afterwards.
-//! Lists, stacks and buffers are committed by a store-release: who reads the committed word sees
+//! Lists, stacks and buffers are committed by a store-release: a reader of the committed word sees
 //! what it stands for. Words are committed by a plain store, since they carry nothing but their own
 //! value. Nothing else is ordered, and nothing else needs to be: threads of one CPU follow each
 //! other through the scheduler, which orders all.
@@ -33,5 +33,5 @@ use super::Area;
 pub(super) use area::{block, offset_of_reading, read, thread_pointer};
 pub(crate) use sections::watch;
 
-/// What must stand in memory before an abort handler: who registers a thread says so to the kernel.
+/// What must stand in memory before an abort handler, as the registration of a thread says.
 pub(crate) const SIGNATURE: u32 = 0xd428_bc00;

@@ -2,8 +2,7 @@
 
 use core::ffi::c_void;
 
-/// A trap, if it is armed and passed for the last time but as many as it is to be passed. At the
-/// abort handler, a count.
+/// Fires on its n-th pass, if armed. At the abort handler, counts.
 macro_rules! trap {
     ("abort") => {
         "

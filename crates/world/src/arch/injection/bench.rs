@@ -227,7 +227,7 @@ impl Bench {
         self.run(setup, |op| Interpreter::undisturbed(index).complete(self, op));
     }
 
-    /// Runs a program that nothing interrupts.
+    /// Runs a program without interruption.
     pub(super) fn run(&self, program: &[Op], execute: impl Fn(Op) -> Answer) -> Vec<Answer> {
         self.popped.set(None);
         let step = |op: &Op| match (*op, self.popped.get()) {
@@ -258,12 +258,12 @@ impl Bench {
     /// All bytes of the slots, and of the nodes.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let slots = if self.aliased { 0..1 } else { 0..self.indexes };
-        // SAFETY: all bytes were written, and no section runs now.
+        // SAFETY: all bytes were written, and no thread writes now.
         let slots = slots.flat_map(|index| unsafe {
             let slot = self.slot(index).cast::<u8>().cast_const();
             core::slice::from_raw_parts(slot, size_of::<Everything>())
         });
-        // SAFETY: a node is a pointer, without padding, and no section runs now.
+        // SAFETY: all bytes were written, and no thread writes now.
         let nodes = unsafe {
             let nodes = (&raw const self.nodes).cast::<u8>();
             core::slice::from_raw_parts(nodes, size_of_val(&self.nodes))

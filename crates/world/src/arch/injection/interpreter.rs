@@ -109,7 +109,7 @@ unsafe impl Steps<Native> for Interpreter {
     ) -> Result<(), Ended> {
         for (number, byte) in bytes.iter().enumerate() {
             self.step(false)?;
-            // SAFETY: the bench has one thread.
+            // SAFETY: no other thread writes there now.
             unsafe { to.write_at(offset + number, &[*byte], || true) };
         }
         Ok(())

@@ -94,7 +94,7 @@ extern "C" fn on_trap(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut
 
 fn set_traps() -> MutexGuard<'static, ()> {
     let guard = TRAPS.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: see the handler.
+    // SAFETY: the handler interrupts only sections, so it may do anything.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = on_trap as *const () as usize;
@@ -260,7 +260,7 @@ fn abort_everywhere(bench: &Bench, index: Index) {
             }
         }
     });
-    assert_eq!(seen, expected, "points that no case came by, or that are not known");
+    assert_eq!(seen, expected, "points that no case came by, or that are not listed");
 }
 
 /// The index of the calling thread, where the kernel aborts sections; and how many slots there are.

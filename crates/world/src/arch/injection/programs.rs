@@ -16,13 +16,13 @@ const MINUS_ONE: u64 = u64::MAX;
 pub(super) const HOME: u32 = 2;
 /// A row that shows another index.
 pub(super) const OTHER: u32 = 1;
-/// A row that shows none, and that index if only half of it is read.
+/// A row that shows none, and that index to a read of half of it.
 pub(super) const HALF: u32 = 0xdead << 16 | HOME;
 /// How many slots there are behind rows.
 pub(super) const SLOTS: usize = 4;
 
 /// What else can come between where indexes are in rows: the index is taken away, the CPU is given
-/// another, or the same again, and an operation works with it.
+/// another, or the same again, and another thread works with it.
 pub(super) const CHANGES: &[&[Op]] = &[
     &[Op::Show(NO_INDEX)],
     &[Op::Show(SLOTS as u32)],

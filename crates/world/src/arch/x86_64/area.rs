@@ -26,8 +26,8 @@ pub(in crate::arch) fn block() -> isize {
 #[inline]
 pub(in crate::arch) fn offset_of_reading<const WORD: usize>() -> isize {
     let offset;
-    // SAFETY: a relaxed load of a word of this program or library, and a constant as above. Not
-    // `pure`: the word changes once.
+    // SAFETY: a relaxed load of a word of this program or library, and a constant that the linker
+    // puts there. Not `pure`: the word changes once.
     unsafe {
         asm!(
             "mov {offset}, qword ptr [rip + {reading} + {word}]",
@@ -64,8 +64,8 @@ pub(in crate::arch) fn thread_pointer() -> usize {
 #[inline]
 pub(in crate::arch) unsafe fn read<const FIELD: usize>(offset: isize) -> u32 {
     let value: u32;
-    // SAFETY: the caller's promise. Not `pure`: the kernel changes the field behind the compiler's
-    // back.
+    // SAFETY: the caller promises a field there. Not `pure`: the kernel changes it behind the
+    // compiler's back.
     unsafe {
         asm!(
             "mov {value:e}, dword ptr fs:[{offset} + {field}]",

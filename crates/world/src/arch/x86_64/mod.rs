@@ -17,7 +17,7 @@ use super::{Area, status};
 pub(super) use area::{block, offset_of_reading, read, thread_pointer};
 pub(crate) use sections::watch;
 
-/// What must stand in memory before an abort handler: who registers a thread says so to the kernel.
+/// What must stand in memory before an abort handler, as the registration of a thread says.
 pub(crate) const SIGNATURE: u32 = 0x5305_3053;
 
 // A section that finds no line of rows leaves the pointer, which is null, as its status.

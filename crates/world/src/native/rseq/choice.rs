@@ -74,7 +74,7 @@ fn refused(error: i32) -> &'static str {
     match error {
         libc::ENOSYS => "the kernel has no rseq, or a system-call filter hides it",
         libc::EPERM | libc::EACCES => "a system-call filter forbids it",
-        libc::EINVAL => "somebody else registers each thread, and does not say where",
+        libc::EINVAL => "another library registers each thread, and does not say where",
         _ => "no kernel is known to answer so",
     }
 }
@@ -181,12 +181,12 @@ fn take_turn() -> bool {
 ///
 /// It is a static, which nothing writes any more.
 fn decide(choice: *const Choice) -> &'static Choice {
-    // Release pairs with the acquire in `chosen`; acquire, where another thread was faster, as
-    // there.
+    // Release pairs with the acquire in `chosen`: the choice is written. Acquire, where another
+    // thread was faster: so is that thread's.
     let order = (Ordering::AcqRel, Ordering::Acquire);
     let decided = CHOICE.compare_exchange(ptr::null_mut(), choice.cast_mut(), order.0, order.1);
     let choice = decided.map_or_else(|theirs| theirs.cast_const(), |_| choice);
-    // SAFETY: as in `chosen`.
+    // SAFETY: a static that never changes from then on.
     let choice = unsafe { &*choice };
     set_areas(choice);
     choice
@@ -227,10 +227,10 @@ fn proven(area: Area) -> Choice {
     Ok(area)
 }
 
-/// Looks for the C library's area, to read IDs there, unless somebody has looked.
+/// Looks for the C library's area, to read IDs there, unless a thread has looked before.
 pub(super) fn find_published() {
     static LOOKED: AtomicBool = AtomicBool::new(false);
-    // Relaxed, twice: who misses the change looks again and finds the same.
+    // Relaxed, twice: a thread that misses the change looks again and finds the same.
     if LOOKED.load(Ordering::Relaxed) {
         return;
     }
@@ -240,7 +240,7 @@ pub(super) fn find_published() {
     {
         read_in(area);
     }
-    // Relaxed: as above.
+    // Relaxed: a thread that misses it looks again.
     LOOKED.store(true, Ordering::Relaxed);
 }
 
@@ -251,9 +251,9 @@ fn switched_off() -> bool {
 /// What the environment says. Not by way of `std`, which allocates, and takes a lock that a fork
 /// may have left behind.
 pub(crate) fn switch<'a>() -> Option<&'a CStr> {
-    // SAFETY: the name is a C string. A thread that changes the environment answers for it that no
+    // SAFETY: the name is a C string. It is up to a thread that changes the environment that no
     // other reads it at the same time.
     let value = unsafe { libc::getenv(SWITCH_C.as_ptr()) };
-    // SAFETY: the environment's values are C strings; as above for how long.
+    // SAFETY: the environment's values are C strings, and no thread changes it meanwhile.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }

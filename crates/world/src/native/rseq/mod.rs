@@ -10,11 +10,11 @@
 //!
 //! # Whose area
 //!
-//! A thread has one rseq area, registered once; who comes second is refused. glibc registers every
-//! thread from version 2.35 on and publishes where (`__rseq_offset`, found by name so that a
+//! A thread has one rseq area, registered once; a second registration is refused. glibc registers
+//! every thread from version 2.35 on and publishes where (`__rseq_offset`, found by name so that a
 //! program also starts where there is none). coreline uses that area, and writes only `rseq_cs`
-//! there, which belongs to whoever runs a section. Where the C library registers nothing (musl, an
-//! older glibc, `GLIBC_TUNABLES=glibc.pthread.rseq=0`) each thread registers
+//! there, which belongs to the code that runs a section. Where the C library registers nothing
+//! (musl, an older glibc, `GLIBC_TUNABLES=glibc.pthread.rseq=0`) each thread registers
 //! [our own area](crate::arch::Area::own) when it first needs it. Nothing here ever writes an ID
 //! field.
 //!
@@ -45,9 +45,9 @@
 //! |---|---|---|---|---|
 //! | [`SECTION_AREA`] | sections | not settled, or atomics | chosen | chosen |
 //! | [`Reading::Cpu`](crate::arch::Reading) | `cpu_id` | not looked, or none | published | chosen |
-//! | [`Reading::Cid`](crate::arch::Reading) | `mm_cid` | as above, or no IDs | published | chosen |
+//! | [`Reading::Cid`](crate::arch::Reading) | `mm_cid` | the same, or no IDs | published | chosen |
 //!
-//! Each changes once, from 0. Who reads IDs, or runs a section, on the blank area finds -1: so *not
+//! Each changes once, from 0. A read of IDs, or a section, on the blank area finds -1: so *not
 //! settled*, *switched off*, *no such field* and *thread not registered* are one case on the fast
 //! path, told apart where it is slow.
 //!
@@ -87,22 +87,22 @@ use crate::native::place;
 /// The area that sections run on, as bytes beyond the blank one.
 static SECTION_AREA: AtomicIsize = AtomicIsize::new(0);
 
-/// The area that sections run on; the blank one if operations run on atomics, or while nobody has
-/// asked [`sections`]. Async-signal-safe.
+/// The area that sections run on; the blank one if operations run on atomics, or before the first
+/// call of [`sections`]. Async-signal-safe.
 #[inline]
 pub(crate) fn area() -> Area {
     // SAFETY: the word holds 0, or what `choice` put there: how far an area lies from the blank
     // one.
     //
-    // Relaxed: the word is all there is to read, and it changes once. Who misses the change gets
-    // the blank area and takes the slow path.
+    // Relaxed: the word is all there is to read, and it changes once. A thread that misses the
+    // change gets the blank area and takes the slow path.
     unsafe { Area::beyond_blank(SECTION_AREA.load(Ordering::Relaxed)) }
 }
 
-/// Sees to it that the calling thread has an index in [`area`]; `false` if it cannot have one. For
-/// operations whose section found none.
+/// Gives the calling thread an index in [`area`], if it has none; `false` if it cannot have one.
+/// For operations whose section found none.
 ///
-/// Asks the kernel at most once in a thread's life. Settles nothing: whoever made the memory has.
+/// Asks the kernel at most once in a thread's life. Settles nothing: making the memory did.
 ///
 /// Async-signal-safe: one system call, and a thread-specific value of a key low enough that the C
 /// library has room for it.
@@ -132,7 +132,7 @@ fn is_id(field: u32) -> bool {
     field.cast_signed() >= 0
 }
 
-/// The same, or what it was a while ago: who has to ask the kernel does so at each 64th time.
+/// The same, or what it was a while ago: without rseq, refreshed by `getcpu` at every 64th call.
 #[inline]
 pub(crate) fn cpu_hint() -> CpuId {
     let cpu = Area::of_cpu().cpu_id();

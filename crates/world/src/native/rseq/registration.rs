@@ -99,7 +99,7 @@ fn call(flags: u32) -> Result<(), Error> {
 }
 
 /// The key whose destructor unregisters a thread. Set by [`prepare_own`], before the choice is
-/// known to anybody.
+/// published.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 /// How often the destructor is called before it is the last round.
@@ -136,8 +136,8 @@ pub(super) fn register_own() {
     if marks::get() & marks::REFUSED != 0 || has_index() {
         return;
     }
-    // The destructor first: who is registered must be unregistered. Of one who is, the kernel has
-    // written the IDs by now; a filter that says so in its place has not.
+    // The destructor first: a registered thread must be unregistered. The kernel writes the IDs of
+    // a thread as it registers it; a filter that answers in its place does not.
     if !keeping_errno(|| set_round(1) && register().is_ok() && has_index()) {
         set_round(0);
         marks::set(marks::REFUSED);
@@ -145,7 +145,7 @@ pub(super) fn register_own() {
 }
 
 fn set_round(round: usize) -> bool {
-    // Relaxed: see `prepare_own`. Who is here has seen the choice.
+    // Relaxed: see `prepare_own`. A thread that comes here has seen the choice.
     let key = KEY.load(Ordering::Relaxed);
     // SAFETY: the key was made by `prepare_own`, and is never deleted.
     unsafe { libc::pthread_setspecific(key, core::ptr::without_provenance(round)) == 0 }

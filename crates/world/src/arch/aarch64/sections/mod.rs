@@ -98,7 +98,7 @@ macro_rules! read_index {
 
 /// The end of the section, behind the commit; its descriptor and its abort handler. The descriptor
 /// holds addresses that the dynamic linker fills in, hence a writable section. The handler lies
-/// away from the code it belongs to, as nobody goes there often.
+/// away from the code it belongs to, as it seldom runs.
 macro_rules! leave {
     ($point:ident) => {
         concat!(

@@ -1,4 +1,4 @@
-//! Leases beyond a home's places: where they wait, whose they are, and who finds them.
+//! Leases beyond a magazine's rounds: where they wait, and that each is found, by one thread.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -17,8 +17,8 @@ use crate::worlds;
 type Modelled<P> = Arc<Domain<Recent, Model<P>>>;
 type Leased<'a, P> = Lease<'a, Recent, Model<P>>;
 
-/// How many leases have a place in the home of a CPU.
-const PLACES: usize = 4;
+/// How many leases have a round in the magazine of a CPU.
+const ROUNDS: usize = 4;
 
 fn domain<P: Plant>(leases: usize) -> Modelled<P> {
     let domains = Domains::new_in(DomainsOptions::new().leases(leases)).unwrap();
@@ -30,9 +30,9 @@ fn lease_at<P: Plant>(domain: &Modelled<P>, cpu: u32) -> Leased<'_, P> {
     domain.lease().expect("one is free")
 }
 
-/// As many as have a place, on CPU 0.
+/// As many as have a round, on CPU 0.
 fn keep<P: Plant>(domain: &Modelled<P>) -> Vec<Leased<'_, P>> {
-    (0..PLACES).map(|_| lease_at(domain, 0)).collect()
+    (0..ROUNDS).map(|_| lease_at(domain, 0)).collect()
 }
 
 /// In every interleaving with few preemptions. That there are many leases takes many steps.
@@ -50,7 +50,7 @@ fn spawn<P: Plant>(
     Model::<P>::spawn(Placement::On(CpuId::new(cpu)), move || live(&theirs)).unwrap()
 }
 
-/// Another thread, on a CPU that has no home, looks for a lease and must find one.
+/// Another thread, on a CPU that has no magazine, looks for a lease and must find one.
 fn look<P: Plant>(domain: &Modelled<P>) -> impl JoinHandle<()> {
     spawn(domain, 2, |domain| {
         drop(domain.lease().expect("the first thread has one at most"));
@@ -69,11 +69,11 @@ fn is_used(domain: &Modelled<Faithful>, uses: &Uses) -> bool {
     })
 }
 
-/// What was written under a lease that had no place is seen under the next.
+/// What was written under a lease that had no round is seen under the next.
 #[test]
-fn a_lease_from_a_shelf_is_exclusive_in_every_interleaving() {
+fn a_lease_from_an_open_round_is_exclusive_in_every_interleaving() {
     check(|| {
-        let domain = domain(PLACES + 1);
+        let domain = domain(ROUNDS + 1);
         let uses: Arc<Uses> = Arc::new(domain.local(|| Exclusive::new(Cell::new_in(0))).unwrap());
         let kept = keep(&domain);
         assert!(is_used(&domain, &uses));
@@ -89,33 +89,33 @@ fn a_lease_from_a_shelf_is_exclusive_in_every_interleaving() {
     });
 }
 
-/// One thread returns to the shelf of a CPU and takes from the place of another; the other thread
-/// finds one nevertheless.
+/// One thread returns to an open round of a CPU and takes from a reserved one of another; the other
+/// thread finds one nevertheless.
 #[test]
-fn who_looks_while_another_goes_from_a_shelf_to_a_place_finds_one() {
+fn a_search_finds_one_while_another_goes_from_an_open_to_a_reserved_round() {
     check(|| {
-        let domain = domain::<Exchanges>(PLACES + 2);
-        // The shelf is looked at first.
+        let domain = domain::<Exchanges>(ROUNDS + 2);
+        // The open rounds are looked at first.
         let kept = keep(&domain);
-        let shelved = lease_at(&domain, 0);
+        let roundless = lease_at(&domain, 0);
         drop(lease_at(&domain, 1));
         Model::<Exchanges>::migrate(CpuId::new(0));
         let other = look(&domain);
-        drop(shelved);
+        drop(roundless);
         drop(lease_at(&domain, 1));
         other.join();
         assert_eq!(domain.usage().leased, kept.len());
     });
 }
 
-/// The same, where the lease gets its place while the other thread looks.
+/// The same, where the lease gets its round while the other thread looks.
 #[test]
-fn who_looks_while_a_lease_gets_a_place_finds_one() {
+fn a_search_finds_one_while_a_lease_gets_a_round() {
     check(|| {
-        let domain = domain::<Exchanges>(PLACES + 1);
+        let domain = domain::<Exchanges>(ROUNDS + 1);
         let mut kept = keep(&domain);
         drop(lease_at(&domain, 0));
-        // Moves to the other home, and leaves room.
+        // Moves to the other magazine, and leaves room.
         drop(kept.pop());
         drop(lease_at(&domain, 1));
         let other = look(&domain);
@@ -126,11 +126,11 @@ fn who_looks_while_a_lease_gets_a_place_finds_one() {
     });
 }
 
-/// A lease takes the place of one that moved to another CPU meanwhile, and is not overwritten.
+/// A lease takes the round of one that moved to another CPU meanwhile, and is not overwritten.
 #[test]
-fn a_place_goes_from_one_lease_to_another_in_every_interleaving() {
+fn a_round_goes_from_one_lease_to_another_in_every_interleaving() {
     check(|| {
-        let domain = domain::<Faithful>(PLACES + 2);
+        let domain = domain::<Faithful>(ROUNDS + 2);
         let elsewhere = lease_at(&domain, 1);
         let mut kept = keep(&domain);
         drop(lease_at(&domain, 0));
@@ -149,7 +149,7 @@ fn a_place_goes_from_one_lease_to_another_in_every_interleaving() {
     });
 }
 
-/// Whether a lease on CPU 0 takes no lock: it is to be had by who holds the lock.
+/// Whether a lease on CPU 0 takes no lock: a thread can have it while it holds the lock.
 fn takes_no_lock(domain: &Modelled<Faithful>) -> bool {
     Model::<Faithful>::migrate(CpuId::new(0));
     let theirs = Domain::clone(domain);
@@ -167,13 +167,13 @@ fn takes_no_lock(domain: &Modelled<Faithful>) -> bool {
 }
 
 #[test]
-fn who_holds_many_takes_no_lock_for_one_more() {
+fn a_holder_of_many_takes_no_lock_for_one_more() {
     check(|| {
-        let domain = domain(PLACES + 1);
+        let domain = domain(ROUNDS + 1);
         let kept = keep(&domain);
         let before = takes_no_lock(&domain);
         let one = lease_at(&domain, 0);
-        // Who looks in vain leaves marks where leases wait later.
+        // A search in vain leaves marks where leases wait later.
         assert!(domain.lease().is_err());
         drop(one);
         let after = takes_no_lock(&domain);
@@ -185,9 +185,9 @@ fn who_holds_many_takes_no_lock_for_one_more() {
 
 /// Nor if all that are left waited on another CPU.
 #[test]
-fn who_holds_many_takes_no_lock_for_one_from_elsewhere() {
+fn a_holder_of_many_takes_no_lock_for_one_from_elsewhere() {
     check(|| {
-        let domain = domain(PLACES + 1);
+        let domain = domain(ROUNDS + 1);
         drop(lease_at(&domain, 1));
         let kept = keep(&domain);
         let before = takes_no_lock(&domain);
@@ -199,11 +199,11 @@ fn who_holds_many_takes_no_lock_for_one_from_elsewhere() {
     });
 }
 
-/// The places of leases that moved away are free for those that come back.
+/// The rounds of leases that moved away are free for those that come back.
 #[test]
-fn who_had_leases_that_moved_takes_no_lock_for_as_many_again() {
+fn a_thread_whose_leases_moved_takes_no_lock_for_as_many_again() {
     check(|| {
-        let most = 2 * PLACES;
+        let most = 2 * ROUNDS;
         let domain = domain(most);
         for cpu in [0, 1, 0] {
             drop((0..most).map(|_| lease_at(&domain, cpu)).collect::<Vec<_>>());
@@ -217,8 +217,8 @@ fn who_had_leases_that_moved_takes_no_lock_for_as_many_again() {
 }
 
 /// A lease of another node's memory does not wait where it would be met before those of the own.
-fn far_leases_wait_on_no_shelf() {
-    let share = PLACES + 2;
+fn far_leases_wait_in_no_open_round() {
+    let share = ROUNDS + 2;
     let options = DomainsOptions::new().leases(2 * share);
     let domains = Domains::<Clustered, Sim>::new_in(options).unwrap();
     let width = domains.layout().width();
@@ -230,21 +230,21 @@ fn far_leases_wait_on_no_shelf() {
         let far = leases.pop().unwrap();
         assert_eq!((leases.iter().map(node).min(), node(&far)), (Some(1), 0));
         drop(far);
-        leases.truncate(PLACES);
+        leases.truncate(ROUNDS);
         assert_eq!(node(&domain.lease().unwrap()), 1);
     };
     Sim::spawn(Placement::On(cpu), live).unwrap().join();
 }
 
 #[test]
-fn leases_of_another_node_wait_on_no_shelf() {
-    let law = far_leases_wait_on_no_shelf;
-    worlds::simulate("shelves::far", "epyc-7003-2s", Faults::NONE, law).unwrap();
+fn leases_of_another_node_wait_in_no_open_round() {
+    let law = far_leases_wait_in_no_open_round;
+    worlds::simulate("lease_magazines::far", "epyc-7003-2s", Faults::NONE, law).unwrap();
 }
 
-/// A lease that is taken from a far shelf leaves room there, and does not return to it.
-fn leases_leave_far_shelves() {
-    let share = PLACES + 2;
+/// A lease that is taken from a far magazine leaves room there, and does not return to it.
+fn leases_leave_far_magazines() {
+    let share = ROUNDS + 2;
     let options = DomainsOptions::new().leases(2 * share);
     let domains = Domains::<Clustered, Sim>::new_in(options).unwrap();
     // Leases that are sent to a thread borrow what is never dropped.
@@ -255,22 +255,22 @@ fn leases_leave_far_shelves() {
         Placement::On(cpu.unwrap().id)
     };
     let lease = |count: usize| (0..count).map(|_| domain.lease().unwrap()).collect::<Vec<_>>();
-    let shelved = Sim::spawn(on(0), move || {
+    let roundless = Sim::spawn(on(0), move || {
         let mut leases = lease(share);
-        drop(leases.split_off(PLACES + 1));
+        drop(leases.split_off(ROUNDS + 1));
         leases
     });
-    let mut shelved = shelved.unwrap().join();
-    // The last is that of the far shelf.
+    let mut roundless = roundless.unwrap().join();
+    // The last is that of the far open round.
     let mut all = Sim::spawn(on(1), move || lease(share + 1)).unwrap().join();
     let far = all.pop();
-    Sim::spawn(on(0), move || drop(shelved.pop().map(|one| (one, shelved)))).unwrap().join();
+    Sim::spawn(on(0), move || drop(roundless.pop().map(|one| (one, roundless)))).unwrap().join();
     drop((far, all));
     assert_eq!(domain.usage().leased, 0);
 }
 
 #[test]
-fn leases_from_far_shelves_do_not_return_there() {
-    let law = leases_leave_far_shelves;
-    worlds::simulate("shelves::far_room", "epyc-7003-2s", Faults::NONE, law).unwrap();
+fn leases_from_far_magazines_do_not_return_there() {
+    let law = leases_leave_far_magazines;
+    worlds::simulate("lease_magazines::far_room", "epyc-7003-2s", Faults::NONE, law).unwrap();
 }
