@@ -6,10 +6,10 @@
 
 use std::cmp::Reverse;
 
+use super::rng::{Rng, Stream};
 use super::run::Next;
 use super::{Engine, NEVER, State};
-use crate::rng::{Rng, Stream};
-use crate::schedule::{Choices, Schedule};
+use crate::settings::schedule::{Choices, Schedule};
 
 /// A thread that could run next.
 #[derive(Clone, Copy)]

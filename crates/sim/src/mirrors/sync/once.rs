@@ -1,0 +1,169 @@
+//! Something that is done once.
+
+use core::fmt;
+
+use coreline_world::{ConstWords as _, Ordering, Sleep as _, Word as _};
+
+use crate::Sim;
+use crate::world::words::SimU32;
+
+/// The states of the word.
+///
+/// | state | meaning | written by |
+/// |---|---|---|
+/// | `INCOMPLETE` | no closure was called | (the initial state) |
+/// | `POISONED` | the closure panicked | the thread that ran it |
+/// | `RUNNING` | a closure runs | the thread that runs it, first |
+/// | `QUEUED` | as `RUNNING`, and threads may be parked | a thread about to park |
+/// | `COMPLETE` | a closure returned | the thread that ran it |
+const INCOMPLETE: u32 = 0;
+const POISONED: u32 = 1;
+const RUNNING: u32 = 2;
+const QUEUED: u32 = 3;
+const COMPLETE: u32 = 4;
+
+/// Like [`std::sync::Once`], charged.
+pub struct Once(SimU32);
+
+/// What [`Once::call_once_force`] tells the closure.
+#[derive(Debug)]
+pub struct OnceState {
+    poisoned: bool,
+}
+
+impl OnceState {
+    /// Whether an earlier closure panicked.
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned
+    }
+}
+
+/// Writes the state that a closure leaves, also if it panics.
+struct Done<'a> {
+    word: &'a SimU32,
+    state: u32,
+}
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire accesses that see the state.
+        if self.word.swap(self.state, Ordering::Release) == QUEUED {
+            Sim::wake(self.word, u32::MAX);
+        }
+    }
+}
+
+impl Once {
+    /// Nothing was done yet.
+    pub const fn new() -> Once {
+        Once(Sim::U32_ZERO)
+    }
+
+    /// Calls `f`, unless some closure was called; then waits for that to return.
+    ///
+    /// # Panics
+    ///
+    /// If `f` panics, or an earlier closure did.
+    pub fn call_once(&self, f: impl FnOnce()) {
+        self.call(false, |_| f());
+    }
+
+    /// Like [`call_once`](Once::call_once), also if an earlier closure panicked.
+    ///
+    /// # Panics
+    ///
+    /// If `f` does.
+    pub fn call_once_force(&self, f: impl FnOnce(&OnceState)) {
+        self.call(true, f);
+    }
+
+    /// Whether a closure was called and returned.
+    pub fn is_completed(&self) -> bool {
+        // Acquire: pairs with the Release swap of `Done`.
+        self.0.load(Ordering::Acquire) == COMPLETE
+    }
+
+    /// Waits until a closure was called and returned.
+    ///
+    /// # Panics
+    ///
+    /// If a closure panicked.
+    pub fn wait(&self) {
+        self.wait_for(false);
+    }
+
+    /// Like [`wait`](Once::wait), also if a closure panicked.
+    pub fn wait_force(&self) {
+        self.wait_for(true);
+    }
+
+    fn call(&self, force: bool, f: impl FnOnce(&OnceState)) {
+        // Acquire, here and below: pairs with the Release swap of `Done`.
+        let mut state = self.0.load(Ordering::Acquire);
+        let poisoned = loop {
+            match state {
+                COMPLETE => return,
+                POISONED if !force => panic!("Once instance has previously been poisoned"),
+                INCOMPLETE | POISONED => {
+                    let took = self.0.compare_exchange_weak(
+                        state,
+                        RUNNING,
+                        Ordering::Acquire,
+                        Ordering::Acquire,
+                    );
+                    match took {
+                        Ok(_) => break state == POISONED,
+                        Err(other) => state = other,
+                    }
+                }
+                _ => state = self.park(state),
+            }
+        };
+        let mut done = Done { word: &self.0, state: POISONED };
+        f(&OnceState { poisoned });
+        done.state = COMPLETE;
+    }
+
+    fn wait_for(&self, force: bool) {
+        let mut state = self.0.load(Ordering::Acquire);
+        loop {
+            match state {
+                COMPLETE => return,
+                POISONED if !force => panic!("Once instance has previously been poisoned"),
+                RUNNING | QUEUED => state = self.park(state),
+                // No closure runs, so no thread would wake us: look again when the word changes.
+                idle => state = self.0.wait_until(Ordering::Acquire, |state| state != idle),
+            }
+        }
+    }
+
+    /// Parks until the closure that runs is done. Returns a later state.
+    fn park(&self, state: u32) -> u32 {
+        if state == RUNNING {
+            let marked =
+                self.0.compare_exchange(RUNNING, QUEUED, Ordering::Relaxed, Ordering::Acquire);
+            if let Err(other) = marked {
+                return other;
+            }
+        }
+        Sim::park(&self.0, QUEUED, None);
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Nothing was done yet, again.
+    pub(super) fn reset(&mut self) {
+        *self = Once::new();
+    }
+}
+
+impl Default for Once {
+    fn default() -> Self {
+        Once::new()
+    }
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Once").finish_non_exhaustive()
+    }
+}
