@@ -37,26 +37,27 @@ mod world;
 pub use experiments::claim;
 pub use experiments::explore::{Explore, Explored, search};
 pub use hardware::arena::Allocator;
+pub use hardware::class::Class;
 pub use hardware::contention::{Arbitration, ParseArbitrationError};
 pub use hardware::spec::{Cost, Costs, Spec, SpecError, presets};
-pub use machine::calibration::{Class, PingPong, Transfer};
+pub use machine::calibration::{PingPong, Transfer};
 pub use machine::{Machine, Run};
 pub use mirrors::{atomic, hint, sync, thread, time};
 pub use results::failure::{CpuState, Doing, Failure, FailureKind, ThreadState};
-pub use results::locks::{self, Handoffs, LockReport};
+pub use results::locks::{Handoffs, LockReport};
 pub use results::replay::{ParseReplayError, Replay};
 pub use results::report::{
     AccessCost, CpuTime, Details, LineCost, NOT_MODELLED, Report, SiteCost, SourceSite, Statistics,
     Transfers, WordCost,
 };
-pub use results::statistics::{name, transfers};
 pub use settings::faults::{Faults, ParseFaultsError};
 pub use settings::kernel::Kernel;
 pub use settings::schedule::{Choices, ParseScheduleError, Schedule};
+pub use world::probes::{name, transfers};
 pub use world::restartable::SimSection;
 pub use world::signals::{SimHeld, on_signal};
 pub use world::words::{SimPtr, SimTrack, SimU8, SimU32, SimU64, SimUsize};
-pub use world::{SimJoinHandle, exec, interrupts};
+pub use world::{SimJoinHandle, exec, interrupts, locks};
 
 /// The simulated machine's world. A name for a type parameter; it has no values of interest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -7,9 +7,14 @@
 use std::cmp::Reverse;
 
 use super::rng::{Rng, Stream};
-use super::run::Next;
 use super::{Engine, NEVER, State};
 use crate::settings::schedule::{Choices, Schedule};
+
+/// What the loop does next.
+pub(super) enum Next {
+    Resume(usize),
+    Stop,
+}
 
 /// A thread that could run next.
 #[derive(Clone, Copy)]

@@ -46,10 +46,10 @@ use crate::settings::kernel::Kernel;
 use choice::Chooser;
 pub(crate) use choice::Decision;
 use event_queue::{Agenda, NEVER};
-pub(crate) use kernel::faults::interrupt_point;
+use kernel::fiber::Fiber;
 use kernel::interrupts;
-pub(crate) use kernel::interrupts::{mask, monitor, send, unmask};
-use kernel::schedule::Fiber;
+pub(crate) use kernel::interrupts::{mask, unmask};
+pub(crate) use kernel::points::{drain, interrupt_point, issue};
 pub(crate) use kernel::schedule::{
     exec, park, pause, sleep, spawn, wait_for, wake, work, yield_now,
 };
@@ -57,7 +57,7 @@ pub(crate) use kernel::signals::{hold_signals, on_signal, release_signals};
 pub(crate) use memory::pass::access_range;
 use memory::stores::Stores;
 pub(crate) use memory::stores::{before, keep_before};
-pub(crate) use memory::{access, await_write, drain, issue, place};
+pub(crate) use memory::{access, await_write, monitor, place};
 use rng::Rng;
 pub(crate) use run::{Failed, Finished, Setup, run};
 pub(crate) use stack::USABLE as STACK;

@@ -11,8 +11,8 @@ use std::sync::{Arc, Once};
 
 use corosensei::CoroutineResult;
 
-use super::choice::{Chooser, Decision};
-use super::kernel::schedule::Fiber;
+use super::choice::{Chooser, Decision, Next};
+use super::kernel::fiber::Fiber;
 use super::memory::stores::Stores;
 use super::rng::{Rng, Stream};
 use super::{
@@ -178,12 +178,6 @@ fn message(payload: Box<dyn Any + Send>) -> String {
 
 /// The message of a panic whose payload is of another type.
 const NOT_A_STRING: &str = "(not a string)";
-
-/// What the loop does next.
-pub(super) enum Next {
-    Resume(usize),
-    Stop,
-}
 
 /// Runs `root` as the first thread of a machine, until all its threads are done.
 pub(crate) fn run<T: 'static>(

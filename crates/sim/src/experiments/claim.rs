@@ -44,7 +44,10 @@ use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use crate::{Failure, Machine, Replay, Spec};
+use crate::hardware::spec::Spec;
+use crate::machine::Machine;
+use crate::results::failure::Failure;
+use crate::results::replay::Replay;
 
 /// One set of what a claim must not depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,7 +20,6 @@ use coreline_topology::{NodeId, Topology};
 use crate::hardware::arena;
 use crate::hardware::contention::{Arbitration, Crowd};
 use crate::hardware::spec::Costs;
-use crate::results::report::Transfers;
 
 /// What an access wants of its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,17 +65,6 @@ impl From {
             From::LocalMemory => costs.memory_local,
             From::RemoteMemory => costs.memory_remote,
         }
-    }
-
-    pub(crate) fn count(self, transfers: &mut Transfers) {
-        *match self {
-            From::Private => &mut transfers.private,
-            From::CleanSameCache | From::SameCache => &mut transfers.same_cache,
-            From::SameNode => &mut transfers.same_node,
-            From::SameSocket => &mut transfers.same_socket,
-            From::OtherSocket => &mut transfers.other_socket,
-            From::LocalMemory | From::RemoteMemory => &mut transfers.memory,
-        } += 1;
     }
 }
 

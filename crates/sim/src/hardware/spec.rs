@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use coreline_topology::{CpuId, CpuSet, Shape, Topology};
 use serde::Deserialize;
 
-use crate::machine::calibration::Class;
+use crate::hardware::class::Class;
 
 /// The machines that come with the crate: name and file.
 const PRESETS: &[(&str, &str)] = &[

@@ -6,11 +6,11 @@
 //! has its own locked operation in the figure. How much of it is the transfer depends on the model,
 //! on the share of a miss that is request flight above all.
 //!
-//! So machine files state the published figure, and a [`Machine`] finds the cost by having two
-//! cores of its own play: it moves the cost until the simulated figure is within half a percent of
-//! the published one. There is no formula to keep in step with the engine. What was found is kept
-//! for the life of the process, since it depends on nothing but the figure, the request share and
-//! what the cores do on their own.
+//! So machine files state the published figure, and a [`Machine`](crate::Machine) finds the cost by
+//! having two cores of its own play: it moves the cost until the simulated figure is within half a
+//! percent of the published one. There is no formula to keep in step with the engine. What was
+//! found is kept for the life of the process, since it depends on nothing but the figure, the
+//! request share and what the cores do on their own.
 //!
 //! A figure can be out of reach: two locked operations cannot follow each other faster than they
 //! execute. [`Transfer::reached`] says so; the machine then runs with the cheapest transfer there
@@ -19,57 +19,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coreline_topology::{CpuId, Distance, Topology};
+use coreline_topology::CpuId;
 use coreline_world::{
-    Clock, Integer, JoinHandle, Line, Ordering, Placement, Threads, Word, Words, World,
+    Clock, Integer, JoinHandle, Line, Ordering, Placement, SpawnError, Threads, Word, Words, World,
 };
 
 use crate::Sim;
+use crate::hardware::class::Class;
 use crate::hardware::spec::{Costs, Spec};
-use crate::machine::Machine;
 use crate::results::failure::Failure;
-
-/// How far apart two cores are that exchange a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
-    /// Under one last-level cache.
-    SameCache,
-    /// Under different caches of a memory node.
-    SameNode,
-    /// In different nodes of a socket.
-    SameSocket,
-    /// In different sockets.
-    OtherSocket,
-}
-
-impl Class {
-    /// All classes, the nearest first.
-    pub const ALL: [Class; 4] =
-        [Class::SameCache, Class::SameNode, Class::SameSocket, Class::OtherSocket];
-
-    /// The class's name, which is that of its cost.
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::SameCache => "same_cache",
-            Class::SameNode => "same_node",
-            Class::SameSocket => "same_socket",
-            Class::OtherSocket => "other_socket",
-        }
-    }
-
-    /// The first two CPUs of a machine that are so far apart; `None` if no two are.
-    pub fn pair(self, topology: &Topology) -> Option<[CpuId; 2]> {
-        let distance = match self {
-            Class::SameCache => Distance::SameCache,
-            Class::SameNode => Distance::SameNode,
-            Class::SameSocket => Distance::SameSocket,
-            Class::OtherSocket => Distance::OtherSocket,
-        };
-        let first = topology.cpus().next()?.id;
-        let other = topology.cpus().find(|cpu| topology.distance(first, cpu.id) == Some(distance));
-        Some([first, other?.id])
-    }
-}
 
 /// The game of the published tools: two players, one word, compare-and-exchange.
 ///
@@ -120,17 +78,21 @@ const ROUND_TRIPS: u64 = 256;
 const WARM_UP: u64 = 16;
 
 /// More than two players need: a game that does not end is a mistake in the engine.
-const MOST_STEPS: u64 = 20_000_000;
+pub(crate) const MOST_STEPS: u64 = 20_000_000;
 
 /// How often the cost is moved at most. Three or four games are usual.
 const MOST_GAMES: usize = 24;
 
-/// The one-way latency of a simulated ping-pong between two CPUs, in picoseconds.
-///
-/// The machine's costs are taken as they are.
-pub(crate) fn one_way(machine: Machine, cpus: [CpuId; 2]) -> Result<u64, Box<Failure>> {
-    let machine = machine.step_limit(MOST_STEPS).program("calibration");
-    let (run, _) = machine.run_as_is(move || {
+/// Has two CPUs of a machine play, with its costs as they are: what the game says is the one-way
+/// latency, in picoseconds. The machine is above this, and hands over how.
+pub(crate) type Play = fn(Spec, u32, [CpuId; 2]) -> Result<u64, Box<Failure>>;
+
+/// What each player of a game needed for its round trips, in nanoseconds.
+pub(crate) type Times = [Result<u128, SpawnError>; 2];
+
+/// The program of a game between two CPUs.
+pub(crate) fn game(cpus: [CpuId; 2]) -> impl FnOnce() -> Times + 'static {
+    move || {
         let game = Arc::new((PingPong::<Sim>::new_in(), Line(<Sim as Words>::U32::new_in(2))));
         let player = |number: u32| {
             let game = Arc::clone(&game);
@@ -148,11 +110,14 @@ pub(crate) fn one_way(machine: Machine, cpus: [CpuId; 2]) -> Result<u64, Box<Fai
         };
         let players = [player(0), player(1)];
         players.map(|player| player.map(JoinHandle::join))
-    });
-    let run = run?;
+    }
+}
+
+/// The one-way latency in a game, in picoseconds.
+pub(crate) fn one_way(times: Times) -> u64 {
     // Both CPUs are the machine's, and it has room for two threads.
-    let ns = run.value.into_iter().filter_map(Result::ok).max().unwrap_or(0);
-    Ok(u64::try_from(ns).unwrap_or(u64::MAX).saturating_mul(1000) / (2 * ROUND_TRIPS))
+    let ns = times.into_iter().filter_map(Result::ok).max().unwrap_or(0);
+    u64::try_from(ns).unwrap_or(u64::MAX).saturating_mul(1000) / (2 * ROUND_TRIPS)
 }
 
 /// A cost, the latency of a game with it, and whether that is the one asked for.
@@ -163,7 +128,12 @@ type Answer = (u64, u64, bool);
 static ANSWERS: Mutex<BTreeMap<(Costs, u32), Answer>> = Mutex::new(BTreeMap::new());
 
 /// Finds the cost of a transfer of this class on a machine of these costs.
-fn solve(spec: &Spec, class: Class, request_percent: u32) -> Result<Answer, Box<Failure>> {
+fn solve(
+    spec: &Spec,
+    class: Class,
+    request_percent: u32,
+    play: Play,
+) -> Result<Answer, Box<Failure>> {
     let published = spec.costs().of(class);
     let least = spec.costs().private_hit;
     let question = (*spec.two_cores(published).costs(), request_percent);
@@ -171,10 +141,7 @@ fn solve(spec: &Spec, class: Class, request_percent: u32) -> Result<Answer, Box<
     if let Some(&answer) = answers().get(&question) {
         return Ok(answer);
     }
-    let play = |raw| {
-        let machine = Machine::new(spec.two_cores(raw)).request_percent(request_percent);
-        one_way(machine, [CpuId::new(0), CpuId::new(1)])
-    };
+    let play = |raw| play(spec.two_cores(raw), request_percent, [CpuId::new(0), CpuId::new(1)]);
     let answer = search(published, least, request_percent, play)?;
     answers().insert(question, answer);
     Ok(answer)
@@ -228,11 +195,15 @@ fn search(
 /// The costs of all transfers of a machine, by class; only classes that it has.
 ///
 /// `simulated` is that of two cores under one cache.
-pub(crate) fn transfers(spec: &Spec, share: u32) -> Result<Vec<Transfer>, Box<Failure>> {
+pub(crate) fn transfers(
+    spec: &Spec,
+    share: u32,
+    play: Play,
+) -> Result<Vec<Transfer>, Box<Failure>> {
     let has = |class: &Class| class.pair(spec.topology()).is_some();
     let transfer = |class: Class| {
         let published = spec.costs().of(class);
-        let (raw, simulated, reached) = solve(spec, class, share)?;
+        let (raw, simulated, reached) = solve(spec, class, share, play)?;
         Ok(Transfer { class, published, raw, simulated, reached })
     };
     Class::ALL.into_iter().filter(has).map(transfer).collect()

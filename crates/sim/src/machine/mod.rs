@@ -4,6 +4,8 @@ pub(crate) mod calibration;
 
 use std::path::Path;
 
+use coreline_topology::CpuId;
+
 use crate::engine::{self, Decision, Finished, Setup};
 use crate::hardware::contention::Arbitration;
 use crate::hardware::spec::{Spec, SpecError};
@@ -11,6 +13,7 @@ use crate::results::failure::{Failure, FailureKind};
 use crate::results::locks::LockReport;
 use crate::results::replay::Replay;
 use crate::results::report::{Report, Statistics};
+use crate::settings;
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
 use crate::settings::schedule::Schedule;
@@ -80,14 +83,14 @@ pub struct Run<T> {
 impl Machine {
     /// The default share of a miss that is request flight, in percent. Unknown for real machines:
     /// claims hold over [`REQUEST_BAND`](Machine::REQUEST_BAND).
-    pub const REQUEST_PERCENT: u32 = 30;
+    pub const REQUEST_PERCENT: u32 = settings::REQUEST_PERCENT;
 
     /// The shares of request flight that a claim must hold over, in percent.
     pub const REQUEST_BAND: [u32; 3] = [0, 30, 50];
 
     /// The default number of engine steps after which a run counts as a livelock: about a minute of
     /// host time.
-    pub const STEP_LIMIT: u64 = 500_000_000;
+    pub const STEP_LIMIT: u64 = settings::STEP_LIMIT;
 
     /// A machine that comes with the crate, see [`presets`](crate::presets).
     ///
@@ -241,18 +244,18 @@ impl Machine {
     ///
     /// [`Failure`] if a machine cannot start, as [`run`](Machine::run).
     pub fn calibration(&self) -> Result<Vec<Transfer>, Box<Failure>> {
-        let mut transfers = calibration::transfers(&self.spec, self.request_percent)?;
+        let mut transfers = calibration::transfers(&self.spec, self.request_percent, play)?;
         for transfer in &mut transfers {
             let Some(cpus) = transfer.class.pair(self.spec.topology()) else { continue };
             let machine = Machine::new(self.spec.clone()).request_percent(self.request_percent);
-            transfer.simulated = calibration::one_way(machine.calibrated()?, cpus)?;
+            transfer.simulated = play(machine.calibrated()?.spec, self.request_percent, cpus)?;
         }
         Ok(transfers)
     }
 
     /// This machine with transfers at their cost instead of at their ping-pong figure.
     fn calibrated(mut self) -> Result<Machine, Box<Failure>> {
-        for transfer in calibration::transfers(&self.spec, self.request_percent)? {
+        for transfer in calibration::transfers(&self.spec, self.request_percent, play)? {
             self.spec.set_transfer(transfer.class, transfer.raw);
         }
         Ok(self)
@@ -336,6 +339,14 @@ impl Machine {
             }
         }
     }
+}
+
+/// Has two CPUs play, with all costs as they are.
+fn play(spec: Spec, request_percent: u32, cpus: [CpuId; 2]) -> Result<u64, Box<Failure>> {
+    let machine = Machine::new(spec).request_percent(request_percent);
+    let machine = machine.step_limit(calibration::MOST_STEPS).program("calibration");
+    let (run, _) = machine.run_as_is(calibration::game(cpus));
+    Ok(calibration::one_way(run?.value))
 }
 
 /// A run, and where its schedule could have gone another way.

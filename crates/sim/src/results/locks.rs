@@ -1,55 +1,4 @@
-//! Lock reports: for each lock of a run, which threads held it, how it went from one to the next,
-//! the longest wait, and whether it was fair.
-//!
-//! The locks of [`sync`](crate::sync) report by themselves. Any other lock does so by three calls,
-//! which take no simulated time and do nothing outside of a machine:
-//!
-//! ```
-//! # #[global_allocator]
-//! # static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
-//! use coreline_sim::atomic::{AtomicBool, Ordering};
-//! use coreline_sim::{Machine, hint, locks, thread};
-//!
-//! struct SpinLock(AtomicBool);
-//!
-//! impl SpinLock {
-//!     fn lock(&self) {
-//!         while self.0.swap(true, Ordering::Acquire) {
-//!             locks::waiting(self);
-//!             while self.0.load(Ordering::Relaxed) {
-//!                 hint::spin_loop();
-//!             }
-//!         }
-//!         locks::acquired(self);
-//!     }
-//!
-//!     fn unlock(&self) {
-//!         locks::released(self);
-//!         self.0.store(false, Ordering::Release);
-//!     }
-//! }
-//!
-//! let run = Machine::preset("epyc-9654-2s")?.run(|| {
-//!     let lock = SpinLock(AtomicBool::new(false));
-//!     thread::scope(|scope| {
-//!         for _ in 0..16 {
-//!             scope.spawn(|| {
-//!                 for _ in 0..10 {
-//!                     lock.lock();
-//!                     lock.unlock();
-//!                 }
-//!             });
-//!         }
-//!     });
-//! })?;
-//! let report = &run.locks[0];
-//! assert_eq!((report.acquisitions, report.by_thread.len()), (160, 16));
-//! assert!(report.jain() > 0.999, "each thread had it ten times");
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
-//! A lock is known by its address: two locks that live there one after the other are one in the
-//! report.
+//! What is kept about the locks of a run, and the reports on it.
 
 use core::fmt;
 use core::panic::Location;
@@ -57,37 +6,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use coreline_topology::{CpuId, Distance, NodeId, Topology};
-
-use crate::engine;
-
-/// Says that the calling thread waits for a lock from now on. Said again before it has the lock, it
-/// changes nothing.
-#[track_caller]
-pub fn waiting<T: ?Sized>(lock: &T) {
-    note(lock, Log::waiting);
-}
-
-/// Says that the calling thread has a lock.
-#[track_caller]
-pub fn acquired<T: ?Sized>(lock: &T) {
-    note(lock, Log::acquired);
-}
-
-/// Says that the calling thread is about to give a lock back.
-#[track_caller]
-pub fn released<T: ?Sized>(lock: &T) {
-    note(lock, Log::released);
-}
-
-#[track_caller]
-fn note<T: ?Sized>(lock: &T, what: fn(&mut Log, Event, &Topology)) {
-    let address = core::ptr::from_ref(lock).addr();
-    let site = Location::caller();
-    engine::with(|engine| {
-        let (locks, event, topology) = engine.locks(address);
-        what(locks.0.entry(event.lock).or_insert_with(|| Log::new(site)), event, topology);
-    });
-}
 
 /// What happens to a lock: which thread does it, where and when.
 #[derive(Debug, Clone, Copy)]
@@ -105,6 +23,11 @@ pub(crate) struct Event {
 pub(crate) struct Locks(BTreeMap<u64, Log>);
 
 impl Locks {
+    /// What is known of a lock that was first used at `site`, unless it was used before.
+    pub(crate) fn log(&mut self, lock: u64, site: &'static Location<'static>) -> &mut Log {
+        self.0.entry(lock).or_insert_with(|| Log::new(site))
+    }
+
     /// The reports, the lock that was waited for longest first.
     pub(crate) fn reports(&self) -> Vec<LockReport> {
         let mut reports: Vec<_> = self.0.iter().map(|(&lock, log)| log.report(lock)).collect();
@@ -115,7 +38,7 @@ impl Locks {
 
 /// What is known of a lock while the machine runs. Times are in picoseconds.
 #[derive(Debug)]
-struct Log {
+pub(crate) struct Log {
     site: &'static Location<'static>,
     /// The CPU of the last holder.
     last: Option<CpuId>,
@@ -157,12 +80,12 @@ impl Log {
         [self.by_thread.entry(event.thread).or_default(), self.by_node.entry(node).or_default()]
     }
 
-    fn waiting(&mut self, event: Event, topology: &Topology) {
+    pub(crate) fn waiting(&mut self, event: Event, topology: &Topology) {
         self.waiting.entry(event.thread).or_insert(event.at);
         self.counts(event, topology);
     }
 
-    fn acquired(&mut self, event: Event, topology: &Topology) {
+    pub(crate) fn acquired(&mut self, event: Event, topology: &Topology) {
         if let Some(since) = self.waiting.remove(&event.thread) {
             let wait = event.at - since.min(event.at);
             self.contended += 1;
@@ -177,7 +100,7 @@ impl Log {
         }
     }
 
-    fn released(&mut self, event: Event, _: &Topology) {
+    pub(crate) fn released(&mut self, event: Event, _: &Topology) {
         if let Some(since) = self.holding.remove(&event.thread) {
             let hold = event.at - since.min(event.at);
             self.held += hold;

@@ -3,13 +3,16 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::{Arbitration, Faults, Machine, Schedule};
+use crate::hardware::contention::Arbitration;
+use crate::settings::faults::Faults;
+use crate::settings::schedule::Schedule;
+use crate::settings::{REQUEST_PERCENT, STEP_LIMIT};
 
 /// The replay line: all that a run depends on besides the program, as one line of text.
 ///
-/// Settings that are as in a [new machine](Machine::new) are left out of the line: first come,
-/// first served at a line, the schedule by time, the [step limit](Machine::STEP_LIMIT), the costs
-/// of the machine's file, and no kernel.
+/// Settings that are as in a [new machine](crate::Machine::new) are left out of the line: first
+/// come, first served at a line, the schedule by time, the
+/// [step limit](crate::Machine::STEP_LIMIT), the costs of the machine's file, and no kernel.
 ///
 /// ```
 /// use coreline_sim::{Replay, Schedule};
@@ -54,11 +57,11 @@ impl Replay {
         Replay {
             machine: machine.to_owned(),
             seed: 0,
-            request_percent: Machine::REQUEST_PERCENT,
+            request_percent: REQUEST_PERCENT,
             faults: Faults::NONE,
             arbitration: Arbitration::default(),
             schedule: Schedule::Time,
-            step_limit: Machine::STEP_LIMIT,
+            step_limit: STEP_LIMIT,
             scaled: Vec::new(),
             kernel: None,
             program: program.to_owned(),
@@ -79,7 +82,7 @@ impl fmt::Display for Replay {
         if self.schedule != Schedule::Time {
             write!(f, " schedule={}", self.schedule)?;
         }
-        if self.step_limit != Machine::STEP_LIMIT {
+        if self.step_limit != STEP_LIMIT {
             write!(f, " steps={}", self.step_limit)?;
         }
         for (index, (cost, percent)) in self.scaled.iter().enumerate() {

@@ -5,6 +5,8 @@ use core::fmt;
 use coreline_topology::CpuId;
 use serde::Serialize;
 
+use crate::hardware::coherence;
+
 /// How much a machine keeps of what its accesses cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Statistics {
@@ -34,6 +36,19 @@ pub struct Transfers {
 }
 
 impl Transfers {
+    /// Counts an access that was served from there.
+    #[inline]
+    pub(crate) fn count(&mut self, from: coherence::From) {
+        *match from {
+            coherence::From::Private => &mut self.private,
+            coherence::From::CleanSameCache | coherence::From::SameCache => &mut self.same_cache,
+            coherence::From::SameNode => &mut self.same_node,
+            coherence::From::SameSocket => &mut self.same_socket,
+            coherence::From::OtherSocket => &mut self.other_socket,
+            coherence::From::LocalMemory | coherence::From::RemoteMemory => &mut self.memory,
+        } += 1;
+    }
+
     /// The classes with their names, nearest first.
     pub fn by_name(&self) -> [(&'static str, u64); 6] {
         [

@@ -70,7 +70,15 @@ pub struct SendError {
 ///
 /// Outside of a simulated machine.
 pub fn send(cpu: CpuId, f: impl FnOnce() + Send + 'static) -> Result<(), SendError> {
-    engine::send(cpu, Box::new(f))
+    let handler = Box::new(f);
+    engine::issue();
+    engine::inside(|engine| {
+        if let Some(why) = engine.out_of_service(cpu) {
+            return Err(SendError { cpu, why, online: engine.online().to_string() });
+        }
+        engine.interrupt(cpu, handler);
+        Ok(())
+    })
 }
 
 /// Interrupts of the calling thread's CPU are masked while this lives.

@@ -2,7 +2,9 @@
 
 pub(crate) mod effect;
 pub mod interrupts;
+pub mod locks;
 mod memory;
+pub(crate) mod probes;
 pub(crate) mod restartable;
 pub(crate) mod signals;
 pub(crate) mod words;

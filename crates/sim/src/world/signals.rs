@@ -46,7 +46,9 @@ use crate::engine;
 ///
 /// Outside of a simulated machine.
 pub fn on_signal(handler: impl Fn() + Send + Sync + 'static) {
-    engine::on_signal(Box::new(handler));
+    let handler = Box::new(handler);
+    engine::issue();
+    engine::on_signal(handler);
 }
 
 /// Signals of a simulated thread are held off; lets them come when it drops.
@@ -68,6 +70,7 @@ impl Signals for Sim {
 
     /// Costs two system calls, one now and one at the end, as natively.
     fn hold() -> SimHeld {
+        engine::issue();
         engine::hold_signals();
         SimHeld { _thread: PhantomData }
     }

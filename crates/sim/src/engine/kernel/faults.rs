@@ -7,7 +7,6 @@
 use coreline_topology::{CpuId, CpuSet};
 
 use crate::engine::kernel::signals;
-use crate::engine::memory::issue;
 use crate::engine::{Engine, PS_PER_NS, inside, suspend};
 
 /// The longest delay that a fault makes: an interrupt of the firmware, or a hypervisor's.
@@ -33,10 +32,8 @@ impl Hit {
     }
 }
 
-/// A point where the machine may interrupt the running thread: between two steps of a restartable
-/// operation.
-pub(crate) fn interrupt_point() {
-    issue();
+/// What hits the running thread between two steps of a restartable operation.
+pub(in crate::engine) fn hit_step() {
     inside(Engine::hit_step).take();
 }
 
@@ -143,12 +140,21 @@ impl Engine {
         online.nth(chosen).expect("as many as were counted")
     }
 
-    pub(in crate::engine) fn is_online(&self, cpu: CpuId) -> bool {
+    /// Why a CPU is not in service; `None` if it is.
+    pub(crate) fn out_of_service(&self, cpu: CpuId) -> Option<String> {
+        match self.topology.cpu(cpu) {
+            _ if self.is_online(cpu) => None,
+            Some(_) => Some("it is offline".to_owned()),
+            None => Some(format!("the machine {} does not have it", self.spec.name())),
+        }
+    }
+
+    fn is_online(&self, cpu: CpuId) -> bool {
         self.cpus.get(cpu.index()).is_some_and(|cpu| !cpu.offline)
     }
 
     /// The CPUs in service.
-    pub(in crate::engine) fn online(&self) -> CpuSet {
+    pub(crate) fn online(&self) -> CpuSet {
         self.topology.set().iter().filter(|&cpu| self.is_online(cpu)).collect()
     }
 }

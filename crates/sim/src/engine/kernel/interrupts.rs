@@ -10,41 +10,10 @@
 
 use coreline_topology::CpuId;
 
-use crate::engine::kernel::schedule::Fiber;
-use crate::engine::memory::{issue, watch};
-use crate::engine::{Cpu, Engine, NEVER, PS_PER_NS, State, inside, suspend, with};
-use crate::results::failure::FailureKind;
-use crate::results::statistics::Kind;
-use crate::world::interrupts::SendError;
+use crate::engine::{Cpu, Engine, NEVER, inside, with};
 
 /// What an interrupt runs.
 pub(crate) type Handler = Box<dyn FnOnce() + Send>;
-
-/// Interrupts a CPU.
-pub(crate) fn send(cpu: CpuId, handler: Handler) -> Result<(), SendError> {
-    issue();
-    inside(|engine| {
-        if !engine.is_online(cpu) {
-            return Err(SendError {
-                cpu,
-                why: match engine.topology.cpu(cpu) {
-                    Some(_) => "it is offline".to_owned(),
-                    None => format!("the machine {} does not have it", engine.spec.name()),
-                },
-                online: engine.online().to_string(),
-            });
-        }
-        let flight = engine.jitter.jitter(engine.spec.costs().ipi);
-        let at = engine.here().now + flight;
-        let cpu = cpu.index();
-        let pending = &mut engine.cpus[cpu].interrupts;
-        let behind = pending.iter().rposition(|&(other, _)| other <= at);
-        pending.insert(behind.map_or(0, |last| last + 1), (at, handler));
-        engine.attend(cpu);
-        engine.rekey(cpu);
-        Ok(())
-    })
-}
 
 /// Masks the interrupts of the running thread's CPU.
 pub(crate) fn mask() {
@@ -57,25 +26,6 @@ pub(crate) fn unmask() {
     if with(|engine| engine.set_masked(false)).is_some() {
         deliver();
     }
-}
-
-/// Rests until the line of `address` is written or an interrupt arrives.
-pub(crate) fn monitor(address: usize) {
-    let monitoring = |on| {
-        inside(|engine| {
-            let current = engine.current();
-            engine.threads[current].monitoring = on;
-            let cpu = engine.cpu().index();
-            engine.attend(cpu);
-        });
-    };
-    monitoring(true);
-    watch(address);
-    // Before the handler runs, which nothing interrupts.
-    monitoring(false);
-    deliver();
-    inside(|engine| engine.spend(engine.spec.costs().mwait_exit));
-    deliver();
 }
 
 /// Runs the handlers that are due on the running CPU.
@@ -111,6 +61,18 @@ impl Drop for Exit {
 }
 
 impl Engine {
+    /// Sends an interrupt to a CPU that is in service.
+    pub(crate) fn interrupt(&mut self, cpu: CpuId, handler: Handler) {
+        let flight = self.jitter.jitter(self.spec.costs().ipi);
+        let at = self.here().now + flight;
+        let cpu = cpu.index();
+        let pending = &mut self.cpus[cpu].interrupts;
+        let behind = pending.iter().rposition(|&(other, _)| other <= at);
+        pending.insert(behind.map_or(0, |last| last + 1), (at, handler));
+        self.attend(cpu);
+        self.rekey(cpu);
+    }
+
     fn set_masked(&mut self, masked: bool) {
         let current = self.current();
         let count = &mut self.threads[current].masked;
@@ -153,80 +115,5 @@ impl Engine {
         self.set_masked(true);
         let section = std::mem::take(&mut self.threads[current].section);
         Some((handler, section))
-    }
-
-    /// An interrupt arrives at an idle CPU: its idle context takes it.
-    pub(in crate::engine) fn leave_idle(&mut self, cpu: usize, at: u64) {
-        let thread = match self.cpus[cpu].idle {
-            Some(thread) => thread,
-            None => {
-                let Ok(fiber) = Fiber::new(idle) else {
-                    let why = "no memory for the stack of an idle CPU".to_owned();
-                    self.fail(FailureKind::Refused { why });
-                    return;
-                };
-                let thread = self.add_idle(cpu, fiber);
-                self.cpus[cpu].idle = Some(thread);
-                thread
-            }
-        };
-        let exit = self.spec.costs().mwait_exit;
-        self.cpus[cpu].now = at + exit;
-        self.account(cpu, Kind::Kernel, exit);
-        self.take_idle(cpu, thread);
-    }
-
-    /// The idle context gets its CPU. It has no ticks.
-    fn take_idle(&mut self, cpu: usize, thread: usize) {
-        self.threads[thread].state = State::Running;
-        let place = &mut self.cpus[cpu];
-        place.current = Some(thread);
-        place.next_tick = NEVER;
-        place.slice_end = NEVER;
-        self.attend(cpu);
-        self.rekey(cpu);
-    }
-
-    /// The idle context has nothing more to do. True if it is to end: the machine ends, or a
-    /// handler blocked in this one, so that the CPU has another context or none.
-    fn rest(&mut self) -> bool {
-        let cpu = self.cpu().index();
-        let current = self.current();
-        if self.ending {
-            self.cpus[cpu].idle = None;
-            return true;
-        }
-        self.report.time_ns = self.report.time_ns.max(self.cpus[cpu].now / PS_PER_NS);
-        if self.cpus[cpu].idle != Some(current) {
-            return true;
-        }
-        self.threads[current].state = State::Idle;
-        self.cpus[cpu].current = None;
-        self.attend(cpu);
-        false
-    }
-
-    /// Lets the idle contexts end. False if there is none any more.
-    pub(in crate::engine) fn end_idle(&mut self) -> bool {
-        self.ending = true;
-        let mut any = false;
-        for cpu in 0..self.cpus.len() {
-            if let Some(thread) = self.cpus[cpu].idle.take() {
-                self.take_idle(cpu, thread);
-                any = true;
-            }
-        }
-        any
-    }
-}
-
-/// What an idle CPU's context does.
-fn idle() {
-    loop {
-        deliver();
-        if inside(Engine::rest) {
-            return;
-        }
-        suspend();
     }
 }

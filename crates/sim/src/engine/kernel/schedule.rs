@@ -4,23 +4,16 @@
 //! slice while another thread wants the CPU. Threads stay on the CPU where they were started unless
 //! a fault moves them, or an idle CPU takes over one that waits for its turn (`balance`).
 
-use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 use coreline_topology::CpuId;
 use coreline_world::{Parked, Placement, SpawnError, Time};
-use corosensei::stack::{DefaultStack, Stack as _};
-use corosensei::{Coroutine, Yielder};
 
+use crate::engine::kernel::fiber::Fiber;
 use crate::engine::kernel::interrupts;
-use crate::engine::memory::{drain, issue};
-use crate::engine::stack::{MARGIN, USABLE};
-use crate::engine::{
-    Cpu, END_OF_TIME, Engine, Key, NEVER, PS_PER_NS, State, Thread, inside, suspend,
-};
-use crate::hardware::arena;
+use crate::engine::kernel::points::issue;
+use crate::engine::{Cpu, END_OF_TIME, Engine, NEVER, PS_PER_NS, State, Thread, inside, suspend};
 use crate::results::statistics::Kind;
 use crate::settings::kernel::Kernel;
 
@@ -42,37 +35,6 @@ pub(crate) fn spawn(placement: Placement, f: impl FnOnce() + 'static) -> Result<
     });
     inside(|engine| engine.adopt(number, fiber, cpu, at));
     Ok(number)
-}
-
-/// A simulated thread's coroutine, and the bounds of its stack. It takes and gives nothing: all is
-/// in the engine.
-pub(in crate::engine) struct Fiber {
-    pub(in crate::engine) coroutine: Coroutine<(), (), (), DefaultStack>,
-    /// Lowest and highest address.
-    pub(in crate::engine) stack: (usize, usize),
-}
-
-impl Fiber {
-    /// A coroutine that runs `f` as the thread that is given it.
-    ///
-    /// # Errors
-    ///
-    /// If the system has no memory for the stack.
-    pub(in crate::engine) fn new(f: impl FnOnce() + 'static) -> std::io::Result<Fiber> {
-        let _host = arena::leave();
-        let stack = DefaultStack::new(USABLE + MARGIN)?;
-        let bounds = (stack.limit().get(), stack.base().get());
-        let body = move |yielder: &Yielder<(), ()>, ()| {
-            inside(|engine| engine.begin(yielder));
-            f();
-            // Objects of the thread go while it still is one; their destructors may make new ones.
-            while let Some(locals) = inside(Engine::take_locals) {
-                drop(locals);
-            }
-            drain();
-        };
-        Ok(Fiber { coroutine: Coroutine::with_stack(stack, body), stack: bounds })
-    }
 }
 
 /// Lets the other threads of the CPU run.
@@ -215,15 +177,12 @@ impl Engine {
         parent: usize,
     ) -> Result<usize, SpawnError> {
         match placement {
-            Placement::On(cpu) if self.is_online(cpu) => Ok(cpu.index()),
-            Placement::On(cpu) => Err(SpawnError::Cpu {
-                cpu,
-                why: match self.topology.cpu(cpu) {
-                    Some(_) => "it is offline".to_owned(),
-                    None => format!("the machine {} does not have it", self.spec.name()),
-                },
-                allowed: format!("CPUs {}", self.online()),
-            }),
+            Placement::On(cpu) => match self.out_of_service(cpu) {
+                None => Ok(cpu.index()),
+                Some(why) => {
+                    Err(SpawnError::Cpu { cpu, why, allowed: format!("CPUs {}", self.online()) })
+                }
+            },
             Placement::Anywhere => Ok(match self.threads[parent].bound {
                 true => self.threads[parent].cpu,
                 // The CPU with the fewest threads, as a fork balances.
@@ -245,21 +204,12 @@ impl Engine {
         number
     }
 
-    /// The context of an idle CPU: a thread that the kernel does not know of.
-    pub(in crate::engine) fn add_idle(&mut self, cpu: usize, fiber: Fiber) -> usize {
-        let number = self.number_thread(cpu, true);
-        self.threads[number].is_idle = true;
-        self.threads[number].state = State::Idle;
-        self.register(number, fiber);
-        number
-    }
-
     /// The kernel, if it knows the thread.
     pub(in crate::engine) fn kernel_of(&mut self, thread: usize) -> Option<&mut Box<dyn Kernel>> {
         self.kernel.as_mut().filter(|_| !self.threads[thread].is_idle)
     }
 
-    fn number_thread(&mut self, cpu: usize, bound: bool) -> usize {
+    pub(in crate::engine) fn number_thread(&mut self, cpu: usize, bound: bool) -> usize {
         let number = self.threads.len();
         self.threads.push(Thread {
             cpu,
@@ -293,7 +243,7 @@ impl Engine {
         self.enqueue(number, cpu, at);
     }
 
-    fn register(&mut self, number: usize, fiber: Fiber) {
+    pub(in crate::engine) fn register(&mut self, number: usize, fiber: Fiber) {
         let (limit, base) = fiber.stack;
         debug_assert_eq!(number, self.threads.len() - 1, "coroutines are adopted in order");
         self.stacks.insert(limit, (base, number));
@@ -533,20 +483,6 @@ impl Engine {
         for joiner in std::mem::take(&mut self.threads[thread].joiners) {
             self.make_ready(joiner);
         }
-    }
-
-    /// The running thread begins.
-    fn begin(&mut self, yielder: &Yielder<(), ()>) {
-        let current = self.current();
-        self.threads[current].yielder = yielder;
-        self.yielder = yielder;
-    }
-
-    /// The running thread's `WorldLocal` objects, if it has any.
-    fn take_locals(&mut self) -> Option<Vec<(Key, Rc<dyn Any>)>> {
-        let current = self.current();
-        let locals = std::mem::take(&mut self.threads[current].locals);
-        (!locals.is_empty()).then_some(locals)
     }
 
     /// The time of the latest decision, or of the running CPU.

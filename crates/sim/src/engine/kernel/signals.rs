@@ -11,7 +11,6 @@
 use std::any::{Any, TypeId};
 use std::rc::Rc;
 
-use crate::engine::memory::issue;
 use crate::engine::{Engine, Key, inside, with};
 
 /// A signal handler.
@@ -26,7 +25,6 @@ fn handler_key() -> Key {
 
 /// Sets the machine's handler.
 pub(crate) fn on_signal(handler: Handler) {
-    issue();
     let object: Rc<dyn Any + Send + Sync> = Rc::new(handler);
     let old = inside(|engine| {
         engine.spend(engine.spec.costs().syscall);
@@ -37,7 +35,6 @@ pub(crate) fn on_signal(handler: Handler) {
 
 /// Keeps signals off the running thread.
 pub(crate) fn hold_signals() {
-    issue();
     inside(|engine| {
         engine.spend(engine.spec.costs().syscall);
         let current = engine.current();

@@ -1,40 +1,15 @@
 //! What the kernel does to a running thread on its own: ticks, interrupts, and the end of a time
 //! slice.
 //!
-//! A running thread compares its CPU's time with one number, [`Cpu::attention`], which is the
+//! A running thread compares its CPU's time with one number, `Cpu::attention`, which is the
 //! earliest of all of these; so none of them costs an access anything until it is due. Then the
 //! thread gives way to the engine's loop, which calls [`Engine::look_after`].
 
 use coreline_topology::CpuId;
 use coreline_world::Time;
-use corosensei::Yielder;
 
-use crate::engine::kernel::{faults, interrupts};
-use crate::engine::{Cpu, Engine, NEVER, PS_PER_NS, State, stack, switch_away};
+use crate::engine::{Engine, NEVER, PS_PER_NS, State};
 use crate::results::statistics::Kind;
-
-/// Why a thread may not go on.
-pub(in crate::engine) enum Hold {
-    /// Others come first: it gives the host thread back, by this way out.
-    Turn(*const Yielder<(), ()>),
-    /// It has no stack left.
-    Stack,
-    /// The machine looks at this point of the program first.
-    Point,
-}
-
-/// What a thread does that [may not go on](Engine::may_go_on).
-#[inline]
-pub(in crate::engine) fn held_up(hold: Hold) {
-    match hold {
-        Hold::Turn(yielder) => {
-            switch_away(yielder);
-            interrupts::deliver();
-        }
-        Hold::Stack => stack::give_up(),
-        Hold::Point => faults::scrutinise(),
-    }
-}
 
 impl Engine {
     /// Notes when the kernel has to look at a CPU next, after something about that changed.
@@ -72,28 +47,6 @@ impl Engine {
         let cpu = &mut self.cpus[cpu];
         let before = after.checked_sub(cpu.tick_phase).map_or(0, |past| past / tick + 1);
         cpu.next_tick = cpu.tick_phase + before * tick;
-    }
-
-    /// Whether the running thread may do something that others can notice: nothing earlier is left
-    /// to happen elsewhere, and the kernel has nothing to do here. Counts a step, so that no loop
-    /// of a simulated program is endless.
-    #[inline(always)]
-    pub(in crate::engine) fn may_go_on(&mut self) -> Result<(), Hold> {
-        self.count_step();
-        if self.is_out_of_stack() {
-            return Err(Hold::Stack);
-        }
-        let &mut Cpu { now, attention, .. } = self.here();
-        if now >= attention || now > self.horizon || self.failure.is_some() {
-            return Err(Hold::Turn(self.yielder));
-        }
-        if self.scrutiny {
-            let current = self.current();
-            if !std::mem::take(&mut self.threads[current].cleared) {
-                return Err(Hold::Point);
-            }
-        }
-        Ok(())
     }
 
     /// Does what is due on the running CPU, one thing at a time.

@@ -30,7 +30,7 @@ use coreline_topology::NodeId;
 use corosensei::Yielder;
 
 use crate::engine::kernel::interrupts;
-use crate::engine::kernel::ticks::{Hold, held_up};
+use crate::engine::kernel::points::{Hold, held_up};
 use crate::engine::{Cpu, Engine, NEVER, STACK, State, Thread, inside, suspend, switch_away, with};
 use crate::hardware::coherence::{Access, From};
 use crate::hardware::contention::{Actor, StoreNumber};
@@ -182,22 +182,23 @@ pub(in crate::engine) fn watch(address: usize) -> bool {
     true
 }
 
-/// Waits until the running thread may begin to do something that others can notice: nothing earlier
-/// is left to happen elsewhere, and its share of the CPU is not used up. Counts a step, so that no
-/// loop of a simulated program is endless.
-pub(crate) fn issue() {
-    while let Err(hold) = inside(Engine::may_go_on) {
-        held_up(hold);
-    }
-}
-
-/// Like [`issue`], and waits until the CPU's store buffer is empty.
-pub(crate) fn drain() {
-    issue();
-    while !inside(|engine| engine.drained(0)) {
-        suspend();
-        issue();
-    }
+/// Rests until the line of `address` is written or an interrupt arrives.
+pub(crate) fn monitor(address: usize) {
+    let monitoring = |on| {
+        inside(|engine| {
+            let current = engine.current();
+            engine.threads[current].monitoring = on;
+            let cpu = engine.cpu().index();
+            engine.attend(cpu);
+        });
+    };
+    monitoring(true);
+    watch(address);
+    // Before the handler runs, which nothing interrupts.
+    monitoring(false);
+    interrupts::deliver();
+    inside(|engine| engine.spend(engine.spec.costs().mwait_exit));
+    interrupts::deliver();
 }
 
 /// Stops the machine because of the running thread's last access.
@@ -264,7 +265,7 @@ impl Engine {
 
     /// Whether at most `most` stores are in the running CPU's buffer; if not, its thread waits for
     /// that from now on.
-    fn drained(&mut self, most: usize) -> bool {
+    pub(in crate::engine) fn drained(&mut self, most: usize) -> bool {
         if self.here().buffered as usize <= most {
             return true;
         }
@@ -335,7 +336,7 @@ impl Engine {
     /// Notes an access that the core's own cache served.
     #[inline]
     pub(in crate::engine) fn count_hit(&mut self, request: &Request, time: u64) {
-        From::Private.count(&mut self.report.transfers);
+        self.report.transfers.count(From::Private);
         if let Some(ledger) = &mut self.ledger {
             let &Request { line, site, word, .. } = request;
             ledger.access((line, site, word), From::Private, 0, time);

@@ -24,7 +24,7 @@ impl Engine {
         let &Request { line, access, word, site, issued, arrived, .. } = request;
         let (core, node) = (self.cpus[cpu].core, self.cpus[cpu].node);
         let source = self.directory.source(line, core, node, access);
-        source.count(&mut self.report.transfers);
+        self.report.transfers.count(source);
         self.directory.transfer(line, core, node, access);
         let costs = self.spec.costs();
         let cost = self.jitter.jitter(source.cost(costs));

@@ -12,7 +12,7 @@ use super::poison::{Before, Flag};
 use super::{SPINS, used};
 use crate::Sim;
 use crate::hardware::coherence::Access;
-use crate::results::locks;
+use crate::world::locks;
 use crate::world::words::SimU32;
 
 /// The states of the word.

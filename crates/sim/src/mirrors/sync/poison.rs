@@ -3,7 +3,7 @@
 use std::sync::{LockResult, PoisonError};
 
 use crate::mirrors::atomic::{AtomicBool, Ordering};
-use crate::thread;
+use crate::mirrors::thread;
 
 /// A lock's mark.
 pub(super) struct Flag(AtomicBool);
