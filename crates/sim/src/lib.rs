@@ -32,6 +32,7 @@ mod machine;
 mod mirrors;
 mod results;
 mod settings;
+mod words;
 mod world;
 
 pub use experiments::claim;
@@ -53,10 +54,10 @@ pub use results::report::{
 pub use settings::faults::{Faults, ParseFaultsError};
 pub use settings::kernel::Kernel;
 pub use settings::schedule::{Choices, ParseScheduleError, Schedule};
+pub use words::{SimPtr, SimTrack, SimU8, SimU32, SimU64, SimUsize};
 pub use world::probes::{name, transfers};
 pub use world::restartable::SimSection;
 pub use world::signals::{SimHeld, on_signal};
-pub use world::words::{SimPtr, SimTrack, SimU8, SimU32, SimU64, SimUsize};
 pub use world::{SimJoinHandle, exec, interrupts, locks};
 
 /// The simulated machine's world. A name for a type parameter; it has no values of interest.

@@ -1,13 +1,11 @@
 //! `Sim` as a world: place, time, threads, sleep, statics, fences.
 
-pub(crate) mod effect;
 pub mod interrupts;
 pub mod locks;
 mod memory;
 pub(crate) mod probes;
 pub(crate) mod restartable;
 pub(crate) mod signals;
-pub(crate) mod words;
 
 use core::any::{Any, TypeId};
 use core::num::NonZeroU32;
@@ -24,7 +22,7 @@ use coreline_world::{
 
 use crate::Sim;
 use crate::engine::{self, Key, inside};
-use words::SimU32;
+use crate::words::SimU32;
 
 // SAFETY: `tests/conformance.rs` runs every law of `World` on it.
 unsafe impl World for Sim {
@@ -105,7 +103,7 @@ impl Sleep for Sim {
             // What was found may be the value before a store that is on its way, and its wake-up
             // may be over: then the load after that store decides. Relaxed: a glance at the host
             // atomic.
-            if word.0.load(Ordering::Relaxed) == expected {
+            if word.atomic.0.load(Ordering::Relaxed) == expected {
                 // No other thread ran since: checking and falling asleep are one step.
                 return engine::park(ptr::from_ref(word).addr(), deadline);
             }

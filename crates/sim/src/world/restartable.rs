@@ -11,7 +11,7 @@ use coreline_world::{
 
 use crate::Sim;
 use crate::engine::{self, inside};
-use crate::world::words::SimU64;
+use crate::words::SimU64;
 
 /// What an operation is indexed by, in the simulated machine.
 pub type SimSection = IndexBy;

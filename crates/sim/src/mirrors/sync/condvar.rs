@@ -11,7 +11,7 @@ use coreline_world::{
 use super::MutexGuard;
 use crate::Sim;
 use crate::mirrors::time::Instant;
-use crate::world::words::SimU32;
+use crate::words::SimU32;
 
 /// Whether a wait timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use super::poison::{Before, Flag};
 use super::{SPINS, used};
 use crate::Sim;
 use crate::hardware::coherence::Access;
+use crate::words::SimU32;
 use crate::world::locks;
-use crate::world::words::SimU32;
 
 /// The states of the word.
 ///

@@ -5,7 +5,7 @@ use core::fmt;
 use coreline_world::{ConstWords as _, Ordering, Sleep as _, Word as _};
 
 use crate::Sim;
-use crate::world::words::SimU32;
+use crate::words::SimU32;
 
 /// The states of the word.
 ///

@@ -2,8 +2,8 @@
 
 use std::sync::{LockResult, PoisonError};
 
-use crate::mirrors::atomic::{AtomicBool, Ordering};
 use crate::mirrors::thread;
+use crate::words::atomic::{AtomicBool, Ordering};
 
 /// A lock's mark.
 pub(super) struct Flag(AtomicBool);

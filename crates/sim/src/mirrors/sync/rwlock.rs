@@ -13,8 +13,8 @@ use super::poison::{Before, Flag};
 use super::{SPINS, used};
 use crate::Sim;
 use crate::hardware::coherence::Access;
+use crate::words::SimU32;
 use crate::world::locks;
-use crate::world::words::SimU32;
 
 /// The bits of the state word.
 ///

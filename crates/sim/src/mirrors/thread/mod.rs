@@ -36,9 +36,9 @@ pub use scope::{Scope, ScopedJoinHandle, scope};
 
 use crate::Sim;
 use crate::engine::{self, STACK as ENGINE_STACK, inside};
-use crate::mirrors::atomic::{AtomicBool, Ordering};
 use crate::mirrors::time::Instant;
-use crate::world::words::SimU32;
+use crate::words::SimU32;
+use crate::words::atomic::{AtomicBool, Ordering};
 
 /// Bytes of a simulated thread's stack.
 pub const STACK: usize = ENGINE_STACK;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{Builder, Handle, Result, Thread, current, park};
 use crate::engine::{Engine, inside};
-use crate::mirrors::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::words::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// What a scope's threads and its owner share.
 pub(super) struct Data {

@@ -34,7 +34,7 @@
 //! | a failing exchange may leave the line | takes it as a succeeding one does, as on x86 |
 //! | `compare_exchange_weak` may fail spuriously | does not |
 //! | `compare_and_swap`, deprecated | left out |
-//! | `get_mut` is free | charged as a store; `into_inner` is not charged |
+//! | `get_mut` is free | charged as a change of plain data, which waits for the line |
 //!
 //! What would be a `static` is made inside the program and handed to its threads, or kept in a
 //! [`WorldStatic`](coreline_world::WorldStatic).
@@ -51,7 +51,7 @@ use coreline_world::Fences as _;
 use crate::Sim;
 use crate::engine;
 use crate::hardware::coherence::Access;
-use crate::world::effect;
+use crate::words::effect;
 
 /// Like [`std::sync::atomic::fence`]. Every run is sequentially consistent, so only the cost of the
 /// fence is left.
@@ -92,10 +92,12 @@ macro_rules! common {
                 self.0.as_ptr()
             }
 
-            /// The value, to change. Charged as a store.
+            /// The value, to change. Charged as a change of plain data.
             #[track_caller]
             pub fn get_mut(&mut self) -> &mut $value {
-                engine::access(core::ptr::from_ref(self).addr(), Access::Store);
+                // The caller may read what is there, so the CPU waits for the line. A store into
+                // the buffer, which waits for nothing, would be the cost of overwriting it alone.
+                engine::access(core::ptr::from_ref(self).addr(), Access::Own);
                 self.0.get_mut()
             }
 
@@ -241,7 +243,7 @@ macro_rules! integers {
         #[doc = concat!("As [`std::sync::atomic::", stringify!($name), "`], charged.")]
         #[derive(Default)]
         #[repr(transparent)]
-        pub struct $name(host::$name);
+        pub struct $name(pub(crate) host::$name);
 
         common!($name, host::$name, $value);
 
@@ -314,7 +316,7 @@ impl AtomicBool {
 
 /// Like [`std::sync::atomic::AtomicPtr`], charged.
 #[repr(transparent)]
-pub struct AtomicPtr<T>(host::AtomicPtr<T>);
+pub struct AtomicPtr<T>(pub(crate) host::AtomicPtr<T>);
 
 common!(AtomicPtr<T>, host::AtomicPtr<T>, *mut T);
 

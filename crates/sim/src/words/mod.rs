@@ -3,23 +3,30 @@
 //! A word has the size and layout of the native one, so what shares a line natively shares one
 //! here. Its value lies in a host atomic: simulated code runs on one host thread at a time, so
 //! there the ordering has no effect, and outside of a machine the word is an ordinary atomic.
+//!
+//! There is one family of them, [`atomic`]: a program that is written for std uses it as it is, and
+//! the words of the world `Sim` are a thin layer over five of its types.
+
+pub mod atomic;
+pub(crate) mod effect;
 
 use core::hint;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
 use coreline_world::{ConstWords, Integer, Ordering, Slot, Track, Word, Words};
 
+use self::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use crate::Sim;
 use crate::engine;
 use crate::hardware::coherence::Access;
-use crate::world::effect;
 
 macro_rules! word {
     ($(#[$doc:meta])* $name:ident $(<$param:ident>)?, $atomic:ty, $value:ty) => {
         $(#[$doc])*
         #[derive(Debug)]
         #[repr(transparent)]
-        pub struct $name $(<$param>)? (pub(crate) $atomic);
+        pub struct $name $(<$param>)? {
+            pub(crate) atomic: $atomic,
+        }
 
         // SAFETY: a struct of one atomic, which is live from construction to drop.
         unsafe impl $(<$param: 'static>)? Slot for $name $(<$param>)? {}
@@ -28,25 +35,24 @@ macro_rules! word {
             type Value = $value;
 
             fn new_in(value: $value) -> Self {
-                $name(<$atomic>::new(value))
+                $name { atomic: <$atomic>::new(value) }
             }
 
             #[track_caller]
             fn load(&self, order: Ordering) -> $value {
-                effect::read(&self.0, Access::Load, |word| word.load(order))
+                self.atomic.load(order)
             }
 
             #[track_caller]
             fn store(&self, value: $value, order: Ordering) {
-                effect::write(&self.0, order, |word| word.store(value, order));
+                self.atomic.store(value, order);
             }
 
             #[track_caller]
             fn swap(&self, value: $value, order: Ordering) -> $value {
-                effect::read(&self.0, Access::Update, |word| word.swap(value, order))
+                self.atomic.swap(value, order)
             }
 
-            // A failing exchange takes the line as a succeeding one does, as on x86.
             #[track_caller]
             fn compare_exchange(
                 &self,
@@ -55,9 +61,7 @@ macro_rules! word {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                effect::read(&self.0, Access::Update, |word| {
-                    word.compare_exchange(current, new, success, failure)
-                })
+                self.atomic.compare_exchange(current, new, success, failure)
             }
 
             #[track_caller]
@@ -68,7 +72,7 @@ macro_rules! word {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                self.compare_exchange(current, new, success, failure)
+                self.atomic.compare_exchange_weak(current, new, success, failure)
             }
 
             #[track_caller]
@@ -81,7 +85,7 @@ macro_rules! word {
                     // A write must not be missed: `ready` may have let time pass (it may look at
                     // the clock), and what was found may be the value before a store that is on
                     // its way. Relaxed: a glance at the host atomic.
-                    if self.0.load(Ordering::Relaxed) != value {
+                    if self.atomic.0.load(Ordering::Relaxed) != value {
                         continue;
                     }
                     if !engine::await_write(core::ptr::from_ref(self).addr()) {
@@ -97,13 +101,12 @@ macro_rules! word {
                 order: Ordering,
                 allowed: impl FnOnce() -> bool,
             ) -> bool {
-                effect::store(&self.0, allowed, |word| word.store(value, order))
+                effect::store(&self.atomic.0, allowed, |word| word.store(value, order))
             }
 
             #[track_caller]
             fn with_mut<R>(&mut self, f: impl FnOnce(&mut $value) -> R) -> R {
-                engine::access(core::ptr::from_ref(self).addr(), Access::Own);
-                f(self.0.get_mut())
+                f(self.atomic.get_mut())
             }
         }
     };
@@ -114,7 +117,7 @@ macro_rules! integer {
         impl Integer for $name {
             $(#[track_caller]
             fn $op(&self, value: $value, order: Ordering) -> $value {
-                effect::read(&self.0, Access::Update, |word| word.$op(value, order))
+                self.atomic.$op(value, order)
             })+
         }
     )+};
@@ -186,9 +189,9 @@ impl Words for Sim {
 }
 
 impl ConstWords for Sim {
-    const U8_ZERO: SimU8 = SimU8(AtomicU8::new(0));
-    const U32_ZERO: SimU32 = SimU32(AtomicU32::new(0));
-    const U64_ZERO: SimU64 = SimU64(AtomicU64::new(0));
-    const USIZE_ZERO: SimUsize = SimUsize(AtomicUsize::new(0));
+    const U8_ZERO: SimU8 = SimU8 { atomic: AtomicU8::new(0) };
+    const U32_ZERO: SimU32 = SimU32 { atomic: AtomicU32::new(0) };
+    const U64_ZERO: SimU64 = SimU64 { atomic: AtomicU64::new(0) };
+    const USIZE_ZERO: SimUsize = SimUsize { atomic: AtomicUsize::new(0) };
     const TRACK: SimTrack = SimTrack;
 }
