@@ -25,58 +25,40 @@
 //!
 //! What is left out of the model is listed in [`NOT_MODELLED`] and printed with every result.
 
-mod arena;
-pub mod atomic;
-mod calibration;
-pub mod claim;
-mod coherence;
-mod crowd;
-mod effect;
 mod engine;
-mod explore;
-mod failure;
-mod faults;
-pub mod hint;
-pub mod interrupts;
-mod kernel;
-pub mod locks;
+mod experiments;
+mod hardware;
 mod machine;
-mod memory;
-mod replay;
-mod report;
-mod restartable;
-mod rng;
-mod schedule;
-mod signals;
-mod spec;
-mod statistics;
-pub mod sync;
-pub mod thread;
-pub mod time;
+mod mirrors;
+mod results;
+mod settings;
 mod words;
 mod world;
 
-pub use arena::Allocator;
-pub use calibration::{Class, PingPong, Transfer};
-pub use crowd::{Arbitration, ParseArbitrationError};
-pub use explore::{Explore, Explored, search};
-pub use failure::{CpuState, Doing, Failure, FailureKind, ThreadState};
-pub use faults::{Faults, ParseFaultsError};
-pub use kernel::Kernel;
-pub use locks::{Handoffs, LockReport};
+pub use experiments::claim;
+pub use experiments::explore::{Explore, Explored, search};
+pub use hardware::arena::Allocator;
+pub use hardware::class::Class;
+pub use hardware::contention::{Arbitration, ParseArbitrationError};
+pub use hardware::spec::{Cost, Costs, Spec, SpecError, presets};
+pub use machine::calibration::{PingPong, Transfer};
 pub use machine::{Machine, Run};
-pub use replay::{ParseReplayError, Replay};
-pub use report::{
+pub use mirrors::{atomic, hint, sync, thread, time};
+pub use results::failure::{CpuState, Doing, Failure, FailureKind, ThreadState};
+pub use results::locks::{Handoffs, LockReport};
+pub use results::replay::{ParseReplayError, Replay};
+pub use results::report::{
     AccessCost, CpuTime, Details, LineCost, NOT_MODELLED, Report, SiteCost, SourceSite, Statistics,
     Transfers, WordCost,
 };
-pub use restartable::SimSection;
-pub use schedule::{Choices, ParseScheduleError, Schedule};
-pub use signals::{SimHeld, on_signal};
-pub use spec::{Cost, Costs, Spec, SpecError, presets};
-pub use statistics::{name, transfers};
+pub use settings::faults::{Faults, ParseFaultsError};
+pub use settings::kernel::Kernel;
+pub use settings::schedule::{Choices, ParseScheduleError, Schedule};
 pub use words::{SimPtr, SimTrack, SimU8, SimU32, SimU64, SimUsize};
-pub use world::{SimJoinHandle, exec};
+pub use world::probes::{name, transfers};
+pub use world::restartable::SimSection;
+pub use world::signals::{SimHeld, on_signal};
+pub use world::{SimJoinHandle, exec, interrupts, locks};
 
 /// The simulated machine's world. A name for a type parameter; it has no values of interest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,6 +1,10 @@
 //! The mirrors of std: one body runs under std and in the machine, with the same result.
 
-use coreline_sim::{Allocator, Machine};
+use core::time::Duration;
+
+use coreline_sim::{Allocator, Machine, Sim};
+use coreline_topology::CpuId;
+use coreline_world::{Clock, JoinHandle, Placement, Threads, Word, Words};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
@@ -319,4 +323,34 @@ macro_rules! the_same {
 the_same! {
     integers flags_and_pointers ends_of_threads scopes tokens own_objects poison locks_exclude
     conditions done_once references
+}
+
+/// What a change through an exclusive reference costs, of a word whose line another CPU holds.
+fn exclusive<W: Send + 'static>(make: fn() -> W, touch: fn(&W), change: fn(&mut W)) -> Duration {
+    let program = move || {
+        let word = Box::new(make());
+        let toucher = move || {
+            touch(&word);
+            word
+        };
+        let mut word = Sim::spawn(Placement::On(CpuId::new(100)), toucher).unwrap().join();
+        let start = Sim::now();
+        change(&mut word);
+        Sim::now() - start
+    };
+    Machine::preset("epyc-9654-2s").unwrap().run(program).unwrap().value
+}
+
+#[test]
+fn an_exclusive_access_waits_for_the_line_in_both_families() {
+    use coreline_sim::atomic::{AtomicU64, Ordering::Relaxed};
+    let mirror =
+        exclusive(|| AtomicU64::new(0), |word| word.store(1, Relaxed), |word| *word.get_mut() += 1);
+    let world = exclusive(
+        || <Sim as Words>::U64::new_in(0),
+        |word| Word::store(word, 1, Relaxed),
+        |word| word.with_mut(|value| *value += 1),
+    );
+    assert!(world > Duration::from_nanos(50), "a transfer from another socket, not {world:?}");
+    assert_eq!(mirror, world);
 }

@@ -70,18 +70,22 @@ impl Lexed {
         tokens
     }
 
-    /// Whether each line (from 0) belongs to an item under `#[cfg(test)]`.
+    /// Whether each line (from 0) belongs to an item under `#[cfg(test)]`, or under a
+    /// `#[cfg(all(test, ..))]`.
     pub(crate) fn test_lines(&self) -> Vec<bool> {
         let mut lines = vec![false; self.code.lines().count()];
         let tokens = self.tokens();
         for start in 0..tokens.len() {
             let text = |at: usize| tokens.get(at).map(|&(_, token)| token);
-            let attribute = ["#", "[", "cfg", "(", "test", ")", "]"];
-            if !attribute.iter().enumerate().all(|(i, &want)| text(start + i) == Some(want)) {
+            let begins = |attribute: &[&str]| {
+                attribute.iter().enumerate().all(|(i, &want)| text(start + i) == Some(want))
+            };
+            let alone = ["#", "[", "cfg", "(", "test", ")", "]"];
+            if !begins(&alone) && !begins(&["#", "[", "cfg", "(", "all", "(", "test", ","]) {
                 continue;
             }
             let mut depth = 0;
-            let end = tokens[start + attribute.len()..].iter().find(|&&(_, token)| {
+            let end = tokens[start + alone.len()..].iter().find(|&&(_, token)| {
                 depth += i32::from(token == "{") - i32::from(token == "}");
                 depth == 0 && (token == "}" || token == ";")
             });
@@ -98,7 +102,10 @@ impl Lexed {
 pub(crate) fn paths<'a>(tokens: &[(usize, &'a str)], roots: &[&str]) -> Vec<(usize, Vec<&'a str>)> {
     let mut found = Vec::new();
     for at in 0..tokens.len() {
-        if roots.contains(&tokens[at].1) && tokens.get(at + 1).is_some_and(|t| t.1 == "::") {
+        // `super::super::a` is one path.
+        let goes_on = at > 1 && tokens[at - 1].1 == "::" && roots.contains(&tokens[at - 2].1);
+        let leads = tokens.get(at + 1).is_some_and(|next| next.1 == "::");
+        if roots.contains(&tokens[at].1) && leads && !goes_on {
             use_tree(tokens, at, &[], &mut found);
         }
     }
@@ -305,5 +312,8 @@ mod tests {
         let lexed = Lexed::new("a\n#[cfg(test)]\nmod tests {\n { }\n}\nb\n#[cfg(test)]\nmod c;\nd");
         let lines = lexed.test_lines();
         assert_eq!(lines, [false, true, true, true, true, false, true, true, false]);
+        let lexed =
+            Lexed::new("#[cfg(all(test, not(miri)))]\nmod a;\n#[cfg(any(test, b))]\nfn c() {}");
+        assert_eq!(lexed.test_lines(), [true, true, false, false]);
     }
 }

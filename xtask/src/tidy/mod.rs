@@ -1,10 +1,11 @@
 //! `cargo xtask tidy`: the rules of the house that neither rustc nor clippy knows.
 //!
-//! A rule is a pure function: over one file, or over what cargo knows of the packages. Each has
-//! tests with a planted violation.
+//! A rule is a pure function: over one file, over all files, or over what cargo knows of the
+//! packages. Each has tests with a planted violation.
 
 mod algorithms;
 mod crates;
+mod cycles;
 mod lexer;
 mod orderings;
 mod seam;
@@ -61,6 +62,8 @@ struct Rule {
 enum Check {
     /// On each file by itself.
     File(fn(&File) -> Vec<Finding>),
+    /// On all files together.
+    Files(fn(&[File]) -> Vec<Finding>),
     /// On the output of `cargo metadata`, and ARCHITECTURE.md.
     Crates(fn(&Value, &str) -> Result<Vec<Finding>, Error>),
 }
@@ -75,6 +78,11 @@ const RULES: &[Rule] = &[
         name: "listed",
         demand: "ARCHITECTURE.md names every crate",
         check: Check::Crates(crates::listed),
+    },
+    Rule {
+        name: "cycles",
+        demand: "modules of one folder depend on each other in one direction only",
+        check: Check::Files(cycles::check),
     },
     Rule {
         name: "seam",
@@ -131,6 +139,7 @@ pub(crate) fn run() -> Result<(), Error> {
     for rule in RULES {
         let found = match rule.check {
             Check::File(check) => files.iter().flat_map(check).collect(),
+            Check::Files(check) => check(&files),
             Check::Crates(check) => check(&metadata, &architecture)?,
         };
         findings.extend(found.into_iter().map(|finding| (finding, rule.name)));

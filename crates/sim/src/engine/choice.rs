@@ -6,10 +6,15 @@
 
 use std::cmp::Reverse;
 
-use super::run::Next;
+use super::rng::{Rng, Stream};
 use super::{Engine, NEVER, State};
-use crate::rng::{Rng, Stream};
-use crate::schedule::{Choices, Schedule};
+use crate::settings::schedule::{Choices, Schedule};
+
+/// What the loop does next.
+pub(super) enum Next {
+    Resume(usize),
+    Stop,
+}
 
 /// A thread that could run next.
 #[derive(Clone, Copy)]

@@ -12,20 +12,13 @@
 //! registers.) After each [`suspend`] everything is looked up again; the thread may be on another
 //! CPU.
 
-mod agenda;
-mod attention;
-mod balance;
 mod choice;
-mod faults;
-mod interrupts;
+mod event_queue;
+mod kernel;
 mod memory;
-mod pass;
+mod rng;
 mod run;
-mod schedule;
-mod signals;
 mod stack;
-mod stores;
-mod turns;
 
 use std::any::{Any, TypeId};
 use std::cell::Cell;
@@ -40,32 +33,34 @@ use coreline_topology::{CacheId, Cid, CpuId, NodeId, Topology};
 use coreline_world::{Parked, Time};
 use corosensei::Yielder;
 
-use crate::arena::{self, Arena};
-use crate::coherence::Directory;
-use crate::crowd::{Arbitration, StoreNumber};
-use crate::failure::{CpuState, Doing, FailureKind, ThreadState};
-use crate::faults::Faults;
-use crate::kernel::Kernel;
-use crate::locks;
-use crate::report::{Report, Transfers};
-use crate::rng::Rng;
-use crate::spec::Spec;
-use crate::statistics::{Kind, Ledger};
-use agenda::{Agenda, NEVER};
+use crate::hardware::arena::{self, Arena};
+use crate::hardware::coherence::Directory;
+use crate::hardware::contention::{Arbitration, StoreNumber};
+use crate::hardware::spec::Spec;
+use crate::results::failure::{CpuState, Doing, FailureKind, ThreadState};
+use crate::results::locks;
+use crate::results::report::{Report, Transfers};
+use crate::results::statistics::{Kind, Ledger};
+use crate::settings::faults::Faults;
+use crate::settings::kernel::Kernel;
 use choice::Chooser;
 pub(crate) use choice::Decision;
-
-pub(crate) use faults::interrupt_point;
-pub(crate) use interrupts::{mask, monitor, send, unmask};
-pub(crate) use memory::{access, await_write, drain, is_over, issue, place};
-pub(crate) use pass::access_range;
+use event_queue::{Agenda, NEVER};
+use kernel::fiber::Fiber;
+use kernel::interrupts;
+pub(crate) use kernel::interrupts::{mask, unmask};
+pub(crate) use kernel::points::{drain, interrupt_point, issue};
+pub(crate) use kernel::schedule::{
+    exec, park, pause, sleep, spawn, wait_for, wake, work, yield_now,
+};
+pub(crate) use kernel::signals::{hold_signals, on_signal, release_signals};
+pub(crate) use memory::pass::access_range;
+use memory::stores::Stores;
+pub(crate) use memory::stores::{before, keep_before};
+pub(crate) use memory::{access, await_write, is_over, monitor, place};
+use rng::Rng;
 pub(crate) use run::{Failed, Finished, Setup, run};
-use schedule::Fiber;
-pub(crate) use schedule::{exec, park, pause, sleep, spawn, wait_for, wake, work, yield_now};
-pub(crate) use signals::{hold_signals, on_signal, release_signals};
 pub(crate) use stack::USABLE as STACK;
-use stores::Stores;
-pub(crate) use stores::{before, keep_before};
 
 thread_local! {
     /// The engine of the machine that this host thread runs; null outside of a run.
@@ -590,6 +585,11 @@ impl Engine {
 
 /// The engine's unit of time is the picosecond: 2^64 of them are 213 days.
 const PS_PER_NS: u64 = 1000;
+
+/// A point of the machine's clock in the engine's unit; saturates.
+fn picoseconds(at: Time) -> u64 {
+    at.as_nanos().saturating_mul(PS_PER_NS)
+}
 
 /// A timer beyond this, after 106 days, is never due: what is computed from a present time never
 /// overflows.

@@ -11,24 +11,24 @@ use std::sync::{Arc, Once};
 
 use corosensei::CoroutineResult;
 
-use super::choice::{Chooser, Decision};
-use super::schedule::Fiber;
-use super::stores::Stores;
+use super::choice::{Chooser, Decision, Next};
+use super::kernel::fiber::Fiber;
+use super::memory::stores::Stores;
+use super::rng::{Rng, Stream};
 use super::{
     Agenda, Cpu, ENGINE, Engine, NEVER, PS_PER_NS, STACK, State, Thread, inside, stack, with,
 };
-use crate::arena::{self, Arena};
-use crate::coherence::Directory;
-use crate::crowd::Arbitration;
-use crate::failure::{CpuState, FailureKind, ThreadState};
-use crate::faults::Faults;
-use crate::kernel::Kernel;
-use crate::locks::LockReport;
-use crate::report::{Report, Statistics};
-use crate::rng::{Rng, Stream};
-use crate::schedule::Schedule;
-use crate::spec::Spec;
-use crate::statistics::{Kind, Ledger};
+use crate::hardware::arena::{self, Arena};
+use crate::hardware::coherence::Directory;
+use crate::hardware::contention::Arbitration;
+use crate::hardware::spec::Spec;
+use crate::results::failure::{CpuState, FailureKind, ThreadState};
+use crate::results::locks::LockReport;
+use crate::results::report::{Report, Statistics};
+use crate::results::statistics::{Kind, Ledger};
+use crate::settings::faults::Faults;
+use crate::settings::kernel::Kernel;
+use crate::settings::schedule::Schedule;
 
 /// All that a run depends on, besides the program.
 pub(crate) struct Setup {
@@ -178,12 +178,6 @@ fn message(payload: Box<dyn Any + Send>) -> String {
 
 /// The message of a panic whose payload is of another type.
 const NOT_A_STRING: &str = "(not a string)";
-
-/// What the loop does next.
-pub(super) enum Next {
-    Resume(usize),
-    Stop,
-}
 
 /// Runs `root` as the first thread of a machine, until all its threads are done.
 pub(crate) fn run<T: 'static>(

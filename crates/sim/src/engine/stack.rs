@@ -8,7 +8,7 @@
 use coreline_world::native::overflow::{self, Rescue};
 
 use super::{ENGINE, Engine, inside, suspend};
-use crate::failure::FailureKind;
+use crate::results::failure::FailureKind;
 
 /// Bytes that a simulated thread may use: virtual memory, touched pages only.
 pub(crate) const USABLE: usize = 256 << 10;

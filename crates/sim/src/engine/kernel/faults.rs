@@ -1,0 +1,160 @@
+//! Faults: what the machine does to a thread at an unlucky moment.
+//!
+//! There are two kinds of moments. Between two steps of a restartable operation anything may
+//! happen; before any other access to memory, what [`Faults`](crate::Faults) says of accesses. An
+//! access inside a restartable operation is part of a step, and only a delay hits it.
+
+use coreline_topology::{CpuId, CpuSet};
+
+use crate::engine::kernel::signals;
+use crate::engine::{Engine, PS_PER_NS, inside, suspend};
+
+/// The longest delay that a fault makes: an interrupt of the firmware, or a hypervisor's.
+const LONGEST_DELAY: u64 = 10_000 * PS_PER_NS;
+
+/// What a fault does to the running thread.
+enum Hit {
+    /// Nothing, or nothing that it notices at once.
+    Missed,
+    /// It lost its CPU.
+    Away,
+    /// A signal.
+    Signal,
+}
+
+impl Hit {
+    fn take(self) {
+        match self {
+            Hit::Missed => {}
+            Hit::Away => suspend(),
+            Hit::Signal => signals::deliver(),
+        }
+    }
+}
+
+/// What hits the running thread between two steps of a restartable operation.
+pub(in crate::engine) fn hit_step() {
+    inside(Engine::hit_step).take();
+}
+
+/// Looks at a point of the running thread, which may then go on.
+pub(in crate::engine) fn scrutinise() {
+    let hit = inside(Engine::hit_access);
+    let chosen = matches!(hit, Hit::Missed) && inside(|engine| engine.chooser.is_some());
+    hit.take();
+    if chosen {
+        suspend();
+    }
+    inside(|engine| {
+        let current = engine.current();
+        engine.threads[current].cleared = true;
+    });
+}
+
+impl Engine {
+    fn hit_step(&mut self) -> Hit {
+        let faults = self.faults;
+        if self.is_masked() {
+            return Hit::Missed;
+        }
+        if self.dice.once_in(faults.preempt) {
+            self.preempt();
+            return Hit::Away;
+        }
+        let bound = self.threads[self.current()].bound;
+        if !bound && self.online_count > 1 && self.dice.once_in(faults.migrate) {
+            self.migrate();
+            return Hit::Away;
+        }
+        self.hit_anywhere()
+    }
+
+    fn hit_access(&mut self) -> Hit {
+        let current = self.current();
+        let faults = self.faults;
+        if self.dice.once_in(faults.delay) {
+            let delay = 1 + self.dice.below(LONGEST_DELAY);
+            self.spend(delay);
+        }
+        if self.threads[current].section || self.is_masked() {
+            return Hit::Missed;
+        }
+        if self.dice.once_in(faults.preempt_access) {
+            self.preempt();
+            return Hit::Away;
+        }
+        self.hit_anywhere()
+    }
+
+    /// Whether nothing can take the running thread off its CPU.
+    fn is_masked(&self) -> bool {
+        let thread = &self.threads[self.current()];
+        thread.masked > 0 || thread.is_idle
+    }
+
+    /// The faults that hit steps and accesses alike.
+    fn hit_anywhere(&mut self) -> Hit {
+        let faults = self.faults;
+        if self.online_count > 1 && self.dice.once_in(faults.offline) {
+            self.take_offline();
+            return Hit::Away;
+        }
+        match self.dice.once_in(faults.signal) {
+            true => Hit::Signal,
+            false => Hit::Missed,
+        }
+    }
+
+    /// The running CPU goes out of service, and all its threads to others, bound or not.
+    fn take_offline(&mut self) {
+        let now = self.here().now;
+        let cpu = self.cpu().index();
+        self.cpus[cpu].offline = true;
+        self.online_count -= 1;
+        let wake = self.spec.costs().wake;
+        let thread = self.vacate();
+        self.enqueue(thread, cpu, now + wake);
+        let queue = std::mem::take(&mut self.cpus[cpu].queue);
+        self.queued -= queue.len();
+        for thread in queue {
+            let since = self.threads[thread].ready_since();
+            self.enqueue(thread, cpu, since.max(now) + wake);
+        }
+    }
+
+    /// The CPU for a thread that is to go to `cpu`. If `cpu` is out of service it is another one,
+    /// and the thread is no longer bound, as on Linux when its affinity has no CPU left.
+    pub(in crate::engine) fn refuge(&mut self, thread: usize, cpu: usize) -> usize {
+        if !self.cpus[cpu].offline {
+            return cpu;
+        }
+        self.threads[thread].bound = false;
+        self.other_cpu(cpu)
+    }
+
+    /// Another CPU that is in service: there is one.
+    pub(in crate::engine) fn other_cpu(&mut self, cpu: usize) -> usize {
+        let others = self.online_count - usize::from(!self.cpus[cpu].offline);
+        let chosen = self.dice.below(others as u64) as usize;
+        let mut online = (0..self.cpus.len()).filter(|&at| at != cpu && !self.cpus[at].offline);
+        online.nth(chosen).expect("as many as were counted")
+    }
+
+    /// Why a CPU is not in service; `None` if it is.
+    pub(crate) fn out_of_service(&self, cpu: CpuId) -> Option<String> {
+        match self.topology.cpu(cpu) {
+            _ if self.is_online(cpu) => None,
+            Some(_) => Some("it is offline".to_owned()),
+            None => Some(format!("the machine {} does not have it", self.spec.name())),
+        }
+    }
+
+    fn is_online(&self, cpu: CpuId) -> bool {
+        self.cpus.get(cpu.index()).is_some_and(|cpu| !cpu.offline)
+    }
+
+    /// The CPUs in service.
+    pub(crate) fn online(&self) -> CpuSet {
+        self.topology.set().iter().filter(|&cpu| self.is_online(cpu)).collect()
+    }
+}

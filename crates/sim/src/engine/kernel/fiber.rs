@@ -1,0 +1,59 @@
+//! The coroutines of simulated threads.
+
+use std::any::Any;
+use std::rc::Rc;
+
+use corosensei::stack::{DefaultStack, Stack as _};
+use corosensei::{Coroutine, Yielder};
+
+use crate::engine::kernel::points::drain;
+use crate::engine::stack::{MARGIN, USABLE};
+use crate::engine::{Engine, Key, inside};
+use crate::hardware::arena;
+
+/// A simulated thread's coroutine, and the bounds of its stack. It takes and gives nothing: all is
+/// in the engine.
+pub(in crate::engine) struct Fiber {
+    pub(in crate::engine) coroutine: Coroutine<(), (), (), DefaultStack>,
+    /// Lowest and highest address.
+    pub(in crate::engine) stack: (usize, usize),
+}
+
+impl Fiber {
+    /// A coroutine that runs `f` as the thread that is given it.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no memory for the stack.
+    pub(in crate::engine) fn new(f: impl FnOnce() + 'static) -> std::io::Result<Fiber> {
+        let _host = arena::leave();
+        let stack = DefaultStack::new(USABLE + MARGIN)?;
+        let bounds = (stack.limit().get(), stack.base().get());
+        let body = move |yielder: &Yielder<(), ()>, ()| {
+            inside(|engine| engine.begin(yielder));
+            f();
+            // Objects of the thread go while it still is one; their destructors may make new ones.
+            while let Some(locals) = inside(Engine::take_locals) {
+                drop(locals);
+            }
+            drain();
+        };
+        Ok(Fiber { coroutine: Coroutine::with_stack(stack, body), stack: bounds })
+    }
+}
+
+impl Engine {
+    /// The running thread begins.
+    fn begin(&mut self, yielder: &Yielder<(), ()>) {
+        let current = self.current();
+        self.threads[current].yielder = yielder;
+        self.yielder = yielder;
+    }
+
+    /// The running thread's `WorldLocal` objects, if it has any.
+    fn take_locals(&mut self) -> Option<Vec<(Key, Rc<dyn Any>)>> {
+        let current = self.current();
+        let locals = std::mem::take(&mut self.threads[current].locals);
+        (!locals.is_empty()).then_some(locals)
+    }
+}

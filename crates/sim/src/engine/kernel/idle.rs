@@ -1,0 +1,93 @@
+//! The contexts of idle CPUs: what runs interrupt handlers where no thread has the CPU.
+
+use crate::engine::kernel::fiber::Fiber;
+use crate::engine::kernel::interrupts;
+use crate::engine::{Engine, NEVER, PS_PER_NS, State, inside, suspend};
+use crate::results::failure::FailureKind;
+use crate::results::statistics::Kind;
+
+/// What an idle CPU's context does.
+fn idle() {
+    loop {
+        interrupts::deliver();
+        if inside(Engine::rest) {
+            return;
+        }
+        suspend();
+    }
+}
+
+impl Engine {
+    /// The context of an idle CPU: a thread that the kernel does not know of.
+    fn add_idle(&mut self, cpu: usize, fiber: Fiber) -> usize {
+        let number = self.number_thread(cpu, true);
+        self.threads[number].is_idle = true;
+        self.threads[number].state = State::Idle;
+        self.register(number, fiber);
+        number
+    }
+
+    /// An interrupt arrives at an idle CPU: its idle context takes it.
+    pub(in crate::engine) fn leave_idle(&mut self, cpu: usize, at: u64) {
+        let thread = match self.cpus[cpu].idle {
+            Some(thread) => thread,
+            None => {
+                let Ok(fiber) = Fiber::new(idle) else {
+                    let why = "no memory for the stack of an idle CPU".to_owned();
+                    self.fail(FailureKind::Refused { why });
+                    return;
+                };
+                let thread = self.add_idle(cpu, fiber);
+                self.cpus[cpu].idle = Some(thread);
+                thread
+            }
+        };
+        let exit = self.spec.costs().mwait_exit;
+        self.cpus[cpu].now = at + exit;
+        self.account(cpu, Kind::Kernel, exit);
+        self.take_idle(cpu, thread);
+    }
+
+    /// The idle context gets its CPU. It has no ticks.
+    fn take_idle(&mut self, cpu: usize, thread: usize) {
+        self.threads[thread].state = State::Running;
+        let place = &mut self.cpus[cpu];
+        place.current = Some(thread);
+        place.next_tick = NEVER;
+        place.slice_end = NEVER;
+        self.attend(cpu);
+        self.rekey(cpu);
+    }
+
+    /// The idle context has nothing more to do. True if it is to end: the machine ends, or a
+    /// handler blocked in this one, so that the CPU has another context or none.
+    fn rest(&mut self) -> bool {
+        let cpu = self.cpu().index();
+        let current = self.current();
+        if self.ending {
+            self.cpus[cpu].idle = None;
+            return true;
+        }
+        self.report.time_ns = self.report.time_ns.max(self.cpus[cpu].now / PS_PER_NS);
+        if self.cpus[cpu].idle != Some(current) {
+            return true;
+        }
+        self.threads[current].state = State::Idle;
+        self.cpus[cpu].current = None;
+        self.attend(cpu);
+        false
+    }
+
+    /// Lets the idle contexts end. False if there is none any more.
+    pub(in crate::engine) fn end_idle(&mut self) -> bool {
+        self.ending = true;
+        let mut any = false;
+        for cpu in 0..self.cpus.len() {
+            if let Some(thread) = self.cpus[cpu].idle.take() {
+                self.take_idle(cpu, thread);
+                any = true;
+            }
+        }
+        any
+    }
+}

@@ -1,0 +1,11 @@
+//! The simulated machine's kernel: which thread runs where, and what interrupts it.
+
+mod balance;
+mod faults;
+pub(super) mod fiber;
+mod idle;
+pub(super) mod interrupts;
+pub(super) mod points;
+pub(super) mod schedule;
+pub(super) mod signals;
+mod ticks;

@@ -1,0 +1,510 @@
+//! Threads on CPUs: which run, which wait for a turn, which sleep.
+//!
+//! Each CPU has one queue, served in turn. A thread runs until it blocks, ends, or has used up its
+//! slice while another thread wants the CPU. Threads stay on the CPU where they were started unless
+//! a fault moves them, or an idle CPU takes over one that waits for its turn (`balance`).
+
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+use coreline_topology::CpuId;
+use coreline_world::{Parked, Placement, SpawnError, Time};
+
+use crate::engine::kernel::fiber::Fiber;
+use crate::engine::kernel::interrupts;
+use crate::engine::kernel::points::issue;
+use crate::engine::{Cpu, END_OF_TIME, Engine, NEVER, PS_PER_NS, State, Thread, inside, suspend};
+use crate::results::statistics::Kind;
+use crate::settings::kernel::Kernel;
+
+/// Starts a thread that runs `f`; returns its number.
+pub(crate) fn spawn(placement: Placement, f: impl FnOnce() + 'static) -> Result<usize, SpawnError> {
+    issue();
+    let cpu = inside(|engine| engine.place(placement, engine.current()))?;
+    let fiber = Fiber::new(f).map_err(|error| SpawnError::Exhausted(error.to_string()))?;
+    let (number, at) = inside(|engine| {
+        let parent = engine.current();
+        let bound = placement != Placement::Anywhere || engine.threads[parent].bound;
+        let number = engine.add_thread(cpu, bound);
+        let costs = *engine.spec.costs();
+        engine.spend(costs.syscall);
+        // A spread of up to a microsecond: threads that start in lockstep stay in it.
+        let spread = engine.jitter.below(1000 * PS_PER_NS);
+        let at = engine.here().now + engine.jitter.jitter(costs.spawn) + spread;
+        (number, at)
+    });
+    inside(|engine| engine.adopt(number, fiber, cpu, at));
+    Ok(number)
+}
+
+/// Lets the other threads of the CPU run.
+pub(crate) fn yield_now() {
+    issue();
+    inside(|engine| {
+        let costs = *engine.spec.costs();
+        engine.spend(costs.syscall);
+        engine.give_way();
+        if !engine.here().queue.is_empty() {
+            engine.requeue();
+        }
+    });
+    suspend();
+}
+
+/// One turn of a spin loop.
+pub(crate) fn pause() {
+    issue();
+    inside(|engine| {
+        engine.pass(Kind::Spin, engine.spec.costs().pause);
+        engine.give_way();
+    });
+}
+
+/// The running thread begins another program.
+pub(crate) fn exec() {
+    issue();
+    inside(|engine| {
+        engine.spend(engine.spec.costs().syscall);
+        let (at, thread) = (engine.now(), engine.current());
+        if let Some(kernel) = &mut engine.kernel {
+            kernel.exec(at, thread);
+        }
+    });
+}
+
+/// Lets the running thread compute for `ps` picoseconds, plus or minus a tenth.
+pub(crate) fn work(ps: u64) {
+    issue();
+    let mut left = match ps {
+        ..END_OF_TIME => inside(|engine| engine.jitter.jitter(ps)),
+        _ => NEVER,
+    };
+    while left > 0 {
+        let began = inside(|engine| engine.compute(left));
+        if !began {
+            return;
+        }
+        suspend();
+        left = inside(|engine| engine.threads[engine.current()].work_left);
+        // A handler may compute, too.
+        interrupts::deliver();
+    }
+}
+
+/// Takes the running thread off its CPU for `ps` picoseconds.
+pub(crate) fn sleep(ps: u64) {
+    issue();
+    inside(|engine| {
+        let at = engine.here().now.saturating_add(ps);
+        engine.block(State::Sleeping, Some(at));
+    });
+    suspend();
+}
+
+/// Parks the running thread on a word whose value it has just read, in the same step.
+pub(crate) fn park(word: usize, deadline: Option<Time>) -> Parked {
+    let parked = inside(|engine| {
+        engine.spend(engine.spec.costs().syscall);
+        let at = deadline.map(crate::engine::picoseconds);
+        let now = engine.here().now;
+        if at.is_some_and(|at| at <= now) {
+            return Some(Parked::TimedOut);
+        }
+        let current = engine.current();
+        engine.parked.entry(word).or_default().push_back(current);
+        engine.block(State::Parked { word }, at);
+        None
+    });
+    parked.unwrap_or_else(|| {
+        suspend();
+        inside(|engine| engine.threads[engine.current()].parked)
+    })
+}
+
+/// Wakes up to `count` threads parked on a word.
+pub(crate) fn wake(word: usize, count: u32) -> u32 {
+    issue();
+    inside(|engine| {
+        engine.spend(engine.spec.costs().syscall);
+        let mut woken = 0;
+        while woken < count
+            && let Some(thread) = engine.parked.get_mut(&word).and_then(VecDeque::pop_front)
+        {
+            engine.threads[thread].parked = Parked::Woken;
+            engine.make_ready(thread);
+            woken += 1;
+        }
+        if engine.parked.get(&word).is_some_and(VecDeque::is_empty) {
+            engine.parked.remove(&word);
+        }
+        woken
+    })
+}
+
+/// Waits until thread `number` is done.
+pub(crate) fn wait_for(number: usize) {
+    issue();
+    let blocked = inside(|engine| {
+        let current = engine.current();
+        // A handle of another machine may name a thread that does not exist here.
+        let joined = engine.threads.get_mut(number).filter(|thread| thread.state != State::Done);
+        let running = joined.map(|thread| thread.joiners.push(current)).is_some();
+        if running {
+            engine.block(State::Joining { thread: number }, None);
+        }
+        running
+    });
+    if blocked {
+        suspend();
+    }
+}
+
+impl Thread {
+    /// Since when a thread in a queue is ready.
+    pub(in crate::engine) fn ready_since(&self) -> u64 {
+        match self.state {
+            State::Ready { since } => since,
+            state => unreachable!("a queued thread is ready, not {state:?}"),
+        }
+    }
+}
+
+impl Engine {
+    /// The CPU for a new thread.
+    pub(in crate::engine) fn place(
+        &self,
+        placement: Placement,
+        parent: usize,
+    ) -> Result<usize, SpawnError> {
+        match placement {
+            Placement::On(cpu) => match self.out_of_service(cpu) {
+                None => Ok(cpu.index()),
+                Some(why) => {
+                    Err(SpawnError::Cpu { cpu, why, allowed: format!("CPUs {}", self.online()) })
+                }
+            },
+            Placement::Anywhere => Ok(match self.threads[parent].bound {
+                true => self.threads[parent].cpu,
+                // The CPU with the fewest threads, as a fork balances.
+                false => (0..self.cpus.len())
+                    .filter(|&cpu| !self.cpus[cpu].offline)
+                    .min_by_key(|&cpu| {
+                        self.cpus[cpu].queue.len() + usize::from(self.cpus[cpu].current.is_some())
+                    })
+                    .unwrap_or(0),
+            }),
+        }
+    }
+
+    pub(in crate::engine) fn add_thread(&mut self, cpu: usize, bound: bool) -> usize {
+        let number = self.number_thread(cpu, bound);
+        if let Some(kernel) = &mut self.kernel {
+            kernel.spawned(number, CpuId::new(cpu as u32), bound);
+        }
+        number
+    }
+
+    /// The kernel, if it knows the thread.
+    pub(in crate::engine) fn kernel_of(&mut self, thread: usize) -> Option<&mut Box<dyn Kernel>> {
+        self.kernel.as_mut().filter(|_| !self.threads[thread].is_idle)
+    }
+
+    pub(in crate::engine) fn number_thread(&mut self, cpu: usize, bound: bool) -> usize {
+        let number = self.threads.len();
+        self.threads.push(Thread {
+            cpu,
+            bound,
+            state: State::Ready { since: NEVER },
+            interrupts: 0,
+            waits: 0,
+            joiners: Vec::new(),
+            parked: Parked::Woken,
+            work_left: 0,
+            section: false,
+            cleared: false,
+            stack_base: 0,
+            stack_lines: Vec::new(),
+            is_idle: false,
+            masked: 0,
+            monitoring: false,
+            held: 0,
+            pending: false,
+            cid: None,
+            yielder: std::ptr::null(),
+            locals: Vec::new(),
+            panicked: false,
+        });
+        number
+    }
+
+    /// Gives a new thread its coroutine and its first turn.
+    pub(in crate::engine) fn adopt(&mut self, number: usize, fiber: Fiber, cpu: usize, at: u64) {
+        self.register(number, fiber);
+        self.enqueue(number, cpu, at);
+    }
+
+    pub(in crate::engine) fn register(&mut self, number: usize, fiber: Fiber) {
+        let (limit, base) = fiber.stack;
+        debug_assert_eq!(number, self.threads.len() - 1, "coroutines are adopted in order");
+        self.stacks.insert(limit, (base, number));
+        self.threads[number].stack_base = base;
+        self.newborn.push(fiber);
+    }
+
+    /// Puts a thread into a CPU's queue, behind all that are ready by then.
+    pub(in crate::engine) fn enqueue(&mut self, thread: usize, cpu: usize, at: u64) {
+        let cpu = self.refuge(thread, cpu);
+        let from = std::mem::replace(&mut self.threads[thread].cpu, cpu);
+        if from != cpu {
+            self.report.migrations += 1;
+            let left = Time::from_nanos(self.clock() / PS_PER_NS);
+            if let Some(kernel) = self.kernel_of(thread) {
+                kernel.migrated(left, thread, CpuId::new(from as u32), CpuId::new(cpu as u32));
+            }
+        }
+        self.threads[thread].state = State::Ready { since: at };
+        let slice = self.spec.costs().slice;
+        let Engine { cpus, threads, .. } = self;
+        let place = &mut cpus[cpu];
+        // A thread that is still on its way here, new or moved, keeps no other waiting.
+        let behind = place.queue.iter().rposition(|&other| threads[other].ready_since() <= at);
+        place.queue.insert(behind.map_or(0, |last| last + 1), thread);
+        self.queued += 1;
+        if place.current.is_some() && place.queue.len() == 1 {
+            place.slice_end = place.now.max(at) + slice;
+        }
+        self.attend(cpu);
+        self.rekey(cpu);
+    }
+
+    /// Corrects when a CPU acts next, after something about it changed.
+    #[inline]
+    pub(in crate::engine) fn rekey(&mut self, cpu: usize) {
+        if self.running == Some(cpu) {
+            return;
+        }
+        let next = self.next_act(cpu);
+        self.agenda.set(cpu, next);
+        self.lower_horizon(next);
+    }
+
+    /// Something else than the running CPU acts at a time. A schedule by choice has no such order.
+    pub(in crate::engine) fn lower_horizon(&mut self, at: u64) {
+        if self.chooser.is_none() {
+            self.horizon = self.horizon.min(at);
+        }
+    }
+
+    /// A thread that waited may run again.
+    pub(in crate::engine) fn make_ready(&mut self, thread: usize) {
+        self.threads[thread].waits += 1;
+        let cpu = self.threads[thread].cpu;
+        let now = self.clock();
+        let idle = self.cpus[cpu].current.is_none() && self.cpus[cpu].queue.is_empty();
+        let delay = if idle { self.jitter.jitter(self.spec.costs().wake) } else { 0 };
+        self.enqueue(thread, cpu, now + delay);
+    }
+
+    /// The running thread loses its CPU.
+    pub(in crate::engine) fn vacate(&mut self) -> usize {
+        let current = self.current();
+        self.threads[current].interrupts += 1;
+        let switch = self.jitter.jitter(self.spec.costs().switch);
+        let cpu = self.threads[current].cpu;
+        let at = self.now();
+        if let Some(kernel) = self.kernel_of(current) {
+            kernel.switch_out(at, CpuId::new(cpu as u32), current);
+        }
+        let place = &mut self.cpus[cpu];
+        // A handler that blocks takes the context along: the next interrupt needs another.
+        place.idle = place.idle.filter(|&idle| idle != current);
+        place.current = None;
+        place.attention = NEVER;
+        let next = place.queue.front().map(|&next| self.threads[next].ready_since());
+        let lost = if next.is_some() { switch } else { 0 };
+        place.now += lost;
+        // Idle, even if a thread is on its way here.
+        if next.is_none_or(|at| at > place.now) {
+            place.next_tick = NEVER;
+        }
+        self.account(cpu, Kind::Kernel, lost);
+        current
+    }
+
+    /// The running thread goes behind the others of its CPU.
+    fn requeue(&mut self) {
+        let &mut Cpu { now, next_tick, .. } = self.here();
+        let cpu = self.threads[self.current()].cpu;
+        let thread = self.vacate();
+        // Not idle, whichever thread is first in the queue.
+        self.cpus[cpu].next_tick = next_tick;
+        self.enqueue(thread, cpu, now);
+    }
+
+    /// The running thread waits for others in a loop, or lets them go first.
+    fn give_way(&mut self) {
+        if let Some(chooser) = &mut self.chooser {
+            chooser.give_way();
+        }
+    }
+
+    /// The running thread goes behind the others of its CPU without having asked.
+    pub(in crate::engine) fn preempt(&mut self) {
+        self.report.preemptions += 1;
+        self.break_off();
+        self.requeue();
+    }
+
+    /// The running thread stops waiting or computing, and will look again what there is to do.
+    pub(in crate::engine) fn break_off(&mut self) {
+        let current = self.current();
+        match self.threads[current].state {
+            State::Spinning { line } => self.directory.unwatch(line, current),
+            State::Working { until } => {
+                self.threads[current].work_left = until.saturating_sub(self.here().now);
+            }
+            _ => {}
+        }
+        self.threads[current].state = State::Running;
+        // The timer of a wait that was broken off no longer counts.
+        self.threads[current].waits += 1;
+    }
+
+    /// The running thread computes. False if it is done at once, if no other can notice.
+    fn compute(&mut self, left: u64) -> bool {
+        let now = self.here().now;
+        let until = Some(now.saturating_add(left)).filter(|&at| at <= END_OF_TIME);
+        let noticed = until.is_none_or(|at| at > self.horizon || at >= self.here().attention);
+        let until = until.unwrap_or(NEVER);
+        if noticed {
+            let current = self.current();
+            self.threads[current].state = State::Working { until };
+        } else {
+            let cpu = self.cpu().index();
+            self.pass_until(cpu, Kind::Compute, until);
+        }
+        noticed
+    }
+
+    /// The thread of a CPU has computed for as long as it was to.
+    #[inline]
+    pub(in crate::engine) fn stop_computing(&mut self, cpu: usize, thread: usize) {
+        if let State::Working { until } = self.threads[thread].state {
+            self.threads[thread].work_left = 0;
+            self.threads[thread].state = State::Running;
+            self.pass_until(cpu, Kind::Compute, until);
+        }
+    }
+
+    /// The running thread goes to another CPU.
+    pub(in crate::engine) fn migrate(&mut self) {
+        let now = self.here().now;
+        let thread = self.vacate();
+        let cpu = self.other_cpu(self.threads[thread].cpu);
+        let delay = self.spec.costs().wake;
+        self.enqueue(thread, cpu, now + delay);
+    }
+
+    /// The running thread waits, at most until `deadline`.
+    fn block(&mut self, state: State, deadline: Option<u64>) {
+        let (cpu, current) = (self.cpu().index(), self.current());
+        let &mut Cpu { now, attention, next_tick, .. } = self.here();
+        // Due in the system call, which has interrupts on. (None is looked at under a mask.)
+        if now >= next_tick.max(attention) {
+            self.tick(cpu, current);
+        }
+        let thread = self.vacate();
+        self.threads[thread].state = state;
+        self.set_timer(thread, deadline);
+    }
+
+    /// Ends the wait that a thread begins at `deadline` at the latest.
+    pub(in crate::engine) fn set_timer(&mut self, thread: usize, deadline: Option<u64>) {
+        let Some(at) = deadline.filter(|&at| at <= END_OF_TIME) else { return };
+        // A wait that ended otherwise leaves its timer behind, and a thread that spins may begin a
+        // wait for each write of a line. Of each thread one timer counts.
+        if self.timers.len() > 2 * self.threads.len() + 64 {
+            let threads = &self.threads;
+            self.timers.retain(|&Reverse((_, thread, wait))| threads[thread].waits == wait);
+        }
+        self.timers.push(Reverse((at, thread, self.threads[thread].waits)));
+        self.lower_horizon(at);
+    }
+
+    /// When the next timer is due. Drops those that have outlived their wait.
+    #[inline]
+    pub(in crate::engine) fn next_timer(&mut self) -> u64 {
+        if self.timers.is_empty() { NEVER } else { self.next_valid_timer() }
+    }
+
+    #[inline(never)]
+    fn next_valid_timer(&mut self) -> u64 {
+        while let Some(&Reverse((at, thread, wait))) = self.timers.peek() {
+            if self.threads[thread].waits == wait {
+                return at;
+            }
+            self.timers.pop();
+        }
+        NEVER
+    }
+
+    /// The next timer is due.
+    #[inline(never)]
+    pub(in crate::engine) fn expire(&mut self) {
+        let Some(Reverse((at, thread, _))) = self.timers.pop() else { return };
+        match self.threads[thread].state {
+            State::Spinning { line } => {
+                self.directory.unwatch(line, thread);
+                return self.look_again(thread, at);
+            }
+            State::Parked { word } => {
+                if let Some(waiters) = self.parked.get_mut(&word) {
+                    waiters.retain(|&other| other != thread);
+                }
+                self.threads[thread].parked = Parked::TimedOut;
+            }
+            _ => {}
+        }
+        self.make_ready(thread);
+    }
+
+    /// The first thread of a CPU's queue gets the CPU.
+    #[inline(never)]
+    pub(in crate::engine) fn dispatch(&mut self, cpu: usize, at: u64) {
+        let Some(thread) = self.cpus[cpu].queue.pop_front() else {
+            return;
+        };
+        self.queued -= 1;
+        let slice = self.spec.costs().slice;
+        let place = &mut self.cpus[cpu];
+        let idle = std::mem::replace(&mut place.now, at);
+        place.current = Some(thread);
+        place.slice_end = at + slice;
+        self.threads[thread].state = State::Running;
+        let at = Time::from_nanos(at / PS_PER_NS);
+        let place = CpuId::new(cpu as u32);
+        let cid = self.kernel_of(thread).map(|kernel| kernel.switch_in(at, place, thread));
+        self.threads[thread].cid = cid;
+        self.start_ticks(cpu, idle);
+        self.attend(cpu);
+        self.rekey(cpu);
+    }
+
+    /// The running thread has ended.
+    pub(in crate::engine) fn finish(&mut self) {
+        let thread = self.vacate();
+        self.threads[thread].state = State::Done;
+        self.threads[thread].stack_lines = Vec::new();
+        if let Some(kernel) = self.kernel_of(thread) {
+            kernel.exited(thread);
+        }
+        for joiner in std::mem::take(&mut self.threads[thread].joiners) {
+            self.make_ready(joiner);
+        }
+    }
+
+    /// The time of the latest decision, or of the running CPU.
+    fn clock(&self) -> u64 {
+        self.running.map_or(self.settled, |cpu| self.cpus[cpu].now)
+    }
+}

@@ -1,0 +1,92 @@
+//! What the kernel does to a running thread on its own: ticks, interrupts, and the end of a time
+//! slice.
+//!
+//! A running thread compares its CPU's time with one number, `Cpu::attention`, which is the
+//! earliest of all of these; so none of them costs an access anything until it is due. Then the
+//! thread gives way to the engine's loop, which calls [`Engine::look_after`].
+
+use coreline_topology::CpuId;
+use coreline_world::Time;
+
+use crate::engine::{Engine, NEVER, PS_PER_NS, State};
+use crate::results::statistics::Kind;
+
+impl Engine {
+    /// Notes when the kernel has to look at a CPU next, after something about that changed.
+    pub(in crate::engine) fn attend(&mut self, cpu: usize) {
+        let place = &self.cpus[cpu];
+        let Some(thread) = place.current else {
+            self.cpus[cpu].attention = NEVER;
+            return;
+        };
+        let own = match place.queue.is_empty() {
+            _ if self.threads[thread].masked > 0 => NEVER,
+            // A schedule that chooses at every point needs no slices.
+            empty if empty || self.chooser.is_some() => place.next_tick,
+            _ => place.next_tick.min(place.slice_end),
+        };
+        self.cpus[cpu].attention = own.min(self.next_break(cpu, thread));
+    }
+
+    /// A CPU gets a thread, so its timer ticks. If it ticks already, it goes on; else it was idle
+    /// since `idle`.
+    ///
+    /// The timer runs again before the kernel switches to the thread, which it does with interrupts
+    /// off. So a tick that is due meanwhile hits the thread, as soon as that is there.
+    pub(in crate::engine) fn start_ticks(&mut self, cpu: usize, idle: u64) {
+        let switch = self.spec.costs().switch;
+        let place = &self.cpus[cpu];
+        if place.next_tick == NEVER {
+            self.set_tick(cpu, place.now.saturating_sub(switch).max(idle));
+        }
+    }
+
+    /// The next tick is the first after a time.
+    fn set_tick(&mut self, cpu: usize, after: u64) {
+        let tick = self.spec.costs().tick;
+        let cpu = &mut self.cpus[cpu];
+        let before = after.checked_sub(cpu.tick_phase).map_or(0, |past| past / tick + 1);
+        cpu.next_tick = cpu.tick_phase + before * tick;
+    }
+
+    /// Does what is due on the running CPU, one thing at a time.
+    pub(in crate::engine) fn look_after(&mut self, cpu: usize, thread: usize) {
+        let now = self.cpus[cpu].now;
+        if now >= self.cpus[cpu].next_tick {
+            self.tick(cpu, thread);
+        } else {
+            self.preempt();
+        }
+    }
+
+    /// The timer interrupts a CPU: a plain interrupt, which aborts no restartable operation.
+    pub(in crate::engine) fn tick(&mut self, cpu: usize, thread: usize) {
+        let costs = *self.spec.costs();
+        let at = Time::from_nanos(self.cpus[cpu].now / PS_PER_NS);
+        if let Some(kernel) = self.kernel_of(thread) {
+            kernel.tick(at, CpuId::new(cpu as u32), thread);
+        }
+        let lost = costs.irq_entry + costs.irq_exit;
+        self.cpus[cpu].now += lost;
+        self.account(cpu, Kind::Kernel, lost);
+        if let State::Working { until } = &mut self.threads[thread].state {
+            *until = until.saturating_add(lost);
+        }
+        // One tick, however many a section without interrupts has held off.
+        self.set_tick(cpu, self.cpus[cpu].now);
+        self.attend(cpu);
+        self.kick_idle(cpu);
+    }
+
+    /// Whether nothing but ticks under spinning threads can happen any more: then no thread is left
+    /// to write what they wait for.
+    pub(in crate::engine) fn only_ticks_left(&self) -> bool {
+        self.cpus.iter().enumerate().all(|(number, cpu)| match cpu.current {
+            Some(thread) => {
+                let waits = self.threads[thread].state.waits();
+                waits && cpu.queue.is_empty() && self.next_break(number, thread) == NEVER
+            }
+            None => cpu.queue.is_empty() && cpu.interrupts.is_empty(),
+        })
+    }
+}

@@ -1,0 +1,519 @@
+//! Accesses: what happens between a simulated instruction and its line.
+//!
+//! A miss is two messages. The request travels to the line's home; the owner keeps hitting the line
+//! until it gets there. Then the line travels to the core that asked. The share of the whole that
+//! is request flight is not known for real machines and is a parameter of the run.
+//!
+//! ```text
+//! issue ──request──▶ arrival ──wait for a turn──▶ start ──response──▶ completion
+//! (may be preempted)                       the directory decides the source;
+//!                                          the value is read or written here
+//! ```
+//!
+//! Requests that find the line busy wait there, and [`Arbitration`](crate::Arbitration) says whose
+//! turn is next. For requests behind it, a written line is busy from start to completion; a reader
+//! occupies the home for a shorter while, since copies overlap.
+//!
+//! From issue to completion the thread cannot be preempted: an instruction completes or has not
+//! begun. The caller of [`access`] reads or writes the value right after it returns, at `start` in
+//! the order of all accesses to the line, with its CPU's time already at completion.
+//!
+//! A plain store waits for none of this: see [`stores`].
+
+pub(super) mod pass;
+pub(super) mod stores;
+mod turns;
+
+use core::panic::Location;
+
+use coreline_topology::NodeId;
+use coreline_world::Time;
+use corosensei::Yielder;
+
+use crate::engine::kernel::interrupts;
+use crate::engine::kernel::points::{Hold, held_up};
+use crate::engine::{Cpu, Engine, NEVER, STACK, State, Thread, inside, suspend, switch_away, with};
+use crate::hardware::coherence::{Access, From};
+use crate::hardware::contention::{Actor, StoreNumber};
+use crate::results::failure::FailureKind;
+use crate::results::statistics::{Kind, Site};
+
+/// Bytes of a line.
+pub(crate) const LINE: usize = 64;
+
+/// The first line number of the coroutines' stacks; the arena's lines lie below.
+const FIRST_STACK_LINE: u64 = 1 << 32;
+
+/// One access to one line.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct Request {
+    /// The word's address.
+    pub(in crate::engine) word: usize,
+    pub(in crate::engine) access: Access,
+    pub(in crate::engine) site: Site,
+    /// The line's index in the directory.
+    pub(in crate::engine) line: usize,
+    /// The number of the latest store in any buffer that was there when this began; a buffered
+    /// store's own.
+    pub(in crate::engine) since: StoreNumber,
+    pub(in crate::engine) issued: u64,
+    pub(in crate::engine) arrived: u64,
+}
+
+/// How far an access has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) enum Stage {
+    /// Not begun.
+    Issue,
+    /// Begun, and found a store of another CPU on its way to the word: fetches what that leaves.
+    Again,
+    /// On its way to the line's home.
+    Requested,
+    /// There, waiting for its turn.
+    Waiting,
+}
+
+/// How far an access, or a pass, got without others.
+pub(in crate::engine) enum Progress {
+    Done,
+    /// Done, and the caller has to do something about this store: see [`access`].
+    Beside(StoreNumber),
+    /// Others come first: the thread gives the host thread back, by this way out.
+    Away(*const Yielder<(), ()>),
+    /// Not begun: the kernel, a fault or others come first.
+    HeldUp(Hold),
+}
+
+/// Charges for one access to the word at `address`, and returns when it takes effect.
+///
+/// Returns the number of a store under way, if the caller has to do something about it. For a
+/// store it is its own: the caller [keeps](stores::keep_before) what the word holds. For a read, it
+/// is the store [before which](stores::before) the read takes effect.
+///
+/// Outside of a machine it does nothing: the word is then ordinary memory.
+#[track_caller]
+#[inline]
+pub(crate) fn access(address: usize, access: Access) -> Option<StoreNumber> {
+    access_at(address, access, Location::caller())
+}
+
+/// What came of the attempt to make an access at once.
+enum Attempt {
+    Done,
+    HeldUp(Hold),
+    /// It has begun, and asks others. The line's index in the directory; `None` if the machine does
+    /// not know the memory.
+    Begun(Option<usize>),
+}
+
+pub(in crate::engine) fn access_at(word: usize, access: Access, site: Site) -> Option<StoreNumber> {
+    loop {
+        let mut request = Request { word, access, site, line: 0, since: 0, issued: 0, arrived: 0 };
+        match with(|engine| engine.attempt(request)) {
+            None | Some(Attempt::Done) => return None,
+            Some(Attempt::HeldUp(hold)) => held_up(hold),
+            Some(Attempt::Begun(None)) => unregistered(),
+            Some(Attempt::Begun(Some(line))) => {
+                request.line = line;
+                return access_slowly(request);
+            }
+        }
+    }
+}
+
+/// An access that has begun and needs a request. Out of line, so that other accesses have a small
+/// frame: where many threads take turns, stacks are not in the host's nearest cache.
+#[inline(never)]
+fn access_slowly(mut request: Request) -> Option<StoreNumber> {
+    let (mut stage, mut begun) = (Stage::Issue, true);
+    until_through(|engine| match std::mem::take(&mut begun) {
+        true => engine.proceed_slowly(&mut request, &mut stage),
+        false => engine.proceed(&mut request, &mut stage),
+    })
+}
+
+/// Takes an access on until it is complete, and lets others run in between. Does nothing outside of
+/// a machine.
+#[inline]
+pub(in crate::engine) fn until_through(
+    mut proceed: impl FnMut(&mut Engine) -> Progress,
+) -> Option<StoreNumber> {
+    loop {
+        match with(&mut proceed) {
+            None | Some(Progress::Done) => return None,
+            Some(Progress::Beside(store)) => return Some(store),
+            Some(Progress::Away(yielder)) => switch_away(yielder),
+            Some(Progress::HeldUp(hold)) => held_up(hold),
+        }
+    }
+}
+
+/// Decides which node the untouched lines of a range come from. Takes no time.
+pub(crate) fn place(address: usize, len: usize, node: Option<NodeId>) {
+    let lines = (address % LINE + len).div_ceil(LINE) as u64;
+    // Outside of a machine, and of its memory, nothing has a home.
+    with(|engine| {
+        if let Some(first) = engine.line_of(address) {
+            engine.directory.place(first, lines, node);
+        }
+    });
+}
+
+/// Spins until the line of `address` is written, or the deadline comes. False outside of a machine,
+/// where it cannot wait.
+pub(crate) fn await_write(address: usize, deadline: Option<Time>) -> bool {
+    let waited = watch(address, deadline);
+    if waited {
+        interrupts::deliver();
+    }
+    waited
+}
+
+/// Whether a thread that spins finds that the deadline has come. Of its looks at the clock only the
+/// one that says so is charged: the others are part of the spinning.
+///
+/// # Panics
+///
+/// With a deadline, outside of a simulated machine.
+pub(crate) fn is_over(deadline: Option<Time>) -> bool {
+    let Some(deadline) = deadline else { return false };
+    inside(|engine| {
+        let over = engine.now() >= deadline;
+        if over {
+            engine.spend_computing(engine.spec.costs().clock);
+        }
+        over
+    })
+}
+
+/// Like [`await_write`], but leaves what ended the wait to the caller.
+pub(in crate::engine) fn watch(address: usize, deadline: Option<Time>) -> bool {
+    let Some(Some(line)) = with(|engine| engine.line_of(address)) else {
+        return false;
+    };
+    inside(|engine| {
+        let line = engine.directory.intern(line);
+        let current = engine.current();
+        engine.directory.crowd_mut(line).watchers.push(current);
+        engine.threads[current].state = State::Spinning { line };
+        engine.set_timer(current, deadline.map(crate::engine::picoseconds));
+    });
+    suspend();
+    true
+}
+
+/// Rests until the line of `address` is written or an interrupt arrives.
+pub(crate) fn monitor(address: usize) {
+    let monitoring = |on| {
+        inside(|engine| {
+            let current = engine.current();
+            engine.threads[current].monitoring = on;
+            let cpu = engine.cpu().index();
+            engine.attend(cpu);
+        });
+    };
+    monitoring(true);
+    watch(address, None);
+    // Before the handler runs, which nothing interrupts.
+    monitoring(false);
+    interrupts::deliver();
+    inside(|engine| engine.spend(engine.spec.costs().mwait_exit));
+    interrupts::deliver();
+}
+
+/// Stops the machine because of the running thread's last access.
+pub(in crate::engine) fn unregistered() -> ! {
+    inside(Engine::fail_unregistered);
+    loop {
+        suspend();
+    }
+}
+
+/// Where a line of a stack is among its lines, the highest first; an address elsewhere is beyond.
+#[inline]
+fn stack_line(base: usize, address: usize) -> usize {
+    base.wrapping_sub(address).wrapping_sub(1) / LINE
+}
+
+impl Engine {
+    /// The number of the line of an address; `None` if the machine does not know the memory.
+    pub(in crate::engine) fn line_of(&self, address: usize) -> Option<u64> {
+        if let Some(offset) = self.arena.offset(address) {
+            return Some(offset / LINE as u64);
+        }
+        let (&limit, &(base, number)) = self.stacks.range(..=address).next_back()?;
+        (address < base).then(|| {
+            // Stacks have one size and whole pages, so a line is never of two stacks.
+            let lines = ((base - limit) / LINE) as u64;
+            FIRST_STACK_LINE + number as u64 * lines + ((address - limit) / LINE) as u64
+        })
+    }
+
+    /// The index of the line of an address in the directory.
+    #[inline(always)]
+    fn line_index(&mut self, address: usize) -> Option<usize> {
+        if let Some(offset) = self.arena.offset(address)
+            && let Some(index) = self.directory.index(offset as usize / LINE)
+        {
+            return Some(index);
+        }
+        // Much of what a thread touches lies on its own stack.
+        let current = self.current();
+        let Thread { stack_base, ref stack_lines, .. } = self.threads[current];
+        match stack_lines.get(stack_line(stack_base, address)) {
+            Some(&index) if index != 0 => Some(index as usize - 1),
+            _ => self.new_line(address),
+        }
+    }
+
+    /// Like [`line_index`](Engine::line_index), for a line that the fast path does not find.
+    #[inline(never)]
+    fn new_line(&mut self, address: usize) -> Option<usize> {
+        let line = self.line_of(address)?;
+        let index = self.directory.intern(line);
+        let current = self.current();
+        let thread = &mut self.threads[current];
+        if (thread.stack_base - STACK..thread.stack_base).contains(&address) {
+            let place = stack_line(thread.stack_base, address);
+            if thread.stack_lines.len() <= place {
+                thread.stack_lines.resize(place + 1, 0);
+            }
+            thread.stack_lines[place] = index as u32 + 1;
+        }
+        Some(index)
+    }
+
+    /// Whether at most `most` stores are in the running CPU's buffer; if not, its thread waits for
+    /// that from now on.
+    pub(in crate::engine) fn drained(&mut self, most: usize) -> bool {
+        if self.here().buffered as usize <= most {
+            return true;
+        }
+        let current = self.current();
+        self.threads[current].state = State::Draining { most };
+        false
+    }
+
+    fn fail_unregistered(&mut self) {
+        let (thread, cpu) = (self.current(), self.cpu());
+        self.fail(FailureKind::Unregistered { thread, cpu });
+    }
+
+    /// Makes an access, if the thread may go on and no request is needed.
+    #[inline(always)]
+    fn attempt(&mut self, mut request: Request) -> Attempt {
+        if let Err(hold) = self.may_go_on() {
+            return Attempt::HeldUp(hold);
+        }
+        let Some(line) = self.line_index(request.word) else {
+            return Attempt::Begun(None);
+        };
+        request.line = line;
+        if self.hit(&request) { Attempt::Done } else { Attempt::Begun(Some(line)) }
+    }
+
+    /// Takes an access, whose line is known, as far as it gets without others.
+    fn proceed(&mut self, request: &mut Request, stage: &mut Stage) -> Progress {
+        if *stage == Stage::Issue {
+            if let Err(hold) = self.may_go_on() {
+                return Progress::HeldUp(hold);
+            }
+            if self.hit(request) {
+                return Progress::Done;
+            }
+        }
+        self.proceed_slowly(request, stage)
+    }
+
+    /// Serves an access at once, if it needs no request and no other is at the line.
+    #[inline(always)]
+    pub(in crate::engine) fn hit(&mut self, request: &Request) -> bool {
+        let access = request.access;
+        let cpu = self.cpu().index();
+        let &mut Cpu { core, now, buffered, .. } = self.here();
+        let ordered = buffered == 0 || matches!(access, Access::Load | Access::Own);
+        if !ordered
+            || !self.directory.has(request.line, core, access, now)
+            || self.foreign_store(cpu, request).is_some()
+        {
+            return false;
+        }
+        let costs = self.spec.costs();
+        let cost = match access {
+            Access::Load | Access::Own => costs.private_hit,
+            Access::Store => costs.store_issue,
+            Access::Update => costs.private_hit + costs.locked,
+        };
+        self.count_hit(request, cost);
+        self.pass(Kind::Hit, cost);
+        if access.writes() {
+            let now = self.here().now;
+            self.wake_watchers(request.line, now);
+        }
+        true
+    }
+
+    /// Notes an access that the core's own cache served.
+    #[inline]
+    pub(in crate::engine) fn count_hit(&mut self, request: &Request, time: u64) {
+        self.report.transfers.count(From::Private);
+        if let Some(ledger) = &mut self.ledger {
+            let &Request { line, site, word, .. } = request;
+            ledger.access((line, site, word), From::Private, 0, time);
+        }
+    }
+
+    /// The store of another CPU, still on its way, whose value an access would read.
+    #[inline]
+    fn foreign_store(&self, cpu: usize, request: &Request) -> Option<StoreNumber> {
+        let crowd = self.directory.crowd(request.line)?;
+        let reads = matches!(request.access, Access::Load | Access::Update);
+        if reads { crowd.foreign_store(request.word, cpu) } else { None }
+    }
+
+    /// Whether a load is served by the CPU's own store buffer.
+    fn forwards(&self, cpu: usize, request: &Request) -> bool {
+        let crowd = self.directory.crowd(request.line);
+        crowd.is_some_and(|crowd| crowd.forwards(request.word, cpu))
+    }
+
+    #[inline(never)]
+    fn proceed_slowly(&mut self, request: &mut Request, stage: &mut Stage) -> Progress {
+        let cpu = self.cpu().index();
+        let core = self.cpus[cpu].core;
+        loop {
+            match *stage {
+                Stage::Issue => {
+                    match request.access {
+                        Access::Load if self.forwards(cpu, request) => {
+                            let cost = self.spec.costs().private_hit;
+                            self.count_hit(request, cost);
+                            self.pass(Kind::Hit, cost);
+                            return Progress::Done;
+                        }
+                        Access::Update if !self.drained(0) => return Progress::Away(self.yielder),
+                        // Where a chooser picks the thread that runs next, an access is one step:
+                        // there is no time in which a store could be under way.
+                        Access::Store if self.chooser.is_some() => request.access = Access::Own,
+                        Access::Store => {
+                            let most = self.spec.costs().store_queue as usize - 1;
+                            if !self.drained(most) {
+                                return Progress::Away(self.yielder);
+                            }
+                            return Progress::Beside(self.buffer_store(*request));
+                        }
+                        _ => {}
+                    }
+                    *stage = Stage::Again;
+                    request.since = self.buffered;
+                    if let Some(store) = self.foreign_store(cpu, request) {
+                        self.directory.crowd_mut(request.line).wait_behind(store, cpu);
+                        self.set_state(cpu, State::Waiting { turn: NEVER });
+                        return Progress::Away(self.yielder);
+                    }
+                }
+                Stage::Again => {
+                    let (now, node) = (self.cpus[cpu].now, self.cpus[cpu].node);
+                    if now > self.horizon {
+                        return Progress::Away(self.yielder);
+                    }
+                    let source = self.directory.request_to(
+                        request.line,
+                        (core, node),
+                        request.access,
+                        self.arbitration,
+                    );
+                    let flight = source.cost(self.spec.costs()) * self.request_percent / 100;
+                    (request.issued, request.arrived) = (now, now + flight);
+                    self.set_state(cpu, State::Accessing);
+                    self.pass(Kind::Miss, flight);
+                    *stage = Stage::Requested;
+                }
+                Stage::Requested => {
+                    let now = self.cpus[cpu].now;
+                    if now > self.horizon {
+                        return Progress::Away(self.yielder);
+                    }
+                    *stage = Stage::Waiting;
+                    if !self.arrive(request.line, Actor::Thread(cpu), core, now) {
+                        return Progress::Away(self.yielder);
+                    }
+                    return self.served(cpu, request, now);
+                }
+                Stage::Waiting => {
+                    let Some(turn) = self.turn(request.line, cpu) else {
+                        return Progress::Away(self.yielder);
+                    };
+                    return self.served(cpu, request, turn);
+                }
+            }
+        }
+    }
+
+    /// A thread's request is served from `start` on: charges for the wait and for the transfer.
+    fn served(&mut self, cpu: usize, request: &Request, start: u64) -> Progress {
+        let completion = self.serve(cpu, request, start);
+        self.account(cpu, Kind::Queue, start - request.arrived);
+        self.account(cpu, Kind::Miss, completion - start);
+        self.cpus[cpu].now = completion;
+        self.set_state(cpu, State::Running);
+        self.overtaken(cpu, request).map_or(Progress::Done, Progress::Beside)
+    }
+
+    /// The line was written: threads that spin on it look again, once their copy is gone.
+    #[inline]
+    pub(in crate::engine) fn wake_watchers(&mut self, line: usize, at: u64) {
+        if self.directory.crowd(line).is_none_or(|crowd| crowd.watchers.is_empty()) {
+            return;
+        }
+        for thread in std::mem::take(&mut self.directory.crowd_mut(line).watchers) {
+            self.look_again(thread, at);
+        }
+    }
+
+    /// A thread that has spun looks again at `at`; the timer of its wait no longer counts.
+    pub(super) fn look_again(&mut self, thread: usize, at: u64) {
+        let cpu = self.threads[thread].cpu;
+        self.threads[thread].state = State::Running;
+        self.threads[thread].waits += 1;
+        self.pass_until(cpu, Kind::Spin, at);
+        self.rekey(cpu);
+    }
+
+    /// The thread that has a CPU does something else from now on.
+    pub(in crate::engine) fn set_state(&mut self, cpu: usize, state: State) {
+        if let Some(thread) = self.cpus[cpu].current {
+            self.threads[thread].state = state;
+            self.rekey(cpu);
+        }
+    }
+
+    /// When `cpu` acts next, [`NEVER`] if only others can make it.
+    #[inline]
+    pub(in crate::engine) fn next_act(&self, cpu: usize) -> u64 {
+        let Cpu { now, current, .. } = self.cpus[cpu];
+        match current.map(|thread| self.threads[thread].state) {
+            Some(State::Running) => now,
+            state => self.next_act_of(cpu, state),
+        }
+    }
+
+    /// When a CPU acts next whose thread, if it has one, does something else than to run.
+    fn next_act_of(&self, cpu: usize, state: Option<State>) -> u64 {
+        let interrupt = self.next_interrupt(cpu);
+        let cpu = &self.cpus[cpu];
+        match state {
+            Some(State::Spinning { .. }) => cpu.now.max(cpu.attention),
+            Some(State::Working { until }) => until.min(cpu.now.max(cpu.attention)),
+            Some(State::Waiting { turn }) => turn,
+            Some(State::Draining { .. }) => NEVER,
+            Some(_) => cpu.now,
+            // The next thread on this CPU finds the buffer empty.
+            None if cpu.buffered > 0 => NEVER,
+            None => {
+                let ready = cpu.queue.front().map(|&thread| self.threads[thread].ready_since());
+                cpu.now.max(ready.unwrap_or(NEVER).min(interrupt))
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Store buffers: a plain store does not wait for its line.
+//!
+//! Each CPU has a buffer of `store_queue` stores, which leave it in program order (total store
+//! order). A store's value is in the word from its issue on; its *cost* is that of a request of its
+//! own for the line, which queues with the others, and no other CPU goes on with the value before
+//! that request is served:
+//!
+//! | access | what happens |
+//! |---|---|
+//! | the same CPU, loading the word | if it stored last, takes that from the buffer, as a hit |
+//! | another, at it since before the issue | has its turn; before the store's, on the old value |
+//! | another, reading the word later | waits until the store is done, then fetches the line |
+//! | a spinner on the line | sleeps until the store is done |
+//! | an atomic read-modify-write, a fence, a thread switch | wait until the buffer is empty |
+//!
+//! Runs stay sequentially consistent: an access that finds the value before a store began before
+//! that store was issued, and had not ended, so at some moment between its own beginning and end
+//! the word held what it finds. What an update leaves there the store overwrites.
+//!
+//! A store to a line that the core owns already, with nothing before it in the buffer, is done at
+//! once.
+//!
+//! The head of a buffer is on its way like any miss; those behind it wait, and ask for nothing yet:
+//!
+//! ```text
+//! first in the buffer ──request──▶ arrival ──queue──▶ turn ──response──▶ done, out of the buffer
+//! ```
+
+use std::collections::VecDeque;
+
+use crate::engine::memory::Request;
+use crate::engine::{Agenda, Engine, NEVER, State, with};
+use crate::hardware::coherence::Access;
+use crate::hardware::contention::{Actor, StoreNumber, Value};
+use crate::results::statistics::Kind;
+
+/// Where the head of a buffer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Head {
+    /// On its way to the line's home; or there is none.
+    Requested,
+    /// There, waiting for its turn.
+    Waiting,
+    /// The line is on its way here.
+    Served,
+}
+
+/// The stores of one CPU that are on their way.
+struct Buffer {
+    stores: VecDeque<Request>,
+    head: Head,
+}
+
+/// All store buffers.
+pub(in crate::engine) struct Stores {
+    buffers: Vec<Buffer>,
+    /// When the head of which buffer moves on.
+    agenda: Agenda,
+}
+
+impl Stores {
+    pub(in crate::engine) fn new(cpus: usize) -> Stores {
+        let buffer = || Buffer { stores: VecDeque::new(), head: Head::Requested };
+        Stores {
+            buffers: std::iter::repeat_with(buffer).take(cpus).collect(),
+            agenda: Agenda::new(cpus),
+        }
+    }
+
+    /// When a store moves on, [`NEVER`] if none is on its way.
+    pub(in crate::engine) fn earliest(&self) -> u64 {
+        self.agenda.earliest()
+    }
+}
+
+/// What the word at `address` holds before a store that is on its way there.
+pub(crate) fn before(address: usize, store: StoreNumber) -> Option<Value> {
+    with(|engine| *engine.before(address, store)?).flatten()
+}
+
+/// Sets what the word at `address` holds before a store that is on its way there.
+pub(crate) fn keep_before(address: usize, store: StoreNumber, value: Value) {
+    with(|engine| engine.before(address, store).map(|before| *before = Some(value)));
+}
+
+impl Engine {
+    fn before(&mut self, address: usize, store: StoreNumber) -> Option<&mut Option<Value>> {
+        let line = self.line_of(address)?;
+        let line = self.directory.intern(line);
+        self.directory.crowd_mut(line).before(store)
+    }
+
+    /// The store of another CPU before which this request, whose turn it is, takes effect.
+    pub(in crate::engine) fn overtaken(
+        &self,
+        cpu: usize,
+        request: &Request,
+    ) -> Option<StoreNumber> {
+        let &Request { line, access, word, since, .. } = request;
+        let crowd = self.directory.crowd(line)?;
+        let reads = matches!(access, Access::Load | Access::Update);
+        if reads { crowd.overtaken(word, cpu, since) } else { None }
+    }
+
+    /// Puts a store of the running CPU, which has room for it, into its buffer.
+    pub(in crate::engine) fn buffer_store(&mut self, mut store: Request) -> StoreNumber {
+        let cpu = self.cpu().index();
+        self.buffered += 1;
+        let number = self.buffered;
+        store.since = number;
+        self.directory.crowd_mut(store.line).issue(number, cpu, store.word);
+        self.stores.buffers[cpu].stores.push_back(store);
+        self.cpus[cpu].buffered += 1;
+        let now = self.cpus[cpu].now;
+        if self.cpus[cpu].buffered == 1 {
+            self.send_head(cpu, now);
+        }
+        self.pass(Kind::Hit, self.spec.costs().store_issue);
+        number
+    }
+
+    /// When the head of a buffer moves on.
+    pub(in crate::engine) fn schedule_head(&mut self, cpu: usize, at: u64) {
+        self.stores.agenda.set(cpu, at);
+        self.lower_horizon(at);
+    }
+
+    /// The head of a buffer, if there is one, sets out at `now`. Stores that already have their
+    /// line are done.
+    fn send_head(&mut self, cpu: usize, now: u64) {
+        let (core, node) = (self.cpus[cpu].core, self.cpus[cpu].node);
+        while let Some(&store) = self.stores.buffers[cpu].stores.front() {
+            let request = if self.directory.has(store.line, core, Access::Store, now) {
+                None
+            } else {
+                let from = self.directory.request_to(
+                    store.line,
+                    (core, node),
+                    Access::Store,
+                    self.arbitration,
+                );
+                Some(from.cost(self.spec.costs()) * self.request_percent / 100)
+            };
+            let Some(flight) = request else {
+                self.count_hit(&store, 0);
+                self.store_done(cpu, now);
+                continue;
+            };
+            let buffer = &mut self.stores.buffers[cpu];
+            buffer.head = Head::Requested;
+            buffer.stores[0].issued = now;
+            buffer.stores[0].arrived = now + flight;
+            self.schedule_head(cpu, now + flight);
+            return;
+        }
+        self.stores.agenda.set(cpu, NEVER);
+    }
+
+    /// The head that is due next moves on.
+    pub(in crate::engine) fn advance_store(&mut self) {
+        let (cpu, now) = (self.stores.agenda.winner(), self.stores.earliest());
+        let buffer = &self.stores.buffers[cpu];
+        let (store, core) = (buffer.stores[0], self.cpus[cpu].core);
+        let actor = Actor::Stores(cpu);
+        let turn = match buffer.head {
+            Head::Requested => {
+                self.stores.buffers[cpu].head = Head::Waiting;
+                self.arrive(store.line, actor, core, now)
+            }
+            Head::Waiting => self.take_turn(store.line, actor, core, now),
+            Head::Served => {
+                self.store_done(cpu, now);
+                self.send_head(cpu, now);
+                return;
+            }
+        };
+        if turn {
+            self.stores.buffers[cpu].head = Head::Served;
+            let completion = self.serve(cpu, &store, now);
+            self.schedule_head(cpu, completion);
+        }
+    }
+
+    /// The head of a buffer has its line: it leaves the buffer, and threads that waited for that go
+    /// on.
+    fn store_done(&mut self, cpu: usize, now: u64) {
+        let buffer = &mut self.stores.buffers[cpu];
+        let Some(store) = buffer.stores.pop_front() else { return };
+        let left = buffer.stores.len();
+        self.cpus[cpu].buffered = left as u32;
+        for behind in self.directory.crowd_mut(store.line).complete(store.since) {
+            let reader = &mut self.cpus[behind];
+            let waited = now.saturating_sub(reader.now);
+            reader.now += waited;
+            self.set_state(behind, State::Accessing);
+            self.account(behind, Kind::Queue, waited);
+        }
+        self.wake_watchers(store.line, now);
+        let place = &mut self.cpus[cpu];
+        match place.current.map(|thread| self.threads[thread].state) {
+            Some(State::Draining { most }) if left <= most => {
+                let waited = now.saturating_sub(place.now);
+                place.now += waited;
+                self.set_state(cpu, State::Running);
+                self.account(cpu, Kind::Queue, waited);
+            }
+            // The next thread's turn.
+            None if left == 0 => {
+                place.now = place.now.max(now);
+                self.rekey(cpu);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Whose turn it is at a contended line.
+//!
+//! Of the requests that wait at a line, one is appointed to act when the line is free; the others
+//! do not act. The one that is served appoints the next.
+
+use crate::engine::memory::Request;
+use crate::engine::{Engine, NEVER, State};
+use crate::hardware::coherence::Access;
+use crate::hardware::contention::{Actor, Waiting};
+
+impl Engine {
+    /// The time, if a thread that waits for a line has its turn.
+    pub(in crate::engine) fn turn(&mut self, line: usize, cpu: usize) -> Option<u64> {
+        let State::Waiting { turn } = self.threads[self.current()].state else {
+            return None;
+        };
+        let core = self.cpus[cpu].core;
+        self.take_turn(line, Actor::Thread(cpu), core, turn).then_some(turn)
+    }
+
+    /// Serves a request whose turn it is: from `start` on the line is on its way. Returns when it
+    /// is there.
+    pub(in crate::engine) fn serve(&mut self, cpu: usize, request: &Request, start: u64) -> u64 {
+        let &Request { line, access, word, site, issued, arrived, .. } = request;
+        let (core, node) = (self.cpus[cpu].core, self.cpus[cpu].node);
+        let source = self.directory.source(line, core, node, access);
+        self.report.transfers.count(source);
+        self.directory.transfer(line, core, node, access);
+        let costs = self.spec.costs();
+        let cost = self.jitter.jitter(source.cost(costs));
+        let response = cost - cost * self.request_percent / 100;
+        let locked = if access == Access::Update { costs.locked } else { 0 };
+        let completion = start + response + locked;
+        // Copies go out one after the other; ownership has to arrive before it can go on.
+        let busy = if access.writes() { completion } else { start + costs.directory };
+        self.directory.occupy(line, core, completion, busy);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.access((line, site, word), source, start - arrived, completion - issued);
+        }
+        self.appoint(line);
+        // A store's spinners are woken when it leaves its buffer.
+        if matches!(access, Access::Own | Access::Update) {
+            self.wake_watchers(line, completion);
+        }
+        completion
+    }
+
+    /// A request arrives at its line at `now`. Whether it is its turn already; else it waits there.
+    pub(in crate::engine) fn arrive(
+        &mut self,
+        line: usize,
+        actor: Actor,
+        core: u32,
+        now: u64,
+    ) -> bool {
+        let waited_for = self.directory.crowd(line).is_some_and(|crowd| !crowd.waiting.is_empty());
+        if !waited_for && self.directory.free_at(line, core) <= now {
+            return true;
+        }
+        self.directory.crowd_mut(line).waiting.push_back(Waiting { actor, core });
+        let turn = match waited_for {
+            true => NEVER,
+            false => self.directory.free_at(line, core),
+        };
+        self.schedule_turn(actor, turn);
+        false
+    }
+
+    /// When a request that waits acts.
+    fn schedule_turn(&mut self, actor: Actor, turn: u64) {
+        match actor {
+            Actor::Thread(cpu) => self.set_state(cpu, State::Waiting { turn }),
+            Actor::Stores(cpu) => self.schedule_head(cpu, turn),
+        }
+    }
+
+    /// Appoints the request that acts next at a line.
+    fn appoint(&mut self, line: usize) {
+        if let Some(next) = self.directory.next_waiting(line, self.arbitration) {
+            let next = self.directory.crowd_mut(line).waiting[next];
+            let turn = self.directory.free_at(line, next.core);
+            self.schedule_turn(next.actor, turn);
+        }
+    }
+
+    /// The request that was to act next at a line does so, at `now`: it is served, unless the line
+    /// is busy again, or a request has come meanwhile that goes before it.
+    pub(in crate::engine) fn take_turn(
+        &mut self,
+        line: usize,
+        actor: Actor,
+        core: u32,
+        now: u64,
+    ) -> bool {
+        let Some(next) = self.directory.next_waiting(line, self.arbitration) else {
+            return false;
+        };
+        let first = self.directory.crowd_mut(line).waiting[next];
+        let turn = now.max(self.directory.free_at(line, first.core));
+        if first.actor != actor {
+            self.schedule_turn(actor, NEVER);
+            self.schedule_turn(first.actor, turn);
+            return false;
+        }
+        debug_assert_eq!(first.core, core);
+        if turn > now {
+            self.schedule_turn(actor, turn);
+            return false;
+        }
+        self.directory.crowd_mut(line).waiting.remove(next);
+        true
+    }
+}

@@ -1,0 +1,398 @@
+//! Claims over bands: what must hold whatever the machine's unknowns are.
+//!
+//! A single run says what happens with one seed, one guess of how a miss divides into request and
+//! response, and costs of which some are uncertain. A claim that is to be quoted must not depend on
+//! those. A [`Band`] is all the points that it must hold at; [`Band::measure`] runs a program at
+//! each of them, on the host's CPUs in parallel; [`Figures`] are what came out, and assert.
+//!
+//! ```
+//! # #[global_allocator]
+//! # static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+//! use coreline_sim::atomic::{AtomicU64, Ordering};
+//! use coreline_sim::claim::Band;
+//! use coreline_sim::{Machine, Spec, thread};
+//!
+//! #[derive(Default)]
+//! #[repr(align(64))]
+//! struct Line(AtomicU64);
+//!
+//! /// Nanoseconds until each of 16 threads has added 200 times.
+//! fn count(machine: Machine, lines: usize) -> Result<f64, Box<coreline_sim::Failure>> {
+//!     let run = machine.run(move || {
+//!         let counts: Vec<Line> = (0..lines).map(|_| Line::default()).collect();
+//!         thread::scope(|scope| {
+//!             for n in 0..16 {
+//!                 let count = &counts[n % lines].0;
+//!                 let add = |_| _ = count.fetch_add(1, Ordering::Relaxed);
+//!                 scope.spawn(move || (0..200).for_each(add));
+//!             }
+//!         });
+//!     })?;
+//!     Ok(run.report.time_ns as f64)
+//! }
+//!
+//! let band = Band::quick(&Spec::preset("epyc-9654-2s")?, 1);
+//! let one = band.measure("one word", |machine| count(machine, 1))?;
+//! let each = band.measure("a word each", |machine| count(machine, 16))?;
+//! one.at_least(1.02, &each)?;
+//! one.within(1.0..=1e6)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use core::fmt;
+use core::ops::RangeInclusive;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use crate::hardware::spec::Spec;
+use crate::machine::Machine;
+use crate::results::failure::Failure;
+use crate::results::replay::Replay;
+
+/// One set of what a claim must not depend on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Point {
+    /// The share of a miss that is request flight, in percent.
+    pub request_percent: u32,
+    /// The seed.
+    pub seed: u64,
+    /// An uncertain cost that is moved, and to how many percent.
+    pub cost: Option<(String, u64)>,
+}
+
+/// The points of a machine that a claim must hold at, the default first.
+#[derive(Debug, Clone)]
+pub struct Band {
+    spec: Spec,
+    points: Vec<Point>,
+}
+
+/// Seeds of a whole band.
+const SEEDS: u64 = 16;
+
+/// To how many percent an uncertain cost is moved.
+const MOVES: [u64; 2] = [70, 130];
+
+impl Band {
+    /// The whole band: each share of [`Machine::REQUEST_BAND`] with 16 seeds from `seed` on, and
+    /// each uncertain cost at 70 % and at 130 %, one at a time.
+    pub fn whole(spec: &Spec, seed: u64) -> Band {
+        let mut band = Band::shares(spec, seed, SEEDS);
+        let uncertain = spec.sources().filter(|(_, cost)| cost.uncertain);
+        let moved = uncertain.flat_map(|(name, _)| MOVES.map(|percent| (name.to_owned(), percent)));
+        band.points.extend(moved.map(|cost| Point {
+            request_percent: Machine::REQUEST_PERCENT,
+            seed,
+            cost: Some(cost),
+        }));
+        band
+    }
+
+    /// Each share with one seed: for a first look, and for tests that run often.
+    pub fn quick(spec: &Spec, seed: u64) -> Band {
+        Band::shares(spec, seed, 1)
+    }
+
+    fn shares(spec: &Spec, seed: u64, seeds: u64) -> Band {
+        let default = Machine::REQUEST_PERCENT;
+        let others = Machine::REQUEST_BAND.into_iter().filter(|&share| share != default);
+        let of_share = |request_percent| {
+            (0..seeds).map(move |offset| Point {
+                request_percent,
+                seed: seed.wrapping_add(offset),
+                cost: None,
+            })
+        };
+        let points = std::iter::once(default).chain(others).flat_map(of_share).collect();
+        Band { spec: spec.clone(), points }
+    }
+
+    /// The points, the default first.
+    pub fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    /// The machine of a point, ready to run the program of this name.
+    ///
+    /// # Panics
+    ///
+    /// If the point is of another machine's band, and moves a cost that this one does not have.
+    pub fn machine(&self, point: &Point, program: &str) -> Machine {
+        let mut spec = self.spec.clone();
+        if let Some((cost, percent)) = &point.cost {
+            spec.scale(cost, *percent).expect("the point is of this machine");
+        }
+        Machine::new(spec).seed(point.seed).request_percent(point.request_percent).program(program)
+    }
+
+    /// Runs a program at all points, on as many host threads as there are CPUs, and keeps the
+    /// number that it gives for each.
+    ///
+    /// A program that sets its machine up further (faults, a kernel) takes
+    /// [`measure_all`](Band::measure_all), so that a broken claim's replay lines have that, too.
+    ///
+    /// # Errors
+    ///
+    /// The [`Failure`] of the first point at which the program fails.
+    pub fn measure(
+        &self,
+        name: &str,
+        program: impl Fn(Machine) -> Result<f64, Box<Failure>> + Sync,
+    ) -> Result<Figures, Box<Failure>> {
+        let run = |_: &&str, machine: Machine| {
+            let replay = machine.replay_line();
+            program(machine).map(|value| (value, replay))
+        };
+        let mut figures = self.measure_all(&[name], run, || ())?;
+        Ok(figures.remove(0))
+    }
+
+    /// Runs several programs at all points, on as many host threads as there are CPUs. `run` gives
+    /// a program's number on a machine, and the line that brings it back. `progress` is called
+    /// after each run, on the thread that ran it.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first point of the first program that fails. No run begins after it.
+    pub fn measure_all<P: fmt::Display + Sync, E: Send>(
+        &self,
+        programs: &[P],
+        run: impl Fn(&P, Machine) -> Result<(f64, Replay), E> + Sync,
+        progress: impl Fn() + Sync,
+    ) -> Result<Vec<Figures>, E> {
+        let done = self.run_all(programs, run, progress)?;
+        let figures = |(program, points): (&P, _)| Figures::new(program.to_string(), points);
+        Ok(programs.iter().zip(done).map(figures).collect())
+    }
+
+    /// Like [`measure_all`](Band::measure_all), of runs that give anything: for each program what
+    /// came out at each point, in the order of the [points](Band::points).
+    ///
+    /// # Errors
+    ///
+    /// As for [`measure_all`](Band::measure_all).
+    pub fn run_all<P: fmt::Display + Sync, T: Send, E: Send>(
+        &self,
+        programs: &[P],
+        run: impl Fn(&P, Machine) -> Result<T, E> + Sync,
+        progress: impl Fn() + Sync,
+    ) -> Result<Vec<Vec<T>>, E> {
+        let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let points = self.points.len();
+        let work = || {
+            let mut done = Vec::new();
+            // Relaxed, all three: each on its own. Runs begin in their order, so those before the
+            // first that fails have begun.
+            while !failed.load(Ordering::Relaxed) {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(program) = programs.get(index / points) else { break };
+                let point = &self.points[index % points];
+                let result = run(program, self.machine(point, &program.to_string()));
+                if result.is_err() {
+                    failed.store(true, Ordering::Relaxed);
+                }
+                done.push((index, result));
+                progress();
+            }
+            done
+        };
+        let workers = thread::available_parallelism().map_or(1, usize::from);
+        let mut done: Vec<_> = thread::scope(|scope| {
+            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            let join = |worker: thread::ScopedJoinHandle<'_, _>| match worker.join() {
+                Ok(done) => done,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            workers.into_iter().flat_map(join).collect::<Vec<_>>()
+        });
+        done.sort_by_key(|&(index, _)| index);
+        let mut done = done.into_iter().map(|(_, result)| result);
+        programs.iter().map(|_| done.by_ref().take(points).collect()).collect()
+    }
+}
+
+/// The numbers of a program over a band.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figures {
+    name: String,
+    /// The number of each point, the default first, and how to run it again.
+    points: Vec<(f64, Replay)>,
+}
+
+impl Figures {
+    /// The number of each point of a band, the default first, with the line that brings it back.
+    pub fn new(name: String, points: Vec<(f64, Replay)>) -> Figures {
+        Figures { name, points }
+    }
+
+    /// What was measured.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number at the default point.
+    pub fn value(&self) -> f64 {
+        self.points.first().map_or(f64::NAN, |point| point.0)
+    }
+
+    /// The numbers, in the order of the band's points.
+    pub fn values(&self) -> impl Iterator<Item = f64> {
+        self.points.iter().map(|point| point.0)
+    }
+
+    /// The lowest and the highest number.
+    pub fn range(&self) -> (f64, f64) {
+        range(self.values())
+    }
+
+    /// The ratios to another program's numbers, point by point: the lowest and the highest. NaN if
+    /// the other has more points or fewer: then it is of another band.
+    pub fn ratios(&self, to: &Figures) -> (f64, f64) {
+        if self.points.len() != to.points.len() {
+            return (f64::NAN, f64::NAN);
+        }
+        range(self.values().zip(to.values()).map(|(own, other)| own / other))
+    }
+
+    /// Claims that at every point this is at least `factor` times the other.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`], with the point where it is farthest from that.
+    pub fn at_least(&self, factor: f64, other: &Figures) -> Result<(), Box<Broken>> {
+        self.claim_ratio("at least", factor, other, |ratio| ratio / factor)
+    }
+
+    /// Claims that at every point this is at most `factor` times the other.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`], with the point where it is farthest from that.
+    pub fn at_most(&self, factor: f64, other: &Figures) -> Result<(), Box<Broken>> {
+        self.claim_ratio("at most", factor, other, |ratio| factor / ratio)
+    }
+
+    /// Claims that at every point this lies in a range.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`], with the point where it is farthest outside.
+    pub fn within(&self, range: RangeInclusive<f64>) -> Result<(), Box<Broken>> {
+        let (low, high) = (*range.start(), *range.end());
+        let claim = format!("{} is within {low} to {high}", self.name);
+        let outside = |value: f64| (value - high).max(low - value);
+        let margins = self.points.iter().map(|(value, replay)| {
+            (-outside(*value), format!("{} {}", self.name, shown(*value)), vec![replay.clone()])
+        });
+        broken(claim, self.range(), margins, 0.0)
+    }
+
+    /// `margin` of a ratio is below 1 if it breaks the claim, the lower the farther.
+    fn claim_ratio(
+        &self,
+        relation: &str,
+        factor: f64,
+        other: &Figures,
+        margin: impl Fn(f64) -> f64,
+    ) -> Result<(), Box<Broken>> {
+        let claim = format!("{} is {relation} {factor} times {}", self.name, other.name);
+        let (points, others) = (self.points.len(), other.points.len());
+        if points != others {
+            let found = format!("{points} points and {others}: the figures are of another band");
+            let (range, replays) = (self.ratios(other), Vec::new());
+            return Err(Box::new(Broken { claim, points, bad: points, range, found, replays }));
+        }
+        let both = self.points.iter().zip(&other.points);
+        let margins = both.map(|((own, replay), (others, its_replay))| {
+            let found = format!(
+                "{} {}, {} {}, ratio {}",
+                self.name,
+                shown(*own),
+                other.name,
+                shown(*others),
+                shown(own / others)
+            );
+            (margin(own / others), found, vec![replay.clone(), its_replay.clone()])
+        });
+        broken(claim, self.ratios(other), margins, 1.0)
+    }
+}
+
+/// The lowest and the highest of numbers; NaN if one of them is. Of no numbers at all: infinity and
+/// minus infinity.
+pub fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+        // `min` and `max` would drop a NaN.
+        let none = low.is_nan() || value.is_nan();
+        if none { (f64::NAN, f64::NAN) } else { (low.min(value), high.max(value)) }
+    })
+}
+
+/// Looks for points whose margin is below `enough`, or NaN, and keeps the worst.
+fn broken(
+    claim: String,
+    range: (f64, f64),
+    margins: impl Iterator<Item = (f64, String, Vec<Replay>)>,
+    enough: f64,
+) -> Result<(), Box<Broken>> {
+    let (mut points, mut bad) = (0, 0);
+    let mut worst: Option<(f64, String, Vec<Replay>)> = None;
+    for point in margins {
+        points += 1;
+        if point.0 >= enough {
+            continue;
+        }
+        bad += 1;
+        let worse = |seen: &(f64, String, Vec<Replay>)| point.0.is_nan() || point.0 < seen.0;
+        if worst.as_ref().is_none_or(worse) {
+            worst = Some(point);
+        }
+    }
+    match worst {
+        None => Ok(()),
+        Some((_, found, replays)) => {
+            Err(Box::new(Broken { claim, points, bad, range, found, replays }))
+        }
+    }
+}
+
+/// Four significant digits.
+fn shown(value: f64) -> String {
+    let digits = 3 - (value.abs().max(1e-9).log10().floor() as i32).clamp(-6, 3);
+    format!("{value:.0$}", digits.max(0) as usize)
+}
+
+/// A claim that does not hold over its band.
+///
+/// Its `Debug` form is its `Display` form, so that `unwrap` in a test prints it.
+#[derive(Clone, PartialEq, thiserror::Error)]
+pub struct Broken {
+    /// What was claimed.
+    pub claim: String,
+    /// How many points the band has.
+    pub points: usize,
+    /// At how many of them it does not hold.
+    pub bad: usize,
+    /// Over the whole band, the lowest and the highest of the number, or of the ratio.
+    pub range: (f64, f64),
+    /// What was found at the worst point.
+    pub found: String,
+    /// How to run the worst point again.
+    pub replays: Vec<Replay>,
+}
+
+impl fmt::Debug for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Broken { claim, points, bad, range: (low, high), found, replays } = self;
+        writeln!(f, "the claim that {claim} does not hold at {bad} of {points} points")?;
+        writeln!(f, "  band: {} to {}", shown(*low), shown(*high))?;
+        write!(f, "  at the worst point: {found}")?;
+        replays.iter().try_for_each(|replay| write!(f, "\n  replay: {replay}"))
+    }
+}

@@ -1,0 +1,169 @@
+//! Looking for a schedule under which a program fails.
+
+use crate::engine::Decision;
+use crate::machine::Machine;
+use crate::results::failure::Failure;
+use crate::settings::schedule::{Choices, Schedule};
+
+/// Runs a program on one machine after the other, and returns how many there were.
+///
+/// ```
+/// use coreline_sim::{FailureKind, Machine, Schedule, Sim, search};
+/// use coreline_topology::CpuId;
+/// use coreline_world::{JoinHandle, Ordering, Placement, Threads, Word, Words};
+/// use std::sync::Arc;
+///
+/// #[global_allocator]
+/// static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+///
+/// /// Two threads add without an atomic addition, and one of them loses.
+/// fn lossy() {
+///     let sum = Arc::new(<Sim as Words>::U32::new_in(0));
+///     let threads = [0, 1].map(|cpu| {
+///         let sum = Arc::clone(&sum);
+///         let add = move || sum.store(sum.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+///         Sim::spawn(Placement::On(CpuId::new(cpu)), add).unwrap()
+///     });
+///     threads.into_iter().for_each(JoinHandle::join);
+///     assert_eq!(sum.load(Ordering::Relaxed), 2);
+/// }
+///
+/// let machine = |seed| Machine::preset("host-2c").unwrap().seed(seed).schedule(Schedule::Random);
+/// let failure = search((0..100).map(machine), lossy).unwrap_err();
+/// assert!(matches!(failure.kind, FailureKind::Panic { .. }));
+/// ```
+///
+/// # Errors
+///
+/// The first [`Failure`].
+pub fn search(
+    machines: impl IntoIterator<Item = Machine>,
+    program: impl Fn() + Clone + 'static,
+) -> Result<u64, Box<Failure>> {
+    let mut runs = 0;
+    for machine in machines {
+        machine.run(program.clone())?;
+        runs += 1;
+    }
+    Ok(runs)
+}
+
+/// Runs a tiny program under every schedule with few preemptions, after Musuvathi and Qadeer's
+/// iterative context bounding (PLDI 2007): most mistakes take one or two preemptions, and there are
+/// polynomially many schedules with so few.
+///
+/// A preemption is a switch away from a thread that could go on. When a thread blocks or ends, all
+/// threads that could come next are tried, at no cost. A thread that yields or waits in a loop
+/// gives way to the next in turn; to take another than that counts as a preemption, so that loops
+/// of several waiting threads are explored to an end.
+///
+/// What a program can notice besides its schedule is fixed: jitter and faults are those of the
+/// machine's one seed, and memory is sequentially consistent. For weak memory order there is the
+/// model checker's world.
+///
+/// ```
+/// use coreline_sim::{Explore, Machine};
+///
+/// #[global_allocator]
+/// static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+///
+/// let machine = || Machine::preset("host-2c").unwrap();
+/// let explored = Explore::new().preemptions(2).limit(1000).run(machine, || ())?;
+/// assert!(explored.complete);
+/// assert_eq!(explored.runs, 1);
+/// # Ok::<(), Box<coreline_sim::Failure>>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+#[must_use = "nothing is explored until it runs"]
+pub struct Explore {
+    preemptions: u32,
+    limit: u64,
+}
+
+/// What was explored without a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Explored {
+    /// How many schedules ran.
+    pub runs: u64,
+    /// Whether these were all the schedules with the allowed number of preemptions.
+    pub complete: bool,
+}
+
+impl Default for Explore {
+    fn default() -> Self {
+        Explore::new()
+    }
+}
+
+impl Explore {
+    /// At most 2 preemptions and 100,000 runs.
+    pub fn new() -> Explore {
+        Explore { preemptions: 2, limit: 100_000 }
+    }
+
+    /// The most preemptions in a run.
+    pub fn preemptions(self, preemptions: u32) -> Explore {
+        Explore { preemptions, ..self }
+    }
+
+    /// The most runs.
+    pub fn limit(self, limit: u64) -> Explore {
+        Explore { limit, ..self }
+    }
+
+    /// Runs `program` on a new machine for each schedule. The schedule that `machine` sets does not
+    /// matter.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Failure`]. Its replay line has the schedule.
+    pub fn run(
+        self,
+        machine: impl Fn() -> Machine,
+        program: impl Fn() + Clone + 'static,
+    ) -> Result<Explored, Box<Failure>> {
+        let mut path = Vec::new();
+        for runs in 1..=self.limit {
+            let schedule = Schedule::Choices(choices(&path));
+            let (run, decisions) = machine().schedule(schedule).run_noting(program.clone());
+            run?;
+            let beyond = decisions.get(path.len()..).unwrap_or_default();
+            path.extend(beyond.iter().map(|&decision| Step { decision, choice: 0 }));
+            if !advance(&mut path, self.preemptions) {
+                return Ok(Explored { runs, complete: true });
+            }
+        }
+        Ok(Explored { runs: self.limit, complete: false })
+    }
+}
+
+/// A decision of a run, and what was chosen: 0 for what happens by itself.
+struct Step {
+    decision: Decision,
+    choice: u32,
+}
+
+impl Step {
+    fn preempts(&self) -> bool {
+        self.decision.preempts && self.choice > 0
+    }
+}
+
+fn choices(path: &[Step]) -> Choices {
+    let chosen = path.iter().enumerate().filter(|(_, step)| step.choice > 0);
+    Choices(chosen.map(|(point, step)| (point as u64, step.choice)).collect())
+}
+
+/// Moves on to the next path, depth first. False if there is none.
+fn advance(path: &mut Vec<Step>, preemptions: u32) -> bool {
+    while let Some(mut step) = path.pop() {
+        step.choice += 1;
+        let used = path.iter().filter(|step| step.preempts()).count();
+        let allowed = !step.decision.preempts || used < preemptions as usize;
+        if allowed && step.choice < step.decision.alternatives {
+            path.push(step);
+            return true;
+        }
+    }
+    false
+}

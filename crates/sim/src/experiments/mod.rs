@@ -1,0 +1,4 @@
+//! Many runs: a claim over all that is unknown of a machine, and the search for a failing schedule.
+
+pub mod claim;
+pub(crate) mod explore;

@@ -1,0 +1,492 @@
+//! Cache coherence: which cores hold a line, and how far away they are.
+//!
+//! One directory entry per line, as in MESI with a directory that sees every miss:
+//!
+//! | `owner` | `sharers` | meaning |
+//! |---|---|---|
+//! | none | none | in memory only, at `home` |
+//! | core c | only c | c holds it exclusively and may write without asking (E or M) |
+//! | none | some | clean copies (S); a writer must first invalidate all others |
+//!
+//! Caches here are private caches of a core, shared by its hardware threads, and have no size: a
+//! line leaves a core only when another core writes it. The last-level cache appears as distance: a
+//! line that a core under the same last-level cache holds comes from there.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use coreline_topology::{NodeId, Topology};
+
+use crate::hardware::arena;
+use crate::hardware::contention::{Arbitration, Crowd};
+use crate::hardware::spec::Costs;
+
+/// What an access wants of its line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// A copy.
+    Load,
+    /// Ownership at some later time: a plain store, which does not wait.
+    Store,
+    /// Ownership and what is there, for a plain change of plain data.
+    Own,
+    /// Ownership, for a locked read-modify-write.
+    Update,
+}
+
+impl Access {
+    pub(crate) fn writes(self) -> bool {
+        self != Access::Load
+    }
+}
+
+/// Where a line came from: the classes that costs and statistics distinguish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum From {
+    Private,
+    CleanSameCache,
+    SameCache,
+    SameNode,
+    SameSocket,
+    OtherSocket,
+    LocalMemory,
+    RemoteMemory,
+}
+
+impl From {
+    pub(crate) fn cost(self, costs: &Costs) -> u64 {
+        match self {
+            From::Private => costs.private_hit,
+            From::CleanSameCache => costs.cache_hit,
+            From::SameCache => costs.same_cache,
+            From::SameNode => costs.same_node,
+            From::SameSocket => costs.same_socket,
+            From::OtherSocket => costs.other_socket,
+            From::LocalMemory => costs.memory_local,
+            From::RemoteMemory => costs.memory_remote,
+        }
+    }
+}
+
+/// Where a core is.
+#[derive(Clone, Copy)]
+struct CorePlace {
+    cache: u32,
+    node: NodeId,
+    socket: u32,
+}
+
+/// No core, or no node.
+const NONE: u32 = u32::MAX;
+
+/// A line's directory entry; its sharers lie in [`Directory::sharers`]. All that a hit looks at is
+/// here, in less than a host's line.
+struct Entry {
+    /// The line's number in the machine's memory.
+    name: u64,
+    /// Until when the line is on its way to the core that asked last: later requests queue behind.
+    busy_until: u64,
+    /// When the line reaches `asker`.
+    arrival: u64,
+    /// The core that asked last.
+    asker: u32,
+    owner: u32,
+    home: u32,
+    /// The line's place in [`Directory::crowds`]; 0 for a line that never had one.
+    crowd: u32,
+}
+
+/// Line numbers are small and dense: one multiplication spreads them well enough.
+#[derive(Default)]
+struct LineHasher(u64);
+
+impl Hasher for LineHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// The directory of a machine: every line that was touched.
+pub(crate) struct Directory {
+    cores: Vec<CorePlace>,
+    /// For each line of the arena, its index and one; 0 if it was not touched.
+    arena: Vec<u32>,
+    /// The index of each other line that was touched; only looked up, never iterated over.
+    others: HashMap<u64, usize, BuildHasherDefault<LineHasher>>,
+    entries: Vec<Entry>,
+    /// What is going on at each line. The first entry belongs to no line.
+    crowds: Vec<Crowd>,
+    /// Nodes set for lines not touched yet: by first line, how many and which node.
+    placed: BTreeMap<u64, (u64, NodeId)>,
+    /// One bit per core, `stride` words per line.
+    sharers: Vec<u64>,
+    stride: usize,
+}
+
+impl Directory {
+    pub(crate) fn new(topology: &Topology) -> Directory {
+        let mut cores =
+            vec![CorePlace { cache: 0, node: NodeId::new(0), socket: 0 }; topology.core_count()];
+        for cpu in topology.cpus() {
+            cores[cpu.core as usize] =
+                CorePlace { cache: cpu.cache.get(), node: cpu.node, socket: cpu.socket };
+        }
+        let stride = cores.len().div_ceil(64);
+        Directory {
+            cores,
+            // Zeroed memory, of which the host provides what is touched.
+            arena: vec![0; arena::LINES],
+            others: HashMap::default(),
+            entries: Vec::new(),
+            crowds: vec![Crowd::default()],
+            placed: BTreeMap::new(),
+            sharers: Vec::new(),
+            stride,
+        }
+    }
+
+    /// The index of a line of the arena that was touched before.
+    #[inline(always)]
+    pub(crate) fn index(&self, name: usize) -> Option<usize> {
+        self.arena.get(name).and_then(|&index| (index as usize).checked_sub(1))
+    }
+
+    /// The index of a line, by its number in the machine's memory.
+    pub(crate) fn intern(&mut self, name: u64) -> usize {
+        match self.arena.get(name as usize) {
+            Some(&index) if index != 0 => index as usize - 1,
+            Some(_) => {
+                let index = self.add(name);
+                self.arena[name as usize] = index as u32 + 1;
+                index
+            }
+            None => {
+                if let Some(&index) = self.others.get(&name) {
+                    return index;
+                }
+                let index = self.add(name);
+                self.others.insert(name, index);
+                index
+            }
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, name: u64) -> usize {
+        let placed = self.placed.range(..=name).next_back();
+        let placed = placed.filter(|(first, (lines, _))| name - **first < *lines);
+        let home = placed.map_or(NONE, |(_, (_, node))| node.get());
+        self.entries.push(Entry {
+            name,
+            busy_until: 0,
+            arrival: 0,
+            asker: NONE,
+            owner: NONE,
+            home,
+            crowd: 0,
+        });
+        self.sharers.resize(self.entries.len() * self.stride, 0);
+        self.entries.len() - 1
+    }
+
+    /// Sets the home node of lines that were not touched yet; `None`: the first touch decides.
+    pub(crate) fn place(&mut self, first: u64, lines: u64, node: Option<NodeId>) {
+        let end = first + lines;
+        // A range that reaches across an end keeps the part outside.
+        let before = self.placed.range(..first).next_back().map(|(&at, &what)| (at, what));
+        let inside: Vec<_> = self.placed.range(first..end).map(|(&at, &what)| (at, what)).collect();
+        for (at, (lines, owner)) in before.into_iter().chain(inside) {
+            let other_end = at + lines;
+            if other_end <= first {
+                continue;
+            }
+            self.placed.remove(&at);
+            if at < first {
+                self.placed.insert(at, (first - at, owner));
+            }
+            if other_end > end {
+                self.placed.insert(end, (other_end - end, owner));
+            }
+        }
+        if let Some(node) = node {
+            self.placed.insert(first, (lines, node));
+        }
+    }
+
+    /// The number of a line in the machine's memory.
+    pub(crate) fn name(&self, line: usize) -> u64 {
+        self.entries[line].name
+    }
+
+    fn holds(&self, line: usize, core: u32) -> bool {
+        let word = self.sharers[line * self.stride + core as usize / 64];
+        word >> (core % 64) & 1 == 1
+    }
+
+    fn holders(&self, line: usize) -> impl Iterator<Item = u32> + '_ {
+        let words = &self.sharers[line * self.stride..][..self.stride];
+        words.iter().enumerate().flat_map(|(index, &word)| {
+            let mut left = word;
+            core::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros())?;
+                left &= left - 1;
+                Some(index as u32 * 64 + bit)
+            })
+        })
+    }
+
+    /// How far the copy of `other` is from `core`.
+    fn distance(&self, core: u32, other: u32) -> From {
+        let (a, b) = (self.cores[core as usize], self.cores[other as usize]);
+        if a.cache == b.cache {
+            From::SameCache
+        } else if a.node == b.node {
+            From::SameNode
+        } else if a.socket == b.socket {
+            From::SameSocket
+        } else {
+            From::OtherSocket
+        }
+    }
+
+    /// Where `core` would get the line from at this moment.
+    pub(crate) fn source(&self, line: usize, core: u32, node: NodeId, access: Access) -> From {
+        let entry = &self.entries[line];
+        if entry.owner == core || (access == Access::Load && self.holds(line, core)) {
+            return From::Private;
+        }
+        let others = || self.holders(line).filter(|&other| other != core);
+        match ((entry.owner != NONE).then_some(entry.owner), access) {
+            (Some(owner), _) => self.distance(core, owner),
+            // A read is served by the nearest copy; a copy in the shared cache is clean there.
+            (None, Access::Load) => match others().map(|other| self.distance(core, other)).min() {
+                Some(From::SameCache) => From::CleanSameCache,
+                Some(from) => from,
+                None => Self::memory(entry, node),
+            },
+            // A write waits for the farthest copy to be invalidated.
+            (None, _) => match others().map(|other| self.distance(core, other)).max() {
+                Some(from) => from,
+                None if self.holds(line, core) => From::Private,
+                None => Self::memory(entry, node),
+            },
+        }
+    }
+
+    fn memory(entry: &Entry, node: NodeId) -> From {
+        // The first to touch a line decides where it lives.
+        if [NONE, node.get()].contains(&entry.home) {
+            From::LocalMemory
+        } else {
+            From::RemoteMemory
+        }
+    }
+
+    /// Gives the line to `core`, as `access` wants it.
+    pub(crate) fn transfer(&mut self, line: usize, core: u32, node: NodeId, access: Access) {
+        let words = line * self.stride;
+        let entry = &mut self.entries[line];
+        if entry.home == NONE {
+            entry.home = node.get();
+        }
+        if access.writes() {
+            self.sharers[words..][..self.stride].fill(0);
+            entry.owner = core;
+        } else if entry.owner != core {
+            let alone = self.sharers[words..][..self.stride].iter().all(|&word| word == 0);
+            entry.owner = if alone { core } else { NONE };
+        }
+        self.sharers[words + core as usize / 64] |= 1 << (core % 64);
+    }
+
+    /// Whether `core` may access the line at `now` without a request: it has the line, and does not
+    /// lose it at this moment to a request that waits.
+    #[inline(always)]
+    pub(crate) fn has(&self, line: usize, core: u32, access: Access, now: u64) -> bool {
+        let entry = &self.entries[line];
+        (entry.owner == core || (access == Access::Load && self.holds(line, core)))
+            && (entry.asker != core || entry.arrival <= now)
+            && (entry.crowd == 0
+                || self.crowds[entry.crowd as usize].waiting.is_empty()
+                || now < entry.busy_until)
+    }
+
+    /// How far away `core`'s request finds the line, as far as can be told when it sets out: with
+    /// the last of those that wait for it, if they are served as they come, or else where it is
+    /// now.
+    pub(crate) fn request_to(
+        &self,
+        line: usize,
+        (core, node): (u32, NodeId),
+        access: Access,
+        arbitration: Arbitration,
+    ) -> From {
+        let in_turn = arbitration == Arbitration::Fifo;
+        let waiting = self.crowd(line).filter(|_| in_turn);
+        match waiting.and_then(|crowd| crowd.waiting.back()) {
+            Some(last) if last.core == core => From::Private,
+            Some(last) => self.distance(core, last.core),
+            None => self.source(line, core, node, access),
+        }
+    }
+
+    /// From when on the line can serve `core`: no other core has it then, and it is not on its way
+    /// to `core` itself for a sibling hardware thread, which finds it no earlier than the thread
+    /// that asked.
+    pub(crate) fn free_at(&self, line: usize, core: u32) -> u64 {
+        let entry = &self.entries[line];
+        if entry.asker == core { entry.busy_until.max(entry.arrival) } else { entry.busy_until }
+    }
+
+    /// The line is on its way to `core` until `arrival`, and serves no other core before `until`.
+    pub(crate) fn occupy(&mut self, line: usize, core: u32, arrival: u64, until: u64) {
+        let entry = &mut self.entries[line];
+        (entry.asker, entry.arrival, entry.busy_until) = (core, arrival, until);
+    }
+
+    /// What is going on at the line; `None` if nothing ever was.
+    #[inline]
+    pub(crate) fn crowd(&self, line: usize) -> Option<&Crowd> {
+        let crowd = self.entries[line].crowd;
+        if crowd == 0 { None } else { Some(&self.crowds[crowd as usize]) }
+    }
+
+    /// What is going on at the line, to change it.
+    pub(crate) fn crowd_mut(&mut self, line: usize) -> &mut Crowd {
+        let entry = &mut self.entries[line];
+        if entry.crowd == 0 {
+            entry.crowd = self.crowds.len() as u32;
+            self.crowds.push(Crowd::default());
+        }
+        &mut self.crowds[entry.crowd as usize]
+    }
+
+    /// Forgets that a thread spins on the line.
+    pub(crate) fn unwatch(&mut self, line: usize, thread: usize) {
+        self.crowd_mut(line).watchers.retain(|&other| other != thread);
+    }
+
+    /// Which of the requests that wait for the line has its turn next.
+    pub(crate) fn next_waiting(&self, line: usize, arbitration: Arbitration) -> Option<usize> {
+        let waiting = &self.crowd(line)?.waiting;
+        if arbitration == Arbitration::Fifo || waiting.len() <= 1 {
+            return (!waiting.is_empty()).then_some(0);
+        }
+        let asker = self.entries[line].asker;
+        // Of several that are equally near, the first: it has waited longest.
+        let next = waiting.iter().enumerate().min_by_key(|(_, waiting)| {
+            match waiting.core == asker || asker == NONE {
+                true => From::Private,
+                false => self.distance(waiting.core, asker),
+            }
+        });
+        next.map(|(index, _)| index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::spec::Spec;
+
+    const NODE: NodeId = NodeId::new(0);
+    const FAR: NodeId = NodeId::new(1);
+
+    /// A directory with two lines.
+    fn directory() -> Directory {
+        let mut directory = Directory::new(Spec::preset("epyc-9654-2s").unwrap().topology());
+        assert_eq!([directory.intern(500), directory.intern(7), directory.intern(500)], [0, 1, 0]);
+        directory
+    }
+
+    /// The source of an access, which then happens.
+    fn touch(d: &mut Directory, core: u32, node: NodeId, access: Access) -> From {
+        let from = d.source(0, core, node, access);
+        d.transfer(0, core, node, access);
+        from
+    }
+
+    #[test]
+    fn a_private_line_is_fetched_once_and_written_in_silence() {
+        let mut d = directory();
+        assert_eq!(touch(&mut d, 0, NODE, Access::Load), From::LocalMemory);
+        assert_eq!(touch(&mut d, 0, NODE, Access::Load), From::Private);
+        assert_eq!(touch(&mut d, 0, NODE, Access::Store), From::Private);
+    }
+
+    #[test]
+    fn a_written_line_comes_from_its_owner_by_distance() {
+        for (other, from) in [
+            (7, From::SameCache),
+            (8, From::SameNode),
+            (95, From::SameNode),
+            (96, From::OtherSocket),
+        ] {
+            let mut d = directory();
+            touch(&mut d, 0, NODE, Access::Store);
+            assert_eq!(touch(&mut d, other, NODE, Access::Load), from);
+            assert_eq!(touch(&mut d, other, NODE, Access::Load), From::Private);
+            assert_eq!(touch(&mut d, 0, NODE, Access::Store), from, "takes it back");
+            assert_eq!(d.source(0, other, NODE, Access::Load), from, "was invalidated");
+        }
+    }
+
+    #[test]
+    fn a_read_takes_the_nearest_copy_and_a_write_waits_for_the_farthest() {
+        let mut d = directory();
+        for core in [0, 8, 100] {
+            touch(&mut d, core, NODE, Access::Load);
+        }
+        assert_eq!(d.source(0, 1, NODE, Access::Load), From::CleanSameCache);
+        assert_eq!(d.source(0, 16, NODE, Access::Load), From::SameNode);
+        assert_eq!(d.source(0, 0, NODE, Access::Update), From::OtherSocket);
+    }
+
+    #[test]
+    fn a_placement_decides_before_the_first_touch() {
+        let mut d = directory();
+        let homes = |d: &mut Directory, lines: &[u64]| -> Vec<Option<u32>> {
+            let home = |&line| {
+                let line = d.intern(line);
+                Some(d.entries[line].home).filter(|&home| home != NONE)
+            };
+            lines.iter().map(home).collect()
+        };
+        d.place(100, 10, Some(NodeId::new(0)));
+        d.place(103, 4, Some(NodeId::new(1)));
+        d.place(108, 10, None);
+        assert_eq!(homes(&mut d, &[99, 100, 103, 107]), [None, Some(0), Some(1), Some(0)]);
+        assert_eq!(homes(&mut d, &[108, 109]), [None, None]);
+        // Once touched, a line stays.
+        d.place(99, 3, Some(NodeId::new(1)));
+        assert_eq!(homes(&mut d, &[99, 100, 101, 102]), [None, Some(0), Some(1), Some(0)]);
+    }
+
+    #[test]
+    fn the_first_touch_decides_the_home() {
+        let mut d = directory();
+        d.entries[0].home = NODE.get();
+        assert_eq!(d.source(0, 100, FAR, Access::Load), From::RemoteMemory);
+        assert_eq!(d.source(0, 0, NODE, Access::Load), From::LocalMemory);
+        assert_eq!(d.source(1, 100, FAR, Access::Load), From::LocalMemory);
+    }
+
+    #[test]
+    fn holders_beyond_one_word_are_seen() {
+        let mut d = directory();
+        for core in [0, 63, 64, 191] {
+            touch(&mut d, core, NODE, Access::Load);
+        }
+        assert_eq!(d.holders(0).collect::<Vec<_>>(), [0, 63, 64, 191]);
+    }
+}

@@ -1,0 +1,7 @@
+//! The hardware: what a machine file says, its memory, and what happens at a cache line.
+
+pub(crate) mod arena;
+pub(crate) mod class;
+pub(crate) mod coherence;
+pub(crate) mod contention;
+pub(crate) mod spec;

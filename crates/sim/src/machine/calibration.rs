@@ -1,0 +1,210 @@
+//! Calibration: what one transfer of a line costs, from what two cores that play ping-pong need.
+//!
+//! Published core-to-core latencies are ping-pong figures: two threads move one word back and forth
+//! with compare-and-exchange, and half of a round trip counts as the latency. That is not the cost
+//! of a transfer. While the one player works, the other's request is already under way, and each
+//! has its own locked operation in the figure. How much of it is the transfer depends on the model,
+//! on the share of a miss that is request flight above all.
+//!
+//! So machine files state the published figure, and a [`Machine`](crate::Machine) finds the cost by
+//! having two cores of its own play: it moves the cost until the simulated figure is within half a
+//! percent of the published one. There is no formula to keep in step with the engine. What was
+//! found is kept for the life of the process, since it depends on nothing but the figure, the
+//! request share and what the cores do on their own.
+//!
+//! A figure can be out of reach: two locked operations cannot follow each other faster than they
+//! execute. [`Transfer::reached`] says so; the machine then runs with the cheapest transfer there
+//! is, that of a hit in the core's own cache.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coreline_topology::CpuId;
+use coreline_world::{
+    Clock, Integer, JoinHandle, Line, Ordering, Placement, SpawnError, Threads, Word, Words, World,
+};
+
+use crate::Sim;
+use crate::hardware::class::Class;
+use crate::hardware::spec::{Costs, Spec};
+use crate::results::failure::Failure;
+
+/// The game of the published tools: two players, one word, compare-and-exchange.
+///
+/// `core-to-core-latency` of N. Viennot plays it so (github.com/nviennot/core-to-core-latency,
+/// `src/bench/cas.rs`): without a pause, and a failing exchange takes the line, too.
+#[derive(Debug)]
+pub struct PingPong<W: World>(Line<W::U32>);
+
+impl<W: World> PingPong<W> {
+    /// A new game.
+    pub fn new_in() -> Self {
+        PingPong(Line(W::U32::new_in(0)))
+    }
+
+    /// Plays for player 0, which begins, or player 1. Both must play as many round trips.
+    pub fn play(&self, player: u32, round_trips: u64) {
+        for _ in 0..round_trips {
+            // Relaxed: the word itself is all that is handed over.
+            let turn = || {
+                let (mine, theirs) = (player, 1 - player);
+                self.0.compare_exchange(mine, theirs, Ordering::Relaxed, Ordering::Relaxed)
+            };
+            while turn().is_err() {}
+        }
+    }
+}
+
+/// The cost of exchanging a line between two cores of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    /// How far apart the cores are.
+    pub class: Class,
+    /// The one-way latency of the machine file, in picoseconds.
+    pub published: u64,
+    /// What one transfer costs if a ping-pong takes that, in picoseconds.
+    pub raw: u64,
+    /// The one-way latency of a simulated ping-pong, in picoseconds.
+    pub simulated: u64,
+    /// Whether the simulated latency is the published one, to half a percent.
+    pub reached: bool,
+}
+
+/// One-way latencies are told apart to this fraction.
+const FINENESS: u64 = 200;
+
+/// Round trips that are timed, and before those.
+const ROUND_TRIPS: u64 = 256;
+const WARM_UP: u64 = 16;
+
+/// More than two players need: a game that does not end is a mistake in the engine.
+pub(crate) const MOST_STEPS: u64 = 20_000_000;
+
+/// How often the cost is moved at most. Three or four games are usual.
+const MOST_GAMES: usize = 24;
+
+/// Has two CPUs of a machine play, with its costs as they are: what the game says is the one-way
+/// latency, in picoseconds. The machine is above this, and hands over how.
+pub(crate) type Play = fn(Spec, u32, [CpuId; 2]) -> Result<u64, Box<Failure>>;
+
+/// What each player of a game needed for its round trips, in nanoseconds.
+pub(crate) type Times = [Result<u128, SpawnError>; 2];
+
+/// The program of a game between two CPUs.
+pub(crate) fn game(cpus: [CpuId; 2]) -> impl FnOnce() -> Times + 'static {
+    move || {
+        let game = Arc::new((PingPong::<Sim>::new_in(), Line(<Sim as Words>::U32::new_in(2))));
+        let player = |number: u32| {
+            let game = Arc::clone(&game);
+            let play = move || {
+                let (game, missing) = &*game;
+                // Relaxed: lines up times.
+                missing.fetch_sub(1, Ordering::Relaxed);
+                missing.wait_until(Ordering::Relaxed, |missing| missing == 0);
+                game.play(number, WARM_UP);
+                let start = Sim::now();
+                game.play(number, ROUND_TRIPS);
+                (Sim::now() - start).as_nanos()
+            };
+            Sim::spawn(Placement::On(cpus[number as usize]), play)
+        };
+        let players = [player(0), player(1)];
+        players.map(|player| player.map(JoinHandle::join))
+    }
+}
+
+/// The one-way latency in a game, in picoseconds.
+pub(crate) fn one_way(times: Times) -> u64 {
+    // Both CPUs are the machine's, and it has room for two threads.
+    let ns = times.into_iter().filter_map(Result::ok).max().unwrap_or(0);
+    u64::try_from(ns).unwrap_or(u64::MAX).saturating_mul(1000) / (2 * ROUND_TRIPS)
+}
+
+/// A cost, the latency of a game with it, and whether that is the one asked for.
+type Answer = (u64, u64, bool);
+
+/// What was found before, by what it depends on: all costs, with the figure for every transfer, and
+/// the request share. These are values of a pure function, so the order of callers does not matter.
+static ANSWERS: Mutex<BTreeMap<(Costs, u32), Answer>> = Mutex::new(BTreeMap::new());
+
+/// Finds the cost of a transfer of this class on a machine of these costs.
+fn solve(
+    spec: &Spec,
+    class: Class,
+    request_percent: u32,
+    play: Play,
+) -> Result<Answer, Box<Failure>> {
+    let published = spec.costs().of(class);
+    let least = spec.costs().private_hit;
+    let question = (*spec.two_cores(published).costs(), request_percent);
+    let answers = || ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(&answer) = answers().get(&question) {
+        return Ok(answer);
+    }
+    let play = |raw| play(spec.two_cores(raw), request_percent, [CpuId::new(0), CpuId::new(1)]);
+    let answer = search(published, least, request_percent, play)?;
+    answers().insert(question, answer);
+    Ok(answer)
+}
+
+/// Moves the cost until a game takes `published`: along the line through the last two games, within
+/// the bounds that games have shown.
+fn search(
+    published: u64,
+    least: u64,
+    request_percent: u32,
+    mut play: impl FnMut(u64) -> Result<u64, Box<Failure>>,
+) -> Result<Answer, Box<Failure>> {
+    let off = |simulated: u64| simulated.abs_diff(published);
+    // The longer one of the two flights is what a player waits for.
+    let share = u64::from(request_percent.max(100 - request_percent));
+    // Too cheap, and too dear: the cost that is looked for lies between.
+    let (mut low, mut high) = (least, u64::MAX);
+    let mut raw = (published * 100 / share).max(least);
+    let mut best = (raw, play(raw)?);
+    let mut simulated = best.1;
+    for _ in 1..MOST_GAMES {
+        if off(best.1) * FINENESS <= published {
+            break;
+        }
+        if simulated > published {
+            high = high.min(raw);
+        } else {
+            low = low.max(raw);
+        }
+        let step = off(simulated) * 100 / share;
+        let next = if simulated > published { raw.saturating_sub(step) } else { raw + step };
+        let next = match next.max(least) {
+            next if (low..high).contains(&next) => next,
+            // The line leads out of the bounds, of which the upper one is known by then.
+            _ if high > low + 1 && high < u64::MAX => low.midpoint(high),
+            _ => break,
+        };
+        if next == raw {
+            break;
+        }
+        raw = next;
+        simulated = play(raw)?;
+        if off(simulated) < off(best.1) {
+            best = (raw, simulated);
+        }
+    }
+    Ok((best.0, best.1, off(best.1) * FINENESS <= published))
+}
+
+/// The costs of all transfers of a machine, by class; only classes that it has.
+///
+/// `simulated` is that of two cores under one cache.
+pub(crate) fn transfers(
+    spec: &Spec,
+    share: u32,
+    play: Play,
+) -> Result<Vec<Transfer>, Box<Failure>> {
+    let has = |class: &Class| class.pair(spec.topology()).is_some();
+    let transfer = |class: Class| {
+        let published = spec.costs().of(class);
+        let (raw, simulated, reached) = solve(spec, class, share, play)?;
+        Ok(Transfer { class, published, raw, simulated, reached })
+    };
+    Class::ALL.into_iter().filter(has).map(transfer).collect()
+}

@@ -1,0 +1,353 @@
+//! The machine: what to run on, how, and the run.
+
+pub(crate) mod calibration;
+
+use std::path::Path;
+
+use coreline_topology::CpuId;
+
+use crate::engine::{self, Decision, Finished, Setup};
+use crate::hardware::contention::Arbitration;
+use crate::hardware::spec::{Spec, SpecError};
+use crate::results::failure::{Failure, FailureKind};
+use crate::results::locks::LockReport;
+use crate::results::replay::Replay;
+use crate::results::report::{Report, Statistics};
+use crate::settings;
+use crate::settings::faults::Faults;
+use crate::settings::kernel::Kernel;
+use crate::settings::schedule::Schedule;
+use calibration::Transfer;
+
+/// A simulated machine, ready to run one program.
+///
+/// ```
+/// use coreline_sim::{Machine, Sim};
+/// use coreline_world::{Integer, Ordering, Placement, Threads, JoinHandle, Word, Words};
+/// use coreline_topology::CpuId;
+/// use std::sync::Arc;
+///
+/// // In a real program this stands in the root of the crate that simulates.
+/// #[global_allocator]
+/// static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+///
+/// let run = Machine::preset("epyc-9654-2s")?.seed(7).run(|| {
+///     let hits = Arc::new(<Sim as Words>::U64::new_in(0));
+///     let threads: Vec<_> = (0..384)
+///         .map(|cpu| {
+///             let hits = Arc::clone(&hits);
+///             Sim::spawn(Placement::On(CpuId::new(cpu)), move || {
+///                 hits.fetch_add(1, Ordering::Relaxed);
+///             })
+///         })
+///         .collect::<Result<_, _>>()
+///         .unwrap();
+///     threads.into_iter().for_each(JoinHandle::join);
+///     hits.load(Ordering::Relaxed)
+/// })?;
+/// assert_eq!(run.value, 384);
+/// assert!(run.report.transfers.other_socket > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A run uses the calling host thread alone; run many machines on many host threads.
+#[must_use = "a machine does nothing until it runs"]
+pub struct Machine {
+    spec: Spec,
+    seed: u64,
+    request_percent: u32,
+    faults: Faults,
+    schedule: Schedule,
+    step_limit: u64,
+    program: String,
+    kernel: Option<Box<dyn Kernel>>,
+    /// The kernel that a replay line names.
+    named_kernel: Option<String>,
+    /// Why the machine cannot be set up as a replay line says.
+    refused: Option<String>,
+    statistics: Statistics,
+    arbitration: Arbitration,
+}
+
+/// A program that ran to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run<T> {
+    /// What its first thread returned.
+    pub value: T,
+    /// What it cost.
+    pub report: Report,
+    /// What happened to its locks, the one that was waited for longest first.
+    pub locks: Vec<LockReport>,
+}
+
+impl Machine {
+    /// The default share of a miss that is request flight, in percent. Unknown for real machines:
+    /// claims hold over [`REQUEST_BAND`](Machine::REQUEST_BAND).
+    pub const REQUEST_PERCENT: u32 = settings::REQUEST_PERCENT;
+
+    /// The shares of request flight that a claim must hold over, in percent.
+    pub const REQUEST_BAND: [u32; 3] = [0, 30, 50];
+
+    /// The default number of engine steps after which a run counts as a livelock: about a minute of
+    /// host time.
+    pub const STEP_LIMIT: u64 = settings::STEP_LIMIT;
+
+    /// A machine that comes with the crate, see [`presets`](crate::presets).
+    ///
+    /// # Errors
+    ///
+    /// [`SpecError::NoPreset`] if there is none of that name.
+    pub fn preset(name: &str) -> Result<Machine, SpecError> {
+        Spec::preset(name).map(Machine::new)
+    }
+
+    /// A machine from a user's own file.
+    ///
+    /// # Errors
+    ///
+    /// [`SpecError`] names the file, the key and the reason.
+    pub fn from_file(path: &Path) -> Result<Machine, SpecError> {
+        Spec::from_file(path).map(Machine::new)
+    }
+
+    /// A machine of this kind.
+    pub fn new(spec: Spec) -> Machine {
+        Machine {
+            spec,
+            seed: 0,
+            request_percent: Machine::REQUEST_PERCENT,
+            faults: Faults::default(),
+            schedule: Schedule::Time,
+            step_limit: Machine::STEP_LIMIT,
+            program: "program".to_owned(),
+            kernel: None,
+            named_kernel: None,
+            refused: None,
+            statistics: Statistics::default(),
+            arbitration: Arbitration::default(),
+        }
+    }
+
+    /// The machine of a replay line, as all of the line says.
+    ///
+    /// The caller runs the [program](Replay::program) that the line names, and installs the
+    /// [kernel](Replay::kernel), if it names one; a run with another is refused.
+    ///
+    /// # Errors
+    ///
+    /// [`SpecError::NoPreset`] if the line is of a user's own machine; make that and use
+    /// [`replaying`](Machine::replaying).
+    pub fn replay(replay: &Replay) -> Result<Machine, SpecError> {
+        Ok(Machine::preset(&replay.machine)?.replaying(replay))
+    }
+
+    /// This machine with all that a replay line says besides the machine's name. The costs that the
+    /// line names are scaled; an unknown one has the run refused.
+    pub fn replaying(mut self, replay: &Replay) -> Machine {
+        for (cost, percent) in &replay.scaled {
+            if let Err(error) = self.spec.scale(cost, *percent) {
+                self.refused = Some(error.to_string());
+            }
+        }
+        self.named_kernel.clone_from(&replay.kernel);
+        self.seed(replay.seed)
+            .request_percent(replay.request_percent)
+            .faults(replay.faults)
+            .arbitration(replay.arbitration)
+            .schedule(replay.schedule.clone())
+            .step_limit(replay.step_limit)
+            .program(&replay.program)
+    }
+
+    /// The seed of everything random: jitter, what faults hit, and what schedules choose.
+    pub fn seed(mut self, seed: u64) -> Machine {
+        self.seed = seed;
+        self
+    }
+
+    /// The share of a miss that is request flight, in percent; more than 100 counts as 100.
+    pub fn request_percent(mut self, percent: u32) -> Machine {
+        self.request_percent = percent.min(100);
+        self
+    }
+
+    /// What the machine does to the program.
+    pub fn faults(mut self, faults: Faults) -> Machine {
+        self.faults = faults;
+        self
+    }
+
+    /// How it chooses the thread that runs next.
+    pub fn schedule(mut self, schedule: Schedule) -> Machine {
+        self.schedule = schedule;
+        self
+    }
+
+    /// After how many engine steps a run counts as a livelock. A step is an access, a turn of a
+    /// spin loop or a scheduling decision.
+    pub fn step_limit(mut self, steps: u64) -> Machine {
+        self.step_limit = steps;
+        self
+    }
+
+    /// What the replay line calls the program: on one line, with single spaces.
+    pub fn program(mut self, name: &str) -> Machine {
+        self.program = name.split_whitespace().collect::<Vec<_>>().join(" ");
+        self
+    }
+
+    /// The kernel that hands out concurrency IDs. Without one there are none.
+    pub fn kernel(mut self, kernel: Box<dyn Kernel>) -> Machine {
+        self.kernel = Some(kernel);
+        self
+    }
+
+    /// Whose request a contended line serves next.
+    pub fn arbitration(mut self, arbitration: Arbitration) -> Machine {
+        self.arbitration = arbitration;
+        self
+    }
+
+    /// How much the report says.
+    pub fn statistics(mut self, statistics: Statistics) -> Machine {
+        self.statistics = statistics;
+        self
+    }
+
+    /// The line that brings back what this machine does.
+    pub fn replay_line(&self) -> Replay {
+        let scaled = self.spec.scaled().map(|(cost, percent)| (cost.to_owned(), percent));
+        Replay {
+            machine: self.spec.name().to_owned(),
+            seed: self.seed,
+            request_percent: self.request_percent,
+            faults: self.faults,
+            arbitration: self.arbitration,
+            schedule: self.schedule.clone(),
+            step_limit: self.step_limit,
+            scaled: scaled.collect(),
+            kernel: self.kernel.as_ref().map(|kernel| kernel.name().to_owned()),
+            program: self.program.clone(),
+        }
+    }
+
+    /// What the machine is.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// By class, the cost of one transfer between two cores with which a ping-pong takes what the
+    /// machine file says, and the latency of a simulated ping-pong on this machine. Classes that
+    /// the machine does not have are left out.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] if a machine cannot start, as [`run`](Machine::run).
+    pub fn calibration(&self) -> Result<Vec<Transfer>, Box<Failure>> {
+        let mut transfers = calibration::transfers(&self.spec, self.request_percent, play)?;
+        for transfer in &mut transfers {
+            let Some(cpus) = transfer.class.pair(self.spec.topology()) else { continue };
+            let machine = Machine::new(self.spec.clone()).request_percent(self.request_percent);
+            transfer.simulated = play(machine.calibrated()?.spec, self.request_percent, cpus)?;
+        }
+        Ok(transfers)
+    }
+
+    /// This machine with transfers at their cost instead of at their ping-pong figure.
+    fn calibrated(mut self) -> Result<Machine, Box<Failure>> {
+        for transfer in calibration::transfers(&self.spec, self.request_percent, play)? {
+            self.spec.set_transfer(transfer.class, transfer.raw);
+        }
+        Ok(self)
+    }
+
+    /// Runs `root` as the first thread, on CPU 0 and not bound to it, until all threads are done.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] if a panic left a simulated thread, or no thread can go on, or there is no end
+    /// in sight, or the machine cannot start. The process is as good as before, with two
+    /// exceptions: unfinished threads leak with all that they own, their stacks included (256 KiB
+    /// each, of which only what was touched is in memory), and if one of them was unwinding at that
+    /// moment, the host thread counts as [panicking](std::thread::panicking) from then on.
+    ///
+    /// # Panics
+    ///
+    /// If the machine's [`Kernel`] does.
+    ///
+    /// # What simulated code must not do
+    ///
+    /// * Use more than 256 KiB of stack: a [failure](FailureKind::StackOverflow), in which locks of
+    ///   the host that the thread held stay locked.
+    /// * Wait in a loop that touches nothing simulated: no other thread runs meanwhile.
+    /// * Hold a lock of the host, or a `RefCell`'s borrow that others want, across anything
+    ///   simulated.
+    /// * Ask `std` for the thread or the time: `thread_local!`, `std::thread::panicking` and the
+    ///   clock are those of the one host thread. [`WorldLocal`](coreline_world::WorldLocal) and its
+    ///   like take their place.
+    pub fn run<T: 'static>(
+        self,
+        root: impl FnOnce() -> T + 'static,
+    ) -> Result<Run<T>, Box<Failure>> {
+        self.run_noting(root).0
+    }
+
+    /// Like [`run`](Machine::run); returns the decisions of a listed schedule as well.
+    pub(crate) fn run_noting<T: 'static>(self, root: impl FnOnce() -> T + 'static) -> Noted<T> {
+        match self.calibrated() {
+            Ok(machine) => machine.run_as_is(root),
+            Err(failure) => (Err(failure), Vec::new()),
+        }
+    }
+
+    /// Like [`run_noting`](Machine::run_noting), with the costs as they are.
+    pub(crate) fn run_as_is<T: 'static>(self, root: impl FnOnce() -> T + 'static) -> Noted<T> {
+        let replay = self.replay_line();
+        let refused = self.refused.or_else(|| {
+            let named = self.named_kernel.filter(|named| Some(named) != replay.kernel.as_ref())?;
+            let has = replay.kernel.as_deref().unwrap_or("none");
+            Some(format!(
+                "the replay line is of a run under the kernel {named:?}, and this machine has \
+                 {has}; install it with `Machine::kernel`"
+            ))
+        });
+        if let Some(why) = refused {
+            let kind = FailureKind::Refused { why };
+            let (threads, cpus) = (Vec::new(), Vec::new());
+            let failure = Failure { kind, at_ns: 0, threads, cpus, replay };
+            return (Err(Box::new(failure)), Vec::new());
+        }
+        let setup = Setup {
+            spec: self.spec,
+            seed: self.seed,
+            request_percent: self.request_percent,
+            faults: self.faults,
+            schedule: self.schedule,
+            step_limit: self.step_limit,
+            kernel: self.kernel,
+            statistics: self.statistics,
+            arbitration: self.arbitration,
+        };
+        match engine::run(setup, root) {
+            Ok(run) => {
+                let Finished { value, report, locks, decisions } = run;
+                (Ok(Run { value, report, locks }), decisions)
+            }
+            Err(failed) => {
+                let engine::Failed { kind, at_ns, threads, cpus } = failed;
+                (Err(Box::new(Failure { kind, at_ns, threads, cpus, replay })), Vec::new())
+            }
+        }
+    }
+}
+
+/// Has two CPUs play, with all costs as they are.
+fn play(spec: Spec, request_percent: u32, cpus: [CpuId; 2]) -> Result<u64, Box<Failure>> {
+    let machine = Machine::new(spec).request_percent(request_percent);
+    let machine = machine.step_limit(calibration::MOST_STEPS).program("calibration");
+    let (run, _) = machine.run_as_is(calibration::game(cpus));
+    Ok(calibration::one_way(run?.value))
+}
+
+/// A run, and where its schedule could have gone another way.
+type Noted<T> = (Result<Run<T>, Box<Failure>>, Vec<Decision>);

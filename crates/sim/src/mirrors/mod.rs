@@ -1,0 +1,8 @@
+//! Mirrors of std's modules, simulated.
+
+pub mod hint;
+pub mod sync;
+pub mod thread;
+pub mod time;
+
+pub use crate::words::atomic;

@@ -1,0 +1,322 @@
+//! Counted references.
+//!
+//! These are std's own, and the counts are std's own words: before std changes a count, its line is
+//! charged. Where the counts lie is std's layout: two words at the start of the block, then the
+//! value at its alignment.
+
+use core::borrow::Borrow;
+use core::cmp::Ordering as Order;
+use core::fmt;
+use core::hash::{Hash, Hasher};
+use core::ops::Deref;
+use std::sync as host;
+
+use crate::engine;
+use crate::hardware::coherence::Access;
+
+/// Like [`std::sync::Arc`], its counts charged: a clone or a drop is an update of the count's line,
+/// which lies right before the value, so that counting and reading the value contend as they do.
+///
+/// What is shared is a std `Arc`; take it with `From` and `Into`.
+///
+/// ```
+/// # #[global_allocator]
+/// # static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+/// use coreline_sim::sync::Arc;
+/// use coreline_sim::{Machine, thread};
+///
+/// let run = Machine::preset("epyc-9654-2s")?.run(|| {
+///     let name = Arc::new("shared".to_owned());
+///     let threads: Vec<_> = (0..16)
+///         .map(|_| {
+///             let name = Arc::clone(&name);
+///             thread::spawn(move || (0..1000).map(|_| Arc::clone(&name).len()).sum::<usize>())
+///         })
+///         .collect();
+///     threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+/// })?;
+/// assert_eq!(run.value, 16 * 1000 * 6);
+/// assert!(run.report.transfers.same_node > 1000, "the count moved from CPU to CPU");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Arc<T: ?Sized>(host::Arc<T>);
+
+/// Like [`std::sync::Weak`], its counts charged.
+pub struct Weak<T: ?Sized>(host::Weak<T>);
+
+/// The address of the strong count, from that of the value: two words before it, or its alignment
+/// if that is more. The weak count is the next word.
+fn strong(value: usize, align: usize) -> usize {
+    value - align.max(2 * size_of::<usize>())
+}
+
+impl<T> Arc<T> {
+    /// Counts one reference to a value.
+    pub fn new(value: T) -> Arc<T> {
+        Arc(host::Arc::new(value))
+    }
+
+    /// A value that knows its own reference, which cannot be upgraded while `f` makes it.
+    pub fn new_cyclic(f: impl FnOnce(&Weak<T>) -> T) -> Arc<T> {
+        Arc(host::Arc::new_cyclic(|weak| f(&Weak(weak.clone()))))
+    }
+
+    /// The value, if this is the only strong reference.
+    ///
+    /// # Errors
+    ///
+    /// The reference, if there are others.
+    pub fn try_unwrap(this: Arc<T>) -> Result<T, Arc<T>> {
+        this.charge(Access::Update);
+        host::Arc::try_unwrap(this.into_std()).map_err(Arc)
+    }
+
+    /// The value, for the last of all references that are given up this way or dropped.
+    pub fn into_inner(this: Arc<T>) -> Option<T> {
+        this.charge(Access::Update);
+        host::Arc::into_inner(this.into_std())
+    }
+
+    /// The value, copied if there are other references.
+    pub fn unwrap_or_clone(this: Arc<T>) -> T
+    where
+        T: Clone,
+    {
+        Arc::try_unwrap(this).unwrap_or_else(|this| T::clone(&this))
+    }
+
+    /// Gives the reference up as a pointer.
+    pub fn into_raw(this: Arc<T>) -> *const T {
+        host::Arc::into_raw(this.into_std())
+    }
+
+    /// The reference that was given up as a pointer.
+    ///
+    /// # Safety
+    ///
+    /// As of std's function: the pointer came from [`into_raw`](Arc::into_raw), and is used once.
+    pub unsafe fn from_raw(at: *const T) -> Arc<T> {
+        // SAFETY: the caller promises that the pointer came from `into_raw`, and is used once.
+        Arc(unsafe { host::Arc::from_raw(at) })
+    }
+}
+
+impl<T: ?Sized> Arc<T> {
+    fn charge(&self, access: Access) {
+        engine::access(strong((&raw const *self.0).addr(), align_of_val(&*self.0)), access);
+    }
+
+    /// The std reference, with the count that this one had.
+    fn into_std(self) -> host::Arc<T> {
+        let this = core::mem::ManuallyDrop::new(self);
+        // SAFETY: read once, and `ManuallyDrop` keeps the original from being dropped.
+        unsafe { core::ptr::read(&raw const this.0) }
+    }
+
+    /// The address of the value.
+    pub fn as_ptr(this: &Arc<T>) -> *const T {
+        host::Arc::as_ptr(&this.0)
+    }
+
+    /// A reference that does not keep the value.
+    pub fn downgrade(this: &Arc<T>) -> Weak<T> {
+        this.charge(Access::Update);
+        Weak(host::Arc::downgrade(&this.0))
+    }
+
+    /// How many references keep the value.
+    pub fn strong_count(this: &Arc<T>) -> usize {
+        this.charge(Access::Load);
+        host::Arc::strong_count(&this.0)
+    }
+
+    /// How many references do not keep the value.
+    pub fn weak_count(this: &Arc<T>) -> usize {
+        this.charge(Access::Load);
+        host::Arc::weak_count(&this.0)
+    }
+
+    /// Whether two references are to one value.
+    pub fn ptr_eq(this: &Arc<T>, other: &Arc<T>) -> bool {
+        host::Arc::ptr_eq(&this.0, &other.0)
+    }
+
+    /// The value, to change, if this is the only reference of either kind.
+    pub fn get_mut(this: &mut Arc<T>) -> Option<&mut T> {
+        this.charge(Access::Update);
+        host::Arc::get_mut(&mut this.0)
+    }
+}
+
+impl<T: Clone> Arc<T> {
+    /// The value, to change; if there are other references, of a copy.
+    pub fn make_mut(this: &mut Arc<T>) -> &mut T {
+        this.charge(Access::Update);
+        host::Arc::make_mut(&mut this.0)
+    }
+}
+
+impl<T: ?Sized> Clone for Arc<T> {
+    fn clone(&self) -> Self {
+        self.charge(Access::Update);
+        Arc(host::Arc::clone(&self.0))
+    }
+}
+
+impl<T: ?Sized> Drop for Arc<T> {
+    fn drop(&mut self) {
+        self.charge(Access::Update);
+    }
+}
+
+impl<T: ?Sized> Deref for Arc<T> {
+    type Target = T;
+
+    /// Not charged: what of the value is read, the type of the value charges for.
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> Weak<T> {
+    /// A reference to nothing.
+    pub const fn new() -> Weak<T> {
+        Weak(host::Weak::new())
+    }
+}
+
+impl<T: ?Sized> Weak<T> {
+    /// Charges for an access to the counts, if there are any: a reference to nothing has none.
+    fn charge(&self, access: Access) {
+        let value = self.0.as_ptr().cast::<u8>().addr();
+        // Of a value that is gone, the alignment is not to be asked for; its counts lie within the
+        // two words before it, unless it was aligned to more than those.
+        let align = self.0.upgrade().map_or(0, |value| align_of_val(&*value));
+        if value != usize::MAX {
+            engine::access(strong(value, align), access);
+        }
+    }
+
+    /// A reference that keeps the value, if there still is one.
+    pub fn upgrade(&self) -> Option<Arc<T>> {
+        self.charge(Access::Update);
+        self.0.upgrade().map(Arc)
+    }
+
+    /// How many references keep the value.
+    pub fn strong_count(&self) -> usize {
+        self.charge(Access::Load);
+        self.0.strong_count()
+    }
+
+    /// How many references do not keep the value; 0 if none does.
+    pub fn weak_count(&self) -> usize {
+        self.charge(Access::Load);
+        self.0.weak_count()
+    }
+
+    /// Whether two references are to one value, or both to nothing.
+    pub fn ptr_eq(&self, other: &Weak<T>) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
+impl<T: ?Sized> Clone for Weak<T> {
+    fn clone(&self) -> Self {
+        self.charge(Access::Update);
+        Weak(self.0.clone())
+    }
+}
+
+impl<T: ?Sized> Drop for Weak<T> {
+    fn drop(&mut self) {
+        self.charge(Access::Update);
+    }
+}
+
+impl<T> Default for Weak<T> {
+    fn default() -> Self {
+        Weak::new()
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Weak<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(Weak)")
+    }
+}
+
+/// From whatever std makes an `Arc` of: a value, a `Box`, a `Vec`, a `&str`, an `Arc`.
+impl<T: ?Sized, S: Into<host::Arc<T>>> From<S> for Arc<T> {
+    fn from(source: S) -> Self {
+        Arc(source.into())
+    }
+}
+
+impl<T> FromIterator<T> for Arc<[T]> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        Arc(items.into_iter().collect())
+    }
+}
+
+impl<T: Default> Default for Arc<T> {
+    fn default() -> Self {
+        Arc::new(T::default())
+    }
+}
+
+impl<T: ?Sized> AsRef<T> for Arc<T> {
+    fn as_ref(&self) -> &T {
+        self
+    }
+}
+
+impl<T: ?Sized> Borrow<T> for Arc<T> {
+    fn borrow(&self) -> &T {
+        self
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Arc<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for Arc<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&**self, f)
+    }
+}
+
+impl<T: ?Sized> fmt::Pointer for Arc<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Pointer::fmt(&self.0, f)
+    }
+}
+
+impl<T: ?Sized + PartialEq> PartialEq for Arc<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: ?Sized + Eq> Eq for Arc<T> {}
+
+impl<T: ?Sized + PartialOrd> PartialOrd for Arc<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        (**self).partial_cmp(&**other)
+    }
+}
+
+impl<T: ?Sized + Ord> Ord for Arc<T> {
+    fn cmp(&self, other: &Self) -> Order {
+        (**self).cmp(&**other)
+    }
+}
+
+impl<T: ?Sized + Hash> Hash for Arc<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}

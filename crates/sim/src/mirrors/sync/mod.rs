@@ -1,0 +1,56 @@
+//! `std::sync`, simulated: locks built on charged words and the machine's futex, as std's are on
+//! the futex of Linux.
+//!
+//! | here | as std's, on Linux |
+//! |---|---|
+//! | [`Mutex`], [`RwLock`], [`Condvar`], [`Once`] | the same states, 100 turns of spinning, park |
+//! | [`Barrier`], [`OnceLock`], [`LazyLock`] | built on these, as std's |
+//! | [`Arc`], [`Weak`] | std's own, with its counts charged |
+//! | [`PoisonError`], [`TryLockError`], [`LockResult`], [`TryLockResult`] | std's own |
+//!
+//! What differs:
+//!
+//! | std | here |
+//! |---|---|
+//! | a value is read where code reads it | each use of a guard accesses the whole value (1) |
+//! | holders and waiters are not recorded | [lock reports](crate::locks) have both locks' |
+//! | `Arc<T>` turns into `Arc<dyn Trait>` | `Arc::from(std_arc)` (2) |
+//! | a `static` works | see [`atomic`](crate::atomic) |
+//! | `mpsc` | left out (3) |
+//!
+//! 1. That is: each time that a guard is used as a reference, an access to all lines of the value
+//!    is charged, without what the value owns elsewhere.
+//! 2. From std's `Arc<dyn Trait>`: the language lets only std convert in place.
+//! 3. Its cost is in the layout of std's queues, which a rewrite would not have.
+//!
+//! All of it works in a machine only.
+
+mod arc;
+mod barrier;
+mod condvar;
+mod mutex;
+mod once;
+mod once_lock;
+mod poison;
+mod rwlock;
+
+pub use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
+
+pub use arc::{Arc, Weak};
+pub use barrier::{Barrier, BarrierWaitResult};
+pub use condvar::{Condvar, WaitTimeoutResult};
+pub use mutex::{Mutex, MutexGuard};
+pub use once::{Once, OnceState};
+pub use once_lock::{LazyLock, OnceLock};
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// How often a thread looks at a lock before it parks: what std does on Linux (from memory).
+const SPINS: u32 = 100;
+
+/// Charges for a use of a value that a lock protects.
+#[track_caller]
+fn used<T: ?Sized>(value: *const T, access: crate::hardware::coherence::Access) {
+    // SAFETY: a guard's value is live; only its size is asked for.
+    let size = unsafe { size_of_val(&*value) };
+    crate::engine::access_range(value.addr(), size, access);
+}

@@ -1,0 +1,152 @@
+//! Threads that borrow.
+
+use core::fmt;
+use core::marker::PhantomData;
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+
+use super::{Builder, Handle, Result, Thread, current, park};
+use crate::engine::{Engine, inside};
+use crate::words::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// What a scope's threads and its owner share.
+pub(super) struct Data {
+    running: AtomicUsize,
+    a_thread_panicked: AtomicBool,
+    owner: Thread,
+}
+
+impl Data {
+    /// A thread has left: nothing of the scope is borrowed by it any more.
+    pub(super) fn left(&self) {
+        // Release: pairs with the Acquire load of `scope`.
+        if self.running.fetch_sub(1, Ordering::Release) == 1 {
+            self.owner.unpark();
+        }
+    }
+
+    /// A thread has panicked, and was not joined.
+    pub(super) fn panicked(&self) {
+        // Relaxed: read after `running` has been seen at zero, which orders the two.
+        self.a_thread_panicked.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A scope to start threads in, as [`std::thread::Scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    data: Arc<Data>,
+    /// Invariant: the scope must not be taken for a shorter one.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// Starts a thread.
+    ///
+    /// # Panics
+    ///
+    /// If the host has no memory for it.
+    pub fn spawn<T, F>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
+    where
+        T: Send + 'scope,
+        F: FnOnce() -> T + Send + 'scope,
+    {
+        self.start(Builder::new(), f).expect("failed to spawn thread")
+    }
+
+    pub(super) fn start<T, F>(
+        &'scope self,
+        builder: Builder,
+        f: F,
+    ) -> io::Result<ScopedJoinHandle<'scope, T>>
+    where
+        T: Send + 'scope,
+        F: FnOnce() -> T + Send + 'scope,
+    {
+        // Relaxed: only the owner, or a thread of the scope that is counted itself, adds.
+        self.data.running.fetch_add(1, Ordering::Relaxed);
+        let handle = builder.start(f, Some(Arc::clone(&self.data)));
+        match handle {
+            Ok(handle) => Ok(ScopedJoinHandle { handle, scope: PhantomData }),
+            Err(error) => {
+                self.data.left();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("running", &self.data.running).finish_non_exhaustive()
+    }
+}
+
+/// Calls `f` with a scope, whose threads may borrow what lives outside of it; waits for all of
+/// them.
+///
+/// # Panics
+///
+/// If `f` does, or a thread did and was not joined by hand.
+pub fn scope<'env, F, T>(f: F) -> T
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+{
+    let data = Data {
+        running: AtomicUsize::new(0),
+        a_thread_panicked: AtomicBool::new(false),
+        owner: current(),
+    };
+    let scope = Scope { data: Arc::new(data), scope: PhantomData, env: PhantomData };
+    let value = panic::catch_unwind(AssertUnwindSafe(|| f(&scope)));
+    // Acquire: pairs with the Release subtraction in `left`, so that what the threads did is seen.
+    while scope.data.running.load(Ordering::Acquire) != 0 {
+        park();
+    }
+    match value {
+        Err(payload) => {
+            // No hook sees a panic that is raised again.
+            inside(Engine::note_panic);
+            panic::resume_unwind(payload)
+        }
+        // Relaxed: see `panicked`.
+        Ok(_) if scope.data.a_thread_panicked.load(Ordering::Relaxed) => {
+            panic!("a scoped thread panicked")
+        }
+        Ok(value) => value,
+    }
+}
+
+/// A thread of a scope that may be waited for, as [`std::thread::ScopedJoinHandle`].
+pub struct ScopedJoinHandle<'scope, T> {
+    handle: Handle<T>,
+    scope: PhantomData<&'scope mut &'scope ()>,
+}
+
+impl<T> ScopedJoinHandle<'_, T> {
+    /// Waits for the thread's end.
+    ///
+    /// # Errors
+    ///
+    /// What the thread panicked with, if it did.
+    pub fn join(self) -> Result<T> {
+        self.handle.join()
+    }
+
+    /// The thread's handle.
+    pub fn thread(&self) -> &Thread {
+        &self.handle.thread
+    }
+
+    /// Whether the thread's function has returned. Charged as a load.
+    pub fn is_finished(&self) -> bool {
+        self.handle.is_finished()
+    }
+}
+
+impl<T> fmt::Debug for ScopedJoinHandle<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScopedJoinHandle").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,207 @@
+//! Failures of a simulated program.
+
+use core::fmt;
+
+use coreline_topology::CpuId;
+
+use crate::results::replay::Replay;
+
+/// A simulated program went wrong. The host process goes on.
+///
+/// Printing it gives the story: what happened, what every thread was doing, and the replay line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What went wrong.
+    pub kind: FailureKind,
+    /// Simulated nanoseconds since the start.
+    pub at_ns: u64,
+    /// What each unfinished thread was doing, in the order of their numbers.
+    pub threads: Vec<ThreadState>,
+    /// The state of each CPU, in the order of their numbers.
+    pub cpus: Vec<CpuState>,
+    /// How to bring it back.
+    pub replay: Replay,
+}
+
+/// What went wrong in a simulated program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// A panic left a simulated thread.
+    Panic {
+        /// The thread's number; the program's first thread is 0.
+        thread: usize,
+        /// The CPU that it ran on.
+        cpu: CpuId,
+        /// The panic's message.
+        message: String,
+        /// File and line, where known.
+        location: Option<String>,
+    },
+    /// Threads are left, and none of them can ever run again.
+    Deadlock,
+    /// The program took more steps than it was allowed, without end in sight.
+    Livelock {
+        /// The limit that it reached.
+        steps: u64,
+    },
+    /// The program touched memory that the machine does not know.
+    Unregistered {
+        /// The thread's number.
+        thread: usize,
+        /// The CPU that it ran on.
+        cpu: CpuId,
+    },
+    /// A thread used more stack than it has, 256 KiB.
+    StackOverflow {
+        /// The thread's number.
+        thread: usize,
+        /// The CPU that it ran on.
+        cpu: CpuId,
+    },
+    /// The machine could not even start.
+    Refused {
+        /// Why.
+        why: String,
+    },
+}
+
+/// A CPU when its machine stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuState {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// The thread that had it; `None` if it was idle.
+    pub thread: Option<usize>,
+    /// How many threads waited for their turn on it.
+    pub queued: usize,
+    /// Whether interrupts were [masked](crate::interrupts::mask).
+    pub masked: bool,
+    /// Whether it was [out of service](crate::Faults::offline).
+    pub offline: bool,
+    /// Its own time: simulated nanoseconds since the start.
+    pub at_ns: u64,
+}
+
+impl fmt::Display for CpuState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CpuState { cpu, thread, queued, masked, offline, at_ns } = self;
+        write!(f, "{cpu} at {at_ns} ns: ")?;
+        match thread {
+            Some(thread) => write!(f, "thread {thread}, {queued} queued")?,
+            None => write!(f, "idle, {queued} queued")?,
+        }
+        f.write_str(if *masked { ", interrupts masked" } else { "" })?;
+        f.write_str(if *offline { ", offline" } else { "" })
+    }
+}
+
+/// What an unfinished thread was doing when its machine stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadState {
+    /// The thread's number.
+    pub thread: usize,
+    /// The CPU that it was last on.
+    pub cpu: CpuId,
+    /// What it was doing.
+    pub doing: Doing,
+}
+
+/// What an unfinished thread was doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    /// It had the CPU, or waited for its turn on it.
+    Running,
+    /// It spun until a word changes.
+    Spinning {
+        /// The word's line, as an offset in the machine's memory.
+        line: u64,
+    },
+    /// It was parked on a word.
+    Parked {
+        /// The word, as an offset in the machine's memory.
+        word: u64,
+    },
+    /// It slept.
+    Sleeping,
+    /// It waited for another thread to end.
+    Joining {
+        /// That thread's number.
+        thread: usize,
+    },
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Doing::Running => write!(f, "running"),
+            Doing::Spinning { line } => write!(f, "spinning on line {line:#x}"),
+            Doing::Parked { word } => write!(f, "parked on word {word:#x}"),
+            Doing::Sleeping => write!(f, "sleeping"),
+            Doing::Joining { thread } => write!(f, "joining thread {thread}"),
+        }
+    }
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FailureKind::Panic { thread, cpu, message, location } => {
+                write!(f, "thread {thread} panicked on {cpu}: {message}")?;
+                location.as_ref().map_or(Ok(()), |at| write!(f, " (at {at})"))
+            }
+            FailureKind::Deadlock => write!(f, "deadlock: no thread can ever run again"),
+            FailureKind::Livelock { steps } => {
+                write!(
+                    f,
+                    "livelock: {steps} steps and no end; allow more if the program is that long"
+                )
+            }
+            FailureKind::StackOverflow { thread, cpu } => write!(
+                f,
+                "thread {thread} on {cpu} used more than the 256 KiB of stack that a simulated \
+                 thread has: recurse less deeply, or put large values into boxes"
+            ),
+            FailureKind::Refused { why } => write!(f, "the machine did not start: {why}"),
+            FailureKind::Unregistered { thread, cpu } => write!(
+                f,
+                "thread {thread} on {cpu} touched memory that the machine does not know: make \
+                 words and cells inside the simulated program, and `coreline_sim::Allocator` the \
+                 global allocator; or the program uses more than the machine has, 512 MiB"
+            ),
+        }
+    }
+}
+
+/// How many threads, and how many CPUs, a printed failure names one by one.
+const MOST_PRINTED: usize = 16;
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.kind)?;
+        writeln!(
+            f,
+            "  after {} simulated ns; {} threads unfinished",
+            self.at_ns,
+            self.threads.len()
+        )?;
+        for ThreadState { thread, cpu, doing } in self.threads.iter().take(MOST_PRINTED) {
+            writeln!(f, "  thread {thread} on {cpu}: {doing}")?;
+        }
+        if self.threads.len() > MOST_PRINTED {
+            writeln!(f, "  and {} more", self.threads.len() - MOST_PRINTED)?;
+        }
+        let busy = |cpu: &&CpuState| cpu.thread.is_some() || cpu.queued > 0 || cpu.offline;
+        let count = self.cpus.iter().filter(busy).count();
+        for cpu in self.cpus.iter().filter(busy).take(MOST_PRINTED) {
+            writeln!(f, "  {cpu}")?;
+        }
+        if count > MOST_PRINTED {
+            writeln!(f, "  and {} more CPUs that are not idle", count - MOST_PRINTED)?;
+        }
+        writeln!(f, "  {} CPUs idle", self.cpus.len() - count)?;
+        write!(f, "  replay: {}", self.replay)
+    }
+}
+
+impl core::error::Error for Failure {}

@@ -1,0 +1,256 @@
+//! What is kept about the locks of a run, and the reports on it.
+
+use core::fmt;
+use core::panic::Location;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use coreline_topology::{CpuId, Distance, NodeId, Topology};
+
+/// What happens to a lock: which thread does it, where and when.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Event {
+    /// The lock's address, as an offset in the machine's memory.
+    pub(crate) lock: u64,
+    pub(crate) thread: usize,
+    pub(crate) cpu: CpuId,
+    /// Picoseconds.
+    pub(crate) at: u64,
+}
+
+/// The locks of a machine, by their offset in its memory.
+#[derive(Debug, Default)]
+pub(crate) struct Locks(BTreeMap<u64, Log>);
+
+impl Locks {
+    /// What is known of a lock that was first used at `site`, unless it was used before.
+    pub(crate) fn log(&mut self, lock: u64, site: &'static Location<'static>) -> &mut Log {
+        self.0.entry(lock).or_insert_with(|| Log::new(site))
+    }
+
+    /// The reports, the lock that was waited for longest first.
+    pub(crate) fn reports(&self) -> Vec<LockReport> {
+        let mut reports: Vec<_> = self.0.iter().map(|(&lock, log)| log.report(lock)).collect();
+        reports.sort_by_key(|report| (core::cmp::Reverse(report.waited_ns), report.lock));
+        reports
+    }
+}
+
+/// What is known of a lock while the machine runs. Times are in picoseconds.
+#[derive(Debug)]
+pub(crate) struct Log {
+    site: &'static Location<'static>,
+    /// The CPU of the last holder.
+    last: Option<CpuId>,
+    /// Since when a thread waits.
+    waiting: BTreeMap<usize, u64>,
+    /// Since when a thread holds the lock.
+    holding: BTreeMap<usize, u64>,
+    by_thread: BTreeMap<usize, u64>,
+    by_node: BTreeMap<NodeId, u64>,
+    handoffs: Handoffs,
+    contended: u64,
+    waited: u64,
+    longest_wait: u64,
+    held: u64,
+    longest_hold: u64,
+}
+
+impl Log {
+    fn new(site: &'static Location<'static>) -> Log {
+        Log {
+            site,
+            last: None,
+            waiting: BTreeMap::new(),
+            holding: BTreeMap::new(),
+            by_thread: BTreeMap::new(),
+            by_node: BTreeMap::new(),
+            handoffs: Handoffs::default(),
+            contended: 0,
+            waited: 0,
+            longest_wait: 0,
+            held: 0,
+            longest_hold: 0,
+        }
+    }
+
+    /// The counts of a thread and of its node, which are there from its first wait on.
+    fn counts(&mut self, event: Event, topology: &Topology) -> [&mut u64; 2] {
+        let node = topology.cpu(event.cpu).map_or(NodeId::new(0), |cpu| cpu.node);
+        [self.by_thread.entry(event.thread).or_default(), self.by_node.entry(node).or_default()]
+    }
+
+    pub(crate) fn waiting(&mut self, event: Event, topology: &Topology) {
+        self.waiting.entry(event.thread).or_insert(event.at);
+        self.counts(event, topology);
+    }
+
+    pub(crate) fn acquired(&mut self, event: Event, topology: &Topology) {
+        if let Some(since) = self.waiting.remove(&event.thread) {
+            let wait = event.at - since.min(event.at);
+            self.contended += 1;
+            self.waited += wait;
+            self.longest_wait = self.longest_wait.max(wait);
+        }
+        self.counts(event, topology).into_iter().for_each(|count| *count += 1);
+        self.holding.insert(event.thread, event.at);
+        let last = self.last.replace(event.cpu);
+        if let Some(distance) = last.and_then(|last| topology.distance(last, event.cpu)) {
+            self.handoffs.count(distance);
+        }
+    }
+
+    pub(crate) fn released(&mut self, event: Event, _: &Topology) {
+        if let Some(since) = self.holding.remove(&event.thread) {
+            let hold = event.at - since.min(event.at);
+            self.held += hold;
+            self.longest_hold = self.longest_hold.max(hold);
+        }
+    }
+
+    fn report(&self, lock: u64) -> LockReport {
+        let ns = |ps: u64| ps / 1000;
+        LockReport {
+            lock,
+            site: site(self.site),
+            acquisitions: self.by_thread.values().sum(),
+            contended: self.contended,
+            handoffs: self.handoffs,
+            waited_ns: ns(self.waited),
+            longest_wait_ns: ns(self.longest_wait),
+            held_ns: ns(self.held),
+            longest_hold_ns: ns(self.longest_hold),
+            by_thread: self.by_thread.iter().map(|(&thread, &count)| (thread, count)).collect(),
+            by_node: self.by_node.iter().map(|(&node, &count)| (node, count)).collect(),
+        }
+    }
+}
+
+/// File and line; of a file that the compiler knows by where it lies on this host, its name alone.
+fn site(site: &Location<'_>) -> String {
+    let path = Path::new(site.file());
+    let name = path.file_name().filter(|_| path.is_absolute());
+    let file = name.and_then(|name| name.to_str()).unwrap_or(site.file());
+    format!("{file}:{}", site.line())
+}
+
+/// How often a lock went from the CPU of one holder to that of the next, by how far the two are
+/// apart. One that a thread takes again right after giving it back stays on its CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Handoffs {
+    /// It stayed on the CPU.
+    pub same_cpu: u64,
+    /// To a CPU under the same last-level cache.
+    pub same_cache: u64,
+    /// To another cache of the node.
+    pub same_node: u64,
+    /// To another node of the socket.
+    pub same_socket: u64,
+    /// To another socket.
+    pub other_socket: u64,
+}
+
+impl Handoffs {
+    fn count(&mut self, distance: Distance) {
+        *match distance {
+            Distance::SameCpu => &mut self.same_cpu,
+            Distance::SameNode => &mut self.same_node,
+            Distance::SameSocket => &mut self.same_socket,
+            Distance::OtherSocket => &mut self.other_socket,
+            Distance::SameCore | Distance::SameL2 | Distance::SameCluster | Distance::SameCache => {
+                &mut self.same_cache
+            }
+        } += 1;
+    }
+}
+
+/// What happened to one lock in a run. The same for the same machine, seed and program, on any
+/// host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockReport {
+    /// The lock's address, as an offset in the machine's memory.
+    pub lock: u64,
+    /// File and line where it was first taken or waited for.
+    pub site: String,
+    /// How often it was taken.
+    pub acquisitions: u64,
+    /// How many acquisitions had to wait.
+    pub contended: u64,
+    /// How it went from holder to holder.
+    pub handoffs: Handoffs,
+    /// The sum of all waits, in simulated nanoseconds.
+    pub waited_ns: u64,
+    /// The longest wait.
+    pub longest_wait_ns: u64,
+    /// The sum of all holds. Of readers that hold it together, each counts.
+    pub held_ns: u64,
+    /// The longest hold.
+    pub longest_hold_ns: u64,
+    /// How often each thread that wanted it took it, by the threads' numbers; the program's first
+    /// thread is 0.
+    pub by_thread: Vec<(usize, u64)>,
+    /// How often it was taken on each node where a thread wanted it.
+    pub by_node: Vec<(NodeId, u64)>,
+}
+
+impl LockReport {
+    /// Jain's fairness index over the threads that wanted the lock: 1 if all took it equally often,
+    /// 1/n if one of n took it alone. It says something of a lock only where all its threads want
+    /// it equally often.
+    ///
+    /// Source: Jain, Chiu, Hawe, *A quantitative measure of fairness and discrimination*, report
+    /// DEC-TR-301, 1984.
+    pub fn jain(&self) -> f64 {
+        let counts = || self.by_thread.iter().map(|&(_, count)| count as f64);
+        let squares: f64 = counts().map(|count| count * count).sum();
+        if squares == 0.0 {
+            return 1.0;
+        }
+        counts().sum::<f64>().powi(2) / (counts().count() as f64 * squares)
+    }
+
+    /// The smallest and the largest share of the acquisitions that a node had, of the nodes where a
+    /// thread wanted the lock.
+    pub fn node_shares(&self) -> (f64, f64) {
+        let total = self.acquisitions.max(1) as f64;
+        let shares = || self.by_node.iter().map(|&(_, count)| count as f64 / total);
+        (shares().fold(1.0, f64::min), shares().fold(0.0, f64::max))
+    }
+}
+
+impl fmt::Display for LockReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (least, most) = self.node_shares();
+        let Handoffs { same_cpu, same_cache, same_node, same_socket, other_socket } = self.handoffs;
+        writeln!(f, "lock {:#x}, first used at {}", self.lock, self.site)?;
+        writeln!(
+            f,
+            "  taken        {} times by {} threads, {} times after a wait",
+            self.acquisitions,
+            self.by_thread.len(),
+            self.contended
+        )?;
+        writeln!(
+            f,
+            "  handed over  {same_cpu} on one CPU, {same_cache} in one cache, {same_node} in one \
+             node, {same_socket} in one socket, {other_socket} to another socket"
+        )?;
+        writeln!(
+            f,
+            "  waited       {} ns in all, {} ns at most",
+            self.waited_ns, self.longest_wait_ns
+        )?;
+        writeln!(
+            f,
+            "  held         {} ns in all, {} ns at most",
+            self.held_ns, self.longest_hold_ns
+        )?;
+        write!(
+            f,
+            "  fairness     Jain's index {:.3}; nodes had {:.1} % to {:.1} %",
+            self.jain(),
+            100.0 * least,
+            100.0 * most
+        )
+    }
+}

@@ -1,0 +1,174 @@
+//! The replay line: what brings a run back.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::hardware::contention::Arbitration;
+use crate::settings::faults::Faults;
+use crate::settings::schedule::Schedule;
+use crate::settings::{REQUEST_PERCENT, STEP_LIMIT};
+
+/// The replay line: all that a run depends on besides the program, as one line of text.
+///
+/// Settings that are as in a [new machine](crate::Machine::new) are left out of the line: first
+/// come, first served at a line, the schedule by time, the
+/// [step limit](crate::Machine::STEP_LIMIT), the costs of the machine's file, and no kernel.
+///
+/// ```
+/// use coreline_sim::{Replay, Schedule};
+///
+/// let line = "coreline-sim/1 machine=host-2c seed=7 request=30 faults=preempt:8 \
+///             schedule=pct:3:1000 steps=100000 scaled=ipi:70 kernel=first-fit program=law::sum";
+/// let replay: Replay = line.parse()?;
+/// assert_eq!(replay.schedule, Schedule::Pct { depth: 3, steps: 1000 });
+/// assert_eq!(replay.to_string(), line);
+///
+/// let line = "coreline-sim/1 machine=host-2c seed=7 request=30 faults=none program=law::sum";
+/// assert_eq!(line.parse(), Ok(Replay { seed: 7, ..Replay::new("host-2c", "law::sum") }));
+/// # Ok::<(), coreline_sim::ParseReplayError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replay {
+    /// The machine: a preset's name, or the name in a user's file.
+    pub machine: String,
+    /// The seed.
+    pub seed: u64,
+    /// The share of a miss that is request flight, in percent.
+    pub request_percent: u32,
+    /// The faults.
+    pub faults: Faults,
+    /// Whose request a contended line serves next.
+    pub arbitration: Arbitration,
+    /// How the machine chooses the thread that runs next.
+    pub schedule: Schedule,
+    /// After how many engine steps a run counts as a livelock.
+    pub step_limit: u64,
+    /// The costs that differ from the machine's file, and the percent of that value.
+    pub scaled: Vec<(String, u64)>,
+    /// The [name](crate::Kernel::name) of the machine's kernel, if it has one.
+    pub kernel: Option<String>,
+    /// What ran. Up to the end of the line.
+    pub program: String,
+}
+
+impl Replay {
+    /// A run of `program` on a new machine.
+    pub fn new(machine: &str, program: &str) -> Replay {
+        Replay {
+            machine: machine.to_owned(),
+            seed: 0,
+            request_percent: REQUEST_PERCENT,
+            faults: Faults::NONE,
+            arbitration: Arbitration::default(),
+            schedule: Schedule::Time,
+            step_limit: STEP_LIMIT,
+            scaled: Vec::new(),
+            kernel: None,
+            program: program.to_owned(),
+        }
+    }
+}
+
+/// The first word of a replay line.
+const TAG: &str = "coreline-sim/1";
+
+impl fmt::Display for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Replay { machine, seed, request_percent, faults, .. } = self;
+        write!(f, "{TAG} machine={machine} seed={seed} request={request_percent} faults={faults}")?;
+        if self.arbitration != Arbitration::default() {
+            write!(f, " arbitration={}", self.arbitration)?;
+        }
+        if self.schedule != Schedule::Time {
+            write!(f, " schedule={}", self.schedule)?;
+        }
+        if self.step_limit != STEP_LIMIT {
+            write!(f, " steps={}", self.step_limit)?;
+        }
+        for (index, (cost, percent)) in self.scaled.iter().enumerate() {
+            let before = if index == 0 { " scaled=" } else { "," };
+            write!(f, "{before}{cost}:{percent}")?;
+        }
+        if let Some(kernel) = &self.kernel {
+            write!(f, " kernel={kernel}")?;
+        }
+        write!(f, " program={}", self.program)
+    }
+}
+
+/// A replay line that cannot be read: what was wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not a replay line: {0}; it looks like `{TAG} machine=M seed=N request=P faults=F \
+     [arbitration=A] [schedule=S] [steps=N] [scaled=COST:PERCENT,..] [kernel=K] program=...`"
+)]
+pub struct ParseReplayError(String);
+
+impl FromStr for Replay {
+    type Err = ParseReplayError;
+
+    fn from_str(line: &str) -> Result<Self, Self::Err> {
+        let wrong = |what: &str| ParseReplayError(what.to_owned());
+        let rest =
+            line.trim().strip_prefix(TAG).ok_or_else(|| wrong("it does not begin with the tag"))?;
+        let (head, program) =
+            rest.split_once(" program=").ok_or_else(|| wrong("it has no program"))?;
+        let mut replay = Replay::new("", program);
+        let mut needed = vec!["machine", "seed", "request", "faults"];
+        for part in head.split_whitespace() {
+            let (key, value) =
+                part.split_once('=').ok_or_else(|| wrong(&format!("{part:?} has no value")))?;
+            needed.retain(|need| *need != key);
+            let number = |_| wrong(&format!("{part:?} is no number"));
+            let said = |error: &dyn fmt::Display| wrong(&error.to_string());
+            match key {
+                "machine" => replay.machine = value.to_owned(),
+                "seed" => replay.seed = value.parse().map_err(number)?,
+                "request" => replay.request_percent = value.parse().map_err(number)?,
+                "faults" => replay.faults = value.parse().map_err(|error| said(&error))?,
+                "arbitration" => {
+                    replay.arbitration = value.parse().map_err(|error| said(&error))?
+                }
+                "schedule" => replay.schedule = value.parse().map_err(|error| said(&error))?,
+                "steps" => replay.step_limit = value.parse().map_err(number)?,
+                "scaled" => {
+                    for pair in value.split(',') {
+                        let (cost, percent) = pair
+                            .split_once(':')
+                            .ok_or_else(|| wrong(&format!("{pair:?} has no percent")))?;
+                        let percent = percent.parse().map_err(number)?;
+                        replay.scaled.push((cost.to_owned(), percent));
+                    }
+                }
+                "kernel" => replay.kernel = Some(value.to_owned()),
+                _ => return Err(wrong(&format!("{key:?} is unknown"))),
+            }
+        }
+        match needed.first() {
+            Some(missing) => Err(wrong(&format!("it has no {missing}"))),
+            None => Ok(replay),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_replay_line_says_what_is_wrong() {
+        for (line, what) in [
+            ("hello", "tag"),
+            ("coreline-sim/1 machine=m seed=1 request=0 faults=none", "no program"),
+            ("coreline-sim/1 machine=m seed=x request=0 faults=none program=p", "seed=x"),
+            ("coreline-sim/1 machine=m request=0 faults=none program=p", "no seed"),
+            ("coreline-sim/1 machine=m seed=1 request=0 faults=fire program=p", "fire"),
+            ("coreline-sim/1 machine=m seed=1 request=0 faults=none speed=9 program=p", "speed"),
+            ("coreline-sim/1 machine=m seed=1 request=0 faults=none schedule=x program=p", "\"x\""),
+            ("coreline-sim/1 machine=m seed=1 request=0 faults=none scaled=ipi program=p", "ipi"),
+        ] {
+            let error = line.parse::<Replay>().unwrap_err().to_string();
+            assert!(error.contains(what), "{line}: {error}");
+        }
+    }
+}

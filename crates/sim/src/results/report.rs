@@ -1,0 +1,301 @@
+//! What a run cost.
+
+use core::fmt;
+
+use coreline_topology::CpuId;
+use serde::Serialize;
+
+use crate::hardware::coherence;
+
+/// How much a machine keeps of what its accesses cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Statistics {
+    /// Totals of the whole run.
+    #[default]
+    Totals,
+    /// Also by line, by source location and by CPU: what explains a result. Takes host time and no
+    /// simulated time.
+    Full,
+}
+
+/// How many accesses were served from where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Transfers {
+    /// By the core's own cache.
+    pub private: u64,
+    /// By another core's cache, or the shared cache, under the same last-level cache.
+    pub same_cache: u64,
+    /// From under another last-level cache of the same node.
+    pub same_node: u64,
+    /// From another node of the same socket.
+    pub same_socket: u64,
+    /// From another socket.
+    pub other_socket: u64,
+    /// By memory.
+    pub memory: u64,
+}
+
+impl Transfers {
+    /// Counts an access that was served from there.
+    #[inline]
+    pub(crate) fn count(&mut self, from: coherence::From) {
+        *match from {
+            coherence::From::Private => &mut self.private,
+            coherence::From::CleanSameCache | coherence::From::SameCache => &mut self.same_cache,
+            coherence::From::SameNode => &mut self.same_node,
+            coherence::From::SameSocket => &mut self.same_socket,
+            coherence::From::OtherSocket => &mut self.other_socket,
+            coherence::From::LocalMemory | coherence::From::RemoteMemory => &mut self.memory,
+        } += 1;
+    }
+
+    /// The classes with their names, nearest first.
+    pub fn by_name(&self) -> [(&'static str, u64); 6] {
+        [
+            ("private", self.private),
+            ("same cache", self.same_cache),
+            ("same node", self.same_node),
+            ("same socket", self.same_socket),
+            ("other socket", self.other_socket),
+            ("memory", self.memory),
+        ]
+    }
+
+    /// All accesses.
+    pub fn total(&self) -> u64 {
+        self.by_name().iter().map(|(_, count)| count).sum()
+    }
+
+    /// The accesses that the core's own cache did not serve.
+    pub fn misses(&self) -> u64 {
+        self.total() - self.private
+    }
+
+    pub(crate) fn add(&mut self, other: &Transfers) {
+        self.private += other.private;
+        self.same_cache += other.same_cache;
+        self.same_node += other.same_node;
+        self.same_socket += other.same_socket;
+        self.other_socket += other.other_socket;
+        self.memory += other.memory;
+    }
+}
+
+/// What a run cost. The same for the same machine, seed and program, on any host.
+///
+/// Printing it gives the totals, and with [full statistics](Statistics::Full) the hottest lines and
+/// what the CPUs did.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Report {
+    /// Simulated nanoseconds from the start until the last thread ended.
+    pub time_ns: u64,
+    /// Engine steps: what the limit counts.
+    pub steps: u64,
+    /// Line accesses by source.
+    pub transfers: Transfers,
+    /// How often a thread lost its CPU without asking for it.
+    pub preemptions: u64,
+    /// How often a thread moved to another CPU.
+    pub migrations: u64,
+    /// How often a restartable operation had to start over.
+    pub restarts: u64,
+    /// What explains it; only with [`Statistics::Full`].
+    pub details: Option<Details>,
+}
+
+/// What a run cost by line, by source location and by CPU.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Details {
+    /// All lines that were touched; those that took the most time first.
+    pub lines: Vec<LineCost>,
+    /// All places in the source that touched one; those that took the most time first.
+    pub sites: Vec<SiteCost>,
+    /// What each CPU's time was spent on.
+    pub cpus: Vec<CpuTime>,
+}
+
+/// What accesses cost. Times of several CPUs add up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct AccessCost {
+    /// The accesses by source.
+    pub transfers: Transfers,
+    /// Nanoseconds that they waited for their turn at the line.
+    pub queue_ns: u64,
+    /// Nanoseconds that they took, the waiting included.
+    pub time_ns: u64,
+}
+
+/// A place in the source of the simulated program.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct SourceSite {
+    /// The file, as the compiler was given it. Of an absolute path, the end.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+}
+
+impl fmt::Display for SourceSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// What the accesses to one line cost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LineCost {
+    /// The line's address, as an offset in the machine's memory.
+    pub address: u64,
+    /// The [names](crate::name) of the objects that it is part of. Several: they share it.
+    pub names: Vec<String>,
+    /// What all accesses cost.
+    pub cost: AccessCost,
+    /// What the accesses to each word cost, by word and place in the source.
+    pub words: Vec<WordCost>,
+}
+
+/// What the accesses of one place in the source to one word cost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WordCost {
+    /// Where the word is in its line, in bytes.
+    pub offset: u8,
+    /// The [names](crate::name) of the objects that it is part of.
+    pub names: Vec<String>,
+    /// Where the program accesses it.
+    pub site: SourceSite,
+    /// What that cost.
+    pub cost: AccessCost,
+}
+
+/// What the accesses of one place in the source cost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SiteCost {
+    /// The place.
+    pub site: SourceSite,
+    /// What its accesses cost.
+    pub cost: AccessCost,
+}
+
+/// What a CPU's time was spent on, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct CpuTime {
+    /// The CPU.
+    pub cpu: u32,
+    /// Accesses that the core's own cache serves, and stores on their way into the buffer.
+    pub hit_ns: u64,
+    /// Waiting for lines on their way.
+    pub miss_ns: u64,
+    /// Waiting for a turn at a line, for stores to leave the buffer, or for another's store.
+    pub queue_ns: u64,
+    /// Spinning.
+    pub spin_ns: u64,
+    /// Computing without touching shared memory.
+    pub compute_ns: u64,
+    /// In the kernel, or switching from one thread to the next.
+    pub kernel_ns: u64,
+    /// Nothing of these.
+    pub idle_ns: u64,
+}
+
+impl CpuTime {
+    /// The CPU.
+    pub fn cpu(&self) -> CpuId {
+        CpuId::new(self.cpu)
+    }
+
+    /// The kinds with their names.
+    pub fn by_name(&self) -> [(&'static str, u64); 7] {
+        [
+            ("hit", self.hit_ns),
+            ("miss", self.miss_ns),
+            ("queue", self.queue_ns),
+            ("spin", self.spin_ns),
+            ("compute", self.compute_ns),
+            ("kernel", self.kernel_ns),
+            ("idle", self.idle_ns),
+        ]
+    }
+}
+
+impl AccessCost {
+    pub(crate) fn add(&mut self, other: &AccessCost) {
+        self.transfers.add(&other.transfers);
+        self.queue_ns += other.queue_ns;
+        self.time_ns += other.time_ns;
+    }
+}
+
+/// How many lines and sites a printed report shows.
+const MOST_PRINTED: usize = 10;
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} simulated ns, {} steps", self.time_ns, self.steps)?;
+        let Report { preemptions, migrations, restarts, .. } = self;
+        writeln!(f, "{preemptions} preemptions, {migrations} migrations, {restarts} restarts")?;
+        write!(f, "{} accesses:", self.transfers.total())?;
+        let mut separator = "";
+        for (name, count) in self.transfers.by_name() {
+            write!(f, "{separator} {count} {name}")?;
+            separator = ",";
+        }
+        match &self.details {
+            Some(details) => write!(f, "\n{details}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The header of a table of costs, and its rows.
+const HEADER: &str = "      ns    queue ns      hits    misses  ";
+
+impl fmt::Display for AccessCost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AccessCost { transfers, queue_ns, time_ns } = self;
+        let (hits, misses) = (transfers.private, transfers.misses());
+        write!(f, "{time_ns:>8}  {queue_ns:>10}{hits:>10}{misses:>10}  ")
+    }
+}
+
+impl fmt::Display for Details {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\nhottest lines, and the accesses to them\n{HEADER}line")?;
+        for LineCost { address, names, cost, words } in self.lines.iter().take(MOST_PRINTED) {
+            let names = if names.is_empty() { String::new() } else { names.join(", ") };
+            writeln!(f, "{cost}{address:#x} {names}")?;
+            for WordCost { offset, names, site, cost } in words {
+                writeln!(f, "{cost}  +{offset} {} {site}", names.join(", "))?;
+            }
+        }
+        writeln!(f, "\nhottest places in the source\n{HEADER}site")?;
+        for SiteCost { site, cost } in self.sites.iter().take(MOST_PRINTED) {
+            writeln!(f, "{cost}{site}")?;
+        }
+        write!(f, "\ntime of {} CPUs:", self.cpus.len())?;
+        let kinds: Vec<_> = self.cpus.iter().map(CpuTime::by_name).collect();
+        let all: u64 = kinds.iter().flatten().map(|(_, ns)| ns).sum();
+        for kind in 0..kinds.first().map_or(0, |kinds| kinds.len()) {
+            let ns: u64 = kinds.iter().map(|kinds| kinds[kind].1).sum();
+            let share = 100.0 * ns as f64 / all.max(1) as f64;
+            write!(f, " {share:.1} % {}", kinds[0][kind].0)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the simulated machine leaves out. Printed with every result.
+pub const NOT_MODELLED: &[&str] = &[
+    "weak memory order: a store's value is everybody's at once, only its cost comes later",
+    "stores of one buffer that fetch their lines at the same time",
+    "who asks for a word when a store to it is on its way: waits for it, never gets the line first",
+    "an owner that keeps a line that others wait for: after one operation it is gone",
+    "instruction fetch and execution time of plain code",
+    "TLB and page walks",
+    "cache capacity",
+    "bandwidth",
+    "SMT resource sharing",
+    "sleep states and clock ramp",
+    "interrupts of devices; what a tick costs beyond its entry and exit",
+    "the kernel's own memory and locks: a system call takes a fixed time",
+    "priorities, and where a woken thread goes: back to where it was",
+    "prefetch beyond a declared pass over memory",
+];

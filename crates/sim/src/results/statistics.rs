@@ -1,0 +1,205 @@
+//! Full statistics: what accesses cost by line, by place in the source and by CPU.
+
+use core::cmp::Reverse;
+use core::panic::Location;
+use std::collections::BTreeMap;
+
+use crate::hardware::coherence::From;
+use crate::results::report::{
+    AccessCost, CpuTime, Details, LineCost, SiteCost, SourceSite, Transfers, WordCost,
+};
+
+/// A place in the source of the simulated program.
+pub(crate) type Site = &'static Location<'static>;
+
+/// What a CPU's time is spent on. Idle is what is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Accesses that the core's own cache serves, and stores on their way into the buffer.
+    Hit,
+    /// Waiting for lines on their way.
+    Miss,
+    /// Waiting for a turn at a line, for stores to leave the buffer, or for another's store.
+    Queue,
+    /// Spinning.
+    Spin,
+    /// Computing without touching shared memory.
+    Compute,
+    /// In the kernel, or switching from one thread to the next.
+    Kernel,
+}
+
+impl Kind {
+    pub(crate) const COUNT: usize = Kind::Kernel as usize + 1;
+}
+
+/// What the accesses of one place in the source to one word cost.
+pub(crate) struct Tally {
+    pub(crate) site: Site,
+    /// The word's place in its line.
+    pub(crate) offset: u8,
+    pub(crate) transfers: Transfers,
+    /// Picoseconds in the queue at the line.
+    pub(crate) queue: u64,
+    /// Picoseconds from beginning to end.
+    pub(crate) time: u64,
+}
+
+/// Everything that is kept.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    /// By the line's index in the directory.
+    pub(crate) lines: Vec<Vec<Tally>>,
+    /// Picoseconds of each CPU by kind.
+    pub(crate) cpus: Vec<[u64; Kind::COUNT]>,
+    /// What the program calls parts of its memory: first address, bytes, name.
+    pub(crate) names: Vec<(u64, u64, String)>,
+}
+
+impl Ledger {
+    pub(crate) fn new(cpus: usize) -> Ledger {
+        Ledger { cpus: vec![[0; Kind::COUNT]; cpus], ..Ledger::default() }
+    }
+
+    /// The tally of a place's accesses to the word at `address`.
+    fn tally(&mut self, line: usize, site: Site, address: usize) -> &mut Tally {
+        let offset = (address % 64) as u8;
+        if self.lines.len() <= line {
+            self.lines.resize_with(line + 1, Vec::new);
+        }
+        let tallies = &mut self.lines[line];
+        let is_it = |tally: &Tally| core::ptr::eq(tally.site, site) && tally.offset == offset;
+        let index = tallies.iter().position(is_it).unwrap_or_else(|| {
+            let transfers = Transfers::default();
+            tallies.push(Tally { site, offset, transfers, queue: 0, time: 0 });
+            tallies.len() - 1
+        });
+        &mut tallies[index]
+    }
+
+    /// An access that took `time` picoseconds, `queue` of them waiting for its turn.
+    pub(crate) fn access(
+        &mut self,
+        (line, site, address): (usize, Site, usize),
+        from: From,
+        queue: u64,
+        time: u64,
+    ) {
+        let tally = self.tally(line, site, address);
+        tally.transfers.count(from);
+        tally.queue += queue;
+        tally.time += time;
+    }
+}
+
+impl Ledger {
+    /// All that was kept, for the report of a run that took `time_ns`. `address` gives the address
+    /// of a line in the machine's memory by its index.
+    pub(crate) fn details(&self, time_ns: u64, address: impl Fn(usize) -> u64) -> Details {
+        let mut sites = BTreeMap::<SourceSite, AccessCost>::new();
+        let mut lines = Vec::new();
+        for (index, tallies) in self.lines.iter().enumerate().filter(|(_, line)| !line.is_empty()) {
+            let address = address(index);
+            let mut cost = AccessCost::default();
+            // The compiler may have made several locations of one place: they count as one.
+            let mut places = BTreeMap::<(u8, SourceSite), (Transfers, u64, u64)>::new();
+            for tally in tallies {
+                let site = SourceSite { file: source(tally.site), line: tally.site.line() };
+                let place = places.entry((tally.offset, site)).or_default();
+                place.0.add(&tally.transfers);
+                place.1 += tally.queue;
+                place.2 += tally.time;
+            }
+            let mut words = Vec::new();
+            for ((offset, site), (transfers, queue, time)) in places {
+                let this = AccessCost { transfers, queue_ns: queue / 1000, time_ns: time / 1000 };
+                cost.add(&this);
+                sites.entry(site.clone()).or_default().add(&this);
+                let names = self.names_of(address + u64::from(offset), 1);
+                words.push(WordCost { offset, names, site, cost: this });
+            }
+            lines.push(LineCost { address, names: self.names_of(address, 64), cost, words });
+        }
+        lines.sort_by_key(|line| (Reverse(line.cost.time_ns), line.address));
+        let mut sites: Vec<_> =
+            sites.into_iter().map(|(site, cost)| SiteCost { site, cost }).collect();
+        sites.sort_by_key(|site| Reverse(site.cost.time_ns));
+        let cpus = self.cpus.iter().enumerate();
+        let cpus = cpus.map(|(cpu, kinds)| cpu_time(cpu as u32, kinds, time_ns)).collect();
+        Details { lines, sites, cpus }
+    }
+
+    /// The accesses so far to the lines that `which` names by index.
+    pub(crate) fn transfers(&self, which: impl Fn(usize) -> bool) -> Transfers {
+        let lines = self.lines.iter().enumerate().filter(|(_, line)| !line.is_empty());
+        let mut sum = Transfers::default();
+        for (_, tallies) in lines.filter(|&(index, _)| which(index)) {
+            tallies.iter().for_each(|tally| sum.add(&tally.transfers));
+        }
+        sum
+    }
+
+    /// What the program calls some of its memory, in the order in which it said so.
+    fn names_of(&self, address: u64, len: u64) -> Vec<String> {
+        let mut names = Vec::new();
+        for (first, bytes, name) in &self.names {
+            if *first < address + len && address < first + bytes && !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+}
+
+fn cpu_time(cpu: u32, kinds: &[u64; Kind::COUNT], time_ns: u64) -> CpuTime {
+    let ns = |kind: Kind| kinds[kind as usize] / 1000;
+    let time = CpuTime {
+        cpu,
+        hit_ns: ns(Kind::Hit),
+        miss_ns: ns(Kind::Miss),
+        queue_ns: ns(Kind::Queue),
+        spin_ns: ns(Kind::Spin),
+        compute_ns: ns(Kind::Compute),
+        kernel_ns: ns(Kind::Kernel),
+        idle_ns: 0,
+    };
+    let busy: u64 = time.by_name().iter().map(|(_, ns)| ns).sum();
+    CpuTime { idle_ns: time_ns.saturating_sub(busy), ..time }
+}
+
+/// The file of a place. Packages of the workspace have relative paths; of an absolute one, which is
+/// this host's alone, only what is from the package's folder on is left.
+fn source(site: Site) -> String {
+    let file = site.file();
+    if !file.starts_with('/') {
+        return file.to_owned();
+    }
+    let parts: Vec<&str> = file.split('/').collect();
+    let roots = ["src", "tests", "examples", "benches"];
+    let root = parts.iter().rposition(|part| roots.contains(part)).unwrap_or(parts.len() - 1);
+    parts[root.saturating_sub(1)..].join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_locations_of_one_place_are_rounded_as_one() {
+        #[track_caller]
+        fn here() -> Site {
+            Location::caller()
+        }
+        let sites = [here(), here()];
+        assert!(!core::ptr::eq(sites[0], sites[1]));
+        let mut ledger = Ledger::new(1);
+        for site in sites {
+            ledger.access((0, site, 8), From::Private, 600, 700);
+        }
+        let details = ledger.details(1, |_| 0);
+        let cost = details.lines[0].cost;
+        assert_eq!((cost.queue_ns, cost.time_ns, cost.transfers.private), (1, 1, 2));
+        assert_eq!(details.sites.len(), 1);
+        assert_eq!(details.sites[0].cost, cost);
+    }
+}

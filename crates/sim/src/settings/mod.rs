@@ -1,0 +1,11 @@
+//! What a machine can be set up with: plain values, and the trait of its kernel's extension.
+
+pub(crate) mod faults;
+pub(crate) mod kernel;
+pub(crate) mod schedule;
+
+/// The share of a miss that is request flight, in percent, unless a machine is told another.
+pub(crate) const REQUEST_PERCENT: u32 = 30;
+
+/// After how many engine steps a run counts as a livelock, unless a machine is told otherwise.
+pub(crate) const STEP_LIMIT: u64 = 500_000_000;

@@ -1,0 +1,363 @@
+//! `std::sync::atomic`, simulated: change the import, and each access is charged.
+//!
+//! ```
+//! # #[global_allocator]
+//! # static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+//! use coreline_sim::Machine;
+//! use coreline_sim::atomic::{AtomicU64, Ordering}; // was std::sync::atomic
+//! use coreline_sim::thread; // was std::thread
+//!
+//! let run = Machine::preset("epyc-9654-2s")?.run(|| {
+//!     let hits = AtomicU64::new(0);
+//!     thread::scope(|scope| {
+//!         for _ in 0..64 {
+//!             scope.spawn(|| hits.fetch_add(1, Ordering::Relaxed));
+//!         }
+//!     });
+//!     hits.into_inner()
+//! })?;
+//! assert_eq!(run.value, 64);
+//! assert!(run.report.transfers.same_node > 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The types are those of std, method by method, with std's size, alignment and panics. What
+//! differs:
+//!
+//! | std | here |
+//! |---|---|
+//! | an access costs what the host makes it cost | an access costs what the machine file says |
+//! | weak orders may reorder | all runs are sequentially consistent: try loom for these |
+//! | [`fence`] orders | `SeqCst` costs a locked operation, weaker ones nothing, as on x86 |
+//! | a `static` atomic works | is not the machine's memory: the run ends as `Unregistered` |
+//! | a `SeqCst` store may cost as any | costs as an exchange, as compilers for x86 make it |
+//! | a failing exchange may leave the line | takes it as a succeeding one does, as on x86 |
+//! | `compare_exchange_weak` may fail spuriously | does not |
+//! | `compare_and_swap`, deprecated | left out |
+//! | `get_mut` is free | charged as a change of plain data, which waits for the line |
+//!
+//! What would be a `static` is made inside the program and handed to its threads, or kept in a
+//! [`WorldStatic`](coreline_world::WorldStatic).
+//!
+//! Outside of a machine these are ordinary atomics, so one test can run both.
+
+use core::fmt;
+use core::sync::atomic as host;
+
+pub use core::sync::atomic::{Ordering, compiler_fence};
+
+use coreline_world::Fences as _;
+
+use crate::Sim;
+use crate::engine;
+use crate::hardware::coherence::Access;
+use crate::words::effect;
+
+/// Like [`std::sync::atomic::fence`]. Every run is sequentially consistent, so only the cost of the
+/// fence is left.
+///
+/// # Panics
+///
+/// If `order` is `Relaxed`, as std's.
+pub fn fence(order: Ordering) {
+    host::fence(order);
+    if engine::runs() {
+        Sim::fence(order);
+    }
+}
+
+/// Methods that all atomics have. `$(const)?` stands where std's may be called in a `const`.
+macro_rules! common {
+    ($name:ident $(<$param:ident>)?, $host:ty, $value:ty) => {
+        impl $(<$param>)? $name $(<$param>)? {
+            /// A new atomic.
+            pub const fn new(value: $value) -> Self {
+                $name(<$host>::new(value))
+            }
+
+            /// The atomic at an address.
+            ///
+            /// # Safety
+            ///
+            /// As of std's function: aligned, valid for reads and writes during `'a`, and accessed
+            /// by atomic operations only.
+            pub const unsafe fn from_ptr<'a>(at: *mut $value) -> &'a Self {
+                // SAFETY: the caller's promise; the type is a transparent wrapper of an atomic,
+                // which has the layout of its value.
+                unsafe { &*at.cast() }
+            }
+
+            /// The address of the value. What is read or written there is not charged.
+            pub const fn as_ptr(&self) -> *mut $value {
+                self.0.as_ptr()
+            }
+
+            /// The value, to change. Charged as a change of plain data.
+            #[track_caller]
+            pub fn get_mut(&mut self) -> &mut $value {
+                // The caller may read what is there, so the CPU waits for the line. A store into
+                // the buffer, which waits for nothing, would be the cost of overwriting it alone.
+                engine::access(core::ptr::from_ref(self).addr(), Access::Own);
+                self.0.get_mut()
+            }
+
+            /// The value, at the end. Not charged.
+            pub const fn into_inner(self) -> $value {
+                self.0.into_inner()
+            }
+
+            /// Reads the value.
+            #[track_caller]
+            pub fn load(&self, order: Ordering) -> $value {
+                effect::read(&self.0, Access::Load, |word| word.load(order))
+            }
+
+            /// Writes the value.
+            #[track_caller]
+            pub fn store(&self, value: $value, order: Ordering) {
+                effect::write(&self.0, order, |word| word.store(value, order));
+            }
+
+            /// Writes a value and returns the value before.
+            #[track_caller]
+            pub fn swap(&self, value: $value, order: Ordering) -> $value {
+                effect::read(&self.0, Access::Update, |word| word.swap(value, order))
+            }
+
+            /// Writes `new` if the value is `current`. Returns what was there: `Ok` if written.
+            ///
+            /// # Errors
+            ///
+            /// The value that was there, if it was another.
+            #[track_caller]
+            pub fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                effect::read(&self.0, Access::Update, |word| {
+                    word.compare_exchange(current, new, success, failure)
+                })
+            }
+
+            /// Like [`compare_exchange`](Self::compare_exchange); never fails spuriously here.
+            ///
+            /// # Errors
+            ///
+            /// The value that was there, if it was another.
+            #[track_caller]
+            pub fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(current, new, success, failure)
+            }
+
+            /// Replaces the value by `f` of it; tries again if another thread changed it meanwhile.
+            ///
+            /// # Errors
+            ///
+            /// The value for which `f` gave `None`.
+            #[track_caller]
+            pub fn fetch_update(
+                &self,
+                set: Ordering,
+                fetch: Ordering,
+                mut f: impl FnMut($value) -> Option<$value>,
+            ) -> Result<$value, $value> {
+                let mut seen = self.load(fetch);
+                while let Some(next) = f(seen) {
+                    match self.compare_exchange_weak(seen, next, set, fetch) {
+                        Ok(before) => return Ok(before),
+                        Err(other) => seen = other,
+                    }
+                }
+                Err(seen)
+            }
+
+            /// Like [`fetch_update`](Self::fetch_update), under its newer name.
+            ///
+            /// # Errors
+            ///
+            /// The value for which `f` gave `None`.
+            #[track_caller]
+            pub fn try_update(
+                &self,
+                set: Ordering,
+                fetch: Ordering,
+                f: impl FnMut($value) -> Option<$value>,
+            ) -> Result<$value, $value> {
+                self.fetch_update(set, fetch, f)
+            }
+
+            /// Replaces the value by `f` of it, trying again while other threads are faster;
+            /// returns the value before.
+            #[track_caller]
+            pub fn update(
+                &self,
+                set: Ordering,
+                fetch: Ordering,
+                mut f: impl FnMut($value) -> $value,
+            ) -> $value {
+                let (Ok(before) | Err(before)) =
+                    self.fetch_update(set, fetch, |value| Some(f(value)));
+                before
+            }
+        }
+
+        impl $(<$param>)? From<$value> for $name $(<$param>)? {
+            fn from(value: $value) -> Self {
+                Self::new(value)
+            }
+        }
+
+        impl $(<$param>)? fmt::Debug for $name $(<$param>)? {
+            /// The value. Charged as a load, as it is one.
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.load(Ordering::Relaxed), f)
+            }
+        }
+    };
+}
+
+/// Read-modify-write methods that return the value before.
+macro_rules! updates {
+    ($value:ty: $($(#[$doc:meta])* $method:ident)+) => {
+        $(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $method(&self, value: $value, order: Ordering) -> $value {
+                effect::read(&self.0, Access::Update, |word| word.$method(value, order))
+            }
+        )+
+    };
+}
+
+macro_rules! integers {
+    ($($name:ident: $value:ident)+) => {$(
+        #[doc = concat!("As [`std::sync::atomic::", stringify!($name), "`], charged.")]
+        #[derive(Default)]
+        #[repr(transparent)]
+        pub struct $name(pub(crate) host::$name);
+
+        common!($name, host::$name, $value);
+
+        impl $name {
+            updates! { $value:
+                /// Adds, and wraps around; returns the value before.
+                fetch_add
+                /// Subtracts, and wraps around; returns the value before.
+                fetch_sub
+                /// Bitwise "and"; returns the value before.
+                fetch_and
+                /// Bitwise "nand"; returns the value before.
+                fetch_nand
+                /// Bitwise "or"; returns the value before.
+                fetch_or
+                /// Bitwise "xor"; returns the value before.
+                fetch_xor
+                /// The larger of the two values is kept; returns the value before.
+                fetch_max
+                /// The smaller of the two values is kept; returns the value before.
+                fetch_min
+            }
+        }
+
+        const _: () = assert!(
+            size_of::<$name>() == size_of::<host::$name>()
+                && align_of::<$name>() == align_of::<host::$name>()
+        );
+    )+};
+}
+
+integers! {
+    AtomicI8: i8
+    AtomicU8: u8
+    AtomicI16: i16
+    AtomicU16: u16
+    AtomicI32: i32
+    AtomicU32: u32
+    AtomicI64: i64
+    AtomicU64: u64
+    AtomicIsize: isize
+    AtomicUsize: usize
+}
+
+/// Like [`std::sync::atomic::AtomicBool`], charged.
+#[derive(Default)]
+#[repr(transparent)]
+pub struct AtomicBool(host::AtomicBool);
+
+common!(AtomicBool, host::AtomicBool, bool);
+
+impl AtomicBool {
+    updates! { bool:
+        /// Logical "and"; returns the value before.
+        fetch_and
+        /// Logical "nand"; returns the value before.
+        fetch_nand
+        /// Logical "or"; returns the value before.
+        fetch_or
+        /// Logical "xor"; returns the value before.
+        fetch_xor
+    }
+
+    /// Logical "not"; returns the value before.
+    #[track_caller]
+    pub fn fetch_not(&self, order: Ordering) -> bool {
+        self.fetch_xor(true, order)
+    }
+}
+
+/// Like [`std::sync::atomic::AtomicPtr`], charged.
+#[repr(transparent)]
+pub struct AtomicPtr<T>(pub(crate) host::AtomicPtr<T>);
+
+common!(AtomicPtr<T>, host::AtomicPtr<T>, *mut T);
+
+impl<T> Default for AtomicPtr<T> {
+    /// Null.
+    fn default() -> Self {
+        AtomicPtr::new(core::ptr::null_mut())
+    }
+}
+
+impl<T> fmt::Pointer for AtomicPtr<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Pointer::fmt(&self.load(Ordering::Relaxed), f)
+    }
+}
+
+macro_rules! pointer_updates {
+    ($($(#[$doc:meta])* $method:ident)+) => {
+        impl<T> AtomicPtr<T> {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $method(&self, value: usize, order: Ordering) -> *mut T {
+                effect::read(&self.0, Access::Update, |word| word.$method(value, order))
+            }
+        )+}
+    };
+}
+
+pointer_updates! {
+    /// Moves the pointer up by a number of `T`; returns the pointer before.
+    fetch_ptr_add
+    /// Moves the pointer down by a number of `T`; returns the pointer before.
+    fetch_ptr_sub
+    /// Moves the pointer up by a number of bytes; returns the pointer before.
+    fetch_byte_add
+    /// Moves the pointer down by a number of bytes; returns the pointer before.
+    fetch_byte_sub
+    /// Bitwise "or" of the address; returns the pointer before.
+    fetch_or
+    /// Bitwise "and" of the address; returns the pointer before.
+    fetch_and
+    /// Bitwise "xor" of the address; returns the pointer before.
+    fetch_xor
+}

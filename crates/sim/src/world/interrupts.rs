@@ -1,0 +1,143 @@
+//! Interrupts between CPUs, sections without them, and monitored waits.
+//!
+//! [`send`] is how a kernel has something done on another CPU: the function runs there as soon as
+//! that CPU can be interrupted, on the stack of the thread that runs there or, if it is idle, of
+//! its idle context.
+//!
+//! | the CPU | runs the function |
+//! |---|---|
+//! | executes simulated code | before the next access |
+//! | computes, spins or waits on a monitored line | at the time of arrival |
+//! | has [masked](mask) interrupts | at the end of the section |
+//! | is idle | at the time of arrival, and what it takes to leave a monitored wait |
+//!
+//! From sending to arrival it takes the cost `ipi`; then `irq_entry`, the function, and `irq_exit`.
+//! Interrupts are masked while it runs, so it is not preempted.
+//!
+//! Functions that run on other CPUs are a kernel's. What an algorithm may ask for is the seam's
+//! [`Kick`](coreline_world::Kick), which the simulator makes of such an interrupt.
+//!
+//! **Restartable operations** are not restarted by a plain interrupt, as they are not on Linux: the
+//! kernel looks for them only where the thread was preempted, moved or given a signal
+//! (`Documentation/userspace-api/rseq.rst`). A function that an interrupt runs is the kernel's, so
+//! it must not touch slots that the interrupted thread may be working on.
+//!
+//! ```
+//! use coreline_sim::{Machine, Sim, interrupts};
+//! use coreline_topology::CpuId;
+//! use coreline_world::{Ordering, Word, Words};
+//! use std::sync::Arc;
+//!
+//! #[global_allocator]
+//! static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+//!
+//! Machine::preset("host-2c")?.run(|| {
+//!     let done = Arc::new(<Sim as Words>::U32::new_in(0));
+//!     let theirs = Arc::clone(&done);
+//!     interrupts::send(CpuId::new(1), move || theirs.store(1, Ordering::Release)).unwrap();
+//!     done.wait_until(Ordering::Acquire, |value| value == 1);
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use core::marker::PhantomData;
+use core::ptr;
+
+use coreline_topology::CpuId;
+use coreline_world::{Ordering, Word};
+
+use crate::engine;
+
+/// Why no interrupt was sent. The function was dropped.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot interrupt {cpu}: {why}; choose one of CPUs {online}")]
+pub struct SendError {
+    /// The CPU that was asked for.
+    pub cpu: CpuId,
+    /// Why it cannot be interrupted.
+    pub why: String,
+    /// The CPUs that can, as a CPU list.
+    pub online: String,
+}
+
+/// Runs `f` on `cpu` as soon as that CPU can be interrupted. Interrupts that arrive at one CPU at
+/// one time run in the order in which they were sent.
+///
+/// The machine does not end before `f` ran.
+///
+/// # Errors
+///
+/// [`SendError`] if the machine has no such CPU, or it is out of service.
+///
+/// # Panics
+///
+/// Outside of a simulated machine.
+pub fn send(cpu: CpuId, f: impl FnOnce() + Send + 'static) -> Result<(), SendError> {
+    let handler = Box::new(f);
+    engine::issue();
+    engine::inside(|engine| {
+        if let Some(why) = engine.out_of_service(cpu) {
+            return Err(SendError { cpu, why, online: engine.online().to_string() });
+        }
+        engine.interrupt(cpu, handler);
+        Ok(())
+    })
+}
+
+/// Interrupts of the calling thread's CPU are masked while this lives.
+#[derive(Debug)]
+#[must_use = "interrupts are masked while it lives"]
+pub struct Masked {
+    /// Belongs to its thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Drop for Masked {
+    fn drop(&mut self) {
+        engine::unmask();
+    }
+}
+
+/// Masks interrupts: until the guard drops, the thread is neither interrupted nor preempted. May be
+/// nested.
+///
+/// It is the thread that masks: if it blocks all the same, which a kernel must not, the others of
+/// its CPU run with interrupts.
+///
+/// # Panics
+///
+/// Outside of a simulated machine.
+pub fn mask() -> Masked {
+    engine::mask();
+    Masked { _thread: PhantomData }
+}
+
+/// What ended a [`monitor_wait`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Monitored {
+    /// The word has another value than was expected.
+    Changed,
+    /// The word has not changed: there was an interrupt, or another word of its line was written.
+    Disturbed,
+}
+
+/// Waits as `monitor` and `mwait` do: the CPU rests until the line of `word` is written, or an
+/// interrupt arrives. Does not wait if `word` has another value than `expected`.
+///
+/// The thread keeps its CPU. An interrupt ends the wait even while it is masked, and runs when it
+/// is unmasked. Leaving the wait costs `mwait_exit`.
+///
+/// # Panics
+///
+/// Outside of a simulated machine.
+pub fn monitor_wait<T: Word>(word: &T, expected: T::Value) -> Monitored {
+    // Acquire, both: the value is all that this says about the line, so it stands for what its
+    // writer did before.
+    if word.load(Ordering::Acquire) == expected {
+        engine::monitor(ptr::from_ref(word).addr());
+        if word.load(Ordering::Acquire) == expected {
+            return Monitored::Disturbed;
+        }
+    }
+    Monitored::Changed
+}

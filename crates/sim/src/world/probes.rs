@@ -1,0 +1,57 @@
+//! Probes: what a program tells and asks the statistics of its run.
+
+use crate::engine;
+use crate::results::report::Transfers;
+
+/// Names the memory of an object of the simulated program, all its lines, for the report of a
+/// machine with [full statistics](crate::Statistics::Full). Takes no simulated time; without full
+/// statistics, or outside of a machine, it does nothing.
+///
+/// ```
+/// use coreline_sim::{Machine, Sim, Statistics, name};
+/// use coreline_world::{Integer, Ordering, Word, Words};
+///
+/// #[global_allocator]
+/// static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+///
+/// let run = Machine::preset("host-2c")?.statistics(Statistics::Full).run(|| {
+///     let hits = Box::new(<Sim as Words>::U64::new_in(0));
+///     name(&*hits, "hits");
+///     hits.fetch_add(1, Ordering::Relaxed);
+/// })?;
+/// let details = run.report.details.unwrap();
+/// assert!(details.lines.iter().any(|line| line.names == ["hits"]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn name<T: ?Sized>(object: &T, name: &str) {
+    let address = core::ptr::from_ref(object).addr();
+    engine::with(|engine| engine.name(address, size_of_val(object), name));
+}
+
+/// How often lines of the simulated program's memory were accessed so far; `which` says of a line's
+/// address whether it counts. Two answers tell what happened in between. Takes no simulated time.
+/// Stacks do not count. `None` without [full statistics](crate::Statistics::Full), or outside of a
+/// machine.
+///
+/// ```
+/// use coreline_sim::{Machine, Sim, Statistics, transfers};
+/// use coreline_world::{Integer, Ordering, Word, Words};
+///
+/// #[global_allocator]
+/// static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+///
+/// let run = Machine::preset("host-2c")?.statistics(Statistics::Full).run(|| {
+///     let hits = Box::new(<Sim as Words>::U64::new_in(0));
+///     let line = (&raw const *hits).addr() & !63;
+///     let count = || transfers(|address| address == line).map_or(0, |all| all.total());
+///     hits.fetch_add(1, Ordering::Relaxed);
+///     let before = count();
+///     (0..3).for_each(|_| _ = hits.fetch_add(1, Ordering::Relaxed));
+///     count() - before
+/// })?;
+/// assert_eq!(run.value, 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn transfers(which: impl Fn(usize) -> bool) -> Option<Transfers> {
+    engine::with(|engine| engine.transfers(which)).flatten()
+}

@@ -1,0 +1,86 @@
+//! Signals of the simulated machine: a handler, and holding it off.
+//!
+//! The fault [`signal`](crate::Faults::signal) delivers signals; there is no other source. As on
+//! Linux, a signal makes the restartable operation that is under way start over, runs the handler
+//! on the stack of the thread that it hits, and holds off the thread's later signals until the
+//! handler returns.
+
+use core::marker::PhantomData;
+use core::num::NonZeroU32;
+
+use coreline_world::Signals;
+
+use crate::Sim;
+use crate::engine::{self, inside};
+
+/// Has the machine run `handler` for each signal from now on, in place of an earlier handler, on
+/// the thread that the signal hits. Without one, signals only restart restartable operations.
+///
+/// The handler may do all that simulated code may do, but a native one may not allocate, take a
+/// lock that its thread may hold, or panic; if it panics here, the thread does.
+///
+/// ```
+/// use std::sync::Arc;
+/// use coreline_sim::{Faults, Machine, Sim, on_signal};
+/// use coreline_world::{Integer, Ordering, Word, Words};
+///
+/// #[global_allocator]
+/// static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+///
+/// let faults = Faults { signal: 10, ..Faults::NONE };
+/// let run = Machine::preset("host-2c")?.faults(faults).run(|| {
+///     let signals = Arc::new(<Sim as Words>::U64::new_in(0));
+///     let theirs = Arc::clone(&signals);
+///     on_signal(move || {
+///         theirs.fetch_add(1, Ordering::Relaxed);
+///     });
+///     let word = <Sim as Words>::U64::new_in(0);
+///     (0..1000).for_each(|n| word.store(n, Ordering::Relaxed));
+///     signals.load(Ordering::Relaxed)
+/// })?;
+/// assert!((50..200).contains(&run.value));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Panics
+///
+/// Outside of a simulated machine.
+pub fn on_signal(handler: impl Fn() + Send + Sync + 'static) {
+    let handler = Box::new(handler);
+    engine::issue();
+    engine::on_signal(handler);
+}
+
+/// Signals of a simulated thread are held off; lets them come when it drops.
+#[derive(Debug)]
+pub struct SimHeld {
+    /// Belongs to its thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Drop for SimHeld {
+    fn drop(&mut self) {
+        engine::release_signals();
+    }
+}
+
+/// Nothing forks in a simulated machine.
+impl Signals for Sim {
+    type Held = SimHeld;
+
+    /// Costs two system calls, one now and one at the end, as natively.
+    fn hold() -> SimHeld {
+        engine::issue();
+        engine::hold_signals();
+        SimHeld { _thread: PhantomData }
+    }
+
+    fn generation() -> NonZeroU32 {
+        NonZeroU32::MIN
+    }
+
+    fn thread_id() -> NonZeroU32 {
+        let number = inside(|engine| engine.current());
+        u32::try_from(number + 1).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN)
+    }
+}
