@@ -302,7 +302,7 @@ impl Engine {
         }
         self.stop_computing(cpu, thread);
         while !midway
-            && self.cpus[cpu].now >= self.cpus[cpu].next_tick.max(self.cpus[cpu].attention)
+            && self.cpus[cpu].now >= self.cpus[cpu].next_tick.max(self.cpus[cpu].next_kernel_event)
         {
             self.look_after(cpu, thread);
         }

@@ -21,7 +21,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 const FAR: u64 = NEVER - 1;
 
 /// The earliest of a fixed number of times.
-pub(crate) struct Agenda {
+pub(crate) struct EventQueue {
     /// A heap-shaped tree of keys: leaf `cpu` is at `leaves + cpu`, the winner at 1.
     tree: Vec<u64>,
     times: Vec<u64>,
@@ -30,10 +30,10 @@ pub(crate) struct Agenda {
     bits: u32,
 }
 
-impl Agenda {
-    pub(crate) fn new(cpus: usize) -> Agenda {
+impl EventQueue {
+    pub(crate) fn new(cpus: usize) -> EventQueue {
         let leaves = cpus.next_power_of_two();
-        Agenda {
+        EventQueue {
             tree: vec![NEVER; 2 * leaves],
             times: vec![NEVER; leaves],
             epoch: 0,
@@ -132,9 +132,9 @@ mod tests {
     #[test]
     fn the_earliest_wins_and_ties_go_to_the_lowest() {
         for cpus in [1, 2, 3, 64, 65, 384] {
-            let mut agenda = Agenda::new(cpus);
+            let mut events = EventQueue::new(cpus);
             let mut times = vec![NEVER; cpus];
-            assert_eq!(agenda.earliest(), NEVER);
+            assert_eq!(events.earliest(), NEVER);
             for round in 0..2000_usize {
                 let cpu = round * 7919 % cpus;
                 let near = (round * 104_729 % 97) as u64;
@@ -145,16 +145,16 @@ mod tests {
                     _ => near,
                 };
                 times[cpu] = time;
-                agenda.set(cpu, time);
+                events.set(cpu, time);
                 let earliest = times.iter().copied().min().unwrap();
-                assert_eq!(agenda.earliest(), earliest);
+                assert_eq!(events.earliest(), earliest);
                 if earliest != NEVER {
                     let first = times.iter().position(|&time| time == earliest).unwrap();
-                    assert_eq!(agenda.winner(), first);
+                    assert_eq!(events.winner(), first);
                 }
                 let (before, behind) = (times[..cpu].iter(), times[cpu + 1..].iter());
                 let other = before.chain(behind).copied().min().unwrap_or(NEVER);
-                assert_eq!(agenda.earliest_other(cpu), other);
+                assert_eq!(events.earliest_other(cpu), other);
             }
         }
     }

@@ -45,7 +45,7 @@ use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
 use choice::Chooser;
 pub(crate) use choice::Decision;
-use event_queue::{Agenda, NEVER};
+use event_queue::{EventQueue, NEVER};
 use kernel::fiber::Fiber;
 use kernel::interrupts;
 pub(crate) use kernel::interrupts::{mask, unmask};
@@ -74,7 +74,7 @@ struct Cpu {
     /// This CPU's own time, in picoseconds: all that it did before is settled.
     now: u64,
     /// When the kernel has to look at this CPU next: the earliest of what it does on its own.
-    attention: u64,
+    next_kernel_event: u64,
     /// The thread that has the CPU.
     current: Option<usize>,
     core: u32,
@@ -167,8 +167,8 @@ struct Thread {
     work_left: u64,
     /// Whether a restartable operation is under way: faults then hit between its steps.
     section: bool,
-    /// Whether the machine has looked at this point of the program already: see `scrutiny`.
-    cleared: bool,
+    /// Whether the machine has visited the preemption point that the thread is at.
+    visited: bool,
     /// Whether it is an idle CPU's context.
     is_idle: bool,
     /// How many holds keep interrupts off.
@@ -201,8 +201,8 @@ pub(crate) struct Engine {
     topology: Arc<Topology>,
     request_percent: u64,
     faults: Faults,
-    /// Whether the machine looks at every point where a thread could be interrupted.
-    scrutiny: bool,
+    /// Whether every access is a preemption point: the machine visits it first.
+    preemption_points: bool,
     /// Chooses the thread that runs next; `None` in a schedule by time.
     chooser: Option<Chooser>,
     step_limit: u64,
@@ -228,7 +228,7 @@ pub(crate) struct Engine {
     /// Whether idle CPUs' contexts are to end.
     ending: bool,
     threads: Vec<Thread>,
-    agenda: Agenda,
+    events: EventQueue,
     /// When which thread's wait ends, and the wait's number. Ties go by thread.
     timers: BinaryHeap<Reverse<(u64, usize, u64)>>,
     /// The CPU whose thread runs now.

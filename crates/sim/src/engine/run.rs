@@ -16,7 +16,7 @@ use super::kernel::fiber::Fiber;
 use super::memory::stores::Stores;
 use super::rng::{Rng, Stream};
 use super::{
-    Agenda, Cpu, ENGINE, Engine, NEVER, PS_PER_NS, STACK, State, Thread, inside, stack, with,
+    Cpu, ENGINE, Engine, EventQueue, NEVER, PS_PER_NS, STACK, State, Thread, inside, stack, with,
 };
 use crate::hardware::arena::{self, Arena};
 use crate::hardware::coherence::Directory;
@@ -268,7 +268,7 @@ impl Engine {
                 slice_end: 0,
                 next_tick: NEVER,
                 tick_phase: phases.below(spec.costs().tick),
-                attention: NEVER,
+                next_kernel_event: NEVER,
                 offline: false,
                 interrupts: Default::default(),
                 idle: None,
@@ -280,10 +280,10 @@ impl Engine {
             arbitration: setup.arbitration,
             stores: Stores::new(cpu_count),
             buffered: 0,
-            agenda: Agenda::new(cpu_count),
+            events: EventQueue::new(cpu_count),
             request_percent: u64::from(request_percent),
             faults,
-            scrutiny: faults.hit_accesses() || schedule != Schedule::Time,
+            preemption_points: faults.hit_accesses() || schedule != Schedule::Time,
             chooser: Chooser::new(&schedule, seed),
             step_limit,
             jitter: Rng::new(seed, Stream::Jitter),
@@ -349,7 +349,7 @@ impl Engine {
 
     /// Settles one thing, in the order of time.
     fn decide_by_time(&mut self) -> Option<Next> {
-        let next = self.agenda.earliest();
+        let next = self.events.earliest();
         let timer = self.next_timer();
         let store = self.stores.earliest();
         if next == NEVER && timer == NEVER && store == NEVER {
@@ -366,14 +366,14 @@ impl Engine {
             return None;
         }
         self.settled = self.settled.max(next);
-        let cpu = self.agenda.winner();
-        let Cpu { attention, current, .. } = self.cpus[cpu];
+        let cpu = self.events.winner();
+        let Cpu { next_kernel_event, current, .. } = self.cpus[cpu];
         let Some(thread) = current else {
             self.begin_turn(cpu, next);
             return None;
         };
         self.running = Some(cpu);
-        if next >= attention && !self.threads[thread].state.is_access() {
+        if next >= next_kernel_event && !self.threads[thread].state.is_access() {
             if timer == NEVER && store == NEVER && self.only_ticks_left() {
                 return self.nobody_left();
             }
@@ -382,7 +382,7 @@ impl Engine {
             }
         }
         self.stop_computing(cpu, thread);
-        self.horizon = self.agenda.earliest_other(cpu).min(timer).min(store);
+        self.horizon = self.events.earliest_other(cpu).min(timer).min(store);
         self.set_out(thread);
         Some(Next::Resume(thread))
     }

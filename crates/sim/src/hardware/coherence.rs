@@ -18,7 +18,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use coreline_topology::{NodeId, Topology};
 
 use crate::hardware::arena;
-use crate::hardware::contention::{Arbitration, Crowd};
+use crate::hardware::contention::{Arbitration, Contention};
 use crate::hardware::spec::Costs;
 
 /// What an access wants of its line.
@@ -92,8 +92,8 @@ struct Entry {
     asker: u32,
     owner: u32,
     home: u32,
-    /// The line's place in [`Directory::crowds`]; 0 for a line that never had one.
-    crowd: u32,
+    /// The line's place in [`Directory::contentions`]; 0 for a line that never had one.
+    contention: u32,
 }
 
 /// Line numbers are small and dense: one multiplication spreads them well enough.
@@ -125,7 +125,7 @@ pub(crate) struct Directory {
     others: HashMap<u64, usize, BuildHasherDefault<LineHasher>>,
     entries: Vec<Entry>,
     /// What is going on at each line. The first entry belongs to no line.
-    crowds: Vec<Crowd>,
+    contentions: Vec<Contention>,
     /// Nodes set for lines not touched yet: by first line, how many and which node.
     placed: BTreeMap<u64, (u64, NodeId)>,
     /// One bit per core, `stride` words per line.
@@ -148,7 +148,7 @@ impl Directory {
             arena: vec![0; arena::LINES],
             others: HashMap::default(),
             entries: Vec::new(),
-            crowds: vec![Crowd::default()],
+            contentions: vec![Contention::default()],
             placed: BTreeMap::new(),
             sharers: Vec::new(),
             stride,
@@ -193,7 +193,7 @@ impl Directory {
             asker: NONE,
             owner: NONE,
             home,
-            crowd: 0,
+            contention: 0,
         });
         self.sharers.resize(self.entries.len() * self.stride, 0);
         self.entries.len() - 1
@@ -316,8 +316,8 @@ impl Directory {
         let entry = &self.entries[line];
         (entry.owner == core || (access == Access::Load && self.holds(line, core)))
             && (entry.asker != core || entry.arrival <= now)
-            && (entry.crowd == 0
-                || self.crowds[entry.crowd as usize].waiting.is_empty()
+            && (entry.contention == 0
+                || self.contentions[entry.contention as usize].waiting.is_empty()
                 || now < entry.busy_until)
     }
 
@@ -332,8 +332,8 @@ impl Directory {
         arbitration: Arbitration,
     ) -> From {
         let in_turn = arbitration == Arbitration::Fifo;
-        let waiting = self.crowd(line).filter(|_| in_turn);
-        match waiting.and_then(|crowd| crowd.waiting.back()) {
+        let waiting = self.contention(line).filter(|_| in_turn);
+        match waiting.and_then(|contention| contention.waiting.back()) {
             Some(last) if last.core == core => From::Private,
             Some(last) => self.distance(core, last.core),
             None => self.source(line, core, node, access),
@@ -356,29 +356,29 @@ impl Directory {
 
     /// What is going on at the line; `None` if nothing ever was.
     #[inline]
-    pub(crate) fn crowd(&self, line: usize) -> Option<&Crowd> {
-        let crowd = self.entries[line].crowd;
-        if crowd == 0 { None } else { Some(&self.crowds[crowd as usize]) }
+    pub(crate) fn contention(&self, line: usize) -> Option<&Contention> {
+        let contention = self.entries[line].contention;
+        if contention == 0 { None } else { Some(&self.contentions[contention as usize]) }
     }
 
     /// What is going on at the line, to change it.
-    pub(crate) fn crowd_mut(&mut self, line: usize) -> &mut Crowd {
+    pub(crate) fn contention_mut(&mut self, line: usize) -> &mut Contention {
         let entry = &mut self.entries[line];
-        if entry.crowd == 0 {
-            entry.crowd = self.crowds.len() as u32;
-            self.crowds.push(Crowd::default());
+        if entry.contention == 0 {
+            entry.contention = self.contentions.len() as u32;
+            self.contentions.push(Contention::default());
         }
-        &mut self.crowds[entry.crowd as usize]
+        &mut self.contentions[entry.contention as usize]
     }
 
     /// Forgets that a thread spins on the line.
     pub(crate) fn unwatch(&mut self, line: usize, thread: usize) {
-        self.crowd_mut(line).watchers.retain(|&other| other != thread);
+        self.contention_mut(line).watchers.retain(|&other| other != thread);
     }
 
     /// Which of the requests that wait for the line has its turn next.
     pub(crate) fn next_waiting(&self, line: usize, arbitration: Arbitration) -> Option<usize> {
-        let waiting = &self.crowd(line)?.waiting;
+        let waiting = &self.contention(line)?.waiting;
         if arbitration == Arbitration::Fifo || waiting.len() <= 1 {
             return (!waiting.is_empty()).then_some(0);
         }

@@ -87,7 +87,7 @@ struct Behind {
 
 /// What is going on at one line.
 #[derive(Default)]
-pub(crate) struct Crowd {
+pub(crate) struct Contention {
     /// Threads that spin on the line, in the order in which they began to.
     pub(crate) watchers: Vec<usize>,
     /// Stores on their way, in the order in which they were issued.
@@ -98,7 +98,7 @@ pub(crate) struct Crowd {
     behind: Vec<Behind>,
 }
 
-impl Crowd {
+impl Contention {
     /// A CPU issued a store to `word`.
     pub(crate) fn issue(&mut self, number: StoreNumber, cpu: usize, word: usize) {
         self.stores.push(Store { number, cpu, word, before: None });
@@ -164,37 +164,40 @@ mod tests {
 
     #[test]
     fn a_read_waits_for_the_latest_store_of_another_cpu() {
-        let mut crowd = Crowd::default();
+        let mut contention = Contention::default();
         for (number, cpu, word) in [(1, 0, 8), (2, 1, 8), (3, 2, 16)] {
-            crowd.issue(number, cpu, word);
+            contention.issue(number, cpu, word);
         }
-        assert_eq!(crowd.foreign_store(8, 2), Some(2));
-        assert_eq!(crowd.foreign_store(8, 1), Some(1));
-        assert_eq!(crowd.foreign_store(16, 2), None);
-        assert!(crowd.forwards(8, 1) && crowd.forwards(16, 2));
-        assert!(!crowd.forwards(8, 0) && !crowd.forwards(16, 0), "another's is later, or none");
-        crowd.wait_behind(1, 3);
-        crowd.wait_behind(2, 4);
-        assert_eq!(crowd.complete(1), [3]);
-        assert_eq!(crowd.foreign_store(8, 1), None);
+        assert_eq!(contention.foreign_store(8, 2), Some(2));
+        assert_eq!(contention.foreign_store(8, 1), Some(1));
+        assert_eq!(contention.foreign_store(16, 2), None);
+        assert!(contention.forwards(8, 1) && contention.forwards(16, 2));
+        assert!(
+            !contention.forwards(8, 0) && !contention.forwards(16, 0),
+            "another's is later, or none"
+        );
+        contention.wait_behind(1, 3);
+        contention.wait_behind(2, 4);
+        assert_eq!(contention.complete(1), [3]);
+        assert_eq!(contention.foreign_store(8, 1), None);
     }
 
     #[test]
     fn a_request_takes_effect_before_the_first_store_that_was_issued_since() {
-        let mut crowd = Crowd::default();
+        let mut contention = Contention::default();
         for (number, cpu) in [(1, 0), (2, 1), (3, 2), (4, 0)] {
-            crowd.issue(number, cpu, 8);
+            contention.issue(number, cpu, 8);
         }
-        assert_eq!(crowd.overtaken(8, 9, 0), None, "nothing was stored yet");
+        assert_eq!(contention.overtaken(8, 9, 0), None, "nothing was stored yet");
         for number in 1..=4 {
-            *crowd.before(number).unwrap() = Some(core::ptr::null_mut());
+            *contention.before(number).unwrap() = Some(core::ptr::null_mut());
         }
-        assert_eq!(crowd.overtaken(8, 9, 0), Some(1));
-        assert_eq!(crowd.overtaken(8, 9, 1), Some(2), "the first was there before it");
-        assert_eq!(crowd.overtaken(8, 1, 1), Some(3), "its own are no others'");
-        assert_eq!(crowd.overtaken(16, 9, 0), None, "another word");
-        crowd.complete(2);
-        assert_eq!(crowd.overtaken(8, 9, 1), Some(3), "the second is through");
-        assert_eq!(crowd.overtaken(8, 9, 4), None);
+        assert_eq!(contention.overtaken(8, 9, 0), Some(1));
+        assert_eq!(contention.overtaken(8, 9, 1), Some(2), "the first was there before it");
+        assert_eq!(contention.overtaken(8, 1, 1), Some(3), "its own are no others'");
+        assert_eq!(contention.overtaken(16, 9, 0), None, "another word");
+        contention.complete(2);
+        assert_eq!(contention.overtaken(8, 9, 1), Some(3), "the second is through");
+        assert_eq!(contention.overtaken(8, 9, 4), None);
     }
 }

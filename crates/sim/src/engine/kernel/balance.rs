@@ -39,7 +39,7 @@ impl Engine {
             return;
         };
         self.queued -= 1;
-        self.attend(from);
+        self.update_kernel_event(from);
         self.rekey(from);
         let cost = self.jitter.jitter(self.spec.costs().switch);
         self.enqueue(thread, cpu, now + cost);

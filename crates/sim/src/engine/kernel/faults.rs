@@ -38,7 +38,7 @@ pub(in crate::engine) fn hit_step() {
 }
 
 /// Looks at a point of the running thread, which may then go on.
-pub(in crate::engine) fn scrutinise() {
+pub(in crate::engine) fn visit_point() {
     let hit = inside(Engine::hit_access);
     let chosen = matches!(hit, Hit::Missed) && inside(|engine| engine.chooser.is_some());
     hit.take();
@@ -47,7 +47,7 @@ pub(in crate::engine) fn scrutinise() {
     }
     inside(|engine| {
         let current = engine.current();
-        engine.threads[current].cleared = true;
+        engine.threads[current].visited = true;
     });
 }
 

@@ -55,7 +55,7 @@ impl Engine {
         place.current = Some(thread);
         place.next_tick = NEVER;
         place.slice_end = NEVER;
-        self.attend(cpu);
+        self.update_kernel_event(cpu);
         self.rekey(cpu);
     }
 
@@ -74,7 +74,7 @@ impl Engine {
         }
         self.threads[current].state = State::Idle;
         self.cpus[cpu].current = None;
-        self.attend(cpu);
+        self.update_kernel_event(cpu);
         false
     }
 

@@ -69,7 +69,7 @@ impl Engine {
         let pending = &mut self.cpus[cpu].interrupts;
         let behind = pending.iter().rposition(|&(other, _)| other <= at);
         pending.insert(behind.map_or(0, |last| last + 1), (at, handler));
-        self.attend(cpu);
+        self.update_kernel_event(cpu);
         self.rekey(cpu);
     }
 
@@ -79,7 +79,7 @@ impl Engine {
         // A guard may drop in another machine than its own.
         *count = if masked { *count + 1 } else { count.saturating_sub(1) };
         let cpu = self.cpu().index();
-        self.attend(cpu);
+        self.update_kernel_event(cpu);
     }
 
     /// Whether another CPU than the running one has a thread of the program.
@@ -120,11 +120,11 @@ impl Engine {
     }
 
     /// Whether the kernel has something to do on the running CPU. Nothing interrupts its thread
-    /// before: `attention` is no later than what does.
+    /// before: `next_kernel_event` is no later than what does.
     #[inline]
     fn is_disturbed(&mut self) -> bool {
-        let &mut Cpu { now, attention, .. } = self.here();
-        now >= attention
+        let &mut Cpu { now, next_kernel_event, .. } = self.here();
+        now >= next_kernel_event
     }
 
     /// The next handler that is due on the running CPU, and whether it interrupts a restartable

@@ -25,7 +25,7 @@ pub(in crate::engine) fn held_up(hold: Hold) {
             interrupts::deliver();
         }
         Hold::Stack => stack::give_up(),
-        Hold::Point => faults::scrutinise(),
+        Hold::Point => faults::visit_point(),
     }
 }
 
@@ -64,13 +64,13 @@ impl Engine {
         if self.is_out_of_stack() {
             return Err(Hold::Stack);
         }
-        let &mut Cpu { now, attention, .. } = self.here();
-        if now >= attention || now > self.horizon || self.failure.is_some() {
+        let &mut Cpu { now, next_kernel_event, .. } = self.here();
+        if now >= next_kernel_event || now > self.horizon || self.failure.is_some() {
             return Err(Hold::Turn(self.yielder));
         }
-        if self.scrutiny {
+        if self.preemption_points {
             let current = self.current();
-            if !std::mem::take(&mut self.threads[current].cleared) {
+            if !std::mem::take(&mut self.threads[current].visited) {
                 return Err(Hold::Point);
             }
         }

@@ -221,7 +221,7 @@ impl Engine {
             parked: Parked::Woken,
             work_left: 0,
             section: false,
-            cleared: false,
+            visited: false,
             stack_base: 0,
             stack_lines: Vec::new(),
             is_idle: false,
@@ -273,7 +273,7 @@ impl Engine {
         if place.current.is_some() && place.queue.len() == 1 {
             place.slice_end = place.now.max(at) + slice;
         }
-        self.attend(cpu);
+        self.update_kernel_event(cpu);
         self.rekey(cpu);
     }
 
@@ -284,7 +284,7 @@ impl Engine {
             return;
         }
         let next = self.next_act(cpu);
-        self.agenda.set(cpu, next);
+        self.events.set(cpu, next);
         self.lower_horizon(next);
     }
 
@@ -319,7 +319,7 @@ impl Engine {
         // A handler that blocks takes the context along: the next interrupt needs another.
         place.idle = place.idle.filter(|&idle| idle != current);
         place.current = None;
-        place.attention = NEVER;
+        place.next_kernel_event = NEVER;
         let next = place.queue.front().map(|&next| self.threads[next].ready_since());
         let lost = if next.is_some() { switch } else { 0 };
         place.now += lost;
@@ -374,7 +374,8 @@ impl Engine {
     fn compute(&mut self, left: u64) -> bool {
         let now = self.here().now;
         let until = Some(now.saturating_add(left)).filter(|&at| at <= END_OF_TIME);
-        let noticed = until.is_none_or(|at| at > self.horizon || at >= self.here().attention);
+        let noticed =
+            until.is_none_or(|at| at > self.horizon || at >= self.here().next_kernel_event);
         let until = until.unwrap_or(NEVER);
         if noticed {
             let current = self.current();
@@ -408,9 +409,9 @@ impl Engine {
     /// The running thread waits, at most until `deadline`.
     fn block(&mut self, state: State, deadline: Option<u64>) {
         let (cpu, current) = (self.cpu().index(), self.current());
-        let &mut Cpu { now, attention, next_tick, .. } = self.here();
+        let &mut Cpu { now, next_kernel_event, next_tick, .. } = self.here();
         // Due in the system call, which has interrupts on. (None is looked at under a mask.)
-        if now >= next_tick.max(attention) {
+        if now >= next_tick.max(next_kernel_event) {
             self.tick(cpu, current);
         }
         let thread = self.vacate();
@@ -486,7 +487,7 @@ impl Engine {
         let cid = self.kernel_of(thread).map(|kernel| kernel.switch_in(at, place, thread));
         self.threads[thread].cid = cid;
         self.start_ticks(cpu, idle);
-        self.attend(cpu);
+        self.update_kernel_event(cpu);
         self.rekey(cpu);
     }
 

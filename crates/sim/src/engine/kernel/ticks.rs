@@ -1,7 +1,7 @@
 //! What the kernel does to a running thread on its own: ticks, interrupts, and the end of a time
 //! slice.
 //!
-//! A running thread compares its CPU's time with one number, `Cpu::attention`, which is the
+//! A running thread compares its CPU's time with one number, `Cpu::next_kernel_event`, which is the
 //! earliest of all of these; so none of them costs an access anything until it is due. Then the
 //! thread gives way to the engine's loop, which calls [`Engine::look_after`].
 
@@ -13,10 +13,10 @@ use crate::results::statistics::Kind;
 
 impl Engine {
     /// Notes when the kernel has to look at a CPU next, after something about that changed.
-    pub(in crate::engine) fn attend(&mut self, cpu: usize) {
+    pub(in crate::engine) fn update_kernel_event(&mut self, cpu: usize) {
         let place = &self.cpus[cpu];
         let Some(thread) = place.current else {
-            self.cpus[cpu].attention = NEVER;
+            self.cpus[cpu].next_kernel_event = NEVER;
             return;
         };
         let own = match place.queue.is_empty() {
@@ -25,7 +25,7 @@ impl Engine {
             empty if empty || self.chooser.is_some() => place.next_tick,
             _ => place.next_tick.min(place.slice_end),
         };
-        self.cpus[cpu].attention = own.min(self.next_break(cpu, thread));
+        self.cpus[cpu].next_kernel_event = own.min(self.next_break(cpu, thread));
     }
 
     /// A CPU gets a thread, so its timer ticks. If it ticks already, it goes on; else it was idle
@@ -74,7 +74,7 @@ impl Engine {
         }
         // One tick, however many a section without interrupts has held off.
         self.set_tick(cpu, self.cpus[cpu].now);
-        self.attend(cpu);
+        self.update_kernel_event(cpu);
         self.kick_idle(cpu);
     }
 

@@ -194,7 +194,7 @@ pub(in crate::engine) fn watch(address: usize, deadline: Option<Time>) -> bool {
     inside(|engine| {
         let line = engine.directory.intern(line);
         let current = engine.current();
-        engine.directory.crowd_mut(line).watchers.push(current);
+        engine.directory.contention_mut(line).watchers.push(current);
         engine.threads[current].state = State::Spinning { line };
         engine.set_timer(current, deadline.map(crate::engine::picoseconds));
     });
@@ -209,7 +209,7 @@ pub(crate) fn monitor(address: usize) {
             let current = engine.current();
             engine.threads[current].monitoring = on;
             let cpu = engine.cpu().index();
-            engine.attend(cpu);
+            engine.update_kernel_event(cpu);
         });
     };
     monitoring(true);
@@ -366,15 +366,15 @@ impl Engine {
     /// The store of another CPU, still on its way, whose value an access would read.
     #[inline]
     fn foreign_store(&self, cpu: usize, request: &Request) -> Option<StoreNumber> {
-        let crowd = self.directory.crowd(request.line)?;
+        let contention = self.directory.contention(request.line)?;
         let reads = matches!(request.access, Access::Load | Access::Update);
-        if reads { crowd.foreign_store(request.word, cpu) } else { None }
+        if reads { contention.foreign_store(request.word, cpu) } else { None }
     }
 
     /// Whether a load is served by the CPU's own store buffer.
     fn forwards(&self, cpu: usize, request: &Request) -> bool {
-        let crowd = self.directory.crowd(request.line);
-        crowd.is_some_and(|crowd| crowd.forwards(request.word, cpu))
+        let contention = self.directory.contention(request.line);
+        contention.is_some_and(|contention| contention.forwards(request.word, cpu))
     }
 
     #[inline(never)]
@@ -407,7 +407,7 @@ impl Engine {
                     *stage = Stage::Again;
                     request.since = self.buffered;
                     if let Some(store) = self.foreign_store(cpu, request) {
-                        self.directory.crowd_mut(request.line).wait_behind(store, cpu);
+                        self.directory.contention_mut(request.line).wait_behind(store, cpu);
                         self.set_state(cpu, State::Waiting { turn: NEVER });
                         return Progress::Away(self.yielder);
                     }
@@ -463,10 +463,10 @@ impl Engine {
     /// The line was written: threads that spin on it look again, once their copy is gone.
     #[inline]
     pub(in crate::engine) fn wake_watchers(&mut self, line: usize, at: u64) {
-        if self.directory.crowd(line).is_none_or(|crowd| crowd.watchers.is_empty()) {
+        if self.directory.contention(line).is_none_or(|contention| contention.watchers.is_empty()) {
             return;
         }
-        for thread in std::mem::take(&mut self.directory.crowd_mut(line).watchers) {
+        for thread in std::mem::take(&mut self.directory.contention_mut(line).watchers) {
             self.look_again(thread, at);
         }
     }
@@ -503,8 +503,8 @@ impl Engine {
         let interrupt = self.next_interrupt(cpu);
         let cpu = &self.cpus[cpu];
         match state {
-            Some(State::Spinning { .. }) => cpu.now.max(cpu.attention),
-            Some(State::Working { until }) => until.min(cpu.now.max(cpu.attention)),
+            Some(State::Spinning { .. }) => cpu.now.max(cpu.next_kernel_event),
+            Some(State::Working { until }) => until.min(cpu.now.max(cpu.next_kernel_event)),
             Some(State::Waiting { turn }) => turn,
             Some(State::Draining { .. }) => NEVER,
             Some(_) => cpu.now,

@@ -29,7 +29,7 @@
 use std::collections::VecDeque;
 
 use crate::engine::memory::Request;
-use crate::engine::{Agenda, Engine, NEVER, State, with};
+use crate::engine::{Engine, EventQueue, NEVER, State, with};
 use crate::hardware::coherence::Access;
 use crate::hardware::contention::{Actor, StoreNumber, Value};
 use crate::results::statistics::Kind;
@@ -55,7 +55,7 @@ struct Buffer {
 pub(in crate::engine) struct Stores {
     buffers: Vec<Buffer>,
     /// When the head of which buffer moves on.
-    agenda: Agenda,
+    events: EventQueue,
 }
 
 impl Stores {
@@ -63,13 +63,13 @@ impl Stores {
         let buffer = || Buffer { stores: VecDeque::new(), head: Head::Requested };
         Stores {
             buffers: std::iter::repeat_with(buffer).take(cpus).collect(),
-            agenda: Agenda::new(cpus),
+            events: EventQueue::new(cpus),
         }
     }
 
     /// When a store moves on, [`NEVER`] if none is on its way.
     pub(in crate::engine) fn earliest(&self) -> u64 {
-        self.agenda.earliest()
+        self.events.earliest()
     }
 }
 
@@ -87,7 +87,7 @@ impl Engine {
     fn before(&mut self, address: usize, store: StoreNumber) -> Option<&mut Option<Value>> {
         let line = self.line_of(address)?;
         let line = self.directory.intern(line);
-        self.directory.crowd_mut(line).before(store)
+        self.directory.contention_mut(line).before(store)
     }
 
     /// The store of another CPU before which this request, whose turn it is, takes effect.
@@ -97,9 +97,9 @@ impl Engine {
         request: &Request,
     ) -> Option<StoreNumber> {
         let &Request { line, access, word, since, .. } = request;
-        let crowd = self.directory.crowd(line)?;
+        let contention = self.directory.contention(line)?;
         let reads = matches!(access, Access::Load | Access::Update);
-        if reads { crowd.overtaken(word, cpu, since) } else { None }
+        if reads { contention.overtaken(word, cpu, since) } else { None }
     }
 
     /// Puts a store of the running CPU, which has room for it, into its buffer.
@@ -108,7 +108,7 @@ impl Engine {
         self.buffered += 1;
         let number = self.buffered;
         store.since = number;
-        self.directory.crowd_mut(store.line).issue(number, cpu, store.word);
+        self.directory.contention_mut(store.line).issue(number, cpu, store.word);
         self.stores.buffers[cpu].stores.push_back(store);
         self.cpus[cpu].buffered += 1;
         let now = self.cpus[cpu].now;
@@ -121,7 +121,7 @@ impl Engine {
 
     /// When the head of a buffer moves on.
     pub(in crate::engine) fn schedule_head(&mut self, cpu: usize, at: u64) {
-        self.stores.agenda.set(cpu, at);
+        self.stores.events.set(cpu, at);
         self.lower_horizon(at);
     }
 
@@ -153,12 +153,12 @@ impl Engine {
             self.schedule_head(cpu, now + flight);
             return;
         }
-        self.stores.agenda.set(cpu, NEVER);
+        self.stores.events.set(cpu, NEVER);
     }
 
     /// The head that is due next moves on.
     pub(in crate::engine) fn advance_store(&mut self) {
-        let (cpu, now) = (self.stores.agenda.winner(), self.stores.earliest());
+        let (cpu, now) = (self.stores.events.winner(), self.stores.earliest());
         let buffer = &self.stores.buffers[cpu];
         let (store, core) = (buffer.stores[0], self.cpus[cpu].core);
         let actor = Actor::Stores(cpu);
@@ -188,7 +188,7 @@ impl Engine {
         let Some(store) = buffer.stores.pop_front() else { return };
         let left = buffer.stores.len();
         self.cpus[cpu].buffered = left as u32;
-        for behind in self.directory.crowd_mut(store.line).complete(store.since) {
+        for behind in self.directory.contention_mut(store.line).complete(store.since) {
             let reader = &mut self.cpus[behind];
             let waited = now.saturating_sub(reader.now);
             reader.now += waited;

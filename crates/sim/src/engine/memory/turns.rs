@@ -53,11 +53,14 @@ impl Engine {
         core: u32,
         now: u64,
     ) -> bool {
-        let waited_for = self.directory.crowd(line).is_some_and(|crowd| !crowd.waiting.is_empty());
+        let waited_for = self
+            .directory
+            .contention(line)
+            .is_some_and(|contention| !contention.waiting.is_empty());
         if !waited_for && self.directory.free_at(line, core) <= now {
             return true;
         }
-        self.directory.crowd_mut(line).waiting.push_back(Waiting { actor, core });
+        self.directory.contention_mut(line).waiting.push_back(Waiting { actor, core });
         let turn = match waited_for {
             true => NEVER,
             false => self.directory.free_at(line, core),
@@ -77,7 +80,7 @@ impl Engine {
     /// Appoints the request that acts next at a line.
     fn appoint(&mut self, line: usize) {
         if let Some(next) = self.directory.next_waiting(line, self.arbitration) {
-            let next = self.directory.crowd_mut(line).waiting[next];
+            let next = self.directory.contention_mut(line).waiting[next];
             let turn = self.directory.free_at(line, next.core);
             self.schedule_turn(next.actor, turn);
         }
@@ -95,7 +98,7 @@ impl Engine {
         let Some(next) = self.directory.next_waiting(line, self.arbitration) else {
             return false;
         };
-        let first = self.directory.crowd_mut(line).waiting[next];
+        let first = self.directory.contention_mut(line).waiting[next];
         let turn = now.max(self.directory.free_at(line, first.core));
         if first.actor != actor {
             self.schedule_turn(actor, NEVER);
@@ -107,7 +110,7 @@ impl Engine {
             self.schedule_turn(actor, turn);
             return false;
         }
-        self.directory.crowd_mut(line).waiting.remove(next);
+        self.directory.contention_mut(line).waiting.remove(next);
         true
     }
 }
