@@ -207,6 +207,26 @@ fn without_wiped_pages_a_child_has_another_generation() {
     });
 }
 
+/// Advice that a filter, or an emulator, swallows with a success: what was to be wiped is not, and
+/// would give a child its parent's generation, so it would wait for lock holders that it lacks.
+#[test]
+fn advice_that_only_says_yes_is_not_believed() {
+    in_a_child("advice_that_only_says_yes_is_not_believed", || {
+        answer(libc::SYS_madvise, 0);
+        let ours = Native::generation();
+        // SAFETY: the child leaves without unwinding.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(i32::from(Native::generation() == ours));
+            }
+            let mut status = -1;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            assert_eq!(status, 0, "the child has its parent's generation");
+        }
+    });
+}
+
 /// What the first caller may use is no measure of the machine: each CPU on which a thread runs
 /// later has a number below the limit, and a slot.
 #[test]
