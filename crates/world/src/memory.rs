@@ -22,7 +22,7 @@ pub struct MapError {
 /// The capability *memory*: ranges that are large and live long. What is small comes from the
 /// allocator.
 ///
-/// Natively all of it is async-signal-safe, also where it fails.
+/// Natively all of it is async-signal-safe and leaves `errno` alone, also where it fails.
 pub trait Memory {
     /// Zeroed memory of this layout. A page of it costs nothing until it is touched.
     ///

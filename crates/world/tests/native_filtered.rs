@@ -4,13 +4,17 @@
 
 mod filter;
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::alloc::Layout;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::panic;
 use std::sync::Barrier;
 
+use coreline_topology::NodeId;
 use coreline_world::conformance::slots::OwnSlots;
 use coreline_world::native::{self, NoSections, SelfTestError};
-use coreline_world::{Fences, IndexBy, Native, Place, Placement, Signals, SpawnError, Threads};
+use coreline_world::{
+    Fences, IndexBy, Memory, Native, Place, Placement, Signals, Sleep, SpawnError, Threads,
+};
 use filter::{answer, in_a_child, in_a_child_with, refuse, run_on};
 
 fn add_from_threads(words: &OwnSlots<AtomicU64, Native>) {
@@ -224,6 +228,45 @@ fn advice_that_only_says_yes_is_not_believed() {
             assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
             assert_eq!(status, 0, "the child has its parent's generation");
         }
+    });
+}
+
+/// What is async-signal-safe may run between a call that fails and the look at its error.
+#[test]
+fn what_handlers_may_do_leaves_the_error_number_alone() {
+    in_a_child("what_handlers_may_do_leaves_the_error_number_alone", || {
+        const PAGE: Layout = Layout::new::<[u8; 4096]>();
+        let keeps = |what: &str, f: &mut dyn FnMut()| {
+            // SAFETY: the word is the thread's own.
+            unsafe {
+                *libc::__errno_location() = libc::EXDEV;
+                f();
+                assert_eq!(*libc::__errno_location(), libc::EXDEV, "{what}");
+            }
+        };
+        let mut page = None;
+        keeps("map", &mut || page = Native::map(PAGE).ok());
+        let page = page.unwrap();
+        let word = AtomicU32::new(0);
+        // A sandbox that comes later.
+        for call in [libc::SYS_mbind, libc::SYS_madvise, libc::SYS_futex, libc::SYS_sched_yield] {
+            refuse(call);
+        }
+        // SAFETY: the memory is a page of `map`, unused.
+        unsafe {
+            keeps("place", &mut || drop(Native::place(page, PAGE.size(), NodeId::new(0))));
+            keeps("advise_huge", &mut || drop(Native::advise_huge(page, PAGE.size())));
+        }
+        keeps("wake", &mut || assert_eq!(Native::wake(&raw const word, 1), 0));
+        keeps("yield_now", &mut Native::yield_now);
+        keeps("hold", &mut || drop(Native::hold()));
+        refuse(libc::SYS_rt_sigprocmask);
+        keeps("hold", &mut || drop(Native::hold()));
+        refuse(libc::SYS_munmap);
+        // SAFETY: as above.
+        keeps("unmap", &mut || unsafe { Native::unmap(page, PAGE) });
+        let too_much = Layout::from_size_align(1 << 62, 1).unwrap();
+        keeps("map", &mut || assert!(Native::map(too_much).is_err()));
     });
 }
 

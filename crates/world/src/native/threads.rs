@@ -9,6 +9,7 @@ use std::{io, panic, thread};
 use coreline_topology::CpuId;
 
 use crate::arch;
+use crate::native::signals::keeping_errno;
 use crate::native::{Native, affinity};
 use crate::{Placement, SpawnError, Threads};
 
@@ -68,8 +69,9 @@ impl Threads for Native {
         NonZeroU32::new(word.load(Ordering::Relaxed)).unwrap_or_else(|| number(word))
     }
 
+    /// Async-signal-safe, and leaves `errno` alone.
     fn yield_now() {
-        thread::yield_now();
+        keeping_errno(thread::yield_now);
     }
 
     fn sleep(span: Duration) {

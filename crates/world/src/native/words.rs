@@ -2,10 +2,9 @@
 
 use core::hint;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
-use std::thread;
 
 use crate::native::Native;
-use crate::{Cell, ConstWords, Integer, Ordering, Slot, Track, Word, Words};
+use crate::{Cell, ConstWords, Integer, Ordering, Slot, Threads, Track, Word, Words};
 
 /// Pauses between two looks at a word that does not change, at most. About a microsecond in all
 /// before the CPU is given to another thread: waits that long are either scheduling or a bug.
@@ -34,7 +33,7 @@ fn spin<W: Word>(word: &W, order: Ordering, mut ready: impl FnMut(W::Value) -> b
         if pauses < PAUSES_MAX {
             pauses *= 2;
         } else {
-            thread::yield_now();
+            Native::yield_now();
         }
     }
 }
@@ -190,6 +189,8 @@ const _: () = {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]
