@@ -270,6 +270,13 @@ fn what_handlers_may_do_leaves_the_error_number_alone() {
     });
 }
 
+/// C libraries do not agree on the call that opens a file.
+fn refuse_files() {
+    refuse(libc::SYS_openat);
+    #[cfg(target_arch = "x86_64")]
+    refuse(libc::SYS_open);
+}
+
 /// What the first caller may use is no measure of the machine: each CPU on which a thread runs
 /// later has a number below the limit, and a slot.
 #[test]
@@ -277,7 +284,7 @@ fn without_sysfs_every_cpu_is_below_the_limit() {
     in_a_child("without_sysfs_every_cpu_is_below_the_limit", || {
         // The CPU of the lowest number, so that no smaller limit could be guessed.
         assert!((0..1024).any(run_on));
-        refuse(libc::SYS_openat);
+        refuse_files();
         let words = OwnSlots::<_, Native>::words(IndexBy::Cpu).unwrap();
         let limit = Native::topology().cpu_limit();
         for cpu in (0..1024).filter(|&cpu| run_on(cpu)) {
@@ -285,6 +292,21 @@ fn without_sysfs_every_cpu_is_below_the_limit() {
             assert!(cpu < limit, "a thread runs on CPU {cpu}, and the limit is {limit}");
             words.add(1);
             assert_eq!(words.shared().load(Ordering::Relaxed), 0, "CPU {cpu} has no slot");
+        }
+    });
+}
+
+/// Nor is what the C library makes of it where the kernel may not say which CPUs there are.
+#[test]
+fn without_sysfs_and_affinity_every_cpu_is_below_the_limit() {
+    in_a_child("without_sysfs_and_affinity_every_cpu_is_below_the_limit", || {
+        assert!((0..1024).any(run_on));
+        refuse_files();
+        answer(libc::SYS_sched_getaffinity, 0);
+        let limit = Native::topology().cpu_limit();
+        for cpu in (0..1024).filter(|&cpu| run_on(cpu)) {
+            assert_eq!(Native::cpu().index(), cpu);
+            assert!(cpu < limit, "a thread runs on CPU {cpu}, and the limit is {limit}");
         }
     });
 }
