@@ -5,14 +5,18 @@
 #[path = "native/filter.rs"]
 mod filter;
 
-use core::sync::atomic::Ordering;
+use core::alloc::Layout;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::panic;
 use std::sync::Barrier;
 
 use coreline::percpu::Word64;
 use coreline::{IndexBy, PerCpu};
+use coreline_topology::NodeId;
 use coreline_world::native::{self, NoSections, SelfTestError};
-use coreline_world::{Fences, Kick, Native, Place, Placement, Signals, SpawnError, Threads};
+use coreline_world::{
+    Fences, Kick, Memory, Native, Place, Placement, Signals, Sleep, SpawnError, Threads,
+};
 use filter::{answer, in_a_child, in_a_child_with, refuse, run_on};
 
 fn add_from_threads(words: &PerCpu<Word64>) {
@@ -233,6 +237,72 @@ fn without_wiped_pages_a_child_has_another_generation() {
     });
 }
 
+/// Advice that a filter, or an emulator, swallows with a success: what was to be wiped is not, and
+/// would give a child its parent's generation, so it would wait for lock holders that it lacks.
+#[test]
+fn advice_that_only_says_yes_is_not_believed() {
+    in_a_child("advice_that_only_says_yes_is_not_believed", || {
+        answer(libc::SYS_madvise, None, 0);
+        let ours = Native::generation();
+        // SAFETY: the child leaves without unwinding.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(i32::from(Native::generation() == ours));
+            }
+            let mut status = -1;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            assert_eq!(status, 0, "the child has its parent's generation");
+        }
+    });
+}
+
+/// What is async-signal-safe may run between a call that fails and the look at its error.
+#[test]
+fn what_handlers_may_do_leaves_the_error_number_alone() {
+    in_a_child("what_handlers_may_do_leaves_the_error_number_alone", || {
+        const PAGE: Layout = Layout::new::<[u8; 4096]>();
+        let keeps = |what: &str, f: &mut dyn FnMut()| {
+            // SAFETY: the word is the thread's own.
+            unsafe {
+                *libc::__errno_location() = libc::EXDEV;
+                f();
+                assert_eq!(*libc::__errno_location(), libc::EXDEV, "{what}");
+            }
+        };
+        let mut page = None;
+        keeps("map", &mut || page = Native::map(PAGE).ok());
+        let page = page.unwrap();
+        let word = AtomicU32::new(0);
+        // A sandbox that comes later.
+        for call in [libc::SYS_mbind, libc::SYS_madvise, libc::SYS_futex, libc::SYS_sched_yield] {
+            refuse(call);
+        }
+        // SAFETY: the memory is a page of `map`, unused.
+        unsafe {
+            keeps("place", &mut || drop(Native::place(page, PAGE.size(), NodeId::new(0))));
+            keeps("advise_huge", &mut || drop(Native::advise_huge(page, PAGE.size())));
+        }
+        keeps("wake", &mut || assert_eq!(Native::wake(&raw const word, 1), 0));
+        keeps("yield_now", &mut Native::yield_now);
+        keeps("hold", &mut || drop(Native::hold()));
+        refuse(libc::SYS_rt_sigprocmask);
+        keeps("hold", &mut || drop(Native::hold()));
+        refuse(libc::SYS_munmap);
+        // SAFETY: as above.
+        keeps("unmap", &mut || unsafe { Native::unmap(page, PAGE) });
+        let too_much = Layout::from_size_align(1 << 62, 1).unwrap();
+        keeps("map", &mut || assert!(Native::map(too_much).is_err()));
+    });
+}
+
+/// C libraries do not agree on the call that opens a file.
+fn refuse_files() {
+    refuse(libc::SYS_openat);
+    #[cfg(target_arch = "x86_64")]
+    refuse(libc::SYS_open);
+}
+
 /// What the first caller may use is no measure of the machine: each CPU on which a thread runs
 /// later has a number below the limit, and a slot.
 #[test]
@@ -240,7 +310,7 @@ fn without_sysfs_every_cpu_is_below_the_limit() {
     in_a_child("without_sysfs_every_cpu_is_below_the_limit", || {
         // The CPU of the lowest number, so that no smaller limit could be guessed.
         assert!((0..1024).any(run_on));
-        refuse(libc::SYS_openat);
+        refuse_files();
         let words = PerCpu::<Word64>::words(IndexBy::Cpu).unwrap();
         let limit = Native::topology().cpu_limit();
         for cpu in (0..1024).filter(|&cpu| run_on(cpu)) {
@@ -248,6 +318,21 @@ fn without_sysfs_every_cpu_is_below_the_limit() {
             assert!(cpu < limit, "a thread runs on CPU {cpu}, and the limit is {limit}");
             words.add(1);
             assert_eq!(words.shared().load(Ordering::Relaxed), 0, "CPU {cpu} has no slot");
+        }
+    });
+}
+
+/// Nor is what the C library makes of it where the kernel may not say which CPUs there are.
+#[test]
+fn without_sysfs_and_affinity_every_cpu_is_below_the_limit() {
+    in_a_child("without_sysfs_and_affinity_every_cpu_is_below_the_limit", || {
+        assert!((0..1024).any(run_on));
+        refuse_files();
+        answer(libc::SYS_sched_getaffinity, None, 0);
+        let limit = Native::topology().cpu_limit();
+        for cpu in (0..1024).filter(|&cpu| run_on(cpu)) {
+            assert_eq!(Native::cpu().index(), cpu);
+            assert!(cpu < limit, "a thread runs on CPU {cpu}, and the limit is {limit}");
         }
     });
 }

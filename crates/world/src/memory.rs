@@ -23,7 +23,7 @@ pub struct MapError {
 /// allocator. Per-CPU memory is its one user, and where a slot lies decides what it costs: hence
 /// `place` and `advise_huge`, which no allocator offers.
 ///
-/// Natively all of it is async-signal-safe, also where it fails.
+/// Natively all of it is async-signal-safe and leaves `errno` alone, also where it fails.
 pub trait Memory {
     /// Zeroed memory of this layout. A page of it costs nothing until it is touched.
     ///

@@ -40,9 +40,10 @@
 //! numbers are in the block, which copies of this crate share.
 //!
 //! The symbols are weak and hidden: of two copies of this crate in one program or library one
-//! block is kept. Its layout is the kernel's, and an area in which one copy may read IDs is as good
-//! for the other. Copies in different libraries have a block each, and the thread's registration is
-//! that of the first.
+//! block is kept, and an area in which one copy may read IDs is as good for the other. So the
+//! block's symbol ends in its length: a copy whose block is longer would find the bytes of another
+//! thread-local behind a shorter one. Copies with blocks of different lengths, or in different
+//! libraries, have a block each, and the thread's registration is that of the first to register.
 
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
@@ -62,7 +63,7 @@ const NUMBER: isize = 72;
 
 unsafe extern "C" {
     /// The block, by its symbol. Not an address of anything: see [`processor::block`].
-    #[link_name = "coreline_rseq_block"]
+    #[link_name = "coreline_rseq_block_76"]
     pub(super) static BLOCK: u8;
     /// The words, by [`Reading`].
     #[link_name = "coreline_rseq_reading"]

@@ -1,5 +1,7 @@
 //! The auxiliary vector: what the kernel told the process about itself when it started it.
 
+use crate::native::signals::keeping_errno;
+
 /// `AT_RSEQ_FEATURE_SIZE`: how many bytes of an rseq area the kernel fills in.
 const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
 /// `AT_RSEQ_ALIGN`: the alignment that the kernel asks of an rseq area of that size.
@@ -24,7 +26,25 @@ pub(crate) fn hwcap2() -> u64 {
     entry(libc::AT_HWCAP2)
 }
 
+/// Leaves `errno` alone: a thread without an index may ask in a signal handler.
 fn entry(key: libc::c_ulong) -> u64 {
     // SAFETY: reads the auxiliary vector; an unknown entry reads as zero.
-    unsafe { libc::getauxval(key) }
+    keeping_errno(|| unsafe { libc::getauxval(key) })
+}
+
+// Miri does not know the call.
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_that_is_not_there_leaves_the_error_number_alone() {
+        const NO_ENTRY: libc::c_ulong = 1 << 30;
+        // SAFETY: the word is the thread's own.
+        unsafe {
+            *libc::__errno_location() = libc::EXDEV;
+            assert_eq!(entry(NO_ENTRY), 0);
+            assert_eq!(*libc::__errno_location(), libc::EXDEV);
+        }
+    }
 }

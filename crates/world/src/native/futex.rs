@@ -7,6 +7,7 @@ use core::sync::atomic::AtomicU32;
 use std::io;
 
 use crate::native::Native;
+use crate::native::signals::keeping_errno;
 use crate::{Parked, Sleep, Time};
 
 impl Sleep for Native {
@@ -42,7 +43,7 @@ impl Sleep for Native {
         }
     }
 
-    /// Async-signal-safe.
+    /// Async-signal-safe, and leaves `errno` alone.
     fn wake(word: *const AtomicU32, count: u32) -> u32 {
         if count == 0 {
             // The kernel counts after it has woken one, so it takes none for one.
@@ -50,14 +51,14 @@ impl Sleep for Native {
         }
         let count = i32::try_from(count).unwrap_or(i32::MAX);
         // SAFETY: waking looks up the address and reads nothing there.
-        let woken = unsafe {
+        let woken = keeping_errno(|| unsafe {
             libc::syscall(
                 libc::SYS_futex,
                 word.addr(),
                 libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
                 count,
             )
-        };
+        });
         u32::try_from(woken).unwrap_or(0)
     }
 }

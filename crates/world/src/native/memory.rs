@@ -8,6 +8,7 @@ use std::io;
 use coreline_topology::NodeId;
 
 use crate::native::Native;
+use crate::native::signals::keeping_errno;
 use crate::{Lacking, MapError, Memory, Why, World};
 
 /// `MPOL_PREFERRED`: from this node, and from others when it has none left.
@@ -25,6 +26,11 @@ fn page() -> usize {
 /// The layout in whole pages; `None` if that is more than can be.
 fn whole_pages(layout: Layout) -> Option<Layout> {
     layout.align_to(page()).ok().map(|layout| layout.pad_to_align())
+}
+
+/// What the system says of a call. Leaves `errno` alone: memory may be needed in a signal handler.
+fn succeeds(call: impl FnOnce() -> bool) -> io::Result<()> {
+    keeping_errno(|| if call() { Ok(()) } else { Err(io::Error::last_os_error()) })
 }
 
 impl Memory for Native {
@@ -50,18 +56,21 @@ impl Memory for Native {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping, wherever the kernel likes, replaces none.
-        let begin = unsafe { libc::mmap(ptr::null_mut(), whole, access, flags, -1, 0) };
-        if begin == libc::MAP_FAILED {
-            return Err(fail(Why::new("mmap").because(&io::Error::last_os_error())));
-        }
+        let mapped = keeping_errno(|| unsafe {
+            match libc::mmap(ptr::null_mut(), whole, access, flags, -1, 0) {
+                libc::MAP_FAILED => Err(io::Error::last_os_error()),
+                begin => Ok(begin),
+            }
+        });
+        let begin = mapped.map_err(|error| fail(Why::new("mmap").because(&error)))?;
         let before = begin.addr().wrapping_neg() % pages.align();
         let at = begin.wrapping_byte_add(before);
-        // SAFETY: the parts before and behind the aligned one were mapped above, and no thread
-        // knows them. A length of zero is refused and changes nothing.
-        unsafe {
+        // SAFETY: the parts before and behind the aligned one were mapped above, and no thread knows
+        // them. A length of zero is refused and changes nothing.
+        keeping_errno(|| unsafe {
             libc::munmap(begin, before);
             libc::munmap(at.wrapping_byte_add(pages.size()), slack - before);
-        }
+        });
         NonNull::new(at.cast()).ok_or_else(|| fail(Why::new("the kernel mapped address 0")))
     }
 
@@ -72,7 +81,7 @@ impl Memory for Native {
                 return unsafe { std::alloc::dealloc(at.as_ptr(), pages) };
             }
             // SAFETY: the range is that of `map`, and unused, as the caller promises.
-            unsafe { libc::munmap(at.as_ptr().cast(), pages.size()) };
+            keeping_errno(|| unsafe { libc::munmap(at.as_ptr().cast(), pages.size()) });
         }
     }
 
@@ -88,18 +97,19 @@ impl Memory for Native {
                 let begin = at.as_ptr().wrapping_sub(before);
                 // SAFETY: a policy changes where pages come from, not what is in them. The mask is
                 // live; the kernel takes one off its length in bits.
-                let result = unsafe {
+                let bind = || unsafe {
+                    let mask = mask.as_ptr();
                     libc::syscall(
                         libc::SYS_mbind,
                         begin,
                         len + before,
                         PREFERRED,
-                        mask.as_ptr(),
+                        mask,
                         NODES + 1,
                         0,
                     )
                 };
-                if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+                succeeds(|| bind() == 0)
             }
             // What the kernel says of a number beyond its own.
             None => Err(io::Error::from_raw_os_error(libc::EINVAL)),
@@ -116,13 +126,11 @@ impl Memory for Native {
         let before = at.addr().get() % page();
         let begin = at.as_ptr().wrapping_sub(before);
         // SAFETY: changes the size of pages, not what is in them.
-        if unsafe { libc::madvise(begin.cast(), len + before, libc::MADV_HUGEPAGE) } == 0 {
-            return Ok(());
-        }
-        Err(Lacking {
+        let advise = || unsafe { libc::madvise(begin.cast(), len + before, libc::MADV_HUGEPAGE) };
+        succeeds(|| advise() == 0).map_err(|error| Lacking {
             world: Native::NAME,
             capability: "huge pages",
-            why: Why::new("madvise").because(&io::Error::last_os_error()),
+            why: Why::new("madvise").because(&error),
             remedy: "a kernel with transparent huge pages, and not `never` in \
                      /sys/kernel/mm/transparent_hugepage/enabled",
         })

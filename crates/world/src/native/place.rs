@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use std::path::Path;
 use std::sync::Arc;
 
-use coreline_topology::{CacheId, Cid, CpuId, NodeId, SysfsError, Topology};
+use coreline_topology::{CacheId, Cid, CpuId, MAX_CPUS, NodeId, SysfsError, Topology};
 
 use crate::Place;
 use crate::native::{Native, affinity, rseq};
@@ -68,11 +68,8 @@ fn flat() -> Topology {
 /// Rather some CPU numbers too many than one too few: code that uses [`Place::cpu`] as an index
 /// relies on [`Topology::cpu_limit`].
 fn widened(tree: Topology) -> Topology {
-    let limit = affinity::width().unwrap_or_else(|| {
-        // SAFETY: asks for a number.
-        let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
-        u32::try_from(configured).unwrap_or(1)
-    });
+    // Not the C library's count, which it may have to guess.
+    let limit = affinity::width().unwrap_or(MAX_CPUS);
     tree.with_limit_at_least(limit as usize)
 }
 

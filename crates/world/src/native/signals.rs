@@ -147,6 +147,8 @@ fn map_wiped_at_fork() -> Option<*mut AtomicU32> {
         return None;
     }
     const LEN: usize = 4096;
+    /// Advice that no kernel knows.
+    const NO_ADVICE: libc::c_int = -1;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping, wherever the kernel likes, replaces none. The advice is about it
@@ -156,7 +158,10 @@ fn map_wiped_at_fork() -> Option<*mut AtomicU32> {
         if page == libc::MAP_FAILED {
             return None;
         }
-        if libc::madvise(page, LEN, libc::MADV_WIPEONFORK) != 0 {
+        let advise = |advice| libc::madvise(page, LEN, advice);
+        // Advice is often only a hint, so an emulator may say yes and do nothing (qemu-user did),
+        // and a filter may. The kernel refuses what it does not know.
+        if advise(NO_ADVICE) == 0 || advise(libc::MADV_WIPEONFORK) != 0 {
             libc::munmap(page, LEN);
             return None;
         }

@@ -6,6 +6,7 @@ use std::{io, panic, thread};
 
 use coreline_topology::CpuId;
 
+use crate::native::signals::keeping_errno;
 use crate::native::{Native, affinity};
 use crate::{Placement, SpawnError, Threads};
 
@@ -53,8 +54,9 @@ impl Threads for Native {
         }
     }
 
+    /// Async-signal-safe, and leaves `errno` alone.
     fn yield_now() {
-        thread::yield_now();
+        keeping_errno(thread::yield_now);
     }
 
     fn sleep(span: Duration) {

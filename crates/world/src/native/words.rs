@@ -3,10 +3,9 @@
 use core::convert::Infallible;
 use core::hint;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
-use std::thread;
 
 use crate::native::Native;
-use crate::{Cell, Clock, ConstWords, Integer, Ordering, Slot, Time, Track, Word, Words};
+use crate::{Cell, Clock, ConstWords, Integer, Ordering, Slot, Threads, Time, Track, Word, Words};
 
 /// Pauses between two looks at a word that does not change, at most. About a microsecond in all
 /// before the CPU is given to another thread: waits that long are either scheduling or a bug.
@@ -39,7 +38,7 @@ fn poll<W: Word, E>(
         if pauses < PAUSES_MAX {
             pauses *= 2;
         } else {
-            thread::yield_now();
+            Native::yield_now();
         }
     }
 }
@@ -237,6 +236,8 @@ const _: () = {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]
