@@ -10,6 +10,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::lexer::paths;
 use super::{File, Finding};
 
+/// Neighbours that are one thing in several files: the folder, the files, and why. Edges among them
+/// do not count.
+const ONE: &[(&str, &[&str], &str)] = &[
+    (
+        "crates/coreline/src/percpu",
+        &["slots", "field", "indexing", "stopped"],
+        "an array of slots, and how it is looked at: a field of each, the index, all stopped",
+    ),
+    (
+        "crates/coreline/src/percpu",
+        &["pool", "chunk", "checked"],
+        "a pool is made of chunks, whose items hold the pool",
+    ),
+    (
+        "crates/world/src",
+        &["restartable", "arch"],
+        "the definition of each operation and its sections: the compiler holds them together",
+    ),
+    (
+        "crates/world/src/native",
+        &["rseq", "place", "self_test"],
+        "the area says on which CPU a thread is, and is proven by moving threads between CPUs",
+    ),
+];
+
 /// A module: its path below the crate's root.
 type Module<'a> = Vec<&'a str>;
 
@@ -52,7 +77,11 @@ fn of_crate(modules: &[(Module<'_>, &File)]) -> Vec<Finding> {
                 continue;
             };
             let shared = module.iter().zip(*target).take_while(|(a, b)| a == b).count();
-            if let (Some(from), Some(to)) = (module.get(shared), target.get(shared)) {
+            let whole = |part| whole(&file.path, &module[..shared], part);
+            if let (Some(from), Some(to)) = (module.get(shared), target.get(shared))
+                && whole(from) != whole(to)
+            {
+                let (from, to) = (whole(from), whole(to));
                 let edges = folders.entry(&module[..shared]).or_default();
                 let place = (file.path.as_str(), line);
                 edges.entry(from).or_default().entry(to).or_insert(place);
@@ -60,6 +89,14 @@ fn of_crate(modules: &[(Module<'_>, &File)]) -> Vec<Finding> {
         }
     }
     folders.values().flat_map(cycles).collect()
+}
+
+/// The first part of the one thing that a module of a folder is a part of; else the module.
+fn whole<'a>(file: &str, folder: &[&str], part: &'a str) -> &'a str {
+    let (root, _) = file.split_once("/src/").unwrap_or_default();
+    let folder = [&[root, "src"], folder].concat().join("/");
+    let of = ONE.iter().find(|(whose, parts, _)| *whose == folder && parts.contains(&part));
+    of.map_or(part, |(_, parts, _)| parts[0])
 }
 
 /// The modules that a module declares for tests alone.
@@ -136,6 +173,7 @@ fn way<'a>(edges: &Edges<'a>, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace;
 
     /// `file:line` of each finding in a crate of these files.
     fn found(files: &[(&str, &str)]) -> Vec<String> {
@@ -190,6 +228,28 @@ mod tests {
             ("lib.rs", "use crate::a::A;"),
         ];
         assert_eq!(found(&fine), [""; 0]);
+    }
+
+    #[test]
+    fn parts_of_one_thing_may_name_each_other_and_no_others() {
+        let file =
+            |name: &str, text| File::new(&format!("crates/coreline/src/percpu/{name}.rs"), text);
+        let parts = [file("slots", "use super::field::F;"), file("field", "use super::slots::S;")];
+        assert_eq!(check(&parts), []);
+        // Also where the way back begins at another part.
+        let other = [
+            file("slots", "use super::chunk::C;"),
+            file("chunk", "use super::field::F;"),
+            file("field", ""),
+        ];
+        assert_eq!(check(&other).len(), 2);
+        assert!(ONE.iter().all(|(folder, parts, why)| {
+            let known = |part: &&str| {
+                let path = workspace::root().join(folder).join(part);
+                path.with_extension("rs").exists() || path.join("mod.rs").exists()
+            };
+            parts.iter().all(known) && !why.is_empty()
+        }));
     }
 
     #[test]

@@ -65,8 +65,8 @@ impl Memory for Native {
         let begin = mapped.map_err(|error| fail(Why::new("mmap").because(&error)))?;
         let before = begin.addr().wrapping_neg() % pages.align();
         let at = begin.wrapping_byte_add(before);
-        // SAFETY: the parts before and behind the aligned one were mapped above, and no thread knows
-        // them. A length of zero is refused and changes nothing.
+        // SAFETY: the parts before and behind the aligned one were mapped above, and no thread
+        // knows them. A length of zero is refused and changes nothing.
         keeping_errno(|| unsafe {
             libc::munmap(begin, before);
             libc::munmap(at.wrapping_byte_add(pages.size()), slack - before);
