@@ -252,6 +252,22 @@ fn what_was_written_before_a_set_is_seen_by_who_finds_the_bit() {
     }
 }
 
+/// Of two threads that clear a bit one is told that it did.
+fn cleared_once<W: Testbed>() {
+    let mask = Arc::new(empty::<W>());
+    let cpu = mask.cpus().next().unwrap();
+    mask.set(cpu).unwrap();
+    let theirs = Arc::clone(&mask);
+    let other = W::spawn(Placement::Anywhere, move || theirs.clear(cpu).unwrap()).unwrap();
+    let mine = mask.clear(cpu).unwrap();
+    assert!(mine != other.join(), "both cleared the bit, or neither did");
+}
+
+#[test]
+fn one_thread_clears_a_bit_in_every_interleaving() {
+    worlds::check(cleared_once::<Model>);
+}
+
 /// A bit is a lock that is only tried: what its holders do stays in order.
 fn held_in_turn<W: Testbed>() {
     let shared = Arc::new((empty::<W>(), Cell::<u64, W>::new_in(0)));

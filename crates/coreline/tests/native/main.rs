@@ -66,8 +66,9 @@ fn run_again(name: &str, value: &str) {
         .env(name, value)
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&again.stdout);
-    assert!(again.status.success() && !text.contains(" 0 passed"), "{}: {text}", again.status);
+    let [text, errors] = [&again.stdout, &again.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    let passed = again.status.success() && !text.contains(" 0 passed");
+    assert!(passed, "{}: {text}{errors}", again.status);
 }
 
 #[test]

@@ -49,22 +49,28 @@ fn load_use_and_unload() {
                 std::mem::transmute::<*mut c_void, Lost>(lost),
             )
         };
-        thread::scope(|scope| {
-            for _ in 0..THREADS {
+        // Asserted once the threads have gone: until then they wait at a barrier.
+        let (lost, closing) = thread::scope(|scope| {
+            let threads = [(); THREADS].map(|()| {
                 scope.spawn(|| {
                     use_it(round % 2 == 1);
                     used.wait();
                     closed.wait();
                     // The kernel looks where this thread was in a section before.
                     (0..3).for_each(|_| thread::yield_now());
-                });
-            }
+                })
+            });
             used.wait();
-            assert_eq!(lost(), 0);
+            let lost = lost();
             // SAFETY: nothing calls into the library any more, but what it left behind in threads.
-            assert_eq!(unsafe { libc::dlclose(library) }, 0);
+            let closing = unsafe { libc::dlclose(library) };
             closed.wait();
+            // Until they have run what the library left behind: a scope does not wait for that, and
+            // the next round counts what they add then.
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            (lost, closing)
         });
+        assert_eq!((lost, closing), (0, 0));
         let stays = open(&plugin, libc::RTLD_NOLOAD);
         assert!(!stays.is_null() || native::probe().sections.is_err(), "sections were unmapped");
         if !stays.is_null() {

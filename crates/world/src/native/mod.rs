@@ -48,7 +48,7 @@
 //! | `mbind`, `madvise` | memory lies, and is paged, as the kernel likes |
 //! | `rseq` | threads that are not registered yet use the shared slot |
 //! | `rt_sigprocmask` | signals are not held off: handlers must not use lists, stacks and buffers |
-//! | `futex`, `sched_yield` | waits burn their CPU |
+//! | `futex`, `sched_yield` | waits burn their CPU; glibc ends a process whose locks cannot wait |
 //!
 //! A filter that comes later and answers that all is well, though nothing was done, is not found
 //! out. With `membarrier` that makes fences do nothing; with `rseq` it deceives the C library. No
