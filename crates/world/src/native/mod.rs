@@ -46,9 +46,12 @@
 //! | `mmap` | new per-CPU memory is refused; operations that need some use the shared slot |
 //! | `munmap` | memory stays mapped |
 //! | `mbind`, `madvise` | memory lies, and is paged, as the kernel likes |
-//! | `rseq` | threads that are not registered yet use the shared slot |
+//! | `rseq` | threads that are not registered yet use the shared slot; beware of musl |
 //! | `rt_sigprocmask` | signals are not held off: handlers must not use lists, stacks and buffers |
 //! | `futex`, `sched_yield` | waits burn their CPU; glibc ends a process whose locks cannot wait |
+//!
+//! musl unmaps the stack of a detached thread that ends, and the rseq area on it. Where `rseq` is
+//! refused by then the thread stays registered, and the kernel may end the process (`SIGSEGV`).
 //!
 //! A filter that comes later and answers that all is well, though nothing was done, is not found
 //! out. With `membarrier` that makes fences do nothing; with `rseq` it deceives the C library. No
