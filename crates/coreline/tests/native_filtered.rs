@@ -292,7 +292,7 @@ fn what_handlers_may_do_leaves_the_error_number_alone() {
         refuse(libc::SYS_rt_sigprocmask);
         keeps("hold", &mut || drop(Native::hold()));
         refuse(libc::SYS_munmap);
-        // SAFETY: as above.
+        // SAFETY: the memory is the page of `map`, unused.
         keeps("unmap", &mut || unsafe { Native::unmap(page, PAGE) });
         let too_much = Layout::from_size_align(1 << 62, 1).unwrap();
         keeps("map", &mut || assert!(Native::map(too_much).is_err()));

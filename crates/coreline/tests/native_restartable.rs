@@ -437,7 +437,7 @@ mod stepped {
             asm!("pushfq", "or qword ptr [rsp], {flag}", "popfq", flag = const TRAP_FLAG);
         }
         let result = operation();
-        // SAFETY: as above.
+        // SAFETY: the flag is the thread's own.
         unsafe {
             asm!("pushfq", "and qword ptr [rsp], {others}", "popfq", others = const !TRAP_FLAG);
         }

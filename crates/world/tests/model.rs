@@ -265,7 +265,7 @@ impl User {
 impl Drop for User {
     fn drop(&mut self) {
         <Model>::fence(Ordering::SeqCst);
-        // SAFETY: nobody else has it.
+        // SAFETY: no other thread has it.
         self.1.with_mut(|count| unsafe { *count += 1 });
         self.0.swap(1, Ordering::AcqRel);
         assert_eq!(self.0.load(Ordering::Acquire), 1);

@@ -36,7 +36,7 @@ struct Everything {
 
 impl Everything {
     fn new() -> Everything {
-        // Fewer seats than threads: who finds none works without.
+        // Fewer seats than threads: a thread that finds none works without.
         let options = DomainOptions::new().presence(PresenceOptions::new().seats(256));
         let domain = Domains::global().unwrap().domain(options);
         Everything {
@@ -69,7 +69,7 @@ impl Everything {
                 values[0] += 1;
                 self.by_cpu.add(1);
                 values[1] += 1;
-                // Relaxed, here and below: counts; who reads them has joined the threads.
+                // Relaxed, here and below: counts, read once the threads have been joined.
                 self.leased.fetch_add(1, Ordering::Relaxed);
             }
             Err(LeaseError::Exhausted { .. }) => self.by_cpu.add(1),

@@ -74,7 +74,7 @@ fn load_use_and_unload() {
         let stays = open(&plugin, libc::RTLD_NOLOAD);
         assert!(!stays.is_null() || native::probe().sections.is_err(), "sections were unmapped");
         if !stays.is_null() {
-            // SAFETY: as above. What is open stays so no longer than it would.
+            // SAFETY: nothing calls into the library; this gives back what `open` took just now.
             assert_eq!(unsafe { libc::dlclose(stays) }, 0);
         }
     }
