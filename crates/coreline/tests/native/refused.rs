@@ -70,6 +70,8 @@ extern "C" fn on_signal(_signal: c_int) {
 
 impl Scene {
     fn new() -> Self {
+        // An addition on a second CPU would give a counter its slots before the handler runs.
+        assert!(run_on(Native::cpu().get() as usize), "a thread may stay where it is");
         let [pool, elsewhere] = [(); 2].map(|()| PerCpuPool::new(PoolOptions::new()).unwrap());
         let hot = PerCpuCounter::from_pool(&pool);
         let batched = PerCpuCounter::from_pool(&pool).batched(4);
