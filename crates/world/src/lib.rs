@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | [`Native`] | Linux: rseq, futex, membarrier | speed, signals |
 //! | `coreline_sim::Sim` | the simulated many-core machine | scaling, preemption anywhere, faults |
-//! | [`model::Model`] (feature `model`) | the loom model checker | weak memory order |
+//! | `model::Model` (feature `model`) | the loom model checker | weak memory order |
 //!
 //! The parameter is a type, never a `cfg`, so one test binary runs one algorithm in all three, and
 //! `Native` compiles to what hand-written atomics compile to (`cargo xtask golden` proves it).
@@ -40,12 +40,19 @@
 //! Waiting for a word to change is a method of the word: [`Word::wait_until`], and with a deadline
 //! [`Word::wait_until_by`].
 //!
-//! # The laws
+//! # Features
 //!
-//! A type that implements these traits is a world only if it passes every law in [`conformance`].
+//! None is on by default: `coreline` needs none of them.
+//!
+//! | feature | gives | for |
+//! |---|---|---|
+//! | `laws` | `conformance`, the laws that every world must pass | tests of a world |
+//! | `model` | `model::Model`, by way of loom | tests of an algorithm |
+//! | `overflow` | `native::overflow`, a hook for stack overflows | the simulator |
 
 pub mod cell;
 pub mod clock;
+#[cfg(feature = "laws")]
 pub mod conformance;
 pub mod fences;
 pub mod kick;
@@ -104,7 +111,7 @@ pub use work::Work;
 ///
 /// Primitives with `unsafe` code in them rely on a world's laws: that a wait returns only a value
 /// that was accepted, that one exchange wins, that a wake is not lost. A type may be a world only
-/// if it passes every law in [`conformance`]; this trait is where its author vouches for that, and
+/// if it passes every law in `conformance`; this trait is where its author vouches for that, and
 /// for the capabilities beneath it.
 pub unsafe trait World:
     Words + Statics + Sleep + Place + Restartable + Fences + Kick + Clock + Signals + Memory
