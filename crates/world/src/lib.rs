@@ -1,7 +1,41 @@
 //! The seam of coreline: what an algorithm may ask of the machine that it runs on.
 //!
-//! An algorithm in coreline is generic over one type parameter, `W:` [`World`], and names no
-//! operating system, processor, `std::sync::atomic`, clock or thread. Three worlds exist:
+//! For authors of lock-free code and of primitives. Write an algorithm once, generic over `W:`
+//! [`World`], and run it on this machine, on a simulated one with hundreds of CPUs, and in a model
+//! checker. (To use the primitives of `coreline` you need nothing from here.)
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use coreline_world::model::{Checker, Model, RelaxedStores, check}; // feature `model`
+//! use coreline_world::{Cell, JoinHandle, Native, Ordering, Placement, Testbed, Word};
+//!
+//! fn hand_over<W: Testbed>() {
+//!     let shared = Arc::new((Cell::<u64, W>::new_in(0), W::U32::new_in(0)));
+//!     let theirs = Arc::clone(&shared);
+//!     let writer = W::spawn(Placement::Anywhere, move || {
+//!         // SAFETY: no thread reads before it has seen the word set.
+//!         theirs.0.with_mut(|data| unsafe { data.write(42) });
+//!         theirs.1.store(1, Ordering::Release); // pairs with the Acquire below
+//!     });
+//!     shared.1.wait_until(Ordering::Acquire, |set| set == 1);
+//!     // SAFETY: the only write came before the word was set.
+//!     assert_eq!(shared.0.with(|data| unsafe { data.read() }), 42);
+//!     writer.expect("there is room for two threads").join();
+//! }
+//!
+//! hand_over::<Native>(); // once, as fast as this machine is
+//! check(hand_over::<Model>); // in every order that the memory model allows
+//!
+//! // The same source without its `Release`: the model finds the data race.
+//! assert!(Checker::new().try_check(hand_over::<Model<RelaxedStores>>).is_err());
+//! ```
+//!
+//! Where to go next: the module of a capability, below, for what every world promises of it;
+//! `crates/coreline/src/lock/ticket.rs` for a small primitive; CONTRIBUTING.md for how its laws are
+//! run in all worlds.
+//!
+//! # The worlds
 //!
 //! | world | what it is | what it is good for |
 //! |---|---|---|
