@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::error::Error;
 use crate::target::{Arch, Libc, NATIVE_PACKAGES, Target};
-use crate::{golden, tidy, workspace};
+use crate::{alone, golden, tidy, workspace};
 
 /// A step: its name, and what it does.
 struct Step {
@@ -57,9 +57,6 @@ pub(crate) fn run() -> Result<(), Error> {
 
 fn steps(readme: &str) -> Result<Vec<Step>, Error> {
     let cargo = |line: &str| workspace::cargo(&line.split(' ').collect::<Vec<_>>());
-    let mut docs = cargo("doc --workspace --no-deps --all-features");
-    docs.env("RUSTDOCFLAGS", "-D warnings");
-    let clippy = cargo("clippy --workspace --all-targets --all-features -- -D warnings");
     // Says which fast paths the tests that follow had: a test of rseq sections has nothing to test
     // on a machine without them.
     let doctor = cargo("run --quiet --package coreline-lab -- doctor");
@@ -71,8 +68,8 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
     Ok(vec![
         command("fmt", cargo("fmt --all --check")),
         verb("tidy", tidy::run),
-        command("clippy", clippy),
-        command("docs", docs),
+        verb("clippy", alone::clippy),
+        verb("docs", alone::docs),
         verb("golden", || golden::run(false)),
         command("doctor", doctor),
         verb("musl", musl),

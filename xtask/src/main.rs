@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program talks to its user")]
 
+mod alone;
 mod ci;
 mod error;
 mod golden;

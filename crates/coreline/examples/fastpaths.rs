@@ -409,7 +409,7 @@ fn main() {
         lock_generic(&generic);
         lock_by_hand(&by_hand);
         assert!(!try_lock_generic(&generic) && !try_lock_by_hand(&by_hand));
-        // SAFETY: locked above, by this thread.
+        // SAFETY: this thread took the lock by `lock_generic`, and has not freed it.
         unsafe { unlock_generic(&generic) };
         unlock_by_hand(&by_hand);
         assert!(try_lock_generic(&generic) && try_lock_by_hand(&by_hand));

@@ -36,7 +36,7 @@ struct Row {
     stack: ArrayStack<u8, ALL, Native>,
 }
 
-// SAFETY: a struct.
+// SAFETY: a struct: every value has the same live fields in the same places.
 unsafe impl Slot for Row {}
 
 type Rows<I> = Slots<Row, Native, I>;

@@ -1,9 +1,52 @@
-//! A deterministic simulated many-core machine.
+//! A deterministic simulated many-core machine: whether concurrent code scales, from a unit test.
 //!
-//! [`Machine::run`] runs a program whose shared memory belongs to the world [`Sim`], on up to 4,096
-//! simulated CPUs and one host thread, and charges it for every cache line that moves. It says how
-//! the program would scale, finds mistakes that need a preemption at an unlucky moment, and gives
-//! the same answer for the same seed on any host.
+//! For authors of concurrent code who have no machine with hundreds of CPUs at hand, or want the
+//! same answer every time. The program is ordinary Rust with its imports changed. It runs on up to
+//! 4,096 simulated CPUs and one host thread, and is charged for every cache line that moves.
+//!
+//! ```
+//! use coreline_sim::atomic::{AtomicU64, Ordering}; // was std::sync::atomic
+//! use coreline_sim::{Allocator, Machine, Run, thread}; // was std::thread
+//!
+//! #[global_allocator]
+//! static ALLOCATOR: Allocator = Allocator; // decides which objects share a cache line
+//!
+//! #[derive(Default)]
+//! #[repr(align(64))]
+//! struct Counter(AtomicU64);
+//!
+//! /// 64 threads add to so many counters, on two sockets of 96 cores each.
+//! fn count(counters: usize) -> Result<Run<u64>, Box<dyn std::error::Error>> {
+//!     let run = Machine::preset("epyc-9654-2s")?.seed(7).run(move || {
+//!         let counters: Vec<Counter> = (0..counters).map(|_| Counter::default()).collect();
+//!         thread::scope(|scope| {
+//!             for n in 0..64 {
+//!                 let counter = &counters[n % counters.len()].0;
+//!                 let add = |_| _ = counter.fetch_add(1, Ordering::Relaxed);
+//!                 scope.spawn(move || (0..1000).for_each(add));
+//!             }
+//!         });
+//!         counters.iter().map(|counter| counter.0.load(Ordering::Relaxed)).sum()
+//!     })?;
+//!     Ok(run)
+//! }
+//!
+//! let (one, each) = (count(1)?, count(64)?);
+//! assert_eq!((one.value, each.value), (64_000, 64_000));
+//! let ratio = one.report.time_ns as f64 / each.report.time_ns as f64;
+//! println!("one counter for all takes {ratio:.0} times as long as one for each thread");
+//! assert!(ratio > 50.0);
+//! println!("{}", one.report); // simulated time, and where accesses were served from
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The same seed gives the same answer on any host. A run that fails prints a line that brings it
+//! back. What the model leaves out is listed in [`NOT_MODELLED`] and printed with every result.
+//!
+//! Where to go next: `docs/simulating.md`, the user's guide, from this to a claim that can be
+//! quoted; [`claim`], for a verdict that does not depend on one guess of the machine; [`search()`],
+//! for mistakes that need an unlucky moment. Code that is generic over `coreline_world::World` runs
+//! unchanged, with [`Sim`] as its world.
 //!
 //! | item | what |
 //! |---|---|
@@ -20,10 +63,6 @@
 //! | [`Schedule`], [`search()`], [`Explore`] | which thread runs next; looking for mistakes |
 //! | [`Failure`], [`Replay`] | what went wrong, and the line that brings it back |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |
-//!
-//! The user's guide is `docs/simulating.md`.
-//!
-//! What is left out of the model is listed in [`NOT_MODELLED`] and printed with every result.
 
 mod engine;
 mod experiments;

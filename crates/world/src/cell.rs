@@ -223,7 +223,7 @@ impl<T, W: Words> DerefMut for CellMut<'_, T, W> {
     }
 }
 
-#[cfg(all(test, feature = "model"))]
+#[cfg(all(test, feature = "laws", feature = "model"))]
 mod tests {
     use super::*;
     use crate::implements;

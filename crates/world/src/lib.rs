@@ -1,13 +1,47 @@
 //! The seam of coreline: what an algorithm may ask of the machine that it runs on.
 //!
-//! An algorithm in coreline is generic over one type parameter, `W:` [`World`], and names no
-//! operating system, processor, `std::sync::atomic`, clock or thread. Three worlds exist:
+//! For authors of lock-free code and of primitives. Write an algorithm once, generic over `W:`
+//! [`World`], and run it on this machine, on a simulated one with hundreds of CPUs, and in a model
+//! checker. (To use the primitives of `coreline` you need nothing from here.)
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use coreline_world::model::{Checker, Model, RelaxedStores, check}; // feature `model`
+//! use coreline_world::{Cell, JoinHandle, Native, Ordering, Placement, Testbed, Word};
+//!
+//! fn hand_over<W: Testbed>() {
+//!     let shared = Arc::new((Cell::<u64, W>::new_in(0), W::U32::new_in(0)));
+//!     let theirs = Arc::clone(&shared);
+//!     let writer = W::spawn(Placement::Anywhere, move || {
+//!         // SAFETY: no thread reads before it has seen the word set.
+//!         theirs.0.with_mut(|data| unsafe { data.write(42) });
+//!         theirs.1.store(1, Ordering::Release); // pairs with the Acquire below
+//!     });
+//!     shared.1.wait_until(Ordering::Acquire, |set| set == 1);
+//!     // SAFETY: the only write came before the word was set.
+//!     assert_eq!(shared.0.with(|data| unsafe { data.read() }), 42);
+//!     writer.expect("there is room for two threads").join();
+//! }
+//!
+//! hand_over::<Native>(); // once, as fast as this machine is
+//! check(hand_over::<Model>); // in every order that the memory model allows
+//!
+//! // The same source without its `Release`: the model finds the data race.
+//! assert!(Checker::new().try_check(hand_over::<Model<RelaxedStores>>).is_err());
+//! ```
+//!
+//! Where to go next: the module of a capability, below, for what every world promises of it;
+//! `crates/coreline/src/lock/ticket.rs` for a small primitive; CONTRIBUTING.md for how its laws are
+//! run in all worlds.
+//!
+//! # The worlds
 //!
 //! | world | what it is | what it is good for |
 //! |---|---|---|
 //! | [`Native`] | Linux: rseq, futex, membarrier | speed, signals |
 //! | `coreline_sim::Sim` | the simulated many-core machine | scaling, preemption anywhere, faults |
-//! | [`model::Model`] (feature `model`) | the loom model checker | weak memory order |
+//! | `model::Model` (feature `model`) | the loom model checker | weak memory order |
 //!
 //! The parameter is a type, never a `cfg`, so one test binary runs one algorithm in all three, and
 //! `Native` compiles to what hand-written atomics compile to (`cargo xtask golden` proves it).
@@ -40,12 +74,19 @@
 //! Waiting for a word to change is a method of the word: [`Word::wait_until`], and with a deadline
 //! [`Word::wait_until_by`].
 //!
-//! # The laws
+//! # Features
 //!
-//! A type that implements these traits is a world only if it passes every law in [`conformance`].
+//! None is on by default: `coreline` needs none of them.
+//!
+//! | feature | gives | for |
+//! |---|---|---|
+//! | `laws` | `conformance`, the laws that every world must pass | tests of a world |
+//! | `model` | `model::Model`, by way of loom | tests of an algorithm |
+//! | `overflow` | `native::overflow`, a hook for stack overflows | the simulator |
 
 pub mod cell;
 pub mod clock;
+#[cfg(feature = "laws")]
 pub mod conformance;
 pub mod fences;
 pub mod kick;
@@ -104,7 +145,7 @@ pub use work::Work;
 ///
 /// Primitives with `unsafe` code in them rely on a world's laws: that a wait returns only a value
 /// that was accepted, that one exchange wins, that a wake is not lost. A type may be a world only
-/// if it passes every law in [`conformance`]; this trait is where its author vouches for that, and
+/// if it passes every law in `conformance`; this trait is where its author vouches for that, and
 /// for the capabilities beneath it.
 pub unsafe trait World:
     Words + Statics + Sleep + Place + Restartable + Fences + Kick + Clock + Signals + Memory

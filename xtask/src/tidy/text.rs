@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_example_that_nobody_compiles_is_found() {
+    fn an_example_that_is_not_compiled_is_found() {
         assert_eq!(lines_found(finished, "a.rs", &format!("//! {UNCOMPILED}\n//! ```")), [1]);
         assert_eq!(lines_found(finished, "a.rs", "//! ```\n//! ```text\n//! ```no_run"), [0; 0]);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use coreline_topology::CpuSet;
 use coreline_world::restartable::Rows;
-use coreline_world::{Integer, Ordering, Time, Word, World};
+use coreline_world::{Integer, Native, Ordering, Time, Word, World};
 
 use super::SCAN_DELAY;
 use super::bitmap::Bitmap;
@@ -35,6 +35,11 @@ pub struct Base<W: World> {
     allowed: Bitmap<W>,
     weights: Box<[W::U32]>,
 }
+
+const _: () = {
+    assert!(size_of::<Base<Native>>() == 96);
+    assert!(align_of::<Base<Native>>() == 8);
+};
 
 impl<W: World> Base<W> {
     pub(super) fn new_in(layout: &Arc<Parts>) -> Self {

@@ -64,7 +64,7 @@ where
         section.lock();
         let found = self.space.used_at(CpuId::new(cpu));
         let alone = found.is_none_or(|cid| self.work(cid.index()));
-        // SAFETY: locked above.
+        // SAFETY: this thread locked it at the beginning, and has not unlocked it.
         unsafe { section.unlock() };
         assert!(alone, "two CPUs work under {found:?}");
         found.is_some()
@@ -195,7 +195,7 @@ fn an_id_goes_to_another_cpu_after_the_last_section() {
 }
 
 #[test]
-fn a_section_sees_what_was_done_under_an_id_that_somebody_else_asked_for() {
+fn a_section_sees_what_was_done_under_an_id_that_another_thread_asked_for() {
     race(
         |scene| {
             scene.try_section(1);

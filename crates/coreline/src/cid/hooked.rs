@@ -28,7 +28,7 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use coreline_topology::CpuSet;
-use coreline_world::{Integer, Lacking, Line, Ordering, Time, Word, World};
+use coreline_world::{Integer, Lacking, Line, Native, Ordering, Time, Word, World};
 
 use super::EXPIRY;
 use super::base::Base;
@@ -54,6 +54,11 @@ pub struct Hooked<P, W: World> {
     lock: Line<TicketLock<(), W>>,
 }
 
+const _: () = {
+    assert!(size_of::<Hooked<(), Native>>() == 256);
+    assert!(align_of::<Hooked<(), Native>>() == 64);
+};
+
 /// A task. Only calls about it write this, and those do not overlap.
 ///
 /// | bits of `last` | meaning |
@@ -67,6 +72,11 @@ pub struct Visitor<W: World> {
     /// How many CPUs it is allowed on.
     allowed: W::U32,
 }
+
+const _: () = {
+    assert!(size_of::<Visitor<Native>>() == 16);
+    assert!(align_of::<Visitor<Native>>() == 8);
+};
 
 const RAN: u64 = 1 << 48;
 const LEFT: u64 = 1 << 16;

@@ -38,7 +38,7 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use coreline_topology::CpuSet;
-use coreline_world::{Integer, Line, Ordering, Time, Word, World};
+use coreline_world::{Integer, Line, Native, Ordering, Time, Word, World};
 
 use super::base::Base;
 use super::layout::{Parts, Place};
@@ -59,6 +59,11 @@ pub struct Ownership<W: World> {
     mode: W::U32,
     lock: Line<TicketLock<Owners<W>, W>>,
 }
+
+const _: () = {
+    assert!(size_of::<Ownership<Native>>() == 192);
+    assert!(align_of::<Ownership<Native>>() == 64);
+};
 
 struct Owners<W: World> {
     /// By number; a gap where a task has left.
@@ -82,6 +87,11 @@ struct Holder<W: World> {
     word: W::U32,
     position: W::U32,
 }
+
+const _: () = {
+    assert!(size_of::<Holder<Native>>() == 8);
+    assert!(align_of::<Holder<Native>>() == 4);
+};
 
 const PER_CPU: u32 = 1;
 

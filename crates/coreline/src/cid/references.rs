@@ -15,7 +15,7 @@ use core::mem::ManuallyDrop;
 use core::ops::Range;
 use std::sync::Arc;
 
-use coreline_world::{Lacking, Ordering, Time, Word, World};
+use coreline_world::{Lacking, Native, Ordering, Time, Word, World};
 
 use super::base::Base;
 use super::layout::{Parts, Place};
@@ -31,6 +31,11 @@ pub(crate) struct Referring<P, W: World> {
     pub(super) highest: Box<[W::U32]>,
     _policy: PhantomData<fn() -> P>,
 }
+
+const _: () = {
+    assert!(size_of::<Referring<(), Native>>() == 112);
+    assert!(align_of::<Referring<(), Native>>() == 8);
+};
 
 impl<P: References, W: World> Referring<P, W> {
     pub(crate) fn new_in(layout: &Arc<Parts>) -> Self {

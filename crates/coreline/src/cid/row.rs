@@ -33,6 +33,12 @@ use coreline_world::{Ordering, Time, Word, World};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row(u32);
 
+const _: () = {
+    assert!(size_of::<Row>() == 4);
+    assert!(align_of::<Row>() == 4);
+    assert!((State::None as u32) < 1 << (SINCE - STATE));
+};
+
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {

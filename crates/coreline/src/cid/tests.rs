@@ -22,10 +22,10 @@
 //! | the expiry | `a_scan_drops_what_is_old_and_then_what_is_high` |
 //! | its length | `a_scan_finds_nothing_before_it_is_old` |
 //! | what is high goes; at once, or put | `a_scan_drops_what_is_old_and_then_what_is_high` |
-//! | exec forgets: recent IDs, expansion, CPUs | `an_exec_forgets_everything_but_who_runs` |
+//! | exec forgets: recent IDs, expansion, CPUs | `an_exec_forgets_all_but_the_ids_in_use` |
 //! | leaving frees; high IDs are not used; expansion is lowered | `after_threads_have_ended_*` |
 //! | an idle ID is taken at the bound | `steps` |
-//! | use: the mark, the fence | `a_row_that_nobody_uses_goes_at_the_second_scan_after_one_fence` |
+//! | use: the mark, the fence | `an_unused_row_goes_at_the_second_scan_after_one_fence` |
 //! | owned: hysteresis; CPUs give up their IDs; the expiry | `the_mode_changes_back_*` |
 //! | owned: tasks give up IDs; marks; the hand-over | `cpus_own_ids_where_tasks_are_many` |
 //! | owned: a quarter more | `a_quarter_more_tasks_than_allowed_cpus_own_ids` |
@@ -205,7 +205,7 @@ fn a_scan_finds_nothing_before_it_is_old() {
 }
 
 #[test]
-fn an_exec_forgets_everything_but_who_runs() {
+fn an_exec_forgets_all_but_the_ids_in_use() {
     let layout = CidLayout::<Recent>::new(&machine(1)).unwrap();
     let space: CidSpace<Recent> = CidSpace::new(&layout);
     let tasks = [0, 1, 2].map(|_| space.user_enter(&cpus(4)).unwrap());
@@ -240,7 +240,7 @@ fn used() -> CidSpace<Recent> {
 }
 
 #[test]
-fn a_row_that_nobody_uses_goes_at_the_second_scan_after_one_fence() {
+fn an_unused_row_goes_at_the_second_scan_after_one_fence() {
     let space = used();
     let [one, two] = [1, 2].map(CpuId::new);
     let place = |cpu| layout::Place { position: CpuId::index(cpu) as u16, group: 0 };
@@ -267,7 +267,7 @@ fn a_row_that_nobody_uses_goes_at_the_second_scan_after_one_fence() {
 }
 
 #[test]
-fn a_row_that_nobody_uses_goes_at_the_next_scan_however_late_that_is() {
+fn an_unused_row_goes_at_the_next_scan_however_late_that_is() {
     for later in [100, 7500, 8191, 8192, 8250, 100_000] {
         let space = used();
         space.engine.use_at(layout::Place { position: 1, group: 0 });
@@ -436,7 +436,7 @@ fn a_task_that_is_refused_changes_no_bound() {
 }
 
 #[test]
-fn who_finds_all_ids_in_use_is_refused() {
+fn a_task_that_finds_all_ids_in_use_is_refused() {
     // Tasks that run when they leave, or all at one CPU: there are not IDs for so many.
     let space: CidSpace<Owned> = CidSpace::new(&CidLayout::new(&machine(1)).unwrap());
     let busy = Err(CidError::Busy { cpu: SOURCE });

@@ -133,6 +133,13 @@ struct Central<W: World> {
     arrived: W::U64,
 }
 
+const _: () = {
+    assert!(size_of::<Central<Native>>() == 24);
+    assert!(align_of::<Central<Native>>() == 8);
+    assert!(size_of::<Line<Central<Native>>>() == 64);
+    assert!(align_of::<Line<Central<Native>>>() == 64);
+};
+
 impl PerCpuCounter {
     /// A counter at zero, indexed by CPU number, from the process's global pool.
     ///

@@ -18,9 +18,9 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
-use coreline_world::{Cell, Ordering, Slot, Word, World};
+use coreline_world::{Cell, Native, Ordering, Slot, Word, World};
 
-use crate::percpu::{Init, PerCpu, PerCpuPool, SlotLock, Slots};
+use crate::percpu::{Init, PerCpu, PerCpuPool, SlotLock, Slots, Word64};
 
 const COMPACT: u32 = 0;
 const SPREAD: u32 = 1;
@@ -35,6 +35,11 @@ pub(super) struct Spread<T: Slot, W: World> {
     current: W::Ptr<Slots<T, W>>,
     parts: NonNull<Parts<T, W>>,
 }
+
+const _: () = {
+    assert!(size_of::<Spread<Word64, Native>>() == 16);
+    assert!(align_of::<Spread<Word64, Native>>() == 8);
+};
 
 /// The parts that stay where they are when the counter moves.
 struct Parts<T: Slot, W: World> {

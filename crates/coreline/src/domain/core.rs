@@ -37,10 +37,10 @@ use std::sync::Arc;
 
 use coreline_topology::CpuId;
 use coreline_world::restartable::Rows;
-use coreline_world::{Lacking, Ordering, Slot, Time, Word, World};
+use coreline_world::{Lacking, Native, Ordering, Slot, Time, Word, World};
 
 use super::domains::Common;
-use crate::cid::{Place, References, Referring};
+use crate::cid::{Place, Recent, References, Referring};
 use crate::percpu::{Indexing, SlotLock, SlotLockGuard, Slots};
 
 /// See the module.
@@ -51,6 +51,11 @@ pub(super) struct Core<P: References, W: World> {
     locals: W::Ptr<Entry<W>>,
     lock: SlotLock<W>,
 }
+
+const _: () = {
+    assert!(size_of::<Core<Recent, Native>>() == 152);
+    assert!(align_of::<Core<Recent, Native>>() == 8);
+};
 
 /// A local, as its domain knows it. It begins with this.
 pub(super) struct Entry<W: World> {
@@ -66,6 +71,11 @@ pub(super) struct Entry<W: World> {
     /// All other bytes of it.
     own: u32,
 }
+
+const _: () = {
+    assert!(size_of::<Entry<Native>>() == 24);
+    assert!(align_of::<Entry<Native>>() == 8);
+};
 
 impl<W: World> Entry<W> {
     pub(super) fn new_in(

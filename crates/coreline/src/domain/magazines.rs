@@ -39,7 +39,7 @@
 use core::mem::ManuallyDrop;
 
 use coreline_topology::CpuId;
-use coreline_world::{Integer, Ordering, Slot, Word, World};
+use coreline_world::{Integer, Native, Ordering, Slot, Word, World};
 
 use super::core::{Core, Guard};
 use super::domains::Extent;
@@ -66,6 +66,11 @@ pub(super) struct Magazine<W: World> {
     open: [W::U32; OPEN],
     reserved: W::U32,
 }
+
+const _: () = {
+    assert!(size_of::<Magazine<Native>>() == 36);
+    assert!(align_of::<Magazine<Native>>() == 4);
+};
 
 // SAFETY: words, and arrays of words: each value has a live word in the place of each.
 unsafe impl<W: World> Slot for Magazine<W> {}

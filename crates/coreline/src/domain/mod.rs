@@ -188,6 +188,11 @@ struct Shared<P: References, W: World> {
     leasing: W::Ptr<Leasing<P, W>>,
 }
 
+const _: () = {
+    assert!(size_of::<Shared<Recent, Native>>() == 24);
+    assert!(align_of::<Shared<Recent, Native>>() == 8);
+};
+
 impl Domain {
     /// Of this process, without users and without a presence.
     ///

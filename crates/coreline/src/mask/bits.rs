@@ -89,7 +89,7 @@
 use std::sync::Arc;
 
 use coreline_topology::MAX_CPUS;
-use coreline_world::{Integer, Line, Ordering, Word, Words, World};
+use coreline_world::{Integer, Line, Native, Ordering, Word, Words, World};
 
 /// The bits of a leaf's word.
 const PER_WORD: u32 = 32;
@@ -159,6 +159,11 @@ impl Position {
 
 /// The bits of one cache's CPUs, or of one group of members.
 type Leaf<W> = Line<[<W as Words>::U64; WORDS]>;
+
+const _: () = {
+    assert!(size_of::<Leaf<Native>>() == 64);
+    assert!(align_of::<Leaf<Native>>() == 64);
+};
 
 /// How many of their words leaves of these sizes use, each at most [`PER_LEAF`].
 pub(super) fn used(sizes: &[usize]) -> Arc<[u8]> {

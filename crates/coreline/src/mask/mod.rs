@@ -79,6 +79,11 @@ pub struct CpuMask<W: World = Native> {
     bits: Bits<W>,
 }
 
+const _: () = {
+    assert!(size_of::<CpuMask<Native>>() == 80);
+    assert!(align_of::<CpuMask<Native>>() == 8);
+};
+
 impl CpuMask {
     /// An empty mask for this machine.
     pub fn new() -> Self {

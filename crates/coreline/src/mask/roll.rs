@@ -48,7 +48,7 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 
 use coreline_topology::Topology;
-use coreline_world::{Lacking, Line, Ordering, Word, World};
+use coreline_world::{Lacking, Line, Native, Ordering, Word, World};
 
 use super::bits::{self, Bits, PER_LEAF, Position};
 
@@ -66,6 +66,13 @@ struct Words<W: World> {
     state: W::U64,
     wanted: W::U64,
 }
+
+const _: () = {
+    assert!(size_of::<Words<Native>>() == 16);
+    assert!(align_of::<Words<Native>>() == 8);
+    assert!(size_of::<Line<Words<Native>>>() == 64);
+    assert!(align_of::<Line<Words<Native>>>() == 64);
+};
 
 /// The seats of a leaf.
 type Seats<W> = Box<[Line<Words<W>>]>;

@@ -1,8 +1,8 @@
-//! The checked mode of a pool: what was done to memory that nobody owned.
+//! The checked mode of a pool: what was done to memory that had no owner.
 //!
 //! A checked pool fills an item with [`POISON`] when it is freed and keeps it from being handed out
 //! again for a while; a byte that is something else later was written after the free. Only
-//! initialised slots are filled: nobody had the address of another.
+//! initialised slots are filled: no thread had the address of another.
 //!
 //! | mistake | how it comes about | found |
 //! |---|---|---|
@@ -26,7 +26,7 @@ const WATCHED: usize = 1024;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Somebody wrote to a slot after it was freed.
+    /// A slot was written after it was freed.
     #[error("byte {offset} of slot {slot} was written after it was freed: it is {found:#04x}")]
     WrittenAfterFree {
         /// The slot's index.
@@ -93,7 +93,7 @@ impl Strides {
     ///
     /// # Safety
     ///
-    /// The chunk is mapped, has the item, and nobody uses it.
+    /// The chunk is mapped, has the item, and nothing else uses it.
     unsafe fn bytes<'a>(self, freed: &Freed) -> impl Iterator<Item = (usize, &'a mut [u8])> {
         let (first, size) = (freed.first, freed.layout.size());
         (0..freed.populated).chain([self.indexes]).map(move |slot| {
@@ -112,7 +112,7 @@ impl Checks {
     ///
     /// # Safety
     ///
-    /// The chunk is mapped, has the item, and nobody uses it as long as it is watched.
+    /// The chunk is mapped, has the item, and nothing uses it as long as it is watched.
     pub(super) unsafe fn watch(
         &mut self,
         strides: Strides,
@@ -155,7 +155,8 @@ impl Checks {
         // SAFETY: the promise of `watch`; and the caller holds the pool's lock.
         let chunk = unsafe { &mut *freed.chunk.as_ptr() };
         let begin = freed.first.addr().get() - chunk.begin();
-        // SAFETY: as above.
+        // SAFETY: `watch` was promised that the chunk is mapped and has the item, and that nothing
+        // uses the item while it is watched. It left `freed` above, and so is looked at once.
         for (slot, bytes) in unsafe { strides.bytes(&freed) } {
             let written = bytes.iter().enumerate().find(|(_, byte)| **byte != POISON);
             self.found.extend(written.map(|(at, &found)| Fault::WrittenAfterFree {

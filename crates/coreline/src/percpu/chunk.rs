@@ -9,7 +9,7 @@ use coreline_world::{Lacking, MapError, World};
 
 use super::pool::Shared;
 
-/// The node that an index's slots should lie on; `None`: that of whoever touches them first.
+/// The node that an index's slots should lie on; `None`: that of the first user.
 pub(super) type NodeOf = dyn Fn(usize) -> Option<NodeId> + Send + Sync;
 
 /// The bytes that one bit of [`Chunk::taken`] stands for.
@@ -19,7 +19,7 @@ const LINE: usize = 64;
 /// What a large chunk is aligned to, so that it can have huge pages.
 const HUGE: usize = 2 << 20;
 
-/// Memory for `indexes + 1` slots of one stride each. Written only by who holds the pool's lock.
+/// Memory for `indexes + 1` slots of one stride each. Written only under the pool's lock.
 ///
 /// It lies behind its slots, in the same mapping, and so does the map: a pool grows without the
 /// global allocator, and may grow in a signal handler.
@@ -68,7 +68,7 @@ impl Chunk {
     ///
     /// # Safety
     ///
-    /// Mapped by [`map`](Chunk::map), and nobody uses it any more.
+    /// Mapped by [`map`](Chunk::map), and not used any more.
     pub(super) unsafe fn unmap<W: World>(chunk: NonNull<Chunk>) {
         // SAFETY: the caller's promise. The chunk is read out of the memory that goes.
         unsafe {
@@ -88,7 +88,7 @@ impl Chunk {
     }
 
     fn taken_mut(&mut self) -> &mut [u64] {
-        // SAFETY: as above.
+        // SAFETY: the map is the chunk's own, and `&mut self` keeps every other borrow of it away.
         unsafe { self.taken.as_mut() }
     }
 
@@ -96,8 +96,8 @@ impl Chunk {
     pub(super) fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
         let (count, align) = granules(layout);
         let begin = self.find(count, align)?;
-        // Bit by bit, before anybody is told: a child that is forked meanwhile loses these bytes
-        // and cannot hand them out twice.
+        // Bit by bit, before the address is known: a child that is forked meanwhile loses these
+        // bytes and cannot hand them out twice.
         let taken = self.taken_mut();
         (begin..begin + count).for_each(|bit| taken[bit / 64] |= 1 << (bit % 64));
         self.live += 1;
@@ -191,7 +191,7 @@ pub(super) struct Item<W: World> {
 
 // SAFETY: an address, in memory that lives as long as the pool.
 unsafe impl<W: World> Send for Item<W> {}
-// SAFETY: as above.
+// SAFETY: shared, it gives out an address and a layout; what lies there is its owner's to guard.
 unsafe impl<W: World> Sync for Item<W> {}
 
 impl<W: World> Item<W> {
@@ -200,12 +200,12 @@ impl<W: World> Item<W> {
         (self.pool.section, self.pool.indexes)
     }
 
-    /// Gives the bytes back to the pool, which may give them to somebody else.
+    /// Gives the bytes back to the pool, which may hand them out again.
     ///
     /// # Safety
     ///
-    /// Called once, and nobody uses the bytes any more. `populated` slots were initialised, and the
-    /// shared one.
+    /// Called once, and the bytes are not used any more. `populated` slots were initialised, and
+    /// the shared one.
     pub(super) unsafe fn free(&self, populated: usize) {
         // SAFETY: the caller's promise. The bytes are those of this item, so the pool knows them.
         let _ = unsafe { self.pool.free(self.first, self.layout, populated) };

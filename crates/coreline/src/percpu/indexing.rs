@@ -4,7 +4,7 @@
 use core::fmt;
 
 use coreline_world::restartable::{Rows, Slot};
-use coreline_world::{Ordering, Word, World};
+use coreline_world::{Native, Ordering, Word, World};
 
 use super::slots::Slots;
 
@@ -56,6 +56,11 @@ pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
 pub struct OwnIndex<W: World> {
     pub(super) populated: W::U32,
 }
+
+const _: () = {
+    assert!(size_of::<OwnIndex<Native>>() == 4);
+    assert!(align_of::<OwnIndex<Native>>() == 4);
+};
 
 impl<W: World> OwnIndex<W> {
     /// No slot is initialised.

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use coreline_world::restartable::Rows;
 use coreline_world::restartable::rows::{PER_LINE, RowLine};
-use coreline_world::{Line, MapError, Ordering, Word, World, WorldStatic};
+use coreline_world::{Line, MapError, Native, Ordering, Word, World, WorldStatic};
 
 use super::lock::{SlotLock, SlotLockGuard};
 
@@ -53,6 +53,13 @@ struct Part<W: World> {
     chunks: W::Ptr<Link>,
     lock: SlotLock<W>,
 }
+
+const _: () = {
+    assert!(size_of::<Part<Native>>() == 24);
+    assert!(align_of::<Part<Native>>() == 8);
+    assert!(size_of::<Line<Part<Native>>>() == 64);
+    assert!(align_of::<Line<Part<Native>>>() == 64);
+};
 
 impl<W: World> Lines<W> {
     /// The bytes of a line.

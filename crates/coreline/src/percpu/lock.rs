@@ -13,7 +13,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use coreline_world::{Ordering, Signals, Word, Words, World};
+use coreline_world::{Native, Ordering, Signals, Word, Words, World};
 
 /// A lock word.
 ///
@@ -25,6 +25,11 @@ use coreline_world::{Ordering, Signals, Word, Words, World};
 pub(crate) struct SlotLock<W: Words> {
     holder: W::U64,
 }
+
+const _: () = {
+    assert!(size_of::<SlotLock<Native>>() == 8);
+    assert!(align_of::<SlotLock<Native>>() == 8);
+};
 
 const FREE: u64 = 0;
 

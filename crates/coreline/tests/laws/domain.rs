@@ -84,7 +84,7 @@ struct Marked<W: Testbed> {
     count: W::U64,
 }
 
-// SAFETY: a struct.
+// SAFETY: a struct: every value has the same live fields in the same places.
 unsafe impl<W: Testbed> Slot for Marked<W> {}
 
 type Local<T, P, W> = Arc<DomainLocal<T, P, W>>;

@@ -93,7 +93,7 @@ impl<L: Lock, W: Testbed> Guarded<L, W> {
             self.first.with_mut(|at| *at = before + 1);
             after == before + 1
         };
-        // SAFETY: taken above.
+        // SAFETY: this thread took the lock, and has not freed it.
         unsafe { self.lock.unlock() };
         // Not before: natively the others would spin for ever on a lock that is never freed.
         assert!(same, "two holders at once, or a holder that does not see the last one's writes");

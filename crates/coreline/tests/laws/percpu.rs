@@ -43,7 +43,7 @@ impl<W: Testbed> Token<W> {
     }
 
     fn leave(&self) {
-        // SAFETY: as above.
+        // SAFETY: the caller has the token, and no other thread has: that is what is tested.
         self.uses.with_mut(|uses| unsafe { *uses += 1 });
         assert_eq!(self.holders.fetch_sub(1, Ordering::Relaxed), 1, "a token went in twice");
     }
@@ -239,16 +239,16 @@ fn tokens_are_conserved<W: Testbed, B: Bag<W>>(effort: Effort, by: IndexBy) {
         let mut taken: Tokens<W> = slots
             .with_all_stopped(|slots| slots.flat_map(|slot| B::drain(&slot)).collect())
             .unwrap();
-        // SAFETY: as above.
+        // SAFETY: tokens live as long as the slots.
         let token = |at: &NonNull<Token<W>>| unsafe { at.as_ref() };
         taken.iter().map(token).for_each(Token::enter);
         taken.iter().map(token).for_each(Token::leave);
         for index in (0..slots.populated()).chain([slots.indexes()]) {
-            // SAFETY: taken out above.
+            // SAFETY: drained, so in no slot, and `tokens` keeps them alive.
             slots.with_stopped(index, |slot| unsafe { B::restore(&slot, &mut taken) }).unwrap();
         }
         while let Some(left) = taken.pop() {
-            // SAFETY: as above.
+            // SAFETY: drained or taken out, so in no slot, and `tokens` keeps it alive.
             if !unsafe { B::put(&slots, left) } {
                 taken.push(left);
                 // Room appears when somebody takes: the threads take at least once a round.
@@ -259,7 +259,7 @@ fn tokens_are_conserved<W: Testbed, B: Bag<W>>(effort: Effort, by: IndexBy) {
     let mut found: Vec<usize> = threads.into_iter().flat_map(JoinHandle::join).collect();
     let rest: Tokens<W> =
         slots.with_all_stopped(|slots| slots.flat_map(|slot| B::drain(&slot)).collect()).unwrap();
-    // SAFETY: as above.
+    // SAFETY: tokens live as long as the slots.
     found.extend(rest.iter().map(|token| unsafe { token.as_ref() }.number));
     found.sort_unstable();
     assert!(found.iter().copied().eq(0..tokens.len()), "tokens were lost or doubled: {found:?}");
@@ -425,7 +425,7 @@ struct Counted<W: Testbed> {
     dropped: Arc<W::U64>,
 }
 
-// SAFETY: a struct.
+// SAFETY: a struct: every value has the same live fields in the same places.
 unsafe impl<W: Testbed> Slot for Counted<W> {}
 
 impl<W: Testbed> Drop for Counted<W> {

@@ -55,7 +55,7 @@ fn items_do_not_overlap<W: Testbed>(options: PoolOptions, rounds: usize, seed: u
     }
     let mapped = pool.mapped();
     for (at, layout) in items {
-        // SAFETY: as above.
+        // SAFETY: allocated above, and used by nothing.
         assert_eq!(unsafe { pool.free(at, layout, 0) }, Ok(()));
     }
     assert_eq!((pool.live(), pool.mapped()), (0, mapped));
@@ -164,13 +164,13 @@ fn memory_is_used_again_in_every_world() {
 /// More than fits into a slot, and nothing at all.
 struct Sized<const N: usize>([u8; N]);
 
-// SAFETY: a struct.
+// SAFETY: it lends no reference to anything inside of itself.
 unsafe impl<const N: usize> Slot for Sized<N> {}
 
 #[repr(align(131072))]
 struct Aligned;
 
-// SAFETY: a struct.
+// SAFETY: it lends no reference to anything inside of itself.
 unsafe impl Slot for Aligned {}
 
 #[test]
@@ -236,21 +236,21 @@ fn mistakes_are_found<W: Testbed>() {
     // Found, too, when it would be handed out again.
     let pool = checked();
     let at = pool.allocate(layout).unwrap();
-    // SAFETY: as above.
+    // SAFETY: writes to the 24 bytes in slot 0, which no other item has while they are watched.
     unsafe {
         pool.free(at, layout, 1).unwrap();
         at.write(1);
     }
     for _ in 0..1024 {
         let at = pool.allocate(layout).unwrap();
-        // SAFETY: as above.
+        // SAFETY: just allocated, and used by nothing.
         unsafe { pool.free(at, layout, 1).unwrap() };
     }
     // The first of a chunk, and no longer watched. (The simulator's slots are smaller than all that
     // is watched, so that there are more chunks.)
     let again = pool.allocate(layout).unwrap();
     assert!(again == at || W::STRIDE < 1024 * layout.size(), "{again:?} is not {at:?}");
-    // SAFETY: as above.
+    // SAFETY: just allocated, and used by nothing else.
     unsafe { pool.free(again, layout, 1).unwrap() };
     let fault = Fault::WrittenAfterFree { slot: 0, offset: 0, found: 1 };
     assert_eq!(pool.close(), Err(Faults(vec![fault])));

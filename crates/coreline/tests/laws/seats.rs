@@ -246,7 +246,7 @@ fn unused<W: Testbed>() {
 }
 
 #[test]
-fn an_announcer_does_not_wait_for_who_never_entered() {
+fn an_announcer_does_not_wait_for_a_member_that_never_entered() {
     worlds::check(unused::<Model>);
 }
 
@@ -269,7 +269,7 @@ fn updates_inside<W: Testbed>() {
 }
 
 #[test]
-fn an_update_waits_for_nobody_who_waits_for_readers() {
+fn an_update_does_not_wait_for_a_thread_that_waits_for_readers() {
     worlds::check(updates_inside::<Model>);
 }
 

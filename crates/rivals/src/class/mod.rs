@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn who_counts_counts_every_operation() {
+    fn a_candidate_that_counts_counts_every_operation() {
         for class in Class::value_variants() {
             for candidate in class.bench().forms.iter().flat_map(|form| &form.candidates) {
                 let Ok(subject) = (candidate.make)() else { continue };

@@ -73,7 +73,7 @@ macro_rules! conformance_tests {
             sleep::no_wakeup_is_lost,
             sleep::a_wake_of_one_wakes_one,
             sleep::a_wake_is_for_its_word,
-            sleep::a_wake_counts_whom_it_wakes,
+            sleep::a_wake_says_that_it_woke_a_thread,
             kick::every_cpu_can_be_kicked,
             kick::a_preemptible_thread_need_not_yield,
             place::a_placed_thread_runs_on_its_cpu,

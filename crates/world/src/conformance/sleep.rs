@@ -93,7 +93,7 @@ pub fn a_wake_is_for_its_word<W: Testbed>() {
 }
 
 /// A wake says that it has woken a thread.
-pub fn a_wake_counts_whom_it_wakes<W: Testbed>() {
+pub fn a_wake_says_that_it_woke_a_thread<W: Testbed>() {
     let word = Arc::new(W::U32::new_in(0));
     let theirs = Arc::clone(&word);
     let sleeper = spawn::<W, _>(move || {

@@ -140,7 +140,7 @@ macro_rules! integer_word {
             word_methods!($atomic, $value);
         }
 
-        // SAFETY: a struct.
+        // SAFETY: a struct: every value has the same live fields in the same places.
         unsafe impl<P: Plant> Slot for $name<P> {}
 
         impl<P: Plant> Integer for $name<P> {
@@ -176,7 +176,7 @@ impl<T, P: Plant> Word for ModelPtr<T, P> {
     word_methods!(AtomicPtr, *mut T);
 }
 
-// SAFETY: a struct.
+// SAFETY: a struct: every value has the same live fields in the same places.
 unsafe impl<T: 'static, P: Plant> Slot for ModelPtr<T, P> {}
 
 impl<P: Plant> Words for Model<P> {

@@ -14,7 +14,7 @@
 //! | `clock` | clock | `CLOCK_MONOTONIC` |
 //! | `work` | work | the clock |
 //! | `signals` | signals | `pthread_sigmask` |
-//! | `overflow` | none: a hook for the simulator | `SIGSEGV`, an alternate stack |
+//! | `overflow`, a feature | none: a hook for the simulator | `SIGSEGV`, an alternate stack |
 //! | `memory` | memory | `mmap`, `mbind`, `madvise` |
 //! | `probe`, `machine` | what `coreline doctor` shows | all of these |
 //!
@@ -78,6 +78,7 @@ mod kick;
 mod machine;
 mod marks;
 mod memory;
+#[cfg(feature = "overflow")]
 pub mod overflow;
 mod place;
 mod probe;

@@ -106,6 +106,7 @@ impl Restartable for Native {
 
 // What the sections take for granted.
 const _: () = {
+    assert!(size_of::<List<Native>>() == 8 && size_of::<ListNode<Native>>() == 8);
     assert!(offset_of!(List<Native>, first) == 0);
     assert!(offset_of!(ListNode<Native>, next) == 0);
     assert!(offset_of!(ArrayStack<u8, 3, Native>, len) == 0);

@@ -79,7 +79,7 @@ impl<P: Policy, W: Testbed> Scene<P, W> {
         let [to, left] = [cpu, from].map(CpuId::new);
         self.space.migrate(self.now(), task, left, to).unwrap();
         self.hold(to, task);
-        // SAFETY: locked above.
+        // SAFETY: this thread locked it at the beginning, and has not unlocked it.
         unsafe { queue.unlock() };
     }
 

@@ -69,7 +69,7 @@ fn laws<P: Policy>(other: fn(&CidSpace<P, Sim>, &Task<P, Sim>)) {
 }
 
 #[test]
-fn a_switch_waits_for_no_line_of_those_who_move_references() {
+fn a_switch_waits_for_no_line_of_threads_that_move_references() {
     laws::<Recent>(|space, task| {
         let next = CpuId::new(1);
         switch(space, THERE, task);
@@ -80,6 +80,6 @@ fn a_switch_waits_for_no_line_of_those_who_move_references() {
 }
 
 #[test]
-fn a_switch_of_a_task_with_an_id_waits_for_no_line_of_those_who_get_one() {
+fn a_switch_of_a_task_with_an_id_waits_for_no_line_of_tasks_that_get_one() {
     laws::<Owned>(|space, task| switch(space, THERE, task));
 }

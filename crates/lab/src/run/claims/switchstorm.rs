@@ -66,7 +66,7 @@ fn without_flushes_a_test_is_a_hit() {
 }
 
 #[test]
-fn who_is_away_costs_a_lazy_update_nothing() {
+fn an_absent_context_costs_a_lazy_update_nothing() {
     let program = |variant| {
         let config = CONFIG.to_owned();
         shootdown::Program { config, present: 1, variant, updates: 20 }

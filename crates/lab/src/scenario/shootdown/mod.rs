@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_away_costs_the_lazy_nothing() {
+    fn an_absent_context_costs_a_lazy_update_nothing() {
         let [one, all] = [1, 30].map(|present| {
             [Variant::Lazy, Variant::Eager].map(|variant| simulated(present, variant))
         });

@@ -1,0 +1,123 @@
+//! Each package by itself.
+//!
+//! In one build cargo gives a crate every feature that any package of the build asks for. So a
+//! build of the workspace shows neither that a package forgot to ask for a feature, nor that a
+//! library does not compile, or that its documentation has a broken link, without features.
+
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::workspace;
+
+/// That each package compiles with the features that it asks for itself, and each library without
+/// features and with each feature alone.
+pub(crate) fn clippy() -> Result<(), Error> {
+    for line in clippy_lines(&workspace::metadata()?)? {
+        run(&format!("clippy --quiet {line} -- -D warnings"))?;
+    }
+    Ok(())
+}
+
+/// That no documentation has a broken link: that of the workspace with all features, and that of
+/// each library without features.
+pub(crate) fn docs() -> Result<(), Error> {
+    run("doc --workspace --no-deps --all-features")?;
+    for package in packages(&workspace::metadata()?)?.iter().filter(|package| package.is_library) {
+        run(&format!("doc --quiet --no-deps --no-default-features -p {}", package.name))?;
+    }
+    Ok(())
+}
+
+fn run(line: &str) -> Result<(), Error> {
+    let mut cargo = workspace::cargo(&line.split(' ').collect::<Vec<_>>());
+    cargo.env("RUSTDOCFLAGS", "-D warnings");
+    println!("{}", workspace::line(&cargo));
+    workspace::run(&mut cargo)
+}
+
+struct Package<'a> {
+    name: &'a str,
+    is_library: bool,
+    features: Vec<&'a str>,
+}
+
+impl<'a> Package<'a> {
+    fn new(metadata: &'a Value) -> Option<Self> {
+        let targets = metadata["targets"].as_array()?;
+        let kinds = targets.iter().filter_map(|target| target["kind"].as_array()).flatten();
+        let features = metadata["features"].as_object()?.keys().map(String::as_str);
+        Some(Package {
+            name: metadata["name"].as_str()?,
+            is_library: kinds.into_iter().any(|kind| matches!(kind.as_str(), Some("lib" | "rlib"))),
+            features: features.filter(|name| *name != "default").collect(),
+        })
+    }
+}
+
+fn packages(metadata: &Value) -> Result<Vec<Package<'_>>, Error> {
+    let packages = metadata["packages"].as_array().ok_or(Error::Metadata { what: "packages" })?;
+    let package = |it| Package::new(it).ok_or(Error::Metadata { what: "package as expected" });
+    packages.iter().map(package).collect()
+}
+
+/// What clippy is told to look at.
+fn clippy_lines(metadata: &Value) -> Result<Vec<String>, Error> {
+    let mut lines = Vec::new();
+    for Package { name, is_library, features } in packages(metadata)? {
+        if is_library {
+            let bare = format!("-p {name} --no-default-features");
+            let with = |feature| format!("{bare} --features {feature}");
+            lines.extend(features.into_iter().map(with));
+            lines.push(bare);
+        }
+        lines.push(format!("-p {name} --all-targets"));
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_feature_is_alone_once() {
+        let lib = json!([{ "kind": ["lib"] }, { "kind": ["test"] }]);
+        let both = json!([{ "kind": ["cdylib", "rlib"] }]);
+        let metadata = json!({ "packages": [
+            { "name": "a", "targets": lib, "features": { "default": ["x"], "x": [], "y": ["x"] } },
+            { "name": "b", "targets": both, "features": {} },
+            { "name": "c", "targets": [{ "kind": ["bin"] }], "features": { "z": [] } },
+        ] });
+        assert_eq!(
+            clippy_lines(&metadata).expect("metadata in cargo's format"),
+            [
+                "-p a --no-default-features --features x",
+                "-p a --no-default-features --features y",
+                "-p a --no-default-features",
+                "-p a --all-targets",
+                "-p b --no-default-features",
+                "-p b --all-targets",
+                "-p c --all-targets",
+            ]
+        );
+    }
+
+    #[test]
+    fn metadata_of_another_format_is_an_error() {
+        for metadata in [json!({}), json!({ "packages": [{ "name": "a" }] })] {
+            assert!(matches!(clippy_lines(&metadata), Err(Error::Metadata { .. })), "{metadata}");
+        }
+    }
+
+    #[test]
+    fn the_packages_of_this_workspace_are_read() {
+        let metadata = workspace::metadata().expect("cargo runs");
+        let packages = packages(&metadata).expect("metadata in cargo's format");
+        let package = |name| packages.iter().find(|package| package.name == name);
+        let world = package("coreline-world").expect("a member of the workspace");
+        assert!(world.is_library && world.features.contains(&"model"));
+        assert!(!package("xtask").expect("a member of the workspace").is_library);
+    }
+}
