@@ -469,9 +469,7 @@ impl Engine {
         }
         self.running = None;
         self.rekey(cpu);
-        if self.queued > 0 {
-            self.pull(cpu, self.cpus[cpu].now);
-        }
+        self.pull(cpu, self.cpus[cpu].now);
     }
 
     /// Why the machine stopped, if it failed.
