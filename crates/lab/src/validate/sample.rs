@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_is_an_error_and_nobody_waits_for_it() {
+    fn a_cpu_that_is_not_there_is_an_error_and_no_thread_waits_for_it() {
         let experiment = ALL.iter().find(|it| it.name == "fetch-add-2").unwrap();
         let first = probe().allowed.unwrap().iter().next().unwrap();
         let subject = experiment.subject::<Native>();

@@ -68,7 +68,7 @@ fn doctor_says_what_is_switched_off() {
 
 /// coreline registers threads that the C library was told not to register, unless it may not.
 #[test]
-fn doctor_says_who_registers() {
+fn doctor_says_what_registers_threads() {
     let (report, text) = doctor(&[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")]);
     let rseq = &report["rseq"];
     // Null where the C library knows no rseq.

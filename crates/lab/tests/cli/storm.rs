@@ -62,7 +62,7 @@ fn switches_take_less_of_a_longer_period() {
 }
 
 #[test]
-fn lazy_updates_go_by_who_is_present() {
+fn lazy_updates_reach_the_contexts_that_are_present() {
     let result = quick("shootdown", &["--present", "1", "--present", "120"]);
     let ratio = |metric| {
         let rows = rows(&result, metric, "lazy");

@@ -14,13 +14,13 @@ use crate::engine::kernel::fiber::Fiber;
 use crate::engine::kernel::interrupts;
 use crate::engine::kernel::points::issue;
 use crate::engine::{Cpu, END_OF_TIME, Engine, NEVER, PS_PER_NS, State, Thread, inside, suspend};
-use crate::results::statistics::Kind;
+use crate::results::statistics::Activity;
 use crate::settings::kernel::Kernel;
 
 /// Starts a thread that runs `f`; returns its number.
 pub(crate) fn spawn(placement: Placement, f: impl FnOnce() + 'static) -> Result<usize, SpawnError> {
     issue();
-    let cpu = inside(|engine| engine.place(placement, engine.current()))?;
+    let cpu = inside(|engine| engine.choose_cpu(placement, engine.current()))?;
     let fiber = Fiber::new(f).map_err(|error| SpawnError::Exhausted(error.to_string()))?;
     let (number, at) = inside(|engine| {
         let parent = engine.current();
@@ -55,7 +55,7 @@ pub(crate) fn yield_now() {
 pub(crate) fn pause() {
     issue();
     inside(|engine| {
-        engine.pass(Kind::Spin, engine.spec.costs().pause);
+        engine.pass(Activity::Spin, engine.spec.costs().pause);
         engine.give_way();
     });
 }
@@ -171,7 +171,7 @@ impl Thread {
 
 impl Engine {
     /// The CPU for a new thread.
-    pub(in crate::engine) fn place(
+    pub(in crate::engine) fn choose_cpu(
         &self,
         placement: Placement,
         parent: usize,
@@ -327,7 +327,7 @@ impl Engine {
         if next.is_none_or(|at| at > place.now) {
             place.next_tick = NEVER;
         }
-        self.account(cpu, Kind::Kernel, lost);
+        self.account(cpu, Activity::Kernel, lost);
         current
     }
 
@@ -382,7 +382,7 @@ impl Engine {
             self.threads[current].state = State::Working { until };
         } else {
             let cpu = self.cpu().index();
-            self.pass_until(cpu, Kind::Compute, until);
+            self.pass_until(cpu, Activity::Compute, until);
         }
         noticed
     }
@@ -393,7 +393,7 @@ impl Engine {
         if let State::Working { until } = self.threads[thread].state {
             self.threads[thread].work_left = 0;
             self.threads[thread].state = State::Running;
-            self.pass_until(cpu, Kind::Compute, until);
+            self.pass_until(cpu, Activity::Compute, until);
         }
     }
 
