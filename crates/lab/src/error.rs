@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use coreline_sim::{Failure, ParseReplayError, Replay, SpecError};
 use coreline_world::SpawnError;
 
-use crate::scenario::{Broken, Scenario, Variant};
+use crate::scenario::{RunError, Scenario, Variant};
 
 /// Why the program stopped. Each says what was asked, what was found and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -54,9 +54,9 @@ pub(crate) enum Error {
     #[error("a simulated program failed: {0}")]
     Failed(Box<Failure>),
     #[error("the scenario broke its check: {broken}\n  replay: {replay}")]
-    BrokenInSimulation { broken: Broken, replay: Box<Replay> },
+    BrokenInSimulation { broken: RunError, replay: Box<Replay> },
     #[error("{scenario} could not be run natively: {broken}")]
-    BrokenNatively { scenario: Scenario, broken: Broken },
+    BrokenNatively { scenario: Scenario, broken: RunError },
     #[error("an experiment could not be run: {0}")]
     Measure(SpawnError),
     #[error(
@@ -76,7 +76,7 @@ fn list(variants: &[Variant]) -> String {
 
 impl Error {
     /// Of a simulated run that gave no result.
-    pub(crate) fn broken(replay: &Replay, broken: impl Into<Broken>) -> Error {
+    pub(crate) fn broken(replay: &Replay, broken: impl Into<RunError>) -> Error {
         Error::BrokenInSimulation { broken: broken.into(), replay: Box::new(replay.clone()) }
     }
 
@@ -97,7 +97,7 @@ impl Error {
     fn exit_code(&self) -> u8 {
         match self {
             Error::Failed(_) | Error::BrokenInSimulation { .. } | Error::Miscounted { .. } => 1,
-            Error::BrokenNatively { broken: Broken::Check(_), .. } => 1,
+            Error::BrokenNatively { broken: RunError::Check(_), .. } => 1,
             Error::BrokenNatively { .. } | Error::NoCpus(_) | Error::Measure(_) => 3,
             Error::Machine(_)
             | Error::MachineFile(_)
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_failed_program_is_exit_code_1_and_can_be_replayed() {
         let failure = Machine::preset("host-2c").unwrap().run(|| panic!("broken")).unwrap_err();
-        let broken = Error::broken(&failure.replay, Broken::Check("lost".to_owned()));
+        let broken = Error::broken(&failure.replay, RunError::Check("lost".to_owned()));
         for error in [Error::Failed(failure), broken] {
             assert_eq!(error.exit_code(), 1);
             assert!(
@@ -141,12 +141,13 @@ mod tests {
 
     #[test]
     fn natively_a_lack_is_not_a_failure() {
-        let code = |broken: Broken| {
+        let code = |broken: RunError| {
             Error::BrokenNatively { scenario: Scenario::Intermittent, broken }.exit_code()
         };
         let variant = Variant::KernelCid;
-        assert_eq!(code(intermittent::Broken::NoIndex { variant }.into()), 3);
-        let wrong = intermittent::Broken::Increments { position: 7, found: 1, bursts: 2 };
+        assert_eq!(code(intermittent::IntermittentError::NoIndex { variant }.into()), 3);
+        let wrong =
+            intermittent::IntermittentError::Increments { position: 7, found: 1, bursts: 2 };
         assert_eq!(code(wrong.into()), 1);
     }
 }

@@ -52,7 +52,7 @@ fn hand_off(waiters: u32, arbitration: Arbitration) -> (u64, u64) {
 }
 
 #[test]
-fn an_unlock_waits_behind_whoever_is_in_line_and_the_lock_behind_the_unlock() {
+fn an_unlock_waits_behind_the_requests_in_line_and_the_lock_behind_the_unlock() {
     for arbitration in [Arbitration::Fifo, Arbitration::Nearest] {
         let mut last = (0, 0);
         for waiters in [1, 2, 4, 8] {
@@ -191,7 +191,7 @@ fn no_wake_up_is_lost_on_a_word_whose_store_is_on_its_way() {
 
 /// Slices end, and ticks come due, while requests wait in line: an access is not interrupted.
 #[test]
-fn who_waits_in_line_keeps_its_cpu_until_it_was_served() {
+fn a_thread_in_line_keeps_its_cpu_until_it_was_served() {
     let mut spec = Spec::preset("epyc-9654-2s").unwrap();
     for cost in ["slice", "tick", "switch"] {
         spec.scale(cost, 1).unwrap();

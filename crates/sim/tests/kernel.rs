@@ -121,7 +121,7 @@ fn a_busy_cpu_ticks_at_its_phase_and_an_idle_one_does_not() {
 /// A tick that is due in the middle of a switch, which has interrupts off, is taken when they are
 /// on again: it hits the thread that was switched to.
 #[test]
-fn a_tick_that_is_due_while_the_kernel_switches_hits_who_comes() {
+fn a_tick_that_is_due_while_the_kernel_switches_hits_the_next_thread() {
     const WAKES: usize = 5000;
     const TICK_NS: usize = 100_000;
     const SWITCH_NS: usize = 1500;
@@ -254,7 +254,7 @@ fn a_tick_that_is_due_in_the_system_call_of_a_thread_that_blocks_hits_it() {
 
 /// A CPU without a thread is idle, also while one is on its way there.
 #[test]
-fn what_is_due_while_a_cpu_is_idle_hits_nobody() {
+fn what_is_due_while_a_cpu_is_idle_hits_no_thread() {
     const THREADS: usize = 2000;
     let program = || {
         let spawned = (0..THREADS).map(|_| {
@@ -322,7 +322,7 @@ fn a_move_is_told_between_the_switches() {
 }
 
 #[test]
-fn the_calls_come_in_the_order_of_time_and_say_who_runs() {
+fn the_calls_come_in_the_order_of_time_and_name_the_thread_that_runs() {
     let program = || {
         let threads = [0, 0, 1].map(|cpu| {
             on(cpu, || {

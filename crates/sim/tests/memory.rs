@@ -135,7 +135,7 @@ fn aligned_objects_take_no_more_than_their_lines() {
 }
 
 #[test]
-fn whoever_uses_more_memory_than_there_is_is_told() {
+fn a_program_that_uses_more_memory_than_there_is_is_told() {
     let failure = machine("epyc-9654-2s", 5).run(|| {
         let mut words = Vec::with_capacity(1 << 23);
         words.push(Line(U64::new_in(0)));
@@ -172,7 +172,7 @@ fn the_largest_machine_runs() {
 }
 
 #[test]
-fn a_line_of_a_stack_is_one_line_whoever_touches_it() {
+fn a_line_of_a_stack_is_one_line_for_all_threads() {
     let machine = machine("epyc-9654-2s", 1).statistics(Statistics::Full);
     let run = machine.run(|| {
         let word = Line(U32::new_in(0));

@@ -146,7 +146,7 @@ fn waits(cpu: u32, wait: fn(&U32)) {
 }
 
 #[test]
-fn whoever_waits_in_a_loop_lets_the_others_go_first() {
+fn a_thread_that_waits_in_a_loop_lets_the_others_go_first() {
     let ways: [fn(&U32); 5] = [
         |flag| {
             while flag.load(Ordering::Acquire) == 0 {

@@ -121,7 +121,7 @@ fn a_write_while_a_predicate_takes_its_time_is_not_missed() {
 }
 
 #[test]
-fn time_passes_for_whoever_looks_where_it_runs() {
+fn time_passes_for_a_thread_that_looks_where_it_runs() {
     fn look_at_the_cpu() {
         Sim::cpu();
     }
@@ -173,7 +173,7 @@ fn workers(machine: Machine, bound: bool) -> (Vec<CpuId>, Duration) {
 }
 
 #[test]
-fn an_idle_cpu_takes_over_who_waits_elsewhere_unless_bound() {
+fn an_idle_cpu_takes_over_a_thread_that_waits_elsewhere_unless_bound() {
     let (bound, alone) = workers(machine("host-2c", 1), true);
     assert!(bound.iter().all(|cpu| cpu.get() == 0), "{bound:?}");
     let (free, shared) = workers(machine("host-2c", 1), false);

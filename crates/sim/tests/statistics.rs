@@ -146,7 +146,7 @@ fn shares(arbitration: Arbitration) -> Vec<u64> {
 }
 
 #[test]
-fn the_nearest_first_starves_who_is_far() {
+fn the_nearest_first_starves_a_distant_core() {
     let (fifo, nearest) = (shares(Arbitration::Fifo), shares(Arbitration::Nearest));
     assert!(fifo.iter().all(|&count| count > 75), "{fifo:?}");
     assert!(nearest[2] * 10 < nearest[0], "{nearest:?}");

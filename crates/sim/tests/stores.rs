@@ -191,7 +191,7 @@ fn seen_after(request_percent: u32, wait: fn(&U32)) -> u64 {
 }
 
 #[test]
-fn nobody_sees_a_store_before_its_line_has_moved() {
+fn no_cpu_sees_a_store_before_its_line_has_moved() {
     for request_percent in [0, 30, 100] {
         // The store's own transaction, then the reader's, and its look at the clock.
         let parked = seen_after(request_percent, |word| {

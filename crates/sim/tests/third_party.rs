@@ -10,7 +10,7 @@ mod parking;
 
 use coreline_sim::claim::{Band, Figures};
 use coreline_sim::{Allocator, Spec};
-use mutexes::{Kind, Work};
+use mutexes::{MutexKind, Work};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
@@ -19,7 +19,7 @@ fn band() -> Band {
     Band::quick(&Spec::preset("epyc-9654-2s").unwrap(), 1)
 }
 
-fn mutexes(kind: Kind, work: Work) -> Figures {
+fn mutexes(kind: MutexKind, work: Work) -> Figures {
     let name = format!("mutex {kind:?} {work:?}");
     band().measure(&name, |machine| mutexes::rate(machine, kind, 36, work)).unwrap()
 }
@@ -27,9 +27,9 @@ fn mutexes(kind: Kind, work: Work) -> Figures {
 #[test]
 fn the_parking_lock_is_far_behind_back_to_back_and_less_with_work_outside() {
     let [back_to_back, _, outside] = Work::ALL;
-    let std = mutexes(Kind::Std, back_to_back);
-    std.at_least(10.0, &mutexes(Kind::Parking, back_to_back)).unwrap();
-    let (std, parking) = (mutexes(Kind::Std, outside), mutexes(Kind::Parking, outside));
+    let std = mutexes(MutexKind::Std, back_to_back);
+    std.at_least(10.0, &mutexes(MutexKind::Parking, back_to_back)).unwrap();
+    let (std, parking) = (mutexes(MutexKind::Std, outside), mutexes(MutexKind::Parking, outside));
     std.at_least(2.0, &parking).unwrap();
     std.at_most(5.0, &parking).unwrap();
 }

@@ -49,7 +49,7 @@ fn work_is_preempted_and_goes_on() {
 }
 
 #[test]
-fn work_without_an_end_leaves_nobody_to_run() {
+fn work_without_an_end_leaves_no_thread_to_run() {
     let failure = machine("host-2c", 1).run(|| Sim::work(Duration::MAX)).unwrap_err();
     assert_eq!(failure.kind, FailureKind::Deadlock, "{failure}");
 }

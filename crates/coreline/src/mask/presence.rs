@@ -269,6 +269,15 @@ impl<W: World> Shared<W> {
         }
     }
 
+    /// Does what is wanted of a seat's owner that is present, if anything is.
+    #[inline]
+    fn poll(&self, seat: &mut Seat<W>) -> Entry {
+        match seat.news() {
+            None => Entry::Current,
+            Some(news) => self.answer(seat, news),
+        }
+    }
+
     /// Does what is wanted of a seat's owner that is present.
     #[cold]
     #[inline(never)]
@@ -352,10 +361,7 @@ impl<W: World> Inside<'_, W> {
     /// not.
     #[inline]
     pub fn poll(&mut self) -> Entry {
-        match self.member.seat.news() {
-            None => Entry::Current,
-            Some(news) => self.member.shared.answer(&mut self.member.seat, news),
-        }
+        self.member.shared.poll(&mut self.member.seat)
     }
 
     /// As [`Presence::shootdown`], from inside: `f` runs here too, and shootdowns by others are
@@ -364,12 +370,12 @@ impl<W: World> Inside<'_, W> {
     ///
     /// `f` must not shoot at the same presence: it would wait for itself.
     pub fn shootdown(&mut self, f: impl Fn() + Sync) -> (Shot, Entry) {
-        let shared = Arc::clone(&self.member.shared);
+        let Member { shared, seat } = &mut *self.member;
         let mut entry = Entry::Current;
         let shot = {
             let mut announcer = loop {
                 // The holder of the lock may be waiting for this context.
-                if self.poll() == Entry::MustRefresh {
+                if shared.poll(seat) == Entry::MustRefresh {
                     entry = Entry::MustRefresh;
                 }
                 match shared.announcer.try_lock() {
@@ -377,7 +383,7 @@ impl<W: World> Inside<'_, W> {
                     None => W::relax(),
                 }
             };
-            shared.shoot(&mut announcer, Some(self.member.seat.position()), &f)
+            shared.shoot(&mut announcer, Some(seat.position()), &f)
         };
         f();
         (Shot { reached: shot.reached + 1, ..shot }, entry)

@@ -35,7 +35,7 @@ pub(crate) struct Outcome {
     schema: &'static str,
     quick: bool,
     rounds: usize,
-    rows: Vec<Row>,
+    rows: Vec<CaseRow>,
     /// Host memory, resident, of each simulated CPU of a machine of 4,096 that run a thread each;
     /// `None` where the kernel does not say what a process has.
     bytes_per_cpu: Option<u64>,
@@ -43,7 +43,7 @@ pub(crate) struct Outcome {
 
 /// One case.
 #[derive(Debug, Serialize)]
-struct Row {
+struct CaseRow {
     case: &'static str,
     coroutines: u32,
     /// Accesses per second of host time, in millions.
@@ -96,7 +96,7 @@ pub(crate) fn run(_: Subject, quick: bool) -> Result<Outcome, Error> {
         let [accesses, accesses_full, switches] = rates.map(median);
         let ratio = (accesses / switches * 100.0).round() / 100.0;
         let (name, coroutines, goal) = (case.name, case.coroutines(), case.goal);
-        Row { case: name, coroutines, accesses, accesses_full, switches, ratio, goal }
+        CaseRow { case: name, coroutines, accesses, accesses_full, switches, ratio, goal }
     };
     Ok(Outcome {
         schema: "coreline.bench.sim/1",

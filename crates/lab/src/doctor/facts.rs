@@ -39,7 +39,7 @@ pub(super) struct Tree {
     sockets: usize,
     caches: Vec<Cache>,
     memory_nodes: Vec<Node>,
-    kinds: Vec<Kind>,
+    kinds: Vec<CoreKind>,
     /// Why the tree is made up.
     error: Option<String>,
 }
@@ -63,7 +63,7 @@ struct Node {
 
 /// A sort of core.
 #[derive(Debug, Serialize)]
-struct Kind {
+struct CoreKind {
     name: String,
     cpus: String,
 }
@@ -73,7 +73,7 @@ impl Tree {
         let tree: &Topology = &probe.topology;
         let cache = |id| Cache { id, cpus: tree.cpus_of_cache(CacheId::new(id)).to_string() };
         let kind =
-            |kind| Kind { name: format!("{kind}"), cpus: tree.cpus_of_kind(kind).to_string() };
+            |kind| CoreKind { name: format!("{kind}"), cpus: tree.cpus_of_kind(kind).to_string() };
         let nodes: BTreeSet<NodeId> = tree.nodes().chain(tree.memory_nodes()).collect();
         let distances = |from| {
             let far = |&to: &NodeId| Some((to.get(), tree.node_distance(from, to)?));

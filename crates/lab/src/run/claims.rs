@@ -23,13 +23,13 @@ mod threadstorm;
 use std::sync::LazyLock;
 
 use coreline_sim::Spec;
-use coreline_sim::claim::{Band, Broken, Figures};
+use coreline_sim::claim::{Band, BrokenClaim, Figures};
 
 use super::plan::Intermittent;
 use super::simulated;
 use crate::kernel::Scan;
 use crate::scenario::Variant;
-use crate::scenario::intermittent::Program;
+use crate::scenario::intermittent::IntermittentProgram;
 
 const MACHINE: &str = "epyc-9654-2s";
 const DELAY_MS: u64 = 10;
@@ -48,14 +48,14 @@ fn sequences(scan: Scan) -> u32 {
 
 /// A variant's times over the whole band, by configuration.
 fn figures(configs: &[&str], variant: Variant, scan: Scan) -> Vec<Figures> {
-    let program = |config: &&str| Program {
+    let program = |config: &&str| IntermittentProgram {
         config: (*config).to_owned(),
         delay_ms: DELAY_MS,
         variant,
         sequences: sequences(scan),
     };
     let programs: Vec<_> = configs.iter().map(program).collect();
-    let kernel = |program: &Program| program.variant.kernel_name(scan);
+    let kernel = |program: &IntermittentProgram| program.variant.kernel_name(scan);
     let band = Band::whole(&Spec::preset(MACHINE).unwrap(), 1);
     let figures = simulated::figures::<Intermittent>(&band, &programs, kernel);
     let figures = figures.unwrap_or_else(|error| panic!("{error}"));
@@ -67,7 +67,7 @@ static CPU_ID: LazyLock<Vec<Figures>> =
     LazyLock::new(|| figures(&CONFIGS, Variant::CpuId, Scan::Switch));
 
 /// Claims both ways that a time is within 10 % of another.
-fn within_a_tenth(times: &Figures, of: &Figures) -> [Result<(), Box<Broken>>; 2] {
+fn within_a_tenth(times: &Figures, of: &Figures) -> [Result<(), Box<BrokenClaim>>; 2] {
     [times.at_least(0.9, of), times.at_most(1.1, of)]
 }
 

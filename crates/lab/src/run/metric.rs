@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use super::verdict::Kind;
+use super::verdict::FigureKind;
 
 /// What a figure is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Metric {
     pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: FigureKind,
 }
 
 impl fmt::Display for Metric {

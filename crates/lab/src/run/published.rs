@@ -19,12 +19,12 @@ pub(crate) struct Published {
     pub(crate) machine: Option<String>,
     /// By metric.
     unit: BTreeMap<String, String>,
-    row: Vec<Row>,
+    row: Vec<PublishedRow>,
 }
 
 /// Figures of a configuration and of the parameters that they depend on.
 #[derive(Debug, Deserialize)]
-struct Row {
+struct PublishedRow {
     /// None: any, of a machine that is not named.
     config: Option<String>,
     #[serde(flatten)]
@@ -96,7 +96,7 @@ impl Published {
     }
 }
 
-impl Row {
+impl PublishedRow {
     /// Whether the row's configuration and parameters, as far as it has any, are these.
     fn is_for(&self, config: &str, params: &Params) -> bool {
         let here = self.config.as_deref().is_none_or(|it| it == config);
@@ -116,7 +116,7 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
-    use crate::run::verdict::Kind;
+    use crate::run::verdict::FigureKind;
 
     use super::*;
 
@@ -146,12 +146,12 @@ mod tests {
                 published.figure(Metric { name: "ns_per_burst", kind }, config, &params, variant);
             found.map(|(figure, _)| figure)
         };
-        let ns = Kind::Nanoseconds;
+        let ns = FigureKind::Nanoseconds;
         assert_eq!(figure(ns, "24-core/24-L3", 10, Variant::FirstFit), Some(3648.0));
         assert_eq!(figure(ns, "8-core/1-L3", 200, Variant::CpuId), Some(1374.0));
         assert_eq!(figure(ns, "8-core/1-L3", 20, Variant::CpuId), None);
         assert_eq!(figure(ns, "7-core/1-L3", 10, Variant::CpuId), None);
-        assert_eq!(figure(Kind::Cycles, "8-core/1-L3", 10, Variant::CpuId), None);
+        assert_eq!(figure(FigureKind::Cycles, "8-core/1-L3", 10, Variant::CpuId), None);
     }
 
     #[test]
@@ -161,9 +161,9 @@ mod tests {
         let figure = |name, kind, variant| {
             published.figure(Metric { name, kind }, "120-thread/4-L3", &params, variant).unwrap()
         };
-        let (cycles, source) = figure("op_cycles", Kind::Cycles, Variant::AlwaysSet);
+        let (cycles, source) = figure("op_cycles", FigureKind::Cycles, Variant::AlwaysSet);
         assert!(cycles == 12_500.0 && source.contains("10000 to 15000"), "{cycles} {source}");
-        let (ratio, source) = figure("throughput", Kind::Ratio, Variant::TestFirst);
+        let (ratio, source) = figure("throughput", FigureKind::Ratio, Variant::TestFirst);
         assert!(ratio == 1.08 && source.contains("144 over 133"), "{ratio} {source}");
     }
 
@@ -178,7 +178,7 @@ mod tests {
                 ("pools", Param::Number(pools)),
                 ("threads", Param::Number(pools)),
             ]);
-            let metric = Metric { name: "creations", kind: Kind::Rate };
+            let metric = Metric { name: "creations", kind: FigureKind::Rate };
             let found = published.figure(metric, "2-core/1-L3", &params, Variant::Owned);
             found.map(|(figure, _)| figure)
         };

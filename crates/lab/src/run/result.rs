@@ -18,7 +18,7 @@ pub(crate) struct Outcome {
     pub(super) world: String,
     pub(super) seed: u64,
     pub(super) not_modelled: &'static [&'static str],
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<FigureRow>,
     /// The command that gives the same result again. Not data.
     #[serde(skip)]
     pub(super) command: String,
@@ -29,7 +29,7 @@ pub(crate) struct Outcome {
 
 /// One figure.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct FigureRow {
     pub(super) config: String,
     pub(super) params: Params,
     pub(super) variant: String,
@@ -76,7 +76,7 @@ impl Outcome {
     }
 }
 
-fn row<P: Plan>(about: &About<'_>, figure: Figure<'_, P::Program>) -> Row {
+fn row<P: Plan>(about: &About<'_>, figure: Figure<'_, P::Program>) -> FigureRow {
     let (low, high) = figure.series.range();
     let kind = figure.metric.kind;
     let verdict = match &figure.published {
@@ -92,7 +92,7 @@ fn row<P: Plan>(about: &About<'_>, figure: Figure<'_, P::Program>) -> Row {
     };
     let program = &figure.of.program;
     let round = |value| verdict::round(value, kind);
-    Row {
+    FigureRow {
         config: program.config().to_owned(),
         params: P::params(about, program),
         variant: program.variant().to_string(),

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use comfy_table::CellAlignment;
 
-use super::result::{Outcome, Row};
+use super::result::{FigureRow, Outcome};
 use super::verdict::Verdict;
 use crate::error::Error;
 use crate::output::table;
@@ -53,7 +53,7 @@ pub(crate) fn show(outcome: &Outcome, out: &mut dyn Write) -> Result<(), Error> 
     Ok(())
 }
 
-fn line(row: &Row, reason: Option<usize>) -> [String; 9] {
+fn line(row: &FigureRow, reason: Option<usize>) -> [String; 9] {
     let params: Vec<String> =
         row.params.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let figure = |value: f64| match row.unit {

@@ -40,7 +40,7 @@ pub(crate) enum Verdict {
 
 /// What a figure is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FigureKind {
     /// An absolute time.
     Nanoseconds,
     /// The same, by a machine's clock.
@@ -65,35 +65,35 @@ pub(crate) enum Kind {
     PerThousand,
 }
 
-impl Kind {
+impl FigureKind {
     pub(crate) fn unit(self) -> &'static str {
         match self {
-            Kind::Nanoseconds => "ns",
-            Kind::Cycles => "cycles",
-            Kind::Percent => "%",
-            Kind::Ratio | Kind::ContendedRatio => "ratio",
-            Kind::Rank => "rank",
-            Kind::Rate => "1/s",
-            Kind::Transfers => "transfers",
-            Kind::Bytes => "bytes",
-            Kind::Slots => "slots",
-            Kind::PerThousand => "per 1000",
+            Self::Nanoseconds => "ns",
+            Self::Cycles => "cycles",
+            Self::Percent => "%",
+            Self::Ratio | Self::ContendedRatio => "ratio",
+            Self::Rank => "rank",
+            Self::Rate => "1/s",
+            Self::Transfers => "transfers",
+            Self::Bytes => "bytes",
+            Self::Slots => "slots",
+            Self::PerThousand => "per 1000",
         }
     }
 
     fn decimals(self) -> i32 {
         match self {
-            Kind::Nanoseconds => 1,
-            Kind::Percent | Kind::Ratio | Kind::ContendedRatio | Kind::Transfers => 2,
-            Kind::Slots | Kind::PerThousand => 2,
-            Kind::Cycles | Kind::Rank | Kind::Rate | Kind::Bytes => 0,
+            Self::Nanoseconds => 1,
+            Self::Percent | Self::Ratio | Self::ContendedRatio | Self::Transfers => 2,
+            Self::Slots | Self::PerThousand => 2,
+            Self::Cycles | Self::Rank | Self::Rate | Self::Bytes => 0,
         }
     }
 
     /// The factor within which a figure is claimed to be right.
     fn factor(self) -> f64 {
         match self {
-            Kind::ContendedRatio => 1.5,
+            Self::ContendedRatio => 1.5,
             _ => 2.0,
         }
     }
@@ -101,7 +101,7 @@ impl Kind {
 
 /// As it is shown: with the decimals of its kind, and two digits at least, so that a figure that is
 /// not zero does not become zero.
-pub(crate) fn round(value: f64, kind: Kind) -> f64 {
+pub(crate) fn round(value: f64, kind: FigureKind) -> f64 {
     let leading = value.abs().log10().floor();
     let needed = if leading.is_finite() { 1 - leading as i32 } else { 0 };
     let unit = 10f64.powi(kind.decimals().max(needed));
@@ -113,7 +113,13 @@ const DIRECTION: f64 = 1.1;
 
 /// Judges a figure that may lie between `low` and `high`. `limited`: no more than a direction can
 /// be confirmed.
-pub(crate) fn judge(kind: Kind, low: f64, high: f64, published: f64, limited: bool) -> Verdict {
+pub(crate) fn judge(
+    kind: FigureKind,
+    low: f64,
+    high: f64,
+    published: f64,
+    limited: bool,
+) -> Verdict {
     let ends = [low, high];
     let factor = kind.factor();
     let within = ends.iter().all(|end| (end / published).max(published / end) <= factor);
@@ -126,14 +132,16 @@ pub(crate) fn judge(kind: Kind, low: f64, high: f64, published: f64, limited: bo
     let hottest = |rank: f64| rank <= 2.0;
     let as_hot = ends.iter().all(|&end| hottest(end) == hottest(published));
     match kind {
-        Kind::Rank if as_hot && hottest(published) && !limited => Verdict::Reached,
-        Kind::Rank if as_hot => Verdict::DirectionOnly,
-        Kind::Rank => Verdict::NotReached,
+        FigureKind::Rank if as_hot && hottest(published) && !limited => Verdict::Reached,
+        FigureKind::Rank if as_hot => Verdict::DirectionOnly,
+        FigureKind::Rank => Verdict::NotReached,
         _ if within && !limited => Verdict::Reached,
-        Kind::Ratio | Kind::ContendedRatio if same_side && (within || side(published) != 0) => {
+        FigureKind::Ratio | FigureKind::ContendedRatio
+            if same_side && (within || side(published) != 0) =>
+        {
             Verdict::DirectionOnly
         }
-        Kind::Ratio | Kind::ContendedRatio => Verdict::NotReached,
+        FigureKind::Ratio | FigureKind::ContendedRatio => Verdict::NotReached,
         _ if within => Verdict::DirectionOnly,
         _ => Verdict::NotReached,
     }
@@ -146,17 +154,20 @@ mod tests {
     #[test]
     fn only_zero_is_shown_as_zero() {
         for (value, kind, shown) in [
-            (0.004_36, Kind::Ratio, 0.0044),
-            (0.0, Kind::Ratio, 0.0),
-            (1.2345, Kind::Ratio, 1.23),
-            (-0.0123, Kind::Nanoseconds, -0.012),
-            (1234.56, Kind::Nanoseconds, 1234.6),
-            (0.4, Kind::Cycles, 0.4),
-            (350.4, Kind::Cycles, 350.0),
+            (0.004_36, FigureKind::Ratio, 0.0044),
+            (0.0, FigureKind::Ratio, 0.0),
+            (1.2345, FigureKind::Ratio, 1.23),
+            (-0.0123, FigureKind::Nanoseconds, -0.012),
+            (1234.56, FigureKind::Nanoseconds, 1234.6),
+            (0.4, FigureKind::Cycles, 0.4),
+            (350.4, FigureKind::Cycles, 350.0),
         ] {
             assert!((round(value, kind) - shown).abs() < 1e-9, "{value} {kind:?}");
         }
-        assert!(round(f64::NAN, Kind::Ratio).is_nan() && round(f64::INFINITY, Kind::Ratio) > 1e9);
+        assert!(
+            round(f64::NAN, FigureKind::Ratio).is_nan()
+                && round(f64::INFINITY, FigureKind::Ratio) > 1e9
+        );
     }
 
     #[test]
@@ -166,20 +177,24 @@ mod tests {
             (49.0, 200.0, Verdict::NotReached),
             (50.0, 201.0, Verdict::NotReached),
         ] {
-            assert_eq!(judge(Kind::Nanoseconds, low, high, 100.0, false), verdict, "{low}..{high}");
+            assert_eq!(
+                judge(FigureKind::Nanoseconds, low, high, 100.0, false),
+                verdict,
+                "{low}..{high}"
+            );
         }
     }
 
     #[test]
     fn sleep_states_in_the_published_figure_allow_no_more_than_a_direction() {
-        for kind in [Kind::Nanoseconds, Kind::Rate, Kind::Ratio] {
+        for kind in [FigureKind::Nanoseconds, FigureKind::Rate, FigureKind::Ratio] {
             assert_eq!(judge(kind, 50.0, 90.0, 60.0, true), Verdict::DirectionOnly);
             assert_eq!(judge(kind, 0.1, 90.0, 60.0, true), Verdict::NotReached);
         }
-        assert_eq!(judge(Kind::Nanoseconds, 10.0, 20.0, 60.0, true), Verdict::NotReached);
+        assert_eq!(judge(FigureKind::Nanoseconds, 10.0, 20.0, 60.0, true), Verdict::NotReached);
         // No direction is one of its own, and 1.0 is not less than 1, however near.
-        assert_eq!(judge(Kind::Ratio, 0.95, 1.0, 1.05, true), Verdict::DirectionOnly);
-        assert_eq!(judge(Kind::Ratio, 1.0, 1.0, 0.66, true), Verdict::NotReached);
+        assert_eq!(judge(FigureKind::Ratio, 0.95, 1.0, 1.05, true), Verdict::DirectionOnly);
+        assert_eq!(judge(FigureKind::Ratio, 1.0, 1.0, 0.66, true), Verdict::NotReached);
     }
 
     #[test]
@@ -191,16 +206,23 @@ mod tests {
             (0.9, 1.2, 1.14, Verdict::Reached),
             (4.0, 5.0, 1.05, Verdict::NotReached),
         ] {
-            assert_eq!(judge(Kind::Ratio, low, high, published, false), verdict, "{low}..{high}");
+            assert_eq!(
+                judge(FigureKind::Ratio, low, high, published, false),
+                verdict,
+                "{low}..{high}"
+            );
         }
     }
 
     #[test]
     fn one_contended_line_has_a_narrower_factor() {
-        assert_eq!(judge(Kind::Ratio, 1.9, 1.9, 1.0, false), Verdict::Reached);
-        assert_eq!(judge(Kind::ContendedRatio, 14.0, 30.0, 20.0, false), Verdict::Reached);
-        assert_eq!(judge(Kind::ContendedRatio, 13.0, 30.0, 20.0, false), Verdict::DirectionOnly);
-        assert_eq!(judge(Kind::ContendedRatio, 0.9, 30.0, 20.0, false), Verdict::NotReached);
+        assert_eq!(judge(FigureKind::Ratio, 1.9, 1.9, 1.0, false), Verdict::Reached);
+        assert_eq!(judge(FigureKind::ContendedRatio, 14.0, 30.0, 20.0, false), Verdict::Reached);
+        assert_eq!(
+            judge(FigureKind::ContendedRatio, 13.0, 30.0, 20.0, false),
+            Verdict::DirectionOnly
+        );
+        assert_eq!(judge(FigureKind::ContendedRatio, 0.9, 30.0, 20.0, false), Verdict::NotReached);
     }
 
     #[test]
@@ -212,7 +234,11 @@ mod tests {
             (5.0, 9.0, 84.0, false, Verdict::DirectionOnly),
             (2.0, 9.0, 84.0, false, Verdict::NotReached),
         ] {
-            assert_eq!(judge(Kind::Rank, low, high, published, limited), verdict, "{low}..{high}");
+            assert_eq!(
+                judge(FigureKind::Rank, low, high, published, limited),
+                verdict,
+                "{low}..{high}"
+            );
         }
     }
 }

@@ -201,7 +201,7 @@ pub(crate) fn shuffle<T>(items: &mut [T], dice: &mut Pcg64) {
 
 /// Why a run gave no result.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Broken {
+pub(crate) enum RunError {
     /// The world cannot do this.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
@@ -213,12 +213,12 @@ pub(crate) enum Broken {
     Check(String),
 }
 
-impl From<intermittent::Broken> for Broken {
-    fn from(broken: intermittent::Broken) -> Broken {
+impl From<intermittent::IntermittentError> for RunError {
+    fn from(broken: intermittent::IntermittentError) -> RunError {
         if broken.is_lack() {
-            Broken::Lack(broken.to_string())
+            RunError::Lack(broken.to_string())
         } else {
-            Broken::Check(broken.to_string())
+            RunError::Check(broken.to_string())
         }
     }
 }

@@ -76,7 +76,7 @@ enum Verdict {
 
 /// One experiment. All figures are nanoseconds.
 #[derive(Debug, Serialize)]
-struct Row {
+struct ExperimentRow {
     name: &'static str,
     what: &'static str,
     threads: usize,
@@ -103,7 +103,7 @@ pub(crate) struct Outcome {
     engine: Option<String>,
     quick: bool,
     not_modelled: &'static [&'static str],
-    rows: Vec<Row>,
+    rows: Vec<ExperimentRow>,
     core_to_core: Vec<CoreToCore>,
 }
 
@@ -119,7 +119,9 @@ pub(crate) fn validate(choice: &Choice) -> Result<Outcome, Error> {
             let game = experiment::ALL.iter().find(|it| it.name == experiment::CALIBRATION);
             let game = game.and_then(|game| committed.of(game)).map_or(0.0, |game| game.value);
             let findings = native::measure(&experiments, plan, game)?;
-            let row = |(it, finding): (&&Experiment, _)| Row::new(it, committed.of(it), finding);
+            let row = |(it, finding): (&&Experiment, _)| {
+                ExperimentRow::new(it, committed.of(it), finding)
+            };
             let rows = experiments.iter().zip(findings).map(row).collect();
             let specs: Result<_, _> = presets().map(Spec::preset).collect();
             (committed.machine, Some(committed.engine), rows, specs.map_err(Error::Machine)?)
@@ -130,7 +132,7 @@ pub(crate) fn validate(choice: &Choice) -> Result<Outcome, Error> {
                 let predicted = simulated::predict(spec, it)?;
                 bar.inc(1);
                 let finding = predicted.map(|_| None).ok_or(native::Untestable::OneCore);
-                Ok(Row::new(it, predicted, finding))
+                Ok(ExperimentRow::new(it, predicted, finding))
             };
             let rows = experiments.iter().map(row).collect::<Result<_, Error>>()?;
             bar.finish_and_clear();
@@ -153,8 +155,12 @@ pub(crate) fn validate(choice: &Choice) -> Result<Outcome, Error> {
     })
 }
 
-impl Row {
-    fn new(it: &Experiment, predicted: Option<Predicted>, finding: native::Finding) -> Row {
+impl ExperimentRow {
+    fn new(
+        it: &Experiment,
+        predicted: Option<Predicted>,
+        finding: native::Finding,
+    ) -> ExperimentRow {
         let Experiment { name, what, threads, tolerance, .. } = *it;
         let measured = finding.as_ref().ok().copied().flatten();
         let pair = predicted.zip(measured);
@@ -174,7 +180,7 @@ impl Row {
         let ratio = ratio.map(simulated::round);
         let in_band = within(1.0);
         let unit = "ns";
-        Row {
+        ExperimentRow {
             name,
             what,
             threads,
@@ -216,7 +222,7 @@ mod tests {
         let experiment = |name| experiment::ALL.iter().find(|it| it.name == name).unwrap();
         let predicted = Some(Predicted { value: 30.0, low: 20.0, high: 45.0 });
         let judge = |name, finding| {
-            let row = Row::new(experiment(name), predicted, finding);
+            let row = ExperimentRow::new(experiment(name), predicted, finding);
             (row.verdict, row.in_band)
         };
         for (median, verdict, in_band) in [

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{Outcome, Row, Verdict, core_to_core};
+use super::{ExperimentRow, Outcome, Verdict, core_to_core};
 use crate::error::Error;
 use crate::output::table;
 
@@ -50,7 +50,7 @@ pub(super) fn show(outcome: &Outcome, out: &mut dyn Write) -> Result<(), Error> 
     core_to_core::show(&outcome.core_to_core, out)
 }
 
-fn cells(row: &Row) -> [String; 12] {
+fn cells(row: &ExperimentRow) -> [String; 12] {
     let ns = |ns: f64| format!("{ns:.1}");
     let predicted =
         row.predicted.map(|it| (ns(it.value), format!("{:.1} - {:.1}", it.low, it.high)));

@@ -15,7 +15,7 @@ use std::error::Error;
 use coreline_sim::claim::{Band, Figures};
 use coreline_sim::{Allocator, Spec};
 
-use mutexes::{Kind, Work};
+use mutexes::{MutexKind, Work};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
@@ -69,11 +69,11 @@ fn mutex_table(band: &Band) -> Result<String, Box<dyn Error>> {
             .to_owned();
     for threads in THREADS {
         for work in Work::ALL {
-            let measure = |kind: Kind| {
+            let measure = |kind: MutexKind| {
                 let name = format!("mutex {kind:?} threads={threads} work={work:?}");
                 band.measure(&name, |machine| mutexes::rate(machine, kind, threads, work))
             };
-            let (parking, std) = (measure(Kind::Parking)?, measure(Kind::Std)?);
+            let (parking, std) = (measure(MutexKind::Parking)?, measure(MutexKind::Std)?);
             let Work { inside, outside } = work;
             table += &format!(
                 "| {threads} | {inside}, {outside} | {} | {} | {} |\n",
@@ -90,19 +90,19 @@ fn mutex_table(band: &Band) -> Result<String, Box<dyn Error>> {
 fn reported_table(band: &Band) -> Result<String, Box<dyn Error>> {
     let mut table = "| case | parking | std | factor |\n|---|---|---|---|\n".to_owned();
     for threads in [18, 36] {
-        let measure = |kind: Kind| {
+        let measure = |kind: MutexKind| {
             let name = format!("mutex {kind:?} threads={threads} reported");
             band.measure(&name, |machine| mutexes::rate(machine, kind, threads, Work::REPORTED))
         };
-        let (parking, std) = (measure(Kind::Parking)?, measure(Kind::Std)?);
+        let (parking, std) = (measure(MutexKind::Parking)?, measure(MutexKind::Std)?);
         let factor = ratio(&std, &parking);
         let (parking, std) = (shown(&parking), shown(&std));
         table += &format!("| {threads} threads, kHz per thread | {parking} | {std} | {factor} |\n");
     }
-    let bench = |kind: Kind| {
+    let bench = |kind: MutexKind| {
         band.measure(&format!("bench {kind:?}"), |machine| mutexes::bench(machine, kind))
     };
-    let (parking, std) = (bench(Kind::Parking)?, bench(Kind::Std)?);
+    let (parking, std) = (bench(MutexKind::Parking)?, bench(MutexKind::Std)?);
     let factor = ratio(&parking, &std);
     let (parking, std) = (shown(&parking), shown(&std));
     table += &format!("| 32 threads, 2 locks, ms in all | {parking} | {std} | {factor} |\n");

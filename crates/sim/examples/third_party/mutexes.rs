@@ -11,7 +11,7 @@ use crate::parking::{ParkingLock, Table};
 
 /// Which lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MutexKind {
     /// [`ParkingLock`].
     Parking,
     /// The simulated std mutex.
@@ -51,10 +51,10 @@ enum Lock {
 }
 
 impl Guarded {
-    fn new(kind: Kind, table: &Arc<Table>, number: usize) -> Guarded {
+    fn new(kind: MutexKind, table: &Arc<Table>, number: usize) -> Guarded {
         let lock = match kind {
-            Kind::Parking => Lock::Parking(ParkingLock::new(Arc::clone(table), number)),
-            Kind::Std => Lock::Std(Mutex::new(())),
+            MutexKind::Parking => Lock::Parking(ParkingLock::new(Arc::clone(table), number)),
+            MutexKind::Std => Lock::Std(Mutex::new(())),
         };
         Guarded { lock, number: AtomicU64::new(0) }
     }
@@ -92,7 +92,7 @@ const WINDOW: Duration = Duration::from_millis(4);
 /// How often a thread had the lock in a millisecond, on average.
 pub(crate) fn rate(
     machine: Machine,
-    kind: Kind,
+    kind: MutexKind,
     threads: u32,
     work: Work,
 ) -> Result<f64, Box<Failure>> {
@@ -139,7 +139,7 @@ const BENCH: (u32, usize, u64) = (32, 2, 1000);
 
 /// Milliseconds until all threads have added so often, each time under a lock drawn by chance; for
 /// ten times as many turns.
-pub(crate) fn bench(machine: Machine, kind: Kind) -> Result<f64, Box<Failure>> {
+pub(crate) fn bench(machine: Machine, kind: MutexKind) -> Result<f64, Box<Failure>> {
     let (threads, locks, turns) = BENCH;
     let run = machine.run(move || {
         let table = Arc::new(Table::new(threads as usize));

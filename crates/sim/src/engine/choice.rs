@@ -228,7 +228,7 @@ impl Engine {
         let candidates = self.candidates();
         let Some(&first) = candidates.first() else {
             if timer == NEVER {
-                return self.nobody_left();
+                return self.no_thread_left();
             }
             self.settled = timer;
             self.expire();

@@ -13,6 +13,14 @@
 //!
 //! With 4,096 CPUs a key holds an hour and a quarter. When only later times are left, or one before
 //! the epoch comes, another epoch begins, and all keys are made anew.
+//!
+//! The tree has room for the largest machine, and [`leaf`](EventQueue::leaf) cuts its index to
+//! that: so the compiler sees that no index on the way to the root lies outside, and checks none.
+
+use crate::hardware::spec::Spec;
+
+/// Nodes of the tree of the largest machine.
+const NODES: usize = 2 * Spec::MOST_CPUS.next_power_of_two();
 
 /// No time: the CPU has nothing to do.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -22,8 +30,8 @@ const FAR: u64 = NEVER - 1;
 
 /// The earliest of a fixed number of times.
 pub(crate) struct EventQueue {
-    /// A heap-shaped tree of keys: leaf `cpu` is at `leaves + cpu`, the winner at 1.
-    tree: Vec<u64>,
+    /// A heap-shaped tree of keys: a CPU's is at its [`leaf`](EventQueue::leaf), the winner at 1.
+    tree: Box<[u64; NODES]>,
     times: Vec<u64>,
     epoch: u64,
     /// How many bits of a key are the CPU.
@@ -34,7 +42,7 @@ impl EventQueue {
     pub(crate) fn new(cpus: usize) -> EventQueue {
         let leaves = cpus.next_power_of_two();
         EventQueue {
-            tree: vec![NEVER; 2 * leaves],
+            tree: Box::new([NEVER; NODES]),
             times: vec![NEVER; leaves],
             epoch: 0,
             bits: leaves.ilog2(),
@@ -65,10 +73,16 @@ impl EventQueue {
         }
     }
 
+    /// Where a CPU's key lies in the tree.
+    #[inline]
+    fn leaf(&self, cpu: usize) -> usize {
+        (self.times.len() + cpu) % NODES
+    }
+
     /// Replays the matches of one CPU.
     #[inline]
     fn enter(&mut self, cpu: usize, key: u64) {
-        let mut node = self.times.len() + cpu;
+        let mut node = self.leaf(cpu);
         let mut best = key;
         self.tree[node] = best;
         while node > 1 {
@@ -106,7 +120,7 @@ impl EventQueue {
     /// The earliest time of all CPUs but one, whatever that one's is.
     #[inline]
     pub(crate) fn earliest_other(&self, cpu: usize) -> u64 {
-        let mut node = self.times.len() + cpu;
+        let mut node = self.leaf(cpu);
         let mut best = NEVER;
         while node > 1 {
             best = best.min(self.tree[node ^ 1]);
@@ -131,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_earliest_wins_and_ties_go_to_the_lowest() {
-        for cpus in [1, 2, 3, 64, 65, 384] {
+        for cpus in [1, 2, 3, 64, 65, 384, Spec::MOST_CPUS] {
             let mut events = EventQueue::new(cpus);
             let mut times = vec![NEVER; cpus];
             assert_eq!(events.earliest(), NEVER);

@@ -40,7 +40,7 @@ use crate::hardware::spec::Spec;
 use crate::results::failure::{CpuState, Doing, FailureKind, ThreadState};
 use crate::results::locks;
 use crate::results::report::{Report, Transfers};
-use crate::results::statistics::{Kind, Ledger};
+use crate::results::statistics::{Activity, Ledger};
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
 use choice::Chooser;
@@ -57,7 +57,7 @@ pub(crate) use kernel::signals::{hold_signals, on_signal, release_signals};
 pub(crate) use memory::pass::access_range;
 use memory::stores::Stores;
 pub(crate) use memory::stores::{before, keep_before};
-pub(crate) use memory::{access, await_write, is_over, monitor, place};
+pub(crate) use memory::{access, await_write, is_over, monitor, set_home};
 use rng::Rng;
 pub(crate) use run::{Failed, Finished, Setup, run};
 pub(crate) use stack::USABLE as STACK;
@@ -425,41 +425,41 @@ impl Engine {
 
     /// Lets `ps` picoseconds in the kernel pass on the running CPU.
     pub(crate) fn spend(&mut self, ps: u64) {
-        self.pass(Kind::Kernel, ps);
+        self.pass(Activity::Kernel, ps);
     }
 
     /// Lets `ps` picoseconds pass on the running CPU in which its thread computes.
     pub(crate) fn spend_computing(&mut self, ps: u64) {
-        self.pass(Kind::Compute, ps);
+        self.pass(Activity::Compute, ps);
     }
 
     /// Lets `ps` picoseconds pass on the running CPU.
     #[inline]
-    fn pass(&mut self, kind: Kind, ps: u64) {
+    fn pass(&mut self, activity: Activity, ps: u64) {
         let cpu = self.running.expect("simulated code runs only on a CPU");
         self.cpus[cpu].now += ps;
-        self.account(cpu, kind, ps);
+        self.account(cpu, activity, ps);
     }
 
     /// Lets the time up to `at` pass on a CPU.
-    fn pass_until(&mut self, cpu: usize, kind: Kind, at: u64) {
+    fn pass_until(&mut self, cpu: usize, activity: Activity, at: u64) {
         let passed = at.saturating_sub(self.cpus[cpu].now);
         self.cpus[cpu].now += passed;
-        self.account(cpu, kind, passed);
+        self.account(cpu, activity, passed);
     }
 
     /// Notes what time that passed on a CPU was spent on.
     #[inline]
-    fn account(&mut self, cpu: usize, kind: Kind, ps: u64) {
+    fn account(&mut self, cpu: usize, activity: Activity, ps: u64) {
         if let Some(ledger) = &mut self.ledger {
-            ledger.cpus[cpu][kind as usize] += ps;
+            ledger.cpus[cpu][activity as usize] += ps;
         }
     }
 
     /// Charges for a read of the thread's CPU or concurrency ID, which the kernel writes to its
     /// memory. Not free: a loop that waits for a change must not stop the time.
     pub(crate) fn spend_on_place(&mut self) {
-        self.pass(Kind::Hit, self.spec.costs().private_hit);
+        self.pass(Activity::Hit, self.spec.costs().private_hit);
     }
 
     /// The machine's statics, if it has any and has not failed.

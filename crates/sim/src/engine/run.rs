@@ -25,7 +25,7 @@ use crate::hardware::spec::Spec;
 use crate::results::failure::{CpuState, FailureKind, ThreadState};
 use crate::results::locks::LockReport;
 use crate::results::report::{Report, Statistics};
-use crate::results::statistics::{Kind, Ledger};
+use crate::results::statistics::{Activity, Ledger};
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
 use crate::settings::schedule::Schedule;
@@ -353,7 +353,7 @@ impl Engine {
         let timer = self.next_timer();
         let store = self.stores.earliest();
         if next == NEVER && timer == NEVER && store == NEVER {
-            return self.nobody_left();
+            return self.no_thread_left();
         }
         if store <= next && store <= timer {
             self.settled = self.settled.max(store);
@@ -375,7 +375,7 @@ impl Engine {
         self.running = Some(cpu);
         if next >= next_kernel_event && !self.threads[thread].state.is_access() {
             if timer == NEVER && store == NEVER && self.only_ticks_left() {
-                return self.nobody_left();
+                return self.no_thread_left();
             }
             if !self.disturb(cpu, thread, next) {
                 return None;
@@ -400,11 +400,11 @@ impl Engine {
     /// on at once: an interrupt makes it break off what it does.
     #[inline(never)]
     fn disturb(&mut self, cpu: usize, thread: usize, now: u64) -> bool {
-        let kind = match self.threads[thread].state {
-            State::Working { .. } => Kind::Compute,
-            _ => Kind::Spin,
+        let activity = match self.threads[thread].state {
+            State::Working { .. } => Activity::Compute,
+            _ => Activity::Spin,
         };
-        self.pass_until(cpu, kind, now);
+        self.pass_until(cpu, activity, now);
         if now < self.next_break(cpu, thread) {
             self.look_after(cpu, thread);
             self.running = None;
@@ -423,7 +423,7 @@ impl Engine {
     }
 
     /// No thread can ever run again.
-    pub(super) fn nobody_left(&mut self) -> Option<Next> {
+    pub(super) fn no_thread_left(&mut self) -> Option<Next> {
         let waits = |thread: &Thread| !matches!(thread.state, State::Done | State::Idle);
         if self.threads.iter().any(waits) {
             self.fail(FailureKind::Deadlock);
@@ -469,9 +469,7 @@ impl Engine {
         }
         self.running = None;
         self.rekey(cpu);
-        if self.queued > 0 {
-            self.pull(cpu, self.cpus[cpu].now);
-        }
+        self.pull(cpu, self.cpus[cpu].now);
     }
 
     /// Why the machine stopped, if it failed.

@@ -258,8 +258,8 @@ impl Figures {
     ///
     /// # Errors
     ///
-    /// [`Broken`], with the point where it is farthest from that.
-    pub fn at_least(&self, factor: f64, other: &Figures) -> Result<(), Box<Broken>> {
+    /// [`BrokenClaim`], with the point where it is farthest from that.
+    pub fn at_least(&self, factor: f64, other: &Figures) -> Result<(), Box<BrokenClaim>> {
         self.claim_ratio("at least", factor, other, |ratio| ratio / factor)
     }
 
@@ -267,8 +267,8 @@ impl Figures {
     ///
     /// # Errors
     ///
-    /// [`Broken`], with the point where it is farthest from that.
-    pub fn at_most(&self, factor: f64, other: &Figures) -> Result<(), Box<Broken>> {
+    /// [`BrokenClaim`], with the point where it is farthest from that.
+    pub fn at_most(&self, factor: f64, other: &Figures) -> Result<(), Box<BrokenClaim>> {
         self.claim_ratio("at most", factor, other, |ratio| factor / ratio)
     }
 
@@ -276,8 +276,8 @@ impl Figures {
     ///
     /// # Errors
     ///
-    /// [`Broken`], with the point where it is farthest outside.
-    pub fn within(&self, range: RangeInclusive<f64>) -> Result<(), Box<Broken>> {
+    /// [`BrokenClaim`], with the point where it is farthest outside.
+    pub fn within(&self, range: RangeInclusive<f64>) -> Result<(), Box<BrokenClaim>> {
         let (low, high) = (*range.start(), *range.end());
         let claim = format!("{} is within {low} to {high}", self.name);
         let outside = |value: f64| (value - high).max(low - value);
@@ -294,13 +294,20 @@ impl Figures {
         factor: f64,
         other: &Figures,
         margin: impl Fn(f64) -> f64,
-    ) -> Result<(), Box<Broken>> {
+    ) -> Result<(), Box<BrokenClaim>> {
         let claim = format!("{} is {relation} {factor} times {}", self.name, other.name);
         let (points, others) = (self.points.len(), other.points.len());
         if points != others {
             let found = format!("{points} points and {others}: the figures are of another band");
             let (range, replays) = (self.ratios(other), Vec::new());
-            return Err(Box::new(Broken { claim, points, bad: points, range, found, replays }));
+            return Err(Box::new(BrokenClaim {
+                claim,
+                points,
+                bad: points,
+                range,
+                found,
+                replays,
+            }));
         }
         let both = self.points.iter().zip(&other.points);
         let margins = both.map(|((own, replay), (others, its_replay))| {
@@ -334,7 +341,7 @@ fn broken(
     range: (f64, f64),
     margins: impl Iterator<Item = (f64, String, Vec<Replay>)>,
     enough: f64,
-) -> Result<(), Box<Broken>> {
+) -> Result<(), Box<BrokenClaim>> {
     let (mut points, mut bad) = (0, 0);
     let mut worst: Option<(f64, String, Vec<Replay>)> = None;
     for point in margins {
@@ -351,7 +358,7 @@ fn broken(
     match worst {
         None => Ok(()),
         Some((_, found, replays)) => {
-            Err(Box::new(Broken { claim, points, bad, range, found, replays }))
+            Err(Box::new(BrokenClaim { claim, points, bad, range, found, replays }))
         }
     }
 }
@@ -366,7 +373,7 @@ fn shown(value: f64) -> String {
 ///
 /// Its `Debug` form is its `Display` form, so that `unwrap` in a test prints it.
 #[derive(Clone, PartialEq, thiserror::Error)]
-pub struct Broken {
+pub struct BrokenClaim {
     /// What was claimed.
     pub claim: String,
     /// How many points the band has.
@@ -381,15 +388,15 @@ pub struct Broken {
     pub replays: Vec<Replay>,
 }
 
-impl fmt::Debug for Broken {
+impl fmt::Debug for BrokenClaim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for BrokenClaim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Broken { claim, points, bad, range: (low, high), found, replays } = self;
+        let BrokenClaim { claim, points, bad, range: (low, high), found, replays } = self;
         writeln!(f, "the claim that {claim} does not hold at {bad} of {points} points")?;
         writeln!(f, "  band: {} to {}", shown(*low), shown(*high))?;
         write!(f, "  at the worst point: {found}")?;

@@ -200,7 +200,7 @@ impl Directory {
     }
 
     /// Sets the home node of lines that were not touched yet; `None`: the first touch decides.
-    pub(crate) fn place(&mut self, first: u64, lines: u64, node: Option<NodeId>) {
+    pub(crate) fn set_home(&mut self, first: u64, lines: u64, node: Option<NodeId>) {
         let end = first + lines;
         // A range that reaches across an end keeps the part outside.
         let before = self.placed.range(..first).next_back().map(|(&at, &what)| (at, what));
@@ -462,13 +462,13 @@ mod tests {
             };
             lines.iter().map(home).collect()
         };
-        d.place(100, 10, Some(NodeId::new(0)));
-        d.place(103, 4, Some(NodeId::new(1)));
-        d.place(108, 10, None);
+        d.set_home(100, 10, Some(NodeId::new(0)));
+        d.set_home(103, 4, Some(NodeId::new(1)));
+        d.set_home(108, 10, None);
         assert_eq!(homes(&mut d, &[99, 100, 103, 107]), [None, Some(0), Some(1), Some(0)]);
         assert_eq!(homes(&mut d, &[108, 109]), [None, None]);
         // Once touched, a line stays.
-        d.place(99, 3, Some(NodeId::new(1)));
+        d.set_home(99, 3, Some(NodeId::new(1)));
         assert_eq!(homes(&mut d, &[99, 100, 101, 102]), [None, Some(0), Some(1), Some(0)]);
     }
 

@@ -366,7 +366,7 @@ impl Spec {
     }
 
     /// As many CPUs as the simulator promises.
-    const MOST_CPUS: usize = 4096;
+    pub(crate) const MOST_CPUS: usize = 4096;
 
     /// More than a band needs, and little enough for costs not to overflow.
     const MOST_PERCENT: u64 = 1000;

@@ -14,7 +14,7 @@ pub(crate) type Site = &'static Location<'static>;
 
 /// What a CPU's time is spent on. Idle is what is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum Activity {
     /// Accesses that the core's own cache serves, and stores on their way into the buffer.
     Hit,
     /// Waiting for lines on their way.
@@ -29,8 +29,8 @@ pub(crate) enum Kind {
     Kernel,
 }
 
-impl Kind {
-    pub(crate) const COUNT: usize = Kind::Kernel as usize + 1;
+impl Activity {
+    pub(crate) const COUNT: usize = Activity::Kernel as usize + 1;
 }
 
 /// What the accesses of one place in the source to one word cost.
@@ -50,15 +50,15 @@ pub(crate) struct Tally {
 pub(crate) struct Ledger {
     /// By the line's index in the directory.
     pub(crate) lines: Vec<Vec<Tally>>,
-    /// Picoseconds of each CPU by kind.
-    pub(crate) cpus: Vec<[u64; Kind::COUNT]>,
+    /// Picoseconds of each CPU by activity.
+    pub(crate) cpus: Vec<[u64; Activity::COUNT]>,
     /// What the program calls parts of its memory: first address, bytes, name.
     pub(crate) names: Vec<(u64, u64, String)>,
 }
 
 impl Ledger {
     pub(crate) fn new(cpus: usize) -> Ledger {
-        Ledger { cpus: vec![[0; Kind::COUNT]; cpus], ..Ledger::default() }
+        Ledger { cpus: vec![[0; Activity::COUNT]; cpus], ..Ledger::default() }
     }
 
     /// The tally of a place's accesses to the word at `address`.
@@ -125,7 +125,7 @@ impl Ledger {
             sites.into_iter().map(|(site, cost)| SiteCost { site, cost }).collect();
         sites.sort_by_key(|site| Reverse(site.cost.time_ns));
         let cpus = self.cpus.iter().enumerate();
-        let cpus = cpus.map(|(cpu, kinds)| cpu_time(cpu as u32, kinds, time_ns)).collect();
+        let cpus = cpus.map(|(cpu, times)| cpu_time(cpu as u32, times, time_ns)).collect();
         Details { lines, sites, cpus }
     }
 
@@ -151,16 +151,16 @@ impl Ledger {
     }
 }
 
-fn cpu_time(cpu: u32, kinds: &[u64; Kind::COUNT], time_ns: u64) -> CpuTime {
-    let ns = |kind: Kind| kinds[kind as usize] / 1000;
+fn cpu_time(cpu: u32, times: &[u64; Activity::COUNT], time_ns: u64) -> CpuTime {
+    let ns = |activity: Activity| times[activity as usize] / 1000;
     let time = CpuTime {
         cpu,
-        hit_ns: ns(Kind::Hit),
-        miss_ns: ns(Kind::Miss),
-        queue_ns: ns(Kind::Queue),
-        spin_ns: ns(Kind::Spin),
-        compute_ns: ns(Kind::Compute),
-        kernel_ns: ns(Kind::Kernel),
+        hit_ns: ns(Activity::Hit),
+        miss_ns: ns(Activity::Miss),
+        queue_ns: ns(Activity::Queue),
+        spin_ns: ns(Activity::Spin),
+        compute_ns: ns(Activity::Compute),
+        kernel_ns: ns(Activity::Kernel),
         idle_ns: 0,
     };
     let busy: u64 = time.by_name().iter().map(|(_, ns)| ns).sum();

@@ -108,18 +108,21 @@ macro_rules! common {
 
             /// Reads the value.
             #[track_caller]
+            #[inline]
             pub fn load(&self, order: Ordering) -> $value {
                 effect::read(&self.0, Access::Load, |word| word.load(order))
             }
 
             /// Writes the value.
             #[track_caller]
+            #[inline]
             pub fn store(&self, value: $value, order: Ordering) {
                 effect::write(&self.0, order, |word| word.store(value, order));
             }
 
             /// Writes a value and returns the value before.
             #[track_caller]
+            #[inline]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 effect::read(&self.0, Access::Update, |word| word.swap(value, order))
             }
@@ -130,6 +133,7 @@ macro_rules! common {
             ///
             /// The value that was there, if it was another.
             #[track_caller]
+            #[inline]
             pub fn compare_exchange(
                 &self,
                 current: $value,
@@ -148,6 +152,7 @@ macro_rules! common {
             ///
             /// The value that was there, if it was another.
             #[track_caller]
+            #[inline]
             pub fn compare_exchange_weak(
                 &self,
                 current: $value,
@@ -231,6 +236,7 @@ macro_rules! updates {
         $(
             $(#[$doc])*
             #[track_caller]
+            #[inline]
             pub fn $method(&self, value: $value, order: Ordering) -> $value {
                 effect::read(&self.0, Access::Update, |word| word.$method(value, order))
             }
@@ -338,6 +344,7 @@ macro_rules! pointer_updates {
         impl<T> AtomicPtr<T> {$(
             $(#[$doc])*
             #[track_caller]
+            #[inline]
             pub fn $method(&self, value: usize, order: Ordering) -> *mut T {
                 effect::read(&self.0, Access::Update, |word| word.$method(value, order))
             }

@@ -27,7 +27,7 @@ impl Memory for Sim {
     }
 
     unsafe fn unmap(at: NonNull<u8>, layout: Layout) {
-        engine::place(at.addr().get(), layout.size(), None);
+        engine::set_home(at.addr().get(), layout.size(), None);
         // SAFETY: the caller's promise: allocated by `map`, with this layout.
         unsafe { alloc::dealloc(at.as_ptr(), layout) };
     }
@@ -35,7 +35,7 @@ impl Memory for Sim {
     /// Lines that were not touched yet come from the node's memory; others stay where they are.
     unsafe fn place(at: NonNull<u8>, len: usize, node: NodeId) -> Result<(), Lacking> {
         if inside(|engine| engine.topology().nodes().any(|known| known == node)) {
-            engine::place(at.addr().get(), len, Some(node));
+            engine::set_home(at.addr().get(), len, Some(node));
             return Ok(());
         }
         Err(Lacking {

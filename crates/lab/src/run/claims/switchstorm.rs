@@ -34,11 +34,11 @@ fn spec() -> Spec {
 
 /// The times of the operation.
 fn operations<const N: usize>(band: &Band, flush_us: u64, variants: [Variant; N]) -> [Figures; N] {
-    let program = |variant| switchstorm::Program {
+    let program = |variant| switchstorm::SwitchstormProgram {
         config: CONFIG.to_owned(),
         wake: Wake::Barrier,
         period_us: 25,
-        path_ns: switchstorm::Program::PATH_NS,
+        path_ns: switchstorm::SwitchstormProgram::PATH_NS,
         flush_us,
         variant,
         rounds: 60,
@@ -69,7 +69,7 @@ fn without_flushes_a_test_is_a_hit() {
 fn an_absent_context_costs_a_lazy_update_nothing() {
     let program = |variant| {
         let config = CONFIG.to_owned();
-        shootdown::Program { config, present: 1, variant, updates: 20 }
+        shootdown::ShootdownProgram { config, present: 1, variant, updates: 20 }
     };
     let programs = [Variant::Lazy, Variant::Eager].map(program);
     let [lazy, eager] =

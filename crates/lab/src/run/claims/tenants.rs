@@ -20,7 +20,7 @@ use crate::run::plan::Tenants;
 use crate::run::plan::tenants::{BYTES, OPERATION, PLAIN_ARRAY, REMOTE_SLOTS};
 use crate::run::simulated;
 use crate::scenario::Variant;
-use crate::scenario::tenants::Program;
+use crate::scenario::tenants::TenantsProgram;
 
 fn spec() -> Spec {
     Spec::preset("epyc-9654-2s").unwrap()
@@ -29,7 +29,8 @@ fn spec() -> Spec {
 /// The numbers of each variant.
 fn figures<const N: usize>(band: &Band, tenants: u64, variants: [Variant; N]) -> [Vec<Figures>; N] {
     let config = "384-thread/24-L3";
-    let program = |variant| Program { config: config.to_owned(), tenants, tasks: 2, variant };
+    let program =
+        |variant| TenantsProgram { config: config.to_owned(), tenants, tasks: 2, variant };
     let figures = simulated::figures::<Tenants>(band, &variants.map(program), |_| None);
     figures.unwrap_or_else(|error| panic!("{error}")).try_into().unwrap()
 }

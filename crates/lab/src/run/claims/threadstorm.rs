@@ -17,19 +17,19 @@ use crate::run::plan::Threadstorm;
 use crate::run::plan::threadstorm::{CREATIONS, MIGRATE};
 use crate::run::simulated;
 use crate::scenario::Variant;
-use crate::scenario::threadstorm::{Placing, Program, Size};
+use crate::scenario::threadstorm::{Placing, Size, ThreadstormProgram};
 
 const MACHINE: &str = "epyc-9654-2s";
 const CONFIG: &str = "384-thread/24-L3";
 
 /// The numbers of variants over the band, by variant.
 fn figures<const N: usize>(variants: [Variant; N]) -> [Vec<Figures>; N] {
-    let program = |variant| Program {
+    let program = |variant| ThreadstormProgram {
         config: CONFIG.to_owned(),
         size: Size { pools: 8, threads: 8 },
         place: Placing::Roaming,
-        rest_us: Program::REST_US,
-        path_ns: Program::PATH_NS,
+        rest_us: ThreadstormProgram::REST_US,
+        path_ns: ThreadstormProgram::PATH_NS,
         variant,
         rounds: 8,
     };

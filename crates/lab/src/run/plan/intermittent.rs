@@ -10,11 +10,12 @@ use super::{About, Figure, Measured, Metric, Plan, of};
 use crate::error::Error;
 use crate::kernel::Scan;
 use crate::run::Choice;
-use crate::run::verdict::{self, Kind};
+use crate::run::verdict::{self, FigureKind};
 use crate::scenario::intermittent::{
-    self, ASLEEP_MS, Program, Quantity, SEQUENCES, intermittent, why_off, why_reached,
+    self, ASLEEP_MS, IntermittentParams, IntermittentProgram, Quantity, SEQUENCES, intermittent,
+    why_off, why_reached,
 };
-use crate::scenario::{self, Broken, Config, Param, Params, Program as _, Scenario, Variant};
+use crate::scenario::{self, Config, Param, Params, Program as _, RunError, Scenario, Variant};
 use crate::world::World;
 
 /// The most CPUs whose areas fit into a simulated machine's memory, with room for all else.
@@ -29,16 +30,16 @@ const RUNS: u64 = 5;
 /// The same for the quick form.
 const QUICK_RUNS: u64 = 2;
 
-const TIME: Metric = Metric { name: "ns_per_burst", kind: Kind::Nanoseconds };
-const OVER_CPU_ID: Metric = Metric { name: "over_cpu_id", kind: Kind::Ratio };
-const SPEEDUP: Metric = Metric { name: "speedup", kind: Kind::Ratio };
+const TIME: Metric = Metric { name: "ns_per_burst", kind: FigureKind::Nanoseconds };
+const OVER_CPU_ID: Metric = Metric { name: "over_cpu_id", kind: FigureKind::Ratio };
+const SPEEDUP: Metric = Metric { name: "speedup", kind: FigureKind::Ratio };
 
 pub(crate) struct Intermittent;
 
 impl Plan for Intermittent {
     const SCENARIO: Scenario = Scenario::Intermittent;
     const OPTIONS: &'static [&'static str] = &["--delay", "--scan"];
-    type Program = Program;
+    type Program = IntermittentProgram;
 
     fn variants(world: &World) -> &'static [Variant] {
         match world {
@@ -56,7 +57,7 @@ impl Plan for Intermittent {
         choice: &Choice,
         config: &Config,
         variants: &[Variant],
-    ) -> Result<Vec<Program>, Error> {
+    ) -> Result<Vec<IntermittentProgram>, Error> {
         if choice.scan.is_some() && matches!(choice.world, World::Native) {
             return Err(Error::ScanNatively);
         }
@@ -67,7 +68,7 @@ impl Plan for Intermittent {
         };
         delays.sort_unstable();
         delays.dedup();
-        let of = |(delay_ms, variant)| Program {
+        let of = |(delay_ms, variant)| IntermittentProgram {
             config: config.name.clone(),
             delay_ms,
             variant,
@@ -81,11 +82,15 @@ impl Plan for Intermittent {
         if choice.quick { QUICK_RUNS } else { RUNS }
     }
 
-    fn kernel(choice: &Choice, program: &Program) -> Option<String> {
+    fn kernel(choice: &Choice, program: &IntermittentProgram) -> Option<String> {
         program.variant.kernel_name(scan(choice))
     }
 
-    fn simulate(spec: &Spec, replay: &Replay, program: &Program) -> Result<Vec<f64>, Error> {
+    fn simulate(
+        spec: &Spec,
+        replay: &Replay,
+        program: &IntermittentProgram,
+    ) -> Result<Vec<f64>, Error> {
         let cpus = spec.topology().cpu_limit();
         if cpus > MOST_CPUS {
             let machine = spec.name().to_owned();
@@ -99,12 +104,16 @@ impl Plan for Intermittent {
     }
 
     /// Where the machine has no concurrency IDs.
-    fn lack(variant: Variant) -> Option<Broken> {
+    fn lack(variant: Variant) -> Option<RunError> {
         let lacks = variant == Variant::KernelCid && Native::kernel_cid().is_none();
-        lacks.then(|| intermittent::Broken::NoIndex { variant }.into())
+        lacks.then(|| intermittent::IntermittentError::NoIndex { variant }.into())
     }
 
-    fn natively(config: &Config, program: &Program, seed: u64) -> Result<Vec<f64>, Broken> {
+    fn natively(
+        config: &Config,
+        program: &IntermittentProgram,
+        seed: u64,
+    ) -> Result<Vec<f64>, RunError> {
         let bursts = intermittent::<Native>(&params(config, program, seed))?;
         Ok(vec![mean(&bursts)])
     }
@@ -115,8 +124,8 @@ impl Plan for Intermittent {
 
     fn figures<'a>(
         about: &About<'_>,
-        variants: &'a [Measured<Program>],
-    ) -> Vec<Figure<'a, Program>> {
+        variants: &'a [Measured<IntermittentProgram>],
+    ) -> Vec<Figure<'a, IntermittentProgram>> {
         let mut figures = Vec::new();
         for this in variants {
             let time = &this.numbers[0];
@@ -138,7 +147,7 @@ impl Plan for Intermittent {
         figures
     }
 
-    fn params(about: &About<'_>, program: &Program) -> Params {
+    fn params(about: &About<'_>, program: &IntermittentProgram) -> Params {
         let mut params = program.params();
         if about.simulated() {
             params.insert("scan", Param::Name(scan(about.choice).to_string()));
@@ -146,17 +155,17 @@ impl Plan for Intermittent {
         params
     }
 
-    fn is_limited(figure: &Figure<'_, Program>) -> bool {
+    fn is_limited(figure: &Figure<'_, IntermittentProgram>) -> bool {
         figure.of.program.delay_ms >= ASLEEP_MS
     }
 
-    fn why_off(about: &About<'_>, figure: &Figure<'_, Program>) -> &'static str {
-        let Program { variant, delay_ms, .. } = figure.of.program;
+    fn why_off(about: &About<'_>, figure: &Figure<'_, IntermittentProgram>) -> &'static str {
+        let IntermittentProgram { variant, delay_ms, .. } = figure.of.program;
         let scan = scan(about.choice);
         why_off(quantity(figure.metric), variant, delay_ms, scan, figure.is_above())
     }
 
-    fn why_reached(figure: &Figure<'_, Program>) -> Option<&'static str> {
+    fn why_reached(figure: &Figure<'_, IntermittentProgram>) -> Option<&'static str> {
         why_reached(quantity(figure.metric), figure.of.program.variant)
     }
 
@@ -181,16 +190,16 @@ fn quantity(metric: Metric) -> Quantity {
 }
 
 /// The published time over that of `cpu-id`, which follows from two others.
-fn published_over(about: &About<'_>, program: &Program) -> Option<(f64, String)> {
-    let cpu_id = Program { variant: Variant::CpuId, ..program.clone() };
+fn published_over(about: &About<'_>, program: &IntermittentProgram) -> Option<(f64, String)> {
+    let cpu_id = IntermittentProgram { variant: Variant::CpuId, ..program.clone() };
     let (time, source) = about.figure(TIME, program)?;
     let ratio = time / about.figure(TIME, &cpu_id)?.0;
     let source = format!("computed from the times of {source}");
     Some((verdict::round(ratio, OVER_CPU_ID.kind), source))
 }
 
-fn params(config: &Config, program: &Program, seed: u64) -> intermittent::Params {
-    intermittent::Params {
+fn params(config: &Config, program: &IntermittentProgram, seed: u64) -> IntermittentParams {
+    IntermittentParams {
         cpus: config.cpus.clone(),
         delay: Duration::from_millis(program.delay_ms),
         variant: program.variant,

@@ -16,7 +16,7 @@ use super::Choice;
 use super::metric::Metric;
 use super::published::Published;
 use crate::error::Error;
-use crate::scenario::{Broken, Config, Params, Program, Scenario, Variant};
+use crate::scenario::{Config, Params, Program, RunError, Scenario, Variant};
 use crate::world::World;
 
 pub(crate) use intermittent::Intermittent;
@@ -70,12 +70,12 @@ pub(crate) trait Plan: 'static {
     fn simulate(spec: &Spec, replay: &Replay, program: &Self::Program) -> Result<Vec<f64>, Error>;
 
     /// Why this machine cannot run a variant, though the native world has it.
-    fn lack(_variant: Variant) -> Option<Broken> {
+    fn lack(_variant: Variant) -> Option<RunError> {
         None
     }
 
     /// Runs a program on this machine; gives its numbers, fewer perhaps than simulated.
-    fn natively(config: &Config, program: &Self::Program, seed: u64) -> Result<Vec<f64>, Broken>;
+    fn natively(config: &Config, program: &Self::Program, seed: u64) -> Result<Vec<f64>, RunError>;
 
     /// The result of a replayed program, as text.
     fn told(numbers: &[f64]) -> String;

@@ -6,9 +6,9 @@ use coreline_world::Native;
 use super::{About, Figure, Measured, Metric, Plan, of};
 use crate::error::Error;
 use crate::run::Choice;
-use crate::run::verdict::Kind;
-use crate::scenario::shootdown::{self, Program, Shots, shootdown};
-use crate::scenario::{Broken, Config, Scenario, Variant};
+use crate::run::verdict::FigureKind;
+use crate::scenario::shootdown::{ShootdownParams, ShootdownProgram, Shots, shootdown};
+use crate::scenario::{Config, RunError, Scenario, Variant};
 use crate::world::World;
 
 /// How many contexts are present by default, where there are as many; and all.
@@ -23,14 +23,14 @@ const QUICK_PRESENT: [u64; 2] = [1, 64];
 
 /// The numbers of a run, in this order.
 const METRICS: [Metric; 2] = [
-    Metric { name: "shootdown_ns", kind: Kind::Nanoseconds },
-    Metric { name: "update_ns", kind: Kind::Nanoseconds },
+    Metric { name: "shootdown_ns", kind: FigureKind::Nanoseconds },
+    Metric { name: "update_ns", kind: FigureKind::Nanoseconds },
 ];
 
 /// The same, over those of `eager`.
 const OVER_EAGER: [Metric; 2] = [
-    Metric { name: "shootdown_over_eager", kind: Kind::Ratio },
-    Metric { name: "update_over_eager", kind: Kind::Ratio },
+    Metric { name: "shootdown_over_eager", kind: FigureKind::Ratio },
+    Metric { name: "update_over_eager", kind: FigureKind::Ratio },
 ];
 
 pub(crate) struct Shootdown;
@@ -38,7 +38,7 @@ pub(crate) struct Shootdown;
 impl Plan for Shootdown {
     const SCENARIO: Scenario = Scenario::Shootdown;
     const OPTIONS: &'static [&'static str] = &["--present"];
-    type Program = Program;
+    type Program = ShootdownProgram;
 
     fn variants(_: &World) -> &'static [Variant] {
         &[Variant::Eager, Variant::Lazy]
@@ -52,7 +52,7 @@ impl Plan for Shootdown {
         choice: &Choice,
         config: &Config,
         variants: &[Variant],
-    ) -> Result<Vec<Program>, Error> {
+    ) -> Result<Vec<ShootdownProgram>, Error> {
         let all = config.cpus.len() as u64;
         let mut present = choice.present.clone();
         if let Some(&asked) = present.iter().find(|&&asked| asked > all) {
@@ -70,7 +70,7 @@ impl Plan for Shootdown {
         let updates = if choice.quick { QUICK_UPDATES } else { UPDATES };
         let of = |(present, variant)| {
             let config = config.name.clone();
-            Program { config, present, variant, updates }
+            ShootdownProgram { config, present, variant, updates }
         };
         let all = present.iter().flat_map(|&present| variants.iter().map(move |&it| (present, it)));
         Ok(all.map(of).collect())
@@ -80,14 +80,22 @@ impl Plan for Shootdown {
         choice.native_runs(5)
     }
 
-    fn simulate(spec: &Spec, replay: &Replay, program: &Program) -> Result<Vec<f64>, Error> {
+    fn simulate(
+        spec: &Spec,
+        replay: &Replay,
+        program: &ShootdownProgram,
+    ) -> Result<Vec<f64>, Error> {
         let params = params(&super::config(spec, &program.config)?, program, replay.seed);
         let machine = Machine::new(spec.clone()).replaying(replay);
         let run = machine.run(move || shootdown::<Sim>(&params)).map_err(Error::Failed)?;
         run.value.map(numbers).map_err(|broken| Error::broken(replay, broken))
     }
 
-    fn natively(config: &Config, program: &Program, seed: u64) -> Result<Vec<f64>, Broken> {
+    fn natively(
+        config: &Config,
+        program: &ShootdownProgram,
+        seed: u64,
+    ) -> Result<Vec<f64>, RunError> {
         shootdown::<Native>(&params(config, program, seed)).map(numbers)
     }
 
@@ -97,8 +105,8 @@ impl Plan for Shootdown {
 
     fn figures<'a>(
         about: &About<'_>,
-        variants: &'a [Measured<Program>],
-    ) -> Vec<Figure<'a, Program>> {
+        variants: &'a [Measured<ShootdownProgram>],
+    ) -> Vec<Figure<'a, ShootdownProgram>> {
         let mut figures = Vec::new();
         for this in variants {
             for (metric, series) in METRICS.into_iter().zip(&this.numbers) {
@@ -116,11 +124,11 @@ impl Plan for Shootdown {
         figures
     }
 
-    fn is_limited(_: &Figure<'_, Program>) -> bool {
+    fn is_limited(_: &Figure<'_, ShootdownProgram>) -> bool {
         false
     }
 
-    fn why_off(_: &About<'_>, _: &Figure<'_, Program>) -> &'static str {
+    fn why_off(_: &About<'_>, _: &Figure<'_, ShootdownProgram>) -> &'static str {
         "nothing was published about this"
     }
 
@@ -128,8 +136,8 @@ impl Plan for Shootdown {
         "all CPUs share one L3 and are few: no evidence on what more, and farther, would cost";
 }
 
-fn params(config: &Config, program: &Program, seed: u64) -> shootdown::Params {
-    shootdown::Params {
+fn params(config: &Config, program: &ShootdownProgram, seed: u64) -> ShootdownParams {
+    ShootdownParams {
         cpus: config.cpus.clone(),
         present: program.present as usize,
         variant: program.variant,

@@ -8,11 +8,11 @@ use coreline_world::Native;
 use super::{About, Figure, Measured, Metric, Plan, Series, of};
 use crate::error::Error;
 use crate::run::Choice;
-use crate::run::verdict::Kind;
+use crate::run::verdict::FigureKind;
 use crate::scenario::switchstorm::{
-    self, Program, Storms, Wake, is_mask, is_references, switchstorm,
+    Storms, SwitchstormParams, SwitchstormProgram, Wake, is_mask, is_references, switchstorm,
 };
-use crate::scenario::{Broken, Config, Scenario, Variant};
+use crate::scenario::{Config, RunError, Scenario, Variant};
 use crate::world::World;
 
 /// Periods in microseconds if nothing is said. Those of `barrier` change nothing about its
@@ -37,15 +37,15 @@ const PEAK_RATE: usize = 4;
 const LINE_RANK: usize = 5;
 const LINE_SHARE: usize = 6;
 
-const OP_NS: Metric = Metric { name: "op_ns", kind: Kind::Nanoseconds };
-const OP_CYCLES: Metric = Metric { name: "op_cycles", kind: Kind::Cycles };
-const OP_SPEEDUP: Metric = Metric { name: "op_speedup", kind: Kind::ContendedRatio };
-const SWITCH_SHARE: Metric = Metric { name: "switch_share", kind: Kind::Percent };
-const RANK: Metric = Metric { name: "line_rank", kind: Kind::Rank };
-const MISS_SHARE: Metric = Metric { name: "line_miss_share", kind: Kind::Percent };
-const THROUGHPUT: Metric = Metric { name: "throughput", kind: Kind::Ratio };
-const PEAK_THROUGHPUT: Metric = Metric { name: "peak_throughput", kind: Kind::Ratio };
-const WAKE_SPREAD: Metric = Metric { name: "wake_spread_ns", kind: Kind::Nanoseconds };
+const OP_NS: Metric = Metric { name: "op_ns", kind: FigureKind::Nanoseconds };
+const OP_CYCLES: Metric = Metric { name: "op_cycles", kind: FigureKind::Cycles };
+const OP_SPEEDUP: Metric = Metric { name: "op_speedup", kind: FigureKind::ContendedRatio };
+const SWITCH_SHARE: Metric = Metric { name: "switch_share", kind: FigureKind::Percent };
+const RANK: Metric = Metric { name: "line_rank", kind: FigureKind::Rank };
+const MISS_SHARE: Metric = Metric { name: "line_miss_share", kind: FigureKind::Percent };
+const THROUGHPUT: Metric = Metric { name: "throughput", kind: FigureKind::Ratio };
+const PEAK_THROUGHPUT: Metric = Metric { name: "peak_throughput", kind: FigureKind::Ratio };
+const WAKE_SPREAD: Metric = Metric { name: "wake_spread_ns", kind: FigureKind::Nanoseconds };
 
 const VARIANTS: [Variant; 5] =
     [Variant::AlwaysSet, Variant::TestFirst, Variant::Lazy, Variant::Refcounted, Variant::TwoLevel];
@@ -55,7 +55,7 @@ pub(crate) struct Switchstorm;
 impl Plan for Switchstorm {
     const SCENARIO: Scenario = Scenario::Switchstorm;
     const OPTIONS: &'static [&'static str] = &["--wake", "--period", "--path", "--flush"];
-    type Program = Program;
+    type Program = SwitchstormProgram;
 
     fn variants(_: &World) -> &'static [Variant] {
         &VARIANTS
@@ -70,7 +70,7 @@ impl Plan for Switchstorm {
         choice: &Choice,
         config: &Config,
         variants: &[Variant],
-    ) -> Result<Vec<Program>, Error> {
+    ) -> Result<Vec<SwitchstormProgram>, Error> {
         let mut wakes = match choice.wakes.as_slice() {
             [] if choice.quick => vec![Wake::Barrier],
             [] => vec![Wake::Barrier, Wake::Independent],
@@ -95,11 +95,11 @@ impl Plan for Switchstorm {
             periods.dedup();
             for period_us in periods {
                 for &flush_us in &flushes {
-                    programs.extend(variants.iter().map(|&variant| Program {
+                    programs.extend(variants.iter().map(|&variant| SwitchstormProgram {
                         config: config.name.clone(),
                         wake,
                         period_us,
-                        path_ns: choice.path.unwrap_or(Program::PATH_NS),
+                        path_ns: choice.path.unwrap_or(SwitchstormProgram::PATH_NS),
                         flush_us,
                         variant,
                         rounds: if choice.quick { QUICK_ROUNDS } else { ROUNDS },
@@ -114,7 +114,11 @@ impl Plan for Switchstorm {
         choice.native_runs(5)
     }
 
-    fn simulate(spec: &Spec, replay: &Replay, program: &Program) -> Result<Vec<f64>, Error> {
+    fn simulate(
+        spec: &Spec,
+        replay: &Replay,
+        program: &SwitchstormProgram,
+    ) -> Result<Vec<f64>, Error> {
         let params = params(&super::config(spec, &program.config)?, program, replay.seed);
         let machine = Machine::new(spec.clone()).replaying(replay).statistics(Statistics::Full);
         let run = machine.run(move || switchstorm::<Sim>(&params)).map_err(Error::Failed)?;
@@ -124,7 +128,11 @@ impl Plan for Switchstorm {
         Ok(numbers)
     }
 
-    fn natively(config: &Config, program: &Program, seed: u64) -> Result<Vec<f64>, Broken> {
+    fn natively(
+        config: &Config,
+        program: &SwitchstormProgram,
+        seed: u64,
+    ) -> Result<Vec<f64>, RunError> {
         let storms = switchstorm::<Native>(&params(config, program, seed))?;
         Ok(numbers(&storms))
     }
@@ -138,8 +146,8 @@ impl Plan for Switchstorm {
 
     fn figures<'a>(
         about: &About<'_>,
-        variants: &'a [Measured<Program>],
-    ) -> Vec<Figure<'a, Program>> {
+        variants: &'a [Measured<SwitchstormProgram>],
+    ) -> Vec<Figure<'a, SwitchstormProgram>> {
         let clock = match &about.choice.world {
             World::Native => None,
             World::Simulated { spec, .. } => clock_ghz(spec),
@@ -174,12 +182,12 @@ impl Plan for Switchstorm {
 
     /// What depends on the period and on the rest of the path, which are declared, or on what else
     /// the program shares, which is not linpack.
-    fn is_limited(figure: &Figure<'_, Program>) -> bool {
+    fn is_limited(figure: &Figure<'_, SwitchstormProgram>) -> bool {
         let independent = figure.of.program.wake == Wake::Independent;
         independent || ![OP_NS, OP_CYCLES, OP_SPEEDUP].contains(&figure.metric)
     }
 
-    fn why_off(_: &About<'_>, figure: &Figure<'_, Program>) -> &'static str {
+    fn why_off(_: &About<'_>, figure: &Figure<'_, SwitchstormProgram>) -> &'static str {
         let program = &figure.of.program;
         match figure.metric {
             OP_NS | OP_CYCLES | OP_SPEEDUP if program.wake == Wake::Independent => {
@@ -217,7 +225,7 @@ impl Plan for Switchstorm {
         }
     }
 
-    fn why_reached(figure: &Figure<'_, Program>) -> Option<&'static str> {
+    fn why_reached(figure: &Figure<'_, SwitchstormProgram>) -> Option<&'static str> {
         matches!(figure.metric, OP_NS | OP_CYCLES | OP_SPEEDUP)
             .then_some(figure.of.program.variant)
             .filter(|&variant| variant != Variant::AlwaysSet)
@@ -230,8 +238,8 @@ impl Plan for Switchstorm {
         "all CPUs share one L3 and are few: no evidence on a line that many sockets want";
 }
 
-fn params(config: &Config, program: &Program, seed: u64) -> switchstorm::Params {
-    switchstorm::Params {
+fn params(config: &Config, program: &SwitchstormProgram, seed: u64) -> SwitchstormParams {
+    SwitchstormParams {
         cpus: config.cpus.clone(),
         variant: program.variant,
         wake: program.wake,
@@ -285,7 +293,7 @@ mod tests {
     #[test]
     fn the_rank_is_among_all_lines_that_caches_gave_each_other() {
         let of = |variant| {
-            let params = switchstorm::Params {
+            let params = SwitchstormParams {
                 cpus: (0..60).step_by(5).map(CpuId::new).collect(),
                 variant,
                 wake: Wake::Barrier,

@@ -6,9 +6,9 @@ use coreline_world::Native;
 use super::{About, Figure, Measured, Metric, Plan, Series, of};
 use crate::error::Error;
 use crate::run::Choice;
-use crate::run::verdict::Kind;
-use crate::scenario::tenants::{self, Costs, Program, plain_bytes, tenants};
-use crate::scenario::{Broken, Config, Scenario, Variant};
+use crate::run::verdict::FigureKind;
+use crate::scenario::tenants::{Costs, TenantsParams, TenantsProgram, plain_bytes, tenants};
+use crate::scenario::{Config, RunError, Scenario, Variant};
 use crate::world::World;
 
 /// What runs if nothing is said, and in the quick form.
@@ -19,13 +19,13 @@ const QUICK_TASKS: [u64; 1] = [2];
 
 /// The numbers of a run, in this order; the last two simulated only.
 const METRICS: [Metric; 7] = [
-    Metric { name: "bytes_per_tenant", kind: Kind::Bytes },
-    Metric { name: "plain_array_bytes", kind: Kind::Bytes },
-    Metric { name: "slots_per_tenant", kind: Kind::Slots },
-    Metric { name: "op_ns", kind: Kind::Nanoseconds },
-    Metric { name: "id_changes", kind: Kind::PerThousand },
-    Metric { name: "remote_transfers", kind: Kind::PerThousand },
-    Metric { name: "remote_slot_transfers", kind: Kind::PerThousand },
+    Metric { name: "bytes_per_tenant", kind: FigureKind::Bytes },
+    Metric { name: "plain_array_bytes", kind: FigureKind::Bytes },
+    Metric { name: "slots_per_tenant", kind: FigureKind::Slots },
+    Metric { name: "op_ns", kind: FigureKind::Nanoseconds },
+    Metric { name: "id_changes", kind: FigureKind::PerThousand },
+    Metric { name: "remote_transfers", kind: FigureKind::PerThousand },
+    Metric { name: "remote_slot_transfers", kind: FigureKind::PerThousand },
 ];
 pub(crate) const BYTES: usize = 0;
 pub(crate) const PLAIN_ARRAY: usize = 1;
@@ -36,18 +36,18 @@ pub(crate) const REMOTE_SLOTS: usize = 6;
 
 /// What `domain` and `domain-clustered` are compared with.
 const OVER: [(Variant, Metric); 3] = [
-    (Variant::CpuId, Metric { name: "op_over_cpu_id", kind: Kind::Ratio }),
-    (Variant::Sharded, Metric { name: "op_over_sharded", kind: Kind::Ratio }),
-    (Variant::Atomic, Metric { name: "op_over_atomic", kind: Kind::Ratio }),
+    (Variant::CpuId, Metric { name: "op_over_cpu_id", kind: FigureKind::Ratio }),
+    (Variant::Sharded, Metric { name: "op_over_sharded", kind: FigureKind::Ratio }),
+    (Variant::Atomic, Metric { name: "op_over_atomic", kind: FigureKind::Ratio }),
 ];
-const PLAIN_ARRAY_OVER: Metric = Metric { name: "plain_array_over_bytes", kind: Kind::Ratio };
+const PLAIN_ARRAY_OVER: Metric = Metric { name: "plain_array_over_bytes", kind: FigureKind::Ratio };
 
 pub(crate) struct Tenants;
 
 impl Plan for Tenants {
     const SCENARIO: Scenario = Scenario::Tenants;
     const OPTIONS: &'static [&'static str] = &["--tenants", "--tasks"];
-    type Program = Program;
+    type Program = TenantsProgram;
 
     fn variants(_: &World) -> &'static [Variant] {
         &[
@@ -68,7 +68,7 @@ impl Plan for Tenants {
         choice: &Choice,
         config: &Config,
         variants: &[Variant],
-    ) -> Result<Vec<Program>, Error> {
+    ) -> Result<Vec<TenantsProgram>, Error> {
         let usual = if choice.quick { &QUICK_TASKS[..] } else { &TASKS };
         let mut all = if choice.tasks.is_empty() { usual } else { &choice.tasks }.to_vec();
         all.sort_unstable();
@@ -76,7 +76,7 @@ impl Plan for Tenants {
         let tenants = choice.tenants.unwrap_or(if choice.quick { QUICK_TENANTS } else { TENANTS });
         let of = |(tasks, variant)| {
             let config = config.name.clone();
-            Program { config, tenants, tasks, variant }
+            TenantsProgram { config, tenants, tasks, variant }
         };
         let all = all.iter().flat_map(|&tasks| variants.iter().map(move |&it| (tasks, it)));
         Ok(all.map(of).collect())
@@ -86,7 +86,7 @@ impl Plan for Tenants {
         choice.native_runs(5)
     }
 
-    fn simulate(spec: &Spec, replay: &Replay, program: &Program) -> Result<Vec<f64>, Error> {
+    fn simulate(spec: &Spec, replay: &Replay, program: &TenantsProgram) -> Result<Vec<f64>, Error> {
         let params = params(&super::config(spec, &program.config)?, program, replay.seed);
         let cpus = params.cpus.len();
         let machine = Machine::new(spec.clone()).replaying(replay).statistics(Statistics::Full);
@@ -95,7 +95,11 @@ impl Plan for Tenants {
         Ok(numbers(&costs, cpus))
     }
 
-    fn natively(config: &Config, program: &Program, seed: u64) -> Result<Vec<f64>, Broken> {
+    fn natively(
+        config: &Config,
+        program: &TenantsProgram,
+        seed: u64,
+    ) -> Result<Vec<f64>, RunError> {
         let params = params(config, program, seed);
         tenants::<Native>(&params).map(|costs| numbers(&costs, params.cpus.len()))
     }
@@ -109,8 +113,8 @@ impl Plan for Tenants {
 
     fn figures<'a>(
         about: &About<'_>,
-        variants: &'a [Measured<Program>],
-    ) -> Vec<Figure<'a, Program>> {
+        variants: &'a [Measured<TenantsProgram>],
+    ) -> Vec<Figure<'a, TenantsProgram>> {
         let mut figures = Vec::new();
         for this in variants {
             let variant = this.program.variant;
@@ -130,7 +134,8 @@ impl Plan for Tenants {
             }
             let plain = this.numbers[PLAIN_ARRAY].over(&this.numbers[BYTES]);
             figures.push(Figure::new(about, this, PLAIN_ARRAY_OVER, plain));
-            let times = |this: &Measured<Program>| -> Series { this.numbers[OPERATION].clone() };
+            let times =
+                |this: &Measured<TenantsProgram>| -> Series { this.numbers[OPERATION].clone() };
             for (other, metric) in OVER {
                 if let Some(other) = of(variants, other) {
                     figures.push(Figure::new(about, this, metric, times(this).over(&times(other))));
@@ -140,11 +145,11 @@ impl Plan for Tenants {
         figures
     }
 
-    fn is_limited(_: &Figure<'_, Program>) -> bool {
+    fn is_limited(_: &Figure<'_, TenantsProgram>) -> bool {
         false
     }
 
-    fn why_off(_: &About<'_>, _: &Figure<'_, Program>) -> &'static str {
+    fn why_off(_: &About<'_>, _: &Figure<'_, TenantsProgram>) -> &'static str {
         "nothing was published about this"
     }
 
@@ -152,8 +157,8 @@ impl Plan for Tenants {
                                         tenant takes on many, nor on lines that come from afar";
 }
 
-fn params(config: &Config, program: &Program, seed: u64) -> tenants::Params {
-    tenants::Params {
+fn params(config: &Config, program: &TenantsProgram, seed: u64) -> TenantsParams {
+    TenantsParams {
         cpus: config.cpus.clone(),
         variant: program.variant,
         tenants: program.tenants as usize,

@@ -8,9 +8,11 @@ use coreline_world::Native;
 use super::{About, Figure, Measured, Metric, Plan, of};
 use crate::error::Error;
 use crate::run::Choice;
-use crate::run::verdict::Kind;
-use crate::scenario::threadstorm::{self, Placing, Program, Size, Storms, is_of_ids, threadstorm};
-use crate::scenario::{Broken, Config, Scenario, Variant};
+use crate::run::verdict::FigureKind;
+use crate::scenario::threadstorm::{
+    Placing, Size, Storms, ThreadstormParams, ThreadstormProgram, is_of_ids, threadstorm,
+};
+use crate::scenario::{Config, RunError, Scenario, Variant};
 use crate::world::World;
 
 /// What runs if nothing is said: the sizes that were published.
@@ -27,20 +29,20 @@ const QUICK_ROUNDS: u32 = 2;
 /// The numbers of a run, in this order; those after the first only where IDs are ours, those of
 /// lines in the simulator alone.
 const METRICS: [Metric; 8] = [
-    Metric { name: "creations", kind: Kind::Rate },
-    Metric { name: "ids_per_thread_ns", kind: Kind::Nanoseconds },
-    Metric { name: "ids_per_switch_ns", kind: Kind::Nanoseconds },
-    Metric { name: "ids_per_life_ns", kind: Kind::Nanoseconds },
-    Metric { name: "ids_migrate_ns", kind: Kind::Nanoseconds },
-    Metric { name: "ids_share", kind: Kind::Percent },
-    Metric { name: "transfers_per_switch", kind: Kind::Transfers },
-    Metric { name: "hottest_line_share", kind: Kind::Percent },
+    Metric { name: "creations", kind: FigureKind::Rate },
+    Metric { name: "ids_per_thread_ns", kind: FigureKind::Nanoseconds },
+    Metric { name: "ids_per_switch_ns", kind: FigureKind::Nanoseconds },
+    Metric { name: "ids_per_life_ns", kind: FigureKind::Nanoseconds },
+    Metric { name: "ids_migrate_ns", kind: FigureKind::Nanoseconds },
+    Metric { name: "ids_share", kind: FigureKind::Percent },
+    Metric { name: "transfers_per_switch", kind: FigureKind::Transfers },
+    Metric { name: "hottest_line_share", kind: FigureKind::Percent },
 ];
 pub(crate) const CREATIONS: usize = 0;
 pub(crate) const MIGRATE: usize = 4;
 
 /// The one figure that says something of `none`.
-const OVER_RECENT: Metric = Metric { name: "creations_over_recent", kind: Kind::Ratio };
+const OVER_RECENT: Metric = Metric { name: "creations_over_recent", kind: FigureKind::Ratio };
 
 const SIMULATED: [Variant; 5] =
     [Variant::NoIds, Variant::FirstFit, Variant::Recent, Variant::Owned, Variant::Clustered];
@@ -59,7 +61,7 @@ pub(crate) struct Threadstorm;
 impl Plan for Threadstorm {
     const SCENARIO: Scenario = Scenario::Threadstorm;
     const OPTIONS: &'static [&'static str] = &["--size", "--place", "--rest", "--path"];
-    type Program = Program;
+    type Program = ThreadstormProgram;
 
     fn variants(world: &World) -> &'static [Variant] {
         match world {
@@ -77,7 +79,7 @@ impl Plan for Threadstorm {
         choice: &Choice,
         config: &Config,
         variants: &[Variant],
-    ) -> Result<Vec<Program>, Error> {
+    ) -> Result<Vec<ThreadstormProgram>, Error> {
         let mut sizes = match choice.sizes.as_slice() {
             [] if choice.quick => vec![SIZES[0]],
             [] => SIZES.to_vec(),
@@ -96,12 +98,12 @@ impl Plan for Threadstorm {
         let mut programs = Vec::new();
         for &size in &sizes {
             for &place in &places {
-                programs.extend(variants.iter().map(|&variant| Program {
+                programs.extend(variants.iter().map(|&variant| ThreadstormProgram {
                     config: config.name.clone(),
                     size,
                     place,
-                    rest_us: choice.rest.unwrap_or(Program::REST_US),
-                    path_ns: choice.path.unwrap_or(Program::PATH_NS),
+                    rest_us: choice.rest.unwrap_or(ThreadstormProgram::REST_US),
+                    path_ns: choice.path.unwrap_or(ThreadstormProgram::PATH_NS),
                     variant,
                     rounds: (threads / size.threads).max(least),
                 }));
@@ -114,7 +116,11 @@ impl Plan for Threadstorm {
         choice.native_runs(5)
     }
 
-    fn simulate(spec: &Spec, replay: &Replay, program: &Program) -> Result<Vec<f64>, Error> {
+    fn simulate(
+        spec: &Spec,
+        replay: &Replay,
+        program: &ThreadstormProgram,
+    ) -> Result<Vec<f64>, Error> {
         let params = params(&super::config(spec, &program.config)?, program, replay.seed);
         let machine = Machine::new(spec.clone()).replaying(replay).statistics(Statistics::Full);
         let run = machine.run(move || threadstorm::<Sim>(&params)).map_err(Error::Failed)?;
@@ -125,7 +131,11 @@ impl Plan for Threadstorm {
         Ok(numbers)
     }
 
-    fn natively(config: &Config, program: &Program, seed: u64) -> Result<Vec<f64>, Broken> {
+    fn natively(
+        config: &Config,
+        program: &ThreadstormProgram,
+        seed: u64,
+    ) -> Result<Vec<f64>, RunError> {
         threadstorm::<Native>(&params(config, program, seed)).map(|storms| numbers(&storms))
     }
 
@@ -138,8 +148,8 @@ impl Plan for Threadstorm {
 
     fn figures<'a>(
         about: &About<'_>,
-        variants: &'a [Measured<Program>],
-    ) -> Vec<Figure<'a, Program>> {
+        variants: &'a [Measured<ThreadstormProgram>],
+    ) -> Vec<Figure<'a, ThreadstormProgram>> {
         let recent = of(variants, Variant::Recent);
         let mut figures = Vec::new();
         for this in variants {
@@ -172,11 +182,11 @@ impl Plan for Threadstorm {
 
     /// The cost of creating a thread without its IDs decides all that was published, and is
     /// declared; the machine is not known.
-    fn is_limited(_: &Figure<'_, Program>) -> bool {
+    fn is_limited(_: &Figure<'_, ThreadstormProgram>) -> bool {
         true
     }
 
-    fn why_off(_: &About<'_>, figure: &Figure<'_, Program>) -> &'static str {
+    fn why_off(_: &About<'_>, figure: &Figure<'_, ThreadstormProgram>) -> &'static str {
         match figure.metric {
             OVER_RECENT => {
                 "what the published difference is made of, its author does not know: his profiles \
@@ -195,8 +205,8 @@ impl Plan for Threadstorm {
         "all CPUs share one L3 and are few: no evidence on lines that many sockets want";
 }
 
-fn params(config: &Config, program: &Program, seed: u64) -> threadstorm::Params {
-    threadstorm::Params {
+fn params(config: &Config, program: &ThreadstormProgram, seed: u64) -> ThreadstormParams {
+    ThreadstormParams {
         cpus: config.cpus.clone(),
         variant: program.variant,
         size: program.size,

@@ -44,7 +44,7 @@ use rand_pcg::Pcg64;
 
 use crate::scenario::{Variant, shuffle};
 
-pub(crate) use program::Program;
+pub(crate) use program::IntermittentProgram;
 pub(crate) use reasons::{ASLEEP_MS, Quantity, why_off, why_reached};
 
 /// Bytes of an area, all of which a burst increments.
@@ -56,7 +56,7 @@ pub(crate) const SEQUENCES: u32 = 6;
 
 /// What one run depends on.
 #[derive(Debug, Clone)]
-pub(crate) struct Params {
+pub(crate) struct IntermittentParams {
     /// One thread is pinned to each.
     pub(crate) cpus: Vec<CpuId>,
     /// Between a burst and the next wake-up.
@@ -71,7 +71,7 @@ pub(crate) struct Params {
 
 /// Why a run gave no result.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Broken {
+pub(crate) enum IntermittentError {
     /// The world cannot do this.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
@@ -83,10 +83,10 @@ pub(crate) enum Broken {
     Increments { position: usize, found: u8, bursts: u64 },
 }
 
-impl Broken {
+impl IntermittentError {
     /// Whether the world lacks something, rather than went wrong.
     pub(crate) fn is_lack(&self) -> bool {
-        matches!(self, Broken::Spawn(_) | Broken::NoIndex { .. })
+        matches!(self, IntermittentError::Spawn(_) | IntermittentError::NoIndex { .. })
     }
 }
 
@@ -97,9 +97,11 @@ impl Broken {
 ///
 /// # Errors
 ///
-/// [`Broken`] if a thread cannot be started or has no index of the variant's kind, or if increments
-/// were lost.
-pub(crate) fn intermittent<W: Testbed>(params: &Params) -> Result<Vec<u64>, Broken> {
+/// [`IntermittentError`] if a thread cannot be started or has no index of the variant's kind, or if
+/// increments were lost.
+pub(crate) fn intermittent<W: Testbed>(
+    params: &IntermittentParams,
+) -> Result<Vec<u64>, IntermittentError> {
     let bench = Arc::new(Bench::<W>::new(params));
     let mut threads = Vec::with_capacity(params.cpus.len());
     let mut spawned = Ok(());
@@ -122,7 +124,7 @@ pub(crate) fn intermittent<W: Testbed>(params: &Params) -> Result<Vec<u64>, Brok
     spawned?;
     let total = bursts.len();
     let bursts: Option<Vec<u64>> = bursts.into_iter().collect();
-    let bursts = bursts.ok_or(Broken::NoIndex { variant: params.variant })?;
+    let bursts = bursts.ok_or(IntermittentError::NoIndex { variant: params.variant })?;
     bench.check((total + params.cpus.len()) as u64)?;
     Ok(bursts)
 }
@@ -153,7 +155,7 @@ struct Bench<W: Testbed> {
 }
 
 impl<W: Testbed> Bench<W> {
-    fn new(params: &Params) -> Self {
+    fn new(params: &IntermittentParams) -> Self {
         // Every CPU number and every concurrency ID is below the limit.
         let areas = (0..W::topology().cpu_limit())
             .map(|_| Box::new(Area(Cell::new_in([0; AREA]))))
@@ -163,7 +165,7 @@ impl<W: Testbed> Bench<W> {
     }
 
     /// The coordinator's part.
-    fn coordinate(&self, params: &Params) {
+    fn coordinate(&self, params: &IntermittentParams) {
         let mut dice = Pcg64::new(u128::from(params.seed), ORDER);
         let mut order: Vec<usize> = (0..self.turns.len()).collect();
         for _ in 0..=params.sequences {
@@ -244,7 +246,7 @@ impl<W: Testbed> Bench<W> {
 
     /// Whether every byte position was incremented as often as there were bursts. After all threads
     /// ended.
-    fn check(&self, bursts: u64) -> Result<(), Broken> {
+    fn check(&self, bursts: u64) -> Result<(), IntermittentError> {
         let mut sums = vec![0u8; AREA];
         for area in &self.areas {
             area.0.with(|bytes| {
@@ -255,7 +257,9 @@ impl<W: Testbed> Bench<W> {
         }
         let expected = bursts as u8;
         match sums.iter().position(|&sum| sum != expected) {
-            Some(position) => Err(Broken::Increments { position, found: sums[position], bursts }),
+            Some(position) => {
+                Err(IntermittentError::Increments { position, found: sums[position], bursts })
+            }
             None => Ok(()),
         }
     }
@@ -274,15 +278,21 @@ mod tests {
 
     use super::*;
 
-    fn params(variant: Variant) -> Params {
+    fn params(variant: Variant) -> IntermittentParams {
         let delay = Duration::from_millis(1);
-        Params { cpus: vec![CpuId::new(0)], delay, variant, sequences: SEQUENCES, seed: 1 }
+        IntermittentParams {
+            cpus: vec![CpuId::new(0)],
+            delay,
+            variant,
+            sequences: SEQUENCES,
+            seed: 1,
+        }
     }
 
     #[test]
     fn every_thread_bursts_once_in_each_counted_sequence() {
         let cpus: Vec<_> = [0, 1].map(CpuId::new).into();
-        let params = Params { cpus, ..params(Variant::CpuId) };
+        let params = IntermittentParams { cpus, ..params(Variant::CpuId) };
         let run = Machine::preset("host-2c").unwrap().run(move || intermittent::<Sim>(&params));
         assert_eq!(run.unwrap().value.unwrap().len(), 2 * SEQUENCES as usize);
     }
@@ -307,10 +317,10 @@ mod tests {
     #[test]
     fn a_cpu_that_is_not_there_is_a_lack_and_every_thread_ends() {
         let cpus = [0, 1, 2].map(CpuId::new).into();
-        let params = Params { cpus, ..params(Variant::CpuId) };
+        let params = IntermittentParams { cpus, ..params(Variant::CpuId) };
         let run = Machine::preset("host-2c").unwrap().run(move || intermittent::<Sim>(&params));
         let error = run.unwrap().value.unwrap_err();
-        assert!(matches!(error, Broken::Spawn(_)) && error.is_lack(), "{error}");
+        assert!(matches!(error, IntermittentError::Spawn(_)) && error.is_lack(), "{error}");
     }
 
     #[test]

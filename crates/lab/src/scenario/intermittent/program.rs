@@ -11,7 +11,7 @@ use crate::scenario::{Param, Params, Variant};
 /// What a replay line calls one run of this scenario: all that the run depends on besides what the
 /// line says itself. Defaults are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Program {
+pub(crate) struct IntermittentProgram {
     /// The configuration's name.
     pub(crate) config: String,
     pub(crate) delay_ms: u64,
@@ -23,9 +23,9 @@ pub(crate) struct Program {
 /// More sequences are taken for a typing mistake.
 const MOST_SEQUENCES: u32 = 1000;
 
-impl fmt::Display for Program {
+impl fmt::Display for IntermittentProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Program { config, delay_ms, variant, sequences } = self;
+        let IntermittentProgram { config, delay_ms, variant, sequences } = self;
         write!(f, "intermittent config={config} delay={delay_ms} variant={variant}")?;
         if *sequences != SEQUENCES {
             write!(f, " sequences={sequences}")?;
@@ -34,11 +34,11 @@ impl fmt::Display for Program {
     }
 }
 
-impl crate::scenario::Program for Program {
+impl crate::scenario::Program for IntermittentProgram {
     const FORM: &str =
         "`intermittent config=NAME delay=MS variant=NAME`, optionally with `sequences=N`";
 
-    fn parse(text: &str) -> Option<Program> {
+    fn parse(text: &str) -> Option<IntermittentProgram> {
         text.parse().ok()
     }
 
@@ -59,7 +59,7 @@ impl crate::scenario::Program for Program {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ParseProgramError;
 
-impl FromStr for Program {
+impl FromStr for IntermittentProgram {
     type Err = ParseProgramError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -67,13 +67,13 @@ impl FromStr for Program {
     }
 }
 
-fn parse(text: &str) -> Option<Program> {
+fn parse(text: &str) -> Option<IntermittentProgram> {
     let mut words = text.split_whitespace();
     if words.next()? != "intermittent" {
         return None;
     }
     let mut value = |key| words.next()?.strip_prefix(key)?.strip_prefix('=');
-    let program = Program {
+    let program = IntermittentProgram {
         config: value("config")?.to_owned(),
         delay_ms: value("delay")?.parse().ok().filter(|&delay| delay <= MOST_DELAY_MS)?,
         variant: <Variant as ValueEnum>::from_str(value("variant")?, false).ok()?,
@@ -82,7 +82,7 @@ fn parse(text: &str) -> Option<Program> {
     let Some(more) = words.next() else { return Some(program) };
     let sequences = more.strip_prefix("sequences=")?.parse().ok()?;
     let sensible = (1..=MOST_SEQUENCES).contains(&sequences) && words.next().is_none();
-    sensible.then_some(Program { sequences, ..program })
+    sensible.then_some(IntermittentProgram { sequences, ..program })
 }
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ mod tests {
         let plain = "intermittent config=24-core/24-L3 delay=10 variant=recent";
         for more in ["", " sequences=2"] {
             let line = format!("{plain}{more}");
-            assert_eq!(line.parse::<Program>().unwrap().to_string(), line);
+            assert_eq!(line.parse::<IntermittentProgram>().unwrap().to_string(), line);
         }
         for text in [
             "",
@@ -108,7 +108,7 @@ mod tests {
             "intermittent config=c delay=1 variant=cpu-id sequences=2 more",
             "intermittent config=c delay=1 variant=cpu-id speed=1",
         ] {
-            assert!(text.parse::<Program>().is_err(), "{text:?}");
+            assert!(text.parse::<IntermittentProgram>().is_err(), "{text:?}");
         }
     }
 }

@@ -34,16 +34,16 @@ use coreline_topology::CpuId;
 use coreline_world::{Integer, JoinHandle, Line, Ordering, Placement, Testbed, Word};
 use rand_pcg::Pcg64;
 
-use super::{Broken, Variant};
+use super::{RunError, Variant};
 
-pub(crate) use program::{MOST_PRESENT, Program};
+pub(crate) use program::{MOST_PRESENT, ShootdownProgram};
 
 /// How long a context that is present does other things before it looks for news.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(1);
 
 /// What one run depends on.
 #[derive(Debug, Clone)]
-pub(crate) struct Params {
+pub(crate) struct ShootdownParams {
     /// A context for each.
     pub(crate) cpus: Vec<CpuId>,
     /// How many of them are present; at least one.
@@ -84,7 +84,7 @@ const WARM_UP: u32 = 4;
 const ORDER: u128 = 0x5407;
 
 struct Range<W: Testbed> {
-    params: Params,
+    params: ShootdownParams,
     presence: Presence<W>,
     value: Versioned<u64, W>,
     asked: Vec<Asked<W>>,
@@ -107,17 +107,17 @@ struct Tally {
 ///
 /// # Errors
 ///
-/// [`Broken`] if there is no thread or seat for a context, if a function did not run everywhere, or
-/// if a context still reads an old value.
-pub(crate) fn shootdown<W: Testbed>(params: &Params) -> Result<Shots, Broken> {
+/// [`RunError`] if there is no thread or seat for a context, if a function did not run everywhere,
+/// or if a context still reads an old value.
+pub(crate) fn shootdown<W: Testbed>(params: &ShootdownParams) -> Result<Shots, RunError> {
     let (present, all) = (params.present, params.cpus.len());
     if present == 0 || present > all {
-        return Err(Broken::Lack(format!("{present} contexts cannot be present of {all}")));
+        return Err(RunError::Lack(format!("{present} contexts cannot be present of {all}")));
     }
     let trim_every = match params.variant {
         Variant::Eager => Duration::MAX,
         Variant::Lazy => PresenceOptions::TRIM_EVERY,
-        other => return Err(Broken::Lack(format!("{other} is no variant of shootdown"))),
+        other => return Err(RunError::Lack(format!("{other} is no variant of shootdown"))),
     };
     let options = PresenceOptions::new().seats(all).trim_every(trim_every);
     let mut dice = Pcg64::new(u128::from(params.seed), ORDER);
@@ -182,7 +182,7 @@ impl<W: Testbed> Range<W> {
     }
 
     /// A context's part.
-    fn context(&self, number: usize) -> Result<Tally, Broken> {
+    fn context(&self, number: usize) -> Result<Tally, RunError> {
         let mut seats =
             self.presence.register().and_then(|member| Ok((member, self.value.reader()?)));
         if let Ok((member, reader)) = &mut seats {
@@ -212,13 +212,13 @@ impl<W: Testbed> Range<W> {
                 }
             }
         }
-        let (_, mut reader) = seats.map_err(|full| Broken::Lack(full.to_string()))?;
+        let (_, mut reader) = seats.map_err(|full| RunError::Lack(full.to_string()))?;
         let newest = *reader.enter().get();
         let turns = u64::from(WARM_UP + self.params.updates);
         match found {
             // Only if turns were taken at all.
             Ok(()) if newest != 0 && newest != turns => {
-                Err(Broken::Check(format!("a context reads value {newest} after update {turns}")))
+                Err(RunError::Check(format!("a context reads value {newest} after update {turns}")))
             }
             found => found.map(|()| tally),
         }
@@ -231,7 +231,7 @@ impl<W: Testbed> Range<W> {
         inside: &mut Inside<'_, W>,
         reading: &mut Reading<'_, u64, W>,
         tally: &mut Tally,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), RunError> {
         self.answer(number, WAIT);
         self.arrive();
         let mut found = Ok(());
@@ -259,7 +259,7 @@ impl<W: Testbed> Range<W> {
         turn: u32,
         shoot: impl FnOnce(&(dyn Fn() + Sync)) -> usize,
         tally: &mut Tally,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), RunError> {
         self.answer(number, WAIT);
         // Relaxed, all: one turn at a time, and a shootdown returns after all that it ran.
         self.ran.store(0, Ordering::Relaxed);
@@ -286,7 +286,7 @@ impl<W: Testbed> Range<W> {
             return Ok(());
         }
         let what = format!("the function ran in {ran} contexts of {present}, {reached} counted");
-        Err(Broken::Check(what))
+        Err(RunError::Check(what))
     }
 
     fn ask(&self, number: usize, what: u32) {
@@ -337,13 +337,19 @@ mod tests {
 
     use super::*;
 
-    fn run(params: Params) -> Result<Run<Result<Shots, Broken>>, Box<Failure>> {
+    fn run(params: ShootdownParams) -> Result<Run<Result<Shots, RunError>>, Box<Failure>> {
         let machine = Machine::preset("ivybridge-ex-4s").unwrap().step_limit(5_000_000);
         machine.run(move || shootdown::<Sim>(&params))
     }
 
-    fn params(present: usize, variant: Variant) -> Params {
-        Params { cpus: (0..30).map(CpuId::new).collect(), present, variant, updates: 20, seed: 1 }
+    fn params(present: usize, variant: Variant) -> ShootdownParams {
+        ShootdownParams {
+            cpus: (0..30).map(CpuId::new).collect(),
+            present,
+            variant,
+            updates: 20,
+            seed: 1,
+        }
     }
 
     fn simulated(present: usize, variant: Variant) -> Shots {
@@ -367,7 +373,8 @@ mod tests {
     fn it_runs_natively_with_the_same_code() {
         for variant in [Variant::Lazy, Variant::Eager] {
             let cpus = vec![Native::cpu(); 2];
-            let shots = shootdown::<Native>(&Params { cpus, ..params(1, variant) }).unwrap();
+            let shots =
+                shootdown::<Native>(&ShootdownParams { cpus, ..params(1, variant) }).unwrap();
             assert!(shots.update_ns > 0.0 && shots.shootdown_ns > 0.0);
         }
     }
@@ -375,10 +382,10 @@ mod tests {
     #[test]
     fn what_cannot_be_is_a_lack_and_every_thread_ends() {
         let cpus = vec![CpuId::new(0), CpuId::new(1), CpuId::new(120)];
-        let absent = Params { cpus, ..params(2, Variant::Lazy) };
+        let absent = ShootdownParams { cpus, ..params(2, Variant::Lazy) };
         for params in [absent, params(31, Variant::Lazy), params(1, Variant::CpuId)] {
             let value = run(params).unwrap().value;
-            assert!(!matches!(value, Ok(_) | Err(Broken::Check(_))), "{value:?}");
+            assert!(!matches!(value, Ok(_) | Err(RunError::Check(_))), "{value:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::scenario::{self, Keys, Param, Params, Scenario, Variant};
 
 /// All that a run depends on besides what the replay line says itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Program {
+pub(crate) struct ShootdownProgram {
     /// The configuration's name.
     pub(crate) config: String,
     pub(crate) present: u64,
@@ -19,19 +19,19 @@ pub(crate) const MOST_PRESENT: u64 = 4096;
 
 const MOST_UPDATES: u64 = 10_000;
 
-impl fmt::Display for Program {
+impl fmt::Display for ShootdownProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Program { config, present, variant, updates } = self;
+        let ShootdownProgram { config, present, variant, updates } = self;
         write!(f, "shootdown config={config} present={present} variant={variant} updates={updates}")
     }
 }
 
-impl scenario::Program for Program {
+impl scenario::Program for ShootdownProgram {
     const FORM: &str = "`shootdown config=NAME present=N variant=NAME updates=N`";
 
-    fn parse(text: &str) -> Option<Program> {
+    fn parse(text: &str) -> Option<ShootdownProgram> {
         let mut keys = Keys::of(Scenario::Shootdown, text)?;
-        let program = Program {
+        let program = ShootdownProgram {
             config: keys.text("config")?.to_owned(),
             present: keys.number("present", MOST_PRESENT).filter(|&present| present > 0)?,
             variant: keys.name("variant")?,
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn a_program_reads_back_and_others_are_refused() {
         let line = "shootdown config=120-thread/4-L3 present=8 variant=eager updates=50";
-        assert_eq!(Program::parse(line).unwrap().to_string(), line);
+        assert_eq!(ShootdownProgram::parse(line).unwrap().to_string(), line);
         for (from, to) in [
             ("shootdown", "switchstorm"),
             ("present=8", "present=0"),
@@ -71,7 +71,7 @@ mod tests {
             ("updates=50", ""),
             ("updates=50", "updates=50 more"),
         ] {
-            assert_eq!(Program::parse(&line.replace(from, to)), None, "{from} {to}");
+            assert_eq!(ShootdownProgram::parse(&line.replace(from, to)), None, "{from} {to}");
         }
     }
 }

@@ -47,11 +47,11 @@ use rand_pcg::Pcg64;
 
 use policy::{AlwaysSet, Mask, Policy, Refcounted, TestFirst, TwoLevel};
 
-use super::{Broken, Variant};
+use super::{RunError, Variant};
 
 pub(crate) use barrier::Barrier;
 pub(crate) use policy::{is_mask, is_references};
-pub(crate) use program::{MOST_PATH_NS, MOST_US, Program};
+pub(crate) use program::{MOST_PATH_NS, MOST_US, SwitchstormProgram};
 
 /// How CPUs stop idling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -70,7 +70,7 @@ impl std::fmt::Display for Wake {
 
 /// What one run depends on.
 #[derive(Debug, Clone)]
-pub(crate) struct Params {
+pub(crate) struct SwitchstormParams {
     /// One thread is pinned to each.
     pub(crate) cpus: Vec<CpuId>,
     pub(crate) variant: Variant,
@@ -108,15 +108,15 @@ pub(crate) struct Storms {
 ///
 /// # Errors
 ///
-/// [`Broken`] if a thread cannot be started, or if a running thread's bit is clear in the end.
-pub(crate) fn switchstorm<W: Testbed>(params: &Params) -> Result<Storms, Broken> {
+/// [`RunError`] if a thread cannot be started, or if a running thread's bit is clear in the end.
+pub(crate) fn switchstorm<W: Testbed>(params: &SwitchstormParams) -> Result<Storms, RunError> {
     match params.variant {
         Variant::AlwaysSet => storm::<W, AlwaysSet<W>>(params, Duration::ZERO),
         Variant::TestFirst => storm::<W, TestFirst<W>>(params, Duration::ZERO),
         Variant::Lazy => storm::<W, TestFirst<W>>(params, TRIM_EVERY),
         Variant::Refcounted => storm::<W, Refcounted<W>>(params, TRIM_EVERY),
         Variant::TwoLevel => storm::<W, TwoLevel<W>>(params, Duration::ZERO),
-        other => Err(Broken::Lack(format!("{other} is no variant of switchstorm"))),
+        other => Err(RunError::Lack(format!("{other} is no variant of switchstorm"))),
     }
 }
 
@@ -128,7 +128,7 @@ const IDLE: u32 = 0;
 const RUNNING: u32 = 1;
 
 struct Storm<W: Testbed, P> {
-    params: Params,
+    params: SwitchstormParams,
     policy: P,
     states: Vec<Line<W::U32>>,
     barrier: Barrier<W>,
@@ -146,9 +146,9 @@ struct Tally {
 }
 
 fn storm<W: Testbed, P: Policy<W>>(
-    params: &Params,
+    params: &SwitchstormParams,
     trim_every: Duration,
-) -> Result<Storms, Broken> {
+) -> Result<Storms, RunError> {
     let storm = Arc::new(Storm::<W, P> {
         policy: P::new(&params.cpus)?,
         states: params.cpus.iter().map(|_| Line(W::U32::new_in(IDLE))).collect(),
@@ -174,7 +174,7 @@ fn storm<W: Testbed, P: Policy<W>>(
     if let Some(cpu) = clear.first() {
         let (clear, all) = (clear.len(), params.cpus.len());
         let found = format!("{cpu} runs and its bit is clear, as that of {clear} of {all} CPUs");
-        return Err(Broken::Check(found));
+        return Err(RunError::Check(found));
     }
     Ok(Storms::of(&tallies))
 }
@@ -214,7 +214,7 @@ impl<W: Testbed, P: Policy<W>> Storm<W, P> {
 
     /// One round.
     fn cycle(&self, number: usize, clock: u64, tally: &mut Tally, then: impl FnOnce()) {
-        let Params { wake, period, path, .. } = self.params;
+        let SwitchstormParams { wake, period, path, .. } = self.params;
         let run = match wake {
             Wake::Barrier => {
                 self.barrier.wait(number);

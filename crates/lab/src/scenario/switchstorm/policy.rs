@@ -5,7 +5,7 @@ use coreline_sim::LineCost;
 use coreline_topology::CpuId;
 use coreline_world::{Integer, Line, Ordering, Place, Testbed, Word};
 
-use crate::scenario::Broken;
+use crate::scenario::RunError;
 
 /// On which CPUs a domain may be.
 pub(super) trait Mask: Send + Sync + 'static {
@@ -25,8 +25,8 @@ pub(super) trait Policy<W: Testbed>: Sized + Send + Sync + 'static {
 
     /// # Errors
     ///
-    /// [`Broken::Lack`] if the mask has no bit for one of the CPUs.
-    fn new(cpus: &[CpuId]) -> Result<Self, Broken>;
+    /// [`RunError::Lack`] if the mask has no bit for one of the CPUs.
+    fn new(cpus: &[CpuId]) -> Result<Self, RunError>;
 
     fn mask(&self) -> &Self::Mask;
 
@@ -125,7 +125,7 @@ pub(super) struct AlwaysSet<W: Testbed>(Dense<W>);
 impl<W: Testbed> Policy<W> for AlwaysSet<W> {
     type Mask = Dense<W>;
 
-    fn new(_: &[CpuId]) -> Result<Self, Broken> {
+    fn new(_: &[CpuId]) -> Result<Self, RunError> {
         Ok(AlwaysSet(Dense::new()))
     }
 
@@ -144,7 +144,7 @@ pub(super) struct TestFirst<W: Testbed>(Dense<W>);
 impl<W: Testbed> Policy<W> for TestFirst<W> {
     type Mask = Dense<W>;
 
-    fn new(_: &[CpuId]) -> Result<Self, Broken> {
+    fn new(_: &[CpuId]) -> Result<Self, RunError> {
         Ok(TestFirst(Dense::new()))
     }
 
@@ -168,7 +168,7 @@ pub(super) struct Refcounted<W: Testbed> {
 impl<W: Testbed> Policy<W> for Refcounted<W> {
     type Mask = Dense<W>;
 
-    fn new(cpus: &[CpuId]) -> Result<Self, Broken> {
+    fn new(cpus: &[CpuId]) -> Result<Self, RunError> {
         // Every CPU idles at first.
         let references = Box::new(Line(W::U64::new_in(cpus.len() as u64)));
         Ok(Refcounted { inner: TestFirst::new(cpus)?, references })
@@ -201,8 +201,8 @@ pub(super) struct TwoLevel<W: Testbed>(CpuMask<W>);
 impl<W: Testbed> Policy<W> for TwoLevel<W> {
     type Mask = CpuMask<W>;
 
-    fn new(cpus: &[CpuId]) -> Result<Self, Broken> {
-        let lack = |error: coreline::mask::MaskError| Broken::Lack(error.to_string());
+    fn new(cpus: &[CpuId]) -> Result<Self, RunError> {
+        let lack = |error: coreline::mask::MaskError| RunError::Lack(error.to_string());
         let mask = CpuMask::new_in();
         // Gives each CPU a bit, so that what follows cannot fail.
         cpus.iter().try_for_each(|&cpu| mask.clear(cpu).map(drop)).map_err(lack)?;

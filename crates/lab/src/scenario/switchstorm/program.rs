@@ -7,7 +7,7 @@ use crate::scenario::{self, Keys, Param, Params, Scenario, Variant};
 
 /// All that a run depends on besides what the replay line says itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Program {
+pub(crate) struct SwitchstormProgram {
     /// The configuration's name.
     pub(crate) config: String,
     pub(crate) wake: Wake,
@@ -19,7 +19,7 @@ pub(crate) struct Program {
     pub(crate) rounds: u32,
 }
 
-impl Program {
+impl SwitchstormProgram {
     /// The default time of a switch without the policy's part: the cost `switch` of every machine
     /// file, which is from memory.
     pub(crate) const PATH_NS: u64 = 1500;
@@ -33,9 +33,10 @@ pub(crate) const MOST_PATH_NS: u64 = 1_000_000;
 
 const MOST_ROUNDS: u64 = 100_000;
 
-impl fmt::Display for Program {
+impl fmt::Display for SwitchstormProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Program { config, wake, period_us, path_ns, flush_us, variant, rounds } = self;
+        let SwitchstormProgram { config, wake, period_us, path_ns, flush_us, variant, rounds } =
+            self;
         write!(
             f,
             "switchstorm config={config} wake={wake} period={period_us} path={path_ns} \
@@ -44,13 +45,13 @@ impl fmt::Display for Program {
     }
 }
 
-impl scenario::Program for Program {
+impl scenario::Program for SwitchstormProgram {
     const FORM: &str = "`switchstorm config=NAME wake=barrier|independent period=US path=NS \
                         flush=US variant=NAME rounds=N`";
 
-    fn parse(text: &str) -> Option<Program> {
+    fn parse(text: &str) -> Option<SwitchstormProgram> {
         let mut keys = Keys::of(Scenario::Switchstorm, text)?;
-        let program = Program {
+        let program = SwitchstormProgram {
             config: keys.text("config")?.to_owned(),
             wake: keys.name("wake")?,
             period_us: keys.number("period", MOST_US).filter(|&period| period > 0)?,
@@ -90,7 +91,7 @@ mod tests {
     fn a_program_reads_back_and_others_are_refused() {
         let line = "switchstorm config=120-thread/4-L3 wake=barrier period=25 path=1500 flush=0 \
                     variant=always-set rounds=200";
-        assert_eq!(Program::parse(line).unwrap().to_string(), line);
+        assert_eq!(SwitchstormProgram::parse(line).unwrap().to_string(), line);
         for (from, to) in [
             ("switchstorm", "intermittent"),
             ("wake=barrier", "wake=never"),
@@ -100,7 +101,7 @@ mod tests {
             ("rounds=200", "rounds=0"),
             ("rounds=200", "rounds=200 more"),
         ] {
-            assert_eq!(Program::parse(&line.replace(from, to)), None, "{from} {to}");
+            assert_eq!(SwitchstormProgram::parse(&line.replace(from, to)), None, "{from} {to}");
         }
     }
 }

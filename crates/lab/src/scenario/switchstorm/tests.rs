@@ -5,8 +5,8 @@ use coreline_world::{Native, Place};
 
 use super::*;
 
-fn params(variant: Variant, wake: Wake) -> Params {
-    Params {
+fn params(variant: Variant, wake: Wake) -> SwitchstormParams {
+    SwitchstormParams {
         cpus: (0..15).map(CpuId::new).collect(),
         variant,
         wake,
@@ -25,7 +25,7 @@ fn machine() -> Machine {
     Machine::preset("ivybridge-ex-4s").unwrap().step_limit(5_000_000)
 }
 
-fn simulated(params: Params) -> Storms {
+fn simulated(params: SwitchstormParams) -> Storms {
     machine().run(move || switchstorm::<Sim>(&params)).unwrap().value.unwrap()
 }
 
@@ -43,7 +43,8 @@ fn every_running_cpu_is_in_the_mask_whatever_is_flushed() {
 fn it_runs_natively_with_the_same_code() {
     for variant in VARIANTS {
         let cpus = vec![Native::cpu()];
-        let storms = switchstorm::<Native>(&Params { cpus, ..params(variant, Wake::Barrier) });
+        let storms =
+            switchstorm::<Native>(&SwitchstormParams { cpus, ..params(variant, Wake::Barrier) });
         assert!(storms.unwrap().path_share > 0.0, "{variant}");
     }
 }
@@ -51,14 +52,16 @@ fn it_runs_natively_with_the_same_code() {
 #[test]
 fn a_barrier_wakes_all_within_two_microseconds() {
     let cpus: Vec<_> = (0..120).map(CpuId::new).collect();
-    let storms = simulated(Params { cpus, ..params(Variant::TestFirst, Wake::Barrier) });
+    let storms = simulated(SwitchstormParams { cpus, ..params(Variant::TestFirst, Wake::Barrier) });
     assert!((100.0..2000.0).contains(&storms.spread_ns), "{storms:?}");
 }
 
 #[test]
 fn what_is_set_and_not_cleared_is_only_read() {
     let never = Duration::ZERO;
-    let of = |variant| simulated(Params { flush: never, ..params(variant, Wake::Barrier) }).op_ns;
+    let of = |variant| {
+        simulated(SwitchstormParams { flush: never, ..params(variant, Wake::Barrier) }).op_ns
+    };
     // A hit in the core's own cache, of which there are two for the mask of two levels.
     for variant in [Variant::TestFirst, Variant::Lazy, Variant::TwoLevel] {
         assert!(of(variant) < 10.0, "{variant}: {}", of(variant));
@@ -73,7 +76,7 @@ struct Forgetful(TestFirst<Sim>);
 impl Policy<Sim> for Forgetful {
     type Mask = <TestFirst<Sim> as Policy<Sim>>::Mask;
 
-    fn new(cpus: &[CpuId]) -> Result<Self, Broken> {
+    fn new(cpus: &[CpuId]) -> Result<Self, RunError> {
         let policy = TestFirst::new(cpus)?;
         cpus.iter().for_each(|&cpu| policy.mask().set(cpu));
         Ok(Forgetful(policy))
@@ -100,8 +103,8 @@ fn a_running_cpu_that_no_flush_would_reach_is_found() {
 fn a_cpu_that_is_not_there_is_a_lack_and_every_thread_ends() {
     let cpus = vec![CpuId::new(0), CpuId::new(1), CpuId::new(120)];
     for variant in VARIANTS {
-        let params = Params { cpus: cpus.clone(), ..params(variant, Wake::Barrier) };
+        let params = SwitchstormParams { cpus: cpus.clone(), ..params(variant, Wake::Barrier) };
         let run = machine().run(move || switchstorm::<Sim>(&params));
-        assert!(!matches!(run.unwrap().value, Ok(_) | Err(Broken::Check(_))), "{variant}");
+        assert!(!matches!(run.unwrap().value, Ok(_) | Err(RunError::Check(_))), "{variant}");
     }
 }

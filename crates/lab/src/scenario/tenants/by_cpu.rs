@@ -3,7 +3,7 @@
 use coreline::percpu::PerCpu;
 use coreline_world::{IndexBy, Testbed};
 
-use super::{Broken, Counters, Footprint, WORDS, line_of, words};
+use super::{Counters, Footprint, RunError, WORDS, line_of, words};
 
 /// A value for each tenant.
 pub(super) struct ByCpu<W: Testbed>(Vec<PerCpu<[W::U64; WORDS], W>>);
@@ -11,13 +11,13 @@ pub(super) struct ByCpu<W: Testbed>(Vec<PerCpu<[W::U64; WORDS], W>>);
 impl<W: Testbed> Counters<W> for ByCpu<W> {
     type Handle = ();
 
-    fn new_in(tenants: usize, _: usize) -> Result<Self, Broken> {
+    fn new_in(tenants: usize, _: usize) -> Result<Self, RunError> {
         let counters = || PerCpu::new_in(IndexBy::Cpu, words::<W>);
         let all: Result<Vec<_>, _> = (0..tenants).map(|_| counters()).collect();
-        all.map(ByCpu).map_err(|error| Broken::Lack(error.to_string()))
+        all.map(ByCpu).map_err(|error| RunError::Lack(error.to_string()))
     }
 
-    fn handle(&self, _: usize) -> Result<(), Broken> {
+    fn handle(&self, _: usize) -> Result<(), RunError> {
         Ok(())
     }
 

@@ -9,7 +9,8 @@ use rand_pcg::Pcg64;
 
 use super::schedule::{Schedule, draw};
 use super::{
-    Broken, Costs, Counters, Footprint, OPERATIONS, Params, Remote, WORDS, from_other_nodes,
+    Costs, Counters, Footprint, OPERATIONS, Remote, RunError, TenantsParams, WORDS,
+    from_other_nodes,
 };
 use crate::scenario::switchstorm::Barrier;
 
@@ -28,7 +29,7 @@ const PHASE: Duration = Duration::from_millis(1);
 const PHASES: u128 = 0x7e4b_0000;
 
 struct Executor<W: Testbed, C: Counters<W>> {
-    params: Params,
+    params: TenantsParams,
     schedule: Schedule,
     counters: C,
     /// What tasks have. In a round a task belongs to one worker, so no thread waits; and the
@@ -48,7 +49,7 @@ struct Tally {
     remote: Vec<[u64; 2]>,
 }
 
-pub(super) fn run<W: Testbed, C: Counters<W>>(params: &Params) -> Result<Costs, Broken> {
+pub(super) fn run<W: Testbed, C: Counters<W>>(params: &TenantsParams) -> Result<Costs, RunError> {
     let (tenants, cpus) = (params.tenants, &params.cpus);
     let tasks = tenants * params.tasks;
     let counters = C::new_in(tenants, cpus.len())?;
@@ -149,14 +150,14 @@ impl<W: Testbed, C: Counters<W>> Executor<W, C> {
     }
 
     /// Whether all additions to a word of each tenant are there.
-    fn check(&self) -> Result<(), Broken> {
+    fn check(&self) -> Result<(), RunError> {
         let expected = (self.params.tasks * ROUNDS) as u64;
         for tenant in 0..self.params.tenants {
             let which = tenant % WORDS;
             let sum = self.counters.sum(tenant, which);
             if sum != expected {
                 let found = format!("tenant {tenant} counts {sum} in word {which}, not {expected}");
-                return Err(Broken::Check(found));
+                return Err(RunError::Check(found));
             }
         }
         Ok(())

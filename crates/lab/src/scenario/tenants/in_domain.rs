@@ -6,7 +6,7 @@ use coreline::percpu::Indexing;
 use coreline_topology::CpuId;
 use coreline_world::Testbed;
 
-use super::{Broken, Counters, Footprint, WORDS, line_of, words};
+use super::{Counters, Footprint, RunError, WORDS, line_of, words};
 
 /// A domain for each tenant.
 pub(super) struct InDomain<P: References, W: Testbed>(Vec<Tenant<P, W>>);
@@ -16,14 +16,14 @@ struct Tenant<P: References, W: Testbed> {
     counters: DomainLocal<[W::U64; WORDS], P, W>,
 }
 
-fn lack(error: impl ToString) -> Broken {
-    Broken::Lack(error.to_string())
+fn lack(error: impl ToString) -> RunError {
+    RunError::Lack(error.to_string())
 }
 
 impl<P: References, W: Testbed> Counters<W> for InDomain<P, W> {
     type Handle = Member<P, W>;
 
-    fn new_in(tenants: usize, _: usize) -> Result<Self, Broken> {
+    fn new_in(tenants: usize, _: usize) -> Result<Self, RunError> {
         let domains = Domains::<P, W>::new_in(DomainsOptions::new()).map_err(lack)?;
         let tenant = |_| {
             let domain = domains.domain(DomainOptions::new());
@@ -33,7 +33,7 @@ impl<P: References, W: Testbed> Counters<W> for InDomain<P, W> {
         (0..tenants).map(tenant).collect::<Result<_, _>>().map(InDomain)
     }
 
-    fn handle(&self, tenant: usize) -> Result<Member<P, W>, Broken> {
+    fn handle(&self, tenant: usize) -> Result<Member<P, W>, RunError> {
         self.0[tenant].domain.join().map_err(lack)
     }
 

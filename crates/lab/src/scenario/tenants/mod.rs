@@ -41,9 +41,9 @@ use executor::run;
 use in_domain::InDomain;
 use sharded::Sharded;
 
-use super::{Broken, Variant};
+use super::{RunError, Variant};
 
-pub(crate) use program::{MOST_TASKS, MOST_TENANTS, Program};
+pub(crate) use program::{MOST_TASKS, MOST_TENANTS, TenantsProgram};
 
 /// Words of a tenant's counters: a line.
 const WORDS: usize = 8;
@@ -58,7 +58,7 @@ pub(crate) fn plain_bytes(cpus: usize) -> f64 {
 
 /// What one run depends on.
 #[derive(Debug, Clone)]
-pub(crate) struct Params {
+pub(crate) struct TenantsParams {
     /// A worker on each.
     pub(crate) cpus: Vec<CpuId>,
     pub(crate) variant: Variant,
@@ -105,9 +105,9 @@ trait Counters<W: Testbed>: Sized + Send + Sync + 'static {
     type Handle: Send;
 
     /// For so many tenants, and so many CPUs that work for them.
-    fn new_in(tenants: usize, cpus: usize) -> Result<Self, Broken>;
+    fn new_in(tenants: usize, cpus: usize) -> Result<Self, RunError>;
 
-    fn handle(&self, tenant: usize) -> Result<Self::Handle, Broken>;
+    fn handle(&self, tenant: usize) -> Result<Self::Handle, RunError>;
 
     /// The part that variants differ in: enters the tenant, adds 1 to each word, and leaves.
     fn poll(&self, tenant: usize, handle: &mut Self::Handle);
@@ -131,15 +131,15 @@ trait Counters<W: Testbed>: Sized + Send + Sync + 'static {
 ///
 /// # Errors
 ///
-/// [`Broken`] if a thread or memory is refused, or if an addition was lost.
-pub(crate) fn tenants<W: Testbed>(params: &Params) -> Result<Costs, Broken> {
+/// [`RunError`] if a thread or memory is refused, or if an addition was lost.
+pub(crate) fn tenants<W: Testbed>(params: &TenantsParams) -> Result<Costs, RunError> {
     match params.variant {
         Variant::Domain => run::<W, InDomain<Recent, W>>(params),
         Variant::DomainClustered => run::<W, InDomain<Clustered, W>>(params),
         Variant::CpuId => run::<W, ByCpu<W>>(params),
         Variant::Sharded => run::<W, Sharded<W>>(params),
         Variant::Atomic => run::<W, Atomic<W>>(params),
-        other => Err(Broken::Lack(format!("{other} is no variant of tenants"))),
+        other => Err(RunError::Lack(format!("{other} is no variant of tenants"))),
     }
 }
 
@@ -164,11 +164,11 @@ struct Atomic<W: Testbed>(Vec<Line<[W::U64; WORDS]>>);
 impl<W: Testbed> Counters<W> for Atomic<W> {
     type Handle = ();
 
-    fn new_in(tenants: usize, _: usize) -> Result<Self, Broken> {
+    fn new_in(tenants: usize, _: usize) -> Result<Self, RunError> {
         Ok(Atomic((0..tenants).map(|_| Line(words::<W>())).collect()))
     }
 
-    fn handle(&self, _: usize) -> Result<(), Broken> {
+    fn handle(&self, _: usize) -> Result<(), RunError> {
         Ok(())
     }
 

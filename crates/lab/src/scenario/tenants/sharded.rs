@@ -3,7 +3,7 @@
 use coreline::lock::RawTicketLock;
 use coreline_world::{Line, Ordering, Testbed, Word};
 
-use super::{Broken, Counters, Footprint, WORDS, line_of, words};
+use super::{Counters, Footprint, RunError, WORDS, line_of, words};
 
 /// Parts of the map for each CPU.
 const SHARDS_PER_CPU: usize = 4;
@@ -70,7 +70,7 @@ impl<W: Testbed> Sharded<W> {
 impl<W: Testbed> Counters<W> for Sharded<W> {
     type Handle = ();
 
-    fn new_in(tenants: usize, cpus: usize) -> Result<Self, Broken> {
+    fn new_in(tenants: usize, cpus: usize) -> Result<Self, RunError> {
         let count = (SHARDS_PER_CPU * cpus).next_power_of_two();
         let mut members = vec![Vec::new(); count];
         (0..tenants).for_each(|tenant| members[hash(tenant).0 & (count - 1)].push(tenant));
@@ -78,7 +78,7 @@ impl<W: Testbed> Counters<W> for Sharded<W> {
         Ok(Sharded { shards, tenants })
     }
 
-    fn handle(&self, _: usize) -> Result<(), Broken> {
+    fn handle(&self, _: usize) -> Result<(), RunError> {
         Ok(())
     }
 

@@ -8,13 +8,19 @@ use super::*;
 const VARIANTS: [Variant; 5] =
     [Variant::Domain, Variant::DomainClustered, Variant::CpuId, Variant::Sharded, Variant::Atomic];
 
-fn params(variant: Variant) -> Params {
-    Params { cpus: (0..60).map(CpuId::new).collect(), variant, tenants: 30, tasks: 2, seed: 1 }
+fn params(variant: Variant) -> TenantsParams {
+    TenantsParams {
+        cpus: (0..60).map(CpuId::new).collect(),
+        variant,
+        tenants: 30,
+        tasks: 2,
+        seed: 1,
+    }
 }
 
-type Outcome = Result<Run<Result<Costs, Broken>>, Box<Failure>>;
+type Outcome = Result<Run<Result<Costs, RunError>>, Box<Failure>>;
 
-fn simulate(run: impl FnOnce() -> Result<Costs, Broken> + Send + 'static) -> Outcome {
+fn simulate(run: impl FnOnce() -> Result<Costs, RunError> + Send + 'static) -> Outcome {
     let machine = Machine::preset("ivybridge-ex-4s").unwrap().step_limit(5_000_000);
     machine.statistics(Statistics::Full).run(run)
 }
@@ -51,7 +57,7 @@ fn what_is_by_cpu_comes_from_nowhere_else_and_takes_the_most() {
 fn it_runs_natively_with_the_same_code() {
     for variant in VARIANTS {
         let cpus = vec![Native::cpu()];
-        let costs = tenants::<Native>(&Params { cpus, ..params(variant) }).unwrap();
+        let costs = tenants::<Native>(&TenantsParams { cpus, ..params(variant) }).unwrap();
         assert!(costs.op_ns > 0.0 && costs.footprint.bytes >= 64.0, "{costs:?}");
         assert_eq!(costs.remote, None);
     }
@@ -63,11 +69,11 @@ struct Leaky<W: Testbed>(Atomic<W>);
 impl<W: Testbed> Counters<W> for Leaky<W> {
     type Handle = u32;
 
-    fn new_in(tenants: usize, cpus: usize) -> Result<Self, Broken> {
+    fn new_in(tenants: usize, cpus: usize) -> Result<Self, RunError> {
         Atomic::new_in(tenants, cpus).map(Leaky)
     }
 
-    fn handle(&self, _: usize) -> Result<u32, Broken> {
+    fn handle(&self, _: usize) -> Result<u32, RunError> {
         Ok(0)
     }
 
@@ -94,16 +100,17 @@ impl<W: Testbed> Counters<W> for Leaky<W> {
 #[test]
 fn an_addition_that_is_lost_is_found() {
     let lossy = || run::<Sim, Leaky<Sim>>(&params(Variant::Atomic));
-    let Broken::Check(found) = simulate(lossy).unwrap().value.unwrap_err() else { panic!() };
+    let RunError::Check(found) = simulate(lossy).unwrap().value.unwrap_err() else { panic!() };
     // Two tasks lose one each, of 24 rounds.
     assert_eq!(found, "tenant 29 counts 46 in word 5, not 48");
 }
 
 #[test]
 fn what_cannot_be_is_a_lack_and_every_thread_ends() {
-    let absent = Params { cpus: [0, 1, 120].map(CpuId::new).into(), ..params(Variant::Atomic) };
+    let absent =
+        TenantsParams { cpus: [0, 1, 120].map(CpuId::new).into(), ..params(Variant::Atomic) };
     for params in [absent, params(Variant::Lazy)] {
         let value = simulate(move || tenants::<Sim>(&params)).unwrap().value;
-        assert!(!matches!(value, Ok(_) | Err(Broken::Check(_))), "{value:?}");
+        assert!(!matches!(value, Ok(_) | Err(RunError::Check(_))), "{value:?}");
     }
 }

@@ -50,10 +50,10 @@ use coreline_world::Testbed;
 use ids::NoIds;
 use storm::storm;
 
-use super::{Broken, Variant};
+use super::{RunError, Variant};
 
 pub(crate) use ids::is_of_ids;
-pub(crate) use program::{MOST_REST_US, Program, Size};
+pub(crate) use program::{MOST_REST_US, Size, ThreadstormProgram};
 
 /// Where threads may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -72,7 +72,7 @@ impl std::fmt::Display for Placing {
 
 /// What one run depends on.
 #[derive(Debug, Clone)]
-pub(crate) struct Params {
+pub(crate) struct ThreadstormParams {
     /// A worker is pinned to each.
     pub(crate) cpus: Vec<CpuId>,
     pub(crate) variant: Variant,
@@ -131,9 +131,9 @@ pub(crate) struct Costs {
 ///
 /// # Errors
 ///
-/// [`Broken`] if a thread cannot be started, if two running threads had one ID, or if threads are
+/// [`RunError`] if a thread cannot be started, if two running threads had one ID, or if threads are
 /// left in the end.
-pub(crate) fn threadstorm<W: Testbed>(params: &Params) -> Result<Storms, Broken> {
+pub(crate) fn threadstorm<W: Testbed>(params: &ThreadstormParams) -> Result<Storms, RunError> {
     match params.variant {
         Variant::NoIds => storm::<W, NoIds>(params),
         Variant::FirstFit => storm::<W, CidSpace<FirstFit, W>>(params),
@@ -141,6 +141,6 @@ pub(crate) fn threadstorm<W: Testbed>(params: &Params) -> Result<Storms, Broken>
         Variant::Owned => storm::<W, CidSpace<Owned, W>>(params),
         Variant::Clustered => storm::<W, CidSpace<Clustered, W>>(params),
         Variant::KernelCid => plain::storm::<W>(params),
-        other => Err(Broken::Lack(format!("{other} is no variant of threadstorm"))),
+        other => Err(RunError::Lack(format!("{other} is no variant of threadstorm"))),
     }
 }

@@ -20,7 +20,7 @@ struct Cpu<W: Testbed> {
     busy: W::U32,
 }
 
-const NOBODY: u32 = 0;
+const NONE: u32 = 0;
 const END: u32 = u32::MAX;
 
 /// All CPUs, by their place in the configuration, and the threads on the way to one.
@@ -46,11 +46,11 @@ impl<W: Testbed> Cpus<W> {
             let others = (1..=all).map(|ahead| (cpu + ahead) % all);
             others.filter(|&other| caches[other] == caches[cpu]).collect()
         };
-        let cpu = || Line(Cpu { arrivals: W::U32::new_in(NOBODY), busy: W::U32::new_in(0) });
+        let cpu = || Line(Cpu { arrivals: W::U32::new_in(NONE), busy: W::U32::new_in(0) });
         Cpus {
             near: (0..all).map(near).collect(),
             cpus: (0..all).map(|_| cpu()).collect(),
-            next: (0..threads).map(|_| Line(W::U32::new_in(NOBODY))).collect(),
+            next: (0..threads).map(|_| Line(W::U32::new_in(NONE))).collect(),
         }
     }
 
@@ -79,17 +79,17 @@ impl<W: Testbed> Cpus<W> {
             // Relaxed, and below: a hint for senders.
             busy.store(0, Ordering::Relaxed);
             // Relaxed: the exchange below synchronises.
-            arrivals.wait_until(Ordering::Relaxed, |now| now != NOBODY);
+            arrivals.wait_until(Ordering::Relaxed, |now| now != NONE);
             // Relaxed: a hint for senders.
             busy.store(1, Ordering::Relaxed);
-        } else if arrivals.load(Ordering::Relaxed) == NOBODY {
+        } else if arrivals.load(Ordering::Relaxed) == NONE {
             // Relaxed: a thread that comes this moment is found the next time.
             return true;
         }
         // Acquire: pairs with the Release in `send`.
-        let mut last = arrivals.swap(NOBODY, Ordering::Acquire);
+        let mut last = arrivals.swap(NONE, Ordering::Acquire);
         let before = queue.len();
-        while last != NOBODY && last != END {
+        while last != NONE && last != END {
             let thread = last as usize - 1;
             queue.insert(before, thread);
             // Relaxed: came with the exchange.
@@ -107,7 +107,7 @@ impl<W: Testbed> Cpus<W> {
     fn is_idle(&self, cpu: usize) -> bool {
         let Line(Cpu { arrivals, busy }) = &self.cpus[cpu];
         // Relaxed, both: a hint.
-        busy.load(Ordering::Relaxed) == 0 && arrivals.load(Ordering::Relaxed) == NOBODY
+        busy.load(Ordering::Relaxed) == 0 && arrivals.load(Ordering::Relaxed) == NONE
     }
 
     /// The CPU for a new thread that may run anywhere.

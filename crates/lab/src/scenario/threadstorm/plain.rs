@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use coreline_world::{Integer, JoinHandle, Line, Ordering, Placement, SpawnError, Testbed, Word};
 
-use super::{Params, Placing, Storms, WARM_UP};
-use crate::scenario::Broken;
+use super::{Placing, Storms, ThreadstormParams, WARM_UP};
+use crate::scenario::RunError;
 
 /// A pool's words; rounds are counted from 1.
 struct Pool<W: Testbed> {
@@ -19,7 +19,7 @@ struct Pool<W: Testbed> {
     released: Line<W::U32>,
 }
 
-pub(super) fn storm<W: Testbed>(params: &Params) -> Result<Storms, Broken> {
+pub(super) fn storm<W: Testbed>(params: &ThreadstormParams) -> Result<Storms, RunError> {
     let mut creators = Vec::new();
     let mut spawned = Ok(());
     for number in 0..params.size.pools {
@@ -39,7 +39,7 @@ pub(super) fn storm<W: Testbed>(params: &Params) -> Result<Storms, Broken> {
     Ok(Storms { rate, costs: None })
 }
 
-fn placement(params: &Params, pool: u32, n: u32) -> Placement {
+fn placement(params: &ThreadstormParams, pool: u32, n: u32) -> Placement {
     let place = pool as usize * (params.size.threads as usize + 1) + n as usize;
     match params.place {
         Placing::Roaming => Placement::Anywhere,
@@ -48,7 +48,7 @@ fn placement(params: &Params, pool: u32, n: u32) -> Placement {
 }
 
 /// A creator's part: how many threads it creates in a second.
-fn create<W: Testbed>(params: &Params, number: u32) -> Result<f64, SpawnError> {
+fn create<W: Testbed>(params: &ThreadstormParams, number: u32) -> Result<f64, SpawnError> {
     let word = || Line(W::U32::new_in(0));
     let pool = Arc::new(Pool::<W> { arrived: word(), released: word() });
     let mut began = W::now();

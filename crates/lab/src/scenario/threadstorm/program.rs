@@ -41,7 +41,7 @@ impl FromStr for Size {
 
 /// All that a run depends on besides what the replay line says itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Program {
+pub(crate) struct ThreadstormProgram {
     /// The configuration's name.
     pub(crate) config: String,
     pub(crate) size: Size,
@@ -52,7 +52,7 @@ pub(crate) struct Program {
     pub(crate) rounds: u32,
 }
 
-impl Program {
+impl ThreadstormProgram {
     /// The default time to create and to end a thread: the cost `spawn` of every machine file, and
     /// half of that, both from memory.
     pub(crate) const REST_US: u64 = 30;
@@ -69,9 +69,9 @@ const MOST_PATH_NS: u64 = 1_000_000;
 
 const MOST_ROUNDS: u64 = 100_000;
 
-impl fmt::Display for Program {
+impl fmt::Display for ThreadstormProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Program { config, size, place, rest_us, path_ns, variant, rounds } = self;
+        let ThreadstormProgram { config, size, place, rest_us, path_ns, variant, rounds } = self;
         write!(
             f,
             "threadstorm config={config} size={size} place={place} rest={rest_us} path={path_ns} \
@@ -80,13 +80,13 @@ impl fmt::Display for Program {
     }
 }
 
-impl scenario::Program for Program {
+impl scenario::Program for ThreadstormProgram {
     const FORM: &str = "`threadstorm config=NAME size=POOLSxTHREADS place=roaming|pinned rest=US \
                         path=NS variant=NAME rounds=N`";
 
-    fn parse(text: &str) -> Option<Program> {
+    fn parse(text: &str) -> Option<ThreadstormProgram> {
         let mut keys = Keys::of(Scenario::Threadstorm, text)?;
-        let program = Program {
+        let program = ThreadstormProgram {
             config: keys.text("config")?.to_owned(),
             size: keys.text("size")?.parse().ok()?,
             place: keys.name("place")?,
@@ -127,7 +127,7 @@ mod tests {
     fn a_program_reads_back_and_others_are_refused() {
         let line = "threadstorm config=384-thread/24-L3 size=8x32 place=pinned rest=30 path=1500 \
                     variant=owned rounds=10";
-        assert_eq!(Program::parse(line).unwrap().to_string(), line);
+        assert_eq!(ThreadstormProgram::parse(line).unwrap().to_string(), line);
         for (from, to) in [
             ("threadstorm", "switchstorm"),
             ("size=8x32", "size=8"),
@@ -139,7 +139,7 @@ mod tests {
             ("rounds=10", "rounds=0"),
             ("rounds=10", "rounds=10 more"),
         ] {
-            assert_eq!(Program::parse(&line.replace(from, to)), None, "{from} {to}");
+            assert_eq!(ThreadstormProgram::parse(&line.replace(from, to)), None, "{from} {to}");
         }
     }
 }

@@ -11,8 +11,8 @@ use rand_pcg::Pcg64;
 
 use super::ids::{Ids, SPACE};
 use super::place::Cpus;
-use super::{BODY, Costs, Params, Placing, Storms, TICK, WAKE_UP, WARM_UP};
-use crate::scenario::{Broken, shuffle};
+use super::{BODY, Costs, Placing, Storms, TICK, ThreadstormParams, WAKE_UP, WARM_UP};
+use crate::scenario::{RunError, shuffle};
 
 /// What a thread does when it runs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ struct Pool<W: Testbed> {
 /// Threads are numbered: for each pool its creator, then two for each that is created in a round,
 /// since threads of one round may still be ending while those of the next are created.
 struct Storm<W: Testbed, I: Ids<W>> {
-    params: Params,
+    params: ThreadstormParams,
     ids: Box<Line<I>>,
     cpus: Cpus<W>,
     /// All CPUs.
@@ -66,7 +66,7 @@ struct Storm<W: Testbed, I: Ids<W>> {
     /// By ID: whether a running thread has it. The host's.
     held: Vec<AtomicBool>,
     /// The first thing that went wrong.
-    broken: Mutex<Option<Broken>>,
+    broken: Mutex<Option<RunError>>,
 }
 
 /// A space has no more IDs.
@@ -117,7 +117,7 @@ struct Worker {
     tally: Tally,
 }
 
-pub(super) fn storm<W: Testbed, I: Ids<W>>(params: &Params) -> Result<Storms, Broken> {
+pub(super) fn storm<W: Testbed, I: Ids<W>>(params: &ThreadstormParams) -> Result<Storms, RunError> {
     let storm = Arc::new(Storm::<W, I>::new(params)?);
     coreline_sim::name(&**storm.ids, SPACE);
     let mut workers = Vec::with_capacity(params.cpus.len());
@@ -143,12 +143,12 @@ pub(super) fn storm<W: Testbed, I: Ids<W>>(params: &Params) -> Result<Storms, Br
     }
     match storm.ids.users() {
         0 => Ok(Storms::of(&tallies)),
-        left => Err(Broken::Check(format!("{left} threads are left in the space"))),
+        left => Err(RunError::Check(format!("{left} threads are left in the space"))),
     }
 }
 
 impl<W: Testbed, I: Ids<W>> Storm<W, I> {
-    fn new(params: &Params) -> Result<Self, Broken> {
+    fn new(params: &ThreadstormParams) -> Result<Self, RunError> {
         let pools = params.size.pools as usize;
         let threads = pools * (2 * params.size.threads as usize + 1);
         let mut deal: Vec<usize> = (0..params.cpus.len()).collect();
@@ -210,13 +210,13 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
     }
 
     /// The first thing that went wrong is what the run says of itself.
-    fn fail(&self, broken: Broken) {
+    fn fail(&self, broken: RunError) {
         lock(&self.broken).get_or_insert(broken);
     }
 
     /// Sends the creators to their CPUs. Returns the thread that created them, which sleeps until
     /// all is over.
-    fn begin(&self) -> Result<I::Task, Broken> {
+    fn begin(&self) -> Result<I::Task, RunError> {
         let first = self.ids.enter(&self.anywhere).map_err(lack)?;
         let creators: Vec<usize> =
             (0..self.pools.len()).map(|pool| self.thread(pool, 0, 0)).collect();
@@ -322,7 +322,7 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
     fn hold(&self, cid: Cid) {
         // Relaxed: the host's.
         if self.held[cid.index()].swap(true, Ordering::Relaxed) {
-            self.fail(Broken::Check(format!("two running threads have {cid}")));
+            self.fail(RunError::Check(format!("two running threads have {cid}")));
         }
     }
 
@@ -431,8 +431,8 @@ impl Worker {
     }
 }
 
-fn lack(error: CidError) -> Broken {
-    Broken::Lack(error.to_string())
+fn lack(error: CidError) -> RunError {
+    RunError::Lack(error.to_string())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -9,8 +9,8 @@ use super::ids::Ids;
 use super::storm::storm;
 use super::*;
 
-fn params(variant: Variant, place: Placing) -> Params {
-    Params {
+fn params(variant: Variant, place: Placing) -> ThreadstormParams {
+    ThreadstormParams {
         cpus: (0..15).map(CpuId::new).collect(),
         variant,
         size: Size { pools: 3, threads: 4 },
@@ -26,17 +26,17 @@ const VARIANTS: [Variant; 5] =
     [Variant::NoIds, Variant::FirstFit, Variant::Recent, Variant::Owned, Variant::Clustered];
 const PLACES: [Placing; 2] = [Placing::Roaming, Placing::Pinned];
 
-type Outcome = Result<Run<Result<Storms, Broken>>, Box<Failure>>;
+type Outcome = Result<Run<Result<Storms, RunError>>, Box<Failure>>;
 
 fn machine() -> Machine {
     Machine::preset("ivybridge-ex-4s").unwrap().step_limit(20_000_000)
 }
 
-fn run(params: Params) -> Outcome {
+fn run(params: ThreadstormParams) -> Outcome {
     machine().run(move || threadstorm::<Sim>(&params))
 }
 
-fn costs(params: Params) -> Costs {
+fn costs(params: ThreadstormParams) -> Costs {
     run(params).unwrap().value.unwrap().costs.unwrap()
 }
 
@@ -47,7 +47,10 @@ fn no_two_running_threads_have_one_id_and_all_leave() {
             // More threads than CPUs: they wait for each other, and `owned` changes its mode.
             for pools in [2, 9] {
                 let size = Size { pools, threads: 4 };
-                let storms = run(Params { size, ..params(variant, place) }).unwrap().value.unwrap();
+                let storms = run(ThreadstormParams { size, ..params(variant, place) })
+                    .unwrap()
+                    .value
+                    .unwrap();
                 let costs = storms.costs.unwrap();
                 // Two switch-ins of each created thread, and those of the creators.
                 let created = u64::from(pools) * 4 * u64::from(6 + WARM_UP);
@@ -63,7 +66,8 @@ fn no_two_running_threads_have_one_id_and_all_leave() {
 fn it_runs_natively_with_the_same_code() {
     let natively = [Variant::KernelCid].into_iter().chain(VARIANTS);
     for variant in natively {
-        let params = Params { cpus: vec![Native::cpu()], ..params(variant, Placing::Pinned) };
+        let params =
+            ThreadstormParams { cpus: vec![Native::cpu()], ..params(variant, Placing::Pinned) };
         let storms = threadstorm::<Native>(&params).unwrap();
         assert!(storms.rate > 0.0, "{variant}: {storms:?}");
         assert_eq!(storms.costs.is_none(), variant == Variant::KernelCid);
@@ -130,7 +134,7 @@ fn mistake<const KIND: u32>() -> String {
     let params = params(Variant::Recent, Placing::Roaming);
     let run = machine().run(move || storm::<Sim, Mistaken<KIND>>(&params)).unwrap();
     match run.value.unwrap_err() {
-        Broken::Check(what) => what,
+        RunError::Check(what) => what,
         other => panic!("{other:?}"),
     }
 }
@@ -146,10 +150,12 @@ fn what_cannot_be_is_a_lack_and_every_thread_ends() {
     let cpus = vec![CpuId::new(0), CpuId::new(1), CpuId::new(120)];
     for variant in VARIANTS {
         for place in PLACES {
-            let value = run(Params { cpus: cpus.clone(), ..params(variant, place) }).unwrap().value;
-            assert!(!matches!(value, Ok(_) | Err(Broken::Check(_))), "{variant}: {value:?}");
+            let value = run(ThreadstormParams { cpus: cpus.clone(), ..params(variant, place) })
+                .unwrap()
+                .value;
+            assert!(!matches!(value, Ok(_) | Err(RunError::Check(_))), "{variant}: {value:?}");
         }
     }
     let value = run(params(Variant::Lazy, Placing::Roaming)).unwrap().value;
-    assert!(matches!(value, Err(Broken::Lack(_))), "{value:?}");
+    assert!(matches!(value, Err(RunError::Lack(_))), "{value:?}");
 }

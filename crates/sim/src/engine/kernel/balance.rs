@@ -23,11 +23,16 @@ impl Engine {
         }
     }
 
-    /// An idle CPU looks for work.
+    /// A CPU looks for work, if it is idle.
+    #[inline]
     pub(in crate::engine) fn pull(&mut self, cpu: usize, now: u64) {
-        if self.queued == 0 || self.chooser.is_some() || !self.is_idle(cpu) {
-            return;
+        if self.queued > 0 && self.chooser.is_none() && self.is_idle(cpu) {
+            self.take_over(cpu, now);
         }
+    }
+
+    #[inline(never)]
+    fn take_over(&mut self, cpu: usize, now: u64) {
         let busy = (0..self.cpus.len()).filter(|&other| self.first_movable(other, now).is_some());
         let nearest = busy.min_by_key(|&other| {
             (self.distance(cpu, other), Reverse(self.cpus[other].queue.len()), other)

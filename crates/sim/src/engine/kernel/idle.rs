@@ -4,7 +4,7 @@ use crate::engine::kernel::fiber::Fiber;
 use crate::engine::kernel::interrupts;
 use crate::engine::{Engine, NEVER, PS_PER_NS, State, inside, suspend};
 use crate::results::failure::FailureKind;
-use crate::results::statistics::Kind;
+use crate::results::statistics::Activity;
 
 /// What an idle CPU's context does.
 fn idle() {
@@ -44,7 +44,7 @@ impl Engine {
         };
         let exit = self.spec.costs().mwait_exit;
         self.cpus[cpu].now = at + exit;
-        self.account(cpu, Kind::Kernel, exit);
+        self.account(cpu, Activity::Kernel, exit);
         self.take_idle(cpu, thread);
     }
 

@@ -14,13 +14,13 @@ use crate::engine::kernel::fiber::Fiber;
 use crate::engine::kernel::interrupts;
 use crate::engine::kernel::points::issue;
 use crate::engine::{Cpu, END_OF_TIME, Engine, NEVER, PS_PER_NS, State, Thread, inside, suspend};
-use crate::results::statistics::Kind;
+use crate::results::statistics::Activity;
 use crate::settings::kernel::Kernel;
 
 /// Starts a thread that runs `f`; returns its number.
 pub(crate) fn spawn(placement: Placement, f: impl FnOnce() + 'static) -> Result<usize, SpawnError> {
     issue();
-    let cpu = inside(|engine| engine.place(placement, engine.current()))?;
+    let cpu = inside(|engine| engine.choose_cpu(placement, engine.current()))?;
     let fiber = Fiber::new(f).map_err(|error| SpawnError::Exhausted(error.to_string()))?;
     let (number, at) = inside(|engine| {
         let parent = engine.current();
@@ -55,7 +55,7 @@ pub(crate) fn yield_now() {
 pub(crate) fn pause() {
     issue();
     inside(|engine| {
-        engine.pass(Kind::Spin, engine.spec.costs().pause);
+        engine.pass(Activity::Spin, engine.spec.costs().pause);
         engine.give_way();
     });
 }
@@ -171,7 +171,7 @@ impl Thread {
 
 impl Engine {
     /// The CPU for a new thread.
-    pub(in crate::engine) fn place(
+    pub(in crate::engine) fn choose_cpu(
         &self,
         placement: Placement,
         parent: usize,
@@ -288,6 +288,43 @@ impl Engine {
         self.lower_horizon(next);
     }
 
+    /// The thread that has a CPU does something else from now on.
+    pub(in crate::engine) fn set_state(&mut self, cpu: usize, state: State) {
+        if let Some(thread) = self.cpus[cpu].current {
+            self.threads[thread].state = state;
+            self.rekey(cpu);
+        }
+    }
+
+    /// When `cpu` acts next, [`NEVER`] if only others can make it.
+    #[inline]
+    fn next_act(&self, cpu: usize) -> u64 {
+        let Cpu { now, current, .. } = self.cpus[cpu];
+        match current.map(|thread| self.threads[thread].state) {
+            Some(State::Running) => now,
+            state => self.next_act_of(cpu, state),
+        }
+    }
+
+    /// When a CPU acts next whose thread, if it has one, does something else than to run.
+    fn next_act_of(&self, cpu: usize, state: Option<State>) -> u64 {
+        let interrupt = self.next_interrupt(cpu);
+        let cpu = &self.cpus[cpu];
+        match state {
+            Some(State::Spinning { .. }) => cpu.now.max(cpu.next_kernel_event),
+            Some(State::Working { until }) => until.min(cpu.now.max(cpu.next_kernel_event)),
+            Some(State::Waiting { turn }) => turn,
+            Some(State::Draining { .. }) => NEVER,
+            Some(_) => cpu.now,
+            // The next thread on this CPU finds the buffer empty.
+            None if cpu.buffered > 0 => NEVER,
+            None => {
+                let ready = cpu.queue.front().map(|&thread| self.threads[thread].ready_since());
+                cpu.now.max(ready.unwrap_or(NEVER).min(interrupt))
+            }
+        }
+    }
+
     /// Something else than the running CPU acts at a time. A schedule by choice has no such order.
     pub(in crate::engine) fn lower_horizon(&mut self, at: u64) {
         if self.chooser.is_none() {
@@ -327,7 +364,7 @@ impl Engine {
         if next.is_none_or(|at| at > place.now) {
             place.next_tick = NEVER;
         }
-        self.account(cpu, Kind::Kernel, lost);
+        self.account(cpu, Activity::Kernel, lost);
         current
     }
 
@@ -382,7 +419,7 @@ impl Engine {
             self.threads[current].state = State::Working { until };
         } else {
             let cpu = self.cpu().index();
-            self.pass_until(cpu, Kind::Compute, until);
+            self.pass_until(cpu, Activity::Compute, until);
         }
         noticed
     }
@@ -393,7 +430,7 @@ impl Engine {
         if let State::Working { until } = self.threads[thread].state {
             self.threads[thread].work_left = 0;
             self.threads[thread].state = State::Running;
-            self.pass_until(cpu, Kind::Compute, until);
+            self.pass_until(cpu, Activity::Compute, until);
         }
     }
 
@@ -467,6 +504,15 @@ impl Engine {
             _ => {}
         }
         self.make_ready(thread);
+    }
+
+    /// A thread that has spun looks again at `at`; the timer of its wait no longer counts.
+    pub(in crate::engine) fn look_again(&mut self, thread: usize, at: u64) {
+        let cpu = self.threads[thread].cpu;
+        self.threads[thread].state = State::Running;
+        self.threads[thread].waits += 1;
+        self.pass_until(cpu, Activity::Spin, at);
+        self.rekey(cpu);
     }
 
     /// The first thread of a CPU's queue gets the CPU.

@@ -9,7 +9,7 @@ use coreline_topology::CpuId;
 use coreline_world::Time;
 
 use crate::engine::{Engine, NEVER, PS_PER_NS, State};
-use crate::results::statistics::Kind;
+use crate::results::statistics::Activity;
 
 impl Engine {
     /// Notes when the kernel has to look at a CPU next, after something about that changed.
@@ -68,7 +68,7 @@ impl Engine {
         }
         let lost = costs.irq_entry + costs.irq_exit;
         self.cpus[cpu].now += lost;
-        self.account(cpu, Kind::Kernel, lost);
+        self.account(cpu, Activity::Kernel, lost);
         if let State::Working { until } = &mut self.threads[thread].state {
             *until = until.saturating_add(lost);
         }

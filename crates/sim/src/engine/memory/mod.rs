@@ -36,7 +36,7 @@ use crate::engine::{Cpu, Engine, NEVER, STACK, State, Thread, inside, suspend, s
 use crate::hardware::coherence::{Access, From};
 use crate::hardware::contention::{Actor, StoreNumber};
 use crate::results::failure::FailureKind;
-use crate::results::statistics::{Kind, Site};
+use crate::results::statistics::{Activity, Site};
 
 /// Bytes of a line.
 pub(crate) const LINE: usize = 64;
@@ -149,12 +149,12 @@ pub(in crate::engine) fn until_through(
 }
 
 /// Decides which node the untouched lines of a range come from. Takes no time.
-pub(crate) fn place(address: usize, len: usize, node: Option<NodeId>) {
+pub(crate) fn set_home(address: usize, len: usize, node: Option<NodeId>) {
     let lines = (address % LINE + len).div_ceil(LINE) as u64;
     // Outside of a machine, and of its memory, nothing has a home.
     with(|engine| {
         if let Some(first) = engine.line_of(address) {
-            engine.directory.place(first, lines, node);
+            engine.directory.set_home(first, lines, node);
         }
     });
 }
@@ -274,11 +274,11 @@ impl Engine {
         let current = self.current();
         let thread = &mut self.threads[current];
         if (thread.stack_base - STACK..thread.stack_base).contains(&address) {
-            let place = stack_line(thread.stack_base, address);
-            if thread.stack_lines.len() <= place {
-                thread.stack_lines.resize(place + 1, 0);
+            let in_stack = stack_line(thread.stack_base, address);
+            if thread.stack_lines.len() <= in_stack {
+                thread.stack_lines.resize(in_stack + 1, 0);
             }
-            thread.stack_lines[place] = index as u32 + 1;
+            thread.stack_lines[in_stack] = index as u32 + 1;
         }
         Some(index)
     }
@@ -345,7 +345,7 @@ impl Engine {
             Access::Update => costs.private_hit + costs.locked,
         };
         self.count_hit(request, cost);
-        self.pass(Kind::Hit, cost);
+        self.pass(Activity::Hit, cost);
         if access.writes() {
             let now = self.here().now;
             self.wake_watchers(request.line, now);
@@ -388,7 +388,7 @@ impl Engine {
                         Access::Load if self.forwards(cpu, request) => {
                             let cost = self.spec.costs().private_hit;
                             self.count_hit(request, cost);
-                            self.pass(Kind::Hit, cost);
+                            self.pass(Activity::Hit, cost);
                             return Progress::Done;
                         }
                         Access::Update if !self.drained(0) => return Progress::Away(self.yielder),
@@ -426,7 +426,7 @@ impl Engine {
                     let flight = source.cost(self.spec.costs()) * self.request_percent / 100;
                     (request.issued, request.arrived) = (now, now + flight);
                     self.set_state(cpu, State::Accessing);
-                    self.pass(Kind::Miss, flight);
+                    self.pass(Activity::Miss, flight);
                     *stage = Stage::Requested;
                 }
                 Stage::Requested => {
@@ -453,8 +453,8 @@ impl Engine {
     /// A thread's request is served from `start` on: charges for the wait and for the transfer.
     fn served(&mut self, cpu: usize, request: &Request, start: u64) -> Progress {
         let completion = self.serve(cpu, request, start);
-        self.account(cpu, Kind::Queue, start - request.arrived);
-        self.account(cpu, Kind::Miss, completion - start);
+        self.account(cpu, Activity::Queue, start - request.arrived);
+        self.account(cpu, Activity::Miss, completion - start);
         self.cpus[cpu].now = completion;
         self.set_state(cpu, State::Running);
         self.overtaken(cpu, request).map_or(Progress::Done, Progress::Beside)
@@ -468,52 +468,6 @@ impl Engine {
         }
         for thread in std::mem::take(&mut self.directory.contention_mut(line).watchers) {
             self.look_again(thread, at);
-        }
-    }
-
-    /// A thread that has spun looks again at `at`; the timer of its wait no longer counts.
-    pub(super) fn look_again(&mut self, thread: usize, at: u64) {
-        let cpu = self.threads[thread].cpu;
-        self.threads[thread].state = State::Running;
-        self.threads[thread].waits += 1;
-        self.pass_until(cpu, Kind::Spin, at);
-        self.rekey(cpu);
-    }
-
-    /// The thread that has a CPU does something else from now on.
-    pub(in crate::engine) fn set_state(&mut self, cpu: usize, state: State) {
-        if let Some(thread) = self.cpus[cpu].current {
-            self.threads[thread].state = state;
-            self.rekey(cpu);
-        }
-    }
-
-    /// When `cpu` acts next, [`NEVER`] if only others can make it.
-    #[inline]
-    pub(in crate::engine) fn next_act(&self, cpu: usize) -> u64 {
-        let Cpu { now, current, .. } = self.cpus[cpu];
-        match current.map(|thread| self.threads[thread].state) {
-            Some(State::Running) => now,
-            state => self.next_act_of(cpu, state),
-        }
-    }
-
-    /// When a CPU acts next whose thread, if it has one, does something else than to run.
-    fn next_act_of(&self, cpu: usize, state: Option<State>) -> u64 {
-        let interrupt = self.next_interrupt(cpu);
-        let cpu = &self.cpus[cpu];
-        match state {
-            Some(State::Spinning { .. }) => cpu.now.max(cpu.next_kernel_event),
-            Some(State::Working { until }) => until.min(cpu.now.max(cpu.next_kernel_event)),
-            Some(State::Waiting { turn }) => turn,
-            Some(State::Draining { .. }) => NEVER,
-            Some(_) => cpu.now,
-            // The next thread on this CPU finds the buffer empty.
-            None if cpu.buffered > 0 => NEVER,
-            None => {
-                let ready = cpu.queue.front().map(|&thread| self.threads[thread].ready_since());
-                cpu.now.max(ready.unwrap_or(NEVER).min(interrupt))
-            }
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::engine::memory::{
 use crate::engine::{Engine, State, with};
 use crate::hardware::coherence::Access;
 use crate::hardware::contention::Actor;
-use crate::results::statistics::Kind;
+use crate::results::statistics::Activity;
 
 /// Lines of a page: a hardware prefetcher starts over at each.
 const LINES_PER_PAGE: u64 = 64;
@@ -119,7 +119,7 @@ impl Engine {
                     let flight = request.arrived - now;
                     pass.stage = Stage::Requested;
                     self.set_state(cpu, State::Accessing);
-                    self.pass(Kind::Miss, flight);
+                    self.pass(Activity::Miss, flight);
                 }
                 Stage::Requested | Stage::Waiting => {
                     let start = if pass.stage == Stage::Waiting {
@@ -138,13 +138,13 @@ impl Engine {
                         }
                         now
                     };
-                    self.account(cpu, Kind::Queue, start - pass.request.arrived);
+                    self.account(cpu, Activity::Queue, start - pass.request.arrived);
                     let completion = self.serve(cpu, &pass.request, start);
                     self.cpus[cpu].now = start;
                     pass.done = pass.done.max(completion);
                     pass.window.push_back(completion);
                     if pass.first || pass.next.is_multiple_of(LINES_PER_PAGE) {
-                        self.pass_until(cpu, Kind::Miss, pass.done);
+                        self.pass_until(cpu, Activity::Miss, pass.done);
                         pass.clock = pass.done;
                         pass.window.clear();
                     }
@@ -153,7 +153,7 @@ impl Engine {
                 }
             }
         }
-        self.pass_until(cpu, Kind::Miss, pass.done);
+        self.pass_until(cpu, Activity::Miss, pass.done);
         Progress::Done
     }
 }

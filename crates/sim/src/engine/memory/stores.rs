@@ -32,7 +32,7 @@ use crate::engine::memory::Request;
 use crate::engine::{Engine, EventQueue, NEVER, State, with};
 use crate::hardware::coherence::Access;
 use crate::hardware::contention::{Actor, StoreNumber, Value};
-use crate::results::statistics::Kind;
+use crate::results::statistics::Activity;
 
 /// Where the head of a buffer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Engine {
         if self.cpus[cpu].buffered == 1 {
             self.send_head(cpu, now);
         }
-        self.pass(Kind::Hit, self.spec.costs().store_issue);
+        self.pass(Activity::Hit, self.spec.costs().store_issue);
         number
     }
 
@@ -193,7 +193,7 @@ impl Engine {
             let waited = now.saturating_sub(reader.now);
             reader.now += waited;
             self.set_state(behind, State::Accessing);
-            self.account(behind, Kind::Queue, waited);
+            self.account(behind, Activity::Queue, waited);
         }
         self.wake_watchers(store.line, now);
         let place = &mut self.cpus[cpu];
@@ -202,7 +202,7 @@ impl Engine {
                 let waited = now.saturating_sub(place.now);
                 place.now += waited;
                 self.set_state(cpu, State::Running);
-                self.account(cpu, Kind::Queue, waited);
+                self.account(cpu, Activity::Queue, waited);
             }
             // The next thread's turn.
             None if left == 0 => {
