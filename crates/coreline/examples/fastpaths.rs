@@ -16,7 +16,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use coreline::domain::{Domain, DomainLocal, Member};
 use coreline::lock::RawTicketLock;
 use coreline::mask::{Entry, Reader, Reading};
-use coreline::percpu::{ArrayStack, Buffer, List, ListNode, Slots, Word64};
+use coreline::percpu::{
+    ArrayStack, Buffer, List, ListNode, ResizableStack, Slots, Word32, Word64, WordPtr, WordSize,
+};
 use coreline::{CounterSet, CpuMask, PerCpuCounter};
 use coreline_topology::{Cid, CpuId};
 use coreline_world::{Native, Place};
@@ -91,12 +93,20 @@ pub extern "C-unwind" fn unlock_by_hand(lock: &LockByHand) {
 
 /// A word in each slot.
 type Words = Slots<Word64, Native>;
+/// A word of 32 bits in each slot.
+type Words32 = Slots<Word32, Native>;
+/// A word that holds a `usize` in each slot.
+type Sizes = Slots<WordSize, Native>;
+/// A pointer in each slot.
+type Pointers = Slots<WordPtr<u64>, Native>;
 /// A word for each ID of a domain.
 type DomainWords = DomainLocal<Word64>;
 /// A list in each slot.
 type Lists = Slots<List, Native>;
 /// A stack of thirty pointers in each slot.
 type Stacks = Slots<ArrayStack<u64, 30>, Native>;
+/// The same, with a capacity that can be changed.
+type Resizables = Slots<ResizableStack<u64, 30>, Native>;
 /// A buffer of a page in each slot.
 type Buffers = Slots<Buffer<4000>, Native>;
 
@@ -150,6 +160,116 @@ pub extern "C-unwind" fn word_add_if_generic(words: &Words, delta: u64, fixed: u
 }
 
 /// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn word_exchange_generic(words: &Words, new: u64) -> u64 {
+    words.field(|word| word).exchange(new)
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn word32_add_generic(words: &Words32, delta: u32) {
+    words.field(|word| word).add(delta);
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn word32_load_generic(words: &Words32) -> u32 {
+    words.field(|word| word).load()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn word32_exchange_generic(words: &Words32, new: u32) -> u32 {
+    words.field(|word| word).exchange(new)
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn word32_store_if_equal_generic(
+    words: &Words32,
+    old: u32,
+    new: u32,
+) -> bool {
+    words.field(|word| word).store_if_equal(old, new).is_ok()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn word32_add_if_generic(words: &Words32, delta: u32, fixed: u32) -> bool {
+    words.field(|word| word).add_if(delta, fixed).is_ok()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn size_add_generic(words: &Sizes, delta: usize) {
+    words.field(|word| word).add(delta);
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn size_load_generic(words: &Sizes) -> usize {
+    words.field(|word| word).load()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn size_exchange_generic(words: &Sizes, new: usize) -> usize {
+    words.field(|word| word).exchange(new)
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn size_store_if_equal_generic(
+    words: &Sizes,
+    old: usize,
+    new: usize,
+) -> bool {
+    words.field(|word| word).store_if_equal(old, new).is_ok()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn size_add_if_generic(words: &Sizes, delta: usize, fixed: usize) -> bool {
+    words.field(|word| word).add_if(delta, fixed).is_ok()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn pointer_load_generic(words: &Pointers) -> *mut u64 {
+    words.field(|word| word).load()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn pointer_exchange_generic(words: &Pointers, new: *mut u64) -> *mut u64 {
+    words.field(|word| word).exchange(new)
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn pointer_store_if_equal_generic(
+    words: &Pointers,
+    old: *mut u64,
+    new: *mut u64,
+) -> bool {
+    words.field(|word| word).store_if_equal(old, new).is_ok()
+}
+
+/// The primitive.
 ///
 /// # Safety
 ///
@@ -200,6 +320,47 @@ pub extern "C-unwind" fn stack_pop_batch_generic(
     into: &mut [Option<NonNull<u64>>; 16],
 ) -> usize {
     stacks.field(|stack| stack).pop_batch(into)
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn resizable_push_generic(stacks: &Resizables, value: NonNull<u64>) -> bool {
+    stacks.field(|stack| stack).push(value).is_ok()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn resizable_pop_generic(stacks: &Resizables) -> Option<NonNull<u64>> {
+    stacks.field(|stack| stack).pop()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn resizable_push_batch_generic(
+    stacks: &Resizables,
+    values: &[NonNull<u64>; 16],
+) -> usize {
+    stacks.field(|stack| stack).push_batch(values)
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn resizable_pop_batch_generic(
+    stacks: &Resizables,
+    into: &mut [Option<NonNull<u64>>; 16],
+) -> usize {
+    stacks.field(|stack| stack).pop_batch(into)
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn resizable_resize_generic(stacks: &Resizables, capacity: usize) -> usize {
+    stacks.field(|stack| stack).resize(capacity)
 }
 
 /// The primitive.

@@ -8,13 +8,13 @@ use core::ffi::c_int;
 use core::fmt::Display;
 use core::mem;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use std::sync::mpsc;
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use coreline::percpu::{ArrayStack, Indexing, List, ListNode, Slot, Slots};
+use coreline::percpu::{ArrayStack, Indexing, List, ListNode, ResizableStack, Slot, Slots};
 use coreline::{IndexBy, PerCpu};
 use coreline_topology::CpuId;
 use coreline_world::{Fences, Native, native};
@@ -28,12 +28,20 @@ const ROUNDS: usize = 200;
 const OWN: usize = 4;
 const ALL: usize = WORKERS * OWN;
 
+/// What nothing writes to.
+const BESIDE: u32 = 0xa5a5_a5a5;
+
 /// What lies in a slot.
 struct Row {
     word: AtomicU64,
+    /// The same count, and beside it a word that nothing writes to.
+    half: [AtomicU32; 2],
     list: List<Native>,
     /// With room for all values, so that none is ever refused.
     stack: ArrayStack<u8, ALL, Native>,
+    /// Of values as well, all of which may be on it or none.
+    resizable: ResizableStack<u8, ALL, Native>,
+    pointer: AtomicPtr<u8>,
 }
 
 // SAFETY: a struct: every value has the same live fields in the same places.
@@ -43,7 +51,14 @@ type Rows<I> = Slots<Row, Native, I>;
 
 impl Row {
     fn new() -> Self {
-        Row { word: AtomicU64::new(0), list: List::new_in(), stack: ArrayStack::new_in() }
+        Row {
+            word: AtomicU64::new(0),
+            half: [0, BESIDE].map(AtomicU32::new),
+            list: List::new_in(),
+            stack: ArrayStack::new_in(),
+            resizable: ResizableStack::with_capacity(1),
+            pointer: AtomicPtr::new(ptr::null_mut()),
+        }
     }
 }
 
@@ -70,6 +85,7 @@ extern "C" fn on_signal(_signal: c_int) {
 /// Works on the memory that the interrupted thread works on, as a profiler's handler would.
 fn interfere<I: Indexing<Native>>(rows: &Rows<I>) {
     rows.field(|row| &row.word).add(1);
+    rows.field(|row| &row.half[0]).add(1);
     let list = rows.field(|row| &row.list);
     // Two at a time, so that they go back the other way round.
     for node in [list.pop(), list.pop()].into_iter().flatten() {
@@ -84,6 +100,20 @@ fn interfere<I: Indexing<Native>>(rows: &Rows<I>) {
             std::process::abort();
         }
     }
+    let pointer = rows.field(|row| &row.pointer);
+    // Until the slot was empty: the thread may have been moved, and others put theirs there.
+    let mut taken = pointer.exchange(ptr::null_mut());
+    while !taken.is_null() {
+        taken = pointer.exchange(taken);
+    }
+    let resizable = rows.field(|row| &row.resizable);
+    let capacity = resizable.resize(0);
+    if let Some(value) = resizable.pop() {
+        while resizable.push(value).is_err() {
+            resizable.resize(ALL);
+        }
+    }
+    resizable.resize(capacity);
 }
 
 /// Has signals do this work, for as long as the guard lives.
@@ -198,6 +228,7 @@ fn no_addition_is_lost<I: Indexing<Native>>(rows: &Rows<I>, by: impl Display, mo
         while added < ADDS_MIN || !over.load(Ordering::Relaxed) {
             for _ in 0..1_000 {
                 rows.field(|row| &row.word).add(2);
+                rows.field(|row| &row.half[0]).add(2);
             }
             added += 1_000;
         }
@@ -208,6 +239,10 @@ fn no_addition_is_lost<I: Indexing<Native>>(rows: &Rows<I>, by: impl Display, mo
     assert!(handled > 0, "no signal was handled");
     let sum = rows.field(|row| &row.word).sum();
     assert_eq!(sum, added + handled, "{by}: {handled} of them in handlers");
+    assert_eq!(rows.field(|row| &row.half[0]).sum(), sum as u32, "{by}: of 32 bits");
+    // Relaxed: the threads are gone.
+    let mut beside = rows.iter().map(|row| row.half[1].load(Ordering::Relaxed));
+    assert!(beside.all(|word| word == BESIDE), "{by}: an addition was wider than its word");
 }
 
 fn no_addition_is_lost_by(by: IndexBy) {
@@ -280,21 +315,24 @@ fn is_all(mut found: Vec<usize>) -> bool {
     found.into_iter().eq(0..ALL)
 }
 
-/// All rows' lists and stacks, emptied.
-fn drain<I: Indexing<Native>>(
-    rows: &Rows<I>,
-) -> (Vec<NonNull<ListNode<Native>>>, Vec<NonNull<u8>>) {
-    let (mut nodes, mut values) = (vec![], vec![]);
+type Values = Vec<NonNull<u8>>;
+
+/// All rows' lists, stacks, and what goes through pointers and resizable stacks, emptied.
+fn drain<I: Indexing<Native>>(rows: &Rows<I>) -> (Vec<NonNull<ListNode<Native>>>, Values, Values) {
+    let (mut nodes, mut values, mut passed) = (vec![], vec![], vec![]);
     rows.with_all_stopped(|slots| {
         for slot in slots {
             nodes.extend(core::iter::from_fn(|| slot.field(|row| &row.list).pop()).take(ALL + 1));
             let mut into = [None; ALL];
             let count = slot.field(|row| &row.stack).pop_batch(&mut into);
             values.extend(into[..count].iter().flatten());
+            let count = slot.field(|row| &row.resizable).pop_batch(&mut into);
+            passed.extend(into[..count].iter().flatten());
+            passed.extend(NonNull::new(slot.field(|row| &row.pointer).replace(ptr::null_mut())));
         }
     })
     .unwrap();
-    (nodes, values)
+    (nodes, values, passed)
 }
 
 fn nothing_is_lost_or_doubled<I: Indexing<Native>>(
@@ -315,10 +353,24 @@ fn nothing_is_lost_or_doubled<I: Indexing<Native>>(
         let (list, stack) = (rows.field(|row| &row.list), rows.field(|row| &row.stack));
         let mut nodes_held: Vec<usize> = own(worker).collect();
         let mut values_held: Vec<_> = own(worker).map(value).collect();
+        let (pointer, resizable) =
+            (rows.field(|row| &row.pointer), rows.field(|row| &row.resizable));
+        let mut passed: Vec<_> = own(worker).map(value).collect();
         for turn in 0_usize.. {
             // Relaxed: carries nothing but itself.
             if turn > 20_000 && over.load(Ordering::Relaxed) {
                 break;
+            }
+            let mine = passed.pop().map_or(ptr::null_mut(), NonNull::as_ptr);
+            passed.extend(NonNull::new(pointer.exchange(mine)));
+            match turn % 5 {
+                0 => _ = resizable.resize(turn % (ALL + 2)),
+                1 => _ = passed.drain(..resizable.push_batch(&passed)),
+                2 => passed.extend(resizable.pop()),
+                _ => {
+                    let last = passed.pop();
+                    passed.extend(last.filter(|&value| resizable.push(value).is_err()));
+                }
             }
             match turn % 3 {
                 0 => {
@@ -342,19 +394,23 @@ fn nothing_is_lost_or_doubled<I: Indexing<Native>>(
                 }
             }
         }
-        (nodes_held, values_held.into_iter().map(unvalue).collect::<Vec<_>>())
+        let numbers = |held: Vec<_>| held.into_iter().map(unvalue).collect::<Vec<_>>();
+        (nodes_held, numbers(values_held), numbers(passed))
     };
     let hands = disturbed(work, more);
     assert!(HANDLED.load(Ordering::Relaxed) > 0, "no signal was handled");
-    let (left_nodes, left_values) = drain(rows);
+    let (left_nodes, left_values, left_passed) = drain(rows);
     let mut found: Vec<usize> = left_nodes.into_iter().map(number).collect();
     let mut values: Vec<usize> = left_values.into_iter().map(unvalue).collect();
-    for (nodes_held, values_held) in hands {
+    let mut passed: Vec<usize> = left_passed.into_iter().map(unvalue).collect();
+    for (nodes_held, values_held, passed_on) in hands {
         found.extend(nodes_held);
         values.extend(values_held);
+        passed.extend(passed_on);
     }
     assert!(is_all(found), "{by}: nodes were lost or doubled");
     assert!(is_all(values), "{by}: values were lost or doubled");
+    assert!(is_all(passed), "{by}: values that were exchanged were lost or doubled");
 }
 
 fn nothing_is_lost_or_doubled_by(by: IndexBy) {
@@ -454,18 +510,31 @@ mod stepped {
         Victim::me().migrate(allowed()[0]);
         let nodes: Vec<ListNode<Native>> = (0..ALL).map(|_| ListNode::new_in()).collect();
         let word = rows.field(|row| &row.word);
+        let half = rows.field(|row| &row.half[0]);
         let (list, stack) = (rows.field(|row| &row.list), rows.field(|row| &row.stack));
+        let (pointer, resizable) =
+            (rows.field(|row| &row.pointer), rows.field(|row| &row.resizable));
         for (number, node) in nodes.iter().enumerate() {
             // SAFETY: in no list yet; nodes outlive the lists' use.
             unsafe { list.push(node.into()) };
             stack.push(value(number)).unwrap();
         }
+        // Two fewer than there are values: those are in the pointer, and in hand.
+        resizable.resize(ALL);
+        let mut in_hand = value(0).as_ptr();
+        pointer.exchange(value(1).as_ptr());
+        (2..ALL).for_each(|number| resizable.push(value(number)).unwrap());
         let interfere: &(dyn Fn() + Sync) = &|| interfere(rows);
         let _handler = handle_signals(&interfere);
         handle_steps();
         // The last steps fall on several instructions.
         for steps in STEPS..STEPS + 8 {
             step(steps, || word.add(1));
+            step(steps, || half.add(1));
+            in_hand = step(steps, || pointer.exchange(in_hand));
+            assert_eq!(step(steps, || resizable.resize(ALL + 1)), ALL);
+            let popped = step(steps, || resizable.pop()).unwrap();
+            step(steps, || resizable.push(popped)).unwrap();
             let node = step(steps, || list.pop()).unwrap();
             // SAFETY: popped, so in no list; nodes outlive the lists' use.
             step(steps, || unsafe { list.push(node) });
@@ -477,12 +546,15 @@ mod stepped {
             assert_eq!(step(steps, || stack.push_batch(&values)), count);
         }
         assert_eq!(word.sum(), 8 + HANDLED.load(Ordering::Relaxed));
-        let (left, values) = drain(rows);
+        assert_eq!(half.sum(), word.sum() as u32);
+        let (left, values, mut passed) = drain(rows);
+        passed.extend(ptr::NonNull::new(in_hand));
         let number = |node: ptr::NonNull<ListNode<Native>>| {
             nodes.iter().position(|known| ptr::eq(known, node.as_ptr())).unwrap()
         };
         assert!(is_all(left.into_iter().map(number).collect()), "nodes were lost or doubled");
         assert!(is_all(values.into_iter().map(unvalue).collect()), "values were lost or doubled");
+        assert!(is_all(passed.into_iter().map(unvalue).collect()), "pointers were lost or doubled");
     }
 
     #[test]

@@ -131,7 +131,7 @@ pub use sleep::{Parked, Sleep};
 pub use statics::{Statics, WorldLocal, WorldStatic};
 pub use threads::{JoinHandle, Placement, SpawnError, Threads};
 pub use why::Why;
-pub use word::{ConstWords, Integer, Line, Word, Words};
+pub use word::{ConstWords, Integer, Line, Unsigned, Word, Words};
 pub use work::Work;
 
 /// The sum of the capabilities: what an algorithm names as its one type parameter.

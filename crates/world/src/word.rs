@@ -1,7 +1,7 @@
 //! Words: the shared memory that algorithms synchronise through.
 
 use core::fmt::Debug;
-use core::ops::{Deref, DerefMut};
+use core::ops::{BitAnd, BitXor, Deref, DerefMut};
 
 use crate::{Ordering, Slot, Time, Track};
 
@@ -115,8 +115,30 @@ pub trait Word: Send + Sync + Sized {
     fn with_mut<R>(&mut self, f: impl FnOnce(&mut Self::Value) -> R) -> R;
 }
 
+/// An unsigned integer: what an [`Integer`] holds.
+pub trait Unsigned:
+    Copy + Default + PartialEq + BitAnd<Output = Self> + BitXor<Output = Self>
+{
+    /// The sum, modulo the number of values.
+    #[must_use]
+    fn wrapping_add(self, other: Self) -> Self;
+}
+
+macro_rules! unsigned {
+    ($($value:ty)+) => {$(
+        impl Unsigned for $value {
+            #[inline]
+            fn wrapping_add(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+        }
+    )+};
+}
+
+unsigned!(u8 u32 u64 usize);
+
 /// A [`Word`] that holds an unsigned integer. Arithmetic wraps.
-pub trait Integer: Word {
+pub trait Integer: Word<Value: Unsigned> {
     /// Adds, and returns what was there.
     fn fetch_add(&self, value: Self::Value, order: Ordering) -> Self::Value;
 

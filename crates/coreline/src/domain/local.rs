@@ -8,6 +8,8 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
+use coreline_world::restartable::Operation;
+use coreline_world::restartable::definition::Add;
 use coreline_world::{Integer, Native, Slot, World};
 
 use super::core::{ByDomain, Core, Entry};
@@ -191,26 +193,27 @@ impl<T: Slot, P: References, W: World> fmt::Debug for DomainLocal<T, P, W> {
     }
 }
 
-/// A local whose value is one word.
-impl<T: Slot + Integer<Value = u64>, P: References, W: World<U64 = T>> DomainLocal<T, P, W> {
+/// A local whose value is one word that holds an integer.
+impl<T: Slot + Integer, P: References, W: World> DomainLocal<T, P, W> {
     /// Adds to the word of the calling thread's CPU: [`Field::add`](crate::percpu::Field::add).
     #[inline]
-    pub fn add(&self, delta: u64) {
+    pub fn add(&self, delta: T::Value)
+    where
+        Add<T::Value>: Operation<W, T, Output = ()>,
+    {
         self.field(|word| word).add(delta);
     }
 
     /// The wrapping sum of all words: [`Field::sum`](crate::percpu::Field::sum).
-    pub fn sum(&self) -> u64 {
+    pub fn sum(&self) -> T::Value {
         self.field(|word| word).sum()
     }
 }
 
-/// A local whose value is several words.
-impl<T: Slot + Integer<Value = u64>, P: References, W: World<U64 = T>, const N: usize>
-    DomainLocal<[T; N], P, W>
-{
+/// A local whose value is several words that hold integers.
+impl<T: Slot + Integer, P: References, W: World, const N: usize> DomainLocal<[T; N], P, W> {
     /// The wrapping sum of each word: [`Field::sum`](crate::percpu::Field::sum).
-    pub fn sums(&self) -> [u64; N] {
+    pub fn sums(&self) -> [T::Value; N] {
         core::array::from_fn(|which| self.field(|words| &words[which]).sum())
     }
 }

@@ -9,13 +9,13 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use coreline_world::restartable::definition::{
-    Add, AddIf, Append, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
-    StackPushBatch, StoreIfEqual,
+    Add, AddIf, Append, Exchange, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
+    StackPushBatch, StackResize, StoreIfEqual,
 };
-use coreline_world::restartable::{At, Full, ListNode, NoSlot, Operation, Slot};
-use coreline_world::{Integer, Ordering, Word, World};
+use coreline_world::restartable::{self, At, Full, ListNode, NoSlot, Operation, Slot};
+use coreline_world::{Integer, Ordering, Unsigned, Word, World};
 
-use super::guarded::{ArrayStack, Buffer, Guarded, List};
+use super::guarded::{Buffer, Guarded, List, ResizableStack};
 use super::indexing::{Indexing, OwnIndex};
 use super::locked;
 use super::slots::Slots;
@@ -74,14 +74,14 @@ impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, F, W, I> {
     }
 }
 
-/// On words.
-impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, W::U64, W, I> {
+/// On words: those that hold a `u32`, a `u64`, a `usize` or a pointer.
+impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
     /// Runs an operation: in a section, or else as `atomics` on a word that is not a section's.
     #[inline]
-    fn run<O: Operation<W, W::U64>>(
+    fn run<O: Operation<W, F>>(
         self,
         operation: O,
-        atomics: impl FnOnce(&W::U64, O) -> O::Output,
+        atomics: impl FnOnce(&F, O) -> O::Output,
     ) -> O::Output {
         match W::run(self.at(), operation) {
             Ok(output) => output,
@@ -91,10 +91,10 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, W::U64, W, I> {
 
     #[cold]
     #[inline(never)]
-    fn elsewhere<O: Operation<W, W::U64>>(
+    fn elsewhere<O: Operation<W, F>>(
         self,
         operation: O,
-        atomics: impl FnOnce(&W::U64, O) -> O::Output,
+        atomics: impl FnOnce(&F, O) -> O::Output,
     ) -> O::Output {
         match self.slots.elsewhere(|| W::run(self.at(), operation)) {
             Ok(output) => output,
@@ -102,9 +102,67 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, W::U64, W, I> {
         }
     }
 
+    /// Reads: [`Load`]. An integer orders nothing; of a pointer, what the thread that put it there
+    /// wrote before is seen.
+    #[inline]
+    pub fn load(self) -> F::Value
+    where
+        Load: Operation<W, F, Output = F::Value>,
+    {
+        // Acquire pairs with the release in `exchange` and `store_if_equal`: what a pointer points
+        // to could else be seen as it was before. (An integer needs none.)
+        self.run(Load, |word, Load| word.load(Ordering::Acquire))
+    }
+
+    /// Writes `new`, and returns what the word was: [`Exchange`]. Orders as [`load`](Field::load).
+    ///
+    /// With a pointer, what it points to changes hands: of two threads that exchange on one slot,
+    /// the second gets what the first put there, and no other thread does.
+    #[inline]
+    pub fn exchange(self, new: F::Value) -> F::Value
+    where
+        Exchange<F::Value>: Operation<W, F, Output = F::Value>,
+    {
+        self.run(Exchange(new), |word, Exchange(new)| {
+            // Acquire and release pair with each other, here and in `load` and `store_if_equal`:
+            // what a pointer points to could else be seen as it was before. (An integer needs
+            // none.)
+            word.swap(new, Ordering::AcqRel)
+        })
+    }
+
+    /// Writes `new` if the word is `expected`: [`StoreIfEqual`]. Orders as [`load`](Field::load).
+    ///
+    /// It compares values and not histories. A pointer that was taken and put back meanwhile is
+    /// equal, so the top of a stack of one's own cannot be taken by it: what is below the top may
+    /// be another by now. [`List`] and [`ArrayStack`](super::ArrayStack) take theirs in one
+    /// section.
+    ///
+    /// # Errors
+    ///
+    /// What the word was, if it was something else.
+    #[inline]
+    pub fn store_if_equal(self, expected: F::Value, new: F::Value) -> Result<(), F::Value>
+    where
+        StoreIfEqual<F::Value>: Operation<W, F, Output = Result<(), F::Value>>,
+    {
+        self.run(StoreIfEqual { expected, new }, |word, StoreIfEqual { expected, new }| {
+            // Acquire and release pair with each other, here and in `load` and `exchange`: what a
+            // pointer points to could else be seen as it was before. (An integer needs none.)
+            let (done, failed) = (Ordering::AcqRel, Ordering::Acquire);
+            word.compare_exchange(expected, new, done, failed).map(drop)
+        })
+    }
+}
+
+/// On words that hold an integer.
+impl<T: Slot, F: Integer, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
     /// Adds `delta`, wrapping: [`Add`]. Orders nothing.
     #[inline]
-    pub fn add(self, delta: u64) {
+    pub fn add(self, delta: F::Value)
+    where
+        Add<F::Value>: Operation<W, F, Output = ()>,
+    {
         // Relaxed: a word carries nothing but its own value.
         self.run(Add(delta), |word, Add(delta)| _ = word.fetch_add(delta, Ordering::Relaxed));
     }
@@ -115,29 +173,11 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, W::U64, W, I> {
     ///
     /// [`NoSlot`] if the thread has no slot that a section may use now.
     #[inline]
-    pub fn try_add(self, delta: u64) -> Result<(), NoSlot> {
+    pub fn try_add(self, delta: F::Value) -> Result<(), NoSlot>
+    where
+        Add<F::Value>: Operation<W, F, Output = ()>,
+    {
         W::run(self.at(), Add(delta))
-    }
-
-    /// Reads: [`Load`]. Orders nothing.
-    #[inline]
-    pub fn load(self) -> u64 {
-        // Relaxed: a word carries nothing but its own value.
-        self.run(Load, |word, Load| word.load(Ordering::Relaxed))
-    }
-
-    /// Writes `new` if the word is `expected`: [`StoreIfEqual`]. Orders nothing.
-    ///
-    /// # Errors
-    ///
-    /// What the word was, if it was something else.
-    #[inline]
-    pub fn store_if_equal(self, expected: u64, new: u64) -> Result<(), u64> {
-        self.run(StoreIfEqual { expected, new }, |word, StoreIfEqual { expected, new }| {
-            // Relaxed: a word carries nothing but its own value.
-            let relaxed = Ordering::Relaxed;
-            word.compare_exchange(expected, new, relaxed, relaxed).map(drop)
-        })
     }
 
     /// Adds `delta`, wrapping, if that leaves every bit of `fixed` as it is, and returns the sum:
@@ -147,7 +187,10 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, W::U64, W, I> {
     ///
     /// What the word was, if the sum would differ in a bit of `fixed`. Nothing was added.
     #[inline]
-    pub fn add_if(self, delta: u64, fixed: u64) -> Result<u64, u64> {
+    pub fn add_if(self, delta: F::Value, fixed: F::Value) -> Result<F::Value, F::Value>
+    where
+        AddIf<F::Value>: Operation<W, F, Output = Result<F::Value, F::Value>>,
+    {
         self.run(AddIf { delta, fixed }, add_if_atomically)
     }
 
@@ -155,24 +198,24 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, W::U64, W, I> {
     ///
     /// Exact if no thread writes meanwhile. Otherwise each concurrent addition is in or out;
     /// additions that happened before the call are in.
-    pub fn sum(self) -> u64 {
+    pub fn sum(self) -> F::Value {
         let slots = self.slots.indexing().initialised().chain([self.slots.indexes()]);
         // Relaxed: a word carries nothing but its own value. An addition that happened before this
         // call is seen because reads of one word never go back in its modification order.
         let values = slots.map(|index| self.chosen(index).load(Ordering::Relaxed));
-        values.fold(0, u64::wrapping_add)
+        values.fold(F::Value::default(), Unsigned::wrapping_add)
     }
 }
 
-pub(super) fn add_if_atomically<T: Integer<Value = u64>>(
-    word: &T,
-    AddIf { delta, fixed }: AddIf,
-) -> Result<u64, u64> {
+pub(super) fn add_if_atomically<F: Integer>(
+    word: &F,
+    AddIf { delta, fixed }: AddIf<F::Value>,
+) -> Result<F::Value, F::Value> {
     // Relaxed: the exchange below is what counts.
     let mut old = word.load(Ordering::Relaxed);
     loop {
         let sum = old.wrapping_add(delta);
-        if (old ^ sum) & fixed != 0 {
+        if (old ^ sum) & fixed != F::Value::default() {
             return Err(old);
         }
         // Acquire and release pair with each other, here: a thread sees what those did that added
@@ -239,15 +282,15 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, List<W>, W, I> {
     }
 }
 
-/// On stacks.
-impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
-    Field<'_, T, ArrayStack<E, N, W>, W, I>
+/// On stacks, resizable or not.
+impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Indexing<W>>
+    Field<'_, T, Guarded<restartable::ArrayStack<E, N, W, WORDS>, W>, W, I>
 {
     /// Puts `value` on top of this CPU's stack: [`StackPush`].
     ///
     /// # Errors
     ///
-    /// [`Full`] if there are `N` on it.
+    /// [`Full`] if there are as many on it as its capacity says, or more.
     #[inline]
     pub fn push(self, value: NonNull<E>) -> Result<(), Full> {
         self.run_guarded(StackPush(value))
@@ -271,6 +314,21 @@ impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     #[inline]
     pub fn pop_batch(self, into: &mut [Option<NonNull<E>>]) -> usize {
         self.run_guarded(StackPopBatch(Cell::from_mut(into).as_slice_of_cells()))
+    }
+}
+
+/// On resizable stacks.
+impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
+    Field<'_, T, ResizableStack<E, N, W>, W, I>
+{
+    /// From now on this CPU's stack takes `capacity` pointers, or `N` if that is less; returns how
+    /// many it took: [`StackResize`]. What is on the stack stays, also if it is more.
+    ///
+    /// It is for slow paths that find their CPU's stack too small or too large, and costs no more
+    /// than a push. A thread that was moved since then resizes its new CPU's.
+    #[inline]
+    pub fn resize(self, capacity: usize) -> usize {
+        self.run_guarded(StackResize(capacity))
     }
 }
 

@@ -22,6 +22,29 @@ pub struct Guarded<F, W: World> {
 pub type List<W = Native> = Guarded<restartable::List<W>, W>;
 /// A bounded stack of pointers in each slot: [`restartable::ArrayStack`].
 pub type ArrayStack<T, const N: usize, W = Native> = Guarded<restartable::ArrayStack<T, N, W>, W>;
+/// A stack in each slot, each with a capacity of its own that can be changed, at most `N`:
+/// [`restartable::ResizableStack`].
+///
+/// ```
+/// use core::ptr::NonNull;
+/// use coreline::percpu::{PerCpu, ResizableStack};
+///
+/// static SPARES: [u64; 3] = [1, 2, 3];
+///
+/// // Up to 64 pointers in each slot; 1 to begin with.
+/// let stacks = PerCpu::<ResizableStack<u64, 64>>::new(|| ResizableStack::with_capacity(1))?;
+/// let stack = stacks.field(|stack| stack);
+/// for spare in &SPARES {
+///     // More than once only if the thread is moved in between.
+///     while stack.push(NonNull::from(spare)).is_err() {
+///         stack.resize(64);
+///     }
+/// }
+/// assert!(stack.pop().is_some());
+/// # Ok::<(), coreline::percpu::PoolError>(())
+/// ```
+pub type ResizableStack<T, const N: usize, W = Native> =
+    Guarded<restartable::ResizableStack<T, N, W>, W>;
 /// Bytes in each slot that are only added to: [`restartable::Buffer`].
 pub type Buffer<const N: usize, W = Native> = Guarded<restartable::Buffer<N, W>, W>;
 
@@ -32,6 +55,21 @@ impl<F: Default, W: World> Guarded<F, W> {
     /// An empty one.
     pub fn new_in() -> Self {
         Guarded { inner: F::default(), lock: SlotLock::new_in() }
+    }
+}
+
+impl<T: 'static, const N: usize> ResizableStack<T, N> {
+    /// An empty one, which takes `capacity` pointers, or `N` if that is less.
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self::with_capacity_in(capacity)
+    }
+}
+
+impl<T: 'static, const N: usize, W: World> ResizableStack<T, N, W> {
+    /// As [`with_capacity`](ResizableStack::with_capacity), in world `W`.
+    pub fn with_capacity_in(capacity: usize) -> Self {
+        let inner = restartable::ResizableStack::with_capacity_in(capacity);
+        Guarded { inner, lock: SlotLock::new_in() }
     }
 }
 

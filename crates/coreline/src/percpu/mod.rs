@@ -2,11 +2,11 @@
 //!
 //! A [`PerCpu<T>`] is an array of `T`, one *slot* for each index, a fixed stride apart. The index
 //! is the CPU number or the kernel's concurrency ID ([`IndexBy`]). A thread works on the slot of
-//! its own index by [restartable operations](coreline_world::restartable), a closed set: add, load,
-//! store if equal, add if; push and pop of lists and of bounded stacks, one and many; append to a
-//! buffer. Where the machine has restartable sections, none of them takes a lock, allocates or
-//! makes a system call, but for the first of a CPU, which initialises the slot, and while slots are
-//! stopped. All are async-signal-safe everywhere.
+//! its own index by [restartable operations](coreline_world::restartable), a closed set: load,
+//! exchange, store if equal, add, add if; push and pop of lists and of bounded stacks, one and
+//! many; append to a buffer. Where the machine has restartable sections, none of them takes a lock,
+//! allocates or makes a system call, but for the first of a CPU, which initialises the slot, and
+//! while slots are stopped. All are async-signal-safe everywhere.
 //!
 //! ```
 //! use coreline::percpu::{PerCpu, Word64};
@@ -28,6 +28,35 @@
 //! assert_eq!(traffic.field(|slot| &slot.requests).sum(), 1);
 //! assert_eq!(traffic.field(|slot| &slot.bytes).sum(), 512);
 //! # Ok::<(), coreline::percpu::PoolError>(())
+//! ```
+//!
+//! # Words
+//!
+//! A word holds a `u64` ([`Word64`]), a `u32` ([`Word32`]), a `usize` ([`WordSize`]) or a pointer
+//! ([`WordPtr`]), and takes as many bytes. By the exchange of a pointer a thread takes what its CPU
+//! has, and leaves something else or nothing:
+//!
+//! ```
+//! use core::ptr::null_mut;
+//! use coreline::percpu::{PerCpu, WordPtr};
+//!
+//! /// A buffer for each CPU, made when there is none.
+//! let buffers = PerCpu::<WordPtr<Vec<u8>>>::new(|| WordPtr::new(null_mut()))?;
+//! let buffer = buffers.field(|word| word);
+//! // SAFETY: a box that was left there, which the exchange gives to one thread; or null.
+//! let left = |word: *mut Vec<u8>| unsafe { (!word.is_null()).then(|| Box::from_raw(word)) };
+//!
+//! let mut scratch = left(buffer.exchange(null_mut())).unwrap_or_default();
+//! scratch.extend(b"a request");
+//! scratch.clear();
+//! // The CPU may be another by now, and may have one.
+//! drop(left(buffer.exchange(Box::into_raw(scratch))));
+//!
+//! // In the end, of all CPUs.
+//! buffers.with_all_stopped(|slots| {
+//!     slots.for_each(|slot| drop(left(slot.field(|word| word).replace(null_mut()))));
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Memory
@@ -63,13 +92,14 @@ use core::fmt;
 use core::mem::{self, ManuallyDrop};
 use core::ops::Deref;
 
-use coreline_world::restartable;
+use coreline_world::restartable::definition::Add;
+use coreline_world::restartable::{self, Operation};
 pub use coreline_world::restartable::{Full, Slot};
 use coreline_world::{Integer, Native, Words, World};
 
 pub use checked::{Fault, Faults};
 pub use field::Field;
-pub use guarded::{ArrayStack, Buffer, Guarded, List};
+pub use guarded::{ArrayStack, Buffer, Guarded, List, ResizableStack};
 pub use indexing::{Indexing, OwnIndex};
 pub use lines::Lines;
 pub(crate) use lock::{SlotLock, SlotLockGuard};
@@ -82,6 +112,12 @@ use chunk::Item;
 
 /// A word of 64 bits in a slot; in world `W`, `W::U64`.
 pub type Word64 = <Native as Words>::U64;
+/// A word of 32 bits in a slot; in world `W`, `W::U32`.
+pub type Word32 = <Native as Words>::U32;
+/// A word in a slot that holds a `usize`; in world `W`, `W::Usize`.
+pub type WordSize = <Native as Words>::Usize;
+/// A word in a slot that holds a pointer; in world `W`, `W::Ptr`.
+pub type WordPtr<T> = <Native as Words>::Ptr<T>;
 /// What makes something a node of a [`List`]: [`restartable::ListNode`].
 pub type ListNode<W = Native> = restartable::ListNode<W>;
 
@@ -177,25 +213,28 @@ impl<T: Slot, W: World> fmt::Debug for PerCpu<T, W> {
     }
 }
 
-/// What is a word and nothing else.
-impl<T: Slot + Integer<Value = u64>, W: World<U64 = T>> PerCpu<T, W> {
+/// What is a word that holds an integer, and nothing else.
+impl<T: Slot + Integer, W: World> PerCpu<T, W>
+where
+    Add<T::Value>: Operation<W, T, Output = ()>,
+{
     /// A word for each index, 0 at first.
     ///
     /// # Errors
     ///
     /// As [`new_in`](PerCpu::new_in).
     pub fn words(by: IndexBy) -> Result<Self, PoolError> {
-        Self::new_in(by, || T::new_in(0))
+        Self::new_in(by, || T::new_in(T::Value::default()))
     }
 
     /// Adds to the calling thread's word: [`Field::add`].
     #[inline]
-    pub fn add(&self, delta: u64) {
+    pub fn add(&self, delta: T::Value) {
         self.field(|word| word).add(delta);
     }
 
     /// The wrapping sum of all words: [`Field::sum`].
-    pub fn sum(&self) -> u64 {
+    pub fn sum(&self) -> T::Value {
         self.field(|word| word).sum()
     }
 }

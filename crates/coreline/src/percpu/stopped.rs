@@ -6,13 +6,13 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 
 use coreline_world::restartable::definition::{
-    AddIf, Append, ListPop, ListPush, StackPopBatch, StackPushBatch,
+    AddIf, Append, ListPop, ListPush, StackPopBatch, StackPushBatch, StackResize,
 };
-use coreline_world::restartable::{Full, ListNode, Operation, Slot};
+use coreline_world::restartable::{self, Full, ListNode, Operation, Slot};
 use coreline_world::{Integer, Lacking, Ordering, Word, World};
 
 use super::field::add_if_atomically;
-use super::guarded::{ArrayStack, Buffer, Guarded, List};
+use super::guarded::{Buffer, Guarded, List, ResizableStack};
 use super::indexing::{Indexing, OwnIndex};
 use super::locked;
 use super::slots::Slots;
@@ -116,9 +116,19 @@ impl<T: Slot, F, W: World, I: Indexing<W>> StoppedField<'_, T, Guarded<F, W>, W,
 }
 
 /// On words: atomic instructions, since operations that come meanwhile use such.
-impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, W::U64, W, I> {
+impl<T: Slot, F: Word, W: World, I: Indexing<W>> StoppedField<'_, T, F, W, I> {
+    /// Writes `new` and returns what was there. Orders as [`Field::load`](super::Field::load).
+    pub fn replace(&self, new: F::Value) -> F::Value {
+        // Acquire and release pair with `Field`'s operations, in sections and by atomics: what a
+        // pointer points to could else be seen as it was before. (An integer needs none.)
+        self.value().swap(new, Ordering::AcqRel)
+    }
+}
+
+/// On words that hold an integer.
+impl<T: Slot, F: Integer, W: World, I: Indexing<W>> StoppedField<'_, T, F, W, I> {
     /// Adds `delta`, wrapping.
-    pub fn add(&self, delta: u64) {
+    pub fn add(&self, delta: F::Value) {
         // Relaxed: a word carries nothing but its own value.
         self.value().fetch_add(delta, Ordering::Relaxed);
     }
@@ -128,14 +138,8 @@ impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, W::U64, W, I> {
     /// # Errors
     ///
     /// What the word was, if the sum would differ in a bit of `fixed`.
-    pub fn add_if(&self, delta: u64, fixed: u64) -> Result<u64, u64> {
+    pub fn add_if(&self, delta: F::Value, fixed: F::Value) -> Result<F::Value, F::Value> {
         add_if_atomically(self.value(), AddIf { delta, fixed })
-    }
-
-    /// Writes `new` and returns what was there.
-    pub fn replace(&self, new: u64) -> u64 {
-        // Relaxed: a word carries nothing but its own value.
-        self.value().swap(new, Ordering::Relaxed)
     }
 }
 
@@ -157,9 +161,9 @@ impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, List<W>, W, I> {
     }
 }
 
-/// On stacks.
-impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
-    StoppedField<'_, T, ArrayStack<E, N, W>, W, I>
+/// On stacks, resizable or not.
+impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Indexing<W>>
+    StoppedField<'_, T, Guarded<restartable::ArrayStack<E, N, W, WORDS>, W>, W, I>
 {
     /// Puts as many of `values` on the stack as there is room for, and returns how many.
     pub fn push_batch(&self, values: &[NonNull<E>]) -> usize {
@@ -170,6 +174,16 @@ impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     /// how many.
     pub fn pop_batch(&self, into: &mut [Option<NonNull<E>>]) -> usize {
         self.run(StackPopBatch(Cell::from_mut(into).as_slice_of_cells()))
+    }
+}
+
+/// On resizable stacks.
+impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
+    StoppedField<'_, T, ResizableStack<E, N, W>, W, I>
+{
+    /// As [`Field::resize`](super::Field::resize): how a thread takes room back from other CPUs.
+    pub fn resize(&self, capacity: usize) -> usize {
+        self.run(StackResize(capacity))
     }
 }
 

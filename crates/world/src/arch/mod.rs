@@ -59,6 +59,7 @@
 //! | 2 | the limit is read |
 //! | 3 | the slot is read for the first time |
 //! | 4 to 7 | the further steps of the definition, once per element in loops |
+//! | 8 | the entry is written, behind a capacity that was read |
 //! | 9 | what follows the commit |
 //!
 //! Points 10 and 11 are those of sections that look at a row.

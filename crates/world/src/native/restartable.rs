@@ -3,14 +3,14 @@
 use core::fmt;
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 use coreline_topology::Cid;
 
 use crate::arch::{self, CPU_ID, InRow, Index, MM_CID, SlotsAt};
 use crate::native::{Native, place, rseq};
 use crate::restartable::rows::PER_LINE;
-use crate::restartable::{At, NoSlot, Operation, Rows};
+use crate::restartable::{At, NoSlot, Operation, ResizableStack, Rows};
 use crate::{
     ArrayStack, Buffer, IndexBy, Lacking, Line, List, ListNode, Place, Restartable, World,
 };
@@ -111,11 +111,17 @@ const _: () = {
     assert!(offset_of!(ListNode<Native>, next) == 0);
     assert!(offset_of!(ArrayStack<u8, 3, Native>, len) == 0);
     assert!(offset_of!(ArrayStack<u8, 3, Native>, entries) == 8);
+    assert!(offset_of!(ResizableStack<u8, 3, Native>, capacity) == 0);
+    assert!(offset_of!(ResizableStack<u8, 3, Native>, len) == 8);
+    assert!(offset_of!(ResizableStack<u8, 3, Native>, entries) == 16);
     assert!(offset_of!(Buffer<3, Native>, len) == 0);
     assert!(offset_of!(Buffer<3, Native>, bytes) == 8);
     let [table, cpus] = Rows::<Native>::LAYOUT;
     assert!(table == arch::ROWS_TABLE && cpus == arch::ROWS_CPUS);
     assert!(size_of::<Line<[AtomicU32; PER_LINE]>>() == PER_LINE * size_of::<AtomicU32>());
+    // What is `half` a register, and what a `whole` one.
+    assert!(size_of::<AtomicU32>() == 4 && size_of::<AtomicU64>() == 8);
+    assert!(size_of::<AtomicUsize>() == 8 && size_of::<AtomicPtr<u8>>() == 8);
     // `Option<NonNull<T>>` is a pointer that may be null.
     assert!(size_of::<Option<NonNull<u8>>>() == 8);
 };

@@ -6,8 +6,11 @@ use core::cell;
 use core::fmt;
 use core::ptr::NonNull;
 
-use super::{ArrayStack, At, Buffer, Full, List, ListNode, Operation, Restartable};
-use crate::{Cell, Word, Words};
+use super::{
+    ArrayStack, At, Buffer, Full, List, ListNode, Operation, ResizableStack, Restartable, WordOf,
+};
+use crate::arch::Sections;
+use crate::{Cell, Integer, Unsigned, Word, Words};
 
 /// Why an operation ended before its commit. Nothing that others look at was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,12 +61,15 @@ pub unsafe trait Steps<W: Restartable> {
 ///
 /// librseq: `rseq_load_add_store`.
 #[derive(Debug, Clone, Copy)]
-pub struct Add(pub u64);
+pub struct Add<V>(pub V);
 
-impl<W: Restartable> Operation<W, W::U64> for Add {
+impl<W: Restartable, F: WordOf<W> + Integer> Operation<W, F> for Add<F::Value>
+where
+    Self: Sections<F, ()>,
+{
     type Output = ();
 
-    fn define(self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
+    fn define(self, steps: &mut impl Steps<W>, word: &F) -> Result<Self::Output, Ended> {
         let old = steps.load(word)?;
         steps.commit(word, old.wrapping_add(self.0))
     }
@@ -73,11 +79,31 @@ impl<W: Restartable> Operation<W, W::U64> for Add {
 #[derive(Debug, Clone, Copy)]
 pub struct Load;
 
-impl<W: Restartable> Operation<W, W::U64> for Load {
-    type Output = u64;
+impl<W: Restartable, F: WordOf<W>> Operation<W, F> for Load
+where
+    Self: Sections<F, F::Value>,
+{
+    type Output = F::Value;
 
-    fn define(self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
+    fn define(self, steps: &mut impl Steps<W>, word: &F) -> Result<Self::Output, Ended> {
         steps.load(word)
+    }
+}
+
+/// *Load, store*: writes this, and returns what the word was.
+#[derive(Debug, Clone, Copy)]
+pub struct Exchange<V>(pub V);
+
+impl<W: Restartable, F: WordOf<W>> Operation<W, F> for Exchange<F::Value>
+where
+    Self: Sections<F, F::Value>,
+{
+    type Output = F::Value;
+
+    fn define(self, steps: &mut impl Steps<W>, word: &F) -> Result<Self::Output, Ended> {
+        let old = steps.load(word)?;
+        steps.commit(word, self.0)?;
+        Ok(old)
     }
 }
 
@@ -85,17 +111,20 @@ impl<W: Restartable> Operation<W, W::U64> for Load {
 ///
 /// librseq: `rseq_load_cbne_store`.
 #[derive(Debug, Clone, Copy)]
-pub struct StoreIfEqual {
+pub struct StoreIfEqual<V> {
     /// What the word must be.
-    pub expected: u64,
+    pub expected: V,
     /// What it becomes.
-    pub new: u64,
+    pub new: V,
 }
 
-impl<W: Restartable> Operation<W, W::U64> for StoreIfEqual {
-    type Output = Result<(), u64>;
+impl<W: Restartable, F: WordOf<W>> Operation<W, F> for StoreIfEqual<F::Value>
+where
+    Self: Sections<F, Result<(), F::Value>>,
+{
+    type Output = Result<(), F::Value>;
 
-    fn define(self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
+    fn define(self, steps: &mut impl Steps<W>, word: &F) -> Result<Self::Output, Ended> {
         let old = steps.load(word)?;
         if old != self.expected {
             return Ok(Err(old));
@@ -110,20 +139,23 @@ impl<W: Restartable> Operation<W, W::U64> for StoreIfEqual {
 /// With `fixed` = the sign bit, a credit does not go below zero; with the bits from *k* up, a count
 /// does not leave its block of 2^*k*.
 #[derive(Debug, Clone, Copy)]
-pub struct AddIf {
+pub struct AddIf<V> {
     /// What is added.
-    pub delta: u64,
+    pub delta: V,
     /// The bits that must stay as they are.
-    pub fixed: u64,
+    pub fixed: V,
 }
 
-impl<W: Restartable> Operation<W, W::U64> for AddIf {
-    type Output = Result<u64, u64>;
+impl<W: Restartable, F: WordOf<W> + Integer> Operation<W, F> for AddIf<F::Value>
+where
+    Self: Sections<F, Result<F::Value, F::Value>>,
+{
+    type Output = Result<F::Value, F::Value>;
 
-    fn define(self, steps: &mut impl Steps<W>, word: &W::U64) -> Result<Self::Output, Ended> {
+    fn define(self, steps: &mut impl Steps<W>, word: &F) -> Result<Self::Output, Ended> {
         let old = steps.load(word)?;
         let sum = old.wrapping_add(self.delta);
-        if (old ^ sum) & self.fixed != 0 {
+        if (old ^ sum) & self.fixed != F::Value::default() {
             return Ok(Err(old));
         }
         steps.commit(word, sum).map(|()| Ok(sum))
@@ -221,36 +253,46 @@ impl<W: Restartable> Operation<W, List<W>> for ListPop {
 #[derive(Debug)]
 pub struct StackPush<T>(pub NonNull<T>);
 
-impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W>>
-    for StackPush<T>
+impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
+    Operation<W, ArrayStack<T, N, W, WORDS>> for StackPush<T>
 {
     type Output = Result<(), Full>;
 
     fn define(
         self,
         steps: &mut impl Steps<W>,
-        stack: &ArrayStack<T, N, W>,
+        stack: &ArrayStack<T, N, W, WORDS>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
-        let Some(entry) = stack.entries.get(len as usize) else {
+        if len >= capacity(steps, stack)? {
             return Ok(Err(Full));
-        };
-        steps.store(entry, self.0.as_ptr())?;
+        }
+        steps.store(&stack.entries[len as usize], self.0.as_ptr())?;
         steps.commit(&stack.len, len + 1).map(Ok)
     }
+}
+
+/// How many pointers there is room for, now: a step, if it can be changed.
+fn capacity<T: 'static, const N: usize, const WORDS: usize, W: Restartable>(
+    steps: &mut impl Steps<W>,
+    stack: &ArrayStack<T, N, W, WORDS>,
+) -> Result<u64, Ended> {
+    stack.capacity.last().map_or(Ok(N as u64), |word| steps.load(word))
 }
 
 /// *Load, compare, load, store*: takes the top of the stack.
 #[derive(Debug, Clone, Copy)]
 pub struct StackPop;
 
-impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W>> for StackPop {
+impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
+    Operation<W, ArrayStack<T, N, W, WORDS>> for StackPop
+{
     type Output = Option<NonNull<T>>;
 
     fn define(
         self,
         steps: &mut impl Steps<W>,
-        stack: &ArrayStack<T, N, W>,
+        stack: &ArrayStack<T, N, W, WORDS>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
         if len == 0 {
@@ -266,18 +308,20 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W
 #[derive(Debug)]
 pub struct StackPushBatch<'a, T>(pub &'a [NonNull<T>]);
 
-impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W>>
-    for StackPushBatch<'_, T>
+impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
+    Operation<W, ArrayStack<T, N, W, WORDS>> for StackPushBatch<'_, T>
 {
     type Output = usize;
 
     fn define(
         self,
         steps: &mut impl Steps<W>,
-        stack: &ArrayStack<T, N, W>,
+        stack: &ArrayStack<T, N, W, WORDS>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
-        let room = &stack.entries[len as usize..];
+        // More may be on the stack than it has room for since it was resized.
+        let end = capacity(steps, stack)?.max(len);
+        let room = &stack.entries[len as usize..end as usize];
         let pushed = room.len().min(self.0.len());
         for (entry, value) in room.iter().zip(self.0) {
             steps.store(entry, value.as_ptr())?;
@@ -292,15 +336,15 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W
 #[derive(Debug)]
 pub struct StackPopBatch<'a, T>(pub &'a [cell::Cell<Option<NonNull<T>>>]);
 
-impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W>>
-    for StackPopBatch<'_, T>
+impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
+    Operation<W, ArrayStack<T, N, W, WORDS>> for StackPopBatch<'_, T>
 {
     type Output = usize;
 
     fn define(
         self,
         steps: &mut impl Steps<W>,
-        stack: &ArrayStack<T, N, W>,
+        stack: &ArrayStack<T, N, W, WORDS>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
         let popped = self.0.len().min(len as usize);
@@ -309,6 +353,28 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ArrayStack<T, N, W
         }
         steps.commit(&stack.len, len - popped as u64)?;
         Ok(popped)
+    }
+}
+
+/// *Load, store*: from now on the stack has room for so many pointers, or for `N` if that is less;
+/// returns for how many it had. What is on it stays.
+#[derive(Debug, Clone, Copy)]
+pub struct StackResize(pub usize);
+
+impl<T: 'static, const N: usize, W: Restartable> Operation<W, ResizableStack<T, N, W>>
+    for StackResize
+{
+    type Output = usize;
+
+    fn define(
+        self,
+        steps: &mut impl Steps<W>,
+        stack: &ResizableStack<T, N, W>,
+    ) -> Result<Self::Output, Ended> {
+        let [word] = &stack.capacity;
+        let old = steps.load(word)?;
+        steps.commit(word, self.0.min(N) as u64)?;
+        Ok(old as usize)
     }
 }
 

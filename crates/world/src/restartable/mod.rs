@@ -11,10 +11,15 @@
 //!
 //! | on | operation | module |
 //! |---|---|---|
-//! | a word | [`Add`], [`Load`], [`StoreIfEqual`], [`AddIf`] | [`definition`] |
+//! | a word | [`Load`], [`Exchange`], [`StoreIfEqual`] | [`definition`], [`operand`] |
+//! | a word that holds an integer | [`Add`], [`AddIf`] | [`definition`], [`operand`] |
 //! | a [`List`] | [`ListPush`], [`ListPop`] | [`definition`], [`list`] |
 //! | an [`ArrayStack`] | [`StackPush`], [`StackPop`]; for a batch | [`definition`], [`stack`] |
+//! | a [`ResizableStack`] | the same, and [`StackResize`] | [`definition`], [`stack`] |
 //! | a [`Buffer`] | [`Append`] | [`definition`], [`buffer`] |
+//!
+//! A word is a world's `U32`, `U64`, `Usize` or `Ptr`. Each operation has one definition for all of
+//! them, and one section, whose accesses are as wide as the word.
 //!
 //! # The definition is executable
 //!
@@ -41,17 +46,20 @@
 //! [`rseq(2)`]: https://docs.kernel.org/userspace-api/rseq.html
 //! [`Add`]: definition::Add
 //! [`Load`]: definition::Load
+//! [`Exchange`]: definition::Exchange
 //! [`StoreIfEqual`]: definition::StoreIfEqual
 //! [`AddIf`]: definition::AddIf
 //! [`ListPush`]: definition::ListPush
 //! [`ListPop`]: definition::ListPop
 //! [`StackPush`]: definition::StackPush
 //! [`StackPop`]: definition::StackPop
+//! [`StackResize`]: definition::StackResize
 //! [`Append`]: definition::Append
 
 pub mod buffer;
 pub mod definition;
 pub mod list;
+pub mod operand;
 pub mod rows;
 pub mod stack;
 
@@ -61,8 +69,9 @@ use core::ptr::NonNull;
 pub use buffer::{Buffer, Full};
 pub use definition::{Ended, Steps};
 pub use list::{List, ListNode};
+pub use operand::{Operand, WordOf};
 pub use rows::Rows;
-pub use stack::ArrayStack;
+pub use stack::{ArrayStack, ResizableStack};
 
 use crate::arch::Sections;
 use crate::{Lacking, Words};

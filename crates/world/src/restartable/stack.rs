@@ -1,4 +1,24 @@
 //! [`ArrayStack`]: a bounded stack of pointers, one for each CPU. The magazine of an object cache.
+//!
+//! # A capacity that can be changed
+//!
+//! The capacity is `N`, or that of a [`ResizableStack`]: a word beside the length, at most `N`,
+//! which a push reads inside its section. It is not given to the push by its caller, for three
+//! reasons:
+//!
+//! * A push then obeys it as it obeys the length. Once [`StackResize`] has committed, no push of
+//!   that CPU goes by the old one, for a section that had read it starts over. A caller that read
+//!   the capacity before the section could be preempted with it for any time.
+//! * Each CPU has its own, so that a CPU that often misses can have more than one that idles.
+//!   Changing it is one store to the CPU's own slot, without a fence. (To change another CPU's, a
+//!   thread stops the slots, and so fences, as for every change there.)
+//! * That it is at most `N` is the word's invariant, which a resize keeps. A push would have to
+//!   check each number that it is given.
+//!
+//! It costs a load from the line of the length. A stack may hold more than its new capacity: it
+//! then takes nothing until enough was popped, and nothing is lost.
+//!
+//! [`StackResize`]: super::definition::StackResize
 
 use core::array;
 use core::fmt;
@@ -9,35 +29,64 @@ use crate::{Ordering, Word, Words};
 
 /// A stack of at most `N` pointers that lie side by side.
 ///
+/// `WORDS` says where the capacity is: 0, it is `N`; 1, it is in a word, and can be changed
+/// ([`ResizableStack`]).
+///
 /// | word | meaning | written by |
 /// |---|---|---|
+/// | `capacity`, if `WORDS` is 1 | how many it takes: never more than `N` | a commit of resize |
 /// | `len` | how many entries count: never more than `N` | a commit of push or pop |
 /// | `entries[i]`, `i < len` | a pointer that was pushed | nothing |
 /// | `entries[i]`, `i >= len` | anything | a push, before its commit |
 #[repr(C)]
-pub struct ArrayStack<T: 'static, const N: usize, W: Words> {
+pub struct ArrayStack<T: 'static, const N: usize, W: Words, const WORDS: usize = 0> {
+    /// Right before the length, as sections know.
+    pub(crate) capacity: [W::U64; WORDS],
     pub(crate) len: W::U64,
     pub(crate) entries: [W::Ptr<T>; N],
 }
 
+/// A stack whose capacity is a run-time value, at most `N`: see the [module](self).
+pub type ResizableStack<T, const N: usize, W> = ArrayStack<T, N, W, 1>;
+
 // SAFETY: the stack holds pointers, and gives them to threads that pop; what becomes of the objects
 // is up to those that push and pop.
-unsafe impl<T, const N: usize, W: Words> Send for ArrayStack<T, N, W> {}
+unsafe impl<T, const N: usize, W: Words, const WORDS: usize> Send for ArrayStack<T, N, W, WORDS> {}
 // SAFETY: all fields are words, and the pointers in them are handed on as they are.
-unsafe impl<T, const N: usize, W: Words> Sync for ArrayStack<T, N, W> {}
+unsafe impl<T, const N: usize, W: Words, const WORDS: usize> Sync for ArrayStack<T, N, W, WORDS> {}
 // SAFETY: a struct.
-unsafe impl<T, const N: usize, W: Words> Slot for ArrayStack<T, N, W> {}
+unsafe impl<T, const N: usize, W: Words, const WORDS: usize> Slot for ArrayStack<T, N, W, WORDS> {}
 
 impl<T, const N: usize, W: Words> ArrayStack<T, N, W> {
-    /// How many pointers there is room for.
-    pub const CAPACITY: usize = N;
-
     /// The empty stack.
     pub fn new_in() -> Self {
+        Self::empty([])
+    }
+}
+
+impl<T, const N: usize, W: Words> ResizableStack<T, N, W> {
+    /// The empty stack, which takes so many pointers, or `N` if that is less.
+    pub fn with_capacity_in(capacity: usize) -> Self {
+        Self::empty([W::U64::new_in(capacity.min(N) as u64)])
+    }
+}
+
+impl<T, const N: usize, W: Words, const WORDS: usize> ArrayStack<T, N, W, WORDS> {
+    /// How many pointers there is room for at most.
+    pub const CAPACITY: usize = N;
+
+    fn empty(capacity: [W::U64; WORDS]) -> Self {
         ArrayStack {
+            capacity,
             len: W::U64::new_in(0),
             entries: array::from_fn(|_| W::Ptr::new_in(ptr::null_mut())),
         }
+    }
+
+    /// How many pointers the stack takes, now.
+    pub fn capacity(&self) -> usize {
+        // Relaxed: a hint, behind which nothing is read.
+        self.capacity.last().map_or(N, |word| word.load(Ordering::Relaxed) as usize)
     }
 
     /// How many pointers are on the stack, now: it may change at any time.
@@ -58,11 +107,11 @@ impl<T, const N: usize, W: Words> Default for ArrayStack<T, N, W> {
     }
 }
 
-impl<T, const N: usize, W: Words> fmt::Debug for ArrayStack<T, N, W> {
+impl<T, const N: usize, W: Words, const WORDS: usize> fmt::Debug for ArrayStack<T, N, W, WORDS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ArrayStack")
             .field("len", &self.len())
-            .field("capacity", &N)
+            .field("capacity", &self.capacity())
             .finish_non_exhaustive()
     }
 }

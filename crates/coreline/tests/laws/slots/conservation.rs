@@ -5,9 +5,9 @@ use core::ptr::{self, NonNull};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use coreline::percpu::{ArrayStack, Buffer, List, ListNode, StopError};
+use coreline::percpu::{ArrayStack, Buffer, Field, List, ListNode, ResizableStack, StopError};
 use coreline::{IndexBy, PerCpu};
-use coreline_world::{Integer, JoinHandle, Ordering, Slot, Testbed, Word};
+use coreline_world::{Integer, JoinHandle, Ordering, Slot, Testbed, Word, Words};
 
 use super::{Dice, crew, words};
 
@@ -119,51 +119,65 @@ fn value(number: usize) -> NonNull<u8> {
     NonNull::new(ptr::without_provenance_mut(number + 1)).expect("more than zero")
 }
 
-impl<W: Testbed> Pile<W> for ArrayStack<u8, ROOM, W> {
-    type Things = ();
+/// Stacks as piles; before each push something may be done to them.
+macro_rules! stack_is_a_pile {
+    ($stack:ty, $new:expr, $before:expr) => {
+        impl<W: Testbed> Pile<W> for $stack {
+            type Things = ();
 
-    fn new_in() -> Self {
-        ArrayStack::new_in()
-    }
+            fn new_in() -> Self {
+                $new
+            }
 
-    fn things(_: usize) {}
+            fn things(_: usize) {}
 
-    fn push(slots: &PerCpu<Self, W>, (): &(), number: usize) -> bool {
-        let field = slots.field(|stack| stack);
-        // By turns one and a batch of one.
-        match number % 2 {
-            0 => field.push(value(number)).is_ok(),
-            _ => field.push_batch(&[value(number)]) == 1,
+            fn push(slots: &PerCpu<Self, W>, (): &(), number: usize) -> bool {
+                let field = slots.field(|stack| stack);
+                $before(&field, number);
+                // By turns one and a batch of one.
+                match number % 2 {
+                    0 => field.push(value(number)).is_ok(),
+                    _ => field.push_batch(&[value(number)]) == 1,
+                }
+            }
+
+            fn pop(slots: &PerCpu<Self, W>, (): &()) -> Option<usize> {
+                let mut into = [None];
+                let field = slots.field(|stack| stack);
+                let popped = field.pop().or_else(|| {
+                    let count = field.pop_batch(&mut into);
+                    into[..count].first().copied().flatten()
+                });
+                popped.map(|value| value.addr().get() - 1)
+            }
+
+            fn turn_over(
+                slots: &PerCpu<Self, W>,
+                (): &(),
+                index: usize,
+                put_back: &mut Vec<usize>,
+            ) -> Result<(), StopError> {
+                slots.with_stopped(index, |slot| {
+                    let field = slot.field(|stack| stack);
+                    let mut taken = [None; ROOM];
+                    let count = field.pop_batch(&mut taken);
+                    let values: Vec<_> = put_back.iter().map(|&number| value(number)).collect();
+                    put_back.drain(..field.push_batch(&values));
+                    let taken = taken[..count].iter().flatten();
+                    put_back.extend(taken.map(|value| value.addr().get() - 1));
+                })
+            }
         }
-    }
-
-    fn pop(slots: &PerCpu<Self, W>, (): &()) -> Option<usize> {
-        let mut into = [None];
-        let field = slots.field(|stack| stack);
-        let popped = field.pop().or_else(|| {
-            let count = field.pop_batch(&mut into);
-            into[..count].first().copied().flatten()
-        });
-        popped.map(|value| value.addr().get() - 1)
-    }
-
-    fn turn_over(
-        slots: &PerCpu<Self, W>,
-        (): &(),
-        index: usize,
-        put_back: &mut Vec<usize>,
-    ) -> Result<(), StopError> {
-        slots.with_stopped(index, |slot| {
-            let field = slot.field(|stack| stack);
-            let mut taken = [None; ROOM];
-            let count = field.pop_batch(&mut taken);
-            let values: Vec<_> = put_back.iter().map(|&number| value(number)).collect();
-            put_back.drain(..field.push_batch(&values));
-            let taken = taken[..count].iter().flatten();
-            put_back.extend(taken.map(|value| value.addr().get() - 1));
-        })
-    }
+    };
 }
+
+stack_is_a_pile!(ArrayStack<u8, ROOM, W>, ArrayStack::new_in(), |_, _| ());
+// Sometimes for less than there is on it.
+stack_is_a_pile!(
+    ResizableStack<u8, ROOM, W>,
+    ResizableStack::with_capacity_in(1),
+    |field: &Field<'_, Self, Self, W>, number| _ = field.resize(number % (ROOM + 2))
+);
 
 /// Threads push what they have in hand and pop what they find, while the first one stops the slots
 /// one after the other and turns them over, if it is told to.
@@ -230,6 +244,101 @@ pub(super) fn no_value_is_lost_or_doubled<W: Testbed>() {
 /// back.
 pub(super) fn a_stopped_stack_is_its_stoppers<W: Testbed>() {
     piles_conserve::<ArrayStack<u8, ROOM, W>, W>(true);
+}
+
+/// As [`no_value_is_lost_or_doubled`], on stacks that are resized meanwhile.
+pub(super) fn no_value_is_lost_or_doubled_by_a_resize<W: Testbed>() {
+    piles_conserve::<ResizableStack<u8, ROOM, W>, W>(false);
+}
+
+/// As [`a_stopped_stack_is_its_stoppers`], on stacks that are resized meanwhile.
+pub(super) fn a_stopped_resizable_stack_is_its_stoppers<W: Testbed>() {
+    piles_conserve::<ResizableStack<u8, ROOM, W>, W>(true);
+}
+
+/// Threads exchange what they have in hand for what is in their slot, while the first one stops the
+/// slots and does the same, if it is told to. Each of them counts in what it has, by a load and a
+/// store, which it may as long as no other thread has it, or has not seen it yet.
+fn pointers_conserve<W: Testbed>(stop: bool) {
+    type Slots<W> = PerCpu<<W as Words>::Ptr<<W as Words>::U64>, W>;
+
+    let effort = effort::<W>(stop);
+    let count = effort.crew * effort.things;
+    let things: Arc<Vec<W::U64>> = Arc::new((0..count).map(|_| Word::new_in(0)).collect());
+    let slots = Slots::<W>::new_in(IndexBy::Cpu, || Word::new_in(ptr::null_mut()));
+    let slots = Arc::new(slots.expect("CPUs have numbers"));
+    let pointer = |things: &[W::U64], number: Option<usize>| {
+        number.map_or(ptr::null_mut(), |number| ptr::from_ref(&things[number]).cast_mut())
+    };
+    let number = |things: &[W::U64], pointer: *mut W::U64| {
+        let is_it = |thing: &W::U64| ptr::eq(thing, pointer);
+        (!pointer.is_null()).then(|| things.iter().position(is_it).expect("a pointer to no thing"))
+    };
+    // Relaxed: it is in hand, and the exchange orders what its last holder did.
+    let touch = |thing: &W::U64| {
+        thing.store(thing.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    };
+    let crew = crew::<W, _, _>(effort.crew, |member| {
+        let (slots, things) = (Arc::clone(&slots), Arc::clone(&things));
+        move || {
+            let mut hand: Vec<usize> =
+                (0..effort.things).map(|nth| member * effort.things + nth).collect();
+            let (mut dice, mut touched) = (Dice::new(member as u64 + 1), 0);
+            for turn in 0..effort.turns {
+                let give = if W::RUNS { dice.roll(2) == 0 } else { turn == 0 };
+                let given = give.then(|| hand.pop()).flatten();
+                let taken = slots.field(|word| word).exchange(pointer(&things, given));
+                if let Some(taken) = number(&things, taken) {
+                    touch(&things[taken]);
+                    touched += 1;
+                    hand.push(taken);
+                }
+            }
+            (hand, touched)
+        }
+    });
+    let (mut hand, mut touched) = (Vec::new(), 0);
+    let mut stop = |index: usize, hand: &mut Vec<usize>, given: Option<usize>| {
+        let replace = slots
+            .with_stopped(index, |slot| slot.field(|word| word).replace(pointer(&things, given)));
+        let taken = number(&things, replace?);
+        if let Some(taken) = taken {
+            touch(&things[taken]);
+            touched += 1;
+            hand.push(taken);
+        }
+        Ok::<_, StopError>(())
+    };
+    let indexes = || (0..slots.populated()).chain([slots.indexes()]);
+    for round in 0..effort.stops {
+        let index = indexes().cycle().nth(round).expect("there is the shared slot");
+        let given = hand.pop();
+        match stop(index, &mut hand, given) {
+            Ok(()) => W::yield_now(),
+            Err(error) => return assert!(lacking(&error), "{error}"),
+        }
+    }
+    let hands: Vec<(Vec<usize>, u64)> = crew.into_iter().map(JoinHandle::join).collect();
+    for index in indexes() {
+        if let Err(error) = stop(index, &mut hand, None) {
+            return assert!(lacking(&error), "{error}");
+        }
+    }
+    touched += hands.iter().map(|(_, touched)| touched).sum::<u64>();
+    assert_conserved(hands.into_iter().flat_map(|(hand, _)| hand).chain(hand), count);
+    // Relaxed: the joins order what the threads did.
+    let counted: u64 = things.iter().map(|thing| thing.load(Ordering::Relaxed)).sum();
+    assert_eq!(counted, touched, "what a thread did to its own was lost");
+}
+
+/// Pointers that threads exchange are each somewhere, once, and what they point to is its holder's.
+pub(super) fn no_pointer_is_lost_or_doubled<W: Testbed>() {
+    pointers_conserve::<W>(false);
+}
+
+/// The same, also while another thread takes pointers away and puts others back.
+pub(super) fn a_stopped_pointer_is_its_stoppers<W: Testbed>() {
+    pointers_conserve::<W>(true);
 }
 
 /// What is taken out of words while threads add to them, and what is left, is what was added.

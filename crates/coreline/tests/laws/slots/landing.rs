@@ -1,12 +1,14 @@
 //! Laws of where an addition lands.
 
+use core::ptr::null_mut;
 use std::sync::Arc;
 
 use coreline::percpu::PoolError;
 use coreline::{IndexBy, PerCpu};
+use coreline_world::model::{Checker, Model, RelaxedLoads, RelaxedRmws};
 use coreline_world::{JoinHandle, Ordering, Placement, Testbed, Word};
 
-use super::{rounds, spawn, words};
+use super::{crew, rounds, spawn, words};
 
 /// Conservation: concurrent additions, on one CPU and on several, are all in the sum, also when
 /// another thread fences them meanwhile.
@@ -60,6 +62,41 @@ pub(super) fn an_addition_lands_in_the_slot_of_its_cpu<W: Testbed>() {
         assert_eq!(found, expected, "{cpu} did not add to its slot alone");
         assert_eq!(words.sum(), 7);
     }
+}
+
+/// Publication: a thread that finds a pointer in its slot sees what was written before that was put
+/// there, by whichever operation it finds it.
+pub(super) fn a_pointer_shows_what_was_written_before<W: Testbed>() {
+    let slots = PerCpu::<W::Ptr<W::U64>, W>::new_in(IndexBy::Cpu, || Word::new_in(null_mut()));
+    let slots = Arc::new(slots.expect("CPUs have numbers"));
+    let thing = Arc::new(W::U64::new_in(0));
+    let (theirs, own) = (Arc::clone(&slots), Arc::clone(&thing));
+    let writer = crew::<W, _, _>(1, |_| {
+        let (slots, thing) = (Arc::clone(&theirs), Arc::clone(&own));
+        move || {
+            // Relaxed: the exchange orders it.
+            thing.store(1, Ordering::Relaxed);
+            slots.field(|word| word).exchange(Arc::as_ptr(&thing).cast_mut());
+        }
+    });
+    let field = slots.field(|word| word);
+    let mut found = field.load();
+    if found.is_null() {
+        found = field.exchange(null_mut());
+    }
+    if !found.is_null() {
+        // SAFETY: the thing is live. Relaxed: what found the pointer orders it.
+        assert_eq!(unsafe { &*found }.load(Ordering::Relaxed), 1);
+    }
+    writer.into_iter().for_each(JoinHandle::join);
+}
+
+/// Where operations are atomic instructions, the law needs their orderings.
+#[test]
+fn an_operation_on_pointers_that_orders_nothing_is_caught() {
+    let caught = |law: fn()| Checker::new().preemption_bound(3).try_check(law).is_err();
+    assert!(caught(a_pointer_shows_what_was_written_before::<Model<RelaxedRmws>>));
+    assert!(caught(a_pointer_shows_what_was_written_before::<Model<RelaxedLoads>>));
 }
 
 /// There is a slot for every CPU that there can be, and a thread's index is one of them; so is its

@@ -1,11 +1,12 @@
 //! Laws of each operation on slots: what it does on a thread that is alone on its slot, and what a
 //! condition promises when it is not.
 
+use core::mem::replace;
 use core::ptr::{self, NonNull};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use coreline::percpu::{ArrayStack, Buffer, Full, List, ListNode, Stopped};
+use coreline::percpu::{ArrayStack, Buffer, Full, List, ListNode, ResizableStack, Stopped};
 use coreline::{IndexBy, PerCpu};
 use coreline_world::{JoinHandle, Ordering, Placement, Restartable, Slot, Testbed, Word};
 
@@ -34,37 +35,84 @@ fn stopped<T: Slot, W: Testbed, R>(
 
 /// Words at which signs and carries change.
 fn word(dice: &mut Dice) -> u64 {
-    const EDGES: [u64; 6] = [0, 1, u64::MAX, 1 << 63, i64::MAX as u64, 0xff];
-    let edge = EDGES.get(dice.roll(8) as usize).copied();
+    const HALF: u64 = u32::MAX as u64;
+    const EDGES: [u64; 9] =
+        [0, 1, u64::MAX, 1 << 63, i64::MAX as u64, 0xff, HALF, 1 << 31, HALF >> 1];
+    let edge = EDGES.get(dice.roll(12) as usize).copied();
     edge.unwrap_or_else(|| dice.roll(u64::MAX))
 }
 
-/// Operations on a word do what they do to a plain number.
-pub(super) fn words_compute<W: Testbed>() {
+/// Laws of words that hold an integer: operations on them do what they do to a plain number.
+macro_rules! words_compute {
+    ($($law:ident: $word:ident, $value:ty;)+) => {$(
+        pub(super) fn $law<W: Testbed>() {
+            on_one_cpu::<W>(|| {
+                let slots = PerCpu::<W::$word, W>::words(IndexBy::Cpu).expect("CPUs");
+                let field = slots.field(|word| word);
+                let (mut dice, mut model) = (Dice::new(1), 0 as $value);
+                for _ in 0..tries::<W>() {
+                    let (first, second) = (word(&mut dice) as $value, word(&mut dice) as $value);
+                    match dice.roll(6) {
+                        0 => {
+                            field.add(first);
+                            model = model.wrapping_add(first);
+                        }
+                        1 => assert_eq!(field.load(), model),
+                        2 => {
+                            let expected = if dice.roll(2) == 0 { model } else { first };
+                            let stored = if model == expected { Ok(()) } else { Err(model) };
+                            assert_eq!(field.store_if_equal(expected, second), stored);
+                            model = if stored.is_ok() { second } else { model };
+                        }
+                        3 => {
+                            let sum = model.wrapping_add(first);
+                            let fits = (sum ^ model) & second == 0;
+                            let added = if fits { Ok(sum) } else { Err(model) };
+                            assert_eq!(
+                                field.add_if(first, second), added, "{model} + {first}, {second}"
+                            );
+                            model = added.unwrap_or(model);
+                        }
+                        4 => assert_eq!(field.exchange(first), replace(&mut model, first)),
+                        _ => {
+                            let replaced =
+                                stopped(&slots, |slot| slot.field(|word| word).replace(first));
+                            assert!(replaced.is_none_or(|replaced| replaced == model));
+                            model = if replaced.is_some() { first } else { model };
+                        }
+                    }
+                }
+                assert_eq!(field.sum(), model);
+            });
+        }
+    )+};
+}
+
+words_compute! {
+    words_compute: U64, u64;
+    words_of_32_bits_compute: U32, u32;
+    words_of_a_size_compute: Usize, usize;
+}
+
+/// Operations on a pointer do what they do to a variable.
+pub(super) fn pointers_are_exchanged<W: Testbed>() {
     on_one_cpu::<W>(|| {
-        let slots = words::<W>();
+        let slots = PerCpu::<W::Ptr<u8>, W>::new_in(IndexBy::Cpu, || Word::new_in(ptr::null_mut()));
+        let slots = slots.expect("there is memory");
         let field = slots.field(|word| word);
-        let (mut dice, mut model) = (Dice::new(1), 0_u64);
+        let mut objects = [0_u8; 4];
+        let objects = objects.each_mut().map(ptr::from_mut);
+        let (mut dice, mut model) = (Dice::new(5), ptr::null_mut());
         for _ in 0..tries::<W>() {
-            let (first, second) = (word(&mut dice), word(&mut dice));
-            match dice.roll(5) {
-                0 => {
-                    field.add(first);
-                    model = model.wrapping_add(first);
-                }
-                1 => assert_eq!(field.load(), model),
+            let mut any = || objects.get(dice.roll(5) as usize).copied().unwrap_or_default();
+            let (first, second) = (any(), any());
+            match dice.roll(4) {
+                0 => assert_eq!(field.load(), model),
+                1 => assert_eq!(field.exchange(first), replace(&mut model, first)),
                 2 => {
-                    let expected = if dice.roll(2) == 0 { model } else { first };
-                    let stored = if model == expected { Ok(()) } else { Err(model) };
-                    assert_eq!(field.store_if_equal(expected, second), stored);
+                    let stored = if model == first { Ok(()) } else { Err(model) };
+                    assert_eq!(field.store_if_equal(first, second), stored);
                     model = if stored.is_ok() { second } else { model };
-                }
-                3 => {
-                    let sum = model.wrapping_add(first);
-                    let fits = (sum ^ model) & second == 0;
-                    let added = if fits { Ok(sum) } else { Err(model) };
-                    assert_eq!(field.add_if(first, second), added, "{model} + {first}, {second}");
-                    model = added.unwrap_or(model);
                 }
                 _ => {
                     let replaced = stopped(&slots, |slot| slot.field(|word| word).replace(first));
@@ -72,9 +120,32 @@ pub(super) fn words_compute<W: Testbed>() {
                     model = if replaced.is_some() { first } else { model };
                 }
             }
+            if !model.is_null() {
+                // SAFETY: of a live object, which this thread alone has: a pointer that went
+                // through a word is still one to it.
+                unsafe { *field.load() ^= 1 };
+            }
         }
-        assert_eq!(field.sum(), model);
     });
+}
+
+/// An operation on a word touches no other: two that share eight bytes have a sum each.
+pub(super) fn words_side_by_side_are_apart<W: Testbed>() {
+    let slots = PerCpu::<[W::U32; 2], W>::new_in(IndexBy::Cpu, || [0, 0].map(Word::new_in));
+    let slots = Arc::new(slots.expect("there is memory"));
+    let size = if W::RUNS { 4 } else { 2 };
+    let adders = crew::<W, _, _>(size, |number| {
+        let slots = Arc::clone(&slots);
+        move || {
+            // -1 to the first carries out of it with almost every addition.
+            let delta = [u32::MAX, 1][number % 2];
+            (0..rounds::<W>()).for_each(|_| slots.field(|words| &words[number % 2]).add(delta));
+        }
+    });
+    adders.into_iter().for_each(JoinHandle::join);
+    let each = size as u32 / 2 * rounds::<W>();
+    let sums = [0, 1].map(|which| slots.field(|words| &words[which]).sum());
+    assert_eq!(sums, [each.wrapping_neg(), each]);
 }
 
 /// A list gives back the node pushed last.
@@ -167,6 +238,59 @@ pub(super) fn stacks_are_bounded_and_last_in_first_out<W: Testbed>() {
                         assert_eq!(popped, found);
                         let popped = (0..found).map(|_| model.pop());
                         assert!(popped.eq(into[..found].iter().copied()));
+                    }
+                }
+            }
+        }
+        while let Some(value) = field.pop() {
+            assert_eq!(Some(value), model.pop());
+        }
+        assert!(model.is_empty());
+    });
+}
+
+/// A stack takes as many as it is told to, keeps what is on it when that is more, and gives back
+/// the values pushed last.
+pub(super) fn a_resized_stack_keeps_what_is_on_it<W: Testbed>() {
+    const ROOM: usize = 5;
+    type Stack<W> = ResizableStack<u8, ROOM, W>;
+
+    on_one_cpu::<W>(|| {
+        let slots = PerCpu::<Stack<W>, W>::new_in(IndexBy::Cpu, || Stack::with_capacity_in(2));
+        let slots = slots.expect("there is memory");
+        let field = slots.field(|stack| stack);
+        let (mut dice, mut model, mut capacity) = (Dice::new(6), Vec::new(), 2_usize);
+        for number in 1..=tries::<W>() as usize {
+            let many = dice.roll(ROOM as u64 + 4) as usize;
+            let values: Vec<_> = (0..many).map(|nth| value(16 * number + nth)).collect();
+            let room = capacity.saturating_sub(model.len());
+            match dice.roll(6) {
+                0 => {
+                    let pushed = if room == 0 { Err(Full) } else { Ok(()) };
+                    assert_eq!(field.push(value(number)), pushed, "{model:?} of {capacity}");
+                    model.extend(pushed.is_ok().then(|| value(number)));
+                }
+                1 => assert_eq!(field.pop(), model.pop()),
+                2 => {
+                    let fit = many.min(room);
+                    assert_eq!(field.push_batch(&values), fit, "{model:?} of {capacity}");
+                    model.extend(&values[..fit]);
+                }
+                3 => {
+                    let mut into = vec![None; many];
+                    let found = many.min(model.len());
+                    assert_eq!(field.pop_batch(&mut into), found);
+                    assert!((0..found).map(|_| model.pop()).eq(into[..found].iter().copied()));
+                }
+                4 => {
+                    assert_eq!(field.resize(many), capacity);
+                    capacity = many.min(ROOM);
+                }
+                _ => {
+                    let resize = |slot: Stopped<'_, Stack<W>, W>| slot.field(|s| s).resize(many);
+                    if let Some(old) = stopped(&slots, resize) {
+                        assert_eq!(old, capacity);
+                        capacity = many.min(ROOM);
                     }
                 }
             }

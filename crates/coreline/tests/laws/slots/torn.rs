@@ -5,9 +5,9 @@ use core::ptr::{self, NonNull};
 use core::time::Duration;
 use std::sync::Arc;
 
-use coreline::percpu::{ArrayStack, Buffer, List, ListNode};
+use coreline::percpu::{ArrayStack, Buffer, List, ListNode, ResizableStack};
 use coreline::{IndexBy, PerCpu};
-use coreline_sim::{Failure, Faults, Machine, Schedule, Sim, SimU32, SimU64};
+use coreline_sim::{Failure, Faults, Machine, Schedule, Sim, SimPtr, SimU32, SimU64, SimUsize};
 use coreline_topology::CpuId;
 use coreline_world::{JoinHandle, Ordering, Placement, Slot, Threads, Word};
 
@@ -58,10 +58,15 @@ fn the_laws_notice_missed_aborts() {
         "a_store_if_equal_is_never_lost",
         "no_node_is_lost_or_doubled",
         "no_value_is_lost_or_doubled",
+        "no_value_is_lost_or_doubled_by_a_resize",
+        "no_pointer_is_lost_or_doubled",
+        "words_side_by_side_are_apart",
         "no_record_is_lost_or_torn",
         "a_stopped_word_is_its_stoppers",
         "a_stopped_list_is_its_stoppers",
         "a_stopped_stack_is_its_stoppers",
+        "a_stopped_resizable_stack_is_its_stoppers",
+        "a_stopped_pointer_is_its_stoppers",
     ];
     let known = |name| LAWS.iter().any(|(law, _)| *law == name);
     assert!(conserve.into_iter().all(known));
@@ -197,6 +202,7 @@ const BATCH: usize = 3;
 const RECORD: usize = 11;
 
 type Stack = ArrayStack<u8, ALL, Sim>;
+type Resizable = ResizableStack<u8, ALL, Sim>;
 type Records = Buffer<{ ALL * RECORD }, Sim>;
 
 fn slots<T: Slot>(init: fn() -> T) -> Arc<PerCpu<T, Sim>> {
@@ -278,60 +284,170 @@ fn list_pops() -> bool {
     }))
 }
 
-fn stack_pushes() -> bool {
-    let stack = slots(Stack::new_in);
-    crew(|member| {
-        let stack = Arc::clone(&stack);
-        move || own(member).map(|it| stack.field(|stack| stack).push(value(it))).collect()
-    });
-    is_all(drain(move || stack.field(|stack| stack).pop().map(number)))
-}
-
-fn stack_pops() -> bool {
-    let stack = filled();
-    is_all(crew(|_| {
-        let stack = Arc::clone(&stack);
-        let pop = move || stack.field(|stack| stack).pop().map(number);
-        move || core::iter::from_fn(pop).take(ALL).collect()
-    }))
-}
-
-fn filled() -> Arc<PerCpu<Stack, Sim>> {
-    let stack = slots(Stack::new_in);
-    let theirs = Arc::clone(&stack);
-    let all: Vec<_> = (0..ALL).map(|it| value(it).addr().get()).collect();
-    let fill = move || {
-        let all: Vec<_> = all.into_iter().map(|it| value(it - 1)).collect();
-        theirs.field(|stack| stack).push_batch(&all)
-    };
-    on(0, fill).join();
-    stack
-}
-
-fn stack_push_batches() -> bool {
-    let stack = slots(Stack::new_in);
-    crew(|member| {
-        let stack = Arc::clone(&stack);
-        move || {
-            let values: Vec<_> = own(member).map(value).collect();
-            values.chunks(BATCH).map(|some| stack.field(|stack| stack).push_batch(some)).collect()
+/// Programs on stacks of a type.
+macro_rules! on_stacks {
+    ($stack:ty, $new:expr, $pushes:ident, $pops:ident, $push_batches:ident, $pop_batches:ident) => {
+        fn $pushes() -> bool {
+            let stack = slots::<$stack>($new);
+            crew(|member| {
+                let stack = Arc::clone(&stack);
+                move || own(member).map(|it| stack.field(|stack| stack).push(value(it))).collect()
+            });
+            is_all(drain(move || stack.field(|stack| stack).pop().map(number)))
         }
-    });
-    is_all(drain(move || stack.field(|stack| stack).pop().map(number)))
+
+        fn $pops() -> bool {
+            let stack = slots::<$stack>($new);
+            fill(&stack, |stack, all| stack.field(|stack| stack).push_batch(all));
+            is_all(crew(|_| {
+                let stack = Arc::clone(&stack);
+                let pop = move || stack.field(|stack| stack).pop().map(number);
+                move || core::iter::from_fn(pop).take(ALL).collect()
+            }))
+        }
+
+        fn $push_batches() -> bool {
+            let stack = slots::<$stack>($new);
+            crew(|member| {
+                let stack = Arc::clone(&stack);
+                let push = move |some: &[_]| stack.field(|stack| stack).push_batch(some);
+                move || own(member).map(value).collect::<Vec<_>>().chunks(BATCH).map(push).collect()
+            });
+            is_all(drain(move || stack.field(|stack| stack).pop().map(number)))
+        }
+
+        fn $pop_batches() -> bool {
+            let stack = slots::<$stack>($new);
+            fill(&stack, |stack, all| stack.field(|stack| stack).push_batch(all));
+            is_all(crew(|_| {
+                let stack = Arc::clone(&stack);
+                let pop = move |_| {
+                    let mut into = [None; BATCH];
+                    let count = stack.field(|stack| stack).pop_batch(&mut into);
+                    into.into_iter().take(count).flatten().map(number)
+                };
+                move || (0..ALL).flat_map(pop).collect()
+            }))
+        }
+    };
 }
 
-fn stack_pop_batches() -> bool {
-    let stack = filled();
-    is_all(crew(|_| {
-        let stack = Arc::clone(&stack);
-        let pop = move |_| {
-            let mut into = [None; BATCH];
-            let count = stack.field(|stack| stack).pop_batch(&mut into);
-            into.into_iter().take(count).flatten().map(number)
-        };
-        move || (0..ALL).flat_map(pop).collect()
-    }))
+on_stacks!(Stack, Stack::new_in, stack_pushes, stack_pops, stack_push_batches, stack_pop_batches);
+on_stacks!(
+    Resizable,
+    || Resizable::with_capacity_in(ALL),
+    resizable_pushes,
+    resizable_pops,
+    resizable_push_batches,
+    resizable_pop_batches
+);
+
+/// Puts all values on the first CPU's stack.
+fn fill<T: Slot>(
+    stack: &Arc<PerCpu<T, Sim>>,
+    push: impl Fn(&PerCpu<T, Sim>, &[NonNull<u8>]) -> usize + Send + 'static,
+) {
+    let stack = Arc::clone(stack);
+    on(0, move || push(&stack, &(0..ALL).map(value).collect::<Vec<_>>())).join();
 }
+
+/// Each thread sets capacities of its own, and each is returned once, or is the last.
+fn resizes() -> bool {
+    let stack = slots(|| Resizable::with_capacity_in(ALL));
+    let mut found = crew(|member| {
+        let stack = Arc::clone(&stack);
+        move || own(member).map(|it| stack.field(|stack| stack).resize(it)).collect()
+    });
+    found.push(on(0, move || stack.field(|stack| stack).resize(ALL)).join());
+    found.retain(|&capacity| capacity != ALL);
+    is_all(found)
+}
+
+fn pointer_exchanges() -> bool {
+    let words = slots(|| SimPtr::new_in(ptr::null_mut()));
+    let exchange = |words: &Arc<PerCpu<SimPtr<u8>, Sim>>, new: *mut u8| {
+        NonNull::new(words.field(|word| word).exchange(new)).map(number)
+    };
+    let mut found = crew(|member| {
+        let words = Arc::clone(&words);
+        move || own(member).filter_map(|it| exchange(&words, value(it).as_ptr())).collect()
+    });
+    found.extend(on(0, move || exchange(&words, ptr::null_mut())).join());
+    is_all(found)
+}
+
+fn pointer_stores_if_equal() -> bool {
+    let words = slots(|| SimPtr::new_in(ptr::null_mut()));
+    let stored = crew(|_| {
+        let words = Arc::clone(&words);
+        let store = move |_| {
+            let field = words.field(|word| word);
+            let expected: *mut u8 = field.load();
+            field.store_if_equal(expected, expected.wrapping_add(1)).is_ok()
+        };
+        move || (0..EACH).map(store).collect()
+    });
+    let last = on(0, move || words.field(|word| word).load().addr()).join();
+    last == stored.into_iter().filter(|&stored| stored).count()
+}
+
+/// Programs on words that hold an integer.
+macro_rules! on_words {
+    (
+        $word:ty, $value:ty, $additions:ident, $additions_if:ident, $stores:ident,
+        $exchanges:ident
+    ) => {
+        fn $additions() -> bool {
+            let words = slots(|| <$word>::new_in(0));
+            crew(|_| {
+                let words = Arc::clone(&words);
+                move || (0..EACH).map(|_| words.add(1)).collect()
+            });
+            words.sum() == ALL as $value
+        }
+
+        fn $additions_if() -> bool {
+            let words = slots(|| <$word>::new_in(0));
+            let added = crew(|_| {
+                let words = Arc::clone(&words);
+                let add = move |_| words.field(|word| word).add_if(1, !15).is_ok();
+                move || (0..EACH).map(add).collect()
+            });
+            words.sum() == 15 && added.into_iter().filter(|&added| added).count() == 15
+        }
+
+        fn $stores() -> bool {
+            let words = slots(|| <$word>::new_in(0));
+            let stored = crew(|_| {
+                let words = Arc::clone(&words);
+                let store = move |_| {
+                    let field = words.field(|word| word);
+                    let expected = field.load();
+                    field.store_if_equal(expected, expected + 1).is_ok()
+                };
+                move || (0..EACH).map(store).collect()
+            });
+            words.sum() == stored.into_iter().filter(|&stored| stored).count() as $value
+        }
+
+        /// Each thread writes values of its own, and each is returned once, or is the last.
+        fn $exchanges() -> bool {
+            let words = slots(|| <$word>::new_in(ALL as $value));
+            let mut found = crew(|member| {
+                let words = Arc::clone(&words);
+                let exchange = move |it| words.field(|word| word).exchange(it as $value) as usize;
+                move || own(member).map(exchange).collect()
+            });
+            found.extend(words.iter().map(|word| word.load(Ordering::Relaxed) as usize));
+            found.retain(|&found| found != ALL);
+            is_all(found)
+        }
+    };
+}
+
+on_words!(SimU64, u64, additions, additions_if, stores_if_equal, exchanges);
+on_words!(SimU32, u32, additions_32, additions_if_32, stores_if_equal_32, exchanges_32);
+on_words!(SimUsize, usize, size_additions, size_additions_if, size_stores_if_equal, size_exchanges);
 
 fn appends() -> bool {
     let records = slots(Records::new_in);
@@ -353,56 +469,40 @@ fn appends() -> bool {
         && begins.iter().all(|(begin, record)| bytes[*begin..].starts_with(record))
 }
 
-fn additions() -> bool {
-    let words = slots(|| SimU64::new_in(0));
-    crew(|_| {
-        let words = Arc::clone(&words);
-        move || (0..EACH).map(|_| words.add(1)).collect()
-    });
-    words.sum() == ALL as u64
-}
-
-fn additions_if() -> bool {
-    let words = slots(|| SimU64::new_in(0));
-    let added = crew(|_| {
-        let words = Arc::clone(&words);
-        move || (0..EACH).map(|_| words.field(|word| word).add_if(1, !15).is_ok()).collect()
-    });
-    words.sum() == 15 && added.into_iter().filter(|&added| added).count() == 15
-}
-
-fn stores_if_equal() -> bool {
-    let words = slots(|| SimU64::new_in(0));
-    let stored = crew(|_| {
-        let words = Arc::clone(&words);
-        let store = move |_| {
-            let field = words.field(|word| word);
-            let expected = field.load();
-            field.store_if_equal(expected, expected + 1).is_ok()
-        };
-        move || (0..EACH).map(store).collect()
-    });
-    words.sum() == stored.into_iter().filter(|&stored| stored).count() as u64
-}
-
 /// A program that uses one operation, and says whether nothing was lost or doubled.
 type Program = (&'static str, fn() -> bool);
 
 #[test]
 fn each_operation_that_writes_needs_its_aborts() {
-    let operations: [Program; 10] = [
+    let operations: &[Program] = &[
         ("add", additions),
+        ("add of 32 bits", additions_32),
+        ("add of a size", size_additions),
         ("add_if", additions_if),
+        ("add_if of 32 bits", additions_if_32),
+        ("add_if of a size", size_additions_if),
         ("store_if_equal", stores_if_equal),
+        ("store_if_equal of 32 bits", stores_if_equal_32),
+        ("store_if_equal of a size", size_stores_if_equal),
+        ("store_if_equal of a pointer", pointer_stores_if_equal),
+        ("exchange", exchanges),
+        ("exchange of 32 bits", exchanges_32),
+        ("exchange of a size", size_exchanges),
+        ("exchange of a pointer", pointer_exchanges),
         ("list_push", list_pushes),
         ("list_pop", list_pops),
         ("stack_push", stack_pushes),
         ("stack_pop", stack_pops),
         ("stack_push_batch", stack_push_batches),
         ("stack_pop_batch", stack_pop_batches),
+        ("resizable stack_push", resizable_pushes),
+        ("resizable stack_pop", resizable_pops),
+        ("resizable stack_push_batch", resizable_push_batches),
+        ("resizable stack_pop_batch", resizable_pop_batches),
+        ("stack_resize", resizes),
         ("append", appends),
     ];
-    for (name, conserves) in operations {
+    for &(name, conserves) in operations {
         for seed in 0..SEEDS {
             assert_eq!(run(TORN, seed, conserves), Ok(true), "{name}, seed {seed}");
         }

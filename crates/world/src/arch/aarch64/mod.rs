@@ -11,10 +11,10 @@
 //! which may use what a list or a stack gave it without a dependency that a compiler keeps. The
 //! pointer to the row's line is read by a plain load: nothing but the row is reached through it,
 //! and the row's address depends on it, so that the processor reads the row afterwards.
-//! Lists, stacks and buffers are committed by a store-release: a reader of the committed word sees
-//! what it stands for. Words are committed by a plain store, since they carry nothing but their own
-//! value. Nothing else is ordered, and nothing else needs to be: threads of one CPU follow each
-//! other through the scheduler, which orders all.
+//! Pointers, lists, stacks and buffers are committed by a store-release: a reader of the committed
+//! word sees what it stands for. Words that hold an integer are committed by a plain store, since
+//! they carry nothing but their own value. Nothing else is ordered, and nothing else needs to be:
+//! threads of one CPU follow each other through the scheduler, which orders all.
 //!
 //! # Distances
 //!

@@ -4,18 +4,18 @@ use core::array;
 use core::cell::Cell;
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::interpreter::Interpreter;
 use super::trapped::Trapped;
 use crate::arch::{InRow, Index, Section, SlotsAt};
 use crate::native;
 use crate::restartable::definition::{
-    Add, AddIf, Append, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
-    StackPushBatch, StoreIfEqual,
+    Add, AddIf, Append, Exchange, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
+    StackPushBatch, StackResize, StoreIfEqual,
 };
 use crate::restartable::rows::PER_LINE;
-use crate::restartable::{At, Ended, Operation, Rows};
+use crate::restartable::{At, Ended, Operation, ResizableStack, Rows};
 use crate::{ArrayStack, Buffer, IndexBy, Line, List, ListNode, Native, Restartable};
 
 pub(super) const STACK: usize = 5;
@@ -27,27 +27,51 @@ const NODES: usize = 5;
 /// What lies in a slot.
 #[repr(C)]
 struct Everything {
-    word: AtomicU64,
+    half: AtomicU32,
+    /// What an access to `half` that is too wide reads or writes: never 0.
+    beside: AtomicU32,
+    whole: AtomicU64,
+    size: AtomicUsize,
+    pointer: AtomicPtr<u8>,
     list: List<Native>,
     stack: ArrayStack<u8, STACK, Native>,
+    resizable: ResizableStack<u8, STACK, Native>,
     buffer: Buffer<BUFFER, Native>,
 }
 
-/// What one can do to it. Numbers stand for nodes, and for values on a stack.
+/// Which word, by what it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Half,
+    Whole,
+    Size,
+    Pointer,
+}
+
+/// Which stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stack {
+    Fixed,
+    Resizable,
+}
+
+/// What one can do to it. Numbers stand for nodes, for values on a stack, and for pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Op {
-    Add(u64),
-    Load,
-    StoreIfEqual(u64, u64),
-    AddIf(u64, u64),
+    Add(Kind, u64),
+    Load(Kind),
+    Exchange(Kind, u64),
+    StoreIfEqual(Kind, u64, u64),
+    AddIf(Kind, u64, u64),
     ListPush(usize),
     ListPop,
     /// Pushes the node that this program popped first, if it popped one.
     ListPushPopped,
-    StackPush(usize),
-    StackPop,
-    StackPushBatch(usize),
-    StackPopBatch(usize),
+    StackPush(Stack, usize),
+    StackPop(Stack),
+    StackPushBatch(Stack, usize),
+    StackPopBatch(Stack, usize),
+    Resize(usize),
     Append(usize),
     /// From now on sections find no slot.
     Stop,
@@ -86,19 +110,66 @@ macro_rules! perform {
                 $run
             }};
         }
-        type Stack = ArrayStack<u8, STACK, Native>;
+        /// On the word of this kind, by an operation that is given a `V`; and what that says.
+        macro_rules! word {
+            ($kind:expr, $given:expr, $answer:expr) => {
+                match $kind {
+                    Kind::Pointer => {
+                        type V = *mut u8;
+                        $answer(run!($given, pointer: AtomicPtr<u8>))
+                    }
+                    kind => integer!(kind, $given, $answer),
+                }
+            };
+        }
+        macro_rules! integer {
+            ($kind:expr, $given:expr, $answer:expr) => {
+                match $kind {
+                    Kind::Half => {
+                        type V = u32;
+                        $answer(run!($given, half: AtomicU32))
+                    }
+                    Kind::Whole => {
+                        type V = u64;
+                        $answer(run!($given, whole: AtomicU64))
+                    }
+                    Kind::Size => {
+                        type V = usize;
+                        $answer(run!($given, size: AtomicUsize))
+                    }
+                    Kind::Pointer => unreachable!("pointers are not added to"),
+                }
+            };
+        }
+        macro_rules! stack {
+            ($stack:expr, $given:expr) => {
+                match $stack {
+                    Stack::Fixed => run!($given, stack: ArrayStack<u8, STACK, Native>),
+                    Stack::Resizable => run!($given, resizable: ResizableStack<u8, STACK, Native>),
+                }
+            };
+        }
         match $op {
-            Op::Add(delta) => {
-                run!(Add(delta), word: AtomicU64);
-                Ok(vec![])
+            Op::Add(kind, delta) => {
+                integer!(kind, Add(V::of(delta)), |()| Ok(vec![]))
             }
-            Op::Load => Ok(vec![run!(Load, word: AtomicU64)]),
-            Op::StoreIfEqual(expected, new) => {
-                run!(StoreIfEqual { expected, new }, word: AtomicU64).map(|()| vec![])
+            #[allow(unused, reason = "a load is given nothing")]
+            Op::Load(kind) => word!(kind, Load, |value| Ok(vec![Number::number(value)])),
+            Op::Exchange(kind, new) => {
+                word!(kind, Exchange(V::of(new)), |old| Ok(vec![Number::number(old)]))
             }
-            Op::AddIf(delta, fixed) => {
-                run!(AddIf { delta, fixed }, word: AtomicU64).map(|sum| vec![sum])
-            }
+            Op::StoreIfEqual(kind, expected, new) => word!(
+                kind,
+                StoreIfEqual { expected: V::of(expected), new: V::of(new) },
+                |stored: Result<(), _>| stored.map(|()| vec![]).map_err(Number::number)
+            ),
+            Op::AddIf(kind, delta, fixed) => integer!(
+                kind,
+                AddIf { delta: V::of(delta), fixed: V::of(fixed) },
+                |added: Result<_, _>| added
+                    .map(|sum| vec![Number::number(sum)])
+                    .map_err(Number::number)
+            ),
             Op::ListPush(node) => {
                 // SAFETY: nodes are live, and tests push none that is in the list.
                 run!(unsafe { ListPush::new(bench.node(node)) }, list: List<Native>);
@@ -108,18 +179,25 @@ macro_rules! perform {
                 let node = run!(ListPop, list: List<Native>);
                 Ok(node.map(|node| bench.number(node)).into_iter().collect())
             }
-            Op::StackPush(number) => {
-                let pushed = run!(StackPush(value(number)), stack: Stack);
+            Op::StackPush(on, number) => {
+                let pushed = stack!(on, StackPush(value(number)));
                 pushed.map(|()| vec![]).map_err(|_| 0)
             }
-            Op::StackPop => Ok(run!(StackPop, stack: Stack).map(address).into_iter().collect()),
-            Op::StackPushBatch(count) => {
-                Ok(vec![run!(StackPushBatch(&values(count)), stack: Stack) as u64])
+            Op::StackPop(on) => Ok(stack!(on, StackPop).map(address).into_iter().collect()),
+            Op::StackPushBatch(on, count) => {
+                Ok(vec![stack!(on, StackPushBatch(&values(count))) as u64])
             }
-            Op::StackPopBatch(count) => {
+            Op::StackPopBatch(on, count) => {
                 let into = vec![Cell::new(None); count];
-                let count = run!(StackPopBatch(&into), stack: Stack);
+                let count = stack!(on, StackPopBatch(&into));
                 Ok(into[..count].iter().map(|value| address(value.get().unwrap())).collect())
+            }
+            Op::Resize(capacity) => {
+                let old = run!(
+                    StackResize(capacity),
+                    resizable: ResizableStack<u8, STACK, Native>
+                );
+                Ok(vec![old as u64])
             }
             Op::Append(count) => {
                 let begin = run!(Append(&bytes(count)), buffer: Buffer<BUFFER, Native>);
@@ -209,8 +287,12 @@ impl Bench {
     /// Empties all slots, and runs a program on that of one index; of this CPU's, if it has a row.
     pub(super) fn reset(&self, index: usize, setup: &[Op]) {
         for index in 0..self.indexes {
-            // SAFETY: in the memory of `new`. Zeros are an empty slot.
-            unsafe { self.slot(index).cast::<u8>().write_bytes(0, size_of::<Everything>()) };
+            // SAFETY: in the memory of `new`. Zeros are an empty slot, with no room in the stack
+            // that can be resized.
+            unsafe {
+                self.slot(index).cast::<u8>().write_bytes(0, size_of::<Everything>());
+                (*self.slot(index)).beside.store(0xa5a5_a5a5, Ordering::Relaxed);
+            }
         }
         for node in &self.nodes {
             node.next.store(ptr::null_mut(), Ordering::Relaxed);
@@ -277,9 +359,19 @@ impl Bench {
         unsafe { self.memory.as_ptr().add(index * Native::STRIDE).cast() }
     }
 
-    /// The word, for a section.
-    pub(super) fn word(&self, index: Index) -> SlotsAt<Index, AtomicU64> {
-        self.slots_at(index, self.at::<AtomicU64>(offset_of!(Everything, word)))
+    /// The word of 32 bits, for a section.
+    pub(super) fn half(&self, index: Index) -> SlotsAt<Index, AtomicU32> {
+        self.slots_at(index, self.at(offset_of!(Everything, half)))
+    }
+
+    /// The word of 64 bits, for a section.
+    pub(super) fn whole(&self, index: Index) -> SlotsAt<Index, AtomicU64> {
+        self.slots_at(index, self.at(offset_of!(Everything, whole)))
+    }
+
+    /// The length of the stack that can be resized, for a section.
+    pub(super) fn resizable(&self, index: Index) -> SlotsAt<Index, AtomicU64> {
+        self.slots_at(index, self.at(offset_of!(Everything, resizable.len)))
     }
 
     fn slots_at<F, I>(&self, index: I, at: At<'_, F, Native>) -> SlotsAt<I, F> {
@@ -326,7 +418,40 @@ impl Drop for Bench {
     }
 }
 
-fn value(number: usize) -> NonNull<u8> {
+/// What a word holds, as the tests write it.
+trait Number {
+    /// The last bits of the number.
+    fn of(number: u64) -> Self;
+    fn number(self) -> u64;
+}
+
+macro_rules! numbers {
+    ($($value:ty)+) => {$(
+        impl Number for $value {
+            fn of(number: u64) -> Self {
+                number as Self
+            }
+
+            fn number(self) -> u64 {
+                self as u64
+            }
+        }
+    )+};
+}
+
+numbers!(u32 u64 usize);
+
+impl Number for *mut u8 {
+    fn of(number: u64) -> Self {
+        ptr::without_provenance_mut(number as usize)
+    }
+
+    fn number(self) -> u64 {
+        self.addr() as u64
+    }
+}
+
+pub(super) fn value(number: usize) -> NonNull<u8> {
     NonNull::new(ptr::without_provenance_mut(0x1000 + number)).unwrap()
 }
 

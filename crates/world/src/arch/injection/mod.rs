@@ -15,19 +15,20 @@
 
 mod bench;
 mod interpreter;
+mod planted;
 mod programs;
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use self::bench::{Answer, Bench, NO_INDEX, Op, by_section, by_trapped_section};
+use self::bench::{Answer, Bench, NO_INDEX, Op, Stack, by_section, by_trapped_section};
 use self::interpreter::{Before, Interpreter};
 use self::programs::{CHANGES, FAMILIES, Family, HALF, HOME, OTHER, SLOTS};
-use crate::arch::{Area, CPU_ID, Index, MM_CID, SlotsAt, processor};
+use crate::arch::{Area, CPU_ID, Index, MM_CID, processor};
 use crate::native::rseq;
 use crate::{IndexBy, Native, Restartable};
 
@@ -56,11 +57,11 @@ mod trapped {
     use crate::arch::status::{DONE, NO_SLOT, REFUSED};
     use crate::arch::{InRow, Index, SlotsAt};
     use crate::restartable::definition::{
-        Add, AddIf, Append, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
-        StackPushBatch, StoreIfEqual,
+        Add, AddIf, Append, Exchange, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
+        StackPushBatch, StackResize, StoreIfEqual,
     };
-    use crate::restartable::{ArrayStack, Buffer, Full, List, ListNode};
-    use crate::{Integer, Words};
+    use crate::restartable::{ArrayStack, Buffer, Full, List, ListNode, ResizableStack};
+    use crate::{Integer, Word, Words};
 
     /// As [`Section`](crate::arch::Section).
     pub(super) trait Trapped<I, F, R>: Sized {
@@ -193,9 +194,12 @@ fn place(looks: &[u32], op: Op, point: u32, visit: u32) -> Result<Before, u32> {
     Ok(match (op, point) {
         (_, 0 | 9) => return Err(point),
         (_, 3) => Before::Step(found),
-        (Op::Add(_) | Op::StoreIfEqual(..) | Op::AddIf(..), _) => Before::Last,
+        (Op::Add(..) | Op::Exchange(..) | Op::StoreIfEqual(..) | Op::AddIf(..), _)
+        | (Op::Resize(_), _) => Before::Last,
         (_, 4) | (Op::ListPop, 5) => Before::Step(found + 1),
-        (Op::StackPushBatch(_) | Op::StackPopBatch(_), 5) => Before::Step(found + visit),
+        (Op::StackPush(Stack::Resizable, _), 8) => Before::Step(found + 2),
+        (Op::StackPushBatch(Stack::Resizable, _), 5) => Before::Step(found + 1 + visit),
+        (Op::StackPushBatch(..) | Op::StackPopBatch(..), 5) => Before::Step(found + visit),
         (Op::Append(_), 5) => Before::Step(found + 1 + 8 * (visit - 1)),
         (Op::Append(count), 6) => Before::Step(found + count / 8 * 8 + visit),
         _ => Before::Last,
@@ -210,23 +214,24 @@ fn looks(bench: &Bench) -> &'static [u32] {
 fn points(op: Op) -> impl Iterator<Item = u32> {
     let last = match op {
         // One instruction does it all on x86-64.
-        Op::Add(_) if cfg!(target_arch = "x86_64") => 3,
-        Op::Add(_) => 4,
-        Op::Load => 3,
+        Op::Add(..) if cfg!(target_arch = "x86_64") => 3,
+        Op::Load(_) => 3,
+        Op::Add(..) | Op::Exchange(..) | Op::Resize(_) => 4,
         Op::StoreIfEqual(..) | Op::AddIf(..) | Op::ListPush(_) => 5,
-        Op::StackPush(_) | Op::StackPop => 5,
-        Op::ListPop | Op::StackPushBatch(_) | Op::StackPopBatch(_) => 6,
+        Op::StackPush(..) | Op::StackPop(_) => 5,
+        Op::ListPop | Op::StackPushBatch(..) | Op::StackPopBatch(..) => 6,
         Op::Append(_) => 7,
         Op::ListPushPopped | Op::Stop | Op::Show(_) => {
             unreachable!("not an operation of its own")
         }
     };
-    (3..=last).chain([0, 9])
+    let read_capacity = matches!(op, Op::StackPush(Stack::Resizable, _)).then_some(8);
+    (3..=last).chain([0, 9]).chain(read_capacity)
 }
 
-/// The operation without its arguments.
+/// The operation and what kind of thing it is on, without its arguments.
 fn name(op: Op) -> String {
-    format!("{op:?}").split('(').next().unwrap().to_owned()
+    format!("{op:?}").split(|c: char| !c.is_alphabetic() && c != '(').next().unwrap().to_owned()
 }
 
 /// Calls `check` with every case of all families.
@@ -483,64 +488,4 @@ fn a_section_that_is_not_announced_is_found_out() {
         assert_eq!(found_out(bench, index, works), longer);
     }
     assert_eq!(found_out(&in_rows, index, |op| matches!(op, Op::Show(_))), all);
-}
-
-/// As the production section, but a status that was set before an abort is still there afterwards.
-fn forgetful_store_if_equal(
-    at: SlotsAt<Index, AtomicU64>,
-    expected: u64,
-    new: u64,
-) -> Option<Result<(), u64>> {
-    use crate::arch::status::{DONE, REFUSED};
-
-    static STALE: AtomicU32 = AtomicU32::new(0);
-    // Relaxed: one thread uses it.
-    STALE.store(0, Ordering::Relaxed);
-    let (old, status): (u64, u64);
-    // SAFETY: as for the production section.
-    unsafe {
-        with_traps!(store_if_equal!(
-            forgetful_trap,
-            Index,
-            at,
-            expected,
-            new,
-            old,
-            status,
-            stale = sym STALE
-        ));
-    }
-    match status {
-        DONE => Some(Ok(())),
-        REFUSED => Some(Err(old)),
-        _ => None,
-    }
-}
-
-/// The check can fail here, too: point 5 lies behind the place where the status is set, and the
-/// slot is gone when the section starts over.
-#[test]
-fn a_section_that_does_not_reset_its_status_is_found_out() {
-    let Some((index, indexes)) = real_index(IndexBy::Cpu) else { return };
-    let _traps = set_traps();
-    let bench = Bench::new(indexes, true);
-    let case = Case { setup: &[], op: Op::StoreIfEqual(0, 7), intrusion: &[Op::Stop] };
-    let defined = case.defined(&bench, 0, place(LOOKS, case.op, 5, 1));
-    let production = case.trapped_alone(&bench, index, (5, 1), 1);
-    assert_eq!(production.as_ref(), Some(&defined));
-    assert_eq!((&defined.answer, defined.aborts), (&None, 1));
-
-    let intruder = Intruder {
-        bench: &bench,
-        program: case.intrusion,
-        execute: &|op| by_section(&bench, index, op),
-        answers: Cell::new(None),
-    };
-    bench.reset(0, case.setup);
-    INTRUDER.store((&raw const intruder).cast_mut().cast(), Ordering::Relaxed);
-    VISITS.store(1, Ordering::Relaxed);
-    ARMED.store(5, Ordering::Relaxed);
-    let forgetful = forgetful_store_if_equal(bench.word(index), 0, 7);
-    ARMED.store(NOWHERE, Ordering::Relaxed);
-    assert!(forgetful.is_some(), "the stale status was not taken for an answer: {forgetful:?}");
 }

@@ -1,6 +1,6 @@
 //! What is done to the slot: states of it, operations on them, and intrusions, each with each.
 
-use super::bench::{BUFFER, NO_INDEX, Op, STACK};
+use super::bench::{BUFFER, Kind, NO_INDEX, Op, STACK, Stack};
 
 pub(super) struct Family {
     pub(super) setups: &'static [&'static [Op]],
@@ -8,16 +8,56 @@ pub(super) struct Family {
     pub(super) intrusions: &'static [&'static [Op]],
 }
 
-const SIGN: u64 = 1 << 63;
-const MOST: u64 = i64::MAX as u64;
-const MINUS_ONE: u64 = u64::MAX;
-
 /// A row that shows the index whose slot is worked on.
 pub(super) const HOME: u32 = 2;
 /// A row that shows another index.
 pub(super) const OTHER: u32 = 1;
 /// A row that shows none, and that index to a read of half of it.
 pub(super) const HALF: u32 = 0xdead << 16 | HOME;
+/// Words that hold integers of a type; `$signed` is the type of the same size.
+macro_rules! integers {
+    ($kind:expr, $value:ty, $signed:ty) => {{
+        const SIGN: u64 = <$signed>::MIN.cast_unsigned() as u64;
+        const MOST: u64 = <$signed>::MAX as u64;
+        const MINUS_ONE: u64 = <$value>::MAX as u64;
+        Family {
+            setups: &[
+                &[],
+                &[Op::Add($kind, 5)],
+                &[Op::Add($kind, MOST)],
+                &[Op::Add($kind, SIGN)],
+                &[Op::Add($kind, MINUS_ONE)],
+            ],
+            ops: &[
+                Op::Add($kind, 3),
+                Op::Add($kind, MINUS_ONE),
+                Op::Load($kind),
+                Op::Exchange($kind, 7),
+                Op::Exchange($kind, MINUS_ONE),
+                Op::StoreIfEqual($kind, 0, 7),
+                Op::StoreIfEqual($kind, 5, MINUS_ONE),
+                Op::StoreIfEqual($kind, SIGN, 0),
+                Op::AddIf($kind, 1, SIGN),
+                Op::AddIf($kind, MINUS_ONE, SIGN),
+                Op::AddIf($kind, SIGN, SIGN),
+                Op::AddIf($kind, MOST, SIGN),
+                Op::AddIf($kind, 3, !7),
+                Op::AddIf($kind, 1, 0),
+                Op::AddIf($kind, 0, MINUS_ONE),
+            ],
+            intrusions: &[
+                &[],
+                &[Op::Add($kind, 1)],
+                &[Op::Add($kind, MINUS_ONE)],
+                &[Op::Add($kind, 1), Op::Add($kind, MINUS_ONE)],
+                &[Op::StoreIfEqual($kind, 5, 0), Op::StoreIfEqual($kind, 0, 5)],
+                &[Op::AddIf($kind, MINUS_ONE, SIGN), Op::Exchange($kind, 9), Op::Load($kind)],
+                &[Op::Stop],
+            ],
+        }
+    }};
+}
+
 /// How many slots there are behind rows.
 pub(super) const SLOTS: usize = 4;
 
@@ -29,40 +69,57 @@ pub(super) const CHANGES: &[&[Op]] = &[
     &[Op::Show(HALF)],
     &[Op::Show(OTHER)],
     &[Op::Show(NO_INDEX), Op::Show(HOME)],
-    &[Op::Show(OTHER), Op::Add(9), Op::StackPush(30), Op::Append(2), Op::Show(HOME)],
-    &[Op::ListPop, Op::Show(OTHER), Op::ListPushPopped, Op::Add(1)],
-    &[Op::Append(3), Op::StackPush(30), Op::Show(OTHER), Op::Append(2), Op::StackPush(31)],
+    &[
+        Op::Show(OTHER),
+        Op::Add(Kind::Whole, 9),
+        Op::StackPush(Stack::Fixed, 30),
+        Op::Append(2),
+        Op::Show(HOME),
+    ],
+    &[Op::ListPop, Op::Show(OTHER), Op::ListPushPopped, Op::Add(Kind::Half, 1)],
+    &[Op::Exchange(Kind::Pointer, 1), Op::Resize(1), Op::Show(OTHER), Op::Resize(2)],
+    &[
+        Op::Append(3),
+        Op::StackPush(Stack::Fixed, 30),
+        Op::Show(OTHER),
+        Op::Append(2),
+        Op::StackPush(Stack::Fixed, 31),
+    ],
 ];
 
-pub(super) const FAMILIES: &[Family] = &[WORDS, LISTS, STACKS, BUFFERS];
+pub(super) const FAMILIES: &[Family] = &[
+    integers!(Kind::Half, u32, i32),
+    integers!(Kind::Whole, u64, i64),
+    integers!(Kind::Size, usize, isize),
+    POINTERS,
+    LISTS,
+    STACKS,
+    RESIZABLE,
+    BUFFERS,
+];
 
-const WORDS: Family = Family {
-    setups: &[&[], &[Op::Add(5)], &[Op::Add(MOST)], &[Op::Add(SIGN)], &[Op::Add(MINUS_ONE)]],
+const POINTERS: Family = Family {
+    setups: &[&[], &[Op::Exchange(Kind::Pointer, FAR)]],
     ops: &[
-        Op::Add(3),
-        Op::Add(MINUS_ONE),
-        Op::Load,
-        Op::StoreIfEqual(0, 7),
-        Op::StoreIfEqual(5, MINUS_ONE),
-        Op::StoreIfEqual(SIGN, 0),
-        Op::AddIf(1, SIGN),
-        Op::AddIf(MINUS_ONE, SIGN),
-        Op::AddIf(SIGN, SIGN),
-        Op::AddIf(MOST, SIGN),
-        Op::AddIf(3, !7),
-        Op::AddIf(1, 0),
-        Op::AddIf(0, MINUS_ONE),
+        Op::Load(Kind::Pointer),
+        Op::Exchange(Kind::Pointer, 0),
+        Op::Exchange(Kind::Pointer, FAR + 8),
+        Op::StoreIfEqual(Kind::Pointer, 0, FAR + 8),
+        Op::StoreIfEqual(Kind::Pointer, FAR, 0),
+        // Equal in the last 32 bits.
+        Op::StoreIfEqual(Kind::Pointer, FAR as u32 as u64, 0),
     ],
     intrusions: &[
         &[],
-        &[Op::Add(1)],
-        &[Op::Add(MINUS_ONE)],
-        &[Op::Add(1), Op::Add(MINUS_ONE)],
-        &[Op::StoreIfEqual(5, 0), Op::StoreIfEqual(0, 5)],
-        &[Op::AddIf(MINUS_ONE, SIGN), Op::Load],
+        &[Op::Exchange(Kind::Pointer, 0)],
+        &[Op::Exchange(Kind::Pointer, FAR + 16)],
+        &[Op::Exchange(Kind::Pointer, 24), Op::StoreIfEqual(Kind::Pointer, 24, FAR)],
         &[Op::Stop],
     ],
 };
+
+/// An address that takes more than 32 bits.
+const FAR: u64 = 0x7123_4567_89ab_cde0;
 
 const LISTS: Family = Family {
     setups: &[
@@ -87,30 +144,66 @@ const LISTS: Family = Family {
 const STACKS: Family = Family {
     setups: &[
         &[],
-        &[Op::StackPush(0)],
-        &[Op::StackPushBatch(STACK - 1)],
-        &[Op::StackPushBatch(STACK)],
+        &[Op::StackPush(Stack::Fixed, 0)],
+        &[Op::StackPushBatch(Stack::Fixed, STACK - 1)],
+        &[Op::StackPushBatch(Stack::Fixed, STACK)],
     ],
     ops: &[
-        Op::StackPush(9),
-        Op::StackPop,
-        Op::StackPushBatch(0),
-        Op::StackPushBatch(1),
-        Op::StackPushBatch(3),
-        Op::StackPushBatch(STACK + 4),
-        Op::StackPopBatch(0),
-        Op::StackPopBatch(1),
-        Op::StackPopBatch(3),
-        Op::StackPopBatch(STACK + 4),
+        Op::StackPush(Stack::Fixed, 9),
+        Op::StackPop(Stack::Fixed),
+        Op::StackPushBatch(Stack::Fixed, 0),
+        Op::StackPushBatch(Stack::Fixed, 1),
+        Op::StackPushBatch(Stack::Fixed, 3),
+        Op::StackPushBatch(Stack::Fixed, STACK + 4),
+        Op::StackPopBatch(Stack::Fixed, 0),
+        Op::StackPopBatch(Stack::Fixed, 1),
+        Op::StackPopBatch(Stack::Fixed, 3),
+        Op::StackPopBatch(Stack::Fixed, STACK + 4),
     ],
     intrusions: &[
         &[],
-        &[Op::StackPush(20)],
-        &[Op::StackPop],
-        &[Op::StackPop, Op::StackPush(20)],
-        &[Op::StackPushBatch(STACK + 1)],
-        &[Op::StackPopBatch(STACK + 1)],
-        &[Op::StackPopBatch(STACK), Op::StackPushBatch(STACK)],
+        &[Op::StackPush(Stack::Fixed, 20)],
+        &[Op::StackPop(Stack::Fixed)],
+        &[Op::StackPop(Stack::Fixed), Op::StackPush(Stack::Fixed, 20)],
+        &[Op::StackPushBatch(Stack::Fixed, STACK + 1)],
+        &[Op::StackPopBatch(Stack::Fixed, STACK + 1)],
+        &[Op::StackPopBatch(Stack::Fixed, STACK), Op::StackPushBatch(Stack::Fixed, STACK)],
+        &[Op::Stop],
+    ],
+};
+
+const RESIZABLE: Family = Family {
+    setups: &[
+        &[],
+        &[Op::Resize(3)],
+        &[Op::Resize(3), Op::StackPush(Stack::Resizable, 0)],
+        &[Op::Resize(3), Op::StackPushBatch(Stack::Resizable, 3)],
+        &[Op::Resize(STACK), Op::StackPushBatch(Stack::Resizable, STACK - 1)],
+        // More is on it than it takes now.
+        &[Op::Resize(STACK), Op::StackPushBatch(Stack::Resizable, STACK), Op::Resize(2)],
+    ],
+    ops: &[
+        Op::StackPush(Stack::Resizable, 9),
+        Op::StackPop(Stack::Resizable),
+        Op::StackPushBatch(Stack::Resizable, 0),
+        Op::StackPushBatch(Stack::Resizable, 2),
+        Op::StackPushBatch(Stack::Resizable, STACK + 4),
+        Op::StackPopBatch(Stack::Resizable, 2),
+        Op::StackPopBatch(Stack::Resizable, STACK + 4),
+        Op::Resize(0),
+        Op::Resize(4),
+        Op::Resize(STACK + 9),
+        Op::Resize(usize::MAX),
+    ],
+    intrusions: &[
+        &[],
+        &[Op::StackPush(Stack::Resizable, 20)],
+        &[Op::StackPop(Stack::Resizable)],
+        &[Op::StackPushBatch(Stack::Resizable, STACK + 1)],
+        &[Op::StackPopBatch(Stack::Resizable, STACK + 1)],
+        &[Op::Resize(0)],
+        &[Op::Resize(STACK)],
+        &[Op::Resize(STACK), Op::StackPush(Stack::Resizable, 20), Op::Resize(1)],
         &[Op::Stop],
     ],
 };

@@ -1,9 +1,24 @@
-//! Sections on stacks. The length lies at 0, entry *i* at 8 + 8 *i*.
+//! Sections on stacks. The length lies at 0, entry *i* at 8 + 8 *i*; the capacity is a constant, or
+//! the word at -8.
 
 macro_rules! stack_push {
+    ($point:ident, $by:ident, const $capacity:expr, $($arguments:tt)*) => {
+        stack_push!(
+            @ ["mov {scratch}, {capacity}", "cmp {len}, {scratch}", "b.hs {full}",],
+            [capacity = const $capacity,],
+            $point, $by, $($arguments)*
+        )
+    };
+    ($point:ident, $by:ident, word, $($arguments:tt)*) => {
+        stack_push!(
+            @ ["ldr {scratch}, [{slot}, -8]", "cmp {len}, {scratch}", "b.hs {full}", $point!("8"),],
+            [],
+            $point, $by, $($arguments)*
+        )
+    };
     (
-        $point:ident, $by:ident, $at:expr, $capacity:expr, $value:expr, $no_slot:block,
-        $full:block $(, $($more:tt)+)?
+        @ [$($fits:tt)*], [$($capacity:tt)*], $point:ident, $by:ident, $at:expr, $value:expr,
+        $no_slot:block, $full:block $(, $($more:tt)+)?
     ) => {
         section!(
             $point, $by, $at, $no_slot,
@@ -11,9 +26,7 @@ macro_rules! stack_push {
                 $point!("3"),
                 "ldr {len}, [{slot}]",
                 $point!("4"),
-                "mov {scratch}, {capacity}",
-                "cmp {len}, {scratch}",
-                "b.hs {full}",
+                $($fits)*
                 "add {scratch}, {slot}, {len}, lsl 3",
                 "str {value}, [{scratch}, 8]",
                 $point!("5"),
@@ -23,7 +36,7 @@ macro_rules! stack_push {
             len = out(reg) _,
             value = in(reg) $value,
             full = label $full,
-            capacity = const $capacity,
+            $($capacity)*
             $($($more)+,)?
         )
     };
@@ -54,9 +67,28 @@ macro_rules! stack_pop {
 }
 
 macro_rules! stack_push_batch {
+    ($point:ident, $by:ident, const $capacity:expr, $($arguments:tt)*) => {
+        stack_push_batch!(
+            @ ["mov {count}, {capacity}", "sub {count}, {count}, {len}",],
+            [capacity = const $capacity,],
+            $point, $by, $($arguments)*
+        )
+    };
+    ($point:ident, $by:ident, word, $($arguments:tt)*) => {
+        stack_push_batch!(
+            @ [
+                "ldr {count}, [{slot}, -8]",
+                "subs {count}, {count}, {len}",
+                // There is none where more is on the stack.
+                "csel {count}, {count}, xzr, hs",
+            ],
+            [],
+            $point, $by, $($arguments)*
+        )
+    };
     (
-        $point:ident, $by:ident, $at:expr, $capacity:expr, $values:expr, $wanted:expr,
-        $count:ident, $status:ident $(, $($more:tt)+)?
+        @ [$($room:tt)*], [$($capacity:tt)*], $point:ident, $by:ident, $at:expr, $values:expr,
+        $wanted:expr, $count:ident, $status:ident $(, $($more:tt)+)?
     ) => {
         section!(
             $point, $by, $at, $status,
@@ -65,8 +97,7 @@ macro_rules! stack_push_batch {
                 "ldr {len}, [{slot}]",
                 $point!("4"),
                 // As many as are wanted, or as there is room for.
-                "mov {count}, {capacity}",
-                "sub {count}, {count}, {len}",
+                $($room)*
                 "cmp {count}, {wanted}",
                 "csel {count}, {count}, {wanted}, lo",
                 "add {to}, {slot}, {len}, lsl 3",
@@ -91,7 +122,7 @@ macro_rules! stack_push_batch {
             count = out(reg) $count,
             values = in(reg) $values,
             wanted = in(reg) $wanted,
-            capacity = const $capacity,
+            $($capacity)*
             $($($more)+,)?
         )
     };

@@ -1,15 +1,38 @@
-//! Sections on words.
+//! Sections on words, of 32 bits (`half`) and of 64 (`whole`); a `pointer` is one of 64.
+
+/// A value's register, by its name and the word's width: accesses are as wide as it is.
+macro_rules! register {
+    (half, $name:literal) => {
+        concat!("{", $name, ":w}")
+    };
+    ($width:ident, $name:literal) => {
+        concat!("{", $name, ":x}")
+    };
+}
+
+/// Commits a value. A pointer carries what it points to, as a list does; an integer only itself.
+macro_rules! commit {
+    (pointer, $name:literal) => {
+        concat!("stlr ", register!(pointer, $name), ", [{slot}]")
+    };
+    ($width:ident, $name:literal) => {
+        concat!("str ", register!($width, $name), ", [{slot}]")
+    };
+}
 
 macro_rules! add {
-    ($point:ident, $by:ident, $at:expr, $delta:expr, $no_slot:block $(, $($more:tt)+)?) => {
+    (
+        $point:ident, $by:ident, $width:ident, $at:expr, $delta:expr, $no_slot:block
+        $(, $($more:tt)+)?
+    ) => {
         section!(
             $point, $by, $at, $no_slot,
             [
                 $point!("3"),
-                "ldr {scratch}, [{slot}]",
+                concat!("ldr ", register!($width, "scratch"), ", [{slot}]"),
                 $point!("4"),
-                "add {scratch}, {scratch}, {delta}",
-                "str {scratch}, [{slot}]",
+                "add {scratch}, {scratch}, {delta:x}",
+                commit!($width, "scratch"),
             ],
             delta = in(reg) $delta,
             $($($more)+,)?
@@ -18,12 +41,15 @@ macro_rules! add {
 }
 
 macro_rules! load {
-    ($point:ident, $by:ident, $at:expr, $value:ident, $status:ident $(, $($more:tt)+)?) => {
+    (
+        $point:ident, $by:ident, $width:ident, $at:expr, $value:ident, $status:ident
+        $(, $($more:tt)+)?
+    ) => {
         section!(
             $point, $by, $at, $status,
             [
                 $point!("3"),
-                "ldr {value}, [{slot}]",
+                concat!("ldr ", register!($width, "value"), ", [{slot}]"),
             ],
             value = out(reg) $value,
             $($($more)+,)?
@@ -31,22 +57,42 @@ macro_rules! load {
     };
 }
 
-macro_rules! store_if_equal {
+macro_rules! exchange {
     (
-        $point:ident, $by:ident, $at:expr, $expected:expr, $new:expr, $old:ident, $status:ident
+        $point:ident, $by:ident, $width:ident, $at:expr, $new:expr, $old:ident, $status:ident
         $(, $($more:tt)+)?
     ) => {
         section!(
             $point, $by, $at, $status,
             [
                 $point!("3"),
-                "ldr {old}, [{slot}]",
+                concat!("ldr ", register!($width, "old"), ", [{slot}]"),
+                $point!("4"),
+                commit!($width, "new"),
+            ],
+            old = out(reg) $old,
+            new = in(reg) $new,
+            $($($more)+,)?
+        )
+    };
+}
+
+macro_rules! store_if_equal {
+    (
+        $point:ident, $by:ident, $width:ident, $at:expr, $expected:expr, $new:expr, $old:ident,
+        $status:ident $(, $($more:tt)+)?
+    ) => {
+        section!(
+            $point, $by, $at, $status,
+            [
+                $point!("3"),
+                concat!("ldr ", register!($width, "old"), ", [{slot}]"),
                 $point!("4"),
                 "mov {status}, {refused}",
-                "cmp {old}, {expected}",
+                concat!("cmp ", register!($width, "old"), ", ", register!($width, "expected")),
                 "b.ne 8f",
                 $point!("5"),
-                "str {new}, [{slot}]",
+                commit!($width, "new"),
             ],
             old = out(reg) $old,
             expected = in(reg) $expected,
@@ -59,22 +105,23 @@ macro_rules! store_if_equal {
 
 macro_rules! add_if {
     (
-        $point:ident, $by:ident, $at:expr, $delta:expr, $fixed:expr, $old:ident, $sum:ident,
-        $status:ident $(, $($more:tt)+)?
+        $point:ident, $by:ident, $width:ident, $at:expr, $delta:expr, $fixed:expr, $old:ident,
+        $sum:ident, $status:ident $(, $($more:tt)+)?
     ) => {
         section!(
             $point, $by, $at, $status,
             [
                 $point!("3"),
-                "ldr {old}, [{slot}]",
+                concat!("ldr ", register!($width, "old"), ", [{slot}]"),
                 $point!("4"),
                 "mov {status}, {refused}",
-                "add {sum}, {old}, {delta}",
-                "eor {scratch}, {old}, {sum}",
-                "tst {scratch}, {fixed}",
+                "add {sum:x}, {old:x}, {delta:x}",
+                "eor {scratch}, {old:x}, {sum:x}",
+                // Where the word has no upper half, that of the sum is anything, and not looked at.
+                concat!("tst ", register!($width, "scratch"), ", ", register!($width, "fixed")),
                 "b.ne 8f",
                 $point!("5"),
-                "str {sum}, [{slot}]",
+                commit!($width, "sum"),
             ],
             old = out(reg) $old,
             sum = out(reg) $sum,

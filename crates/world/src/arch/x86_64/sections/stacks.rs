@@ -1,9 +1,22 @@
-//! Sections on stacks. The length lies at 0, entry *i* at 8 + 8 *i*.
+//! Sections on stacks. The length lies at 0, entry *i* at 8 + 8 *i*; the capacity is a constant, or
+//! the word at -8.
 
 macro_rules! stack_push {
+    ($point:ident, $by:ident, const $capacity:expr, $($arguments:tt)*) => {
+        stack_push!(
+            @ ["cmp {len}, {capacity}", "jae {full}",], [capacity = const $capacity,],
+            $point, $by, $($arguments)*
+        )
+    };
+    ($point:ident, $by:ident, word, $($arguments:tt)*) => {
+        stack_push!(
+            @ ["cmp {len}, qword ptr [{slot} - 8]", "jae {full}", $point!("8"),], [],
+            $point, $by, $($arguments)*
+        )
+    };
     (
-        $point:ident, $by:ident, $at:expr, $capacity:expr, $value:expr, $no_slot:block,
-        $full:block $(, $($more:tt)+)?
+        @ [$($fits:tt)*], [$($capacity:tt)*], $point:ident, $by:ident, $at:expr, $value:expr,
+        $no_slot:block, $full:block $(, $($more:tt)+)?
     ) => {
         section!(
             $point, $by, $at, $no_slot,
@@ -12,8 +25,7 @@ macro_rules! stack_push {
                 $point!("3"),
                 "mov {len}, qword ptr [{slot}]",
                 $point!("4"),
-                "cmp {len}, {capacity}",
-                "jae {full}",
+                $($fits)*
                 "mov qword ptr [{slot} + {len} * 8 + 8], {value}",
                 $point!("5"),
                 "inc {len}",
@@ -22,7 +34,7 @@ macro_rules! stack_push {
             len = out(reg) _,
             value = in(reg) $value,
             full = label $full,
-            capacity = const $capacity,
+            $($capacity)*
             $($($more)+,)?
         )
     };
@@ -54,9 +66,30 @@ macro_rules! stack_pop {
 }
 
 macro_rules! stack_push_batch {
+    ($point:ident, $by:ident, const $capacity:expr, $($arguments:tt)*) => {
+        stack_push_batch!(
+            @ ["mov {count:e}, {capacity}", "sub {count}, {len}",],
+            [capacity = const $capacity,],
+            $point, $by, $($arguments)*
+        )
+    };
+    ($point:ident, $by:ident, word, $($arguments:tt)*) => {
+        stack_push_batch!(
+            @ [
+                "mov {count}, qword ptr [{slot} - 8]",
+                "sub {count}, {len}",
+                // There is none where more is on the stack.
+                "jae 9f",
+                "xor {count:e}, {count:e}",
+                "9:",
+            ],
+            [],
+            $point, $by, $($arguments)*
+        )
+    };
     (
-        $point:ident, $by:ident, $at:expr, $capacity:expr, $values:expr, $wanted:expr,
-        $count:ident, $status:ident $(, $($more:tt)+)?
+        @ [$($room:tt)*], [$($capacity:tt)*], $point:ident, $by:ident, $at:expr, $values:expr,
+        $wanted:expr, $count:ident, $status:ident $(, $($more:tt)+)?
     ) => {
         section!(
             $point, $by, $at, $status,
@@ -66,8 +99,7 @@ macro_rules! stack_push_batch {
                 "mov {len}, qword ptr [{slot}]",
                 $point!("4"),
                 // As many as are wanted, or as there is room for.
-                "mov {count:e}, {capacity}",
-                "sub {count}, {len}",
+                $($room)*
                 "cmp {count}, {wanted}",
                 "cmova {count}, {wanted}",
                 "lea {to}, [{slot} + {len} * 8 + 8]",
@@ -92,7 +124,7 @@ macro_rules! stack_push_batch {
             count = out(reg) $count,
             values = in(reg) $values,
             wanted = in(reg) $wanted,
-            capacity = const $capacity,
+            $($capacity)*
             $($($more)+,)?
         )
     };

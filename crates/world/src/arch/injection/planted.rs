@@ -1,0 +1,146 @@
+//! Sections with a mistake in them, each of which the checks find out.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::bench::{Answer, Bench, Kind, Op, STACK, Stack, by_section, value};
+use super::{
+    ARMED, Case, INTRUDER, Intruder, LOOKS, NOWHERE, Outcome, Pretence, VISITS, place, real_index,
+    set_traps,
+};
+use crate::IndexBy;
+use crate::arch::status::{DONE, REFUSED};
+use crate::arch::{CPU_ID, Index, SlotsAt};
+
+/// As the production section, but a status that was set before an abort is still there afterwards.
+fn forgetful_store_if_equal(
+    at: SlotsAt<Index, AtomicU64>,
+    expected: u64,
+    new: u64,
+) -> Option<Result<(), u64>> {
+    static STALE: AtomicU32 = AtomicU32::new(0);
+    // Relaxed: one thread uses it.
+    STALE.store(0, Ordering::Relaxed);
+    let (old, status): (u64, u64);
+    // SAFETY: as for the production section.
+    unsafe {
+        with_traps!(store_if_equal!(
+            forgetful_trap,
+            Index,
+            whole,
+            at,
+            expected,
+            new,
+            old,
+            status,
+            stale = sym STALE
+        ));
+    }
+    match status {
+        DONE => Some(Ok(())),
+        REFUSED => Some(Err(old)),
+        _ => None,
+    }
+}
+
+/// The check can fail here, too: point 5 lies behind the place where the status is set, and the
+/// slot is gone when the section starts over.
+#[test]
+fn a_section_that_does_not_reset_its_status_is_found_out() {
+    let Some((index, indexes)) = real_index(IndexBy::Cpu) else { return };
+    let _traps = set_traps();
+    let bench = Bench::new(indexes, true);
+    let case = Case { setup: &[], op: Op::StoreIfEqual(Kind::Whole, 0, 7), intrusion: &[Op::Stop] };
+    let defined = case.defined(&bench, 0, place(LOOKS, case.op, 5, 1));
+    let production = case.trapped_alone(&bench, index, (5, 1), 1);
+    assert_eq!(production.as_ref(), Some(&defined));
+    assert_eq!((&defined.answer, defined.aborts), (&None, 1));
+
+    let intruder = Intruder {
+        bench: &bench,
+        program: case.intrusion,
+        execute: &|op| by_section(&bench, index, op),
+        answers: Cell::new(None),
+    };
+    bench.reset(0, case.setup);
+    INTRUDER.store((&raw const intruder).cast_mut().cast(), Ordering::Relaxed);
+    VISITS.store(1, Ordering::Relaxed);
+    ARMED.store(5, Ordering::Relaxed);
+    let forgetful = forgetful_store_if_equal(bench.whole(index), 0, 7);
+    ARMED.store(NOWHERE, Ordering::Relaxed);
+    assert!(forgetful.is_some(), "the stale status was not taken for an answer: {forgetful:?}");
+}
+
+/// What comes of the operation of a case that nothing disturbs, if this section runs it.
+fn outcome(bench: &Bench, case: &Case<'_>, section: impl FnOnce() -> Answer) -> Outcome {
+    bench.reset(0, case.setup);
+    let answer = section();
+    Outcome { answer, intruder: vec![], aborts: 0, bytes: bench.bytes() }
+}
+
+/// Asserts that of two sections the first does what the definition says, and the second not.
+fn is_found_out(
+    bench: &Bench,
+    case: &Case<'_>,
+    production: impl FnOnce() -> Answer,
+    planted: impl FnOnce() -> Answer,
+) {
+    let defined = case.defined(bench, 0, Err(9));
+    assert_eq!(outcome(bench, case, production), defined, "{case:?}");
+    assert_ne!(outcome(bench, case, planted), defined, "{case:?}");
+}
+
+/// As the production sections of 64 bits, on a word of 32.
+fn too_wide(at: SlotsAt<Index, AtomicU32>, op: Op) -> Answer {
+    let (old, status): (u64, u64);
+    // SAFETY: as for the production sections; what lies beside the word is the test's, too.
+    unsafe {
+        match op {
+            Op::Add(_, delta) => {
+                add!(nothing, Index, whole, at, delta, { return None });
+                return Some(Ok(vec![]));
+            }
+            Op::Load(_) => load!(nothing, Index, whole, at, old, status),
+            Op::Exchange(_, new) => exchange!(nothing, Index, whole, at, new, old, status),
+            _ => unreachable!("no case of it"),
+        }
+    }
+    (status == DONE).then(|| Ok(vec![old]))
+}
+
+#[test]
+fn an_access_that_is_wider_than_its_word_is_found_out() {
+    let bench = Bench::new(1, false);
+    let mut pretence = Pretence::new(0, 0);
+    let index = pretence.area().index(CPU_ID);
+    let most = u64::from(u32::MAX);
+    for op in [Op::Add(Kind::Half, most), Op::Load(Kind::Half), Op::Exchange(Kind::Half, 7)] {
+        let case = Case { setup: &[Op::Add(Kind::Half, 5)], op, intrusion: &[] };
+        let production = || by_section(&bench, index, op);
+        is_found_out(&bench, &case, production, || too_wide(bench.half(index), op));
+    }
+}
+
+/// As the production section, which reads the capacity, but with the room that the stack has at
+/// most.
+fn roomy_push(at: SlotsAt<Index, AtomicU64>, number: usize) -> Answer {
+    let value = value(number).as_ptr();
+    // SAFETY: as for the production section.
+    unsafe {
+        stack_push!(nothing, Index, const STACK, at, value, { return None }, {
+            return Some(Err(0));
+        });
+    }
+    Some(Ok(vec![]))
+}
+
+#[test]
+fn a_push_that_does_not_look_at_the_capacity_is_found_out() {
+    let bench = Bench::new(1, false);
+    let mut pretence = Pretence::new(0, 0);
+    let index = pretence.area().index(CPU_ID);
+    let op = Op::StackPush(Stack::Resizable, 9);
+    let case = Case { setup: &[Op::Resize(0)], op, intrusion: &[] };
+    let production = || by_section(&bench, index, op);
+    is_found_out(&bench, &case, production, || roomy_push(bench.resizable(index), 9));
+}

@@ -1,0 +1,38 @@
+//! [`Operand`]: what a word in a slot can hold.
+
+use core::fmt::Debug;
+
+use crate::{Word, Words};
+
+/// What a word of per-CPU memory holds, and what operations on it are given: a `u32`, a `u64`, a
+/// `usize`, or a pointer.
+///
+/// A pointer stays one on its way through an operation, so it keeps its provenance.
+pub trait Operand: Copy + PartialEq + Debug {
+    /// The word of world `W` that holds it.
+    type Word<W: Words>: Word<Value = Self>;
+}
+
+impl Operand for u32 {
+    type Word<W: Words> = W::U32;
+}
+
+impl Operand for u64 {
+    type Word<W: Words> = W::U64;
+}
+
+impl Operand for usize {
+    type Word<W: Words> = W::Usize;
+}
+
+impl<T: 'static> Operand for *mut T {
+    type Word<W: Words> = W::Ptr<T>;
+}
+
+/// A word of world `W` that operations work on: its `U32`, `U64`, `Usize` or `Ptr`.
+///
+/// Another type that holds the same value is none: a section relies on the layout of the world's
+/// own words.
+pub trait WordOf<W: Words>: Word<Value: Operand<Word<W> = Self>> {}
+
+impl<W: Words, F: Word<Value: Operand<Word<W> = F>>> WordOf<W> for F {}
