@@ -222,8 +222,11 @@ fn values_are_freed_once_and_late_enough() {
         assert_eq!(value.retired(), 0);
         // What is held when the last handle goes is freed with it.
         let mut reader = value.reader().unwrap();
-        core::mem::forget(reader.enter());
+        let mut reading = reader.enter();
         value.update(Box::new(10));
+        assert_eq!(**reading.get(), 10, "an update is seen by every read after it");
+        core::mem::forget(reading);
+        value.update(Box::new(11));
         assert_eq!(value.retired(), 1);
     }
 }

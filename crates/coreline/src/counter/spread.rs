@@ -224,3 +224,77 @@ impl<T: Slot, W: World> fmt::Debug for Spread<T, W> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coreline_sim::{Machine, Sim};
+    use coreline_topology::CpuId;
+    use coreline_world::model::{Checker, Model};
+    use coreline_world::{JoinHandle, Placement, Testbed, Threads, Words};
+
+    use super::*;
+    use crate::IndexBy;
+
+    type Compact<W> = Spread<<W as Words>::U64, W>;
+
+    fn compact<W: World>() -> Arc<Compact<W>> {
+        let pool = PerCpuPool::global_in(IndexBy::Cpu).unwrap();
+        Arc::new(Spread::new_in(pool, || W::U64::new_in(0)))
+    }
+
+    /// So many additions on this CPU; says after which there were slots.
+    fn add<W: Testbed>(spread: &Arc<Compact<W>>, cpu: u32, additions: u32, fast: bool) -> Vec<u32> {
+        let spread = Arc::clone(spread);
+        let note =
+            move || (1..=additions).filter(|_| spread.note_addition(fast).is_some()).collect();
+        W::spawn(Placement::On(CpuId::new(cpu)), note).unwrap().join()
+    }
+
+    fn are_fast<W: World>(spread: &Compact<W>) -> bool {
+        spread.slots().is_some_and(|slots| ptr::eq::<Slots<_, _>>(spread.current(), &**slots))
+    }
+
+    fn slots_come_when_they_pay() {
+        let one_cpu = compact::<Sim>();
+        assert_eq!(add(&one_cpu, 0, HOT, true), [HOT]);
+        let two_cpus = compact::<Sim>();
+        assert!(add(&two_cpus, 0, 1, false).is_empty() && add(&two_cpus, 0, 1, false).is_empty());
+        assert_eq!(add(&two_cpus, 1, 1, false), [1]);
+        assert!(are_fast(&one_cpu) && !are_fast(&two_cpus));
+        assert_eq!(add(&two_cpus, 0, 1, true), [1]);
+        assert!(are_fast(&two_cpus));
+        let mut slow = Arc::into_inner(two_cpus).unwrap();
+        slow.slow_down();
+        assert!(!are_fast(&slow));
+    }
+
+    #[test]
+    fn slots_come_with_a_second_cpu_or_many_additions_in_simulation() {
+        Machine::preset("host-2c").unwrap().run(slots_come_when_they_pay).unwrap();
+    }
+
+    #[test]
+    fn slots_on_the_fast_path_are_whole_in_every_interleaving() {
+        Checker::new().preemption_bound(3).check(|| {
+            let spread = compact::<Model>();
+            assert!(add(&spread, 0, 1, true).is_empty());
+            let done = Arc::new(<Model as Words>::U32::new_in(0));
+            let theirs = (Arc::clone(&spread), Arc::clone(&done));
+            let add = move || {
+                assert!(theirs.0.note_addition(true).is_some());
+                theirs.1.store(1, Ordering::Relaxed);
+            };
+            let adder = <Model as Threads>::spawn(Placement::On(CpuId::new(1)), add).unwrap();
+            // Relaxed, on both sides: it orders nothing. It makes loom try the adder first, which
+            // loads before it stores, so that loom would forget an earlier look.
+            done.wait_until(Ordering::Relaxed, |done| done == 1);
+            if !ptr::eq(spread.current(), Spread::compact_slots(spread.parts)) {
+                // The model sees an access to the cell, and none by way of a pointer.
+                spread.parts().slots.with(|_| ());
+            }
+            adder.join();
+        });
+    }
+}

@@ -414,3 +414,99 @@ fn is_set(word: &impl Word<Value = u64>, at: &Position) -> bool {
     let value = word.load(Ordering::Acquire);
     value & NAMED != 0 && value as u32 & at.mask != 0
 }
+
+#[cfg(test)]
+mod tests {
+    use coreline_world::Native;
+
+    use super::*;
+
+    /// Clear bits, in so many leaves of so many words.
+    fn bits(leaves: usize, words: usize) -> Bits<Native> {
+        Bits::new_in(used(&vec![words * PER_WORD as usize; leaves]))
+    }
+
+    /// What the word of a bit holds.
+    fn value(bits: &Bits<Native>, at: Position) -> u64 {
+        bits.word(at).load(Ordering::Relaxed)
+    }
+
+    /// A thread sets its bit in the leaf's word, and is preempted there.
+    fn set_half(bits: &Bits<Native>, at: Position) -> u64 {
+        bits.word(at).fetch_or(at.mask(), Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_position_is_that_of_one_bit() {
+        for (leaf, bit) in (0..3).flat_map(|leaf| (0..256).map(move |bit| (leaf, bit))) {
+            let at = Position::new(leaf, bit);
+            assert_eq!((at.leaf(), at.bit()), (leaf, bit));
+        }
+    }
+
+    #[test]
+    fn a_set_that_a_trim_overtook_names_nothing() {
+        let (bits, at) = (bits(1, 1), Position::new(0, 0));
+        for round in 0..4 {
+            let before = set_half(&bits, at);
+            assert!(!bits.set(at) && bits.clear(at), "another thread sets it, and clears it");
+            bits.trim();
+            set_half(&bits, at);
+            bits.name(bits.word(at), 0, before);
+            assert!(!bits.test(at), "the summary may not name its leaf, in round {round}");
+            assert!(!bits.set(at) && bits.test(at) && bits.clear(at));
+            bits.trim();
+        }
+    }
+
+    #[test]
+    fn a_version_that_wraps_names_nothing() {
+        let (bits, at) = (bits(1, 1), Position::new(0, 0));
+        assert!(bits.set(at));
+        bits.word(at).store(!BITS, Ordering::Relaxed);
+        bits.trim();
+        assert_eq!(value(&bits, at), 0);
+    }
+
+    #[test]
+    fn a_trim_takes_out_empty_leaves_and_leaves_the_others_alone() {
+        let bits = bits(4, 2);
+        let ends = |leaf| [0, 63].map(|bit| Position::new(leaf, bit));
+        (0..3).flat_map(ends).for_each(|at| assert!(bits.set(at)));
+        let kept = Position::new(1, 0);
+        (0..3).flat_map(ends).filter(|at| *at != kept).for_each(|at| assert!(bits.clear(at)));
+        bits.trim();
+        assert_eq!(bits.summary[0].load(Ordering::Relaxed), 1 << kept.leaf());
+        for leaf in 0..4 {
+            let named = ends(leaf).map(|at| value(&bits, at) & NAMED != 0);
+            // A word that stays named is set again by one locked operation.
+            assert_eq!(named, [leaf == kept.leaf(); 2], "{leaf}");
+        }
+        assert_eq!(value(&bits, Position::new(3, 0)), 0, "it was not named");
+    }
+
+    #[test]
+    fn a_look_beside_a_trim_reads_all_leaves() {
+        let bits = bits(PER_SUMMARY + 2, 1);
+        let set = [0, PER_SUMMARY - 1, PER_SUMMARY, PER_SUMMARY + 1].map(|at| Position::new(at, 5));
+        set.iter().for_each(|&at| assert!(bits.set(at)));
+        // As if the trim had just taken all of them out.
+        bits.summary.iter().for_each(|word| word.store(TRIMMING, Ordering::Relaxed));
+        let mut found = Vec::new();
+        bits.each(|at| found.push(at));
+        assert_eq!(found, set);
+    }
+
+    #[test]
+    fn a_bit_that_is_being_set_is_cleared() {
+        let (bits, at) = (bits(1, 1), Position::new(0, 0));
+        set_half(&bits, at);
+        assert!(bits.clear(at) && !bits.clear(at));
+        assert_eq!(value(&bits, at), 0);
+    }
+
+    #[test]
+    fn bytes_are_a_line_for_each_leaf_and_each_word_of_the_summary() {
+        assert_eq!(bits(PER_SUMMARY + 2, 1).bytes(), (PER_SUMMARY + 2 + 2) * size_of::<Line<u8>>());
+    }
+}

@@ -282,13 +282,13 @@ impl<W: World> Shared<W> {
     #[cold]
     #[inline(never)]
     fn answer(&self, seat: &mut Seat<W>, mut news: News) -> Entry {
-        while news.is_call() {
+        if news.is_call() {
             match seat.claim(news) {
                 Ok(()) => {
                     self.run(seat, news);
                     return Entry::Current;
                 }
-                Err(now) => news = now,
+                Err(refresh) => news = refresh,
             }
         }
         self.roll.set_bit(seat);
@@ -414,5 +414,30 @@ impl<W: World> fmt::Debug for Member<W> {
 impl<W: World> fmt::Debug for Inside<'_, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inside").field("member", &*self.member).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::alloc::Layout;
+
+    use super::*;
+
+    #[test]
+    fn bits_are_cleared_as_often_as_was_asked_for() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let mut announcer = Announcer::new();
+        let mut trims = |every| announcer.next::<Native>(every).trim;
+        let trims = [trims(HOUR), trims(HOUR), trims(Duration::ZERO), trims(HOUR)];
+        assert_eq!(trims, [true, false, true, false], "the first change always may");
+    }
+
+    #[test]
+    fn bytes_are_those_of_its_allocations() {
+        let presence = Presence::new();
+        // Two counts and what they count.
+        let shared = Layout::new::<[usize; 2]>().extend(Layout::new::<Shared<Native>>());
+        let shared = shared.unwrap().0.pad_to_align().size();
+        assert_eq!(presence.bytes(), shared + presence.shared.roll.bytes());
     }
 }

@@ -275,8 +275,9 @@ impl<W: World> Roll<W> {
                 return;
             }
             let words = self.seat(at);
-            // Acquire: pairs with the Release in `leave`: what it did while it was present.
-            let state = words.state.load(Ordering::Acquire);
+            // Relaxed: nothing follows from an owner that is away here. It is looked at again
+            // below, and one that is present is waited for, by an Acquire each.
+            let state = words.state.load(Ordering::Relaxed);
             if state & PRESENT != 0 {
                 // A call is not to hide that it has missed something before:
                 //
@@ -288,7 +289,7 @@ impl<W: World> Roll<W> {
                 let missed = words.wanted.load(Ordering::Relaxed) > state;
                 let call = change.call && !missed;
                 let wanted = if call { change.number << 1 } else { refresh };
-                // Release: pairs with the Acquire in `news`.
+                // Release: pairs with the Acquire in `news`: the call, and what was published.
                 words.wanted.store(wanted, Ordering::Release);
                 let whom = if call { &mut told.called } else { &mut told.pending };
                 whom.push(at);
@@ -372,9 +373,10 @@ impl<W: World> Roll<W> {
     fn take_back(&self, at: Position, number: u64) -> bool {
         let (call, refresh) = (number << 1, number << 1 | REFRESH);
         let Words { state, wanted } = self.seat(at);
-        // Release: pairs with the Acquire in `news`, as the store that this replaces. Relaxed
-        // otherwise: what the owner did comes with its acknowledgement.
-        if wanted.compare_exchange(call, refresh, Ordering::Release, Ordering::Relaxed).is_ok() {
+        // Relaxed: an owner that acquires this acquires the Release store in `tell`, which it
+        // replaces by one operation. Also on failure: what the owner did comes with its
+        // acknowledgement.
+        if wanted.compare_exchange(call, refresh, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             return true;
         }
         // Acquire: pairs with the Release of `acknowledge`, which comes also if the call panics.
@@ -424,13 +426,15 @@ impl<W: World> Seat<W> {
     }
 
     /// Makes the call of this news the owner's, which must then run and acknowledge it. If the
-    /// announcer has taken it back, returns what is wanted instead.
+    /// announcer has taken it back, returns what is wanted instead: a refresh, of this change or of
+    /// a later one, since a call does not hide a change that was missed.
     pub(super) fn claim(&self, news: News) -> Result<(), News> {
         let wanted = &self.words().wanted;
         // Relaxed: the call came with the news, and the announcer waits for the acknowledgement.
-        // Acquire on failure, as in `news`.
+        // Also on failure: what a later change published is behind its heavy fence, with which the
+        // light fence in `set_bit` pairs, before any owner refreshes.
         wanted
-            .compare_exchange(news.0, news.0 | REFRESH, Ordering::Relaxed, Ordering::Acquire)
+            .compare_exchange(news.0, news.0 | REFRESH, Ordering::Relaxed, Ordering::Relaxed)
             .map_or_else(|now| Err(News(now)), |_| Ok(()))
     }
 
@@ -464,7 +468,8 @@ mod tests {
     use std::sync::Arc;
 
     use coreline_sim::{Faults, Machine, Sim};
-    use coreline_world::{Fences, JoinHandle, Place, Placement, Threads, Words};
+    use coreline_topology::Shape;
+    use coreline_world::{Fences, JoinHandle, Native, Place, Placement, Threads, Words};
 
     use super::*;
 
@@ -544,5 +549,49 @@ mod tests {
     fn a_clear_without_a_second_look_is_caught() {
         assert!(is_broken(clear_before_verify));
         assert!(!is_broken(Roll::tell));
+    }
+
+    /// Seats for a machine of two caches with four CPUs each.
+    fn roll(least: usize) -> Roll<Native> {
+        let shape = Shape {
+            sockets: 1,
+            nodes_per_socket: 1,
+            caches_per_node: 2,
+            cores_per_cache: 4,
+            threads_per_core: 1,
+        };
+        Roll::new_in(&Topology::uniform(shape).unwrap(), least)
+    }
+
+    #[test]
+    fn seats_are_two_to_a_cpu_and_as_many_as_are_asked_for() {
+        for (least, each) in [(0, 8), (16, 8), (17, 9), (100, 50), (usize::MAX, 256)] {
+            let roll = roll(least);
+            assert!(roll.seats.iter().all(|leaf| leaf.len() == each), "{least}");
+            assert_eq!(roll.capacity(), 2 * each);
+            // A line for each seat, and for two bits of each three lines.
+            let lines = (2 * each + 2 * 3) * size_of::<Line<u8>>();
+            assert_eq!(roll.bytes(), lines + 2 * size_of::<Seats<Native>>());
+        }
+    }
+
+    #[test]
+    fn an_owner_that_comes_back_is_asked_for_the_call() {
+        let roll = roll(1);
+        // SAFETY: the roll outlives the seat.
+        let mut seat = unsafe { roll.take() }.unwrap();
+        let call =
+            |number| roll.tell(Change { number, call: true, trim: true, but: None }).unwrap();
+        let first = seat.enter().unwrap();
+        assert_eq!(roll.entered(&mut seat, first), Entered::Stale, "it has nothing yet");
+        assert_eq!(call(FIRST + 1).called, [seat.at]);
+        seat.leave();
+        let news = seat.enter().unwrap();
+        assert_eq!(roll.entered(&mut seat, news), Entered::Asked(news), "its bit is set");
+        seat.acknowledge(news);
+        seat.leave();
+        assert_eq!(call(FIRST + 2).away, 1);
+        let news = seat.enter().unwrap();
+        assert_eq!(roll.entered(&mut seat, news), Entered::Stale, "its bit was cleared");
     }
 }

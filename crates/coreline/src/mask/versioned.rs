@@ -132,9 +132,9 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         let shared = &*self.shared;
         let free = {
             let mut updater = shared.updater.lock();
-            // AcqRel: Release pairs with the Acquire in `refresh`, so that readers find the value
-            // whole; Acquire with the last update's Release, since we free what it stored.
-            let old = shared.current.swap(value.as_ptr(), Ordering::AcqRel);
+            // Release: pairs with the Acquire in `refresh`, so that readers find the value whole.
+            // No Acquire: what we free was stored under the lock, or when this was made.
+            let old = shared.current.swap(value.as_ptr(), Ordering::Release);
             updater.replaced.push(NonNull::new(old).expect("there is always a value"));
             let change = updater.announcer.next::<W>(shared.options.trim_every);
             let told = shared.roll.tell(change).unwrap_or_else(|refused| panic!("{refused}"));

@@ -126,8 +126,9 @@ fn spread<W: Testbed>(effort: Effort, counter: &Arc<PerCpuCounter<W>>) {
     (0..most).for_each(|_| counter.add(0));
 }
 
-/// Extreme additions, one after the other, and the reading after each.
-fn extremes<W: Testbed>(effort: Effort, batch: u32) {
+/// Extreme additions, one after the other, and the reading after each. Returns the error of the
+/// last, and the greatest that there can be.
+fn extremes<W: Testbed>(effort: Effort, batch: u32) -> [u64; 2] {
     const DELTAS: [i64; 14] =
         [0, 1, -1, i64::MAX, 1, -2, i64::MIN, i64::MIN, -1, i64::MIN + 1, 63, -64, 1 << 32, 0];
     let counter = Arc::new(plain::<W>(IndexBy::Cpu).batched(batch));
@@ -149,23 +150,60 @@ fn extremes<W: Testbed>(effort: Effort, batch: u32) {
     spread(effort, &counter);
     check();
     assert!(counter.is_spread());
-    // Half a batch for each slot, the shared one included, as is documented.
+    // Half the greatest rest for each slot, the shared one included.
     let slots = W::topology().cpu_limit() as u64 + 1;
-    let most = slots * u64::from(batch).next_power_of_two().div_ceil(2);
-    assert!(counter.read().error <= most, "{:?} is more than {most}", counter.read());
+    let most = (slots * (u64::from(batch).next_power_of_two() - 1)).div_ceil(2);
+    [counter.read().error, most]
 }
 
 const BATCHES: [u32; 7] = [0, 1, 2, 3, 64, 1 << 31, u32::MAX];
 
 #[test]
 fn extreme_additions_wrap_natively() {
-    BATCHES.iter().for_each(|&batch| extremes::<Native>(NATIVE, batch));
+    for batch in BATCHES {
+        let [error, most] = extremes::<Native>(NATIVE, batch);
+        assert!(error <= most, "{error} is more than {most} with a batch of {batch}");
+    }
 }
 
 #[test]
 fn extreme_additions_wrap_when_simulated() {
-    let law = || BATCHES.iter().for_each(|&batch| extremes::<Sim>(FEW, batch));
+    // Both CPUs have added.
+    let law = || {
+        for batch in BATCHES {
+            let [error, most] = extremes::<Sim>(FEW, batch);
+            assert_eq!(error, most, "with a batch of {batch}");
+        }
+    };
     worlds::simulate("counter::extremes", "host-2c", TORN, law).unwrap();
+}
+
+/// A counter is batched when it has slots, and then by another batch: what they have counts, and so
+/// does what is added from then on.
+fn batched_late<W: Testbed>(effort: Effort) {
+    let mut counter = Arc::new(plain::<W>(IndexBy::Cpu));
+    spread(effort, &counter);
+    let mut exact = 0;
+    for batch in [64, 1, 8] {
+        for late in [false, true] {
+            if late {
+                counter = Arc::new(Arc::into_inner(counter).unwrap().batched(batch));
+            }
+            counter.add(70_001);
+            exact += 70_001;
+            let reading = counter.read();
+            let off = reading.value.abs_diff(exact);
+            assert!(off <= reading.error, "{reading:?} of {exact} with a batch of {batch}");
+        }
+    }
+}
+
+#[test]
+fn a_counter_with_slots_can_be_batched_in_every_world() {
+    batched_late::<Native>(NATIVE);
+    let law = || batched_late::<Sim>(FEW);
+    worlds::simulate("counter::batched_late", "host-2c", Faults::default(), law).unwrap();
+    worlds::check(|| batched_late::<Model>(MODEL));
 }
 
 /// The error is not only enough, it is needed: with all rests at none, and with all at their most.

@@ -75,6 +75,12 @@ fn readings_hold_the_truth<W: Testbed>(effort: Effort, program: Program) {
     }
     let said: Arc<Vec<Line<Said<W>>>> =
         Arc::new((0..effort.threads).map(|_| Line(Said::new_in())).collect());
+    let slots = W::topology().cpu_limit() as u64 + 1;
+    let size = batch.map_or(0, |batch| u64::from(batch).next_power_of_two());
+    // With no addition on its way; and with all on theirs, each with what is left of its block.
+    let settled = (slots * size).div_ceil(2);
+    let largest = deltas.iter().map(|delta| delta.unsigned_abs()).max().unwrap_or(0);
+    let most = settled + u64::from(effort.threads) * u64::from(effort.rounds) * (largest + size);
     let place = effort.places::<W>();
     let threads: Vec<_> = (0..effort.threads)
         .map(|number| {
@@ -97,6 +103,7 @@ fn readings_hold_the_truth<W: Testbed>(effort: Effort, program: Program) {
         assert!((low..=high).contains(&exact), "{exact} is not in {low}..={high}");
         let overlaps = reading.low() <= high && low <= reading.high();
         assert!(overlaps, "{reading:?} is not in {low}..={high}");
+        assert!(reading.error <= most, "{reading:?}: more than {most}");
     }
     threads.into_iter().for_each(JoinHandle::join);
     let [up, down] = sum(&said, |said| &said.done);
@@ -106,9 +113,7 @@ fn readings_hold_the_truth<W: Testbed>(effort: Effort, program: Program) {
     let off = reading.value.abs_diff(exact);
     assert!(off <= reading.error, "{reading:?} of {exact} is off by {off}");
     // Nothing is on its way any more.
-    let slots = W::topology().cpu_limit() as u64 + 1;
-    let most = batch.map_or(0, |batch| slots * u64::from(batch).next_power_of_two().div_ceil(2));
-    assert!(reading.error <= most, "{reading:?}: more than {most}, though no thread adds");
+    assert!(reading.error <= settled, "{reading:?}: more than {settled}, though no thread adds");
 }
 
 const DELTAS: &[i64] = &[1, 1, -1, 3, 0, -7, 100, -50, 64, -65, 1, 2];

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use coreline::mask::{Entry, Presence, PresenceOptions, Versioned};
 use coreline_sim::Sim;
-use coreline_world::model::{Checker, Model};
+use coreline_world::model::{Checker, Model, NoHeavyFences};
 use coreline_world::{
     Cell, Integer, JoinHandle, Line, Native, Ordering, Place, Placement, Testbed, Word, Words,
     implements,
@@ -116,6 +116,25 @@ fn two_updaters_free_nothing_that_is_read() {
     let readers = Readers { entries: 2, more_updaters: 1, ..THRICE };
     worlds::check(move || come_back::<Model>(readers, ALWAYS));
     worlds::check(move || come_back::<Model>(readers, NEVER));
+}
+
+/// A reader whose bit the first update clears comes twice, while the value is replaced twice.
+fn comes_back_without_its_bit<W: Testbed>() {
+    let options = PresenceOptions::new().seats(1).trim_every(ALWAYS);
+    let value = Versioned::<Page<W>, W>::new_in(Page::new_in(), options);
+    let mut reader = value.reader().unwrap();
+    drop(reader.enter());
+    let read = move || (0..2).for_each(|_| reader.enter().get().look());
+    let reader = W::spawn(Placement::Anywhere, read).unwrap();
+    (0..2).for_each(|_| value.update(Page::new_in()));
+    reader.join();
+    value.synchronize();
+    assert_eq!(value.retired(), 0, "no thread reads any more");
+}
+
+#[test]
+fn a_reader_whose_bit_was_cleared_reads_nothing_freed() {
+    worlds::check(comes_back_without_its_bit::<Model>);
 }
 
 #[test]
@@ -243,11 +262,52 @@ fn unused<W: Testbed>() {
     let context = W::spawn(Placement::Anywhere, work).unwrap();
     presence.shootdown(|| ());
     context.join();
+    let mut next = presence.register().unwrap();
+    assert_eq!(next.enter().1, Entry::MustRefresh, "it has nothing of those before it");
 }
 
 #[test]
 fn an_announcer_does_not_wait_for_a_member_that_never_entered() {
     worlds::check(unused::<Model>);
+}
+
+/// A reader is inside while the value is replaced.
+fn waits_for_a_reader<W: Testbed>() {
+    let value = Versioned::<Page<W>, W>::new_in(Page::new_in(), PresenceOptions::new().seats(1));
+    let word = || W::U32::new_in(0);
+    let shared = Arc::new((value, word(), word()));
+    let theirs = Arc::clone(&shared);
+    let read = move || {
+        let (value, entered, replaced) = &*theirs;
+        let mut reader = value.reader().unwrap();
+        let mut reading = reader.enter();
+        // Release, paired with the Acquire below: the update finds the reader inside.
+        entered.store(1, Ordering::Release);
+        // Relaxed, on both sides: it orders nothing, and has loom look behind the update.
+        replaced.wait_until(Ordering::Relaxed, |replaced| replaced == 1);
+        (0..2).for_each(|_| reading.get().look());
+    };
+    let reader = W::spawn(Placement::Anywhere, read).unwrap();
+    let (value, entered, replaced) = &*shared;
+    entered.wait_until(Ordering::Acquire, |entered| entered == 1);
+    value.update(Page::new_in());
+    replaced.store(1, Ordering::Relaxed);
+    value.synchronize();
+    assert_eq!(value.retired(), 0, "a reader may still read it");
+    reader.join();
+}
+
+#[test]
+fn what_was_replaced_is_freed_when_synchronize_returns() {
+    worlds::check(waits_for_a_reader::<Model>);
+}
+
+/// A world promises that a heavy fence orders what comes before it towards the light fences of
+/// others. A context that runs a call passes none on the way, so what is wanted of it has to bring
+/// what was published.
+#[test]
+fn what_is_wanted_brings_what_was_published_without_heavy_fences() {
+    worlds::check(waits_for_a_reader::<Model<NoHeavyFences>>);
 }
 
 /// One thread waits until none reads, and the reader updates before it leaves.
