@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use coreline_topology::CpuId;
+use coreline_topology::{CpuId, Topology};
 use coreline_world::native::probe;
 
 use super::plan::{Measured, Plan, Series};
@@ -17,10 +17,11 @@ const QUICK_CPUS: usize = 32;
 /// nothing else was asked for.
 pub(super) fn measure<P: Plan>(choice: &Choice) -> Result<Vec<Measured<P::Program>>, Error> {
     let machine = probe();
+    let is_known = machine.topology_error.is_none();
     let allowed = machine.allowed.map_err(Error::NoCpus)?;
     let most = if choice.quick { QUICK_CPUS } else { usize::MAX };
     let cpus: Vec<CpuId> = allowed.iter().take(most).collect();
-    let mut programs = choice.programs::<P>(vec![Config::of(&machine.topology, cpus)])?;
+    let mut programs = choice.programs::<P>(vec![config(&machine.topology, is_known, cpus)])?;
     let lack = |(_, program): &(Config, P::Program)| P::lack(program.variant());
     if programs.iter().any(|program| lack(program).is_none())
         && let Some(lacks) = programs.iter().find_map(lack)
@@ -48,6 +49,11 @@ pub(super) fn measure<P: Plan>(choice: &Choice) -> Result<Vec<Measured<P::Progra
     Ok(measured)
 }
 
+/// A tree that was made up says nothing of caches.
+fn config(topology: &Topology, is_known: bool, cpus: Vec<CpuId>) -> Config {
+    if is_known { Config::of(topology, cpus) } else { Config::of_unknown(cpus) }
+}
+
 /// By number, over the runs.
 fn series(runs: &[Vec<f64>]) -> Vec<Series> {
     let numbers = runs.first().map_or(0, Vec::len);
@@ -56,4 +62,19 @@ fn series(runs: &[Vec<f64>]) -> Vec<Series> {
         Series { value: mean(&points), points }
     };
     (0..numbers).map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_that_was_made_up_says_nothing_of_caches() {
+        let topology = Topology::flat(&"0-1".parse().unwrap()).unwrap();
+        let cpus = || [0, 1].map(CpuId::new).to_vec();
+        let known = config(&topology, true, cpus());
+        assert_eq!((known.name.as_str(), known.caches), ("2-core/1-L3", 1));
+        let unknown = config(&topology, false, cpus());
+        assert_eq!((unknown.name.as_str(), unknown.caches), ("2-CPU", 0));
+    }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Choice;
 use super::plan::{About, Figure, Measured, Plan};
 use super::published::Published;
-use super::verdict::{self, Verdict};
+use super::verdict::{self, Better, Judged, Kind, Verdict};
 use crate::scenario::{Params, Program};
 
 /// The result of a run. The order of fields is that of the schema.
@@ -39,9 +39,13 @@ pub(super) struct Row {
     pub(super) low: f64,
     pub(super) high: f64,
     pub(super) unit: &'static str,
+    /// Which way is better.
+    pub(super) better: Better,
     pub(super) published: Option<f64>,
     pub(super) source: Option<String>,
     pub(super) verdict: Verdict,
+    /// By which factor the size is off, where the verdict is about that.
+    pub(super) times: Option<f64>,
     /// Why the verdict is not better; never missing where it could be.
     pub(super) why: Option<String>,
 }
@@ -76,19 +80,28 @@ impl Outcome {
     }
 }
 
+/// Why nothing can be said where the machine's tree was made up.
+const UNKNOWN_CACHES: &str = "which CPUs share a cache is not known here, as sysfs could not be \
+                              read (see `coreline doctor`): no evidence on distances";
+
 fn row<P: Plan>(about: &About<'_>, figure: Figure<'_, P::Program>) -> Row {
     let (low, high) = figure.series.range();
     let kind = figure.metric.kind;
-    let verdict = match &figure.published {
-        _ if !about.simulated() && figure.of.caches == 1 => Verdict::NotTestable,
-        Some((published, _)) => verdict::judge(kind, low, high, *published, P::is_limited(&figure)),
-        None => Verdict::None,
+    let natively = !about.simulated();
+    let Judged { verdict, times } = match &figure.published {
+        _ if natively && figure.of.caches <= 1 => Verdict::NotTestable.into(),
+        Some((published, _)) => {
+            let limited = P::is_limited(&figure);
+            verdict::judge(kind, figure.series.value, (low, high), *published, limited)
+        }
+        None => Verdict::None.into(),
     };
     let why = match verdict {
         Verdict::None => None,
         Verdict::Reached => P::why_reached(&figure),
+        Verdict::NotTestable if figure.of.caches == 0 => Some(UNKNOWN_CACHES),
         Verdict::NotTestable => Some(P::NOT_TESTABLE),
-        Verdict::DirectionOnly | Verdict::NotReached => Some(P::why_off(about, &figure)),
+        _ => Some(P::why_off(about, &figure)),
     };
     let program = &figure.of.program;
     let round = |value| verdict::round(value, kind);
@@ -101,9 +114,40 @@ fn row<P: Plan>(about: &About<'_>, figure: Figure<'_, P::Program>) -> Row {
         low: round(low),
         high: round(high),
         unit: kind.unit(),
+        better: kind.better(),
         published: figure.published.as_ref().map(|published| published.0),
         source: figure.published.map(|published| published.1),
         verdict,
+        times: times.map(|times| verdict::round(times, Kind::Ratio)),
         why: why.map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::plan::{Series, Shootdown};
+    use crate::scenario::{Variant, shootdown};
+    use crate::world::World;
+
+    #[test]
+    fn natively_a_row_says_why_it_is_not_testable() {
+        let verdict = |caches| {
+            let config = "2-CPU".to_owned();
+            let (variant, updates) = (Variant::Eager, 6);
+            let program = shootdown::Program { config, present: 1, variant, updates };
+            let number = || Series { value: 5.0, points: vec![4.0, 6.0] };
+            let measured = [Measured { program, caches, numbers: vec![number(), number()] }];
+            let choice = Choice::quick(World::Native);
+            let mut outcome = Outcome::new::<Shootdown>(&choice, &measured);
+            let row = outcome.rows.swap_remove(0);
+            (row.verdict, row.why.unwrap_or_default())
+        };
+        let (one, none, two) = (verdict(1), verdict(0), verdict(2));
+        assert_eq!(one.0, Verdict::NotTestable);
+        assert!(one.1.contains("share one L3"), "{one:?}");
+        assert_eq!(none.0, Verdict::NotTestable);
+        assert!(none.1.contains("sysfs") && !none.1.contains("one L3"), "{none:?}");
+        assert_eq!(two, (Verdict::None, String::new()));
     }
 }

@@ -83,9 +83,11 @@ fn the_result_keeps_its_schema() {
                 "low",
                 "high",
                 "unit",
+                "better",
                 "published",
                 "source",
                 "verdict",
+                "times",
                 "why"
             ]
         );
@@ -100,7 +102,10 @@ fn the_result_keeps_its_schema() {
         }
         assert!(row["published"].as_f64().unwrap() > 0.0, "{row}");
         assert!(row["source"].as_str().unwrap().contains("seed 000"), "{row}");
-        assert!(["reached", "direction-only", "not-reached"].contains(&verdict), "{row}");
+        assert!(
+            ["reached", "direction", "against", "no-effect", "off", "undecided"].contains(&verdict),
+            "{row}"
+        );
         // A time that is near is explained as well where an assumption makes it so.
         let assumed = row["metric"] == "ns_per_burst" && row["variant"] == "first-fit";
         assert_eq!(row["why"].is_string(), verdict != "reached" || assumed, "{row}");

@@ -31,7 +31,7 @@ const QUICK_RUNS: u64 = 2;
 
 const TIME: Metric = Metric { name: "ns_per_burst", kind: Kind::Nanoseconds };
 const OVER_CPU_ID: Metric = Metric { name: "over_cpu_id", kind: Kind::Ratio };
-const SPEEDUP: Metric = Metric { name: "speedup", kind: Kind::Ratio };
+const SPEEDUP: Metric = Metric { name: "speedup", kind: Kind::Gain };
 
 pub(crate) struct Intermittent;
 

@@ -157,7 +157,7 @@ impl Series {
 #[derive(Debug)]
 pub(crate) struct Measured<P> {
     pub(crate) program: P,
-    /// How many last-level caches its CPUs have.
+    /// How many last-level caches its CPUs have; 0 where that is not known.
     pub(crate) caches: usize,
     pub(crate) numbers: Vec<Series>,
 }

@@ -43,8 +43,8 @@ const OP_SPEEDUP: Metric = Metric { name: "op_speedup", kind: Kind::ContendedRat
 const SWITCH_SHARE: Metric = Metric { name: "switch_share", kind: Kind::Percent };
 const RANK: Metric = Metric { name: "line_rank", kind: Kind::Rank };
 const MISS_SHARE: Metric = Metric { name: "line_miss_share", kind: Kind::Percent };
-const THROUGHPUT: Metric = Metric { name: "throughput", kind: Kind::Ratio };
-const PEAK_THROUGHPUT: Metric = Metric { name: "peak_throughput", kind: Kind::Ratio };
+const THROUGHPUT: Metric = Metric { name: "throughput", kind: Kind::Gain };
+const PEAK_THROUGHPUT: Metric = Metric { name: "peak_throughput", kind: Kind::Gain };
 const WAKE_SPREAD: Metric = Metric { name: "wake_spread_ns", kind: Kind::Nanoseconds };
 
 const VARIANTS: [Variant; 5] =

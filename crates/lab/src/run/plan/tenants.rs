@@ -40,7 +40,7 @@ const OVER: [(Variant, Metric); 3] = [
     (Variant::Sharded, Metric { name: "op_over_sharded", kind: Kind::Ratio }),
     (Variant::Atomic, Metric { name: "op_over_atomic", kind: Kind::Ratio }),
 ];
-const PLAIN_ARRAY_OVER: Metric = Metric { name: "plain_array_over_bytes", kind: Kind::Ratio };
+const PLAIN_ARRAY_OVER: Metric = Metric { name: "plain_array_over_bytes", kind: Kind::Gain };
 
 pub(crate) struct Tenants;
 

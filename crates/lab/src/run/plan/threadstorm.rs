@@ -40,7 +40,7 @@ pub(crate) const CREATIONS: usize = 0;
 pub(crate) const MIGRATE: usize = 4;
 
 /// The one figure that says something of `none`.
-const OVER_RECENT: Metric = Metric { name: "creations_over_recent", kind: Kind::Ratio };
+const OVER_RECENT: Metric = Metric { name: "creations_over_recent", kind: Kind::Gain };
 
 const SIMULATED: [Variant; 5] =
     [Variant::NoIds, Variant::FirstFit, Variant::Recent, Variant::Owned, Variant::Clustered];
