@@ -10,10 +10,12 @@
 //! | [`kernel`] | what the simulated kernel does at a thread switch |
 //! | [`run`] | runs a scenario in a world and sets the result beside what was published |
 //! | [`validate`] | sets the simulator's predictions beside measurements |
+//! | [`disturbance`] | which native samples do not count |
 //! | [`doctor`], [`machines`], [`replay`], [`bench`] | the other verbs |
 
 mod bench;
 mod cli;
+mod disturbance;
 mod doctor;
 mod error;
 mod kernel;

@@ -177,14 +177,6 @@ impl Choice {
         }
     }
 
-    /// Runs of scenarios whose simulated runs need no repetition: the band has seeds enough.
-    fn native_runs(&self, usual: u64) -> u64 {
-        match self.world {
-            World::Native if !self.quick => usual,
-            _ => 1,
-        }
-    }
-
     /// The given parameters of scenarios, as on the command line.
     fn options(&self) -> Vec<(&'static str, String)> {
         fn all<T: ToString>(

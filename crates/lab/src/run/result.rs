@@ -5,7 +5,7 @@ use coreline_sim::NOT_MODELLED;
 use serde::Serialize;
 
 use super::Choice;
-use super::plan::{About, Figure, Measured, Plan};
+use super::plan::{About, Figure, Measured, Plan, differ_in_variant};
 use super::published::Published;
 use super::verdict::{self, Better, Judged, Kind, Verdict};
 use crate::scenario::{Params, Program};
@@ -34,10 +34,17 @@ pub(super) struct Row {
     pub(super) params: Params,
     pub(super) variant: String,
     pub(super) metric: &'static str,
+    /// Null where all samples were disturbed.
     pub(super) value: f64,
-    /// The lowest and the highest over the band; natively over the runs.
+    /// The lowest and the highest over the band; natively over the samples, null of fewer than
+    /// two.
     pub(super) low: f64,
     pub(super) high: f64,
+    /// Natively, how many samples the value is the median of.
+    pub(super) samples: Option<usize>,
+    /// Natively, how many did not count, as other load disturbed them; null where the kernel does
+    /// not say.
+    pub(super) discarded: Option<u32>,
     pub(super) unit: &'static str,
     /// Which way is better.
     pub(super) better: Better,
@@ -58,12 +65,8 @@ impl Outcome {
             .filter(|published| simulated && published.is_of(choice.world.name()));
         let about = About { published: published.as_ref(), ..about };
         // The variants of a configuration and its parameters follow each other.
-        let together = |this: &Measured<P::Program>, next: &Measured<P::Program>| {
-            this.program.config() == next.program.config()
-                && this.program.params() == next.program.params()
-        };
         let rows = measured
-            .chunk_by(together)
+            .chunk_by(|this, next| differ_in_variant(&this.program, &next.program))
             .flat_map(|variants| P::figures(&about, variants))
             .map(|figure| row::<P>(&about, figure))
             .collect();
@@ -85,9 +88,13 @@ const UNKNOWN_CACHES: &str = "which CPUs share a cache is not known here, as sys
                               read (see `coreline doctor`): no evidence on distances";
 
 fn row<P: Plan>(about: &About<'_>, figure: Figure<'_, P::Program>) -> Row {
-    let (low, high) = figure.series.range();
-    let kind = figure.metric.kind;
     let natively = !about.simulated();
+    let samples = figure.series.points.len();
+    let (low, high) = match samples {
+        0 | 1 if natively => (f64::NAN, f64::NAN),
+        _ => figure.series.range(),
+    };
+    let kind = figure.metric.kind;
     let Judged { verdict, times } = match &figure.published {
         _ if natively && figure.of.caches <= 1 => Verdict::NotTestable.into(),
         Some((published, _)) => {
@@ -113,6 +120,8 @@ fn row<P: Plan>(about: &About<'_>, figure: Figure<'_, P::Program>) -> Row {
         value: round(figure.series.value),
         low: round(low),
         high: round(high),
+        samples: natively.then_some(samples),
+        discarded: figure.of.discarded,
         unit: kind.unit(),
         better: kind.better(),
         published: figure.published.as_ref().map(|published| published.0),
@@ -130,17 +139,23 @@ mod tests {
     use crate::scenario::{Variant, shootdown};
     use crate::world::World;
 
+    /// The first row of a native result with such samples.
+    fn row(caches: usize, points: &[f64]) -> Row {
+        let config = "2-CPU".to_owned();
+        let (variant, updates) = (Variant::Eager, 6);
+        let program = shootdown::Program { config, present: 1, variant, updates };
+        let value = points.first().copied().unwrap_or(f64::NAN);
+        let number = || Series { value, points: points.to_vec() };
+        let (numbers, discarded) = (vec![number(), number()], Some(2));
+        let measured = [Measured { program, caches, numbers, discarded }];
+        let choice = Choice::quick(World::Native);
+        Outcome::new::<Shootdown>(&choice, &measured).rows.swap_remove(0)
+    }
+
     #[test]
     fn natively_a_row_says_why_it_is_not_testable() {
         let verdict = |caches| {
-            let config = "2-CPU".to_owned();
-            let (variant, updates) = (Variant::Eager, 6);
-            let program = shootdown::Program { config, present: 1, variant, updates };
-            let number = || Series { value: 5.0, points: vec![4.0, 6.0] };
-            let measured = [Measured { program, caches, numbers: vec![number(), number()] }];
-            let choice = Choice::quick(World::Native);
-            let mut outcome = Outcome::new::<Shootdown>(&choice, &measured);
-            let row = outcome.rows.swap_remove(0);
+            let row = row(caches, &[4.0, 6.0]);
             (row.verdict, row.why.unwrap_or_default())
         };
         let (one, none, two) = (verdict(1), verdict(0), verdict(2));
@@ -149,5 +164,19 @@ mod tests {
         assert_eq!(none.0, Verdict::NotTestable);
         assert!(none.1.contains("sysfs") && !none.1.contains("one L3"), "{none:?}");
         assert_eq!(two, (Verdict::None, String::new()));
+    }
+
+    #[test]
+    fn one_sample_has_no_band_and_none_no_figure() {
+        let row = |points: &[f64]| serde_json::to_value(row(2, points)).unwrap();
+        let shown = |row: &serde_json::Value| {
+            ["value", "low", "high", "samples", "discarded"].map(|key| row[key].clone())
+        };
+        let null = || serde_json::Value::Null;
+        let json = |number: f64| serde_json::json!(number);
+        let two = shown(&row(&[4.0, 6.0]));
+        assert_eq!(two, [json(4.0), json(4.0), json(6.0), 2.into(), 2.into()]);
+        assert_eq!(shown(&row(&[4.0])), [json(4.0), null(), null(), 1.into(), 2.into()]);
+        assert_eq!(shown(&row(&[])), [null(), null(), null(), 0.into(), 2.into()]);
     }
 }

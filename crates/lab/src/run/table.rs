@@ -44,6 +44,9 @@ pub(crate) fn show(outcome: &Outcome, out: &mut dyn Write) -> Result<(), Error> 
     for (index, why) in reasons.iter().enumerate() {
         writeln!(out, "({}) {why}", index + 1)?;
     }
+    if let Some(samples) = samples(rows) {
+        writeln!(out, "{samples}")?;
+    }
     if let Some(file) = file {
         writeln!(out, "published: {file}")?;
     }
@@ -58,6 +61,7 @@ fn line(row: &Row, reason: Option<usize>) -> [String; 10] {
     let params: Vec<String> =
         row.params.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let figure = |value: f64| match row.unit {
+        _ if value.is_nan() => "-".to_owned(),
         "ratio" => format!("{value:.2}x"),
         "rank" => format!("{value:.0}."),
         "transfers" => format!("{value:.2}"),
@@ -75,11 +79,33 @@ fn line(row: &Row, reason: Option<usize>) -> [String; 10] {
             Better::Higher => "higher".to_owned(),
         },
         figure(row.value),
-        format!("{} .. {}", figure(row.low), figure(row.high)),
+        match row.low.is_nan() {
+            true => String::new(),
+            false => format!("{} .. {}", figure(row.low), figure(row.high)),
+        },
         row.published.map(figure).unwrap_or_default(),
         said(row.verdict, row.times),
         reason.map(|number| format!("({number})")).unwrap_or_default(),
     ]
+}
+
+/// What native figures are made of.
+fn samples(rows: &[Row]) -> Option<String> {
+    let least = rows.iter().filter_map(|row| row.samples).min()?;
+    let most = rows.iter().filter_map(|row| row.samples).max()?;
+    let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
+    let discarded = rows.iter().filter_map(|row| row.discarded).max();
+    let disturbed = match discarded {
+        None => "whether other load disturbed them is not known, as this kernel does not say how \
+                 long threads wait for a CPU"
+            .to_owned(),
+        Some(0) => "none was disturbed".to_owned(),
+        Some(discarded) => {
+            format!("{discarded} at most did not count, as other load disturbed them")
+        }
+    };
+    let none = if least == 0 { "; a figure that is missing has no other" } else { "" };
+    Some(format!("medians of {count} samples, taken in turns; {disturbed}{none}"))
 }
 
 /// A verdict in words: `direction, 5 times`.

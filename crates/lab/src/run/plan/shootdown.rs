@@ -76,10 +76,6 @@ impl Plan for Shootdown {
         Ok(all.map(of).collect())
     }
 
-    fn runs(choice: &Choice) -> u64 {
-        choice.native_runs(5)
-    }
-
     fn simulate(spec: &Spec, replay: &Replay, program: &Program) -> Result<Vec<f64>, Error> {
         let params = params(&super::config(spec, &program.config)?, program, replay.seed);
         let machine = Machine::new(spec.clone()).replaying(replay);

@@ -82,10 +82,6 @@ impl Plan for Tenants {
         Ok(all.map(of).collect())
     }
 
-    fn runs(choice: &Choice) -> u64 {
-        choice.native_runs(5)
-    }
-
     fn simulate(spec: &Spec, replay: &Replay, program: &Program) -> Result<Vec<f64>, Error> {
         let params = params(&super::config(spec, &program.config)?, program, replay.seed);
         let cpus = params.cpus.len();

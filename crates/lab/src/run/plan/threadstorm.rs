@@ -110,10 +110,6 @@ impl Plan for Threadstorm {
         Ok(programs)
     }
 
-    fn runs(choice: &Choice) -> u64 {
-        choice.native_runs(5)
-    }
-
     fn simulate(spec: &Spec, replay: &Replay, program: &Program) -> Result<Vec<f64>, Error> {
         let params = params(&super::config(spec, &program.config)?, program, replay.seed);
         let machine = Machine::new(spec.clone()).replaying(replay).statistics(Statistics::Full);
