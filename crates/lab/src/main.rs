@@ -11,7 +11,7 @@
 //! | [`run`] | runs a scenario in a world and sets the result beside what was published |
 //! | [`validate`] | sets the simulator's predictions beside measurements |
 //! | [`disturbance`] | which native samples do not count |
-//! | [`doctor`], [`machines`], [`replay`], [`bench`] | the other verbs |
+//! | [`doctor`], [`machines`], [`replay`], [`bench`], [`shell`] | the other verbs |
 
 mod bench;
 mod cli;
@@ -20,10 +20,12 @@ mod doctor;
 mod error;
 mod kernel;
 mod machines;
+mod nearest;
 mod output;
 mod replay;
 mod run;
 mod scenario;
+mod shell;
 mod tree;
 mod validate;
 mod world;
