@@ -2,14 +2,15 @@
 
 use std::io::Write;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::error::Error;
 use crate::output::Output;
 use crate::run::{self, Choice};
 use crate::scenario::Scenario;
 use crate::world::World;
-use crate::{bench, doctor, machines, replay, validate};
+use crate::{bench, doctor, machines, replay, shell, validate};
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
 ///
@@ -20,7 +21,8 @@ use crate::{bench, doctor, machines, replay, validate};
     name = "coreline",
     version,
     after_help = "Exit codes: 0 done (a published figure that is not reached is still 0), 1 a \
-                  check or claim failed, 2 usage, 3 this machine lacks what was asked for."
+                  check or claim failed, or the result could not be written, 2 usage, 3 this \
+                  machine lacks what was asked for."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -42,6 +44,16 @@ enum Verb {
     Replay(Replay),
     /// How fast the simulator is on this host
     Bench(Bench),
+    /// Completions of this command line for a shell, to be read by it at its start
+    Completions {
+        /// For which shell
+        shell: Shell,
+    },
+    /// The manual page of this program, or of a verb: `coreline man run | man -l -`
+    Man {
+        /// Of which verb
+        verb: Option<String>,
+    },
 }
 
 #[derive(Args)]
@@ -126,6 +138,12 @@ impl Cli {
             }
             Some(Verb::Bench(Bench { subject, quick, output })) => {
                 output.show(|| bench::run(subject, quick), bench::Outcome::show)
+            }
+            Some(Verb::Completions { shell }) => {
+                shell::completions(Cli::command(), shell, &mut std::io::stdout().lock())
+            }
+            Some(Verb::Man { verb }) => {
+                shell::man(Cli::command(), verb.as_deref(), &mut std::io::stdout().lock())
             }
             None => everything(&mut std::io::stdout().lock()),
         }

@@ -4,19 +4,24 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use coreline_sim::{Failure, ParseReplayError, Replay, SpecError};
+use coreline_sim::{Failure, ParseReplayError, Replay, SpecError, presets};
 use coreline_world::SpawnError;
 
+use crate::nearest::hint;
 use crate::scenario::{RunError, Scenario, Variant};
 
 /// Why the program stopped. Each says what was asked, what was found and what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("{0}; or the path of a machine file")]
+    #[error("{}; or the path of a machine file{}", .0, of_machine(.0))]
     Machine(SpecError),
     #[error(transparent)]
     MachineFile(SpecError),
-    #[error("the configuration {asked:?} is not one of this world; it has {}", has.join(", "))]
+    #[error(
+        "the configuration {asked:?} is not one of this world; it has {}{}",
+        has.join(", "),
+        hint(asked, has)
+    )]
     Config { asked: String, has: Vec<String> },
     #[error(
         "the variant {asked} is not one of {scenario} in the world {world}, which has {}",
@@ -27,7 +32,11 @@ pub(crate) enum Error {
     Option { asked: &'static str, scenario: Scenario, has: &'static [&'static str] },
     #[error("{asked} contexts cannot be present: {config} has {all}")]
     Present { asked: u64, config: String, all: u64 },
-    #[error("the kernel {asked:?} is none of {variant}, which has {}", has.join(", "))]
+    #[error(
+        "the kernel {asked:?} is none of {variant}, which has {}{}",
+        has.join(", "),
+        hint(asked, has)
+    )]
     Kernel { asked: String, variant: Variant, has: Vec<String> },
     #[error(
         "--scan is about a simulated kernel, and this machine's looks for old references when it \
@@ -41,14 +50,28 @@ pub(crate) enum Error {
     TooManyCpus { machine: String, cpus: usize, most: usize },
     #[error(transparent)]
     ReplayLine(#[from] ParseReplayError),
+    #[error(
+        "the line is of {line}, and this program simulates as {ours}: it would come to something \
+         else; replay it with the coreline that printed it"
+    )]
+    ReplayEngine { line: String, ours: String },
+    #[error("the line has {setting}, {why}; give it as it was printed")]
+    ReplaySetting { setting: String, why: &'static str },
     #[error("the program {program:?} is not one that can be replayed here; {remedy}")]
     Program { program: String, remedy: String },
-    #[error("the line is of the machine {line:?}, which is no preset; give its file with --world")]
+    #[error(
+        "the line is of the machine {line:?}, which is no preset; give its file with --world{}",
+        hint(line, presets())
+    )]
     ReplayMachine { line: String },
     #[error("the line is of the machine {line:?}, but {file} describes {found:?}")]
     OtherMachine { line: String, file: String, found: String },
     #[error("cannot write to {}: {source}; choose another file with --out", path.display())]
     OutFile { path: PathBuf, source: io::Error },
+    #[error("cannot write the result to {}: {source}", path.display())]
+    OutWrite { path: PathBuf, source: io::Error },
+    #[error("there is no verb {asked:?}; there are {}{}", has.join(", "), hint(asked, has))]
+    Verb { asked: String, has: Vec<String> },
     #[error("cannot write the result: {0}")]
     Output(#[from] io::Error),
     #[error("a simulated program failed: {0}")]
@@ -68,6 +91,13 @@ pub(crate) enum Error {
     OneCore { experiment: &'static str, machine: String },
     #[error("the CPUs that this process may use are not known: {0}")]
     NoCpus(String),
+}
+
+fn of_machine(error: &SpecError) -> String {
+    match error {
+        SpecError::NoPreset { name } => hint(name, presets()),
+        _ => String::new(),
+    }
 }
 
 fn list(variants: &[Variant]) -> String {
@@ -97,6 +127,7 @@ impl Error {
     fn exit_code(&self) -> u8 {
         match self {
             Error::Failed(_) | Error::BrokenInSimulation { .. } | Error::Miscounted { .. } => 1,
+            Error::Output(_) | Error::OutWrite { .. } => 1,
             Error::BrokenNatively { broken: RunError::Check(_), .. } => 1,
             Error::BrokenNatively { .. } | Error::NoCpus(_) | Error::Measure(_) => 3,
             Error::Machine(_)
@@ -114,7 +145,9 @@ impl Error {
             | Error::ReplayMachine { .. }
             | Error::OtherMachine { .. }
             | Error::OutFile { .. }
-            | Error::Output(_) => 2,
+            | Error::Verb { .. }
+            | Error::ReplayEngine { .. }
+            | Error::ReplaySetting { .. } => 2,
         }
     }
 }

@@ -10,18 +10,22 @@
 //! | [`kernel`] | what the simulated kernel does at a thread switch |
 //! | [`run`] | runs a scenario in a world and sets the result beside what was published |
 //! | [`validate`] | sets the simulator's predictions beside measurements |
-//! | [`doctor`], [`machines`], [`replay`], [`bench`] | the other verbs |
+//! | [`disturbance`] | which native samples do not count |
+//! | [`doctor`], [`machines`], [`replay`], [`bench`], [`shell`] | the other verbs |
 
 mod bench;
 mod cli;
+mod disturbance;
 mod doctor;
 mod error;
 mod kernel;
 mod machines;
+mod nearest;
 mod output;
 mod replay;
 mod run;
 mod scenario;
+mod shell;
 mod tree;
 mod validate;
 mod world;

@@ -49,7 +49,10 @@ impl Output {
             show(&result, &mut text)?;
         }
         match &self.out {
-            Some(path) => write(there, path, &text).map_err(|error| out_file(path, error)),
+            Some(path) => {
+                let written = write(there, path, &text);
+                written.map_err(|source| Error::OutWrite { path: path.clone(), source })
+            }
             None => {
                 let mut stdout = BufWriter::new(io::stdout().lock());
                 stdout.write_all(&text)?;

@@ -1,5 +1,6 @@
 //! The verb `replay`: runs the program of a replay line again.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use clap::ValueEnum;
@@ -7,8 +8,9 @@ use coreline_sim::{Replay, Spec, SpecError};
 
 use crate::bench;
 use crate::error::Error;
+use crate::nearest::hint;
 use crate::run::plan::{Intermittent, Plan, Shootdown, Switchstorm, Tenants, Threadstorm};
-use crate::scenario::{Program as _, Scenario};
+use crate::scenario::{Program as _, Scenario, Variant};
 use crate::validate::experiment::Experiment;
 use crate::validate::simulated;
 use crate::world;
@@ -19,12 +21,55 @@ type Run = Box<dyn FnOnce(&Spec, &Replay) -> Result<String, Error>>;
 /// Runs the program of a line, on the line's machine or on that of a machine file, and says what it
 /// came to.
 pub(crate) fn replay(line: &str, file: Option<&str>, out: &mut dyn Write) -> Result<(), Error> {
+    check(line.trim())?;
     let replay: Replay = line.parse()?;
     let run = program(&replay)?;
     let spec = machine(&replay, file)?;
     writeln!(out, "{}", replay.program)?;
     let told = run(&spec, &replay)?;
     writeln!(out, "it ended well: {told}")?;
+    Ok(())
+}
+
+/// Refuses what would be taken otherwise than it is written: a line of another engine, settings
+/// that are given twice, and values that the machine would bring into its range.
+fn check(line: &str) -> Result<(), Error> {
+    let ours = Replay::new("", "").to_string();
+    let tag = |line: &str| line.split_whitespace().next().unwrap_or_default().to_owned();
+    let (theirs, ours) = (tag(line), tag(&ours));
+    let engine = |tag: &str| tag.split_once('/').map(|(engine, _)| engine.to_owned());
+    if theirs != ours && engine(&theirs) == engine(&ours) {
+        return Err(Error::ReplayEngine { line: theirs, ours });
+    }
+    let head = line.split_once(" program=").map_or(line, |(head, _)| head);
+    let mut seen = BTreeSet::new();
+    for (key, value) in head.split_whitespace().filter_map(|part| part.split_once('=')) {
+        let wrong = |why| {
+            let setting = format!("{key}={value}");
+            Err(Error::ReplaySetting { setting, why })
+        };
+        if !seen.insert((key, "")) {
+            return wrong("though it has another one before");
+        }
+        let number: Option<u32> = value.parse().ok();
+        match key {
+            "request" if number.is_some_and(|percent| percent > 100) => {
+                return wrong("and a share is at most 100 percent");
+            }
+            "steps" if number == Some(0) => return wrong("and no run ends before its first step"),
+            "faults" | "scaled" => {
+                for (name, number) in value.split(',').filter_map(|pair| pair.split_once(':')) {
+                    if !seen.insert((key, name)) {
+                        return wrong("which names one thing twice");
+                    }
+                    if key == "scaled" && number == "0" {
+                        return wrong("and a cost can be moved to 1 percent at least");
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
     Ok(())
 }
 
@@ -79,6 +124,10 @@ fn program(replay: &Replay) -> Result<Run, Error> {
               docs/simulating.md shows how"
             .to_owned(),
     };
+    let variant = program.split_whitespace().find_map(|word| word.strip_prefix("variant="));
+    let names = || Variant::value_variants().iter().map(Variant::to_string);
+    let unknown = variant.filter(|asked| names().all(|name| name != *asked));
+    let remedy = remedy + &unknown.map(|asked| hint(asked, names())).unwrap_or_default();
     Err(Error::Program { program: program.to_owned(), remedy })
 }
 

@@ -22,8 +22,8 @@ mod simulated;
 mod table;
 mod verdict;
 
-use clap::builder::RangedU64ValueParser;
-use clap::{Args, value_parser};
+use clap::Args;
+use clap::builder::RangedI64ValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::error::Error;
@@ -46,7 +46,13 @@ pub(crate) struct Choice {
     #[arg(long, default_value = "native", value_parser = world::parse, value_name = "WORLD")]
     world: World,
     /// The seed of everything random: simulated, one seed gives one result
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = seed
+    )]
     seed: u64,
     /// The whole band: 16 seeds, and each uncertain cost moved by 30 %, instead of the request
     /// shares alone
@@ -72,6 +78,7 @@ pub(crate) struct Choice {
         long = "delay",
         value_name = "MS",
         value_parser = range(0, intermittent::MOST_DELAY_MS),
+        allow_negative_numbers = true,
         help_heading = "intermittent"
     )]
     delays: Vec<u64>,
@@ -85,6 +92,7 @@ pub(crate) struct Choice {
         long = "period",
         value_name = "US",
         value_parser = range(1, MOST_US),
+        allow_negative_numbers = true,
         help_heading = "switchstorm"
     )]
     periods: Vec<u64>,
@@ -93,6 +101,7 @@ pub(crate) struct Choice {
         long,
         value_name = "NS",
         value_parser = range(0, MOST_PATH_NS),
+        allow_negative_numbers = true,
         help_heading = "switchstorm, threadstorm"
     )]
     path: Option<u64>,
@@ -102,6 +111,7 @@ pub(crate) struct Choice {
         long = "flush",
         value_name = "US",
         value_parser = range(0, MOST_US),
+        allow_negative_numbers = true,
         help_heading = "switchstorm"
     )]
     flushes: Vec<u64>,
@@ -111,6 +121,7 @@ pub(crate) struct Choice {
         long = "present",
         value_name = "N",
         value_parser = range(1, shootdown::MOST_PRESENT),
+        allow_negative_numbers = true,
         help_heading = "shootdown"
     )]
     present: Vec<u64>,
@@ -127,6 +138,7 @@ pub(crate) struct Choice {
         long,
         value_name = "US",
         value_parser = range(0, MOST_REST_US),
+        allow_negative_numbers = true,
         help_heading = "threadstorm"
     )]
     rest: Option<u64>,
@@ -135,6 +147,7 @@ pub(crate) struct Choice {
         long,
         value_name = "N",
         value_parser = range(1, tenants::MOST_TENANTS),
+        allow_negative_numbers = true,
         help_heading = "tenants"
     )]
     tenants: Option<u64>,
@@ -143,13 +156,20 @@ pub(crate) struct Choice {
         long = "tasks",
         value_name = "N",
         value_parser = range(1, tenants::MOST_TASKS),
+        allow_negative_numbers = true,
         help_heading = "tenants"
     )]
     tasks: Vec<u64>,
 }
 
-fn range(least: u64, most: u64) -> RangedU64ValueParser<u64> {
-    value_parser!(u64).range(least..=most)
+/// Reads a number as one with a sign, so that what is said of -1 is that it is out of range.
+fn range(least: u64, most: u64) -> RangedI64ValueParser<u64> {
+    let [least, most] = [least, most].map(|end| i64::try_from(end).unwrap_or(i64::MAX));
+    RangedI64ValueParser::new().range(least..=most)
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
 }
 
 impl Choice {
@@ -174,14 +194,6 @@ impl Choice {
             rest: None,
             tenants: None,
             tasks: Vec::new(),
-        }
-    }
-
-    /// Runs of scenarios whose simulated runs need no repetition: the band has seeds enough.
-    fn native_runs(&self, usual: u64) -> u64 {
-        match self.world {
-            World::Native if !self.quick => usual,
-            _ => 1,
         }
     }
 

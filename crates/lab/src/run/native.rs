@@ -1,26 +1,47 @@
-//! All runs of a scenario on this machine, one after the other.
+//! All runs of a scenario on this machine, in turns.
+//!
+//! A *round* runs each of the programs that differ in their variant alone once, in a shuffled
+//! order and with one seed. So a slow spell of the machine hits all of them, and the points of two
+//! variants correspond. Before, between and after the runs of a round a thread looks at each CPU; a
+//! round in which one of them had other load is discarded as a whole, counted and taken again. A
+//! figure is the median over the rounds that are left.
 
+use core::time::Duration;
 use std::io::{self, Write};
+use std::thread;
 
-use coreline_topology::CpuId;
+use coreline_topology::{CpuId, Topology};
 use coreline_world::native::probe;
+use rand_pcg::Pcg64;
 
-use super::plan::{Measured, Plan, Series};
-use super::{Choice, mean, progress};
+use super::plan::{Measured, Plan, Series, differ_in_variant};
+use super::{Choice, progress};
+use crate::disturbance;
 use crate::error::Error;
-use crate::scenario::{Config, Program};
+use crate::scenario::{Config, Program, RunError, shuffle};
 
 /// What the quick form takes at most, so that it ends within seconds on any machine.
 const QUICK_CPUS: usize = 32;
+
+/// How many rounds are kept.
+const ROUNDS: usize = 15;
+const QUICK_ROUNDS: usize = 7;
+
+/// How many are tried at most, for each that is to be kept.
+const TRIES: usize = 2;
+
+/// The stream of the generator that draws the order of a round.
+const ORDER: u128 = 0x0d0f;
 
 /// Runs all programs. Those of variants that this machine lacks are left out with a note, unless
 /// nothing else was asked for.
 pub(super) fn measure<P: Plan>(choice: &Choice) -> Result<Vec<Measured<P::Program>>, Error> {
     let machine = probe();
+    let is_known = machine.topology_error.is_none();
     let allowed = machine.allowed.map_err(Error::NoCpus)?;
     let most = if choice.quick { QUICK_CPUS } else { usize::MAX };
     let cpus: Vec<CpuId> = allowed.iter().take(most).collect();
-    let mut programs = choice.programs::<P>(vec![Config::of(&machine.topology, cpus)])?;
+    let mut programs = choice.programs::<P>(vec![config(&machine.topology, is_known, cpus)])?;
     let lack = |(_, program): &(Config, P::Program)| P::lack(program.variant());
     if programs.iter().any(|program| lack(program).is_none())
         && let Some(lacks) = programs.iter().find_map(lack)
@@ -29,31 +50,154 @@ pub(super) fn measure<P: Plan>(choice: &Choice) -> Result<Vec<Measured<P::Progra
         // A note: the result says by itself which rows it has.
         let _ = writeln!(io::stderr(), "coreline: left out: {lacks}");
     }
-    let runs = P::runs(choice);
-    let bar = progress("native", programs.len() * runs as usize);
+    let wanted = if choice.quick { QUICK_ROUNDS } else { ROUNDS };
+    let bar = progress("native", programs.len() * wanted);
     let mut measured = Vec::with_capacity(programs.len());
-    for (config, program) in programs {
-        let mut numbers = Vec::new();
-        for run in 0..runs {
-            let seed = choice.seed.wrapping_add(run);
-            let natively = P::natively(&config, &program, seed);
-            let broken = |broken| Error::BrokenNatively { scenario: P::SCENARIO, broken };
-            numbers.push(natively.map_err(broken)?);
-            bar.inc(1);
+    for alike in programs.chunk_by(|(_, this), (_, next)| differ_in_variant(this, next)) {
+        let taken = take(wanted, |number| {
+            let round = round::<P>(alike, choice.seed, number)?;
+            bar.inc(if round.is_calm { alike.len() as u64 } else { 0 });
+            Ok(round)
+        })?;
+        for (index, (config, program)) in alike.iter().enumerate() {
+            let (program, caches) = (program.clone(), config.caches);
+            let discarded = disturbance::is_known().then_some(taken.discarded);
+            measured.push(Measured { program, caches, numbers: taken.series(index), discarded });
         }
-        let caches = config.caches;
-        measured.push(Measured { program, caches, numbers: series(&numbers) });
     }
     bar.finish_and_clear();
     Ok(measured)
 }
 
-/// By number, over the runs.
-fn series(runs: &[Vec<f64>]) -> Vec<Series> {
-    let numbers = runs.first().map_or(0, Vec::len);
-    let of = |number| {
-        let points: Vec<f64> = runs.iter().map(|run: &Vec<f64>| run[number]).collect();
-        Series { value: mean(&points), points }
-    };
-    (0..numbers).map(of).collect()
+/// A tree that was made up says nothing of caches.
+fn config(topology: &Topology, is_known: bool, cpus: Vec<CpuId>) -> Config {
+    if is_known { Config::of(topology, cpus) } else { Config::of_unknown(cpus) }
+}
+
+/// The numbers of each program. Of a round that was disturbed some may be missing.
+struct Round {
+    numbers: Vec<Vec<f64>>,
+    is_calm: bool,
+}
+
+/// Runs each program once. The first round runs all of them even where other load has the CPUs, so
+/// that every program has checked itself; later ones stop where they see that.
+fn round<P: Plan>(
+    programs: &[(Config, P::Program)],
+    seed: u64,
+    number: u64,
+) -> Result<Round, Error> {
+    let broken = |broken| Error::BrokenNatively { scenario: P::SCENARIO, broken };
+    let seed = seed.wrapping_add(number);
+    let mut order: Vec<usize> = (0..programs.len()).collect();
+    shuffle(&mut order, &mut Pcg64::new(u128::from(seed), ORDER));
+    let cpus = programs.first().map_or(&[][..], |(config, _)| &config.cpus);
+    let are_calm = || disturbance::are_calm(cpus).map_err(|error| broken(RunError::Spawn(error)));
+    let mut round = Round { numbers: vec![Vec::new(); programs.len()], is_calm: are_calm()? };
+    for index in order {
+        if !round.is_calm && number > 0 {
+            break;
+        }
+        let (config, program) = &programs[index];
+        round.numbers[index] = P::natively(config, program, seed).map_err(broken)?;
+        round.is_calm &= are_calm()?;
+    }
+    Ok(round)
+}
+
+/// Rounds that were kept, and how many were not.
+struct Taken {
+    rounds: Vec<Vec<Vec<f64>>>,
+    discarded: u32,
+    /// How many numbers a program has.
+    numbers: Vec<usize>,
+}
+
+/// Takes rounds until so many are kept, or twice as many were tried.
+fn take(wanted: usize, mut round: impl FnMut(u64) -> Result<Round, Error>) -> Result<Taken, Error> {
+    let mut taken = Taken { rounds: Vec::new(), discarded: 0, numbers: Vec::new() };
+    for number in 0..(TRIES * wanted) as u64 {
+        let Round { numbers, is_calm } = round(number)?;
+        if number == 0 {
+            taken.numbers = numbers.iter().map(Vec::len).collect();
+        }
+        if is_calm {
+            taken.rounds.push(numbers);
+        } else {
+            // Most of what disturbs is over soon.
+            thread::sleep(Duration::from_millis(1 << taken.discarded.min(6)));
+            taken.discarded += 1;
+        }
+        if taken.rounds.len() == wanted {
+            break;
+        }
+    }
+    Ok(taken)
+}
+
+impl Taken {
+    /// A program's numbers, over the rounds.
+    fn series(&self, program: usize) -> Vec<Series> {
+        let of = |number| {
+            let points: Vec<f64> = self.rounds.iter().map(|round| round[program][number]).collect();
+            Series { value: median(&points), points }
+        };
+        (0..self.numbers[program]).map(of).collect()
+    }
+}
+
+/// NaN of nothing.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        odd if odd % 2 == 1 => sorted[odd / 2],
+        even => f64::midpoint(sorted[even / 2 - 1], sorted[even / 2]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_that_was_made_up_says_nothing_of_caches() {
+        let topology = Topology::flat(&"0-1".parse().unwrap()).unwrap();
+        let cpus = || [0, 1].map(CpuId::new).to_vec();
+        let known = config(&topology, true, cpus());
+        assert_eq!((known.name.as_str(), known.caches), ("2-core/1-L3", 1));
+        let unknown = config(&topology, false, cpus());
+        assert_eq!((unknown.name.as_str(), unknown.caches), ("2-CPU", 0));
+    }
+
+    #[test]
+    fn a_disturbed_round_is_discarded_counted_and_taken_again() {
+        // Two programs of one number, the number of the round.
+        let take = |wanted, is_calm: fn(u64) -> bool| {
+            let round = |number| {
+                let numbers = vec![vec![number as f64], vec![10.0 * number as f64]];
+                Ok(Round { numbers, is_calm: is_calm(number) })
+            };
+            let taken = take(wanted, round).unwrap();
+            let [first, second] = [0, 1].map(|program| taken.series(program).remove(0));
+            assert!(first.points.iter().zip(&second.points).all(|(one, ten)| 10.0 * one == *ten));
+            (first, taken.discarded)
+        };
+        let (all, discarded) = take(3, |_| true);
+        assert_eq!((all.points, all.value, discarded), (vec![0.0, 1.0, 2.0], 1.0, 0));
+        let (some, discarded) = take(3, |number| number % 2 == 1);
+        assert_eq!((some.points, some.value, discarded), (vec![1.0, 3.0, 5.0], 3.0, 3));
+        let (few, discarded) = take(3, |number| number == 5);
+        assert_eq!((few.points, few.value, discarded), (vec![5.0], 5.0, 5));
+        let (none, discarded) = take(3, |_| false);
+        assert!(none.points.is_empty() && none.value.is_nan());
+        assert_eq!(discarded, 6, "given up");
+    }
+
+    #[test]
+    fn one_slow_round_does_not_move_the_median() {
+        assert_eq!(median(&[3.0, 900.0, 1.0, 2.0, 4.0]), 3.0);
+        assert_eq!(median(&[1.0, 4.0, 2.0, 900.0]), 3.0);
+    }
 }

@@ -24,6 +24,7 @@ pub(super) fn measure<P: Plan>(
         program,
         caches: config.caches,
         numbers: series(&points),
+        discarded: None,
     };
     Ok(configs.into_iter().zip(programs).zip(points).map(measured).collect())
 }

@@ -5,15 +5,16 @@ use std::io::Write;
 use comfy_table::CellAlignment;
 
 use super::result::{FigureRow, Outcome};
-use super::verdict::Verdict;
+use super::verdict::{Better, Verdict};
 use crate::error::Error;
 use crate::output::table;
 
-const HEADER: [&str; 9] = [
+const HEADER: [&str; 10] = [
     "config",
     "params",
     "variant",
     "metric",
+    "better",
     "value",
     "low .. high",
     "published",
@@ -22,7 +23,7 @@ const HEADER: [&str; 9] = [
 ];
 
 /// The columns of figures.
-const NUMBERS: [usize; 3] = [4, 5, 6];
+const NUMBERS: [usize; 3] = [5, 6, 7];
 
 /// Shows a result: the table, the reasons that its last column numbers, and what to know about it.
 pub(crate) fn show(outcome: &Outcome, out: &mut dyn Write) -> Result<(), Error> {
@@ -43,6 +44,9 @@ pub(crate) fn show(outcome: &Outcome, out: &mut dyn Write) -> Result<(), Error> 
     for (index, why) in reasons.iter().enumerate() {
         writeln!(out, "({}) {why}", index + 1)?;
     }
+    if let Some(samples) = samples(rows) {
+        writeln!(out, "{samples}")?;
+    }
     if let Some(file) = file {
         writeln!(out, "published: {file}")?;
     }
@@ -53,10 +57,11 @@ pub(crate) fn show(outcome: &Outcome, out: &mut dyn Write) -> Result<(), Error> 
     Ok(())
 }
 
-fn line(row: &FigureRow, reason: Option<usize>) -> [String; 9] {
+fn line(row: &FigureRow, reason: Option<usize>) -> [String; 10] {
     let params: Vec<String> =
         row.params.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let figure = |value: f64| match row.unit {
+        _ if value.is_nan() => "-".to_owned(),
         "ratio" => format!("{value:.2}x"),
         "rank" => format!("{value:.0}."),
         "transfers" => format!("{value:.2}"),
@@ -64,24 +69,60 @@ fn line(row: &FigureRow, reason: Option<usize>) -> [String; 9] {
         "%" => format!("{value:.2} %"),
         unit => format!("{value:.0} {unit}"),
     };
-    let verdict = match row.verdict {
-        Verdict::Reached => "reached",
-        Verdict::DirectionOnly => "direction only",
-        Verdict::NotReached => "not reached",
-        Verdict::NotTestable => "not testable",
-        Verdict::None => "",
-    };
     [
         row.config.clone(),
         params.join(", "),
         row.variant.clone(),
         row.metric.to_owned(),
+        match row.better {
+            Better::Lower => "lower".to_owned(),
+            Better::Higher => "higher".to_owned(),
+        },
         figure(row.value),
-        format!("{} .. {}", figure(row.low), figure(row.high)),
+        match row.low.is_nan() {
+            true => String::new(),
+            false => format!("{} .. {}", figure(row.low), figure(row.high)),
+        },
         row.published.map(figure).unwrap_or_default(),
-        verdict.to_owned(),
+        said(row.verdict, row.times),
         reason.map(|number| format!("({number})")).unwrap_or_default(),
     ]
+}
+
+/// What native figures are made of.
+fn samples(rows: &[FigureRow]) -> Option<String> {
+    let least = rows.iter().filter_map(|row| row.samples).min()?;
+    let most = rows.iter().filter_map(|row| row.samples).max()?;
+    let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
+    let discarded = rows.iter().filter_map(|row| row.discarded).max();
+    let disturbed = match discarded {
+        None => "whether other load disturbed them is not known, as this kernel does not say how \
+                 long threads wait for a CPU"
+            .to_owned(),
+        Some(0) => "none was disturbed".to_owned(),
+        Some(discarded) => {
+            format!("{discarded} at most did not count, as other load disturbed them")
+        }
+    };
+    let none = if least == 0 { "; a figure that is missing has no other" } else { "" };
+    Some(format!("medians of {count} samples, taken in turns; {disturbed}{none}"))
+}
+
+/// A verdict in words: `direction, 5 times`.
+fn said(verdict: Verdict, times: Option<f64>) -> String {
+    let verdict = match verdict {
+        Verdict::Reached => "reached",
+        Verdict::Direction => "direction",
+        Verdict::Against => "against",
+        Verdict::NoEffect => "no effect",
+        Verdict::Off => "off",
+        Verdict::Undecided => "undecided",
+        Verdict::NotTestable => "not testable",
+        Verdict::None => "",
+    };
+    let Some(times) = times else { return verdict.to_owned() };
+    let times = if times < 9.95 { format!("{times:.1}") } else { format!("{times:.0}") };
+    format!("{verdict}, {} times", times.strip_suffix(".0").unwrap_or(&times))
 }
 
 /// The number of a reason, from 1 on, in the order of first use.
@@ -91,4 +132,23 @@ fn number_of<'a>(reasons: &mut Vec<&'a str>, why: &'a str) -> usize {
         reasons.push(why);
         reasons.len() - 1
     }) + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_says_by_how_much_the_size_is_off() {
+        for (verdict, times, words) in [
+            (Verdict::Direction, Some(4.96), "direction, 5 times"),
+            (Verdict::Direction, Some(2.58), "direction, 2.6 times"),
+            (Verdict::Off, Some(63.9), "off, 64 times"),
+            (Verdict::Off, Some(9.97), "off, 10 times"),
+            (Verdict::NoEffect, None, "no effect"),
+            (Verdict::None, None, ""),
+        ] {
+            assert_eq!(said(verdict, times), words);
+        }
+    }
 }

@@ -1,21 +1,34 @@
 //! What may be said of a figure beside a published one.
 //!
-//! The rule is that of the simulator's stated fidelity, and is never bent for a row: a factor of
-//! two for passes over memory and for absolute figures, of one and a half for ratios on one
-//! contended line. A figure counts only if the whole band does, from its lowest to its highest
-//! point:
+//! **The side comes first.** A ratio says which of two alternatives is better: it lies above 1,
+//! below it, or, nearer than 5 %, at 1. A rank lies among the two hottest, or not. The size of such
+//! a figure counts only where the side is right (and of a rank only among the hottest). The whole
+//! band counts, from its lowest point to its highest:
 //!
-//! | kind | `reached` | `direction-only` | `not-reached` |
-//! |---|---|---|---|
-//! | absolute: nanoseconds, cycles, percent, rates, counts | within the factor | - | else |
-//! | ratio | within the factor | on the same side of 1, by 10 % at least | else |
-//! | rank: of the two hottest, or not | the same one or two | neither is of the two | else |
-//! | absolute, limited | - | within the factor | else |
-//! | ratio, limited | - | on the same side of 1 | else |
-//! | rank, limited | - | as both above | else |
+//! | the band lies | beside a published figure that | verdict |
+//! |---|---|---|
+//! | wholly on one side | lies there, within the factor all along | `reached` |
+//! | wholly on one side | lies there | `direction`, and by how much the size is off |
+//! | wholly on one side | lies on the other side, or at 1 | `against` |
+//! | wholly at 1 | - | `no-effect`: nothing happens here |
+//! | partly on one side, partly on the other or at 1 | - | `undecided` |
 //!
-//! *Limited* is a figure where what was published contains something that decides it and that is
-//! not modelled, such as sleep states, or where a parameter that we declare decides it.
+//! All other figures (nanoseconds, cycles, percent, rates, counts) have no side:
+//!
+//! | the band lies | verdict |
+//! |---|---|
+//! | within the factor all along | `reached` |
+//! | else | `off`, and by how much |
+//!
+//! **The factor** is that of the simulator's stated fidelity, and is never bent for a row: one and
+//! a half for ratios on one contended line, two for all else. A ratio must be within it in two
+//! ways: as a quotient, and by its distance from 1 (of the logarithms). The second is what counts
+//! near 1: 1.22 is 1.13 times 1.08, and 2.6 times as much of an effect.
+//!
+//! **Limited** is a figure where what was published contains something that decides it and that is
+//! not modelled, such as sleep states, or where a parameter that we declare decides it. Then the
+//! right size is no evidence: instead of `reached` it says `direction`, or of a figure without a
+//! side `undecided`.
 //!
 //! Where nothing is published for the machine the verdict is `none`. Natively, with all CPUs under
 //! one L3, it is `not-testable`: scenarios ask how far memory is, and nothing is far.
@@ -26,16 +39,44 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
-    /// Within the fidelity that the simulator claims.
+    /// On the published side, and within the fidelity that the simulator claims.
     Reached,
-    /// The alternatives come in the published order, but not as far apart.
-    DirectionOnly,
-    /// Neither.
-    NotReached,
-    /// This world cannot tell.
+    /// On the published side, and of another size.
+    Direction,
+    /// On the other side, or on one side where none was published.
+    Against,
+    /// Nothing happens here: the alternatives are alike.
+    NoEffect,
+    /// A figure without a side is of another size.
+    Off,
+    /// What is uncertain or declared decides.
+    Undecided,
+    /// This machine cannot tell.
     NotTestable,
-    /// Nothing is published to compare with.
+    /// Nothing is published to compare with, or nothing was measured.
     None,
+}
+
+/// A verdict, and by which factor the size is off if that is what the verdict is about: the
+/// factor of the value, or of the farthest end where the value alone would be near enough.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Judged {
+    pub(crate) verdict: Verdict,
+    pub(crate) times: Option<f64>,
+}
+
+impl From<Verdict> for Judged {
+    fn from(verdict: Verdict) -> Judged {
+        Judged { verdict, times: None }
+    }
+}
+
+/// Which of two figures is the better one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Better {
+    Lower,
+    Higher,
 }
 
 /// What a figure is.
@@ -47,8 +88,10 @@ pub(crate) enum FigureKind {
     Cycles,
     /// A part of a whole.
     Percent,
-    /// One alternative over another.
+    /// What one alternative costs, over what another does.
     Ratio,
+    /// How much better one alternative is than another.
+    Gain,
     /// The same, of what is done with one line that many want.
     ContendedRatio,
     /// A place among others; 1 is the hottest.
@@ -71,7 +114,7 @@ impl FigureKind {
             Self::Nanoseconds => "ns",
             Self::Cycles => "cycles",
             Self::Percent => "%",
-            Self::Ratio | Self::ContendedRatio => "ratio",
+            Self::Ratio | Self::Gain | Self::ContendedRatio => "ratio",
             Self::Rank => "rank",
             Self::Rate => "1/s",
             Self::Transfers => "transfers",
@@ -84,9 +127,17 @@ impl FigureKind {
     fn decimals(self) -> i32 {
         match self {
             Self::Nanoseconds => 1,
-            Self::Percent | Self::Ratio | Self::ContendedRatio | Self::Transfers => 2,
-            Self::Slots | Self::PerThousand => 2,
+            Self::Ratio | Self::Gain | Self::ContendedRatio => 2,
+            Self::Percent | Self::Transfers | Self::Slots | Self::PerThousand => 2,
             Self::Cycles | Self::Rank | Self::Rate | Self::Bytes => 0,
+        }
+    }
+
+    /// Which way is better. A line is better off the farther it is from the hottest.
+    pub(crate) fn better(self) -> Better {
+        match self {
+            Self::Gain | Self::ContendedRatio | Self::Rate | Self::Rank => Better::Higher,
+            _ => Better::Lower,
         }
     }
 
@@ -108,42 +159,68 @@ pub(crate) fn round(value: f64, kind: FigureKind) -> f64 {
     (value * unit).round() / unit
 }
 
-/// How far from 1 a ratio must be to have a direction.
-const DIRECTION: f64 = 1.1;
+/// A ratio that is nearer to 1 than this has no side.
+const AT_ONE: f64 = 1.05;
 
-/// Judges a figure that may lie between `low` and `high`. `limited`: no more than a direction can
-/// be confirmed.
+/// On which side a figure lies, if its kind has sides: 0 is at 1.
+fn side(kind: FigureKind, figure: f64) -> Option<i32> {
+    match kind {
+        FigureKind::Rank => Some(if figure <= 2.0 { -1 } else { 1 }),
+        FigureKind::Ratio | FigureKind::Gain | FigureKind::ContendedRatio => Some(match figure {
+            above if above >= AT_ONE => 1,
+            below if below <= 1.0 / AT_ONE => -1,
+            _ => 0,
+        }),
+        _ => None,
+    }
+}
+
+/// By which factor the size is off.
+fn times(kind: FigureKind, found: f64, published: f64) -> f64 {
+    let either_way = |quotient: f64| quotient.max(1.0 / quotient);
+    let quotient = either_way(found / published);
+    match (kind, side(kind, found), side(kind, published)) {
+        // Two lines that are hot, or two that are not.
+        (FigureKind::Rank, ..) => 1.0,
+        (_, Some(there), Some(here)) if there == here && there != 0 => {
+            quotient.max(either_way(found.ln() / published.ln()))
+        }
+        _ => quotient,
+    }
+}
+
+/// Judges a figure that may lie between `low` and `high`, and is `value` at the default point.
+/// `limited`: its size is no evidence.
 pub(crate) fn judge(
     kind: FigureKind,
-    low: f64,
-    high: f64,
+    value: f64,
+    (low, high): (f64, f64),
     published: f64,
     limited: bool,
-) -> Verdict {
-    let ends = [low, high];
-    let factor = kind.factor();
-    let within = ends.iter().all(|end| (end / published).max(published / end) <= factor);
-    let side = |ratio: f64| match ratio {
-        above if above >= DIRECTION => 1,
-        below if below <= 1.0 / DIRECTION => -1,
-        _ => 0,
+) -> Judged {
+    if [value, low, high].into_iter().any(f64::is_nan) {
+        return Verdict::Undecided.into();
+    }
+    let times = |found| times(kind, found, published);
+    let farthest = times(low).max(times(high));
+    let within = farthest <= kind.factor();
+    let size = |verdict| {
+        let of_value = times(value);
+        let times = if of_value > kind.factor() { of_value } else { farthest };
+        Judged { verdict, times: (kind != FigureKind::Rank).then_some(times) }
     };
-    let same_side = ends.iter().all(|&end| side(end) == side(published));
-    let hottest = |rank: f64| rank <= 2.0;
-    let as_hot = ends.iter().all(|&end| hottest(end) == hottest(published));
-    match kind {
-        FigureKind::Rank if as_hot && hottest(published) && !limited => Verdict::Reached,
-        FigureKind::Rank if as_hot => Verdict::DirectionOnly,
-        FigureKind::Rank => Verdict::NotReached,
-        _ if within && !limited => Verdict::Reached,
-        FigureKind::Ratio | FigureKind::ContendedRatio
-            if same_side && (within || side(published) != 0) =>
-        {
-            Verdict::DirectionOnly
-        }
-        FigureKind::Ratio | FigureKind::ContendedRatio => Verdict::NotReached,
-        _ if within => Verdict::DirectionOnly,
-        _ => Verdict::NotReached,
+    let [low, high, published] = [low, high, published].map(|figure| side(kind, figure));
+    // How far down a line is that is not among the hottest is a matter of all other lines.
+    let has_size = kind != FigureKind::Rank || published == Some(-1);
+    match (low, high) {
+        (None, _) if within && limited => Verdict::Undecided.into(),
+        (None, _) if within => Verdict::Reached.into(),
+        (None, _) => size(Verdict::Off),
+        _ if low != high => Verdict::Undecided.into(),
+        (Some(0), _) => Verdict::NoEffect.into(),
+        _ if low != published => Verdict::Against.into(),
+        _ if within && !limited && has_size => Verdict::Reached.into(),
+        _ => size(Verdict::Direction),
     }
 }
 
@@ -170,75 +247,131 @@ mod tests {
         );
     }
 
-    #[test]
-    fn the_whole_band_must_be_within_the_factor() {
-        for (low, high, verdict) in [
-            (50.0, 200.0, Verdict::Reached),
-            (49.0, 200.0, Verdict::NotReached),
-            (50.0, 201.0, Verdict::NotReached),
-        ] {
-            assert_eq!(
-                judge(FigureKind::Nanoseconds, low, high, 100.0, false),
-                verdict,
-                "{low}..{high}"
-            );
+    /// FigureKind, value, band and published figure; what is to be said of it, and the factor or 0.
+    type Case = (FigureKind, f64, (f64, f64), f64, Verdict, f64);
+
+    fn check(limited: bool, cases: &[Case]) {
+        for &(kind, value, band, published, verdict, times) in cases {
+            let judged = judge(kind, value, band, published, limited);
+            let case = format!("{kind:?} {value} {band:?} for {published}, limited: {limited}");
+            assert_eq!(judged.verdict, verdict, "{case}: {judged:?}");
+            assert!((judged.times.unwrap_or(0.0) - times).abs() < 0.05, "{case}: {judged:?}");
         }
     }
 
+    use FigureKind::{ContendedRatio, Cycles, Gain, Nanoseconds, Rank, Rate, Ratio};
+    use Verdict::{Against, Direction, NoEffect, Off, Reached, Undecided};
+
     #[test]
-    fn sleep_states_in_the_published_figure_allow_no_more_than_a_direction() {
-        for kind in [FigureKind::Nanoseconds, FigureKind::Rate, FigureKind::Ratio] {
-            assert_eq!(judge(kind, 50.0, 90.0, 60.0, true), Verdict::DirectionOnly);
-            assert_eq!(judge(kind, 0.1, 90.0, 60.0, true), Verdict::NotReached);
-        }
-        assert_eq!(judge(FigureKind::Nanoseconds, 10.0, 20.0, 60.0, true), Verdict::NotReached);
-        // No direction is one of its own, and 1.0 is not less than 1, however near.
-        assert_eq!(judge(FigureKind::Ratio, 0.95, 1.0, 1.05, true), Verdict::DirectionOnly);
-        assert_eq!(judge(FigureKind::Ratio, 1.0, 1.0, 0.66, true), Verdict::NotReached);
+    fn the_side_of_a_ratio_comes_before_its_size() {
+        check(
+            false,
+            &[
+                // Nothing happens here: however near, that is not what was published.
+                (Ratio, 1.0, (1.0, 1.0), 0.75, NoEffect, 0.0),
+                (Ratio, 1.0, (1.0, 1.0), 1.04, NoEffect, 0.0),
+                (Gain, 1.0, (0.96, 1.04), 14.0, NoEffect, 0.0),
+                // The size.
+                (Gain, 33.7, (33.7, 33.7), 6.8, Direction, 5.0),
+                (Gain, 33.7, (16.1, 49.3), 6.8, Direction, 5.0),
+                (Gain, 1.22, (1.22, 1.22), 1.08, Direction, 2.6),
+                (Gain, 13.1, (13.1, 28.9), 7.3, Direction, 4.0),
+                (Ratio, 0.9, (0.9, 0.9), 0.75, Direction, 2.7),
+                (Ratio, 0.15, (0.1, 0.2), 0.8, Direction, 8.5),
+                (Gain, 1.18, (1.18, 1.24), 1.15, Reached, 0.0),
+                (Gain, 10.0, (7.0, 28.0), 14.0, Reached, 0.0),
+                (Ratio, 0.7, (0.6, 0.8), 0.66, Reached, 0.0),
+                // The other side.
+                (Gain, 0.7, (0.7, 0.7), 1.35, Against, 0.0),
+                (Ratio, 1.2, (1.1, 1.3), 0.9, Against, 0.0),
+                (Ratio, 4.5, (4.0, 5.0), 1.04, Against, 0.0),
+            ],
+        );
     }
 
     #[test]
-    fn a_ratio_beyond_the_factor_may_keep_its_direction() {
-        for (low, high, published, verdict) in [
-            (3.0, 9.0, 14.0, Verdict::DirectionOnly),
-            (1.05, 9.0, 14.0, Verdict::NotReached),
-            (0.1, 0.2, 0.8, Verdict::DirectionOnly),
-            (0.9, 1.2, 1.14, Verdict::Reached),
-            (4.0, 5.0, 1.05, Verdict::NotReached),
-        ] {
-            assert_eq!(
-                judge(FigureKind::Ratio, low, high, published, false),
-                verdict,
-                "{low}..{high}"
-            );
-        }
+    fn a_band_on_both_sides_decides_nothing() {
+        check(
+            false,
+            &[
+                (Gain, 1.3, (0.7, 1.6), 1.35, Undecided, 0.0),
+                (Gain, 1.3, (1.0, 1.6), 1.35, Undecided, 0.0),
+                (Gain, 0.8, (0.7, 1.0), 1.35, Undecided, 0.0),
+                (Gain, 1.1, (0.9, 1.2), 1.14, Undecided, 0.0),
+                (Gain, f64::NAN, (f64::NAN, f64::NAN), 1.14, Undecided, 0.0),
+                (Rank, 1.0, (1.0, 3.0), 1.0, Undecided, 0.0),
+                (Rank, 9.0, (2.0, 9.0), 84.0, Undecided, 0.0),
+            ],
+        );
     }
 
     #[test]
     fn one_contended_line_has_a_narrower_factor() {
-        assert_eq!(judge(FigureKind::Ratio, 1.9, 1.9, 1.0, false), Verdict::Reached);
-        assert_eq!(judge(FigureKind::ContendedRatio, 14.0, 30.0, 20.0, false), Verdict::Reached);
-        assert_eq!(
-            judge(FigureKind::ContendedRatio, 13.0, 30.0, 20.0, false),
-            Verdict::DirectionOnly
+        check(
+            false,
+            &[
+                (ContendedRatio, 20.0, (14.0, 30.0), 20.0, Reached, 0.0),
+                (ContendedRatio, 20.0, (13.0, 30.0), 20.0, Direction, 1.5),
+                (ContendedRatio, 32.1, (32.1, 46.3), 20.8, Direction, 1.5),
+                (ContendedRatio, 20.0, (0.9, 30.0), 20.0, Undecided, 0.0),
+            ],
         );
-        assert_eq!(judge(FigureKind::ContendedRatio, 0.9, 30.0, 20.0, false), Verdict::NotReached);
+    }
+
+    #[test]
+    fn a_figure_without_a_side_is_near_or_off() {
+        check(
+            false,
+            &[
+                (Nanoseconds, 100.0, (50.0, 200.0), 100.0, Reached, 0.0),
+                (Nanoseconds, 100.0, (49.0, 200.0), 100.0, Off, 2.04),
+                (Nanoseconds, 300.0, (50.0, 301.0), 100.0, Off, 3.0),
+                (Cycles, 320.0, (264.0, 320.0), 600.0, Off, 2.3),
+                (Rate, 10.0, (10.0, 10.0), 45.0, Off, 4.5),
+            ],
+        );
     }
 
     #[test]
     fn a_rank_says_whether_a_line_is_of_the_hottest() {
-        for (low, high, published, limited, verdict) in [
-            (1.0, 2.0, 1.0, false, Verdict::Reached),
-            (1.0, 2.0, 1.0, true, Verdict::DirectionOnly),
-            (1.0, 3.0, 1.0, false, Verdict::NotReached),
-            (5.0, 9.0, 84.0, false, Verdict::DirectionOnly),
-            (2.0, 9.0, 84.0, false, Verdict::NotReached),
+        check(
+            false,
+            &[
+                (Rank, 1.0, (1.0, 2.0), 1.0, Reached, 0.0),
+                (Rank, 6.0, (5.0, 9.0), 84.0, Direction, 0.0),
+                (Rank, 6.0, (5.0, 9.0), 2.0, Against, 0.0),
+                (Rank, 1.0, (1.0, 1.0), 84.0, Against, 0.0),
+            ],
+        );
+    }
+
+    #[test]
+    fn the_size_of_what_something_declared_decides_is_no_evidence() {
+        check(
+            true,
+            &[
+                (Gain, 1.22, (1.22, 1.28), 1.08, Direction, 2.6),
+                (Gain, 1.18, (1.18, 1.24), 1.15, Direction, 1.5),
+                (Gain, 0.7, (0.7, 0.7), 1.35, Against, 0.0),
+                (Ratio, 1.0, (1.0, 1.0), 0.66, NoEffect, 0.0),
+                (Rank, 1.0, (1.0, 2.0), 1.0, Direction, 0.0),
+                (Nanoseconds, 60.0, (50.0, 90.0), 60.0, Undecided, 0.0),
+                (Nanoseconds, 10.0, (10.0, 20.0), 60.0, Off, 6.0),
+            ],
+        );
+    }
+
+    #[test]
+    fn every_kind_says_which_way_is_better() {
+        for (kind, better) in [
+            (Nanoseconds, Better::Lower),
+            (Ratio, Better::Lower),
+            (Gain, Better::Higher),
+            (ContendedRatio, Better::Higher),
+            (Rate, Better::Higher),
+            (Rank, Better::Higher),
         ] {
-            assert_eq!(
-                judge(FigureKind::Rank, low, high, published, limited),
-                verdict,
-                "{low}..{high}"
-            );
+            assert_eq!(kind.better(), better, "{kind:?}");
         }
     }
 }

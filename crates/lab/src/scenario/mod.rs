@@ -229,11 +229,16 @@ impl From<intermittent::IntermittentError> for RunError {
 pub(crate) struct Config {
     pub(crate) name: String,
     pub(crate) cpus: Vec<CpuId>,
-    /// How many last-level caches these CPUs have.
+    /// How many last-level caches these CPUs have; 0 where that is not known.
     pub(crate) caches: usize,
 }
 
 impl Config {
+    /// These CPUs of a machine of which nothing else is known.
+    pub(crate) fn of_unknown(cpus: Vec<CpuId>) -> Config {
+        Config { name: format!("{}-CPU", cpus.len()), cpus, caches: 0 }
+    }
+
     /// These CPUs of a machine, and their name. CPUs that the topology does not know count as a
     /// core each.
     pub(crate) fn of(topology: &Topology, cpus: Vec<CpuId>) -> Config {

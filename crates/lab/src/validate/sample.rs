@@ -6,6 +6,7 @@ use coreline_topology::CpuId;
 use coreline_world::{Integer, JoinHandle, Line, Ordering, Placement, SpawnError, Testbed, Word};
 
 use super::experiment::{Experiment, Subject};
+use crate::disturbance::is_disturbed;
 
 /// What one thread did. Times are nanoseconds of its world.
 #[derive(Debug, Clone, Copy)]
@@ -19,11 +20,6 @@ struct Lane {
 /// One sample, thread by thread.
 #[derive(Debug)]
 pub(super) struct Sample(Vec<Lane>);
-
-/// A thread that waited longer than this on a run queue, in microseconds per millisecond of the
-/// sample, spoils it. The rule never looks at the time that was measured. `coreline-rivals` has the
-/// same, with its reasons.
-const MOST_WAITED_US_PER_MS: u64 = 40;
 
 impl Sample {
     /// From the first thread's start to the last one's end, in nanoseconds.
@@ -40,8 +36,7 @@ impl Sample {
 
     /// Whether other load spoiled it.
     pub(super) fn is_disturbed(&self) -> bool {
-        let bound = self.wall() * MOST_WAITED_US_PER_MS / 1000;
-        self.0.iter().any(|lane| lane.waited.is_some_and(|waited| waited > bound))
+        self.0.iter().any(|lane| is_disturbed(lane.waited, self.wall()))
     }
 }
 

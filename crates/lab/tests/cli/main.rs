@@ -3,6 +3,7 @@
 mod bench;
 mod doctor;
 mod machines;
+mod page;
 mod replay;
 mod scenario;
 mod storm;

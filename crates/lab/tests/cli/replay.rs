@@ -121,6 +121,46 @@ fn a_cost_that_the_machine_lacks_is_refused() {
     assert!(code == 2 && told.contains("luck"), "{told}");
 }
 
+#[test]
+fn a_line_that_would_be_taken_otherwise_than_it_says_is_refused() {
+    let line = |settings: &str| {
+        format!("coreline-sim/1 machine=host-2c {settings} program=validate fetch-add-1")
+    };
+    let good = line("seed=1 request=0 faults=none");
+    assert_eq!(refusal(&["replay", &good]).0, 0);
+    for (line, what) in [
+        (line("seed=1 seed=2 request=0 faults=none"), "seed=2"),
+        (line("seed=1 request=200 faults=none"), "100 percent"),
+        (line("seed=1 request=0 faults=preempt:8,preempt:9"), "twice"),
+        (line("seed=1 request=0 faults=none scaled=ipi:70,ipi:130"), "twice"),
+        (line("seed=1 request=0 faults=none scaled=ipi:0"), "1 percent"),
+        (line("seed=1 request=0 faults=none scaled=ipi:1001"), "1000"),
+        (line("seed=1 request=0 faults=none steps=0"), "steps=0"),
+        (line("seed=-1 request=0 faults=none"), "seed=-1"),
+        (good.replace("sim/1", "sim/2"), "simulates as coreline-sim/1"),
+        (good.replace("host-2c", "host2c"), "did you mean host-2c?"),
+    ] {
+        let (code, told) = refusal(&["replay", &line]);
+        assert!(code == 2 && told.contains(what), "{line}: {code} {told}");
+    }
+}
+
+#[test]
+fn an_unknown_name_in_a_line_is_answered_with_the_nearest() {
+    for (kernel, config, variant, what) in [
+        ("recent:tick", "2-core/1-L4", "recent", "did you mean 2-core/1-L3?"),
+        ("recnt:tick", "2-core/1-L3", "recent", "did you mean recent:tick?"),
+        ("recent:tick", "2-core/1-L3", "recnt", "did you mean recent?"),
+    ] {
+        let line = format!(
+            "coreline-sim/1 machine=host-2c seed=1 request=0 faults=none kernel={kernel} \
+             program=intermittent config={config} delay=10 variant={variant}"
+        );
+        let (code, told) = refusal(&["replay", &line]);
+        assert!(code == 2 && told.contains(what), "{line}: {code} {told}");
+    }
+}
+
 /// A machine of one's own: the two-CPU preset under another name.
 fn own_machine(name: &str) -> PathBuf {
     let text = include_str!("../../../sim/machines/host-2c.toml");

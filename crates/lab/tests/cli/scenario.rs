@@ -24,6 +24,13 @@ pub(crate) fn value(row: &Value) -> f64 {
     row["value"].as_f64().unwrap()
 }
 
+/// The value of a native row; none where other load disturbed all samples.
+pub(crate) fn measured(row: &Value) -> Option<f64> {
+    assert_eq!(row["value"].is_null(), row["samples"] == 0, "{row}");
+    assert!(row["samples"] != 0 || row["discarded"].as_u64() > Some(0), "{row}");
+    row["value"].as_f64()
+}
+
 /// All variants run if none is chosen.
 #[test]
 fn one_seed_gives_the_same_bytes_in_any_process() {
@@ -82,10 +89,14 @@ fn the_result_keeps_its_schema() {
                 "value",
                 "low",
                 "high",
+                "samples",
+                "discarded",
                 "unit",
+                "better",
                 "published",
                 "source",
                 "verdict",
+                "times",
                 "why"
             ]
         );
@@ -100,7 +111,10 @@ fn the_result_keeps_its_schema() {
         }
         assert!(row["published"].as_f64().unwrap() > 0.0, "{row}");
         assert!(row["source"].as_str().unwrap().contains("seed 000"), "{row}");
-        assert!(["reached", "direction-only", "not-reached"].contains(&verdict), "{row}");
+        assert!(
+            ["reached", "direction", "against", "no-effect", "off", "undecided"].contains(&verdict),
+            "{row}"
+        );
         // A time that is near is explained as well where an assumption makes it so.
         let assumed = row["metric"] == "ns_per_burst" && row["variant"] == "first-fit";
         assert_eq!(row["why"].is_string(), verdict != "reached" || assumed, "{row}");
@@ -188,6 +202,22 @@ fn the_whole_band_holds_the_quick_one() {
     let end = |row: &Value, key: &str| row[key].as_f64().unwrap();
     assert!(end(&whole_row, "low") < end(&quick_row, "low"));
     assert!(end(&whole_row, "high") > end(&quick_row, "high"));
+}
+
+#[test]
+fn native_figures_are_medians_of_samples_with_a_band() {
+    let result = json(&["run", "shootdown", "--quick", "--json"]);
+    for row in result["rows"].as_array().unwrap() {
+        let samples = row["samples"].as_u64().unwrap();
+        assert!(samples <= 7, "{row}");
+        let [low, high] = ["low", "high"].map(|end| row[end].as_f64());
+        assert_eq!((low.is_some(), high.is_some()), (samples > 1, samples > 1), "{row}");
+        if let (Some(value), Some(low), Some(high)) = (measured(row), low, high) {
+            assert!(low <= value && value <= high, "{row}");
+        }
+        // Without any disturbance all seven are kept; each that is not was discarded.
+        assert!(samples == 7 || row["discarded"].as_u64() > Some(7 - samples), "{row}");
+    }
 }
 
 #[test]

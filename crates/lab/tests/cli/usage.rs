@@ -38,6 +38,17 @@ fn what_cannot_be_run_is_a_usage_error_that_says_what_can() {
     let with = |more: &[&'static str]| [&intermittent, more].concat();
     for (arguments, what) in [
         (vec!["run", "sing"], vec!["sing", "intermittent"]),
+        (with(&["--seed", "-1"]), vec!["'-1'", "--seed", "from 0 to 18446744073709551615"]),
+        (with(&["--delay", "-1"]), vec!["--delay", "-1 is not in 0..=10000"]),
+        (with(&["--world", "epyc-9645-2s"]), vec!["did you mean epyc-9654-2s?"]),
+        (
+            with(&["--world", MACHINE, "--config", "8-cores/1-L3"]),
+            vec!["did you mean 8-core/1-L3?"],
+        ),
+        (with(&["--variant", "cpu_id"]), vec!["cpu-id"]),
+        (vec!["machines", "desktop-12"], vec!["did you mean desktop-12c?"]),
+        (vec!["man", "repaly"], vec!["repaly", "bench", "did you mean replay?"]),
+        (vec!["completions", "cmd"], vec!["cmd", "bash"]),
         (with(&["--world", "pdp-11"]), vec!["pdp-11", MACHINE, "machine file"]),
         (with(&["--world", "no/such.toml"]), vec!["no/such.toml"]),
         (vec!["run", "intermittent", "--world", broken], vec!["broken.toml", "speed"]),
@@ -78,6 +89,50 @@ fn a_machine_without_address_space_says_what_it_needs() {
     let told = String::from_utf8_lossy(&limited.stderr);
     assert_eq!(limited.status.code(), Some(1), "{told}");
     assert!(told.contains("512 MiB of address space") && told.contains("ulimit -v"), "{told}");
+}
+
+#[test]
+fn a_full_disk_is_a_failure_and_no_usage_error() {
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let line = "coreline-sim/1 machine=host-2c seed=1 request=0 faults=none \
+                program=validate fetch-add-1";
+    for arguments in [&["machines"][..], &["replay", line], &["man"], &["completions", "bash"]] {
+        let output = coreline(arguments).stdout(full()).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {told}");
+        assert!(told.contains("No space left"), "{arguments:?}: {told}");
+    }
+    let (code, told) = refusal(&["machines", "--out", "/dev/full"]);
+    assert!(code == 1 && told.contains("/dev/full: No space left"), "{code} {told}");
+}
+
+#[test]
+fn shells_and_manuals_know_every_verb() {
+    let told = |arguments: &[&str]| {
+        let output = output(arguments);
+        assert!(output.status.success(), "{arguments:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let help = told(&["--help"]);
+    let verbs = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let verbs: Vec<&str> = verbs
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split(' ').nth(2))
+        .filter(|verb| !verb.is_empty())
+        .collect();
+    assert!(verbs.contains(&"run") && verbs.contains(&"man"), "{verbs:?}");
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let completions = told(&["completions", shell]);
+        let missing = verbs.iter().find(|verb| !completions.contains(*verb));
+        assert_eq!(missing, None, "{shell}");
+    }
+    let page = told(&["man"]);
+    for verb in verbs {
+        assert!(page.contains(&verb.replace('-', "\\-")), "{verb}: {page}");
+        let page = told(&["man", verb]);
+        assert!(page.contains(&format!("coreline\\-{verb}")), "{page}");
+    }
+    assert!(page.contains("Exit codes: 0 done"), "{page}");
 }
 
 #[test]

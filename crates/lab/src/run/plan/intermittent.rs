@@ -32,7 +32,7 @@ const QUICK_RUNS: u64 = 2;
 
 const TIME: Metric = Metric { name: "ns_per_burst", kind: FigureKind::Nanoseconds };
 const OVER_CPU_ID: Metric = Metric { name: "over_cpu_id", kind: FigureKind::Ratio };
-const SPEEDUP: Metric = Metric { name: "speedup", kind: FigureKind::Ratio };
+const SPEEDUP: Metric = Metric { name: "speedup", kind: FigureKind::Gain };
 
 pub(crate) struct Intermittent;
 

@@ -53,8 +53,10 @@ pub(crate) trait Plan: 'static {
         variants: &[Variant],
     ) -> Result<Vec<Self::Program>, Error>;
 
-    /// How many runs a number is the mean of.
-    fn runs(choice: &Choice) -> u64;
+    /// How many simulated runs a number is the mean of; one where the band has seeds enough.
+    fn runs(_choice: &Choice) -> u64 {
+        1
+    }
 
     /// The kernel that a program's simulated machine has, by name.
     fn kernel(_choice: &Choice, _program: &Self::Program) -> Option<String> {
@@ -127,8 +129,8 @@ impl About<'_> {
     }
 }
 
-/// A number of a program: at the default point, and at all points of the band; natively the mean,
-/// and the number of each run. The points of two programs correspond.
+/// A number of a program: at the default point, and at all points of the band; natively the median,
+/// and the number of each round that was kept. The points of two programs correspond.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Series {
     pub(crate) value: f64,
@@ -157,9 +159,17 @@ impl Series {
 #[derive(Debug)]
 pub(crate) struct Measured<P> {
     pub(crate) program: P,
-    /// How many last-level caches its CPUs have.
+    /// How many last-level caches its CPUs have; 0 where that is not known.
     pub(crate) caches: usize,
     pub(crate) numbers: Vec<Series>,
+    /// Natively how many rounds other load disturbed, so that they do not count; none where that
+    /// is not known.
+    pub(crate) discarded: Option<u32>,
+}
+
+/// Whether two programs that follow each other differ in their variant alone.
+pub(super) fn differ_in_variant<P: Program>(this: &P, next: &P) -> bool {
+    this.config() == next.config() && this.params() == next.params()
 }
 
 /// The program of a variant among those that differ in it alone.

@@ -76,10 +76,6 @@ impl Plan for Shootdown {
         Ok(all.map(of).collect())
     }
 
-    fn runs(choice: &Choice) -> u64 {
-        choice.native_runs(5)
-    }
-
     fn simulate(
         spec: &Spec,
         replay: &Replay,

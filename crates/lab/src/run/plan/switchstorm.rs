@@ -43,8 +43,8 @@ const OP_SPEEDUP: Metric = Metric { name: "op_speedup", kind: FigureKind::Conten
 const SWITCH_SHARE: Metric = Metric { name: "switch_share", kind: FigureKind::Percent };
 const RANK: Metric = Metric { name: "line_rank", kind: FigureKind::Rank };
 const MISS_SHARE: Metric = Metric { name: "line_miss_share", kind: FigureKind::Percent };
-const THROUGHPUT: Metric = Metric { name: "throughput", kind: FigureKind::Ratio };
-const PEAK_THROUGHPUT: Metric = Metric { name: "peak_throughput", kind: FigureKind::Ratio };
+const THROUGHPUT: Metric = Metric { name: "throughput", kind: FigureKind::Gain };
+const PEAK_THROUGHPUT: Metric = Metric { name: "peak_throughput", kind: FigureKind::Gain };
 const WAKE_SPREAD: Metric = Metric { name: "wake_spread_ns", kind: FigureKind::Nanoseconds };
 
 const VARIANTS: [Variant; 5] =
@@ -108,10 +108,6 @@ impl Plan for Switchstorm {
             }
         }
         Ok(programs)
-    }
-
-    fn runs(choice: &Choice) -> u64 {
-        choice.native_runs(5)
     }
 
     fn simulate(

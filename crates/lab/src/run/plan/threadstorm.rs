@@ -42,7 +42,7 @@ pub(crate) const CREATIONS: usize = 0;
 pub(crate) const MIGRATE: usize = 4;
 
 /// The one figure that says something of `none`.
-const OVER_RECENT: Metric = Metric { name: "creations_over_recent", kind: FigureKind::Ratio };
+const OVER_RECENT: Metric = Metric { name: "creations_over_recent", kind: FigureKind::Gain };
 
 const SIMULATED: [Variant; 5] =
     [Variant::NoIds, Variant::FirstFit, Variant::Recent, Variant::Owned, Variant::Clustered];
@@ -110,10 +110,6 @@ impl Plan for Threadstorm {
             }
         }
         Ok(programs)
-    }
-
-    fn runs(choice: &Choice) -> u64 {
-        choice.native_runs(5)
     }
 
     fn simulate(
