@@ -130,7 +130,7 @@ mod other;
 #[allow(unreachable_pub, reason = "in the bounds of a public trait")]
 pub use other::Index;
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-pub(crate) use other::{Area, Reading, SIGNATURE, hint, marks, watch};
+pub(crate) use other::{Area, Reading, SIGNATURE, hint, last_number, marks, number, watch};
 
 /// Where the rseq area has the CPU number; negative while the thread is not registered.
 pub(crate) const CPU_ID: usize = 4;
