@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::error::Error;
-use crate::target::{Arch, Libc, NATIVE_PACKAGES, Target};
+use crate::target::{Arch, Libc, NATIVE_PACKAGES, NOT_NATIVE, Target};
 use crate::{alone, golden, tidy, workspace};
 
 /// A step: its name, and what it does.
@@ -79,13 +79,16 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
     ])
 }
 
-/// The tests with the other C library: it registers no thread for rseq, and is linked statically.
+/// The native tests with the other C library: it registers no thread for rseq, and is linked
+/// statically.
 fn musl() -> Result<(), Error> {
     let arch = Arch::host().ok_or_else(|| Error::Missing {
         what: format!("a musl target for {}", env::consts::ARCH),
         remedy: "run CI on x86_64 or aarch64".to_owned(),
     })?;
-    build_for(Target { arch, libc: Libc::Musl }, &[&format!("test {NATIVE_PACKAGES}")])
+    let skips = NOT_NATIVE.map(|name| format!(" --skip {name}")).concat();
+    let tests = format!("test {NATIVE_PACKAGES} --{skips}");
+    build_for(Target { arch, libc: Libc::Musl }, &[&tests])
 }
 
 /// That the other processor's half of the source compiles, is clean and links. Running it takes an

@@ -13,6 +13,18 @@ use crate::workspace;
 /// The packages whose code or tests differ between machines.
 pub(crate) const NATIVE_PACKAGES: &str = "-p coreline-topology -p coreline-world -p coreline";
 
+/// Parts of the names of tests that run in no native world. They show the same on every machine,
+/// and take most of the time.
+pub(crate) const NOT_NATIVE: [&str; 7] = [
+    "model::",
+    "every_interleaving",
+    "simulat",
+    "schedules",
+    "preemption",
+    "is_caught",
+    "are_caught",
+];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Arch {
     #[value(name = "x86_64")]

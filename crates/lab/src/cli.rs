@@ -1,7 +1,5 @@
 //! The command line.
 
-use std::io::Write;
-
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -9,8 +7,7 @@ use crate::error::Error;
 use crate::output::Output;
 use crate::run::{self, Choice};
 use crate::scenario::Scenario;
-use crate::world::World;
-use crate::{bench, doctor, machines, replay, shell, validate};
+use crate::{bench, doctor, machines, overview, replay, shell, validate};
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
 ///
@@ -27,6 +24,9 @@ use crate::{bench, doctor, machines, replay, shell, validate};
 pub(crate) struct Cli {
     #[command(subcommand)]
     verb: Option<Verb>,
+    /// All figures of the scenarios in tables, instead of an answer for each
+    #[arg(long)]
+    table: bool,
 }
 
 #[derive(Subcommand)]
@@ -145,31 +145,7 @@ impl Cli {
             Some(Verb::Man { verb }) => {
                 shell::man(Cli::command(), verb.as_deref(), &mut std::io::stdout().lock())
             }
-            None => everything(&mut std::io::stdout().lock()),
+            None => overview::show(self.table, &mut std::io::stdout().lock()),
         }
     }
-}
-
-/// The scenarios, and the simulated machines that are shown with them: those that were measured on,
-/// or a large one.
-const SHOWN: [(Scenario, &str); 5] = [
-    (Scenario::Intermittent, "epyc-9654-2s"),
-    (Scenario::Switchstorm, "ivybridge-ex-4s"),
-    (Scenario::Shootdown, "epyc-9654-2s"),
-    (Scenario::Threadstorm, "epyc-9654-2s"),
-    (Scenario::Tenants, "epyc-9654-2s"),
-];
-
-/// What runs if nothing is said: a look at all there is, within seconds.
-fn everything(out: &mut dyn Write) -> Result<(), Error> {
-    doctor::Report::new().show_summary(out)?;
-    for (scenario, machine) in SHOWN {
-        for world in [World::Native, World::preset(machine)?] {
-            let outcome = run::run(scenario, &Choice::quick(world))?;
-            writeln!(out)?;
-            run::show(&outcome, out)?;
-        }
-    }
-    writeln!(out, "\nMore: coreline --help")?;
-    Ok(())
 }

@@ -9,6 +9,7 @@
 //! | [`scenario`] | programs, generic over their world, and what they are run with, as plain data |
 //! | [`kernel`] | what the simulated kernel does at a thread switch |
 //! | [`run`] | runs a scenario in a world and sets the result beside what was published |
+//! | [`overview`] | what the program says if nothing was asked |
 //! | [`validate`] | sets the simulator's predictions beside measurements |
 //! | [`disturbance`] | which native samples do not count |
 //! | [`doctor`], [`machines`], [`replay`], [`bench`], [`shell`] | the other verbs |
@@ -22,6 +23,7 @@ mod kernel;
 mod machines;
 mod nearest;
 mod output;
+mod overview;
 mod replay;
 mod run;
 mod scenario;

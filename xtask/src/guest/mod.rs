@@ -23,16 +23,11 @@ use qemu::{Guest, Shape};
 use verdict::{Line, Verdict};
 
 use crate::error::Error;
-use crate::target::{Arch, Libc, Target};
+use crate::target::{Arch, Libc, NOT_NATIVE, Target};
 use crate::workspace;
 
 /// The guest's first process.
 const INIT: &str = include_str!("init.sh");
-
-/// Parts of the names of tests that run in no native world, or in others as well. They show the
-/// same in a guest as anywhere, and take hours there.
-const ELSEWHERE: [&str; 6] =
-    ["model::", "every_interleaving", "every_world", "simulated", "preemption", "is_caught"];
 
 /// How much longer the guest may be silent than a program may take: it boots, and ends programs at
 /// their limit.
@@ -175,8 +170,9 @@ fn pack(
 
 /// How a test program is called.
 fn command(program: &str, options: &Options) -> String {
-    let left_out: &[&str] = if options.all_worlds { &[] } else { &ELSEWHERE };
-    let skips = left_out.iter().flat_map(|name| ["--skip", name]);
+    // Those that run in every world take hours here.
+    let left_out = NOT_NATIVE.into_iter().chain(["every_world"]).filter(|_| !options.all_worlds);
+    let skips = left_out.flat_map(|name| ["--skip", name]);
     let words = [program].into_iter().chain(skips);
     let words = words.chain(options.arguments.iter().map(String::as_str));
     words.map(quoted).collect::<Vec<_>>().join(" ")

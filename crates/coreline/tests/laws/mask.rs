@@ -122,7 +122,7 @@ fn found_after_a_clear<W: Testbed>() {
 }
 
 #[test]
-fn a_bit_that_is_set_again_is_found() {
+fn a_bit_that_is_set_again_is_found_in_every_interleaving() {
     worlds::check(found_after_a_clear::<Model>);
 }
 
@@ -338,7 +338,7 @@ fn what_was_done_before_a_clear_is_seen_by_who_misses_the_bit() {
 
 /// Each word of a leaf says for itself that the leaf is named, and the trim puts back the leaf.
 #[test]
-fn bits_of_two_words_of_a_trimmed_leaf_are_found() {
+fn bits_of_two_words_of_a_trimmed_leaf_are_found_in_every_interleaving() {
     let first: Step = |mask, first, _| set_and_find(mask, first);
     let second: Step = |mask, _, second| set_and_find(mask, second);
     worlds::check(move || beside(1, [first, second, |mask, _, _| mask.trim()], |a, b| [a, b]));
@@ -353,7 +353,7 @@ fn bits_of_two_trimmed_leaves_are_found() {
 }
 
 #[test]
-fn a_bit_is_found_beside_two_trims() {
+fn a_bit_is_found_beside_two_trims_in_every_interleaving() {
     let trim: Step = |mask, _, _| mask.trim();
     let set: Step = |mask, first, _| set_and_find(mask, first);
     few(move || beside(1, [trim, trim, set], |a, _| [a, a]));

@@ -112,7 +112,7 @@ fn a_seat_that_changes_hands_holds_nothing_freed() {
 }
 
 #[test]
-fn two_updaters_free_nothing_that_is_read() {
+fn two_updaters_free_nothing_that_is_read_in_every_interleaving() {
     let readers = Readers { entries: 2, more_updaters: 1, ..THRICE };
     worlds::check(move || come_back::<Model>(readers, ALWAYS));
     worlds::check(move || come_back::<Model>(readers, NEVER));

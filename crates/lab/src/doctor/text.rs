@@ -47,6 +47,17 @@ impl Report {
         Ok(())
     }
 
+    /// Writes two lines.
+    pub(crate) fn show_in_brief(&self, out: &mut dyn Write) -> Result<(), Error> {
+        let count = |is: fn(&FastPath) -> bool| self.fast_paths.iter().filter(|it| is(it)).count();
+        let on = count(|path| path.on);
+        let off = count(|path| !path.on && path.remedy.is_some());
+        writeln!(out, "this machine: {}", tree::counts(&self.found.probe.topology))?;
+        let warnings = self.warnings.len();
+        writeln!(out, "  {on} fast paths on, {off} off, {warnings} warnings: coreline doctor")?;
+        Ok(())
+    }
+
     fn show_limits(&self, out: &mut dyn Write) -> io::Result<()> {
         match &self.found.allowed {
             Ok(allowed) => {

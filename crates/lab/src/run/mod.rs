@@ -17,14 +17,17 @@ mod metric;
 mod native;
 pub(crate) mod plan;
 mod published;
-mod result;
+pub(crate) mod result;
 mod simulated;
 mod table;
-mod verdict;
+pub(crate) mod verdict;
+
+use std::fmt;
+use std::time::Instant;
 
 use clap::Args;
 use clap::builder::RangedI64ValueParser;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use crate::error::Error;
 use crate::kernel::Scan;
@@ -33,7 +36,7 @@ use crate::scenario::threadstorm::{MOST_REST_US, Placing, Size};
 use crate::scenario::{Config, Scenario, Variant, intermittent, shootdown, tenants};
 use crate::world::{self, World};
 
-use plan::{Intermittent, Plan, Shootdown, Switchstorm, Tenants, Threadstorm};
+use plan::{Intermittent, Plan, Question, Shootdown, Switchstorm, Tenants, Threadstorm};
 
 use result::Outcome;
 
@@ -160,6 +163,9 @@ pub(crate) struct Choice {
         help_heading = "tenants"
     )]
     tasks: Vec<u64>,
+    /// The runs that this one is one of.
+    #[arg(skip)]
+    whole: Option<Whole>,
 }
 
 /// Reads a number as one with a sign, so that what is said of -1 is that it is out of range.
@@ -194,6 +200,23 @@ impl Choice {
             rest: None,
             tenants: None,
             tasks: Vec::new(),
+            whole: None,
+        }
+    }
+
+    /// The same, as the next of several.
+    pub(crate) fn part_of(mut self, whole: &mut Whole) -> Choice {
+        whole.begun += 1;
+        self.whole = Some(*whole);
+        self
+    }
+
+    /// Progress of a scenario's runs.
+    fn progress(&self, scenario: Scenario, runs: usize) -> ProgressBar {
+        let what = format!("{scenario} on {}", self.world.name());
+        match &self.whole {
+            Some(whole) => whole.progress(&what, runs),
+            None => progress(&what, runs),
         }
     }
 
@@ -284,6 +307,17 @@ pub(crate) fn run(scenario: Scenario, choice: &Choice) -> Result<Outcome, Error>
     }
 }
 
+/// What the program says of a scenario if nothing was asked.
+pub(crate) fn question(scenario: Scenario) -> Question {
+    match scenario {
+        Scenario::Intermittent => Intermittent::QUESTION,
+        Scenario::Switchstorm => Switchstorm::QUESTION,
+        Scenario::Shootdown => Shootdown::QUESTION,
+        Scenario::Threadstorm => Threadstorm::QUESTION,
+        Scenario::Tenants => Tenants::QUESTION,
+    }
+}
+
 fn run_plan<P: Plan>(choice: &Choice) -> Result<Outcome, Error> {
     let measured = match &choice.world {
         World::Native => native::measure::<P>(choice)?,
@@ -294,6 +328,35 @@ fn run_plan<P: Plan>(choice: &Choice) -> Result<Outcome, Error> {
 
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Several scenarios that are run one after the other, with one progress for all.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Whole {
+    all: usize,
+    begun: usize,
+    since: Instant,
+}
+
+impl Whole {
+    pub(crate) fn new(all: usize) -> Whole {
+        Whole { all, begun: 0, since: Instant::now() }
+    }
+
+    fn progress(&self, what: &str, runs: usize) -> ProgressBar {
+        let Whole { all, begun, since } = *self;
+        // As if all scenarios took equally long.
+        let left = move |state: &ProgressState, out: &mut dyn fmt::Write| {
+            let done = (begun - 1) as f64 + f64::from(state.fraction());
+            let left = since.elapsed().as_secs_f64() * (all as f64 / done.max(0.1) - 1.0);
+            let _ = write!(out, "{left:.0} s left");
+        };
+        let bar = ProgressBar::new(runs as u64).with_message(format!("{begun} of {all}, {what}"));
+        match ProgressStyle::with_template("{msg}, {all_left}") {
+            Ok(style) => bar.with_style(style.with_key("all_left", left)),
+            Err(_) => bar,
+        }
+    }
 }
 
 /// Progress on standard error, if that is a terminal.

@@ -14,8 +14,8 @@ use coreline_topology::{CpuId, Topology};
 use coreline_world::native::probe;
 use rand_pcg::Pcg64;
 
+use super::Choice;
 use super::plan::{Measured, Plan, Series, differ_in_variant};
-use super::{Choice, progress};
 use crate::disturbance;
 use crate::error::Error;
 use crate::scenario::{Config, Program, RunError, shuffle};
@@ -51,7 +51,7 @@ pub(super) fn measure<P: Plan>(choice: &Choice) -> Result<Vec<Measured<P::Progra
         let _ = writeln!(io::stderr(), "coreline: left out: {lacks}");
     }
     let wanted = if choice.quick { QUICK_ROUNDS } else { ROUNDS };
-    let bar = progress("native", programs.len() * wanted);
+    let bar = choice.progress(P::SCENARIO, programs.len() * wanted);
     let mut measured = Vec::with_capacity(programs.len());
     for alike in programs.chunk_by(|(_, this), (_, next)| differ_in_variant(this, next)) {
         let taken = take(wanted, |number| {

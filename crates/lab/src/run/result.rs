@@ -14,11 +14,11 @@ use crate::scenario::{Params, Program};
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     schema: &'static str,
-    pub(super) scenario: String,
-    pub(super) world: String,
+    pub(crate) scenario: String,
+    pub(crate) world: String,
     pub(super) seed: u64,
-    pub(super) not_modelled: &'static [&'static str],
-    pub(super) rows: Vec<FigureRow>,
+    pub(crate) not_modelled: &'static [&'static str],
+    pub(crate) rows: Vec<FigureRow>,
     /// The command that gives the same result again. Not data.
     #[serde(skip)]
     pub(super) command: String,
@@ -29,28 +29,28 @@ pub(crate) struct Outcome {
 
 /// One figure.
 #[derive(Debug, Serialize)]
-pub(super) struct FigureRow {
-    pub(super) config: String,
-    pub(super) params: Params,
-    pub(super) variant: String,
-    pub(super) metric: &'static str,
+pub(crate) struct FigureRow {
+    pub(crate) config: String,
+    pub(crate) params: Params,
+    pub(crate) variant: String,
+    pub(crate) metric: &'static str,
     /// Null where all samples were disturbed.
-    pub(super) value: f64,
+    pub(crate) value: f64,
     /// The lowest and the highest over the band; natively over the samples, null of fewer than
     /// two.
-    pub(super) low: f64,
-    pub(super) high: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
     /// Natively, how many samples the value is the median of.
-    pub(super) samples: Option<usize>,
+    pub(crate) samples: Option<usize>,
     /// Natively, how many did not count, as other load disturbed them; null where the kernel does
     /// not say.
-    pub(super) discarded: Option<u32>,
-    pub(super) unit: &'static str,
+    pub(crate) discarded: Option<u32>,
+    pub(crate) unit: &'static str,
     /// Which way is better.
-    pub(super) better: Better,
-    pub(super) published: Option<f64>,
+    pub(crate) better: Better,
+    pub(crate) published: Option<f64>,
     pub(super) source: Option<String>,
-    pub(super) verdict: Verdict,
+    pub(crate) verdict: Verdict,
     /// By which factor the size is off, where the verdict is about that.
     pub(super) times: Option<f64>,
     /// Why the verdict is not better; never missing where it could be.
@@ -80,6 +80,13 @@ impl Outcome {
             command: choice.command(P::SCENARIO),
             file: published.map(|published| published.file),
         }
+    }
+}
+
+impl FigureRow {
+    /// The verdict in words.
+    pub(crate) fn said(&self) -> String {
+        verdict::said(self.verdict, self.times)
     }
 }
 

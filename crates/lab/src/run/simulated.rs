@@ -4,9 +4,10 @@ use coreline_sim::claim::Band;
 #[cfg(test)]
 use coreline_sim::claim::Figures;
 use coreline_sim::{Machine, Replay, Spec};
+use indicatif::ProgressBar;
 
 use super::plan::{Measured, Plan, Series};
-use super::{Choice, mean, progress};
+use super::{Choice, mean};
 use crate::error::Error;
 use crate::scenario::Config;
 
@@ -19,7 +20,9 @@ pub(super) fn measure<P: Plan>(
         choice.programs::<P>(Config::all(spec.topology()))?.into_iter().unzip();
     let band = if choice.band { Band::whole } else { Band::quick }(spec, choice.seed);
     let kernel = |program: &P::Program| P::kernel(choice, program);
-    let points = points::<P>(&band, &programs, kernel, P::runs(choice))?;
+    let runs = P::runs(choice);
+    let bar = choice.progress(P::SCENARIO, programs.len() * band.points().len() * runs as usize);
+    let points = points::<P>(&band, &programs, kernel, runs, &bar)?;
     let measured = |((config, program), points): ((Config, _), Vec<Point>)| Measured {
         program,
         caches: config.caches,
@@ -46,7 +49,7 @@ pub(super) fn figures<P: Plan>(
     programs: &[P::Program],
     kernel: impl Fn(&P::Program) -> Option<String> + Sync,
 ) -> Result<Vec<Vec<Figures>>, Error> {
-    let points = points::<P>(band, programs, kernel, 1)?;
+    let points = points::<P>(band, programs, kernel, 1, &ProgressBar::hidden())?;
     let of = |(program, points): (&P::Program, Vec<Point>)| {
         let number = |number: usize| {
             let points = points.iter().map(|(numbers, line)| (numbers[number], line.clone()));
@@ -67,9 +70,8 @@ fn points<P: Plan>(
     programs: &[P::Program],
     kernel: impl Fn(&P::Program) -> Option<String> + Sync,
     runs: u64,
+    bar: &ProgressBar,
 ) -> Result<Vec<Vec<Point>>, Error> {
-    let all = programs.len() * band.points().len();
-    let bar = progress("simulated", all * runs as usize);
     let run = |program: &P::Program, machine: Machine| {
         let point = machine.replay_line();
         let line = |run| Replay {

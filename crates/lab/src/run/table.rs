@@ -5,7 +5,7 @@ use std::io::Write;
 use comfy_table::CellAlignment;
 
 use super::result::{FigureRow, Outcome};
-use super::verdict::{Better, Verdict};
+use super::verdict::Better;
 use crate::error::Error;
 use crate::output::table;
 
@@ -84,7 +84,7 @@ fn line(row: &FigureRow, reason: Option<usize>) -> [String; 10] {
             false => format!("{} .. {}", figure(row.low), figure(row.high)),
         },
         row.published.map(figure).unwrap_or_default(),
-        said(row.verdict, row.times),
+        row.said(),
         reason.map(|number| format!("({number})")).unwrap_or_default(),
     ]
 }
@@ -93,8 +93,11 @@ fn line(row: &FigureRow, reason: Option<usize>) -> [String; 10] {
 fn samples(rows: &[FigureRow]) -> Option<String> {
     let least = rows.iter().filter_map(|row| row.samples).min()?;
     let most = rows.iter().filter_map(|row| row.samples).max()?;
-    let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
     let discarded = rows.iter().filter_map(|row| row.discarded).max();
+    if let (0, Some(rounds)) = (most, discarded) {
+        return Some(format!("no figures: other load disturbed all of {rounds} rounds"));
+    }
+    let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
     let disturbed = match discarded {
         None => "whether other load disturbed them is not known, as this kernel does not say how \
                  long threads wait for a CPU"
@@ -108,23 +111,6 @@ fn samples(rows: &[FigureRow]) -> Option<String> {
     Some(format!("medians of {count} samples, taken in turns; {disturbed}{none}"))
 }
 
-/// A verdict in words: `direction, 5 times`.
-fn said(verdict: Verdict, times: Option<f64>) -> String {
-    let verdict = match verdict {
-        Verdict::Reached => "reached",
-        Verdict::Direction => "direction",
-        Verdict::Against => "against",
-        Verdict::NoEffect => "no effect",
-        Verdict::Off => "off",
-        Verdict::Undecided => "undecided",
-        Verdict::NotTestable => "not testable",
-        Verdict::None => "",
-    };
-    let Some(times) = times else { return verdict.to_owned() };
-    let times = if times < 9.95 { format!("{times:.1}") } else { format!("{times:.0}") };
-    format!("{verdict}, {} times", times.strip_suffix(".0").unwrap_or(&times))
-}
-
 /// The number of a reason, from 1 on, in the order of first use.
 fn number_of<'a>(reasons: &mut Vec<&'a str>, why: &'a str) -> usize {
     let known = reasons.iter().position(|reason| *reason == why);
@@ -132,23 +118,4 @@ fn number_of<'a>(reasons: &mut Vec<&'a str>, why: &'a str) -> usize {
         reasons.push(why);
         reasons.len() - 1
     }) + 1
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_verdict_says_by_how_much_the_size_is_off() {
-        for (verdict, times, words) in [
-            (Verdict::Direction, Some(4.96), "direction, 5 times"),
-            (Verdict::Direction, Some(2.58), "direction, 2.6 times"),
-            (Verdict::Off, Some(63.9), "off, 64 times"),
-            (Verdict::Off, Some(9.97), "off, 10 times"),
-            (Verdict::NoEffect, None, "no effect"),
-            (Verdict::None, None, ""),
-        ] {
-            assert_eq!(said(verdict, times), words);
-        }
-    }
 }

@@ -36,7 +36,7 @@
 use serde::Serialize;
 
 /// What may be said. Serialises as in the result's schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
     /// On the published side, and within the fidelity that the simulator claims.
@@ -77,6 +77,31 @@ impl From<Verdict> for Judged {
 pub(crate) enum Better {
     Lower,
     Higher,
+}
+
+impl Verdict {
+    /// As it is shown; nothing where nothing is published.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Verdict::Reached => "reached",
+            Verdict::Direction => "direction",
+            Verdict::Against => "against",
+            Verdict::NoEffect => "no effect",
+            Verdict::Off => "off",
+            Verdict::Undecided => "undecided",
+            Verdict::NotTestable => "not testable",
+            Verdict::None => "",
+        }
+    }
+}
+
+impl Better {
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Better::Lower => "less is better",
+            Better::Higher => "more is better",
+        }
+    }
 }
 
 /// What a figure is.
@@ -222,6 +247,14 @@ pub(crate) fn judge(
         _ if within && !limited && has_size => Verdict::Reached.into(),
         _ => size(Verdict::Direction),
     }
+}
+
+/// A verdict in words: `direction, 5 times`.
+pub(crate) fn said(verdict: Verdict, times: Option<f64>) -> String {
+    let verdict = verdict.words();
+    let Some(times) = times else { return verdict.to_owned() };
+    let times = if times < 9.95 { format!("{times:.1}") } else { format!("{times:.0}") };
+    format!("{verdict}, {} times", times.strip_suffix(".0").unwrap_or(&times))
 }
 
 #[cfg(test)]
@@ -372,6 +405,20 @@ mod tests {
             (Rank, Better::Higher),
         ] {
             assert_eq!(kind.better(), better, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_verdict_says_by_how_much_the_size_is_off() {
+        for (verdict, times, words) in [
+            (Verdict::Direction, Some(4.96), "direction, 5 times"),
+            (Verdict::Direction, Some(2.58), "direction, 2.6 times"),
+            (Verdict::Off, Some(63.9), "off, 64 times"),
+            (Verdict::Off, Some(9.97), "off, 10 times"),
+            (Verdict::NoEffect, None, "no effect"),
+            (Verdict::None, None, ""),
+        ] {
+            assert_eq!(said(verdict, times), words);
         }
     }
 }

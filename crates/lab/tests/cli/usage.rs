@@ -164,3 +164,16 @@ fn a_run_that_is_cut_off_leaves_the_result_of_an_earlier_one() {
     // What was cut off while it looked whether the file can be made leaves it empty.
     assert!(std::fs::read(&new).map_or(true, |left| left.is_empty()));
 }
+
+/// A look at everything has an answer for each scenario, and fits into a terminal.
+#[test]
+fn without_a_verb_each_scenario_has_an_answer() {
+    let output = coreline(&[]).env("LC_ALL", "C").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.is_ascii() && text.lines().count() <= 45, "{text}");
+    assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+    assert_eq!(text.matches("\n=> ").count(), 5, "{text}");
+    assert_eq!(text.matches("\n   here: ").count(), 5, "{text}");
+    assert!(text.contains(" published figures: "), "{text}");
+}

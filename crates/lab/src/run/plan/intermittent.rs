@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use coreline_sim::{Kernel, Machine, Replay, Sim, Spec};
 use coreline_world::{Native, Place};
 
-use super::{About, Figure, Measured, Metric, Plan, of};
+use super::{About, Figure, Measured, Metric, Plan, Question, of};
 use crate::error::Error;
 use crate::kernel::Scan;
 use crate::run::Choice;
@@ -38,6 +38,16 @@ pub(crate) struct Intermittent;
 
 impl Plan for Intermittent {
     const SCENARIO: Scenario = Scenario::Intermittent;
+    const QUESTION: Question = Question {
+        machine: "epyc-9654-2s",
+        config: Some("192-core/24-L3"),
+        param: Some(("delay_ms", "10")),
+        about: "a burst on per-CPU memory",
+        metric: TIME.name,
+        variants: &[Variant::CpuId, Variant::FirstFit, Variant::Recent],
+        answer: (SPEEDUP.name, Variant::Recent),
+        sentence: "recent IDs are {} as fast as first-fit",
+    };
     const OPTIONS: &'static [&'static str] = &["--delay", "--scan"];
     type Program = IntermittentProgram;
 

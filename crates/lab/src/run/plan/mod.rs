@@ -29,6 +29,9 @@ pub(crate) use threadstorm::Threadstorm;
 pub(crate) trait Plan: 'static {
     const SCENARIO: Scenario;
 
+    /// What the program says of the scenario if nothing was asked.
+    const QUESTION: Question;
+
     /// The options of the command line that are about this scenario.
     const OPTIONS: &'static [&'static str];
 
@@ -107,6 +110,22 @@ pub(crate) trait Plan: 'static {
 
     /// Why nothing can be said where all CPUs share one cache.
     const NOT_TESTABLE: &'static str;
+}
+
+/// A scenario in a few lines: bars, and a sentence.
+pub(crate) struct Question {
+    /// The simulated machine: the one that was measured on, or a large one.
+    pub(crate) machine: &'static str,
+    /// Which figures are meant, where there are several.
+    pub(crate) config: Option<&'static str>,
+    pub(crate) param: Option<(&'static str, &'static str)>,
+    /// What the bars are of, in words, and the metric.
+    pub(crate) about: &'static str,
+    pub(crate) metric: &'static str,
+    pub(crate) variants: &'static [Variant],
+    /// The figure that answers; `{}` in the sentence is where it goes.
+    pub(crate) answer: (&'static str, Variant),
+    pub(crate) sentence: &'static str,
 }
 
 /// What all figures of a result are compared with.

@@ -3,7 +3,7 @@
 use coreline_sim::{Machine, Replay, Sim, Spec};
 use coreline_world::Native;
 
-use super::{About, Figure, Measured, Metric, Plan, of};
+use super::{About, Figure, Measured, Metric, Plan, Question, of};
 use crate::error::Error;
 use crate::run::Choice;
 use crate::run::verdict::FigureKind;
@@ -37,6 +37,16 @@ pub(crate) struct Shootdown;
 
 impl Plan for Shootdown {
     const SCENARIO: Scenario = Scenario::Shootdown;
+    const QUESTION: Question = Question {
+        machine: "epyc-9654-2s",
+        config: None,
+        param: Some(("present", "1")),
+        about: "a call that all present contexts run",
+        metric: METRICS[0].name,
+        variants: &[Variant::Eager, Variant::Lazy],
+        answer: (OVER_EAGER[0].name, Variant::Lazy),
+        sentence: "lazy takes {} as long as eager",
+    };
     const OPTIONS: &'static [&'static str] = &["--present"];
     type Program = ShootdownProgram;
 

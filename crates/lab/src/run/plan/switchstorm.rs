@@ -5,7 +5,7 @@ use core::time::Duration;
 use coreline_sim::{LineCost, Machine, Replay, Report, Sim, Spec, Statistics};
 use coreline_world::Native;
 
-use super::{About, Figure, Measured, Metric, Plan, Series, of};
+use super::{About, Figure, Measured, Metric, Plan, Question, Series, of};
 use crate::error::Error;
 use crate::run::Choice;
 use crate::run::verdict::FigureKind;
@@ -54,6 +54,16 @@ pub(crate) struct Switchstorm;
 
 impl Plan for Switchstorm {
     const SCENARIO: Scenario = Scenario::Switchstorm;
+    const QUESTION: Question = Question {
+        machine: "ivybridge-ex-4s",
+        config: None,
+        param: Some(("wake", "barrier")),
+        about: "marking the CPU at a switch",
+        metric: OP_NS.name,
+        variants: &[Variant::AlwaysSet, Variant::TestFirst, Variant::TwoLevel],
+        answer: (OP_SPEEDUP.name, Variant::TestFirst),
+        sentence: "a test before it is {} as fast as a locked set",
+    };
     const OPTIONS: &'static [&'static str] = &["--wake", "--period", "--path", "--flush"];
     type Program = SwitchstormProgram;
 

@@ -3,7 +3,7 @@
 use coreline_sim::{Machine, Replay, Sim, Spec, Statistics};
 use coreline_world::Native;
 
-use super::{About, Figure, Measured, Metric, Plan, Series, of};
+use super::{About, Figure, Measured, Metric, Plan, Question, Series, of};
 use crate::error::Error;
 use crate::run::Choice;
 use crate::run::verdict::FigureKind;
@@ -46,6 +46,16 @@ pub(crate) struct Tenants;
 
 impl Plan for Tenants {
     const SCENARIO: Scenario = Scenario::Tenants;
+    const QUESTION: Question = Question {
+        machine: "epyc-9654-2s",
+        config: None,
+        param: Some(("tasks", "2")),
+        about: "an addition to one of 1000 counters",
+        metric: METRICS[OPERATION].name,
+        variants: &[Variant::Domain, Variant::CpuId, Variant::Sharded, Variant::Atomic],
+        answer: (OVER[2].1.name, Variant::Domain),
+        sentence: "a domain takes {} as long as an atomic",
+    };
     const OPTIONS: &'static [&'static str] = &["--tenants", "--tasks"];
     type Program = TenantsProgram;
 

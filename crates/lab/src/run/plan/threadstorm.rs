@@ -5,7 +5,7 @@ use core::time::Duration;
 use coreline_sim::{LineCost, Machine, Replay, Report, Sim, Spec, Statistics};
 use coreline_world::Native;
 
-use super::{About, Figure, Measured, Metric, Plan, of};
+use super::{About, Figure, Measured, Metric, Plan, Question, of};
 use crate::error::Error;
 use crate::run::Choice;
 use crate::run::verdict::FigureKind;
@@ -60,6 +60,16 @@ pub(crate) struct Threadstorm;
 
 impl Plan for Threadstorm {
     const SCENARIO: Scenario = Scenario::Threadstorm;
+    const QUESTION: Question = Question {
+        machine: "epyc-9654-2s",
+        config: None,
+        param: Some(("place", "roaming")),
+        about: "threads created in a second",
+        metric: METRICS[0].name,
+        variants: &[Variant::NoIds, Variant::Recent, Variant::Owned],
+        answer: (OVER_RECENT.name, Variant::Owned),
+        sentence: "owned IDs allow {} as many as recent ones",
+    };
     const OPTIONS: &'static [&'static str] = &["--size", "--place", "--rest", "--path"];
     type Program = ThreadstormProgram;
 

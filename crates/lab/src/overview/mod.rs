@@ -1,0 +1,142 @@
+//! What the program says if nothing was asked: what this machine is, and for each scenario one
+//! question, its answer and how far that is from the published figure; 45 lines of 80 columns at
+//! most.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`chart`] | bars, figures and paragraphs as text |
+//!
+//! Questions are data of the scenarios' plans ([`Question`]). All figures are those of
+//! `coreline run SCENARIO --quick`.
+
+mod chart;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use self::chart::{Bars, band, figure, paragraph};
+use crate::doctor;
+use crate::error::Error;
+use crate::run::plan::Question;
+use crate::run::result::{FigureRow, Outcome};
+use crate::run::verdict::Verdict;
+use crate::run::{self, Choice, Whole};
+use crate::scenario::{Scenario, Variant};
+use crate::world::World;
+
+/// In the order in which they are asked.
+const ASKED: [Scenario; 5] = [
+    Scenario::Intermittent,
+    Scenario::Switchstorm,
+    Scenario::Shootdown,
+    Scenario::Threadstorm,
+    Scenario::Tenants,
+];
+
+/// Runs the quick form of each scenario in both worlds, and shows each answer as soon as it is
+/// there: an interrupt leaves those that are.
+pub(crate) fn show(tables: bool, out: &mut dyn Write) -> Result<(), Error> {
+    let machine = doctor::Report::new();
+    if tables {
+        machine.show_summary(out)?
+    } else {
+        machine.show_in_brief(out)?
+    };
+    let (mut verdicts, mut not_modelled) = (BTreeMap::new(), 0);
+    let mut whole = Whole::new(2 * ASKED.len());
+    for scenario in ASKED {
+        let question = run::question(scenario);
+        let mut run = |world| run::run(scenario, &Choice::quick(world).part_of(&mut whole));
+        let natively = run(World::Native)?;
+        let simulated = run(World::preset(question.machine)?)?;
+        writeln!(out)?;
+        if tables {
+            run::show(&natively, out)?;
+            writeln!(out)?;
+            run::show(&simulated, out)?;
+        } else {
+            answer(&question, &natively, &simulated, out)?;
+        }
+        // What was finished is to be there if the rest is interrupted.
+        out.flush()?;
+        for row in simulated.rows.iter().filter(|row| row.published.is_some()) {
+            *verdicts.entry(row.verdict).or_insert(0) += 1;
+        }
+        not_modelled = simulated.not_modelled.len();
+    }
+    writeln!(out)?;
+    if !tables {
+        tally(&verdicts, out)?;
+        writeln!(out, "Not modelled: {not_modelled} things, listed under `coreline --table`.")?;
+    }
+    writeln!(out, "Next: coreline run tenants --world epyc-9654-2s; coreline --help")?;
+    Ok(())
+}
+
+/// The rows of a result that a question is about; natively there is one configuration.
+fn rows<'a>(question: &Question, outcome: &'a Outcome) -> Vec<&'a FigureRow> {
+    let natively = outcome.rows.iter().any(|row| row.samples.is_some());
+    let is_asked = |row: &&FigureRow| {
+        let config = question.config.is_none_or(|config| natively || row.config == config);
+        config
+            && question.param.is_none_or(|(name, value)| {
+                row.params.get(name).is_some_and(|param| param.to_string() == value)
+            })
+    };
+    outcome.rows.iter().filter(is_asked).collect()
+}
+
+/// One chart, the answer in a sentence, and what this machine measured.
+fn answer(
+    question: &Question,
+    natively: &Outcome,
+    simulated: &Outcome,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let [here, there] = [natively, simulated].map(|outcome| rows(question, outcome));
+    let find = |metric, variant: &Variant| {
+        let variant = variant.to_string();
+        there.iter().find(|row| row.metric == metric && row.variant == variant)
+    };
+    let drawn: Vec<_> =
+        question.variants.iter().filter_map(|it| find(question.metric, it)).collect();
+    let better = drawn.first().map_or("", |row| row.better.words());
+    writeln!(out, "{} on {}: {}, {better}", simulated.scenario, simulated.world, question.about)?;
+    let bars = drawn.iter().map(|row| (row.variant.as_str(), row.value, row.unit));
+    write!(out, "{}", Bars::new(bars.collect()))?;
+    let (metric, variant) = question.answer;
+    if let Some(row) = find(metric, &variant) {
+        let answer = question.sentence.replace("{}", &band(row));
+        let beside = match row.published {
+            Some(published) => format!("published {published}: {}", row.said()),
+            None => "unpublished".to_owned(),
+        };
+        write!(out, "{}", paragraph("=> ", &format!("{answer}; {beside}")))?;
+    }
+    let here: Vec<_> = here.into_iter().filter(|row| row.metric == question.metric).collect();
+    write!(out, "{}", paragraph("   here: ", &measured(&here)))?;
+    Ok(())
+}
+
+/// What this machine measured, in a line.
+fn measured(rows: &[&FigureRow]) -> String {
+    let rounds = rows.iter().filter_map(|row| row.discarded).max().unwrap_or(0);
+    let samples = rows.iter().filter_map(|row| row.samples).min().unwrap_or(0);
+    if samples == 0 {
+        return match rounds {
+            0 => "nothing to measure".to_owned(),
+            _ => format!("no figures, as other load disturbed all of {rounds} rounds"),
+        };
+    }
+    let figures: Vec<_> =
+        rows.iter().map(|row| format!("{} {}", row.variant, figure(row.value, row.unit))).collect();
+    format!("{} ({samples} samples)", figures.join(", "))
+}
+
+fn tally(verdicts: &BTreeMap<Verdict, usize>, out: &mut dyn Write) -> Result<(), Error> {
+    let all: usize = verdicts.values().sum();
+    let each: Vec<_> =
+        verdicts.iter().map(|(verdict, count)| format!("{count} {}", verdict.words())).collect();
+    let text = format!("{all} published figures: {}", each.join(", "));
+    Ok(write!(out, "{}", paragraph("Of ", &text))?)
+}
