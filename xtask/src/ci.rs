@@ -62,6 +62,9 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
     let doctor = cargo("run --quiet --package coreline-lab -- doctor");
     // Shows in seconds that it measures and counts right; its figures are not used.
     let rivals = cargo("run --quiet --package coreline-rivals -- cid --quick --json");
+    // The half of the source for processors without sections, which Miri runs, too.
+    let mut sectionless = cargo("check --quiet --package coreline --target-dir target/sectionless");
+    sectionless.env("RUSTFLAGS", "--cfg miri -D warnings");
     let test = test_command(readme).ok_or(Error::NoTestCommand)?;
     let command = |name, command| Step { name, action: Action::Command(command) };
     let verb = |name, verb| Step { name, action: Action::Verb(verb) };
@@ -72,6 +75,7 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         verb("docs", alone::docs),
         verb("golden", || golden::run(false)),
         command("doctor", doctor),
+        command("sectionless", sectionless),
         verb("musl", musl),
         verb("aarch64", aarch64),
         command("rivals", rivals),
@@ -110,9 +114,9 @@ fn build_for(target: Target, lines: &[&str]) -> Result<(), Error> {
 }
 
 fn print_times(took: &[(&str, u64)]) {
-    println!("\n{:<8}{:>8}", "step", "seconds");
+    println!("\n{:<12}{:>8}", "step", "seconds");
     for (name, seconds) in took {
-        println!("{name:<8}{seconds:>8}");
+        println!("{name:<12}{seconds:>8}");
     }
 }
 
@@ -148,7 +152,7 @@ mod tests {
     fn the_tests_come_last() {
         let steps = steps("## Test\n```\ncargo test\n```\n").expect("a test command");
         let names: Vec<_> = steps.iter().map(|step| step.name).collect();
-        let first = ["fmt", "tidy", "clippy", "docs", "golden", "doctor"];
+        let first = ["fmt", "tidy", "clippy", "docs", "golden", "doctor", "sectionless"];
         assert_eq!(names, [&first[..], &["musl", "aarch64", "rivals", "test"]].concat());
     }
 }
