@@ -67,9 +67,9 @@ pub(crate) fn show(tables: bool, out: &mut dyn Write) -> Result<(), Error> {
     writeln!(out)?;
     if !tables {
         tally(&verdicts, out)?;
-        writeln!(out, "Not modelled: {not_modelled} things, listed under `coreline --table`.")?;
+        write!(out, "Not modelled: {not_modelled} things (--table lists them). ")?;
     }
-    writeln!(out, "Next: coreline run tenants --world epyc-9654-2s; coreline --help")?;
+    writeln!(out, "Next: coreline --help")?;
     Ok(())
 }
 
@@ -113,8 +113,13 @@ fn answer(
         };
         write!(out, "{}", paragraph("=> ", &format!("{answer}; {beside}")))?;
     }
-    let here: Vec<_> = here.into_iter().filter(|row| row.metric == question.metric).collect();
-    write!(out, "{}", paragraph("   here: ", &measured(&here)))?;
+    // What is drawn, and what only the kernel of this machine has.
+    let is_shown = |row: &&FigureRow| {
+        let drawn = question.variants.iter().chain([&Variant::KernelCid]);
+        row.metric == question.metric && drawn.map(Variant::to_string).any(|it| it == row.variant)
+    };
+    let here: Vec<_> = here.into_iter().filter(is_shown).collect();
+    write!(out, "{}", paragraph("here: ", &measured(&here)))?;
     Ok(())
 }
 

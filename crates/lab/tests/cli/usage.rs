@@ -174,6 +174,6 @@ fn without_a_verb_each_scenario_has_an_answer() {
     assert!(text.is_ascii() && text.lines().count() <= 45, "{text}");
     assert!(text.lines().all(|line| line.len() <= 80), "{text}");
     assert_eq!(text.matches("\n=> ").count(), 5, "{text}");
-    assert_eq!(text.matches("\n   here: ").count(), 5, "{text}");
+    assert_eq!(text.matches("\nhere: ").count(), 5, "{text}");
     assert!(text.contains(" published figures: "), "{text}");
 }
