@@ -20,7 +20,7 @@ pub(crate) const NOT_NATIVE: [&str; 7] = [
     "every_interleaving",
     "simulat",
     "schedules",
-    "preemption",
+    "under_preemption",
     "is_caught",
     "are_caught",
 ];

@@ -1,8 +1,8 @@
 //! A deterministic simulated many-core machine: whether concurrent code scales, from a unit test.
 //!
-//! For authors of concurrent code who have no machine with hundreds of CPUs at hand, or want the
-//! same answer every time. The program is ordinary Rust with its imports changed. It runs on up to
-//! 4,096 simulated CPUs and one host thread, and is charged for every cache line that moves.
+//! For authors of concurrent code: it needs no machine with hundreds of CPUs, and gives the same
+//! answer every time. The program is ordinary Rust with its imports changed. It runs on up to 4,096
+//! simulated CPUs and one host thread, and is charged for every cache line that moves.
 //!
 //! ```
 //! use coreline_sim::atomic::{AtomicU64, Ordering}; // was std::sync::atomic

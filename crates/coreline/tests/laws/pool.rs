@@ -279,7 +279,7 @@ fn mistakes_are_found<W: Testbed>() {
 }
 
 #[test]
-fn mistakes_are_found_natively_and_simulated() {
+fn mistakes_are_found_natively_and_on_a_machine() {
     mistakes_are_found::<Native>();
     let law = mistakes_are_found::<Sim>;
     worlds::simulate("pool::mistakes", "host-2c", Disturbances::default(), law).unwrap();

@@ -138,7 +138,7 @@ impl Limits {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Rseq {
-    /// `libc`, `coreline` or `nobody`.
+    /// `libc`, `coreline` or `none`.
     pub(super) registered_by: String,
     /// `legacy` or `V2`.
     pub(super) abi: Option<String>,
@@ -166,7 +166,7 @@ impl Rseq {
     pub(super) fn of(probe: &Probe) -> Rseq {
         let registrar = probe.registered_by.map(|by| by.to_string());
         Rseq {
-            registered_by: registrar.unwrap_or_else(|| "nobody".to_owned()),
+            registered_by: registrar.unwrap_or_else(|| "none".to_owned()),
             abi: probe.rseq_abi.map(|abi| abi.to_string()),
             size: probe.registration.map(|area| area.size),
             feature_size: probe.feature_size,

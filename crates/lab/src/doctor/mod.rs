@@ -178,7 +178,7 @@ mod tests {
             assert!(report[part][key].is_string(), "{part}.{key}");
         }
         let rseq = &report["rseq"];
-        assert_eq!((&rseq["registered_by"], &rseq["abi"]), (&"nobody".into(), &Value::Null));
+        assert_eq!((&rseq["registered_by"], &rseq["abi"]), (&"none".into(), &Value::Null));
         assert_eq!((&rseq["usable"], &rseq["mm_cid"]), (&false.into(), &Value::Null));
         assert_eq!(report["huge_pages"]["transparent"], Value::Null);
     }

@@ -26,7 +26,7 @@ fn doctor_says_what_there_is() {
     let cpus = report["topology"]["cpus"].as_u64().unwrap();
     assert!(cpus >= 1 && text.contains(&format!("  {cpus} CPUs, ")), "{text}");
     let by = report["rseq"]["registered_by"].as_str().unwrap();
-    assert!(["libc", "coreline", "nobody"].contains(&by), "{by}");
+    assert!(["libc", "coreline", "none"].contains(&by), "{by}");
     assert!(text.contains(&format!("  registered by: {by}")), "{text}");
     match report["rseq"]["mm_cid"].as_u64() {
         Some(_) => assert!(text.contains("  mm_cid: ") && !text.contains("mm_cid: none")),
@@ -78,7 +78,7 @@ fn doctor_names_the_registrar() {
         assert!(text.contains("  registered by: coreline, legacy ABI\n"), "{text}");
         assert_eq!(rseq["mm_cid"].is_u64(), rseq["feature_size"].as_u64() >= Some(28));
     } else {
-        assert_eq!((&rseq["registered_by"], &rseq["abi"]), (&"nobody".into(), &Value::Null));
+        assert_eq!((&rseq["registered_by"], &rseq["abi"]), (&"none".into(), &Value::Null));
         assert!(report["fast_paths"][0]["remedy"].is_string());
     }
 }
