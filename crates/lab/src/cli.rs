@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::output::Output;
 use crate::run::{self, Choice};
 use crate::scenario::Scenario;
-use crate::{bench, doctor, machines, overview, replay, shell, validate};
+use crate::{bench, doctor, machines, measure, overview, replay, shell, validate};
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
 ///
@@ -37,6 +37,8 @@ enum Verb {
     Run(Box<Run>),
     /// The simulated machines: all of them, or the tree and every cost of one
     Machines(Machines),
+    /// What things cost on this machine, and a machine file that says so
+    Measure(Box<measure::Choice>),
     /// What the simulator predicts, beside what this machine measures; published core-to-core
     /// latencies, beside simulated ones
     Validate(Validate),
@@ -126,6 +128,7 @@ impl Cli {
             Some(Verb::Machines(Machines { machine: Some(machine), output })) => {
                 output.show(|| machines::Detail::new(&machine), machines::Detail::show)
             }
+            Some(Verb::Measure(choice)) => measure::measure(&choice, &mut std::io::stdout().lock()),
             Some(Verb::Validate(Validate { choice, output })) => match &choice.predict {
                 Some(engine) => output.show(
                     || validate::Predictions::now(engine),

@@ -89,6 +89,11 @@ pub(crate) enum Error {
     Miscounted { experiment: &'static str, again: String },
     #[error("the experiment {experiment} takes two cores, and the machine {machine} has one")]
     OneCore { experiment: &'static str, machine: String },
+    #[error(
+        "a machine file describes a machine whose parts are all alike, as this one's are not; \
+         leave out --out to see the figures"
+    )]
+    Uneven,
     #[error("the CPUs that this process may use are not known: {0}")]
     NoCpus(String),
 }
@@ -129,7 +134,9 @@ impl Error {
             Error::Failed(_) | Error::BrokenInSimulation { .. } | Error::Miscounted { .. } => 1,
             Error::Output(_) | Error::OutWrite { .. } => 1,
             Error::BrokenNatively { broken: RunError::Check(_), .. } => 1,
-            Error::BrokenNatively { .. } | Error::NoCpus(_) | Error::Measure(_) => 3,
+            Error::BrokenNatively { .. } | Error::NoCpus(_) | Error::Measure(_) | Error::Uneven => {
+                3
+            }
             Error::Machine(_)
             | Error::MachineFile(_)
             | Error::Config { .. }

@@ -11,6 +11,7 @@
 //! | [`run`] | runs a scenario in a world and sets the result beside what was published |
 //! | [`overview`] | what the program says if nothing was asked |
 //! | [`validate`] | sets the simulator's predictions beside measurements |
+//! | [`measure`] | what things cost on this machine, as a machine file |
 //! | [`disturbance`] | which native samples do not count |
 //! | [`doctor`], [`machines`], [`replay`], [`bench`], [`shell`] | the other verbs |
 
@@ -21,6 +22,7 @@ mod doctor;
 mod error;
 mod kernel;
 mod machines;
+mod measure;
 mod nearest;
 mod output;
 mod overview;

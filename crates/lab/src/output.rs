@@ -32,14 +32,12 @@ pub(crate) struct Output {
 impl Output {
     /// Makes a result and shows it as asked.
     ///
-    /// The file is opened first, so that nothing runs for minutes in vain, and made or emptied
-    /// last, so that a failure, or an interrupt, leaves what was there before.
     pub(crate) fn show<T: Serialize>(
         &self,
         make: impl FnOnce() -> Result<T, Error>,
         show: impl FnOnce(&T, &mut dyn Write) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let there = self.out.as_deref().map(open).transpose()?.flatten();
+        let target = self.out.as_deref().map(Target::new).transpose()?;
         let result = make()?;
         let mut text = Vec::new();
         if self.json {
@@ -48,17 +46,35 @@ impl Output {
         } else {
             show(&result, &mut text)?;
         }
-        match &self.out {
-            Some(path) => {
-                let written = write(there, path, &text);
-                written.map_err(|source| Error::OutWrite { path: path.clone(), source })
-            }
+        match target {
+            Some(target) => target.write(&text),
             None => {
                 let mut stdout = BufWriter::new(io::stdout().lock());
                 stdout.write_all(&text)?;
                 Ok(stdout.flush()?)
             }
         }
+    }
+}
+
+/// A file that a result will be written to.
+///
+/// It is opened before the result is made, so that nothing runs for minutes in vain, and made or
+/// emptied after that, so that a failure, or an interrupt, leaves what was there before.
+pub(crate) struct Target<'a> {
+    path: &'a Path,
+    there: Option<File>,
+}
+
+impl<'a> Target<'a> {
+    pub(crate) fn new(path: &'a Path) -> Result<Target<'a>, Error> {
+        Ok(Target { path, there: open(path)? })
+    }
+
+    pub(crate) fn write(self, text: &[u8]) -> Result<(), Error> {
+        let Target { path, there } = self;
+        let written = write(there, path, text);
+        written.map_err(|source| Error::OutWrite { path: path.to_owned(), source })
     }
 }
 

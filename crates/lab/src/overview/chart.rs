@@ -19,7 +19,7 @@ pub(super) struct Bars<'a> {
 
 impl<'a> Bars<'a> {
     pub(super) fn new(bars: Vec<(&'a str, f64, &'a str)>) -> Self {
-        Bars { bars, unicode: is_utf8(|name| env::var(name).ok()) }
+        Bars { bars, unicode: is_unicode() }
     }
 }
 
@@ -49,6 +49,11 @@ impl Bars<'_> {
         bar.extend((!eighths.is_multiple_of(8)).then(|| EIGHTHS[eighths % 8 - 1]));
         bar
     }
+}
+
+/// Whether text may have more than ASCII in it.
+pub(crate) fn is_unicode() -> bool {
+    is_utf8(|name| env::var(name).ok())
 }
 
 /// Whether the locale's characters are those of Unicode: the first of the three that is set says.

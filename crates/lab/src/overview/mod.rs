@@ -11,6 +11,8 @@
 
 mod chart;
 
+pub(crate) use chart::is_unicode;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 

@@ -3,6 +3,7 @@
 mod bench;
 mod doctor;
 mod machines;
+mod measure;
 mod page;
 mod replay;
 mod scenario;

@@ -55,6 +55,8 @@ fn the_page_lists_what_is_printed() {
         (vec!["machines", "host-2c", "--json"], &[]),
         // All samples may have been disturbed.
         ([&["validate", "--quick", "--json"], &own[..]].concat(), &["rows[].measured."]),
+        // All samples may have been disturbed, and there may be one CPU.
+        (vec!["measure", "--quick", "--json"], &["quantities[].ns.", "core_to_core[]."]),
         (vec!["bench", "sim", "--quick", "--json"], &[]),
         // There may be no quota, nothing reserved and no tree.
         (vec!["doctor", "--json"], &["limits.quota.", "huge_pages.pools[].", "topology."]),

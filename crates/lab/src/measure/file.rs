@@ -1,0 +1,296 @@
+//! The machine file that a measurement makes.
+
+use std::fmt::Write as _;
+
+use coreline_sim::{Class, Costs, Spec};
+use coreline_topology::{Shape, Topology};
+
+use super::quantity::Use;
+use super::{Figure, Row};
+
+/// Quartiles further from the median than this make a cost uncertain: claims must hold while it
+/// moves by 30 %.
+const MOST_SPREAD: f64 = 0.1;
+
+/// What a file is made of.
+pub(super) struct File<'a> {
+    pub(super) name: &'a str,
+    /// The processor and the kernel.
+    pub(super) of: &'a str,
+    pub(super) day: &'a str,
+    pub(super) shape: Shape,
+    pub(super) rows: &'a [Row],
+    /// What transfers take, for the classes that were measured.
+    pub(super) transfers: &'a [(Class, Figure)],
+    /// The machine that gives what was not measured.
+    pub(super) like: &'a Spec,
+}
+
+/// A cost of the file.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Cost {
+    value: f64,
+    source: String,
+    uncertain: bool,
+}
+
+/// The shape of a machine, if its parts are all alike.
+pub(super) fn shape(topology: &Topology) -> Option<Shape> {
+    let [sockets, nodes, caches, cores, cpus] = [
+        topology.socket_count(),
+        topology.node_count(),
+        topology.cache_count(),
+        topology.core_count(),
+        topology.cpu_count(),
+    ]
+    .map(|count| u32::try_from(count).unwrap_or(0));
+    let each = |parts: u32, wholes: u32| {
+        (wholes > 0 && parts.is_multiple_of(wholes)).then(|| parts / wholes)
+    };
+    let shape = Shape {
+        sockets,
+        nodes_per_socket: each(nodes, sockets)?,
+        caches_per_node: each(caches, nodes)?,
+        cores_per_cache: each(cores, caches)?,
+        threads_per_core: each(cpus, cores)?,
+    };
+    // The counts fit; do the parts?
+    let even = topology.cpus().all(|cpu| {
+        topology.cpus_of_cache(cpu.cache).len() as u32
+            == shape.cores_per_cache * shape.threads_per_core
+            && topology.cpus_of_node(cpu.node).len() as u32 == cpus / nodes
+    });
+    even.then_some(shape)
+}
+
+impl File<'_> {
+    fn measured(&self, value: f64, figure: &Figure, how: &str) -> Cost {
+        let Figure { median, low, high, samples, .. } = *figure;
+        let source = format!(
+            "measured on this machine, {}: coreline measure, {how}; median of {samples} samples, \
+             half of them from {low:.2} to {high:.2} ns",
+            self.day
+        );
+        let uncertain = (high - median).max(median - low) > median * MOST_SPREAD;
+        Cost { value, source, uncertain }
+    }
+
+    /// What was measured of a cost, if it was.
+    fn cost(&self, cost: &str) -> Option<Cost> {
+        for row in self.rows {
+            let Some(figure) = &row.ns else { continue };
+            let how = row.name;
+            match row.used {
+                Use::Cost(name) if name == cost => {
+                    return Some(self.measured(figure.median, figure, how));
+                }
+                Use::Beyond(name, times, other) if name == cost => {
+                    let less = self.rows.iter().find(|row| row.name == other)?.ns.as_ref()?;
+                    let value = (figure.median - times * less.median).max(0.0);
+                    let how = match times {
+                        1.0 => format!("{how} less {other}"),
+                        times => format!("{how} less {times} {other}"),
+                    };
+                    return Some(self.measured(value, figure, &how));
+                }
+                _ => {}
+            }
+        }
+        self.transfer(cost)
+    }
+
+    /// A transfer: what was measured of its class, or else of the nearest class before it, where
+    /// the machine has no pair that is so far apart.
+    fn transfer(&self, cost: &str) -> Option<Cost> {
+        let class = Class::ALL.into_iter().find(|class| class.name() == cost)?;
+        let nearer = |(other, _): &&(Class, Figure)| *other <= class;
+        // A machine with several caches of one core each has no nearest class.
+        let of = self.transfers.iter().rfind(nearer).or(self.transfers.first());
+        of.map(|(found, figure)| {
+            let cost = self.measured(figure.median, figure, "ping-pong, one way");
+            match *found == class {
+                true => cost,
+                false => {
+                    let source = format!("does not occur here: as {}", found.name());
+                    Cost { source, uncertain: false, ..cost }
+                }
+            }
+        })
+    }
+
+    /// The file, which [`Spec::parse`] reads.
+    pub(super) fn text(&self) -> String {
+        let File { name, of, day, shape, like, .. } = self;
+        let mut text = format!(
+            "# {of}.\n\
+             # Made by `coreline measure` on {day}. What was measured says so; everything\n\
+             # else is as in {}, whose sources say where it is from.\n\
+             name = {}\n\
+             summary = {}\n\
+             \n\
+             [topology]\n\
+             sockets = {}\n\
+             nodes_per_socket = {}\n\
+             caches_per_node = {}\n\
+             cores_per_cache = {}\n\
+             threads_per_core = {}\n",
+            like.name(),
+            quoted(name),
+            quoted(of),
+            shape.sockets,
+            shape.nodes_per_socket,
+            shape.caches_per_node,
+            shape.cores_per_cache,
+            shape.threads_per_core,
+        );
+        for (cost, of_like) in like.sources() {
+            let is_transfer = Class::ALL.iter().any(|class| class.name() == cost);
+            let key = match (is_transfer, of_like.is_count) {
+                (true, _) => "ping_pong_ns",
+                (false, true) => "count",
+                (false, false) => "ns",
+            };
+            let cost_of_like = || Cost {
+                value: of_like.value as f64 / if of_like.is_count { 1.0 } else { 1000.0 },
+                source: format!("as {}: {}", like.name(), of_like.source),
+                uncertain: of_like.uncertain,
+            };
+            let Cost { value, source, uncertain } = self.cost(cost).unwrap_or_else(cost_of_like);
+            let value = if of_like.is_count {
+                format!("{value:.0}")
+            } else {
+                format!("{:?}", (value * 1000.0).round() / 1000.0)
+            };
+            let _ =
+                write!(text, "\n[cost.{cost}]\n{key} = {value}\nsource = {}\n", quoted(&source));
+            if uncertain {
+                text += "uncertain = true\n";
+            }
+        }
+        text
+    }
+
+    /// How many of a machine's costs were measured, and how many there are.
+    pub(super) fn count(&self) -> [usize; 2] {
+        let measured = Costs::NAMES.iter().filter(|cost| self.cost(cost).is_some()).count();
+        [measured, Costs::NAMES.len()]
+    }
+}
+
+/// The day that is so many days after 1 January 1970, in UTC: `2026-11-23`.
+pub(super) fn day(mut days: u64) -> String {
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    let mut year = 1970;
+    while days >= 365 + u64::from(is_leap(year)) {
+        days -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    format!("{year}-{month:02}-{:02}", days + 1)
+}
+
+/// A TOML string.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(median: f64) -> Figure {
+        Figure { median, low: median * 0.95, high: median * 1.05, samples: 21, discarded: 0 }
+    }
+
+    fn row(name: &'static str, used: Use, ns: f64) -> Row {
+        Row { name, what: "", used, ns: Some(figure(ns)), why: None, like: None }
+    }
+
+    fn text_of(rows: &[Row], transfers: &[(Class, Figure)]) -> String {
+        let like = Spec::preset("host-2c").unwrap();
+        let shape = shape(like.topology()).unwrap();
+        File {
+            name: "mine",
+            of: "a \"good\" processor",
+            day: "2026-11-23",
+            shape,
+            rows,
+            transfers,
+            like: &like,
+        }
+        .text()
+    }
+
+    #[test]
+    fn a_file_has_what_was_measured_and_the_rest_of_the_preset() {
+        let rows = [
+            row("hit", Use::Cost("private_hit"), 1.5),
+            row("addition", Use::Beyond("locked", 1.0, "hit"), 4.0),
+            row("page", Use::None, 700.0),
+        ];
+        let spec =
+            Spec::parse("mine", &text_of(&rows, &[(Class::SameCache, figure(30.0))])).unwrap();
+        let costs = spec.costs();
+        assert_eq!((spec.name(), spec.summary()), ("mine", "a \"good\" processor"));
+        assert_eq!((costs.private_hit, costs.locked), (1500, 2500));
+        assert_eq!((costs.same_cache, costs.other_socket), (30_000, 30_000));
+        let like = Spec::preset("host-2c").unwrap();
+        assert_eq!(costs.pause, like.costs().pause);
+        let source =
+            |name| spec.sources().find(|(cost, _)| *cost == name).unwrap().1.source.clone();
+        assert!(source("locked").contains("addition less hit"), "{}", source("locked"));
+        assert!(source("pause").starts_with("as host-2c: "), "{}", source("pause"));
+        assert_eq!(source("same_node"), "does not occur here: as same_cache");
+    }
+
+    #[test]
+    fn a_wide_spread_is_an_uncertain_cost() {
+        let mut wide = row("hit", Use::Cost("private_hit"), 2.0);
+        wide.ns = Some(Figure { high: 2.3, ..figure(2.0) });
+        for (row, uncertain) in [(wide, true), (row("hit", Use::Cost("private_hit"), 2.0), false)] {
+            let spec = Spec::parse("mine", &text_of(&[row], &[])).unwrap();
+            assert_eq!(spec.sources().next().unwrap().1.uncertain, uncertain);
+        }
+    }
+
+    #[test]
+    fn a_part_that_takes_no_time_is_not_less_than_nothing() {
+        let rows = [
+            row("hit", Use::Cost("private_hit"), 2.0),
+            row("addition", Use::Beyond("locked", 1.0, "hit"), 1.9),
+        ];
+        assert_eq!(Spec::parse("mine", &text_of(&rows, &[])).unwrap().costs().locked, 1);
+    }
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        for (days, expected) in [
+            (0, "1970-01-01"),
+            (11_016, "2000-02-29"),
+            (20_780, "2026-11-23"),
+            (20_818, "2026-12-31"),
+            (20_819, "2027-01-01"),
+        ] {
+            assert_eq!(day(days), expected);
+        }
+    }
+
+    #[test]
+    fn every_preset_has_a_shape_and_an_odd_machine_has_none() {
+        for name in coreline_sim::presets() {
+            let spec = Spec::preset(name).unwrap();
+            let again = Topology::uniform(shape(spec.topology()).unwrap()).unwrap();
+            assert_eq!(again.cpu_count(), spec.topology().cpu_count(), "{name}");
+        }
+    }
+}

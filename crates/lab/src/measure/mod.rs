@@ -1,0 +1,431 @@
+//! The verb `measure`: what things cost on this machine, as a machine file.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`quantity`] | what is measured: a program for each |
+//! | [`memory`] | ranges of memory that they look at |
+//! | [`sample`] | one sample: threads on CPUs of their own |
+//! | [`matrix`] | ping-pongs between all pairs, and their map |
+//! | [`file`] | the machine file |
+//!
+//! Samples of all quantities are taken in turns, so that a slow spell of the machine hits all
+//! alike; a disturbed one is discarded, counted and taken again. A figure is the middle sample.
+
+mod file;
+mod matrix;
+mod memory;
+mod quantity;
+mod sample;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use coreline_sim::{Class, Spec};
+use coreline_topology::{CpuId, Shape, Topology};
+use coreline_world::native::{Probe, probe};
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::output::{Target, table};
+use crate::run::progress;
+use crate::{overview, world};
+use file::File;
+use matrix::Pair;
+use quantity::{Quantity, Use};
+use sample::{Part, Sample};
+
+/// How thoroughly to measure, and where to.
+#[derive(Debug, Args)]
+pub(crate) struct Choice {
+    /// Write a machine file: then `--world FILE` simulates this machine
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// The machine's name in that file
+    #[arg(long, default_value = "this-machine", value_name = "NAME", value_parser = name)]
+    name: String,
+    /// The machine that gives what cannot be measured: a preset's name, or a machine file
+    #[arg(
+        long,
+        default_value = "epyc-9654-2s",
+        value_name = "NAME|FILE",
+        value_parser = world::machine
+    )]
+    like: Spec,
+    /// Few samples: whether it works, and no figures to quote
+    #[arg(long)]
+    quick: bool,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+fn name(text: &str) -> Result<String, &'static str> {
+    let is_word = !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control());
+    if is_word { Ok(text.to_owned()) } else { Err("a replay line needs one word") }
+}
+
+/// What was measured of a quantity. Times are nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Figure {
+    /// The middle sample.
+    pub(super) median: f64,
+    /// Half of the samples lie between these.
+    pub(super) low: f64,
+    pub(super) high: f64,
+    pub(super) samples: usize,
+    pub(super) discarded: u32,
+}
+
+impl Figure {
+    /// `None` of no samples.
+    fn of(mut ns: Vec<f64>, discarded: u32) -> Option<Figure> {
+        ns.sort_unstable_by(f64::total_cmp);
+        let last = ns.len().checked_sub(1)?;
+        let at = |share: usize| (ns[last * share / 4] * 1000.0).round() / 1000.0;
+        Some(Figure { median: at(2), low: at(1), high: at(3), samples: ns.len(), discarded })
+    }
+}
+
+/// One quantity.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    name: &'static str,
+    what: &'static str,
+    /// The cost of the machine file that it gives, alone or with another quantity.
+    #[serde(serialize_with = "cost_name")]
+    used: Use,
+    ns: Option<Figure>,
+    /// Why there is no figure.
+    why: Option<String>,
+    /// What the machine that gives the rest says of the cost.
+    like: Option<f64>,
+}
+
+fn cost_name<S: serde::Serializer>(used: &Use, to: S) -> Result<S::Ok, S::Error> {
+    used.cost().serialize(to)
+}
+
+impl Use {
+    fn cost(self) -> Option<&'static str> {
+        match self {
+            Use::Cost(name) | Use::Beyond(name, ..) => Some(name),
+            Use::None => None,
+        }
+    }
+}
+
+/// The result. The schema is `coreline.measure/1`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Outcome {
+    schema: &'static str,
+    /// The processor and the kernel.
+    machine: String,
+    quick: bool,
+    /// The machine that gives what was not measured.
+    like: String,
+    /// How many costs of a machine file were measured, and how many there are.
+    costs: [usize; 2],
+    /// Where the machine file is; null if none was asked for.
+    file: Option<PathBuf>,
+    quantities: Vec<Row>,
+    core_to_core: Vec<Pair>,
+    #[serde(skip)]
+    map: String,
+}
+
+/// How thoroughly to measure: rounds of samples, and how often a disturbed sample is taken again.
+///
+/// Four times the bytes of the largest last-level caches of 2026 is what memory takes; a quarter of
+/// that is for the quick form.
+struct Plan {
+    rounds: usize,
+    retries: u32,
+    /// The bytes that loads from memory go to.
+    bytes: usize,
+}
+
+const FULL: Plan = Plan { rounds: 21, retries: 6, bytes: 1 << 30 };
+const QUICK: Plan = Plan { rounds: 5, retries: 1, bytes: 1 << 28 };
+
+const MANY_PAIRS: usize = 100;
+
+/// A quantity or pair under way.
+struct Taken {
+    cpus: Vec<CpuId>,
+    part: Arc<Part>,
+    every: usize,
+    ns: Vec<f64>,
+    discarded: u32,
+}
+
+impl Taken {
+    fn new(cpus: Vec<CpuId>, part: Arc<Part>, every: usize) -> Taken {
+        Taken { cpus, part, every, ns: Vec::new(), discarded: 0 }
+    }
+
+    /// Takes a sample, again if it was disturbed: after a pause that doubles from 1 ms on, since
+    /// most of what disturbs is over soon.
+    fn sample(&mut self, retries: u32) -> Result<(), Error> {
+        for disturbed in 0..=retries {
+            match sample::take(&self.cpus, &self.part).map_err(Error::Measure)? {
+                Sample::Ns(ns) => {
+                    self.ns.push(ns);
+                    return Ok(());
+                }
+                Sample::None => self.discarded += 1,
+            }
+            thread::sleep(Duration::from_millis(1 << disturbed));
+        }
+        Ok(())
+    }
+}
+
+/// Measures, writes the machine file if one is asked for, and shows the result.
+pub(crate) fn measure(choice: &Choice, out: &mut dyn Write) -> Result<(), Error> {
+    let target = choice.out.as_deref().map(Target::new).transpose()?;
+    let machine = probe();
+    let shape = file::shape(&machine.topology);
+    if choice.out.is_some() && shape.is_none() {
+        return Err(Error::Uneven);
+    }
+    let (mut outcome, text) = run(choice, &machine, shape)?;
+    if let Some((target, text)) = target.zip(text) {
+        target.write(text.as_bytes())?;
+        outcome.file = choice.out.clone();
+    }
+    if choice.json {
+        serde_json::to_writer_pretty(&mut *out, &outcome).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        outcome.show(out)?;
+    }
+    Ok(out.flush()?)
+}
+
+/// The figures, and the text of the machine file if the machine has a shape.
+fn run(
+    choice: &Choice,
+    machine: &Probe,
+    shape: Option<Shape>,
+) -> Result<(Outcome, Option<String>), Error> {
+    let plan = if choice.quick { QUICK } else { FULL };
+    let topology: &Topology = &machine.topology;
+    let allowed = machine.allowed.as_ref().map_err(|why| Error::NoCpus(why.clone()))?;
+    let cpus: Vec<_> = allowed.iter().collect();
+    let (quantities, lacks) = quantity::all(topology, &cpus, plan.bytes);
+    let players = matrix::players(topology, allowed);
+    let mut pairs: Vec<[CpuId; 2]> = Vec::new();
+    for (at, &cpu) in players.iter().enumerate() {
+        pairs.extend(players[..at].iter().map(|&other| [other, cpu]));
+    }
+    // Of many pairs fewer samples each.
+    let every = if pairs.len() > MANY_PAIRS { 3 } else { 1 };
+    let of_pair = |pair: &[CpuId; 2]| Taken::new(pair.to_vec(), quantity::ping_pong(), every);
+    let of_quantity = |it: &Quantity| Taken::new(it.cpus.clone(), Arc::clone(&it.part), it.every);
+    let mut taken: Vec<Taken> =
+        quantities.iter().map(of_quantity).chain(pairs.iter().map(of_pair)).collect();
+    let bar = progress("samples", plan.rounds * taken.len());
+    for round in 0..plan.rounds {
+        for it in &mut taken {
+            if round % it.every == 0 {
+                it.sample(plan.retries)?;
+            }
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let mut figures = taken.into_iter().map(|it| Figure::of(it.ns, it.discarded));
+    let like = |used: Use| {
+        let cost = choice.like.sources().find(|(name, _)| Some(*name) == used.cost())?.1;
+        Some(cost.value as f64 / 1000.0)
+    };
+    let mut rows = Vec::new();
+    for Quantity { name, what, used, .. } in quantities {
+        let ns = figures.next().flatten();
+        let why = ns
+            .is_none()
+            .then(|| "other load disturbed every sample, or memory was short".to_owned());
+        rows.push(Row { name, what, used, ns, why, like: like(used) });
+    }
+    for (name, cost, why) in lacks {
+        let (used, why) = (Use::Cost(cost), Some(why.to_owned()));
+        rows.push(Row { name, what: "not measured", used, ns: None, why, like: like(used) });
+    }
+    let mut core_to_core = Vec::new();
+    for (pair, ns) in pairs.into_iter().zip(figures) {
+        let class = matrix::class(topology, pair).map(Class::name);
+        core_to_core.extend(ns.map(|ns| Pair { cpus: pair.map(CpuId::get), class, ns }));
+    }
+    let transfers = transfers(&core_to_core);
+    let map = matrix::map(topology, &players, &core_to_core, overview::is_unicode());
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let day = file::day(since.as_secs() / (24 * 60 * 60));
+    let of = format!("{}, Linux {}", processor(), machine.kernel);
+    let (like, name) = (&choice.like, &choice.name);
+    let file = File {
+        name,
+        of: &of,
+        day: &day,
+        shape: shape.unwrap_or(ONE_CPU),
+        rows: &rows,
+        transfers: &transfers,
+        like,
+    };
+    let (costs, text) = (file.count(), shape.map(|_| file.text()));
+    let outcome = Outcome {
+        schema: "coreline.measure/1",
+        machine: of,
+        quick: choice.quick,
+        like: like.name().to_owned(),
+        costs,
+        file: None,
+        quantities: rows,
+        core_to_core,
+        map,
+    };
+    Ok((outcome, text))
+}
+
+const ONE_CPU: Shape = Shape {
+    sockets: 1,
+    nodes_per_socket: 1,
+    caches_per_node: 1,
+    cores_per_cache: 1,
+    threads_per_core: 1,
+};
+
+/// What a transfer takes in each class that the machine has: the middle one of its pairs.
+fn transfers(pairs: &[Pair]) -> Vec<(Class, Figure)> {
+    let of = |class: Class| {
+        let mut figures: Vec<_> = pairs
+            .iter()
+            .filter(|pair| pair.class == Some(class.name()))
+            .map(|pair| pair.ns)
+            .collect();
+        figures.sort_unstable_by(|a, b| a.median.total_cmp(&b.median));
+        let middle = *figures.get(figures.len() / 2)?;
+        // The spread is that of pairs, where there are several.
+        let (first, last) = (figures.first()?, figures.last()?);
+        let [low, high] = [middle.low.min(first.median), middle.high.max(last.median)];
+        Some((class, Figure { low, high, ..middle }))
+    };
+    Class::ALL.into_iter().filter_map(of).collect()
+}
+
+/// The processor, as the kernel names it.
+fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |line: &str| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == "model name").then(|| value.trim().to_owned())
+    };
+    text.lines().find_map(field).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+impl Outcome {
+    fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
+        let [measured, all] = self.costs;
+        writeln!(out, "{}", self.machine)?;
+        let quick = match (self.quick, cfg!(debug_assertions)) {
+            (_, true) => "\nbut this program was built without optimisation: no figures to quote",
+            (true, false) => "\nbut few samples were taken: no figures to quote",
+            (false, false) => "",
+        };
+        writeln!(out, "{measured} of {all} costs of a machine file were measured here{quick}\n")?;
+        if !self.core_to_core.is_empty() {
+            writeln!(out, "core to core, one way, ns")?;
+            writeln!(out, "{}", self.map)?;
+        }
+        let mut table = table(["quantity", "median", "half of them", "kept", "cost", &self.like]);
+        for row in &self.quantities {
+            let like = row.like.map(|ns| shown(ns, unit(ns))).unwrap_or_default();
+            let [ns, spread, kept] = match &row.ns {
+                Some(Figure { median, low, high, samples, discarded }) => {
+                    let unit = unit(*median);
+                    let [low, high] = [low, high].map(|ns| shown(*ns, (unit.0, "")));
+                    let kept = format!("{samples}/{}", samples + *discarded as usize);
+                    [shown(*median, unit), format!("{low}- {high}"), kept]
+                }
+                None => ["-".to_owned(), String::new(), String::new()],
+            };
+            let cost = row.used.cost().unwrap_or_default().to_owned();
+            table.add_row([row.name.to_owned(), ns, spread, kept, cost, like]);
+        }
+        writeln!(out, "{}", table.trim_fmt())?;
+        for row in &self.quantities {
+            if let Use::Beyond(cost, times, other) = row.used {
+                writeln!(out, "{cost}: {} less {times} {other}", row.name)?;
+            }
+        }
+        for Row { name, why, .. } in self.quantities.iter().filter(|row| row.ns.is_none()) {
+            writeln!(out, "{name} was not measured: {}", why.as_deref().unwrap_or_default())?;
+        }
+        match &self.file {
+            Some(path) => writeln!(
+                out,
+                "\n{} has these figures, and those of {} for the rest:\n  \
+                 coreline run intermittent --world {}",
+                path.display(),
+                self.like,
+                path.display()
+            )?,
+            None => writeln!(out, "\nfor a machine file: coreline measure --out mine.toml")?,
+        }
+        Ok(())
+    }
+}
+
+/// A unit of time that suits a figure: how many nanoseconds it has, and its name.
+fn unit(ns: f64) -> (f64, &'static str) {
+    match ns {
+        1e6.. => (1e6, "ms"),
+        1e4.. => (1e3, "us"),
+        _ => (1.0, "ns"),
+    }
+}
+
+/// With three digits.
+fn shown(ns: f64, (unit, name): (f64, &str)) -> String {
+    match ns / unit {
+        value @ 100.0.. => format!("{value:.0} {name}"),
+        value @ 10.0.. => format!("{value:.1} {name}"),
+        value => format!("{value:.2} {name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_the_middle_sample_and_its_spread_the_middle_half() {
+        let figure = Figure::of(vec![5.0, 1.0, 900.0, 3.0, 4.0], 2).unwrap();
+        assert_eq!((figure.low, figure.median, figure.high), (3.0, 4.0, 5.0));
+        assert_eq!((figure.samples, figure.discarded), (5, 2));
+        assert!(Figure::of(Vec::new(), 7).is_none());
+    }
+
+    #[test]
+    fn a_class_is_its_middle_pair_and_the_spread_of_all() {
+        let pair = |class, median| {
+            let ns =
+                Figure { median, low: median - 1.0, high: median + 1.0, samples: 7, discarded: 0 };
+            Pair { cpus: [0, 1], class, ns }
+        };
+        let near = Some("same_cache");
+        let pairs = [pair(near, 30.0), pair(None, 5.0), pair(near, 20.0), pair(near, 26.0)];
+        let [(class, figure)] = transfers(&pairs)[..] else { panic!() };
+        assert_eq!(class, Class::SameCache);
+        assert_eq!((figure.low, figure.median, figure.high), (20.0, 26.0, 30.0));
+    }
+
+    #[test]
+    fn a_name_is_one_word() {
+        assert!(name("my-machine").is_ok());
+        assert!(name("my machine").is_err() && name("").is_err());
+    }
+}
