@@ -236,24 +236,18 @@ mod tests {
 
     #[test]
     fn a_cell_is_shared_if_its_content_can_move() {
-        assert!(
-            implements!(Cell<Unshared, Model>: Sync) && implements!(Cell<Unshared, Model>: Send)
-        );
-        assert!(
-            !implements!(Cell<Unmoved, Model>: Sync) && !implements!(Cell<Unmoved, Model>: Send)
-        );
+        assert!(implements!(Cell<Unshared, Model>: Sync));
+        assert!(implements!(Cell<Unshared, Model>: Send));
+        assert!(!implements!(Cell<Unmoved, Model>: Sync));
+        assert!(!implements!(Cell<Unmoved, Model>: Send));
     }
 
     #[test]
     fn a_borrow_stays_with_its_thread_and_is_shared_as_its_content() {
-        assert!(
-            implements!(CellRef<'_, u32, Model>: Sync)
-                && implements!(CellMut<'_, u32, Model>: Sync)
-        );
-        assert!(
-            !implements!(CellRef<'_, u32, Model>: Send)
-                && !implements!(CellMut<'_, u32, Model>: Send)
-        );
+        assert!(implements!(CellRef<'_, u32, Model>: Sync));
+        assert!(implements!(CellMut<'_, u32, Model>: Sync));
+        assert!(!implements!(CellRef<'_, u32, Model>: Send));
+        assert!(!implements!(CellMut<'_, u32, Model>: Send));
         assert!(!implements!(CellRef<'_, Unshared, Model>: Sync));
         assert!(!implements!(CellMut<'_, Unshared, Model>: Sync));
     }

@@ -14,8 +14,7 @@ pub trait Fences {
     /// before it is visible to what follows the other. Two light fences order nothing between each
     /// other.
     ///
-    /// Natively a compiler fence where the kernel has `membarrier`, else a full fence; which of the
-    /// two is settled once per process, before the first of either.
+    /// Natively a compiler fence where the kernel has `membarrier`, else a full fence.
     fn fence_light();
 
     /// The rare side: see [`fence_light`](Fences::fence_light). Natively a system call that
@@ -24,19 +23,19 @@ pub trait Fences {
     /// # Panics
     ///
     /// Where [`try_fence_all`](Fences::try_fence_all) fails.
-    fn fence_all();
+    fn fence_all() {
+        if let Err(lacking) = Self::try_fence_all() {
+            panic!("{lacking}");
+        }
+    }
 
     /// As [`fence_all`](Fences::fence_all), for callers that must tidy up before they fail.
     ///
     /// # Errors
     ///
     /// [`Lacking`](crate::Lacking) natively, if the kernel refuses `membarrier` after it has once
-    /// allowed it (a system-call filter put up later): light fences are compiler fences by then,
-    /// and nothing could take the heavy one's place. Nothing was ordered.
-    fn try_fence_all() -> Result<(), crate::Lacking> {
-        Self::fence_all();
-        Ok(())
-    }
+    /// allowed it (a system-call filter put up later). Nothing was ordered.
+    fn try_fence_all() -> Result<(), crate::Lacking>;
 
     /// Returns only after every restartable operation that was under way at the time of the call,
     /// on any CPU, has either committed or been made to restart.

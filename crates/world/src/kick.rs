@@ -18,9 +18,8 @@ pub trait Kick {
     /// A kick delivers nothing and runs nothing. To have something done elsewhere, write a word
     /// that a thread there looks at, and [wake](crate::Sleep::wake) the thread if it sleeps.
     ///
-    /// * `Native` asks `membarrier` for an interrupt of that CPU alone; Linux has no other one that
-    ///   a program may send without a system call of the receiver's. Where the kernel refuses that,
-    ///   the fence of all CPUs takes its place.
+    /// * `Native` asks `membarrier` for an interrupt of that CPU alone. Where the kernel refuses
+    ///   that, the fence of all CPUs takes its place.
     /// * `Sim` sends the machine's interrupt, and waits until it was handled: a system call, the
     ///   way there (`ipi`), its entry and exit (`irq_entry`, `irq_exit`) and the answer's line.
     /// * In the model no operation is ever under way, so a kick is a heavy fence.
@@ -35,7 +34,7 @@ pub trait Kick {
 
     /// Whether this world knows what [`need_resched`](Kick::need_resched) asks. Where it does not,
     /// the answer is always no, and a caller that spins bounds its spinning by time.
-    const KNOWS_RESCHED: bool;
+    const KNOWS_RESCHED: bool = false;
 
     /// Whether the caller should give up its CPU: its time slice is over and another thread waits
     /// for the CPU, or an interrupt does, and only the caller's holding preemption off keeps the
@@ -44,12 +43,12 @@ pub trait Kick {
     /// A thread that can be preempted is, before it could ask. So the answer matters to code that
     /// cannot: handlers of interrupts, and sections that mask them.
     ///
-    /// * `Native` does not know. The rseq area says where a thread is, and by a section that was
-    ///   aborted that it was preempted; both come after the fact. What the kernel counts
-    ///   (`getrusage`, `schedstat`) takes a system call, and says the past as well. The slice
-    ///   extension of newer kernels answers another question: whether a thread that asked may stay
-    ///   for a moment.
+    /// * `Native` does not know. What the kernel tells a program, by the rseq area or by a system
+    ///   call, it tells after the fact. The slice extension of newer kernels answers another
+    ///   question: whether a thread that asked may stay for a moment.
     /// * `Sim` knows. Under a schedule that chooses, every point may be the end of a slice.
-    /// * The model has no slices, and a thread there has its CPU for itself.
-    fn need_resched() -> bool;
+    #[inline]
+    fn need_resched() -> bool {
+        false
+    }
 }

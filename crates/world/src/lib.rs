@@ -31,9 +31,8 @@
 //! assert!(Checker::new().try_check(hand_over::<Model<RelaxedStores>>).is_err());
 //! ```
 //!
-//! Where to go next: the module of a capability, below, for what every world promises of it;
-//! `crates/coreline/src/lock/ticket.rs` for a small primitive; CONTRIBUTING.md for how its laws are
-//! run in all worlds.
+//! A small primitive is `crates/coreline/src/lock/ticket.rs`; how its laws are run in all worlds,
+//! CONTRIBUTING.md says.
 //!
 //! # The worlds
 //!
@@ -43,8 +42,8 @@
 //! | `coreline_sim::Sim` | the simulated many-core machine | scaling, preemption anywhere, faults |
 //! | `model::Model` (feature `model`) | the loom model checker | weak memory order |
 //!
-//! The parameter is a type, never a `cfg`, so one test binary runs one algorithm in all three, and
-//! `Native` compiles to what hand-written atomics compile to (`cargo xtask golden` proves it).
+//! The parameter is a type, never a `cfg`, so one test binary runs one algorithm in all three.
+//! `Native` compiles to what hand-written atomics compile to.
 //!
 //! # The capabilities
 //!
@@ -138,8 +137,7 @@ pub use work::Work;
 ///
 /// The functions of a world are associated functions, without a receiver: which machine is meant
 /// follows from where the calling code runs (the process, the simulated machine or the model
-/// execution that the calling thread belongs to). A handle would be purer, but could not be had in
-/// a `static` or in a `Drop`.
+/// execution that the calling thread belongs to).
 ///
 /// # Safety
 ///
@@ -171,7 +169,6 @@ impl<W: World + ConstWords> ConstWorld for W {}
 /// A capability that was asked of a world and is not there.
 ///
 /// Returned, never guessed around: the caller either has a documented fallback or passes this on.
-/// Operations that may run in a signal handler make one, too: see [`Why`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the {world} world has no {capability} here: {why}; {remedy}")]
 pub struct Lacking {

@@ -19,9 +19,8 @@ pub struct MapError {
     pub remedy: &'static str,
 }
 
-/// The capability *memory*: ranges that are large and live long. Small pieces come from the
-/// allocator. Per-CPU memory is its one user, and where a slot lies decides what it costs: hence
-/// `place` and `advise_huge`, which no allocator offers.
+/// The capability *memory*: ranges that are large and live long. Per-CPU memory is its one user,
+/// and where a slot lies decides what it costs: hence `place` and `advise_huge`.
 ///
 /// Natively all of it is async-signal-safe and leaves `errno` alone, also where it fails.
 pub trait Memory {

@@ -10,8 +10,7 @@ use coreline_topology::{CacheId, Cid, CpuId, NodeId, Topology};
 /// the thread may be moved between the answer and its use. Use it as a hint, or inside a
 /// restartable operation.
 pub trait Place {
-    /// The machine's tree. The same for the whole life of the machine; natively read once per
-    /// process.
+    /// The machine's tree, the same for the whole life of the machine.
     fn topology() -> Arc<Topology>;
 
     /// The CPU that runs the caller: below [`Topology::cpu_limit`].

@@ -3,7 +3,7 @@
 use core::num::NonZeroU32;
 
 /// The capability *signals*: what a lock needs that is taken where signal handlers and forks come
-/// in between. It has one user, the lock of `coreline`'s slots, which could not do with less.
+/// in between. Its one user is the lock of `coreline`'s slots.
 pub trait Signals {
     /// Signals are held off while this lives.
     type Held;

@@ -44,8 +44,7 @@ pub trait Statics: Sized {
 /// assert_eq!(next_ticket::<Native>(), 1);
 /// ```
 ///
-/// A key is a `static` and not a `const`: it is known by its address, which a constant does not
-/// have.
+/// A key is a `static` and not a `const`: it is known by its address.
 ///
 /// One key used with two types names two objects. If two threads race to make the object, one of
 /// the two made is kept and the other dropped before its first use.

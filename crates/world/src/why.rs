@@ -9,8 +9,7 @@ use coreline_topology::NodeId;
 /// Why something cannot be had.
 ///
 /// It becomes text when it is shown, and not before: errors are made in signal handlers, too, where
-/// nothing may allocate, and made of a constant it allocates nothing. Made of a `String` it owns
-/// that; no operation that is async-signal-safe does so.
+/// nothing may allocate, and made of a constant it allocates nothing.
 ///
 /// ```
 /// use coreline_topology::NodeId;

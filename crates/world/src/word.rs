@@ -40,14 +40,17 @@ pub trait Word: Send + Sync + Sized {
     ) -> Result<Self::Value, Self::Value>;
 
     /// As [`compare_exchange`](Word::compare_exchange), but may fail although the word holds
-    /// `current`.
+    /// `current`. In a world that does not override this it never does.
+    #[track_caller]
     fn compare_exchange_weak(
         &self,
         current: Self::Value,
         new: Self::Value,
         success: Ordering,
         failure: Ordering,
-    ) -> Result<Self::Value, Self::Value>;
+    ) -> Result<Self::Value, Self::Value> {
+        self.compare_exchange(current, new, success, failure)
+    }
 
     /// Waits until `ready` accepts the word's value, and returns that value.
     ///
@@ -59,8 +62,7 @@ pub trait Word: Send + Sync + Sized {
     /// transfers. Longer waits belong to [`Sleep::park`](crate::Sleep::park).
     ///
     /// * `Native` pauses with growing distance, and gives the CPU to other threads when the wait
-    ///   gets long, so that a preempted writer can run (unless the waiter has a real-time priority
-    ///   and the writer has not).
+    ///   gets long, so that a preempted writer can run.
     /// * `Sim` parks the context on the line until the line's next write, which costs exactly what
     ///   spinning on a cached copy costs, and nothing in host time.
     /// * The model yields to its scheduler.
@@ -78,16 +80,12 @@ pub trait Word: Send + Sync + Sized {
     /// * `None` orders nothing, and says nothing about the word any more: a caller that gives up
     ///   must settle that with the writer by an exchange.
     ///
-    /// How long after the deadline the wait returns:
+    /// The wait returns late by as long as other threads have the CPU, and
     ///
-    /// * `Native` reads the clock before the first pause and then where the pauses are longest: it
-    ///   is late by at most 126 pauses (some microseconds), and by as long as other threads have
-    ///   the CPU.
-    /// * `Sim` is late by a reading of the clock and by the last look, which may have to fetch the
-    ///   line, and by as long as its kernel or other threads have the CPU. It costs one event for
-    ///   each write of the line and one for the deadline.
-    /// * The model has no time. There the wait looks, lets the others run, looks again and gives
-    ///   up, so a deadline may come before or after each step of the others.
+    /// * in `Native` by at most 126 pauses (some microseconds);
+    /// * in `Sim` by a reading of the clock and the last look. It costs one event for each write of
+    ///   the line and one for the deadline;
+    /// * in the model, which has no time, before or after any step of the others.
     fn wait_until_by(
         &self,
         order: Ordering,
@@ -202,10 +200,8 @@ pub trait ConstWords: Words {
     const TRACK: Self::Track;
 }
 
-/// Puts a value on a cache line of its own: 64 bytes, aligned to 64.
-///
-/// The 64 bytes are the coherence unit of x86-64 and of the aarch64 servers that coreline has
-/// presets for, and the unit that the simulator charges by.
+/// Puts a value on a cache line of its own: 64 bytes, aligned to 64. That is the coherence unit of
+/// x86-64 and of most aarch64 servers, and what the simulator charges by.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct Line<T>(pub T);

@@ -66,6 +66,15 @@ impl<P: References, W: World> Shared<P, W> {
         let exhausted = || LeaseError::Exhausted { most: core.common.leases() };
         leasing.take(core, at)?.ok_or_else(exhausted)
     }
+
+    /// Takes back a number without a round.
+    #[cold]
+    #[inline(never)]
+    fn put_back(&self, number: u32) {
+        if let Some(leasing) = self.leasing() {
+            leasing.put_back(&self.core, number);
+        }
+    }
 }
 
 /// An ID of a domain that belongs to its holder until it is dropped, from
@@ -166,11 +175,7 @@ impl<P: References, W: World> Drop for Lease<'_, P, W> {
             // Release: pairs with the Acquire in `Magazine::take_round`: the next holder sees what
             // was done under the number.
             Some(round) => round.store(waits(self.number), Ordering::Release),
-            None => {
-                if let Some(leasing) = self.domain.shared().leasing() {
-                    leasing.put_back(self.domain.core(), self.number);
-                }
-            }
+            None => self.domain.shared().put_back(self.number),
         }
     }
 }

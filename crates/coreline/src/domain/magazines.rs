@@ -280,8 +280,6 @@ impl<P: References, W: World> Leasing<P, W> {
     }
 
     /// Takes back a number without a round.
-    #[cold]
-    #[inline(never)]
     pub(super) fn put_back(&self, core: &Core<P, W>, number: u32) {
         let cpu = W::cpu_hint();
         let is_near = |place| core.common.is_near(place, core.common.extent_of_lease(number));

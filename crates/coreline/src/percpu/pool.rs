@@ -143,7 +143,7 @@ struct State<W: World> {
     checks: Option<Checks>,
 }
 
-// SAFETY: who touches the state holds the pool's lock; the chunks in it belong to the pool.
+// SAFETY: a thread that touches the state holds the pool's lock; the chunks belong to the pool.
 unsafe impl<W: World> Send for State<W> {}
 
 impl PerCpuPool {
@@ -252,7 +252,7 @@ impl<W: World> PerCpuPool<W> {
     }
 
     /// Bytes of this layout in each slot and in the shared one, as they are; returns the address in
-    /// slot 0. For those who make [`Slots`](super::Slots) of their own; [`per_cpu`] does it all.
+    /// slot 0. For code that makes [`Slots`](super::Slots) of its own; [`per_cpu`] does it all.
     ///
     /// # Errors
     ///
@@ -272,7 +272,7 @@ impl<W: World> PerCpuPool<W> {
     ///
     /// # Safety
     ///
-    /// Nobody uses the bytes any more.
+    /// No thread uses the bytes any more.
     pub unsafe fn free(
         &self,
         first: NonNull<u8>,
@@ -397,7 +397,7 @@ impl<W: World> Shared<W> {
         let huge_pages = self.options.huge_pages;
         let mut chunk = Chunk::map::<W>(&self.node_of, self.indexes, huge_pages)?;
         self.with(|state| {
-            // SAFETY: just mapped, and nobody else knows it.
+            // SAFETY: just mapped, and no other thread knows it.
             let new = unsafe { chunk.as_mut() };
             let first = new.take(layout);
             new.next = state.head();
@@ -409,7 +409,7 @@ impl<W: World> Shared<W> {
 
     /// # Safety
     ///
-    /// Nobody uses the bytes any more.
+    /// No thread uses the bytes any more.
     pub(super) unsafe fn free(
         &self,
         first: NonNull<u8>,
@@ -427,7 +427,7 @@ impl<W: World> Shared<W> {
                     chunk.live -= 1;
                     match &mut state.checks {
                         None => chunk.give_back(first, layout),
-                        // SAFETY: the chunk has the bytes, and the caller says that nobody uses
+                        // SAFETY: the chunk has the bytes, and the caller says that no thread uses
                         // them.
                         Some(checks) => unsafe {
                             checks.watch(strides, at, first, layout, populated);

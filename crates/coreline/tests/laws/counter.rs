@@ -90,7 +90,7 @@ fn counter_conserves_under_preemption_between_any_two_steps() {
 
 #[test]
 fn counter_conserves_in_every_interleaving() {
-    worlds::check(|| conservation::<Model>(MODEL, IndexBy::Cpu, plain));
+    worlds::few(|| conservation::<Model>(MODEL, IndexBy::Cpu, plain));
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn sets_conserve_when_simulated() {
 
 #[test]
 fn sets_conserve_in_every_interleaving() {
-    worlds::check(|| set_conservation::<Model>(MODEL, IndexBy::Cpu));
+    worlds::few(|| set_conservation::<Model>(MODEL, IndexBy::Cpu));
 }
 
 /// `N` counters in one pool of their own: the last of them, and the one behind it.

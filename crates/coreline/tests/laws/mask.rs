@@ -9,9 +9,7 @@ use coreline::CpuMask;
 use coreline::mask::{MaskError, MaskLayout};
 use coreline_sim::{Faults, Machine, Sim, Transfers};
 use coreline_topology::{CpuId, MAX_CPUS, Shape, Topology};
-use coreline_world::model::{
-    Checker, Model, NoHeavyFences, NoLightFences, RelaxedLoads, RelaxedRmws,
-};
+use coreline_world::model::{Model, NoHeavyFences, NoLightFences, RelaxedLoads, RelaxedRmws};
 use coreline_world::{
     Cell, JoinHandle, Native, Ordering, Place, Placement, Testbed, Threads, Word,
 };
@@ -99,7 +97,7 @@ const TRIMMED: Effort = Effort { threads: 1, rounds: 1, cpus: 1 };
 fn a_set_bit_is_found_in_every_interleaving() {
     worlds::check(|| found::<Model>(SETTERS, false));
     worlds::check(|| found::<Model>(TRIMMED, true));
-    few(|| found::<Model>(SETTERS, true));
+    worlds::few(|| found::<Model>(SETTERS, true));
 }
 
 /// Two set a bit that is cleared in between, and its leaf is trimmed. The one that sets it after
@@ -349,19 +347,14 @@ fn bits_of_two_words_of_a_trimmed_leaf_are_found_in_every_interleaving() {
 fn bits_of_two_trimmed_leaves_are_found() {
     let first: Step = |mask, first, _| set_and_find(mask, first);
     let second: Step = |mask, _, second| set_and_find(mask, second);
-    few(move || beside(2, [first, second, |mask, _, _| mask.trim()], |a, b| [a, b]));
+    worlds::few(move || beside(2, [first, second, |mask, _, _| mask.trim()], |a, b| [a, b]));
 }
 
 #[test]
 fn a_bit_is_found_beside_two_trims_in_every_interleaving() {
     let trim: Step = |mask, _, _| mask.trim();
     let set: Step = |mask, first, _| set_and_find(mask, first);
-    few(move || beside(1, [trim, trim, set], |a, _| [a, a]));
-}
-
-/// As [`worlds::check`], with fewer preemptions: for laws of many steps.
-fn few(law: impl Fn() + Send + Sync + 'static) {
-    Checker::new().preemption_bound(2).check(law);
+    worlds::few(move || beside(1, [trim, trim, set], |a, _| [a, a]));
 }
 
 /// Whether a run of the model checker fails.

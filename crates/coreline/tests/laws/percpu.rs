@@ -38,7 +38,7 @@ impl<W: Testbed> Token<W> {
     fn enter(&self) {
         // Relaxed, here and below: that the slots order the holders is what is tested.
         assert_eq!(self.holders.fetch_add(1, Ordering::Relaxed), 0, "a token came out twice");
-        // SAFETY: nobody else has the token; that is what is tested.
+        // SAFETY: no other thread has the token; that is what is tested.
         self.uses.with_mut(|uses| unsafe { *uses += 1 });
     }
 
@@ -251,7 +251,7 @@ fn tokens_are_conserved<W: Testbed, B: Bag<W>>(effort: Effort, by: IndexBy) {
             // SAFETY: drained or taken out, so in no slot, and `tokens` keeps it alive.
             if !unsafe { B::put(&slots, left) } {
                 taken.push(left);
-                // Room appears when somebody takes: the threads take at least once a round.
+                // Room appears when a thread takes: each takes at least once a round.
                 taken.extend(B::take(&slots));
             }
         }
@@ -359,7 +359,7 @@ fn records_and_words_are_conserved<W: Testbed>(effort: Effort, by: IndexBy) {
     take();
     assert_eq!(replaced, done.iter().map(|[added, _]| added).sum(), "additions were lost");
     assert!(done.iter().map(|[_, appended]| appended).eq(&records), "{done:?}, but {records:?}");
-    // The other words are nobody's.
+    // The other words belong to no thread.
     assert_eq!(slots.field(|slot| &slot.words[0]).sum(), 0);
     assert_eq!(slots.field(|slot| &slot.words[2]).sum(), 0);
 }
@@ -430,7 +430,7 @@ unsafe impl<W: Testbed> Slot for Counted<W> {}
 
 impl<W: Testbed> Drop for Counted<W> {
     fn drop(&mut self) {
-        // Relaxed: who reads it has joined the threads.
+        // Relaxed: the reader has joined the threads.
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 }

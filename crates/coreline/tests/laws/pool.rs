@@ -30,7 +30,7 @@ fn items_do_not_overlap<W: Testbed>(options: PoolOptions, rounds: usize, seed: u
     for _ in 0..rounds {
         if !items.is_empty() && number(3) == 0 {
             let (at, layout) = items.swap_remove(number(items.len()));
-            // SAFETY: allocated below, and used by nobody.
+            // SAFETY: allocated below, and used by no other thread.
             assert_eq!(unsafe { pool.free(at, layout, 0) }, Ok(()));
             continue;
         }
@@ -221,7 +221,7 @@ fn mistakes_are_found<W: Testbed>() {
         let pool = checked();
         let _before = pool.allocate(Layout::new::<u64>()).unwrap();
         let at = pool.allocate(layout).unwrap();
-        // SAFETY: in the slot's 24 bytes, which are this function's; and nobody else's when freed.
+        // SAFETY: in the slot's 24 bytes, which are this function's, and no other's when freed.
         unsafe {
             pool.free(at, layout, 1).unwrap();
             at.byte_add(slot * W::STRIDE + 17).write(0xaa);
@@ -259,7 +259,7 @@ fn mistakes_are_found<W: Testbed>() {
     for pool in [checked(), PerCpuPool::<W>::new_in(PoolOptions::new()).unwrap()] {
         let at = pool.allocate(layout).unwrap();
         let twice = Fault::FreedTwice { at: at.addr().get(), size: layout.size() };
-        // SAFETY: nobody uses the bytes.
+        // SAFETY: no thread uses the bytes.
         unsafe {
             assert_eq!(pool.free(at, layout, 1), Ok(()));
             assert_eq!(pool.free(at, layout, 1), Err(twice.clone()));

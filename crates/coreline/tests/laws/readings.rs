@@ -157,7 +157,7 @@ const TOGETHER: Effort = Effort { threads: 2, rounds: 1, cpus: 1 };
 #[test]
 fn a_block_that_is_left_and_entered_again_is_announced_in_every_interleaving() {
     let program = Program { batch: Some(8), deltas: &[-1, 1], ..PLAIN };
-    worlds::check(move || readings_hold_the_truth::<Model>(TOGETHER, program));
+    worlds::few(move || readings_hold_the_truth::<Model>(TOGETHER, program));
 }
 
 /// One leaves its block downwards, and before that is told, the other adds to the new one, of which
@@ -165,5 +165,5 @@ fn a_block_that_is_left_and_entered_again_is_announced_in_every_interleaving() {
 #[test]
 fn a_block_that_is_left_and_used_is_announced_in_every_interleaving() {
     let program = Program { batch: Some(8), deltas: &[-1, -7], ..PLAIN };
-    worlds::check(move || readings_hold_the_truth::<Model>(TOGETHER, program));
+    worlds::few(move || readings_hold_the_truth::<Model>(TOGETHER, program));
 }

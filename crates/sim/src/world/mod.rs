@@ -73,9 +73,10 @@ impl Fences for Sim {
 
     fn fence_light() {}
 
-    fn fence_all() {
+    fn try_fence_all() -> Result<(), Lacking> {
         engine::drain();
         inside(|engine| engine.spend(engine.spec().costs().broadcast));
+        Ok(())
     }
 
     fn fence_restartable() -> Result<(), Lacking> {

@@ -23,9 +23,8 @@
 //!
 //! It is thread-local memory at a fixed distance from the thread pointer (the *initial-exec* model
 //! of ELF), because a section addresses its area by a distance that is the same in every thread.
-//! In a program the distance is known when it is linked. In a library that `dlopen` loads, the
-//! block comes out of what the C library keeps in reserve: glibc has some; musl has none and
-//! refuses to load such a library.
+//! In a library that `dlopen` loads, the block comes out of what the C library keeps in reserve:
+//! glibc has some; musl has none and refuses to load such a library.
 //!
 //! The kernel writes the IDs at registration; a kernel that knows no `mm_cid` never writes that
 //! field, so that it says -1 there.
@@ -33,11 +32,9 @@
 //! # The words
 //!
 //! Two words of the process say in which area IDs are read ([`Reading`]), as bytes beyond the
-//! blank one. They are here, and not a `static` of Rust, because other crates inline the code that
-//! reads them, and rustc would have each of those ask the dynamic linker for their address.
-//!
-//! A third word of the process is the last number that a thread was given. It is here because the
-//! numbers are in the block, which copies of this crate share.
+//! blank one. They are no `static` of Rust because other crates inline the code that reads them,
+//! and rustc would have each of those ask the dynamic linker for their address. A third one is the
+//! last number that a thread was given: copies of this crate share the block, and so the numbers.
 //!
 //! The symbols are weak and hidden: of two copies of this crate in one program or library one
 //! block is kept, and an area in which one copy may read IDs is as good for the other. So the
@@ -48,7 +45,7 @@
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
 
-use super::processor;
+use super::{InRow, Reading, processor};
 
 /// What the offset of an area is a multiple of: areas are aligned to it, and thread pointers.
 const ALIGN: isize = 32;
@@ -71,15 +68,6 @@ unsafe extern "C" {
     /// The last number that a thread was given.
     #[link_name = "coreline_last_thread"]
     static LAST_NUMBER: AtomicU32;
-}
-
-/// What is read in an area.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reading {
-    /// `cpu_id`.
-    Cpu,
-    /// `mm_cid`, and whether `cpu_id` is negative.
-    Cid,
 }
 
 // `cpu_id` and `mm_cid` of both areas begin as -1, `RSEQ_CPU_ID_UNINITIALIZED`.
@@ -140,6 +128,13 @@ impl Index {
     #[inline]
     pub(super) fn area(self) -> Area {
         Area { offset: self.offset & -ALIGN }
+    }
+}
+
+impl InRow {
+    #[inline]
+    pub(super) fn area(self) -> Area {
+        self.cpu.area()
     }
 }
 

@@ -9,6 +9,10 @@
 //! | `Index` | the ID field that is the index |
 //! | [`Section`] of each operation | its [definition](crate::restartable::definition) in assembly |
 //! | `watch` | a section that does nothing but wait to be preempted, for the self-test |
+//! | `thread_pointer` | the thread pointer |
+//! | `block` | bytes from there to the block of [`area`] |
+//! | `offset_of_reading` | to the area in which IDs are read, of the kind whose word lies there |
+//! | `read` | a word of the calling thread |
 //!
 //! x86-64 and aarch64 have them. On other processors, and under Miri, which knows no assembly, no
 //! thread has a slot: nothing is stubbed, and every restartable operation runs without a section.
@@ -54,24 +58,21 @@
 //! |---|---|
 //! | 0 | the section is armed |
 //! | 1 | the index is read; the CPU, where a row shows the index |
-//! | 10 | the line of the CPU's row is read |
-//! | 11 | the row is read |
+//! | 10, 11 | the line of the CPU's row is read, and the row: where a row shows the index |
 //! | 2 | the limit is read |
 //! | 3 | the slot is read for the first time |
 //! | 4 to 7 | the further steps of the definition, once per element in loops |
 //! | 8 | the entry is written, behind a capacity that was read |
 //! | 9 | what follows the commit |
 //!
-//! Points 10 and 11 are those of sections that look at a row.
+//! `text` has the text of each operation, and `section` puts it between the processor's `enter`,
+//! which arms, finds the slot and leaves it in `{slot}`, and `leave`, which ends the section. Where
+//! a section has a result, it says in a register whether it has one, and its way out without a
+//! slot is label 8, behind the end: outputs and labels do not go together in stable Rust.
 //!
-//! Each processor has these parts: `enter` arms, finds the slot and leaves it in `{slot}`; `leave`
-//! ends the section; `section` puts a text between them, with the operands that all have. Where a
-//! section has a result, it says in a register whether it has one, and its way out without a slot
-//! is label 8, behind the end: outputs and labels do not go together in stable Rust.
-//!
-//! Each text is written once. The two ways to an index are `read_index`, a part of `enter`, and are
-//! chosen by the names of what they start from, [`Index`] and [`InRow`]. By a row it takes 11
-//! instructions on x86-64 (12 where there is a status to prepare) and 12 on aarch64, else 6.
+//! The two ways to an index are `read_index`, a part of `enter`, and are chosen by the names of
+//! what they start from, [`Index`] and [`InRow`]. By a row it takes 11 instructions on x86-64 (12
+//! where there is a status to prepare) and 12 on aarch64, else 6.
 //!
 //! Labels are numeric because a section is inlined into many callers, and start at 2 because labels
 //! of zeros and ones read as binary numbers in x86 syntax: 2 is where to start over, 3 and 4 the
@@ -83,6 +84,11 @@
 //!
 //! [`struct rseq_cs`]: https://docs.kernel.org/userspace-api/rseq.html
 
+#![cfg_attr(
+    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
+    allow(dead_code, reason = "without sections nothing looks for a slot or a row")
+)]
+
 use core::sync::atomic::AtomicU32;
 
 use crate::restartable::rows::PER_LINE;
@@ -93,15 +99,11 @@ mod area;
 #[allow(unreachable_pub, reason = "in the bounds of a public trait")]
 pub use area::Index;
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) use area::{Area, Reading, hint, last_number, marks, number};
+pub(crate) use area::{Area, hint, last_number, marks, number};
 
-/// An interruption point of production code.
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
-macro_rules! nothing {
-    ($point:literal) => {
-        ""
-    };
-}
+#[macro_use]
+mod sections;
 
 #[cfg(all(not(miri), target_arch = "aarch64"))]
 #[macro_use]
@@ -122,7 +124,7 @@ mod operations;
 pub(crate) use processor::{SIGNATURE, watch};
 
 #[cfg(all(test, not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod injection;
+pub(crate) mod injection;
 
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod other;
@@ -130,7 +132,7 @@ mod other;
 #[allow(unreachable_pub, reason = "in the bounds of a public trait")]
 pub use other::Index;
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-pub(crate) use other::{Area, Reading, SIGNATURE, hint, last_number, marks, number, watch};
+pub(crate) use other::{Area, SIGNATURE, hint, last_number, marks, number, watch};
 
 /// Where the rseq area has the CPU number; negative while the thread is not registered.
 pub(crate) const CPU_ID: usize = 4;
@@ -152,12 +154,17 @@ const CPU_IN_LINE: usize = PER_LINE - 1;
 // Sections find the line and the row by shifts.
 const _: () = assert!(PER_LINE.is_power_of_two());
 
+/// What is read in an area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// `cpu_id`.
+    Cpu,
+    /// `mm_cid`, and whether `cpu_id` is negative.
+    Cid,
+}
+
 /// The index that the row of the thread's CPU shows.
 #[derive(Debug, Clone, Copy)]
-#[cfg_attr(
-    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
-    allow(dead_code, reason = "without sections nothing looks at a row")
-)]
 pub struct InRow {
     /// The CPU of each thread is read in the same area.
     pub(crate) cpu: Index,
@@ -167,10 +174,6 @@ pub struct InRow {
 
 /// What a section must know to find its slot.
 #[derive(Debug, Clone, Copy)]
-#[cfg_attr(
-    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
-    allow(dead_code, reason = "without sections nothing looks for a slot")
-)]
 pub struct SlotsAt<I, F> {
     /// The index of each thread: in its rseq area, or in its CPU's row.
     pub(crate) index: I,
@@ -202,10 +205,6 @@ impl<F, R, O: Section<Index, F, R> + Section<InRow, F, R>> Sections<F, R> for O 
 pub(crate) const STRIDE_SHIFT: u32 = 16;
 
 /// How an operation ended that says more than that there was no slot.
-#[cfg_attr(
-    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
-    allow(dead_code, reason = "without sections nothing is said")
-)]
 mod status {
     /// There was no slot.
     pub(super) const NO_SLOT: u64 = 0;
@@ -221,14 +220,10 @@ pub(crate) const HAS_SECTIONS: bool =
 
 /// How a section ended that waited to be preempted, and watched a word meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
-    allow(dead_code, reason = "without sections nothing is watched")
-)]
 pub(crate) enum Watched {
     /// The kernel sent the thread to the section's abort handler.
     Aborted,
-    /// The word changed, and the section went on.
+    /// Another thread wrote the word between two reads of the section, and the section went on.
     Changed,
     /// Neither, in the time given.
     Expired,

@@ -33,94 +33,111 @@ use crate::restartable::definition::{
 use crate::restartable::{ArrayStack, Buffer, Full, List, ListNode, ResizableStack};
 use crate::{Integer, Word, Words};
 
+/// An operation as this kind of section, and how that runs; `None` if there is no slot.
+macro_rules! section_of {
+    (
+        [$($generics:tt)*] $section:ident, $by:ident, $operation:ty: $on:ty => $output:ty,
+        |$given:pat_param, $at:ident| $run:block
+    ) => {
+        impl<$($generics)*> $section<$by, $on, $output> for $operation {
+            #[inline(always)]
+            unsafe fn run(self, $at: SlotsAt<$by, $on>) -> Option<$output> {
+                let $given = self;
+                $run
+            }
+        }
+    };
+}
+
 /// Operations on words that hold a `$value`, which is so wide: `half`, `whole` or a `pointer`.
 macro_rules! on_words {
     (
         $section:ident, $point:ident, $by:ident, $width:ident,
-        [$($target:ident: $static:lifetime)?], $value:ty $(, $($more:tt)+)?
+        [$($target:ident: $static:lifetime)?], $value:ty, $($more:tt)*
     ) => {
-        impl<$($target: $static,)? F: Word<Value = $value>> $section<$by, F, $value> for Load {
-            #[inline(always)]
-            unsafe fn run(self, at: SlotsAt<$by, F>) -> Option<$value> {
-                let (value, status): ($value, u64);
-                // SAFETY: see the module.
-                unsafe { load!($point, $by, $width, at, value, status $(, $($more)+)?) };
-                (status == DONE).then_some(value)
+        section_of!([$($target: $static,)? F: Word<Value = $value>] $section, $by,
+            Load: F => $value, |_, at| {
+            let (value, status): ($value, u64);
+            // SAFETY: see the module.
+            unsafe {
+                text!(load $width, $point, $by, at, status, value = out(reg) value, $($more)*);
             }
-        }
+            (status == DONE).then_some(value)
+        });
 
-        impl<$($target: $static,)? F: Word<Value = $value>> $section<$by, F, $value>
-            for Exchange<$value>
-        {
-            #[inline(always)]
-            unsafe fn run(self, at: SlotsAt<$by, F>) -> Option<$value> {
-                let (old, status): ($value, u64);
-                // SAFETY: see the module.
-                unsafe { exchange!($point, $by, $width, at, self.0, old, status $(, $($more)+)?) };
-                (status == DONE).then_some(old)
+        section_of!([$($target: $static,)? F: Word<Value = $value>] $section, $by,
+            Exchange<$value>: F => $value, |operation, at| {
+            let (old, status): ($value, u64);
+            // SAFETY: see the module.
+            unsafe {
+                text!(
+                    exchange $width, $point, $by, at, status,
+                    old = out(reg) old, new = in(reg) operation.0, $($more)*
+                );
             }
-        }
+            (status == DONE).then_some(old)
+        });
 
-        impl<$($target: $static,)? F: Word<Value = $value>> $section<$by, F, Result<(), $value>>
-            for StoreIfEqual<$value>
-        {
-            #[inline(always)]
-            unsafe fn run(self, at: SlotsAt<$by, F>) -> Option<Result<(), $value>> {
-                let StoreIfEqual { expected, new } = self;
-                let (old, status): ($value, u64);
-                // SAFETY: see the module.
-                unsafe {
-                    store_if_equal!(
-                        $point, $by, $width, at, expected, new, old, status $(, $($more)+)?
-                    );
-                }
-                match status {
-                    DONE => Some(Ok(())),
-                    REFUSED => Some(Err(old)),
-                    _ => None,
-                }
+        section_of!([$($target: $static,)? F: Word<Value = $value>] $section, $by,
+            StoreIfEqual<$value>: F => Result<(), $value>, |StoreIfEqual { expected, new }, at| {
+            let (old, status): ($value, u64);
+            // SAFETY: see the module.
+            unsafe {
+                text!(
+                    store_if_equal $width, $point, $by, at, status,
+                    old = out(reg) old, expected = in(reg) expected, new = in(reg) new,
+                    refused = const REFUSED, $($more)*
+                );
             }
-        }
+            ended(status, Ok(()), Err(old))
+        });
     };
 }
 
 /// As [`on_words`], and operations on integers.
 macro_rules! on_integers {
     (
-        $section:ident, $point:ident, $by:ident, $width:ident, $value:ty $(, $($more:tt)+)?
+        $section:ident, $point:ident, $by:ident, $width:ident, $value:ty, $($more:tt)*
     ) => {
-        on_words!($section, $point, $by, $width, [], $value $(, $($more)+)?);
+        on_words!($section, $point, $by, $width, [], $value, $($more)*);
 
-        impl<F: Integer<Value = $value>> $section<$by, F, ()> for Add<$value> {
-            #[inline(always)]
-            unsafe fn run(self, at: SlotsAt<$by, F>) -> Option<()> {
-                // SAFETY: see the module.
-                unsafe { add!($point, $by, $width, at, self.0, { return None } $(, $($more)+)?) };
-                Some(())
+        section_of!([F: Integer<Value = $value>] $section, $by,
+            Add<$value>: F => (), |operation, at| {
+            // SAFETY: see the module.
+            unsafe {
+                text!(
+                    add $width, $point, $by, at, { return None },
+                    delta = in(reg) operation.0, $($more)*
+                );
             }
-        }
+            Some(())
+        });
 
-        impl<F: Integer<Value = $value>> $section<$by, F, Result<$value, $value>>
-            for AddIf<$value>
-        {
-            #[inline(always)]
-            unsafe fn run(self, at: SlotsAt<$by, F>) -> Option<Result<$value, $value>> {
-                let AddIf { delta, fixed } = self;
-                let (old, sum, status): ($value, $value, u64);
-                // SAFETY: see the module.
-                unsafe {
-                    add_if!(
-                        $point, $by, $width, at, delta, fixed, old, sum, status $(, $($more)+)?
-                    );
-                }
-                match status {
-                    DONE => Some(Ok(sum)),
-                    REFUSED => Some(Err(old)),
-                    _ => None,
-                }
+        section_of!([F: Integer<Value = $value>] $section, $by,
+            AddIf<$value>: F => Result<$value, $value>, |AddIf { delta, fixed }, at| {
+            let (old, sum, status): ($value, $value, u64);
+            // SAFETY: see the module.
+            unsafe {
+                text!(
+                    add_if $width, $point, $by, at, status,
+                    old = out(reg) old, sum = out(reg) sum,
+                    delta = in(reg) delta, fixed = in(reg) fixed,
+                    refused = const REFUSED, $($more)*
+                );
             }
-        }
+            ended(status, Ok(sum), Err(old))
+        });
     };
+}
+
+/// How an operation ended whose section had this status.
+#[inline(always)]
+pub(super) fn ended<R>(status: u64, done: R, refused: R) -> Option<R> {
+    match status {
+        DONE => Some(done),
+        REFUSED => Some(refused),
+        _ => None,
+    }
 }
 
 impl<I, F> SlotsAt<I, F> {
@@ -146,156 +163,138 @@ impl<I, T: 'static, const N: usize, W: Words, const WORDS: usize>
 /// All operations as this kind of section, with these points, which find their index so: `Index`
 /// or `InRow`.
 macro_rules! operations {
-    ($section:ident, $point:ident, $by:ident $(, $($more:tt)+)?) => {
-        on_integers!($section, $point, $by, half, u32 $(, $($more)+)?);
-        on_integers!($section, $point, $by, whole, u64 $(, $($more)+)?);
-        on_integers!($section, $point, $by, whole, usize $(, $($more)+)?);
-        on_words!($section, $point, $by, pointer, [T: 'static], *mut T $(, $($more)+)?);
+    ($section:ident, $point:ident, $by:ident, $($more:tt)*) => {
+        on_integers!($section, $point, $by, half, u32, $($more)*);
+        on_integers!($section, $point, $by, whole, u64, $($more)*);
+        on_integers!($section, $point, $by, whole, usize, $($more)*);
+        on_words!($section, $point, $by, pointer, [T: 'static], *mut T, $($more)*);
 
-        impl<W: Words> $section<$by, List<W>, ()> for ListPush<W> {
-            #[inline(always)]
-            unsafe fn run(self, at: SlotsAt<$by, List<W>>) -> Option<()> {
-                let node = self.node.as_ptr();
-                // SAFETY: see the module. The link of the node is the caller's until the commit.
-                unsafe { list_push!($point, $by, at, node, { return None } $(, $($more)+)?) };
-                Some(())
+        section_of!([W: Words] $section, $by, ListPush<W>: List<W> => (), |operation, at| {
+            let node = operation.node.as_ptr();
+            // SAFETY: see the module. The link of the node is the caller's until the commit.
+            unsafe {
+                text!(list_push, $point, $by, at, { return None }, node = in(reg) node, $($more)*);
             }
-        }
+            Some(())
+        });
 
-        impl<W: Words> $section<$by, List<W>, Option<NonNull<ListNode<W>>>> for ListPop {
-            #[inline(always)]
-            unsafe fn run(self, at: SlotsAt<$by, List<W>>) -> Option<Option<NonNull<ListNode<W>>>> {
-                let (node, status): (*mut ListNode<W>, u64);
-                // SAFETY: see the module. The first node is live: see the definition.
-                unsafe { list_pop!($point, $by, at, node, status $(, $($more)+)?) };
-                // Null where the list is empty.
-                (status != NO_SLOT).then_some(NonNull::new(node))
+        section_of!([W: Words] $section, $by,
+            ListPop: List<W> => Option<NonNull<ListNode<W>>>, |_, at| {
+            let (node, status): (*mut ListNode<W>, u64);
+            // SAFETY: see the module. The first node is live: see the definition.
+            unsafe {
+                text!(
+                    list_pop, $point, $by, at, status,
+                    node = out(reg) node, refused = const REFUSED, $($more)*
+                );
             }
-        }
+            // Null where the list is empty.
+            (status != NO_SLOT).then_some(NonNull::new(node))
+        });
 
-        impl<T: 'static, const N: usize, W: Words, const WORDS: usize>
-            $section<$by, ArrayStack<T, N, W, WORDS>, Result<(), Full>> for StackPush<T>
-        {
-            #[inline(always)]
-            unsafe fn run(
-                self,
-                at: SlotsAt<$by, ArrayStack<T, N, W, WORDS>>,
-            ) -> Option<Result<(), Full>> {
-                let (at, value) = (at.length(), self.0.as_ptr());
-                // SAFETY: see the module. The entry is below the capacity, which is at most `N`.
-                unsafe {
-                    if WORDS == 0 {
-                        stack_push!(
-                            $point, $by, const N, at, value, { return None },
-                            { return Some(Err(Full)) } $(, $($more)+)?
-                        );
-                    } else {
-                        stack_push!(
-                            $point, $by, word, at, value, { return None },
-                            { return Some(Err(Full)) } $(, $($more)+)?
-                        );
-                    }
-                }
-                Some(Ok(()))
-            }
-        }
-
-        impl<T: 'static, const N: usize, W: Words, const WORDS: usize>
-            $section<$by, ArrayStack<T, N, W, WORDS>, Option<NonNull<T>>> for StackPop
-        {
-            #[inline(always)]
-            unsafe fn run(
-                self,
-                at: SlotsAt<$by, ArrayStack<T, N, W, WORDS>>,
-            ) -> Option<Option<NonNull<T>>> {
-                let at = at.length();
-                let (value, status): (*mut T, u64);
-                // SAFETY: see the module. The entry is below the length.
-                unsafe { stack_pop!($point, $by, at, value, status $(, $($more)+)?) };
-                match status {
-                    DONE => Some(NonNull::new(value)),
-                    REFUSED => Some(None),
-                    _ => None,
+        section_of!([T: 'static, const N: usize, W: Words, const WORDS: usize] $section, $by,
+            StackPush<T>: ArrayStack<T, N, W, WORDS> => Result<(), Full>, |operation, at| {
+            let (at, value) = (at.length(), operation.0.as_ptr());
+            // SAFETY: see the module. The entry is below the capacity, which is at most `N`.
+            unsafe {
+                if WORDS == 0 {
+                    text!(
+                        stack_push const, $point, $by, at, { return None },
+                        value = in(reg) value, full = label { return Some(Err(Full)) },
+                        capacity = const N, $($more)*
+                    );
+                } else {
+                    text!(
+                        stack_push word, $point, $by, at, { return None },
+                        value = in(reg) value, full = label { return Some(Err(Full)) },
+                        $($more)*
+                    );
                 }
             }
-        }
+            Some(Ok(()))
+        });
 
-        impl<T: 'static, const N: usize, W: Words, const WORDS: usize>
-            $section<$by, ArrayStack<T, N, W, WORDS>, usize> for StackPushBatch<'_, T>
-        {
-            #[inline(always)]
-            unsafe fn run(self, at: SlotsAt<$by, ArrayStack<T, N, W, WORDS>>) -> Option<usize> {
-                let (at, values, wanted) = (at.length(), self.0.as_ptr(), self.0.len());
-                let (count, status): (usize, u64);
-                // SAFETY: see the module. No entry above the capacity is written, which is at most
-                // `N`.
-                unsafe {
-                    if WORDS == 0 {
-                        stack_push_batch!(
-                            $point, $by, const N, at, values, wanted, count, status
-                            $(, $($more)+)?
-                        );
-                    } else {
-                        stack_push_batch!(
-                            $point, $by, word, at, values, wanted, count, status
-                            $(, $($more)+)?
-                        );
-                    }
-                }
-                (status == DONE).then_some(count)
+        section_of!([T: 'static, const N: usize, W: Words, const WORDS: usize] $section, $by,
+            StackPop: ArrayStack<T, N, W, WORDS> => Option<NonNull<T>>, |_, at| {
+            let at = at.length();
+            let (value, status): (*mut T, u64);
+            // SAFETY: see the module. The entry is below the length.
+            unsafe {
+                text!(
+                    stack_pop, $point, $by, at, status,
+                    value = out(reg) value, refused = const REFUSED, $($more)*
+                );
             }
-        }
+            ended(status, NonNull::new(value), None)
+        });
 
-        impl<T: 'static, const N: usize, W: Words, const WORDS: usize>
-            $section<$by, ArrayStack<T, N, W, WORDS>, usize> for StackPopBatch<'_, T>
-        {
-            #[inline(always)]
-            unsafe fn run(self, at: SlotsAt<$by, ArrayStack<T, N, W, WORDS>>) -> Option<usize> {
-                let at = at.length();
-                let (into, wanted) = (self.0.as_ptr().cast_mut(), self.0.len());
-                let (count, status): (usize, u64);
-                // SAFETY: see the module. No entry above the length is read, and none behind
-                // `into` written.
-                unsafe {
-                    stack_pop_batch!($point, $by, at, into, wanted, count, status $(, $($more)+)?);
-                }
-                (status == DONE).then_some(count)
-            }
-        }
-
-        /// The exchange of the word that the stack begins with.
-        impl<T: 'static, const N: usize, W: Words> $section<$by, ResizableStack<T, N, W>, usize>
-            for StackResize
-        {
-            #[inline(always)]
-            unsafe fn run(self, at: SlotsAt<$by, ResizableStack<T, N, W>>) -> Option<usize> {
-                let (at, capacity) = (at.field::<W::U64>(0), Exchange(self.0.min(N) as u64));
-                // SAFETY: the caller's promise, for the word.
-                unsafe { $section::run(capacity, at) }.map(|old| old as usize)
-            }
-        }
-
-        impl<const N: usize, W: Words> $section<$by, Buffer<N, W>, Result<usize, Full>>
-            for Append<'_>
-        {
-            #[inline(always)]
-            unsafe fn run(self, at: SlotsAt<$by, Buffer<N, W>>) -> Option<Result<usize, Full>> {
-                let (bytes, count) = (self.0.as_ptr(), self.0.len());
-                let (begin, status): (usize, u64);
-                // SAFETY: see the module. No byte above the capacity is written. A slice has
-                // less than half the address space, so the sum does not wrap.
-                unsafe {
-                    append!($point, $by, at, N, bytes, count, begin, status $(, $($more)+)?);
-                }
-                match status {
-                    DONE => Some(Ok(begin)),
-                    REFUSED => Some(Err(Full)),
-                    _ => None,
+        section_of!([T: 'static, const N: usize, W: Words, const WORDS: usize] $section, $by,
+            StackPushBatch<'_, T>: ArrayStack<T, N, W, WORDS> => usize, |operation, at| {
+            let (at, values, wanted) = (at.length(), operation.0.as_ptr(), operation.0.len());
+            let (count, status): (usize, u64);
+            // SAFETY: see the module. No entry above the capacity is written, which is at most
+            // `N`.
+            unsafe {
+                if WORDS == 0 {
+                    text!(
+                        stack_push_batch const, $point, $by, at, status,
+                        count = out(reg) count,
+                        values = in(reg) values, wanted = in(reg) wanted,
+                        capacity = const N, $($more)*
+                    );
+                } else {
+                    text!(
+                        stack_push_batch word, $point, $by, at, status,
+                        count = out(reg) count,
+                        values = in(reg) values, wanted = in(reg) wanted, $($more)*
+                    );
                 }
             }
-        }
+            (status == DONE).then_some(count)
+        });
+
+        section_of!([T: 'static, const N: usize, W: Words, const WORDS: usize] $section, $by,
+            StackPopBatch<'_, T>: ArrayStack<T, N, W, WORDS> => usize, |operation, at| {
+            let at = at.length();
+            let (into, wanted) = (operation.0.as_ptr().cast_mut(), operation.0.len());
+            let (count, status): (usize, u64);
+            // SAFETY: see the module. No entry above the length is read, and none behind
+            // `into` written.
+            unsafe {
+                text!(
+                    stack_pop_batch, $point, $by, at, status,
+                    count = out(reg) count, into = in(reg) into, wanted = in(reg) wanted,
+                    $($more)*
+                );
+            }
+            (status == DONE).then_some(count)
+        });
+
+        // The exchange of the word that the stack begins with.
+        section_of!([T: 'static, const N: usize, W: Words] $section, $by,
+            StackResize: ResizableStack<T, N, W> => usize, |operation, at| {
+            let (at, capacity) = (at.field::<W::U64>(0), Exchange(operation.0.min(N) as u64));
+            // SAFETY: the caller's promise, for the word.
+            unsafe { $section::run(capacity, at) }.map(|old| old as usize)
+        });
+
+        section_of!([const N: usize, W: Words] $section, $by,
+            Append<'_>: Buffer<N, W> => Result<usize, Full>, |operation, at| {
+            let (bytes, count) = (operation.0.as_ptr(), operation.0.len());
+            let (begin, status): (usize, u64);
+            // SAFETY: see the module. No byte above the capacity is written. A slice has
+            // less than half the address space, so the sum does not wrap.
+            unsafe {
+                text!(
+                    append, $point, $by, at, status,
+                    begin = out(reg) begin, bytes = in(reg) bytes, count = in(reg) count,
+                    capacity = const N, refused = const REFUSED, $($more)*
+                );
+            }
+            ended(status, Ok(begin), Err(Full))
+        });
     };
 }
 
-operations!(Section, nothing, Index);
-operations!(Section, nothing, InRow);
+operations!(Section, nothing, Index,);
+operations!(Section, nothing, InRow,);

@@ -3,19 +3,10 @@
 use core::num::NonZeroU32;
 use core::sync::atomic::AtomicU32;
 
-use crate::arch::{Section, SlotsAt, Watched};
+use crate::arch::{Reading, Section, SlotsAt, Watched};
 
 /// What a registration would be made under.
 pub(crate) const SIGNATURE: u32 = 0;
-
-/// What is read in an area.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reading {
-    /// `cpu_id`.
-    Cpu,
-    /// `mm_cid`.
-    Cid,
-}
 
 /// Where each thread has one of its rseq areas; here nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +28,6 @@ impl Area {
         Area
     }
 
-    #[inline]
     pub(crate) fn blank() -> Area {
         Area
     }
@@ -49,17 +39,14 @@ impl Area {
     /// # Safety
     ///
     /// None needed here; the signature is that of processors with sections.
-    #[inline]
     pub(crate) unsafe fn beyond_blank(_bytes: isize) -> Area {
         Area
     }
 
-    #[inline]
     pub(crate) fn of_cpu() -> Area {
         Area
     }
 
-    #[inline]
     pub(crate) fn of_cid() -> Area {
         Area
     }
@@ -78,12 +65,10 @@ impl Area {
         u32::MAX
     }
 
-    #[inline]
     pub(crate) fn cpu_id(self) -> u32 {
         u32::MAX
     }
 
-    #[inline]
     pub(crate) fn mm_cid(self) -> u32 {
         u32::MAX
     }
@@ -95,25 +80,21 @@ pub(crate) fn marks() -> *const AtomicU32 {
     &raw const NONE
 }
 
-/// The calling thread's hint of its CPU. Only that thread, and signal handlers on it, may use it.
 pub(crate) fn hint() -> *const AtomicU32 {
     std::thread_local!(static HINT: AtomicU32 = const { AtomicU32::new(0) });
     HINT.with(core::ptr::from_ref)
 }
 
-/// The calling thread's number. Only that thread, and signal handlers on it, may use it.
 pub(crate) fn number() -> *const AtomicU32 {
     std::thread_local!(static NUMBER: AtomicU32 = const { AtomicU32::new(0) });
     NUMBER.with(core::ptr::from_ref)
 }
 
-/// The last number that a thread was given.
 pub(crate) fn last_number() -> &'static AtomicU32 {
     static LAST: AtomicU32 = AtomicU32::new(0);
     &LAST
 }
 
-/// Never called where it matters: `rseq` finds no area.
 impl<O, I, F, R> Section<I, F, R> for O {
     unsafe fn run(self, _at: SlotsAt<I, F>) -> Option<R> {
         None

@@ -177,8 +177,7 @@ fn side<W: Testbed, S: Send + Sync + 'static, R: Send + 'static>(
 
 /// Lets the two sides of a race enter round `round`, counted from 0, at the same time.
 ///
-/// All accesses are relaxed: the meeting must not order what the sides do before and after it; that
-/// is what the laws are about.
+/// All accesses are relaxed: the meeting must not order what the sides do before and after it.
 fn meet<W: Testbed>(arrived: &W::U32, round: u32) {
     let both = 2 * round + 2;
     if arrived.fetch_add(1, Ordering::Relaxed) + 1 == both {

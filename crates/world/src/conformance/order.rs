@@ -37,58 +37,50 @@ fn data_is_there<W: Testbed>(_: &Published<W>, (): (), data: u64) {
     assert_eq!(data, DATA, "the flag was seen before the data");
 }
 
-/// Message passing: a thread that acquires a flag sees what was written before its release.
-pub fn published_data_is_seen<W: Testbed>() {
+/// Message passing to a reader that waits so for the flag.
+fn read_after<W: Testbed>(wait: fn(&W::U32)) {
     race::<W, _, _, _>(
         unpublished::<W>,
         publish::<W>,
-        |state| {
-            // Acquire, partner: the release in `publish`. Without it the data could be read early.
-            while state.1.load(Ordering::Acquire) == 0 {
-                W::relax();
-            }
+        move |state| {
+            wait(&state.1);
             read_data(state)
         },
         data_is_there::<W>,
     );
+}
+
+// In the next three laws Acquire is the partner of the release in `publish`. Without it the data
+// could be read early.
+
+/// Message passing: a thread that acquires a flag sees what was written before its release.
+pub fn published_data_is_seen<W: Testbed>() {
+    read_after::<W>(|flag| {
+        while flag.load(Ordering::Acquire) == 0 {
+            W::relax();
+        }
+    });
 }
 
 /// Message passing through `wait_until`, which loads with the ordering that it is given and returns
 /// the value that it accepted.
 pub fn a_wait_sees_what_was_published<W: Testbed>() {
-    race::<W, _, _, _>(
-        unpublished::<W>,
-        publish::<W>,
-        |state| {
-            // Acquire, partner: the release in `publish`.
-            let flag = state.1.wait_until(Ordering::Acquire, |flag| flag != 0);
-            assert_eq!(flag, 1);
-            read_data(state)
-        },
-        data_is_there::<W>,
-    );
+    read_after::<W>(|flag| assert_eq!(flag.wait_until(Ordering::Acquire, |flag| flag != 0), 1));
 }
 
 /// Message passing through `wait_until_by`, as through `wait_until`. A wait gives up early in the
 /// model only.
 pub fn a_bounded_wait_sees_what_was_published<W: Testbed>() {
-    race::<W, _, _, _>(
-        unpublished::<W>,
-        publish::<W>,
-        |state| {
-            let deadline = late::<W>();
-            loop {
-                // Acquire, partner: the release in `publish`.
-                let flag = state.1.wait_until_by(Ordering::Acquire, deadline, |flag| flag != 0);
-                if let Some(flag) = flag {
-                    assert_eq!(flag, 1);
-                    return read_data(state);
-                }
-                assert!(!W::RUNS, "{deadline} has not come");
-            }
-        },
-        data_is_there::<W>,
-    );
+    read_after::<W>(|flag| {
+        let deadline = late::<W>();
+        let wait = || flag.wait_until_by(Ordering::Acquire, deadline, |flag| flag != 0);
+        let mut seen = wait();
+        while seen.is_none() {
+            assert!(!W::RUNS, "{deadline} has not come");
+            seen = wait();
+        }
+        assert_eq!(seen, Some(1));
+    });
 }
 
 /// A wait returns the value that it accepted, even if the word has changed since.
@@ -129,84 +121,53 @@ fn message<W: Testbed>(send: fn(&W::U32), received: fn(&W::U32) -> bool) {
     );
 }
 
-// In the laws that follow a Release on the left is the partner of the Acquire on the right. Without
-// either the flag could be seen before the data.
-
-/// Message passing through swaps.
-pub fn swaps_publish<W: Testbed>() {
-    message::<W>(
-        |flag| {
-            flag.swap(2, Ordering::Release);
-        },
-        |flag| flag.swap(1, Ordering::Acquire) == 2,
-    );
+/// Laws of message passing: by which operation the flag is sent, and by which it is received.
+///
+/// A Release on the left is the partner of the Acquire on the right. Without either the flag could
+/// be seen before the data.
+macro_rules! message_laws {
+    ($($(#[$doc:meta])* $law:ident: |$flag:ident| $send:expr, $received:expr;)+) => {$(
+        $(#[$doc])*
+        pub fn $law<W: Testbed>() {
+            message::<W>(|$flag| _ = $send, |$flag| $received);
+        }
+    )+};
 }
 
-/// Message passing through compare-exchanges that succeed.
-pub fn exchanges_publish<W: Testbed>() {
-    message::<W>(
-        |flag| assert!(flag.compare_exchange(1, 2, Ordering::Release, Ordering::Relaxed).is_ok()),
-        |flag| flag.compare_exchange(2, 2, Ordering::Acquire, Ordering::Relaxed).is_ok(),
-    );
-}
-
-/// A compare-exchange that fails is a load, of the ordering that it is given for that.
-pub fn a_failed_exchange_receives<W: Testbed>() {
-    message::<W>(
-        |flag| flag.store(2, Ordering::Release),
+message_laws! {
+    /// Message passing through swaps.
+    swaps_publish: |flag|
+        flag.swap(2, Ordering::Release),
+        flag.swap(1, Ordering::Acquire) == 2;
+    /// Message passing through compare-exchanges that succeed.
+    exchanges_publish: |flag|
+        assert!(flag.compare_exchange(1, 2, Ordering::Release, Ordering::Relaxed).is_ok()),
+        flag.compare_exchange(2, 2, Ordering::Acquire, Ordering::Relaxed).is_ok();
+    /// A compare-exchange that fails is a load, of the ordering that it is given for that.
+    a_failed_exchange_receives: |flag|
+        flag.store(2, Ordering::Release),
         // The flag never holds 3.
-        |flag| flag.compare_exchange(3, 3, Ordering::Relaxed, Ordering::Acquire) == Err(2),
-    );
-}
-
-/// Message passing through additions.
-pub fn additions_publish<W: Testbed>() {
-    message::<W>(
-        |flag| {
-            flag.fetch_add(1, Ordering::Release);
-        },
-        |flag| flag.fetch_add(0, Ordering::Acquire) == 2,
-    );
-}
-
-/// Message passing through subtractions.
-pub fn subtractions_publish<W: Testbed>() {
-    message::<W>(
-        |flag| {
-            flag.fetch_sub(1, Ordering::Release);
-        },
-        |flag| flag.fetch_sub(0, Ordering::Acquire) == 0,
-    );
-}
-
-/// Message passing through bitwise ands.
-pub fn ands_publish<W: Testbed>() {
-    message::<W>(
-        |flag| {
-            flag.fetch_and(0, Ordering::Release);
-        },
-        |flag| flag.fetch_and(u32::MAX, Ordering::Acquire) == 0,
-    );
-}
-
-/// Message passing through bitwise ors.
-pub fn ors_publish<W: Testbed>() {
-    message::<W>(
-        |flag| {
-            flag.fetch_or(2, Ordering::Release);
-        },
-        |flag| flag.fetch_or(0, Ordering::Acquire) == 3,
-    );
-}
-
-/// Message passing through bitwise exclusive ors.
-pub fn xors_publish<W: Testbed>() {
-    message::<W>(
-        |flag| {
-            flag.fetch_xor(2, Ordering::Release);
-        },
-        |flag| flag.fetch_xor(0, Ordering::Acquire) == 3,
-    );
+        flag.compare_exchange(3, 3, Ordering::Relaxed, Ordering::Acquire) == Err(2);
+    /// Message passing through additions.
+    additions_publish: |flag|
+        flag.fetch_add(1, Ordering::Release),
+        flag.fetch_add(0, Ordering::Acquire) == 2;
+    /// Message passing through subtractions.
+    subtractions_publish: |flag|
+        flag.fetch_sub(1, Ordering::Release),
+        flag.fetch_sub(0, Ordering::Acquire) == 0;
+    /// Message passing through bitwise ands.
+    ands_publish: |flag|
+        flag.fetch_and(0, Ordering::Release),
+        flag.fetch_and(u32::MAX, Ordering::Acquire) == 0;
+    /// Message passing through bitwise ors.
+    ors_publish: |flag|
+        flag.fetch_or(2, Ordering::Release),
+        flag.fetch_or(0, Ordering::Acquire) == 3;
+    /// Message passing through bitwise exclusive ors.
+    xors_publish: |flag|
+        flag.fetch_xor(2, Ordering::Release),
+        flag.fetch_xor(0, Ordering::Acquire) == 3;
 }
 
 /// Message passing through fences: a release fence before a relaxed store, an acquire fence after a

@@ -152,7 +152,7 @@ pub fn an_addition_lands_in_the_slot_of_its_cpu<W: Testbed>() {
 }
 
 /// There is an index for every CPU that there can be, and a thread's index is one of them; so is
-/// its concurrency ID where there is one, and where not, the error says what is lacking.
+/// its concurrency ID where there is one.
 pub fn indexes_are_in_bounds<W: Testbed>() {
     let (section, indexes) = W::section(IndexBy::Cpu).expect("every world numbers its CPUs");
     assert!(indexes >= W::topology().cpu_limit());

@@ -50,6 +50,14 @@ pub fn no_wakeup_is_lost<W: Testbed>() {
     );
 }
 
+/// Sleeps until the word is not 0 any more.
+fn sleep_while_zero<W: Testbed>(word: &W::U32) {
+    // Relaxed: the word carries nothing; that it is seen after a wake is the law of `park`.
+    while word.load(Ordering::Relaxed) == 0 {
+        W::park(word, 0, None);
+    }
+}
+
 /// A wake of one wakes one, if any sleeps: of two sleepers on one word the waker wakes the first,
 /// which wakes the second.
 pub fn a_wake_of_one_wakes_one<W: Testbed>() {
@@ -57,10 +65,7 @@ pub fn a_wake_of_one_wakes_one<W: Testbed>() {
     let sleepers = [(); 2].map(|()| {
         let word = Arc::clone(&word);
         spawn::<W, _>(move || {
-            // Relaxed: the word carries nothing; that it is seen after a wake is the law of `park`.
-            while word.load(Ordering::Relaxed) == 0 {
-                W::park(&word, 0, None);
-            }
+            sleep_while_zero::<W>(&word);
             W::wake(&*word, 1)
         })
     });
@@ -77,12 +82,7 @@ pub fn a_wake_is_for_its_word<W: Testbed>() {
     let words = Arc::new([W::U32::new_in(0), W::U32::new_in(0)]);
     let sleepers = [0, 1].map(|which| {
         let words = Arc::clone(&words);
-        spawn::<W, _>(move || {
-            // Relaxed: that the word is seen after a wake is the law of `park`.
-            while words[which].load(Ordering::Relaxed) == 0 {
-                W::park(&words[which], 0, None);
-            }
-        })
+        spawn::<W, _>(move || sleep_while_zero::<W>(&words[which]))
     });
     // The later sleeper first: a queue for both words would have the other in front.
     for (word, sleeper) in words.iter().zip(sleepers).rev() {
@@ -96,12 +96,7 @@ pub fn a_wake_is_for_its_word<W: Testbed>() {
 pub fn a_wake_says_that_it_woke_a_thread<W: Testbed>() {
     let word = Arc::new(W::U32::new_in(0));
     let theirs = Arc::clone(&word);
-    let sleeper = spawn::<W, _>(move || {
-        // Relaxed: that the word is seen after a wake is the law of `park`.
-        while theirs.load(Ordering::Relaxed) == 0 {
-            W::park(&theirs, 0, None);
-        }
-    });
+    let sleeper = spawn::<W, _>(move || sleep_while_zero::<W>(&theirs));
     // Ends, since the sleeper comes back to its sleep until the word changes.
     while W::wake(&*word, 1) == 0 {
         assert_eq!(W::wake(&*word, 0), 0, "a wake of none wakes none");

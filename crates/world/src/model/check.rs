@@ -20,8 +20,7 @@ pub fn check(program: impl Fn() + Send + Sync + 'static) {
 ///
 /// loom's environment variables (`LOOM_MAX_PREEMPTIONS`, `LOOM_MAX_BRANCHES`, `LOOM_LOCATION`,
 /// `LOOM_MAX_DURATION`, `LOOM_MAX_PERMUTATIONS`) win over what the test's source says, so that one
-/// run can look further or closer. `LOOM_LOG` has no effect: only `loom::model` installs its
-/// printer.
+/// run can look further or closer. `LOOM_LOG` has no effect.
 ///
 /// ```
 /// use coreline_world::model::{Checker, Model};

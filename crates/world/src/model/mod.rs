@@ -1,9 +1,8 @@
 //! [`Model`]: the world of the loom model checker, for tests of memory order.
 //!
 //! [`check`] runs a program again and again, once for every way in which its threads can interleave
-//! and for every value that the C11 memory model lets a load return. What the other worlds cannot
-//! show shows here: the processor under `Native` may be stronger than the code asks for, and the
-//! simulator is sequentially consistent.
+//! and for every value that the C11 memory model lets a load return. The processor under `Native`
+//! may be stronger than the code asks for, and the simulator is sequentially consistent.
 //!
 //! # What is modelled, and what is not
 //!
@@ -28,8 +27,9 @@
 //! that loads and then exchanges is explored less than it seems (`tests/model.rs` shows it); at
 //! most 5 threads in an execution, the one that starts it included; loads are never reordered with
 //! later stores of the same thread; `SeqCst` on loads, stores and read-modify-writes is no stronger
-//! than `AcqRel`, so that an algorithm that needs more must say so with fences. A program must be
-//! deterministic but for what it reads through its words.
+//! than `AcqRel`, so that an algorithm that needs more must say so with fences; a weak
+//! compare-exchange never fails without a reason. A program must be deterministic but for what it
+//! reads through its words.
 //!
 //! # Does the test see anything?
 //!
@@ -115,16 +115,9 @@ impl<P: Plant> Fences for Model<P> {
     fn fence_light() {
         // SeqCst, partner: the fence of `fence_all`. loom totally orders the two, so what stands
         // before the first is visible after the second. It also orders two light fences, which
-        // `Native` does not: a pair of light fences that should be a light and a heavy one is not
-        // found here.
+        // `Native` does not.
         if P::LIGHT {
             attempt!(loom::sync::atomic::fence(Ordering::SeqCst));
-        }
-    }
-
-    fn fence_all() {
-        if let Err(lacking) = Self::try_fence_all() {
-            panic!("{lacking}");
         }
     }
 
@@ -154,12 +147,6 @@ impl<P: Plant> Kick for Model<P> {
     fn kick(_: CpuId) -> Result<(), Lacking> {
         // No operation runs in a section, so none is under way on any CPU.
         Self::try_fence_all()
-    }
-
-    const KNOWS_RESCHED: bool = false;
-
-    fn need_resched() -> bool {
-        false
     }
 }
 

@@ -68,18 +68,6 @@ macro_rules! word_methods {
             self.latest.compare_exchange(current, new, Ordering::Relaxed, Ordering::Relaxed)
         }
 
-        /// loom never fails spuriously: an algorithm that does not retry is not found.
-        #[track_caller]
-        fn compare_exchange_weak(
-            &self,
-            current: $value,
-            new: $value,
-            success: Ordering,
-            failure: Ordering,
-        ) -> Result<$value, $value> {
-            self.compare_exchange(current, new, success, failure)
-        }
-
         #[track_caller]
         fn wait_until(&self, order: Ordering, mut ready: impl FnMut($value) -> bool) -> $value {
             loop {

@@ -21,6 +21,16 @@ impl Mask {
         Ok(mask)
     }
 
+    /// The calling thread's set, in so many words.
+    fn of_caller(words: usize) -> io::Result<Mask> {
+        let mut mask = Mask([0; _]);
+        let set = &mut mask.0[..words];
+        // SAFETY: the slice is live, of the size given, and has no invalid contents.
+        let result =
+            unsafe { libc::sched_getaffinity(0, size_of_val(set), set.as_mut_ptr().cast()) };
+        if result == 0 { Ok(mask) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Makes this the calling thread's set.
     fn apply(&self) -> io::Result<()> {
         // SAFETY: the array is live and of the size given; the kernel only reads it.
@@ -33,27 +43,16 @@ impl Mask {
 /// One more than the highest number that this kernel can give to a CPU, rounded up to a whole word:
 /// the kernel does not answer into a set that is narrower. `None` where it never answers.
 pub(crate) fn width() -> Option<u32> {
-    let mut mask = Mask([0; _]);
-    let mut answers = |words: usize| {
-        let words = &mut mask.0[..words];
-        // SAFETY: the slice is live, of the size given, and has no invalid contents.
-        let result =
-            unsafe { libc::sched_getaffinity(0, size_of_val(words), words.as_mut_ptr().cast()) };
-        // There is always a CPU, except to a filter that answers in the kernel's place.
-        result == 0 && words.iter().any(|&word| word != 0)
+    // There is always a CPU, except to a filter that answers in the kernel's place.
+    let answers = |words: &u32| {
+        Mask::of_caller(*words as usize).is_ok_and(|mask| mask.0.iter().any(|&word| word != 0))
     };
-    (1..=MAX_CPUS / WORD_BITS).find(|&words| answers(words as usize)).map(|words| words * WORD_BITS)
+    (1..=MAX_CPUS / WORD_BITS).find(answers).map(|words| words * WORD_BITS)
 }
 
 /// The CPUs that the calling thread may use.
 pub(crate) fn allowed() -> io::Result<CpuSet> {
-    let mut mask = Mask([0; _]);
-    // SAFETY: the array is live and of the size given, and has no invalid contents.
-    let result =
-        unsafe { libc::sched_getaffinity(0, size_of_val(&mask.0), mask.0.as_mut_ptr().cast()) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let mask = Mask::of_caller((MAX_CPUS / WORD_BITS) as usize)?;
     let cpus = (0..MAX_CPUS)
         .filter(|cpu| mask.0[(cpu / WORD_BITS) as usize] & 1 << (cpu % WORD_BITS) != 0);
     Ok(cpus.map(CpuId::new).collect())

@@ -1,24 +1,21 @@
 //! Fences, and the asymmetric pair by `membarrier`.
 //!
 //! The rare side has the kernel run a full barrier on every CPU that runs a thread of this process.
-//! A barrier can thus be imagined at any place of the frequent side where the rare side happens to
-//! meet it, and all that the frequent side must do is keep its accesses on either side of a place:
-//! a compiler fence.
+//! So a barrier can be imagined wherever the rare side happens to meet the frequent one, which must
+//! only keep its accesses on either side of a place: a compiler fence.
 //!
 //! # One choice for both sides
 //!
 //! A compiler fence against a full fence orders nothing, so both sides must go by the same choice.
 //! It is one atomic byte, [`MEANS`], that goes from zero to its final value in one exchange. A
 //! thread that finds zero asks the kernel, tries the exchange, and goes by what stands there
-//! afterwards, its own or another's: no fence of either kind does anything before the byte is
-//! final, and there is nothing else to read. Two threads may ask at the same time, which is
-//! harmless. No lock is taken, so a first fence may as well be in a signal handler.
+//! afterwards: no fence of either kind does anything before the byte is final. No lock is taken, so
+//! a first fence may as well be in a signal handler.
 //!
 //! # What the kernel says is tried
 //!
 //! A filter can answer in the kernel's place, even with success. So a command counts as there only
-//! if it succeeds, and fails as the kernel fails it with a flag that does not exist. A filter that
-//! is put up after that and answers with success goes unnoticed: fences fence nothing then.
+//! if it succeeds, and fails as the kernel fails it with a flag that does not exist.
 //!
 //! # Fork and exec
 //!
@@ -80,17 +77,6 @@ impl Fences for Native {
         // Partner: the barrier that the kernel runs on this CPU for `fence_all`. Without this
         // the compiler may move accesses across the place where that barrier is imagined.
         atomic::compiler_fence(Ordering::SeqCst);
-    }
-
-    /// Async-signal-safe.
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_fence_all`](Fences::try_fence_all) fails.
-    fn fence_all() {
-        if let Err(lacking) = Self::try_fence_all() {
-            panic!("{lacking}");
-        }
     }
 
     /// Async-signal-safe, also where it fails.
@@ -274,6 +260,7 @@ pub(super) fn restart_on(cpu: CpuId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::native::signals::tests::in_a_child;
 
     #[test]
     fn a_forked_child_is_registered_too() {
@@ -281,19 +268,8 @@ mod tests {
         if !by_membarrier() {
             return;
         }
-        // SAFETY: the child makes system calls only, none of which can touch a lock that another
-        // thread held at the fork, and leaves without unwinding.
-        let status = unsafe {
-            let child = libc::fork();
-            if child == 0 {
-                let fenced = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0).is_ok();
-                libc::_exit(if fenced { 0 } else { 1 });
-            }
-            let mut status = 0;
-            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-            status
-        };
-        assert_eq!(status, 0, "the child's fence failed");
+        let fenced = in_a_child(|| membarrier(ALL.run, 0, 0).is_ok().into());
+        assert_eq!(fenced, 1, "the child's fence failed");
     }
 
     /// What a child is that was forked while another thread fenced for the first time: the kernel

@@ -36,9 +36,7 @@ impl Sleep for Native {
         match io::Error::last_os_error().raw_os_error() {
             Some(libc::EAGAIN) => Parked::Changed,
             Some(libc::ETIMEDOUT) => Parked::TimedOut,
-            // EINTR: a signal, which counts as a spurious wake-up. Nothing else is possible with a
-            // valid word and time; if a sandbox answers so, the caller looks at the word and comes
-            // back.
+            // EINTR: a signal, which counts as a spurious wake-up; or what a sandbox answers.
             _ => Parked::Woken,
         }
     }

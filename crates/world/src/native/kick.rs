@@ -2,10 +2,8 @@
 //!
 //! `MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ` restarts the sections that threads of this process are
 //! in; with `MEMBARRIER_CMD_FLAG_CPU` on one CPU alone, by an interrupt that is sent only if a
-//! thread of this process runs there. The command and the flag came together. A kernel, sandbox or
-//! emulator that has the one and refuses the other is asked for the whole fence instead.
-//!
-//! A CPU that the machine does not have is no error to the kernel: nothing runs there.
+//! thread of this process runs there. Where the flag is refused the whole fence takes its place. A
+//! CPU that the machine does not have is no error to the kernel: nothing runs there.
 //!
 //! Source: `membarrier(2)`; `kernel/sched/membarrier.c` of Linux, commit 2a36ab717e8f.
 
@@ -20,13 +18,6 @@ impl Kick for Native {
             return Ok(());
         }
         Self::fence_restartable()
-    }
-
-    const KNOWS_RESCHED: bool = false;
-
-    #[inline]
-    fn need_resched() -> bool {
-        false
     }
 }
 

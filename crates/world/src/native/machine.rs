@@ -114,31 +114,23 @@ fn pool(folder: &Path) -> Option<HugePool> {
 }
 
 /// The instructions of this processor that wait for a store to a line, in user mode.
-#[cfg(target_arch = "x86_64")]
 pub(crate) fn waits() -> Vec<&'static str> {
-    use core::arch::x86_64::{__cpuid, __cpuid_count};
+    #[cfg(target_arch = "x86_64")]
+    let found = {
+        use core::arch::x86_64::{__cpuid, __cpuid_count};
 
-    // Leaf 7, sub-leaf 0, and leaf 0x8000_0001: ECX has one bit for each.
-    let features = if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).ecx } else { 0 };
-    let extended =
-        if __cpuid(0x8000_0000).eax > 0x8000_0000 { __cpuid(0x8000_0001).ecx } else { 0 };
-    let found = [("WAITPKG", features & 1 << 5 != 0), ("MONITORX", extended & 1 << 29 != 0)];
+        // Leaf 7, sub-leaf 0, and leaf 0x8000_0001: ECX has one bit for each.
+        let features = if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).ecx } else { 0 };
+        let extended =
+            if __cpuid(0x8000_0000).eax > 0x8000_0000 { __cpuid(0x8000_0001).ecx } else { 0 };
+        [("WAITPKG", features & 1 << 5 != 0), ("MONITORX", extended & 1 << 29 != 0)]
+    };
+    // The second has bit 31 of the auxiliary vector's second word, `HWCAP2_WFXT`.
+    #[cfg(target_arch = "aarch64")]
+    let found = [("WFE", true), ("WFET", crate::native::auxv::hwcap2() & 1 << 31 != 0)];
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let found = [("", false)];
     found.into_iter().filter(|&(_, has)| has).map(|(name, _)| name).collect()
-}
-
-/// The instructions of this processor that wait for a store to a line, in user mode.
-#[cfg(target_arch = "aarch64")]
-pub(crate) fn waits() -> Vec<&'static str> {
-    /// `HWCAP2_WFXT`.
-    const WFXT: u64 = 1 << 31;
-    let has_wfet = crate::native::auxv::hwcap2() & WFXT != 0;
-    if has_wfet { vec!["WFE", "WFET"] } else { vec!["WFE"] }
-}
-
-/// The instructions of this processor that wait for a store to a line, in user mode.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) fn waits() -> Vec<&'static str> {
-    Vec::new()
 }
 
 /// Whether the kernel has time slice extensions, asked without switching them on.

@@ -85,8 +85,7 @@ impl Memory for Native {
         }
     }
 
-    /// The pages that touch the range. They prefer the node, and come from others when it has none
-    /// left.
+    /// The pages that touch the range.
     unsafe fn place(at: NonNull<u8>, len: usize, node: NodeId) -> Result<(), Lacking> {
         let mut mask = [0 as c_ulong; NODES / c_ulong::BITS as usize];
         let (word, bit) = (node.index() / c_ulong::BITS as usize, node.get() % c_ulong::BITS);
@@ -95,19 +94,11 @@ impl Memory for Native {
                 *word = 1 << bit;
                 let before = at.addr().get() % page();
                 let begin = at.as_ptr().wrapping_sub(before);
+                let (len, mask) = (len + before, mask.as_ptr());
                 // SAFETY: a policy changes where pages come from, not what is in them. The mask is
                 // live; the kernel takes one off its length in bits.
                 let bind = || unsafe {
-                    let mask = mask.as_ptr();
-                    libc::syscall(
-                        libc::SYS_mbind,
-                        begin,
-                        len + before,
-                        PREFERRED,
-                        mask,
-                        NODES + 1,
-                        0,
-                    )
+                    libc::syscall(libc::SYS_mbind, begin, len, PREFERRED, mask, NODES + 1, 0)
                 };
                 succeeds(|| bind() == 0)
             }

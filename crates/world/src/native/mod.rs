@@ -18,23 +18,19 @@
 //! | `memory` | memory | `mmap`, `mbind`, `madvise` |
 //! | `probe`, `machine` | what `coreline doctor` shows | all of these |
 //!
-//! What a kernel, a C library, a sandbox or an emulator really has is found by trying, never from a
-//! version. Each choice that follows is made once per process, before anything depends on it, and
-//! reported by [`probe()`].
+//! What a kernel, a C library, a sandbox or an emulator really has is found by trying, once per
+//! process, and reported by [`probe()`].
 //!
 //! **Environment.** `CORELINE_RSEQ=off` has restartable operations run on atomics, and everything
 //! else do without rseq as well. Read once.
 //!
 //! **Unloading.** A library with coreline inside may be closed by `dlclose` while threads live that
 //! have used it. Where restartable operations run in sections it stays mapped from the first
-//! per-CPU memory on, since the kernel looks at a section's descriptor also after the section was
-//! left; loaded again, it has the statics that it had. Elsewhere it goes as any other library does.
+//! per-CPU memory on; loaded again, it has the statics that it had.
 //!
-//! **Fork.** The child inherits every choice, and the kernel's side of each; what it lacks of the
-//! latter, because another thread was making a choice at the time of the fork, is made up for when
-//! it is needed. A choice that was half made is made in the child: no thread waits for one that the
-//! fork left behind. That is so wherever the C library makes its allocator whole in the child, as
-//! glibc does, and musl from version 1.2.2 on.
+//! **Fork.** The child inherits every choice, and makes one that was half made at the time of the
+//! fork: no thread waits for one that the fork left behind. That is so wherever the C library makes
+//! its allocator whole in the child, as glibc does, and musl from version 1.2.2 on.
 //!
 //! **Filters.** What a system-call filter forbids at the start is found out, also where it answers
 //! that all is well. A filter that comes later costs no update: an operation that needs the call
@@ -54,20 +50,18 @@
 //! refused by then the thread stays registered, and the kernel may end the process (`SIGSEGV`).
 //!
 //! A filter that comes later and answers that all is well, though nothing was done, is not found
-//! out. With `membarrier` that makes fences do nothing; with `rseq` it deceives the C library. No
-//! process should be put under such a filter.
+//! out. No process should be put under such a filter.
 //!
 //! **Vfork.** Between `vfork` and `exec` the child runs on its parent's memory, rseq area included,
-//! but the kernel does not know it by that area and aborts nothing for it: its restartable
-//! operations can lose updates. Such a child, and each signal handler that may run in it, must do
-//! none. (`posix_spawn`, and with it `std::process::Command`, keeps signals out.)
+//! but the kernel aborts nothing for it: neither it nor a signal handler that may run in it may do
+//! restartable operations. (`posix_spawn`, as `std::process::Command` uses it, keeps signals out.)
 //!
 //! **Constructors.** The first per-CPU memory may be made in a constructor of a library that
 //! `dlopen` loads, and inside a Rust global allocator. Inside a `malloc` it may not: the self-test
 //! starts threads, which allocate; it takes seconds then, and operations run on atomics for good.
 //!
-//! **Debuggers.** Each single step preempts the thread, so a section that is stepped through never
-//! ends. Step over it with a breakpoint behind it, or debug with `CORELINE_RSEQ=off`.
+//! **Debuggers.** A section that is stepped through never ends, as each step preempts the thread:
+//! step over it with a breakpoint behind it, or debug with `CORELINE_RSEQ=off`.
 
 pub(crate) mod affinity;
 mod auxv;

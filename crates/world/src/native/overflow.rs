@@ -4,11 +4,10 @@
 //! the guard page below, and the kernel sends `SIGSEGV`. The handler here, which runs on the
 //! thread's alternate stack, asks a function of the program whether that page is known; if so, the
 //! thread goes on in another function, on another stack, and never comes back to where it was. All
-//! other faults are passed on to the handler that was there before (that of the standard library,
-//! which tells an overflow of the thread's own stack from other faults).
+//! other faults are passed on to the handler that was there before.
 //!
-//! It is no general way to handle faults. What the code that overflowed had begun stays half-done,
-//! locks that it held stay locked, and its destructors never run.
+//! What the code that overflowed had begun stays half-done, locks that it held stay locked, and its
+//! destructors never run.
 
 use core::cell::Cell;
 use core::mem::{self, MaybeUninit};
@@ -113,47 +112,38 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     unsafe { pass_on(signal, info, context, &*(&raw const BEFORE).cast::<libc::sigaction>()) };
 }
 
-/// Has the interrupted code go on as `rescue` says, as if it had called the function there.
+/// Has the interrupted code go on as `rescue` says, as if it had called the function there. On
+/// processors other than these the fault comes again, without this handler.
 ///
 /// # Safety
 ///
 /// `context` is that of a signal handler that returns next.
-#[cfg(target_arch = "x86_64")]
 unsafe fn go_on(context: *mut libc::ucontext_t, rescue: Rescue) {
     // SAFETY: the caller promises a handler's context, which is live until the handler returns.
-    let registers = unsafe { &mut (*context).uc_mcontext.gregs };
-    registers[libc::REG_RIP as usize] = rescue.go_on as usize as i64;
-    // A function is entered with its return address on the stack.
-    registers[libc::REG_RSP as usize] = (rescue.stack - size_of::<usize>()).cast_signed() as i64;
-    registers[libc::REG_RBP as usize] = 0;
-    // The direction flag is clear at a function's entry.
-    registers[libc::REG_EFL as usize] &= !(1 << 10);
-}
-
-/// Has the interrupted code go on as `rescue` says, as if it had called the function there.
-///
-/// # Safety
-///
-/// `context` is that of a signal handler that returns next.
-#[cfg(target_arch = "aarch64")]
-unsafe fn go_on(context: *mut libc::ucontext_t, rescue: Rescue) {
-    // SAFETY: the caller promises a handler's context, which is live until the handler returns.
+    #[allow(unused, reason = "other processors")]
     let registers = unsafe { &mut (*context).uc_mcontext };
-    registers.pc = rescue.go_on as usize as u64;
-    registers.sp = rescue.stack as u64;
-    registers.regs[29] = 0;
-    registers.regs[30] = 0;
-}
-
-/// No rescue on other processors: the fault comes again, without this handler.
-///
-/// # Safety
-///
-/// None needed.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-unsafe fn go_on(_: *mut libc::ucontext_t, _: Rescue) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let registers = &mut registers.gregs;
+        registers[libc::REG_RIP as usize] = rescue.go_on as usize as i64;
+        // A function is entered with its return address on the stack.
+        let top = rescue.stack - size_of::<usize>();
+        registers[libc::REG_RSP as usize] = top.cast_signed() as i64;
+        registers[libc::REG_RBP as usize] = 0;
+        // The direction flag is clear at a function's entry.
+        registers[libc::REG_EFL as usize] &= !(1 << 10);
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        registers.pc = rescue.go_on as usize as u64;
+        registers.sp = rescue.stack as u64;
+        (registers.regs[29], registers.regs[30]) = (0, 0);
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     // SAFETY: sets a signal's action to its default.
-    unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+    unsafe {
+        libc::signal(libc::SIGSEGV, libc::SIG_DFL)
+    };
 }
 
 /// Does what would have been done without us.

@@ -98,19 +98,15 @@ impl Place for Native {
         Arc::clone(&tree().0)
     }
 
-    /// Async-signal-safe once it was called.
-    ///
-    /// Two or three loads and a branch where the thread is registered for rseq. Where the C library
-    /// registers nothing, that is from the process's first per-CPU memory on; before that, and
-    /// where there is no rseq, the C library is asked.
+    /// Async-signal-safe once it was called. Where the thread is not registered for rseq, the C
+    /// library is asked.
     #[inline]
     fn cpu() -> CpuId {
         rseq::cpu()
     }
 
-    /// As [`cpu`](Native::cpu) where the thread is registered for rseq. Where the C library would
-    /// have to be asked that is done at each 64th call of a thread, and what it said before is
-    /// given at the others.
+    /// As [`cpu`](Native::cpu), but where the C library would have to be asked that is done at each
+    /// 64th call of a thread.
     #[inline]
     fn cpu_hint() -> CpuId {
         rseq::cpu_hint()

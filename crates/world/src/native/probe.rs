@@ -66,8 +66,7 @@ impl fmt::Display for RseqAbi {
 pub struct Probe {
     /// The kernel's release, as `uname -r` prints it. Nothing is derived from it.
     pub kernel: String,
-    /// The rseq area that the C library publishes for each thread; `None` if it knows no rseq. Only
-    /// glibc, from version 2.35 on, does.
+    /// The rseq area that the C library publishes for each thread; `None` if it knows no rseq.
     pub registration: Option<Registration>,
     /// What registers the threads; `None` if nothing does, as far as is known.
     pub registered_by: Option<Registrar>,
@@ -78,8 +77,7 @@ pub struct Probe {
     /// The alignment in bytes that the kernel asks of an rseq area of that size; 0 if it does not
     /// say.
     pub area_align: u64,
-    /// The value of `CORELINE_RSEQ` in the environment. `off` switches rseq off, and nothing else
-    /// does anything.
+    /// The value of `CORELINE_RSEQ` in the environment: `off` switches rseq off.
     pub switch: Option<String>,
     /// Whether restartable operations run in rseq sections (the self-test passed), or why they run
     /// on atomics.
@@ -104,11 +102,9 @@ pub struct Probe {
     pub huge_pools: Vec<HugePool>,
     /// Whether memory that asks for huge pages may get them, or why not.
     pub huge_pages: Result<(), Lacking>,
-    /// Whether memory can be placed on each node that has CPUs, or why not. Tried where there are
-    /// several; with one there is nothing to try, and it is `Ok`.
+    /// Whether memory can be placed on each node that has CPUs, or why not; `Ok` if there is one.
     pub placement: Result<(), Lacking>,
-    /// The processor's instructions that wait for a store, and that user space may use: WAITPKG or
-    /// MONITORX, WFE and WFET.
+    /// The processor's instructions that wait for a store, and that user space may use.
     pub wait_instructions: Vec<&'static str>,
     /// The CPUs that the calling thread may use, or why they are not known.
     pub allowed: Result<CpuSet, String>,
@@ -120,8 +116,7 @@ pub struct Probe {
 
 /// Asks this machine what it offers.
 ///
-/// Settles the process's choices (rseq or atomics, the fences) if nothing did before; a first call
-/// takes some milliseconds, for the self-test of rseq.
+/// Settles the process's choices (rseq or atomics, the fences), which takes some milliseconds.
 pub fn probe() -> Probe {
     let (topology, topology_error) = place::tree();
     let sections = rseq::sections();

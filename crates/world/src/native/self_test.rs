@@ -1,7 +1,6 @@
 //! The start-up self-test: does this kernel abort a section whose thread was preempted?
 //!
-//! Everything rests on that, and there have been kernels that did not do it for a thread that was
-//! preempted and came back on the same CPU. So it is seen once before the first section runs.
+//! There have been kernels that did not, where the thread came back on the same CPU.
 //!
 //! # How
 //!
@@ -20,24 +19,18 @@
 //!
 //! Aborts for other reasons are kept out: the kernel also aborts for migration (the watcher may use
 //! one CPU only), for signals (blocked), and for `membarrier`, which is why a changed word is asked
-//! for. A test by `membarrier` or by a signal would be simpler, and would prove nothing about
-//! preemption.
+//! for. A test by `membarrier` or by a signal would prove nothing about preemption.
 //!
-//! It installs no signal handler, changes nothing of the calling thread, works on one CPU, and
-//! takes a few milliseconds as a rule (the scheduler lets the watcher finish its time slice), and
-//! some hundred where many threads share the CPU.
+//! The test takes a few milliseconds as a rule (the scheduler lets the watcher finish its time
+//! slice), and some hundred where many threads share the CPU.
 //!
 //! # Where it may be run
 //!
-//! Anywhere that `pthread_create` works, which is also in a constructor of a library that `dlopen`
-//! loads, and inside a Rust global allocator: the threads are the C library's own, what they share
-//! is a mapped page, and neither they nor the caller uses the allocator, a lock, or thread-local
-//! memory of Rust.
-//!
-//! The caller waits no longer than [`ANSWER`] all the same: the threads may not get to run while a
-//! realtime thread has the CPU, or may wait in the C library for what the caller holds (the lock
-//! of a `malloc` that is itself made with coreline). What would be a deadlock is a wait of seconds
-//! then, and operations run on atomics.
+//! Anywhere that `pthread_create` works: the threads are the C library's own, what they share is a
+//! mapped page, and neither they nor the caller uses the allocator, a lock, or thread-local memory
+//! of Rust. The caller waits no longer than [`ANSWER`] all the same: the threads may not get to run
+//! while a realtime thread has the CPU, or may wait in the C library for what the caller holds (the
+//! lock of a `malloc` that is itself made with coreline).
 //!
 //! Where coreline registers threads itself, the watcher does so at its start, and gives its
 //! registration up at its end.
@@ -58,11 +51,9 @@ use crate::native::rseq::{self, NoSections};
 use crate::native::{Native, affinity, place};
 use crate::{Clock, Parked, Signals, Sleep, Time};
 
-/// How long the watcher waits for a preemption. Hundreds of time slices, for a CPU that many others
-/// use: to give up is to run on atomics for good.
+/// How long the watcher waits for a preemption: hundreds of time slices.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the caller waits for what the watcher found. As long again as the watcher waits, for
-/// both threads to get to run.
+/// How long the caller waits for what the watcher found.
 pub(crate) const ANSWER: Duration = PATIENCE.saturating_mul(2);
 /// How long the intruder sleeps between changes: much shorter than a time slice.
 const NAP: Duration = Duration::from_micros(50);
@@ -305,27 +296,14 @@ fn leave_realtime() {
 #[cfg(all(test, not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests {
     use super::*;
-
-    /// Memory of the calling thread that looks like an rseq area. The kernel does not know of it.
-    #[repr(C, align(32))]
-    struct FakeArea {
-        cpu_id_start: u32,
-        cpu_id: u32,
-        rseq_cs: u64,
-        rest: [u32; 4],
-    }
+    use crate::arch::injection::Pretence;
 
     /// Calls `f` on a thread of its own, with an area that only looks like one.
     fn with_fake_area<T: Send>(f: impl FnOnce(Area) -> T + Send) -> T {
         let run = || {
-            let mut fake = FakeArea { cpu_id_start: 7, cpu_id: 8, rseq_cs: 0, rest: [0; 4] };
-            let at = (&raw mut fake).expose_provenance();
-            let beyond = at.wrapping_sub(Area::blank().address()).cast_signed();
-            // SAFETY: only this thread uses the area, and not beyond this call.
-            let area = unsafe { Area::beyond_blank(beyond) };
-            let result = f(area);
-            // SAFETY: a live variable.
-            assert_ne!(unsafe { (&raw const fake.rseq_cs).read_volatile() }, 0, "nothing armed");
+            let mut fake = Pretence::new(8, 0);
+            let result = f(fake.area());
+            assert!(fake.was_armed());
             result
         };
         on_a_thread(run)
@@ -358,7 +336,7 @@ mod tests {
             (pinned, watch_on(&Share::new(area, pinned).unwrap()))
         });
         let (pinned, error) = result;
-        let wrong = SelfTestError::WrongCpu { pinned, cpu_id_start: 7, cpu_id: 8 };
+        let wrong = SelfTestError::WrongCpu { pinned, cpu_id_start: 0, cpu_id: 8 };
         assert_eq!(error, Err(NoSections::SelfTest(wrong)));
     }
 

@@ -38,9 +38,8 @@ impl Signals for Native {
 
     /// Two system calls, one now and one at the end. The signals that the C library keeps for
     /// itself cannot be held off: a thread that is cancelled asynchronously may take a lock with
-    /// it. Nor are those that a thread causes itself, even if another sends them: `SIGSEGV`,
-    /// `SIGBUS`, `SIGFPE`, `SIGILL`, `SIGTRAP` and `SIGSYS`. Where a system-call filter refuses
-    /// `rt_sigprocmask` none is: what is done under this must then not be done in handlers.
+    /// it. Nor are those that a thread causes itself, even if another sends them. Where a filter
+    /// refuses `rt_sigprocmask` none is.
     fn hold() -> Held {
         if cfg!(miri) {
             // Miri has no signals, and not this call.
@@ -169,8 +168,8 @@ fn map_wiped_at_fork() -> Option<*mut AtomicU32> {
     }
 }
 
-/// The process's number, where the kernel wipes no pages. Not as good: a child in a PID namespace
-/// of its own can have its parent's.
+/// The process's number, where the kernel wipes no pages. A child in a PID namespace of its own can
+/// have its parent's.
 fn process() -> NonZeroU32 {
     // SAFETY: asks for a number.
     let process = unsafe { libc::getpid() };
@@ -178,7 +177,7 @@ fn process() -> NonZeroU32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use core::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
@@ -213,8 +212,8 @@ mod tests {
         assert_eq!(HANDLED.load(Ordering::Relaxed), 2);
     }
 
-    /// Calls `f` in a forked child, and returns what it says.
-    fn in_a_child(f: impl FnOnce() -> u8) -> u8 {
+    /// Calls `f`, which makes system calls only, in a forked child, and returns what it says.
+    pub(crate) fn in_a_child(f: impl FnOnce() -> u8) -> u8 {
         // SAFETY: the child runs what is async-signal-safe, and leaves without unwinding.
         unsafe {
             let child = libc::fork();

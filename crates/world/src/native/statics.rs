@@ -34,8 +34,7 @@ struct Local {
 }
 
 thread_local! {
-    /// Few and found by a walk: a thread has one object per key, and a program has a handful of
-    /// keys.
+    /// Found by a walk: a thread has one object per key, and a program has few keys.
     static LOCALS: RefCell<Vec<Local>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -56,9 +56,8 @@ fn spin<W: Word>(word: &W, order: Ordering, ready: impl FnMut(W::Value) -> bool)
 
 /// The waiting part of [`Word::wait_until_by`].
 ///
-/// The clock is read before the first look, so that a deadline that has passed costs one pause, and
-/// then where the pauses are longest: reading it takes a small part of those. The six looks between
-/// take 126 pauses together.
+/// The clock is read before the first look, and then where the pauses are longest: reading it takes
+/// a small part of those. The six looks between take 126 pauses together.
 #[cold]
 #[inline(never)]
 fn spin_by<W: Word>(
@@ -74,8 +73,21 @@ fn spin_by<W: Word>(
     poll(word, order, ready, give_up).ok()
 }
 
+/// Functions of a word that the atomic type has by the same name.
+macro_rules! as_they_are {
+    ($($function:ident($($argument:ident: $type:ty),*) $(-> $output:ty)?;)+) => {$(
+        #[inline]
+        fn $function(&self, $($argument: $type),*) $(-> $output)? {
+            self.$function($($argument),*)
+        }
+    )+};
+}
+
 macro_rules! word {
     ($word:ty, $value:ty $(, $parameter:ident)?) => {
+        // SAFETY: a word has no fields.
+        unsafe impl$(<$parameter: 'static>)? Slot for $word {}
+
         impl$(<$parameter: 'static>)? Word for $word {
             type Value = $value;
 
@@ -84,41 +96,16 @@ macro_rules! word {
                 <$word>::new(value)
             }
 
-            #[inline]
-            fn load(&self, order: Ordering) -> $value {
-                self.load(order)
-            }
-
-            #[inline]
-            fn store(&self, value: $value, order: Ordering) {
-                self.store(value, order);
-            }
-
-            #[inline]
-            fn swap(&self, value: $value, order: Ordering) -> $value {
-                self.swap(value, order)
-            }
-
-            #[inline]
-            fn compare_exchange(
-                &self,
-                current: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                self.compare_exchange(current, new, success, failure)
-            }
-
-            #[inline]
-            fn compare_exchange_weak(
-                &self,
-                current: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                self.compare_exchange_weak(current, new, success, failure)
+            as_they_are! {
+                load(order: Ordering) -> $value;
+                store(value: $value, order: Ordering);
+                swap(value: $value, order: Ordering) -> $value;
+                compare_exchange(
+                    current: $value, new: $value, success: Ordering, failure: Ordering
+                ) -> Result<$value, $value>;
+                compare_exchange_weak(
+                    current: $value, new: $value, success: Ordering, failure: Ordering
+                ) -> Result<$value, $value>;
             }
 
             #[inline]
@@ -155,12 +142,9 @@ macro_rules! integer {
         word!($word, $value);
 
         impl Integer for $word {
-            $(
-                #[inline]
-                fn $operation(&self, value: $value, order: Ordering) -> $value {
-                    self.$operation(value, order)
-                }
-            )+
+            as_they_are! {
+                $($operation(value: $value, order: Ordering) -> $value;)+
+            }
         }
     )+};
 }
@@ -172,17 +156,6 @@ integer! {
     AtomicUsize: usize: fetch_add fetch_sub fetch_and fetch_or fetch_xor;
 }
 word!(AtomicPtr<T>, *mut T, T);
-
-// SAFETY: a word has no fields.
-unsafe impl Slot for AtomicU8 {}
-// SAFETY: a word has no fields.
-unsafe impl Slot for AtomicU32 {}
-// SAFETY: a word has no fields.
-unsafe impl Slot for AtomicU64 {}
-// SAFETY: a word has no fields.
-unsafe impl Slot for AtomicUsize {}
-// SAFETY: a word has no fields.
-unsafe impl<T: 'static> Slot for AtomicPtr<T> {}
 
 /// The tracker of native cells, which reports nothing. Takes no space and no time.
 #[derive(Debug, Clone, Copy)]

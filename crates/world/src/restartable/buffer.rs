@@ -28,9 +28,6 @@ pub struct Buffer<const N: usize, W: Words> {
 unsafe impl<const N: usize, W: Words> Slot for Buffer<N, W> {}
 
 impl<const N: usize, W: Words> Buffer<N, W> {
-    /// How many bytes there is room for.
-    pub const CAPACITY: usize = N;
-
     /// The empty buffer.
     pub fn new_in() -> Self {
         Buffer { len: W::U64::new_in(0), bytes: Cell::new_in([0; N]) }

@@ -3,7 +3,6 @@
 //! Each has librseq's pseudo-code name beside it, where librseq has the operation.
 
 use core::cell;
-use core::fmt;
 use core::ptr::NonNull;
 
 use super::{
@@ -25,8 +24,8 @@ pub enum Ended {
 /// each of them.
 ///
 /// An interpreter promises: if the thread was interrupted since the operation began, the next step
-/// returns [`Ended::Aborted`] without effect. So a commit that succeeds happened with the thread on
-/// the CPU of its [`slot`](Steps::slot), and with no other thread of that CPU in between.
+/// returns [`Ended::Aborted`] without effect. So a commit that succeeds happened on the CPU of the
+/// [`slot`](Steps::slot), with no other thread of that CPU in between.
 ///
 /// # Safety
 ///
@@ -163,6 +162,7 @@ where
 }
 
 /// *Load, store, store*: makes a node the first of the list.
+#[derive(Debug)]
 pub struct ListPush<W: Words> {
     pub(crate) node: NonNull<ListNode<W>>,
 }
@@ -204,12 +204,6 @@ copied! {
     StackPush<T>;
     StackPushBatch<'a, T>;
     StackPopBatch<'a, T>;
-}
-
-impl<W: Words> fmt::Debug for ListPush<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ListPush").field(&self.node).finish()
-    }
 }
 
 impl<W: Restartable> Operation<W, List<W>> for ListPush<W> {

@@ -9,14 +9,14 @@
 //!
 //! # The closed set
 //!
-//! | on | operation | module |
+//! | on | operation of [`definition`] | module |
 //! |---|---|---|
-//! | a word | [`Load`], [`Exchange`], [`StoreIfEqual`] | [`definition`], [`operand`] |
-//! | a word that holds an integer | [`Add`], [`AddIf`] | [`definition`], [`operand`] |
-//! | a [`List`] | [`ListPush`], [`ListPop`] | [`definition`], [`list`] |
-//! | an [`ArrayStack`] | [`StackPush`], [`StackPop`]; for a batch | [`definition`], [`stack`] |
-//! | a [`ResizableStack`] | the same, and [`StackResize`] | [`definition`], [`stack`] |
-//! | a [`Buffer`] | [`Append`] | [`definition`], [`buffer`] |
+//! | a word | `Load`, `Exchange`, `StoreIfEqual` | [`operand`] |
+//! | a word that holds an integer | `Add`, `AddIf` | [`operand`] |
+//! | a [`List`] | `ListPush`, `ListPop` | [`list`] |
+//! | an [`ArrayStack`] | `StackPush`, `StackPop`; for a batch | [`stack`] |
+//! | a [`ResizableStack`] | the same, and `StackResize` | [`stack`] |
+//! | a [`Buffer`] | `Append` | [`buffer`] |
 //!
 //! A word is a world's `U32`, `U64`, `Usize` or `Ptr`. Each operation has one definition for all of
 //! them, and one section, whose accesses are as wide as the word.
@@ -29,8 +29,7 @@
 //! nothing that others look at has been written, and the operation starts over. Nothing in a
 //! definition says how:
 //!
-//! * the simulator *interprets* it, and may preempt, move or fence the thread between any two
-//!   steps;
+//! * the simulator *interprets* it;
 //! * `Native` *implements* it, in assembly, and the tests of `crate::arch` compare the two with an
 //!   abort forced at every step;
 //! * where sections cannot be had (the model, and `Native` where rseq is refused), and where a
@@ -44,17 +43,6 @@
 //! section is told of it. The arrays themselves are algorithms: `coreline::percpu`.
 //!
 //! [`rseq(2)`]: https://docs.kernel.org/userspace-api/rseq.html
-//! [`Add`]: definition::Add
-//! [`Load`]: definition::Load
-//! [`Exchange`]: definition::Exchange
-//! [`StoreIfEqual`]: definition::StoreIfEqual
-//! [`AddIf`]: definition::AddIf
-//! [`ListPush`]: definition::ListPush
-//! [`ListPop`]: definition::ListPop
-//! [`StackPush`]: definition::StackPush
-//! [`StackPop`]: definition::StackPop
-//! [`StackResize`]: definition::StackResize
-//! [`Append`]: definition::Append
 
 pub mod buffer;
 pub mod definition;

@@ -33,6 +33,16 @@ impl<T: 'static> Operand for *mut T {
 ///
 /// Another type that holds the same value is none: a section relies on the layout of the world's
 /// own words.
+///
+/// ```compile_fail
+/// use coreline_world::model::Model; // feature `model`
+/// use coreline_world::restartable::WordOf;
+/// use coreline_world::{Native, Words};
+///
+/// fn is_word_of<F: WordOf<Native>>() {}
+/// is_word_of::<<Native as Words>::U32>();
+/// is_word_of::<<Model as Words>::U32>();
+/// ```
 pub trait WordOf<W: Words>: Word<Value: Operand<Word<W> = Self>> {}
 
 impl<W: Words, F: Word<Value: Operand<Word<W> = F>>> WordOf<W> for F {}

@@ -4,16 +4,9 @@
 //! wants other indexes (concurrency IDs of its own, of which each of its domains has a space) keeps
 //! a word for each CPU, a *row*, and a section takes the index from its CPU's row.
 //!
-//! # What a section reads
-//!
-//! | step | reads | goes on if |
-//! |---|---|---|
-//! | 1 | the CPU | it is below the number of CPUs |
-//! | 2 | the pointer to the line of the CPU's row | it is not null |
-//! | 3 | the row: the index | it is below the limit of the slots |
-//!
-//! Where it does not go on there is [no slot](super::NoSlot). What a word in a row means that is
-//! not below the limit is up to the rows' owner.
+//! Where the number of CPUs is exceeded, a row's line is not there, or the row is not below the
+//! limit of the slots, there is [no slot](super::NoSlot). What a word in a row means that is not
+//! below the limit is up to the rows' owner.
 //!
 //! # How a row is changed
 //!

@@ -6,12 +6,11 @@
 //! which a push reads inside its section. It is not given to the push by its caller, for three
 //! reasons:
 //!
-//! * A push then obeys it as it obeys the length. Once [`StackResize`] has committed, no push of
-//!   that CPU goes by the old one, for a section that had read it starts over. A caller that read
-//!   the capacity before the section could be preempted with it for any time.
+//! * Once [`StackResize`] has committed, no push of that CPU goes by the old one: a section that
+//!   had read it starts over. A caller that read it before the section could be preempted with it
+//!   for any time.
 //! * Each CPU has its own, so that a CPU that often misses can have more than one that idles.
-//!   Changing it is one store to the CPU's own slot, without a fence. (To change another CPU's, a
-//!   thread stops the slots, and so fences, as for every change there.)
+//!   Changing it is one store to the CPU's own slot, without a fence.
 //! * That it is at most `N` is the word's invariant, which a resize keeps. A push would have to
 //!   check each number that it is given.
 //!
@@ -72,9 +71,6 @@ impl<T, const N: usize, W: Words> ResizableStack<T, N, W> {
 }
 
 impl<T, const N: usize, W: Words, const WORDS: usize> ArrayStack<T, N, W, WORDS> {
-    /// How many pointers there is room for at most.
-    pub const CAPACITY: usize = N;
-
     fn empty(capacity: [W::U64; WORDS]) -> Self {
         ArrayStack {
             capacity,

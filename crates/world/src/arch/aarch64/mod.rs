@@ -25,6 +25,8 @@
 mod area;
 #[macro_use]
 mod sections;
+#[macro_use]
+mod texts;
 #[cfg(test)]
 #[macro_use]
 pub(super) mod traps;

@@ -64,12 +64,12 @@ macro_rules! forgetful_trap {
 macro_rules! with_traps {
     ($macro:ident!($($arguments:tt)*)) => {
         $macro! {
-            $($arguments)*,
+            $($arguments)*
             armed = sym $crate::arch::injection::ARMED,
             visits = sym $crate::arch::injection::VISITS,
             aborts = sym $crate::arch::injection::ABORTS,
             trap = out(reg) _,
-            number = out(reg) _
+            number = out(reg) _,
         }
     };
 }

@@ -468,38 +468,23 @@ fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|number| (0x20 * (count % 8) + number + 1) as u8).collect()
 }
 
-/// The operations as sections of one kind, which find their index so.
+/// An operation as a section of one kind, by the index in this field of the thread's area, or by
+/// the row of the CPU that it says.
 macro_rules! by_sections {
-    ($name:ident, $section:ident, $index:ident) => {
-        fn $name(bench: &Bench, index: $index, op: Op) -> Answer {
+    ($name:ident, $section:ident) => {
+        pub(super) fn $name(bench: &Bench, field: Index, op: Op) -> Answer {
+            let rows = bench.rows().map(|rows| ptr::from_ref(rows).cast());
+            let in_row = rows.map(|rows| InRow { cpu: field, rows });
             // SAFETY: as for the definitions, the slots below the limit are live.
             Some(perform!(bench, op, |operation, at| unsafe {
-                $section::run(operation, bench.slots_at(index, at))?
+                match in_row {
+                    None => $section::run(operation, bench.slots_at(field, at))?,
+                    Some(index) => $section::run(operation, bench.slots_at(index, at))?,
+                }
             }))
         }
     };
 }
 
-by_sections!(own, Section, Index);
-by_sections!(own_trapped, Trapped, Index);
-by_sections!(in_row, Section, InRow);
-by_sections!(in_row_trapped, Trapped, InRow);
-
-/// An operation as a section, by the index in this field of the thread's area, or by the row of the
-/// CPU that it says.
-pub(super) fn by_section(bench: &Bench, field: Index, op: Op) -> Answer {
-    match bench.rows() {
-        None => own(bench, field, op),
-        Some(rows) => in_row(bench, InRow { cpu: field, rows: ptr::from_ref(rows).cast() }, op),
-    }
-}
-
-/// As [`by_section`], with traps.
-pub(super) fn by_trapped_section(bench: &Bench, field: Index, op: Op) -> Answer {
-    match bench.rows() {
-        None => own_trapped(bench, field, op),
-        Some(rows) => {
-            in_row_trapped(bench, InRow { cpu: field, rows: ptr::from_ref(rows).cast() }, op)
-        }
-    }
-}
+by_sections!(by_section, Section);
+by_sections!(by_trapped_section, Trapped);

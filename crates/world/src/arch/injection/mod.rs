@@ -54,6 +54,7 @@ const LOOKS_IN_ROWS: &[u32] = &[1, 10, 11, 2];
 mod trapped {
     use core::ptr::NonNull;
 
+    use crate::arch::operations::ended;
     use crate::arch::status::{DONE, NO_SLOT, REFUSED};
     use crate::arch::{InRow, Index, SlotsAt};
     use crate::restartable::definition::{
@@ -71,8 +72,8 @@ mod trapped {
         unsafe fn run(self, at: SlotsAt<I, F>) -> Option<R>;
     }
 
-    with_traps!(operations!(Trapped, trap, Index));
-    with_traps!(operations!(Trapped, trap, InRow));
+    with_traps!(operations!(Trapped, trap, Index,));
+    with_traps!(operations!(Trapped, trap, InRow,));
 }
 
 struct Intruder<'a> {
@@ -152,6 +153,18 @@ impl Case<'_> {
     /// By a section with this index, intruded upon at a visit of a point, if it comes by. Sections
     /// of the intruder use the same index.
     fn trapped(&self, bench: &Bench, index: Index, at: (u32, u32)) -> Option<Outcome> {
+        let section = || by_trapped_section(bench, index, self.op);
+        self.intruded_upon(bench, index, at, section)
+    }
+
+    /// The same, of this section.
+    fn intruded_upon(
+        &self,
+        bench: &Bench,
+        index: Index,
+        at: (u32, u32),
+        section: impl FnOnce() -> Answer,
+    ) -> Option<Outcome> {
         bench.reset(0, self.setup);
         let intruder = Intruder {
             bench,
@@ -163,7 +176,7 @@ impl Case<'_> {
         ABORTS.store(0, Ordering::Relaxed);
         VISITS.store(at.1, Ordering::Relaxed);
         ARMED.store(at.0, Ordering::Relaxed);
-        let answer = by_trapped_section(bench, index, self.op);
+        let answer = section();
         ARMED.store(NOWHERE, Ordering::Relaxed);
         let aborts = ABORTS.load(Ordering::Relaxed);
         let intruder = intruder.answers.take()?;
@@ -301,15 +314,21 @@ fn an_abort_at_every_point_does_what_the_definition_says_by_rows() {
 
 /// An area that no kernel knows of.
 #[repr(C, align(32))]
-struct Pretence([u32; 8]);
+pub(crate) struct Pretence([u32; 8]);
 
 impl Pretence {
-    fn new(cpu_id: u32, mm_cid: u32) -> Pretence {
+    pub(crate) fn new(cpu_id: u32, mm_cid: u32) -> Pretence {
         Pretence([0, cpu_id, 0, 0, 0, 0, mm_cid, 0])
     }
 
+    /// Whether a section was ever armed on it.
+    pub(crate) fn was_armed(&self) -> bool {
+        // SAFETY: a live variable. Assembly wrote it.
+        unsafe { (&raw const self.0[2]).read_volatile() != 0 }
+    }
+
     /// Where the calling thread has it.
-    fn area(&mut self) -> Area {
+    pub(crate) fn area(&mut self) -> Area {
         let address = (&raw mut self.0).expose_provenance();
         Area { offset: address.wrapping_sub(processor::thread_pointer()) as isize }
     }

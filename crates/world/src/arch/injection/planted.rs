@@ -1,43 +1,29 @@
 //! Sections with a mistake in them, each of which the checks find out.
 
-use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::bench::{Answer, Bench, Kind, Op, STACK, Stack, by_section, value};
-use super::{
-    ARMED, Case, INTRUDER, Intruder, LOOKS, NOWHERE, Outcome, Pretence, VISITS, place, real_index,
-    set_traps,
-};
+use super::{Case, LOOKS, Outcome, Pretence, place, real_index, set_traps};
 use crate::IndexBy;
 use crate::arch::status::{DONE, REFUSED};
 use crate::arch::{CPU_ID, Index, SlotsAt};
 
 /// As the production section, but a status that was set before an abort is still there afterwards.
-fn forgetful_store_if_equal(
-    at: SlotsAt<Index, AtomicU64>,
-    expected: u64,
-    new: u64,
-) -> Option<Result<(), u64>> {
+fn forgetful_store_if_equal(at: SlotsAt<Index, AtomicU64>, expected: u64, new: u64) -> Answer {
     static STALE: AtomicU32 = AtomicU32::new(0);
     // Relaxed: one thread uses it.
     STALE.store(0, Ordering::Relaxed);
     let (old, status): (u64, u64);
     // SAFETY: as for the production section.
     unsafe {
-        with_traps!(store_if_equal!(
-            forgetful_trap,
-            Index,
-            whole,
-            at,
-            expected,
-            new,
-            old,
-            status,
-            stale = sym STALE
+        with_traps!(text!(
+            store_if_equal whole, forgetful_trap, Index, at, status,
+            old = out(reg) old, expected = in(reg) expected, new = in(reg) new,
+            refused = const REFUSED, stale = sym STALE,
         ));
     }
     match status {
-        DONE => Some(Ok(())),
+        DONE => Some(Ok(vec![])),
         REFUSED => Some(Err(old)),
         _ => None,
     }
@@ -56,19 +42,9 @@ fn a_section_that_does_not_reset_its_status_is_found_out() {
     assert_eq!(production.as_ref(), Some(&defined));
     assert_eq!((&defined.answer, defined.aborts), (&None, 1));
 
-    let intruder = Intruder {
-        bench: &bench,
-        program: case.intrusion,
-        execute: &|op| by_section(&bench, index, op),
-        answers: Cell::new(None),
-    };
-    bench.reset(0, case.setup);
-    INTRUDER.store((&raw const intruder).cast_mut().cast(), Ordering::Relaxed);
-    VISITS.store(1, Ordering::Relaxed);
-    ARMED.store(5, Ordering::Relaxed);
-    let forgetful = forgetful_store_if_equal(bench.whole(index), 0, 7);
-    ARMED.store(NOWHERE, Ordering::Relaxed);
-    assert!(forgetful.is_some(), "the stale status was not taken for an answer: {forgetful:?}");
+    let section = || forgetful_store_if_equal(bench.whole(index), 0, 7);
+    let forgetful = case.intruded_upon(&bench, index, (5, 1), section).unwrap();
+    assert!(forgetful.answer.is_some(), "the stale status was not taken for an answer");
 }
 
 /// What comes of the operation of a case that nothing disturbs, if this section runs it.
@@ -78,7 +54,8 @@ fn outcome(bench: &Bench, case: &Case<'_>, section: impl FnOnce() -> Answer) -> 
     Outcome { answer, intruder: vec![], aborts: 0, bytes: bench.bytes() }
 }
 
-/// Asserts that of two sections the first does what the definition says, and the second not.
+/// Asserts that of two sections, which nothing disturbs, the first does what the definition says,
+/// and the second not.
 fn is_found_out(
     bench: &Bench,
     case: &Case<'_>,
@@ -97,11 +74,13 @@ fn too_wide(at: SlotsAt<Index, AtomicU32>, op: Op) -> Answer {
     unsafe {
         match op {
             Op::Add(_, delta) => {
-                add!(nothing, Index, whole, at, delta, { return None });
+                text!(add whole, nothing, Index, at, { return None }, delta = in(reg) delta,);
                 return Some(Ok(vec![]));
             }
-            Op::Load(_) => load!(nothing, Index, whole, at, old, status),
-            Op::Exchange(_, new) => exchange!(nothing, Index, whole, at, new, old, status),
+            Op::Load(_) => text!(load whole, nothing, Index, at, status, value = out(reg) old,),
+            Op::Exchange(_, new) => text!(
+                exchange whole, nothing, Index, at, status, old = out(reg) old, new = in(reg) new,
+            ),
             _ => unreachable!("no case of it"),
         }
     }
@@ -127,9 +106,10 @@ fn roomy_push(at: SlotsAt<Index, AtomicU64>, number: usize) -> Answer {
     let value = value(number).as_ptr();
     // SAFETY: as for the production section.
     unsafe {
-        stack_push!(nothing, Index, const STACK, at, value, { return None }, {
-            return Some(Err(0));
-        });
+        text!(
+            stack_push const, nothing, Index, at, { return None },
+            value = in(reg) value, full = label { return Some(Err(0)) }, capacity = const STACK,
+        );
     }
     Some(Ok(vec![]))
 }

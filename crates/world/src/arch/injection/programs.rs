@@ -141,40 +141,53 @@ const LISTS: Family = Family {
     ],
 };
 
-const STACKS: Family = Family {
-    setups: &[
-        &[],
+/// Stacks of one kind: what is tested of both, and more.
+macro_rules! stacks {
+    ($on:expr, [$($setup:expr,)+], [$($op:expr,)*], [$($intrusion:expr,)*]) => {
+        Family {
+            setups: &[&[], $($setup,)+],
+            ops: &[
+                Op::StackPush($on, 9),
+                Op::StackPop($on),
+                Op::StackPushBatch($on, 0),
+                Op::StackPushBatch($on, 1),
+                Op::StackPushBatch($on, 3),
+                Op::StackPushBatch($on, STACK + 4),
+                Op::StackPopBatch($on, 0),
+                Op::StackPopBatch($on, 1),
+                Op::StackPopBatch($on, 3),
+                Op::StackPopBatch($on, STACK + 4),
+                $($op,)*
+            ],
+            intrusions: &[
+                &[],
+                &[Op::StackPush($on, 20)],
+                &[Op::StackPop($on)],
+                &[Op::StackPop($on), Op::StackPush($on, 20)],
+                &[Op::StackPushBatch($on, STACK + 1)],
+                &[Op::StackPopBatch($on, STACK + 1)],
+                &[Op::StackPopBatch($on, STACK), Op::StackPushBatch($on, STACK)],
+                $($intrusion,)*
+                &[Op::Stop],
+            ],
+        }
+    };
+}
+
+const STACKS: Family = stacks!(
+    Stack::Fixed,
+    [
         &[Op::StackPush(Stack::Fixed, 0)],
         &[Op::StackPushBatch(Stack::Fixed, STACK - 1)],
         &[Op::StackPushBatch(Stack::Fixed, STACK)],
     ],
-    ops: &[
-        Op::StackPush(Stack::Fixed, 9),
-        Op::StackPop(Stack::Fixed),
-        Op::StackPushBatch(Stack::Fixed, 0),
-        Op::StackPushBatch(Stack::Fixed, 1),
-        Op::StackPushBatch(Stack::Fixed, 3),
-        Op::StackPushBatch(Stack::Fixed, STACK + 4),
-        Op::StackPopBatch(Stack::Fixed, 0),
-        Op::StackPopBatch(Stack::Fixed, 1),
-        Op::StackPopBatch(Stack::Fixed, 3),
-        Op::StackPopBatch(Stack::Fixed, STACK + 4),
-    ],
-    intrusions: &[
-        &[],
-        &[Op::StackPush(Stack::Fixed, 20)],
-        &[Op::StackPop(Stack::Fixed)],
-        &[Op::StackPop(Stack::Fixed), Op::StackPush(Stack::Fixed, 20)],
-        &[Op::StackPushBatch(Stack::Fixed, STACK + 1)],
-        &[Op::StackPopBatch(Stack::Fixed, STACK + 1)],
-        &[Op::StackPopBatch(Stack::Fixed, STACK), Op::StackPushBatch(Stack::Fixed, STACK)],
-        &[Op::Stop],
-    ],
-};
+    [],
+    []
+);
 
-const RESIZABLE: Family = Family {
-    setups: &[
-        &[],
+const RESIZABLE: Family = stacks!(
+    Stack::Resizable,
+    [
         &[Op::Resize(3)],
         &[Op::Resize(3), Op::StackPush(Stack::Resizable, 0)],
         &[Op::Resize(3), Op::StackPushBatch(Stack::Resizable, 3)],
@@ -182,31 +195,20 @@ const RESIZABLE: Family = Family {
         // More is on it than it takes now.
         &[Op::Resize(STACK), Op::StackPushBatch(Stack::Resizable, STACK), Op::Resize(2)],
     ],
-    ops: &[
-        Op::StackPush(Stack::Resizable, 9),
-        Op::StackPop(Stack::Resizable),
-        Op::StackPushBatch(Stack::Resizable, 0),
+    [
         Op::StackPushBatch(Stack::Resizable, 2),
-        Op::StackPushBatch(Stack::Resizable, STACK + 4),
         Op::StackPopBatch(Stack::Resizable, 2),
-        Op::StackPopBatch(Stack::Resizable, STACK + 4),
         Op::Resize(0),
         Op::Resize(4),
         Op::Resize(STACK + 9),
         Op::Resize(usize::MAX),
     ],
-    intrusions: &[
-        &[],
-        &[Op::StackPush(Stack::Resizable, 20)],
-        &[Op::StackPop(Stack::Resizable)],
-        &[Op::StackPushBatch(Stack::Resizable, STACK + 1)],
-        &[Op::StackPopBatch(Stack::Resizable, STACK + 1)],
+    [
         &[Op::Resize(0)],
         &[Op::Resize(STACK)],
         &[Op::Resize(STACK), Op::StackPush(Stack::Resizable, 20), Op::Resize(1)],
-        &[Op::Stop],
-    ],
-};
+    ]
+);
 
 const BUFFERS: Family = Family {
     setups: &[&[], &[Op::Append(5)], &[Op::Append(BUFFER - 1)], &[Op::Append(BUFFER)]],

@@ -4,8 +4,7 @@ use core::arch::asm;
 
 use crate::arch::area::{BLOCK, READING};
 
-/// Bytes from the thread pointer to the block of [`area`](crate::arch::area). The linker puts the
-/// number in, in place of the load, where it knows it.
+/// The linker puts the number in, in place of the load, where it knows it.
 #[inline]
 pub(in crate::arch) fn block() -> isize {
     let offset;
@@ -21,8 +20,6 @@ pub(in crate::arch) fn block() -> isize {
     offset
 }
 
-/// Bytes from the thread pointer to the area in which IDs are read, of the kind whose word lies at
-/// `WORD`.
 #[inline]
 pub(in crate::arch) fn offset_of_reading<const WORD: usize>() -> isize {
     let offset;
@@ -56,8 +53,6 @@ pub(in crate::arch) fn thread_pointer() -> usize {
     pointer
 }
 
-/// Reads a word of the calling thread.
-///
 /// # Safety
 ///
 /// At `offset` from the thread pointer lies an area that has a field at `FIELD`.

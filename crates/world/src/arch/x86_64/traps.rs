@@ -40,10 +40,10 @@ macro_rules! forgetful_trap {
 macro_rules! with_traps {
     ($macro:ident!($($arguments:tt)*)) => {
         $macro! {
-            $($arguments)*,
+            $($arguments)*
             armed = sym $crate::arch::injection::ARMED,
             visits = sym $crate::arch::injection::VISITS,
-            aborts = sym $crate::arch::injection::ABORTS
+            aborts = sym $crate::arch::injection::ABORTS,
         }
     };
 }

@@ -18,8 +18,8 @@
 //!   `pthread_create`, as it counts with coreline) gets atomics, for good.
 //!
 //! A child that is forked while another thread chooses finds a turn of another generation, whose
-//! thread cannot exist in it, and takes the turn over. What a thread without the turn decides lies
-//! in statics. So nothing here takes a lock that a fork could leave behind, or allocates.
+//! thread cannot exist in it, and takes the turn over. Nothing here takes a lock that a fork could
+//! leave behind, or allocates.
 
 use core::cell::UnsafeCell;
 use core::ffi::CStr;

@@ -1,8 +1,7 @@
 //! Where the calling thread was when it asked last.
 //!
 //! Where no thread is registered only the kernel knows the CPU, and to ask it costs several times
-//! what an atomic operation does. Operations on atomics may go to any slot, so they ask seldom, and
-//! go where they went before; at worst they meet another thread there for that long.
+//! what an atomic operation does. Operations on atomics may go to any slot, so they ask seldom.
 //!
 //! | bits of the word | meaning |
 //! |---|---|

@@ -5,8 +5,7 @@
 //! our thread-local memory. All of that goes when a library is unmapped, so a library that has
 //! sections never is: it opens itself for good, before its first section runs.
 //!
-//! Where operations run on atomics nothing of this is left behind, and the library goes as any
-//! other does.
+//! Where operations run on atomics the library goes as any other does.
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;

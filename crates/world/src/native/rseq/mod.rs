@@ -1,13 +1,5 @@
 //! Restartable sequences: which area, which choice, which thread.
 //!
-//! | file | what |
-//! |---|---|
-//! | this one | what the rest of the world asks: the area, the IDs, the choice |
-//! | `choice` | the choice of this process: sections, or atomics |
-//! | `registration` | registering threads, where the C library does not |
-//! | `mapped` | that sections outlive a `dlclose` |
-//! | `hint` | where a thread was a while ago, where only the kernel knows where it is |
-//!
 //! # Whose area
 //!
 //! A thread has one rseq area, registered once; a second registration is refused. glibc registers
@@ -26,16 +18,15 @@
 //! # One choice for all
 //!
 //! A plain addition and an atomic one to the same slot can lose an update between them. So the
-//! process chooses once, before its first slot exists, and never changes. Sections are chosen only
-//! if all of this holds:
+//! process chooses once, before its first slot exists. Sections are chosen only if all of this
+//! holds:
 //!
 //! 1. `CORELINE_RSEQ` is not `off`;
 //! 2. the processor has sections here ([`crate::arch`]);
 //! 3. the C library registered an area, or the kernel registers ours;
 //! 4. the [self-test](super::self_test) saw the kernel abort a preempted section.
 //!
-//! Else [`NoSections`] says which does not, the operations run on atomics, and
-//! [`probe`](super::probe()) reports it.
+//! Else [`NoSections`] says which does not, and operations run on atomics.
 //!
 //! # An area, whatever is chosen
 //!
@@ -49,9 +40,7 @@
 //!
 //! Each changes once, from 0. A read of IDs, or a section, on the blank area finds -1: so *not
 //! settled*, *switched off*, *no such field* and *thread not registered* are one case on the fast
-//! path, told apart where it is slow.
-//!
-//! The IDs of the C library's area are read whether or not sections were proven to work.
+//! path. The IDs of the C library's area are read whether or not sections were proven to work.
 //!
 //! # The kernel's concurrency IDs
 //!

@@ -69,14 +69,11 @@ pub(super) fn published_area() -> Option<Area> {
     Some(unsafe { Area::at(registration.offset) })
 }
 
-/// The system's number of an error.
-pub(crate) type Error = i32;
-
 const LENGTH: u32 = 32;
 const UNREGISTER: u32 = 1;
 
 /// Asks the kernel to register the calling thread's own area.
-pub(crate) fn register() -> Result<(), Error> {
+pub(crate) fn register() -> Result<(), i32> {
     match call(0) {
         // Registered already, this very area: by a signal handler, or by another copy of this
         // crate. (Any other area of this thread is `EINVAL`.)
@@ -86,11 +83,11 @@ pub(crate) fn register() -> Result<(), Error> {
 }
 
 /// Asks the kernel to forget the calling thread's own area.
-pub(crate) fn unregister() -> Result<(), Error> {
+pub(crate) fn unregister() -> Result<(), i32> {
     call(UNREGISTER)
 }
 
-fn call(flags: u32) -> Result<(), Error> {
+fn call(flags: u32) -> Result<(), i32> {
     // SAFETY: the area is the calling thread's for its whole life, at least 32 bytes, aligned to
     // 32. The kernel alone writes its ID fields.
     let result =
@@ -112,7 +109,7 @@ const ROUNDS: usize = 3;
 const KEYS: u32 = if cfg!(target_env = "musl") { u32::MAX } else { 32 };
 
 /// What must be done once before threads register.
-pub(super) fn prepare_own() -> Result<(), Error> {
+pub(super) fn prepare_own() -> Result<(), i32> {
     let mut key = 0;
     // SAFETY: the destructor is a function that may be called with any value.
     match unsafe { libc::pthread_key_create(&raw mut key, Some(leave)) } {

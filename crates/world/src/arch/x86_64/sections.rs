@@ -1,5 +1,4 @@
-//! What all sections share: their beginning, their end, and the registers in between. And the
-//! section of the self-test.
+//! What all sections share: their beginning and their end. And the section of the self-test.
 
 use core::arch::asm;
 use core::num::NonZeroU32;
@@ -105,9 +104,8 @@ macro_rules! read_index {
     };
 }
 
-/// The end of the section, behind the commit; its descriptor and its abort handler. The descriptor
-/// holds addresses that the dynamic linker fills in, hence a writable section. The handler lies
-/// away from the code it belongs to, as it seldom runs.
+/// The end of the section, behind the commit; its descriptor and its abort handler, which lies away
+/// from the code it belongs to, as it seldom runs.
 macro_rules! leave {
     ($point:ident) => {
         concat!(
@@ -115,13 +113,8 @@ macro_rules! leave {
             4:
             ",
             $point!("9"),
+            descriptor!(),
             "
-            .pushsection __rseq_cs, \"aw\"
-            .balign 32
-            5:
-            .long 0, 0
-            .quad 3b, 4b - 3b, 6f
-            .popsection
             .pushsection __rseq_failure, \"ax\"
             .byte 0x0f, 0xb9, 0x3d
             .long {signature}
@@ -145,94 +138,18 @@ macro_rules! leave {
     };
 }
 
-/// A section around its text: the slot's offset is in `{slot}`, that of slot 0 is `{first}`.
-/// Without a slot the thread goes to a block, or leaves with [`NO_SLOT`] in its status.
-///
-/// [`NO_SLOT`]: crate::arch::status::NO_SLOT
-macro_rules! section {
-    ($point:ident, Index, $at:expr, $no_slot:block, [$($text:tt)*], $($operands:tt)*) => {
-        assemble!(
-            Index, $at,
-            [enter!($point, Index), $($text)* leave!($point),],
-            [no_slot = label $no_slot,],
-            $($operands)*
-        )
+/// The registers that sections have here beside their operands: without a status, whose register
+/// serves, one for the line of a row.
+macro_rules! with_registers {
+    (InRow, block, $macro:ident!($($arguments:tt)*)) => {
+        $macro!([line = out(reg) _,], [], $($arguments)*)
     };
-    ($point:ident, InRow, $at:expr, $no_slot:block, [$($text:tt)*], $($operands:tt)*) => {
-        assemble!(
-            InRow, $at,
-            [enter!($point, InRow), $($text)* leave!($point),],
-            [no_slot = label $no_slot, line = out(reg) _,],
-            $($operands)*
-        )
-    };
-    ($point:ident, $by:ident, $at:expr, $status:ident, [$($text:tt)*], $($operands:tt)*) => {
-        assemble!(
-            $by, $at,
-            [enter!($point, $by, status), $($text)* leave!($point, status),],
-            [
-                status = out(reg) $status,
-                no_slot = const $crate::arch::status::NO_SLOT,
-                done = const $crate::arch::status::DONE,
-            ],
-            $($operands)*
-        )
+    ($by:ident, $end:ident, $macro:ident!($($arguments:tt)*)) => {
+        $macro!([], [], $($arguments)*)
     };
 }
-
-/// A section's whole text with the operands that all have, and those of its way to an index.
-macro_rules! assemble {
-    (Index, $at:expr, [$($text:tt)*], [$($ends:tt)*], $($operands:tt)*) => {
-        ::core::arch::asm!(
-            $($text)*
-            $($ends)*
-            slot = out(reg) _,
-            area = in(reg) $at.index.area().offset,
-            index = in(reg) $at.index.offset,
-            limit = in(reg) $at.limit,
-            first = in(reg) $at.first,
-            $($operands)*
-            cpu_id = const $crate::arch::CPU_ID,
-            stride_shift = const $crate::arch::STRIDE_SHIFT,
-            signature = const $crate::arch::SIGNATURE,
-            options(nostack),
-        )
-    };
-    (InRow, $at:expr, [$($text:tt)*], [$($ends:tt)*], $($operands:tt)*) => {
-        ::core::arch::asm!(
-            $($text)*
-            $($ends)*
-            slot = out(reg) _,
-            area = in(reg) $at.index.cpu.area().offset,
-            rows = in(reg) $at.index.rows,
-            limit = in(reg) $at.limit,
-            first = in(reg) $at.first,
-            $($operands)*
-            table = const $crate::arch::ROWS_TABLE,
-            cpus = const $crate::arch::ROWS_CPUS,
-            line_of_cpu = const $crate::arch::LINE_OF_CPU,
-            cpu_in_line = const $crate::arch::CPU_IN_LINE,
-            cpu_id = const $crate::arch::CPU_ID,
-            stride_shift = const $crate::arch::STRIDE_SHIFT,
-            signature = const $crate::arch::SIGNATURE,
-            options(nostack),
-        )
-    };
-}
-
-#[macro_use]
-mod buffers;
-#[macro_use]
-mod lists;
-#[macro_use]
-mod stacks;
-#[macro_use]
-mod words;
 
 /// Stands in a section for at most `spins` pauses, or until `word` is seen to change.
-///
-/// [`Watched::Changed`] means that another thread wrote the word, between two reads of the section,
-/// and the section was not aborted.
 pub(crate) fn watch(area: Area, word: &AtomicU32, spins: NonZeroU32) -> Watched {
     // SAFETY: the invariant of `Area::at`; the word is only read, as relaxed loads would.
     unsafe {
@@ -248,12 +165,7 @@ pub(crate) fn watch(area: Area, word: &AtomicU32, spins: NonZeroU32) -> Watched 
             "dec {spins:e}",
             "jnz 9b",
             "4:",
-            ".pushsection __rseq_cs, \"aw\"",
-            ".balign 32",
-            "5:",
-            ".long 0, 0",
-            ".quad 3b, 4b - 3b, 6f",
-            ".popsection",
+            descriptor!(),
             ".pushsection __rseq_failure, \"ax\"",
             ".byte 0x0f, 0xb9, 0x3d",
             ".long {signature}",

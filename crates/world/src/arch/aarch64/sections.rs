@@ -1,5 +1,4 @@
-//! What all sections share: their beginning, their end, and the registers in between. And the
-//! section of the self-test.
+//! What all sections share: their beginning and their end. And the section of the self-test.
 
 use core::arch::asm;
 use core::num::NonZeroU32;
@@ -79,7 +78,7 @@ macro_rules! read_index {
             $point!("10"),
             "
             ldr {scratch}, [{rows}, {table}]
-            add {scratch}, {scratch}, {slot}, lsr {pointer_of_line}
+            add {scratch}, {scratch}, {slot}, lsr #({line_of_cpu} - 3)
             and {scratch}, {scratch}, -8
             ldr {scratch}, [{scratch}]
             cbz {scratch}, ",
@@ -96,9 +95,8 @@ macro_rules! read_index {
     };
 }
 
-/// The end of the section, behind the commit; its descriptor and its abort handler. The descriptor
-/// holds addresses that the dynamic linker fills in, hence a writable section. The handler lies
-/// away from the code it belongs to, as it seldom runs.
+/// The end of the section, behind the commit; its descriptor and its abort handler, which lies away
+/// from the code it belongs to, as it seldom runs.
 macro_rules! leave {
     ($point:ident) => {
         concat!(
@@ -106,13 +104,8 @@ macro_rules! leave {
             4:
             ",
             $point!("9"),
+            descriptor!(),
             "
-            .pushsection __rseq_cs, \"aw\"
-            .balign 32
-            5:
-            .long 0, 0
-            .quad 3b, 4b - 3b, 6f
-            .popsection
             .subsection 1
             .inst {signature}
             6:
@@ -135,88 +128,14 @@ macro_rules! leave {
     };
 }
 
-/// A section around its text: the slot's address is in `{slot}`, and `{scratch}` is a register.
-/// Without a slot the thread goes to a block, or leaves with [`NO_SLOT`] in its status.
-///
-/// [`NO_SLOT`]: crate::arch::status::NO_SLOT
-macro_rules! section {
-    ($point:ident, $by:ident, $at:expr, $no_slot:block, [$($text:tt)*], $($operands:tt)*) => {
-        assemble!(
-            $by, $at,
-            [enter!($point, $by), $($text)* leave!($point),],
-            [no_slot = label $no_slot,],
-            $($operands)*
-        )
-    };
-    ($point:ident, $by:ident, $at:expr, $status:ident, [$($text:tt)*], $($operands:tt)*) => {
-        assemble!(
-            $by, $at,
-            [enter!($point, $by, status), $($text)* leave!($point, status),],
-            [
-                status = out(reg) $status,
-                no_slot = const $crate::arch::status::NO_SLOT,
-                done = const $crate::arch::status::DONE,
-            ],
-            $($operands)*
-        )
+/// The registers that sections have here beside their operands.
+macro_rules! with_registers {
+    ($by:ident, $end:ident, $macro:ident!($($arguments:tt)*)) => {
+        $macro!([], [scratch = out(reg) _,], $($arguments)*)
     };
 }
-
-/// A section's whole text with the operands that all have, and those of its way to an index.
-macro_rules! assemble {
-    (Index, $at:expr, [$($text:tt)*], [$($ends:tt)*], $($operands:tt)*) => {
-        ::core::arch::asm!(
-            $($text)*
-            $($ends)*
-            slot = out(reg) _,
-            scratch = out(reg) _,
-            area = in(reg) $at.index.area().offset,
-            index = in(reg) $at.index.offset,
-            limit = in(reg) $at.limit,
-            first = in(reg) $at.first,
-            $($operands)*
-            cpu_id = const $crate::arch::CPU_ID,
-            stride_shift = const $crate::arch::STRIDE_SHIFT,
-            signature = const $crate::arch::SIGNATURE,
-            options(nostack),
-        )
-    };
-    (InRow, $at:expr, [$($text:tt)*], [$($ends:tt)*], $($operands:tt)*) => {
-        ::core::arch::asm!(
-            $($text)*
-            $($ends)*
-            slot = out(reg) _,
-            scratch = out(reg) _,
-            area = in(reg) $at.index.cpu.area().offset,
-            rows = in(reg) $at.index.rows,
-            limit = in(reg) $at.limit,
-            first = in(reg) $at.first,
-            $($operands)*
-            table = const $crate::arch::ROWS_TABLE,
-            cpus = const $crate::arch::ROWS_CPUS,
-            pointer_of_line = const $crate::arch::LINE_OF_CPU - 3,
-            cpu_in_line = const $crate::arch::CPU_IN_LINE,
-            cpu_id = const $crate::arch::CPU_ID,
-            stride_shift = const $crate::arch::STRIDE_SHIFT,
-            signature = const $crate::arch::SIGNATURE,
-            options(nostack),
-        )
-    };
-}
-
-#[macro_use]
-mod buffers;
-#[macro_use]
-mod lists;
-#[macro_use]
-mod stacks;
-#[macro_use]
-mod words;
 
 /// Stands in a section for at most `spins` pauses, or until `word` is seen to change.
-///
-/// [`Watched::Changed`] means that another thread wrote the word, between two reads of the section,
-/// and the section was not aborted.
 pub(crate) fn watch(area: Area, word: &AtomicU32, spins: NonZeroU32) -> Watched {
     // SAFETY: the invariant of `Area::at`; the word is only read, as relaxed loads would.
     unsafe {
@@ -236,12 +155,7 @@ pub(crate) fn watch(area: Area, word: &AtomicU32, spins: NonZeroU32) -> Watched 
             "subs {spins:w}, {spins:w}, 1",
             "b.ne 9b",
             "4:",
-            ".pushsection __rseq_cs, \"aw\"",
-            ".balign 32",
-            "5:",
-            ".long 0, 0",
-            ".quad 3b, 4b - 3b, 6f",
-            ".popsection",
+            descriptor!(),
             ".subsection 1",
             ".inst {signature}",
             "6:",

@@ -1,0 +1,244 @@
+//! The text of each operation's section, with the names of the registers that it uses up.
+//!
+//! A word has 32 bits (`half`) or 64 (`whole`); a `pointer` is one of 64. In a stack the length
+//! lies at 0, entry *i* at 8 + 8 *i*; the capacity is a constant, or the word at -8. In a buffer
+//! the length lies at 0, byte *i* at 8 + *i*.
+
+/// A value's register, by its name and the word's width: accesses are as wide as it is.
+macro_rules! register {
+    (half, $name:literal) => {
+        concat!("{", $name, ":w}")
+    };
+    ($width:ident, $name:literal) => {
+        concat!("{", $name, ":x}")
+    };
+}
+
+/// Commits a value. A pointer carries what it points to, as a list does; an integer only itself.
+macro_rules! commit {
+    (pointer, $name:literal) => {
+        concat!("stlr ", register!(pointer, $name), ", [{slot}]")
+    };
+    ($width:ident, $name:literal) => {
+        concat!("str ", register!($width, $name), ", [{slot}]")
+    };
+}
+
+/// Hands the text of an operation to [`section`], with its points. The operands have the names of
+/// the operation's fields, and of what it returns.
+macro_rules! text {
+    (add $width:ident, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            concat!("ldr ", register!($width, "scratch"), ", [{slot}]"),
+            $point!("4"),
+            "add {scratch}, {scratch}, {delta:x}",
+            commit!($width, "scratch"),
+        ], [], $($section)*)
+    };
+    (load $width:ident, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            concat!("ldr ", register!($width, "value"), ", [{slot}]"),
+        ], [], $($section)*)
+    };
+    (exchange $width:ident, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            concat!("ldr ", register!($width, "old"), ", [{slot}]"),
+            $point!("4"),
+            commit!($width, "new"),
+        ], [], $($section)*)
+    };
+    (store_if_equal $width:ident, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            concat!("ldr ", register!($width, "old"), ", [{slot}]"),
+            $point!("4"),
+            "mov {status}, {refused}",
+            concat!("cmp ", register!($width, "old"), ", ", register!($width, "expected")),
+            "b.ne 8f",
+            $point!("5"),
+            commit!($width, "new"),
+        ], [], $($section)*)
+    };
+    (add_if $width:ident, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            concat!("ldr ", register!($width, "old"), ", [{slot}]"),
+            $point!("4"),
+            "mov {status}, {refused}",
+            "add {sum:x}, {old:x}, {delta:x}",
+            "eor {scratch}, {old:x}, {sum:x}",
+            // Where the word has no upper half, that of the sum is anything, and not looked at.
+            concat!("tst ", register!($width, "scratch"), ", ", register!($width, "fixed")),
+            "b.ne 8f",
+            $point!("5"),
+            commit!($width, "sum"),
+        ], [], $($section)*)
+    };
+    (list_push, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            "ldr {scratch}, [{slot}]",
+            $point!("4"),
+            "str {scratch}, [{node}]",
+            $point!("5"),
+            "stlr {node}, [{slot}]",
+        ], [], $($section)*)
+    };
+    (list_pop, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            "ldr {node}, [{slot}]",
+            $point!("4"),
+            "mov {status}, {refused}",
+            "cbz {node}, 8f",
+            $point!("5"),
+            "ldr {scratch}, [{node}]",
+            $point!("6"),
+            "stlr {scratch}, [{slot}]",
+        ], [], $($section)*)
+    };
+    (stack_push const, $point:ident, $($section:tt)*) => {
+        text!(
+            @ stack_push ["mov {scratch}, {capacity}", "cmp {len}, {scratch}", "b.hs {full}",],
+            $point, $($section)*
+        )
+    };
+    (stack_push word, $point:ident, $($section:tt)*) => {
+        text!(@ stack_push [
+            "ldr {scratch}, [{slot}, -8]",
+            "cmp {len}, {scratch}",
+            "b.hs {full}",
+            $point!("8"),
+        ], $point, $($section)*)
+    };
+    (@ stack_push [$($fits:tt)*], $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            "ldr {len}, [{slot}]",
+            $point!("4"),
+            $($fits)*
+            "add {scratch}, {slot}, {len}, lsl 3",
+            "str {value}, [{scratch}, 8]",
+            $point!("5"),
+            "add {len}, {len}, 1",
+            "stlr {len}, [{slot}]",
+        ], [len], $($section)*)
+    };
+    (stack_pop, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            "ldr {len}, [{slot}]",
+            $point!("4"),
+            "mov {status}, {refused}",
+            "cbz {len}, 8f",
+            "add {scratch}, {slot}, {len}, lsl 3",
+            "ldr {value}, [{scratch}]",
+            $point!("5"),
+            "sub {len}, {len}, 1",
+            "stlr {len}, [{slot}]",
+        ], [len], $($section)*)
+    };
+    (stack_push_batch const, $point:ident, $($section:tt)*) => {
+        text!(
+            @ stack_push_batch ["mov {count}, {capacity}", "sub {count}, {count}, {len}",],
+            $point, $($section)*
+        )
+    };
+    (stack_push_batch word, $point:ident, $($section:tt)*) => {
+        text!(@ stack_push_batch [
+            "ldr {count}, [{slot}, -8]",
+            "subs {count}, {count}, {len}",
+            // There is none where more is on the stack.
+            "csel {count}, {count}, xzr, hs",
+        ], $point, $($section)*)
+    };
+    (@ stack_push_batch [$($room:tt)*], $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            "ldr {len}, [{slot}]",
+            $point!("4"),
+            // As many as are wanted, or as there is room for.
+            $($room)*
+            "cmp {count}, {wanted}",
+            "csel {count}, {count}, {wanted}, lo",
+            "add {to}, {slot}, {len}, lsl 3",
+            "add {to}, {to}, 8",
+            "mov {copied}, xzr",
+            "9:",
+            $point!("5"),
+            "cmp {copied}, {count}",
+            "b.hs 9f",
+            "ldr {scratch}, [{values}, {copied}, lsl 3]",
+            "str {scratch}, [{to}, {copied}, lsl 3]",
+            "add {copied}, {copied}, 1",
+            "b 9b",
+            "9:",
+            "add {len}, {len}, {count}",
+            $point!("6"),
+            "stlr {len}, [{slot}]",
+        ], [len to copied], $($section)*)
+    };
+    (stack_pop_batch, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            "ldr {len}, [{slot}]",
+            $point!("4"),
+            // As many as are wanted, or as there are.
+            "cmp {len}, {wanted}",
+            "csel {count}, {len}, {wanted}, lo",
+            "add {from}, {slot}, {len}, lsl 3",
+            "mov {copied}, xzr",
+            "9:",
+            $point!("5"),
+            "cmp {copied}, {count}",
+            "b.hs 9f",
+            "ldr {scratch}, [{from}], -8",
+            "str {scratch}, [{into}, {copied}, lsl 3]",
+            "add {copied}, {copied}, 1",
+            "b 9b",
+            "9:",
+            "sub {len}, {len}, {count}",
+            $point!("6"),
+            "stlr {len}, [{slot}]",
+        ], [len from copied], $($section)*)
+    };
+    (append, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            "ldr {begin}, [{slot}]",
+            $point!("4"),
+            "mov {status}, {refused}",
+            "add {end}, {begin}, {count}",
+            "mov {scratch}, {capacity}",
+            "cmp {end}, {scratch}",
+            "b.hi 8f",
+            "add {to}, {slot}, {begin}",
+            "add {to}, {to}, 8",
+            // Eight bytes at a time, then one at a time.
+            "mov {copied}, xzr",
+            "9:",
+            $point!("5"),
+            "add {scratch}, {copied}, 8",
+            "cmp {scratch}, {count}",
+            "b.hi 9f",
+            "ldr {value}, [{bytes}, {copied}]",
+            "str {value}, [{to}, {copied}]",
+            "mov {copied}, {scratch}",
+            "b 9b",
+            "9:",
+            $point!("6"),
+            "cmp {copied}, {count}",
+            "b.hs 9f",
+            "ldrb {value:w}, [{bytes}, {copied}]",
+            "strb {value:w}, [{to}, {copied}]",
+            "add {copied}, {copied}, 1",
+            "b 9b",
+            "9:",
+            $point!("7"),
+            "stlr {end}, [{slot}]",
+        ], [end to copied value], $($section)*)
+    };
+}

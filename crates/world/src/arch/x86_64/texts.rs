@@ -1,0 +1,246 @@
+//! The text of each operation's section, with the names of the registers that it uses up.
+//!
+//! A word has 32 bits (`half`) or 64 (`whole`); a `pointer` is one of 64. In a stack the length
+//! lies at 0, entry *i* at 8 + 8 *i*; the capacity is a constant, or the word at -8. In a buffer
+//! the length lies at 0, byte *i* at 8 + *i*.
+
+/// A value's register, by its name and the word's width.
+macro_rules! register {
+    (half, $name:literal) => {
+        concat!("{", $name, ":e}")
+    };
+    ($width:ident, $name:literal) => {
+        concat!("{", $name, ":r}")
+    };
+}
+
+/// The word in the slot, with all of its bytes and no other.
+macro_rules! word {
+    (half) => {
+        "dword ptr [{first} + {slot}]"
+    };
+    ($width:ident) => {
+        "qword ptr [{first} + {slot}]"
+    };
+}
+
+/// Hands the text of an operation to [`section`], with its points. The operands have the names of
+/// the operation's fields, and of what it returns.
+macro_rules! text {
+    (add $width:ident, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            // Loads, adds and commits.
+            concat!("add ", word!($width), ", ", register!($width, "delta")),
+        ], [], $($section)*)
+    };
+    (load $width:ident, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            concat!("mov ", register!($width, "value"), ", ", word!($width)),
+        ], [], $($section)*)
+    };
+    (exchange $width:ident, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            // Not `xchg`, which locks the line.
+            $point!("3"),
+            concat!("mov ", register!($width, "old"), ", ", word!($width)),
+            $point!("4"),
+            concat!("mov ", word!($width), ", ", register!($width, "new")),
+        ], [], $($section)*)
+    };
+    (store_if_equal $width:ident, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            concat!("mov ", register!($width, "old"), ", ", word!($width)),
+            $point!("4"),
+            "mov {status:e}, {refused}",
+            concat!("cmp ", register!($width, "old"), ", ", register!($width, "expected")),
+            "jne 8f",
+            $point!("5"),
+            concat!("mov ", word!($width), ", ", register!($width, "new")),
+        ], [], $($section)*)
+    };
+    (add_if $width:ident, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            concat!("mov ", register!($width, "old"), ", ", word!($width)),
+            $point!("4"),
+            "mov {status:e}, {refused}",
+            // What the sum's upper half would be is anything where the word has none.
+            concat!("lea ", register!($width, "sum"), ", [{old:r} + {delta:r}]"),
+            concat!("mov ", register!($width, "changed"), ", ", register!($width, "old")),
+            concat!("xor ", register!($width, "changed"), ", ", register!($width, "sum")),
+            concat!("test ", register!($width, "changed"), ", ", register!($width, "fixed")),
+            "jnz 8f",
+            $point!("5"),
+            concat!("mov ", word!($width), ", ", register!($width, "sum")),
+        ], [changed], $($section)*)
+    };
+    (list_push, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            "mov {below}, qword ptr [{first} + {slot}]",
+            $point!("4"),
+            "mov qword ptr [{node}], {below}",
+            $point!("5"),
+            "mov qword ptr [{first} + {slot}], {node}",
+        ], [below], $($section)*)
+    };
+    (list_pop, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            $point!("3"),
+            "mov {node}, qword ptr [{first} + {slot}]",
+            $point!("4"),
+            "mov {status:e}, {refused}",
+            "test {node}, {node}",
+            "jz 8f",
+            $point!("5"),
+            "mov {below}, qword ptr [{node}]",
+            $point!("6"),
+            "mov qword ptr [{first} + {slot}], {below}",
+        ], [below], $($section)*)
+    };
+    (stack_push const, $point:ident, $($section:tt)*) => {
+        text!(@ stack_push ["cmp {len}, {capacity}", "jae {full}",], $point, $($section)*)
+    };
+    (stack_push word, $point:ident, $($section:tt)*) => {
+        text!(
+            @ stack_push ["cmp {len}, qword ptr [{slot} - 8]", "jae {full}", $point!("8"),],
+            $point, $($section)*
+        )
+    };
+    (@ stack_push [$($fits:tt)*], $point:ident, $($section:tt)*) => {
+        section!($point, [
+            "add {slot}, {first}",
+            $point!("3"),
+            "mov {len}, qword ptr [{slot}]",
+            $point!("4"),
+            $($fits)*
+            "mov qword ptr [{slot} + {len} * 8 + 8], {value}",
+            $point!("5"),
+            "inc {len}",
+            "mov qword ptr [{slot}], {len}",
+        ], [len], $($section)*)
+    };
+    (stack_pop, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            "add {slot}, {first}",
+            $point!("3"),
+            "mov {len}, qword ptr [{slot}]",
+            $point!("4"),
+            "mov {status:e}, {refused}",
+            "test {len}, {len}",
+            "jz 8f",
+            "mov {value}, qword ptr [{slot} + {len} * 8]",
+            $point!("5"),
+            "dec {len}",
+            "mov qword ptr [{slot}], {len}",
+        ], [len], $($section)*)
+    };
+    (stack_push_batch const, $point:ident, $($section:tt)*) => {
+        text!(
+            @ stack_push_batch ["mov {count:e}, {capacity}", "sub {count}, {len}",],
+            $point, $($section)*
+        )
+    };
+    (stack_push_batch word, $point:ident, $($section:tt)*) => {
+        text!(@ stack_push_batch [
+            "mov {count}, qword ptr [{slot} - 8]",
+            "sub {count}, {len}",
+            // There is none where more is on the stack.
+            "jae 9f",
+            "xor {count:e}, {count:e}",
+            "9:",
+        ], $point, $($section)*)
+    };
+    (@ stack_push_batch [$($room:tt)*], $point:ident, $($section:tt)*) => {
+        section!($point, [
+            "add {slot}, {first}",
+            $point!("3"),
+            "mov {len}, qword ptr [{slot}]",
+            $point!("4"),
+            // As many as are wanted, or as there is room for.
+            $($room)*
+            "cmp {count}, {wanted}",
+            "cmova {count}, {wanted}",
+            "lea {to}, [{slot} + {len} * 8 + 8]",
+            "xor {copied:e}, {copied:e}",
+            "9:",
+            $point!("5"),
+            "cmp {copied}, {count}",
+            "jae 9f",
+            "mov {value}, qword ptr [{values} + {copied} * 8]",
+            "mov qword ptr [{to} + {copied} * 8], {value}",
+            "inc {copied}",
+            "jmp 9b",
+            "9:",
+            "add {len}, {count}",
+            $point!("6"),
+            "mov qword ptr [{slot}], {len}",
+        ], [len to copied value], $($section)*)
+    };
+    (stack_pop_batch, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            "add {slot}, {first}",
+            $point!("3"),
+            "mov {len}, qword ptr [{slot}]",
+            $point!("4"),
+            // As many as are wanted, or as there are.
+            "mov {count}, {len}",
+            "cmp {count}, {wanted}",
+            "cmova {count}, {wanted}",
+            "lea {from}, [{slot} + {len} * 8]",
+            "xor {copied:e}, {copied:e}",
+            "9:",
+            $point!("5"),
+            "cmp {copied}, {count}",
+            "jae 9f",
+            "mov {value}, qword ptr [{from}]",
+            "mov qword ptr [{into} + {copied} * 8], {value}",
+            "sub {from}, 8",
+            "inc {copied}",
+            "jmp 9b",
+            "9:",
+            "sub {len}, {count}",
+            $point!("6"),
+            "mov qword ptr [{slot}], {len}",
+        ], [len from copied value], $($section)*)
+    };
+    (append, $point:ident, $($section:tt)*) => {
+        section!($point, [
+            "add {slot}, {first}",
+            $point!("3"),
+            "mov {begin}, qword ptr [{slot}]",
+            $point!("4"),
+            "mov {status:e}, {refused}",
+            "lea {value}, [{begin} + {count}]",
+            "cmp {value}, {capacity}",
+            "ja 8f",
+            "lea {to}, [{slot} + {begin} + 8]",
+            // Eight bytes at a time, then one at a time.
+            "xor {copied:e}, {copied:e}",
+            "9:",
+            $point!("5"),
+            "lea {value}, [{copied} + 8]",
+            "cmp {value}, {count}",
+            "ja 9f",
+            "mov {value}, qword ptr [{bytes} + {copied}]",
+            "mov qword ptr [{to} + {copied}], {value}",
+            "add {copied}, 8",
+            "jmp 9b",
+            "9:",
+            $point!("6"),
+            "cmp {copied}, {count}",
+            "jae 9f",
+            "movzx {value:e}, byte ptr [{bytes} + {copied}]",
+            "mov byte ptr [{to} + {copied}], {value:l}",
+            "inc {copied}",
+            "jmp 9b",
+            "9:",
+            $point!("7"),
+            "lea {value}, [{begin} + {count}]",
+            "mov qword ptr [{slot}], {value}",
+        ], [to copied value], $($section)*)
+    };
+}
