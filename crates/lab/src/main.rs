@@ -12,6 +12,7 @@
 //! | [`overview`] | what the program says if nothing was asked |
 //! | [`validate`] | sets the simulator's predictions beside measurements |
 //! | [`disturbance`] | which native samples do not count |
+//! | [`progress`] | how far a verb is |
 //! | [`doctor`], [`machines`], [`replay`], [`bench`], [`shell`] | the other verbs |
 
 mod bench;
@@ -24,6 +25,7 @@ mod machines;
 mod nearest;
 mod output;
 mod overview;
+mod progress;
 mod replay;
 mod run;
 mod scenario;

@@ -35,6 +35,8 @@
 
 use serde::Serialize;
 
+use crate::scenario::metric::FigureKind;
+
 /// What may be said. Serialises as in the result's schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -71,14 +73,6 @@ impl From<Verdict> for Judged {
     }
 }
 
-/// Which of two figures is the better one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Better {
-    Lower,
-    Higher,
-}
-
 impl Verdict {
     /// As it is shown; nothing where nothing is published.
     pub(crate) fn words(self) -> &'static str {
@@ -93,95 +87,6 @@ impl Verdict {
             Verdict::None => "",
         }
     }
-}
-
-impl Better {
-    pub(crate) fn words(self) -> &'static str {
-        match self {
-            Better::Lower => "less is better",
-            Better::Higher => "more is better",
-        }
-    }
-}
-
-/// What a figure is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FigureKind {
-    /// An absolute time.
-    Nanoseconds,
-    /// The same, by a machine's clock.
-    Cycles,
-    /// A part of a whole.
-    Percent,
-    /// What one alternative costs, over what another does.
-    Ratio,
-    /// How much better one alternative is than another.
-    Gain,
-    /// The same, of what is done with one line that many want.
-    ContendedRatio,
-    /// A place among others; 1 is the hottest.
-    Rank,
-    /// A number per second.
-    Rate,
-    /// How many line transfers.
-    Transfers,
-    /// Memory.
-    Bytes,
-    /// How many slots.
-    Slots,
-    /// How often in a thousand operations.
-    PerThousand,
-}
-
-impl FigureKind {
-    pub(crate) fn unit(self) -> &'static str {
-        match self {
-            Self::Nanoseconds => "ns",
-            Self::Cycles => "cycles",
-            Self::Percent => "%",
-            Self::Ratio | Self::Gain | Self::ContendedRatio => "ratio",
-            Self::Rank => "rank",
-            Self::Rate => "1/s",
-            Self::Transfers => "transfers",
-            Self::Bytes => "bytes",
-            Self::Slots => "slots",
-            Self::PerThousand => "per 1000",
-        }
-    }
-
-    fn decimals(self) -> i32 {
-        match self {
-            Self::Nanoseconds => 1,
-            Self::Ratio | Self::Gain | Self::ContendedRatio => 2,
-            Self::Percent | Self::Transfers | Self::Slots | Self::PerThousand => 2,
-            Self::Cycles | Self::Rank | Self::Rate | Self::Bytes => 0,
-        }
-    }
-
-    /// Which way is better. A line is better off the farther it is from the hottest.
-    pub(crate) fn better(self) -> Better {
-        match self {
-            Self::Gain | Self::ContendedRatio | Self::Rate | Self::Rank => Better::Higher,
-            _ => Better::Lower,
-        }
-    }
-
-    /// The factor within which a figure is claimed to be right.
-    fn factor(self) -> f64 {
-        match self {
-            Self::ContendedRatio => 1.5,
-            _ => 2.0,
-        }
-    }
-}
-
-/// As it is shown: with the decimals of its kind, and two digits at least, so that a figure that is
-/// not zero does not become zero.
-pub(crate) fn round(value: f64, kind: FigureKind) -> f64 {
-    let leading = value.abs().log10().floor();
-    let needed = if leading.is_finite() { 1 - leading as i32 } else { 0 };
-    let unit = 10f64.powi(kind.decimals().max(needed));
-    (value * unit).round() / unit
 }
 
 /// A ratio that is nearer to 1 than this has no side.
@@ -260,25 +165,6 @@ pub(crate) fn said(verdict: Verdict, times: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_zero_is_shown_as_zero() {
-        for (value, kind, shown) in [
-            (0.004_36, FigureKind::Ratio, 0.0044),
-            (0.0, FigureKind::Ratio, 0.0),
-            (1.2345, FigureKind::Ratio, 1.23),
-            (-0.0123, FigureKind::Nanoseconds, -0.012),
-            (1234.56, FigureKind::Nanoseconds, 1234.6),
-            (0.4, FigureKind::Cycles, 0.4),
-            (350.4, FigureKind::Cycles, 350.0),
-        ] {
-            assert!((round(value, kind) - shown).abs() < 1e-9, "{value} {kind:?}");
-        }
-        assert!(
-            round(f64::NAN, FigureKind::Ratio).is_nan()
-                && round(f64::INFINITY, FigureKind::Ratio) > 1e9
-        );
-    }
 
     /// FigureKind, value, band and published figure; what is to be said of it, and the factor or 0.
     type Case = (FigureKind, f64, (f64, f64), f64, Verdict, f64);
@@ -392,20 +278,6 @@ mod tests {
                 (Nanoseconds, 10.0, (10.0, 20.0), 60.0, Off, 6.0),
             ],
         );
-    }
-
-    #[test]
-    fn every_kind_says_which_way_is_better() {
-        for (kind, better) in [
-            (Nanoseconds, Better::Lower),
-            (Ratio, Better::Lower),
-            (Gain, Better::Higher),
-            (ContendedRatio, Better::Higher),
-            (Rate, Better::Higher),
-            (Rank, Better::Higher),
-        ] {
-            assert_eq!(kind.better(), better, "{kind:?}");
-        }
     }
 
     #[test]

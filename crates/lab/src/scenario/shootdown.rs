@@ -24,45 +24,62 @@
 //! The scenario checks itself: each function ran in as many contexts as are present, and each
 //! context reads the newest value in the end.
 
-mod program;
-
 use core::time::Duration;
 use std::sync::Arc;
 
 use coreline::mask::{Inside, Presence, PresenceOptions, Reading, Versioned};
-use coreline_topology::CpuId;
-use coreline_world::{Integer, JoinHandle, Line, Ordering, Placement, Testbed, Word};
+use coreline_sim::Sim;
+use coreline_world::{Integer, Line, Native, Ordering, Testbed, Word};
 use rand_pcg::Pcg64;
 
-use super::{RunError, Variant};
+use super::crew::{Sign, crew, nanos, pinned};
+use super::figure::Figure;
+use super::figure::Made::{Number, Over};
+use super::metric::FigureKind::{Nanoseconds, Ratio};
+use super::param::{Domain, Param};
+use super::point::Setup;
+use super::{Question, RunError, Scenario, Variant};
 
-pub(crate) use program::{MOST_PRESENT, ShootdownProgram};
+pub(super) static SCENARIO: Scenario = Scenario {
+    params: &[
+        Param::new("present", "How many contexts are present", Domain::Cpus(4096))
+            .usual(&["1", "8", "64", "all"])
+            .quick(&["1", "64"]),
+        Param::effort("updates", 10_000).usual(&["20"]).quick(&["6"]),
+    ],
+    variants: &[
+        Variant::new("eager", "Bits are never cleared: updates reach all that registered"),
+        Variant::new("lazy", "Bits of contexts that are away are cleared, once a second at most"),
+    ],
+    figures: &[
+        Figure::new("shootdown_ns", Nanoseconds, Number(0)),
+        Figure::new("update_ns", Nanoseconds, Number(1)),
+        Figure::new("shootdown_over_eager", Ratio, Over(0, "eager")),
+        Figure::new("update_over_eager", Ratio, Over(1, "eager")),
+    ],
+    not_testable: "all CPUs share one L3 and are few: no evidence on what more, and farther, \
+                   would cost",
+    question: Question {
+        param: Some(("present", "1")),
+        about: "a call that all present contexts run",
+        metric: "shootdown_ns",
+        variants: &["eager", "lazy"],
+        answer: ("shootdown_over_eager", "lazy"),
+        sentence: "lazy takes {} as long as eager",
+        ..Question::NONE
+    },
+    told: Some(|it| format!("{:.2} ns per shootdown, {:.2} ns per update", it[0], it[1])),
+    ..Scenario::new(
+        "shootdown",
+        "Updates that must reach all present contexts, among others that are away (seed 003)",
+        [run::<Native>, run::<Sim>],
+    )
+};
 
 /// How long a context that is present does other things before it looks for news.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(1);
+const LOOK_EVERY: Duration = Duration::from_micros(1);
 
-/// What one run depends on.
-#[derive(Debug, Clone)]
-pub(crate) struct ShootdownParams {
-    /// A context for each.
-    pub(crate) cpus: Vec<CpuId>,
-    /// How many of them are present; at least one.
-    pub(crate) present: usize,
-    pub(crate) variant: Variant,
-    /// How many turns are taken and counted.
-    pub(crate) updates: u32,
-    /// Seeds the choice of present contexts, and the order of turns.
-    pub(crate) seed: u64,
-}
-
-/// What a run came to: mean times of updates.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Shots {
-    pub(crate) shootdown_ns: f64,
-    pub(crate) update_ns: f64,
-}
-
-/// What a context is to do: one word for each.
+/// What a context is to do: one [`Sign`] for each.
 ///
 /// | value | name | the context | written by |
 /// |---|---|---|---|
@@ -70,8 +87,6 @@ pub(crate) struct Shots {
 /// | 1 | `ENTER` | enters, and is present from then on | the thread that spawned all |
 /// | 2 | `END` | ends | the context with the last turn, or the spawner if it could not spawn all |
 /// | 3.. | `TURN` + n | takes turn n | the context that took the turn before |
-type Asked<W> = Line<<W as coreline_world::Words>::U32>;
-
 const WAIT: u32 = 0;
 const ENTER: u32 = 1;
 const END: u32 = 2;
@@ -84,14 +99,16 @@ const WARM_UP: u32 = 4;
 const ORDER: u128 = 0x5407;
 
 struct Range<W: Testbed> {
-    params: ShootdownParams,
+    /// How many contexts are present, and how many turns are taken and counted.
+    present: usize,
+    updates: u32,
     presence: Presence<W>,
     value: Versioned<u64, W>,
-    asked: Vec<Asked<W>>,
+    asked: Vec<Sign<W>>,
     /// The contexts that take turns, one after the other and again from the first.
     order: Vec<usize>,
     /// How often a context has left, or entered to stay.
-    arrived: Line<W::U32>,
+    arrived: Sign<W>,
     /// How often the function of the shootdown that is under way has run.
     ran: Line<W::U32>,
 }
@@ -103,75 +120,55 @@ struct Tally {
     update: u64,
 }
 
-/// Runs the scenario.
-///
-/// # Errors
-///
-/// [`RunError`] if there is no thread or seat for a context, if a function did not run everywhere,
-/// or if a context still reads an old value.
-pub(crate) fn shootdown<W: Testbed>(params: &ShootdownParams) -> Result<Shots, RunError> {
-    let (present, all) = (params.present, params.cpus.len());
-    if present == 0 || present > all {
+/// Gives the mean times of shootdowns and of updates.
+fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    let (present, all) = (setup.number("present") as usize, setup.cpus.len());
+    let updates = setup.number("updates") as u32;
+    if present > all {
         return Err(RunError::Lack(format!("{present} contexts cannot be present of {all}")));
     }
-    let trim_every = match params.variant {
-        Variant::Eager => Duration::MAX,
-        Variant::Lazy => PresenceOptions::TRIM_EVERY,
-        other => return Err(RunError::Lack(format!("{other} is no variant of shootdown"))),
-    };
+    let is_eager = setup.variant == "eager";
+    let trim_every = if is_eager { Duration::MAX } else { PresenceOptions::TRIM_EVERY };
     let options = PresenceOptions::new().seats(all).trim_every(trim_every);
-    let mut dice = Pcg64::new(u128::from(params.seed), ORDER);
+    let mut dice = Pcg64::new(u128::from(setup.seed), ORDER);
     let mut order: Vec<usize> = (0..all).collect();
     super::shuffle(&mut order, &mut dice);
     let mut presents = order.clone();
     super::shuffle(&mut presents, &mut dice);
     presents.truncate(present);
     let range = Arc::new(Range::<W> {
-        params: params.clone(),
+        present,
+        updates,
         presence: Presence::new_in(options),
         value: Versioned::new_in(0, options),
-        asked: (0..all).map(|_| Line(W::U32::new_in(WAIT))).collect(),
+        asked: (0..all).map(|_| Sign::new(WAIT)).collect(),
         order,
-        arrived: Line(W::U32::new_in(0)),
+        arrived: Sign::new(0),
         ran: Line(W::U32::new_in(0)),
     });
-    if params.variant == Variant::Eager {
+    if is_eager {
         // The first change of all clears, whatever the option: while there is nothing to clear.
         range.clear_bits();
     }
-    let mut threads = Vec::with_capacity(all);
-    let mut spawned = Ok(());
-    for (number, &cpu) in params.cpus.iter().enumerate() {
-        let theirs = Arc::clone(&range);
-        match W::spawn(Placement::On(cpu), move || theirs.context(number)) {
-            Ok(thread) => threads.push(thread),
-            Err(error) => {
-                spawned = Err(error);
-                break;
-            }
+    let results = crew::<W, _, _>(&range, pinned(&setup.cpus), Range::context, |missing| {
+        if let Some(started) = missing {
+            return range.asked[..started].iter().for_each(|asked| asked.set(END));
         }
-    }
-    if spawned.is_ok() {
-        range.wait_for_arrivals(all);
-        if params.variant == Variant::Lazy {
+        range.arrived.wait(|arrived| arrived as usize >= all);
+        if !is_eager {
             range.clear_bits();
         }
-        presents.iter().for_each(|&number| range.ask(number, ENTER));
-        range.wait_for_arrivals(all + present);
-        range.ask(range.order[0], TURN);
-    } else {
-        (0..threads.len()).for_each(|number| range.ask(number, END));
-    }
-    let results: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
-    spawned?;
+        presents.iter().for_each(|&number| range.asked[number].set(ENTER));
+        range.arrived.wait(|arrived| arrived as usize >= all + present);
+        range.asked[range.order[0]].set(TURN);
+    })?;
     let mut sum = Tally::default();
     for result in results {
         let Tally { shootdown, update } = result?;
         sum.shootdown += shootdown;
         sum.update += update;
     }
-    let mean = |sum| sum as f64 / f64::from(params.updates);
-    Ok(Shots { shootdown_ns: mean(sum.shootdown), update_ns: mean(sum.update) })
+    Ok([sum.shootdown, sum.update].map(|sum| sum as f64 / f64::from(updates)).to_vec())
 }
 
 impl<W: Testbed> Range<W> {
@@ -190,11 +187,11 @@ impl<W: Testbed> Range<W> {
             let _ = member.enter();
             reader.enter().get();
         }
-        self.arrive();
+        self.arrived.add();
         let (mut tally, mut found) = (Tally::default(), Ok(()));
         loop {
             // A context without seats still passes turns on, so that all come to an end.
-            match (self.sleep(number), &mut seats) {
+            match (self.asked[number].wait(|asked| asked != WAIT), &mut seats) {
                 (END, _) => break,
                 (ENTER, Ok((member, reader))) => {
                     let (mut inside, _) = member.enter();
@@ -203,8 +200,8 @@ impl<W: Testbed> Range<W> {
                     break;
                 }
                 (ENTER, Err(_)) => {
-                    self.answer(number, WAIT);
-                    self.arrive();
+                    self.asked[number].keep(WAIT);
+                    self.arrived.add();
                 }
                 (turn, _) => {
                     let shoot = |f: &(dyn Fn() + Sync)| self.presence.shootdown(f).reached;
@@ -214,7 +211,7 @@ impl<W: Testbed> Range<W> {
         }
         let (_, mut reader) = seats.map_err(|full| RunError::Lack(full.to_string()))?;
         let newest = *reader.enter().get();
-        let turns = u64::from(WARM_UP + self.params.updates);
+        let turns = u64::from(WARM_UP + self.updates);
         match found {
             // Only if turns were taken at all.
             Ok(()) if newest != 0 && newest != turns => {
@@ -232,15 +229,14 @@ impl<W: Testbed> Range<W> {
         reading: &mut Reading<'_, u64, W>,
         tally: &mut Tally,
     ) -> Result<(), RunError> {
-        self.answer(number, WAIT);
-        self.arrive();
+        self.asked[number].keep(WAIT);
+        self.arrived.add();
         let mut found = Ok(());
         loop {
             // No cached value matters here.
             let _ = inside.poll();
             reading.get();
-            // Acquire: the partner is the Release in `ask`.
-            match self.asked[number].load(Ordering::Acquire) {
+            match self.asked[number].get() {
                 WAIT | ENTER => W::work(LOOK_EVERY),
                 END => return found,
                 turn => {
@@ -260,7 +256,7 @@ impl<W: Testbed> Range<W> {
         shoot: impl FnOnce(&(dyn Fn() + Sync)) -> usize,
         tally: &mut Tally,
     ) -> Result<(), RunError> {
-        self.answer(number, WAIT);
+        self.asked[number].keep(WAIT);
         // Relaxed, all: one turn at a time, and a shootdown returns after all that it ran.
         self.ran.store(0, Ordering::Relaxed);
         let start = W::now();
@@ -271,121 +267,45 @@ impl<W: Testbed> Range<W> {
         self.value.update(u64::from(turn) + 1);
         let updated = W::now();
         if turn >= WARM_UP {
-            tally.shootdown += shot.as_nanos().saturating_sub(start.as_nanos());
-            tally.update += updated.as_nanos().saturating_sub(shot.as_nanos());
+            tally.shootdown += nanos(start, shot);
+            tally.update += nanos(shot, updated);
         }
         let ran = self.ran.load(Ordering::Relaxed) as usize;
         let next = turn + 1;
-        if next < WARM_UP + self.params.updates {
-            self.ask(self.order[next as usize % self.order.len()], TURN + next);
+        if next < WARM_UP + self.updates {
+            self.asked[self.order[next as usize % self.order.len()]].set(TURN + next);
         } else {
-            (0..self.asked.len()).for_each(|number| self.ask(number, END));
+            self.asked.iter().for_each(|asked| asked.set(END));
         }
-        let present = self.params.present;
+        let present = self.present;
         if (ran, reached) == (present, present) {
             return Ok(());
         }
         let what = format!("the function ran in {ran} contexts of {present}, {reached} counted");
         Err(RunError::Check(what))
     }
-
-    fn ask(&self, number: usize, what: u32) {
-        // Release: the partners are the Acquire loads in `sleep` and `stay`.
-        self.asked[number].store(what, Ordering::Release);
-        W::wake(&raw const self.asked[number].0, 1);
-    }
-
-    /// Notes that this context does what it was asked to.
-    fn answer(&self, number: usize, what: u32) {
-        // Relaxed: only this context reads it.
-        self.asked[number].store(what, Ordering::Relaxed);
-    }
-
-    /// Sleeps until something is asked.
-    fn sleep(&self, number: usize) -> u32 {
-        loop {
-            // Acquire: the partner is the Release in `ask`.
-            match self.asked[number].load(Ordering::Acquire) {
-                WAIT => _ = W::park(&self.asked[number], WAIT, None),
-                what => return what,
-            }
-        }
-    }
-
-    fn arrive(&self) {
-        // Release: the partner is the Acquire in `wait_for_arrivals`.
-        self.arrived.fetch_add(1, Ordering::Release);
-        W::wake(&raw const self.arrived.0, 1);
-    }
-
-    fn wait_for_arrivals(&self, count: usize) {
-        loop {
-            // Acquire: see `arrive`.
-            let arrived = self.arrived.load(Ordering::Acquire);
-            if arrived as usize >= count {
-                return;
-            }
-            W::park(&self.arrived, arrived, None);
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use coreline_sim::{Failure, Machine, Run, Sim};
-    use coreline_world::{Native, Place};
+    use coreline_sim::claim::Band;
 
     use super::*;
+    use crate::run::figures;
 
-    fn run(params: ShootdownParams) -> Result<Run<Result<Shots, RunError>>, Box<Failure>> {
-        let machine = Machine::preset("ivybridge-ex-4s").unwrap().step_limit(5_000_000);
-        machine.run(move || shootdown::<Sim>(&params))
-    }
-
-    fn params(present: usize, variant: Variant) -> ShootdownParams {
-        ShootdownParams {
-            cpus: (0..30).map(CpuId::new).collect(),
-            present,
-            variant,
-            updates: 20,
-            seed: 1,
-        }
-    }
-
-    fn simulated(present: usize, variant: Variant) -> Shots {
-        run(params(present, variant)).unwrap().value.unwrap()
-    }
-
+    /// Claimed on the machine of seed 003 with 1 context of 120 present, over the whole band.
     #[test]
-    fn an_absent_context_costs_a_lazy_update_nothing() {
-        let [one, all] = [1, 30].map(|present| {
-            [Variant::Lazy, Variant::Eager].map(|variant| simulated(present, variant))
-        });
-        // Two broadcasts, which take 4 us each, are in every update.
-        assert!(one[0].update_ns < one[1].update_ns - 1000.0, "{one:?}");
-        assert!(one[0].shootdown_ns < one[1].shootdown_ns - 1000.0, "{one:?}");
-        let ratio = all[0].update_ns / all[1].update_ns;
-        assert!((0.8..1.25).contains(&ratio), "no context is away: {all:?}");
-        assert!(one[0].update_ns < all[0].update_ns, "{one:?} {all:?}");
-    }
-
-    #[test]
-    fn it_runs_natively_with_the_same_code() {
-        for variant in [Variant::Lazy, Variant::Eager] {
-            let cpus = vec![Native::cpu(); 2];
-            let shots =
-                shootdown::<Native>(&ShootdownParams { cpus, ..params(1, variant) }).unwrap();
-            assert!(shots.update_ns > 0.0 && shots.shootdown_ns > 0.0);
+    fn a_lazy_update_takes_half_of_an_eager_ones_time_at_most() {
+        let program = "shootdown config=120-thread/4-L3 present=1 variant={} updates=20";
+        let [lazy, eager] = figures(Band::whole, "ivybridge-ex-4s", program, "", ["lazy", "eager"]);
+        for (lazy, eager) in lazy.iter().zip(&eager) {
+            lazy.at_most(0.5, eager).unwrap();
         }
     }
 
     #[test]
-    fn what_cannot_be_is_a_lack_and_every_thread_ends() {
-        let cpus = vec![CpuId::new(0), CpuId::new(1), CpuId::new(120)];
-        let absent = ShootdownParams { cpus, ..params(2, Variant::Lazy) };
-        for params in [absent, params(31, Variant::Lazy), params(1, Variant::CpuId)] {
-            let value = run(params).unwrap().value;
-            assert!(!matches!(value, Ok(_) | Err(RunError::Check(_))), "{value:?}");
-        }
+    fn more_than_there_are_cannot_be_present() {
+        let setup = Setup::new("shootdown config=x present=3 variant=lazy updates=20", [0, 1]);
+        assert!(matches!(run::<Native>(&setup), Err(RunError::Lack(_))));
     }
 }
