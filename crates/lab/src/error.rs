@@ -8,7 +8,7 @@ use coreline_sim::{Failure, ParseReplayError, Replay, SpecError, presets};
 use coreline_world::SpawnError;
 
 use crate::nearest::hint;
-use crate::scenario::{RunError, Scenario};
+use crate::scenario::RunError;
 
 /// Why the program stopped. Each says what was asked, what was found and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -24,11 +24,10 @@ pub(crate) enum Error {
     )]
     Config { asked: String, has: Vec<String> },
     #[error(
-        "the variant {asked} is not one of {} in the world {world}, which has {}",
-        scenario.name,
-        scenario.variants(world == "native").join(", ")
+        "the variant {asked} is not one of {scenario} in the world {world}, which has {}",
+        has.join(", ")
     )]
-    Variant { asked: String, scenario: &'static Scenario, world: String },
+    Variant { asked: String, scenario: &'static str, world: String, has: Vec<&'static str> },
     #[error("{param} cannot be {asked}: {config} has {cpus} CPUs")]
     TooMany { asked: u64, param: &'static str, config: String, cpus: usize },
     #[error(

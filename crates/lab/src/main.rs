@@ -7,6 +7,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`scenario`] | programs, generic over their world, and what they are run with, as plain data |
+//! | [`config`] | which CPUs of a machine take part |
 //! | [`kernel`] | what the simulated kernel does at a thread switch |
 //! | [`run`] | runs a scenario in a world and sets the result beside what was published |
 //! | [`overview`] | what the program says if nothing was asked |
@@ -17,6 +18,7 @@
 
 mod bench;
 mod cli;
+mod config;
 mod disturbance;
 mod doctor;
 mod error;

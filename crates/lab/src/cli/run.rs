@@ -128,6 +128,9 @@ fn parser(param: &'static Param) -> ValueParser {
         Domain::Number(from, to) => number(from, to),
         Domain::Cpus(to) => number(1, to),
         Domain::Names(all) => ValueParser::new(names(all.iter().copied()).map(Value::Name)),
-        Domain::Pair(..) => ValueParser::new(|text: &str| param.parse(text)),
+        Domain::Pair(_, _, to) => ValueParser::new(move |text: &str| {
+            let form = || format!("it is {}, each from 1 to {to}, such as 8x8", param.form());
+            param.parse(text).ok_or_else(form)
+        }),
     }
 }

@@ -2,11 +2,12 @@
 
 use indicatif::ProgressBar;
 
+use crate::config::Config;
 use crate::error::Error;
 use crate::progress::{Whole, progress};
+use crate::scenario::Scenario;
 use crate::scenario::param::Role;
 use crate::scenario::point::{Chosen, Point};
-use crate::scenario::{Config, Scenario};
 use crate::world::World;
 
 /// What of a scenario runs.
@@ -52,7 +53,8 @@ impl Choice {
         let mut has = self.scenario.variants(self.natively());
         if let Some(asked) = self.variants.iter().find(|asked| !has.contains(&&***asked)) {
             let world = self.world.name().to_owned();
-            return Err(Error::Variant { asked: asked.clone(), scenario: self.scenario, world });
+            let (asked, scenario) = (asked.clone(), self.scenario.name);
+            return Err(Error::Variant { asked, scenario, world, has });
         }
         has.retain(|has| self.variants.is_empty() || self.variants.iter().any(|it| it == has));
         Ok(has)
@@ -83,11 +85,12 @@ impl Choice {
         let mut all = Vec::new();
         for config in self.configs(has)? {
             let points = self.scenario.points(&config, &variants, &self.values, form);
-            let points = points.map_err(|too_many| Error::TooMany {
-                asked: too_many.asked,
-                param: too_many.param,
-                config: config.name.clone(),
-                cpus: config.cpus.len(),
+            let (name, cpus) = (config.name.clone(), config.cpus.len());
+            let points = points.map_err(|(param, asked)| Error::TooMany {
+                asked,
+                param,
+                config: name,
+                cpus,
             })?;
             all.extend(points.into_iter().map(|point| (config.clone(), point)));
         }

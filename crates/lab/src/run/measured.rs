@@ -3,7 +3,7 @@
 use coreline_sim::{Spec, claim};
 
 use super::published::Published;
-use crate::scenario::figure::{Figure, Made, Seen};
+use crate::scenario::figure::{Figure, Made};
 use crate::scenario::metric::Metric;
 use crate::scenario::point::Point;
 
@@ -58,15 +58,6 @@ pub(super) struct Shown<'a> {
     pub(super) metric: Metric,
     pub(super) series: Series,
     pub(super) published: Option<(f64, String)>,
-}
-
-impl Shown<'_> {
-    /// As the scenario's notes see it.
-    pub(super) fn seen(&self) -> Seen<'_> {
-        let above = |published: &(f64, String)| self.series.value > published.0;
-        let is_above = self.published.as_ref().is_some_and(above);
-        Seen { metric: self.metric.name, point: &self.of.point, is_above }
-    }
 }
 
 /// The figures of points that differ in their variant alone.

@@ -10,16 +10,17 @@ use core::time::Duration;
 use std::io::{self, Write};
 use std::thread;
 
-use coreline_topology::{CpuId, Topology};
+use coreline_topology::CpuId;
 use coreline_world::native::probe;
 use rand_pcg::Pcg64;
 
 use super::Choice;
 use super::measured::{Measured, Series};
+use crate::config::Config;
 use crate::disturbance;
 use crate::error::Error;
 use crate::scenario::point::{Point, Setup};
-use crate::scenario::{Config, RunError, shuffle};
+use crate::scenario::{RunError, shuffle};
 
 /// What the quick form takes at most, so that it ends within seconds on any machine.
 const QUICK_CPUS: usize = 32;
@@ -43,7 +44,7 @@ pub(super) fn measure(choice: &Choice) -> Result<Vec<Measured>, Error> {
     let (quick, seed) = (choice.quick, choice.seed);
     let most = if quick { QUICK_CPUS } else { usize::MAX };
     let cpus: Vec<CpuId> = allowed.iter().take(most).collect();
-    let mut points = choice.points(vec![config(&machine.topology, is_known, cpus)])?;
+    let mut points = choice.points(vec![Config::here(&machine.topology, is_known, cpus)])?;
     let lack = |(_, point): &(Config, Point)| {
         let variant = point.scenario.variant(point.variant)?;
         (variant.lacks)()
@@ -72,11 +73,6 @@ pub(super) fn measure(choice: &Choice) -> Result<Vec<Measured>, Error> {
     }
     bar.finish_and_clear();
     Ok(measured)
-}
-
-/// A tree that was made up says nothing of caches.
-fn config(topology: &Topology, is_known: bool, cpus: Vec<CpuId>) -> Config {
-    if is_known { Config::of(topology, cpus) } else { Config::of_unknown(cpus) }
 }
 
 /// The numbers of each point. Of a round that was disturbed some may be missing.
@@ -162,16 +158,6 @@ fn median(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_tree_that_was_made_up_says_nothing_of_caches() {
-        let topology = Topology::flat(&"0-1".parse().unwrap()).unwrap();
-        let cpus = || [0, 1].map(CpuId::new).to_vec();
-        let known = config(&topology, true, cpus());
-        assert_eq!((known.name.as_str(), known.caches), ("2-core/1-L3", 1));
-        let unknown = config(&topology, false, cpus());
-        assert_eq!((unknown.name.as_str(), unknown.caches), ("2-CPU", 0));
-    }
 
     #[test]
     fn a_disturbed_round_is_discarded_counted_and_taken_again() {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use coreline_sim::Spec;
 use serde::Deserialize;
 
-use crate::scenario::Config;
+use crate::config::Config;
 use crate::scenario::metric::Metric;
 use crate::scenario::param::Value;
 use crate::scenario::point::Point;
@@ -26,6 +26,40 @@ pub(super) struct Published {
     /// By metric.
     unit: BTreeMap<String, String>,
     row: Vec<PublishedRow>,
+    note: Vec<Note>,
+}
+
+/// Why a figure is off the published one, or what is to be known of one that is near. What it does
+/// not name it does not ask for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Note {
+    near: bool,
+    /// Metrics.
+    of: Vec<String>,
+    variants: Vec<String>,
+    /// Whether ours is the larger one.
+    above: Option<bool>,
+    /// The values of parameters, as rows have them; and the least that they are.
+    with: BTreeMap<String, Value>,
+    least: BTreeMap<String, u64>,
+    text: String,
+}
+
+impl Note {
+    fn fits(&self, metric: &str, point: &Point, above: bool) -> bool {
+        let is_in = |all: &[String], name: &str| all.is_empty() || all.iter().any(|it| it == name);
+        let params = point.params();
+        let is_least = |(name, least): (&String, &u64)| match params.get(name) {
+            Some(Value::Number(number)) => number >= least,
+            _ => false,
+        };
+        is_in(&self.of, metric)
+            && is_in(&self.variants, point.variant)
+            && self.above.is_none_or(|it| it == above)
+            && self.with.iter().all(|(name, value)| params.get(name) == Some(value))
+            && self.least.iter().all(is_least)
+    }
 }
 
 /// Figures of a configuration and of the parameters that they depend on.
@@ -68,6 +102,18 @@ impl Published {
         let whole = Config::all(machine.topology()).pop()?.name;
         let is_of = published.machine.as_deref().is_none_or(|it| it == machine.name());
         is_of.then_some(Published { whole, ..published })
+    }
+
+    /// What is to be known of a figure of ours that is near the published one, or off it.
+    pub(super) fn note(
+        &self,
+        near: bool,
+        metric: &str,
+        point: &Point,
+        above: bool,
+    ) -> Option<&str> {
+        let fits = |note: &&Note| note.near == near && note.fits(metric, point, above);
+        self.note.iter().find(fits).map(|note| note.text.as_str())
     }
 
     /// A figure, if it was published in the metric's unit, and where. Of a range the middle.

@@ -75,7 +75,7 @@ impl Outcome {
         let rows = measured
             .chunk_by(|this, next| this.point.is_beside(&next.point))
             .flat_map(|variants| figures(&beside, variants))
-            .map(|shown| row(machine.is_none(), shown))
+            .map(|shown| row(&beside, shown))
             .collect();
         Outcome {
             schema: "coreline.run/1",
@@ -101,25 +101,26 @@ impl FigureRow {
 const UNKNOWN_CACHES: &str = "which CPUs share a cache is not known here, as sysfs could not be \
                               read (see `coreline doctor`): no evidence on distances";
 
-fn row(natively: bool, shown: Shown<'_>) -> FigureRow {
+fn row(beside: &Beside<'_>, shown: Shown<'_>) -> FigureRow {
+    let natively = beside.machine.is_none();
     let Shown { of: Measured { point, caches, discarded, .. }, metric, series, published } = &shown;
     let samples = series.points.len();
     let (low, high) = match samples {
         0 | 1 if natively => (f64::NAN, f64::NAN),
         _ => series.range(),
     };
-    let (scenario, seen) = (point.scenario, shown.seen());
+    let scenario = point.scenario;
     let Judged { verdict, times } = match published {
         _ if natively && *caches <= 1 => Verdict::NotTestable.into(),
         Some((published, _)) => {
-            let limited = (scenario.limited)(&seen);
+            let limited = (scenario.limited)(metric.name, point);
             verdict::judge(metric.kind, series.value, (low, high), *published, limited)
         }
         None => Verdict::None.into(),
     };
-    let note = |is_near| {
-        let mut notes = scenario.notes.iter().filter(|note| note.is_near == is_near);
-        notes.find(|note| (note.fits)(&seen)).map(|note| note.text)
+    let note = |near| {
+        let above = published.as_ref().is_some_and(|published| series.value > published.0);
+        beside.published.and_then(|it| it.note(near, metric.name, point, above))
     };
     let why = match verdict {
         Verdict::None => None,

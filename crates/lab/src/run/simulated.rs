@@ -4,13 +4,14 @@ use coreline_sim::claim::Band;
 #[cfg(test)]
 use coreline_sim::claim::Figures;
 use coreline_sim::{Machine, Replay, Spec, Statistics};
+use coreline_topology::CpuId;
 use indicatif::ProgressBar;
 
 use super::Choice;
 use super::measured::{Measured, Series};
+use crate::config::Config;
 use crate::error::Error;
 use crate::kernel;
-use crate::scenario::Config;
 use crate::scenario::point::{Point, Setup};
 
 /// Runs a program as a replay line says on `spec`, which is the line's machine; gives the numbers
@@ -26,9 +27,10 @@ pub(crate) fn simulate(spec: &Spec, replay: &Replay, point: &Point) -> Result<Ve
         let machine = spec.name().to_owned();
         return Err(Error::TooManyCpus { machine, cpus, scenario: scenario.name, most });
     }
-    let asked = point.variant.to_owned();
-    if !scenario.variants(false).contains(&point.variant) {
-        return Err(Error::Variant { asked, scenario, world: spec.name().to_owned() });
+    let has = scenario.variants(false);
+    if !has.contains(&point.variant) {
+        let (asked, world) = (point.variant.to_owned(), spec.name().to_owned());
+        return Err(Error::Variant { asked, scenario: scenario.name, world, has });
     }
     let setup =
         Setup { point: point.clone(), cpus: config(spec, &point.config)?, seed: replay.seed };
@@ -51,7 +53,7 @@ pub(crate) fn simulate(spec: &Spec, replay: &Replay, point: &Point) -> Result<Ve
 }
 
 /// The CPUs of the configuration of this name on a machine.
-fn config(spec: &Spec, name: &str) -> Result<Vec<coreline_topology::CpuId>, Error> {
+fn config(spec: &Spec, name: &str) -> Result<Vec<CpuId>, Error> {
     let mut configs = Config::all(spec.topology());
     match configs.iter().position(|config| config.name == name) {
         Some(index) => Ok(configs.swap_remove(index).cpus),

@@ -204,15 +204,7 @@ mod tests {
                 (Gain, 0.7, (0.7, 0.7), 1.35, Against, 0.0),
                 (Ratio, 1.2, (1.1, 1.3), 0.9, Against, 0.0),
                 (Ratio, 4.5, (4.0, 5.0), 1.04, Against, 0.0),
-            ],
-        );
-    }
-
-    #[test]
-    fn a_band_on_both_sides_decides_nothing() {
-        check(
-            false,
-            &[
+                // A band on both sides decides nothing.
                 (Gain, 1.3, (0.7, 1.6), 1.35, Undecided, 0.0),
                 (Gain, 1.3, (1.0, 1.6), 1.35, Undecided, 0.0),
                 (Gain, 0.8, (0.7, 1.0), 1.35, Undecided, 0.0),
@@ -220,42 +212,18 @@ mod tests {
                 (Gain, f64::NAN, (f64::NAN, f64::NAN), 1.14, Undecided, 0.0),
                 (Rank, 1.0, (1.0, 3.0), 1.0, Undecided, 0.0),
                 (Rank, 9.0, (2.0, 9.0), 84.0, Undecided, 0.0),
-            ],
-        );
-    }
-
-    #[test]
-    fn one_contended_line_has_a_narrower_factor() {
-        check(
-            false,
-            &[
+                // One contended line has a narrower factor.
                 (ContendedRatio, 20.0, (14.0, 30.0), 20.0, Reached, 0.0),
                 (ContendedRatio, 20.0, (13.0, 30.0), 20.0, Direction, 1.5),
                 (ContendedRatio, 32.1, (32.1, 46.3), 20.8, Direction, 1.5),
                 (ContendedRatio, 20.0, (0.9, 30.0), 20.0, Undecided, 0.0),
-            ],
-        );
-    }
-
-    #[test]
-    fn a_figure_without_a_side_is_near_or_off() {
-        check(
-            false,
-            &[
+                // A figure without a side is near or off.
                 (Nanoseconds, 100.0, (50.0, 200.0), 100.0, Reached, 0.0),
                 (Nanoseconds, 100.0, (49.0, 200.0), 100.0, Off, 2.04),
                 (Nanoseconds, 300.0, (50.0, 301.0), 100.0, Off, 3.0),
                 (Cycles, 320.0, (264.0, 320.0), 600.0, Off, 2.3),
                 (Rate, 10.0, (10.0, 10.0), 45.0, Off, 4.5),
-            ],
-        );
-    }
-
-    #[test]
-    fn a_rank_says_whether_a_line_is_of_the_hottest() {
-        check(
-            false,
-            &[
+                // A rank says whether a line is of the hottest.
                 (Rank, 1.0, (1.0, 2.0), 1.0, Reached, 0.0),
                 (Rank, 6.0, (5.0, 9.0), 84.0, Direction, 0.0),
                 (Rank, 6.0, (5.0, 9.0), 2.0, Against, 0.0),

@@ -1,4 +1,4 @@
-//! How a figure is made of the numbers of runs, and what is said of it.
+//! How a figure is made of the numbers of runs.
 
 use coreline_sim::Spec;
 
@@ -43,36 +43,5 @@ impl Figure {
         let Made::Number(number) = self.made else { return None };
         let Metric { name, kind } = self.metric;
         numbers.get(number).map(|value| format!("{name} {value:.2} {}", kind.unit()))
-    }
-}
-
-/// A figure, as notes see it.
-pub(crate) struct Seen<'a> {
-    pub(crate) metric: &'static str,
-    pub(crate) point: &'a Point,
-    /// Whether it is larger than the published one.
-    pub(crate) is_above: bool,
-}
-
-impl Seen<'_> {
-    pub(crate) fn is(&self, metrics: &[&str]) -> bool {
-        metrics.contains(&self.metric)
-    }
-}
-
-/// What is to be known about a figure that is off the published one, or near it.
-pub(crate) struct Note {
-    pub(crate) is_near: bool,
-    pub(crate) fits: fn(&Seen<'_>) -> bool,
-    pub(crate) text: &'static str,
-}
-
-impl Note {
-    pub(crate) const fn off(fits: fn(&Seen<'_>) -> bool, text: &'static str) -> Note {
-        Note { is_near: false, fits, text }
-    }
-
-    pub(crate) const fn near(fits: fn(&Seen<'_>) -> bool, text: &'static str) -> Note {
-        Note { is_near: true, fits, text }
     }
 }

@@ -1,14 +1,15 @@
 //! Scenarios: each is one value, [`Scenario`], and a program that is generic over its world.
 //!
-//! A scenario's parameters, variants, figures, notes and question are data, beside the program that
-//! gives the numbers. The command line, what runs, replay lines, rows, tables and the answer of the
-//! default run follow from them. A new scenario is a module, a line of [`ALL`], and its document.
+//! A scenario's parameters, variants, figures and question are data, beside the program that gives
+//! the numbers; notes are, beside what was published. The command line, what runs, replay lines,
+//! rows, tables and the answer of the default run follow from them. A new scenario is a module, a
+//! line of [`ALL`], and its document.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`crew`] | the threads of a scenario, and how they wait for each other |
 //! | [`param`], [`point`] | what can be varied; a value for each, which is a program |
-//! | [`metric`], [`figure`] | what a figure is of; how it is made, and what is said of it |
+//! | [`metric`], [`figure`] | what a figure is of; how it is made |
 //! | the others | a scenario each |
 
 mod crew;
@@ -22,18 +23,14 @@ mod switchstorm;
 mod tenants;
 mod threadstorm;
 
-use std::collections::BTreeSet;
-use std::fmt;
-
 use coreline_sim::Report;
-use coreline_topology::{CpuId, Topology};
 use coreline_world::SpawnError;
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-use figure::{Figure, Note, Seen};
+use figure::Figure;
 use param::Param;
-use point::Setup;
+use point::{Point, Setup};
 
 /// All scenarios, in the order of the default run.
 pub(crate) static ALL: [&Scenario; 5] = [
@@ -57,15 +54,13 @@ pub(crate) struct Scenario {
     /// In the order of rows.
     pub(crate) variants: &'static [Variant],
     pub(crate) figures: &'static [Figure],
-    /// What is said of a figure beside a published one: the first that fits.
-    pub(crate) notes: &'static [Note],
-    /// Whether what was published contains something that decides the figure and is not modelled,
-    /// so that no more than a direction can be confirmed.
-    pub(crate) limited: fn(&Seen<'_>) -> bool,
+    /// Whether what was published contains something that decides this metric at this point and is
+    /// not modelled, so that no more than a direction can be confirmed.
+    pub(crate) limited: fn(&str, &Point) -> bool,
     /// Why nothing can be said where all CPUs share one cache.
     pub(crate) not_testable: &'static str,
     pub(crate) question: Question,
-    /// The file of what was published about it, if anything was.
+    /// The file of what was published about it, if anything was, with notes on what is off.
     pub(crate) published: Option<&'static str>,
     pub(crate) native: Run,
     pub(crate) simulated: Run,
@@ -84,12 +79,6 @@ pub(crate) struct Scenario {
     pub(crate) most_cpus: usize,
 }
 
-impl fmt::Debug for Scenario {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
 impl Scenario {
     /// With two runs of the program: native, and simulated.
     pub(crate) const fn new(name: &'static str, about: &'static str, runs: [Run; 2]) -> Scenario {
@@ -99,8 +88,7 @@ impl Scenario {
             params: &[],
             variants: &[],
             figures: &[],
-            notes: &[],
-            limited: |_| false,
+            limited: |_, _| false,
             not_testable: "all CPUs share one L3 and are few: no evidence on what more would cost",
             question: Question::NONE,
             published: None,
@@ -124,9 +112,7 @@ impl Scenario {
         self.params.iter().filter(|param| param.is_option())
     }
 
-    /// # Panics
-    ///
-    /// If it declares no such parameter.
+    /// A parameter that it declares.
     pub(crate) fn param(&self, name: &str) -> &'static Param {
         let param = self.params.iter().find(|param| param.name == name);
         param.unwrap_or_else(|| panic!("{} declares no {name}", self.name))
@@ -179,14 +165,14 @@ impl Variant {
         Variant { name, about, only: Only::Neither, policy: None, lacks: || None }
     }
 
+    /// Simulated, under a kernel with the policy of this name.
+    pub(crate) const fn simulated(name: &'static str, about: &'static str) -> Variant {
+        Variant { policy: Some(name), ..Variant::new(name, about).only(Only::Simulated) }
+    }
+
     /// In one of them.
     pub(crate) const fn only(self, only: Only) -> Variant {
         Variant { only, ..self }
-    }
-
-    /// Under such a simulated kernel.
-    pub(crate) const fn policy(self, policy: &'static str) -> Variant {
-        Variant { policy: Some(policy), ..self }
     }
 }
 
@@ -246,63 +232,16 @@ pub(crate) enum RunError {
     Check(String),
 }
 
-/// The CPUs of a machine that take part. Its name says them: `24-core/24-L3` is 24 cores under 24
-/// L3 caches, one hardware thread of each.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Config {
-    pub(crate) name: String,
-    pub(crate) cpus: Vec<CpuId>,
-    /// How many last-level caches these CPUs have; 0 where that is not known.
-    pub(crate) caches: usize,
-}
-
-impl Config {
-    /// These CPUs of a machine of which nothing else is known.
-    pub(crate) fn of_unknown(cpus: Vec<CpuId>) -> Config {
-        Config { name: format!("{}-CPU", cpus.len()), cpus, caches: 0 }
-    }
-
-    /// These CPUs of a machine, and their name. CPUs that the topology does not know count as a
-    /// core each.
-    pub(crate) fn of(topology: &Topology, cpus: Vec<CpuId>) -> Config {
-        let known = || cpus.iter().filter_map(|&cpu| topology.cpu(cpu));
-        let cores = known().map(|cpu| cpu.core).collect::<BTreeSet<_>>().len();
-        let caches = known().map(|cpu| cpu.cache).collect::<BTreeSet<_>>().len();
-        let unit = if cores < known().count() { "thread" } else { "core" };
-        Config { name: format!("{}-{unit}/{caches}-L3", cpus.len()), cpus, caches }
-    }
-
-    /// The configurations of a machine: the cores of one L3, one core of each L3, all cores, all
-    /// hardware threads; each once, where the machine has more than one L3 or thread.
-    pub(crate) fn all(topology: &Topology) -> Vec<Config> {
-        let cores = || topology.cpus().filter(|cpu| cpu.thread == 0);
-        let mut seen = BTreeSet::new();
-        let one_cache = cores().filter(|cpu| cpu.cache.get() == 0).map(|cpu| cpu.id).collect();
-        let each_cache = cores().filter(|cpu| seen.insert(cpu.cache)).map(|cpu| cpu.id).collect();
-        let mut candidates = vec![one_cache, each_cache];
-        if topology.cache_count() == 1 {
-            candidates.clear();
-        }
-        candidates.push(cores().map(|cpu| cpu.id).collect());
-        candidates.push(topology.cpus().map(|cpu| cpu.id).collect());
-        let mut configs: Vec<Config> = Vec::new();
-        for config in candidates.into_iter().map(|cpus| Config::of(topology, cpus)) {
-            if configs.iter().all(|other| other.name != config.name) {
-                configs.push(config);
-            }
-        }
-        configs
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use coreline_sim::{Machine, Spec};
+    use coreline_sim::Machine;
+    use coreline_topology::CpuId;
     use coreline_world::{Native, Place};
 
     use super::figure::Made;
     use super::point::Chosen;
     use super::*;
+    use crate::config::Config;
 
     /// Whatever a scenario's data name is there.
     #[test]
@@ -322,8 +261,8 @@ mod tests {
             let points = scenario.points(&config, &["none"], &Chosen::new(), (true, false));
             let params = points.ok().unwrap()[0].params();
             for param in scenario.params {
-                for text in param.usual_texts().filter(|text| *text != "all") {
-                    assert!(param.parse(text).is_ok(), "{}: {text}", param.name);
+                for text in param.usual.iter().chain(param.quick).filter(|text| **text != "all") {
+                    assert!(param.parse(text).is_some(), "{}: {text}", param.name);
                 }
             }
             assert!(param.is_none_or(|(name, _)| params.contains_key(name)), "{}", scenario.name);
@@ -376,25 +315,5 @@ mod tests {
         let mut sorted = draw(7);
         sorted.sort_unstable();
         assert_eq!(sorted, (0..384).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn the_published_configurations_are_those_of_the_machine() {
-        let spec = Spec::preset("epyc-9654-2s").unwrap();
-        let configs = Config::all(spec.topology());
-        let names: Vec<_> = configs.iter().map(|config| config.name.as_str()).collect();
-        assert_eq!(names, ["8-core/1-L3", "24-core/24-L3", "192-core/24-L3", "384-thread/24-L3"]);
-        assert_eq!(configs[1].cpus[..3], [0, 8, 16].map(CpuId::new));
-        assert_eq!(configs[2].cpus.last(), Some(&CpuId::new(191)));
-        let caches: Vec<_> = configs.iter().map(|config| config.caches).collect();
-        assert_eq!(caches, [1, 24, 24, 24]);
-    }
-
-    #[test]
-    fn a_machine_with_one_cache_is_run_whole_and_once() {
-        let spec = Spec::preset("host-2c").unwrap();
-        let configs = Config::all(spec.topology());
-        assert_eq!(configs.len(), 1);
-        assert_eq!(configs[0].name, "2-core/1-L3");
     }
 }

@@ -101,9 +101,9 @@ pub(crate) struct Param {
     pub(crate) domain: Domain,
     pub(crate) role: Role,
     /// What runs if nothing is said.
-    usual: &'static [&'static str],
+    pub(super) usual: &'static [&'static str],
     /// The same for the quick form.
-    quick: &'static [&'static str],
+    pub(super) quick: &'static [&'static str],
     /// The values where they depend on more than the form, or none.
     depends: fn(&Around<'_>) -> Vec<u64>,
 }
@@ -196,36 +196,24 @@ impl Param {
         }
     }
 
-    /// Reads a value.
-    ///
-    /// # Errors
-    ///
-    /// What it should have been.
-    pub(crate) fn parse(&self, text: &str) -> Result<Value, String> {
+    /// Reads a value; `None` if it is out of range, or none at all.
+    pub(crate) fn parse(&self, text: &str) -> Option<Value> {
         let number = |text: &str, from, to| {
             let number: Option<u64> = text.parse().ok();
             number.filter(|number| (from..=to).contains(number))
         };
-        let (value, what) = match self.domain {
-            Domain::Number(from, to) => {
-                (number(text, from, to).map(Value::Number), format!("a number in {from}..={to}"))
-            }
-            Domain::Cpus(to) => {
-                (number(text, 1, to).map(Value::Number), format!("a number in 1..={to}"))
-            }
+        match self.domain {
+            Domain::Number(from, to) => number(text, from, to).map(Value::Number),
+            Domain::Cpus(to) => number(text, 1, to).map(Value::Number),
             Domain::Names(names) => {
-                let name = names.iter().find(|name| name.0 == text);
-                (name.map(|name| Value::Name(name.0.to_owned())), self.form())
+                let name = names.iter().find(|name| name.0 == text)?.0;
+                Some(Value::Name(name.to_owned()))
             }
             Domain::Pair(_, _, to) => {
-                let parts = text.split_once('x');
-                let pair = parts.and_then(|(one, other)| {
-                    Some(Value::Pair(number(one, 1, to)?, number(other, 1, to)?))
-                });
-                (pair, format!("{}, each from 1 to {to}, such as 8x8", self.form()))
+                let (one, other) = text.split_once('x')?;
+                Some(Value::Pair(number(one, 1, to)?, number(other, 1, to)?))
             }
-        };
-        value.ok_or_else(|| format!("{text:?} is no {}; it is {what}", self.name))
+        }
     }
 
     /// Puts values into the order of rows, each once.
@@ -251,9 +239,9 @@ impl Param {
         let texts = if around.quick { self.quick } else { self.usual };
         let most = around.cpus as u64;
         let value = |text: &&str| match (self.domain, self.parse(text)) {
-            (Domain::Cpus(_), Ok(Value::Number(number))) => Some(Value::Number(number.min(most))),
+            (Domain::Cpus(_), Some(Value::Number(number))) => Some(Value::Number(number.min(most))),
             (Domain::Cpus(_), _) => Some(Value::Number(most)),
-            (_, value) => value.ok(),
+            (_, value) => value,
         };
         texts.iter().filter_map(value).collect()
     }
@@ -262,10 +250,5 @@ impl Param {
     pub(super) fn left_out(&self) -> Option<&'static str> {
         let usual = self.usual.first().copied();
         usual.filter(|_| self.role == Role::UsualEffort)
-    }
-
-    #[cfg(test)]
-    pub(super) fn usual_texts(&self) -> impl Iterator<Item = &'static str> {
-        self.usual.iter().chain(self.quick).copied()
     }
 }

@@ -8,8 +8,9 @@ use std::fmt;
 
 use coreline_topology::CpuId;
 
+use super::Scenario;
 use super::param::{Around, Domain, Param, Role, Value, Values};
-use super::{Config, Scenario};
+use crate::config::Config;
 
 /// All that a run depends on besides its world, machine and seed. Displays as it is parsed: the
 /// scenario's name, then `key=value` in a fixed order.
@@ -25,13 +26,8 @@ pub(crate) struct Point {
 /// Values that were chosen, by parameter.
 pub(crate) type Chosen = BTreeMap<&'static str, Vec<Value>>;
 
-/// A value that is larger than the number of CPUs.
-pub(crate) struct TooMany {
-    pub(crate) asked: u64,
-    pub(crate) param: &'static str,
-}
-
 /// A point, and the rest of what one run of a program depends on.
+#[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) point: Point,
     pub(crate) cpus: Vec<CpuId>,
@@ -104,12 +100,12 @@ impl Point {
         let config = value("config")?.to_owned();
         let mut values = Values::default();
         for param in scenario.params.iter().filter(|param| param.role == Role::Option) {
-            values.insert(param.name, param.parse(value(param.name)?).ok()?);
+            values.insert(param.name, param.parse(value(param.name)?)?);
         }
         let variant = scenario.variant(value("variant")?)?.name;
         for param in scenario.params.iter().filter(|param| param.is_effort()) {
             let text = value(param.name).or_else(|| param.left_out())?;
-            values.insert(param.name, param.parse(text).ok()?);
+            values.insert(param.name, param.parse(text)?);
         }
         words.next().is_none().then_some(Point { scenario, config, variant, values })
     }
@@ -152,14 +148,14 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// [`TooMany`] if a value that was chosen is more than the CPUs of the configuration.
+    /// The parameter, and the value that was chosen, if that is more than the configuration's CPUs.
     pub(crate) fn points(
         &'static self,
         config: &Config,
         variants: &[&'static str],
         chosen: &Chosen,
         (quick, natively): (bool, bool),
-    ) -> Result<Vec<Point>, TooMany> {
+    ) -> Result<Vec<Point>, (&'static str, u64)> {
         let cpus = config.cpus.len();
         let config = config.name.clone();
         let mut points =
@@ -177,13 +173,13 @@ impl Scenario {
                     (param.domain, values.last())
                     && asked > cpus as u64
                 {
-                    return Err(TooMany { asked, param: param.name });
+                    return Err((param.name, asked));
                 }
-                next.extend(values.into_iter().map(|value| {
+                for value in values {
                     let mut point = point.clone();
                     point.values.insert(param.name, value);
-                    point
-                }));
+                    next.push(point);
+                }
             }
             points = next;
         }
@@ -211,74 +207,53 @@ mod tests {
         ALL.iter().find_map(|scenario| Point::parse(scenario, text))
     }
 
+    const PROGRAMS: [&str; 6] = [
+        "intermittent config=24-core/24-L3 delay=10 variant=recent",
+        "intermittent config=24-core/24-L3 delay=10 variant=recent sequences=2",
+        "switchstorm config=120-thread/4-L3 wake=barrier period=25 path=1500 flush=0 \
+         variant=always-set rounds=200",
+        "shootdown config=120-thread/4-L3 present=8 variant=eager updates=50",
+        "threadstorm config=384-thread/24-L3 size=8x32 place=pinned rest=30 path=1500 \
+         variant=owned rounds=10",
+        "tenants config=384-thread/24-L3 tenants=1000 tasks=2 variant=domain",
+    ];
+
     #[test]
     fn a_program_reads_back_and_others_are_refused() {
-        for (line, wrong) in [
-            (
-                "intermittent config=24-core/24-L3 delay=10 variant=recent",
-                &[
-                    ("intermittent", "sing"),
-                    ("config=24-core/24-L3 ", ""),
-                    ("delay=10", "delay=x"),
-                    ("delay=10", "delay=10001"),
-                    ("=recent", "=nothing"),
-                    ("=recent", "=recent sequences=0"),
-                    ("=recent", "=recent sequences=1001"),
-                    ("=recent", "=recent sequences=2 more"),
-                    ("=recent", "=recent speed=1"),
-                ][..],
-            ),
-            (
-                "intermittent config=24-core/24-L3 delay=10 variant=recent sequences=2",
-                &[("sequences=2", "sequences=")],
-            ),
-            (
-                "switchstorm config=120-thread/4-L3 wake=barrier period=25 path=1500 flush=0 \
-                 variant=always-set rounds=200",
-                &[
-                    ("switchstorm", "intermittent"),
-                    ("wake=barrier", "wake=never"),
-                    ("period=25", "period=0"),
-                    ("path=1500", "path=1000001"),
-                    ("flush=0 ", ""),
-                    ("rounds=200", "rounds=0"),
-                    ("rounds=200", "rounds=200 more"),
-                ],
-            ),
-            (
-                "shootdown config=120-thread/4-L3 present=8 variant=eager updates=50",
-                &[
-                    ("present=8", "present=0"),
-                    ("present=8", "present=4097"),
-                    ("variant=eager", "variant=recent"),
-                    ("updates=50", ""),
-                ],
-            ),
-            (
-                "threadstorm config=384-thread/24-L3 size=8x32 place=pinned rest=30 path=1500 \
-                 variant=owned rounds=10",
-                &[
-                    ("size=8x32", "size=8"),
-                    ("size=8x32", "size=8x0"),
-                    ("size=8x32", "size=257x8"),
-                    ("place=pinned", "place=here"),
-                    ("rest=30", "rest=100001"),
-                ],
-            ),
-            (
-                "tenants config=384-thread/24-L3 tenants=1000 tasks=2 variant=domain",
-                &[
-                    ("tenants=1000", "tenants=10001"),
-                    ("tasks=2", "tasks=65"),
-                    ("variant=domain", "variant=domains"),
-                    ("variant=domain", "variant=domain more"),
-                ],
-            ),
-        ] {
-            assert_eq!(parse(line).unwrap().to_string(), line);
-            for (from, to) in wrong {
-                assert!(parse(&line.replacen(from, to, 1)).is_none(), "{line}: {from} {to}");
+        for program in PROGRAMS {
+            assert_eq!(parse(program).unwrap().to_string(), program);
+            for wrong in ["sing config=x", "", program.split_once(' ').unwrap().0] {
+                assert!(parse(wrong).is_none(), "{wrong}");
             }
+            assert!(parse(&format!("{program} more")).is_none() && parse(&program[1..]).is_none());
+        }
+        for (from, to) in [
+            ("config=24-core/24-L3 ", ""),
+            ("delay=10", "delay=x"),
+            ("delay=10", "delay=10001"),
+            ("=recent", "=nothing"),
+            ("sequences=2", "sequences=0"),
+            ("sequences=2", "sequences=1001"),
+            ("sequences=2", "speed=1"),
+            ("wake=barrier", "wake=never"),
+            ("period=25", "period=0"),
+            ("path=1500", "path=1000001"),
+            ("flush=0 ", ""),
+            ("rounds=200", "rounds=0"),
+            (" rounds=10", ""),
+            ("present=8", "present=0"),
+            ("present=8", "present=4097"),
+            ("variant=eager", "variant=recent"),
+            ("size=8x32", "size=8"),
+            ("size=8x32", "size=8x0"),
+            ("size=8x32", "size=257x8"),
+            ("place=pinned", "place=here"),
+            ("rest=30", "rest=100001"),
+            ("tenants=1000", "tenants=10001"),
+            ("tasks=2", "tasks=65"),
+        ] {
+            let program = PROGRAMS.iter().rev().find(|program| program.contains(from)).unwrap();
+            assert!(parse(&program.replace(from, to)).is_none(), "{program}: {from} {to}");
         }
     }
 

@@ -113,12 +113,8 @@ struct Range<W: Testbed> {
     ran: Line<W::U32>,
 }
 
-/// Nanoseconds of the counted turns of a context.
-#[derive(Default)]
-struct Tally {
-    shootdown: u64,
-    update: u64,
-}
+/// Nanoseconds of shootdowns and of updates, in the counted turns of a context.
+type Tally = [u64; 2];
 
 /// Gives the mean times of shootdowns and of updates.
 fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
@@ -162,13 +158,9 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
         range.arrived.wait(|arrived| arrived as usize >= all + present);
         range.asked[range.order[0]].set(TURN);
     })?;
-    let mut sum = Tally::default();
-    for result in results {
-        let Tally { shootdown, update } = result?;
-        sum.shootdown += shootdown;
-        sum.update += update;
-    }
-    Ok([sum.shootdown, sum.update].map(|sum| sum as f64 / f64::from(updates)).to_vec())
+    let tallies = results.into_iter().collect::<Result<Vec<Tally>, _>>()?;
+    let mean = |of| tallies.iter().map(|tally| tally[of]).sum::<u64>() as f64 / f64::from(updates);
+    Ok([0, 1].map(mean).to_vec())
 }
 
 impl<W: Testbed> Range<W> {
@@ -267,8 +259,8 @@ impl<W: Testbed> Range<W> {
         self.value.update(u64::from(turn) + 1);
         let updated = W::now();
         if turn >= WARM_UP {
-            tally.shootdown += nanos(start, shot);
-            tally.update += nanos(shot, updated);
+            tally[0] += nanos(start, shot);
+            tally[1] += nanos(shot, updated);
         }
         let ran = self.ran.load(Ordering::Relaxed) as usize;
         let next = turn + 1;

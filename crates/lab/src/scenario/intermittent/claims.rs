@@ -79,21 +79,14 @@ fn clustered_is_as_local_as_the_cpus_number() {
     is_as_local_as_the_cpus_number("clustered", "tick");
 }
 
-fn first_fit_takes_three_times_as_long(scan: &str) {
-    let first_fit = figures(&CONFIGS[2..], "first-fit", scan);
-    for (first_fit, cpu_id) in first_fit.iter().zip(&CPU_ID[2..]) {
-        first_fit.at_least(3.0, cpu_id).unwrap();
+#[test]
+fn first_fit_takes_three_times_as_long_once_a_round_outlasts_the_expiry() {
+    for scan in ["tick", "switch"] {
+        let first_fit = figures(&CONFIGS[2..], "first-fit", scan);
+        for (first_fit, cpu_id) in first_fit.iter().zip(&CPU_ID[2..]) {
+            first_fit.at_least(3.0, cpu_id).unwrap();
+        }
     }
-}
-
-#[test]
-fn first_fit_takes_three_times_as_long_once_a_round_outlasts_the_expiry_with_scans_by_ticks() {
-    first_fit_takes_three_times_as_long("tick");
-}
-
-#[test]
-fn first_fit_takes_three_times_as_long_once_a_round_outlasts_the_expiry_with_scans_by_switches() {
-    first_fit_takes_three_times_as_long("switch");
 }
 
 #[test]

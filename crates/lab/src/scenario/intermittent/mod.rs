@@ -6,15 +6,6 @@
 //! each byte of a 16 KiB area, and its time is taken. Which area is the question. If an index comes
 //! to a CPU that did not have it before, its area's lines come from the CPU that did.
 //!
-//! | variant | the area is that of | native | simulated |
-//! |---|---|---|---|
-//! | `cpu-id` | the CPU's number | yes | yes |
-//! | `kernel-cid` | the kernel's concurrency ID, whatever this kernel's policy is | yes | no |
-//! | `first-fit` | a concurrency ID: the seed's "before" | no | yes |
-//! | `recent` | a concurrency ID: the policy of the seed | no | yes |
-//! | `owned` | a concurrency ID: the ownership of Linux 6.19 | no | yes |
-//! | `clustered` | a concurrency ID: `recent` for each last-level cache | no | yes |
-//!
 //! All alternatives have the same threads, areas and coordinator, and differ in the one number that
 //! picks the area. Where fewer threads than CPUs run at a time, concurrency IDs need fewer areas
 //! than there are CPUs; `first-fit` needs the fewest.
@@ -42,11 +33,11 @@ use coreline_world::{Cell, Native, Place, Testbed};
 use rand_pcg::Pcg64;
 
 use super::crew::{Sign, crew, pinned};
+use super::figure::Figure;
 use super::figure::Made::{Number, Over, Under};
-use super::figure::{Figure, Note, Seen};
 use super::metric::FigureKind::{Gain, Nanoseconds, Ratio};
 use super::param::{Domain, Param, Role};
-use super::point::{Point, Setup};
+use super::point::Setup;
 use super::{Only, Question, RunError, Scenario, Variant, shuffle};
 
 pub(super) static SCENARIO: Scenario = Scenario {
@@ -69,88 +60,29 @@ pub(super) static SCENARIO: Scenario = Scenario {
         Param::effort("sequences", 1000).role(Role::UsualEffort).usual(&["6"]),
     ],
     variants: &[
-        Variant::new("cpu-id", "Memory is indexed by the CPU's number").policy("first-fit"),
+        Variant {
+            policy: Some("first-fit"),
+            ..Variant::new("cpu-id", "Memory is indexed by the CPU's number")
+        },
         Variant {
             lacks: || Native::kernel_cid().is_none().then(|| no_index("kernel-cid")),
             ..Variant::new("kernel-cid", "By the concurrency ID of this machine's kernel")
                 .only(Only::Native)
         },
-        Variant::new("first-fit", "By a concurrency ID: the lowest that is free")
-            .only(Only::Simulated)
-            .policy("first-fit"),
-        Variant::new("recent", "The CPU's recent one if that is free")
-            .only(Only::Simulated)
-            .policy("recent"),
-        Variant::new("owned", "One that the thread owns, or its CPU where threads are many")
-            .only(Only::Simulated)
-            .policy("owned"),
-        Variant::new("clustered", "As recent, for each last-level cache")
-            .only(Only::Simulated)
-            .policy("clustered"),
+        Variant::simulated("first-fit", "By a concurrency ID: the lowest that is free"),
+        Variant::simulated("recent", "The CPU's recent one if that is free"),
+        Variant::simulated("owned", "One that the thread owns, or its CPU where threads are many"),
+        Variant::simulated("clustered", "As recent, for each last-level cache"),
     ],
     figures: &[
         Figure::new("ns_per_burst", Nanoseconds, Number(0)),
         Figure::new("over_cpu_id", Ratio, Over(0, "cpu-id")),
         Figure::new("speedup", Gain, Under(0, "first-fit")).when(|it| it.variant == "recent"),
     ],
-    limited: |it| is_asleep(it.point),
-    notes: &[
-        Note::near(
-            is_moved_area,
-            "consistent, and no prediction: the size of this time is set almost alone by how many \
-             ownership requests overlap, which is an assumption of the machine file",
-        ),
-        Note::off(
-            |it| is_moved_area(it) && it.is_above,
-            "two things decide this figure and are not known: how often references expire (a tick \
-             has to hit a running thread, and their age goes by a clock that stands still on an \
-             idle CPU; with --scan switch a scan runs as soon as the kernel's limit of 100 ms \
-             allows), and how long a moved area takes, which is set by how many ownership requests \
-             overlap, an assumption",
-        ),
-        Note::off(
-            |it| is_moved_area(it) && it.point.is("scan", "tick"),
-            "scans are rather too seldom here: ticks have to hit a running thread, and a simulated \
-             burst lasts no longer than its cache misses and the switch to its thread, since the \
-             execution of other code is not modelled; --scan switch is as often as can be",
-        ),
-        Note::off(
-            |it| is_moved_area(it) && is_asleep(it.point),
-            "part of the published time is not coherence: at 10 ms the same lines come over the \
-             same distance for less; sleep states, which a machine that idles for so long enters, \
-             are not modelled, so that even a time of the right size is no evidence",
-        ),
-        Note::off(
-            |it| it.is(&["ns_per_burst"]) && is_asleep(it.point),
-            "the area did not move, so 256 cache hits are all that a burst costs here; the \
-             published times contain what is not modelled: sleep states, which a machine that \
-             idles for 200 ms enters, cold TLB and page walks, a clock that ramps up after idling",
-        ),
-        Note::off(
-            |it| it.is(&["ns_per_burst"]),
-            "256 cache hits are all that a burst costs here if its area did not move; the \
-             published times contain what is not modelled: cold TLB and page walks, a clock that \
-             ramps up after idling",
-        ),
-        Note::off(
-            |it| it.is(&["over_cpu_id"]) && it.point.variant == "recent",
-            "recent and cpu-id touch the same lines here, each CPU those of its own area; what \
-             sets the published times of the two apart has no cause in the indexes, and is not \
-             known",
-        ),
-        Note::off(
-            |it| it.point.is("scan", "tick"),
-            "the quotient inherits what its two times lack (that of an area that did not move \
-             lacks most, which makes the quotient too large), and how often ticks hit a running \
-             thread and so ask for a scan, which depends on code whose execution is not modelled",
-        ),
-        Note::off(
-            |_| true,
-            "the quotient inherits what its two times lack; that of an area that did not move \
-             lacks most, which makes the quotient too large, and first-fit's lacks the sleep \
-             states of long delays and depends on how often references expire",
-        ),
-    ],
+    // From such a delay on the published times have a residue that the distance of the areas does
+    // not explain: at 200 ms they are up to 25 times those at 10 ms, for the same lines at the same
+    // distance.
+    limited: |_, point| point.number("delay") >= 100,
     not_testable: "all CPUs share one L3, so no area is farther than another: no evidence on \
                    locality",
     question: Question {
@@ -184,18 +116,6 @@ const SCANS: &[(&str, &str)] = &[
     ),
     ("switch", "Any thread that gets a CPU: as often as the kernel's own limit allows"),
 ];
-
-/// The time of a burst whose area comes from another CPU.
-fn is_moved_area(seen: &Seen<'_>) -> bool {
-    seen.is(&["ns_per_burst"]) && seen.point.variant == "first-fit"
-}
-
-/// From such a delay on the published times have a residue that the distance of the areas does not
-/// explain: at 200 ms they are up to 25 times those at 10 ms, for the same lines at the same
-/// distance.
-fn is_asleep(point: &Point) -> bool {
-    point.number("delay") >= 100
-}
 
 fn no_index(variant: &str) -> RunError {
     let lack = "is not available: a thread has no such index here; see `coreline doctor`";

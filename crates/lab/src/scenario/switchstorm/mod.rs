@@ -48,8 +48,8 @@ use rand_pcg::Pcg64;
 use policy::{Dense, Mask, Policy, is_mask, is_references};
 
 use super::crew::{Barrier, clock_ns, crew, nanos, pinned};
+use super::figure::Figure;
 use super::figure::Made::{Number, Over, Scaled, Under};
-use super::figure::{Figure, Note};
 use super::metric::FigureKind::{ContendedRatio, Cycles, Gain, Nanoseconds, Percent, Rank};
 use super::param::{Domain, Param, Values};
 use super::point::Setup;
@@ -63,8 +63,6 @@ const RATE: usize = 3;
 const PEAK_RATE: usize = 4;
 const LINE_RANK: usize = 5;
 const LINE_SHARE: usize = 6;
-
-const OF_OP: [&str; 3] = ["op_ns", "op_cycles", "op_speedup"];
 
 /// A second; more is taken for a typing mistake.
 const MOST_US: u64 = 1_000_000;
@@ -116,55 +114,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
     ],
     // What depends on the period and on the rest of the path, which are declared, or on what else
     // the program shares, which is not linpack.
-    limited: |it| !is_barrier(it.point) || !it.is(&OF_OP),
-    notes: &[
-        Note::near(
-            |it| it.is(&OF_OP) && it.point.variant != "always-set",
-            "consistent, and no prediction: the rate of flushes decides it, which is declared",
-        ),
-        Note::off(
-            |it| it.is(&OF_OP) && !is_barrier(it.point),
-            "how many CPUs meet is set by the period, which is declared: what was measured is not \
-             known to wake up like this",
-        ),
-        Note::off(
-            |it| it.is(&["op_speedup"]),
-            "the quotient inherits what the time of test-first lacks",
-        ),
-        Note::off(
-            |it| it.is(&OF_OP) && it.point.variant == "always-set",
-            "the operations queue for one line, half of the CPUs' transfers on average; the \
-             transfer's cost is another, newer machine's, and the interconnect of four sockets is \
-             not modelled",
-        ),
-        Note::off(
-            |it| it.is(&OF_OP),
-            "a test of a set bit is a cache hit here, and what remains is the rate of flushes, \
-             which is declared; the published figure is one of a sampling profiler that may not \
-             count loads that hit, and in the kernel CPUs leave the mask when they sleep deeply, \
-             too",
-        ),
-        Note::off(
-            |it| it.is(&["switch_share"]),
-            "the period and the rest of the path decide this, and are declared; no execution of \
-             code is modelled beyond that",
-        ),
-        Note::off(
-            |it| it.is(&["line_rank"]),
-            "a real program has many more lines that are shared; here there are the barrier's and \
-             little else, so how far down the line goes is not to be had",
-        ),
-        Note::off(
-            |it| it.is(&["line_miss_share"]),
-            "the share is of what else is shared, which is the barrier's few lines here; the \
-             misses while all bits are set for the first time are in it",
-        ),
-        Note::off(
-            |_| true,
-            "a step of linpack is another mixture: how long it computes between two barriers is \
-             declared, and not known; its own sharing of data is not modelled",
-        ),
-    ],
+    limited: |metric, point| !is_barrier(point) || !metric.starts_with("op_"),
     not_testable: "all CPUs share one L3 and are few: no evidence on a line that many sockets want",
     question: Question {
         machine: "ivybridge-ex-4s",

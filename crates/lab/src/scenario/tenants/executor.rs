@@ -9,7 +9,7 @@ use coreline_world::{Line, Testbed, Time};
 use rand_pcg::Pcg64;
 
 use super::schedule::Schedule;
-use super::{Counters, Footprint, OPERATIONS, RunError, Setup, WORDS, from_other_nodes};
+use super::{Counters, OPERATIONS, RunError, Setup, WORDS, from_other_nodes};
 use crate::scenario::crew::{Barrier, crew, pinned};
 use crate::scenario::draw;
 
@@ -65,16 +65,9 @@ pub(super) fn execute<W: Testbed, C: Counters<W>>(setup: &Setup) -> Result<Vec<f
     let schedule = Schedule::new(&W::topology(), cpus, tasks, ROUNDS, setup.seed);
     let barrier = Barrier::new(cpus);
     let (cpus, seed) = (cpus.clone(), setup.seed);
-    let executor = Arc::new(Executor::<W, C> {
-        cpus,
-        tenants,
-        each,
-        seed,
-        schedule,
-        counters,
-        handles,
-        barrier,
-    });
+    let shared =
+        Executor::<W, C> { cpus, tenants, each, seed, schedule, counters, handles, barrier };
+    let executor = Arc::new(shared);
     let tallies = crew::<W, _, _>(&executor, pinned(&setup.cpus), Executor::work, |missing| {
         if missing.is_some() {
             executor.barrier.give_up();
@@ -175,12 +168,11 @@ impl<W: Testbed, C: Counters<W>> Executor<W, C> {
         let sum = |part: fn(&Tally) -> usize| tallies.iter().map(part).sum::<usize>() as f64;
         let operations = sum(|tally| tally.polls) * OPERATIONS as f64;
         let polling: Duration = tallies.iter().map(|tally| tally.polling).sum();
-        let Footprint { bytes, slots } = self.counters.footprint();
-        let tenants = self.tenants as f64;
+        let [bytes, slots] = self.counters.footprint().map(|of| of / self.tenants as f64);
         let mut numbers = vec![
-            bytes / tenants,
+            bytes,
             (self.cpus.len() * size_of::<Line<[u64; WORDS]>>()) as f64,
-            slots / tenants,
+            slots,
             polling.as_nanos() as f64 / operations,
             1000.0 * sum(|tally| tally.id_changes) / operations,
         ];

@@ -5,18 +5,10 @@
 //! adds 1 to each of the words, and leaves. Tasks begin anywhere, stay where they are, and now and
 //! then move to another worker, a near one mostly: see [`schedule`].
 //!
-//! | variant | what a tenant's counters are |
-//! |---|---|
-//! | `domain` | a slot for each concurrency ID of the tenant's domain, under `Recent` |
-//! | `domain-clustered` | the same, under `Clustered` |
-//! | `cpu-id` | a slot for each CPU number |
-//! | `sharded` | an entry of a map, looked up each time under the lock of a part of the map |
-//! | `atomic` | a line that all CPUs add to by atomic instructions |
-//!
-//! Each is an implementation of [`Counters`]; all else is one function, [`Executor::work`]. The
-//! schedule of polls is drawn beforehand, the same for all variants, and read from plain memory,
-//! which costs nothing in the simulator: queues of tasks are in no variant. Between two rounds all
-//! wait for all, so that no task is polled twice at a time.
+//! Each variant is an implementation of [`Counters`]; all else is one function, [`Executor::work`].
+//! The schedule of polls is drawn beforehand, the same for all variants, and read from plain
+//! memory, which costs nothing in the simulator: queues of tasks are in no variant. Between two
+//! rounds all wait for all, so that no task is polled twice at a time.
 //!
 //! Declared, and not measured: [`ROUND`], how tasks move, and that workers begin at moments that
 //! are drawn, in the first [`PHASE`] of a round. `docs/tenants.md` argues for them.
@@ -116,14 +108,6 @@ const WORDS: usize = 8;
 /// The operations of a poll.
 const OPERATIONS: usize = WORDS;
 
-/// Means over tenants.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Footprint {
-    bytes: f64,
-    /// The number of lines of counters, without one that all CPUs share.
-    slots: f64,
-}
-
 /// The counters of all tenants.
 trait Counters<W: Testbed>: Sized + Send + Sync + 'static {
     /// What a task needs to work for its tenant.
@@ -145,8 +129,9 @@ trait Counters<W: Testbed>: Sized + Send + Sync + 'static {
     /// What all CPUs have added to a word of the tenant, after the last addition.
     fn sum(&self, tenant: usize, which: usize) -> u64;
 
-    /// Of all tenants together.
-    fn footprint(&self) -> Footprint;
+    /// Bytes, and the number of lines of counters without one that all CPUs share; of all tenants
+    /// together.
+    fn footprint(&self) -> [f64; 2];
 
     /// All lines of counters, by address.
     fn lines(&self) -> Vec<usize>;
@@ -203,9 +188,9 @@ impl<W: Testbed> Counters<W> for Atomic<W> {
         self.0[tenant][which].load(Ordering::Relaxed)
     }
 
-    fn footprint(&self) -> Footprint {
+    fn footprint(&self) -> [f64; 2] {
         let tenants = self.0.len() as f64;
-        Footprint { bytes: size_of::<Line<[W::U64; WORDS]>>() as f64 * tenants, slots: tenants }
+        [size_of::<Line<[W::U64; WORDS]>>() as f64 * tenants, tenants]
     }
 
     fn lines(&self) -> Vec<usize> {

@@ -67,7 +67,7 @@ impl<W: Testbed> Counters<W> for Leaky<W> {
         self.0.sum(tenant, which)
     }
 
-    fn footprint(&self) -> Footprint {
+    fn footprint(&self) -> [f64; 2] {
         self.0.footprint()
     }
 

@@ -12,13 +12,8 @@
 //! Around that it calls a [`CidSpace`] as a kernel does: the creator of a thread enters it, an
 //! arrival from another CPU migrates it where it arrives, the CPU where it ends takes it out, and
 //! every [`TICK`] of a busy CPU asks for a scan. Each access of the space is then one of the
-//! simulated machine, and what is measured is the time that these calls take.
-//!
-//! | variant | IDs are handed out by |
-//! |---|---|
-//! | `none` | nothing: the floor |
-//! | `first-fit`, `recent`, `owned`, `clustered` | a [`CidSpace`] under that policy |
-//! | `kernel-cid`, natively | this machine's kernel: see [`plain`] |
+//! simulated machine, and what is measured is the time that these calls take. Variants differ in
+//! the space's policy; `none` has no space, and `kernel-cid` is in [`plain`].
 //!
 //! | placement | a thread may run | a new thread goes | a woken thread goes |
 //! |---|---|---|---|
@@ -43,13 +38,14 @@ use core::time::Duration;
 
 use coreline::cid::{CidSpace, Clustered, FirstFit, Owned, Recent};
 use coreline_sim::{LineCost, Report, Sim};
+use coreline_topology::CpuId;
 use coreline_world::{Native, Testbed};
 
 use ids::{NoIds, is_of_ids};
 use storm::storm;
 
+use super::figure::Figure;
 use super::figure::Made::{Number, Over};
-use super::figure::{Figure, Note};
 use super::metric::FigureKind::{Gain, Nanoseconds, Percent, Rate, Transfers};
 use super::param::{Domain, Param};
 use super::point::{Point, Setup};
@@ -122,20 +118,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
     ],
     // The cost of creating a thread without its IDs decides all that was published, and is
     // declared; the machine is not known.
-    limited: |_| true,
-    notes: &[
-        Note::off(
-            |it| it.is(&["creations_over_recent"]),
-            "what the published difference is made of, its author does not know: his profiles show \
-             load balancing, which is not modelled, and spin locks. Here `owned` pays for the \
-             space's lock, which each thread takes when it enters, first runs and leaves",
-        ),
-        Note::off(
-            |_| true,
-            "what creating and ending a thread takes is declared, and no locks of the process (its \
-             memory map, its list of threads) hold creators up here; the machine is not known",
-        ),
-    ],
+    limited: |_, _| true,
     not_testable: "all CPUs share one L3 and are few: no evidence on lines that many sockets want",
     question: Question {
         param: Some(("place", "roaming")),
@@ -162,9 +145,9 @@ fn has_ids(point: &Point) -> bool {
     point.variant != "none"
 }
 
-/// What one run depends on, for the workers and for [`plain`].
-#[derive(Debug, Clone, Copy)]
+/// What one run depends on.
 struct Load {
+    cpus: Vec<CpuId>,
     pools: u32,
     /// How many threads each pool creates in a round.
     threads: u32,
@@ -183,6 +166,7 @@ impl Load {
     fn of(setup: &Setup) -> Load {
         let (pools, threads) = setup.pair("size");
         Load {
+            cpus: setup.cpus.clone(),
             pools: pools as u32,
             threads: threads as u32,
             is_pinned: setup.is("place", "pinned"),

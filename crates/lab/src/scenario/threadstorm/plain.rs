@@ -6,18 +6,11 @@
 
 use std::sync::Arc;
 
-use coreline_topology::CpuId;
 use coreline_world::{Placement, SpawnError, Testbed};
 
 use super::{Load, Setup, WARM_UP};
 use crate::scenario::RunError;
 use crate::scenario::crew::{Sign, crew};
-
-/// What creators share: nothing that changes.
-struct Plan {
-    load: Load,
-    cpus: Vec<CpuId>,
-}
 
 /// A pool's words; rounds are counted from 1.
 struct Pool<W: Testbed> {
@@ -28,16 +21,16 @@ struct Pool<W: Testbed> {
 }
 
 pub(super) fn storm<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
-    let plan = Arc::new(Plan { load: Load::of(setup), cpus: setup.cpus.clone() });
-    let places = (0..plan.load.pools).map(|pool| plan.place(pool, 0));
-    let rates = crew::<W, _, _>(&plan, places, Plan::create::<W>, |_| ())?;
+    let load = Arc::new(Load::of(setup));
+    let places = (0..load.pools).map(|pool| load.place(pool, 0));
+    let rates = crew::<W, _, _>(&load, places, Load::create::<W>, |_| ())?;
     Ok(vec![rates.into_iter().sum::<Result<f64, SpawnError>>()?])
 }
 
-impl Plan {
+impl Load {
     fn place(&self, pool: u32, n: u32) -> Placement {
-        let place = pool as usize * (self.load.threads as usize + 1) + n as usize;
-        match self.load.is_pinned {
+        let place = pool as usize * (self.threads as usize + 1) + n as usize;
+        match self.is_pinned {
             false => Placement::Anywhere,
             true => Placement::On(self.cpus[place % self.cpus.len()]),
         }
@@ -45,7 +38,7 @@ impl Plan {
 
     /// A creator's part: how many threads it creates in a second.
     fn create<W: Testbed>(&self, number: usize) -> Result<f64, SpawnError> {
-        let Load { threads, rounds, .. } = self.load;
+        let &Load { threads, rounds, .. } = self;
         let pool = Arc::new(Pool::<W> { arrived: Sign::new(0), released: Sign::new(0) });
         let mut began = W::now();
         for round in 1..=WARM_UP + rounds {

@@ -51,8 +51,6 @@ struct Pool<W: Testbed> {
 /// since threads of one round may still be ending while those of the next are created.
 struct Storm<W: Testbed, I: Ids<W>> {
     load: Load,
-    /// By place.
-    places: Vec<CpuId>,
     ids: Box<Line<I>>,
     cpus: Cpus<W>,
     /// All CPUs.
@@ -144,17 +142,15 @@ pub(super) fn storm<W: Testbed, I: Ids<W>>(setup: &Setup) -> Result<Vec<f64>, Ru
 
 impl<W: Testbed, I: Ids<W>> Storm<W, I> {
     fn new(setup: &Setup) -> Result<Self, RunError> {
-        let load = Load::of(setup);
-        let pools = load.pools as usize;
-        let threads = pools * (2 * load.threads as usize + 1);
+        let (pools, created) = setup.pair("size");
+        let (pools, threads) = (pools as usize, (pools * (2 * created + 1)) as usize);
         let mut deal: Vec<usize> = (0..setup.cpus.len()).collect();
-        shuffle(&mut deal, &mut Pcg64::new(u128::from(load.seed), DEAL));
+        shuffle(&mut deal, &mut Pcg64::new(u128::from(setup.seed), DEAL));
         let word = || Line(W::U32::new_in(0));
         let state = || Mutex::new(State { next: Next::Arrive, cpu: None, task: None });
         let pool = || Pool { met: word(), began: AtomicU64::new(0) };
         Ok(Storm {
-            load,
-            places: setup.cpus.clone(),
+            load: Load::of(setup),
             ids: Box::new(Line(I::new().map_err(lack)?)),
             cpus: Cpus::new(&setup.cpus, threads),
             anywhere: setup.cpus.iter().copied().collect(),
@@ -191,7 +187,7 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
     }
 
     fn id(&self, cpu: usize) -> CpuId {
-        self.places[cpu]
+        self.load.cpus[cpu]
     }
 
     /// A thread is a user from now on, and does `next` when it first runs.
