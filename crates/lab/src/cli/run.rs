@@ -104,13 +104,15 @@ fn command(scenario: &'static Scenario) -> Command {
         option.allow_negative_numbers(true).value_parser(parser(param))
     };
     let configs = if scenario.all_configs { "all" } else { "that with all CPUs" };
-    let command = Command::new(scenario.name).about(scenario.about);
+    let command = Command::new(scenario.name);
     let command = Output::augment_args(Common::augment_args(command.arg(variant)));
     let command = command.mut_arg("configs", |arg| {
         arg.help(format!(
             "Only this configuration; {configs} if nothing is said; may be given more than once"
         ))
     });
+    // The last: options that are added say what they are of.
+    let command = command.about(scenario.about).long_about(None);
     command.next_help_heading(scenario.name).args(scenario.options().map(of_param))
 }
 

@@ -158,6 +158,7 @@ fn each_scenario_has_its_own_help() {
         let help = String::from_utf8(output(&["run", scenario, "--help"]).stdout).unwrap();
         let words: Vec<&str> = help.split_whitespace().collect();
         let help = words.join(" ");
+        assert!(help.contains("(seed 00") || help.contains("(Linux 6.19)"), "{scenario}: {help}");
         let common = ["--world <WORLD>", "--seed", "--variant", "--config", "--json"];
         for part in own.iter().chain(&common) {
             assert!(help.contains(part), "{scenario}: {part}: {help}");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coreline_topology::CpuId;
-use coreline_world::{Line, Testbed, Time};
+use coreline_world::{Line, Testbed};
 use rand_pcg::Pcg64;
 
 use super::schedule::Schedule;
@@ -100,7 +100,10 @@ impl<W: Testbed, C: Counters<W>> Executor<W, C> {
             }
             W::work(Duration::from_nanos(draw(&mut dice, PHASE.as_nanos() as usize) as u64));
             self.poll_all(number, round, &mut tally, &mut ids);
-            sleep_until::<W>(first + ROUND * (round as u32 + 1));
+            let (now, next) = (W::now(), first + ROUND * (round as u32 + 1));
+            if now < next {
+                W::sleep(next - now);
+            }
             self.barrier.wait(number);
         }
         tally
@@ -181,12 +184,5 @@ impl<W: Testbed, C: Counters<W>> Executor<W, C> {
             numbers.extend([0, 1].map(|which| 1000.0 * remote(which) as f64 / operations));
         }
         numbers
-    }
-}
-
-fn sleep_until<W: Testbed>(time: Time) {
-    let now = W::now();
-    if now < time {
-        W::sleep(time - now);
     }
 }
