@@ -8,7 +8,7 @@ use coreline_sim::{Failure, ParseReplayError, Replay, SpecError, presets};
 use coreline_world::SpawnError;
 
 use crate::nearest::hint;
-use crate::scenario::{RunError, Scenario, Variant};
+use crate::scenario::RunError;
 
 /// Why the program stopped. Each says what was asked, what was found and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -25,29 +25,27 @@ pub(crate) enum Error {
     Config { asked: String, has: Vec<String> },
     #[error(
         "the variant {asked} is not one of {scenario} in the world {world}, which has {}",
-        list(has)
+        has.join(", ")
     )]
-    Variant { asked: Variant, scenario: Scenario, world: String, has: Vec<Variant> },
-    #[error("{asked} is not about {scenario}, which has {}", has.join(", "))]
-    Option { asked: &'static str, scenario: Scenario, has: &'static [&'static str] },
-    #[error("{asked} contexts cannot be present: {config} has {all}")]
-    Present { asked: u64, config: String, all: u64 },
+    Variant { asked: String, scenario: &'static str, world: String, has: Vec<&'static str> },
+    #[error("{param} cannot be {asked}: {config} has {cpus} CPUs")]
+    TooMany { asked: u64, param: &'static str, config: String, cpus: usize },
     #[error(
         "the kernel {asked:?} is none of {variant}, which has {}{}",
         has.join(", "),
         hint(asked, has)
     )]
-    Kernel { asked: String, variant: Variant, has: Vec<String> },
+    Kernel { asked: String, variant: &'static str, has: Vec<String> },
     #[error(
-        "--scan is about a simulated kernel, and this machine's looks for old references when it \
-         will; leave it out, or choose a machine with --world"
+        "--{option} is about a simulated kernel, and this machine's has its own; leave it out, or \
+         choose a machine with --world"
     )]
-    ScanNatively,
+    KernelNatively { option: &'static str },
     #[error(
-        "the machine {machine} has {cpus} CPUs, and the areas of intermittent fit into a simulated \
-         machine's memory for at most {most}; take a smaller machine"
+        "the machine {machine} has {cpus} CPUs, and {scenario} fits into a simulated machine's \
+         memory for at most {most}; take a smaller machine"
     )]
-    TooManyCpus { machine: String, cpus: usize, most: usize },
+    TooManyCpus { machine: String, cpus: usize, scenario: &'static str, most: usize },
     #[error(transparent)]
     ReplayLine(#[from] ParseReplayError),
     #[error(
@@ -79,7 +77,7 @@ pub(crate) enum Error {
     #[error("the scenario broke its check: {broken}\n  replay: {replay}")]
     BrokenInSimulation { broken: RunError, replay: Box<Replay> },
     #[error("{scenario} could not be run natively: {broken}")]
-    BrokenNatively { scenario: Scenario, broken: RunError },
+    BrokenNatively { scenario: &'static str, broken: RunError },
     #[error("an experiment could not be run: {0}")]
     Measure(SpawnError),
     #[error(
@@ -103,10 +101,6 @@ fn of_machine(error: &SpecError) -> String {
         SpecError::NoPreset { name } => hint(name, presets()),
         _ => String::new(),
     }
-}
-
-fn list(variants: &[Variant]) -> String {
-    variants.iter().map(Variant::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl Error {
@@ -141,10 +135,9 @@ impl Error {
             | Error::MachineFile(_)
             | Error::Config { .. }
             | Error::Variant { .. }
-            | Error::Option { .. }
-            | Error::Present { .. }
+            | Error::TooMany { .. }
             | Error::Kernel { .. }
-            | Error::ScanNatively
+            | Error::KernelNatively { .. }
             | Error::TooManyCpus { .. }
             | Error::ReplayLine(_)
             | Error::Program { .. }
@@ -164,7 +157,6 @@ mod tests {
     use coreline_sim::Machine;
 
     use super::*;
-    use crate::scenario::intermittent;
 
     #[test]
     fn a_failed_program_is_exit_code_1_and_can_be_replayed() {
@@ -181,13 +173,8 @@ mod tests {
 
     #[test]
     fn natively_a_lack_is_not_a_failure() {
-        let code = |broken: RunError| {
-            Error::BrokenNatively { scenario: Scenario::Intermittent, broken }.exit_code()
-        };
-        let variant = Variant::KernelCid;
-        assert_eq!(code(intermittent::IntermittentError::NoIndex { variant }.into()), 3);
-        let wrong =
-            intermittent::IntermittentError::Increments { position: 7, found: 1, bursts: 2 };
-        assert_eq!(code(wrong.into()), 1);
+        let code = |broken| Error::BrokenNatively { scenario: "x", broken }.exit_code();
+        assert_eq!(code(RunError::Lack("no index".to_owned())), 3);
+        assert_eq!(code(RunError::Check("lost".to_owned())), 1);
     }
 }

@@ -7,16 +7,19 @@
 //! | module | holds |
 //! |---|---|
 //! | [`scenario`] | programs, generic over their world, and what they are run with, as plain data |
+//! | [`config`] | which CPUs of a machine take part |
 //! | [`kernel`] | what the simulated kernel does at a thread switch |
 //! | [`run`] | runs a scenario in a world and sets the result beside what was published |
 //! | [`overview`] | what the program says if nothing was asked |
 //! | [`validate`] | sets the simulator's predictions beside measurements |
 //! | [`measure`] | what things cost on this machine, as a machine file |
 //! | [`disturbance`] | which native samples do not count |
+//! | [`progress`] | how far a verb is |
 //! | [`doctor`], [`machines`], [`replay`], [`bench`], [`shell`] | the other verbs |
 
 mod bench;
 mod cli;
+mod config;
 mod disturbance;
 mod doctor;
 mod error;
@@ -26,6 +29,7 @@ mod measure;
 mod nearest;
 mod output;
 mod overview;
+mod progress;
 mod replay;
 mod run;
 mod scenario;

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 
-use clap::ValueEnum;
 use coreline_sim::{Replay, Spec, SpecError};
 
 use crate::bench;
 use crate::error::Error;
 use crate::nearest::hint;
-use crate::run::plan::{Intermittent, Plan, Shootdown, Switchstorm, Tenants, Threadstorm};
-use crate::scenario::{Program as _, Scenario, Variant};
+use crate::run::simulate;
+use crate::scenario::point::Point;
+use crate::scenario::{ALL, Scenario};
 use crate::validate::experiment::Experiment;
 use crate::validate::simulated;
 use crate::world;
@@ -73,16 +73,6 @@ fn check(line: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The run of a scenario's program, if it is one.
-fn of<P: Plan>(program: &str) -> Option<Run> {
-    let program = P::Program::parse(program)?;
-    Some(Box::new(move |spec, replay| Ok(P::told(&P::simulate(spec, replay, &program)?))))
-}
-
-fn form<P: Plan>() -> String {
-    format!("a run of the scenario is {}", P::Program::FORM)
-}
-
 /// The line's program; or what to do with the line instead.
 fn program(replay: &Replay) -> Result<Run, Error> {
     let program = replay.program.as_str();
@@ -92,20 +82,18 @@ fn program(replay: &Replay) -> Result<Run, Error> {
             Ok(format!("{ns:.2} ns ({})", experiment.what))
         }));
     }
-    let scenarios =
-        [of::<Intermittent>, of::<Switchstorm>, of::<Shootdown>, of::<Threadstorm>, of::<Tenants>];
-    if let Some(run) = scenarios.iter().find_map(|of| of(program)) {
-        return Ok(run);
+    if let Some(point) = ALL.iter().find_map(|scenario| Point::parse(scenario, program)) {
+        return Ok(Box::new(move |spec, replay| {
+            Ok(point.scenario.tell(&simulate(spec, replay, &point)?))
+        }));
     }
     let machine = &replay.machine;
     let first = program.split([' ', ':']).next();
-    let scenario = first.and_then(|first| <Scenario as ValueEnum>::from_str(first, false).ok());
+    let scenario = first.and_then(Scenario::named);
     let remedy = match first {
-        _ if scenario == Some(Scenario::Intermittent) => form::<Intermittent>(),
-        _ if scenario == Some(Scenario::Switchstorm) => form::<Switchstorm>(),
-        _ if scenario == Some(Scenario::Shootdown) => form::<Shootdown>(),
-        _ if scenario == Some(Scenario::Threadstorm) => form::<Threadstorm>(),
-        _ if scenario == Some(Scenario::Tenants) => form::<Tenants>(),
+        _ if let Some(scenario) = scenario => {
+            format!("a run of the scenario is {}", scenario.form())
+        }
         Some("validate") => format!("a prediction is {}", Experiment::form()),
         Some(bench::PROGRAM) => "`coreline bench sim` runs it again".to_owned(),
         Some("calibration") => format!(
@@ -125,7 +113,7 @@ fn program(replay: &Replay) -> Result<Run, Error> {
             .to_owned(),
     };
     let variant = program.split_whitespace().find_map(|word| word.strip_prefix("variant="));
-    let names = || Variant::value_variants().iter().map(Variant::to_string);
+    let names = || scenario.iter().flat_map(|scenario| scenario.variants).map(|it| it.name);
     let unknown = variant.filter(|asked| names().all(|name| name != *asked));
     let remedy = remedy + &unknown.map(|asked| hint(asked, names())).unwrap_or_default();
     Err(Error::Program { program: program.to_owned(), remedy })

@@ -19,22 +19,16 @@ pub(crate) fn completions(
 }
 
 /// Writes the manual page of a verb, or of the program.
-pub(crate) fn man(
-    mut program: Command,
-    verb: Option<&str>,
-    out: &mut dyn Write,
-) -> Result<(), Error> {
+pub(crate) fn man(mut program: Command, verb: &[String], out: &mut dyn Write) -> Result<(), Error> {
     // Gives verbs the names of their pages: `coreline-run`.
     program.build();
-    let page = match verb {
-        None => program,
-        Some(asked) => {
-            let verbs = || program.get_subcommands().map(Command::get_name);
-            program.find_subcommand(asked).cloned().ok_or_else(|| Error::Verb {
-                asked: asked.to_owned(),
-                has: verbs().map(str::to_owned).collect(),
-            })?
-        }
-    };
-    Ok(clap_mangen::Man::new(page).render(&mut &mut *out)?)
+    let mut page = &program;
+    for asked in verb {
+        let verbs = || page.get_subcommands().map(Command::get_name);
+        page = page.find_subcommand(asked).ok_or_else(|| Error::Verb {
+            asked: asked.clone(),
+            has: verbs().map(str::to_owned).collect(),
+        })?;
+    }
+    Ok(clap_mangen::Man::new(page.clone()).render(&mut &mut *out)?)
 }

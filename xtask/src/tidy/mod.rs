@@ -8,6 +8,7 @@ mod crates;
 mod cycles;
 mod lexer;
 mod orderings;
+mod scenarios;
 mod seam;
 mod text;
 
@@ -100,6 +101,12 @@ const RULES: &[Rule] = &[
         demand: "in algorithms, world/src/native and world/src/arch every ordering has a comment \
                  of its own, in its statement or above it",
         check: Check::File(orderings::check),
+    },
+    Rule {
+        name: "scenarios",
+        demand: "what runs and asks scenarios (lab/src/run, cli, overview) names none of them, nor \
+                 their parameters and variants",
+        check: Check::Files(scenarios::check),
     },
     Rule {
         name: "length",

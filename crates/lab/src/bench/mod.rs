@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::output::table;
-use crate::run::progress;
+use crate::progress::progress;
 use program::Case;
 
 /// What the simulator can be timed at.

@@ -9,8 +9,8 @@ use coreline_sim::{Faults, Kernel, Machine, Sim, SimU64, Spec, exec};
 use coreline_topology::{Cid, CpuId};
 use coreline_world::{JoinHandle, Placement, Threads, Time, Work};
 
-use super::{Clustered, FirstFit, Owned, Recent, Scan, Space};
-use coreline::cid::Policy;
+use super::{Scan, Space};
+use coreline::cid::{Clustered, FirstFit, Owned, Policy, Recent};
 use coreline::{IndexBy, PerCpu};
 
 /// A kernel that asserts the law of holders, and counts what it is asked.

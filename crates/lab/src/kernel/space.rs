@@ -16,18 +16,16 @@
 
 use std::fmt;
 
-use clap::ValueEnum;
 use coreline::cid::{CidError, CidLayout, CidSpace, Policy, Task};
 use coreline_sim::Kernel;
 use coreline_topology::{Cid, CpuId, CpuSet, Topology};
 use coreline_world::Time;
 
 /// What makes a scan run, once [`SCAN_DELAY`](coreline::cid::SCAN_DELAY) has passed since the last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scan {
     /// A tick that hits a running thread, as in the kernel; rather too seldom, since the execution
     /// of code, the kernel's but for a switch included, takes no time here
-    #[default]
     Tick,
     /// Any thread that gets a CPU: as often as the kernel's own limit allows
     Switch,
@@ -82,7 +80,7 @@ impl<P: Policy> Space<P> {
     }
 
     /// What replay lines call the kernel whose scans this makes.
-    pub(crate) fn name_with(scan: Scan) -> String {
+    fn name_with(scan: Scan) -> String {
         format!("{}:{scan}", P::NAME)
     }
 

@@ -31,7 +31,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::output::{Target, table};
-use crate::run::progress;
+use crate::progress::progress;
 use crate::{overview, world};
 use file::File;
 use matrix::Pair;

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`chart`] | bars, figures and paragraphs as text |
 //!
-//! Questions are data of the scenarios' plans ([`Question`]). All figures are those of
+//! Questions are data of the scenarios ([`Question`]). All figures are those of
 //! `coreline run SCENARIO --quick`.
 
 mod chart;
@@ -19,21 +19,12 @@ use std::io::Write;
 use self::chart::{Bars, band, figure, paragraph};
 use crate::doctor;
 use crate::error::Error;
-use crate::run::plan::Question;
+use crate::progress::Whole;
 use crate::run::result::{FigureRow, Outcome};
 use crate::run::verdict::Verdict;
-use crate::run::{self, Choice, Whole};
-use crate::scenario::{Scenario, Variant};
+use crate::run::{self, Choice};
+use crate::scenario::{ALL, Only, Question, Scenario};
 use crate::world::World;
-
-/// In the order in which they are asked.
-const ASKED: [Scenario; 5] = [
-    Scenario::Intermittent,
-    Scenario::Switchstorm,
-    Scenario::Shootdown,
-    Scenario::Threadstorm,
-    Scenario::Tenants,
-];
 
 /// Runs the quick form of each scenario in both worlds, and shows each answer as soon as it is
 /// there: an interrupt leaves those that are.
@@ -45,19 +36,18 @@ pub(crate) fn show(tables: bool, out: &mut dyn Write) -> Result<(), Error> {
         machine.show_in_brief(out)?
     };
     let (mut verdicts, mut not_modelled) = (BTreeMap::new(), 0);
-    let mut whole = Whole::new(2 * ASKED.len());
-    for scenario in ASKED {
-        let question = run::question(scenario);
-        let mut run = |world| run::run(scenario, &Choice::quick(world).part_of(&mut whole));
+    let mut whole = Whole::new(2 * ALL.len());
+    for scenario in ALL {
+        let mut run = |world| run::run(&Choice::quick(scenario, world, &mut whole));
         let natively = run(World::Native)?;
-        let simulated = run(World::preset(question.machine)?)?;
+        let simulated = run(World::preset(scenario.question.machine)?)?;
         writeln!(out)?;
         if tables {
             run::show(&natively, out)?;
             writeln!(out)?;
             run::show(&simulated, out)?;
         } else {
-            answer(&question, &natively, &simulated, out)?;
+            answer(scenario, &natively, &simulated, out)?;
         }
         // What was finished is to be there if the rest is interrupted.
         out.flush()?;
@@ -90,24 +80,24 @@ fn rows<'a>(question: &Question, outcome: &'a Outcome) -> Vec<&'a FigureRow> {
 
 /// One chart, the answer in a sentence, and what this machine measured.
 fn answer(
-    question: &Question,
+    scenario: &Scenario,
     natively: &Outcome,
     simulated: &Outcome,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
+    let question = &scenario.question;
     let [here, there] = [natively, simulated].map(|outcome| rows(question, outcome));
-    let find = |metric, variant: &Variant| {
-        let variant = variant.to_string();
+    let find = |metric, variant: &str| {
         there.iter().find(|row| row.metric == metric && row.variant == variant)
     };
     let drawn: Vec<_> =
         question.variants.iter().filter_map(|it| find(question.metric, it)).collect();
     let better = drawn.first().map_or("", |row| row.better.words());
     writeln!(out, "{} on {}: {}, {better}", simulated.scenario, simulated.world, question.about)?;
-    let bars = drawn.iter().map(|row| (row.variant.as_str(), row.value, row.unit));
+    let bars = drawn.iter().map(|row| (row.variant, row.value, row.unit));
     write!(out, "{}", Bars::new(bars.collect()))?;
     let (metric, variant) = question.answer;
-    if let Some(row) = find(metric, &variant) {
+    if let Some(row) = find(metric, variant) {
         let answer = question.sentence.replace("{}", &band(row));
         let beside = match row.published {
             Some(published) => format!("published {published}: {}", row.said()),
@@ -115,10 +105,13 @@ fn answer(
         };
         write!(out, "{}", paragraph("=> ", &format!("{answer}; {beside}")))?;
     }
-    // What is drawn, and what only the kernel of this machine has.
+    // What is drawn, and what only this machine has.
+    let is_native = |variant: &str| {
+        scenario.variant(variant).is_some_and(|variant| variant.only == Only::Native)
+    };
     let is_shown = |row: &&FigureRow| {
-        let drawn = question.variants.iter().chain([&Variant::KernelCid]);
-        row.metric == question.metric && drawn.map(Variant::to_string).any(|it| it == row.variant)
+        let drawn = question.variants.contains(&row.variant) || is_native(row.variant);
+        row.metric == question.metric && drawn
     };
     let here: Vec<_> = here.into_iter().filter(is_shown).collect();
     write!(out, "{}", paragraph("here: ", &measured(&here)))?;

@@ -1,6 +1,6 @@
 //! All runs of a scenario on this machine, in turns.
 //!
-//! A *round* runs each of the programs that differ in their variant alone once, in a shuffled
+//! A *round* runs each of the points that differ in their variant alone once, in a shuffled
 //! order and with one seed. So a slow spell of the machine hits all of them, and the points of two
 //! variants correspond. Before, between and after the runs of a round a thread looks at each CPU; a
 //! round in which one of them had other load is discarded as a whole, counted and taken again. A
@@ -10,15 +10,17 @@ use core::time::Duration;
 use std::io::{self, Write};
 use std::thread;
 
-use coreline_topology::{CpuId, Topology};
+use coreline_topology::CpuId;
 use coreline_world::native::probe;
 use rand_pcg::Pcg64;
 
 use super::Choice;
-use super::plan::{Measured, Plan, Series, differ_in_variant};
+use super::measured::{Measured, Series};
+use crate::config::Config;
 use crate::disturbance;
 use crate::error::Error;
-use crate::scenario::{Config, Program, RunError, shuffle};
+use crate::scenario::point::{Point, Setup};
+use crate::scenario::{RunError, shuffle};
 
 /// What the quick form takes at most, so that it ends within seconds on any machine.
 const QUICK_CPUS: usize = 32;
@@ -33,73 +35,69 @@ const TRIES: usize = 2;
 /// The stream of the generator that draws the order of a round.
 const ORDER: u128 = 0x0d0f;
 
-/// Runs all programs. Those of variants that this machine lacks are left out with a note, unless
+/// Runs all points. Those of variants that this machine lacks are left out with a note, unless
 /// nothing else was asked for.
-pub(super) fn measure<P: Plan>(choice: &Choice) -> Result<Vec<Measured<P::Program>>, Error> {
+pub(super) fn measure(choice: &Choice) -> Result<Vec<Measured>, Error> {
     let machine = probe();
     let is_known = machine.topology_error.is_none();
     let allowed = machine.allowed.map_err(Error::NoCpus)?;
-    let most = if choice.quick { QUICK_CPUS } else { usize::MAX };
+    let (quick, seed) = (choice.quick, choice.seed);
+    let most = if quick { QUICK_CPUS } else { usize::MAX };
     let cpus: Vec<CpuId> = allowed.iter().take(most).collect();
-    let mut programs = choice.programs::<P>(vec![config(&machine.topology, is_known, cpus)])?;
-    let lack = |(_, program): &(Config, P::Program)| P::lack(program.variant());
-    if programs.iter().any(|program| lack(program).is_none())
-        && let Some(lacks) = programs.iter().find_map(lack)
+    let mut points = choice.points(vec![Config::here(&machine.topology, is_known, cpus)])?;
+    let lack = |(_, point): &(Config, Point)| {
+        let variant = point.scenario.variant(point.variant)?;
+        (variant.lacks)()
+    };
+    if points.iter().any(|point| lack(point).is_none())
+        && let Some(lacks) = points.iter().find_map(lack)
     {
-        programs.retain(|program| lack(program).is_none());
+        points.retain(|point| lack(point).is_none());
         // A note: the result says by itself which rows it has.
         let _ = writeln!(io::stderr(), "coreline: left out: {lacks}");
     }
-    let wanted = if choice.quick { QUICK_ROUNDS } else { ROUNDS };
-    let bar = choice.progress(P::SCENARIO, programs.len() * wanted);
-    let mut measured = Vec::with_capacity(programs.len());
-    for alike in programs.chunk_by(|(_, this), (_, next)| differ_in_variant(this, next)) {
+    let wanted = if quick { QUICK_ROUNDS } else { ROUNDS };
+    let bar = choice.progress(points.len() * wanted);
+    let mut measured = Vec::with_capacity(points.len());
+    for alike in points.chunk_by(|(_, this), (_, next)| this.is_beside(next)) {
         let taken = take(wanted, |number| {
-            let round = round::<P>(alike, choice.seed, number)?;
+            let round = round(alike, seed, number)?;
             bar.inc(if round.is_calm { alike.len() as u64 } else { 0 });
             Ok(round)
         })?;
-        for (index, (config, program)) in alike.iter().enumerate() {
-            let (program, caches) = (program.clone(), config.caches);
+        for (index, (config, point)) in alike.iter().enumerate() {
+            let (point, caches) = (point.clone(), config.caches);
             let discarded = disturbance::is_known().then_some(taken.discarded);
-            measured.push(Measured { program, caches, numbers: taken.series(index), discarded });
+            measured.push(Measured { point, caches, numbers: taken.series(index), discarded });
         }
     }
     bar.finish_and_clear();
     Ok(measured)
 }
 
-/// A tree that was made up says nothing of caches.
-fn config(topology: &Topology, is_known: bool, cpus: Vec<CpuId>) -> Config {
-    if is_known { Config::of(topology, cpus) } else { Config::of_unknown(cpus) }
-}
-
-/// The numbers of each program. Of a round that was disturbed some may be missing.
+/// The numbers of each point. Of a round that was disturbed some may be missing.
 struct Round {
     numbers: Vec<Vec<f64>>,
     is_calm: bool,
 }
 
-/// Runs each program once. The first round runs all of them even where other load has the CPUs, so
+/// Runs each point once. The first round runs all of them even where other load has the CPUs, so
 /// that every program has checked itself; later ones stop where they see that.
-fn round<P: Plan>(
-    programs: &[(Config, P::Program)],
-    seed: u64,
-    number: u64,
-) -> Result<Round, Error> {
-    let broken = |broken| Error::BrokenNatively { scenario: P::SCENARIO, broken };
+fn round(points: &[(Config, Point)], seed: u64, number: u64) -> Result<Round, Error> {
+    let broken = |broken| Error::BrokenNatively { scenario: points[0].1.scenario.name, broken };
     let seed = seed.wrapping_add(number);
-    let mut order: Vec<usize> = (0..programs.len()).collect();
+    let mut order: Vec<usize> = (0..points.len()).collect();
     shuffle(&mut order, &mut Pcg64::new(u128::from(seed), ORDER));
-    let cpus = programs.first().map_or(&[][..], |(config, _)| &config.cpus);
+    let cpus = points.first().map_or(&[][..], |(config, _)| &config.cpus);
     let are_calm = || disturbance::are_calm(cpus).map_err(|error| broken(RunError::Spawn(error)));
-    let mut round = Round { numbers: vec![Vec::new(); programs.len()], is_calm: are_calm()? };
+    let mut round = Round { numbers: vec![Vec::new(); points.len()], is_calm: are_calm()? };
     for index in order {
         if !round.is_calm && number > 0 {
             break;
         }
-        let (config, program) = &programs[index];
-        round.numbers[index] = P::natively(config, program, seed).map_err(broken)?;
+        let (config, point) = &points[index];
+        let setup = Setup { point: point.clone(), cpus: config.cpus.clone(), seed };
+        round.numbers[index] = (point.scenario.native)(&setup).map_err(broken)?;
         round.is_calm &= are_calm()?;
     }
     Ok(round)
@@ -109,7 +107,7 @@ fn round<P: Plan>(
 struct Taken {
     rounds: Vec<Vec<Vec<f64>>>,
     discarded: u32,
-    /// How many numbers a program has.
+    /// How many numbers a point has.
     numbers: Vec<usize>,
 }
 
@@ -136,13 +134,13 @@ fn take(wanted: usize, mut round: impl FnMut(u64) -> Result<Round, Error>) -> Re
 }
 
 impl Taken {
-    /// A program's numbers, over the rounds.
-    fn series(&self, program: usize) -> Vec<Series> {
+    /// A point's numbers, over the rounds.
+    fn series(&self, point: usize) -> Vec<Series> {
         let of = |number| {
-            let points: Vec<f64> = self.rounds.iter().map(|round| round[program][number]).collect();
+            let points: Vec<f64> = self.rounds.iter().map(|round| round[point][number]).collect();
             Series { value: median(&points), points }
         };
-        (0..self.numbers[program]).map(of).collect()
+        (0..self.numbers[point]).map(of).collect()
     }
 }
 
@@ -160,16 +158,6 @@ fn median(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_tree_that_was_made_up_says_nothing_of_caches() {
-        let topology = Topology::flat(&"0-1".parse().unwrap()).unwrap();
-        let cpus = || [0, 1].map(CpuId::new).to_vec();
-        let known = config(&topology, true, cpus());
-        assert_eq!((known.name.as_str(), known.caches), ("2-core/1-L3", 1));
-        let unknown = config(&topology, false, cpus());
-        assert_eq!((unknown.name.as_str(), unknown.caches), ("2-CPU", 0));
-    }
 
     #[test]
     fn a_disturbed_round_is_discarded_counted_and_taken_again() {

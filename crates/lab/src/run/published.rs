@@ -2,30 +2,70 @@
 
 use std::collections::BTreeMap;
 
+use coreline_sim::Spec;
 use serde::Deserialize;
 
-use super::metric::Metric;
-use crate::scenario::{Param, Params, Scenario, Variant};
+use crate::config::Config;
+use crate::scenario::metric::Metric;
+use crate::scenario::param::Value;
+use crate::scenario::point::Point;
 
 /// What was published about a scenario.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Published {
+pub(super) struct Published {
     /// How results name where the figures are from.
-    pub(crate) source: String,
+    source: String,
     /// The document's file name.
-    pub(crate) file: String,
+    pub(super) file: String,
     /// The machine that was measured, as the simulator's preset of it is called; none if the source
     /// does not name it. Then figures stand beside those of all simulated machines.
-    pub(crate) machine: Option<String>,
+    machine: Option<String>,
+    /// The configuration with all CPUs.
+    #[serde(skip)]
+    whole: String,
     /// By metric.
     unit: BTreeMap<String, String>,
     row: Vec<PublishedRow>,
+    note: Vec<Note>,
+}
+
+/// Why a figure is off the published one, or what is to be known of one that is near. What it does
+/// not name it does not ask for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Note {
+    near: bool,
+    /// Metrics.
+    of: Vec<String>,
+    variants: Vec<String>,
+    /// Whether ours is the larger one.
+    above: Option<bool>,
+    /// The values of parameters, as rows have them; and the least that they are.
+    with: BTreeMap<String, Value>,
+    least: BTreeMap<String, u64>,
+    text: String,
+}
+
+impl Note {
+    fn fits(&self, metric: &str, point: &Point, above: bool) -> bool {
+        let is_in = |all: &[String], name: &str| all.is_empty() || all.iter().any(|it| it == name);
+        let params = point.params();
+        let is_least = |(name, least): (&String, &u64)| match params.get(name) {
+            Some(Value::Number(number)) => number >= least,
+            _ => false,
+        };
+        is_in(&self.of, metric)
+            && is_in(&self.variants, point.variant)
+            && self.above.is_none_or(|it| it == above)
+            && self.with.iter().all(|(name, value)| params.get(name) == Some(value))
+            && self.least.iter().all(is_least)
+    }
 }
 
 /// Figures of a configuration and of the parameters that they depend on.
 #[derive(Debug, Deserialize)]
 struct PublishedRow {
-    /// None: any, of a machine that is not named.
+    /// None: the whole machine.
     config: Option<String>,
     #[serde(flatten)]
     entries: BTreeMap<String, Entry>,
@@ -36,7 +76,7 @@ struct PublishedRow {
 #[serde(untagged)]
 enum Entry {
     /// A parameter's value.
-    Param(Param),
+    Param(Value),
     /// A metric's figures, by variant.
     Figures(BTreeMap<String, Figure>),
 }
@@ -55,33 +95,35 @@ enum Figure {
 }
 
 impl Published {
-    /// What was published about a scenario, if anything was.
-    pub(crate) fn about(scenario: Scenario) -> Option<Published> {
-        let text = match scenario {
-            Scenario::Intermittent => include_str!("../../../../docs/published/intermittent.toml"),
-            Scenario::Switchstorm => include_str!("../../../../docs/published/switchstorm.toml"),
-            Scenario::Threadstorm => include_str!("../../../../docs/published/threadstorm.toml"),
-            Scenario::Shootdown | Scenario::Tenants => return None,
-        };
-        Some(toml::from_str(text).expect("the file is compiled in, and a test reads it"))
+    /// What such a file says of a machine, if anything.
+    pub(super) fn about(file: &str, machine: &Spec) -> Option<Published> {
+        let published: Published =
+            toml::from_str(file).expect("the file is compiled in, and a test reads it");
+        let whole = Config::all(machine.topology()).pop()?.name;
+        let is_of = published.machine.as_deref().is_none_or(|it| it == machine.name());
+        is_of.then_some(Published { whole, ..published })
     }
 
-    /// Whether it belongs beside figures of this machine.
-    pub(crate) fn is_of(&self, machine: &str) -> bool {
-        self.machine.as_deref().is_none_or(|it| it == machine)
+    /// What is to be known of a figure of ours that is near the published one, or off it.
+    pub(super) fn note(
+        &self,
+        near: bool,
+        metric: &str,
+        point: &Point,
+        above: bool,
+    ) -> Option<&str> {
+        let fits = |note: &&Note| note.near == near && note.fits(metric, point, above);
+        self.note.iter().find(fits).map(|note| note.text.as_str())
     }
 
     /// A figure, if it was published in the metric's unit, and where. Of a range the middle.
-    pub(crate) fn figure(
-        &self,
-        metric: Metric,
-        config: &str,
-        params: &Params,
-        variant: Variant,
-    ) -> Option<(f64, String)> {
+    pub(super) fn figure(&self, metric: Metric, point: &Point) -> Option<(f64, String)> {
         (self.unit.get(metric.name)? == metric.kind.unit()).then_some(())?;
-        let rows = self.row.iter().filter(|row| row.is_for(config, params));
-        let figure = rows.filter_map(|row| row.figure(metric.name, variant)).next()?;
+        let params = point.params();
+        let config = |row: &PublishedRow| row.config.as_ref() == Some(&point.config);
+        let whole = |row: &PublishedRow| row.config.is_none() && point.config == self.whole;
+        let rows = self.row.iter().filter(|row| (config(row) || whole(row)) && row.is_for(&params));
+        let figure = rows.filter_map(|row| row.figure(metric.name, point.variant)).next()?;
         let source = &self.source;
         Some(match figure {
             Figure::One(figure) => (figure, source.clone()),
@@ -89,7 +131,7 @@ impl Published {
                 ((low + high) / 2.0, format!("{source}: {low} to {high}, of which the middle"))
             }
             Figure::Over { of, over } => {
-                let ratio = super::verdict::round(of / over, metric.kind);
+                let ratio = metric.kind.round(of / over);
                 (ratio, format!("computed from {source}: {of} over {over}"))
             }
         })
@@ -97,32 +139,47 @@ impl Published {
 }
 
 impl PublishedRow {
-    /// Whether the row's configuration and parameters, as far as it has any, are these.
-    fn is_for(&self, config: &str, params: &Params) -> bool {
-        let here = self.config.as_deref().is_none_or(|it| it == config);
-        here && self.entries.iter().all(|(name, entry)| match entry {
-            Entry::Param(param) => params.get(name.as_str()) == Some(param),
+    /// Whether the row's parameters, as far as it has any, are these.
+    fn is_for(&self, params: &BTreeMap<String, Value>) -> bool {
+        self.entries.iter().all(|(name, entry)| match entry {
+            Entry::Param(param) => params.get(name) == Some(param),
             Entry::Figures(_) => true,
         })
     }
 
-    fn figure(&self, metric: &str, variant: Variant) -> Option<Figure> {
+    fn figure(&self, metric: &str, variant: &str) -> Option<Figure> {
         match self.entries.get(metric)? {
             Entry::Param(_) => None,
-            Entry::Figures(figures) => figures.get(&variant.to_string()).copied(),
+            Entry::Figures(figures) => figures.get(variant).copied(),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::run::verdict::FigureKind;
-
     use super::*;
+    use crate::scenario::metric::FigureKind::{self, Cycles, Nanoseconds, Rate, Ratio};
+    use crate::scenario::point::Setup;
+
+    /// The published figure of a program's point on a machine, and where it is from.
+    fn figure(
+        machine: &str,
+        program: &str,
+        name: &'static str,
+        kind: FigureKind,
+    ) -> Option<(f64, String)> {
+        let point = Setup::new(program, []).point;
+        let file = point.scenario.published?;
+        let published = Published::about(file, &Spec::preset(machine).unwrap())?;
+        published.figure(Metric { name, kind }, &point)
+    }
 
     #[test]
     fn the_tables_derived_column_follows_from_its_others() {
-        let published = Published::about(Scenario::Intermittent).unwrap();
+        let file =
+            Setup::new("intermittent config=x delay=1 variant=recent", []).scenario.published;
+        let spec = Spec::preset("epyc-9654-2s").unwrap();
+        let published = Published::about(file.unwrap(), &spec).unwrap();
         assert_eq!(published.row.len(), 8);
         for row in &published.row {
             let figure = |metric, variant| match row.figure(metric, variant) {
@@ -130,59 +187,55 @@ mod tests {
                 other => panic!("{metric} {variant}: {other:?}"),
             };
             let ns = |variant| figure("ns_per_burst", variant);
-            let speedup = figure("speedup", Variant::Recent);
             // The table has one decimal, rounded or cut.
-            let off = ns(Variant::FirstFit) / ns(Variant::Recent) - speedup;
+            let off = ns("first-fit") / ns("recent") - figure("speedup", "recent");
             assert!((-0.05..0.1).contains(&off), "{row:?}: off by {off}");
         }
     }
 
     #[test]
     fn a_figure_is_found_by_all_that_it_depends_on() {
-        let published = Published::about(Scenario::Intermittent).unwrap();
         let figure = |kind, config, delay, variant| {
-            let params = Params::from([("delay_ms", Param::Number(delay))]);
-            let found =
-                published.figure(Metric { name: "ns_per_burst", kind }, config, &params, variant);
-            found.map(|(figure, _)| figure)
+            let program = format!("intermittent config={config} delay={delay} variant={variant}");
+            figure("epyc-9654-2s", &program, "ns_per_burst", kind).map(|(figure, _)| figure)
         };
-        let ns = FigureKind::Nanoseconds;
-        assert_eq!(figure(ns, "24-core/24-L3", 10, Variant::FirstFit), Some(3648.0));
-        assert_eq!(figure(ns, "8-core/1-L3", 200, Variant::CpuId), Some(1374.0));
-        assert_eq!(figure(ns, "8-core/1-L3", 20, Variant::CpuId), None);
-        assert_eq!(figure(ns, "7-core/1-L3", 10, Variant::CpuId), None);
-        assert_eq!(figure(FigureKind::Cycles, "8-core/1-L3", 10, Variant::CpuId), None);
+        assert_eq!(figure(Nanoseconds, "24-core/24-L3", 10, "first-fit"), Some(3648.0));
+        assert_eq!(figure(Nanoseconds, "8-core/1-L3", 200, "cpu-id"), Some(1374.0));
+        assert_eq!(figure(Nanoseconds, "8-core/1-L3", 20, "cpu-id"), None);
+        assert_eq!(figure(Nanoseconds, "7-core/1-L3", 10, "cpu-id"), None);
+        assert_eq!(figure(Cycles, "8-core/1-L3", 10, "cpu-id"), None);
     }
 
     #[test]
     fn a_range_gives_its_middle_and_a_quotient_says_of_what() {
-        let published = Published::about(Scenario::Switchstorm).unwrap();
-        let params = Params::from([("wake", Param::Name("barrier".to_owned()))]);
-        let figure = |name, kind, variant| {
-            published.figure(Metric { name, kind }, "120-thread/4-L3", &params, variant).unwrap()
+        let figure = |machine, name, kind, variant| {
+            let program = format!(
+                "switchstorm config=120-thread/4-L3 wake=barrier period=1 path=0 flush=0 \
+                 variant={variant} rounds=1"
+            );
+            figure(machine, &program, name, kind)
         };
-        let (cycles, source) = figure("op_cycles", FigureKind::Cycles, Variant::AlwaysSet);
+        let ivy = "ivybridge-ex-4s";
+        let (cycles, source) = figure(ivy, "op_cycles", Cycles, "always-set").unwrap();
         assert!(cycles == 12_500.0 && source.contains("10000 to 15000"), "{cycles} {source}");
-        let (ratio, source) = figure("throughput", FigureKind::Ratio, Variant::TestFirst);
+        let (ratio, source) = figure(ivy, "throughput", Ratio, "test-first").unwrap();
         assert!(ratio == 1.08 && source.contains("144 over 133"), "{ratio} {source}");
+        assert_eq!(figure("host-2c", "throughput", Ratio, "test-first"), None);
     }
 
     #[test]
-    fn figures_of_a_machine_that_is_not_named_stand_beside_those_of_all() {
-        let published = Published::about(Scenario::Threadstorm).unwrap();
-        assert!(published.is_of("epyc-9654-2s") && published.is_of("host-2c"));
-        assert!(!Published::about(Scenario::Switchstorm).unwrap().is_of("host-2c"));
-        let figure = |place: &str, pools| {
-            let params = Params::from([
-                ("place", Param::Name(place.to_owned())),
-                ("pools", Param::Number(pools)),
-                ("threads", Param::Number(pools)),
-            ]);
-            let metric = Metric { name: "creations", kind: FigureKind::Rate };
-            let found = published.figure(metric, "2-core/1-L3", &params, Variant::Owned);
-            found.map(|(figure, _)| figure)
+    fn figures_of_a_machine_that_is_not_named_stand_beside_those_of_all_whole_ones() {
+        let figure = |config: &str, place: &str, pools| {
+            let program = format!(
+                "threadstorm config={config} size={pools}x{pools} place={place} rest=0 path=0 \
+                 variant=owned rounds=1"
+            );
+            figure("epyc-9654-2s", &program, "creations", Rate).map(|(figure, _)| figure)
         };
-        assert_eq!((figure("roaming", 8), figure("roaming", 32)), (Some(32_025.0), Some(21_004.0)));
-        assert_eq!((figure("roaming", 16), figure("pinned", 8)), (None, None));
+        let whole = "384-thread/24-L3";
+        assert_eq!(figure(whole, "roaming", 8), Some(32_025.0));
+        assert_eq!(figure(whole, "roaming", 32), Some(21_004.0));
+        assert_eq!((figure(whole, "roaming", 16), figure(whole, "pinned", 8)), (None, None));
+        assert_eq!(figure("8-core/1-L3", "roaming", 8), None);
     }
 }

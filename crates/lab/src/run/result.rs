@@ -1,20 +1,24 @@
 //! The result of a run: rows of figures, each beside what was published. The schema is
 //! `coreline.run/1`.
 
+use std::collections::BTreeMap;
+
 use coreline_sim::NOT_MODELLED;
 use serde::Serialize;
 
 use super::Choice;
-use super::plan::{About, Figure, Measured, Plan, differ_in_variant};
+use super::measured::{Beside, Measured, Shown, figures};
 use super::published::Published;
-use super::verdict::{self, Better, FigureKind, Judged, Verdict};
-use crate::scenario::{Params, Program};
+use super::verdict::{self, Judged, Verdict};
+use crate::scenario::metric::{Better, FigureKind};
+use crate::scenario::param::Value;
+use crate::world::World;
 
 /// The result of a run. The order of fields is that of the schema.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     schema: &'static str,
-    pub(crate) scenario: String,
+    pub(crate) scenario: &'static str,
     pub(crate) world: String,
     pub(super) seed: u64,
     pub(crate) not_modelled: &'static [&'static str],
@@ -31,8 +35,8 @@ pub(crate) struct Outcome {
 #[derive(Debug, Serialize)]
 pub(crate) struct FigureRow {
     pub(crate) config: String,
-    pub(crate) params: Params,
-    pub(crate) variant: String,
+    pub(crate) params: BTreeMap<String, Value>,
+    pub(crate) variant: &'static str,
     pub(crate) metric: &'static str,
     /// Null where all samples were disturbed.
     pub(crate) value: f64,
@@ -58,26 +62,29 @@ pub(crate) struct FigureRow {
 }
 
 impl Outcome {
-    pub(super) fn new<P: Plan>(choice: &Choice, measured: &[Measured<P::Program>]) -> Outcome {
-        let about = About { choice, published: None };
-        let simulated = about.simulated();
-        let published = Published::about(P::SCENARIO)
-            .filter(|published| simulated && published.is_of(choice.world.name()));
-        let about = About { published: published.as_ref(), ..about };
+    pub(super) fn new(choice: &Choice, measured: &[Measured]) -> Outcome {
+        let (scenario, world) = (choice.scenario, &choice.world);
+        let machine = match world {
+            World::Native => None,
+            World::Simulated { spec, .. } => Some(&**spec),
+        };
+        let file = scenario.published.zip(machine);
+        let published = file.and_then(|(file, machine)| Published::about(file, machine));
+        let beside = Beside { machine, published: published.as_ref() };
         // The variants of a configuration and its parameters follow each other.
         let rows = measured
-            .chunk_by(|this, next| differ_in_variant(&this.program, &next.program))
-            .flat_map(|variants| P::figures(&about, variants))
-            .map(|figure| row::<P>(&about, figure))
+            .chunk_by(|this, next| this.point.is_beside(&next.point))
+            .flat_map(|variants| figures(&beside, variants))
+            .map(|shown| row(&beside, shown))
             .collect();
         Outcome {
             schema: "coreline.run/1",
-            scenario: P::SCENARIO.to_string(),
-            world: choice.world.name().to_owned(),
+            scenario: scenario.name,
+            world: world.name().to_owned(),
             seed: choice.seed,
-            not_modelled: if simulated { NOT_MODELLED } else { &[] },
+            not_modelled: if machine.is_some() { NOT_MODELLED } else { &[] },
             rows,
-            command: choice.command(P::SCENARIO),
+            command: choice.command(),
             file: published.map(|published| published.file),
         }
     }
@@ -94,47 +101,51 @@ impl FigureRow {
 const UNKNOWN_CACHES: &str = "which CPUs share a cache is not known here, as sysfs could not be \
                               read (see `coreline doctor`): no evidence on distances";
 
-fn row<P: Plan>(about: &About<'_>, figure: Figure<'_, P::Program>) -> FigureRow {
-    let natively = !about.simulated();
-    let samples = figure.series.points.len();
+fn row(beside: &Beside<'_>, shown: Shown<'_>) -> FigureRow {
+    let natively = beside.machine.is_none();
+    let Shown { of: Measured { point, caches, discarded, .. }, metric, series, published } = &shown;
+    let samples = series.points.len();
     let (low, high) = match samples {
         0 | 1 if natively => (f64::NAN, f64::NAN),
-        _ => figure.series.range(),
+        _ => series.range(),
     };
-    let kind = figure.metric.kind;
-    let Judged { verdict, times } = match &figure.published {
-        _ if natively && figure.of.caches <= 1 => Verdict::NotTestable.into(),
+    let scenario = point.scenario;
+    let Judged { verdict, times } = match published {
+        _ if natively && *caches <= 1 => Verdict::NotTestable.into(),
         Some((published, _)) => {
-            let limited = P::is_limited(&figure);
-            verdict::judge(kind, figure.series.value, (low, high), *published, limited)
+            let limited = (scenario.limited)(metric.name, point);
+            verdict::judge(metric.kind, series.value, (low, high), *published, limited)
         }
         None => Verdict::None.into(),
     };
+    let note = |near| {
+        let above = published.as_ref().is_some_and(|published| series.value > published.0);
+        beside.published.and_then(|it| it.note(near, metric.name, point, above))
+    };
     let why = match verdict {
         Verdict::None => None,
-        Verdict::Reached => P::why_reached(&figure),
-        Verdict::NotTestable if figure.of.caches == 0 => Some(UNKNOWN_CACHES),
-        Verdict::NotTestable => Some(P::NOT_TESTABLE),
-        _ => Some(P::why_off(about, &figure)),
+        Verdict::Reached => note(true),
+        Verdict::NotTestable if *caches == 0 => Some(UNKNOWN_CACHES),
+        Verdict::NotTestable => Some(scenario.not_testable),
+        _ => note(false),
     };
-    let program = &figure.of.program;
-    let round = |value| verdict::round(value, kind);
+    let round = |value| metric.kind.round(value);
     FigureRow {
-        config: program.config().to_owned(),
-        params: P::params(about, program),
-        variant: program.variant().to_string(),
-        metric: figure.metric.name,
-        value: round(figure.series.value),
+        config: point.config.clone(),
+        params: point.params(),
+        variant: point.variant,
+        metric: metric.name,
+        value: round(series.value),
         low: round(low),
         high: round(high),
         samples: natively.then_some(samples),
-        discarded: figure.of.discarded,
-        unit: kind.unit(),
-        better: kind.better(),
-        published: figure.published.as_ref().map(|published| published.0),
-        source: figure.published.map(|published| published.1),
+        discarded: *discarded,
+        unit: metric.kind.unit(),
+        better: metric.kind.better(),
+        published: published.as_ref().map(|published| published.0),
+        source: published.as_ref().map(|published| published.1.clone()),
         verdict,
-        times: times.map(|times| verdict::round(times, FigureKind::Ratio)),
+        times: times.map(|times| FigureKind::Ratio.round(times)),
         why: why.map(str::to_owned),
     }
 }
@@ -142,21 +153,20 @@ fn row<P: Plan>(about: &About<'_>, figure: Figure<'_, P::Program>) -> FigureRow 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::plan::{Series, Shootdown};
-    use crate::scenario::{Variant, shootdown};
-    use crate::world::World;
+    use crate::progress::Whole;
+    use crate::run::measured::Series;
+    use crate::scenario::point::Setup;
 
     /// The first row of a native result with such samples.
     fn row(caches: usize, points: &[f64]) -> FigureRow {
-        let config = "2-CPU".to_owned();
-        let (variant, updates) = (Variant::Eager, 6);
-        let program = shootdown::ShootdownProgram { config, present: 1, variant, updates };
+        let program = "shootdown config=2-CPU present=1 variant=eager updates=6";
+        let point = Setup::new(program, []).point;
+        let choice = Choice::quick(point.scenario, World::Native, &mut Whole::new(1));
         let value = points.first().copied().unwrap_or(f64::NAN);
         let number = || Series { value, points: points.to_vec() };
         let (numbers, discarded) = (vec![number(), number()], Some(2));
-        let measured = [Measured { program, caches, numbers, discarded }];
-        let choice = Choice::quick(World::Native);
-        Outcome::new::<Shootdown>(&choice, &measured).rows.swap_remove(0)
+        let measured = [Measured { point, caches, numbers, discarded }];
+        Outcome::new(&choice, &measured).rows.swap_remove(0)
     }
 
     #[test]

@@ -3,76 +3,138 @@
 use coreline_sim::claim::Band;
 #[cfg(test)]
 use coreline_sim::claim::Figures;
-use coreline_sim::{Machine, Replay, Spec};
+use coreline_sim::{Machine, Replay, Spec, Statistics};
+use coreline_topology::CpuId;
 use indicatif::ProgressBar;
 
-use super::plan::{Measured, Plan, Series};
-use super::{Choice, mean};
+use super::Choice;
+use super::measured::{Measured, Series};
+use crate::config::Config;
 use crate::error::Error;
-use crate::scenario::Config;
+use crate::kernel;
+use crate::scenario::point::{Point, Setup};
 
-/// Runs all programs over the band.
-pub(super) fn measure<P: Plan>(
-    spec: &Spec,
-    choice: &Choice,
-) -> Result<Vec<Measured<P::Program>>, Error> {
-    let (configs, programs): (Vec<_>, Vec<_>) =
-        choice.programs::<P>(Config::all(spec.topology()))?.into_iter().unzip();
-    let band = if choice.band { Band::whole } else { Band::quick }(spec, choice.seed);
-    let kernel = |program: &P::Program| P::kernel(choice, program);
-    let runs = P::runs(choice);
-    let bar = choice.progress(P::SCENARIO, programs.len() * band.points().len() * runs as usize);
-    let points = points::<P>(&band, &programs, kernel, runs, &bar)?;
-    let measured = |((config, program), points): ((Config, _), Vec<Point>)| Measured {
-        program,
-        caches: config.caches,
-        numbers: series(&points),
-        discarded: None,
-    };
-    Ok(configs.into_iter().zip(programs).zip(points).map(measured).collect())
+/// Runs a program as a replay line says on `spec`, which is the line's machine; gives the numbers
+/// that its figures are made of.
+///
+/// # Errors
+///
+/// If the machine has no such configuration, variant or kernel, or the program fails.
+pub(crate) fn simulate(spec: &Spec, replay: &Replay, point: &Point) -> Result<Vec<f64>, Error> {
+    let scenario = point.scenario;
+    let (cpus, most) = (spec.topology().cpu_limit(), scenario.most_cpus);
+    if cpus > most {
+        let machine = spec.name().to_owned();
+        return Err(Error::TooManyCpus { machine, cpus, scenario: scenario.name, most });
+    }
+    let has = scenario.variants(false);
+    if !has.contains(&point.variant) {
+        let (asked, world) = (point.variant.to_owned(), spec.name().to_owned());
+        return Err(Error::Variant { asked, scenario: scenario.name, world, has });
+    }
+    let setup =
+        Setup { point: point.clone(), cpus: config(spec, &point.config)?, seed: replay.seed };
+    let mut machine = Machine::new(spec.clone()).replaying(replay);
+    if scenario.statistics {
+        machine = machine.statistics(Statistics::Full);
+    }
+    if let Some(policy) = scenario.variant(point.variant).and_then(|variant| variant.policy) {
+        let has = kernel::names(policy);
+        let name = replay.kernel.clone().unwrap_or_else(|| has[0].clone());
+        let known = kernel::named(&name, spec.topology()).filter(|_| has.contains(&name));
+        let kernel = known.ok_or(Error::Kernel { asked: name, variant: point.variant, has })?;
+        machine = machine.kernel(kernel);
+    }
+    let run = scenario.simulated;
+    let run = machine.run(move || run(&setup)).map_err(Error::Failed)?;
+    let mut numbers = run.value.map_err(|broken| Error::broken(replay, broken))?;
+    (scenario.report)(&run.report, &mut numbers);
+    Ok(numbers)
 }
 
-/// By number, over the points.
-fn series(points: &[Point]) -> Vec<Series> {
-    let numbers = points.first().map_or(0, |(numbers, _)| numbers.len());
+/// The CPUs of the configuration of this name on a machine.
+fn config(spec: &Spec, name: &str) -> Result<Vec<CpuId>, Error> {
+    let mut configs = Config::all(spec.topology());
+    match configs.iter().position(|config| config.name == name) {
+        Some(index) => Ok(configs.swap_remove(index).cpus),
+        None => {
+            let has = configs.into_iter().map(|config| config.name).collect();
+            Err(Error::Config { asked: name.to_owned(), has })
+        }
+    }
+}
+
+/// Runs all points over the band.
+pub(super) fn measure(spec: &Spec, choice: &Choice) -> Result<Vec<Measured>, Error> {
+    let (configs, points): (Vec<_>, Vec<_>) =
+        choice.points(Config::all(spec.topology()))?.into_iter().unzip();
+    let (band, quick) = (choice.band, choice.quick);
+    let band = if band { Band::whole } else { Band::quick }(spec, choice.seed);
+    let runs = choice.scenario.runs[usize::from(quick)];
+    let bar = choice.progress(points.len() * band.points().len() * runs as usize);
+    let done = over(&band, &points, Point::kernel, runs, &bar)?;
+    let measured = |((config, point), done): ((Config, _), Vec<Done>)| Measured {
+        point,
+        caches: config.caches,
+        numbers: series(&done),
+        discarded: None,
+    };
+    Ok(configs.into_iter().zip(points).zip(done).map(measured).collect())
+}
+
+/// By number, over the band.
+fn series(done: &[Done]) -> Vec<Series> {
+    let numbers = done.first().map_or(0, |(numbers, _)| numbers.len());
     let of = |number| {
-        let points: Vec<f64> = points.iter().map(|(numbers, _)| numbers[number]).collect();
+        let points: Vec<f64> = done.iter().map(|(numbers, _)| numbers[number]).collect();
         Series { value: points[0], points }
     };
     (0..numbers).map(of).collect()
 }
 
-/// The numbers of programs over a band, to claim something of: by program, then by number.
+/// The numbers of variants over a band of a preset, to claim something of: by variant, then by
+/// number. `program` has `{}` in the place of the variant; kernels, where the scenario installs
+/// them, look for old references as `scan` says.
 #[cfg(test)]
-pub(super) fn figures<P: Plan>(
-    band: &Band,
-    programs: &[P::Program],
-    kernel: impl Fn(&P::Program) -> Option<String> + Sync,
-) -> Result<Vec<Vec<Figures>>, Error> {
-    let points = points::<P>(band, programs, kernel, 1, &ProgressBar::hidden())?;
-    let of = |(program, points): (&P::Program, Vec<Point>)| {
-        let number = |number: usize| {
-            let points = points.iter().map(|(numbers, line)| (numbers[number], line.clone()));
-            Figures::new(program.to_string(), points.collect())
-        };
-        (0..points[0].0.len()).map(number).collect()
+pub(crate) fn figures<const N: usize>(
+    band: fn(&Spec, u64) -> Band,
+    machine: &str,
+    program: &str,
+    scan: &str,
+    variants: [&str; N],
+) -> [Vec<Figures>; N] {
+    let point = |variant: &str| Setup::new(&program.replace("{}", variant), []).point;
+    let kernel = |point: &Point| {
+        let policy = point.scenario.variant(point.variant)?.policy?;
+        Some(format!("{policy}:{scan}"))
     };
-    Ok(programs.iter().zip(points).map(of).collect())
+    let band = band(&Spec::preset(machine).unwrap(), 1);
+    let points = variants.map(point);
+    let done = over(&band, &points, kernel, 1, &ProgressBar::hidden());
+    let mut done = done.unwrap_or_else(|error| panic!("{error}")).into_iter().zip(&points);
+    std::array::from_fn(|_| {
+        let (done, point) = done.next().expect("each variant was run");
+        let number = |number: usize| {
+            let values = done.iter().map(|(numbers, line)| (numbers[number], line.clone()));
+            Figures::new(point.to_string(), values.collect())
+        };
+        (0..done[0].0.len()).map(number).collect()
+    })
 }
 
 /// The numbers of a program at a point of the band, and the line that brings them back.
-type Point = (Vec<f64>, Replay);
+type Done = (Vec<f64>, Replay);
 
-/// Runs programs over a band; the numbers of a point are the means of `runs` runs, and the line
-/// that brings it back is that of the first.
-fn points<P: Plan>(
+/// Runs points over a band; the numbers are the means of `runs` runs, and the line that brings them
+/// back is that of the first.
+fn over(
     band: &Band,
-    programs: &[P::Program],
-    kernel: impl Fn(&P::Program) -> Option<String> + Sync,
+    points: &[Point],
+    kernel: impl Fn(&Point) -> Option<String> + Sync,
     runs: u64,
     bar: &ProgressBar,
-) -> Result<Vec<Vec<Point>>, Error> {
-    let run = |program: &P::Program, machine: Machine| {
+) -> Result<Vec<Vec<Done>>, Error> {
+    let run = |program: &Point, machine: Machine| {
         let point = machine.replay_line();
         let line = |run| Replay {
             seed: run_seed(point.seed, run),
@@ -80,14 +142,14 @@ fn points<P: Plan>(
             ..point.clone()
         };
         let of_runs: Result<Vec<Vec<f64>>, Error> =
-            (0..runs).map(|run| P::simulate(machine.spec(), &line(run), program)).collect();
+            (0..runs).map(|run| simulate(machine.spec(), &line(run), program)).collect();
         let of_runs = of_runs?;
-        let of = |number| mean(&of_runs.iter().map(|run| run[number]).collect::<Vec<_>>());
-        Ok(((0..of_runs[0].len()).map(of).collect(), line(0)))
+        let mean = |number| of_runs.iter().map(|run| run[number]).sum::<f64>() / runs as f64;
+        Ok(((0..of_runs[0].len()).map(mean).collect(), line(0)))
     };
-    let points = band.run_all(programs, run, || bar.inc(runs));
+    let done = band.run_all(points, run, || bar.inc(runs));
     bar.finish_and_clear();
-    points
+    done
 }
 
 /// The machine's seed of a run: readable (run 2 of seed 7 has 7002), and different for all runs of

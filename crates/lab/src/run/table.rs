@@ -5,9 +5,9 @@ use std::io::Write;
 use comfy_table::CellAlignment;
 
 use super::result::{FigureRow, Outcome};
-use super::verdict::Better;
 use crate::error::Error;
 use crate::output::table;
+use crate::scenario::metric::Better;
 
 const HEADER: [&str; 10] = [
     "config",
@@ -72,7 +72,7 @@ fn line(row: &FigureRow, reason: Option<usize>) -> [String; 10] {
     [
         row.config.clone(),
         params.join(", "),
-        row.variant.clone(),
+        row.variant.to_owned(),
         row.metric.to_owned(),
         match row.better {
             Better::Lower => "lower".to_owned(),

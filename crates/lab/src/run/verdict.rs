@@ -35,6 +35,8 @@
 
 use serde::Serialize;
 
+use crate::scenario::metric::FigureKind;
+
 /// What may be said. Serialises as in the result's schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -71,14 +73,6 @@ impl From<Verdict> for Judged {
     }
 }
 
-/// Which of two figures is the better one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Better {
-    Lower,
-    Higher,
-}
-
 impl Verdict {
     /// As it is shown; nothing where nothing is published.
     pub(crate) fn words(self) -> &'static str {
@@ -93,95 +87,6 @@ impl Verdict {
             Verdict::None => "",
         }
     }
-}
-
-impl Better {
-    pub(crate) fn words(self) -> &'static str {
-        match self {
-            Better::Lower => "less is better",
-            Better::Higher => "more is better",
-        }
-    }
-}
-
-/// What a figure is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FigureKind {
-    /// An absolute time.
-    Nanoseconds,
-    /// The same, by a machine's clock.
-    Cycles,
-    /// A part of a whole.
-    Percent,
-    /// What one alternative costs, over what another does.
-    Ratio,
-    /// How much better one alternative is than another.
-    Gain,
-    /// The same, of what is done with one line that many want.
-    ContendedRatio,
-    /// A place among others; 1 is the hottest.
-    Rank,
-    /// A number per second.
-    Rate,
-    /// How many line transfers.
-    Transfers,
-    /// Memory.
-    Bytes,
-    /// How many slots.
-    Slots,
-    /// How often in a thousand operations.
-    PerThousand,
-}
-
-impl FigureKind {
-    pub(crate) fn unit(self) -> &'static str {
-        match self {
-            Self::Nanoseconds => "ns",
-            Self::Cycles => "cycles",
-            Self::Percent => "%",
-            Self::Ratio | Self::Gain | Self::ContendedRatio => "ratio",
-            Self::Rank => "rank",
-            Self::Rate => "1/s",
-            Self::Transfers => "transfers",
-            Self::Bytes => "bytes",
-            Self::Slots => "slots",
-            Self::PerThousand => "per 1000",
-        }
-    }
-
-    fn decimals(self) -> i32 {
-        match self {
-            Self::Nanoseconds => 1,
-            Self::Ratio | Self::Gain | Self::ContendedRatio => 2,
-            Self::Percent | Self::Transfers | Self::Slots | Self::PerThousand => 2,
-            Self::Cycles | Self::Rank | Self::Rate | Self::Bytes => 0,
-        }
-    }
-
-    /// Which way is better. A line is better off the farther it is from the hottest.
-    pub(crate) fn better(self) -> Better {
-        match self {
-            Self::Gain | Self::ContendedRatio | Self::Rate | Self::Rank => Better::Higher,
-            _ => Better::Lower,
-        }
-    }
-
-    /// The factor within which a figure is claimed to be right.
-    fn factor(self) -> f64 {
-        match self {
-            Self::ContendedRatio => 1.5,
-            _ => 2.0,
-        }
-    }
-}
-
-/// As it is shown: with the decimals of its kind, and two digits at least, so that a figure that is
-/// not zero does not become zero.
-pub(crate) fn round(value: f64, kind: FigureKind) -> f64 {
-    let leading = value.abs().log10().floor();
-    let needed = if leading.is_finite() { 1 - leading as i32 } else { 0 };
-    let unit = 10f64.powi(kind.decimals().max(needed));
-    (value * unit).round() / unit
 }
 
 /// A ratio that is nearer to 1 than this has no side.
@@ -261,25 +166,6 @@ pub(crate) fn said(verdict: Verdict, times: Option<f64>) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_zero_is_shown_as_zero() {
-        for (value, kind, shown) in [
-            (0.004_36, FigureKind::Ratio, 0.0044),
-            (0.0, FigureKind::Ratio, 0.0),
-            (1.2345, FigureKind::Ratio, 1.23),
-            (-0.0123, FigureKind::Nanoseconds, -0.012),
-            (1234.56, FigureKind::Nanoseconds, 1234.6),
-            (0.4, FigureKind::Cycles, 0.4),
-            (350.4, FigureKind::Cycles, 350.0),
-        ] {
-            assert!((round(value, kind) - shown).abs() < 1e-9, "{value} {kind:?}");
-        }
-        assert!(
-            round(f64::NAN, FigureKind::Ratio).is_nan()
-                && round(f64::INFINITY, FigureKind::Ratio) > 1e9
-        );
-    }
-
     /// FigureKind, value, band and published figure; what is to be said of it, and the factor or 0.
     type Case = (FigureKind, f64, (f64, f64), f64, Verdict, f64);
 
@@ -318,15 +204,7 @@ mod tests {
                 (Gain, 0.7, (0.7, 0.7), 1.35, Against, 0.0),
                 (Ratio, 1.2, (1.1, 1.3), 0.9, Against, 0.0),
                 (Ratio, 4.5, (4.0, 5.0), 1.04, Against, 0.0),
-            ],
-        );
-    }
-
-    #[test]
-    fn a_band_on_both_sides_decides_nothing() {
-        check(
-            false,
-            &[
+                // A band on both sides decides nothing.
                 (Gain, 1.3, (0.7, 1.6), 1.35, Undecided, 0.0),
                 (Gain, 1.3, (1.0, 1.6), 1.35, Undecided, 0.0),
                 (Gain, 0.8, (0.7, 1.0), 1.35, Undecided, 0.0),
@@ -334,42 +212,18 @@ mod tests {
                 (Gain, f64::NAN, (f64::NAN, f64::NAN), 1.14, Undecided, 0.0),
                 (Rank, 1.0, (1.0, 3.0), 1.0, Undecided, 0.0),
                 (Rank, 9.0, (2.0, 9.0), 84.0, Undecided, 0.0),
-            ],
-        );
-    }
-
-    #[test]
-    fn one_contended_line_has_a_narrower_factor() {
-        check(
-            false,
-            &[
+                // One contended line has a narrower factor.
                 (ContendedRatio, 20.0, (14.0, 30.0), 20.0, Reached, 0.0),
                 (ContendedRatio, 20.0, (13.0, 30.0), 20.0, Direction, 1.5),
                 (ContendedRatio, 32.1, (32.1, 46.3), 20.8, Direction, 1.5),
                 (ContendedRatio, 20.0, (0.9, 30.0), 20.0, Undecided, 0.0),
-            ],
-        );
-    }
-
-    #[test]
-    fn a_figure_without_a_side_is_near_or_off() {
-        check(
-            false,
-            &[
+                // A figure without a side is near or off.
                 (Nanoseconds, 100.0, (50.0, 200.0), 100.0, Reached, 0.0),
                 (Nanoseconds, 100.0, (49.0, 200.0), 100.0, Off, 2.04),
                 (Nanoseconds, 300.0, (50.0, 301.0), 100.0, Off, 3.0),
                 (Cycles, 320.0, (264.0, 320.0), 600.0, Off, 2.3),
                 (Rate, 10.0, (10.0, 10.0), 45.0, Off, 4.5),
-            ],
-        );
-    }
-
-    #[test]
-    fn a_rank_says_whether_a_line_is_of_the_hottest() {
-        check(
-            false,
-            &[
+                // A rank says whether a line is of the hottest.
                 (Rank, 1.0, (1.0, 2.0), 1.0, Reached, 0.0),
                 (Rank, 6.0, (5.0, 9.0), 84.0, Direction, 0.0),
                 (Rank, 6.0, (5.0, 9.0), 2.0, Against, 0.0),
@@ -392,20 +246,6 @@ mod tests {
                 (Nanoseconds, 10.0, (10.0, 20.0), 60.0, Off, 6.0),
             ],
         );
-    }
-
-    #[test]
-    fn every_kind_says_which_way_is_better() {
-        for (kind, better) in [
-            (Nanoseconds, Better::Lower),
-            (Ratio, Better::Lower),
-            (Gain, Better::Higher),
-            (ContendedRatio, Better::Higher),
-            (Rate, Better::Higher),
-            (Rank, Better::Higher),
-        ] {
-            assert_eq!(kind.better(), better, "{kind:?}");
-        }
     }
 
     #[test]

@@ -1,201 +1,220 @@
-//! Scenarios: what to run, as data and as programs that are generic over their world.
+//! Scenarios: each is one value, [`Scenario`], and a program that is generic over its world.
+//!
+//! A scenario's parameters, variants, figures and question are data, beside the program that gives
+//! the numbers; notes are, beside what was published. The command line, what runs, replay lines,
+//! rows, tables and the answer of the default run follow from them. A new scenario is a module, a
+//! line of [`ALL`], and its document.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`crew`] | the threads of a scenario, and how they wait for each other |
+//! | [`param`], [`point`] | what can be varied; a value for each, which is a program |
+//! | [`metric`], [`figure`] | what a figure is of; how it is made |
+//! | the others | a scenario each |
 
-pub(crate) mod intermittent;
-pub(crate) mod shootdown;
-pub(crate) mod switchstorm;
-pub(crate) mod tenants;
-pub(crate) mod threadstorm;
+mod crew;
+pub(crate) mod figure;
+mod intermittent;
+pub(crate) mod metric;
+pub(crate) mod param;
+pub(crate) mod point;
+mod shootdown;
+mod switchstorm;
+mod tenants;
+mod threadstorm;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::SplitWhitespace;
-
-use clap::ValueEnum;
-use coreline::cid::Policy;
-use coreline_sim::Kernel;
-use coreline_topology::{CpuId, Topology};
+use coreline_sim::Report;
 use coreline_world::SpawnError;
 use rand_core::Rng;
 use rand_pcg::Pcg64;
-use serde::{Deserialize, Serialize};
 
-use crate::kernel::{Clustered, FirstFit, Owned, Recent, Scan, Space};
+use figure::Figure;
+use param::Param;
+use point::{Point, Setup};
 
-/// The scenarios.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Scenario {
-    /// Bursts of increments on per-CPU memory, far apart in time (seed 000)
-    Intermittent,
-    /// Threads of one domain, one on each CPU, that alternate with idle (seed 003)
-    Switchstorm,
-    /// Updates that must reach all present contexts, among others that are away (seed 003)
-    Shootdown,
-    /// Threads created and ended at a high rate: what their concurrency IDs cost (Linux 6.19)
-    Threadstorm,
-    /// Counters of ten thousand tenants with few tasks each (seed 000)
-    Tenants,
+/// All scenarios, in the order of the default run.
+pub(crate) static ALL: [&Scenario; 5] = [
+    &intermittent::SCENARIO,
+    &switchstorm::SCENARIO,
+    &shootdown::SCENARIO,
+    &threadstorm::SCENARIO,
+    &tenants::SCENARIO,
+];
+
+/// Gives the numbers of a run, in the order that figures count them by.
+pub(crate) type Run = fn(&Setup) -> Result<Vec<f64>, RunError>;
+
+/// A scenario.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    /// What it is, in a line.
+    pub(crate) about: &'static str,
+    /// In the order of programs.
+    pub(crate) params: &'static [Param],
+    /// In the order of rows.
+    pub(crate) variants: &'static [Variant],
+    pub(crate) figures: &'static [Figure],
+    /// Whether what was published contains something that decides this metric at this point and is
+    /// not modelled, so that no more than a direction can be confirmed.
+    pub(crate) limited: fn(&str, &Point) -> bool,
+    /// Why nothing can be said where all CPUs share one cache.
+    pub(crate) not_testable: &'static str,
+    pub(crate) question: Question,
+    /// The file of what was published about it, if anything was, with notes on what is off.
+    pub(crate) published: Option<&'static str>,
+    pub(crate) native: Run,
+    pub(crate) simulated: Run,
+    /// Whether simulated runs take full statistics.
+    pub(crate) statistics: bool,
+    /// Further numbers, from the report of a simulated run.
+    pub(crate) report: fn(&Report, &mut Vec<f64>),
+    /// A replayed run in words; if not, all numbers that are figures.
+    pub(crate) told: Option<fn(&[f64]) -> String>,
+    /// Whether all configurations run if none is chosen, and not only that with all CPUs.
+    pub(crate) all_configs: bool,
+    /// How many simulated runs a number is the mean of; one where the band has seeds enough. The
+    /// second for the quick form.
+    pub(crate) runs: [u64; 2],
+    /// The most CPUs of a machine whose memory a simulated run fits into.
+    pub(crate) most_cpus: usize,
 }
 
-impl fmt::Display for Scenario {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt_name(self, f)
+impl Scenario {
+    /// With two runs of the program: native, and simulated.
+    pub(crate) const fn new(name: &'static str, about: &'static str, runs: [Run; 2]) -> Scenario {
+        Scenario {
+            name,
+            about,
+            params: &[],
+            variants: &[],
+            figures: &[],
+            limited: |_, _| false,
+            not_testable: "all CPUs share one L3 and are few: no evidence on what more would cost",
+            question: Question::NONE,
+            published: None,
+            native: runs[0],
+            simulated: runs[1],
+            statistics: false,
+            report: |_, _| (),
+            told: None,
+            all_configs: false,
+            runs: [1, 1],
+            most_cpus: usize::MAX,
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<&'static Scenario> {
+        ALL.into_iter().find(|scenario| scenario.name == name)
+    }
+
+    /// The parameters that are chosen on the command line.
+    pub(crate) fn options(&self) -> impl Iterator<Item = &'static Param> + use<> {
+        self.params.iter().filter(|param| param.is_option())
+    }
+
+    /// A parameter that it declares.
+    pub(crate) fn param(&self, name: &str) -> &'static Param {
+        let param = self.params.iter().find(|param| param.name == name);
+        param.unwrap_or_else(|| panic!("{} declares no {name}", self.name))
+    }
+
+    pub(crate) fn variant(&self, name: &str) -> Option<&'static Variant> {
+        self.variants.iter().find(|variant| variant.name == name)
+    }
+
+    /// The variants of a world.
+    pub(crate) fn variants(&self, natively: bool) -> Vec<&'static str> {
+        let other = if natively { Only::Simulated } else { Only::Native };
+        let here = self.variants.iter().filter(|variant| variant.only != other);
+        here.map(|variant| variant.name).collect()
+    }
+
+    /// The result of a replayed run.
+    pub(crate) fn tell(&self, numbers: &[f64]) -> String {
+        if let Some(told) = self.told {
+            return told(numbers);
+        }
+        let told = self.figures.iter().filter_map(|figure| figure.tell(numbers));
+        told.collect::<Vec<_>>().join(", ")
     }
 }
 
-/// The alternatives that scenarios compare.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum Variant {
-    /// intermittent, tenants: per-CPU memory indexed by the CPU's number
-    CpuId,
-    /// intermittent, natively: indexed by the concurrency ID of this machine's kernel. threadstorm,
-    /// natively: threads of this machine's kernel
-    KernelCid,
-    /// intermittent, simulated: indexed by a concurrency ID, the lowest that is free.
-    /// threadstorm, as the next three: IDs are handed out so
-    FirstFit,
-    /// intermittent, simulated: indexed by a concurrency ID, the CPU's recent one if that is free
-    Recent,
-    /// intermittent, simulated: indexed by a concurrency ID that the thread owns, or its CPU where
-    /// threads are many
-    Owned,
-    /// intermittent, simulated: indexed by a concurrency ID of the CPU's last-level cache
-    Clustered,
-    /// switchstorm: the CPU's bit is set by a locked instruction at each switch-in
-    AlwaysSet,
-    /// switchstorm: the same mask; the bit is tested first
-    TestFirst,
-    /// switchstorm: as test-first, and flushes clear bits once a second at most. shootdown: bits
-    /// of contexts that are away are cleared, so that updates pass them by
-    Lazy,
-    /// switchstorm: as lazy, with a reference to the domain for each CPU that idles
-    Refcounted,
-    /// switchstorm: as test-first, on the library's mask of two levels
-    TwoLevel,
-    /// shootdown: bits are never cleared, so that updates reach every context that registered
-    Eager,
-    /// threadstorm: no IDs are handed out
-    #[value(name = "none")]
-    NoIds,
-    /// tenants: a slot for each concurrency ID of the tenant's domain, handed out as by recent
-    Domain,
-    /// tenants: the same, as by clustered
-    DomainClustered,
-    /// tenants: entries of a map in parts with a lock each
-    Sharded,
-    /// tenants: a line that all CPUs add to
-    Atomic,
+/// Which worlds have a variant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Only {
+    Neither,
+    Native,
+    Simulated,
+}
+
+/// An alternative that a scenario compares.
+pub(crate) struct Variant {
+    pub(crate) name: &'static str,
+    /// What it is, for the help.
+    pub(crate) about: &'static str,
+    pub(crate) only: Only,
+    /// The policy of the simulated kernel's concurrency IDs, if the scenario installs one.
+    pub(crate) policy: Option<&'static str>,
+    /// What this machine lacks for it, though the native world has it.
+    pub(crate) lacks: fn() -> Option<RunError>,
 }
 
 impl Variant {
-    /// The simulated kernel that the variant runs under, on such a machine. `cpu-id` has that of
-    /// the seed's "before" and does not use it. `None` where none is installed, and on a machine
-    /// that is too large.
-    pub(crate) fn kernel(self, topology: &Topology, scan: Scan) -> Option<Box<dyn Kernel>> {
-        fn of<P: Policy>(topology: &Topology, scan: Scan) -> Option<Box<dyn Kernel>> {
-            Some(Box::new(Space::<P>::new(topology, scan).ok()?))
-        }
-        match self {
-            Variant::CpuId | Variant::FirstFit => of::<FirstFit>(topology, scan),
-            Variant::Recent => of::<Recent>(topology, scan),
-            Variant::Owned => of::<Owned>(topology, scan),
-            Variant::Clustered => of::<Clustered>(topology, scan),
-            _ => None,
-        }
+    /// In both worlds.
+    pub(crate) const fn new(name: &'static str, about: &'static str) -> Variant {
+        Variant { name, about, only: Only::Neither, policy: None, lacks: || None }
     }
 
-    /// What a replay line calls that kernel.
-    pub(crate) fn kernel_name(self, scan: Scan) -> Option<String> {
-        match self {
-            Variant::CpuId | Variant::FirstFit => Some(Space::<FirstFit>::name_with(scan)),
-            Variant::Recent => Some(Space::<Recent>::name_with(scan)),
-            Variant::Owned => Some(Space::<Owned>::name_with(scan)),
-            Variant::Clustered => Some(Space::<Clustered>::name_with(scan)),
-            _ => None,
-        }
+    /// Simulated, under a kernel with the policy of this name.
+    pub(crate) const fn simulated(name: &'static str, about: &'static str) -> Variant {
+        Variant { policy: Some(name), ..Variant::new(name, about).only(Only::Simulated) }
+    }
+
+    /// In one of them.
+    pub(crate) const fn only(self, only: Only) -> Variant {
+        Variant { only, ..self }
     }
 }
 
-impl fmt::Display for Variant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt_name(self, f)
-    }
+/// A scenario in a few lines: bars, and a sentence.
+pub(crate) struct Question {
+    /// The simulated machine: the one that was measured on, or a large one.
+    pub(crate) machine: &'static str,
+    /// Which figures are meant, where there are several.
+    pub(crate) config: Option<&'static str>,
+    pub(crate) param: Option<(&'static str, &'static str)>,
+    /// What the bars are of, in words, and the metric.
+    pub(crate) about: &'static str,
+    pub(crate) metric: &'static str,
+    pub(crate) variants: &'static [&'static str],
+    /// The metric and variant that answer; `{}` in the sentence is where the figure goes.
+    pub(crate) answer: (&'static str, &'static str),
+    pub(crate) sentence: &'static str,
 }
 
-/// The name on the command line is the name everywhere.
-pub(crate) fn fmt_name<T: ValueEnum>(value: &T, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    value.to_possible_value().map_or(Ok(()), |name| f.write_str(name.get_name()))
+impl Question {
+    const NONE: Question = Question {
+        machine: "epyc-9654-2s",
+        config: None,
+        param: None,
+        about: "",
+        metric: "",
+        variants: &[],
+        answer: ("", ""),
+        sentence: "",
+    };
 }
 
-/// A value that a figure depends on, besides its configuration and variant.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Param {
-    Number(u64),
-    Name(String),
-}
-
-impl fmt::Display for Param {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Param::Number(number) => write!(f, "{number}"),
-            Param::Name(name) => f.write_str(name),
-        }
-    }
-}
-
-/// By name, with the unit in it: `delay_ms`.
-pub(crate) type Params = BTreeMap<&'static str, Param>;
-
-/// What a replay line calls one run of a scenario: all that the run depends on besides what the
-/// line says itself. Displays as it is parsed.
-pub(crate) trait Program: Clone + fmt::Display + Send + Sync + 'static {
-    /// How a program is written.
-    const FORM: &str;
-
-    /// `None` if the text names another scenario, or is not written as [`FORM`](Program::FORM).
-    fn parse(text: &str) -> Option<Self>;
-
-    /// The configuration's name.
-    fn config(&self) -> &str;
-
-    fn variant(&self) -> Variant;
-
-    fn params(&self) -> Params;
-}
-
-/// The words of a program: the scenario's name, then `key=value` in a fixed order.
-pub(crate) struct Keys<'a>(SplitWhitespace<'a>);
-
-impl<'a> Keys<'a> {
-    /// `None` if the program is not one of this scenario.
-    pub(crate) fn of(scenario: Scenario, text: &'a str) -> Option<Self> {
-        let mut words = text.split_whitespace();
-        (words.next()? == scenario.to_string()).then_some(Keys(words))
-    }
-
-    pub(crate) fn text(&mut self, key: &str) -> Option<&'a str> {
-        self.0.next()?.strip_prefix(key)?.strip_prefix('=')
-    }
-
-    pub(crate) fn number(&mut self, key: &str, most: u64) -> Option<u64> {
-        self.text(key)?.parse().ok().filter(|&number| number <= most)
-    }
-
-    pub(crate) fn name<T: ValueEnum>(&mut self, key: &str) -> Option<T> {
-        T::from_str(self.text(key)?, false).ok()
-    }
-
-    pub(crate) fn end(mut self) -> Option<()> {
-        self.0.next().is_none().then_some(())
-    }
+/// A number below `below`, all alike but for a bias of less than 2^-32.
+fn draw(dice: &mut Pcg64, below: usize) -> usize {
+    // The high half of a 64 x 64 bit product.
+    ((u128::from(dice.next_u64()) * below as u128) >> 64) as usize
 }
 
 /// Puts items into a random order (Fisher and Yates).
 pub(crate) fn shuffle<T>(items: &mut [T], dice: &mut Pcg64) {
     for last in (1..items.len()).rev() {
-        // The high half of a 64 x 64 bit product: below `last + 1`, and biased by less than 2^-51.
-        let drawn = (u128::from(dice.next_u64()) * (last as u128 + 1)) >> 64;
-        items.swap(last, drawn as usize);
+        items.swap(last, draw(dice, last + 1));
     }
 }
 
@@ -213,88 +232,88 @@ pub(crate) enum RunError {
     Check(String),
 }
 
-impl From<intermittent::IntermittentError> for RunError {
-    fn from(broken: intermittent::IntermittentError) -> RunError {
-        if broken.is_lack() {
-            RunError::Lack(broken.to_string())
-        } else {
-            RunError::Check(broken.to_string())
-        }
-    }
-}
-
-/// The CPUs of a machine that take part. Its name says them: `24-core/24-L3` is 24 cores under 24
-/// L3 caches, one hardware thread of each.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Config {
-    pub(crate) name: String,
-    pub(crate) cpus: Vec<CpuId>,
-    /// How many last-level caches these CPUs have; 0 where that is not known.
-    pub(crate) caches: usize,
-}
-
-impl Config {
-    /// These CPUs of a machine of which nothing else is known.
-    pub(crate) fn of_unknown(cpus: Vec<CpuId>) -> Config {
-        Config { name: format!("{}-CPU", cpus.len()), cpus, caches: 0 }
-    }
-
-    /// These CPUs of a machine, and their name. CPUs that the topology does not know count as a
-    /// core each.
-    pub(crate) fn of(topology: &Topology, cpus: Vec<CpuId>) -> Config {
-        let known = || cpus.iter().filter_map(|&cpu| topology.cpu(cpu));
-        let cores = known().map(|cpu| cpu.core).collect::<BTreeSet<_>>().len();
-        let caches = known().map(|cpu| cpu.cache).collect::<BTreeSet<_>>().len();
-        let unit = if cores < known().count() { "thread" } else { "core" };
-        Config { name: format!("{}-{unit}/{caches}-L3", cpus.len()), cpus, caches }
-    }
-
-    /// The configurations of a machine: the cores of one L3, one core of each L3, all cores, all
-    /// hardware threads; each once, where the machine has more than one L3 or thread.
-    pub(crate) fn all(topology: &Topology) -> Vec<Config> {
-        let cores = || topology.cpus().filter(|cpu| cpu.thread == 0);
-        let mut seen = BTreeSet::new();
-        let one_cache = cores().filter(|cpu| cpu.cache.get() == 0).map(|cpu| cpu.id).collect();
-        let each_cache = cores().filter(|cpu| seen.insert(cpu.cache)).map(|cpu| cpu.id).collect();
-        let mut candidates = vec![one_cache, each_cache];
-        if topology.cache_count() == 1 {
-            candidates.clear();
-        }
-        candidates.push(cores().map(|cpu| cpu.id).collect());
-        candidates.push(topology.cpus().map(|cpu| cpu.id).collect());
-        let mut configs: Vec<Config> = Vec::new();
-        for config in candidates.into_iter().map(|cpus| Config::of(topology, cpus)) {
-            if configs.iter().all(|other| other.name != config.name) {
-                configs.push(config);
-            }
-        }
-        configs
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use coreline_sim::Spec;
+    use coreline_sim::Machine;
+    use coreline_topology::CpuId;
+    use coreline_world::{Native, Place};
 
+    use super::figure::Made;
+    use super::point::Chosen;
     use super::*;
+    use crate::config::Config;
 
+    /// Whatever a scenario's data name is there.
     #[test]
-    fn the_published_configurations_are_those_of_the_machine() {
-        let spec = Spec::preset("epyc-9654-2s").unwrap();
-        let configs = Config::all(spec.topology());
-        let names: Vec<_> = configs.iter().map(|config| config.name.as_str()).collect();
-        assert_eq!(names, ["8-core/1-L3", "24-core/24-L3", "192-core/24-L3", "384-thread/24-L3"]);
-        assert_eq!(configs[1].cpus[..3], [0, 8, 16].map(CpuId::new));
-        assert_eq!(configs[2].cpus.last(), Some(&CpuId::new(191)));
-        let caches: Vec<_> = configs.iter().map(|config| config.caches).collect();
-        assert_eq!(caches, [1, 24, 24, 24]);
+    fn what_data_name_is_declared() {
+        for scenario in ALL {
+            let Question { metric, variants, answer, param, .. } = &scenario.question;
+            let metrics: Vec<_> = scenario.figures.iter().map(|it| it.metric.name).collect();
+            assert!(metrics.contains(metric) && metrics.contains(&answer.0), "{}", scenario.name);
+            let beside = scenario.figures.iter().filter_map(|figure| match figure.made {
+                Made::Over(_, variant) | Made::Under(_, variant) => Some(variant),
+                _ => None,
+            });
+            for name in variants.iter().copied().chain([answer.1]).chain(beside) {
+                assert!(scenario.variant(name).is_some(), "{} has no {name}", scenario.name);
+            }
+            let config = Config::of_unknown(vec![CpuId::new(0)]);
+            let points = scenario.points(&config, &["none"], &Chosen::new(), (true, false));
+            let params = points.ok().unwrap()[0].params();
+            for param in scenario.params {
+                for text in param.usual.iter().chain(param.quick).filter(|text| **text != "all") {
+                    assert!(param.parse(text).is_some(), "{}: {text}", param.name);
+                }
+            }
+            assert!(param.is_none_or(|(name, _)| params.contains_key(name)), "{}", scenario.name);
+        }
+    }
+
+    /// The first quick point of each variant of a world.
+    fn quick(natively: bool, cpus: &[CpuId]) -> Vec<Setup> {
+        let config = Config::of_unknown(cpus.to_vec());
+        let of = |scenario: &'static Scenario| {
+            let variants = scenario.variants(natively);
+            let points = scenario.points(&config, &variants, &Chosen::new(), (true, natively));
+            points.ok().unwrap().into_iter().take(variants.len())
+        };
+        let setup = |point| Setup { point, cpus: cpus.to_vec(), seed: 1 };
+        ALL.into_iter().flat_map(of).map(setup).collect()
     }
 
     #[test]
-    fn a_machine_with_one_cache_is_run_whole_and_once() {
-        let spec = Spec::preset("host-2c").unwrap();
-        let configs = Config::all(spec.topology());
-        assert_eq!(configs.len(), 1);
-        assert_eq!(configs[0].name, "2-core/1-L3");
+    fn every_variant_runs_natively_with_the_same_code() {
+        for setup in quick(true, &[Native::cpu()]) {
+            if (setup.scenario.variant(setup.variant).unwrap().lacks)().is_some() {
+                continue;
+            }
+            let numbers = (setup.scenario.native)(&setup).unwrap();
+            assert!(numbers.iter().all(|it| it.is_finite() && *it >= 0.0), "{}", setup.point);
+            assert!(numbers.iter().any(|it| *it > 0.0), "{}: {numbers:?}", setup.point);
+        }
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_a_lack_and_every_thread_ends() {
+        for setup in quick(false, &[0, 1, 120].map(CpuId::new)) {
+            let (program, run) = (setup.point.to_string(), setup.scenario.simulated);
+            let machine = Machine::preset("ivybridge-ex-4s").unwrap().step_limit(5_000_000);
+            let value = machine.run(move || run(&setup)).unwrap().value;
+            assert!(!matches!(value, Ok(_) | Err(RunError::Check(_))), "{program}: {value:?}");
+        }
+    }
+
+    #[test]
+    fn an_order_is_a_permutation_and_depends_on_the_seed() {
+        let draw = |seed: u128| {
+            let mut order: Vec<usize> = (0..384).collect();
+            shuffle(&mut order, &mut Pcg64::new(seed, 0));
+            order
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+        let mut sorted = draw(7);
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..384).collect::<Vec<_>>());
     }
 }

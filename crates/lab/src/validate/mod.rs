@@ -29,7 +29,7 @@ use coreline_sim::{NOT_MODELLED, Spec, presets};
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::run::progress;
+use crate::progress::progress;
 use crate::world::{self, World};
 use core_to_core::CoreToCore;
 use experiment::Experiment;

@@ -24,7 +24,7 @@ use super::experiment::{self, CALIBRATION, Experiment, Subject};
 use super::sample::{self, Sample};
 use super::simulated::round;
 use crate::error::Error;
-use crate::run::progress;
+use crate::progress::progress;
 
 /// What was measured of an experiment, in nanoseconds.
 #[derive(Debug, Clone, Copy, Serialize)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::experiment::{self, Experiment};
 use super::simulated::{self, Predicted};
 use crate::error::Error;
-use crate::run::progress;
+use crate::progress::progress;
 
 /// The machine that the project is developed on, and of which the file speaks.
 pub(super) const MACHINE: &str = "host-2c";

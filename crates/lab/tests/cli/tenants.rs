@@ -99,7 +99,7 @@ fn what_cannot_be_run_says_what_can() {
         (["--tenants", "10001"], ["--tenants", "1..=10000"]),
         (["--tasks", "0"], ["--tasks", "1..=64"]),
         (["--variant", "lazy"], ["lazy", "domain-clustered"]),
-        (["--present", "3"], ["--present", "--tenants, --tasks"]),
+        (["--present", "3"], ["--present", "coreline run tenants"]),
     ] {
         let (code, text) = refusal(&[&["run", "tenants", "--world", MACHINE], &more[..]].concat());
         assert_eq!(code, 2, "{more:?}: {text}");

@@ -48,6 +48,7 @@ fn what_cannot_be_run_is_a_usage_error_that_says_what_can() {
         (with(&["--variant", "cpu_id"]), vec!["cpu-id"]),
         (vec!["machines", "desktop-12"], vec!["did you mean desktop-12c?"]),
         (vec!["man", "repaly"], vec!["repaly", "bench", "did you mean replay?"]),
+        (vec!["man", "run", "tenant"], vec!["shootdown", "did you mean tenants?"]),
         (vec!["completions", "cmd"], vec!["cmd", "bash"]),
         (with(&["--world", "pdp-11"]), vec!["pdp-11", MACHINE, "machine file"]),
         (with(&["--world", "no/such.toml"]), vec!["no/such.toml"]),
@@ -57,8 +58,9 @@ fn what_cannot_be_run_is_a_usage_error_that_says_what_can() {
         (with(&["--variant", "nothing"]), vec!["cpu-id", "kernel-cid", "first-fit", "recent"]),
         (with(&["--scan", "never"]), vec!["tick", "switch"]),
         (with(&["--world", MACHINE, "--config", "9-core"]), vec!["9-core", "8-core/1-L3"]),
-        (with(&["--wake", "barrier"]), vec!["--wake", "intermittent", "--delay, --scan"]),
-        (vec!["run", "switchstorm", "--delay", "10"], vec!["--delay", "--period"]),
+        (with(&["--wake", "barrier"]), vec!["--wake", "coreline run intermittent"]),
+        (vec!["run", "switchstorm", "--delay", "10"], vec!["--delay", "coreline run switchstorm"]),
+        (vec!["run", "switchstorm", "--perod", "10"], vec!["--perod", "--period"]),
         (vec!["run", "switchstorm", "--period", "0"], vec!["--period"]),
         (vec!["run", "shootdown", "--world", MACHINE, "--present", "385"], vec!["385", "384"]),
         (vec!["run", "threadstorm", "--size", "8"], vec!["POOLSxTHREADS", "8x8"]),
@@ -133,6 +135,38 @@ fn shells_and_manuals_know_every_verb() {
         assert!(page.contains(&format!("coreline\\-{verb}")), "{page}");
     }
     assert!(page.contains("Exit codes: 0 done"), "{page}");
+}
+
+/// The options of a scenario are its own, with what runs if nothing is said, and those of all.
+#[test]
+fn each_scenario_has_its_own_help() {
+    for (scenario, own, others) in [
+        (
+            "intermittent",
+            &["--delay <MS>", "10 and 200 if nothing is said", "--scan"][..],
+            "--wake",
+        ),
+        ("switchstorm", &["--wake <WAKE>", "--period <US>", "--path <NS>", "--flush"], "--delay"),
+        ("shootdown", &["--present <N>", "1, 8, 64 and all if nothing is said"], "--tasks"),
+        (
+            "threadstorm",
+            &["--size <POOLSxTHREADS>", "--place", "--rest <US>", "roaming"],
+            "--flush",
+        ),
+        ("tenants", &["--tenants <N>", "--tasks <N>", "domain-clustered"], "--size"),
+    ] {
+        let help = String::from_utf8(output(&["run", scenario, "--help"]).stdout).unwrap();
+        let words: Vec<&str> = help.split_whitespace().collect();
+        let help = words.join(" ");
+        assert!(help.contains("(seed 00") || help.contains("(Linux 6.19)"), "{scenario}: {help}");
+        let common = ["--world <WORLD>", "--seed", "--variant", "--config", "--json"];
+        for part in own.iter().chain(&common) {
+            assert!(help.contains(part), "{scenario}: {part}: {help}");
+        }
+        assert!(!help.contains(others), "{scenario}: {help}");
+        let page = String::from_utf8(output(&["man", "run", scenario]).stdout).unwrap();
+        assert!(page.contains(&format!("coreline\\-run\\-{scenario}")), "{page}");
+    }
 }
 
 #[test]

@@ -32,91 +32,136 @@
 //!
 //! The scenario checks itself: in the end every thread is switched in, and every bit must be set.
 
-mod barrier;
 mod policy;
-mod program;
+#[cfg(test)]
+mod tests;
 
 use core::time::Duration;
 use std::sync::Arc;
 
-use clap::ValueEnum;
+use coreline::CpuMask;
+use coreline_sim::{LineCost, Report, Sim, Spec};
 use coreline_topology::CpuId;
-use coreline_world::{JoinHandle, Line, Ordering, Placement, Testbed, Time, Word};
-use rand_core::Rng;
+use coreline_world::{Line, Native, Ordering, Testbed, Time, Word};
 use rand_pcg::Pcg64;
 
-use policy::{AlwaysSet, Mask, Policy, Refcounted, TestFirst, TwoLevel};
+use policy::{Dense, Mask, Policy, is_mask, is_references};
 
-use super::{RunError, Variant};
+use super::crew::{Barrier, clock_ns, crew, nanos, pinned};
+use super::figure::Figure;
+use super::figure::Made::{Number, Over, Scaled, Under};
+use super::metric::FigureKind::{ContendedRatio, Cycles, Gain, Nanoseconds, Percent, Rank};
+use super::param::{Domain, Param, Values};
+use super::point::Setup;
+use super::{Question, RunError, Scenario, Variant, draw};
 
-pub(crate) use barrier::Barrier;
-pub(crate) use policy::{is_mask, is_references};
-pub(crate) use program::{MOST_PATH_NS, MOST_US, SwitchstormProgram};
+/// The numbers of a run, in this order. Those of lines are had in the simulator alone.
+const OP: usize = 0;
+const PATH_SHARE: usize = 1;
+const SPREAD: usize = 2;
+const RATE: usize = 3;
+const PEAK_RATE: usize = 4;
+const LINE_RANK: usize = 5;
+const LINE_SHARE: usize = 6;
 
-/// How CPUs stop idling.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum Wake {
-    /// All at once, when all have run
-    Barrier,
-    /// Each for itself, by its own clock
-    Independent,
-}
+/// A second; more is taken for a typing mistake.
+const MOST_US: u64 = 1_000_000;
 
-impl std::fmt::Display for Wake {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        super::fmt_name(self, f)
-    }
-}
+pub(super) static SCENARIO: Scenario = Scenario {
+    params: &[
+        Param::new("wake", "How idle CPUs are woken", Domain::Names(WAKES))
+            .usual(&["barrier", "independent"])
+            .quick(&["barrier"]),
+        // Those of `barrier` change nothing about its operations, which meet whatever came before.
+        Param::number(
+            "period",
+            "Microseconds of a round, switches apart: computing between barriers, or half \
+             computing and half idle (then 10 and 25)",
+            [1, MOST_US],
+        )
+        .unit("us")
+        .usual(&["25"])
+        .depends(|it| if is_barrier(it.values) { Vec::new() } else { vec![10, 25] }),
+        // The cost `switch` of every machine file, which is from memory.
+        Param::number("path", "Nanoseconds of a switch without what is compared", [0, 1_000_000])
+            .unit("ns")
+            .usual(&["1500"]),
+        // A thousand a second, declared.
+        Param::number("flush", "Microseconds from one flush to the next, 0 for none", [0, MOST_US])
+            .unit("us")
+            .usual(&["1000"]),
+        Param::effort("rounds", 100_000).usual(&["200"]).quick(&["40"]),
+    ],
+    variants: &[
+        Variant::new("always-set", "The CPU's bit is set by a locked instruction each time"),
+        Variant::new("test-first", "The same mask; the bit is tested first"),
+        Variant::new("lazy", "As test-first, and flushes clear bits once a second at most"),
+        Variant::new("refcounted", "As lazy, with a reference for each CPU that idles"),
+        Variant::new("two-level", "As test-first, on the library's mask of two levels"),
+    ],
+    figures: &[
+        Figure::new("op_ns", Nanoseconds, Number(OP)),
+        Figure::new("op_cycles", Cycles, Scaled(OP, clock_ghz)),
+        Figure::new("op_speedup", ContendedRatio, Under(OP, "always-set")),
+        Figure::new("switch_share", Percent, Number(PATH_SHARE)),
+        // Threads that never meet share nothing else that a line could be set beside.
+        Figure::new("line_rank", Rank, Number(LINE_RANK)).when(|it| is_barrier(it)),
+        Figure::new("line_miss_share", Percent, Number(LINE_SHARE)).when(|it| is_barrier(it)),
+        Figure::new("throughput", Gain, Over(RATE, "always-set")).when(|it| is_barrier(it)),
+        Figure::new("peak_throughput", Gain, Over(PEAK_RATE, "always-set"))
+            .when(|it| is_barrier(it)),
+        Figure::new("wake_spread_ns", Nanoseconds, Number(SPREAD)).when(|it| is_barrier(it)),
+    ],
+    // What depends on the period and on the rest of the path, which are declared, or on what else
+    // the program shares, which is not linpack.
+    limited: |metric, point| !is_barrier(point) || !metric.starts_with("op_"),
+    not_testable: "all CPUs share one L3 and are few: no evidence on a line that many sockets want",
+    question: Question {
+        machine: "ivybridge-ex-4s",
+        param: Some(("wake", "barrier")),
+        about: "marking the CPU at a switch",
+        metric: "op_ns",
+        variants: &["always-set", "test-first", "two-level"],
+        answer: ("op_speedup", "test-first"),
+        sentence: "a test before it is {} as fast as a locked set",
+        ..Question::NONE
+    },
+    published: Some(include_str!("../../../../../docs/published/switchstorm.toml")),
+    statistics: true,
+    report: hottest,
+    told: Some(|it| {
+        let [op, share, rank] = [OP, PATH_SHARE, LINE_RANK].map(|number| it[number]);
+        format!(
+            "{op:.2} ns per operation, {share:.2} % in switches, its line the {rank:.0}. hottest"
+        )
+    }),
+    ..Scenario::new(
+        "switchstorm",
+        "Threads of one domain, one on each CPU, that alternate with idle (seed 003)",
+        [run::<Native>, run::<Sim>],
+    )
+};
 
-/// What one run depends on.
-#[derive(Debug, Clone)]
-pub(crate) struct SwitchstormParams {
-    /// One thread is pinned to each.
-    pub(crate) cpus: Vec<CpuId>,
-    pub(crate) variant: Variant,
-    pub(crate) wake: Wake,
-    pub(crate) period: Duration,
-    /// What a switch takes without the policy's part.
-    pub(crate) path: Duration,
-    /// From one flush to the next; zero: there are none.
-    pub(crate) flush: Duration,
-    /// How often each thread goes round and is counted.
-    pub(crate) rounds: u32,
-    /// Seeds where in its period each thread begins.
-    pub(crate) seed: u64,
+const WAKES: &[(&str, &str)] = &[
+    ("barrier", "All at once, when all have run"),
+    ("independent", "Each for itself, by its own clock"),
+];
+
+fn is_barrier(values: &Values) -> bool {
+    values.is("wake", "barrier")
 }
 
 /// Rounds that are not counted: lines come from memory, bits are set for the first time.
 const WARM_UP: u32 = 5;
 
-/// What a run came to.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Storms {
-    /// The policy's part of a switch-in and the switch-out after it, mean.
-    pub(crate) op_ns: f64,
-    /// The share of both switches in the time that is not idle.
-    pub(crate) path_share: f64,
-    /// From the first thread's wake-up to the last one's, mean over the rounds. Of `barrier`.
-    pub(crate) spread_ns: f64,
-    /// Rounds in a second, mean.
-    pub(crate) rate: f64,
-    /// The same of the fastest tenth of the run, as thread 0 sees it.
-    pub(crate) peak_rate: f64,
-}
-
-/// Runs the scenario.
-///
-/// # Errors
-///
-/// [`RunError`] if a thread cannot be started, or if a running thread's bit is clear in the end.
-pub(crate) fn switchstorm<W: Testbed>(params: &SwitchstormParams) -> Result<Storms, RunError> {
-    match params.variant {
-        Variant::AlwaysSet => storm::<W, AlwaysSet<W>>(params, Duration::ZERO),
-        Variant::TestFirst => storm::<W, TestFirst<W>>(params, Duration::ZERO),
-        Variant::Lazy => storm::<W, TestFirst<W>>(params, TRIM_EVERY),
-        Variant::Refcounted => storm::<W, Refcounted<W>>(params, TRIM_EVERY),
-        Variant::TwoLevel => storm::<W, TwoLevel<W>>(params, Duration::ZERO),
-        other => Err(RunError::Lack(format!("{other} is no variant of switchstorm"))),
+fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    match setup.variant {
+        "always-set" => storm::<W, Dense<W>, false, false>(setup, Duration::ZERO),
+        "test-first" => storm::<W, Dense<W>, true, false>(setup, Duration::ZERO),
+        "lazy" => storm::<W, Dense<W>, true, false>(setup, TRIM_EVERY),
+        "refcounted" => storm::<W, Dense<W>, true, true>(setup, TRIM_EVERY),
+        // This mask tests by itself.
+        _ => storm::<W, CpuMask<W>, false, false>(setup, Duration::ZERO),
     }
 }
 
@@ -127,9 +172,18 @@ const TRIM_EVERY: Duration = Duration::from_secs(1);
 const IDLE: u32 = 0;
 const RUNNING: u32 = 1;
 
-struct Storm<W: Testbed, P> {
-    params: SwitchstormParams,
-    policy: P,
+struct Storm<W: Testbed, M, const TESTS: bool, const COUNTS: bool> {
+    cpus: Vec<CpuId>,
+    is_barrier: bool,
+    period: Duration,
+    /// What a switch takes without the policy's part.
+    path: Duration,
+    /// From one flush to the next; zero: there are none.
+    flush: Duration,
+    /// How often each thread goes round and is counted.
+    rounds: u32,
+    seed: u64,
+    policy: Policy<W, M, TESTS, COUNTS>,
     states: Vec<Line<W::U32>>,
     barrier: Barrier<W>,
     trim_every: Duration,
@@ -145,41 +199,39 @@ struct Tally {
     starts: Vec<u64>,
 }
 
-fn storm<W: Testbed, P: Policy<W>>(
-    params: &SwitchstormParams,
+fn storm<W: Testbed, M: Mask, const TESTS: bool, const COUNTS: bool>(
+    setup: &Setup,
     trim_every: Duration,
-) -> Result<Storms, RunError> {
-    let storm = Arc::new(Storm::<W, P> {
-        policy: P::new(&params.cpus)?,
-        states: params.cpus.iter().map(|_| Line(W::U32::new_in(IDLE))).collect(),
-        barrier: Barrier::new(&params.cpus),
-        params: params.clone(),
+) -> Result<Vec<f64>, RunError> {
+    let storm = Arc::new(Storm::<W, M, TESTS, COUNTS> {
+        policy: Policy::new(&setup.cpus)?,
+        states: setup.cpus.iter().map(|_| Line(W::U32::new_in(IDLE))).collect(),
+        barrier: Barrier::new(&setup.cpus),
+        cpus: setup.cpus.clone(),
+        is_barrier: is_barrier(setup),
+        period: setup.duration("period"),
+        path: setup.duration("path"),
+        flush: setup.duration("flush"),
+        rounds: setup.number("rounds") as u32,
+        seed: setup.seed,
         trim_every,
     });
     storm.policy.name();
-    let mut threads = Vec::with_capacity(params.cpus.len());
-    for (number, &cpu) in params.cpus.iter().enumerate() {
-        let theirs = Arc::clone(&storm);
-        match W::spawn(Placement::On(cpu), move || theirs.work(number)) {
-            Ok(thread) => threads.push(thread),
-            Err(error) => {
-                storm.barrier.give_up();
-                threads.into_iter().for_each(|thread| drop(thread.join()));
-                return Err(error.into());
-            }
+    let tallies = crew::<W, _, _>(&storm, pinned(&setup.cpus), Storm::work, |missing| {
+        if missing.is_some() {
+            storm.barrier.give_up();
         }
-    }
-    let tallies: Vec<Tally> = threads.into_iter().map(JoinHandle::join).collect();
-    let clear: Vec<_> = params.cpus.iter().filter(|&&cpu| !storm.policy.mask().test(cpu)).collect();
+    })?;
+    let clear: Vec<_> = setup.cpus.iter().filter(|&&cpu| !storm.policy.mask.test(cpu)).collect();
     if let Some(cpu) = clear.first() {
-        let (clear, all) = (clear.len(), params.cpus.len());
+        let (clear, all) = (clear.len(), setup.cpus.len());
         let found = format!("{cpu} runs and its bit is clear, as that of {clear} of {all} CPUs");
         return Err(RunError::Check(found));
     }
-    Ok(Storms::of(&tallies))
+    Ok(numbers(&tallies))
 }
 
-impl<W: Testbed, P: Policy<W>> Storm<W, P> {
+impl<W: Testbed, M: Mask, const TESTS: bool, const COUNTS: bool> Storm<W, M, TESTS, COUNTS> {
     /// A thread's part.
     fn work(&self, number: usize) -> Tally {
         let mut tally = Tally::default();
@@ -187,20 +239,19 @@ impl<W: Testbed, P: Policy<W>> Storm<W, P> {
         if !self.barrier.wait(number) {
             return tally;
         }
-        if self.params.wake == Wake::Independent {
-            let mut dice = Pcg64::new(u128::from(self.params.seed), PHASE + number as u128);
-            // The high half of a 64 x 64 bit product: below the period.
-            let span = (self.params.period.as_nanos() * u128::from(dice.next_u64())) >> 64;
-            W::work(Duration::from_nanos(span as u64));
+        if !self.is_barrier {
+            let mut dice = Pcg64::new(u128::from(self.seed), PHASE + number as u128);
+            let phase = draw(&mut dice, self.period.as_nanos() as usize);
+            W::work(Duration::from_nanos(phase as u64));
         }
         let mut flushed = W::now();
         let mut trimmed = flushed;
-        for round in 0..WARM_UP + self.params.rounds {
+        for round in 0..WARM_UP + self.rounds {
             if round == WARM_UP {
                 tally = Tally::default();
             }
             self.cycle(number, clock, &mut tally, || {
-                let due = self.params.flush;
+                let due = self.flush;
                 if number == 0 && !due.is_zero() && W::now() - flushed >= due {
                     flushed = W::now();
                     self.flush(&mut trimmed);
@@ -214,19 +265,14 @@ impl<W: Testbed, P: Policy<W>> Storm<W, P> {
 
     /// One round.
     fn cycle(&self, number: usize, clock: u64, tally: &mut Tally, then: impl FnOnce()) {
-        let SwitchstormParams { wake, period, path, .. } = self.params;
-        let run = match wake {
-            Wake::Barrier => {
-                self.barrier.wait(number);
-                period
-            }
-            Wake::Independent => {
-                W::work(period / 2);
-                period / 2
-            }
-        };
+        let run = if self.is_barrier { self.period } else { self.period / 2 };
+        if self.is_barrier {
+            self.barrier.wait(number);
+        } else {
+            W::work(run);
+        }
         let woken = W::now();
-        W::work(path);
+        W::work(self.path);
         let op = self.switch_in(number);
         let running = W::now();
         W::work(run);
@@ -236,7 +282,7 @@ impl<W: Testbed, P: Policy<W>> Storm<W, P> {
         let left = W::now();
         // Release: the partner is the Acquire load in `flush`.
         self.states[number].store(IDLE, Ordering::Release);
-        W::work(path);
+        W::work(self.path);
         let idle = W::now();
         // Two looks at the clock lie around each part; the time of one is in what it shows.
         tally.op += op.saturating_sub(clock) + nanos(done, left).saturating_sub(clock);
@@ -253,7 +299,7 @@ impl<W: Testbed, P: Policy<W>> Storm<W, P> {
         // runs, while this CPU finds the bit that the flush is about to clear.
         W::fence_light();
         let start = W::now();
-        self.policy.switch_in(self.params.cpus[number]);
+        self.policy.switch_in(self.cpus[number]);
         nanos(start, W::now())
     }
 
@@ -266,11 +312,11 @@ impl<W: Testbed, P: Policy<W>> Storm<W, P> {
         }
         // Acquire: the partners are the Release stores in `switch_in` and `cycle`.
         let idles = |number: &usize| self.states[*number].load(Ordering::Acquire) == IDLE;
-        let present = (0..self.states.len())
-            .filter(|&number| self.policy.mask().test(self.params.cpus[number]));
+        let present =
+            (0..self.states.len()).filter(|&number| self.policy.mask.test(self.cpus[number]));
         let idle: Vec<usize> = present.filter(idles).collect();
         if trims {
-            idle.iter().for_each(|&number| self.policy.mask().clear(self.params.cpus[number]));
+            idle.iter().for_each(|&number| self.policy.mask.clear(self.cpus[number]));
         }
         // Natively this interrupts every CPU that runs a thread of this process, as a flush does.
         // Pairs with the light fence in `switch_in`: a CPU that runs from here on, and is not seen
@@ -278,7 +324,7 @@ impl<W: Testbed, P: Policy<W>> Storm<W, P> {
         W::fence_all();
         if trims {
             let back = idle.iter().filter(|number| !idles(number));
-            back.for_each(|&number| self.policy.mask().set(self.params.cpus[number]));
+            back.for_each(|&number| self.policy.mask.set(self.cpus[number]));
         }
     }
 }
@@ -286,38 +332,49 @@ impl<W: Testbed, P: Policy<W>> Storm<W, P> {
 /// The stream of the generator that draws where threads begin; one for each.
 const PHASE: u128 = 0x5707;
 
-fn nanos(from: Time, to: Time) -> u64 {
-    to.as_nanos().saturating_sub(from.as_nanos())
+/// In this order: the policy's part of a switch-in and the switch-out after it, mean; the share of
+/// both switches in the time that is not idle; from the first thread's wake-up to the last one's,
+/// mean over the rounds; rounds in a second, mean, and of the fastest tenth of the run, as thread 0
+/// sees it.
+fn numbers(tallies: &[Tally]) -> Vec<f64> {
+    let sum = |part: fn(&Tally) -> u64| tallies.iter().map(part).sum::<u64>() as f64;
+    let rounds = tallies[0].starts.len() - 1;
+    let of_round = |round: usize| tallies.iter().map(move |tally| tally.starts[round]);
+    let spread = |round| of_round(round).max().unwrap_or(0) - of_round(round).min().unwrap_or(0);
+    let spreads: u64 = (0..rounds).map(spread).sum();
+    let (path, run) = (sum(|tally| tally.path), sum(|tally| tally.run));
+    let elapsed = sum(|tally| tally.starts[tally.starts.len() - 1] - tally.starts[0]);
+    // That many rounds, from any round on.
+    let tenth = rounds.div_ceil(10);
+    let spans = tallies[0].starts.windows(tenth + 1).map(|starts| starts[tenth] - starts[0]);
+    let threads = tallies.len() as f64;
+    vec![
+        sum(|tally| tally.op) / (threads * rounds as f64),
+        100.0 * path / (path + run),
+        spreads as f64 / rounds as f64,
+        1e9 * rounds as f64 * threads / elapsed,
+        1e9 * tenth as f64 / spans.min().unwrap_or(1).max(1) as f64,
+    ]
 }
 
-/// What two looks at the clock show if nothing is between them.
-fn clock_ns<W: Testbed>() -> u64 {
-    (0..64).map(|_| nanos(W::now(), W::now())).min().unwrap_or(0)
+/// Where the policy's hottest line stands among all lines by misses that other caches served, and
+/// its share of all such misses in percent. That of the references, where there are any.
+fn hottest(report: &Report, numbers: &mut Vec<f64>) {
+    let lines = report.details.iter().flat_map(|details| &details.lines);
+    let misses = |line: &LineCost| {
+        let transfers = &line.cost.transfers;
+        transfers.misses() - transfers.memory
+    };
+    let own = |line: &&LineCost| is_mask(line) || is_references(line);
+    let hottest = lines.clone().filter(own).map(misses).max().unwrap_or(0);
+    let hotter = lines.clone().filter(|line| misses(line) > hottest).count();
+    let all: u64 = lines.map(misses).sum();
+    numbers.extend([(hotter + 1) as f64, 100.0 * hottest as f64 / all.max(1) as f64]);
 }
 
-impl Storms {
-    fn of(tallies: &[Tally]) -> Storms {
-        let sum = |part: fn(&Tally) -> u64| tallies.iter().map(part).sum::<u64>() as f64;
-        let rounds = tallies[0].starts.len() - 1;
-        let of_round = |round: usize| tallies.iter().map(move |tally| tally.starts[round]);
-        let spread =
-            |round| of_round(round).max().unwrap_or(0) - of_round(round).min().unwrap_or(0);
-        let spreads: u64 = (0..rounds).map(spread).sum();
-        let (path, run) = (sum(|tally| tally.path), sum(|tally| tally.run));
-        let elapsed = sum(|tally| tally.starts[tally.starts.len() - 1] - tally.starts[0]);
-        // That many rounds, from any round on.
-        let tenth = rounds.div_ceil(10);
-        let spans = tallies[0].starts.windows(tenth + 1).map(|starts| starts[tenth] - starts[0]);
-        let threads = tallies.len() as f64;
-        Storms {
-            op_ns: sum(|tally| tally.op) / (threads * rounds as f64),
-            path_share: 100.0 * path / (path + run),
-            spread_ns: spreads as f64 / rounds as f64,
-            rate: 1e9 * rounds as f64 * threads / elapsed,
-            peak_rate: 1e9 * tenth as f64 / spans.min().unwrap_or(1).max(1) as f64,
-        }
-    }
+/// The clock that a machine's file says with the source of its fastest cost, as `at 2.8 GHz`.
+fn clock_ghz(spec: &Spec) -> Option<f64> {
+    let (_, cost) = spec.sources().find(|(name, _)| *name == "private_hit")?;
+    let (before, _) = cost.source.split_once(" GHz")?;
+    before.rsplit(' ').next()?.parse().ok().filter(|&ghz: &f64| ghz > 0.0)
 }
-
-#[cfg(test)]
-mod tests;

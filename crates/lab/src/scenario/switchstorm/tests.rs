@@ -1,110 +1,149 @@
-//! The storm itself: that it wakes as it says, that its check can fail.
+//! The storm itself: that it wakes as it says, that its check can fail, and what is claimed of it.
 
-use coreline_sim::{Machine, Sim};
-use coreline_world::{Native, Place};
+use coreline_sim::claim::{Band, Figures};
+use coreline_sim::{Machine, Statistics};
 
 use super::*;
+use crate::run::figures;
 
-fn params(variant: Variant, wake: Wake) -> SwitchstormParams {
-    SwitchstormParams {
-        cpus: (0..15).map(CpuId::new).collect(),
-        variant,
-        wake,
-        period: Duration::from_micros(10),
-        path: Duration::from_nanos(1500),
-        flush: Duration::from_micros(50),
-        rounds: 20,
-        seed: 1,
-    }
+const VARIANTS: [&str; 5] = ["always-set", "test-first", "lazy", "refcounted", "two-level"];
+
+fn setup(variant: &str, wake: &str, flush: u32, cpus: u32) -> Setup {
+    let program = format!(
+        "switchstorm config=x wake={wake} period=10 path=1500 flush={flush} variant={variant} \
+         rounds=20"
+    );
+    Setup::new(&program, 0..cpus)
 }
-
-const VARIANTS: [Variant; 5] =
-    [Variant::AlwaysSet, Variant::TestFirst, Variant::Lazy, Variant::Refcounted, Variant::TwoLevel];
 
 fn machine() -> Machine {
     Machine::preset("ivybridge-ex-4s").unwrap().step_limit(5_000_000)
 }
 
-fn simulated(params: SwitchstormParams) -> Storms {
-    machine().run(move || switchstorm::<Sim>(&params)).unwrap().value.unwrap()
+fn simulated(setup: Setup) -> Vec<f64> {
+    machine().run(move || run::<Sim>(&setup)).unwrap().value.unwrap()
 }
 
 #[test]
 fn every_running_cpu_is_in_the_mask_whatever_is_flushed() {
-    for wake in [Wake::Barrier, Wake::Independent] {
+    for wake in ["barrier", "independent"] {
         for variant in VARIANTS {
-            let storms = simulated(params(variant, wake));
-            assert!(storms.op_ns > 0.0 && storms.rate > 0.0, "{variant}: {storms:?}");
+            let numbers = simulated(setup(variant, wake, 50, 15));
+            assert!(numbers[OP] > 0.0 && numbers[RATE] > 0.0, "{variant}: {numbers:?}");
         }
     }
 }
 
 #[test]
-fn it_runs_natively_with_the_same_code() {
-    for variant in VARIANTS {
-        let cpus = vec![Native::cpu()];
-        let storms =
-            switchstorm::<Native>(&SwitchstormParams { cpus, ..params(variant, Wake::Barrier) });
-        assert!(storms.unwrap().path_share > 0.0, "{variant}");
-    }
-}
-
-#[test]
 fn a_barrier_wakes_all_within_two_microseconds() {
-    let cpus: Vec<_> = (0..120).map(CpuId::new).collect();
-    let storms = simulated(SwitchstormParams { cpus, ..params(Variant::TestFirst, Wake::Barrier) });
-    assert!((100.0..2000.0).contains(&storms.spread_ns), "{storms:?}");
+    let numbers = simulated(setup("test-first", "barrier", 50, 120));
+    assert!((100.0..2000.0).contains(&numbers[SPREAD]), "{numbers:?}");
 }
 
 #[test]
 fn what_is_set_and_not_cleared_is_only_read() {
-    let never = Duration::ZERO;
-    let of = |variant| {
-        simulated(SwitchstormParams { flush: never, ..params(variant, Wake::Barrier) }).op_ns
-    };
+    let of = |variant| simulated(setup(variant, "barrier", 0, 15))[OP];
     // A hit in the core's own cache, of which there are two for the mask of two levels.
-    for variant in [Variant::TestFirst, Variant::Lazy, Variant::TwoLevel] {
+    for variant in ["test-first", "lazy", "two-level"] {
         assert!(of(variant) < 10.0, "{variant}: {}", of(variant));
     }
-    assert!(of(Variant::AlwaysSet) > 100.0);
-    assert!(of(Variant::Refcounted) > 100.0);
+    assert!(of("always-set") > 100.0);
+    assert!(of("refcounted") > 100.0);
 }
 
-/// A policy that forgets to set what it found clear.
-struct Forgetful(TestFirst<Sim>);
+/// A mask that forgets to set what was cleared.
+struct Forgetful(Dense<Sim>);
 
-impl Policy<Sim> for Forgetful {
-    type Mask = <TestFirst<Sim> as Policy<Sim>>::Mask;
-
+impl Mask for Forgetful {
     fn new(cpus: &[CpuId]) -> Result<Self, RunError> {
-        let policy = TestFirst::new(cpus)?;
-        cpus.iter().for_each(|&cpu| policy.mask().set(cpu));
-        Ok(Forgetful(policy))
+        let mask = Dense::new(cpus)?;
+        cpus.iter().for_each(|&cpu| mask.set(cpu));
+        Ok(Forgetful(mask))
     }
 
-    fn mask(&self) -> &Self::Mask {
-        self.0.mask()
+    fn test(&self, cpu: CpuId) -> bool {
+        self.0.test(cpu)
     }
 
-    fn switch_in(&self, cpu: CpuId) {
-        self.0.mask().test(cpu);
+    fn set(&self, _: CpuId) {}
+
+    fn clear(&self, cpu: CpuId) {
+        self.0.clear(cpu);
     }
 }
 
 #[test]
 fn a_running_cpu_that_no_flush_would_reach_is_found() {
-    let params = params(Variant::TestFirst, Wake::Independent);
-    let run = machine().run(move || storm::<Sim, Forgetful>(&params, Duration::ZERO));
+    let setup = setup("test-first", "independent", 50, 15);
+    let run = machine().run(move || storm::<Sim, Forgetful, true, false>(&setup, Duration::ZERO));
     let error = run.unwrap().value.unwrap_err().to_string();
     assert!(error.contains("bit is clear"), "{error}");
 }
 
 #[test]
-fn a_cpu_that_is_not_there_is_a_lack_and_every_thread_ends() {
-    let cpus = vec![CpuId::new(0), CpuId::new(1), CpuId::new(120)];
-    for variant in VARIANTS {
-        let params = SwitchstormParams { cpus: cpus.clone(), ..params(variant, Wake::Barrier) };
-        let run = machine().run(move || switchstorm::<Sim>(&params));
-        assert!(!matches!(run.unwrap().value, Ok(_) | Err(RunError::Check(_))), "{variant}");
+fn the_clock_is_that_of_the_machine_file() {
+    let ghz = |name| clock_ghz(&Spec::preset(name).unwrap());
+    assert_eq!((ghz("ivybridge-ex-4s"), ghz("epyc-9654-2s")), (Some(2.8), Some(3.7)));
+}
+
+#[test]
+fn the_rank_is_among_all_lines_that_caches_gave_each_other() {
+    let of = |variant| {
+        let program = format!(
+            "switchstorm config=x wake=barrier period=5 path=100 flush=0 variant={variant} \
+             rounds=40"
+        );
+        let setup = Setup::new(&program, (0..60).step_by(5));
+        let machine = machine().statistics(Statistics::Full);
+        let mut numbers = Vec::new();
+        hottest(&machine.run(move || run::<Sim>(&setup).unwrap()).unwrap().report, &mut numbers);
+        [numbers[0], numbers[1]]
+    };
+    for variant in ["always-set", "refcounted"] {
+        let [rank, share] = of(variant);
+        assert!(rank <= 2.0 && share > 20.0, "{variant}: {rank} {share}");
     }
+    for variant in ["test-first", "two-level"] {
+        let [rank, share] = of(variant);
+        assert!(rank > 2.0 && 0.0 < share && share < 5.0, "{variant}: {rank} {share}");
+    }
+}
+
+/// What is claimed of 120 threads at a barrier on the machine of seed 003:
+///
+/// | claim | band |
+/// |---|---|
+/// | `always-set`'s operation takes 10 times that of `test-first` at least | whole |
+/// | `refcounted`'s takes half of `always-set`'s at least: as hot | whole |
+/// | `two-level`'s takes half of `test-first`'s at most: one line per L3 | whole |
+/// | without flushes, `test-first`'s is a cache hit | request shares alone |
+///
+/// The first is the goal of the work on seed 003. Less is run than for `coreline run --band`: 60
+/// rounds instead of 200.
+fn operations<const N: usize>(
+    band: fn(&Spec, u64) -> Band,
+    flush: u32,
+    variants: [&str; N],
+) -> [Figures; N] {
+    let program = format!(
+        "switchstorm config=120-thread/4-L3 wake=barrier period=25 path=1500 flush={flush} \
+         variant={{}} rounds=60"
+    );
+    figures(band, "ivybridge-ex-4s", &program, "", variants).map(|mut numbers| numbers.remove(OP))
+}
+
+#[test]
+fn a_locked_set_takes_ten_times_as_long_as_a_test_before_it() {
+    let variants = ["always-set", "test-first", "refcounted", "two-level"];
+    let [always_set, test_first, refcounted, two_level] = operations(Band::whole, 1000, variants);
+    always_set.at_least(10.0, &test_first).unwrap();
+    refcounted.at_least(0.5, &always_set).unwrap();
+    two_level.at_most(0.5, &test_first).unwrap();
+}
+
+#[test]
+fn without_flushes_a_test_is_a_hit() {
+    let [test_first] = operations(Band::quick, 0, ["test-first"]);
+    // The machine's private hit, 1.4 ns.
+    test_first.within(1.0..=2.0).unwrap();
 }

@@ -3,7 +3,7 @@
 use coreline::percpu::PerCpu;
 use coreline_world::{IndexBy, Testbed};
 
-use super::{Counters, Footprint, RunError, WORDS, line_of, words};
+use super::{Counters, RunError, WORDS, line_of, words};
 
 /// A value for each tenant.
 pub(super) struct ByCpu<W: Testbed>(Vec<PerCpu<[W::U64; WORDS], W>>);
@@ -30,12 +30,12 @@ impl<W: Testbed> Counters<W> for ByCpu<W> {
     }
 
     /// Slots are there up to the highest CPU that was used.
-    fn footprint(&self) -> Footprint {
+    fn footprint(&self) -> [f64; 2] {
         let slots: usize = self.0.iter().map(|counters| counters.populated()).sum();
         let shared = self.0.len();
         let values = shared * size_of::<PerCpu<[W::U64; WORDS], W>>();
         let bytes = values + (slots + shared) * size_of::<[W::U64; WORDS]>();
-        Footprint { bytes: bytes as f64, slots: slots as f64 }
+        [bytes as f64, slots as f64]
     }
 
     fn lines(&self) -> Vec<usize> {

@@ -4,15 +4,14 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coreline_world::{JoinHandle, Placement, Testbed, Time};
+use coreline_topology::CpuId;
+use coreline_world::{Line, Testbed};
 use rand_pcg::Pcg64;
 
-use super::schedule::{Schedule, draw};
-use super::{
-    Costs, Counters, Footprint, OPERATIONS, Remote, RunError, TenantsParams, WORDS,
-    from_other_nodes,
-};
-use crate::scenario::switchstorm::Barrier;
+use super::schedule::Schedule;
+use super::{Counters, OPERATIONS, RunError, Setup, WORDS, from_other_nodes};
+use crate::scenario::crew::{Barrier, crew, pinned};
+use crate::scenario::draw;
 
 /// From the beginning of a round to that of the next.
 const ROUND: Duration = Duration::from_millis(20);
@@ -29,7 +28,12 @@ const PHASE: Duration = Duration::from_millis(1);
 const PHASES: u128 = 0x7e4b_0000;
 
 struct Executor<W: Testbed, C: Counters<W>> {
-    params: TenantsParams,
+    /// A worker on each.
+    cpus: Vec<CpuId>,
+    tenants: usize,
+    /// How many tasks each tenant has.
+    each: usize,
+    seed: u64,
     schedule: Schedule,
     counters: C,
     /// What tasks have. In a round a task belongs to one worker, so no thread waits; and the
@@ -49,31 +53,28 @@ struct Tally {
     remote: Vec<[u64; 2]>,
 }
 
-pub(super) fn run<W: Testbed, C: Counters<W>>(params: &TenantsParams) -> Result<Costs, RunError> {
-    let (tenants, cpus) = (params.tenants, &params.cpus);
-    let tasks = tenants * params.tasks;
+/// Gives the numbers in the order that they are declared in. All after the footprint are of the
+/// steady state; changes of a CPU's ID for a tenant, and lines that came from other nodes' caches,
+/// are counted in a thousand operations.
+pub(super) fn execute<W: Testbed, C: Counters<W>>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    let [tenants, each] = ["tenants", "tasks"].map(|name| setup.number(name) as usize);
+    let (tasks, cpus) = (tenants * each, &setup.cpus);
     let counters = C::new_in(tenants, cpus.len())?;
-    let handle = |task: usize| counters.handle(task / params.tasks).map(Mutex::new);
+    let handle = |task: usize| counters.handle(task / each).map(Mutex::new);
     let handles = (0..tasks).map(handle).collect::<Result<_, _>>()?;
-    let schedule = Schedule::new(&W::topology(), cpus, tasks, ROUNDS, params.seed);
+    let schedule = Schedule::new(&W::topology(), cpus, tasks, ROUNDS, setup.seed);
     let barrier = Barrier::new(cpus);
-    let params = params.clone();
-    let executor = Arc::new(Executor::<W, C> { params, schedule, counters, handles, barrier });
-    let mut workers = Vec::with_capacity(executor.params.cpus.len());
-    for (number, &cpu) in executor.params.cpus.iter().enumerate() {
-        let theirs = Arc::clone(&executor);
-        match W::spawn(Placement::On(cpu), move || theirs.work(number)) {
-            Ok(worker) => workers.push(worker),
-            Err(error) => {
-                executor.barrier.give_up();
-                workers.into_iter().for_each(|worker| drop(worker.join()));
-                return Err(error.into());
-            }
+    let (cpus, seed) = (cpus.clone(), setup.seed);
+    let shared =
+        Executor::<W, C> { cpus, tenants, each, seed, schedule, counters, handles, barrier };
+    let executor = Arc::new(shared);
+    let tallies = crew::<W, _, _>(&executor, pinned(&setup.cpus), Executor::work, |missing| {
+        if missing.is_some() {
+            executor.barrier.give_up();
         }
-    }
-    let tallies: Vec<Tally> = workers.into_iter().map(JoinHandle::join).collect();
+    })?;
     executor.check()?;
-    Ok(executor.costs(&tallies))
+    Ok(executor.numbers(&tallies))
 }
 
 impl<W: Testbed, C: Counters<W>> Executor<W, C> {
@@ -81,7 +82,7 @@ impl<W: Testbed, C: Counters<W>> Executor<W, C> {
     fn work(&self, number: usize) -> Tally {
         let mut tally = Tally::default();
         let mut ids = BTreeMap::new();
-        let mut dice = Pcg64::new(u128::from(self.params.seed), PHASES + number as u128);
+        let mut dice = Pcg64::new(u128::from(self.seed), PHASES + number as u128);
         if !self.barrier.wait(number) {
             return tally;
         }
@@ -99,7 +100,10 @@ impl<W: Testbed, C: Counters<W>> Executor<W, C> {
             }
             W::work(Duration::from_nanos(draw(&mut dice, PHASE.as_nanos() as usize) as u64));
             self.poll_all(number, round, &mut tally, &mut ids);
-            sleep_until::<W>(first + ROUND * (round as u32 + 1));
+            let (now, next) = (W::now(), first + ROUND * (round as u32 + 1));
+            if now < next {
+                W::sleep(next - now);
+            }
             self.barrier.wait(number);
         }
         tally
@@ -113,7 +117,7 @@ impl<W: Testbed, C: Counters<W>> Executor<W, C> {
         tally: &mut Tally,
         ids: &mut BTreeMap<usize, u32>,
     ) {
-        let tenant = |task: usize| task / self.params.tasks;
+        let tenant = |task: usize| task / self.each;
         let handle = |&task: &usize| {
             (tenant(task), self.handles[task].lock().unwrap_or_else(PoisonError::into_inner))
         };
@@ -125,7 +129,7 @@ impl<W: Testbed, C: Counters<W>> Executor<W, C> {
         tally.polling += W::now() - start;
         tally.polls += tasks.len();
         for (tenant, _) in tasks {
-            let id = self.counters.id_at(tenant, self.params.cpus[number]);
+            let id = self.counters.id_at(tenant, self.cpus[number]);
             if let Some(id) = id
                 && ids.insert(tenant, id) != Some(id)
             {
@@ -151,8 +155,8 @@ impl<W: Testbed, C: Counters<W>> Executor<W, C> {
 
     /// Whether all additions to a word of each tenant are there.
     fn check(&self) -> Result<(), RunError> {
-        let expected = (self.params.tasks * ROUNDS) as u64;
-        for tenant in 0..self.params.tenants {
+        let expected = (self.each * ROUNDS) as u64;
+        for tenant in 0..self.tenants {
             let which = tenant % WORDS;
             let sum = self.counters.sum(tenant, which);
             if sum != expected {
@@ -163,34 +167,22 @@ impl<W: Testbed, C: Counters<W>> Executor<W, C> {
         Ok(())
     }
 
-    fn costs(&self, tallies: &[Tally]) -> Costs {
+    fn numbers(&self, tallies: &[Tally]) -> Vec<f64> {
         let sum = |part: fn(&Tally) -> usize| tallies.iter().map(part).sum::<usize>() as f64;
         let operations = sum(|tally| tally.polls) * OPERATIONS as f64;
         let polling: Duration = tallies.iter().map(|tally| tally.polling).sum();
-        let remote = match &tallies[0].remote[..] {
-            [before, after] => {
-                let of = |which: usize| {
-                    1000.0 * after[which].saturating_sub(before[which]) as f64 / operations
-                };
-                Some(Remote { all: of(0), slots: of(1) })
-            }
-            _ => None,
-        };
-        let Footprint { bytes, slots } = self.counters.footprint();
-        let tenants = self.params.tenants as f64;
-        let id_changes = 1000.0 * sum(|tally| tally.id_changes) / operations;
-        Costs {
-            footprint: Footprint { bytes: bytes / tenants, slots: slots / tenants },
-            op_ns: polling.as_nanos() as f64 / operations,
-            id_changes,
-            remote,
+        let [bytes, slots] = self.counters.footprint().map(|of| of / self.tenants as f64);
+        let mut numbers = vec![
+            bytes,
+            (self.cpus.len() * size_of::<Line<[u64; WORDS]>>()) as f64,
+            slots,
+            polling.as_nanos() as f64 / operations,
+            1000.0 * sum(|tally| tally.id_changes) / operations,
+        ];
+        if let [before, after] = &tallies[0].remote[..] {
+            let remote = |which: usize| after[which].saturating_sub(before[which]);
+            numbers.extend([0, 1].map(|which| 1000.0 * remote(which) as f64 / operations));
         }
-    }
-}
-
-fn sleep_until<W: Testbed>(time: Time) {
-    let now = W::now();
-    if now < time {
-        W::sleep(time - now);
+        numbers
     }
 }

@@ -6,7 +6,7 @@ use coreline::percpu::Indexing;
 use coreline_topology::CpuId;
 use coreline_world::Testbed;
 
-use super::{Counters, Footprint, RunError, WORDS, line_of, words};
+use super::{Counters, RunError, WORDS, line_of, words};
 
 /// A domain for each tenant.
 pub(super) struct InDomain<P: References, W: Testbed>(Vec<Tenant<P, W>>);
@@ -53,13 +53,13 @@ impl<P: References, W: Testbed> Counters<W> for InDomain<P, W> {
         self.0[tenant].counters.field(|slot| &slot[which]).sum()
     }
 
-    fn footprint(&self) -> Footprint {
+    fn footprint(&self) -> [f64; 2] {
         let of = |tenant: &Tenant<P, W>| {
             let slots = tenant.counters.indexing().initialised().count();
             (tenant.domain.usage().bytes as f64, slots as f64)
         };
         let (bytes, slots) = self.0.iter().map(of).unzip::<f64, f64, Vec<_>, Vec<_>>();
-        Footprint { bytes: bytes.iter().sum(), slots: slots.iter().sum() }
+        [bytes, slots].map(|of| of.iter().sum())
     }
 
     fn lines(&self) -> Vec<usize> {

@@ -5,18 +5,10 @@
 //! adds 1 to each of the words, and leaves. Tasks begin anywhere, stay where they are, and now and
 //! then move to another worker, a near one mostly: see [`schedule`].
 //!
-//! | variant | what a tenant's counters are |
-//! |---|---|
-//! | `domain` | a slot for each concurrency ID of the tenant's domain, under `Recent` |
-//! | `domain-clustered` | the same, under `Clustered` |
-//! | `cpu-id` | a slot for each CPU number |
-//! | `sharded` | an entry of a map, looked up each time under the lock of a part of the map |
-//! | `atomic` | a line that all CPUs add to by atomic instructions |
-//!
-//! Each is an implementation of [`Counters`]; all else is one function, [`Executor::work`]. The
-//! schedule of polls is drawn beforehand, the same for all variants, and read from plain memory,
-//! which costs nothing in the simulator: queues of tasks are in no variant. Between two rounds all
-//! wait for all, so that no task is polled twice at a time.
+//! Each variant is an implementation of [`Counters`]; all else is one function, [`Executor::work`].
+//! The schedule of polls is drawn beforehand, the same for all variants, and read from plain
+//! memory, which costs nothing in the simulator: queues of tasks are in no variant. Between two
+//! rounds all wait for all, so that no task is polled twice at a time.
 //!
 //! Declared, and not measured: [`ROUND`], how tasks move, and that workers begin at moments that
 //! are drawn, in the first [`PHASE`] of a round. `docs/tenants.md` argues for them.
@@ -27,77 +19,94 @@
 mod by_cpu;
 mod executor;
 mod in_domain;
-mod program;
 mod schedule;
 mod sharded;
 
 use coreline::cid::{Clustered, Recent};
-use coreline_sim::Transfers;
+use coreline_sim::{Sim, Transfers};
 use coreline_topology::CpuId;
-use coreline_world::{Integer, Line, Ordering, Testbed, Word};
+use coreline_world::{Integer, Line, Native, Ordering, Testbed, Word};
 
 use by_cpu::ByCpu;
-use executor::run;
+use executor::execute;
 use in_domain::InDomain;
 use sharded::Sharded;
 
-use super::{RunError, Variant};
+use super::figure::Figure;
+use super::figure::Made::{Number, Over, Quotient};
+use super::metric::FigureKind::{Bytes, Gain, Nanoseconds, PerThousand, Ratio, Slots};
+use super::param::Param;
+use super::point::{Point, Setup};
+use super::{Question, RunError, Scenario, Variant};
 
-pub(crate) use program::{MOST_TASKS, MOST_TENANTS, TenantsProgram};
+/// The numbers of a run, in this order; the last two simulated only.
+const BYTES: usize = 0;
+const PLAIN_ARRAY: usize = 1;
+const SLOTS: usize = 2;
+const OPERATION: usize = 3;
+const ID_CHANGES: usize = 4;
+const REMOTE: usize = 5;
+const REMOTE_SLOTS: usize = 6;
+
+pub(super) static SCENARIO: Scenario = Scenario {
+    params: &[
+        // What fits into a simulated machine's memory.
+        Param::number("tenants", "How many tenants there are", [1, 10_000])
+            .usual(&["10000"])
+            .quick(&["1000"]),
+        Param::number("tasks", "How many tasks a tenant has", [1, 64])
+            .usual(&["2", "4"])
+            .quick(&["2"]),
+    ],
+    variants: &[
+        Variant::new("domain", "A slot for each concurrency ID of the tenant's domain"),
+        Variant::new("domain-clustered", "The same, with IDs for each last-level cache"),
+        Variant::new("cpu-id", "A slot for each CPU's number"),
+        Variant::new("sharded", "Entries of a map in parts with a lock each"),
+        Variant::new("atomic", "A line that all CPUs add to"),
+    ],
+    figures: &[
+        Figure::new("bytes_per_tenant", Bytes, Number(BYTES)),
+        Figure::new("plain_array_bytes", Bytes, Number(PLAIN_ARRAY))
+            .when(|it| it.variant == "cpu-id"),
+        Figure::new("slots_per_tenant", Slots, Number(SLOTS)),
+        Figure::new("op_ns", Nanoseconds, Number(OPERATION)),
+        Figure::new("id_changes", PerThousand, Number(ID_CHANGES)).when(is_domain),
+        Figure::new("remote_transfers", PerThousand, Number(REMOTE)),
+        Figure::new("remote_slot_transfers", PerThousand, Number(REMOTE_SLOTS)),
+        Figure::new("plain_array_over_bytes", Gain, Quotient(PLAIN_ARRAY, BYTES)).when(is_domain),
+        Figure::new("op_over_cpu_id", Ratio, Over(OPERATION, "cpu-id")).when(is_domain),
+        Figure::new("op_over_sharded", Ratio, Over(OPERATION, "sharded")).when(is_domain),
+        Figure::new("op_over_atomic", Ratio, Over(OPERATION, "atomic")).when(is_domain),
+    ],
+    not_testable: "all CPUs share one L3 and are few: no evidence on what a tenant takes on many, \
+                   nor on lines that come from afar",
+    question: Question {
+        param: Some(("tasks", "2")),
+        about: "an addition to one of 1000 counters",
+        metric: "op_ns",
+        variants: &["domain", "cpu-id", "sharded", "atomic"],
+        answer: ("op_over_atomic", "domain"),
+        sentence: "a domain takes {} as long as an atomic",
+        ..Question::NONE
+    },
+    statistics: true,
+    ..Scenario::new(
+        "tenants",
+        "Counters of ten thousand tenants with few tasks each (seed 000)",
+        [run::<Native>, run::<Sim>],
+    )
+};
+
+fn is_domain(point: &Point) -> bool {
+    point.variant.starts_with("domain")
+}
 
 /// Words of a tenant's counters: a line.
 const WORDS: usize = 8;
 
 /// The operations of a poll.
 const OPERATIONS: usize = WORDS;
-
-/// The bytes of a tenant that has a line for each CPU.
-pub(crate) fn plain_bytes(cpus: usize) -> f64 {
-    (cpus * size_of::<Line<[u64; WORDS]>>()) as f64
-}
-
-/// What one run depends on.
-#[derive(Debug, Clone)]
-pub(crate) struct TenantsParams {
-    /// A worker on each.
-    pub(crate) cpus: Vec<CpuId>,
-    pub(crate) variant: Variant,
-    pub(crate) tenants: usize,
-    /// Of each tenant.
-    pub(crate) tasks: usize,
-    /// Seeds the schedule of polls.
-    pub(crate) seed: u64,
-}
-
-/// What a run came to.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Costs {
-    pub(crate) footprint: Footprint,
-    /// Nanoseconds of an operation, mean. This and what follows are of the steady state.
-    pub(crate) op_ns: f64,
-    /// How often a CPU's ID for a tenant was not the one of its last poll there; in a thousand
-    /// operations.
-    pub(crate) id_changes: f64,
-    /// Simulated.
-    pub(crate) remote: Option<Remote>,
-}
-
-/// Means over tenants.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Footprint {
-    pub(crate) bytes: f64,
-    /// The number of lines of counters, without one that all CPUs share.
-    pub(crate) slots: f64,
-}
-
-/// How often a line came from a cache of another node; in a thousand operations.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Remote {
-    /// Any line.
-    pub(crate) all: f64,
-    /// One of counters.
-    pub(crate) slots: f64,
-}
 
 /// The counters of all tenants.
 trait Counters<W: Testbed>: Sized + Send + Sync + 'static {
@@ -120,26 +129,21 @@ trait Counters<W: Testbed>: Sized + Send + Sync + 'static {
     /// What all CPUs have added to a word of the tenant, after the last addition.
     fn sum(&self, tenant: usize, which: usize) -> u64;
 
-    /// Of all tenants together.
-    fn footprint(&self) -> Footprint;
+    /// Bytes, and the number of lines of counters without one that all CPUs share; of all tenants
+    /// together.
+    fn footprint(&self) -> [f64; 2];
 
     /// All lines of counters, by address.
     fn lines(&self) -> Vec<usize>;
 }
 
-/// Runs the scenario.
-///
-/// # Errors
-///
-/// [`RunError`] if a thread or memory is refused, or if an addition was lost.
-pub(crate) fn tenants<W: Testbed>(params: &TenantsParams) -> Result<Costs, RunError> {
-    match params.variant {
-        Variant::Domain => run::<W, InDomain<Recent, W>>(params),
-        Variant::DomainClustered => run::<W, InDomain<Clustered, W>>(params),
-        Variant::CpuId => run::<W, ByCpu<W>>(params),
-        Variant::Sharded => run::<W, Sharded<W>>(params),
-        Variant::Atomic => run::<W, Atomic<W>>(params),
-        other => Err(RunError::Lack(format!("{other} is no variant of tenants"))),
+fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    match setup.variant {
+        "domain" => execute::<W, InDomain<Recent, W>>(setup),
+        "domain-clustered" => execute::<W, InDomain<Clustered, W>>(setup),
+        "cpu-id" => execute::<W, ByCpu<W>>(setup),
+        "sharded" => execute::<W, Sharded<W>>(setup),
+        _ => execute::<W, Atomic<W>>(setup),
     }
 }
 
@@ -184,9 +188,9 @@ impl<W: Testbed> Counters<W> for Atomic<W> {
         self.0[tenant][which].load(Ordering::Relaxed)
     }
 
-    fn footprint(&self) -> Footprint {
+    fn footprint(&self) -> [f64; 2] {
         let tenants = self.0.len() as f64;
-        Footprint { bytes: size_of::<Line<[W::U64; WORDS]>>() as f64 * tenants, slots: tenants }
+        [size_of::<Line<[W::U64; WORDS]>>() as f64 * tenants, tenants]
     }
 
     fn lines(&self) -> Vec<usize> {

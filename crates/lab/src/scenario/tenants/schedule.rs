@@ -1,8 +1,9 @@
 //! Which worker polls which task in which round: drawn before the run, the same for all variants.
 
 use coreline_topology::{CpuId, Topology};
-use rand_core::Rng;
 use rand_pcg::Pcg64;
+
+use crate::scenario::{draw, shuffle};
 
 /// Of a thousand tasks, how many move in a round.
 const MOVES: u64 = 20;
@@ -17,12 +18,6 @@ const STREAM: u128 = 0x7e4a;
 
 /// By round and worker: tasks, by number, in the order in which they are polled.
 pub(super) struct Schedule(Vec<Vec<Vec<usize>>>);
-
-/// Below `below`, all alike but for a bias that is too small to see.
-pub(super) fn draw(dice: &mut Pcg64, below: usize) -> usize {
-    // The high half of a 64 x 64 bit product.
-    ((u128::from(dice.next_u64()) * below as u128) >> 64) as usize
-}
 
 impl Schedule {
     /// Workers are on these CPUs.
@@ -45,7 +40,7 @@ impl Schedule {
                 }
                 polls[*place].push(task);
             }
-            polls.iter_mut().for_each(|tasks| super::super::shuffle(tasks, &mut dice));
+            polls.iter_mut().for_each(|tasks| shuffle(tasks, &mut dice));
             polls
         };
         Schedule((0..rounds).map(round).collect())

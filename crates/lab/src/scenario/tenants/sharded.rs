@@ -3,7 +3,7 @@
 use coreline::lock::RawTicketLock;
 use coreline_world::{Line, Ordering, Testbed, Word};
 
-use super::{Counters, Footprint, RunError, WORDS, line_of, words};
+use super::{Counters, RunError, WORDS, line_of, words};
 
 /// Parts of the map for each CPU.
 const SHARDS_PER_CPU: usize = 4;
@@ -99,11 +99,11 @@ impl<W: Testbed> Counters<W> for Sharded<W> {
         self.shard(tenant).find(tenant).counters[which].load(Ordering::Relaxed)
     }
 
-    fn footprint(&self) -> Footprint {
+    fn footprint(&self) -> [f64; 2] {
         let entries: usize = self.shards.iter().map(|shard| shard.entries.len()).sum();
         let shards = self.shards.len() * size_of::<Line<Shard<W>>>();
         let bytes = shards + entries * size_of::<Entry<W>>();
-        Footprint { bytes: bytes as f64, slots: self.tenants as f64 }
+        [bytes as f64, self.tenants as f64]
     }
 
     /// An entry is larger than a line, so it may lie on two.

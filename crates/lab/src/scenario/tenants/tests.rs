@@ -1,66 +1,45 @@
-//! The scenario runs in both worlds, its check can fail, and some facts hold of any run.
+//! Facts that hold of any run, the check can fail, and what is claimed.
 
-use coreline_sim::{Failure, Machine, Run, Sim, Statistics};
-use coreline_world::{Native, Place};
+use coreline_sim::claim::{Band, Figures};
+use coreline_sim::{Machine, Spec, Statistics};
 
 use super::*;
+use crate::run::figures;
 
-const VARIANTS: [Variant; 5] =
-    [Variant::Domain, Variant::DomainClustered, Variant::CpuId, Variant::Sharded, Variant::Atomic];
+const VARIANTS: [&str; 5] = ["domain", "domain-clustered", "cpu-id", "sharded", "atomic"];
 
-fn params(variant: Variant) -> TenantsParams {
-    TenantsParams {
-        cpus: (0..60).map(CpuId::new).collect(),
-        variant,
-        tenants: 30,
-        tasks: 2,
-        seed: 1,
-    }
-}
-
-type Outcome = Result<Run<Result<Costs, RunError>>, Box<Failure>>;
-
-fn simulate(run: impl FnOnce() -> Result<Costs, RunError> + Send + 'static) -> Outcome {
+fn simulate(
+    variant: &str,
+    run: fn(&Setup) -> Result<Vec<f64>, RunError>,
+) -> Result<Vec<f64>, RunError> {
+    let program = format!("tenants config=x tenants=30 tasks=2 variant={variant}");
     let machine = Machine::preset("ivybridge-ex-4s").unwrap().step_limit(5_000_000);
-    machine.statistics(Statistics::Full).run(run)
-}
-
-fn simulated(variant: Variant) -> Costs {
-    simulate(move || tenants::<Sim>(&params(variant))).unwrap().value.unwrap()
+    let machine = machine.statistics(Statistics::Full);
+    machine.run(move || run(&Setup::new(&program, 0..60))).unwrap().value
 }
 
 #[test]
 fn what_is_by_cpu_comes_from_nowhere_else_and_takes_the_most() {
-    let [domain, clustered, cpu_id, sharded, atomic] = VARIANTS.map(simulated);
-    for costs in [&domain, &clustered, &cpu_id] {
-        let slots = costs.remote.unwrap().slots;
-        assert!(slots < atomic.remote.unwrap().slots / 10.0, "{costs:?}");
-        assert!(costs.op_ns < sharded.op_ns, "{costs:?} {sharded:?}");
+    let all = VARIANTS.map(|variant| simulate(variant, run::<Sim>).unwrap());
+    let [domain, clustered, cpu_id, sharded, atomic] = &all;
+    for numbers in [domain, clustered, cpu_id] {
+        assert!(numbers[REMOTE_SLOTS] < atomic[REMOTE_SLOTS] / 10.0, "{numbers:?}");
+        assert!(numbers[OPERATION] < sharded[OPERATION], "{numbers:?} {sharded:?}");
     }
-    for costs in [&domain, &clustered, &sharded, &atomic] {
-        assert!(costs.footprint.bytes < cpu_id.footprint.bytes, "{costs:?}");
+    for numbers in [domain, clustered, sharded, atomic] {
+        assert!(numbers[BYTES] < cpu_id[BYTES], "{numbers:?}");
     }
-    assert_eq!(clustered.remote.unwrap().slots, 0.0);
+    assert_eq!(clustered[REMOTE_SLOTS], 0.0);
     // IDs are no more than CPUs that a task of the tenant was on: where it began, and those few
     // where it moved to.
-    for costs in [&domain, &clustered] {
-        assert!((1.0..4.0).contains(&costs.footprint.slots), "{costs:?}");
-        assert!(costs.id_changes > 0.0 && costs.id_changes < 10.0, "{costs:?}");
+    for numbers in [domain, clustered] {
+        assert!((1.0..4.0).contains(&numbers[SLOTS]), "{numbers:?}");
+        assert!(numbers[ID_CHANGES] > 0.0 && numbers[ID_CHANGES] < 10.0, "{numbers:?}");
     }
-    for (costs, slots) in [(&sharded, 1.0), (&atomic, 1.0)] {
-        assert_eq!((costs.footprint.slots, costs.id_changes), (slots, 0.0));
+    for numbers in [sharded, atomic] {
+        assert_eq!((numbers[SLOTS], numbers[ID_CHANGES]), (1.0, 0.0));
     }
-    assert_eq!(atomic.footprint.bytes, 64.0);
-}
-
-#[test]
-fn it_runs_natively_with_the_same_code() {
-    for variant in VARIANTS {
-        let cpus = vec![Native::cpu()];
-        let costs = tenants::<Native>(&TenantsParams { cpus, ..params(variant) }).unwrap();
-        assert!(costs.op_ns > 0.0 && costs.footprint.bytes >= 64.0, "{costs:?}");
-        assert_eq!(costs.remote, None);
-    }
+    assert_eq!(atomic[BYTES], 64.0);
 }
 
 /// Counters that lose an addition now and then.
@@ -88,7 +67,7 @@ impl<W: Testbed> Counters<W> for Leaky<W> {
         self.0.sum(tenant, which)
     }
 
-    fn footprint(&self) -> Footprint {
+    fn footprint(&self) -> [f64; 2] {
         self.0.footprint()
     }
 
@@ -99,18 +78,47 @@ impl<W: Testbed> Counters<W> for Leaky<W> {
 
 #[test]
 fn an_addition_that_is_lost_is_found() {
-    let lossy = || run::<Sim, Leaky<Sim>>(&params(Variant::Atomic));
-    let RunError::Check(found) = simulate(lossy).unwrap().value.unwrap_err() else { panic!() };
+    let lossy = simulate("atomic", execute::<Sim, Leaky<Sim>>);
+    let RunError::Check(found) = lossy.unwrap_err() else { panic!() };
     // Two tasks lose one each, of 24 rounds.
     assert_eq!(found, "tenant 29 counts 46 in word 5, not 48");
 }
 
+/// What is claimed on the machine of seed 000, all its hardware threads, 2 tasks each:
+///
+/// | claim | band |
+/// |---|---|
+/// | `domain` takes at most 1,200 bytes for each tenant | request shares |
+/// | `cpu-id` as a plain array takes at least 20 times that | request shares |
+/// | `domain-clustered` fetches no slot from another node, in steady state | whole |
+/// | an addition of `domain` takes at most 6 times that of `cpu-id` | whole |
+/// | it takes at most 1.25 times that of `atomic` | whole |
+/// | that of `sharded` takes at least 1.5 times that of `domain` | whole |
+///
+/// All are as they were written down before the first run; the first two, the goals of the work on
+/// seed 000, were missed at first: `docs/tenants.md` says why. Fewer tenants run than for
+/// `coreline run`: memory and lines of two tenants have nothing to do with each other.
+fn claimed<const N: usize>(
+    band: fn(&Spec, u64) -> Band,
+    tenants: u32,
+    variants: [&str; N],
+) -> [Vec<Figures>; N] {
+    let program = format!("tenants config=384-thread/24-L3 tenants={tenants} tasks=2 variant={{}}");
+    figures(band, "epyc-9654-2s", &program, "", variants)
+}
+
 #[test]
-fn what_cannot_be_is_a_lack_and_every_thread_ends() {
-    let absent =
-        TenantsParams { cpus: [0, 1, 120].map(CpuId::new).into(), ..params(Variant::Atomic) };
-    for params in [absent, params(Variant::Lazy)] {
-        let value = simulate(move || tenants::<Sim>(&params)).unwrap().value;
-        assert!(!matches!(value, Ok(_) | Err(RunError::Check(_))), "{value:?}");
-    }
+fn a_domain_takes_a_small_part_of_an_array_by_cpu() {
+    let [domain] = claimed(Band::quick, 1000, ["domain"]);
+    domain[BYTES].within(64.0..=1200.0).unwrap();
+    domain[PLAIN_ARRAY].at_least(20.0, &domain[BYTES]).unwrap();
+}
+
+#[test]
+fn slots_stay_in_their_node_and_additions_cost_what_was_expected() {
+    let [domain, clustered, cpu_id, sharded, atomic] = claimed(Band::whole, 100, VARIANTS);
+    clustered[REMOTE_SLOTS].within(0.0..=0.0).unwrap();
+    domain[OPERATION].at_most(6.0, &cpu_id[OPERATION]).unwrap();
+    domain[OPERATION].at_most(1.25, &atomic[OPERATION]).unwrap();
+    sharded[OPERATION].at_least(1.5, &domain[OPERATION]).unwrap();
 }

@@ -5,7 +5,8 @@ use coreline_sim::WordCost;
 use coreline_topology::{Cid, CpuId, CpuSet};
 use coreline_world::{Testbed, Time};
 
-/// What a scheduler asks of its source of IDs; the calls are those of [`CidSpace`].
+/// What a scheduler asks of its source of IDs; the calls are those of [`CidSpace`]. A source that
+/// says no more hands out nothing.
 pub(super) trait Ids<W: Testbed>: Sized + Send + Sync + 'static {
     type Task: Send + 'static;
 
@@ -14,20 +15,25 @@ pub(super) trait Ids<W: Testbed>: Sized + Send + Sync + 'static {
 
     fn enter(&self, allowed: &CpuSet) -> Result<Self::Task, CidError>;
 
-    fn leave(&self, task: Self::Task);
+    fn leave(&self, _: Self::Task) {}
 
     /// `None` if there are no IDs.
-    fn switch_in(&self, now: Time, cpu: CpuId, task: &Self::Task) -> Result<Option<Cid>, CidError>;
+    fn switch_in(&self, _: Time, _: CpuId, _: &Self::Task) -> Result<Option<Cid>, CidError> {
+        Ok(None)
+    }
 
-    fn switch_out(&self, now: Time, cpu: CpuId, task: &Self::Task);
+    fn switch_out(&self, _: Time, _: CpuId, _: &Self::Task) {}
 
-    fn migrate(&self, now: Time, task: &Self::Task, from: CpuId, to: CpuId)
-    -> Result<(), CidError>;
+    fn migrate(&self, _: Time, _: &Self::Task, _: CpuId, _: CpuId) -> Result<(), CidError> {
+        Ok(())
+    }
 
-    fn expire(&self, now: Time);
+    fn expire(&self, _: Time) {}
 
     /// How many there are.
-    fn users(&self) -> usize;
+    fn users(&self) -> usize {
+        0
+    }
 }
 
 impl<P: Policy, W: Testbed> Ids<W> for CidSpace<P, W> {
@@ -85,24 +91,6 @@ impl<W: Testbed> Ids<W> for NoIds {
     fn enter(&self, _: &CpuSet) -> Result<(), CidError> {
         Ok(())
     }
-
-    fn leave(&self, (): ()) {}
-
-    fn switch_in(&self, _: Time, _: CpuId, (): &()) -> Result<Option<Cid>, CidError> {
-        Ok(None)
-    }
-
-    fn switch_out(&self, _: Time, _: CpuId, (): &()) {}
-
-    fn migrate(&self, _: Time, (): &(), _: CpuId, _: CpuId) -> Result<(), CidError> {
-        Ok(())
-    }
-
-    fn expire(&self, _: Time) {}
-
-    fn users(&self) -> usize {
-        0
-    }
 }
 
 /// The name of the space itself in the simulator's statistics; what it points to has none.
@@ -110,6 +98,6 @@ pub(super) const SPACE: &str = "space";
 
 /// Whether accesses are to the source of IDs: to the space itself, its lock included, or, by the
 /// place of the access, to what it points to.
-pub(crate) fn is_of_ids(word: &WordCost) -> bool {
+pub(super) fn is_of_ids(word: &WordCost) -> bool {
     word.names.iter().any(|name| name == SPACE) || word.site.file.contains("src/cid/")
 }

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use coreline_topology::{CacheId, CpuId};
 use coreline_world::{Line, Ordering, Testbed, Word};
-use rand_core::Rng;
 use rand_pcg::Pcg64;
+
+use crate::scenario::draw;
 
 /// What others see of a CPU.
 ///
@@ -112,29 +113,23 @@ impl<W: Testbed> Cpus<W> {
 
     /// The CPU for a new thread that may run anywhere.
     pub(super) fn for_new(&self, dice: &mut Pcg64) -> usize {
-        let mut cpu = draw(self.cpus.len(), dice);
+        let mut cpu = draw(dice, self.cpus.len());
         for _ in 1..DRAWS {
             if self.is_idle(cpu) {
                 break;
             }
-            cpu = draw(self.cpus.len(), dice);
+            cpu = draw(dice, self.cpus.len());
         }
         cpu
     }
 
     /// The CPU for a thread that was woken on `waker`, ran on `last`, and may run anywhere.
     pub(super) fn for_woken(&self, waker: usize, last: usize, dice: &mut Pcg64) -> usize {
-        let target = if draw(2, dice) == 0 { waker } else { last };
+        let target = if draw(dice, 2) == 0 { waker } else { last };
         if self.is_idle(target) {
             return target;
         }
         let idle = self.near[target].iter().copied().find(|&cpu| self.is_idle(cpu));
         idle.unwrap_or(target)
     }
-}
-
-/// A number below `below`.
-fn draw(below: usize, dice: &mut Pcg64) -> usize {
-    // The high half of a 64 x 64 bit product: biased by less than 2^-51.
-    ((u128::from(dice.next_u64()) * below as u128) >> 64) as usize
 }

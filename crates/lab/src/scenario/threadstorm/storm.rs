@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coreline::cid::CidError;
 use coreline_topology::{Cid, CpuId, CpuSet};
-use coreline_world::{Integer, JoinHandle, Line, Ordering, Placement, Testbed, Time, Word};
+use coreline_world::{Integer, Line, Ordering, Testbed, Time, Word};
 use rand_pcg::Pcg64;
 
 use super::ids::{Ids, SPACE};
 use super::place::Cpus;
-use super::{BODY, Costs, Placing, Storms, TICK, ThreadstormParams, WAKE_UP, WARM_UP};
+use super::{BODY, Load, Setup, TICK, WAKE_UP, WARM_UP};
+use crate::scenario::crew::{clock_ns, crew, nanos, pinned};
 use crate::scenario::{RunError, shuffle};
 
 /// What a thread does when it runs next.
@@ -49,7 +50,7 @@ struct Pool<W: Testbed> {
 /// Threads are numbered: for each pool its creator, then two for each that is created in a round,
 /// since threads of one round may still be ending while those of the next are created.
 struct Storm<W: Testbed, I: Ids<W>> {
-    params: ThreadstormParams,
+    load: Load,
     ids: Box<Line<I>>,
     cpus: Cpus<W>,
     /// All CPUs.
@@ -117,50 +118,42 @@ struct Worker {
     tally: Tally,
 }
 
-pub(super) fn storm<W: Testbed, I: Ids<W>>(params: &ThreadstormParams) -> Result<Storms, RunError> {
-    let storm = Arc::new(Storm::<W, I>::new(params)?);
+pub(super) fn storm<W: Testbed, I: Ids<W>>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    let storm = Arc::new(Storm::<W, I>::new(setup)?);
     coreline_sim::name(&**storm.ids, SPACE);
-    let mut workers = Vec::with_capacity(params.cpus.len());
-    let mut begun = Ok(());
-    for (cpu, &id) in params.cpus.iter().enumerate() {
-        let theirs = Arc::clone(&storm);
-        match W::spawn(Placement::On(id), move || theirs.work(cpu)) {
-            Ok(worker) => workers.push(worker),
-            Err(error) => {
-                begun = Err(error.into());
-                break;
-            }
+    let mut begun = None;
+    let tallies = crew::<W, _, _>(&storm, pinned(&setup.cpus), Storm::work, |missing| {
+        begun = missing.is_none().then(|| storm.begin());
+        if !matches!(begun, Some(Ok(_))) {
+            storm.cpus.end();
         }
+    })?;
+    if let Some(first) = begun {
+        storm.ids.leave(first?);
     }
-    let begun = begun.and_then(|()| storm.begin());
-    if begun.is_err() {
-        storm.cpus.end();
-    }
-    let tallies: Vec<Tally> = workers.into_iter().map(JoinHandle::join).collect();
-    storm.ids.leave(begun?);
     if let Some(broken) = lock(&storm.broken).take() {
         return Err(broken);
     }
     match storm.ids.users() {
-        0 => Ok(Storms::of(&tallies)),
+        0 => Ok(numbers(&tallies)),
         left => Err(RunError::Check(format!("{left} threads are left in the space"))),
     }
 }
 
 impl<W: Testbed, I: Ids<W>> Storm<W, I> {
-    fn new(params: &ThreadstormParams) -> Result<Self, RunError> {
-        let pools = params.size.pools as usize;
-        let threads = pools * (2 * params.size.threads as usize + 1);
-        let mut deal: Vec<usize> = (0..params.cpus.len()).collect();
-        shuffle(&mut deal, &mut Pcg64::new(u128::from(params.seed), DEAL));
+    fn new(setup: &Setup) -> Result<Self, RunError> {
+        let (pools, created) = setup.pair("size");
+        let (pools, threads) = (pools as usize, (pools * (2 * created + 1)) as usize);
+        let mut deal: Vec<usize> = (0..setup.cpus.len()).collect();
+        shuffle(&mut deal, &mut Pcg64::new(u128::from(setup.seed), DEAL));
         let word = || Line(W::U32::new_in(0));
         let state = || Mutex::new(State { next: Next::Arrive, cpu: None, task: None });
         let pool = || Pool { met: word(), began: AtomicU64::new(0) };
         Ok(Storm {
-            params: params.clone(),
+            load: Load::of(setup),
             ids: Box::new(Line(I::new().map_err(lack)?)),
-            cpus: Cpus::new(&params.cpus, threads),
-            anywhere: params.cpus.iter().copied().collect(),
+            cpus: Cpus::new(&setup.cpus, threads),
+            anywhere: setup.cpus.iter().copied().collect(),
             deal,
             pools: (0..pools).map(|_| pool()).collect(),
             finished: word(),
@@ -173,29 +166,28 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
 
     /// A pool's n-th thread in a round; its creator is the 0th, in every round.
     fn thread(&self, pool: usize, n: u32, round: u32) -> usize {
-        let created = self.params.size.threads as usize;
+        let created = self.load.threads as usize;
         let half = if n > 0 && round % 2 == 1 { created } else { 0 };
         pool * (2 * created + 1) + n as usize + half
     }
 
     fn pool(&self, thread: usize) -> usize {
-        thread / (2 * self.params.size.threads as usize + 1)
+        thread / (2 * self.load.threads as usize + 1)
     }
 
     /// The one CPU of a pinned thread: the same for both threads of a place in the pool.
     fn home(&self, thread: usize) -> Option<usize> {
-        let created = self.params.size.threads as usize;
+        let created = self.load.threads as usize;
         let place = match thread % (2 * created + 1) {
             second if second > created => second - created,
             first => first,
         };
         let dealt = self.pool(thread) * (created + 1) + place;
-        let pinned = self.params.place == Placing::Pinned;
-        pinned.then(|| self.deal[dealt % self.deal.len()])
+        self.load.is_pinned.then(|| self.deal[dealt % self.deal.len()])
     }
 
     fn id(&self, cpu: usize) -> CpuId {
-        self.params.cpus[cpu]
+        self.load.cpus[cpu]
     }
 
     /// A thread is a user from now on, and does `next` when it first runs.
@@ -221,7 +213,7 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
         let creators: Vec<usize> =
             (0..self.pools.len()).map(|pool| self.thread(pool, 0, 0)).collect();
         creators.iter().try_for_each(|&it| self.enter(it, Next::Create(0)).map_err(lack))?;
-        let mut dice = Pcg64::new(u128::from(self.params.seed), DEAL);
+        let mut dice = Pcg64::new(u128::from(self.load.seed), DEAL);
         for creator in creators {
             let home = self.home(creator);
             self.cpus.send(creator, home.unwrap_or_else(|| self.cpus.for_new(&mut dice)));
@@ -233,8 +225,8 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
     fn work(&self, cpu: usize) -> Tally {
         let mut worker = Worker {
             cpu,
-            clock: (0..64).map(|_| nanos(W::now(), W::now())).min().unwrap_or(0),
-            dice: Pcg64::new(u128::from(self.params.seed), WORKER + cpu as u128),
+            clock: clock_ns::<W>(),
+            dice: Pcg64::new(u128::from(self.load.seed), WORKER + cpu as u128),
             ticked: W::now(),
             counts: false,
             tally: Tally::default(),
@@ -282,7 +274,7 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
                 });
             }
         }
-        W::work(self.params.path);
+        W::work(self.load.path);
         worker.tally.switches += 1;
         let call = if last.is_some() { Call::SwitchIn } else { Call::FirstSwitchIn };
         let cid = worker.timed::<W, _>(call, |now| self.ids.switch_in(now, cpu, &task));
@@ -310,7 +302,7 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
             }
             None => worker.timed::<W, _>(Call::Leave, |_| self.ids.leave(task.0)),
         }
-        W::work(self.params.path);
+        W::work(self.load.path);
         // Release: pairs with the Acquire above, and with that in `create`.
         self.on_cpu[thread].store(0, Ordering::Release);
         if worker.counts {
@@ -330,12 +322,12 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
     fn create(&self, worker: &mut Worker, thread: usize, mut next: Next) -> Option<Next> {
         let number = self.pool(thread);
         let pool = &self.pools[number];
-        let all = self.params.size.threads;
+        let all = self.load.threads;
         loop {
             // Relaxed: no thread adds to it before one is sent.
             pool.met.store(0, Ordering::Relaxed);
             next = match next {
-                Next::Create(round) if round == WARM_UP + self.params.rounds => {
+                Next::Create(round) if round == WARM_UP + self.load.rounds => {
                     self.finish(worker, pool);
                     return None;
                 }
@@ -362,7 +354,7 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
 
     /// Creates a thread.
     fn start(&self, worker: &mut Worker, thread: usize) {
-        W::work(self.params.rest * 2 / 3);
+        W::work(self.load.rest * 2 / 3);
         // Acquire: pairs with the Release in `run`, where it ended two rounds before.
         self.on_cpu[thread].wait_until(Ordering::Acquire, |on| on == 0);
         if let Err(error) = worker.timed::<W, _>(Call::Enter, |_| self.enter(thread, Next::Arrive))
@@ -384,14 +376,14 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
         if next == Next::Arrive {
             return Some(Next::Depart);
         }
-        W::work(self.params.rest / 3);
+        W::work(self.load.rest / 3);
         None
     }
 
     /// One more thread has come; returns whether it was the last.
     fn meet(&self, pool: &Pool<W>) -> bool {
         // AcqRel: what all did before they came is visible to the last.
-        pool.met.fetch_add(1, Ordering::AcqRel) == self.params.size.threads
+        pool.met.fetch_add(1, Ordering::AcqRel) == self.load.threads
     }
 
     fn wake(&self, worker: &mut Worker, thread: usize) {
@@ -408,10 +400,10 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
     fn finish(&self, worker: &mut Worker, pool: &Pool<W>) {
         // Relaxed: the host's.
         let began = Time::from_nanos(pool.began.load(Ordering::Relaxed));
-        let created = f64::from(self.params.rounds) * f64::from(self.params.size.threads);
+        let created = f64::from(self.load.rounds) * f64::from(self.load.threads);
         worker.tally.rate += 1e9 * created / nanos(began, W::now()).max(1) as f64;
         // AcqRel: all that the pools did comes before the end.
-        if self.finished.fetch_add(1, Ordering::AcqRel) + 1 == self.params.size.pools {
+        if self.finished.fetch_add(1, Ordering::AcqRel) + 1 == self.load.pools {
             self.cpus.end();
         }
     }
@@ -439,30 +431,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn nanos(from: Time, to: Time) -> u64 {
-    to.as_nanos().saturating_sub(from.as_nanos())
-}
-
-impl Storms {
-    fn of(tallies: &[Tally]) -> Storms {
-        let sum = |part: &dyn Fn(&Tally) -> u64| tallies.iter().map(part).sum::<u64>() as f64;
-        let ns = |calls: &[Call]| -> f64 {
-            calls.iter().map(|&call| sum(&|tally| tally.calls[call as usize].0)).sum()
-        };
-        let number = |call: Call| sum(&|tally| tally.calls[call as usize].1).max(1.0);
-        let mean = |calls: &[Call], of: Call| ns(calls) / number(of);
-        let all: f64 = tallies.iter().flat_map(|tally| tally.calls).map(|call| call.0 as f64).sum();
-        Storms {
-            rate: tallies.iter().map(|tally| tally.rate).sum(),
-            costs: Some(Costs {
-                thread_ns: all / number(Call::Enter),
-                switch_ns: mean(&[Call::SwitchIn, Call::Migrate, Call::Expire], Call::SwitchIn)
-                    + mean(&[Call::SwitchOut], Call::SwitchOut),
-                life_ns: mean(&[Call::Enter, Call::FirstSwitchIn, Call::Leave], Call::Enter),
-                migrate_ns: mean(&[Call::Migrate], Call::Migrate),
-                share: 100.0 * all / sum(&|tally| tally.busy),
-                switches: sum(&|tally| tally.switches) as u64,
-            }),
-        }
-    }
+/// In the order that they are declared in: threads created in a second; what IDs cost a created
+/// thread in all; a switch-in of a thread that has run before, with its arrival if it comes from
+/// another CPU, and a switch-out; entering, the first switch-in and leaving; an arrival from
+/// another CPU, 0 if there was none; the share of all calls in the time of CPUs that do not idle.
+fn numbers(tallies: &[Tally]) -> Vec<f64> {
+    let sum = |part: &dyn Fn(&Tally) -> u64| tallies.iter().map(part).sum::<u64>() as f64;
+    let ns = |calls: &[Call]| -> f64 {
+        calls.iter().map(|&call| sum(&|tally| tally.calls[call as usize].0)).sum()
+    };
+    let number = |call: Call| sum(&|tally| tally.calls[call as usize].1).max(1.0);
+    let mean = |calls: &[Call], of: Call| ns(calls) / number(of);
+    let all: f64 = tallies.iter().flat_map(|tally| tally.calls).map(|call| call.0 as f64).sum();
+    vec![
+        tallies.iter().map(|tally| tally.rate).sum(),
+        all / number(Call::Enter),
+        mean(&[Call::SwitchIn, Call::Migrate, Call::Expire], Call::SwitchIn)
+            + mean(&[Call::SwitchOut], Call::SwitchOut),
+        mean(&[Call::Enter, Call::FirstSwitchIn, Call::Leave], Call::Enter),
+        mean(&[Call::Migrate], Call::Migrate),
+        100.0 * all / sum(&|tally| tally.busy),
+        sum(&|tally| tally.switches),
+    ]
 }

@@ -1,93 +1,67 @@
-//! The storm: that it runs in both worlds, that its checks can fail, that it measures what it says.
+//! The storm: that its checks can fail, that it measures what it says, and what is claimed of it.
 
 use coreline::cid::CidError;
-use coreline_sim::{Failure, Machine, Run, Sim};
-use coreline_topology::{Cid, CpuSet};
-use coreline_world::{Native, Place, Time};
+use coreline_sim::Machine;
+use coreline_sim::claim::Band;
+use coreline_topology::{Cid, CpuId, CpuSet};
+use coreline_world::Time;
 
 use super::ids::Ids;
-use super::storm::storm;
 use super::*;
+use crate::run::figures;
 
-fn params(variant: Variant, place: Placing) -> ThreadstormParams {
-    ThreadstormParams {
-        cpus: (0..15).map(CpuId::new).collect(),
-        variant,
-        size: Size { pools: 3, threads: 4 },
-        place,
-        rest: Duration::from_micros(30),
-        path: Duration::from_nanos(1500),
-        rounds: 6,
-        seed: 1,
-    }
+const VARIANTS: [&str; 5] = ["none", "first-fit", "recent", "owned", "clustered"];
+
+fn setup(variant: &str, place: &str, pools: u32) -> Setup {
+    let program = format!(
+        "threadstorm config=x size={pools}x4 place={place} rest=30 path=1500 variant={variant} \
+         rounds=6"
+    );
+    Setup::new(&program, 0..15)
 }
 
-const VARIANTS: [Variant; 5] =
-    [Variant::NoIds, Variant::FirstFit, Variant::Recent, Variant::Owned, Variant::Clustered];
-const PLACES: [Placing; 2] = [Placing::Roaming, Placing::Pinned];
-
-type Outcome = Result<Run<Result<Storms, RunError>>, Box<Failure>>;
-
-fn machine() -> Machine {
-    Machine::preset("ivybridge-ex-4s").unwrap().step_limit(20_000_000)
+fn simulate(
+    setup: Setup,
+    run: fn(&Setup) -> Result<Vec<f64>, RunError>,
+) -> Result<Vec<f64>, RunError> {
+    let machine = Machine::preset("ivybridge-ex-4s").unwrap().step_limit(20_000_000);
+    machine.run(move || run(&setup)).unwrap().value
 }
 
-fn run(params: ThreadstormParams) -> Outcome {
-    machine().run(move || threadstorm::<Sim>(&params))
-}
-
-fn costs(params: ThreadstormParams) -> Costs {
-    run(params).unwrap().value.unwrap().costs.unwrap()
+fn simulated(variant: &str, place: &str, pools: u32) -> Vec<f64> {
+    simulate(setup(variant, place, pools), run::<Sim>).unwrap()
 }
 
 #[test]
 fn no_two_running_threads_have_one_id_and_all_leave() {
-    for place in PLACES {
+    for place in ["roaming", "pinned"] {
         for variant in VARIANTS {
             // More threads than CPUs: they wait for each other, and `owned` changes its mode.
             for pools in [2, 9] {
-                let size = Size { pools, threads: 4 };
-                let storms = run(ThreadstormParams { size, ..params(variant, place) })
-                    .unwrap()
-                    .value
-                    .unwrap();
-                let costs = storms.costs.unwrap();
+                let numbers = simulated(variant, place, pools);
                 // Two switch-ins of each created thread, and those of the creators.
-                let created = u64::from(pools) * 4 * u64::from(6 + WARM_UP);
-                let least = 2 * created + u64::from(pools);
-                assert!(costs.switches >= least, "{variant} {place}: {costs:?}");
-                assert!(storms.rate > 0.0 && costs.share < 100.0, "{variant} {place}: {storms:?}");
+                let created = pools * 4 * (6 + WARM_UP);
+                let least = f64::from(2 * created + pools);
+                assert!(numbers[SWITCHES] >= least, "{variant} {place}: {numbers:?}");
+                assert!(numbers[CREATIONS] > 0.0 && numbers[SHARE] < 100.0, "{numbers:?}");
             }
         }
     }
 }
 
 #[test]
-fn it_runs_natively_with_the_same_code() {
-    let natively = [Variant::KernelCid].into_iter().chain(VARIANTS);
-    for variant in natively {
-        let params =
-            ThreadstormParams { cpus: vec![Native::cpu()], ..params(variant, Placing::Pinned) };
-        let storms = threadstorm::<Native>(&params).unwrap();
-        assert!(storms.rate > 0.0, "{variant}: {storms:?}");
-        assert_eq!(storms.costs.is_none(), variant == Variant::KernelCid);
-    }
-}
-
-#[test]
 fn what_is_measured_of_no_ids_is_nothing() {
-    for place in PLACES {
-        let none = costs(params(Variant::NoIds, place));
-        assert!(none.thread_ns < 1.0, "{none:?}");
-        let recent = costs(params(Variant::Recent, place));
-        assert!(recent.thread_ns > 100.0, "{recent:?}");
+    for place in ["roaming", "pinned"] {
+        let [none, recent] = ["none", "recent"].map(|it| simulated(it, place, 3)[PER_THREAD]);
+        assert!(none < 1.0 && recent > 100.0, "{none} {recent}");
     }
 }
 
 #[test]
 fn pinned_threads_never_migrate() {
-    for variant in [Variant::Recent, Variant::Owned] {
-        let [roaming, pinned] = PLACES.map(|place| costs(params(variant, place)).migrate_ns);
+    for variant in ["recent", "owned"] {
+        let [roaming, pinned] =
+            ["roaming", "pinned"].map(|place| simulated(variant, place, 3)[MIGRATE]);
         assert!(roaming > 0.0 && pinned == 0.0, "{variant}: {roaming} {pinned}");
     }
 }
@@ -111,19 +85,9 @@ impl<const KIND: u32> Ids<Sim> for Mistaken<KIND> {
         Ok(())
     }
 
-    fn leave(&self, (): ()) {}
-
     fn switch_in(&self, _: Time, _: CpuId, (): &()) -> Result<Option<Cid>, CidError> {
         Ok((KIND == ONE_ID).then(|| Cid::new(0)))
     }
-
-    fn switch_out(&self, _: Time, _: CpuId, (): &()) {}
-
-    fn migrate(&self, _: Time, (): &(), _: CpuId, _: CpuId) -> Result<(), CidError> {
-        Ok(())
-    }
-
-    fn expire(&self, _: Time) {}
 
     fn users(&self) -> usize {
         if KIND == STAYS { 7 } else { 0 }
@@ -131,9 +95,7 @@ impl<const KIND: u32> Ids<Sim> for Mistaken<KIND> {
 }
 
 fn mistake<const KIND: u32>() -> String {
-    let params = params(Variant::Recent, Placing::Roaming);
-    let run = machine().run(move || storm::<Sim, Mistaken<KIND>>(&params)).unwrap();
-    match run.value.unwrap_err() {
+    match simulate(setup("recent", "roaming", 3), storm::<Sim, Mistaken<KIND>>).unwrap_err() {
         RunError::Check(what) => what,
         other => panic!("{other:?}"),
     }
@@ -145,17 +107,22 @@ fn mistakes_are_found() {
     assert!(mistake::<STAYS>().contains("7 threads are left"));
 }
 
+/// What is claimed of 8 pools of 8 roaming threads on `epyc-9654-2s`, over the whole band:
+///
+/// | claim | found |
+/// |---|---|
+/// | an arrival from another CPU costs `owned` at most a quarter of `recent`'s | holds |
+/// | creations under `recent` are at least 80 % of those without IDs | holds |
+/// | `recent` costs a thread at most 1.1 times `first-fit` | **does not**: 0.73 to 2.37 |
+///
+/// All were made before the scenario first ran; the first two are tested. Rounds are those of the
+/// quick form. What each came to is in `docs/threadstorm.md`.
 #[test]
-fn what_cannot_be_is_a_lack_and_every_thread_ends() {
-    let cpus = vec![CpuId::new(0), CpuId::new(1), CpuId::new(120)];
-    for variant in VARIANTS {
-        for place in PLACES {
-            let value = run(ThreadstormParams { cpus: cpus.clone(), ..params(variant, place) })
-                .unwrap()
-                .value;
-            assert!(!matches!(value, Ok(_) | Err(RunError::Check(_))), "{variant}: {value:?}");
-        }
-    }
-    let value = run(params(Variant::Lazy, Placing::Roaming)).unwrap().value;
-    assert!(matches!(value, Err(RunError::Lack(_))), "{value:?}");
+fn owned_ids_move_for_next_to_nothing_and_recent_ones_leave_four_fifths_of_the_creations() {
+    let program = "threadstorm config=384-thread/24-L3 size=8x8 place=roaming rest=30 path=1500 \
+                   variant={} rounds=8";
+    let [none, recent, owned] =
+        figures(Band::whole, "epyc-9654-2s", program, "", ["none", "recent", "owned"]);
+    owned[MIGRATE].at_most(0.25, &recent[MIGRATE]).unwrap();
+    recent[CREATIONS].at_least(0.8, &none[CREATIONS]).unwrap();
 }

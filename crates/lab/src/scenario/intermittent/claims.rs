@@ -16,62 +16,42 @@
 //! A band has three request shares with 16 seeds each, and each uncertain cost at 70 % and 130 %.
 //! Each point is one run, of as many counted sequences as its mean needs: see [`sequences`].
 
-mod switchstorm;
-mod tenants;
-mod threadstorm;
-
 use std::sync::LazyLock;
 
-use coreline_sim::Spec;
 use coreline_sim::claim::{Band, BrokenClaim, Figures};
 
-use super::plan::Intermittent;
-use super::simulated;
-use crate::kernel::Scan;
-use crate::scenario::Variant;
-use crate::scenario::intermittent::IntermittentProgram;
-
-const MACHINE: &str = "epyc-9654-2s";
-const DELAY_MS: u64 = 10;
+use crate::run;
 
 const CONFIGS: [&str; 4] = ["8-core/1-L3", "24-core/24-L3", "192-core/24-L3", "384-thread/24-L3"];
 
 /// Counted sequences of a run. Scans by switches come several times in each. Scans by ticks come
 /// every few seconds, so at 192 cores every third or fourth sequence: fewer sequences than these
 /// would ask whether there was one, and not what they cost.
-fn sequences(scan: Scan) -> u32 {
-    match scan {
-        Scan::Switch => 2,
-        Scan::Tick => 16,
-    }
+fn sequences(scan: &str) -> u32 {
+    if scan == "switch" { 2 } else { 16 }
 }
 
 /// A variant's times over the whole band, by configuration.
-fn figures(configs: &[&str], variant: Variant, scan: Scan) -> Vec<Figures> {
-    let program = |config: &&str| IntermittentProgram {
-        config: (*config).to_owned(),
-        delay_ms: DELAY_MS,
-        variant,
-        sequences: sequences(scan),
+fn figures(configs: &[&str], variant: &str, scan: &str) -> Vec<Figures> {
+    let of = |config: &&str| {
+        let sequences = sequences(scan);
+        let program =
+            format!("intermittent config={config} delay=10 variant={{}} sequences={sequences}");
+        let [mut numbers] = run::figures(Band::whole, "epyc-9654-2s", &program, scan, [variant]);
+        numbers.remove(0)
     };
-    let programs: Vec<_> = configs.iter().map(program).collect();
-    let kernel = |program: &IntermittentProgram| program.variant.kernel_name(scan);
-    let band = Band::whole(&Spec::preset(MACHINE).unwrap(), 1);
-    let figures = simulated::figures::<Intermittent>(&band, &programs, kernel);
-    let figures = figures.unwrap_or_else(|error| panic!("{error}"));
-    figures.into_iter().map(|mut numbers| numbers.remove(0)).collect()
+    configs.iter().map(of).collect()
 }
 
 /// `cpu-id`, which no scan changes, by configuration.
-static CPU_ID: LazyLock<Vec<Figures>> =
-    LazyLock::new(|| figures(&CONFIGS, Variant::CpuId, Scan::Switch));
+static CPU_ID: LazyLock<Vec<Figures>> = LazyLock::new(|| figures(&CONFIGS, "cpu-id", "switch"));
 
 /// Claims both ways that a time is within 10 % of another.
 fn within_a_tenth(times: &Figures, of: &Figures) -> [Result<(), Box<BrokenClaim>>; 2] {
     [times.at_least(0.9, of), times.at_most(1.1, of)]
 }
 
-fn is_as_local_as_the_cpus_number(variant: Variant, scan: Scan) {
+fn is_as_local_as_the_cpus_number(variant: &str, scan: &str) {
     for (times, cpu_id) in figures(&CONFIGS, variant, scan).iter().zip(&*CPU_ID) {
         for claim in within_a_tenth(times, cpu_id) {
             claim.unwrap();
@@ -81,45 +61,38 @@ fn is_as_local_as_the_cpus_number(variant: Variant, scan: Scan) {
 
 #[test]
 fn recent_is_as_local_as_the_cpus_number_with_scans_by_ticks() {
-    is_as_local_as_the_cpus_number(Variant::Recent, Scan::Tick);
+    is_as_local_as_the_cpus_number("recent", "tick");
 }
 
 #[test]
 fn recent_is_as_local_as_the_cpus_number_with_scans_by_switches() {
-    is_as_local_as_the_cpus_number(Variant::Recent, Scan::Switch);
+    is_as_local_as_the_cpus_number("recent", "switch");
 }
 
 #[test]
 fn owned_is_as_local_as_the_cpus_number() {
-    is_as_local_as_the_cpus_number(Variant::Owned, Scan::Tick);
+    is_as_local_as_the_cpus_number("owned", "tick");
 }
 
 #[test]
 fn clustered_is_as_local_as_the_cpus_number() {
-    is_as_local_as_the_cpus_number(Variant::Clustered, Scan::Tick);
+    is_as_local_as_the_cpus_number("clustered", "tick");
 }
 
-fn first_fit_takes_three_times_as_long(scan: Scan) {
-    let first_fit = figures(&CONFIGS[2..], Variant::FirstFit, scan);
-    for (first_fit, cpu_id) in first_fit.iter().zip(&CPU_ID[2..]) {
-        first_fit.at_least(3.0, cpu_id).unwrap();
+#[test]
+fn first_fit_takes_three_times_as_long_once_a_round_outlasts_the_expiry() {
+    for scan in ["tick", "switch"] {
+        let first_fit = figures(&CONFIGS[2..], "first-fit", scan);
+        for (first_fit, cpu_id) in first_fit.iter().zip(&CPU_ID[2..]) {
+            first_fit.at_least(3.0, cpu_id).unwrap();
+        }
     }
 }
 
 #[test]
-fn first_fit_takes_three_times_as_long_once_a_round_outlasts_the_expiry_with_scans_by_ticks() {
-    first_fit_takes_three_times_as_long(Scan::Tick);
-}
-
-#[test]
-fn first_fit_takes_three_times_as_long_once_a_round_outlasts_the_expiry_with_scans_by_switches() {
-    first_fit_takes_three_times_as_long(Scan::Switch);
-}
-
-#[test]
 fn first_fit_keeps_its_areas_where_a_round_is_shorter_than_the_expiry() {
-    for (scan, most) in [(Scan::Tick, 0.0), (Scan::Switch, 0.5)] {
-        let first_fit = &figures(&CONFIGS[..1], Variant::FirstFit, scan)[0];
+    for (scan, most) in [("tick", 0.0), ("switch", 0.5)] {
+        let first_fit = &figures(&CONFIGS[..1], "first-fit", scan)[0];
         let broken: Vec<_> =
             within_a_tenth(first_fit, &CPU_ID[0]).into_iter().filter_map(Result::err).collect();
         let bad: usize = broken.iter().map(|broken| broken.bad).sum();

@@ -1,12 +1,13 @@
 //! The command line.
 
+mod run;
+
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::error::Error;
 use crate::output::Output;
-use crate::run::{self, Choice};
-use crate::scenario::Scenario;
+use crate::run as runs;
 use crate::{bench, doctor, machines, measure, overview, replay, shell, validate};
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
@@ -34,7 +35,8 @@ enum Verb {
     /// What this machine offers to the native world, and what would turn on what is off
     Doctor(Doctor),
     /// Run a scenario beside the figures that were published for it
-    Run(Box<Run>),
+    #[command(subcommand)]
+    Run(Box<run::Run>),
     /// The simulated machines: all of them, or the tree and every cost of one
     Machines(Machines),
     /// What things cost on this machine, and a machine file that says so
@@ -54,22 +56,12 @@ enum Verb {
     /// The manual page of this program, or of a verb: `coreline man run | man -l -`
     Man {
         /// Of which verb
-        verb: Option<String>,
+        verb: Vec<String>,
     },
 }
 
 #[derive(Args)]
 struct Doctor {
-    #[command(flatten)]
-    output: Output,
-}
-
-#[derive(Args)]
-struct Run {
-    /// What to run
-    scenario: Scenario,
-    #[command(flatten)]
-    choice: Choice,
     #[command(flatten)]
     output: Output,
 }
@@ -119,8 +111,8 @@ impl Cli {
                 output.show(|| Ok(doctor::Report::new()), doctor::Report::show)
             }
             Some(Verb::Run(run)) => {
-                let Run { scenario, choice, output } = *run;
-                output.show(|| run::run(scenario, &choice), run::show)
+                let run::Run { choice, output } = *run;
+                output.show(|| runs::run(&choice), runs::show)
             }
             Some(Verb::Machines(Machines { machine: None, output })) => {
                 output.show(machines::List::new, machines::List::show)
@@ -146,7 +138,7 @@ impl Cli {
                 shell::completions(Cli::command(), shell, &mut std::io::stdout().lock())
             }
             Some(Verb::Man { verb }) => {
-                shell::man(Cli::command(), verb.as_deref(), &mut std::io::stdout().lock())
+                shell::man(Cli::command(), &verb, &mut std::io::stdout().lock())
             }
             None => overview::show(self.table, &mut std::io::stdout().lock()),
         }

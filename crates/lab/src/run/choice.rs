@@ -1,0 +1,115 @@
+//! What of a scenario runs, where, and how thoroughly.
+
+use indicatif::ProgressBar;
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::progress::{Whole, progress};
+use crate::scenario::Scenario;
+use crate::scenario::param::Role;
+use crate::scenario::point::{Chosen, Point};
+use crate::world::World;
+
+/// What of a scenario runs.
+#[derive(Clone)]
+pub(crate) struct Choice {
+    pub(crate) scenario: &'static Scenario,
+    pub(crate) world: World,
+    pub(crate) seed: u64,
+    /// The whole band, instead of the request shares alone.
+    pub(crate) band: bool,
+    pub(crate) quick: bool,
+    /// None: the usual ones. So of the next.
+    pub(crate) configs: Vec<String>,
+    pub(crate) variants: Vec<String>,
+    pub(crate) values: Chosen,
+    /// The runs that this one is one of.
+    pub(crate) whole: Option<Whole>,
+}
+
+impl Choice {
+    /// The quick form of a scenario in a world, as the next of several.
+    pub(crate) fn quick(scenario: &'static Scenario, world: World, whole: &mut Whole) -> Choice {
+        let (configs, variants, values) = (Vec::new(), Vec::new(), Chosen::new());
+        let (seed, band, quick, whole) = (1, false, true, Some(whole.next()));
+        Choice { scenario, world, seed, band, quick, configs, variants, values, whole }
+    }
+
+    pub(super) fn natively(&self) -> bool {
+        matches!(self.world, World::Native)
+    }
+
+    /// Progress of the scenario's runs.
+    pub(super) fn progress(&self, runs: usize) -> ProgressBar {
+        let what = format!("{} on {}", self.scenario.name, self.world.name());
+        match &self.whole {
+            Some(whole) => whole.progress(&what, runs),
+            None => progress(&what, runs),
+        }
+    }
+
+    /// The world's variants that were chosen, in the order of rows.
+    fn variants(&self) -> Result<Vec<&'static str>, Error> {
+        let mut has = self.scenario.variants(self.natively());
+        if let Some(asked) = self.variants.iter().find(|asked| !has.contains(&&***asked)) {
+            let world = self.world.name().to_owned();
+            let (asked, scenario) = (asked.clone(), self.scenario.name);
+            return Err(Error::Variant { asked, scenario, world, has });
+        }
+        has.retain(|has| self.variants.is_empty() || self.variants.iter().any(|it| it == has));
+        Ok(has)
+    }
+
+    /// The world's configurations that were chosen, in the world's order.
+    fn configs(&self, mut has: Vec<Config>) -> Result<Vec<Config>, Error> {
+        let (configs, names) = (&self.configs, has.iter().map(|config| config.name.clone()));
+        let names: Vec<_> = names.collect();
+        if let Some(unknown) = configs.iter().find(|name| !names.contains(name)) {
+            return Err(Error::Config { asked: unknown.clone(), has: names });
+        }
+        if configs.is_empty() && !self.scenario.all_configs {
+            return Ok(has.split_off(has.len().saturating_sub(1)));
+        }
+        has.retain(|config| configs.is_empty() || configs.contains(&config.name));
+        Ok(has)
+    }
+
+    /// All that runs, with its configuration: a configuration's values, their variants.
+    pub(super) fn points(&self, has: Vec<Config>) -> Result<Vec<(Config, Point)>, Error> {
+        let natively = self.natively();
+        let mut chosen = self.scenario.options().filter(|it| self.values.contains_key(it.name));
+        if let Some(param) = chosen.find(|it| natively && it.role == Role::Kernel) {
+            return Err(Error::KernelNatively { option: param.name });
+        }
+        let (variants, form) = (self.variants()?, (self.quick, natively));
+        let mut all = Vec::new();
+        for config in self.configs(has)? {
+            let points = self.scenario.points(&config, &variants, &self.values, form);
+            let (name, cpus) = (config.name.clone(), config.cpus.len());
+            let points = points.map_err(|(param, asked)| Error::TooMany {
+                asked,
+                param,
+                config: name,
+                cpus,
+            })?;
+            all.extend(points.into_iter().map(|point| (config.clone(), point)));
+        }
+        Ok(all)
+    }
+
+    /// The command that gives the same result.
+    pub(super) fn command(&self) -> String {
+        let Choice { world, seed, band, quick, configs, .. } = self;
+        let name = self.scenario.name;
+        let mut command = format!("coreline run {name} --world {} --seed {seed}", world.asked());
+        command += if *band { " --band" } else { "" };
+        command += if *quick { " --quick" } else { "" };
+        self.variants.iter().for_each(|variant| command += &format!(" --variant {variant}"));
+        for param in self.scenario.options() {
+            let values = self.values.get(param.name).into_iter().flatten();
+            values.for_each(|value| command += &format!(" --{} {value}", param.name));
+        }
+        configs.iter().for_each(|config| command += &format!(" --config {config}"));
+        command
+    }
+}

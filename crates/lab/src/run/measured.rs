@@ -1,0 +1,107 @@
+//! The numbers of points, and the figures that are made of them.
+
+use coreline_sim::{Spec, claim};
+
+use super::published::Published;
+use crate::scenario::figure::{Figure, Made};
+use crate::scenario::metric::Metric;
+use crate::scenario::point::Point;
+
+/// A number of a point: at the band's default, and all over the band; natively the median, and the
+/// number of each round that was kept. Those of two points correspond.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Series {
+    pub(super) value: f64,
+    pub(super) points: Vec<f64>,
+}
+
+impl Series {
+    /// One over another, and point by point.
+    fn over(&self, that: &Series) -> Series {
+        let points = self.points.iter().zip(&that.points).map(|(this, that)| this / that);
+        Series { value: self.value / that.value, points: points.collect() }
+    }
+
+    fn times(&self, factor: f64) -> Series {
+        let points = self.points.iter().map(|point| point * factor).collect();
+        Series { value: self.value * factor, points }
+    }
+
+    /// The lowest and the highest; NaN if one of them is.
+    pub(super) fn range(&self) -> (f64, f64) {
+        claim::range(self.points.iter().copied().chain([self.value]))
+    }
+}
+
+/// The numbers of a point.
+pub(super) struct Measured {
+    pub(super) point: Point,
+    /// How many last-level caches its CPUs have; 0 where that is not known.
+    pub(super) caches: usize,
+    pub(super) numbers: Vec<Series>,
+    /// Natively how many rounds other load disturbed, so that they do not count; none where that
+    /// is not known.
+    pub(super) discarded: Option<u32>,
+}
+
+/// What all figures of a result are compared with.
+pub(super) struct Beside<'a> {
+    /// None natively.
+    pub(super) machine: Option<&'a Spec>,
+    /// What was published about the machine that this runs on.
+    pub(super) published: Option<&'a Published>,
+}
+
+/// A figure of a point, and what was published of it.
+pub(super) struct Shown<'a> {
+    pub(super) of: &'a Measured,
+    pub(super) metric: Metric,
+    pub(super) series: Series,
+    pub(super) published: Option<(f64, String)>,
+}
+
+/// The figures of points that differ in their variant alone.
+pub(super) fn figures<'a>(beside: &Beside<'_>, variants: &'a [Measured]) -> Vec<Shown<'a>> {
+    let shown = |of: &'a Measured, figure: &Figure| {
+        let series =
+            (figure.when)(&of.point).then(|| beside.series(figure.made, of, variants))??;
+        let published = beside.figure(figure, &of.point);
+        Some(Shown { of, metric: figure.metric, series, published })
+    };
+    let of =
+        |of: &'a Measured| of.point.scenario.figures.iter().filter_map(move |it| shown(of, it));
+    variants.iter().flat_map(of).collect()
+}
+
+impl Beside<'_> {
+    /// What a figure is at a point; none where it is not to be had.
+    fn series(&self, made: Made, this: &Measured, variants: &[Measured]) -> Option<Series> {
+        let of = |variant: &str| {
+            let other = variants.iter().find(|other| other.point.variant == variant);
+            other.filter(|_| this.point.variant != variant)
+        };
+        Some(match made {
+            Made::Number(number) => this.numbers.get(number)?.clone(),
+            Made::Scaled(number, factor) => this.numbers[number].times(factor(self.machine?)?),
+            Made::Quotient(one, other) => this.numbers[one].over(&this.numbers[other]),
+            Made::Over(number, beside) => this.numbers[number].over(&of(beside)?.numbers[number]),
+            Made::Under(number, beside) => of(beside)?.numbers[number].over(&this.numbers[number]),
+        })
+    }
+
+    /// What was published of a figure, and where. What a number is over that of a variant follows
+    /// from the two, where that is not published itself.
+    fn figure(&self, figure: &Figure, point: &Point) -> Option<(f64, String)> {
+        let published = self.published?;
+        if let Some(found) = published.figure(figure.metric, point) {
+            return Some(found);
+        }
+        let Made::Over(number, variant) = figure.made else { return None };
+        let is_it = |it: &&Figure| matches!(it.made, Made::Number(of) if of == number);
+        let of = point.scenario.figures.iter().find(is_it)?.metric;
+        let (time, source) = published.figure(of, point)?;
+        let ratio = time / published.figure(of, &point.of(variant))?.0;
+        let source = format!("computed from the times of {source}");
+        Some((figure.metric.kind.round(ratio), source))
+    }
+}
