@@ -5,6 +5,8 @@
 //! | [`Bounded`] | D. Vyukov's bounded queue, with the exponential backoff of crossbeam's |
 //! | [`Segmented`] | a list of blocks of 31 slots, as the documentation of crossbeam's has it |
 //! | [`Channel`] | D. Vyukov's queue of nodes for many senders and one receiver |
+//!
+//! Values are words as well, which cost what plain data does, so that nothing here is `unsafe`.
 
 use coreline_world::{Cell, Integer, Line, Ordering, Word};
 
@@ -45,7 +47,7 @@ impl Backoff {
 /// | that and one | holds the value of that push | the push |
 struct Slot<W: Bed> {
     stamp: W::U64,
-    value: Cell<u64, W>,
+    value: W::U64,
 }
 
 /// A bounded queue. Places count up for ever; a place's slot is its remainder.
@@ -57,7 +59,7 @@ pub(crate) struct Bounded<W: Bed> {
 
 impl<W: Bed> Bounded<W> {
     pub(crate) fn new(slots: u64) -> Self {
-        let slot = |place| Slot { stamp: W::U64::new_in(place), value: Cell::new_in(0) };
+        let slot = |place| Slot { stamp: W::U64::new_in(place), value: W::U64::new_in(0) };
         Bounded {
             head: Padded(W::U64::new_in(0)),
             tail: Padded(W::U64::new_in(0)),
@@ -85,9 +87,8 @@ impl<W: Bed> Bounded<W> {
             let order = (Ordering::SeqCst, Ordering::Relaxed);
             match self.tail.0.compare_exchange_weak(tail, tail + 1, order.0, order.1) {
                 Ok(_) => {
-                    // SAFETY: the stamp said that the slot is free, and the exchange gave this
-                    // place, which no other push gets, to this thread.
-                    slot.value.with_mut(|at| unsafe { at.write(value) });
+                    // Relaxed: the stamp's Release publishes it.
+                    slot.value.store(value, Ordering::Relaxed);
                     // Release: the partner is the Acquire of the pop, which must see the value.
                     slot.stamp.store(tail + 1, Ordering::Release);
                     return;
@@ -126,9 +127,8 @@ impl<W: Bed> Bounded<W> {
             let order = (Ordering::SeqCst, Ordering::Relaxed);
             match self.head.0.compare_exchange_weak(head, head + 1, order.0, order.1) {
                 Ok(_) => {
-                    // SAFETY: the stamp said that the slot is full, and the exchange gave this
-                    // place, which no other pop gets, to this thread.
-                    let value = slot.value.with(|at| unsafe { at.read() });
+                    // Relaxed: the stamp's Acquire ordered it.
+                    let value = slot.value.load(Ordering::Relaxed);
                     // Release: the partner is the Acquire of the push that uses the slot next.
                     slot.stamp.store(head + self.slots.len() as u64, Ordering::Release);
                     return Some(value);
@@ -176,7 +176,7 @@ const BLOCKS: usize = 256;
 /// | `WRITTEN` | holds a value | the push |
 /// | `READ` | the value was taken: free again | the pop |
 struct SegmentSlot<W: Bed> {
-    value: Cell<u64, W>,
+    value: W::U64,
     state: W::U64,
 }
 
@@ -202,7 +202,7 @@ pub(crate) struct Segmented<W: Bed> {
 impl<W: Bed> Segmented<W> {
     pub(crate) fn new() -> Self {
         let end = || End { place: W::U64::new_in(0), block: W::U64::new_in(0) };
-        let slot = || SegmentSlot { value: Cell::new_in(0), state: W::U64::new_in(EMPTY) };
+        let slot = || SegmentSlot { value: W::U64::new_in(0), state: W::U64::new_in(EMPTY) };
         let block = |_| std::array::from_fn(|_| slot());
         Segmented {
             head: Padded(end()),
@@ -248,9 +248,8 @@ impl<W: Bed> Segmented<W> {
             let slot = &self.blocks[block as usize][offset as usize];
             // Acquire: the partner is the Release of the pop that took the slot's last value.
             slot.state.wait_until(Ordering::Acquire, |state| state != WRITTEN);
-            // SAFETY: the exchange gave this place to this thread alone, and the state says that
-            // the pop of the last value in the slot is over.
-            slot.value.with_mut(|at| unsafe { at.write(value) });
+            // Relaxed: the state's Release publishes it.
+            slot.value.store(value, Ordering::Relaxed);
             // Release: the partner is the Acquire of the pop, which must see the value.
             slot.state.swap(WRITTEN, Ordering::Release);
             return;
@@ -300,9 +299,8 @@ impl<W: Bed> Segmented<W> {
             let slot = &self.blocks[block as usize][offset as usize];
             // Acquire: the partner is the Release of the push, whose value is read here.
             slot.state.wait_until(Ordering::Acquire, |state| state == WRITTEN);
-            // SAFETY: the exchange gave this place to this thread alone, and the state says that
-            // the push is over.
-            let value = slot.value.with(|at| unsafe { at.read() });
+            // Relaxed: the state's Acquire ordered it.
+            let value = slot.value.load(Ordering::Relaxed);
             // Release: the partner is the Acquire of the push that uses the slot next.
             slot.state.fetch_or(READ, Ordering::Release);
             return Some(value);
@@ -338,7 +336,7 @@ struct Node<W: Bed> {
     next: W::U64,
     /// Whether the receiver is through with it.
     free: W::U64,
-    value: Cell<u64, W>,
+    value: W::U64,
 }
 
 /// A queue of nodes for many senders and one receiver. The first thread sends, the second receives.
@@ -355,7 +353,7 @@ impl<W: Bed> Channel<W> {
         let node = |number| {
             // The first node stands for the message before the first.
             let free = W::U64::new_in(u64::from(number > 0));
-            Line(Node { next: W::U64::new_in(0), free, value: Cell::new_in(0) })
+            Line(Node { next: W::U64::new_in(0), free, value: W::U64::new_in(0) })
         };
         Channel {
             tail: Line(W::U64::new_in(1)),
@@ -375,8 +373,8 @@ impl<W: Bed> Channel<W> {
         // Relaxed, twice: the Release store of the number below publishes the node.
         node.free.store(0, Ordering::Relaxed);
         node.next.store(0, Ordering::Relaxed);
-        // SAFETY: the node is free, and the one sender has it.
-        node.value.with_mut(|at| unsafe { at.write(count) });
+        // Relaxed: the Release store of the number below publishes it.
+        node.value.store(count, Ordering::Relaxed);
         // AcqRel: the senders' nodes hang together in the order of these.
         let number = count % NODES as u64 + 1;
         let before = self.tail.swap(number, Ordering::AcqRel);
@@ -389,8 +387,8 @@ impl<W: Bed> Channel<W> {
         let before = self.node(count - 1);
         // Acquire: the partner is the Release of the sender, whose value is read here.
         let next = before.next.wait_until(Ordering::Acquire, |next| next != 0);
-        // SAFETY: the sender is through with the node, and the one receiver reads it.
-        let value = self.nodes[next as usize - 1].value.with(|at| unsafe { at.read() });
+        // Relaxed: the Acquire above ordered it.
+        let value = self.nodes[next as usize - 1].value.load(Ordering::Relaxed);
         // Release: the partner is the Acquire of the sender that uses the node next.
         before.free.store(1, Ordering::Release);
         value
