@@ -42,7 +42,7 @@ const CONFIGS: [&str; 4] = ["8-core/1-L3", "24-core/24-L3", "192-core/24-L3", "3
 fn sequences(scan: Scan) -> u32 {
     match scan {
         Scan::Switch => 2,
-        Scan::Tick => 16,
+        Scan::Tick => 24,
     }
 }
 

@@ -34,15 +34,15 @@ use structures::Use;
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// Rounds of native samples: each takes one sample of everything, so that a slow spell of the
-/// machine hits all alike.
-const ROUNDS: usize = 101;
-
-/// How often a sample is taken at most, until it is not disturbed.
+/// How often a native sample is taken at most, until it is not disturbed.
 const ATTEMPTS: usize = 8;
 
-/// Operations of a sample.
-const NATIVE: Length = Length(8_000);
+/// Rounds of native samples, each of one sample of everything, so that a slow spell of the machine
+/// hits all alike; and operations of a sample. Structures take longer than mechanisms.
+const MECHANISMS: (usize, Length) = (101, Length(8_000));
+const STRUCTURES: (usize, Length) = (41, Length(3_000));
+
+/// Operations of a simulated sample.
 const SIMULATED: Length = Length(4_000);
 
 /// Seeds of simulated samples.
@@ -54,9 +54,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
     let table = match words[..] {
-        ["mechanisms", "native"] => native(&mechanisms::all::<Native>())?,
+        ["mechanisms", "native"] => native(&mechanisms::all::<Native>(), MECHANISMS)?,
         ["mechanisms", machine] => simulated(&spec(machine)?, mechanisms::all::<Sim>)?,
-        ["structures", "native"] => native(&structures::<Native>())?,
+        ["structures", "native"] => native(&structures::<Native>(), STRUCTURES)?,
         ["structures", machine] => simulated(&spec(machine)?, structures::<Sim>)?,
         ["many", machine] => many(&spec(machine)?)?,
         _ => {
@@ -124,17 +124,20 @@ impl Samples {
 }
 
 /// Measures here, on the first two CPUs of this process.
-fn native(mechanisms: &[Mechanism]) -> Result<String, Box<dyn Error>> {
+fn native(
+    mechanisms: &[Mechanism],
+    (rounds, length): (usize, Length),
+) -> Result<String, Box<dyn Error>> {
     let allowed = probe().allowed?;
     let cpus: Vec<CpuId> = allowed.iter().take(2).collect();
     if cpus.len() < 2 {
         return Err("this takes two CPUs, and this process may use one".into());
     }
     let mut samples = Samples::default();
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         for mechanism in mechanisms {
             for _ in 0..ATTEMPTS {
-                if samples.add(mechanism(&cpus, NATIVE)) {
+                if samples.add(mechanism(&cpus, length)) {
                     break;
                 }
             }
