@@ -115,7 +115,7 @@ impl Use {
         (vec![(self.name(), used.wall as f64 / ops as f64)], used.disturbed)
     }
 
-    fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         let reader = if self.reader { ", a reader beside" } else { "" };
         format!("{}, {} ns between{reader}", self.structure.name(), self.between.as_nanos())
     }
