@@ -35,7 +35,7 @@
 //! assert_eq!((one.value, each.value), (64_000, 64_000));
 //! let ratio = one.report.time_ns as f64 / each.report.time_ns as f64;
 //! println!("one counter for all takes {ratio:.0} times as long as one for each thread");
-//! assert!(ratio > 50.0);
+//! assert!(ratio > 10.0);
 //! println!("{}", one.report); // simulated time, and where accesses were served from
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

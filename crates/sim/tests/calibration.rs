@@ -26,9 +26,10 @@ fn every_published_figure_comes_back_at_every_request_share() {
                 assert!(reached, "{name} {class:?} at {share} %: {transfer:?}");
                 assert!(is_near(simulated, published), "{name} {class:?}: {transfer:?}");
                 assert_eq!(published, machine.spec().costs().of(class));
-                // Two locked operations and no more flight than there is: what a transfer costs
-                // grows with the share that is hidden behind the other player's turn.
-                assert!(raw > published / 2 && raw < 2 * published, "{transfer:?}");
+                // Two locked operations, the hold of a player that waits, and no more flight than
+                // there is: what a transfer costs grows with the share that is hidden behind the
+                // other player's turn.
+                assert!(raw > published / 5 && raw < 2 * published, "{transfer:?}");
                 seen += 1;
             }
         }
@@ -66,7 +67,7 @@ fn a_band_moves_the_published_figure() {
     let transfers = Machine::new(spec).calibration().unwrap();
     let figures: Vec<_> = transfers.iter().map(|it| (it.class, it.published)).collect();
     let expected =
-        [(Class::SameCache, 20_000), (Class::SameNode, 143_000), (Class::OtherSocket, 200_000)];
+        [(Class::SameCache, 27_000), (Class::SameNode, 143_000), (Class::OtherSocket, 200_000)];
     assert_eq!(figures, expected, "a socket is one node, so there is no fourth class");
     assert!(transfers.iter().all(|it| is_near(it.simulated, it.published)), "{transfers:?}");
 }
@@ -74,13 +75,13 @@ fn a_band_moves_the_published_figure() {
 #[test]
 fn a_figure_that_is_out_of_reach_is_said_to_be() {
     let text = include_str!("../machines/epyc-9654-2s.toml");
-    let text = text.replacen("ping_pong_ns = 20.0", "ping_pong_ns = 3.0", 1);
+    let text = text.replacen("ping_pong_ns = 27.0", "ping_pong_ns = 3.0", 1);
     let spec = Spec::parse("fast.toml", &text).unwrap();
     let transfers = Machine::new(spec).calibration().unwrap();
     let Transfer { published, raw, simulated, reached, .. } = transfers[0];
     assert!(!reached);
     assert_eq!((published, raw), (3000, 1100), "as cheap as a hit in the own cache");
-    assert!(simulated > 5000, "{simulated} ps, and a locked operation takes 5 ns");
+    assert!(simulated > 8000, "{simulated} ps, and a player that waits keeps the word for 8 ns");
     assert!(transfers[1..].iter().all(|transfer| transfer.reached));
 }
 

@@ -84,7 +84,7 @@ fn updates<W: Send + Sync + 'static, T: Send + 'static>(
         let updaters: Vec<_> = (1..=8)
             .map(|number| {
                 let word = Arc::clone(&word);
-                on(8 * number, move || (0..40).map(|_| update(&word)).collect::<Vec<T>>())
+                on(8 * number, move || (0..400).map(|_| update(&word)).collect::<Vec<T>>())
             })
             .collect();
         let theirs = Arc::clone(&word);
@@ -203,7 +203,7 @@ fn a_thread_in_line_keeps_its_cpu_until_it_was_served() {
             .map(|number| {
                 let word = Arc::clone(&word);
                 on(8 * (number % 12), move || {
-                    (0..300).for_each(|_| _ = word.fetch_add(1, Ordering::Relaxed));
+                    (0..1500).for_each(|_| _ = word.fetch_add(1, Ordering::Relaxed));
                 })
             })
             .collect();
@@ -211,7 +211,7 @@ fn a_thread_in_line_keeps_its_cpu_until_it_was_served() {
         word.load(Ordering::Relaxed)
     });
     let run = run.unwrap_or_else(|failure| panic!("{failure}"));
-    assert_eq!(run.value, 24 * 300);
+    assert_eq!(run.value, 24 * 1500);
     assert!(run.report.preemptions > 100, "{}", run.report.preemptions);
 }
 

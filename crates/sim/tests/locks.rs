@@ -8,6 +8,7 @@ use coreline_sim::thread::{self, Builder};
 use coreline_sim::time::{Duration, Instant};
 use coreline_sim::{Allocator, FailureKind, LockReport, Machine, locks};
 use coreline_topology::{CpuId, NodeId};
+use coreline_world::Line;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
@@ -85,9 +86,9 @@ fn a_lock_that_starves_a_node_shows_it() {
     #[derive(Default)]
     struct Ticket {
         biased: bool,
-        near: AtomicU32,
-        next: AtomicU32,
-        serving: AtomicU32,
+        near: Line<AtomicU32>,
+        next: Line<AtomicU32>,
+        serving: Line<AtomicU32>,
     }
 
     impl Ticket {
@@ -125,8 +126,10 @@ fn a_lock_that_starves_a_node_shows_it() {
                     let lock = &lock;
                     let body = move || {
                         while Instant::now() < end {
-                            lock.lock(cpu < 96);
-                            lock.unlock(cpu < 96);
+                            for _ in 0..16 {
+                                lock.lock(cpu < 96);
+                                lock.unlock(cpu < 96);
+                            }
                         }
                     };
                     Builder::new().on(CpuId::new(cpu)).spawn_scoped(scope, body).unwrap();
@@ -252,7 +255,8 @@ fn a_counted_reference_costs_and_a_borrowed_one_does_not() {
     let shared = || Arc::new(AtomicU64::new(1));
     let counted = moved(shared, |value| drop(Arc::clone(value)));
     let borrowed = moved(shared, |value| assert_eq!(value.load(Ordering::Relaxed), 1));
-    assert!(counted > 500 && borrowed < 20, "counted {counted}, borrowed {borrowed}");
+    // Of a core's 1000 operations on the count a few in a row find it there.
+    assert!(counted > 200 && borrowed < 20, "counted {counted}, borrowed {borrowed}");
 }
 
 #[test]

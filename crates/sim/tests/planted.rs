@@ -173,7 +173,7 @@ fn two_counts(machine: Machine, padded: bool) -> Result<f64, Box<Failure>> {
     let run = machine.run(move || {
         let near = [AtomicU64::new(0), AtomicU64::new(0)];
         let far = [Padded::default(), Padded::default()];
-        let count = |word: &AtomicU64| (0..5_000).for_each(|_| _ = word.fetch_add(1, SeqCst));
+        let count = |word: &AtomicU64| (0..20_000).for_each(|_| _ = word.fetch_add(1, SeqCst));
         thread::scope(|scope| {
             for number in 0..2 {
                 let word = if padded { &far[number].0 } else { &near[number] };

@@ -3,9 +3,10 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use coreline_sim::{Arbitration, Details, Machine, Report, Sim, Statistics, name};
-use coreline_world::{Cell, Clock, Integer, JoinHandle, Line, Ordering, Word, Words};
+use coreline_world::{Cell, Clock, Integer, JoinHandle, Line, Ordering, Threads, Word, Words};
 
 use common::{machine, on};
 
@@ -30,12 +31,16 @@ fn count(seed: u64, statistics: Statistics) -> Report {
         name(&counters.errors, "errors");
         name(&counters.alone, "alone");
         let (left, right) = (Arc::clone(&counters), Arc::clone(&counters));
+        let start = Sim::now() + Duration::from_micros(100);
+        let together = move || Sim::sleep(start - Sim::now());
         let threads = [
             on(0, move || {
+                together();
                 (0..100).for_each(|_| _ = left.requests.fetch_add(1, Ordering::Relaxed));
                 (0..100).for_each(|_| _ = left.alone.fetch_add(1, Ordering::Relaxed));
             }),
             on(8, move || {
+                together();
                 (0..100).for_each(|_| _ = right.errors.fetch_add(1, Ordering::Relaxed));
             }),
         ];
@@ -58,8 +63,9 @@ fn full_statistics_find_the_line_that_two_counters_share() {
     let (shared, alone) = (named(&["requests", "errors"]), named(&["alone"]));
     assert_eq!(&details.lines[0], shared, "it is the hottest");
     assert_eq!(shared.cost.transfers.total(), 200);
-    assert!(shared.cost.transfers.same_node > 50, "{shared:?}");
-    assert!(shared.cost.time_ns > 10 * alone.cost.time_ns, "{shared:?}");
+    // A few in a row find it where they are.
+    assert!(shared.cost.transfers.same_node > 20, "{shared:?}");
+    assert!(shared.cost.time_ns > 5 * alone.cost.time_ns, "{shared:?}");
     assert_eq!((alone.cost.transfers.total(), alone.cost.transfers.misses()), (100, 1));
     let words: Vec<_> =
         shared.words.iter().map(|word| (word.offset, word.names.concat())).collect();

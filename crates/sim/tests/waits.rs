@@ -201,12 +201,12 @@ fn a_chosen_schedule_finds_the_write_first_and_the_deadline_first() {
     let both = BTreeSet::from([false, true]);
     for schedule in [Schedule::Random, Schedule::Pct { depth: 3, steps: 100 }] {
         for seed in 0..50 {
-            run(machine("host-2c", seed).schedule(schedule.clone()), program(20));
+            run(machine("host-2c", seed).schedule(schedule.clone()), program(58));
         }
         assert_eq!(seen(), both, "{schedule:?}");
     }
     // One preemption lets the waiter begin to wait, another one lets it look at its deadline.
-    let explored = Explore::new().preemptions(2).run(host, program(60)).unwrap();
+    let explored = Explore::new().preemptions(2).run(host, program(175)).unwrap();
     assert!(explored.complete, "{explored:?}");
     assert_eq!(seen(), both);
 }

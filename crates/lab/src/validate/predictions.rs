@@ -20,8 +20,8 @@ const SCHEMA: &str = "coreline.validate.predictions/1";
 
 /// What the file says to its reader.
 const HEADER: &str = "\
-# What the simulator says of this machine, calibrated by a ping-pong alone and committed before
-# anything else is measured there. Made by `coreline validate --predict COMMIT`; see README.md
+# What the simulator says of this machine, calibrated by a ping-pong, an addition alone, a pause and
+# two threads that add to one word. Made by `coreline validate --predict COMMIT`; see README.md
 # beside it.
 #
 # All figures are nanoseconds. `value` is the mean over seeds at the usual request share; `low` and

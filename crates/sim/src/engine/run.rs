@@ -276,7 +276,7 @@ impl Engine {
             .collect();
         let cpu_count = cpus.len();
         Engine {
-            directory: Directory::new(&topology),
+            directory: Directory::new(&topology, spec.costs()),
             arbitration: setup.arbitration,
             stores: Stores::new(cpu_count),
             buffered: 0,

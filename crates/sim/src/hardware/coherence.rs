@@ -8,9 +8,16 @@
 //! | core c | only c | c holds it exclusively and may write without asking (E or M) |
 //! | none | some | clean copies (S); a writer must first invalidate all others |
 //!
-//! Caches here are private caches of a core, shared by its hardware threads, and have no size: a
-//! line leaves a core only when another core writes it. The last-level cache appears as distance: a
-//! line that a core under the same last-level cache holds comes from there.
+//! Caches here are private caches of a core, shared by its hardware threads, and have no size. The
+//! last-level cache appears as distance: a line that a core under the same last-level cache holds
+//! comes from there.
+//!
+//! A line leaves a core when another core writes it, or reads it after this one wrote it: that read
+//! takes ownership along, since a write mostly follows (migratory sharing). A further read, without
+//! a write between, leaves copies.
+//!
+//! A core keeps a line that it owns while it uses it at once: requests of others wait until the use
+//! pauses for `keep`, or has gone on for `hold` since the line came and the first of them arrived.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -94,6 +101,8 @@ struct Entry {
     home: u32,
     /// The line's place in [`Directory::contentions`]; 0 for a line that never had one.
     contention: u32,
+    /// Whether the owner wrote the line since it has it.
+    written: bool,
 }
 
 /// Line numbers are small and dense: one multiplication spreads them well enough.
@@ -131,10 +140,13 @@ pub(crate) struct Directory {
     /// One bit per core, `stride` words per line.
     sharers: Vec<u64>,
     stride: usize,
+    /// The costs of these names.
+    keep: u64,
+    hold: u64,
 }
 
 impl Directory {
-    pub(crate) fn new(topology: &Topology) -> Directory {
+    pub(crate) fn new(topology: &Topology, costs: &Costs) -> Directory {
         let mut cores =
             vec![CorePlace { cache: 0, node: NodeId::new(0), socket: 0 }; topology.core_count()];
         for cpu in topology.cpus() {
@@ -152,6 +164,9 @@ impl Directory {
             placed: BTreeMap::new(),
             sharers: Vec::new(),
             stride,
+            // The least that a machine file can say is a picosecond, and means nothing.
+            keep: costs.keep - 1,
+            hold: costs.hold - 1,
         }
     }
 
@@ -194,6 +209,7 @@ impl Directory {
             owner: NONE,
             home,
             contention: 0,
+            written: false,
         });
         self.sharers.resize(self.entries.len() * self.stride, 0);
         self.entries.len() - 1
@@ -292,21 +308,30 @@ impl Directory {
         }
     }
 
-    /// Gives the line to `core`, as `access` wants it.
-    pub(crate) fn transfer(&mut self, line: usize, core: u32, node: NodeId, access: Access) {
+    /// Gives the line to `core`, as `access` wants it. Whether no other core has it any more.
+    pub(crate) fn transfer(
+        &mut self,
+        line: usize,
+        core: u32,
+        node: NodeId,
+        access: Access,
+    ) -> bool {
         let words = line * self.stride;
         let entry = &mut self.entries[line];
         if entry.home == NONE {
             entry.home = node.get();
         }
-        if access.writes() {
+        let writes = access.writes();
+        let migrates = entry.owner != NONE && entry.owner != core && entry.written;
+        if writes || migrates {
             self.sharers[words..][..self.stride].fill(0);
-            entry.owner = core;
+            (entry.owner, entry.written) = (core, writes);
         } else if entry.owner != core {
             let alone = self.sharers[words..][..self.stride].iter().all(|&word| word == 0);
-            entry.owner = if alone { core } else { NONE };
+            (entry.owner, entry.written) = (if alone { core } else { NONE }, false);
         }
         self.sharers[words + core as usize / 64] |= 1 << (core % 64);
+        writes || migrates
     }
 
     /// Whether `core` may access the line at `now` without a request: it has the line, and does not
@@ -316,9 +341,42 @@ impl Directory {
         let entry = &self.entries[line];
         (entry.owner == core || (access == Access::Load && self.holds(line, core)))
             && (entry.asker != core || entry.arrival <= now)
-            && (entry.contention == 0
-                || self.contentions[entry.contention as usize].waiting.is_empty()
-                || now < entry.busy_until)
+            && (entry.contention == 0 || self.keeps(line, core, now))
+    }
+
+    /// Whether no request that waits gets the line from `core`, which has it, at `now`.
+    fn keeps(&self, line: usize, core: u32, now: u64) -> bool {
+        let entry = &self.entries[line];
+        let contention = &self.contentions[entry.contention as usize];
+        contention.waiting.is_empty()
+            || now < entry.busy_until
+            || (entry.owner == core && now < self.kept_until(entry, contention))
+    }
+
+    /// Until when the owner keeps the line from requests that wait, as far as it has used it.
+    fn kept_until(&self, entry: &Entry, contention: &Contention) -> u64 {
+        let used = contention.used.max(entry.arrival);
+        let longest = contention.asked.max(entry.arrival) + self.hold;
+        (used + self.keep).min(longest)
+    }
+
+    /// `core` accessed the line, which it has, and is through with that at `end`.
+    #[inline(always)]
+    pub(crate) fn used(&mut self, line: usize, core: u32, writes: bool, end: u64) {
+        let entry = &mut self.entries[line];
+        entry.written |= writes;
+        if entry.contention != 0 && entry.owner == core {
+            let contention = &mut self.contentions[entry.contention as usize];
+            contention.used = contention.used.max(end);
+        }
+    }
+
+    /// A request for the line arrives at `now`, and no other waits there.
+    pub(crate) fn ask(&mut self, line: usize, now: u64) {
+        let contention = self.entries[line].contention as usize;
+        if contention != 0 {
+            self.contentions[contention].asked = now;
+        }
     }
 
     /// How far away `core`'s request finds the line, as far as can be told when it sets out: with
@@ -340,12 +398,22 @@ impl Directory {
         }
     }
 
-    /// From when on the line can serve `core`: no other core has it then, and it is not on its way
-    /// to `core` itself for a sibling hardware thread, which finds it no earlier than the thread
-    /// that asked.
+    /// From when on the line can serve `core`: its owner keeps it no longer, and it is not on its
+    /// way to `core` itself for a sibling hardware thread, which finds it no earlier than the
+    /// thread that asked. (From a sibling no line is kept.)
     pub(crate) fn free_at(&self, line: usize, core: u32) -> u64 {
         let entry = &self.entries[line];
-        if entry.asker == core { entry.busy_until.max(entry.arrival) } else { entry.busy_until }
+        let kept = match entry.contention {
+            0 => entry.busy_until,
+            _ if entry.owner == NONE || entry.owner == core => entry.busy_until,
+            at => {
+                let contention = &self.contentions[at as usize];
+                // Not in the middle of an access that began before the owner loses the line.
+                let used = contention.used.max(entry.busy_until);
+                self.kept_until(entry, contention).max(used)
+            }
+        };
+        if entry.asker == core { kept.max(entry.arrival) } else { kept }
     }
 
     /// The line is on its way to `core` until `arrival`, and serves no other core before `until`.
@@ -404,7 +472,8 @@ mod tests {
 
     /// A directory with two lines.
     fn directory() -> Directory {
-        let mut directory = Directory::new(Spec::preset("epyc-9654-2s").unwrap().topology());
+        let spec = Spec::preset("epyc-9654-2s").unwrap();
+        let mut directory = Directory::new(spec.topology(), spec.costs());
         assert_eq!([directory.intern(500), directory.intern(7), directory.intern(500)], [0, 1, 0]);
         directory
     }
@@ -488,5 +557,40 @@ mod tests {
             touch(&mut d, core, NODE, Access::Load);
         }
         assert_eq!(d.holders(0).collect::<Vec<_>>(), [0, 63, 64, 191]);
+    }
+
+    #[test]
+    fn a_read_of_what_was_written_takes_ownership_and_the_next_leaves_copies() {
+        let mut d = directory();
+        touch(&mut d, 0, NODE, Access::Store);
+        assert_eq!(touch(&mut d, 1, NODE, Access::Load), From::SameCache);
+        assert_eq!(d.source(0, 1, NODE, Access::Update), From::Private, "it may write");
+        // Nothing was written since: both have a copy, and neither may.
+        assert_eq!(touch(&mut d, 0, NODE, Access::Load), From::SameCache);
+        assert_eq!(touch(&mut d, 1, NODE, Access::Load), From::Private);
+        assert_eq!(d.source(0, 1, NODE, Access::Update), From::SameCache);
+    }
+
+    #[test]
+    fn an_owner_keeps_a_line_while_it_uses_it_at_once_and_no_longer_than_the_hold() {
+        let mut d = directory();
+        let (keep, hold) = (d.keep, d.hold);
+        touch(&mut d, 0, NODE, Access::Update);
+        d.occupy(0, 0, 100_000, 100_000);
+        d.contention_mut(0);
+        assert_eq!(d.free_at(0, 1), 100_000 + keep, "it may be used until then");
+        assert_eq!(d.free_at(0, 0), 100_000, "from a sibling hardware thread it is not kept");
+        d.used(0, 0, true, 101_000);
+        assert_eq!(d.free_at(0, 1), 101_000 + keep);
+        // However soon it is used again, another core waits for the hold; an access that began
+        // before its end is done.
+        d.used(0, 0, true, 99_000 + hold);
+        assert_eq!(d.free_at(0, 1), 100_000 + hold);
+        d.used(0, 0, true, 100_500 + hold);
+        assert_eq!(d.free_at(0, 1), 100_500 + hold);
+        // A request that comes late waits for no more than the hold.
+        d.ask(0, 900_000);
+        d.used(0, 0, true, 899_000);
+        assert_eq!(d.free_at(0, 1), 899_000 + keep);
     }
 }

@@ -96,6 +96,10 @@ pub(crate) struct Contention {
     /// the others do not act.
     pub(crate) waiting: VecDeque<Waiting>,
     behind: Vec<Behind>,
+    /// When the last access that needed no request, of those by its owners, ended.
+    pub(crate) used: u64,
+    /// When the first of the requests that wait arrived.
+    pub(crate) asked: u64,
 }
 
 impl Contention {

@@ -19,6 +19,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("arm64-2x64c", include_str!("../../machines/arm64-2x64c.toml")),
     ("desktop-12c", include_str!("../../machines/desktop-12c.toml")),
     ("host-2c", include_str!("../../machines/host-2c.toml")),
+    ("host-2c-xeon", include_str!("../../machines/host-2c-xeon.toml")),
 ];
 
 /// What is wrong with a machine file, or with the name of a preset.
@@ -140,6 +141,10 @@ costs! {
     locked: Time,
     /// How long the home of a line is occupied by one reader of many.
     directory: Time,
+    /// How soon a core uses a line again that it keeps from others for that.
+    keep: Time,
+    /// How long a core keeps a line from others at most, however soon it uses it again.
+    hold: Time,
     /// A plain store on its way into the store buffer.
     store_issue: Time,
     /// A count: how many stores the store buffer holds.
@@ -479,6 +484,7 @@ mod tests {
             ("arm64-2x64c", [128, 128, 64, 2, 2]),
             ("desktop-12c", [24, 12, 2, 1, 1]),
             ("host-2c", [2, 2, 1, 1, 1]),
+            ("host-2c-xeon", [2, 2, 1, 1, 1]),
         ] {
             let spec = Spec::preset(name).unwrap();
             let tree = spec.topology();
@@ -491,7 +497,7 @@ mod tests {
             ];
             assert_eq!(found, shape, "{name}");
         }
-        assert_eq!(presets().count(), 9);
+        assert_eq!(presets().count(), 10);
     }
 
     /// A line that comes from further away takes longer; "does not occur" repeats a nearer figure.
@@ -555,7 +561,7 @@ mod tests {
         let mut spec = Spec::preset("epyc-9654-2s").unwrap();
         spec.scale("same_cache", 130).unwrap();
         spec.scale("same_cache", 70).unwrap();
-        assert_eq!(spec.costs().same_cache, 14_000, "70 % of 20 ns");
+        assert_eq!(spec.costs().same_cache, 18_900, "70 % of 27 ns");
         spec.scale("stream_stores", 70).unwrap();
         assert_eq!(spec.costs().stream_stores, 3, "4 x 0.7, rounded");
         assert!(spec.scale("nonsense", 130).is_err());

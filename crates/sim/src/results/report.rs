@@ -287,7 +287,7 @@ pub const NOT_MODELLED: &[&str] = &[
     "weak memory order: a store's value is everybody's at once, only its cost comes later",
     "stores of one buffer that fetch their lines at the same time",
     "who asks for a word when a store to it is on its way: waits for it, never gets the line first",
-    "an owner that keeps a line that others wait for: after one operation it is gone",
+    "misses of one thread that overlap, other than a declared pass over memory",
     "instruction fetch and execution time of plain code",
     "TLB and page walks",
     "cache capacity",

@@ -28,7 +28,7 @@ const CONFIGS: [&str; 4] = ["8-core/1-L3", "24-core/24-L3", "192-core/24-L3", "3
 /// every few seconds, so at 192 cores every third or fourth sequence: fewer sequences than these
 /// would ask whether there was one, and not what they cost.
 fn sequences(scan: &str) -> u32 {
-    if scan == "switch" { 2 } else { 16 }
+    if scan == "switch" { 2 } else { 24 }
 }
 
 /// A variant's times over the whole band, by configuration.

@@ -346,9 +346,9 @@ impl Engine {
         };
         self.count_hit(request, cost);
         self.pass(Activity::Hit, cost);
+        self.directory.used(request.line, core, access.writes(), now + cost);
         if access.writes() {
-            let now = self.here().now;
-            self.wake_watchers(request.line, now);
+            self.wake_watchers(request.line, now + cost);
         }
         true
     }

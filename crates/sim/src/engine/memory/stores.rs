@@ -143,6 +143,7 @@ impl Engine {
             };
             let Some(flight) = request else {
                 self.count_hit(&store, 0);
+                self.directory.used(store.line, core, true, now);
                 self.store_done(cpu, now);
                 continue;
             };

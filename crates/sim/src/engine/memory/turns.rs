@@ -25,14 +25,14 @@ impl Engine {
         let (core, node) = (self.cpus[cpu].core, self.cpus[cpu].node);
         let source = self.directory.source(line, core, node, access);
         self.report.transfers.count(source);
-        self.directory.transfer(line, core, node, access);
+        let alone = self.directory.transfer(line, core, node, access);
         let costs = self.spec.costs();
         let cost = self.jitter.jitter(source.cost(costs));
         let response = cost - cost * self.request_percent / 100;
         let locked = if access == Access::Update { costs.locked } else { 0 };
         let completion = start + response + locked;
         // Copies go out one after the other; ownership has to arrive before it can go on.
-        let busy = if access.writes() { completion } else { start + costs.directory };
+        let busy = if alone { completion } else { start + costs.directory };
         self.directory.occupy(line, core, completion, busy);
         if let Some(ledger) = &mut self.ledger {
             ledger.access((line, site, word), source, start - arrived, completion - issued);
@@ -57,8 +57,11 @@ impl Engine {
             .directory
             .contention(line)
             .is_some_and(|contention| !contention.waiting.is_empty());
-        if !waited_for && self.directory.free_at(line, core) <= now {
-            return true;
+        if !waited_for {
+            self.directory.ask(line, now);
+            if self.directory.free_at(line, core) <= now {
+                return true;
+            }
         }
         self.directory.contention_mut(line).waiting.push_back(Waiting { actor, core });
         let turn = match waited_for {

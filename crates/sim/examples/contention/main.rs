@@ -1,0 +1,203 @@
+//! Contention of two threads and more, natively and simulated: docs/contention.md.
+//!
+//! ```sh
+//! cargo run --release -p coreline-sim --example contention -- mechanisms native
+//! cargo run --release -p coreline-sim --example contention -- mechanisms host-2c
+//! cargo run --release -p coreline-sim --example contention -- structures native
+//! cargo run --release -p coreline-sim --example contention -- structures host-2c
+//! cargo run --release -p coreline-sim --example contention -- many epyc-9654-2s
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`bed`] | the two worlds, and a sample of several threads |
+//! | [`mechanisms`] | one mechanism at a time: what machine files are calibrated by |
+//! | [`structures`], [`queues`] | what threads contend for: what is predicted |
+
+mod bed;
+mod mechanisms;
+mod queues;
+mod structures;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use coreline_sim::{Allocator, Class, Machine, Sim, Spec};
+use coreline_topology::CpuId;
+use coreline_world::Native;
+use coreline_world::native::probe;
+
+use bed::Bed;
+use mechanisms::{Figures, Length, Mechanism};
+use structures::Use;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+/// How often a native sample is taken at most, until it is not disturbed.
+const ATTEMPTS: usize = 8;
+
+/// Rounds of native samples, each of one sample of everything, so that a slow spell of the machine
+/// hits all alike; and operations of a sample. Structures take longer than mechanisms.
+const MECHANISMS: (usize, Length) = (101, Length(8_000));
+const STRUCTURES: (usize, Length) = (41, Length(3_000));
+
+/// Operations of a simulated sample.
+const SIMULATED: Length = Length(4_000);
+
+/// Seeds of simulated samples.
+const SEEDS: u64 = 9;
+const SEEDS_OF_MANY: u64 = 3;
+
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let words: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let table = match words[..] {
+        ["mechanisms", "native"] => native(&mechanisms::all::<Native>(), MECHANISMS)?,
+        ["mechanisms", machine] => simulated(&spec(machine)?, mechanisms::all::<Sim>)?,
+        ["structures", "native"] => native(&structures::<Native>(), STRUCTURES)?,
+        ["structures", machine] => simulated(&spec(machine)?, structures::<Sim>)?,
+        ["many", machine] => many(&spec(machine)?)?,
+        _ => {
+            return Err("usage: contention mechanisms|structures native|MACHINE, or contention \
+                         many MACHINE"
+                .into());
+        }
+    };
+    print!("{table}");
+    Ok(())
+}
+
+/// The structures, as two threads use them.
+fn structures<W: Bed>() -> Vec<Mechanism> {
+    let program =
+        |it: Use| -> Mechanism { Box::new(move |cpus, length| it.sample::<W>(cpus, length)) };
+    structures::of_two().into_iter().map(program).collect()
+}
+
+/// A preset, or a machine file.
+fn spec(machine: &str) -> Result<Spec, Box<dyn Error>> {
+    if machine.ends_with(".toml") {
+        return Ok(Spec::from_file(machine.as_ref())?);
+    }
+    Ok(Spec::preset(machine)?)
+}
+
+/// Samples of several figures.
+#[derive(Default)]
+struct Samples {
+    /// The figures' names in the order of their first appearance.
+    names: Vec<String>,
+    all: BTreeMap<String, Vec<f64>>,
+    discarded: usize,
+}
+
+impl Samples {
+    /// Whether the sample counts: one that was disturbed does not.
+    fn add(&mut self, (figures, disturbed): Figures) -> bool {
+        if disturbed {
+            self.discarded += 1;
+            return false;
+        }
+        for (name, figure) in figures {
+            if !self.all.contains_key(&name) {
+                self.names.push(name.clone());
+            }
+            self.all.entry(name).or_default().push(figure);
+        }
+        true
+    }
+
+    /// A line for each figure: the median, and between what half of all samples lie.
+    fn table(mut self) -> String {
+        let mut table = "| what | median | half of all | samples |\n|---|---|---|---|\n".to_owned();
+        for name in &self.names {
+            let Some(figures) = self.all.get_mut(name) else { continue };
+            figures.sort_unstable_by(f64::total_cmp);
+            let at = |quarter: usize| figures[(figures.len() - 1) * quarter / 4];
+            let (low, median, high, samples) = (at(1), at(2), at(3), figures.len());
+            table += &format!("| {name} | {median:.1} | {low:.1} to {high:.1} | {samples} |\n");
+        }
+        table + &format!("\n{} samples discarded\n", self.discarded)
+    }
+}
+
+/// Measures here, on the first two CPUs of this process.
+fn native(
+    mechanisms: &[Mechanism],
+    (rounds, length): (usize, Length),
+) -> Result<String, Box<dyn Error>> {
+    let allowed = probe().allowed?;
+    let cpus: Vec<CpuId> = allowed.iter().take(2).collect();
+    if cpus.len() < 2 {
+        return Err("this takes two CPUs, and this process may use one".into());
+    }
+    let mut samples = Samples::default();
+    for _ in 0..rounds {
+        for mechanism in mechanisms {
+            for _ in 0..ATTEMPTS {
+                if samples.add(mechanism(&cpus, length)) {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(samples.table())
+}
+
+/// The same on the nearest two cores of a machine, with several seeds.
+fn simulated(spec: &Spec, mechanisms: fn() -> Vec<Mechanism>) -> Result<String, Box<dyn Error>> {
+    let pair = Class::ALL.iter().find_map(|class| class.pair(spec.topology()));
+    let cpus = pair.ok_or("the machine has no two cores")?;
+    let mut samples = Samples::default();
+    for seed in 0..SEEDS {
+        for mechanism in mechanisms() {
+            let machine = Machine::new(spec.clone()).seed(seed);
+            samples.add(machine.run(move || mechanism(&cpus, SIMULATED))?.value);
+        }
+    }
+    Ok(samples.table())
+}
+
+/// How many threads, of those that the machine has cores for.
+const THREADS: [usize; 7] = [2, 4, 8, 16, 48, 96, 192];
+
+/// Operations of a thread where there are many.
+const OF_MANY: Length = Length(100);
+
+/// More than a structure takes whose threads get on.
+const MOST_STEPS: u64 = 100_000_000;
+
+/// The five structures, used by more and more threads: nanoseconds for each thread's operation.
+fn many(spec: &Spec) -> Result<String, Box<dyn Error>> {
+    let mut cores = BTreeMap::new();
+    for cpu in spec.topology().cpus() {
+        cores.entry(cpu.core).or_insert(cpu.id);
+    }
+    let cores: Vec<_> = cores.into_values().collect();
+    let mut table = "| structure | threads | median | lowest to highest of the seeds |\n\
+                     |---|---|---|---|\n"
+        .to_owned();
+    for it in structures::of_many() {
+        for threads in THREADS.into_iter().filter(|&threads| threads <= cores.len()) {
+            let mut figures = Vec::new();
+            for seed in 0..SEEDS_OF_MANY {
+                let cpus = cores[..threads].to_vec();
+                let machine = Machine::new(spec.clone()).seed(seed).step_limit(MOST_STEPS);
+                let Ok(run) = machine.run(move || it.sample::<Sim>(&cpus, OF_MANY)) else { break };
+                figures.extend(run.value.0.iter().map(|(_, ns)| *ns));
+            }
+            let name = it.name();
+            if figures.len() < SEEDS_OF_MANY as usize {
+                table += &format!("| {name} | {threads} | no end within {MOST_STEPS} steps | |\n");
+                continue;
+            }
+            figures.sort_unstable_by(f64::total_cmp);
+            let (low, high) = (figures[0], figures[figures.len() - 1]);
+            let median = figures[figures.len() / 2];
+            table += &format!("| {name} | {threads} | {median:.0} | {low:.0} to {high:.0} |\n");
+        }
+    }
+    Ok(table)
+}
