@@ -95,9 +95,10 @@ pub(super) struct Board<W: Words> {
 
 /// Waiters of one place, in order of arrival.
 pub(super) struct Ring<W: Words> {
-    /// How many were ever put in and taken out.
-    pub(super) put: Own<W::U32>,
-    pub(super) taken: Own<W::U32>,
+    /// Where the first one is, and how many there are. Counts of all that were ever there would be
+    /// wrong once they wrap, as `RING` is no power of two.
+    pub(super) start: Own<W::U32>,
+    pub(super) len: Own<W::U32>,
     /// Their [`Waiter`]s.
     pub(super) waiters: [Own<W::U32>; RING],
 }
@@ -157,7 +158,7 @@ impl<W: World> Pooled<W> for Board<W> {
     fn new_in() -> Self {
         let word = || Own(W::U32::new_in(0));
         let waiters = || core::array::from_fn(|_| word());
-        let ring = |_| Line(Ring { put: word(), taken: word(), waiters: waiters() });
+        let ring = |_| Line(Ring { start: word(), len: word(), waiters: waiters() });
         Board {
             rest: word(),
             ring: word(),

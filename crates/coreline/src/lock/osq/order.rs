@@ -237,27 +237,49 @@ impl<'a, W: World> Sorting<'a, W> {
 
 impl<W: World> Ring<W> {
     fn first(&self) -> Option<Waiter> {
-        let taken = self.taken.get();
-        let is_empty = self.put.get() == taken;
-        let first = || self.waiters[taken as usize % RING].get();
-        (!is_empty).then(|| Waiter::of(first()))
+        let first = || Waiter::of(self.waiters[self.start.get() as usize].get());
+        (self.len.get() != 0).then(first)
     }
 
     /// Puts a waiter in, if there is room.
     fn put(&self, waiter: Waiter) -> bool {
-        let put = self.put.get();
-        if put.wrapping_sub(self.taken.get()) as usize == RING {
+        let len = self.len.get();
+        if len as usize == RING {
             return false;
         }
-        self.waiters[put as usize % RING].set(waiter.word());
-        self.put.set(put.wrapping_add(1));
+        self.waiters[(self.start.get() + len) as usize % RING].set(waiter.word());
+        self.len.set(len + 1);
         true
     }
 
     /// Takes the first one out. There is one.
     fn take(&self) -> Number {
-        let taken = self.taken.get();
-        self.taken.set(taken.wrapping_add(1));
-        Waiter::of(self.waiters[taken as usize % RING].get()).number()
+        let start = self.start.get();
+        self.start.set((start + 1) % RING as u32);
+        self.len.set(self.len.get() - 1);
+        Waiter::of(self.waiters[start as usize].get()).number()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_world::Native;
+
+    use super::super::pool::Pooled;
+    use super::*;
+
+    #[test]
+    fn a_ring_keeps_the_order_wherever_it_begins() {
+        for start in 0..RING as u32 {
+            let board: Board<Native> = Pooled::<Native>::new_in();
+            let ring = &board.rings[0].0;
+            ring.start.set(start);
+            let numbers: Vec<Number> = (1..=RING as u32).collect();
+            assert!(numbers.iter().all(|number| ring.put(Waiter::new(*number, 0))), "room");
+            assert!(!ring.put(Waiter::new(31, 0)), "a full ring has no room");
+            let taken: Vec<Number> = numbers.iter().map(|_| ring.take()).collect();
+            assert_eq!(taken, numbers, "a ring that began at {start}");
+            assert!(ring.first().is_none());
+        }
     }
 }
