@@ -173,6 +173,38 @@ fn a_waiter_that_gives_up_breaks_no_queue_in_every_interleaving() {
     worlds::check(giving_up::<Near, Model>);
 }
 
+/// Waiters give up more often than there are nodes while one thread has its turn.
+fn giving_up_for_long<O: Order, W: Testbed>() {
+    let [long, other] = [Osq::<O, W>::new_in(), Osq::new_in()];
+    let turn = long.lock();
+    for _ in 0..40_000 {
+        assert!(long.lock_by(W::now()).is_none(), "two holders");
+    }
+    assert!(other.try_lock().is_some(), "a free lock");
+    assert!(other.lock_by(W::now()).is_some(), "a free lock");
+    // Without a node, this would wait for the end of the turn in `long`, which is this thread's.
+    drop(other.lock());
+    drop(turn);
+    assert!(!long.is_locked(), "a queue without waiters is free");
+    // The nodes are back: a waiter comes into the queue, and gets the turn after all.
+    let long = Arc::new(long);
+    let turn = long.lock();
+    let theirs = Arc::clone(&long);
+    let waits = move || theirs.lock_by(W::now() + Duration::from_secs(1)).is_some();
+    let waiter = W::spawn(coreline_world::Placement::Anywhere, waits).unwrap();
+    W::work(Duration::from_micros(100));
+    drop(turn);
+    assert!(waiter.join());
+}
+
+#[test]
+fn waiters_that_give_up_leave_nodes_to_other_locks() {
+    let law = giving_up_for_long::<Fifo, Sim>;
+    worlds::simulate_seeds("osq::left_fifo", "host-2c", Faults::default(), 1, law).unwrap();
+    let law = giving_up_for_long::<Near, Sim>;
+    worlds::simulate_seeds("osq::left_near", "host-2c", Faults::default(), 1, law).unwrap();
+}
+
 /// How often a waiter was passed over by one that drew its number later, at most, where each CPU of
 /// a machine takes some turns. A number is drawn before the queue is entered, so that as many as
 /// there are threads may come in between.

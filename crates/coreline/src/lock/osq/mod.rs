@@ -42,11 +42,11 @@ mod pool;
 use core::fmt;
 use core::marker::PhantomData;
 
-use coreline_world::{ConstWorld, Native, Ordering, Time, Word, World, WorldStatic};
+use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World, WorldStatic};
 
 pub use order::{Fifo, Near, Order};
 
-use nodes::{LEFT, Link, Node, TURN, Tables, WAIT};
+use nodes::{LEFT, Link, MOST_LEFT, Node, TURN, Tables, WAIT};
 use pool::{NONE, Number};
 
 /// A queue of waiters, one of which has its turn: a lock of four bytes.
@@ -68,10 +68,11 @@ use pool::{NONE, Number};
 /// assert!(!QUEUE.is_locked());
 /// ```
 ///
-/// **Size**: 4 bytes for each lock. All locks of a process share a table of nodes, 64 bytes for
-/// each turn that is waited for or taken at one time, at most 2 MiB; and boards, 4.3 KiB for each
-/// lock that waiters of several places want at one time, at most 4.4 MiB. They are made by the
-/// first threads that need them, with the global allocator.
+/// **Size**: 4 bytes for each lock. All locks of a process share a table of nodes: 64 bytes for
+/// each turn that is waited for, taken or given up at one time, up to 256 KiB even where these are
+/// few, and at most 2 MiB. They share boards, too: 4.2 KiB for each lock that waiters of several
+/// places want at one time, at most 4.2 MiB. Both are made 64 at a time, by the threads that need
+/// them, with the global allocator.
 ///
 /// **Panics**: nothing here panics. A turn that is dropped by a panic is passed on.
 ///
@@ -79,8 +80,9 @@ use pool::{NONE, Number};
 /// until it runs. With more threads than CPUs use `lock_by`, or a lock that sleeps.
 ///
 /// **Signals**: a handler that locks waits for ever if the thread that it interrupted has the turn,
-/// or waits for it in front of the handler. `try_lock` is safe in a handler once any lock of this
-/// kind has been locked before, and so is `lock_by`, which gives up.
+/// or waits for it in front of the handler; `lock_by` gives up, and `try_lock` does not wait. All
+/// three, and the end of a turn, may make nodes or boards, even if there are some already. So a
+/// handler may use them only where it may use the global allocator.
 ///
 /// **Fork**: a lock that another thread held, or waited at, at the time of the fork stays locked in
 /// the child.
@@ -131,8 +133,17 @@ impl<O: Order, W: World> Osq<O, W> {
 
     /// Waits for a turn until `deadline` at most; `None` if it did not come, or if all nodes are
     /// taken.
+    ///
+    /// A waiter that gives up leaves its node in the queue, until a holder comes to it. While
+    /// 16,384 such nodes are in the queues of all locks, this is [`try_lock`](Osq::try_lock).
     pub fn lock_by(&self, deadline: Time) -> Option<Turn<'_, O, W>> {
         with_tables::<W, _>(|tables| {
+            // Relaxed: a count. Without it, threads that try again and again while one has its turn
+            // would take all nodes. If that one then wanted another lock, it would wait for a node,
+            // and all nodes for the end of its turn.
+            if tables.left.load(Ordering::Relaxed) >= MOST_LEFT {
+                return self.try_lock();
+            }
             let number = tables.nodes.take()?;
             if !self.arrive(tables, number) {
                 let state = &tables.nodes.get(number).state;
@@ -144,8 +155,15 @@ impl<O: Order, W: World> Osq<O, W> {
                 let leave = || {
                     state.compare_exchange(WAIT, LEFT, Ordering::Release, Ordering::Acquire).is_ok()
                 };
-                if came.is_none() && leave() {
-                    return None;
+                if came.is_none() {
+                    // Relaxed: counted before the exchange, whose Release brings it before the
+                    // subtraction in `grant`: the count is never below zero.
+                    tables.left.fetch_add(1, Ordering::Relaxed);
+                    if leave() {
+                        return None;
+                    }
+                    // Relaxed: a count.
+                    tables.left.fetch_sub(1, Ordering::Relaxed);
                 }
             }
             Some(self.turn(number))
@@ -228,6 +246,21 @@ impl<O: Order, W: World> Osq<O, W> {
     }
 }
 
+impl<W: World> Tables<W> {
+    /// Gives the turn to the thread of a node that is in the queue; false if it has given up.
+    fn grant(&self, number: Number) -> bool {
+        let state = &self.nodes.get(number).state;
+        // Release: pairs with the Acquire in `lock` and `lock_by`. Acquire, where it fails: pairs
+        // with the Release of the thread that left; the node is the caller's from then on.
+        let granted = state.compare_exchange(WAIT, TURN, Ordering::Release, Ordering::Acquire);
+        if granted.is_err() {
+            // Relaxed: a count; see `lock_by`.
+            self.left.fetch_sub(1, Ordering::Relaxed);
+        }
+        granted.is_ok()
+    }
+}
+
 impl<W: World> Node<W> {
     /// What the thread that took the node writes before any other can see it.
     fn prepare(&self, place: u32) {
@@ -237,13 +270,6 @@ impl<W: World> Node<W> {
         self.next.store(NONE, Ordering::Relaxed);
         self.place.set(place);
         self.board.set(NONE);
-    }
-
-    /// Gives the turn to the thread of a node that is in the queue; false if it has given up.
-    fn grant(&self) -> bool {
-        // Release: pairs with the Acquire in `lock` and `lock_by`. Acquire, where it fails: pairs
-        // with the Release of the thread that left; the node is the caller's from then on.
-        self.state.compare_exchange(WAIT, TURN, Ordering::Release, Ordering::Acquire).is_ok()
     }
 }
 

@@ -181,6 +181,15 @@ impl<W: World> Pooled<W> for Board<W> {
 /// not queue.
 const NODES: usize = 32_768;
 
+/// A CPU that finds no node of its own makes one as long as there are fewer than so many, 256 KiB:
+/// taken from another CPU, a node would go to and fro between the two. Beyond that, one of another
+/// CPU is taken first. Waiters that give up leave their nodes to other CPUs, and would soon make
+/// all that there can be.
+const SPREAD_NODES: usize = 4096;
+
+/// Nodes left in queues from which on none is added: the other half is for threads that wait.
+pub(super) const MOST_LEFT: u32 = NODES as u32 / 2;
+
 /// Locks that can be contended from several places at one time; others are in order of arrival.
 const BOARDS: usize = 1024;
 
@@ -188,18 +197,25 @@ const BOARDS: usize = 1024;
 pub struct Tables<W: World> {
     pub(super) nodes: Pool<Node<W>, W>,
     pub(super) boards: Pool<Board<W>, W>,
+    /// How many nodes waiters have left in queues.
+    pub(super) left: Line<W::U32>,
     /// The place of each CPU.
     places: Box<[u32]>,
+    /// How many places there are beside a waiter's own; at least one.
+    pub(super) other_places: u32,
 }
 
 impl<W: World> Tables<W> {
     pub(super) fn new_in() -> Self {
         let topology = W::topology();
         let place = |cpu| place(&topology, cpu);
+        let places: Box<[u32]> = (0..topology.cpu_limit()).map(place).collect();
         Tables {
-            nodes: Pool::new_in(NODES),
-            boards: Pool::new_in(BOARDS),
-            places: (0..topology.cpu_limit()).map(place).collect(),
+            nodes: Pool::new_in(NODES, SPREAD_NODES),
+            boards: Pool::new_in(BOARDS, 0),
+            left: Line(W::U32::new_in(0)),
+            other_places: places.iter().copied().max().unwrap_or(0).max(1),
+            places,
         }
     }
 
@@ -207,11 +223,6 @@ impl<W: World> Tables<W> {
     /// told apart. A hint.
     pub(super) fn place(&self) -> u32 {
         self.places.get(W::cpu_hint().index()).copied().unwrap_or(0)
-    }
-
-    /// How many places there are.
-    pub(super) fn places(&self) -> u32 {
-        self.places.iter().max().map_or(1, |most| most + 1)
     }
 }
 

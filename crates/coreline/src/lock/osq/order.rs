@@ -32,7 +32,7 @@ impl Pass for Fifo {
     fn pass<W: World>(osq: &Osq<Self, W>, tables: &Tables<W>, mut number: Number) {
         while let Some(next) = osq.behind(tables, number).map(Link::number) {
             tables.nodes.put_back(number);
-            if tables.nodes.get(next).grant() {
+            if tables.grant(next) {
                 return;
             }
             // That thread has given up: the node is ours, and what lies behind it.
@@ -45,18 +45,20 @@ impl Pass for Fifo {
 /// Waiters under the holder's last-level cache first. A lock that goes from cache to cache takes
 /// its line, and those that it guards, along; the fewer times, the better.
 ///
-/// As long as waiters of several places wait, their lock has a board, which goes along with the
-/// turn: a holder sorts the waiters by place there when none of its own is left, so that each is
-/// looked at once. Nothing is added to the lock. (A. Kogan and D. Dice, "Compact NUMA-aware locks",
-/// 2019, have two lists instead, and look at remote waiters again and again; their locks, and
-/// boards that are bound while a lock is contended, are proposals for the kernel.)
+/// Where waiters of several places wait, their lock gets a board, which goes along with the turn
+/// until one waiter is left: a holder sorts the waiters by place there when none of its own is
+/// left, so that each is looked at once. Nothing is added to the lock. (A. Kogan and D. Dice,
+/// "Compact NUMA-aware locks", 2019, have two lists instead, and look at remote waiters again and
+/// again; their locks, and boards that are bound while a lock is contended, are proposals for the
+/// kernel.)
 ///
 /// A waiter is passed over by at most [`PASSES`](Near::PASSES) that arrived later, turns under way
 /// apart. A place has the lock for so many turns that the others together come to that, or for its
 /// part of [`SPAN`](Near::SPAN), or until the first waiter elsewhere was passed over so often; then
 /// comes the place of the waiter that was sorted first.
 ///
-/// Waiters of one place, and a queue of one or two, cost as much as in [`Fifo`].
+/// Without a board, turns cost as much as in [`Fifo`]: where all waiters are of one place from the
+/// beginning, or one waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Near;
 
@@ -83,7 +85,7 @@ impl Pass for Near {
                 let next = next.number();
                 if board == NONE {
                     tables.nodes.put_back(number);
-                    if tables.nodes.get(next).grant() {
+                    if tables.grant(next) {
                         return;
                     }
                     number = next;
@@ -92,13 +94,12 @@ impl Pass for Near {
             }
             let sorting = Sorting { tables, board: tables.boards.get(board) };
             let (next, of_queue) = sorting.choose();
-            let node = tables.nodes.get(next);
             if of_queue {
                 // All others have had their turns.
                 tables.boards.put_back(core::mem::replace(&mut board, NONE));
             }
-            node.board.set(board);
-            if node.grant() {
+            tables.nodes.get(next).board.set(board);
+            if tables.grant(next) {
                 return tables.nodes.put_back(number);
             }
             // That thread has given up, so the node is ours; of the queue's first one, what lies
@@ -173,7 +174,7 @@ impl<'a, W: World> Sorting<'a, W> {
 
     /// Whether another ring comes next, if there is another.
     fn is_over(&self, run: u32, turns: u32) -> bool {
-        let others = self.tables.places().saturating_sub(1).max(1);
+        let others = self.tables.other_places;
         // All that were sorted before the oldest one had their turns: those after them went to
         // waiters that came later. Less than none, where some of them had not.
         let passes = turns.wrapping_sub(self.board.oldest.get()).cast_signed();

@@ -14,8 +14,8 @@
 //! | `made` | how many objects were ever taken for the first time | `fetch_add`s |
 //! | `chunks` | the objects; null until made | the first exchange |
 //!
-//! An exchange fails only where another thread's did not: a thread that is stopped, killed or left
-//! behind by a fork holds up none.
+//! An exchange fails where another thread's did not, or on some processors by chance, and is tried
+//! again at once: a thread that is stopped, killed or left behind by a fork holds up none.
 
 use core::ptr;
 
@@ -45,18 +45,22 @@ const SHARDS: usize = 64;
 pub(super) struct Pool<T: Pooled<W>, W: World> {
     shards: Box<[Line<W::U64>]>,
     made: W::U32,
+    /// As long as fewer were made, one is made before those of other shards are looked for.
+    spread: u32,
     /// The first object of each chunk.
     chunks: Box<[W::Ptr<Line<T>>]>,
 }
 
 impl<T: Pooled<W>, W: World> Pool<T, W> {
-    /// A pool of at most so many objects, a multiple of 64.
-    pub(super) fn new_in(most: usize) -> Self {
+    /// A pool of at most `most` objects, a multiple of 64. The first `spread` of them are made
+    /// where the shard of the CPU is empty, the others only where all shards are.
+    pub(super) fn new_in(most: usize, spread: usize) -> Self {
         // The model pays for each word in each interleaving, and has few threads.
         let [shards, chunks] = if W::RUNS { [SHARDS, most / PER_CHUNK] } else { [1, 1] };
         Pool {
             shards: (0..shards).map(|_| Line(W::U64::new_in(0))).collect(),
             made: W::U32::new_in(0),
+            spread: spread.min(chunks * PER_CHUNK) as u32,
             chunks: (0..chunks).map(|_| W::Ptr::new_in(ptr::null_mut())).collect(),
         }
     }
@@ -79,10 +83,18 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
     /// An object that no thread has; `None` if all are taken.
     pub(super) fn take(&self) -> Option<Number> {
         let home = self.home();
-        self.pop(home).or_else(|| self.make()).or_else(|| {
+        let elsewhere = || {
             let others = (1..self.shards.len()).map(|step| (home + step) % self.shards.len());
             { others }.find_map(|shard| self.pop(shard))
-        })
+        };
+        self.pop(home)
+            .or_else(|| self.make(self.spread))
+            .or_else(elsewhere)
+            .or_else(|| self.make(self.most()))
+    }
+
+    fn most(&self) -> u32 {
+        (self.chunks.len() * PER_CHUNK) as u32
     }
 
     fn pop(&self, shard: usize) -> Option<Number> {
@@ -96,7 +108,8 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
                 return None;
             }
             // Relaxed: ordered by `seen`. If another thread takes the object meanwhile, the link is
-            // of no use, and the exchange fails by the number of changes.
+            // of no use, and the exchange fails by the number of changes, unless a multiple of 2^32
+            // came in between.
             let next = self.get(number).link().load(Ordering::Relaxed);
             let new = changes.wrapping_add(1) << 32 | u64::from(next);
             // Acquire, twice: as the load above.
@@ -107,16 +120,15 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         }
     }
 
-    /// The next object that was never taken.
-    fn make(&self) -> Option<Number> {
-        let all = (self.chunks.len() * PER_CHUNK) as u32;
+    /// The next object that was never taken, if fewer than `few` were.
+    fn make(&self, few: u32) -> Option<Number> {
         // Relaxed: a count. It stops near its end, so that it does not wrap.
-        if self.made.load(Ordering::Relaxed) >= all {
+        if self.made.load(Ordering::Relaxed) >= few {
             return None;
         }
         // Relaxed: as the load.
         let at = self.made.fetch_add(1, Ordering::Relaxed);
-        if at >= all {
+        if at >= self.most() {
             return None;
         }
         self.chunk(at as usize / PER_CHUNK);
@@ -183,4 +195,36 @@ unsafe fn drop_chunk<T>(first: *mut Line<T>) {
     let objects = ptr::slice_from_raw_parts_mut(first, PER_CHUNK);
     // SAFETY: it was a box of so many objects; and the caller's promise.
     drop(unsafe { Box::from_raw(objects) });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coreline_sim::{Machine, Sim};
+    use coreline_topology::CpuId;
+    use coreline_world::{JoinHandle, Placement, Threads};
+
+    use super::super::nodes::Board;
+    use super::*;
+
+    #[test]
+    fn objects_that_are_put_back_elsewhere_are_found() {
+        let program = || {
+            let pool = Arc::new(Pool::<Board<Sim>, Sim>::new_in(1024, 0));
+            for _ in 0..100 {
+                let theirs = Arc::clone(&pool);
+                let on = |cpu| Placement::On(CpuId::new(cpu));
+                let take = Sim::spawn(on(0), move || theirs.take()).expect("one thread");
+                let number = take.join().expect("all others are free");
+                let theirs = Arc::clone(&pool);
+                let put_back = move || theirs.put_back(number);
+                Sim::spawn(on(1), put_back).expect("one thread").join();
+            }
+            // Relaxed: all threads have been joined.
+            pool.made.load(Ordering::Relaxed)
+        };
+        let run = Machine::preset("host-2c").expect("a preset").run(program);
+        assert_eq!(run.expect("it ends").value, 1, "as many as were ever in use at one time");
+    }
 }
