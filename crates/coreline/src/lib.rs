@@ -8,6 +8,7 @@
 //! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant, a table | what an `mm` is |
 //! | [`mask`] | [`CpuMask`]: which CPUs take part, read before it is written | `mm_cpumask` |
 //! | [`lock`] | [`TicketLock`]: in order of arrival, in 8 bytes | the spinlock of 2.6.25 to 4.1 |
+//! | [`lock`] | [`Osq`](lock::Osq): waiters that are near first, in 4 bytes | `osq_lock` |
 //!
 //! Every type takes its machine as its last type parameter and defaults to the real one, so users
 //! need not know of it:

@@ -1,8 +1,12 @@
 //! Locks.
 //!
-//! Here: the [ticket lock](TicketLock), fair and simple, for short critical sections of threads
-//! that are not preempted.
+//! | lock | bytes | waiters |
+//! |---|---|---|
+//! | [`TicketLock`] | 8 | spin on one line, in order of arrival |
+//! | [`Osq`] | 4 | spin on lines of their own, near ones first or in order; can give up |
 
+mod osq;
 mod ticket;
 
+pub use osq::{Fifo, Near, Order, Osq, Turn};
 pub use ticket::{RawTicketLock, TicketGuard, TicketLock};

@@ -14,6 +14,7 @@ mod left;
 mod lock;
 mod made;
 mod mask;
+mod osq;
 mod percpu;
 mod pool;
 mod presence;

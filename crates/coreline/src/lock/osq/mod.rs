@@ -1,0 +1,314 @@
+//! [`Osq`]: a queue of waiters in four bytes, which can give up.
+//!
+//! A thread that arrives swaps its node's number into the lock and links itself behind the node
+//! that was there. It waits on a word of its own, so that a hand-over costs the same however many
+//! wait (Mellor-Crummey and Scott, "Algorithms for scalable synchronization", 1991, section 2.4).
+//! The kernel has such a queue for the threads that spin before they sleep, `osq_lock`; its nodes
+//! are numbered, and a waiter may give up.
+//!
+//! # State
+//!
+//! | word | meaning | written by |
+//! |---|---|---|
+//! | `tail` | 0: free. Else the node that arrived last | arrivals; the holder of an empty queue |
+//!
+//! The nodes have a table of their own in `nodes.rs`, and so have the boards that [`Near`] sorts
+//! waiters on. A board is named by the holder's node:
+//!
+//! ```text
+//! holder -next-> node -> node -> ... <- tail        without a board
+//!
+//! holder -board-> place 0: node, node               sorted
+//!                 place 1: node, node, node
+//!                 rest: node -> node -> ... <- tail  arrivals
+//! ```
+//!
+//! # A waiter that gives up
+//!
+//! It exchanges its state from `WAIT` to `LEFT`, and from then on touches neither the node nor the
+//! lock. The holder that comes to the node takes its place: it passes on what lies behind the node,
+//! and puts the node back. If the holder's exchange from `WAIT` to `TURN` was first, the waiter has
+//! the turn after all. So exactly one of the two happens.
+//!
+//! # Law
+//!
+//! At most one holder, whose writes the next holder sees; every waiter gets its turn or gives up;
+//! a queue that waiters have left goes on: `tests/laws/osq.rs`, in all three worlds.
+
+mod nodes;
+mod order;
+mod pool;
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World, WorldStatic};
+
+pub use order::{Fifo, Near, Order};
+
+use nodes::{LEFT, Link, MOST_LEFT, Node, TURN, Tables, WAIT};
+use pool::{NONE, Number};
+
+/// A queue of waiters, one of which has its turn: a lock of four bytes.
+///
+/// `O` says in which order waiters get their turns: [`Near`], those of the holder's memory node
+/// first, within bounds; or [`Fifo`].
+///
+/// Waiters spin, each on a line of its own. Locks that let their waiters sleep spin in such a queue
+/// before that: [`lock_by`](Osq::lock_by) gives up.
+///
+/// ```
+/// use coreline::lock::{Near, Osq};
+///
+/// static QUEUE: Osq<Near> = Osq::new();
+///
+/// let turn = QUEUE.lock();
+/// assert!(QUEUE.try_lock().is_none());
+/// drop(turn);
+/// assert!(!QUEUE.is_locked());
+/// ```
+///
+/// **Size**: 4 bytes for each lock. All locks of a process share a table of nodes: 64 bytes for
+/// each turn that is waited for, taken or given up at one time, up to 256 KiB even where these are
+/// few, and at most 2 MiB. They share boards, too: 4.2 KiB for each lock that waiters of several
+/// places want at one time, at most 4.2 MiB. Both are made 64 at a time, by the threads that need
+/// them, with the global allocator.
+///
+/// **Panics**: nothing here panics. A turn that is dropped by a panic is passed on.
+///
+/// **Oversubscription**: a waiter that is not running when its turn comes keeps the others waiting
+/// until it runs. With more threads than CPUs use `lock_by`, or a lock that sleeps.
+///
+/// **Signals**: a handler that locks waits for ever if the thread that it interrupted has the turn,
+/// or waits for it in front of the handler; `lock_by` gives up, and `try_lock` does not wait. All
+/// three, and the end of a turn, may make nodes or boards, even if there are some already. So a
+/// handler may use them only where it may use the global allocator.
+///
+/// **Fork**: a lock that another thread held, or waited at, at the time of the fork stays locked in
+/// the child.
+#[repr(transparent)]
+pub struct Osq<O: Order = Near, W: World = Native> {
+    tail: W::U32,
+    order: PhantomData<fn() -> O>,
+}
+
+const _: () = {
+    assert!(size_of::<Osq<Near, Native>>() == 4);
+    assert!(align_of::<Osq<Near, Native>>() == 4);
+};
+
+impl<O: Order, W: World> Osq<O, W> {
+    /// A free lock, for a `static`.
+    pub const fn new() -> Self
+    where
+        W: ConstWorld,
+    {
+        Osq { tail: W::U32_ZERO, order: PhantomData }
+    }
+
+    /// A free lock, in every world.
+    pub fn new_in() -> Self {
+        Osq { tail: W::U32::new_in(NONE), order: PhantomData }
+    }
+
+    /// Waits for a turn. Where all nodes are taken, by 32,768 other waiters, waits for one first,
+    /// and has no place in the queue meanwhile.
+    pub fn lock(&self) -> Turn<'_, O, W> {
+        with_tables::<W, _>(|tables| {
+            let number = loop {
+                match tables.nodes.take() {
+                    Some(number) => break number,
+                    None => W::relax(),
+                }
+            };
+            if !self.arrive(tables, number) {
+                let state = &tables.nodes.get(number).state;
+                // Acquire: pairs with the Release in `grant`. Without it, the turn could begin
+                // before the last one's writes are seen.
+                state.wait_until(Ordering::Acquire, |state| state == TURN);
+            }
+            self.turn(number)
+        })
+    }
+
+    /// Waits for a turn until `deadline` at most; `None` if it did not come, or if all nodes are
+    /// taken.
+    ///
+    /// A waiter that gives up leaves its node in the queue, until a holder comes to it. While
+    /// 16,384 such nodes are in the queues of all locks, this is [`try_lock`](Osq::try_lock).
+    pub fn lock_by(&self, deadline: Time) -> Option<Turn<'_, O, W>> {
+        with_tables::<W, _>(|tables| {
+            // Relaxed: a count. Without it, threads that try again and again while one has its turn
+            // would take all nodes. If that one then wanted another lock, it would wait for a node,
+            // and all nodes for the end of its turn.
+            if tables.left.load(Ordering::Relaxed) >= MOST_LEFT {
+                return self.try_lock();
+            }
+            let number = tables.nodes.take()?;
+            if !self.arrive(tables, number) {
+                let state = &tables.nodes.get(number).state;
+                // Acquire: as in `lock`.
+                let came = state.wait_until_by(Ordering::Acquire, deadline, |state| state == TURN);
+                // Acquire, where it fails: the turn came after all, as in `lock`. Release: pairs
+                // with the Acquire in `grant`, after which another thread may write to the node;
+                // what this one wrote and read comes before.
+                let leave = || {
+                    state.compare_exchange(WAIT, LEFT, Ordering::Release, Ordering::Acquire).is_ok()
+                };
+                if came.is_none() {
+                    // Relaxed: counted before the exchange, whose Release brings it before the
+                    // subtraction in `grant`: the count is never below zero.
+                    tables.left.fetch_add(1, Ordering::Relaxed);
+                    if leave() {
+                        return None;
+                    }
+                    // Relaxed: a count.
+                    tables.left.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+            Some(self.turn(number))
+        })
+    }
+
+    /// Takes the lock if it is free now.
+    pub fn try_lock(&self) -> Option<Turn<'_, O, W>> {
+        // Relaxed: a lock that is held needs no node; the exchange below looks again.
+        if self.tail.load(Ordering::Relaxed) != NONE {
+            return None;
+        }
+        with_tables::<W, _>(|tables| {
+            let number = tables.nodes.take()?;
+            tables.nodes.get(number).prepare(tables.place());
+            // Acquire: pairs with the Release in `behind` of the holder before. Release: pairs with
+            // the Acquire of the arrival behind, which links itself to the node that is written
+            // above.
+            let taken =
+                self.tail.compare_exchange(NONE, number, Ordering::AcqRel, Ordering::Relaxed);
+            if taken.is_err() {
+                tables.nodes.put_back(number);
+                return None;
+            }
+            Some(self.turn(number))
+        })
+    }
+
+    fn turn(&self, number: Number) -> Turn<'_, O, W> {
+        Turn { osq: self, number, not_send: PhantomData }
+    }
+
+    /// Whether a thread has its turn. A hint: stale when it is given.
+    pub fn is_locked(&self) -> bool {
+        // Relaxed: nothing follows from the answer.
+        self.tail.load(Ordering::Relaxed) != NONE
+    }
+
+    /// Puts a node at the end of the queue; whether it has the turn already.
+    fn arrive(&self, tables: &Tables<W>, number: Number) -> bool {
+        let place = tables.place();
+        tables.nodes.get(number).prepare(place);
+        // Acquire: pairs with the Release in `behind`, where the queue was empty, and with that of
+        // the arrival before, which wrote the node that is linked to below. Release: pairs with the
+        // Acquire of the next arrival.
+        let before = self.tail.swap(number, Ordering::AcqRel);
+        if before == NONE {
+            return true;
+        }
+        let link = Link::new(number, place);
+        // Release: pairs with the Acquire in `behind`: the holder that finds the link reads this
+        // node.
+        tables.nodes.get(before).next.store(link.word(), Ordering::Release);
+        false
+    }
+
+    /// What lies behind `number`, which is the holder's; `None` if nothing does, and then the lock
+    /// is free.
+    fn behind(&self, tables: &Tables<W>, number: Number) -> Option<Link> {
+        let next = &tables.nodes.get(number).next;
+        // Acquire: pairs with the Release in `arrive`.
+        let mut behind = next.load(Ordering::Acquire);
+        if behind == NONE {
+            // Release: pairs with the Acquire of an arrival: what was done in this turn comes
+            // before the next one.
+            let left =
+                self.tail.compare_exchange(number, NONE, Ordering::Release, Ordering::Relaxed);
+            if left.is_ok() {
+                return None;
+            }
+            // A thread has swapped the tail, and is about to link itself:
+            //
+            //   Thread 2: swaps the tail
+            //   Thread 1: leaves              <- would lose thread 2, and all behind it
+            //   Thread 2: links itself to the node of thread 1, waits for ever
+            // Acquire: pairs with the Release in `arrive`.
+            behind = next.wait_until(Ordering::Acquire, |next| next != NONE);
+        }
+        Some(Link::of(behind))
+    }
+}
+
+impl<W: World> Tables<W> {
+    /// Gives the turn to the thread of a node that is in the queue; false if it has given up.
+    fn grant(&self, number: Number) -> bool {
+        let state = &self.nodes.get(number).state;
+        // Release: pairs with the Acquire in `lock` and `lock_by`. Acquire, where it fails: pairs
+        // with the Release of the thread that left; the node is the caller's from then on.
+        let granted = state.compare_exchange(WAIT, TURN, Ordering::Release, Ordering::Acquire);
+        if granted.is_err() {
+            // Relaxed: a count; see `lock_by`.
+            self.left.fetch_sub(1, Ordering::Relaxed);
+        }
+        granted.is_ok()
+    }
+}
+
+impl<W: World> Node<W> {
+    /// What the thread that took the node writes before any other can see it.
+    fn prepare(&self, place: u32) {
+        // Relaxed: published by the exchange or swap of the tail.
+        self.state.store(WAIT, Ordering::Relaxed);
+        // Relaxed: as `state`.
+        self.next.store(NONE, Ordering::Relaxed);
+        self.place.set(place);
+        self.board.set(NONE);
+    }
+}
+
+/// Calls `f` with the nodes of this world. They are not counted: every lock would write to the
+/// count.
+fn with_tables<W: World, R>(f: impl FnOnce(&Tables<W>) -> R) -> R {
+    static TABLES: WorldStatic = WorldStatic::new("nodes of queue locks");
+    TABLES.with::<W, _, _>(Tables::<W>::new_in, f)
+}
+
+impl<O: Order, W: ConstWorld> Default for Osq<O, W> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<O: Order, W: World> fmt::Debug for Osq<O, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Osq").field("locked", &self.is_locked()).finish()
+    }
+}
+
+/// A thread's turn in an [`Osq`]. Dropping it passes the turn on.
+#[must_use = "the turn is passed on when it drops: at once, if it is not bound to a name"]
+pub struct Turn<'a, O: Order, W: World = Native> {
+    osq: &'a Osq<O, W>,
+    number: Number,
+    /// Not `Send`: the place that is handed along is that of the thread that waited.
+    not_send: PhantomData<*const ()>,
+}
+
+impl<O: Order, W: World> Drop for Turn<'_, O, W> {
+    fn drop(&mut self) {
+        with_tables::<W, _>(|tables| O::pass(self.osq, tables, self.number));
+    }
+}
+
+impl<O: Order, W: World> fmt::Debug for Turn<'_, O, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").finish_non_exhaustive()
+    }
+}

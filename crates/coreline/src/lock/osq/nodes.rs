@@ -1,0 +1,233 @@
+//! [`Tables`]: what threads wait in, and where holders sort them by place.
+
+use coreline_topology::{CpuId, Topology};
+use coreline_world::{Line, Native, Ordering, Word, Words, World};
+
+use super::pool::{NONE, Number, Pool, Pooled};
+
+/// What a thread waits in.
+///
+/// | `state` | name | meaning | becomes |
+/// |---|---|---|---|
+/// | 0 | `WAIT` | its thread waits, or holds and never waited | `TURN` or `LEFT`, or free |
+/// | 1 | `TURN` | its thread is the holder | free, by its thread |
+/// | 2 | `LEFT` | its thread has given up | free, by the holder that finds it |
+pub(super) struct Node<W: Words> {
+    pub(super) state: W::U32,
+    /// A [`Link`] to the node that arrived next, written by its thread; of a free node, the number
+    /// of the next free one.
+    pub(super) next: W::U32,
+    /// Of the holder: where its thread arrived.
+    pub(super) place: Own<W::U32>,
+    /// Of the holder: the board on which waiters are sorted.
+    pub(super) board: Own<W::U32>,
+}
+
+/// A node's number, in the lower half, and the place where its thread arrived: a holder knows where
+/// the next waiter is before it looks at its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Link(u32);
+
+impl Link {
+    pub(super) const NONE: Link = Link(NONE);
+
+    pub(super) fn new(number: Number, place: u32) -> Link {
+        debug_assert!(number <= 0xffff && place <= 0xffff);
+        Link(place << 16 | number)
+    }
+
+    pub(super) fn of(word: u32) -> Link {
+        Link(word)
+    }
+
+    pub(super) fn word(self) -> u32 {
+        self.0
+    }
+
+    pub(super) fn number(self) -> Number {
+        self.0 & 0xffff
+    }
+
+    pub(super) fn place(self) -> u32 {
+        self.0 >> 16
+    }
+}
+
+pub(super) const WAIT: u32 = 0;
+pub(super) const TURN: u32 = 1;
+pub(super) const LEFT: u32 = 2;
+
+/// A word that is the holder's alone, and handed along with the turn.
+pub(super) struct Own<T>(pub(super) T);
+
+impl<T: Word> Own<T> {
+    pub(super) fn get(&self) -> T::Value {
+        // Relaxed: what the last holder wrote came with the turn; see `grant`.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set(&self, value: T::Value) {
+        // Relaxed: goes to the next holder with the turn; see `grant`.
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
+
+/// Where the holder of one contended lock sorts its waiters by their places.
+pub(super) struct Board<W: Words> {
+    /// A [`Link`] to the first waiter that is not sorted, which is in the queue still: the last one
+    /// always is, as a thread that arrives links itself to it. Of a free board, the number of the
+    /// next free one.
+    pub(super) rest: Own<W::U32>,
+    /// The ring whose waiters have their turns.
+    pub(super) ring: Own<W::U32>,
+    /// How many turns in a row they had, and since when, in nanoseconds.
+    pub(super) run: Own<W::U32>,
+    pub(super) since: Own<W::U64>,
+    /// Since the board is in use: how many waiters were sorted, and how many of them taken out.
+    pub(super) sorted: Own<W::U32>,
+    pub(super) turns: Own<W::U32>,
+    /// How many had been sorted before the oldest waiter of another ring.
+    pub(super) oldest: Own<W::U32>,
+    /// Of each other ring, a [`Waiter`] that stands for its first one; 0 of an empty one.
+    pub(super) firsts: Line<[Own<W::U32>; RINGS]>,
+    pub(super) rings: [Line<Ring<W>>; RINGS],
+}
+
+/// Waiters of one place, in order of arrival.
+pub(super) struct Ring<W: Words> {
+    /// Where the first one is, and how many there are. Counts of all that were ever there would be
+    /// wrong once they wrap, as `RING` is no power of two.
+    pub(super) start: Own<W::U32>,
+    pub(super) len: Own<W::U32>,
+    /// Their [`Waiter`]s.
+    pub(super) waiters: [Own<W::U32>; RING],
+}
+
+/// A sorted waiter: its node's number, in the lower half, and how many had been sorted before it.
+/// Few are on a board at one time, so that half a word tells them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Waiter(u32);
+
+impl Waiter {
+    pub(super) fn new(number: Number, sorted: u32) -> Waiter {
+        Waiter(sorted << 16 | number)
+    }
+
+    pub(super) fn of(word: u32) -> Waiter {
+        Waiter(word)
+    }
+
+    pub(super) fn word(self) -> u32 {
+        self.0
+    }
+
+    pub(super) fn number(self) -> Number {
+        self.0 & 0xffff
+    }
+
+    /// How many of so many were sorted since, itself among them.
+    pub(super) fn age(self, sorted: u32) -> u32 {
+        sorted.wrapping_sub(self.0 >> 16) & 0xffff
+    }
+}
+
+/// Rings of a board, and so places that are told apart.
+pub(super) const RINGS: usize = 32;
+
+/// Waiters in a ring, at most, which are two lines. The others of that place wait unsorted.
+pub(super) const RING: usize = 30;
+
+const _: () = {
+    assert!(size_of::<Node<Native>>() == 16);
+    assert!(size_of::<Line<Node<Native>>>() == 64);
+    assert!(size_of::<Board<Native>>() == 64 + RINGS * 4 + RINGS * 128);
+};
+
+impl<W: World> Pooled<W> for Node<W> {
+    fn new_in() -> Self {
+        let word = || W::U32::new_in(NONE);
+        Node { state: word(), next: word(), place: Own(word()), board: Own(word()) }
+    }
+
+    fn link(&self) -> &W::U32 {
+        &self.next
+    }
+}
+
+impl<W: World> Pooled<W> for Board<W> {
+    fn new_in() -> Self {
+        let word = || Own(W::U32::new_in(0));
+        let waiters = || core::array::from_fn(|_| word());
+        let ring = |_| Line(Ring { start: word(), len: word(), waiters: waiters() });
+        Board {
+            rest: word(),
+            ring: word(),
+            run: word(),
+            since: Own(W::U64::new_in(0)),
+            sorted: word(),
+            turns: word(),
+            oldest: word(),
+            firsts: Line(core::array::from_fn(|_| word())),
+            rings: core::array::from_fn(ring),
+        }
+    }
+
+    fn link(&self) -> &W::U32 {
+        &self.rest.0
+    }
+}
+
+/// More than threads that can wait at one time, on most machines. A thread that finds no node does
+/// not queue.
+const NODES: usize = 32_768;
+
+/// A CPU that finds no node of its own makes one as long as there are fewer than so many, 256 KiB:
+/// taken from another CPU, a node would go to and fro between the two. Beyond that, one of another
+/// CPU is taken first. Waiters that give up leave their nodes to other CPUs, and would soon make
+/// all that there can be.
+const SPREAD_NODES: usize = 4096;
+
+/// Nodes left in queues from which on none is added: the other half is for threads that wait.
+pub(super) const MOST_LEFT: u32 = NODES as u32 / 2;
+
+/// Locks that can be contended from several places at one time; others are in order of arrival.
+const BOARDS: usize = 1024;
+
+/// What all queue locks of a world share.
+pub struct Tables<W: World> {
+    pub(super) nodes: Pool<Node<W>, W>,
+    pub(super) boards: Pool<Board<W>, W>,
+    /// How many nodes waiters have left in queues.
+    pub(super) left: Line<W::U32>,
+    /// The place of each CPU.
+    places: Box<[u32]>,
+    /// How many places there are beside a waiter's own; at least one.
+    pub(super) other_places: u32,
+}
+
+impl<W: World> Tables<W> {
+    pub(super) fn new_in() -> Self {
+        let topology = W::topology();
+        let place = |cpu| place(&topology, cpu);
+        let places: Box<[u32]> = (0..topology.cpu_limit()).map(place).collect();
+        Tables {
+            nodes: Pool::new_in(NODES, SPREAD_NODES),
+            boards: Pool::new_in(BOARDS, 0),
+            left: Line(W::U32::new_in(0)),
+            other_places: places.iter().copied().max().unwrap_or(0).max(1),
+            places,
+        }
+    }
+
+    /// Where the calling thread runs: the number of its last-level cache, of which [`RINGS`] are
+    /// told apart. A hint.
+    pub(super) fn place(&self) -> u32 {
+        self.places.get(W::cpu_hint().index()).copied().unwrap_or(0)
+    }
+}
+
+/// Numbers of CPUs that the machine does not have count as the first place.
+fn place(topology: &Topology, cpu: usize) -> u32 {
+    let cpu = u32::try_from(cpu).ok().and_then(|cpu| topology.cpu(CpuId::new(cpu)));
+    cpu.map_or(0, |cpu| cpu.cache.get() % RINGS as u32)
+}
