@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`scenario`] | programs, generic over their world, and what they are run with, as plain data |
 //! | [`config`] | which CPUs of a machine take part |
+//! | [`crew`] | the threads of a scenario or a sample, and how they wait for each other |
 //! | [`kernel`] | what the simulated kernel does at a thread switch |
 //! | [`run`] | runs a scenario in a world and sets the result beside what was published |
 //! | [`overview`] | what the program says if nothing was asked |
@@ -20,6 +21,7 @@
 mod bench;
 mod cli;
 mod config;
+mod crew;
 mod disturbance;
 mod doctor;
 mod error;

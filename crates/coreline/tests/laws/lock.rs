@@ -8,7 +8,7 @@ use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Model, RelaxedLoads, RelaxedStores};
 use coreline_world::{Cell, ConstWorld, JoinHandle, Line, Native, Testbed};
 
-use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE};
+use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, panic_of};
 
 /// A lock, as the harness sees it. Every lock of the crate passes through here.
 trait Lock: Send + Sync + 'static {
@@ -155,16 +155,6 @@ fn guards_exclude_in_every_world() {
     let law = || exclusion_by_guards::<Sim>(FEW);
     worlds::simulate("lock::guards_exclude", "host-2c", Faults::default(), law).unwrap();
     worlds::check(|| exclusion_by_guards::<Model>(MODEL));
-}
-
-/// The message of the panic that `f` ends in.
-fn panic_of(f: impl FnOnce() + std::panic::UnwindSafe) -> String {
-    let payload = std::panic::catch_unwind(f).expect_err("the planted bug is not found");
-    payload
-        .downcast_ref::<String>()
-        .cloned()
-        .or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-        .unwrap_or_default()
 }
 
 #[test]

@@ -8,7 +8,7 @@ use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Model, RelaxedLoads};
 use coreline_world::{Cell, Integer, JoinHandle, Line, Native, Ordering, Testbed, Word};
 
-use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE};
+use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, panic_of};
 
 /// What the lock guards, as in `lock.rs`: a second holder, or one that does not see the last one's
 /// writes, finds the two counts different.
@@ -264,16 +264,6 @@ fn a_waiter_is_passed_over_so_many_times_at_most() {
         };
         worlds::simulate_seeds("osq::passes", machine, Faults::default(), 6, law).unwrap();
     }
-}
-
-/// The message of the panic that `f` ends in.
-fn panic_of(f: impl FnOnce() + std::panic::UnwindSafe) -> String {
-    let payload = std::panic::catch_unwind(f).expect_err("the planted bug is not found");
-    payload
-        .downcast_ref::<String>()
-        .cloned()
-        .or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-        .unwrap_or_default()
 }
 
 #[test]

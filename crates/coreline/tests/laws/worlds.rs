@@ -140,3 +140,13 @@ pub(crate) fn check(law: impl Fn() + Send + Sync + 'static) {
 pub(crate) fn few(law: impl Fn() + Send + Sync + 'static) {
     Checker::new().preemption_bound(2).check(law);
 }
+
+/// The message of the panic that `f` ends in.
+pub(crate) fn panic_of(f: impl FnOnce() + std::panic::UnwindSafe) -> String {
+    let payload = std::panic::catch_unwind(f).expect_err("the planted bug is not found");
+    payload
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_default()
+}

@@ -18,7 +18,8 @@ pub(super) struct File<'a> {
     /// The processor and the kernel.
     pub(super) of: &'a str,
     pub(super) day: &'a str,
-    pub(super) shape: Shape,
+    /// The machine, of which the process may use a part.
+    pub(super) topology: &'a Topology,
     pub(super) rows: &'a [Row],
     /// What transfers take, for the classes that were measured.
     pub(super) transfers: &'a [(Class, Figure)],
@@ -99,28 +100,28 @@ impl File<'_> {
         self.transfer(cost)
     }
 
-    /// A transfer: what was measured of its class, or else of the nearest class before it, where
-    /// the machine has no pair that is so far apart.
+    /// A transfer: what was measured of its class; or of the nearest class before it, where the
+    /// machine has no two cores that are so far apart. `None` if it has, and they were not
+    /// measured.
     fn transfer(&self, cost: &str) -> Option<Cost> {
         let class = Class::ALL.into_iter().find(|class| class.name() == cost)?;
-        let nearer = |(other, _): &&(Class, Figure)| *other <= class;
+        let measured = |it: &&(Class, Figure)| it.0 == class;
+        if let Some((_, figure)) = self.transfers.iter().find(measured) {
+            return Some(self.measured(figure.median, figure, "ping-pong, one way"));
+        }
+        if class.pair(self.topology).is_some() {
+            return None;
+        }
         // A machine with several caches of one core each has no nearest class.
-        let of = self.transfers.iter().rfind(nearer).or(self.transfers.first());
-        of.map(|(found, figure)| {
-            let cost = self.measured(figure.median, figure, "ping-pong, one way");
-            match *found == class {
-                true => cost,
-                false => {
-                    let source = format!("does not occur here: as {}", found.name());
-                    Cost { source, uncertain: false, ..cost }
-                }
-            }
-        })
+        let nearer = |it: &&(Class, Figure)| it.0 < class;
+        let (found, figure) = self.transfers.iter().rfind(nearer).or(self.transfers.first())?;
+        let source = format!("does not occur here: as {}", found.name());
+        Some(Cost { value: figure.median, source, uncertain: false })
     }
 
     /// The file, which [`Spec::parse`] reads.
-    pub(super) fn text(&self) -> String {
-        let File { name, of, day, shape, like, .. } = self;
+    pub(super) fn text(&self, shape: Shape) -> String {
+        let File { name, of, day, like, .. } = self;
         let mut text = format!(
             "# {of}.\n\
              # Made by `coreline measure` on {day}. What was measured says so; everything\n\
@@ -217,18 +218,27 @@ mod tests {
     }
 
     fn text_of(rows: &[Row], transfers: &[(Class, Figure)]) -> String {
-        let like = Spec::preset("host-2c").unwrap();
-        let shape = shape(like.topology()).unwrap();
-        File {
-            name: "mine",
-            of: "a \"good\" processor",
-            day: "2026-11-23",
-            shape,
-            rows,
-            transfers,
-            like: &like,
-        }
-        .text()
+        text_on("host-2c", rows, transfers)
+    }
+
+    /// Of a machine that is like this one, and whose tree it has.
+    fn text_on(like: &str, rows: &[Row], transfers: &[(Class, Figure)]) -> String {
+        let like = Spec::preset(like).unwrap();
+        let (of, day) = ("a \"good\" processor", "2026-11-23");
+        let topology = like.topology();
+        let file = File { name: "mine", of, day, topology, rows, transfers, like: &like };
+        file.text(shape(topology).unwrap())
+    }
+
+    #[test]
+    fn what_a_process_on_a_part_of_the_machine_could_not_measure_is_not_said_to_be_missing() {
+        let text = text_on("epyc-9654-2s", &[], &[(Class::SameCache, figure(30.0))]);
+        let spec = Spec::parse("mine", &text).unwrap();
+        let source =
+            |name| spec.sources().find(|(cost, _)| *cost == name).unwrap().1.source.clone();
+        assert!(source("same_cache").contains("ping-pong"), "{}", source("same_cache"));
+        assert!(source("other_socket").starts_with("as epyc-9654-2s: "), "{text}");
+        assert_eq!(source("same_socket"), "does not occur here: as same_cache");
     }
 
     #[test]

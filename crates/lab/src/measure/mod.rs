@@ -216,7 +216,7 @@ fn run(
     let topology: &Topology = &machine.topology;
     let allowed = machine.allowed.as_ref().map_err(|why| Error::NoCpus(why.clone()))?;
     let cpus: Vec<_> = allowed.iter().collect();
-    let (quantities, lacks) = quantity::all(topology, &cpus, plan.bytes);
+    let (quantities, lacks) = quantity::all(machine, &cpus, plan.bytes);
     let players = matrix::players(topology, allowed);
     let mut pairs: Vec<[CpuId; 2]> = Vec::new();
     for (at, &cpu) in players.iter().enumerate() {
@@ -266,16 +266,9 @@ fn run(
     let day = file::day(since.as_secs() / (24 * 60 * 60));
     let of = format!("{}, Linux {}", processor(), machine.kernel);
     let (like, name) = (&choice.like, &choice.name);
-    let file = File {
-        name,
-        of: &of,
-        day: &day,
-        shape: shape.unwrap_or(ONE_CPU),
-        rows: &rows,
-        transfers: &transfers,
-        like,
-    };
-    let (costs, text) = (file.count(), shape.map(|_| file.text()));
+    let file =
+        File { name, of: &of, day: &day, topology, rows: &rows, transfers: &transfers, like };
+    let (costs, text) = (file.count(), shape.map(|shape| file.text(shape)));
     let outcome = Outcome {
         schema: "coreline.measure/1",
         machine: of,
@@ -289,14 +282,6 @@ fn run(
     };
     Ok((outcome, text))
 }
-
-const ONE_CPU: Shape = Shape {
-    sockets: 1,
-    nodes_per_socket: 1,
-    caches_per_node: 1,
-    cores_per_cache: 1,
-    threads_per_core: 1,
-};
 
 /// What a transfer takes in each class that the machine has: the middle one of its pairs.
 fn transfers(pairs: &[Pair]) -> Vec<(Class, Figure)> {

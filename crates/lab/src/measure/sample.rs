@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use coreline_topology::CpuId;
 use coreline_world::native::run_queue_wait;
-use coreline_world::{
-    Clock, JoinHandle, Line, Native, Placement, Sleep, SpawnError, Threads, Word, Words,
-};
+use coreline_world::{Clock, Native, SpawnError};
 
+use crate::crew::{Sign, crew, nanos, pinned};
 use crate::disturbance::is_disturbed;
 
 /// What a sample came to.
@@ -27,14 +26,14 @@ pub(super) struct Meeting {
     came: AtomicU32,
 }
 
-/// What the threads of a sample wait for, asleep, as several may share a CPU.
+/// What the threads of a sample sleep for, as several may share a CPU.
 ///
 /// | value | name | meaning |
 /// |---|---|---|
 /// | 0 | `WAIT` | not all threads have been started |
 /// | 1 | `BEGIN` | all have |
 /// | 2 | `GIVE_UP` | one could not be started: the others end |
-type Signal = Line<<Native as Words>::U32>;
+type Start = Sign<Native>;
 
 const WAIT: u32 = 0;
 const BEGIN: u32 = 1;
@@ -43,8 +42,7 @@ const GIVE_UP: u32 = 2;
 impl Meeting {
     /// Waits, without sleeping, until all threads have come as often as this one.
     pub(super) fn all(&self, times: u32) {
-        // Relaxed, twice, where only times are lined up; what the threads hand each other is
-        // written before and read after, hence Release and Acquire.
+        // Release and Acquire: what a thread did before it came is seen by all that go on.
         self.came.fetch_add(1, Ordering::Release);
         while self.came.load(Ordering::Acquire) < times * self.threads {
             hint::spin_loop();
@@ -72,43 +70,23 @@ pub(super) type Part = dyn Fn(usize, &Meeting) -> Option<f64> + Send + Sync;
 /// [`SpawnError`] if a thread cannot be started on its CPU.
 pub(super) fn take(cpus: &[CpuId], part: &Arc<Part>) -> Result<Sample, SpawnError> {
     let threads = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
-    let meeting = Arc::new(Meeting { threads, came: AtomicU32::new(0) });
-    let signal: Arc<Signal> = Arc::new(Line(Word::new_in(WAIT)));
-    let shared = cpus.iter().enumerate().any(|(number, cpu)| cpus[..number].contains(cpu));
-    let mut crew = Vec::new();
-    let mut failed = None;
-    for (number, &cpu) in cpus.iter().enumerate() {
-        let (part, theirs) = (Arc::clone(part), Arc::clone(&meeting));
-        let begin = Arc::clone(&signal);
-        let work = move || {
-            // Relaxed, here and below: what the threads need was there before they were started.
-            while begin.load(Ordering::Relaxed) == WAIT {
-                Native::park(&begin, WAIT, None);
-            }
-            if begin.load(Ordering::Relaxed) == GIVE_UP {
-                return (None, false);
-            }
-            let (before, start) = (run_queue_wait(), Native::now());
-            let figure = part(number, &theirs);
-            let span = (Native::now() - start).as_nanos();
-            let waited =
-                run_queue_wait().zip(before).map(|(after, before)| after.saturating_sub(before));
-            (figure, is_disturbed(waited, u64::try_from(span).unwrap_or(u64::MAX)))
-        };
-        match Native::spawn(Placement::On(cpu), work) {
-            Ok(thread) => crew.push(thread),
-            Err(error) => {
-                failed = Some(error);
-                break;
-            }
+    let meeting = Meeting { threads, came: AtomicU32::new(0) };
+    let shared = Arc::new((Arc::clone(part), meeting, Start::new(WAIT)));
+    let work = |shared: &(Arc<Part>, Meeting, Start), number: usize| {
+        let (part, meeting, start) = shared;
+        if start.wait(|now| now != WAIT) == GIVE_UP {
+            return (None, false);
         }
-    }
-    signal.store(if failed.is_some() { GIVE_UP } else { BEGIN }, Ordering::Relaxed);
-    Native::wake(&raw const signal.0, threads);
-    let results: Vec<_> = crew.into_iter().map(JoinHandle::join).collect();
-    if let Some(error) = failed {
-        return Err(error);
-    }
+        let (before, begun) = (run_queue_wait(), Native::now());
+        let figure = part(number, meeting);
+        let waited =
+            run_queue_wait().zip(before).map(|(after, before)| after.saturating_sub(before));
+        (figure, is_disturbed(waited, nanos(begun, Native::now())))
+    };
+    let results = crew::<Native, _, _>(&shared, pinned(cpus), work, |missing| {
+        shared.2.set(if missing.is_some() { GIVE_UP } else { BEGIN });
+    })?;
+    let shared = cpus.iter().enumerate().any(|(number, cpu)| cpus[..number].contains(cpu));
     if !shared && results.iter().any(|(_, disturbed)| *disturbed) {
         return Ok(Sample::None);
     }

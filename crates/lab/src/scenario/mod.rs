@@ -7,12 +7,10 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`crew`] | the threads of a scenario, and how they wait for each other |
 //! | [`param`], [`point`] | what can be varied; a value for each, which is a program |
 //! | [`metric`], [`figure`] | what a figure is of; how it is made |
 //! | the others | a scenario each |
 
-mod crew;
 pub(crate) mod figure;
 mod intermittent;
 pub(crate) mod metric;

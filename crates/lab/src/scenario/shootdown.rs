@@ -32,13 +32,13 @@ use coreline_sim::Sim;
 use coreline_world::{Integer, Line, Native, Ordering, Testbed, Word};
 use rand_pcg::Pcg64;
 
-use super::crew::{Sign, crew, nanos, pinned};
 use super::figure::Figure;
 use super::figure::Made::{Number, Over};
 use super::metric::FigureKind::{Nanoseconds, Ratio};
 use super::param::{Domain, Param};
 use super::point::Setup;
 use super::{Question, RunError, Scenario, Variant};
+use crate::crew::{Sign, crew, nanos, pinned};
 
 pub(super) static SCENARIO: Scenario = Scenario {
     params: &[

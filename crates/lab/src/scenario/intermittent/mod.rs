@@ -32,13 +32,13 @@ use coreline_topology::Cid;
 use coreline_world::{Cell, Native, Place, Testbed};
 use rand_pcg::Pcg64;
 
-use super::crew::{Sign, crew, pinned};
 use super::figure::Figure;
 use super::figure::Made::{Number, Over, Under};
 use super::metric::FigureKind::{Gain, Nanoseconds, Ratio};
 use super::param::{Domain, Param, Role};
 use super::point::Setup;
 use super::{Only, Question, RunError, Scenario, Variant, shuffle};
+use crate::crew::{Sign, crew, pinned};
 
 pub(super) static SCENARIO: Scenario = Scenario {
     params: &[

@@ -47,13 +47,13 @@ use rand_pcg::Pcg64;
 
 use policy::{Dense, Mask, Policy, is_mask, is_references};
 
-use super::crew::{Barrier, clock_ns, crew, nanos, pinned};
 use super::figure::Figure;
 use super::figure::Made::{Number, Over, Scaled, Under};
 use super::metric::FigureKind::{ContendedRatio, Cycles, Gain, Nanoseconds, Percent, Rank};
 use super::param::{Domain, Param, Values};
 use super::point::Setup;
 use super::{Question, RunError, Scenario, Variant, draw};
+use crate::crew::{Barrier, clock_ns, crew, nanos, pinned};
 
 /// The numbers of a run, in this order. Those of lines are had in the simulator alone.
 const OP: usize = 0;

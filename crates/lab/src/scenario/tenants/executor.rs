@@ -10,7 +10,7 @@ use rand_pcg::Pcg64;
 
 use super::schedule::Schedule;
 use super::{Counters, OPERATIONS, RunError, Setup, WORDS, from_other_nodes};
-use crate::scenario::crew::{Barrier, crew, pinned};
+use crate::crew::{Barrier, crew, pinned};
 use crate::scenario::draw;
 
 /// From the beginning of a round to that of the next.

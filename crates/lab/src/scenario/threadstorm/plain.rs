@@ -9,8 +9,8 @@ use std::sync::Arc;
 use coreline_world::{Placement, SpawnError, Testbed};
 
 use super::{Load, Setup, WARM_UP};
+use crate::crew::{Sign, crew};
 use crate::scenario::RunError;
-use crate::scenario::crew::{Sign, crew};
 
 /// A pool's words; rounds are counted from 1.
 struct Pool<W: Testbed> {

@@ -12,7 +12,7 @@ use rand_pcg::Pcg64;
 use super::ids::{Ids, SPACE};
 use super::place::Cpus;
 use super::{BODY, Load, Setup, TICK, WAKE_UP, WARM_UP};
-use crate::scenario::crew::{clock_ns, crew, nanos, pinned};
+use crate::crew::{clock_ns, crew, nanos, pinned};
 use crate::scenario::{RunError, shuffle};
 
 /// What a thread does when it runs next.

@@ -1,4 +1,5 @@
-//! The threads of a scenario: started together, led, and joined; how they wait for each other.
+//! Threads of a scenario or a sample: started together, led, and joined; how they wait for each
+//! other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use coreline_world::{
 /// # Errors
 ///
 /// [`SpawnError`] if one could not be started.
-pub(super) fn crew<W: Testbed, S: Send + Sync + 'static, T: Send + 'static>(
+pub(crate) fn crew<W: Testbed, S: Send + Sync + 'static, T: Send + 'static>(
     shared: &Arc<S>,
     places: impl ExactSizeIterator<Item = Placement>,
     part: impl Fn(&S, usize) -> T + Copy + Send + 'static,
@@ -41,20 +42,20 @@ pub(super) fn crew<W: Testbed, S: Send + Sync + 'static, T: Send + 'static>(
 }
 
 /// Each on its CPU.
-pub(super) fn pinned(cpus: &[CpuId]) -> impl ExactSizeIterator<Item = Placement> {
+pub(crate) fn pinned(cpus: &[CpuId]) -> impl ExactSizeIterator<Item = Placement> {
     cpus.iter().map(|&cpu| Placement::On(cpu))
 }
 
 /// A number that threads sleep for.
-pub(super) struct Sign<W: Testbed>(Line<W::U32>);
+pub(crate) struct Sign<W: Testbed>(Line<W::U32>);
 
 impl<W: Testbed> Sign<W> {
-    pub(super) fn new(value: u32) -> Self {
+    pub(crate) fn new(value: u32) -> Self {
         Sign(Line(W::U32::new_in(value)))
     }
 
     /// Sets it, and wakes all that sleep for it.
-    pub(super) fn set(&self, value: u32) {
+    pub(crate) fn set(&self, value: u32) {
         // Release: the partner is the Acquire load in `get`. Without the pair a thread could miss
         // what was done before its turn.
         self.0.store(value, Ordering::Release);
@@ -62,25 +63,25 @@ impl<W: Testbed> Sign<W> {
     }
 
     /// Adds 1, and wakes all that sleep for it.
-    pub(super) fn add(&self) {
+    pub(crate) fn add(&self) {
         // Release: as in `set`; what all did that added is visible to the thread that waits.
         self.0.fetch_add(1, Ordering::Release);
         W::wake(&raw const self.0.0, u32::MAX);
     }
 
     /// Sets what no other thread reads.
-    pub(super) fn keep(&self, value: u32) {
+    pub(crate) fn keep(&self, value: u32) {
         // Relaxed: no other thread reads it.
         self.0.store(value, Ordering::Relaxed);
     }
 
-    pub(super) fn get(&self) -> u32 {
+    pub(crate) fn get(&self) -> u32 {
         // Acquire: the partners are the Releases in `set` and `add`.
         self.0.load(Ordering::Acquire)
     }
 
     /// Sleeps until it is such a number, and gives that.
-    pub(super) fn wait(&self, ready: impl Fn(u32) -> bool) -> u32 {
+    pub(crate) fn wait(&self, ready: impl Fn(u32) -> bool) -> u32 {
         loop {
             let now = self.get();
             if ready(now) {
@@ -92,12 +93,12 @@ impl<W: Testbed> Sign<W> {
 }
 
 /// Nanoseconds, none if the clock went back.
-pub(super) fn nanos(from: Time, to: Time) -> u64 {
+pub(crate) fn nanos(from: Time, to: Time) -> u64 {
     to.as_nanos().saturating_sub(from.as_nanos())
 }
 
 /// What two looks at the clock show if nothing is between them.
-pub(super) fn clock_ns<W: Testbed>() -> u64 {
+pub(crate) fn clock_ns<W: Testbed>() -> u64 {
     (0..64).map(|_| nanos(W::now(), W::now())).min().unwrap_or(0)
 }
 
@@ -111,7 +112,7 @@ struct Group<W: Testbed> {
 /// not hidden behind one counter of all CPUs.
 ///
 /// `generation` counts how often all had arrived; its top bit says that no thread waits any more.
-pub(super) struct Barrier<W: Testbed> {
+pub(crate) struct Barrier<W: Testbed> {
     groups: Vec<Line<Group<W>>>,
     /// By thread.
     group_of: Vec<usize>,
@@ -123,7 +124,7 @@ const GIVEN_UP: u32 = 1 << 31;
 
 impl<W: Testbed> Barrier<W> {
     /// For a thread on each of these CPUs.
-    pub(super) fn new(cpus: &[CpuId]) -> Self {
+    pub(crate) fn new(cpus: &[CpuId]) -> Self {
         let topology = W::topology();
         let mut numbers = BTreeMap::<Option<CacheId>, usize>::new();
         let mut sizes = Vec::new();
@@ -147,7 +148,7 @@ impl<W: Testbed> Barrier<W> {
     }
 
     /// Waits until all threads have come; returns false if that is given up.
-    pub(super) fn wait(&self, thread: usize) -> bool {
+    pub(crate) fn wait(&self, thread: usize) -> bool {
         // Relaxed: it does not change before this thread arrives.
         let generation = self.generation.load(Ordering::Relaxed);
         if generation & GIVEN_UP != 0 {
@@ -171,14 +172,14 @@ impl<W: Testbed> Barrier<W> {
     }
 
     /// Whether this is a line of its own, by address.
-    pub(super) fn has_line(&self, line: usize) -> bool {
+    pub(crate) fn has_line(&self, line: usize) -> bool {
         let ends = [&raw const self.complete, &raw const self.generation];
         self.groups.iter().map(|group| (&raw const *group).addr()).any(|at| at == line)
             || ends.map(<*const _>::addr).contains(&line)
     }
 
     /// No thread waits any more, since not all will come.
-    pub(super) fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         // Relaxed: nothing was done that another thread would have to see.
         self.generation.fetch_or(GIVEN_UP, Ordering::Relaxed);
     }
