@@ -7,6 +7,7 @@
 //! | [`cid`] | [`CidSpace`]: small numbers for running threads, to index by | `mm_cid` |
 //! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant, a table | what an `mm` is |
 //! | [`mask`] | [`CpuMask`]: which CPUs take part, read before it is written | `mm_cpumask` |
+//! | [`lock`] | [`Mutex`], [`RwLock`]: spin in a queue, then sleep, in 8 bytes | `mutex`, `rwsem` |
 //! | [`lock`] | [`TicketLock`]: in order of arrival, in 8 bytes | the spinlock of 2.6.25 to 4.1 |
 //! | [`lock`] | [`Osq`](lock::Osq): waiters that are near first, in 4 bytes | `osq_lock` |
 //!
@@ -48,7 +49,7 @@ pub use cid::CidSpace;
 pub use coreline_world::{IndexBy, Lacking, Why};
 pub use counter::{CounterSet, PerCpuCounter};
 pub use domain::Domain;
-pub use lock::TicketLock;
+pub use lock::{Mutex, RwLock, TicketLock};
 pub use mask::CpuMask;
 pub use percpu::{PerCpu, PerCpuPool};
 

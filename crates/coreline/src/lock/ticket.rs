@@ -29,6 +29,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
+use core::panic::{RefUnwindSafe, UnwindSafe};
 
 use coreline_world::{Cell, CellMut, ConstWorld, Integer, Native, Ordering, Word, World};
 
@@ -51,9 +52,16 @@ const _: () = {
     assert!(align_of::<RawTicketLock<Native>>() == 4);
 };
 
+impl RawTicketLock {
+    /// A free lock, also for a `static`.
+    pub const fn new() -> Self {
+        Self::const_new()
+    }
+}
+
 impl<W: World> RawTicketLock<W> {
-    /// A free lock, for a `static`.
-    pub const fn new() -> Self
+    /// A free lock in any world that has constants.
+    pub const fn const_new() -> Self
     where
         W: ConstWorld,
     {
@@ -124,7 +132,7 @@ impl<W: World> RawTicketLock<W> {
 
 impl<W: ConstWorld> Default for RawTicketLock<W> {
     fn default() -> Self {
-        Self::new()
+        Self::const_new()
     }
 }
 
@@ -154,13 +162,20 @@ pub struct TicketLock<T, W: World = Native> {
     data: Cell<T, W>,
 }
 
+impl<T> TicketLock<T> {
+    /// A free lock around `data`, also for a `static`.
+    pub const fn new(data: T) -> Self {
+        Self::const_new(data)
+    }
+}
+
 impl<T, W: World> TicketLock<T, W> {
-    /// A free lock around `data`, for a `static`.
-    pub const fn new(data: T) -> Self
+    /// A free lock around `data` in any world that has constants.
+    pub const fn const_new(data: T) -> Self
     where
         W: ConstWorld,
     {
-        TicketLock { raw: RawTicketLock::new(), data: Cell::new(data) }
+        TicketLock { raw: RawTicketLock::const_new(), data: Cell::new(data) }
     }
 
     /// A free lock around `data`, in every world.
@@ -201,7 +216,7 @@ impl<T, W: World> TicketLock<T, W> {
 
 impl<T: Default, W: ConstWorld> Default for TicketLock<T, W> {
     fn default() -> Self {
-        Self::new(T::default())
+        Self::const_new(T::default())
     }
 }
 
@@ -229,6 +244,12 @@ pub struct TicketGuard<'a, T, W: World = Native> {
 
 // SAFETY: a shared guard gives only `&T`.
 unsafe impl<T: Sync, W: World> Sync for TicketGuard<'_, T, W> {}
+
+// As std's lock and its guard: a panic inside a section leaves the data to the next holder.
+impl<T, W: World> UnwindSafe for TicketLock<T, W> {}
+impl<T, W: World> RefUnwindSafe for TicketLock<T, W> {}
+impl<T, W: World> UnwindSafe for TicketGuard<'_, T, W> {}
+impl<T, W: World> RefUnwindSafe for TicketGuard<'_, T, W> {}
 
 impl<'a, T, W: World> TicketGuard<'a, T, W> {
     /// # Safety

@@ -1,42 +1,110 @@
-//! The law of locks: at most one holder, whose writes the next holder sees.
+//! The laws of locks, over every lock in every world: at most one holder, whose writes the next one
+//! sees; each thread that waits gets the lock, or gives up and breaks nothing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use coreline::TicketLock;
-use coreline::lock::RawTicketLock;
+use coreline::lock::{Fifo, MutexGuard, Near, Order, Osq, Readers, RwLockWriteGuard};
+use coreline::lock::{SpinningReaders, TicketGuard, Turn};
+use coreline::{Mutex, RwLock, TicketLock};
 use coreline_sim::{Faults, Sim};
-use coreline_world::model::{Model, RelaxedLoads, RelaxedStores};
-use coreline_world::{Cell, ConstWorld, JoinHandle, Line, Native, Testbed};
+use coreline_world::model::{Exchanges, Model, Plant, RelaxedLoads, RelaxedStores};
+use coreline_world::{Cell, ConstWorld, Integer, JoinHandle, Line, Native, Ordering};
+use coreline_world::{Placement, Testbed, Time, Word};
 
 use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, panic_of};
 
 /// A lock, as the harness sees it. Every lock of the crate passes through here.
-trait Lock: Send + Sync + 'static {
+pub(crate) trait Lock: Send + Sync + 'static {
+    /// Its holder's guard.
+    type Held<'a>;
+
     fn new_in() -> Self;
-    fn lock(&self);
-    fn try_lock(&self) -> bool;
-    /// # Safety
-    ///
-    /// The caller holds the lock.
-    unsafe fn unlock(&self);
+
+    fn lock(&self) -> Self::Held<'_>;
+
+    fn try_lock(&self) -> Option<Self::Held<'_>>;
+
+    /// Of a lock whose waiters cannot give up: waits.
+    fn lock_by(&self, _deadline: Time) -> Option<Self::Held<'_>> {
+        Some(self.lock())
+    }
 }
 
-impl<W: Testbed> Lock for RawTicketLock<W> {
+impl<W: Testbed> Lock for TicketLock<(), W> {
+    type Held<'a> = TicketGuard<'a, (), W>;
+
     fn new_in() -> Self {
-        RawTicketLock::new_in()
+        TicketLock::new_in(())
     }
 
-    fn lock(&self) {
-        RawTicketLock::lock(self);
+    fn lock(&self) -> Self::Held<'_> {
+        TicketLock::lock(self)
     }
 
-    fn try_lock(&self) -> bool {
-        RawTicketLock::try_lock(self)
+    fn try_lock(&self) -> Option<Self::Held<'_>> {
+        TicketLock::try_lock(self)
+    }
+}
+
+impl<O: Order, W: Testbed> Lock for Osq<O, W> {
+    type Held<'a> = Turn<'a, O, W>;
+
+    fn new_in() -> Self {
+        Osq::new_in()
     }
 
-    unsafe fn unlock(&self) {
-        // SAFETY: the caller holds the lock, as it promises.
-        unsafe { RawTicketLock::unlock(self) };
+    fn lock(&self) -> Self::Held<'_> {
+        Osq::lock(self)
+    }
+
+    fn try_lock(&self) -> Option<Self::Held<'_>> {
+        Osq::try_lock(self)
+    }
+
+    fn lock_by(&self, deadline: Time) -> Option<Self::Held<'_>> {
+        Osq::lock_by(self, deadline)
+    }
+}
+
+impl<O: Order, W: Testbed> Lock for Mutex<(), O, W> {
+    type Held<'a> = MutexGuard<'a, (), O, W>;
+
+    fn new_in() -> Self {
+        Mutex::new_in(())
+    }
+
+    fn lock(&self) -> Self::Held<'_> {
+        Mutex::lock(self)
+    }
+
+    fn try_lock(&self) -> Option<Self::Held<'_>> {
+        Mutex::try_lock(self)
+    }
+
+    fn lock_by(&self, deadline: Time) -> Option<Self::Held<'_>> {
+        Mutex::lock_by(self, deadline)
+    }
+}
+
+/// Its writers.
+impl<O: Order, R: Readers, W: Testbed> Lock for RwLock<(), O, R, W> {
+    type Held<'a> = RwLockWriteGuard<'a, (), O, R, W>;
+
+    fn new_in() -> Self {
+        RwLock::new_in(())
+    }
+
+    fn lock(&self) -> Self::Held<'_> {
+        self.write()
+    }
+
+    fn try_lock(&self) -> Option<Self::Held<'_>> {
+        self.try_write()
+    }
+
+    fn lock_by(&self, deadline: Time) -> Option<Self::Held<'_>> {
+        self.write_by(deadline)
     }
 }
 
@@ -48,41 +116,23 @@ struct Guarded<L, W: Testbed> {
     lock: L,
     first: Line<Cell<u64, W>>,
     second: Line<Cell<u64, W>>,
-}
-
-/// Threads take the lock and increment what it guards; each in turn by `lock` and by `try_lock`.
-fn exclusion<W: Testbed, L: Lock>(effort: Effort) {
-    let guarded = Arc::new(Guarded::<L, W> {
-        lock: L::new_in(),
-        first: Line(Cell::new_in(0)),
-        second: Line(Cell::new_in(0)),
-    });
-    let place = effort.places::<W>();
-    let threads: Vec<_> = (0..effort.threads)
-        .map(|number| {
-            let guarded = Arc::clone(&guarded);
-            W::spawn(place(number), move || {
-                (0..effort.rounds).map(|_| guarded.visit(number)).sum::<u64>()
-            })
-            .unwrap()
-        })
-        .collect();
-    let visits: u64 = threads.into_iter().map(JoinHandle::join).sum();
-    guarded.lock.lock();
-    // SAFETY: the lock is held.
-    let (first, second) = unsafe { (guarded.first.with(|at| *at), guarded.second.with(|at| *at)) };
-    assert_eq!((first, second), (visits, visits), "an increment under the lock was lost");
-    assert!(visits >= u64::from(effort.threads * effort.rounds) / 2);
+    /// How many sections there were.
+    sections: Line<W::U32>,
 }
 
 impl<L: Lock, W: Testbed> Guarded<L, W> {
-    /// One critical section; returns how many increments it did.
-    fn visit(&self, number: u32) -> u64 {
-        if number.is_multiple_of(2) {
-            self.lock.lock();
-        } else if !self.lock.try_lock() {
-            return 0;
+    fn new_in() -> Self {
+        Guarded {
+            lock: L::new_in(),
+            first: Line(Cell::new_in(0)),
+            second: Line(Cell::new_in(0)),
+            sections: Line(W::U32::new_in(0)),
         }
+    }
+
+    /// One section, if the thread came to it; how many that is.
+    fn visit(&self, held: Option<L::Held<'_>>) -> u32 {
+        let Some(held) = held else { return 0 };
         // SAFETY: the lock is held, so no other thread touches the cells: that is what is tested.
         let same = unsafe {
             let before = self.first.with(|at| *at);
@@ -93,151 +143,290 @@ impl<L: Lock, W: Testbed> Guarded<L, W> {
             self.first.with_mut(|at| *at = before + 1);
             after == before + 1
         };
-        // SAFETY: this thread took the lock, and has not freed it.
-        unsafe { self.lock.unlock() };
+        // Relaxed: a count.
+        self.sections.fetch_add(1, Ordering::Relaxed);
+        drop(held);
         // Not before: natively the others would spin for ever on a lock that is never freed.
         assert!(same, "two holders at once, or a holder that does not see the last one's writes");
         1
     }
+
+    /// How a thread comes to its sections, by its number.
+    fn come(&self, manner: Manner, number: u32) -> Option<L::Held<'_>> {
+        match (manner, number % 3) {
+            (Manner::Waits, _) | (Manner::Mixed, 0) => Some(self.lock.lock()),
+            (Manner::Mixed, 1) => self.lock.lock_by(W::now() + Duration::from_nanos(700)),
+            (Manner::Mixed, _) => self.lock.try_lock(),
+        }
+    }
+
+    /// All of so many sections were counted, and the lock is free.
+    fn is_whole(&self, visits: u32) {
+        // Relaxed: all threads have been joined.
+        assert_eq!(self.sections.load(Ordering::Relaxed), visits);
+        let held = self.lock.try_lock();
+        assert!(held.is_some(), "a lock that no thread holds is free");
+        // SAFETY: the lock is held.
+        let counts = unsafe { (self.first.with(|at| *at), self.second.with(|at| *at)) };
+        assert_eq!(counts, (visits.into(), visits.into()), "an increment under the lock was lost");
+    }
 }
 
-#[test]
-fn ticket_excludes_natively() {
-    // `lock` alone: a FIFO spinner behind a preempted one costs a time slice, and `try_lock` beside
-    // it would seldom succeed.
-    exclusion::<Native, RawTicketLock>(NATIVE);
+/// What threads do: all wait, or some give up and some only try.
+#[derive(Clone, Copy)]
+pub(crate) enum Manner {
+    Waits,
+    Mixed,
 }
 
-#[test]
-fn ticket_excludes_on_384_simulated_cpus() {
-    let law = || exclusion::<Sim, RawTicketLock<Sim>>(MANY);
-    worlds::simulate("lock::ticket", "epyc-9654-2s", Faults::default(), law).unwrap();
-}
-
-#[test]
-fn ticket_excludes_with_two_simulated_threads_to_a_cpu() {
-    let law = || exclusion::<Sim, RawTicketLock<Sim>>(FEW);
-    worlds::simulate("lock::ticket", "host-2c", Faults::default(), law).unwrap();
-}
-
-#[test]
-fn ticket_excludes_in_every_interleaving() {
-    worlds::check(|| exclusion::<Model, RawTicketLock<Model>>(MODEL));
-}
-
-/// The same through guards: an access to the data lies between its guard's taking and freeing of
-/// the lock.
-fn exclusion_by_guards<W: Testbed>(effort: Effort) {
-    let lock = Arc::new(TicketLock::<u64, W>::new_in(0));
+/// Threads take the lock and increment what it guards, and none of it is lost.
+pub(crate) fn exclusion<W: Testbed, L: Lock>(effort: Effort, manner: Manner) {
+    let guarded = Arc::new(Guarded::<L, W>::new_in());
     let place = effort.places::<W>();
     let threads: Vec<_> = (0..effort.threads)
         .map(|number| {
-            let lock = Arc::clone(&lock);
-            let visit = move || {
-                let guard =
-                    if number.is_multiple_of(2) { Some(lock.lock()) } else { lock.try_lock() };
-                guard.map_or(0, |mut visits| {
-                    *visits += 1;
-                    1
-                })
-            };
-            W::spawn(place(number), move || (0..effort.rounds).map(|_| visit()).sum::<u64>())
-                .unwrap()
+            let guarded = Arc::clone(&guarded);
+            let visit = move |round| guarded.visit(guarded.come(manner, number + round));
+            W::spawn(place(number), move || (0..effort.rounds).map(&visit).sum::<u32>()).unwrap()
         })
         .collect();
-    let visits: u64 = threads.into_iter().map(JoinHandle::join).sum();
-    assert_eq!(*lock.lock(), visits, "an increment under the lock was lost");
+    let visits: u32 = threads.into_iter().map(JoinHandle::join).sum();
+    guarded.is_whole(visits);
+    if matches!(manner, Manner::Waits) {
+        assert_eq!(visits, effort.threads * effort.rounds);
+    }
 }
 
-#[test]
-fn guards_exclude_in_every_world() {
-    exclusion_by_guards::<Native>(NATIVE);
-    let law = || exclusion_by_guards::<Sim>(FEW);
-    worlds::simulate("lock::guards_exclude", "host-2c", Faults::default(), law).unwrap();
-    worlds::check(|| exclusion_by_guards::<Model>(MODEL));
+/// One thread waits and gives up while the holder frees the lock, and takes it again.
+fn giving_up<W: Testbed, L: Lock>() {
+    let guarded = Arc::new(Guarded::<L, W>::new_in());
+    let theirs = Arc::clone(&guarded);
+    let gives_up = move || theirs.visit(theirs.lock.lock_by(W::now()));
+    let leaver = W::spawn(Placement::Anywhere, gives_up).unwrap();
+    let visits = (0..2).map(|_| guarded.visit(Some(guarded.lock.lock()))).sum::<u32>();
+    guarded.is_whole(visits + leaver.join());
 }
+
+/// As [`exclusion`], with simulated faults.
+fn simulated<L: Lock>(name: &'static str, machine: &str, faults: Faults, effort: Effort) {
+    for manner in [Manner::Waits, Manner::Mixed] {
+        let law = move || exclusion::<Sim, L>(effort, manner);
+        worlds::simulate(name, machine, faults, law).unwrap();
+    }
+}
+
+/// The laws of one lock, in the model of that name.
+macro_rules! laws {
+    ($($name:ident: $lock:ident<$($parameter:ty),*>, $model:ty, natively $native:expr;)+) => {$(
+        mod $name {
+            use super::*;
+
+            const NAME: &str = concat!("lock::", stringify!($name));
+
+            #[test]
+            fn excludes_natively() {
+                for effort in $native {
+                    exclusion::<Native, $lock<$($parameter,)* Native>>(effort, Manner::Waits);
+                    exclusion::<Native, $lock<$($parameter,)* Native>>(effort, Manner::Mixed);
+                }
+            }
+
+            #[test]
+            fn excludes_on_many_simulated_cpus() {
+                simulated::<$lock<$($parameter,)* Sim>>(NAME, "epyc-9654-2s", Faults::NONE, MANY);
+                let all = Effort { threads: 128, rounds: 10, cpus: 128 };
+                simulated::<$lock<$($parameter,)* Sim>>(NAME, "x86-128c-8n", Faults::NONE, all);
+            }
+
+            #[test]
+            fn excludes_with_two_simulated_threads_to_a_cpu() {
+                for faults in [Faults::NONE, worlds::TORN, worlds::PREEMPTED] {
+                    simulated::<$lock<$($parameter,)* Sim>>(NAME, "host-2c", faults, FEW);
+                }
+            }
+
+            #[test]
+            fn excludes_in_every_interleaving() {
+                worlds::check(exclusion_of_two::<$model, $lock<$($parameter,)* $model>>);
+            }
+
+            #[test]
+            fn a_waiter_that_gives_up_breaks_nothing_in_every_interleaving() {
+                worlds::check(giving_up::<$model, $lock<$($parameter,)* $model>>);
+            }
+        }
+    )+};
+}
+
+fn exclusion_of_two<W: Testbed, L: Lock>() {
+    exclusion::<W, L>(MODEL, Manner::Waits);
+}
+
+/// Where a thread that is not running holds up all that wait behind it, for a time slice or more: a
+/// thread for each CPU, or few rounds.
+const IN_ORDER: [Effort; 2] =
+    [Effort { threads: 2, rounds: 2000, ..NATIVE }, Effort { rounds: 60, ..NATIVE }];
+
+/// Where waiters sleep: also many threads for each CPU.
+const CROWDED: [Effort; 2] = [NATIVE, Effort { threads: 32, rounds: 5000, ..NATIVE }];
+
+laws! {
+    ticket: TicketLock<()>, Model, natively IN_ORDER;
+    fifo_queue: Osq<Fifo>, Model, natively IN_ORDER;
+    near_queue: Osq<Near>, Model, natively IN_ORDER;
+    fifo_mutex: Mutex<(), Fifo>, Model<Exchanges>, natively CROWDED;
+    near_mutex: Mutex<(), Near>, Model<Exchanges>, natively CROWDED;
+    rwlock: RwLock<(), Near, SpinningReaders>, Model, natively CROWDED;
+}
+
+/// The planted mistake breaks the law, with this in the message.
+fn is_found(law: fn(), expected: &str) {
+    let message = panic_of(|| worlds::check(law));
+    assert!(message.contains(expected), "{message}");
+}
+
+const RACE: &str = "Causality violation";
 
 #[test]
 fn a_missing_release_is_caught() {
-    let message = panic_of(|| {
-        worlds::check(|| {
-            exclusion::<Model<RelaxedStores>, RawTicketLock<Model<RelaxedStores>>>(MODEL);
-        });
-    });
-    assert!(message.contains("Causality violation"), "{message}");
+    type Planted = Model<RelaxedStores>;
+    is_found(exclusion_of_two::<Planted, TicketLock<(), Planted>>, RACE);
+    is_found(exclusion_of_two::<Planted, Mutex<(), Fifo, Planted>>, RACE);
 }
 
 #[test]
 fn a_missing_acquire_is_caught() {
-    let message = panic_of(|| {
-        worlds::check(|| {
-            exclusion::<Model<RelaxedLoads>, RawTicketLock<Model<RelaxedLoads>>>(MODEL);
-        });
-    });
-    assert!(message.contains("Causality violation"), "{message}");
+    type Planted = Model<RelaxedLoads>;
+    is_found(exclusion_of_two::<Planted, TicketLock<(), Planted>>, RACE);
+    is_found(exclusion_of_two::<Planted, Osq<Fifo, Planted>>, RACE);
+}
+
+/// As [`Exchanges`], without one of the fences of the asymmetric pair.
+struct Unfenced<const LIGHT: bool>;
+
+impl<const LIGHT: bool> Plant for Unfenced<LIGHT> {
+    const EXCHANGES: bool = true;
+    const LIGHT: bool = LIGHT;
+    const HEAVY: bool = !LIGHT;
+}
+
+#[test]
+fn a_missing_fence_of_a_mutex_is_caught() {
+    type NoHeavy = Model<Unfenced<true>>;
+    is_found(exclusion_of_two::<NoHeavy, Mutex<(), Fifo, NoHeavy>>, "deadlock");
+    type NoLight = Model<Unfenced<false>>;
+    is_found(exclusion_of_two::<NoLight, Mutex<(), Fifo, NoLight>>, "deadlock");
 }
 
 /// A lock that any thread can take at any time.
 struct Open;
 
 impl Lock for Open {
+    type Held<'a> = ();
+
     fn new_in() -> Self {
         Open
     }
 
     fn lock(&self) {}
 
-    fn try_lock(&self) -> bool {
-        true
+    fn try_lock(&self) -> Option<()> {
+        Some(())
     }
-
-    unsafe fn unlock(&self) {}
 }
 
 #[test]
 fn the_harness_finds_two_holders() {
-    let law = || exclusion::<Sim, Open>(FEW);
-    let failure = worlds::simulate("lock::open", "host-2c", Faults::default(), law).unwrap_err();
+    let law = || exclusion::<Sim, Open>(FEW, Manner::Waits);
+    let failure = worlds::simulate("lock::open", "host-2c", Faults::NONE, law).unwrap_err();
     assert!(failure.to_string().contains("two holders at once"), "{failure}");
     assert!(failure.to_string().contains("program=laws::lock::open"), "{failure}");
 }
 
-/// The guards, in the order of a program's life: taken, tried, dropped by a panic, and the data got
-/// back.
-fn guards<W: Testbed>(lock: TicketLock<Vec<u32>, W>) {
-    lock.lock().push(1);
-    {
-        let held = lock.lock();
-        assert!(lock.try_lock().is_none());
-        assert!(lock.is_locked());
-        assert_eq!(format!("{lock:?}"), "TicketLock { data: <locked> }");
-        assert_eq!(*held, [1]);
-    }
-    assert!(!lock.is_locked());
-    lock.try_lock().unwrap().push(2);
-    assert_eq!(format!("{lock:?}"), "TicketLock { data: [1, 2] }");
-    assert_eq!(lock.into_inner(), [1, 2]);
+/// The laws of one lock's guards: an access to the data lies between the taking of the lock and its
+/// end; and what guards do in the order of a program's life.
+macro_rules! guards {
+    ($($name:ident: $lock:ident<Data $(, $order:ty)?>, $model:ty;)+) => {$(
+        mod $name {
+            use super::*;
+
+            type Of<T, W> = $lock<T, $($order,)? W>;
+
+            const NAME: &str = concat!("lock::", stringify!($name));
+
+            fn exclude<W: Testbed>(effort: Effort) {
+                let lock = Arc::new(Of::<u64, W>::new_in(0));
+                let place = effort.places::<W>();
+                let visits = |number: u32| {
+                    let lock = Arc::clone(&lock);
+                    let come = move || match number % 2 {
+                        0 => Some(lock.lock()),
+                        _ => lock.try_lock(),
+                    }
+                    .map_or(0, |mut visits| {
+                        *visits += 1;
+                        1
+                    });
+                    let all = move || (0..effort.rounds).map(|_| come()).sum::<u64>();
+                    W::spawn(place(number), all).unwrap()
+                };
+                let threads: Vec<_> = (0..effort.threads).map(visits).collect();
+                let visits: u64 = threads.into_iter().map(JoinHandle::join).sum();
+                assert_eq!(*lock.lock(), visits, "an increment under the lock was lost");
+            }
+
+            #[test]
+            fn exclude_in_every_world() {
+                exclude::<Native>(NATIVE);
+                let law = || exclude::<Sim>(FEW);
+                worlds::simulate(NAME, "host-2c", Faults::NONE, law).unwrap();
+                worlds::check(|| exclude::<$model>(MODEL));
+            }
+
+            fn free<W: Testbed>(mut lock: Of<Vec<u32>, W>) {
+                lock.lock().push(1);
+                {
+                    let held = lock.lock();
+                    assert!(lock.try_lock().is_none());
+                    assert!(lock.is_locked());
+                    let locked = concat!(stringify!($lock), " { data: <locked> }");
+                    assert_eq!(format!("{lock:?}"), locked);
+                    assert_eq!((held.len(), format!("{held:?}")), (1, "[1]".to_owned()));
+                }
+                assert!(!lock.is_locked());
+                lock.try_lock().unwrap().push(2);
+                assert_eq!(format!("{lock:?}"), concat!(stringify!($lock), " { data: [1, 2] }"));
+                lock.get_mut().push(3);
+                assert_eq!(lock.into_inner(), [1, 2, 3]);
+            }
+
+            fn free_in_a_static<W: ConstWorld + Testbed>() {
+                free::<W>(const { Of::const_new(Vec::new()) });
+            }
+
+            #[test]
+            fn free_the_lock_in_every_world() {
+                free_in_a_static::<Native>();
+                let law = free_in_a_static::<Sim>;
+                worlds::simulate(NAME, "host-2c", Faults::NONE, law).unwrap();
+                worlds::check(|| free::<$model>(Of::new_in(Vec::new())));
+            }
+
+            #[test]
+            fn a_panic_frees_the_lock() {
+                let lock = $lock::new(5);
+                let message = panic_of(|| {
+                    let _held = lock.lock();
+                    panic!("inside");
+                });
+                assert_eq!(message, "inside");
+                assert_eq!(*lock.try_lock().unwrap(), 5);
+            }
+        }
+    )+};
 }
 
-fn guards_in_a_static<W: ConstWorld + Testbed>() {
-    guards::<W>(const { TicketLock::new(Vec::new()) });
-}
-
-#[test]
-fn guards_free_the_lock_in_every_world() {
-    guards_in_a_static::<Native>();
-    worlds::simulate("lock::guards", "host-2c", Faults::default(), guards_in_a_static::<Sim>)
-        .unwrap();
-    worlds::check(|| guards::<Model>(TicketLock::new_in(Vec::new())));
-}
-
-#[test]
-fn a_panic_frees_the_lock() {
-    static LOCK: TicketLock<u32> = TicketLock::new(5);
-    let message = panic_of(|| {
-        let _held = LOCK.lock();
-        panic!("inside");
-    });
-    assert_eq!(message, "inside");
-    assert_eq!(*LOCK.try_lock().unwrap(), 5);
+guards! {
+    ticket_guards: TicketLock<Data>, Model;
+    mutex_guards: Mutex<Data, Near>, Model<Exchanges>;
 }

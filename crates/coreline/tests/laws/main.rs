@@ -5,6 +5,7 @@
 //! every interleaving. One binary holds all of it: the world is a type parameter.
 
 mod cid;
+mod condvar;
 mod counter;
 mod domain;
 mod domain_breaks;
@@ -21,6 +22,7 @@ mod presence;
 mod readings;
 mod reads;
 mod refused;
+mod rwlock;
 mod schedules;
 mod seats;
 mod slots;

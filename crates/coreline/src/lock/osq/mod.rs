@@ -38,6 +38,7 @@
 mod nodes;
 mod order;
 mod pool;
+mod sleeping;
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -46,8 +47,9 @@ use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World, W
 
 pub use order::{Fifo, Near, Order};
 
-use nodes::{LEFT, Link, MOST_LEFT, Node, TURN, Tables, WAIT};
+use nodes::{LEFT, Link, MOST_LEFT, Node, SLEEPS, TURN, Tables, WAIT};
 use pool::{NONE, Number};
+pub(super) use sleeping::Waited;
 
 /// A queue of waiters, one of which has its turn: a lock of four bytes.
 ///
@@ -58,9 +60,9 @@ use pool::{NONE, Number};
 /// before that: [`lock_by`](Osq::lock_by) gives up.
 ///
 /// ```
-/// use coreline::lock::{Near, Osq};
+/// use coreline::lock::Osq;
 ///
-/// static QUEUE: Osq<Near> = Osq::new();
+/// static QUEUE: Osq = Osq::new();
 ///
 /// let turn = QUEUE.lock();
 /// assert!(QUEUE.try_lock().is_none());
@@ -97,9 +99,16 @@ const _: () = {
     assert!(align_of::<Osq<Near, Native>>() == 4);
 };
 
+impl Osq {
+    /// A free lock, also for a `static`.
+    pub const fn new() -> Self {
+        Self::const_new()
+    }
+}
+
 impl<O: Order, W: World> Osq<O, W> {
-    /// A free lock, for a `static`.
-    pub const fn new() -> Self
+    /// A free lock in any order and world that has constants.
+    pub const fn const_new() -> Self
     where
         W: ConstWorld,
     {
@@ -138,10 +147,7 @@ impl<O: Order, W: World> Osq<O, W> {
     /// 16,384 such nodes are in the queues of all locks, this is [`try_lock`](Osq::try_lock).
     pub fn lock_by(&self, deadline: Time) -> Option<Turn<'_, O, W>> {
         with_tables::<W, _>(|tables| {
-            // Relaxed: a count. Without it, threads that try again and again while one has its turn
-            // would take all nodes. If that one then wanted another lock, it would wait for a node,
-            // and all nodes for the end of its turn.
-            if tables.left.load(Ordering::Relaxed) >= MOST_LEFT {
+            if tables.is_left_full() {
                 return self.try_lock();
             }
             let number = tables.nodes.take()?;
@@ -149,21 +155,8 @@ impl<O: Order, W: World> Osq<O, W> {
                 let state = &tables.nodes.get(number).state;
                 // Acquire: as in `lock`.
                 let came = state.wait_until_by(Ordering::Acquire, deadline, |state| state == TURN);
-                // Acquire, where it fails: the turn came after all, as in `lock`. Release: pairs
-                // with the Acquire in `grant`, after which another thread may write to the node;
-                // what this one wrote and read comes before.
-                let leave = || {
-                    state.compare_exchange(WAIT, LEFT, Ordering::Release, Ordering::Acquire).is_ok()
-                };
-                if came.is_none() {
-                    // Relaxed: counted before the exchange, whose Release brings it before the
-                    // subtraction in `grant`: the count is never below zero.
-                    tables.left.fetch_add(1, Ordering::Relaxed);
-                    if leave() {
-                        return None;
-                    }
-                    // Relaxed: a count.
-                    tables.left.fetch_sub(1, Ordering::Relaxed);
+                if came.is_none() && tables.leave(number, WAIT) {
+                    return None;
                 }
             }
             Some(self.turn(number))
@@ -247,17 +240,63 @@ impl<O: Order, W: World> Osq<O, W> {
 }
 
 impl<W: World> Tables<W> {
-    /// Gives the turn to the thread of a node that is in the queue; false if it has given up.
-    fn grant(&self, number: Number) -> bool {
-        let state = &self.nodes.get(number).state;
-        // Release: pairs with the Acquire in `lock` and `lock_by`. Acquire, where it fails: pairs
-        // with the Release of the thread that left; the node is the caller's from then on.
-        let granted = state.compare_exchange(WAIT, TURN, Ordering::Release, Ordering::Acquire);
-        if granted.is_err() {
-            // Relaxed: a count; see `lock_by`.
+    /// Whether so many nodes are left in queues that none may be added. Without that, threads that
+    /// try again and again while one has its turn would take all nodes. If that one then wanted
+    /// another lock, it would wait for a node, and all nodes for the end of its turn.
+    fn is_left_full(&self) -> bool {
+        // Relaxed: a count.
+        self.left.load(Ordering::Relaxed) >= MOST_LEFT
+    }
+
+    /// Leaves a node, whose thread waits in state `from`, to the holder that comes to it. False if
+    /// the turn came after all.
+    fn leave(&self, number: Number, from: u32) -> bool {
+        // Relaxed: counted before the exchange, whose Release brings it before the subtraction in
+        // `grant`: the count is never below zero.
+        self.left.fetch_add(1, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `grant`, after which another thread may write to the
+        // node; what this one wrote and read comes before. Acquire, where it fails: the turn came,
+        // as in `lock`.
+        let left = self.nodes.get(number).state.compare_exchange(
+            from,
+            LEFT,
+            Ordering::Release,
+            Ordering::Acquire,
+        );
+        if left.is_err() {
+            // Relaxed: a count.
             self.left.fetch_sub(1, Ordering::Relaxed);
         }
-        granted.is_ok()
+        left.is_ok()
+    }
+
+    /// Gives the turn to the thread of a node that is in the queue, and `fenced` with it; the node
+    /// if its thread sleeps, and is the caller's to [wake](Tables::wake), else [`NONE`]. `None` if
+    /// it has given up.
+    fn grant(&self, number: Number, fenced: u32) -> Option<Number> {
+        let node = self.nodes.get(number);
+        node.fenced.set(fenced);
+        // Release: pairs with the Acquire of the wait for the turn. Acquire, where it fails: pairs
+        // with the Release of the thread that left; the node is the caller's from then on.
+        let grant =
+            |from| node.state.compare_exchange(from, TURN, Ordering::Release, Ordering::Acquire);
+        match grant(WAIT) {
+            Ok(_) => Some(NONE),
+            Err(SLEEPS) if grant(SLEEPS).is_ok() => Some(number),
+            Err(_) => {
+                // Relaxed: a count; see `leave`.
+                self.left.fetch_sub(1, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    /// Wakes the thread of a node that was granted its turn asleep. It may have gone on meanwhile:
+    /// then the node's next thread may wake for nothing.
+    fn wake(&self, number: Number) {
+        if number != NONE {
+            W::wake(&raw const self.nodes.get(number).state, 1);
+        }
     }
 }
 
@@ -270,6 +309,7 @@ impl<W: World> Node<W> {
         self.next.store(NONE, Ordering::Relaxed);
         self.place.set(place);
         self.board.set(NONE);
+        self.fenced.set(0);
     }
 }
 
@@ -282,7 +322,7 @@ fn with_tables<W: World, R>(f: impl FnOnce(&Tables<W>) -> R) -> R {
 
 impl<O: Order, W: ConstWorld> Default for Osq<O, W> {
     fn default() -> Self {
-        Self::new()
+        Self::const_new()
     }
 }
 
@@ -303,7 +343,7 @@ pub struct Turn<'a, O: Order, W: World = Native> {
 
 impl<O: Order, W: World> Drop for Turn<'_, O, W> {
     fn drop(&mut self) {
-        with_tables::<W, _>(|tables| O::pass(self.osq, tables, self.number));
+        with_tables::<W, _>(|tables| tables.wake(O::pass(self.osq, tables, self.number)));
     }
 }
 

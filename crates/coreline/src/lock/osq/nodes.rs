@@ -9,9 +9,10 @@ use super::pool::{NONE, Number, Pool, Pooled};
 ///
 /// | `state` | name | meaning | becomes |
 /// |---|---|---|---|
-/// | 0 | `WAIT` | its thread waits, or holds and never waited | `TURN` or `LEFT`, or free |
+/// | 0 | `WAIT` | its thread waits, or holds and never waited | `SLEEPS`, `TURN`, `LEFT`, or free |
 /// | 1 | `TURN` | its thread is the holder | free, by its thread |
 /// | 2 | `LEFT` | its thread has given up | free, by the holder that finds it |
+/// | 3 | `SLEEPS` | its thread waits, and is parked or about to be | `TURN` or `LEFT` |
 pub(super) struct Node<W: Words> {
     pub(super) state: W::U32,
     /// A [`Link`] to the node that arrived next, written by its thread; of a free node, the number
@@ -21,6 +22,8 @@ pub(super) struct Node<W: Words> {
     pub(super) place: Own<W::U32>,
     /// Of the holder: the board on which waiters are sorted.
     pub(super) board: Own<W::U32>,
+    /// Of the holder: whether a heavy fence came after the queue was last empty; see `fence`.
+    pub(super) fenced: Own<W::U32>,
 }
 
 /// A node's number, in the lower half, and the place where its thread arrived: a holder knows where
@@ -56,6 +59,7 @@ impl Link {
 pub(super) const WAIT: u32 = 0;
 pub(super) const TURN: u32 = 1;
 pub(super) const LEFT: u32 = 2;
+pub(super) const SLEEPS: u32 = 3;
 
 /// A word that is the holder's alone, and handed along with the turn.
 pub(super) struct Own<T>(pub(super) T);
@@ -138,7 +142,7 @@ pub(super) const RINGS: usize = 32;
 pub(super) const RING: usize = 30;
 
 const _: () = {
-    assert!(size_of::<Node<Native>>() == 16);
+    assert!(size_of::<Node<Native>>() == 20);
     assert!(size_of::<Line<Node<Native>>>() == 64);
     assert!(size_of::<Board<Native>>() == 64 + RINGS * 4 + RINGS * 128);
 };
@@ -146,7 +150,8 @@ const _: () = {
 impl<W: World> Pooled<W> for Node<W> {
     fn new_in() -> Self {
         let word = || W::U32::new_in(NONE);
-        Node { state: word(), next: word(), place: Own(word()), board: Own(word()) }
+        let own = || Own(word());
+        Node { state: word(), next: word(), place: own(), board: own(), fenced: own() }
     }
 
     fn link(&self) -> &W::U32 {

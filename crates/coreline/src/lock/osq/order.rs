@@ -13,8 +13,9 @@ mod sealed {
     use super::{Number, Order, Osq, Tables, World};
 
     pub trait Pass: Sized {
-        /// Passes on the turn of a node, and puts the node back.
-        fn pass<W: World>(osq: &Osq<Self, W>, tables: &Tables<W>, number: Number)
+        /// Passes on the turn of a node, and puts the node back. The node of the next thread, if
+        /// that one sleeps and is to be woken; else [`NONE`](super::NONE).
+        fn pass<W: World>(osq: &Osq<Self, W>, tables: &Tables<W>, number: Number) -> Number
         where
             Self: Order;
     }
@@ -29,16 +30,18 @@ pub struct Fifo;
 impl Order for Fifo {}
 
 impl Pass for Fifo {
-    fn pass<W: World>(osq: &Osq<Self, W>, tables: &Tables<W>, mut number: Number) {
+    fn pass<W: World>(osq: &Osq<Self, W>, tables: &Tables<W>, mut number: Number) -> Number {
+        let fenced = tables.nodes.get(number).fenced.get();
         while let Some(next) = osq.behind(tables, number).map(Link::number) {
             tables.nodes.put_back(number);
-            if tables.grant(next) {
-                return;
+            if let Some(asleep) = tables.grant(next, fenced) {
+                return asleep;
             }
             // That thread has given up: the node is ours, and what lies behind it.
             number = next;
         }
         tables.nodes.put_back(number);
+        NONE
     }
 }
 
@@ -73,20 +76,22 @@ impl Near {
 impl Order for Near {}
 
 impl Pass for Near {
-    fn pass<W: World>(osq: &Osq<Self, W>, tables: &Tables<W>, mut number: Number) {
+    fn pass<W: World>(osq: &Osq<Self, W>, tables: &Tables<W>, mut number: Number) -> Number {
+        let fenced = tables.nodes.get(number).fenced.get();
         let mut board = tables.nodes.get(number).board.get();
         let place = tables.nodes.get(number).place.get();
         loop {
             if board == NONE {
                 let Some(next) = osq.behind(tables, number) else {
-                    break tables.nodes.put_back(number);
+                    tables.nodes.put_back(number);
+                    return NONE;
                 };
                 board = sort_from(tables, next, place);
                 let next = next.number();
                 if board == NONE {
                     tables.nodes.put_back(number);
-                    if tables.grant(next) {
-                        return;
+                    if let Some(asleep) = tables.grant(next, fenced) {
+                        return asleep;
                     }
                     number = next;
                     continue;
@@ -99,8 +104,9 @@ impl Pass for Near {
                 tables.boards.put_back(core::mem::replace(&mut board, NONE));
             }
             tables.nodes.get(next).board.set(board);
-            if tables.grant(next) {
-                return tables.nodes.put_back(number);
+            if let Some(asleep) = tables.grant(next, fenced) {
+                tables.nodes.put_back(number);
+                return asleep;
             }
             // That thread has given up, so the node is ours; of the queue's first one, what lies
             // behind it, too.

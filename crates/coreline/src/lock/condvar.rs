@@ -1,0 +1,185 @@
+//! [`Condvar`]: threads wait, without a lock, for a condition that is looked at under it.
+//!
+//! # State
+//!
+//! | word | meaning | written by |
+//! |---|---|---|
+//! | `calls` | how often threads were to be woken, modulo 2³² | notifiers |
+//! | `waiters` | how many threads wait, or are about to or have just done so | waiters |
+//!
+//! A waiter notes `calls` while it holds the lock, and sleeps if that is still the number after it
+//! has freed it. So a notification is not lost that comes after the lock was freed. One that comes
+//! exactly a multiple of 2³² notifications later, between a waiter's two looks, would be; accepted,
+//! as by the standard library.
+//!
+//! # Law
+//!
+//! A thread that finds a condition false under the lock, and waits, is woken by a notification that
+//! follows the change of the condition under the lock: `tests/laws/condvar.rs`.
+
+use core::fmt;
+use core::time::Duration;
+
+use coreline_world::{ConstWorld, Integer, Native, Ordering, Parked, Time, Word, World};
+
+use super::MutexGuard;
+use super::osq::Order;
+
+/// A condition variable for a [`Mutex`](super::Mutex), of 8 bytes.
+///
+/// ```
+/// use coreline::Mutex;
+/// use coreline::lock::Condvar;
+///
+/// static READY: Mutex<bool> = Mutex::new(false);
+/// static CHANGED: Condvar = Condvar::new();
+///
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| {
+///         *READY.lock() = true;
+///         CHANGED.notify_one();
+///     });
+///     let mut ready = READY.lock();
+///     CHANGED.wait_while(&mut ready, |ready| !*ready);
+///     assert!(*ready);
+/// });
+/// ```
+///
+/// A waiter may wake without a notification: wait in a loop, or by
+/// [`wait_while`](Condvar::wait_while). The condition must be changed under the lock; the
+/// notification may come after. A notification that no thread waits for costs a load, and no system
+/// call. Threads that wait at one time for one condition may hold different locks.
+///
+/// **Panics**: nothing here panics.
+///
+/// **Signals**: notifying is safe in a signal handler; waiting is as unsafe as locking.
+///
+/// **Fork**: what waits is not in the child, whose notifications may find it counted, and then cost
+/// a system call.
+#[repr(C)]
+pub struct Condvar<W: World = Native> {
+    calls: W::U32,
+    waiters: W::U32,
+}
+
+const _: () = assert!(size_of::<Condvar<Native>>() == 8);
+
+/// Whether a wait ended because its deadline had come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimedOut(pub bool);
+
+impl Condvar {
+    /// A condition that no thread waits for, also for a `static`.
+    pub const fn new() -> Self {
+        Self::const_new()
+    }
+}
+
+impl<W: World> Condvar<W> {
+    /// A condition that no thread waits for, in any world that has constants.
+    pub const fn const_new() -> Self
+    where
+        W: ConstWorld,
+    {
+        Condvar { calls: W::U32_ZERO, waiters: W::U32_ZERO }
+    }
+
+    /// A condition that no thread waits for, in every world.
+    pub fn new_in() -> Self {
+        Condvar { calls: W::U32::new_in(0), waiters: W::U32::new_in(0) }
+    }
+
+    /// Frees the lock, waits until it is notified, and takes the lock again.
+    pub fn wait<T, O: Order>(&self, guard: &mut MutexGuard<'_, T, O, W>) {
+        self.sleep(guard, None);
+    }
+
+    /// Waits as long as `condition` holds, which is asked under the lock.
+    pub fn wait_while<T, O: Order>(
+        &self,
+        guard: &mut MutexGuard<'_, T, O, W>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) {
+        while condition(guard) {
+            self.wait(guard);
+        }
+    }
+
+    /// As [`wait`](Condvar::wait), until `deadline` at most. The lock is taken again in any case,
+    /// however long that takes.
+    pub fn wait_by<T, O: Order>(
+        &self,
+        guard: &mut MutexGuard<'_, T, O, W>,
+        deadline: Time,
+    ) -> TimedOut {
+        TimedOut(self.sleep(guard, Some(deadline)) == Parked::TimedOut)
+    }
+
+    /// As [`wait`](Condvar::wait), for `span` at most, and the time that the lock takes.
+    pub fn wait_for<T, O: Order>(
+        &self,
+        guard: &mut MutexGuard<'_, T, O, W>,
+        span: Duration,
+    ) -> TimedOut {
+        self.wait_by(guard, W::now() + span)
+    }
+
+    /// Wakes one thread that waits; the one that has waited longest where the world has an order.
+    #[inline]
+    pub fn notify_one(&self) {
+        self.notify(1);
+    }
+
+    /// Wakes all threads that wait.
+    #[inline]
+    pub fn notify_all(&self) {
+        self.notify(u32::MAX);
+    }
+
+    #[inline]
+    fn notify(&self, count: u32) {
+        // Relaxed: a waiter counted itself under the lock. The caller has had the lock since, if
+        // the waiter was before it, and sees the count; else the waiter sees the condition.
+        if self.waiters.load(Ordering::Relaxed) != 0 {
+            self.call(count);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn call(&self, count: u32) {
+        // Relaxed: what is seen under the lock comes with the lock.
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        W::wake(&raw const self.calls, count);
+    }
+
+    fn sleep<T, O: Order>(
+        &self,
+        guard: &mut MutexGuard<'_, T, O, W>,
+        deadline: Option<Time>,
+    ) -> Parked {
+        // Relaxed: counted under the lock; see `notify`.
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: read under the lock. A notification that follows a change under the lock comes
+        // after this, and is seen by `park`.
+        let calls = self.calls.load(Ordering::Relaxed);
+        MutexGuard::unlocked(guard, || {
+            let parked = W::park(&self.calls, calls, deadline);
+            // Relaxed: a count.
+            self.waiters.fetch_sub(1, Ordering::Relaxed);
+            parked
+        })
+    }
+}
+
+impl<W: ConstWorld> Default for Condvar<W> {
+    fn default() -> Self {
+        Self::const_new()
+    }
+}
+
+impl<W: World> fmt::Debug for Condvar<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Condvar").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,245 @@
+//! [`Mutex`] and its guard.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+use core::panic::{RefUnwindSafe, UnwindSafe};
+use core::time::Duration;
+
+use coreline_world::{Cell, CellMut, ConstWorld, Native, Time, World};
+
+use super::super::osq::{Near, Order};
+use super::RawMutex;
+
+/// Data that one thread at a time may touch.
+///
+/// The lock is 8 bytes, and taking and freeing it costs one locked instruction where no thread
+/// waits. Waiters spin for a while, and then sleep; those that are near the last holder come first,
+/// within the bounds of [`Near`], the default of `O`.
+///
+/// ```
+/// use coreline::Mutex;
+///
+/// static NAMES: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+///
+/// NAMES.lock().push("osq");
+/// assert_eq!(NAMES.lock().len(), 1);
+///
+/// let lock = Mutex::new(5);
+/// let guard = lock.lock();
+/// assert!(lock.try_lock().is_none());
+/// drop(guard);
+/// assert_eq!(lock.into_inner(), 5);
+/// ```
+///
+/// **Fairness**: a thread that comes may be faster than those that wait. The first waiter is given
+/// the lock after 5 us of spinning, or 1 ms if it sleeps; the others follow in their order.
+///
+/// **Size**: 8 bytes, and what [`Osq`](super::super::Osq) says of nodes, which all locks share.
+/// Where all nodes are taken, waiters look again each 100 us, in no order.
+///
+/// **Panics**: nothing here panics. A panic while the guard is alive frees the lock; the data is
+/// not poisoned.
+///
+/// **Signals**: a handler that locks waits for ever if the thread that it interrupted holds the
+/// lock, or waits for it in front of the handler. `try_lock` does not wait, and allocates nothing.
+/// The other forms, and the end of a guard, may make nodes with the global allocator.
+///
+/// **Fork**: a lock that another thread held, or waited for, at the time of the fork stays locked
+/// in the child.
+///
+/// **Without asymmetric fences** (where the kernel refuses `membarrier`) freeing the lock costs a
+/// full fence, as a second locked instruction would.
+#[repr(C)]
+pub struct Mutex<T, O: Order = Near, W: World = Native> {
+    raw: RawMutex<O, W>,
+    data: Cell<T, W>,
+}
+
+// As std's: a panic inside a section leaves the data to the next holder, which std's users expect
+// to see where they cross an unwind with a reference to a lock.
+impl<T, O: Order, W: World> UnwindSafe for Mutex<T, O, W> {}
+impl<T, O: Order, W: World> RefUnwindSafe for Mutex<T, O, W> {}
+
+impl<T> Mutex<T> {
+    /// A free lock around `data`, also for a `static`.
+    pub const fn new(data: T) -> Self {
+        Self::const_new(data)
+    }
+}
+
+impl<T, O: Order, W: World> Mutex<T, O, W> {
+    /// A free lock around `data` in any order and world that has constants.
+    pub const fn const_new(data: T) -> Self
+    where
+        W: ConstWorld,
+    {
+        Mutex { raw: RawMutex::const_new(), data: Cell::new(data) }
+    }
+
+    /// A free lock around `data`, in every world.
+    pub fn new_in(data: T) -> Self {
+        Mutex { raw: RawMutex::new_in(), data: Cell::new_in(data) }
+    }
+
+    /// Takes the lock, and waits for it if it is held; the guard frees it.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T, O, W> {
+        self.raw.lock();
+        // SAFETY: `lock` returned just now, for this guard.
+        unsafe { MutexGuard::new(self) }
+    }
+
+    /// Takes the lock if it is free now.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T, O, W>> {
+        // SAFETY: in the branch taken `try_lock` succeeded just now, for this guard.
+        self.raw.try_lock().then(|| unsafe { MutexGuard::new(self) })
+    }
+
+    /// Takes the lock, or gives up when `deadline` has come.
+    #[inline]
+    pub fn lock_by(&self, deadline: Time) -> Option<MutexGuard<'_, T, O, W>> {
+        // SAFETY: in the branch taken `lock_by` succeeded just now, for this guard.
+        self.raw.lock_by(deadline).then(|| unsafe { MutexGuard::new(self) })
+    }
+
+    /// Takes the lock, or gives up after `span`.
+    pub fn try_lock_for(&self, span: Duration) -> Option<MutexGuard<'_, T, O, W>> {
+        self.try_lock().or_else(|| self.lock_by(W::now() + span))
+    }
+
+    /// Whether a thread holds the lock. A hint: stale when it is given.
+    pub fn is_locked(&self) -> bool {
+        self.raw.is_locked()
+    }
+
+    /// The data, through an exclusive reference: no lock is needed.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.data.get_mut()
+    }
+
+    /// The data, by value.
+    pub fn into_inner(self) -> T {
+        self.data.into_inner()
+    }
+}
+
+impl<T: Default, O: Order, W: ConstWorld> Default for Mutex<T, O, W> {
+    fn default() -> Self {
+        Self::const_new(T::default())
+    }
+}
+
+impl<T> From<T> for Mutex<T> {
+    fn from(data: T) -> Self {
+        Self::new(data)
+    }
+}
+
+impl<T: fmt::Debug, O: Order, W: World> fmt::Debug for Mutex<T, O, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Mutex");
+        match self.try_lock() {
+            Some(data) => out.field("data", &&*data),
+            None => out.field("data", &format_args!("<locked>")),
+        };
+        out.finish()
+    }
+}
+
+/// Proof that the caller holds a [`Mutex`], and access to its data. Dropping it frees the lock.
+#[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
+pub struct MutexGuard<'a, T, O: Order = Near, W: World = Native> {
+    lock: &'a Mutex<T, O, W>,
+    data: ManuallyDrop<CellMut<'a, T, W>>,
+    /// Not `Send`: a guard that moves to another thread would let two threads share `T` by turns
+    /// although `T` may not be moved.
+    _not_send: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives only `&T`.
+unsafe impl<T: Sync, O: Order, W: World> Sync for MutexGuard<'_, T, O, W> {}
+
+// As the lock's own.
+impl<T, O: Order, W: World> UnwindSafe for MutexGuard<'_, T, O, W> {}
+impl<T, O: Order, W: World> RefUnwindSafe for MutexGuard<'_, T, O, W> {}
+
+impl<'a, T, O: Order, W: World> MutexGuard<'a, T, O, W> {
+    /// # Safety
+    ///
+    /// The caller holds `lock.raw` and gives that to the guard.
+    #[inline]
+    unsafe fn new(lock: &'a Mutex<T, O, W>) -> Self {
+        // SAFETY: only the holder touches the data, and from here to the guard's drop the guard is
+        // the holder.
+        let data = ManuallyDrop::new(unsafe { lock.data.borrow_mut() });
+        MutexGuard { lock, data, _not_send: PhantomData }
+    }
+
+    /// Frees the lock while `f` runs, and takes it again.
+    pub(in crate::lock) fn unlocked<R>(guard: &mut Self, f: impl FnOnce() -> R) -> R {
+        /// Takes the lock again, also after a panic.
+        struct Relock<'g, 'a, T, O: Order, W: World>(&'g mut MutexGuard<'a, T, O, W>);
+
+        impl<T, O: Order, W: World> Drop for Relock<'_, '_, T, O, W> {
+            fn drop(&mut self) {
+                self.0.lock.raw.lock();
+                // SAFETY: the lock is held again, by the guard.
+                self.0.data = ManuallyDrop::new(unsafe { self.0.lock.data.borrow_mut() });
+            }
+        }
+
+        // SAFETY: `Relock` puts another one in its place, and nothing uses it until then.
+        unsafe { ManuallyDrop::drop(&mut guard.data) };
+        let relock = Relock(guard);
+        // SAFETY: the guard holds the lock.
+        unsafe { relock.0.lock.raw.unlock() };
+        f()
+    }
+}
+
+impl<T, O: Order, W: World> Deref for MutexGuard<'_, T, O, W> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.data
+    }
+}
+
+impl<T, O: Order, W: World> DerefMut for MutexGuard<'_, T, O, W> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.data
+    }
+}
+
+impl<T, O: Order, W: World> Drop for MutexGuard<'_, T, O, W> {
+    #[inline]
+    fn drop(&mut self) {
+        // For its world, too, the access ends before the lock is free:
+        //
+        //   Thread 1: unlock
+        //   Thread 2: lock, begins to write the data
+        //   Thread 1: ends its write           <- both write the data
+        //
+        // SAFETY: dropped here once, and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.data) };
+        // SAFETY: the guard holds the lock, and gives it up only here.
+        unsafe { self.lock.raw.unlock() };
+    }
+}
+
+impl<T: fmt::Debug, O: Order, W: World> fmt::Debug for MutexGuard<'_, T, O, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: fmt::Display, O: Order, W: World> fmt::Display for MutexGuard<'_, T, O, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,295 @@
+//! [`RawMutex`]: the lock without data.
+
+use core::fmt;
+use core::time::Duration;
+
+use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World};
+
+use super::super::osq::{Near, Order, Osq, Waited};
+use super::super::spin::{MOST, Spun, spin};
+
+/// Held.
+const HELD: u32 = 1;
+/// The first waiter sleeps on the word, or is about to.
+const SLEEPS: u32 = 1 << 1;
+/// The first waiter asks that the lock be handed to it.
+const HAND: u32 = 1 << 2;
+/// The lock is handed to the first waiter.
+const GIVEN: u32 = 1 << 3;
+/// Where the number of a node begins: the holder is to wake its thread, the next first waiter.
+const NEXT: u32 = 16;
+
+/// A first waiter that sleeps asks for the lock after so long: waking it for nothing takes longer
+/// than a turn, so threads that run go first.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// A first waiter that spins asks for the lock after so long.
+const PATIENCE_SPINNING: Duration = Duration::from_micros(5);
+
+/// How a thread without a node waits: it looks again after so long.
+const DOZE: Duration = Duration::from_micros(100);
+
+/// Looks at a lock that is held before a thread queues, with 1, 2, 4 and more pauses before them.
+const LOOKS: u32 = 6;
+
+/// A mutual exclusion lock without data, of 8 bytes: see [`Mutex`](super::Mutex).
+///
+/// For data structures that guard something which is not behind a reference.
+#[repr(C)]
+pub struct RawMutex<O: Order = Near, W: World = Native> {
+    state: W::U32,
+    queue: Osq<O, W>,
+}
+
+const _: () = {
+    assert!(size_of::<RawMutex<Near, Native>>() == 8);
+    assert!(align_of::<RawMutex<Near, Native>>() == 4);
+};
+
+impl RawMutex {
+    /// A free lock, also for a `static`.
+    pub const fn new() -> Self {
+        Self::const_new()
+    }
+}
+
+impl<O: Order, W: World> RawMutex<O, W> {
+    /// A free lock in any order and world that has constants.
+    pub const fn const_new() -> Self
+    where
+        W: ConstWorld,
+    {
+        RawMutex { state: W::U32_ZERO, queue: Osq::const_new() }
+    }
+
+    /// A free lock, in every world.
+    pub fn new_in() -> Self {
+        RawMutex { state: W::U32::new_in(0), queue: Osq::new_in() }
+    }
+
+    /// Takes the lock; waits for it if it is held.
+    #[inline]
+    pub fn lock(&self) {
+        if !self.try_lock() {
+            self.lock_slowly(None);
+        }
+    }
+
+    /// Takes the lock, or gives up when `deadline` has come; says whether it took it.
+    #[inline]
+    pub fn lock_by(&self, deadline: Time) -> bool {
+        self.try_lock() || self.lock_slowly(Some(deadline))
+    }
+
+    /// Takes the lock if it is free now; says whether it did.
+    #[inline]
+    pub fn try_lock(&self) -> bool {
+        // Acquire: pairs with the Release in `unlock` and `unlock_slowly`. Without it, the section
+        // could begin before the last holder's writes are seen.
+        self.state.compare_exchange(0, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Frees the lock.
+    ///
+    /// The lock is looked at once more when it is free: its memory must stay until this returns.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock.
+    #[inline]
+    pub unsafe fn unlock(&self) {
+        if !self.queue.is_empty() {
+            return self.unlock_slowly();
+        }
+        // Release: pairs with the Acquire in `try_lock`, and in `spin` of the first waiter.
+        self.state.store(0, Ordering::Release);
+        // A thread may have come meanwhile, and sleep: the store has wiped its SLEEPS.
+        //
+        //   Thread 1: finds the queue empty
+        //   Thread 2: queues, spins, writes SLEEPS, sleeps
+        //   Thread 1: writes 0                <- thread 2 sleeps for ever
+        //
+        // Partner: the heavy fence in `Osq::fence`, between the arrival of thread 2 and its SLEEPS:
+        // either the arrival is seen here, or the store there.
+        W::fence_light();
+        if !self.queue.is_empty() {
+            self.wake_first();
+        }
+    }
+
+    /// Whether the lock is held. A hint: stale when it is given.
+    pub fn is_locked(&self) -> bool {
+        // Relaxed: nothing follows from the answer.
+        self.state.load(Ordering::Relaxed) != 0
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake_first(&self) {
+        W::wake(&raw const self.state, 1);
+    }
+
+    /// Frees a lock that is waited for, or hands it to the first waiter.
+    #[cold]
+    #[inline(never)]
+    fn unlock_slowly(&self) {
+        // Relaxed: the exchange looks again.
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            let next = if state & HAND == 0 { 0 } else { HELD | GIVEN };
+            // Release: as in `unlock`.
+            let freed =
+                self.state.compare_exchange_weak(state, next, Ordering::Release, Ordering::Relaxed);
+            match freed {
+                Ok(_) => break,
+                Err(found) => state = found,
+            }
+        }
+        if state & SLEEPS != 0 {
+            self.wake_first();
+        }
+        if state >> NEXT != 0 {
+            Osq::<O, W>::wake(state >> NEXT);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slowly(&self, deadline: Option<Time>) -> bool {
+        if self.barge() {
+            return true;
+        }
+        let first = match self.queue.wait(deadline, true) {
+            Waited::Turn(first) => first,
+            Waited::Late => return self.try_lock(),
+            Waited::NoNode => return self.lock_without_node(deadline),
+        };
+        let locked = self.lock_first(first, deadline);
+        let next = self.queue.pass(first);
+        if next != 0 {
+            if locked {
+                // It sleeps, and can take the lock only after this thread has freed it: it is woken
+                // then, so that the section is no longer for that. The queue is not empty until
+                // then, so `unlock` takes its slow way.
+                // Relaxed: read by this thread alone, when it frees the lock.
+                self.state.fetch_or(next << NEXT, Ordering::Relaxed);
+            } else {
+                Osq::<O, W>::wake(next);
+            }
+        }
+        locked
+    }
+
+    /// Takes a lock that gets free soon, if no other thread waits.
+    fn barge(&self) -> bool {
+        let looks = if W::RUNS { LOOKS } else { 0 };
+        for look in 0..looks {
+            (0..1 << look).for_each(|_| W::relax());
+            // Relaxed: `try_lock` looks again.
+            if self.state.load(Ordering::Relaxed) == 0 && self.try_lock() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Waits as the first waiter.
+    fn lock_first(&self, first: u32, deadline: Option<Time>) -> bool {
+        let until = |end| deadline.map_or(end, |deadline| deadline.min(end));
+        let is_mine = |state| state == 0 || state & GIVEN != 0;
+        let came = W::now();
+        loop {
+            let now = W::now();
+            let mut spun = spin::<W>(&self.state, now, until(came + PATIENCE_SPINNING), is_mine);
+            if spun == Spun::Late {
+                self.ask(HAND);
+                spun = spin::<W>(&self.state, W::now(), until(now + MOST), is_mine);
+            }
+            if matches!(spun, Spun::Ready(_)) {
+                if self.take() {
+                    return true;
+                }
+                continue;
+            }
+            let now = W::now();
+            if deadline.is_some_and(|deadline| now >= deadline || !W::RUNS) {
+                return self.take_or_leave();
+            }
+            // Without the fence a wake-up could be lost: then the sleep is short.
+            let fenced = self.queue.fence(first);
+            let by = if fenced { deadline } else { Some(until(now + DOZE)) };
+            let asks = if now - came >= PATIENCE { SLEEPS | HAND } else { SLEEPS };
+            if let Some(asked) = self.ask(asks) {
+                W::park(&self.state, asked, by);
+            }
+        }
+    }
+
+    /// Writes what the first waiter asks for into the word of a lock that is held, and not handed
+    /// to it. What stands there then; `None` if it was not written.
+    fn ask(&self, asks: u32) -> Option<u32> {
+        // Relaxed: the exchange looks again.
+        let state = self.state.load(Ordering::Relaxed);
+        if state & HELD == 0 || state & GIVEN != 0 {
+            return None;
+        }
+        let asked = state & !(SLEEPS | HAND) | asks;
+        // Relaxed, twice: asks, and publishes nothing.
+        self.state
+            .compare_exchange(state, asked, Ordering::Relaxed, Ordering::Relaxed)
+            .map(|_| asked)
+            .ok()
+    }
+
+    /// Takes the lock if it is free, or handed to this thread, the first waiter.
+    fn take(&self) -> bool {
+        // Acquire: pairs with the Release in `unlock_slowly`.
+        if self.state.load(Ordering::Acquire) & GIVEN != 0 {
+            // Relaxed: the lock is this thread's; no other one writes the word but by an exchange
+            // of what it saw before.
+            self.state.store(HELD, Ordering::Relaxed);
+            return true;
+        }
+        self.try_lock()
+    }
+
+    /// Takes the lock if that is possible now; else nothing is asked for any more.
+    fn take_or_leave(&self) -> bool {
+        loop {
+            if self.take() {
+                return true;
+            }
+            if self.ask(0).is_some() {
+                return false;
+            }
+        }
+    }
+
+    /// Where all nodes are taken: looks from time to time.
+    fn lock_without_node(&self, deadline: Option<Time>) -> bool {
+        loop {
+            if self.try_lock() {
+                return true;
+            }
+            let now = W::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return false;
+            }
+            // A word of its own: on that of the lock it would take wake-ups from the first waiter.
+            let by = deadline.map_or(now + DOZE, |deadline| deadline.min(now + DOZE));
+            W::park(&W::U32::new_in(0), 0, Some(by));
+        }
+    }
+}
+
+impl<O: Order, W: ConstWorld> Default for RawMutex<O, W> {
+    fn default() -> Self {
+        Self::const_new()
+    }
+}
+
+impl<O: Order, W: World> fmt::Debug for RawMutex<O, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawMutex").field("locked", &self.is_locked()).finish()
+    }
+}

@@ -1,0 +1,297 @@
+//! [`RwLock`] and its guards.
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+use core::panic::{RefUnwindSafe, UnwindSafe};
+
+use coreline_world::{Cell, CellMut, CellRef, ConstWorld, Native, Time, World};
+
+use super::super::osq::{Near, Order};
+use super::{RawRwLock, Readers, SpinningReaders};
+
+/// Data that many threads may read at one time, or one may write.
+///
+/// The lock is 8 bytes. Reading costs one locked instruction on the way in and one on the way out,
+/// on a line that all readers share: where there are many, and writers are rare, a reader's CPU
+/// spends its time on fetching that line.
+///
+/// ```
+/// use coreline::RwLock;
+///
+/// static ROUTES: RwLock<Vec<&str>> = RwLock::new(Vec::new());
+///
+/// ROUTES.write().push("near");
+/// let [one, other] = [ROUTES.read(), ROUTES.read()];
+/// assert_eq!((one.len(), other.len()), (1, 1));
+/// assert!(ROUTES.try_write().is_none());
+/// ```
+///
+/// **Fairness**: a writer that is first in the queue waits for the readers that are there, and for
+/// no later ones. Readers and writers that wait come in one order, that of `O`.
+///
+/// **Recursion**: a thread that reads may not read once more: a writer may wait in between, and
+/// both wait for ever.
+///
+/// **Size**: 8 bytes, and what [`Osq`](super::super::Osq) says of nodes, which all locks share.
+///
+/// **Panics**: reading does, with more than 2^28 readers at one time, which takes guards that were
+/// forgotten. A panic while a guard is alive frees the lock; the data is not poisoned.
+///
+/// **Signals**: a handler that takes the lock waits for ever if the thread that it interrupted
+/// holds it, or waits for it in front of the handler. `try_read` and `try_write` do not wait, and
+/// allocate nothing. The other forms may make nodes with the global allocator.
+///
+/// **Fork**: a lock that another thread held, or waited for, at the time of the fork stays so in
+/// the child.
+#[repr(C)]
+pub struct RwLock<T, O: Order = Near, R: Readers = SpinningReaders, W: World = Native> {
+    raw: RawRwLock<O, R, W>,
+    data: Cell<T, W>,
+    /// A `Cell` is `Sync` where `T` may move between threads; readers share it.
+    not_sync: PhantomData<UnsafeCell<()>>,
+}
+
+// SAFETY: readers give `&T` to several threads at one time, and a writer may move `T` to its own.
+unsafe impl<T: Send + Sync, O: Order, R: Readers, W: World> Sync for RwLock<T, O, R, W> {}
+
+// As std's: a panic inside a section leaves the data to the next holder.
+impl<T, O: Order, R: Readers, W: World> UnwindSafe for RwLock<T, O, R, W> {}
+impl<T, O: Order, R: Readers, W: World> RefUnwindSafe for RwLock<T, O, R, W> {}
+
+impl<T> RwLock<T> {
+    /// A free lock around `data`, also for a `static`.
+    pub const fn new(data: T) -> Self {
+        Self::const_new(data)
+    }
+}
+
+impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
+    /// A free lock around `data` in any order and world that has constants.
+    pub const fn const_new(data: T) -> Self
+    where
+        W: ConstWorld,
+    {
+        RwLock { raw: RawRwLock::const_new(), data: Cell::new(data), not_sync: PhantomData }
+    }
+
+    /// A free lock around `data`, in every world.
+    pub fn new_in(data: T) -> Self {
+        RwLock { raw: RawRwLock::new_in(), data: Cell::new_in(data), not_sync: PhantomData }
+    }
+
+    /// Takes the lock to read, and waits for writers; the guard frees it.
+    #[inline]
+    pub fn read(&self) -> RwLockReadGuard<'_, T, O, R, W> {
+        self.raw.read();
+        // SAFETY: `read` returned just now, for this guard.
+        unsafe { RwLockReadGuard::new(self) }
+    }
+
+    /// Takes the lock to read if no writer holds it or is next.
+    #[inline]
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T, O, R, W>> {
+        // SAFETY: in the branch taken `try_read` succeeded just now, for this guard.
+        self.raw.try_read().then(|| unsafe { RwLockReadGuard::new(self) })
+    }
+
+    /// Takes the lock to read, or gives up when `deadline` has come.
+    #[inline]
+    pub fn read_by(&self, deadline: Time) -> Option<RwLockReadGuard<'_, T, O, R, W>> {
+        // SAFETY: in the branch taken `read_by` succeeded just now, for this guard.
+        self.raw.read_by(deadline).then(|| unsafe { RwLockReadGuard::new(self) })
+    }
+
+    /// Takes the lock to write, and waits for readers and writers; the guard frees it.
+    #[inline]
+    pub fn write(&self) -> RwLockWriteGuard<'_, T, O, R, W> {
+        self.raw.write();
+        // SAFETY: `write` returned just now, for this guard.
+        unsafe { RwLockWriteGuard::new(self) }
+    }
+
+    /// Takes the lock to write if it is free now.
+    #[inline]
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T, O, R, W>> {
+        // SAFETY: in the branch taken `try_write` succeeded just now, for this guard.
+        self.raw.try_write().then(|| unsafe { RwLockWriteGuard::new(self) })
+    }
+
+    /// Takes the lock to write, or gives up when `deadline` has come.
+    #[inline]
+    pub fn write_by(&self, deadline: Time) -> Option<RwLockWriteGuard<'_, T, O, R, W>> {
+        // SAFETY: in the branch taken `write_by` succeeded just now, for this guard.
+        self.raw.write_by(deadline).then(|| unsafe { RwLockWriteGuard::new(self) })
+    }
+
+    /// Whether any thread holds the lock. A hint: stale when it is given.
+    pub fn is_locked(&self) -> bool {
+        self.raw.is_locked()
+    }
+
+    /// The data, through an exclusive reference: no lock is needed.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.data.get_mut()
+    }
+
+    /// The data, by value.
+    pub fn into_inner(self) -> T {
+        self.data.into_inner()
+    }
+}
+
+impl<T: Default, O: Order, R: Readers, W: ConstWorld> Default for RwLock<T, O, R, W> {
+    fn default() -> Self {
+        Self::const_new(T::default())
+    }
+}
+
+impl<T> From<T> for RwLock<T> {
+    fn from(data: T) -> Self {
+        Self::new(data)
+    }
+}
+
+impl<T: fmt::Debug, O: Order, R: Readers, W: World> fmt::Debug for RwLock<T, O, R, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("RwLock");
+        match self.try_read() {
+            Some(data) => out.field("data", &&*data),
+            None => out.field("data", &format_args!("<locked>")),
+        };
+        out.finish()
+    }
+}
+
+/// Proof that the caller holds an [`RwLock`] as a reader. Dropping it frees the lock of that one.
+#[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
+pub struct RwLockReadGuard<'a, T, O: Order, R: Readers, W: World> {
+    lock: &'a RwLock<T, O, R, W>,
+    data: ManuallyDrop<CellRef<'a, T, W>>,
+    /// Not `Send`, as std's.
+    _not_send: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives only `&T`.
+unsafe impl<T: Sync, O: Order, R: Readers, W: World> Sync for RwLockReadGuard<'_, T, O, R, W> {}
+
+// As the lock's own.
+impl<T, O: Order, R: Readers, W: World> UnwindSafe for RwLockReadGuard<'_, T, O, R, W> {}
+impl<T, O: Order, R: Readers, W: World> RefUnwindSafe for RwLockReadGuard<'_, T, O, R, W> {}
+
+impl<'a, T, O: Order, R: Readers, W: World> RwLockReadGuard<'a, T, O, R, W> {
+    /// # Safety
+    ///
+    /// The caller holds `lock.raw` as a reader and gives that to the guard.
+    #[inline]
+    unsafe fn new(lock: &'a RwLock<T, O, R, W>) -> Self {
+        // SAFETY: no thread writes the data while there is a reader, and from here to the guard's
+        // drop the guard is one.
+        let data = ManuallyDrop::new(unsafe { lock.data.borrow() });
+        RwLockReadGuard { lock, data, _not_send: PhantomData }
+    }
+}
+
+impl<T, O: Order, R: Readers, W: World> Deref for RwLockReadGuard<'_, T, O, R, W> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.data
+    }
+}
+
+impl<T, O: Order, R: Readers, W: World> Drop for RwLockReadGuard<'_, T, O, R, W> {
+    #[inline]
+    fn drop(&mut self) {
+        // For its world, too, the access ends before a writer can come.
+        // SAFETY: dropped here once, and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.data) };
+        // SAFETY: the guard is a reader, and ends to be one only here.
+        unsafe { self.lock.raw.unlock_read() };
+    }
+}
+
+impl<T: fmt::Debug, O: Order, R: Readers, W: World> fmt::Debug for RwLockReadGuard<'_, T, O, R, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// Proof that the caller holds an [`RwLock`] as its writer. Dropping it frees the lock.
+#[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
+pub struct RwLockWriteGuard<'a, T, O: Order, R: Readers, W: World> {
+    lock: &'a RwLock<T, O, R, W>,
+    data: ManuallyDrop<CellMut<'a, T, W>>,
+    /// Not `Send`, as std's.
+    _not_send: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives only `&T`.
+unsafe impl<T: Sync, O: Order, R: Readers, W: World> Sync for RwLockWriteGuard<'_, T, O, R, W> {}
+
+// As the lock's own.
+impl<T, O: Order, R: Readers, W: World> UnwindSafe for RwLockWriteGuard<'_, T, O, R, W> {}
+impl<T, O: Order, R: Readers, W: World> RefUnwindSafe for RwLockWriteGuard<'_, T, O, R, W> {}
+
+impl<'a, T, O: Order, R: Readers, W: World> RwLockWriteGuard<'a, T, O, R, W> {
+    /// # Safety
+    ///
+    /// The caller holds `lock.raw` as a writer and gives that to the guard.
+    #[inline]
+    unsafe fn new(lock: &'a RwLock<T, O, R, W>) -> Self {
+        // SAFETY: only the writer touches the data, and from here to the guard's drop the guard is
+        // the writer.
+        let data = ManuallyDrop::new(unsafe { lock.data.borrow_mut() });
+        RwLockWriteGuard { lock, data, _not_send: PhantomData }
+    }
+
+    /// Goes on as a reader: no other writer comes in between.
+    pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, T, O, R, W> {
+        let mut guard = ManuallyDrop::new(guard);
+        let lock = guard.lock;
+        // SAFETY: dropped here once; the guard is used no more.
+        unsafe { ManuallyDrop::drop(&mut guard.data) };
+        // SAFETY: the guard is the writer, and does not free the lock.
+        unsafe { lock.raw.downgrade() };
+        // SAFETY: this thread is a reader now, for this guard.
+        unsafe { RwLockReadGuard::new(lock) }
+    }
+}
+
+impl<T, O: Order, R: Readers, W: World> Deref for RwLockWriteGuard<'_, T, O, R, W> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.data
+    }
+}
+
+impl<T, O: Order, R: Readers, W: World> DerefMut for RwLockWriteGuard<'_, T, O, R, W> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.data
+    }
+}
+
+impl<T, O: Order, R: Readers, W: World> Drop for RwLockWriteGuard<'_, T, O, R, W> {
+    #[inline]
+    fn drop(&mut self) {
+        // For its world, too, the access ends before the lock is free.
+        // SAFETY: dropped here once, and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.data) };
+        // SAFETY: the guard is the writer, and frees the lock only here.
+        unsafe { self.lock.raw.unlock_write() };
+    }
+}
+
+impl<T: fmt::Debug, O: Order, R: Readers, W: World> fmt::Debug
+    for RwLockWriteGuard<'_, T, O, R, W>
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,172 @@
+//! The laws of readers-writer locks: a writer is alone, and readers see what it wrote. That writers
+//! exclude each other, `lock.rs` has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coreline::RwLock;
+use coreline::lock::{Fifo, Near, Order, Readers, RwLockWriteGuard};
+use coreline::lock::{SleepingReaders, SpinningReaders};
+use coreline_sim::{Faults, Sim};
+use coreline_world::model::{Model, RelaxedRmws};
+use coreline_world::{Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Word};
+
+use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, panic_of};
+
+/// What the lock guards, on two lines: a writer that is not alone, or a reader that does not see
+/// all of the last writer's writes, finds them different.
+type Pair = (Line<u64>, Line<u64>);
+
+/// Threads read, write, try and give up; nothing is lost, and no reader meets a writer. One in
+/// `one_in` writes.
+fn sharing<O: Order, R: Readers, W: Testbed>(effort: Effort, one_in: u32) {
+    let lock = Arc::new(RwLock::<Pair, O, R, W>::new_in((Line(0), Line(0))));
+    let met = Arc::new(W::U32::new_in(0));
+    let place = effort.places::<W>();
+    let run = |number: u32| {
+        let (lock, met) = (Arc::clone(&lock), Arc::clone(&met));
+        let soon = || W::now() + Duration::from_nanos(700);
+        let write = move |lock: &RwLock<Pair, O, R, W>, manner| {
+            let held = match manner {
+                0 => Some(lock.write()),
+                1 => lock.write_by(soon()),
+                _ => lock.try_write(),
+            };
+            held.map_or(0, |mut pair| {
+                pair.0.0 += 1;
+                pair.1.0 += 1;
+                if manner == 1 {
+                    let pair = RwLockWriteGuard::downgrade(pair);
+                    assert_eq!(pair.0.0, pair.1.0, "a writer came in between");
+                }
+                1
+            })
+        };
+        let read = move |lock: &RwLock<Pair, O, R, W>, manner| {
+            let held = match manner {
+                0 => Some(lock.read()),
+                1 => lock.read_by(soon()),
+                _ => lock.try_read(),
+            };
+            if held.is_some_and(|pair| pair.0.0 != pair.1.0) {
+                // Relaxed: a count. Not a panic here: natively others would wait for ever.
+                met.fetch_add(1, Ordering::Relaxed);
+            }
+            0
+        };
+        let all = move || {
+            let once = |round: u32| {
+                let manner = if W::RUNS { round % 3 } else { 0 };
+                if (number + round).is_multiple_of(one_in) {
+                    write(&lock, manner)
+                } else {
+                    read(&lock, manner)
+                }
+            };
+            (0..effort.rounds).map(once).sum::<u64>()
+        };
+        W::spawn(place(number), all).unwrap()
+    };
+    let threads: Vec<_> = (0..effort.threads).map(run).collect();
+    let written: u64 = threads.into_iter().map(JoinHandle::join).sum();
+    // Relaxed: all threads have been joined.
+    assert_eq!(met.load(Ordering::Relaxed), 0, "a reader met a writer");
+    let pair = lock.try_write().expect("no thread holds it");
+    assert_eq!((pair.0.0, pair.1.0), (written, written), "a write was lost");
+}
+
+#[test]
+fn readers_and_writers_share_natively() {
+    for effort in [NATIVE, Effort { threads: 32, rounds: 2000, ..NATIVE }] {
+        for one_in in [2, 50] {
+            sharing::<Near, SpinningReaders, Native>(effort, one_in);
+            sharing::<Fifo, SleepingReaders, Native>(effort, one_in);
+        }
+    }
+}
+
+#[test]
+fn readers_and_writers_share_in_simulation() {
+    let many = Effort { threads: 384, rounds: 6, cpus: 384 };
+    for one_in in [2, 50] {
+        let law = move || sharing::<Near, SpinningReaders, Sim>(many, one_in);
+        worlds::simulate_seeds("rwlock::near", "epyc-9654-2s", Faults::NONE, 4, law).unwrap();
+        for faults in [Faults::NONE, worlds::TORN, worlds::PREEMPTED] {
+            let law = move || sharing::<Near, SpinningReaders, Sim>(FEW, one_in);
+            worlds::simulate("rwlock::near", "host-2c", faults, law).unwrap();
+            let law = move || sharing::<Fifo, SleepingReaders, Sim>(FEW, one_in);
+            worlds::simulate("rwlock::sleeping", "host-2c", faults, law).unwrap();
+        }
+    }
+}
+
+#[test]
+fn readers_and_writers_share_in_every_interleaving() {
+    worlds::check(|| sharing::<Fifo, SpinningReaders, Model>(MODEL, 2));
+    worlds::check(|| sharing::<Near, SleepingReaders, Model>(MODEL, 2));
+}
+
+/// A reader and a writer of which one gives up.
+fn giving_up<W: Testbed>(writer_gives_up: bool) {
+    let lock = Arc::new(RwLock::<u64, Fifo, SpinningReaders, W>::new_in(0));
+    let theirs = Arc::clone(&lock);
+    let write = move || {
+        let held = if writer_gives_up { theirs.write_by(W::now()) } else { Some(theirs.write()) };
+        held.map_or(0, |mut data| {
+            *data += 1;
+            1
+        })
+    };
+    let writer = W::spawn(Placement::Anywhere, write).unwrap();
+    let read = if writer_gives_up { Some(lock.read()) } else { lock.read_by(W::now()) };
+    drop(read);
+    let written = writer.join();
+    assert_eq!(*lock.try_write().expect("no thread holds it"), written);
+}
+
+#[test]
+fn a_waiter_that_gives_up_breaks_nothing_in_every_interleaving() {
+    worlds::check(|| giving_up::<Model>(true));
+    worlds::check(|| giving_up::<Model>(false));
+}
+
+#[test]
+fn relaxed_exchanges_are_caught() {
+    type Planted = Model<RelaxedRmws>;
+    let message = panic_of(|| {
+        worlds::check(|| sharing::<Fifo, SpinningReaders, Planted>(MODEL, 2));
+    });
+    assert!(message.contains("Causality violation"), "{message}");
+}
+
+/// Readers that come again and again keep a writer waiting for those only that read already.
+fn a_writer_comes<W: Testbed>(readers: u32) {
+    let shared = Arc::new((RwLock::<u64, Near, SpinningReaders, W>::new_in(0), W::U32::new_in(0)));
+    let read = |_| {
+        let shared = Arc::clone(&shared);
+        let read = move || {
+            // Relaxed: a sign.
+            while shared.1.load(Ordering::Relaxed) == 0 {
+                let data = shared.0.read();
+                W::work(Duration::from_micros(2));
+                drop(data);
+            }
+        };
+        W::spawn(Placement::Anywhere, read).unwrap()
+    };
+    let threads: Vec<_> = (0..readers).map(read).collect();
+    W::work(Duration::from_micros(20));
+    for _ in 0..10 {
+        *shared.0.write() += 1;
+    }
+    // Relaxed: a sign.
+    shared.1.store(1, Ordering::Relaxed);
+    threads.into_iter().for_each(JoinHandle::join);
+}
+
+#[test]
+fn readers_do_not_starve_a_writer() {
+    a_writer_comes::<Native>(4);
+    let law = || a_writer_comes::<Sim>(32);
+    worlds::simulate_seeds("rwlock::writer", "epyc-9654-2s", Faults::NONE, 3, law).unwrap();
+}
