@@ -7,7 +7,27 @@
 //! | [`Condvar`] | 8 | sleep, without the lock, until they are notified |
 //! | [`TicketLock`] | 8 | spin on one line, in order of arrival |
 //! | [`Osq`] | 4 | spin on lines of their own, near ones first or in order; can give up |
+//!
+//! # For users of `parking_lot`
+//!
+//! With the feature `lock_api` (for version 0.5 of that crate) or `lock_api_0_4`, [`RawMutex`] and
+//! [`RawRwLock`] have its traits. So a program keeps its code, with mapped guards, `Arc` guards and
+//! data without a size, and changes a type:
+//!
+//! ```
+//! # #[cfg(feature = "lock_api")] {
+//! type Mutex<T> = lock_api::Mutex<coreline::lock::RawMutex, T>;
+//! type RwLock<T> = lock_api::RwLock<coreline::lock::RawRwLock, T>;
+//!
+//! static LOCK: Mutex<u32> = Mutex::new(1);
+//! *LOCK.lock() += 1;
+//! let halves: &RwLock<[u32]> = &RwLock::new([1, 2]);
+//! assert_eq!(*LOCK.lock() as usize, halves.read().len());
+//! # }
+//! ```
 
+#[cfg(any(feature = "lock_api", feature = "lock_api_0_4"))]
+mod api;
 mod condvar;
 mod mutex;
 mod osq;

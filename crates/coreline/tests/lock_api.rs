@@ -1,0 +1,101 @@
+//! The locks under the types of `lock_api`, as programs that use `parking_lot` have them.
+#![cfg(any(feature = "lock_api", feature = "lock_api_0_4"))]
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use coreline::lock::{Fifo, RawMutex, RawRwLock, SleepingReaders};
+
+/// The tests of one version.
+macro_rules! tests {
+    ($api:ident) => {
+        use $api::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+        use super::*;
+
+        /// A map in shards, as dashmap's is: each under a read-write lock of `lock_api`, with
+        /// guards that are mapped to a value.
+        struct Sharded {
+            shards: Vec<RwLock<RawRwLock, HashMap<u64, u64>>>,
+            hasher: RandomState,
+        }
+
+        impl Sharded {
+            fn shard(&self, key: u64) -> &RwLock<RawRwLock, HashMap<u64, u64>> {
+                &self.shards[self.hasher.hash_one(key) as usize % self.shards.len()]
+            }
+
+            fn get(&self, key: u64) -> Option<u64> {
+                let value = RwLockReadGuard::try_map(self.shard(key).read(), |it| it.get(&key));
+                value.ok().map(|value| *value)
+            }
+
+            fn add(&self, key: u64) {
+                let write = self.shard(key).write();
+                *RwLockWriteGuard::map(write, |it| it.entry(key).or_default()) += 1;
+            }
+        }
+
+        #[test]
+        fn a_sharded_map_counts() {
+            let shards = (0..4).map(|_| RwLock::new(HashMap::new())).collect();
+            let map = Sharded { shards, hasher: RandomState::new() };
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for round in 0..4000 {
+                            map.add(round % 16);
+                            assert!(map.get(round % 16).is_some());
+                        }
+                    });
+                }
+            });
+            assert!((0..16).all(|key| map.get(key) == Some(1000)), "an addition was lost");
+            assert_eq!(map.get(16), None);
+        }
+
+        static COUNT: Mutex<RawMutex, u64> = Mutex::new(0);
+
+        #[test]
+        fn a_mutex_in_a_static_counts_and_maps() {
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| (0..4000).for_each(|_| *COUNT.lock() += 1));
+                }
+            });
+            let pair = Mutex::<RawMutex<Fifo>, _>::new((0, 1));
+            *MutexGuard::map(pair.lock(), |pair| &mut pair.1) += *COUNT.lock();
+            assert_eq!(pair.into_inner(), (0, 16_001));
+            assert!(!COUNT.is_locked());
+        }
+
+        #[test]
+        fn a_wait_ends_in_time_and_a_writer_becomes_a_reader() {
+            let data = Arc::new(RwLock::<RawRwLock<Fifo, SleepingReaders>, [u32]>::new([1, 2]));
+            let write = data.write();
+            thread::scope(|scope| {
+                let short = Duration::from_millis(1);
+                let waits = || (data.try_read_for(short).is_none(), data.try_write().is_none());
+                assert_eq!(scope.spawn(waits).join().unwrap(), (true, true));
+            });
+            let read = RwLockWriteGuard::downgrade(write);
+            assert_eq!((data.read().len(), read[1]), (2, 2));
+            assert!(data.try_write_for(Duration::from_millis(1)).is_none());
+            drop(read);
+            assert!(data.try_write().is_some() && !data.is_locked());
+        }
+    };
+}
+
+#[cfg(feature = "lock_api")]
+mod latest {
+    tests!(lock_api);
+}
+
+#[cfg(feature = "lock_api_0_4")]
+mod v0_4 {
+    tests!(lock_api_0_4);
+}
