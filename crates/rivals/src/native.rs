@@ -78,6 +78,46 @@ impl PthreadMutex {
     }
 }
 
+/// The C library's read-write lock around a count.
+pub(crate) struct PthreadRwLock {
+    raw: UnsafeCell<libc::pthread_rwlock_t>,
+    data: UnsafeCell<u64>,
+}
+
+// SAFETY: the data is changed by a writer alone, and read by readers; the lock is for threads.
+unsafe impl Sync for PthreadRwLock {}
+// SAFETY: a lock that no thread uses is plain memory.
+unsafe impl Send for PthreadRwLock {}
+
+impl PthreadRwLock {
+    pub(crate) fn new() -> PthreadRwLock {
+        PthreadRwLock { raw: libc::PTHREAD_RWLOCK_INITIALIZER.into(), data: 0.into() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn read_and(&self, section: impl FnOnce(&u64)) {
+        // SAFETY: the lock was initialised by its initialiser, and does not move while it is
+        // borrowed. Between the two calls it is read-locked, so no thread changes the data. (It
+        // fails for too many readers only, and there are few threads.)
+        unsafe {
+            libc::pthread_rwlock_rdlock(self.raw.get());
+            section(&*self.data.get());
+            libc::pthread_rwlock_unlock(self.raw.get());
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn write_and(&self, section: impl FnOnce(&mut u64)) {
+        // SAFETY: the lock was initialised by its initialiser, and does not move while it is
+        // borrowed. Between the two calls it is write-locked, so no other thread has the data.
+        unsafe {
+            libc::pthread_rwlock_wrlock(self.raw.get());
+            section(&mut *self.data.get());
+            libc::pthread_rwlock_unlock(self.raw.get());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -145,6 +145,17 @@ fn locks_have_all_their_rivals_and_the_shares_of_their_threads() {
 }
 
 #[test]
+fn read_write_locks_have_all_their_rivals() {
+    let some = ["rwlocks", "--quick", "--json", "--form", "99.99 %", "--threads", "1,8"];
+    let result = json(&rivals(&some).output().unwrap());
+    check_rows(&result, "rwlocks");
+    for name in ["std RwLock", "parking_lot RwLock", "crossbeam ShardedLock", "pthread rwlock"] {
+        assert_eq!(threads(&result, name), [1, 1, 8, 8], "{name}");
+    }
+    assert!(rows(&result).iter().all(|row| row["params"]["read_pct"] == 99.99));
+}
+
+#[test]
 fn without_rseq_the_same_is_measured_on_atomics() {
     let mut command = rivals(&["counters", "--quick", "--json"]);
     let output = command.env("CORELINE_RSEQ", "off").output().unwrap();

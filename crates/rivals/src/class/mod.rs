@@ -6,6 +6,7 @@ mod domains;
 mod locks;
 mod masks;
 mod read_mostly;
+mod rwlocks;
 mod turns;
 
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub(crate) enum Class {
     ReadMostly,
     /// Taking and freeing a mutex: uncontended, and by more threads than CPUs
     Locks,
+    /// Reading under a read-write lock, and writing now and then
+    Rwlocks,
 }
 
 impl Class {
@@ -42,6 +45,7 @@ impl Class {
             Class::Masks => masks::bench(),
             Class::ReadMostly => read_mostly::bench(),
             Class::Locks => locks::bench(),
+            Class::Rwlocks => rwlocks::bench(),
         }
     }
 }
@@ -84,7 +88,7 @@ pub(crate) struct Params {
     out_ns: Option<u64>,
     batch: Option<u64>,
     gap_us: Option<u64>,
-    read_pct: Option<u64>,
+    read_pct: Option<f64>,
 }
 
 /// Something to measure.
@@ -242,7 +246,7 @@ mod tests {
                 let Ok(subject) = (candidate.make)() else { continue };
                 subject.run(0, ROUND);
                 subject.run(1, 2 * ROUND);
-                let counts = matches!(class, Class::Counters | Class::Locks)
+                let counts = matches!(class, Class::Counters | Class::Locks | Class::Rwlocks)
                     || candidate.name.contains("add");
                 match subject.total() {
                     Some(total) => assert_eq!(total, 3 * ROUND, "{}", candidate.name),
