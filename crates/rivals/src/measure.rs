@@ -208,7 +208,8 @@ fn calibrate(crew: &Crew, entrant: &Entrant<'_>, plan: &Plan) -> Result<u64, Err
         }
         if wall >= target / 8 {
             let ops = u128::from(ops) * u128::from(target) / u128::from(wall);
-            return Ok(u64::try_from(ops).unwrap_or(u64::MAX).next_multiple_of(ROUND));
+            // At least a round, however little a busy machine got done.
+            return Ok(u64::try_from(ops).unwrap_or(u64::MAX).next_multiple_of(ROUND).max(ROUND));
         }
         ops *= 4;
     }
