@@ -6,7 +6,7 @@ use clap::Parser;
 use coreline_topology::{CpuId, CpuSet};
 use coreline_world::native::probe;
 
-use crate::class::{Bench, Class};
+use crate::class::{Bench, Class, Form};
 use crate::crew;
 use crate::error::Error;
 use crate::measure::{Measured, Plan, measure};
@@ -35,6 +35,12 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "N", default_value_t = 21,
           value_parser = clap::value_parser!(u16).range(LEAST_SAMPLES..=1000))]
     reps: u16,
+    /// Only with this many threads
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    threads: Vec<usize>,
+    /// Only the forms with these words in their titles, such as 100/500
+    #[arg(long, value_name = "WORDS")]
+    form: Option<String>,
 }
 
 impl Cli {
@@ -43,7 +49,9 @@ impl Cli {
         let allowed = machine.allowed.map_err(Error::NoCpus)?;
         let cpus: Vec<CpuId> = allowed.iter().collect();
         let plan = if self.quick { Plan::QUICK } else { Plan::full(self.reps.into()) };
-        let Measured { rows, mut notes } = measure(self.class, &plan, &cpus)?;
+        let mut bench = self.class.bench();
+        select(&mut bench, &self.threads, self.form.as_deref())?;
+        let Measured { rows, mut notes } = measure(self.class, &bench, &plan, &cpus)?;
         if let Err(why) = machine.sections {
             notes.push(format!("coreline's operations run on atomics here: {why}"));
         }
@@ -68,7 +76,6 @@ impl Cli {
             serde_json::to_writer_pretty(&mut out, &Report::new(&rows)).map_err(io::Error::from)?;
             writeln!(out)?;
         } else {
-            let bench = self.class.bench();
             preface(&bench, &plan, &allowed, &notes, &mut out)?;
             table::show(&bench, &rows, &mut out)?;
         }
@@ -76,17 +83,42 @@ impl Cli {
     }
 }
 
+/// Leaves of the forms what was asked for.
+///
+/// # Errors
+///
+/// [`Error::Nothing`] if that is nothing.
+fn select(bench: &mut Bench, threads: &[usize], title: Option<&str>) -> Result<(), Error> {
+    let all = bench.forms.iter().map(|form| format!("{:?} at {:?}", form.title, form.threads));
+    let all = all.collect::<Vec<_>>().join(", ");
+    for form in &mut bench.forms {
+        form.threads.retain(|it| threads.is_empty() || threads.contains(it));
+    }
+    // Whole words: 0/0 is not 100/0.
+    let words = |text: &str| format!(" {text} ");
+    let is_asked = |form: &Form| title.is_none_or(|part| words(form.title).contains(&words(part)));
+    bench.forms.retain(|form| is_asked(form) && !form.threads.is_empty());
+    if bench.forms.is_empty() { Err(Error::Nothing(all)) } else { Ok(()) }
+}
+
 /// With fewer kept samples a figure is not worth quoting.
 const LEAST_SAMPLES: i64 = 15;
+/// The same where each is a window of time.
+const LEAST_WINDOWS: i64 = 5;
 
 /// How many figures rest on too few samples.
 fn thin(rows: &[Row]) -> Option<String> {
-    let thin = rows.iter().filter(|row| (row.samples as i64) < LEAST_SAMPLES).count();
+    let least = |row: &Row| match row.share_min_max {
+        Some(_) => LEAST_WINDOWS,
+        None => LEAST_SAMPLES,
+    };
+    let thin = rows.iter().filter(|row| (row.samples as i64) < least(row)).count();
     let all = rows.len();
     (thin > 0).then(|| {
         format!(
-            "{thin} of {all} figures rest on fewer than {LEAST_SAMPLES} samples, because other \
-             load disturbed the rest; do not quote them, and measure on a quieter machine"
+            "{thin} of {all} figures rest on fewer than {LEAST_SAMPLES} samples \
+             ({LEAST_WINDOWS} where they are windows of time), because other load \
+             disturbed the rest; do not quote them, and measure on a quieter machine"
         )
     })
 }
@@ -108,6 +140,15 @@ fn preface(
         plan.sample_ns / 1000,
         plan.crowded_ns / 1000,
     )?;
+    if let Some(window) = bench.forms.iter().find_map(|form| form.window) {
+        let window = window * plan.window_percent / 100;
+        writeln!(
+            out,
+            "more than 1 thread: ns of {} windows of {window:?} by what all threads did in them; \
+             share: what the unluckiest thread did by what the luckiest did",
+            plan.timed,
+        )?;
+    }
     for note in notes {
         writeln!(out, "note: {note}")?;
     }
@@ -118,6 +159,24 @@ fn preface(
 mod tests {
     use super::*;
     use crate::class::{Params, Role};
+
+    #[test]
+    fn forms_and_threads_can_be_chosen() {
+        let chosen = |threads: &[usize], title| {
+            let mut bench = Class::Locks.bench();
+            select(&mut bench, threads, title)?;
+            let forms = bench.forms.into_iter().map(|form| (form.title, form.threads));
+            Ok::<_, Error>(forms.collect::<Vec<_>>())
+        };
+        assert_eq!(chosen(&[], None).unwrap().len(), 5);
+        assert_eq!(chosen(&[1], None).unwrap(), [("uncontended", vec![1])]);
+        let some = [("section/outside 100/500 ns", vec![2, 32])];
+        assert_eq!(chosen(&[2, 32], Some("100/500")).unwrap(), some);
+        assert_eq!(chosen(&[], Some("0/0")).unwrap().len(), 1);
+        let error = chosen(&[1], Some("100/500")).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("\"uncontended\" at [1], "), "{error}");
+    }
 
     #[test]
     fn figures_on_too_few_samples_are_counted() {
@@ -133,6 +192,7 @@ mod tests {
             samples,
             discarded: 0,
             share_min_max: None,
+            ns_interval: None,
             form: "index",
         };
         assert_eq!(thin(&[row(15), row(21)]), None);

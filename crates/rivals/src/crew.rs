@@ -7,22 +7,33 @@
 
 use std::hint;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use coreline_topology::CpuId;
 use coreline_world::native::run_queue_wait;
 use coreline_world::{JoinHandle, Native, Placement, SpawnError, Threads};
+use crossbeam_utils::CachePadded;
 
 use crate::class::Subject;
-use crate::disturbance::{Lane, Sample};
+use crate::disturbance::{Kind, Lane, Sample};
 use crate::native;
 
 /// Some threads that wait for a sample to take.
 pub(crate) struct Crew {
     workers: Vec<Worker>,
-    cpus: usize,
+    cpus: Vec<CpuId>,
+}
+
+/// How long a sample is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Span {
+    /// So many operations of each thread, a multiple of [`ROUND`](crate::class::ROUND).
+    Ops(u64),
+    /// As many operations as a thread gets done in this time.
+    Window(Duration),
 }
 
 struct Worker {
@@ -34,10 +45,18 @@ struct Worker {
 /// What a thread is to do in one sample.
 struct Order {
     subject: Arc<dyn Subject>,
-    ops: u64,
+    part: Part,
     barrier: Arc<Barrier>,
     /// What times are counted from.
     epoch: Instant,
+}
+
+/// How much a thread is to do in one sample.
+#[derive(Clone)]
+enum Part {
+    Ops(u64),
+    /// Until this is set. The line holds nothing else: it is read at each operation.
+    Until(Arc<CachePadded<AtomicBool>>),
 }
 
 impl Crew {
@@ -56,7 +75,7 @@ impl Crew {
         };
         let places = cpus.iter().enumerate().cycle().take(threads);
         let workers = places.enumerate().map(worker).collect::<Result<_, SpawnError>>()?;
-        Ok(Crew { workers, cpus: cpus.len() })
+        Ok(Crew { workers, cpus: cpus.to_vec() })
     }
 
     /// How many threads there are.
@@ -66,24 +85,46 @@ impl Crew {
 
     /// Whether some of them share a CPU.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.threads() > self.cpus
+        self.threads() > self.cpus.len()
     }
 
-    /// Has each thread do `ops` operations.
+    /// Has each thread do operations for this long.
     ///
     /// # Panics
     ///
     /// If a thread did: a sample that waits for it would never end.
-    pub(crate) fn sample(&self, subject: &Arc<dyn Subject>, ops: u64) -> Sample {
+    pub(crate) fn sample(&self, subject: &Arc<dyn Subject>, span: Span) -> Sample {
+        let stop = Arc::new(CachePadded::new(AtomicBool::new(false)));
+        let (part, busy_before) = match span {
+            Span::Ops(ops) => (Part::Ops(ops), None),
+            Span::Window(_) => (Part::Until(Arc::clone(&stop)), native::busy_ns(&self.cpus)),
+        };
         let barrier = Arc::new(Barrier::new(self.threads(), self.is_crowded()));
         let epoch = Instant::now();
         for worker in &self.workers {
             let (subject, barrier) = (Arc::clone(subject), Arc::clone(&barrier));
-            let listens = worker.orders.send(Order { subject, ops, barrier, epoch });
+            let listens = worker.orders.send(Order { subject, part: part.clone(), barrier, epoch });
             listens.expect("a measuring thread listens until its orders end");
         }
+        if let Span::Window(window) = span {
+            thread::sleep(window);
+            // Relaxed: the flag hands nothing over.
+            stop.store(true, Ordering::Relaxed);
+        }
         let lane = |worker: &Worker| worker.lanes.recv().expect("a measuring thread panicked");
-        Sample { lanes: self.workers.iter().map(lane).collect(), cpus: self.cpus }
+        let lanes = self.workers.iter().map(lane).collect();
+        let kind = match span {
+            Span::Ops(_) => Kind::Ops,
+            Span::Window(_) => {
+                let both = busy_before.zip(native::busy_ns(&self.cpus));
+                let since = |(before, after): (&u64, &u64)| after.saturating_sub(*before);
+                Kind::Window {
+                    busy: both
+                        .map(|(before, after)| before.iter().zip(&after).map(since).collect()),
+                }
+            }
+        };
+        Sample { lanes, cpus: self.cpus.len(), kind }
     }
 
     /// Ends the threads and waits for that.
@@ -96,19 +137,30 @@ impl Crew {
 }
 
 fn work(number: usize, cpu: usize, orders: &Receiver<Order>, done: &Sender<Lane>) {
-    for Order { subject, ops, barrier, epoch } in orders {
+    for Order { subject, part, barrier, epoch } in orders {
         let now = || u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
         // Before the barrier: what makes a thread late to the others' start spoils the sample, too.
         let waited_before = run_queue_wait();
+        let ran_at_order = native::thread_cpu_ns();
         barrier.wait();
-        let ran_before = native::thread_cpu_ns();
+        let ran_before = match part {
+            Part::Ops(_) => native::thread_cpu_ns(),
+            // What spinning at the barrier takes is in the busy time of the CPUs.
+            Part::Until(_) => ran_at_order,
+        };
         let start = now();
-        subject.run(number, ops);
+        let done_ops = match part {
+            Part::Ops(ops) => {
+                subject.run(number, ops);
+                ops
+            }
+            Part::Until(stop) => subject.run_until(number, &stop),
+        };
         let end = now();
         let ran = native::thread_cpu_ns().saturating_sub(ran_before);
         let waited =
             run_queue_wait().zip(waited_before).map(|(after, before)| after.saturating_sub(before));
-        if done.send(Lane { cpu, start, end, ran, waited }).is_err() {
+        if done.send(Lane { cpu, start, end, ops: done_ops, ran, waited }).is_err() {
             return;
         }
     }
@@ -157,8 +209,24 @@ mod tests {
         }
 
         fn total(&self) -> Option<u64> {
-            None
+            Some(self.0.iter().map(|done| done.load(Ordering::Relaxed) as u64).sum())
         }
+    }
+
+    #[test]
+    fn a_window_counts_what_each_thread_did() {
+        let cpus: Vec<_> = probe().allowed.unwrap().iter().collect();
+        let crew = Crew::new(2 * cpus.len() + 1, &cpus).unwrap();
+        let tally = Arc::new(Tally((0..crew.threads()).map(|_| AtomicUsize::new(0)).collect()));
+        let subject: Arc<dyn Subject> = tally.clone();
+        let sample = crew.sample(&subject, Span::Window(Duration::from_millis(5)));
+        crew.dismiss();
+        for (lane, done) in sample.lanes.iter().zip(&tally.0) {
+            // Relaxed: the threads were joined.
+            assert_eq!(lane.ops, done.load(Ordering::Relaxed) as u64);
+        }
+        assert_eq!(Some(sample.ops()), tally.total());
+        assert!(matches!(sample.kind, Kind::Window { .. }));
     }
 
     #[test]
@@ -169,7 +237,7 @@ mod tests {
             let tally = Arc::new(Tally((0..threads).map(|_| AtomicUsize::new(0)).collect()));
             let subject: Arc<dyn Subject> = tally.clone();
             for _ in 0..3 {
-                let sample = crew.sample(&subject, 5);
+                let sample = crew.sample(&subject, Span::Ops(5));
                 let on: Vec<_> = sample.lanes.iter().map(|lane| lane.cpu).collect();
                 let expected: Vec<_> = (0..threads).map(|number| number % cpus.len()).collect();
                 assert_eq!(on, expected);

@@ -12,17 +12,24 @@
 //!   sample until the last of the CPU's threads is done, less the CPU time of those threads. More
 //!   than 15 % of that spoils the sample. (The busy time in the kernel's `stat` file would say
 //!   it in ticks of 10 ms, as long as the whole sample.)
+//! - **Windows**: threads may sleep until others let them go on, so an idle CPU says nothing. What
+//!   counts is the busy time in the kernel's `stat` file, less the CPU time of our threads: more
+//!   than 5 % of the window and two ticks on a CPU spoils the sample. So does a window in which
+//!   nothing was done at all.
 
 /// What one thread of a sample did. Times are nanoseconds since one moment before the sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lane {
     /// The thread's CPU: its place among those allowed.
     pub(crate) cpu: usize,
+    /// How many operations it did.
+    pub(crate) ops: u64,
     /// When the thread began.
     pub(crate) start: u64,
     /// When it was done.
     pub(crate) end: u64,
-    /// How long it ran on its CPU in between.
+    /// How long it ran on its CPU in between; for a window, also while it waited for the others'
+    /// start.
     pub(crate) ran: u64,
     /// How long it waited on a run queue in between; `None` where the kernel does not say.
     pub(crate) waited: Option<u64>,
@@ -35,6 +42,20 @@ pub(crate) struct Sample {
     pub(crate) lanes: Vec<Lane>,
     /// How many CPUs the threads were spread over at most.
     pub(crate) cpus: usize,
+    pub(crate) kind: Kind,
+}
+
+/// What ended a sample.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Each thread had done as many operations as it was told to.
+    Ops,
+    /// Time was up.
+    Window {
+        /// For how many nanoseconds each CPU was busy meanwhile, with the threads of the sample or
+        /// otherwise; `None` where the kernel does not say.
+        busy: Option<Vec<u64>>,
+    },
 }
 
 impl Sample {
@@ -48,16 +69,36 @@ impl Sample {
         end.saturating_sub(self.start())
     }
 
-    /// The CPU time of one operation in nanoseconds, if each thread did `ops`.
-    pub(crate) fn ns_per_op(&self, ops: u64) -> f64 {
-        let threads = self.lanes.len();
-        let at_once = threads.min(self.cpus) as f64;
-        self.wall() as f64 * at_once / (threads as f64 * ops as f64)
+    /// How many operations all threads did.
+    pub(crate) fn ops(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.ops).sum()
+    }
+
+    /// Nanoseconds per operation: of CPU time, or of the window.
+    pub(crate) fn ns_per_op(&self) -> f64 {
+        let at_once = match self.kind {
+            Kind::Ops => self.lanes.len().min(self.cpus),
+            Kind::Window { .. } => 1,
+        };
+        self.wall() as f64 * at_once as f64 / self.ops() as f64
+    }
+
+    /// Of what the luckiest thread got done in a window, how much the unluckiest did.
+    pub(crate) fn share(&self) -> Option<f64> {
+        let ops = || self.lanes.iter().map(|lane| lane.ops);
+        let (least, most) = ops().min().zip(ops().max())?;
+        (self.kind != Kind::Ops && most > 0).then(|| least as f64 / most as f64)
     }
 
     /// Whether other load spoiled it.
     pub(crate) fn is_disturbed(&self) -> bool {
-        if self.lanes.len() <= self.cpus {
+        if let Kind::Window { busy } = &self.kind {
+            let bound = self.wall() * MOST_FOREIGN_PERCENT_OF_WINDOW / 100 + TICKS_NS;
+            let foreign = |(cpu, busy): (usize, &u64)| busy.saturating_sub(self.ran(cpu));
+            let busy = busy.iter().flatten().enumerate();
+            // A window in which nothing was done was over before any thread came to its CPU.
+            self.ops() == 0 || busy.map(foreign).any(|foreign| foreign > bound)
+        } else if self.lanes.len() <= self.cpus {
             let bound = self.wall() * MOST_WAITED_US_PER_MS / 1000;
             self.lanes.iter().any(|lane| lane.waited.is_some_and(|waited| waited > bound))
         } else {
@@ -76,15 +117,24 @@ impl Sample {
             if let Some(end) = lanes().map(|lane| lane.end).max() {
                 let window = end.saturating_sub(self.start());
                 had += window;
-                foreign += window.saturating_sub(lanes().map(|lane| lane.ran).sum());
+                foreign += window.saturating_sub(self.ran(cpu));
             }
         }
         (foreign, had)
+    }
+
+    /// For how long a CPU ran threads of the sample.
+    fn ran(&self, cpu: usize) -> u64 {
+        self.lanes.iter().filter(|lane| lane.cpu == cpu).map(|lane| lane.ran).sum()
     }
 }
 
 const MOST_WAITED_US_PER_MS: u64 = 40;
 const MOST_FOREIGN_PERCENT: u64 = 15;
+const MOST_FOREIGN_PERCENT_OF_WINDOW: u64 = 5;
+
+/// What the busy time may be off: it is kept in ticks of 10 ms, and read before and after.
+const TICKS_NS: u64 = 20_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -95,11 +145,11 @@ mod tests {
 
     /// A thread alone on its CPU, for one ms.
     fn alone(cpu: usize, waited: Option<u64>) -> Lane {
-        Lane { cpu, start: 5 * MS, end: 6 * MS, ran: MS - waited.unwrap_or(0), waited }
+        Lane { cpu, ops: MS, start: 5 * MS, end: 6 * MS, ran: MS - waited.unwrap_or(0), waited }
     }
 
     fn sample(cpus: usize, lanes: &[Lane]) -> Sample {
-        Sample { lanes: lanes.to_vec(), cpus }
+        Sample { lanes: lanes.to_vec(), cpus, kind: Kind::Ops }
     }
 
     #[test]
@@ -116,7 +166,7 @@ mod tests {
     #[test]
     fn threads_that_share_a_cpu_wait_for_each_other() {
         // Two on CPU 0, one after the other, and one on CPU 1, which is idle afterwards.
-        let first = Lane { cpu: 0, start: 0, end: 6 * MS, ran: 6 * MS, waited: Some(0) };
+        let first = Lane { cpu: 0, ops: 1, start: 0, end: 6 * MS, ran: 6 * MS, waited: Some(0) };
         let second = Lane { start: 6 * MS, end: 12 * MS, waited: Some(6 * MS), ..first };
         let third = Lane { cpu: 1, ..first };
         assert!(!sample(2, &[first, second, third]).is_disturbed());
@@ -129,11 +179,35 @@ mod tests {
     }
 
     #[test]
+    fn a_window_is_spoiled_by_what_else_its_cpus_did() {
+        const S: u64 = 1000 * MS;
+        // Two threads that slept most of the time, and waited for each other when they did not.
+        let lane =
+            |cpu, ops| Lane { cpu, ops, start: 0, end: S, ran: 100 * MS, waited: Some(S / 2) };
+        let window = |busy: Option<[u64; 2]>| Sample {
+            lanes: vec![lane(0, 100), lane(0, 300), lane(1, 600)],
+            cpus: 2,
+            kind: Kind::Window { busy: busy.map(Vec::from) },
+        };
+        // 5 % of a second, and two ticks.
+        assert!(!window(Some([270 * MS, 170 * MS])).is_disturbed());
+        assert!(window(Some([271 * MS, 170 * MS])).is_disturbed());
+        assert!(window(Some([270 * MS, 171 * MS])).is_disturbed(), "one CPU is enough");
+        assert!(!window(Some([0, 0])).is_disturbed(), "ticks may miss what ran");
+        assert!(!window(None).is_disturbed(), "nothing to judge by");
+        let idle = Sample { lanes: vec![lane(0, 0)], ..window(None) };
+        assert!(idle.is_disturbed(), "nothing was done");
+        assert_eq!(window(None).ns_per_op(), 1e6, "of the window, not of CPUs");
+        assert_eq!(window(None).share(), Some(100.0 / 600.0));
+        assert_eq!(sample(1, &[alone(0, None)]).share(), None);
+    }
+
+    #[test]
     fn the_figure_is_cpu_time() {
         let lanes = [alone(0, None), alone(1, None), alone(0, None), alone(1, None)];
-        assert_eq!(sample(2, &lanes[..1]).ns_per_op(MS), 1.0);
-        assert_eq!(sample(2, &lanes[..2]).ns_per_op(MS), 1.0, "both at once");
-        assert_eq!(sample(2, &lanes).ns_per_op(MS), 0.5, "twice as much in the same time");
+        assert_eq!(sample(2, &lanes[..1]).ns_per_op(), 1.0);
+        assert_eq!(sample(2, &lanes[..2]).ns_per_op(), 1.0, "both at once");
+        assert_eq!(sample(2, &lanes).ns_per_op(), 0.5, "twice as much in the same time");
         let late = Lane { start: 5 * MS + 1, end: 7 * MS, ..lanes[1] };
         assert_eq!(sample(2, &[lanes[0], late]).wall(), 2 * MS);
     }

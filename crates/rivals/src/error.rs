@@ -15,6 +15,8 @@ pub(crate) enum Error {
     WrongSum { name: String, threads: usize, expected: u64, found: u64 },
     #[error("the CPUs that this process may use are not known, so no thread can be pinned: {0}")]
     NoCpus(String),
+    #[error("no form of the class has all that was asked for; there are {0}; ask for less")]
+    Nothing(String),
     #[error("cannot start the measuring threads: {0}")]
     Threads(#[from] SpawnError),
     #[error("cannot write the result: {0}; give the program a standard output that takes it")]
@@ -39,7 +41,7 @@ impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Error::WrongSum { .. } => 1,
-            Error::Output(_) => 2,
+            Error::Nothing(_) | Error::Output(_) => 2,
             Error::NoCpus(_) | Error::Threads(_) => 3,
         }
     }

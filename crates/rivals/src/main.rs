@@ -10,7 +10,15 @@
 //! ```
 //!
 //! the CPU time of one operation: where threads do not disturb each other, it is the same at any
-//! number of threads. Samples that other load disturbed are thrown away and repeated (see
+//! number of threads. Where the question is what threads get of something that they must take turns
+//! at, a sample of several threads is a window of time instead, in which each does what it can:
+//!
+//! ```text
+//! ns per operation = wall time / operations of all threads
+//! share            = operations of the unluckiest thread / those of the luckiest
+//! ```
+//!
+//! Samples that other load disturbed are thrown away and repeated (see
 //! [`disturbance`]). After each sample a candidate that keeps a count must have counted every
 //! operation.
 //!
@@ -20,10 +28,10 @@
 //! | [`crew`] | the pinned threads that take one sample together |
 //! | [`disturbance`] | which samples do not count |
 //! | [`measure`] | calibration, repetitions, retries |
-//! | [`statistics`] | medians, minima |
+//! | [`statistics`] | medians, minima, intervals of confidence |
 //! | [`report`] | the result as data, schema `coreline.rivals/1` |
 //! | [`table`] | the result for people |
-//! | [`native`] | the two calls of the operating system that the native world does not have |
+//! | [`native`] | what the native world does not have of the operating system: rivals, clocks |
 //!
 //! **A new class**: a module in `class` with a function `bench`, and a line in each `match` of
 //! [`Class`](class::Class).

@@ -9,8 +9,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-use crate::class::{Class, Form, ROUND, Role, Subject};
-use crate::crew::Crew;
+use crate::class::{Bench, Class, Form, ROUND, Role, Subject};
+use crate::crew::{Crew, Span};
 use crate::disturbance::Sample;
 use crate::error::Error;
 use crate::report::Row;
@@ -25,6 +25,10 @@ pub(crate) struct Plan {
     pub(crate) sample_ns: u64,
     /// The same where threads share CPUs: long enough to have each of them run several times.
     pub(crate) crowded_ns: u64,
+    /// Samples of each candidate where they are windows of time.
+    pub(crate) timed: usize,
+    /// Of how long a form wants a window, what it gets, in percent.
+    pub(crate) window_percent: u32,
     /// How often a disturbed sample is repeated before it is given up.
     pub(crate) retries: u32,
 }
@@ -32,12 +36,45 @@ pub(crate) struct Plan {
 impl Plan {
     /// What figures need.
     pub(crate) fn full(repetitions: usize) -> Plan {
-        Plan { repetitions, sample_ns: 1_500_000, crowded_ns: 12_000_000, retries: 6 }
+        Plan {
+            repetitions,
+            sample_ns: 1_500_000,
+            crowded_ns: 12_000_000,
+            // They are long, and each is a mean over many hand-overs.
+            timed: repetitions.div_ceil(3),
+            window_percent: 100,
+            retries: 6,
+        }
     }
 
     /// Whether the program works, in seconds. No figure of it is worth quoting.
-    pub(crate) const QUICK: Plan =
-        Plan { repetitions: 3, sample_ns: 200_000, crowded_ns: 1_000_000, retries: 2 };
+    pub(crate) const QUICK: Plan = Plan {
+        repetitions: 3,
+        sample_ns: 200_000,
+        crowded_ns: 1_000_000,
+        timed: 1,
+        window_percent: 1,
+        retries: 2,
+    };
+}
+
+impl Plan {
+    /// How many samples of this kind.
+    fn samples(&self, span: Span) -> usize {
+        match span {
+            Span::Ops(_) => self.repetitions,
+            Span::Window(_) => self.timed,
+        }
+    }
+
+    /// How often a disturbed one is repeated. A window is long: what disturbs all of several
+    /// goes on for minutes.
+    fn retries(&self, span: Span) -> u32 {
+        match span {
+            Span::Ops(_) => self.retries,
+            Span::Window(_) => self.retries / 3,
+        }
+    }
 }
 
 /// What was measured.
@@ -58,10 +95,11 @@ struct Entrant<'a> {
 /// An entrant at one number of threads.
 struct Run<'a> {
     entrant: &'a Entrant<'a>,
-    /// Operations of each thread in a sample.
-    ops: u64,
+    span: Span,
     /// Nanoseconds per operation.
     samples: Vec<f64>,
+    /// [`Sample::share`], where there is one.
+    shares: Vec<f64>,
     discarded: u32,
 }
 
@@ -73,8 +111,12 @@ const SEED: u128 = 5;
 /// # Errors
 ///
 /// [`Error`] if a thread cannot be started, or a candidate miscounted.
-pub(crate) fn measure(class: Class, plan: &Plan, cpus: &[CpuId]) -> Result<Measured, Error> {
-    let bench = class.bench();
+pub(crate) fn measure(
+    class: Class,
+    bench: &Bench,
+    plan: &Plan,
+    cpus: &[CpuId],
+) -> Result<Measured, Error> {
     let mut notes = Vec::new();
     let mut entrants = Vec::new();
     for form in &bench.forms {
@@ -88,33 +130,44 @@ pub(crate) fn measure(class: Class, plan: &Plan, cpus: &[CpuId]) -> Result<Measu
             }
         }
     }
+    let mut counts: Vec<_> = bench.forms.iter().flat_map(|form| &form.threads).copied().collect();
+    counts.sort_unstable();
+    counts.dedup();
     let mut dice = Pcg64::new(SEED, 0);
     let mut rows = Vec::new();
-    let progress = progress(bench.threads.len() * (plan.repetitions + 1) * entrants.len());
-    for &threads in bench.threads {
+    let progress = progress();
+    for threads in counts {
         let crew = Crew::new(threads, cpus)?;
         let mut runs = Vec::new();
-        for entrant in &entrants {
+        for entrant in entrants.iter().filter(|it| it.form.threads.contains(&threads)) {
             progress.set_message(format!("{threads} threads: calibrating {}", entrant.name));
-            let ops = calibrate(&crew, entrant, plan)?;
-            runs.push(Run { entrant, ops, samples: Vec::new(), discarded: 0 });
-            progress.inc(1);
+            let span = match entrant.form.window {
+                Some(window) if threads > 1 => Span::Window(window * plan.window_percent / 100),
+                _ => Span::Ops(calibrate(&crew, entrant, plan)?),
+            };
+            runs.push(Run { entrant, span, samples: Vec::new(), shares: Vec::new(), discarded: 0 });
         }
-        for _ in 0..plan.repetitions {
-            shuffle(&mut runs, &mut dice);
-            for run in &mut runs {
+        // What is put in another order, so that the runs stay in that of the table.
+        let mut order: Vec<_> = (0..runs.len()).collect();
+        progress.inc_length(runs.iter().map(|run| plan.samples(run.span) as u64).sum());
+        for repetition in 0..plan.repetitions.max(plan.timed) {
+            shuffle(&mut order, &mut dice);
+            for &number in &order {
+                let run = &mut runs[number];
+                if repetition >= plan.samples(run.span) {
+                    continue;
+                }
                 progress.set_message(format!("{threads} threads: {}", run.entrant.name));
-                let take = || checked(&crew, run.entrant.name, &run.entrant.subject, run.ops);
-                let (sample, discarded) = calm(plan.retries, take)?;
-                run.samples.extend(sample.map(|sample| sample.ns_per_op(run.ops)));
+                let take = || checked(&crew, run.entrant.name, &run.entrant.subject, run.span);
+                let (sample, discarded) = calm(plan.retries(run.span), take)?;
+                run.samples.extend(sample.as_ref().map(Sample::ns_per_op));
+                run.shares.extend(sample.as_ref().and_then(Sample::share));
                 run.discarded += discarded;
                 progress.inc(1);
             }
         }
         crew.dismiss();
-        // In the order of the table, whatever the last shuffle was.
-        let of = |entrant: &Entrant<'_>| runs.iter().find(|run| run.entrant.name == entrant.name);
-        rows.extend(entrants.iter().filter_map(of).map(|run| run.row(class, threads)));
+        rows.extend(runs.iter().map(|run| run.row(class, threads)));
     }
     progress.finish_and_clear();
     Ok(Measured { rows, notes })
@@ -135,7 +188,8 @@ impl Run<'_> {
             ns_min: summary.map(|summary| summary.min),
             samples: self.samples.len(),
             discarded: self.discarded,
-            share_min_max: None,
+            ns_interval: summary.and_then(|summary| summary.interval),
+            share_min_max: Summary::of(&self.shares).map(|summary| summary.median),
             form: form.title,
         }
     }
@@ -149,23 +203,30 @@ fn calibrate(crew: &Crew, entrant: &Entrant<'_>, plan: &Plan) -> Result<u64, Err
         // The shortest of a few: a disturbed one would make the operation look slow.
         let mut wall = u64::MAX;
         for _ in 0..5 {
-            wall = wall.min(checked(crew, entrant.name, &entrant.subject, ops)?.wall().max(1));
+            wall = wall
+                .min(checked(crew, entrant.name, &entrant.subject, Span::Ops(ops))?.wall().max(1));
         }
         if wall >= target / 8 {
             let ops = u128::from(ops) * u128::from(target) / u128::from(wall);
-            return Ok(u64::try_from(ops).unwrap_or(u64::MAX).next_multiple_of(ROUND));
+            // At least a round, however little a busy machine got done.
+            return Ok(u64::try_from(ops).unwrap_or(u64::MAX).next_multiple_of(ROUND).max(ROUND));
         }
         ops *= 4;
     }
 }
 
 /// Takes a sample and compares what the candidate counted with what was done.
-fn checked(crew: &Crew, name: &str, subject: &Arc<dyn Subject>, ops: u64) -> Result<Sample, Error> {
+fn checked(
+    crew: &Crew,
+    name: &str,
+    subject: &Arc<dyn Subject>,
+    span: Span,
+) -> Result<Sample, Error> {
     let before = subject.total();
-    let sample = crew.sample(subject, ops);
+    let sample = crew.sample(subject, span);
     if let (Some(before), Some(after)) = (before, subject.total()) {
         let threads = crew.threads();
-        let expected = ops * threads as u64;
+        let expected = sample.ops();
         let found = after.wrapping_sub(before);
         if found != expected {
             return Err(Error::WrongSum { name: name.to_owned(), threads, expected, found });
@@ -201,10 +262,10 @@ fn shuffle<T>(items: &mut [T], dice: &mut Pcg64) {
 }
 
 /// Shows nothing where standard error is no terminal.
-fn progress(steps: usize) -> ProgressBar {
+fn progress() -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len}, {eta} left, {msg}");
     let style = style.expect("the template is one");
-    ProgressBar::new(steps as u64).with_style(style)
+    ProgressBar::new(0).with_style(style)
 }
 
 #[cfg(test)]
@@ -214,7 +275,7 @@ mod tests {
     use coreline_world::native::probe;
 
     use super::*;
-    use crate::disturbance::Lane;
+    use crate::disturbance::{Kind, Lane};
 
     /// Counts one operation fewer than there are threads in a sample.
     #[derive(Default)]
@@ -237,7 +298,7 @@ mod tests {
         let subject: Arc<dyn Subject> = Arc::new(Lossy::default());
         for (threads, lost) in [(1, 0), (3, 2)] {
             let crew = Crew::new(threads, &cpus).unwrap();
-            match checked(&crew, "lossy", &subject, 100) {
+            match checked(&crew, "lossy", &subject, Span::Ops(100)) {
                 Ok(_) => assert_eq!(lost, 0),
                 Err(error) => {
                     assert_eq!(error.exit_code(), 1);
@@ -254,8 +315,9 @@ mod tests {
     #[test]
     fn a_disturbed_sample_is_repeated_so_often() {
         let sample = |waited| {
-            let lane = Lane { cpu: 0, start: 0, end: 1_000_000, ran: 1_000_000, waited };
-            Sample { lanes: vec![lane], cpus: 1 }
+            let (start, end, ran) = (0, 1_000_000, 1_000_000);
+            let lane = Lane { cpu: 0, ops: 1, start, end, ran, waited };
+            Sample { lanes: vec![lane], cpus: 1, kind: Kind::Ops }
         };
         let take = |disturbed: u32, retries| {
             let mut taken = 0;

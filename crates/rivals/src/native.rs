@@ -1,4 +1,9 @@
-//! Two calls of the operating system that the native world does not have: a rival, and a clock.
+//! What the native world does not have of the operating system: rivals, and clocks.
+
+use std::cell::UnsafeCell;
+use std::fs;
+
+use coreline_topology::CpuId;
 
 /// The CPU that runs the caller, as the C library says.
 #[inline]
@@ -16,6 +21,103 @@ pub(crate) fn thread_cpu_ns() -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
+/// For how many nanoseconds each of these CPUs has been busy, in ticks.
+///
+/// `None` where the kernel does not say.
+pub(crate) fn busy_ns(cpus: &[CpuId]) -> Option<Vec<u64>> {
+    busy(&fs::read_to_string("/proc/stat").ok()?, cpus)
+}
+
+fn busy(stat: &str, cpus: &[CpuId]) -> Option<Vec<u64>> {
+    let of = |cpu: &CpuId| {
+        let name = format!("cpu{}", cpu.get());
+        let mut lines = stat.lines().map(str::split_ascii_whitespace);
+        let figures = lines.find_map(|mut line| (line.next()? == name).then_some(line))?;
+        let figures: Vec<u64> = figures.map(str::parse).collect::<Result<_, _>>().ok()?;
+        // User, nice, system, idle, waiting for disks, interrupts twice, stolen; the rest, guests',
+        // is in the first two.
+        let [user, nice, system, _, _, hard, soft, stolen, ..] = figures[..] else { return None };
+        // Of 10 ms, whatever the kernel's own ticks are: these are for programs.
+        Some((user + nice + system + hard + soft + stolen) * 10_000_000)
+    };
+    cpus.iter().map(of).collect()
+}
+
+/// The C library's mutex around a count.
+pub(crate) struct PthreadMutex {
+    raw: UnsafeCell<libc::pthread_mutex_t>,
+    data: UnsafeCell<u64>,
+}
+
+// SAFETY: the data is touched by the holder of the mutex alone; the mutex is for threads.
+unsafe impl Sync for PthreadMutex {}
+// SAFETY: a mutex that no thread uses is plain memory.
+unsafe impl Send for PthreadMutex {}
+
+impl PthreadMutex {
+    /// A mutex that is as the C library makes it if it is asked for nothing.
+    pub(crate) fn new() -> PthreadMutex {
+        PthreadMutex { raw: libc::PTHREAD_MUTEX_INITIALIZER.into(), data: 0.into() }
+    }
+
+    /// One that spins for a while before it sleeps: glibc's alone.
+    pub(crate) fn adaptive() -> PthreadMutex {
+        PthreadMutex { raw: libc::PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP.into(), data: 0.into() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn lock_and(&self, section: impl FnOnce(&mut u64)) {
+        // SAFETY: the mutex was initialised by its initialiser, and does not move while it is
+        // borrowed. Between the two calls this thread holds it, so no other one has the data. A
+        // section that panics leaves it locked for good, and the data to no thread.
+        unsafe {
+            libc::pthread_mutex_lock(self.raw.get());
+            section(&mut *self.data.get());
+            libc::pthread_mutex_unlock(self.raw.get());
+        }
+    }
+}
+
+/// The C library's read-write lock around a count.
+pub(crate) struct PthreadRwLock {
+    raw: UnsafeCell<libc::pthread_rwlock_t>,
+    data: UnsafeCell<u64>,
+}
+
+// SAFETY: the data is changed by a writer alone, and read by readers; the lock is for threads.
+unsafe impl Sync for PthreadRwLock {}
+// SAFETY: a lock that no thread uses is plain memory.
+unsafe impl Send for PthreadRwLock {}
+
+impl PthreadRwLock {
+    pub(crate) fn new() -> PthreadRwLock {
+        PthreadRwLock { raw: libc::PTHREAD_RWLOCK_INITIALIZER.into(), data: 0.into() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn read_and(&self, section: impl FnOnce(&u64)) {
+        // SAFETY: the lock was initialised by its initialiser, and does not move while it is
+        // borrowed. Between the two calls it is read-locked, so no thread changes the data. (It
+        // fails for too many readers only, and there are few threads.)
+        unsafe {
+            libc::pthread_rwlock_rdlock(self.raw.get());
+            section(&*self.data.get());
+            libc::pthread_rwlock_unlock(self.raw.get());
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn write_and(&self, section: impl FnOnce(&mut u64)) {
+        // SAFETY: the lock was initialised by its initialiser, and does not move while it is
+        // borrowed. Between the two calls it is write-locked, so no other thread has the data.
+        unsafe {
+            libc::pthread_rwlock_wrlock(self.raw.get());
+            section(&mut *self.data.get());
+            libc::pthread_rwlock_unlock(self.raw.get());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -25,5 +127,16 @@ mod tests {
         let before = thread_cpu_ns();
         let used = (0..1_000_000).map(|_| thread_cpu_ns()).find(|&now| now > before);
         assert!(used.is_some());
+    }
+
+    #[test]
+    fn busy_is_all_that_is_not_idle() {
+        let stat =
+            "cpu  1 1 1 1 1 1 1 1 0 0\ncpu0 1 2 4 100 200 8 16 32 7 0\ncpu11 1 0 0 0 0 0 0 0\n";
+        let busy =
+            |cpus: &[u32]| busy(stat, &cpus.iter().map(|&it| CpuId::new(it)).collect::<Vec<_>>());
+        assert_eq!(busy(&[11, 0]), Some(vec![10_000_000, 630_000_000]));
+        assert_eq!(busy(&[1]), None, "no such CPU");
+        assert_eq!(busy_ns(&[CpuId::new(60_000)]), None);
     }
 }

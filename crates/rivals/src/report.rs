@@ -26,7 +26,8 @@ pub(crate) struct Row {
     pub(crate) role: Role,
     pub(crate) threads: usize,
     pub(crate) params: Params,
-    /// Nanoseconds of CPU time per operation; `null` if no sample was kept.
+    /// Nanoseconds per operation, of CPU time or (where there are shares) of all threads' time;
+    /// `null` if no sample was kept.
     pub(crate) ns_median: Option<f64>,
     pub(crate) ns_min: Option<f64>,
     /// How many samples were kept.
@@ -36,6 +37,10 @@ pub(crate) struct Row {
     /// Of what the luckiest thread got, how much the unluckiest did; `null` where each does the
     /// same by design.
     pub(crate) share_min_max: Option<f64>,
+    /// Where the median of many more samples would be, with 95 % confidence; `None` of too
+    /// few.
+    #[serde(skip)]
+    pub(crate) ns_interval: Option<(f64, f64)>,
     /// The form that it belongs to, by title.
     #[serde(skip)]
     pub(crate) form: &'static str,
@@ -61,6 +66,7 @@ mod tests {
             samples: 21,
             discarded: 3,
             share_min_max: None,
+            ns_interval: None,
             form: "hot",
         };
         let params = json!({

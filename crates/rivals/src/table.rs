@@ -8,7 +8,7 @@ use crate::class::{Bench, Form, Goal, Most};
 use crate::report::Row;
 
 /// The columns of figures.
-const NUMBERS: [usize; 5] = [2, 3, 4, 5, 6];
+const NUMBERS: [usize; 6] = [2, 3, 4, 5, 6, 7];
 
 /// The longest bar, in characters.
 const BAR_MAX: usize = 24;
@@ -16,14 +16,15 @@ const BAR_MAX: usize = 24;
 /// Shows all tables of a class, and which goals were reached.
 pub(crate) fn show(bench: &Bench, rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
     for form in &bench.forms {
-        for &threads in bench.threads {
+        for &threads in &form.threads {
             let of = |row: &&Row| row.form == form.title && row.threads == threads;
             let rows: Vec<_> = rows.iter().filter(of).collect();
             let plural = if threads == 1 { "" } else { "s" };
             let (title, reference) = (form.title, &form.reference);
             writeln!(out, "\n{title}, {threads} thread{plural}; ratio to {reference}")?;
             writeln!(out, "{}", table(&rows, form).trim_fmt())?;
-            for goal in &form.goals {
+            let here = |goal: &&Goal| goal.threads.is_none_or(|at| at == threads);
+            for goal in form.goals.iter().filter(here) {
                 writeln!(out, "goal {}", verdict(goal, &rows))?;
             }
         }
@@ -34,7 +35,8 @@ pub(crate) fn show(bench: &Bench, rows: &[Row], out: &mut dyn Write) -> io::Resu
 fn table(rows: &[&Row], form: &Form) -> Table {
     let line = LineStyle::none().fill('-').junction('-');
     let mut table = Table::new();
-    let header = ["candidate", "role", "median ns", "min ns", "ratio", "samples", "discarded", ""];
+    let header =
+        ["candidate", "role", "median ns", "min ns", "ratio", "share", "samples", "discarded", ""];
     table.load_style(TableStyle::new().header_separator(line)).set_header(header);
     let reference = median(rows, &form.reference);
     let slowest = rows.iter().filter_map(|row| row.ns_median).fold(0.0, f64::max);
@@ -47,6 +49,7 @@ fn table(rows: &[&Row], form: &Form) -> Table {
             ns(row.ns_median),
             ns(row.ns_min),
             times.map_or_else(|| "-".to_owned(), |times| format!("{times:.2}x")),
+            row.share_min_max.map_or_else(|| "-".to_owned(), |share| format!("{share:.2}")),
             row.samples.to_string(),
             row.discarded.to_string(),
             row.ns_median.map(|ns| bar(ns / slowest)).unwrap_or_default(),
@@ -74,22 +77,48 @@ fn bar(part: f64) -> String {
 
 /// A goal, and whether it was reached.
 fn verdict(goal: &Goal, rows: &[&Row]) -> String {
-    let Goal { candidate, most } = goal;
-    let ours = median(rows, candidate);
+    let Goal { candidate, most, share, .. } = goal;
+    let ours = rows.iter().find(|row| row.name == *candidate);
+    let ns = ours.and_then(|row| row.ns_median);
+    let times = |other: &str| ns.zip(median(rows, other)).map(|(ours, other)| ours / other);
+    let mut overlap = false;
     let (found, bound, unit) = match most {
-        Most::Ns(bound) => (ours, *bound, " ns".to_owned()),
-        Most::Times(bound, other) => {
-            let times = ours.zip(median(rows, other)).map(|(ours, other)| ours / other);
-            (times, *bound, format!("x {other}"))
-        }
+        Most::Ns(bound) => (ns, *bound, " ns".to_owned()),
+        Most::Times(bound, other) => (times(other), *bound, format!("x {other}")),
+        Most::Best(bound, others) => match best(rows, others) {
+            Some(best) => {
+                let intervals = ours.and_then(|row| row.ns_interval).zip(best.ns_interval);
+                overlap = intervals.is_some_and(|(ours, best)| ours.0 <= best.1);
+                (times(&best.name), *bound, format!("x {}, the best", best.name))
+            }
+            None => (None, *bound, "x the best".to_owned()),
+        },
     };
+    let least = share.map(|share| format!(", share at least {share}")).unwrap_or_default();
+    let had = ours.and_then(|row| row.share_min_max);
     match found {
-        None => format!("not measured: {candidate}: at most {bound}{unit}"),
+        None => format!("not measured: {candidate}: at most {bound}{unit}{least}"),
         Some(found) => {
-            let reached = if found <= bound { "reached" } else { "not reached" };
-            format!("{reached}: {candidate}: {found:.2}{unit}; at most {bound}")
+            let fair = share.is_none_or(|least| had.is_some_and(|had| had >= least));
+            let reached = (found <= bound || overlap) && fair;
+            let reached = if reached { "reached" } else { "not reached" };
+            let mut said = format!("{reached}: {candidate}: {found:.2}{unit}");
+            if overlap && found > bound {
+                said += " (the 95 % intervals overlap)";
+            }
+            if let (Some(_), Some(had)) = (share, had) {
+                said += &format!(", share {had:.2}");
+            }
+            said + &format!("; at most {bound}{least}")
         }
     }
+}
+
+/// The fastest of the rows of these names.
+fn best<'a>(rows: &[&'a Row], names: &[&str]) -> Option<&'a Row> {
+    let named = rows.iter().copied().filter(|row| names.contains(&row.name.as_str()));
+    let measured = named.filter_map(|row| row.ns_median.map(|ns| (ns, row)));
+    measured.min_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, row)| row)
 }
 
 #[cfg(test)]
@@ -110,6 +139,7 @@ mod tests {
             samples: 1,
             discarded: 0,
             share_min_max: None,
+            ns_interval: None,
             form: "hot",
         }
     }
@@ -119,7 +149,7 @@ mod tests {
         let rows = [row("ours", Some(1.0)), row("theirs", Some(2.0)), row("spoiled", None)];
         let rows: Vec<_> = rows.iter().collect();
         let verdict = |name: &str, most| {
-            let goal = Goal { candidate: name.to_owned(), most };
+            let goal = Goal::everywhere(name, most);
             verdict(&goal, &rows)
         };
         let times = |bound| Most::Times(bound, "theirs".to_owned());
@@ -130,6 +160,42 @@ mod tests {
         for name in ["spoiled", "absent"] {
             assert!(verdict(name, times(1.0)).starts_with("not measured: "));
         }
+    }
+
+    #[test]
+    fn a_goal_among_several_is_relative_to_the_best() {
+        const OTHERS: &[&str] = &["slow", "fast", "spoiled", "absent"];
+        let with = |name: &str, ns, interval, share| Row {
+            ns_interval: Some(interval),
+            share_min_max: share,
+            ..row(name, Some(ns))
+        };
+        let verdict = |low, share: Option<f64>, least, others| {
+            let ours = with("ours", 3.0, (low, 4.0), share);
+            let (fast, slow) = (with("fast", 2.0, (1.9, 2.2), None), row("slow", Some(9.0)));
+            let spoiled = row("spoiled", None);
+            let goal = Goal { share: least, ..Goal::everywhere("ours", Most::Best(1.4, others)) };
+            verdict(&goal, &[&ours, &slow, &fast, &spoiled])
+        };
+        assert_eq!(
+            verdict(2.3, Some(0.9), Some(0.8), OTHERS),
+            "not reached: ours: 1.50x fast, the best, share 0.90; at most 1.4, share at least 0.8"
+        );
+        assert_eq!(
+            verdict(2.2, Some(0.8), Some(0.8), OTHERS),
+            "reached: ours: 1.50x fast, the best (the 95 % intervals overlap), share 0.80; \
+             at most 1.4, share at least 0.8"
+        );
+        assert!(verdict(2.2, Some(0.7), Some(0.8), OTHERS).starts_with("not reached: "));
+        assert!(verdict(2.2, None, Some(0.8), OTHERS).starts_with("not reached: "));
+        assert_eq!(
+            verdict(2.3, Some(0.1), None, &["slow"]),
+            "reached: ours: 0.33x slow, the best; at most 1.4"
+        );
+        assert_eq!(
+            verdict(2.3, None, Some(0.5), &["absent", "spoiled"]),
+            "not measured: ours: at most 1.4x the best, share at least 0.5"
+        );
     }
 
     #[test]

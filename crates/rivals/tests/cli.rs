@@ -116,6 +116,46 @@ fn masks_and_values_have_all_their_rivals() {
 }
 
 #[test]
+fn locks_have_all_their_rivals_and_the_shares_of_their_threads() {
+    let result = json(&rivals(&["locks", "--quick", "--json"]).output().unwrap());
+    check_rows(&result, "locks");
+    for name in [
+        "coreline TicketLock",
+        "std Mutex",
+        "parking_lot Mutex",
+        "usync Mutex",
+        "spin Mutex",
+        "mcslock raw spins",
+        "mcslock raw yields",
+        "pthread mutex",
+        "pthread mutex adaptive",
+    ] {
+        let mut found = threads(&result, name);
+        found.sort_unstable();
+        assert_eq!(found, [1, 2, 2, 2, 2, 8, 8, 8, 8, 32, 32, 32, 32], "{name}");
+    }
+    for row in rows(&result) {
+        let params = &row["params"];
+        assert!(params["cs_ns"].is_u64() && params["out_ns"].is_u64(), "{params}");
+        let share = row["share_min_max"].as_f64();
+        let is_window = row["threads"] != 1 && row["samples"] != 0;
+        assert_eq!(share.is_some(), is_window, "{row:?}");
+        assert!(share.is_none_or(|share| (0.0..=1.0).contains(&share)));
+    }
+}
+
+#[test]
+fn read_write_locks_have_all_their_rivals() {
+    let some = ["rwlocks", "--quick", "--json", "--form", "99.99 %", "--threads", "1,8"];
+    let result = json(&rivals(&some).output().unwrap());
+    check_rows(&result, "rwlocks");
+    for name in ["std RwLock", "parking_lot RwLock", "crossbeam ShardedLock", "pthread rwlock"] {
+        assert_eq!(threads(&result, name), [1, 1, 8, 8], "{name}");
+    }
+    assert!(rows(&result).iter().all(|row| row["params"]["read_pct"] == 99.99));
+}
+
+#[test]
 fn without_rseq_the_same_is_measured_on_atomics() {
     let mut command = rivals(&["counters", "--quick", "--json"]);
     let output = command.env("CORELINE_RSEQ", "off").output().unwrap();
@@ -151,6 +191,8 @@ fn wrong_usage_is_exit_code_2() {
         (&[], "CLASS"),
         (&["cid", "--reps", "14"], "15"),
         (&["cid", "--reps", "21", "--quick"], "--quick"),
+        (&["locks", "--threads", "7"], "[2, 8, 32]"),
+        (&["cid", "--form", "wheels"], "index"),
     ] {
         let output = rivals(arguments).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();

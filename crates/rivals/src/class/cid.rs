@@ -26,6 +26,8 @@ pub(super) fn bench() -> Bench {
     let candidate = |name: &str, role, make| Candidate { name: name.to_owned(), role, make };
     let form = Form {
         title: "index",
+        threads: vec![1, 2],
+        window: None,
         params: Params::default(),
         candidates: vec![
             candidate(OURS[0], Role::Ours, || reading(|| Native::cpu().get())),
@@ -39,9 +41,9 @@ pub(super) fn bench() -> Bench {
             candidate("empty loop", Role::Floor, || reading(|| 0)),
         ],
         reference: REFERENCE.to_owned(),
-        goals: OURS.map(|name| Goal { candidate: name.to_owned(), most: Most::Ns(MOST_NS) }).into(),
+        goals: OURS.map(|name| Goal::everywhere(name, Most::Ns(MOST_NS))).into(),
     };
-    Bench { operation: "an operation", threads: &[1, 2], forms: vec![form, domains::form()] }
+    Bench { operation: "an operation", forms: vec![form, domains::form()] }
 }
 
 thread_local! {

@@ -40,15 +40,17 @@ pub(super) fn bench() -> Bench {
     let hot = form::<1>("hot", ", hot", Most::Times(HOT_MOST, format!("{FLOOR}, hot")));
     let reference = format!("{REFERENCE}, 8 in turn");
     let in_turn = form::<8>("8-in-turn", ", 8 in turn", Most::Times(IN_TURN_MOST, reference));
-    Bench { operation: "an addition", threads: &THREADS, forms: vec![hot, in_turn] }
+    Bench { operation: "an addition", forms: vec![hot, in_turn] }
 }
 
 /// The form with `N` counters.
 fn form<const N: usize>(title: &'static str, suffix: &str, most: Most) -> Form {
     let candidate = |label, role, make| Candidate { name: format!("{label}{suffix}"), role, make };
-    let goal = |label| Goal { candidate: format!("{label}{suffix}"), most: most.clone() };
+    let goal = |label| Goal::everywhere(&format!("{label}{suffix}"), most.clone());
     Form {
         title,
+        threads: THREADS.into(),
+        window: None,
         params: Params::default(),
         candidates: vec![
             candidate(OURS[0], Role::Ours, per_cpu::<N>),

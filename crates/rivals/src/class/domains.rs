@@ -31,14 +31,13 @@ const THREADS: usize = 2;
 
 pub(super) fn form() -> Form {
     let candidate = |name: &str, role, make| Candidate { name: name.to_owned(), role, make };
-    let goal = |name: &str, most| Goal {
-        candidate: name.to_owned(),
-        most: Most::Times(most, REFERENCE.to_owned()),
-    };
+    let goal = |name: &str, most| Goal::everywhere(name, Most::Times(most, REFERENCE.to_owned()));
     let sections = Domains::global().is_ok_and(|domains| domains.pool().section().is_rseq());
     let add_most = if sections { ADD_MOST } else { ADD_MOST_ON_ATOMICS };
     Form {
         title: "domain",
+        threads: vec![1, THREADS],
+        window: None,
         params: Params::default(),
         candidates: vec![
             candidate(ADD, Role::Ours, || subject(Adding::new)),

@@ -23,6 +23,8 @@ pub(super) fn bench() -> Bench {
     let candidate = |name: &str, role, make| Candidate { name: name.to_owned(), role, make };
     let form = Form {
         title: "set-a-set-bit",
+        threads: vec![1, 2],
+        window: None,
         params: Params::default(),
         candidates: vec![
             candidate(OURS, Role::Ours, || Ok(Arc::new(Ours(CpuMask::new())))),
@@ -52,12 +54,9 @@ pub(super) fn bench() -> Bench {
             }),
         ],
         reference: REFERENCE.to_owned(),
-        goals: vec![Goal {
-            candidate: OURS.to_owned(),
-            most: Most::Times(MOST, REFERENCE.to_owned()),
-        }],
+        goals: vec![Goal::everywhere(OURS, Most::Times(MOST, REFERENCE.to_owned()))],
     };
-    Bench { operation: "a set", threads: &[1, 2], forms: vec![form] }
+    Bench { operation: "a set", forms: vec![form] }
 }
 
 struct Ours(CpuMask);

@@ -3,11 +3,15 @@
 mod cid;
 mod counters;
 mod domains;
+mod locks;
 mod masks;
 mod read_mostly;
+mod rwlocks;
+mod turns;
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use coreline_world::Lacking;
@@ -26,6 +30,10 @@ pub(crate) enum Class {
     Masks,
     /// Reading a value that is seldom replaced
     ReadMostly,
+    /// Taking and freeing a mutex: uncontended, and by more threads than CPUs
+    Locks,
+    /// Reading under a read-write lock, and writing now and then
+    Rwlocks,
 }
 
 impl Class {
@@ -36,6 +44,8 @@ impl Class {
             Class::Cid => cid::bench(),
             Class::Masks => masks::bench(),
             Class::ReadMostly => read_mostly::bench(),
+            Class::Locks => locks::bench(),
+            Class::Rwlocks => rwlocks::bench(),
         }
     }
 }
@@ -44,8 +54,6 @@ impl Class {
 pub(crate) struct Bench {
     /// What one operation is.
     pub(crate) operation: &'static str,
-    /// With how many threads it is measured.
-    pub(crate) threads: &'static [usize],
     pub(crate) forms: Vec<Form>,
 }
 
@@ -53,11 +61,23 @@ pub(crate) struct Bench {
 pub(crate) struct Form {
     /// What to call it; no form of another class has the same.
     pub(crate) title: &'static str,
+    /// With how many threads it is measured.
+    pub(crate) threads: Vec<usize>,
+    /// How long a sample of more than one thread is, where it is a window of time; `None` where it
+    /// is so many operations.
+    pub(crate) window: Option<Duration>,
     pub(crate) params: Params,
     pub(crate) candidates: Vec<Candidate>,
     /// The name of the rival that ratios are relative to.
     pub(crate) reference: String,
     pub(crate) goals: Vec<Goal>,
+}
+
+impl Form {
+    /// Whether it has this candidate.
+    fn has(&self, name: &str) -> bool {
+        self.candidates.iter().any(|it| it.name == name)
+    }
 }
 
 /// What a form was run with, besides its number of threads. The schema has all of these for every
@@ -68,7 +88,7 @@ pub(crate) struct Params {
     out_ns: Option<u64>,
     batch: Option<u64>,
     gap_us: Option<u64>,
-    read_pct: Option<u64>,
+    read_pct: Option<f64>,
 }
 
 /// Something to measure.
@@ -92,10 +112,21 @@ pub(crate) enum Role {
     Floor,
 }
 
-/// A goal: reached if the median of `candidate` is small enough.
+/// A goal: reached if the median of `candidate` is small enough, and its share great enough.
 pub(crate) struct Goal {
     pub(crate) candidate: String,
+    /// At which number of threads; `None`: at each that the form has.
+    pub(crate) threads: Option<usize>,
     pub(crate) most: Most,
+    /// The least share of the unluckiest thread.
+    pub(crate) share: Option<f64>,
+}
+
+impl Goal {
+    /// One that is the same at every number of threads.
+    pub(crate) fn everywhere(candidate: &str, most: Most) -> Goal {
+        Goal { candidate: candidate.to_owned(), threads: None, most, share: None }
+    }
 }
 
 /// How small is small enough.
@@ -103,6 +134,9 @@ pub(crate) struct Goal {
 pub(crate) enum Most {
     /// This many times the median of the candidate of this name.
     Times(f64, String),
+    /// This many times the least median of the candidates of these names; or more, as far as the
+    /// 95 % intervals of the two medians overlap.
+    Best(f64, &'static [&'static str]),
     /// This many nanoseconds.
     Ns(f64),
 }
@@ -112,6 +146,17 @@ pub(crate) trait Subject: Send + Sync {
     /// Does `ops` operations, a multiple of [`ROUND`], as thread number `thread`. No two threads
     /// that run at once have the same number.
     fn run(&self, thread: usize, ops: u64);
+
+    /// Does operations as thread number `thread` until `stop` is set, and returns how many.
+    fn run_until(&self, thread: usize, stop: &AtomicBool) -> u64 {
+        let mut done = 0;
+        // Relaxed: the flag hands nothing over.
+        while !stop.load(Ordering::Relaxed) {
+            self.run(thread, ROUND);
+            done += ROUND;
+        }
+        done
+    }
 
     /// How many operations all threads did since the subject was made, as it counted them; `None`
     /// if it does not count.
@@ -167,10 +212,15 @@ mod tests {
     fn names_are_unique_and_found() {
         for class in Class::value_variants() {
             let bench = class.bench();
-            let names: Vec<_> =
-                bench.forms.iter().flat_map(|form| &form.candidates).map(|it| &it.name).collect();
-            assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
+            // A row is found by its name, its threads and its parameters.
+            let mut rows = BTreeSet::new();
             for form in &bench.forms {
+                let params = serde_json::to_string(&form.params).unwrap();
+                for (it, threads) in
+                    form.candidates.iter().flat_map(|it| form.threads.iter().map(move |n| (it, n)))
+                {
+                    assert!(rows.insert((&it.name, threads, params.clone())), "{}", it.name);
+                }
                 let role = |name: &String| {
                     let mut all = form.candidates.iter();
                     all.find(|it| it.name == *name).map(|it| it.role)
@@ -178,8 +228,11 @@ mod tests {
                 assert_eq!(role(&form.reference), Some(Role::Rival));
                 for goal in &form.goals {
                     assert_eq!(role(&goal.candidate), Some(Role::Ours));
-                    if let Most::Times(_, other) = &goal.most {
-                        assert!(role(other).is_some(), "{other}");
+                    assert!(goal.threads.is_none_or(|threads| form.threads.contains(&threads)));
+                    match &goal.most {
+                        Most::Times(_, other) => assert!(role(other).is_some(), "{other}"),
+                        Most::Best(_, others) => assert!(others.iter().all(|it| form.has(it))),
+                        Most::Ns(_) => {}
                     }
                 }
             }
@@ -193,7 +246,8 @@ mod tests {
                 let Ok(subject) = (candidate.make)() else { continue };
                 subject.run(0, ROUND);
                 subject.run(1, 2 * ROUND);
-                let counts = *class == Class::Counters || candidate.name.contains("add");
+                let counts = matches!(class, Class::Counters | Class::Locks | Class::Rwlocks)
+                    || candidate.name.contains("add");
                 match subject.total() {
                     Some(total) => assert_eq!(total, 3 * ROUND, "{}", candidate.name),
                     None => assert!(!counts, "{}", candidate.name),

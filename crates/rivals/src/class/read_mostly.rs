@@ -27,12 +27,11 @@ const VALUE: u64 = 7;
 
 pub(super) fn bench() -> Bench {
     let candidate = |name: &str, role, make| Candidate { name: name.to_owned(), role, make };
-    let goal = |name: &str| Goal {
-        candidate: name.to_owned(),
-        most: Most::Times(MOST, REFERENCE.to_owned()),
-    };
+    let goal = |name| Goal::everywhere(name, Most::Times(MOST, REFERENCE.to_owned()));
     let form = Form {
         title: "read",
+        threads: vec![1, 2],
+        window: None,
         params: Params::default(),
         candidates: vec![
             candidate(OURS[0], Role::Ours, || {
@@ -106,7 +105,7 @@ pub(super) fn bench() -> Bench {
         reference: REFERENCE.to_owned(),
         goals: OURS.map(goal).into(),
     };
-    Bench { operation: "a read", threads: &[1, 2], forms: vec![form] }
+    Bench { operation: "a read", forms: vec![form] }
 }
 
 /// A value, and how a thread reads it many times.
