@@ -80,6 +80,7 @@ fn goal(threads: usize, section: u64, outside: u64) -> Option<Goal> {
 fn candidates<const SECTION: u64, const OUTSIDE: u64>() -> Vec<Candidate> {
     use mcslock::raw;
     vec![
+        ours::<coreline::Mutex<u64>, SECTION, OUTSIDE>(OURS),
         ours::<TicketLock<u64>, SECTION, OUTSIDE>("coreline TicketLock"),
         rival::<Mutex<u64>, SECTION, OUTSIDE>("std Mutex"),
         rival::<parking_lot::Mutex<u64>, SECTION, OUTSIDE>(REFERENCE),
@@ -118,6 +119,7 @@ macro_rules! by_guard {
 }
 
 by_guard! {
+    coreline::Mutex<u64>;
     TicketLock<u64>;
     Mutex<u64> => unwrap;
     parking_lot::Mutex<u64>;

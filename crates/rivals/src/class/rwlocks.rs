@@ -74,6 +74,7 @@ fn goals(section: u64, every: u64) -> impl Iterator<Item = Goal> {
 /// The table of candidates.
 fn candidates<const SECTION: u64, const EVERY: u64>() -> Vec<Candidate> {
     vec![
+        ours::<coreline::RwLock<u64>, SECTION, EVERY>(OURS),
         rival::<RwLock<u64>, SECTION, EVERY>("std RwLock"),
         rival::<parking_lot::RwLock<u64>, SECTION, EVERY>(REFERENCE),
         rival::<ShardedLock<u64>, SECTION, EVERY>("crossbeam ShardedLock"),
@@ -115,6 +116,7 @@ macro_rules! by_guard {
 }
 
 by_guard! {
+    coreline::RwLock<u64>;
     RwLock<u64> => unwrap;
     parking_lot::RwLock<u64>;
     ShardedLock<u64> => unwrap;
@@ -134,6 +136,10 @@ impl Lock for PthreadRwLock {
     fn write_and(&self, section: impl FnOnce(&mut u64)) {
         self.write_and(section);
     }
+}
+
+fn ours<L: Lock, const SECTION: u64, const EVERY: u64>(name: &str) -> Candidate {
+    Candidate { name: name.to_owned(), role: Role::Ours, make: make::<L, SECTION, EVERY> }
 }
 
 fn rival<L: Lock, const SECTION: u64, const EVERY: u64>(name: &str) -> Candidate {

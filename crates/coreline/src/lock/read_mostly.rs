@@ -1,0 +1,387 @@
+//! [`ReadMostly`]: a readers-writer lock whose readers write to nothing that they share.
+//!
+//! A reader counts itself in its CPU's slot of per-CPU memory when it comes and when it goes; a
+//! writer closes the lock and waits until as many have gone as came (the kernel's
+//! `percpu_rw_semaphore`, `kernel/locking/percpu-rwsem.c`; that coming and going are counted apart,
+//! and read in which order, is from its sleepable RCU, `kernel/rcu/srcutree.c`). Between a reader's
+//! two accesses, to its count and to the sign that the lock is closed, there is no fence but that
+//! of the compiler: the writer has all CPUs pass one.
+//!
+//! # State
+//!
+//! | word | meaning | written by |
+//! |---|---|---|
+//! | `closed` | 1: a writer holds the lock or waits for readers | that writer |
+//! | `calls` | how often a reader went while the lock was closed, modulo 2³² | readers |
+//! | `writers` | which writer is next; also readers that find the lock closed wait there | both |
+//! | `came`, `went` | of each CPU: how many readers came there, and how many went | readers |
+//!
+//! # Why the counts are apart
+//!
+//! A reader may come on one CPU and go on another, and come in vain, while the counts are added up:
+//!
+//! ```text
+//! Writer: reads what CPU 0 has
+//! Reader: comes on CPU 0, finds the lock closed, is moved, goes on CPU 1
+//! Writer: reads what CPU 1 has      <- one less than there are, if both were one count
+//! ```
+//!
+//! All that went are added up first, and, behind a heavy fence, all that came: so for each reader
+//! whose going was seen the coming is, too, and the two are equal only if no reader is left that
+//! came before the lock was closed.
+//!
+//! # Law
+//!
+//! A writer is alone, and a reader sees all that earlier writers wrote:
+//! `tests/laws/read_mostly.rs`, in all three worlds.
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+use core::panic::{RefUnwindSafe, UnwindSafe};
+
+use coreline_world::{Cell, CellMut, CellRef, IndexBy, Integer, Lacking, Native};
+use coreline_world::{Ordering, Slot, Word, World};
+
+use super::RawMutex;
+use super::osq::Near;
+use super::spin::{MOST, spin};
+use crate::percpu::{PerCpu, PoolError};
+
+/// The readers of one CPU.
+struct Counts<W: World> {
+    came: W::U64,
+    went: W::U64,
+}
+
+// SAFETY: a struct, so every value has the same fields in the same places.
+unsafe impl<W: World> Slot for Counts<W> {}
+
+/// Data that is read all the time, and written seldom.
+///
+/// Reading costs two additions to per-CPU memory, and no locked instruction where the machine has
+/// restartable sections: it takes the same time however many CPUs read. Writing costs some heavy
+/// fences, each of which interrupts the CPUs that run this process, and the wait for readers.
+///
+/// ```
+/// use coreline::lock::ReadMostly;
+///
+/// let routes = ReadMostly::new(vec!["near"])?;
+/// assert_eq!(routes.read().len(), 1);
+/// routes.write()?.push("far");
+/// assert_eq!(*routes.read(), ["near", "far"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// **Fairness**: a writer waits for the readers that are there when it comes; later ones wait for
+/// the writer, in one queue with the next writers.
+///
+/// **Recursion**: a thread that reads may not read once more: a writer may wait in between, and
+/// both wait for ever.
+///
+/// **Size**: 16 bytes for each CPU, and 16 beside the data; where a writer waits, what
+/// [`Osq`](super::Osq) says of nodes.
+///
+/// **Panics**: a panic while a guard is alive frees the lock; the data is not poisoned.
+///
+/// **Signals**: a handler may read what the thread that it interrupted reads. It waits for ever if
+/// that thread writes or is waiting to read.
+///
+/// **Fork**: readers and writers of other threads at the time of the fork never go in the child. A
+/// writer there waits for ever.
+#[repr(C)]
+pub struct ReadMostly<T, W: World = Native> {
+    closed: W::U32,
+    calls: W::U32,
+    writers: RawMutex<Near, W>,
+    counts: PerCpu<Counts<W>, W>,
+    data: Cell<T, W>,
+    /// A `Cell` is `Sync` where `T` may move between threads; readers share it.
+    not_sync: PhantomData<UnsafeCell<()>>,
+}
+
+// SAFETY: readers give `&T` to several threads at one time, and a writer may move `T` to its own.
+unsafe impl<T: Send + Sync, W: World> Sync for ReadMostly<T, W> {}
+
+// As std's locks: a panic inside a section leaves the data to the next holder.
+impl<T, W: World> UnwindSafe for ReadMostly<T, W> {}
+impl<T, W: World> RefUnwindSafe for ReadMostly<T, W> {}
+
+impl<T> ReadMostly<T> {
+    /// A free lock around `data`, with a slot for each CPU.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] if there is no memory.
+    pub fn new(data: T) -> Result<Self, PoolError> {
+        Self::new_in(IndexBy::Cpu, data)
+    }
+}
+
+impl<T, W: World> ReadMostly<T, W> {
+    /// A free lock around `data`, in every world, with the readers' slots indexed as asked.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] if the machine has no such index, or there is no memory.
+    pub fn new_in(by: IndexBy, data: T) -> Result<Self, PoolError> {
+        let none = || Counts { came: W::U64::new_in(0), went: W::U64::new_in(0) };
+        Ok(ReadMostly {
+            closed: W::U32::new_in(0),
+            calls: W::U32::new_in(0),
+            writers: RawMutex::new_in(),
+            counts: PerCpu::new_in(by, none)?,
+            data: Cell::new_in(data),
+            not_sync: PhantomData,
+        })
+    }
+
+    /// Takes the lock to read, and waits for a writer; the guard frees it.
+    #[inline]
+    pub fn read(&self) -> ReadMostlyReadGuard<'_, T, W> {
+        if !self.come() {
+            self.come_slowly();
+        }
+        // SAFETY: this thread is a reader since just now, for this guard.
+        unsafe { ReadMostlyReadGuard::new(self) }
+    }
+
+    /// Takes the lock to read if no writer has closed it.
+    #[inline]
+    pub fn try_read(&self) -> Option<ReadMostlyReadGuard<'_, T, W>> {
+        // SAFETY: in the branch taken this thread is a reader since just now, for this guard.
+        self.come().then(|| unsafe { ReadMostlyReadGuard::new(self) })
+    }
+
+    /// Counts a reader; whether the lock is open to it. If not, it went again.
+    #[inline]
+    fn come(&self) -> bool {
+        self.counts.field(|slot| &slot.came).add(1);
+        // Partner: the first heavy fence in `write`. Either this reader is counted there, or it
+        // finds the lock closed here.
+        W::fence_light();
+        // Acquire: pairs with the Release in `open`, for what the last writer wrote.
+        if self.closed.load(Ordering::Acquire) == 0 {
+            return true;
+        }
+        self.go();
+        false
+    }
+
+    /// Reads after the writer that has closed the lock, in one queue with others.
+    #[cold]
+    #[inline(never)]
+    fn come_slowly(&self) {
+        self.writers.lock();
+        // The lock is open, and stays so until this thread is counted.
+        self.counts.field(|slot| &slot.came).add(1);
+        // SAFETY: locked above.
+        unsafe { self.writers.unlock() };
+    }
+
+    /// Ends a reader.
+    #[inline]
+    fn go(&self) {
+        // Partner: the heavy fence in `has_readers`, between a writer's look at `went` and its
+        // first access to the data: what this reader has read came before.
+        W::fence_light();
+        self.counts.field(|slot| &slot.went).add(1);
+        // Partner: the first heavy fence in `write`. Either the writer sees that this reader went,
+        // or it is told here.
+        W::fence_light();
+        // Relaxed: nothing is read because of it.
+        if self.closed.load(Ordering::Relaxed) != 0 {
+            self.call();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn call(&self) {
+        // Release: pairs with the Acquire in `spin` and `close`: the writer that sees it sees that
+        // this reader went.
+        self.calls.fetch_add(1, Ordering::Release);
+        W::wake(&raw const self.calls, 1);
+    }
+
+    /// Takes the lock to write, and waits for readers and writers; the guard frees it.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] natively, if the kernel refuses `membarrier` after it has once allowed it. The
+    /// lock is not taken.
+    pub fn write(&self) -> Result<ReadMostlyWriteGuard<'_, T, W>, Lacking> {
+        self.writers.lock();
+        // Relaxed: the heavy fence orders it.
+        self.closed.store(1, Ordering::Relaxed);
+        if let Err(lacking) = self.close() {
+            self.open();
+            return Err(lacking);
+        }
+        // SAFETY: the lock is closed, and the readers that came before have gone.
+        Ok(unsafe { ReadMostlyWriteGuard::new(self) })
+    }
+
+    /// Waits until the readers have gone that came before the lock was closed.
+    fn close(&self) -> Result<(), Lacking> {
+        // Partner: the light fences in `come` and `go`.
+        W::try_fence_all()?;
+        loop {
+            // Acquire: pairs with the Release in `call`: a reader that called before is not waited
+            // for once more.
+            let calls = self.calls.load(Ordering::Acquire);
+            if !self.has_readers()? {
+                return Ok(());
+            }
+            let now = W::now();
+            spin::<W>(&self.calls, now, now + MOST, |found| found != calls);
+            W::park(&self.calls, calls, None);
+        }
+    }
+
+    /// Whether a reader is left that came before the lock was closed.
+    fn has_readers(&self) -> Result<bool, Lacking> {
+        let went = self.counts.field(|slot| &slot.went).sum();
+        // Partner: the light fences of readers. The coming of each reader whose going was seen is
+        // seen below; and it has read what it has read before this thread writes.
+        W::try_fence_all()?;
+        Ok(self.counts.field(|slot| &slot.came).sum() != went)
+    }
+
+    /// Opens the lock to readers, and frees it for the next writer.
+    fn open(&self) {
+        // Release: pairs with the Acquire in `come`.
+        self.closed.store(0, Ordering::Release);
+        // SAFETY: the caller is the writer, which locked in `write`.
+        unsafe { self.writers.unlock() };
+    }
+
+    /// The data, through an exclusive reference: no lock is needed.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.data.get_mut()
+    }
+
+    /// The data, by value.
+    pub fn into_inner(self) -> T {
+        self.data.into_inner()
+    }
+}
+
+impl<T: fmt::Debug, W: World> fmt::Debug for ReadMostly<T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("ReadMostly");
+        match self.try_read() {
+            Some(data) => out.field("data", &&*data),
+            None => out.field("data", &format_args!("<locked>")),
+        };
+        out.finish()
+    }
+}
+
+/// Proof that the caller holds a [`ReadMostly`] as a reader. Dropping it ends that.
+#[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
+pub struct ReadMostlyReadGuard<'a, T, W: World = Native> {
+    lock: &'a ReadMostly<T, W>,
+    data: ManuallyDrop<CellRef<'a, T, W>>,
+    /// Not `Send`, as std's.
+    _not_send: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives only `&T`.
+unsafe impl<T: Sync, W: World> Sync for ReadMostlyReadGuard<'_, T, W> {}
+
+impl<'a, T, W: World> ReadMostlyReadGuard<'a, T, W> {
+    /// # Safety
+    ///
+    /// The caller is a reader of `lock` and gives that to the guard.
+    #[inline]
+    unsafe fn new(lock: &'a ReadMostly<T, W>) -> Self {
+        // SAFETY: no thread writes the data while there is a reader, and from here to the guard's
+        // drop the guard is one.
+        let data = ManuallyDrop::new(unsafe { lock.data.borrow() });
+        ReadMostlyReadGuard { lock, data, _not_send: PhantomData }
+    }
+}
+
+impl<T, W: World> Deref for ReadMostlyReadGuard<'_, T, W> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.data
+    }
+}
+
+impl<T, W: World> Drop for ReadMostlyReadGuard<'_, T, W> {
+    #[inline]
+    fn drop(&mut self) {
+        // For its world, too, the access ends before a writer can come.
+        // SAFETY: dropped here once, and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.data) };
+        self.lock.go();
+    }
+}
+
+impl<T: fmt::Debug, W: World> fmt::Debug for ReadMostlyReadGuard<'_, T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// Proof that the caller holds a [`ReadMostly`] as its writer. Dropping it frees the lock.
+#[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
+pub struct ReadMostlyWriteGuard<'a, T, W: World = Native> {
+    lock: &'a ReadMostly<T, W>,
+    data: ManuallyDrop<CellMut<'a, T, W>>,
+    /// Not `Send`, as std's.
+    _not_send: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives only `&T`.
+unsafe impl<T: Sync, W: World> Sync for ReadMostlyWriteGuard<'_, T, W> {}
+
+impl<'a, T, W: World> ReadMostlyWriteGuard<'a, T, W> {
+    /// # Safety
+    ///
+    /// The caller has closed `lock`, and its readers have gone; it gives that to the guard.
+    #[inline]
+    unsafe fn new(lock: &'a ReadMostly<T, W>) -> Self {
+        // SAFETY: only the writer touches the data, and from here to the guard's drop the guard is
+        // the writer.
+        let data = ManuallyDrop::new(unsafe { lock.data.borrow_mut() });
+        ReadMostlyWriteGuard { lock, data, _not_send: PhantomData }
+    }
+}
+
+impl<T, W: World> Deref for ReadMostlyWriteGuard<'_, T, W> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.data
+    }
+}
+
+impl<T, W: World> DerefMut for ReadMostlyWriteGuard<'_, T, W> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.data
+    }
+}
+
+impl<T, W: World> Drop for ReadMostlyWriteGuard<'_, T, W> {
+    fn drop(&mut self) {
+        // For its world, too, the access ends before the lock is free.
+        // SAFETY: dropped here once, and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.data) };
+        self.lock.open();
+    }
+}
+
+impl<T: fmt::Debug, W: World> fmt::Debug for ReadMostlyWriteGuard<'_, T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
