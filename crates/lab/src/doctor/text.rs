@@ -7,6 +7,7 @@ use coreline_topology::Quota;
 use super::facts::{HugePages, Rseq};
 use super::{FastPath, Report};
 use crate::error::Error;
+use crate::text::Form;
 use crate::tree;
 
 impl Report {
@@ -92,7 +93,7 @@ impl Report {
             };
             writeln!(out, "  {mark} {name}")?;
             if let Some(why) = why {
-                writeln!(out, "      why: {why}")?;
+                write!(out, "{}", Form::plain().paragraph("      why: ", why))?;
             }
             if let Some(remedy) = remedy {
                 writeln!(out, "      to turn it on: {remedy}")?;
