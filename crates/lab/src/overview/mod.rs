@@ -38,7 +38,7 @@ pub(crate) fn show(tables: bool, form: Form, out: &mut dyn Write) -> Result<(), 
     let form = Form { width: if tables { form.width } else { form.width.min(MOST) }, ..form };
     let machine = doctor::Report::new();
     if tables {
-        machine.show_summary(out)?
+        machine.show_summary(form, out)?
     } else {
         machine.show_in_brief(out)?
     };
@@ -160,8 +160,22 @@ fn measured(rows: &[&FigureRow]) -> String {
         };
     }
     let figures: Vec<_> =
-        rows.iter().map(|row| format!("{} {}", row.variant, figure(row.value, row.unit))).collect();
-    format!("{} ({samples} samples)", figures.join(", "))
+        rows.iter().map(|row| (row.variant, figure(row.value, row.unit))).collect();
+    format!("{} ({samples} samples)", in_one_unit(&figures))
+}
+
+/// Figures in a line; the unit once, after the last, if all have the same.
+fn in_one_unit(figures: &[(&str, String)]) -> String {
+    let unit = figures.first().and_then(|(_, figure)| figure.split_once(' ')).map(|it| it.1);
+    let shared = unit.filter(|unit| {
+        figures.iter().all(|(_, figure)| figure.split_once(' ').is_some_and(|it| it.1 == *unit))
+    });
+    let last = figures.len().saturating_sub(1);
+    let shown = |(at, (name, figure)): (usize, &(&str, String))| {
+        let bare = shared.filter(|_| at < last).and_then(|_| figure.split_once(' '));
+        format!("{name} {}", bare.map_or(figure.as_str(), |it| it.0))
+    };
+    figures.iter().enumerate().map(shown).collect::<Vec<_>>().join(", ")
 }
 
 fn tally(
@@ -178,4 +192,21 @@ fn tally(
     let each: Vec<_> = verdicts.iter().map(each).collect();
     let text = format!("{all} published figures: {}", each.join(", "));
     Ok(write!(out, "{}", form.paragraph("Of ", &text))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_that_all_share_is_said_once() {
+        let line = |figures: &[(&'static str, &str)]| {
+            let figures = figures.iter().map(|(name, figure)| (*name, (*figure).to_owned()));
+            in_one_unit(&figures.collect::<Vec<_>>())
+        };
+        assert_eq!(line(&[("one", "17.9 ns"), ("two", "101 ns")]), "one 17.9, two 101 ns");
+        assert_eq!(line(&[("one", "17.9 ns"), ("two", "10.1 us")]), "one 17.9 ns, two 10.1 us");
+        assert_eq!(line(&[("one", "17.9 ns")]), "one 17.9 ns");
+        assert_eq!(line(&[]), "");
+    }
 }

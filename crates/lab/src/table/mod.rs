@@ -36,7 +36,7 @@ pub(crate) fn show(outcome: &Outcome, form: Form, out: &mut dyn Write) -> Result
     }
     if let Some(row) = table.one_verdict {
         let said = row.said();
-        let why = row.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        let why = row.why.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
         write!(out, "{}", form.paragraph("every verdict: ", &format!("{said}{why}")))?;
     }
     // What was measured nowhere makes no table.
