@@ -171,6 +171,6 @@ mod tests {
         assert!(lines.lines().all(|line| line.len() <= 40), "{lines}");
         let pasted = lines.replace("again: ", "").replace(" \\\n       ", " ");
         assert_eq!(pasted, format!("{command}\n"), "{lines}");
-        assert!(lines.lines().count() == 3 && lines.contains("--world here"), "{lines}");
+        assert!(lines.lines().count() == 2 && lines.contains("--world here"), "{lines}");
     }
 }
