@@ -92,6 +92,14 @@ pub(crate) enum Error {
          leave out --out to see the figures"
     )]
     Uneven,
+    /// What was finished is shown, and says that it is not all.
+    #[error("interrupted")]
+    Interrupted,
+    #[error(
+        "interrupted: nothing was written, as JSON and files are of whole results; without --json \
+         and --out what was finished is shown"
+    )]
+    NotWhole,
     #[error("the CPUs that this process may use are not known: {0}")]
     NoCpus(String),
 }
@@ -117,6 +125,9 @@ impl Error {
         {
             return ExitCode::SUCCESS;
         }
+        if let Error::Interrupted = self {
+            return ExitCode::from(self.exit_code());
+        }
         // Standard error is the last resort: where it cannot be written, only the exit code is
         // left.
         let _ = writeln!(io::stderr(), "coreline: {self}");
@@ -125,6 +136,8 @@ impl Error {
 
     fn exit_code(&self) -> u8 {
         match self {
+            // As shells say it of a program that the signal ended.
+            Error::Interrupted | Error::NotWhole => 130,
             Error::Failed(_) | Error::BrokenInSimulation { .. } | Error::Miscounted { .. } => 1,
             Error::Output(_) | Error::OutWrite { .. } => 1,
             Error::BrokenNatively { broken: RunError::Check(_), .. } => 1,

@@ -11,10 +11,12 @@
 //! | [`crew`] | the threads of a scenario or a sample, and how they wait for each other |
 //! | [`kernel`] | what the simulated kernel does at a thread switch |
 //! | [`run`] | runs a scenario in a world and sets the result beside what was published |
+//! | [`table`] | shows such a result in a terminal of any width |
 //! | [`overview`] | what the program says if nothing was asked |
 //! | [`validate`] | sets the simulator's predictions beside measurements |
 //! | [`measure`] | what things cost on this machine, as a machine file |
 //! | [`disturbance`] | which native samples do not count |
+//! | [`text`] | lines, colours and characters that fit where text goes |
 //! | [`progress`] | how far a verb is |
 //! | [`doctor`], [`machines`], [`replay`], [`bench`], [`shell`] | the other verbs |
 
@@ -36,6 +38,8 @@ mod replay;
 mod run;
 mod scenario;
 mod shell;
+mod table;
+mod text;
 mod tree;
 mod validate;
 mod world;

@@ -9,6 +9,7 @@ use comfy_table::{LineStyle, Table, TableStyle};
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::text::Form;
 
 /// A table with nothing but a line under its header.
 pub(crate) fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
@@ -30,8 +31,17 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// What text may be made of.
+    pub(crate) fn form(&self) -> Form {
+        if self.out.is_some() { Form::plain() } else { Form::of_output() }
+    }
+
+    /// Whether a result goes on to where what is missing would not be seen.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.json || self.out.is_some()
+    }
+
     /// Makes a result and shows it as asked.
-    ///
     pub(crate) fn show<T: Serialize>(
         &self,
         make: impl FnOnce() -> Result<T, Error>,

@@ -43,7 +43,7 @@ impl Whole {
 /// Progress of one.
 pub(crate) fn progress(what: &str, runs: usize) -> ProgressBar {
     let bar = ProgressBar::new(runs as u64).with_message(what.to_owned());
-    let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} runs, {eta} left");
+    let style = ProgressStyle::with_template("{msg} {bar:20} {pos}/{len} runs, {eta} left");
     match style {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,

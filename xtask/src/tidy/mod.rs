@@ -104,8 +104,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "scenarios",
-        demand: "what runs and asks scenarios (lab/src/run, cli, overview) names none of them, nor \
-                 their parameters and variants",
+        demand: "what runs, asks and shows scenarios (lab/src/run, cli, overview, table) names \
+                 none of them, nor their parameters and variants",
         check: Check::Files(scenarios::check),
     },
     Rule {

@@ -5,8 +5,12 @@ use std::collections::BTreeSet;
 use super::{File, Finding};
 
 /// What has to do with any scenario, and so with none.
-const GENERIC: &[&str] =
-    &["crates/lab/src/cli/", "crates/lab/src/overview/", "crates/lab/src/run/"];
+const GENERIC: &[&str] = &[
+    "crates/lab/src/cli/",
+    "crates/lab/src/overview/",
+    "crates/lab/src/run/",
+    "crates/lab/src/table/",
+];
 
 const SCENARIOS: &str = "crates/lab/src/scenario/";
 

@@ -4,11 +4,13 @@ mod run;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use coreline_world::native::note_interrupts;
 
 use crate::error::Error;
 use crate::output::Output;
 use crate::run as runs;
-use crate::{bench, doctor, machines, measure, overview, replay, shell, validate};
+use crate::text::Form;
+use crate::{bench, doctor, machines, measure, overview, replay, shell, table, validate};
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
 ///
@@ -20,7 +22,8 @@ use crate::{bench, doctor, machines, measure, overview, replay, shell, validate}
     version,
     after_help = "Exit codes: 0 done (a published figure that is not reached is still 0), 1 a \
                   check or claim failed, or the result could not be written, 2 usage, 3 this \
-                  machine lacks what was asked for."
+                  machine lacks what was asked for, 130 interrupted (by Ctrl-C; what was \
+                  finished is shown)."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -112,7 +115,18 @@ impl Cli {
             }
             Some(Verb::Run(run)) => {
                 let run::Run { choice, output } = *run;
-                output.show(|| runs::run(&choice), runs::show)
+                note_interrupts();
+                let make = || {
+                    let outcome = runs::run(&choice)?;
+                    let is_whole = outcome.left_out.is_none() || !output.is_kept();
+                    is_whole.then_some(outcome).ok_or(Error::NotWhole)
+                };
+                let mut left_out = None;
+                output.show(make, |outcome, out| {
+                    left_out = outcome.left_out;
+                    table::show(outcome, output.form(), out)
+                })?;
+                left_out.map_or(Ok(()), |_| Err(Error::Interrupted))
             }
             Some(Verb::Machines(Machines { machine: None, output })) => {
                 output.show(machines::List::new, machines::List::show)
@@ -140,7 +154,7 @@ impl Cli {
             Some(Verb::Man { verb }) => {
                 shell::man(Cli::command(), &verb, &mut std::io::stdout().lock())
             }
-            None => overview::show(self.table, &mut std::io::stdout().lock()),
+            None => overview::show(self.table, Form::of_output(), &mut std::io::stdout().lock()),
         }
     }
 }

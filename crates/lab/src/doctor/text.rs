@@ -7,7 +7,11 @@ use coreline_topology::Quota;
 use super::facts::{HugePages, Rseq};
 use super::{FastPath, Report};
 use crate::error::Error;
+use crate::text::Form;
 use crate::tree;
+
+/// Lines as they are, however long.
+const WHOLE: Form = Form { width: usize::MAX, colour: false, unicode: false };
 
 impl Report {
     /// Writes all of it.
@@ -31,18 +35,18 @@ impl Report {
         writeln!(out, "  instructions that wait for a store: {waits}")?;
         if !self.warnings.is_empty() {
             writeln!(out, "\nWarnings")?;
-            self.show_warnings(out)?;
+            self.show_warnings(WHOLE, out)?;
         }
         writeln!(out, "\nFast paths")?;
-        self.show_fast_paths(out)
+        self.show_fast_paths(WHOLE, out)
     }
 
     /// Writes a few lines.
-    pub(crate) fn show_summary(&self, out: &mut dyn Write) -> Result<(), Error> {
+    pub(crate) fn show_summary(&self, form: Form, out: &mut dyn Write) -> Result<(), Error> {
         writeln!(out, "this machine: kernel {}", self.kernel.shown())?;
         writeln!(out, "  {}", tree::counts(&self.found.probe.topology))?;
-        self.show_warnings(out)?;
-        self.show_fast_paths(out)?;
+        self.show_warnings(form, out)?;
+        self.show_fast_paths(form, out)?;
         writeln!(out, "  more: coreline doctor")?;
         Ok(())
     }
@@ -78,11 +82,12 @@ impl Report {
         }
     }
 
-    fn show_warnings(&self, out: &mut dyn Write) -> io::Result<()> {
-        self.warnings.iter().try_for_each(|warning| writeln!(out, "  warning: {warning}"))
+    fn show_warnings(&self, form: Form, out: &mut dyn Write) -> io::Result<()> {
+        let shown = |warning: &String| form.paragraph("  warning: ", warning);
+        self.warnings.iter().try_for_each(|warning| write!(out, "{}", shown(warning)))
     }
 
-    fn show_fast_paths(&self, out: &mut dyn Write) -> Result<(), Error> {
+    fn show_fast_paths(&self, form: Form, out: &mut dyn Write) -> Result<(), Error> {
         for FastPath { name, on, why, remedy } in &self.fast_paths {
             let mark = match (on, remedy) {
                 (true, _) => "on ",
@@ -92,10 +97,10 @@ impl Report {
             };
             writeln!(out, "  {mark} {name}")?;
             if let Some(why) = why {
-                writeln!(out, "      why: {why}")?;
+                write!(out, "{}", form.paragraph("      why: ", why))?;
             }
             if let Some(remedy) = remedy {
-                writeln!(out, "      to turn it on: {remedy}")?;
+                write!(out, "{}", form.paragraph("      to turn it on: ", remedy))?;
             }
         }
         Ok(())
@@ -217,7 +222,7 @@ mod tests {
         found.probe.sections = Err(NoSections::SwitchedOff);
         found.probe.mm_cid = None;
         let mut text = Vec::new();
-        Report::of(found).show_summary(&mut text).unwrap();
+        Report::of(found).show_summary(WHOLE, &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert_eq!(text.matches("to turn it on: unset CORELINE_RSEQ").count(), 2, "{text}");
         assert!(text.contains("16 CPUs, 8 cores"), "{text}");

@@ -32,7 +32,7 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::output::{Target, table};
 use crate::progress::progress;
-use crate::{overview, world};
+use crate::{text, world};
 use file::File;
 use matrix::Pair;
 use quantity::{Quantity, Use};
@@ -261,7 +261,7 @@ fn run(
         core_to_core.extend(ns.map(|ns| Pair { cpus: pair.map(CpuId::get), class, ns }));
     }
     let transfers = transfers(&core_to_core);
-    let map = matrix::map(topology, &players, &core_to_core, overview::is_unicode());
+    let map = matrix::map(topology, &players, &core_to_core, text::is_unicode());
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let day = file::day(since.as_secs() / (24 * 60 * 60));
     let of = format!("{}, Linux {}", processor(), machine.kernel);

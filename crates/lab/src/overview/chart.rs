@@ -1,11 +1,9 @@
-//! Bars, figures and paragraphs as text, within 80 columns.
+//! Bars and figures as text.
 
-use std::env;
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use crate::run::result::FigureRow;
-
-const WIDTH: usize = 80;
+use crate::text::{Form, Tone};
 
 /// Parts of a column, from an eighth to all of it.
 const EIGHTHS: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];
@@ -14,12 +12,12 @@ const EIGHTHS: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '�
 pub(super) struct Bars<'a> {
     /// Label, value and unit.
     bars: Vec<(&'a str, f64, &'a str)>,
-    unicode: bool,
+    form: Form,
 }
 
 impl<'a> Bars<'a> {
-    pub(super) fn new(bars: Vec<(&'a str, f64, &'a str)>) -> Self {
-        Bars { bars, unicode: is_unicode() }
+    pub(super) fn new(bars: Vec<(&'a str, f64, &'a str)>, form: Form) -> Self {
+        Bars { bars, form }
     }
 }
 
@@ -29,10 +27,11 @@ impl fmt::Display for Bars<'_> {
         let label = longest(|(label, ..)| label.len()).unwrap_or(0);
         let value = longest(|(_, value, unit)| figure(*value, unit).len()).unwrap_or(0);
         let most = self.bars.iter().map(|(_, value, _)| *value).fold(0.0, f64::max);
-        let room = WIDTH.saturating_sub(label + value + "    ".len());
+        let room = self.form.width.saturating_sub(label + value + "    ".len());
         for (name, value, unit) in &self.bars {
             let length = if most > 0.0 { value / most * room as f64 } else { 0.0 };
-            writeln!(f, "  {name:label$} {} {}", self.bar(length), figure(*value, unit))?;
+            let bar = self.form.toned(Tone::Bar, &self.bar(length));
+            writeln!(f, "  {name:label$} {bar} {}", figure(*value, unit))?;
         }
         Ok(())
     }
@@ -41,7 +40,7 @@ impl fmt::Display for Bars<'_> {
 impl Bars<'_> {
     /// A bar of so many columns; what is not zero is seen.
     fn bar(&self, columns: f64) -> String {
-        if !self.unicode {
+        if !self.form.unicode {
             return "#".repeat((columns.round() as usize).max(usize::from(columns > 0.0)));
         }
         let eighths = ((columns * 8.0).round() as usize).max(usize::from(columns > 0.0));
@@ -49,19 +48,6 @@ impl Bars<'_> {
         bar.extend((!eighths.is_multiple_of(8)).then(|| EIGHTHS[eighths % 8 - 1]));
         bar
     }
-}
-
-/// Whether text may have more than ASCII in it.
-pub(crate) fn is_unicode() -> bool {
-    is_utf8(|name| env::var(name).ok())
-}
-
-/// Whether the locale's characters are those of Unicode: the first of the three that is set says.
-fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
-    let set = |name| variable(name).filter(|value| !value.is_empty());
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
-    let locale = locale.unwrap_or_default().to_ascii_lowercase();
-    locale.ends_with("utf-8") || locale.ends_with("utf8")
 }
 
 /// A figure in a few characters.
@@ -84,34 +70,21 @@ pub(super) fn band(row: &FigureRow) -> String {
     format!("{} times ({} to {})", shown(row.value), shown(row.low), shown(row.high))
 }
 
-/// Words in lines of [`WIDTH`] columns; the first line begins with `first`, the others as far in.
-pub(super) fn paragraph(first: &str, text: &str) -> String {
-    let mut lines = String::new();
-    let mut line = first.to_owned();
-    let margin = first.len();
-    for word in text.split(' ') {
-        if line.len() > margin && line.len() + 1 + word.len() > WIDTH {
-            let _ = writeln!(lines, "{}", line.trim_end());
-            line = " ".repeat(margin);
-        }
-        if line.len() > margin {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    let _ = writeln!(lines, "{line}");
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const WIDTH: usize = 80;
+
+    fn bars<'a>(bars: &[(&'a str, f64, &'a str)], unicode: bool) -> String {
+        Bars::new(bars.to_vec(), Form { width: WIDTH, colour: false, unicode }).to_string()
+    }
+
     #[test]
     fn the_longest_bar_fills_its_line_and_the_least_is_seen() {
-        let bars = vec![("eager", 95_970.8, "ns"), ("lazy", 9_997.8, "ns"), ("none", 0.0, "ns")];
+        let three = [("eager", 95_970.8, "ns"), ("lazy", 9_997.8, "ns"), ("none", 0.0, "ns")];
         for (unicode, full) in [(false, '#'), (true, '█')] {
-            let text = Bars { bars: bars.clone(), unicode }.to_string();
+            let text = bars(&three, unicode);
             let lines: Vec<&str> = text.lines().collect();
             assert_eq!(lines[0].chars().count(), WIDTH, "{text}");
             assert!(lines[0].starts_with(&format!("  eager {full}{full}")), "{text}");
@@ -119,31 +92,7 @@ mod tests {
             assert!((6..=7).contains(&columns(lines[1])), "{text}");
             assert!(lines[1].ends_with(" 9998 ns") && lines[2] == "  none   0.0 ns", "{text}");
         }
-        let least = Bars { bars: vec![("a", 1e6, "ns"), ("b", 1.0, "ns")], unicode: true };
-        assert!(least.to_string().contains("  b ▏ 1.0 ns"));
-    }
-
-    #[test]
-    fn the_first_variable_that_is_set_decides_on_unicode() {
-        for (variables, unicode) in [
-            (&[("LC_ALL", "C"), ("LANG", "C.UTF-8")][..], false),
-            (&[("LC_ALL", ""), ("LANG", "de_DE.utf8")], true),
-            (&[("LC_CTYPE", "en_US.UTF-8")], true),
-            (&[], false),
-        ] {
-            let value = |name: &str| {
-                variables.iter().find(|(it, _)| *it == name).map(|(_, value)| (*value).to_owned())
-            };
-            assert_eq!(is_utf8(value), unicode, "{variables:?}");
-        }
-    }
-
-    #[test]
-    fn a_paragraph_keeps_its_margin_and_its_words() {
-        let text = "word ".repeat(40);
-        let lines = paragraph("=> ", text.trim_end());
-        assert!(lines.lines().all(|line| line.len() <= WIDTH), "{lines}");
-        assert!(lines.lines().skip(1).all(|line| line.starts_with("   word")), "{lines}");
-        assert_eq!(lines.matches("word").count(), 40);
+        let least = bars(&[("a", 1e6, "ns"), ("b", 1.0, "ns")], true);
+        assert!(least.contains("  b ▏ 1.0 ns"));
     }
 }

@@ -1,22 +1,22 @@
 //! What the program says if nothing was asked: what this machine is, and for each scenario one
-//! question, its answer and how far that is from the published figure; 45 lines of 80 columns at
-//! most.
+//! question, its answer and how far that is from the published figure; 45 lines at most, and 80
+//! columns where the terminal has no more.
 //!
 //! | module | does |
 //! |---|---|
-//! | [`chart`] | bars, figures and paragraphs as text |
+//! | [`chart`] | bars and figures as text |
 //!
 //! Questions are data of the scenarios ([`Question`]). All figures are those of
 //! `coreline run SCENARIO --quick`.
 
 mod chart;
 
-pub(crate) use chart::is_unicode;
-
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use self::chart::{Bars, band, figure, paragraph};
+use coreline_world::native::{note_interrupts, was_interrupted};
+
+use self::chart::{Bars, band, figure};
 use crate::doctor;
 use crate::error::Error;
 use crate::progress::Whole;
@@ -24,45 +24,70 @@ use crate::run::result::{FigureRow, Outcome};
 use crate::run::verdict::Verdict;
 use crate::run::{self, Choice};
 use crate::scenario::{ALL, Only, Question, Scenario};
+use crate::table;
+use crate::text::{Form, Tone};
 use crate::world::World;
 
+/// Charts are no wider, however wide the terminal is.
+const MOST: usize = 100;
+
 /// Runs the quick form of each scenario in both worlds, and shows each answer as soon as it is
-/// there: an interrupt leaves those that are.
-pub(crate) fn show(tables: bool, out: &mut dyn Write) -> Result<(), Error> {
+/// there. An interrupt leaves those that are, and says that the rest is left out.
+pub(crate) fn show(tables: bool, form: Form, out: &mut dyn Write) -> Result<(), Error> {
+    note_interrupts();
+    let form = Form { width: if tables { form.width } else { form.width.min(MOST) }, ..form };
     let machine = doctor::Report::new();
     if tables {
-        machine.show_summary(out)?
+        machine.show_summary(form, out)?
     } else {
         machine.show_in_brief(out)?
     };
-    let (mut verdicts, mut not_modelled) = (BTreeMap::new(), 0);
+    let (mut verdicts, mut not_modelled, mut finished) = (BTreeMap::new(), 0, 0);
     let mut whole = Whole::new(2 * ALL.len());
     for scenario in ALL {
+        // What was finished is to be there, whatever becomes of the rest.
+        out.flush()?;
         let mut run = |world| run::run(&Choice::quick(scenario, world, &mut whole));
         let natively = run(World::Native)?;
         let simulated = run(World::preset(scenario.question.machine)?)?;
-        writeln!(out)?;
+        let is_whole = [&natively, &simulated].iter().all(|it| it.left_out.is_none());
         if tables {
-            run::show(&natively, out)?;
+            for outcome in [&natively, &simulated].into_iter().filter(|it| !it.rows.is_empty()) {
+                writeln!(out)?;
+                table::show(outcome, form, out)?;
+            }
+        } else if is_whole {
             writeln!(out)?;
-            run::show(&simulated, out)?;
-        } else {
-            answer(scenario, &natively, &simulated, out)?;
+            answer(scenario, [&natively, &simulated], form, out)?;
         }
-        // What was finished is to be there if the rest is interrupted.
-        out.flush()?;
-        for row in simulated.rows.iter().filter(|row| row.published.is_some()) {
+        for row in simulated.rows.iter().filter(|row| is_whole && row.published.is_some()) {
             *verdicts.entry(row.verdict).or_insert(0) += 1;
         }
         not_modelled = simulated.not_modelled.len();
+        finished += usize::from(is_whole);
+        if was_interrupted() {
+            break;
+        }
     }
     writeln!(out)?;
-    if !tables {
-        tally(&verdicts, out)?;
-        write!(out, "Not modelled: {not_modelled} things (--table lists them). ")?;
+    if !tables && !verdicts.is_empty() {
+        tally(&verdicts, form, out)?;
     }
-    writeln!(out, "Next: coreline --help")?;
-    Ok(())
+    if finished < ALL.len() {
+        let text = format!(
+            "interrupted: {finished} of {} scenarios were finished, and the rest was left out",
+            ALL.len()
+        );
+        write!(out, "{}", form.paragraph("", &text))?;
+        out.flush()?;
+        return Err(Error::Interrupted);
+    }
+    let next = "Next: coreline --help";
+    let end = match tables {
+        true => next.to_owned(),
+        false => format!("Not modelled: {not_modelled} things (--table lists them). {next}"),
+    };
+    Ok(write!(out, "{}", form.paragraph("", &end))?)
 }
 
 /// The rows of a result that a question is about; natively there is one configuration.
@@ -81,8 +106,8 @@ fn rows<'a>(question: &Question, outcome: &'a Outcome) -> Vec<&'a FigureRow> {
 /// One chart, the answer in a sentence, and what this machine measured.
 fn answer(
     scenario: &Scenario,
-    natively: &Outcome,
-    simulated: &Outcome,
+    [natively, simulated]: [&Outcome; 2],
+    form: Form,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     let question = &scenario.question;
@@ -93,17 +118,23 @@ fn answer(
     let drawn: Vec<_> =
         question.variants.iter().filter_map(|it| find(question.metric, it)).collect();
     let better = drawn.first().map_or("", |row| row.better.words());
-    writeln!(out, "{} on {}: {}, {better}", simulated.scenario, simulated.world, question.about)?;
+    let head = format!("{} on {}:", simulated.scenario, simulated.world);
+    let head = format!("{} {}, {better}", form.toned(Tone::Heading, &head), question.about);
+    write!(out, "{}", form.paragraph("", &head))?;
     let bars = drawn.iter().map(|row| (row.variant, row.value, row.unit));
-    write!(out, "{}", Bars::new(bars.collect()))?;
+    write!(out, "{}", Bars::new(bars.collect(), form))?;
     let (metric, variant) = question.answer;
     if let Some(row) = find(metric, variant) {
         let answer = question.sentence.replace("{}", &band(row));
         let beside = match row.published {
-            Some(published) => format!("published {published}: {}", row.said()),
+            Some(published) => {
+                let said = table::tone(row.verdict)
+                    .map_or_else(|| row.said(), |tone| form.toned(tone, &row.said()));
+                format!("published {published}: {said}")
+            }
             None => "unpublished".to_owned(),
         };
-        write!(out, "{}", paragraph("=> ", &format!("{answer}; {beside}")))?;
+        write!(out, "{}", form.paragraph("=> ", &format!("{answer}; {beside}")))?;
     }
     // What is drawn, and what only this machine has.
     let is_native = |variant: &str| {
@@ -114,7 +145,7 @@ fn answer(
         row.metric == question.metric && drawn
     };
     let here: Vec<_> = here.into_iter().filter(is_shown).collect();
-    write!(out, "{}", paragraph("here: ", &measured(&here)))?;
+    write!(out, "{}", form.paragraph("here: ", &measured(&here)))?;
     Ok(())
 }
 
@@ -129,14 +160,53 @@ fn measured(rows: &[&FigureRow]) -> String {
         };
     }
     let figures: Vec<_> =
-        rows.iter().map(|row| format!("{} {}", row.variant, figure(row.value, row.unit))).collect();
-    format!("{} ({samples} samples)", figures.join(", "))
+        rows.iter().map(|row| (row.variant, figure(row.value, row.unit))).collect();
+    format!("{} ({samples} samples)", in_one_unit(&figures))
 }
 
-fn tally(verdicts: &BTreeMap<Verdict, usize>, out: &mut dyn Write) -> Result<(), Error> {
+/// Figures in a line; the unit once, after the last, if all have the same.
+fn in_one_unit(figures: &[(&str, String)]) -> String {
+    let unit = figures.first().and_then(|(_, figure)| figure.split_once(' ')).map(|it| it.1);
+    let shared = unit.filter(|unit| {
+        figures.iter().all(|(_, figure)| figure.split_once(' ').is_some_and(|it| it.1 == *unit))
+    });
+    let last = figures.len().saturating_sub(1);
+    let shown = |(at, (name, figure)): (usize, &(&str, String))| {
+        let bare = shared.filter(|_| at < last).and_then(|_| figure.split_once(' '));
+        format!("{name} {}", bare.map_or(figure.as_str(), |it| it.0))
+    };
+    figures.iter().enumerate().map(shown).collect::<Vec<_>>().join(", ")
+}
+
+fn tally(
+    verdicts: &BTreeMap<Verdict, usize>,
+    form: Form,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
     let all: usize = verdicts.values().sum();
-    let each: Vec<_> =
-        verdicts.iter().map(|(verdict, count)| format!("{count} {}", verdict.words())).collect();
+    let each = |(verdict, count): (&Verdict, &usize)| {
+        let words = verdict.words();
+        let words = table::tone(*verdict).map_or(words.to_owned(), |tone| form.toned(tone, words));
+        format!("{count} {words}")
+    };
+    let each: Vec<_> = verdicts.iter().map(each).collect();
     let text = format!("{all} published figures: {}", each.join(", "));
-    Ok(write!(out, "{}", paragraph("Of ", &text))?)
+    Ok(write!(out, "{}", form.paragraph("Of ", &text))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_that_all_share_is_said_once() {
+        let line = |figures: &[(&'static str, &str)]| {
+            let figures = figures.iter().map(|(name, figure)| (*name, (*figure).to_owned()));
+            in_one_unit(&figures.collect::<Vec<_>>())
+        };
+        assert_eq!(line(&[("one", "17.9 ns"), ("two", "101 ns")]), "one 17.9, two 101 ns");
+        assert_eq!(line(&[("one", "17.9 ns"), ("two", "10.1 us")]), "one 17.9 ns, two 10.1 us");
+        assert_eq!(line(&[("one", "17.9 ns")]), "one 17.9 ns");
+        assert_eq!(line(&[]), "");
+    }
 }

@@ -9,7 +9,6 @@
 //! | [`published`] | the figures of others |
 //! | [`verdict`] | what may be said of a figure beside a published one |
 //! | [`result`] | rows, as they are printed and serialised |
-//! | [`table`] | shows them |
 
 mod choice;
 mod measured;
@@ -17,7 +16,6 @@ mod native;
 mod published;
 pub(crate) mod result;
 mod simulated;
-mod table;
 pub(crate) mod verdict;
 
 use crate::error::Error;
@@ -29,13 +27,12 @@ pub(crate) use choice::Choice;
 #[cfg(test)]
 pub(crate) use simulated::figures;
 pub(crate) use simulated::simulate;
-pub(crate) use table::show;
 
-/// Runs what was chosen.
+/// Runs what was chosen; what was finished of it if an interrupt came.
 pub(crate) fn run(choice: &Choice) -> Result<Outcome, Error> {
-    let measured = match &choice.world {
+    let (finished, all) = match &choice.world {
         World::Native => native::measure(choice)?,
         World::Simulated { spec, .. } => simulated::measure(spec, choice)?,
     };
-    Ok(Outcome::new(choice, &measured))
+    Ok(Outcome::new(choice, &finished, all))
 }

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::thread;
 
 use coreline_topology::CpuId;
-use coreline_world::native::probe;
+use coreline_world::native::{probe, was_interrupted};
 use rand_pcg::Pcg64;
 
 use super::Choice;
@@ -36,8 +36,9 @@ const TRIES: usize = 2;
 const ORDER: u128 = 0x0d0f;
 
 /// Runs all points. Those of variants that this machine lacks are left out with a note, unless
-/// nothing else was asked for.
-pub(super) fn measure(choice: &Choice) -> Result<Vec<Measured>, Error> {
+/// nothing else was asked for. Also says how many there are: an interrupt leaves those that are
+/// finished.
+pub(super) fn measure(choice: &Choice) -> Result<(Vec<Measured>, usize), Error> {
     let machine = probe();
     let is_known = machine.topology_error.is_none();
     let allowed = machine.allowed.map_err(Error::NoCpus)?;
@@ -65,6 +66,9 @@ pub(super) fn measure(choice: &Choice) -> Result<Vec<Measured>, Error> {
             bar.inc(if round.is_calm { alike.len() as u64 } else { 0 });
             Ok(round)
         })?;
+        if was_interrupted() {
+            break;
+        }
         for (index, (config, point)) in alike.iter().enumerate() {
             let (point, caches) = (point.clone(), config.caches);
             let discarded = disturbance::is_known().then_some(taken.discarded);
@@ -72,7 +76,7 @@ pub(super) fn measure(choice: &Choice) -> Result<Vec<Measured>, Error> {
         }
     }
     bar.finish_and_clear();
-    Ok(measured)
+    Ok((measured, points.len()))
 }
 
 /// The numbers of each point. Of a round that was disturbed some may be missing.
@@ -92,7 +96,7 @@ fn round(points: &[(Config, Point)], seed: u64, number: u64) -> Result<Round, Er
     let are_calm = || disturbance::are_calm(cpus).map_err(|error| broken(RunError::Spawn(error)));
     let mut round = Round { numbers: vec![Vec::new(); points.len()], is_calm: are_calm()? };
     for index in order {
-        if !round.is_calm && number > 0 {
+        if was_interrupted() || !round.is_calm && number > 0 {
             break;
         }
         let (config, point) = &points[index];
@@ -126,7 +130,8 @@ fn take(wanted: usize, mut round: impl FnMut(u64) -> Result<Round, Error>) -> Re
             thread::sleep(Duration::from_millis(1 << taken.discarded.min(6)));
             taken.discarded += 1;
         }
-        if taken.rounds.len() == wanted {
+        // What is interrupted does not count.
+        if taken.rounds.len() == wanted || was_interrupted() {
             break;
         }
     }

@@ -2,6 +2,7 @@
 //! `coreline.run/1`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use coreline_sim::NOT_MODELLED;
 use serde::Serialize;
@@ -20,15 +21,36 @@ pub(crate) struct Outcome {
     schema: &'static str,
     pub(crate) scenario: &'static str,
     pub(crate) world: String,
-    pub(super) seed: u64,
+    pub(crate) seed: u64,
     pub(crate) not_modelled: &'static [&'static str],
     pub(crate) rows: Vec<FigureRow>,
     /// The command that gives the same result again. Not data.
     #[serde(skip)]
-    pub(super) command: String,
+    pub(crate) command: String,
     /// The document that published figures are from.
     #[serde(skip)]
-    pub(super) file: Option<String>,
+    pub(crate) file: Option<String>,
+    /// What an interrupt left of it. Not data: such a result is not serialised.
+    #[serde(skip)]
+    pub(crate) left_out: Option<LeftOut>,
+}
+
+/// That an interrupt came before all was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    finished: usize,
+    all: usize,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LeftOut { finished, all } = self;
+        write!(
+            f,
+            "interrupted: {finished} of {all} combinations of configuration, parameters and \
+             variant were finished, and the rest was left out"
+        )
+    }
 }
 
 /// One figure.
@@ -53,16 +75,17 @@ pub(crate) struct FigureRow {
     /// Which way is better.
     pub(crate) better: Better,
     pub(crate) published: Option<f64>,
-    pub(super) source: Option<String>,
+    pub(crate) source: Option<String>,
     pub(crate) verdict: Verdict,
     /// By which factor the size is off, where the verdict is about that.
-    pub(super) times: Option<f64>,
+    pub(crate) times: Option<f64>,
     /// Why the verdict is not better; never missing where it could be.
-    pub(super) why: Option<String>,
+    pub(crate) why: Option<String>,
 }
 
 impl Outcome {
-    pub(super) fn new(choice: &Choice, measured: &[Measured]) -> Outcome {
+    /// Of what was finished, of so many points.
+    pub(super) fn new(choice: &Choice, measured: &[Measured], all: usize) -> Outcome {
         let (scenario, world) = (choice.scenario, &choice.world);
         let machine = match world {
             World::Native => None,
@@ -86,6 +109,7 @@ impl Outcome {
             rows,
             command: choice.command(),
             file: published.map(|published| published.file),
+            left_out: (measured.len() < all).then_some(LeftOut { finished: measured.len(), all }),
         }
     }
 }
@@ -166,7 +190,7 @@ mod tests {
         let number = || Series { value, points: points.to_vec() };
         let (numbers, discarded) = (vec![number(), number()], Some(2));
         let measured = [Measured { point, caches, numbers, discarded }];
-        Outcome::new(&choice, &measured).rows.swap_remove(0)
+        Outcome::new(&choice, &measured, 1).rows.swap_remove(0)
     }
 
     #[test]

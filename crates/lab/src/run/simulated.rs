@@ -5,6 +5,7 @@ use coreline_sim::claim::Band;
 use coreline_sim::claim::Figures;
 use coreline_sim::{Machine, Replay, Spec, Statistics};
 use coreline_topology::CpuId;
+use coreline_world::native::was_interrupted;
 use indicatif::ProgressBar;
 
 use super::Choice;
@@ -64,8 +65,9 @@ fn config(spec: &Spec, name: &str) -> Result<Vec<CpuId>, Error> {
     }
 }
 
-/// Runs all points over the band.
-pub(super) fn measure(spec: &Spec, choice: &Choice) -> Result<Vec<Measured>, Error> {
+/// Runs all points over the band. Also says how many there are: an interrupt leaves those that are
+/// finished.
+pub(super) fn measure(spec: &Spec, choice: &Choice) -> Result<(Vec<Measured>, usize), Error> {
     let (configs, points): (Vec<_>, Vec<_>) =
         choice.points(Config::all(spec.topology()))?.into_iter().unzip();
     let (band, quick) = (choice.band, choice.quick);
@@ -73,13 +75,13 @@ pub(super) fn measure(spec: &Spec, choice: &Choice) -> Result<Vec<Measured>, Err
     let runs = choice.scenario.runs[usize::from(quick)];
     let bar = choice.progress(points.len() * band.points().len() * runs as usize);
     let done = over(&band, &points, Point::kernel, runs, &bar)?;
-    let measured = |((config, point), done): ((Config, _), Vec<Done>)| Measured {
-        point,
-        caches: config.caches,
-        numbers: series(&done),
-        discarded: None,
+    let (all, finished) = (points.len(), configs.into_iter().zip(points).zip(done));
+    let measured = |((config, point), done): ((Config, Point), Vec<_>)| {
+        let done: Option<Vec<Done>> = done.into_iter().collect();
+        let (caches, numbers) = (config.caches, series(&done?));
+        Some(Measured { point, caches, numbers, discarded: None })
     };
-    Ok(configs.into_iter().zip(points).zip(done).map(measured).collect())
+    Ok((finished.filter_map(measured).collect(), all))
 }
 
 /// By number, over the band.
@@ -115,10 +117,12 @@ pub(crate) fn figures<const N: usize>(
     std::array::from_fn(|_| {
         let (done, point) = done.next().expect("each variant was run");
         let number = |number: usize| {
-            let values = done.iter().map(|(numbers, line)| (numbers[number], line.clone()));
+            let values = done.iter().map(|done| done.as_ref().expect("all were run"));
+            let values = values.map(|(numbers, line)| (numbers[number], line.clone()));
             Figures::new(point.to_string(), values.collect())
         };
-        (0..done[0].0.len()).map(number).collect()
+        let first = done[0].as_ref().expect("all were run");
+        (0..first.0.len()).map(number).collect()
     })
 }
 
@@ -126,14 +130,14 @@ pub(crate) fn figures<const N: usize>(
 type Done = (Vec<f64>, Replay);
 
 /// Runs points over a band; the numbers are the means of `runs` runs, and the line that brings them
-/// back is that of the first.
+/// back is that of the first. None of what begins after an interrupt.
 fn over(
     band: &Band,
     points: &[Point],
     kernel: impl Fn(&Point) -> Option<String> + Sync,
     runs: u64,
     bar: &ProgressBar,
-) -> Result<Vec<Vec<Done>>, Error> {
+) -> Result<Vec<Vec<Option<Done>>>, Error> {
     let run = |program: &Point, machine: Machine| {
         let point = machine.replay_line();
         let line = |run| Replay {
@@ -141,11 +145,15 @@ fn over(
             kernel: kernel(program),
             ..point.clone()
         };
-        let of_runs: Result<Vec<Vec<f64>>, Error> =
-            (0..runs).map(|run| simulate(machine.spec(), &line(run), program)).collect();
-        let of_runs = of_runs?;
+        let mut of_runs: Vec<Vec<f64>> = Vec::new();
+        for run in 0..runs {
+            if was_interrupted() {
+                return Ok(None);
+            }
+            of_runs.push(simulate(machine.spec(), &line(run), program)?);
+        }
         let mean = |number| of_runs.iter().map(|run| run[number]).sum::<f64>() / runs as f64;
-        Ok(((0..of_runs[0].len()).map(mean).collect(), line(0)))
+        Ok(Some(((0..of_runs[0].len()).map(mean).collect(), line(0))))
     };
     let done = band.run_all(points, run, || bar.inc(runs));
     bar.finish_and_clear();

@@ -89,6 +89,13 @@ pub(crate) enum Better {
 }
 
 impl Better {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Better::Lower => "less",
+            Better::Higher => "more",
+        }
+    }
+
     pub(crate) fn words(self) -> &'static str {
         match self {
             Better::Lower => "less is better",

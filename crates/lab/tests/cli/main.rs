@@ -2,6 +2,7 @@
 
 mod bench;
 mod doctor;
+mod interrupt;
 mod machines;
 mod measure;
 mod page;

@@ -14,6 +14,7 @@
 //! | `clock` | clock | `CLOCK_MONOTONIC` |
 //! | `work` | work | the clock |
 //! | `signals` | signals | `pthread_sigmask` |
+//! | `interrupt` | none: for programs that stop half-way | `sigaction` |
 //! | `overflow`, a feature | none: a hook for the simulator | `SIGSEGV`, an alternate stack |
 //! | `memory` | memory | `mmap`, `mbind`, `madvise` |
 //! | `probe`, `machine` | what `coreline doctor` shows | all of these |
@@ -68,6 +69,7 @@ mod auxv;
 mod clock;
 mod fences;
 mod futex;
+mod interrupt;
 mod kick;
 mod machine;
 mod marks;
@@ -86,6 +88,7 @@ mod waits;
 mod words;
 mod work;
 
+pub use interrupt::{note_interrupts, was_interrupted};
 pub use machine::HugePool;
 pub use probe::{Probe, Registrar, RseqAbi, probe};
 pub use restartable::Section;

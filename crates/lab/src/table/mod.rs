@@ -1,0 +1,311 @@
+//! A result as a table that fits its terminal.
+//!
+//! What all rows share is said once, above. Rows of one configuration and one value of each
+//! parameter stand together below a heading, metric by metric, so that variants follow each other.
+//! There are three forms, of which the first that fits is taken; nothing is broken within a cell:
+//!
+//! | form | has |
+//! |---|---|
+//! | [`Layout::Wide`] | a line for each figure, with its metric, unit and verdict |
+//! | [`Layout::Blocks`] | a heading for each metric, and below it a line for each variant |
+//! | [`Layout::Lines`] | the same, and what was published, with the verdict, on its own line |
+//!
+//! | module | does |
+//! |---|---|
+//! | [`grid`] | columns |
+
+mod grid;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use self::grid::{Cell, Column, Grid};
+use crate::error::Error;
+use crate::run::result::{FigureRow, Outcome};
+use crate::run::verdict::Verdict;
+use crate::text::{Form, Tone};
+
+/// Shows a result: the table, the reasons that verdicts number, and what to know about it.
+pub(crate) fn show(outcome: &Outcome, form: Form, out: &mut dyn Write) -> Result<(), Error> {
+    let Outcome { scenario, world, seed, not_modelled, rows, command, file, left_out, .. } =
+        outcome;
+    writeln!(out, "{scenario}, world {world}, seed {seed}")?;
+    let table = Table::new(rows);
+    if !table.shared.is_empty() {
+        write!(out, "{}", form.paragraph("all rows: ", &table.shared.join(", ")))?;
+    }
+    if let Some(row) = table.one_verdict {
+        let said = row.said();
+        let why = row.why.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
+        write!(out, "{}", form.paragraph("every verdict: ", &format!("{said}{why}")))?;
+    }
+    // What was measured nowhere makes no table.
+    if rows.iter().any(|row| !row.value.is_nan()) {
+        write!(out, "\n{}\n", table.text(form))?;
+    }
+    for (index, why) in table.reasons.iter().enumerate() {
+        write!(out, "{}", form.paragraph(&format!("({}) ", index + 1), why))?;
+    }
+    if let Some(samples) = samples(rows) {
+        write!(out, "{}", form.paragraph("", &samples))?;
+    }
+    if let Some(file) = file {
+        write!(out, "{}", form.paragraph("published: ", file))?;
+    }
+    for (index, what) in not_modelled.iter().enumerate() {
+        let first = if index == 0 { "not modelled: " } else { "              " };
+        write!(out, "{}", form.paragraph(first, what))?;
+    }
+    write!(out, "{}", form.command("again: ", command))?;
+    if let Some(left_out) = left_out {
+        write!(out, "{}", form.paragraph("", &left_out.to_string()))?;
+    }
+    Ok(())
+}
+
+/// A verdict as it is shown.
+pub(crate) fn tone(verdict: Verdict) -> Option<Tone> {
+    match verdict {
+        Verdict::Reached => Some(Tone::Good),
+        Verdict::Direction => Some(Tone::Partly),
+        Verdict::Against | Verdict::Off | Verdict::NoEffect => Some(Tone::Bad),
+        Verdict::Undecided | Verdict::NotTestable | Verdict::None => None,
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    Wide,
+    Blocks,
+    Lines,
+}
+
+/// The rows of a result, and what is said of them once.
+struct Table<'a> {
+    groups: Vec<Group<'a>>,
+    /// The configuration and the parameters that all rows share.
+    shared: Vec<String>,
+    /// Any row, where all have one verdict, for one reason.
+    one_verdict: Option<&'a FigureRow>,
+    /// What verdicts number, from 1 on.
+    reasons: Vec<&'a str>,
+}
+
+/// Rows that differ in their metric and variant alone, metric by metric.
+struct Group<'a> {
+    heading: String,
+    metrics: Vec<Vec<&'a FigureRow>>,
+}
+
+impl<'a> Table<'a> {
+    fn new(rows: &'a [FigureRow]) -> Table<'a> {
+        // What a row says of where it is from, by name; the configuration comes first.
+        let of = |row: &FigureRow| -> Vec<(String, String)> {
+            let params = row.params.iter().map(|(name, value)| (name.clone(), value.to_string()));
+            [("config".to_owned(), row.config.clone())].into_iter().chain(params).collect()
+        };
+        let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (name, value) in rows.iter().flat_map(of) {
+            values.entry(name).or_default().push(value);
+        }
+        let is_shared = |(name, _): &(String, String)| {
+            let of_rows = &values[name];
+            of_rows.len() == rows.len() && of_rows.iter().all(|value| *value == of_rows[0])
+        };
+        let said = |pairs: Vec<(String, String)>| -> Vec<String> {
+            let said = |(name, value)| match name {
+                name if name == "config" => value,
+                name => format!("{name}={value}"),
+            };
+            pairs.into_iter().map(said).collect()
+        };
+        let (mut shared, mut reasons) = (Vec::new(), Vec::new());
+        let is_alike = |this: &FigureRow, that: &FigureRow| {
+            this.config == that.config && this.params == that.params
+        };
+        let mut groups = Vec::new();
+        for rows in rows.chunk_by(is_alike) {
+            let (of_all, own) = of(&rows[0]).into_iter().partition(is_shared);
+            shared = of_all;
+            groups.push(Group { heading: said(own).join(", "), metrics: by_metric(rows) });
+        }
+        let one_verdict = rows.first().filter(|first| {
+            let is_same = |row: &FigureRow| (row.verdict, &row.why) == (first.verdict, &first.why);
+            !first.said().is_empty()
+                && first.times.is_none()
+                && first.published.is_none()
+                && rows.iter().all(is_same)
+        });
+        if one_verdict.is_none() {
+            for why in groups.iter().flat_map(Group::rows).filter_map(|row| row.why.as_deref()) {
+                if !reasons.contains(&why) {
+                    reasons.push(why);
+                }
+            }
+        }
+        Table { groups, shared: said(shared), one_verdict, reasons }
+    }
+
+    /// In the first form that fits.
+    fn text(&self, form: Form) -> String {
+        let wide = self.grid(Layout::Wide);
+        let fits = |grid: &Grid| grid.width() <= form.width;
+        let blocks = || Some(self.grid(Layout::Blocks)).filter(fits);
+        let lines = || self.grid(Layout::Lines);
+        Some(wide).filter(fits).or_else(blocks).unwrap_or_else(lines).text(form)
+    }
+
+    fn grid(&self, layout: Layout) -> Grid {
+        let mut grid = match layout {
+            Layout::Wide => {
+                let metric = Column { head: "metric, better", numbers: false };
+                Grid::new(&[&[metric], &COLUMNS[..]].concat(), 2)
+            }
+            Layout::Blocks => Grid::new(&COLUMNS, 4),
+            Layout::Lines => Grid::new(&COLUMNS[..3], 4),
+        };
+        for group in &self.groups {
+            if !group.heading.is_empty() {
+                grid.heading(0, group.heading.clone());
+            }
+            for rows in &group.metrics {
+                self.metric(&mut grid, layout, rows);
+            }
+        }
+        grid
+    }
+
+    /// The rows of a metric.
+    fn metric(&self, grid: &mut Grid, layout: Layout, rows: &[&FigureRow]) {
+        let FigureRow { metric, unit, better, .. } = rows[0];
+        if layout != Layout::Wide {
+            let unit = match *unit {
+                "ratio" => ", times".to_owned(),
+                // The metric's name says it.
+                unit if metric.ends_with(unit) => String::new(),
+                unit => format!(", {unit}"),
+            };
+            grid.heading(2, format!("{metric}{unit}, {}", better.words()));
+        }
+        for (index, row) in rows.iter().enumerate() {
+            let verdict = self.verdict(row);
+            let published = row.published.map(|it| number(it, row.unit)).unwrap_or_default();
+            let value = match (layout, row.value.is_nan()) {
+                (_, true) => "-".to_owned(),
+                (Layout::Wide, _) => with_unit(row),
+                _ => number(row.value, row.unit),
+            };
+            let band = match row.low.is_nan() {
+                true => String::new(),
+                false => format!("{} .. {}", number(row.low, row.unit), number(row.high, row.unit)),
+            };
+            let figures = [row.variant.to_owned(), value, band].map(Cell::from);
+            let judged = [Cell::from(published.clone()), verdict.clone()];
+            match layout {
+                Layout::Wide => {
+                    let metric = format!("{metric}, {}", better.word());
+                    let metric = if index == 0 { metric } else { String::new() };
+                    let all = [Cell::from(metric)].into_iter().chain(figures).chain(judged);
+                    grid.row(all.collect());
+                }
+                Layout::Blocks => grid.row(figures.into_iter().chain(judged).collect()),
+                Layout::Lines => {
+                    grid.row(figures.into());
+                    let published = match published.as_str() {
+                        "" => String::new(),
+                        published => format!("published {published}: "),
+                    };
+                    if !verdict.text.is_empty() {
+                        grid.remark(6, published, verdict);
+                    }
+                }
+            }
+        }
+    }
+
+    /// With the number of its reason; nothing where it is said once for all.
+    fn verdict(&self, row: &FigureRow) -> Cell {
+        if self.one_verdict.is_some() {
+            return Cell::default();
+        }
+        let number = |why| self.reasons.iter().position(|it| *it == why).map(|index| index + 1);
+        let reason = row.why.as_deref().and_then(number).map(|number| format!(" ({number})"));
+        let text = row.said() + &reason.unwrap_or_default();
+        Cell { text, tone: tone(row.verdict) }
+    }
+}
+
+impl<'a> Group<'a> {
+    fn rows(&self) -> impl Iterator<Item = &'a FigureRow> {
+        self.metrics.iter().flatten().copied()
+    }
+}
+
+/// What follows the metric.
+const COLUMNS: [Column; 5] = [
+    Column { head: "variant", numbers: false },
+    Column { head: "value", numbers: true },
+    Column { head: "low .. high", numbers: true },
+    Column { head: "published", numbers: true },
+    Column { head: "verdict", numbers: false },
+];
+
+/// Metrics in the order of their first row.
+fn by_metric(rows: &[FigureRow]) -> Vec<Vec<&FigureRow>> {
+    let mut metrics: Vec<Vec<&FigureRow>> = Vec::new();
+    for row in rows {
+        match metrics.iter_mut().find(|rows| rows[0].metric == row.metric) {
+            Some(rows) => rows.push(row),
+            None => metrics.push(vec![row]),
+        }
+    }
+    metrics
+}
+
+/// A figure without its unit, in few digits.
+fn number(value: f64, unit: &str) -> String {
+    match unit {
+        "rank" => format!("{value:.0}"),
+        _ if value.abs() >= 100.0 => format!("{value:.0}"),
+        // As it was rounded: one decimal, and two digits at least.
+        "ns" if value >= 1.0 => format!("{value:.1}"),
+        _ if value != 0.0 && value.abs() < 0.01 => format!("{value}"),
+        "ns" | "cycles" | "bytes" | "1/s" => format!("{value}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+fn with_unit(row: &FigureRow) -> String {
+    let number = number(row.value, row.unit);
+    match row.unit {
+        "ratio" => format!("{number}x"),
+        "rank" => format!("{number}."),
+        "transfers" => number,
+        unit => format!("{number} {unit}"),
+    }
+}
+
+/// What native figures are made of.
+fn samples(rows: &[FigureRow]) -> Option<String> {
+    let least = rows.iter().filter_map(|row| row.samples).min()?;
+    let most = rows.iter().filter_map(|row| row.samples).max()?;
+    let discarded = rows.iter().filter_map(|row| row.discarded).max();
+    if let (0, Some(rounds)) = (most, discarded) {
+        return Some(format!("no figures: other load disturbed all of {rounds} rounds"));
+    }
+    let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
+    let disturbed = match discarded {
+        None => "whether other load disturbed them is not known, as this kernel does not say how \
+                 long threads wait for a CPU"
+            .to_owned(),
+        Some(0) => "none was disturbed".to_owned(),
+        Some(discarded) => {
+            format!("{discarded} at most did not count, as other load disturbed them")
+        }
+    };
+    let none = if least == 0 { "; a figure that is missing has no other" } else { "" };
+    Some(format!("medians of {count} samples, taken in turns; {disturbed}{none}"))
+}
+
+#[cfg(test)]
+mod tests;

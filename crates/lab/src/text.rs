@@ -1,0 +1,176 @@
+//! How text of a result is fitted to where it goes: its width, its colours, its characters.
+
+use std::env;
+
+use console::{Style, Term, measure_text_width};
+
+/// The width where none is known.
+const UNKNOWN: usize = 80;
+
+/// A terminal that says it is narrower than this does not know its width.
+const LEAST: usize = 20;
+
+/// What text may be made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Form {
+    /// In columns.
+    pub(crate) width: usize,
+    pub(crate) colour: bool,
+    /// More than ASCII.
+    pub(crate) unicode: bool,
+}
+
+/// What a word means; as colours, on a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Good,
+    Partly,
+    Bad,
+    Bar,
+    Heading,
+}
+
+impl Form {
+    /// Of text for standard output. Colours only on a terminal, where `NO_COLOR` is not set: not
+    /// even a variable that forces colours puts them into a pipe.
+    pub(crate) fn of_output() -> Form {
+        let terminal = Term::stdout();
+        let columns = terminal.size_checked().map(|(_, columns)| usize::from(columns));
+        let width = columns.filter(|width| *width >= LEAST).unwrap_or(UNKNOWN);
+        let features = terminal.features();
+        let colour = features.is_attended() && features.colors_supported();
+        Form { width, colour, ..Form::plain() }
+    }
+
+    /// Of text for a file.
+    pub(crate) fn plain() -> Form {
+        Form { width: UNKNOWN, colour: false, unicode: is_unicode() }
+    }
+
+    /// The text in its colour; as it is where there are none.
+    pub(crate) fn toned(&self, tone: Tone, text: &str) -> String {
+        let style = match tone {
+            Tone::Good => Style::new().green(),
+            Tone::Partly => Style::new().yellow(),
+            Tone::Bad => Style::new().red(),
+            Tone::Bar => Style::new().cyan(),
+            Tone::Heading => Style::new().bold(),
+        };
+        style.force_styling(self.colour).apply_to(text).to_string()
+    }
+
+    /// Words in lines; the first line begins with `first`, the others as far in.
+    pub(crate) fn paragraph(&self, first: &str, text: &str) -> String {
+        self.lines(first, text.split(' '), "")
+    }
+
+    /// A command in lines, each of which says to a shell that the next one belongs to it: broken
+    /// before options alone.
+    pub(crate) fn command(&self, first: &str, command: &str) -> String {
+        let mut parts: Vec<String> = Vec::new();
+        for word in command.split(' ') {
+            match parts.last_mut() {
+                Some(part) if !word.starts_with("--") => *part += &format!(" {word}"),
+                _ => parts.push(word.to_owned()),
+            }
+        }
+        self.lines(first, parts.iter().map(String::as_str), " \\")
+    }
+
+    /// Parts in lines, the first of which begins with `first`, and the others as far in; all but
+    /// the last end in `end`.
+    fn lines<'a>(
+        &self,
+        first: &str,
+        parts: impl Iterator<Item = &'a str>,
+        end: &'static str,
+    ) -> String {
+        let margin = measure_text_width(first);
+        let (mut text, mut used) = (first.to_owned(), margin);
+        for part in parts {
+            let width = measure_text_width(part);
+            if used > margin && used + 1 + width + end.len() > self.width {
+                text += &format!("{end}\n{}", " ".repeat(margin));
+                used = margin;
+            } else if used > margin {
+                text.push(' ');
+                used += 1;
+            }
+            text += part;
+            used += width;
+        }
+        text.push('\n');
+        text
+    }
+}
+
+/// Whether text may have more than ASCII in it.
+pub(crate) fn is_unicode() -> bool {
+    is_utf8(|name| env::var(name).ok())
+}
+
+/// Whether the locale's characters are those of Unicode: the first of the three that is set says.
+fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let set = |name| variable(name).filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+    let locale = locale.unwrap_or_default().to_ascii_lowercase();
+    locale.ends_with("utf-8") || locale.ends_with("utf8")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(width: usize) -> Form {
+        Form { width, colour: false, unicode: false }
+    }
+
+    #[test]
+    fn the_first_variable_that_is_set_decides_on_unicode() {
+        for (variables, unicode) in [
+            (&[("LC_ALL", "C"), ("LANG", "C.UTF-8")][..], false),
+            (&[("LC_ALL", ""), ("LANG", "de_DE.utf8")], true),
+            (&[("LC_CTYPE", "en_US.UTF-8")], true),
+            (&[], false),
+        ] {
+            let value = |name: &str| {
+                variables.iter().find(|(it, _)| *it == name).map(|(_, value)| (*value).to_owned())
+            };
+            assert_eq!(is_utf8(value), unicode, "{variables:?}");
+        }
+    }
+
+    #[test]
+    fn a_paragraph_keeps_its_margin_and_its_words() {
+        let text = "word ".repeat(40);
+        for width in [40, 80, 100] {
+            let lines = form(width).paragraph("=> ", text.trim_end());
+            assert!(lines.lines().all(|line| line.len() <= width), "{lines}");
+            assert!(lines.lines().any(|line| line.len() + 5 > width), "{lines}");
+            assert!(lines.lines().skip(1).all(|line| line.starts_with("   word")), "{lines}");
+            assert_eq!(lines.matches("word").count(), 40);
+        }
+        assert_eq!(form(9).paragraph("", "unbreakable is it"), "unbreakable\nis it\n");
+    }
+
+    #[test]
+    fn colours_take_no_room_and_are_left_out_where_there_are_none() {
+        let coloured = Form { colour: true, ..form(20) };
+        let word = |form: Form| form.toned(Tone::Good, "reached");
+        assert_eq!(word(form(20)), "reached");
+        assert_eq!(word(coloured), "\u{1b}[32mreached\u{1b}[0m");
+        let lines = |form: Form| form.paragraph("", &format!("published 7.3: {}", word(form)));
+        let (plain, coloured) = (lines(form(22)), lines(Form { width: 22, ..coloured }));
+        assert_eq!((plain.lines().count(), coloured.lines().count()), (1, 1), "{coloured:?}");
+    }
+
+    #[test]
+    fn a_command_is_broken_so_that_a_shell_reads_it_as_one() {
+        let command = "coreline run it --world here --seed 1 --quick --variant one";
+        let lines = form(40).command("again: ", command);
+        assert!(lines.lines().all(|line| line.len() <= 40), "{lines}");
+        let pasted = lines.replace("again: ", "").replace(" \\\n       ", " ");
+        assert_eq!(pasted, format!("{command}\n"), "{lines}");
+        assert!(lines.lines().count() == 2 && lines.contains("--world here"), "{lines}");
+    }
+}
