@@ -34,7 +34,7 @@ pub(crate) enum Error {
     #[error("no assembler text named fastpaths-*.s in {0}; was the example built?")]
     NoListing(PathBuf),
 
-    #[error("the assembler text has no function {0}; fastpaths.rs must define it with no_mangle")]
+    #[error("the assembler text has no function {0}; fastpaths must define it with no_mangle")]
     NoFunction(String),
 
     #[error("golden: {0} fast paths are not what hand-written code compiles to")]

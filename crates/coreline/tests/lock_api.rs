@@ -74,11 +74,12 @@ macro_rules! tests {
 
         #[test]
         fn a_wait_ends_in_time_and_a_writer_becomes_a_reader() {
-            let data = Arc::new(RwLock::<RawRwLock<Fifo, SleepingReaders>, [u32]>::new([1, 2]));
+            let pair = RwLock::<RawRwLock<Fifo, SleepingReaders>, _>::new([1, 2]);
+            let data: Arc<RwLock<_, [u32]>> = Arc::new(pair);
             let write = data.write();
             thread::scope(|scope| {
-                let short = Duration::from_millis(1);
-                let waits = || (data.try_read_for(short).is_none(), data.try_write().is_none());
+                const SHORT: Duration = Duration::from_millis(1);
+                let waits = || (data.try_read_for(SHORT).is_none(), data.try_write().is_none());
                 assert_eq!(scope.spawn(waits).join().unwrap(), (true, true));
             });
             let read = RwLockWriteGuard::downgrade(write);

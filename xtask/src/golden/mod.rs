@@ -1,6 +1,6 @@
 //! `cargo xtask golden`: the world is a type parameter and costs nothing.
 //!
-//! `crates/coreline/examples/fastpaths.rs` holds every fast path: `x_generic` calls the primitive.
+//! `crates/coreline/examples/fastpaths` holds every fast path: `x_generic` calls the primitive.
 //! Where there is an `x_by_hand`, it spells out what a programmer would write for this machine
 //! alone, and both must compile to the same instructions. The number of instructions of each class
 //! stands in a committed table, so that no fast path grows unnoticed.

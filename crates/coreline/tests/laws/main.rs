@@ -19,6 +19,7 @@ mod osq;
 mod percpu;
 mod pool;
 mod presence;
+mod read_mostly;
 mod readings;
 mod reads;
 mod refused;

@@ -24,6 +24,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use comfy_table::ContentArrangement;
 use coreline_sim::{Class, Spec};
 use coreline_topology::{CpuId, Shape, Topology};
 use coreline_world::native::{Probe, probe};
@@ -326,6 +327,8 @@ impl Outcome {
             writeln!(out, "{}", self.map)?;
         }
         let mut table = table(["quantity", "median", "half of them", "kept", "cost", &self.like]);
+        // Only figures of a machine that does much else are so wide.
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(80);
         for row in &self.quantities {
             let like = row.like.map(|ns| shown(ns, unit(ns))).unwrap_or_default();
             let [ns, spread, kept] = match &row.ns {

@@ -14,6 +14,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use coreline::Lacking;
+use coreline::lock::ReadMostly;
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 
@@ -75,6 +76,7 @@ fn goals(section: u64, every: u64) -> impl Iterator<Item = Goal> {
 fn candidates<const SECTION: u64, const EVERY: u64>() -> Vec<Candidate> {
     vec![
         ours::<coreline::RwLock<u64>, SECTION, EVERY>(OURS),
+        ours::<ReadMostly<u64>, SECTION, EVERY>(OURS_READ_MOSTLY),
         rival::<RwLock<u64>, SECTION, EVERY>("std RwLock"),
         rival::<parking_lot::RwLock<u64>, SECTION, EVERY>(REFERENCE),
         rival::<ShardedLock<u64>, SECTION, EVERY>("crossbeam ShardedLock"),
@@ -120,6 +122,22 @@ by_guard! {
     RwLock<u64> => unwrap;
     parking_lot::RwLock<u64>;
     ShardedLock<u64> => unwrap;
+}
+
+impl Lock for ReadMostly<u64> {
+    fn new() -> Self {
+        Self::new(0).expect("there is memory for two words")
+    }
+
+    #[inline(always)]
+    fn read_and(&self, section: impl FnOnce(&u64)) {
+        section(&self.read());
+    }
+
+    #[inline(always)]
+    fn write_and(&self, section: impl FnOnce(&mut u64)) {
+        section(&mut self.write().expect("membarrier stays allowed"));
+    }
 }
 
 impl Lock for PthreadRwLock {

@@ -1,0 +1,95 @@
+//! The laws of the lock whose readers write to lines of their own: a writer is alone, and readers
+//! see what it wrote.
+
+use std::sync::Arc;
+
+use coreline::lock::ReadMostly;
+use coreline_sim::{Faults, Sim};
+use coreline_world::model::{Exchanges, Model, Plant};
+use coreline_world::{IndexBy, Integer, JoinHandle, Line, Native, Ordering, Testbed, Word};
+
+use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, panic_of};
+
+/// What the lock guards, on two lines: a writer that is not alone, or a reader that does not see
+/// all of the last writer's writes, finds them different.
+type Pair = (Line<u64>, Line<u64>);
+
+/// Threads read, try to, and write once in `one_in` times; nothing is lost, and no reader meets a
+/// writer.
+fn sharing<W: Testbed>(effort: Effort, one_in: u32) {
+    let lock = Arc::new(ReadMostly::<Pair, W>::new_in(IndexBy::Cpu, (Line(0), Line(0))).unwrap());
+    let met = Arc::new(W::U32::new_in(0));
+    let place = effort.places::<W>();
+    let run = |number: u32| {
+        let (lock, met) = (Arc::clone(&lock), Arc::clone(&met));
+        let once = move |round: u32| {
+            if (number + round).is_multiple_of(one_in) {
+                let mut pair = lock.write().expect("heavy fences");
+                pair.0.0 += 1;
+                pair.1.0 += 1;
+                return 1;
+            }
+            let held = if W::RUNS && round % 3 == 1 { lock.try_read() } else { Some(lock.read()) };
+            if held.is_some_and(|pair| pair.0.0 != pair.1.0) {
+                // Relaxed: a count. Not a panic here: natively a writer would wait for ever.
+                met.fetch_add(1, Ordering::Relaxed);
+            }
+            0
+        };
+        W::spawn(place(number), move || (0..effort.rounds).map(once).sum::<u64>()).unwrap()
+    };
+    let threads: Vec<_> = (0..effort.threads).map(run).collect();
+    let written: u64 = threads.into_iter().map(JoinHandle::join).sum();
+    // Relaxed: all threads have been joined.
+    assert_eq!(met.load(Ordering::Relaxed), 0, "a reader met a writer");
+    let pair = lock.try_read().expect("no thread writes");
+    assert_eq!((pair.0.0, pair.1.0), (written, written), "a write was lost");
+}
+
+#[test]
+fn readers_and_writers_share_natively() {
+    for (effort, one_in) in [
+        (Effort { rounds: 2000, ..NATIVE }, 2),
+        (NATIVE, 500),
+        (Effort { threads: 32, rounds: 2000, ..NATIVE }, 50),
+    ] {
+        sharing::<Native>(effort, one_in);
+    }
+}
+
+#[test]
+fn readers_and_writers_share_in_simulation() {
+    let many = Effort { threads: 384, rounds: 6, cpus: 384 };
+    let law = move || sharing::<Sim>(many, 50);
+    worlds::simulate_seeds("read_mostly", "epyc-9654-2s", Faults::NONE, 3, law).unwrap();
+    for faults in [Faults::NONE, worlds::TORN, worlds::PREEMPTED] {
+        for one_in in [2, 10] {
+            let law = move || sharing::<Sim>(FEW, one_in);
+            worlds::simulate("read_mostly", "host-2c", faults, law).unwrap();
+        }
+    }
+}
+
+#[test]
+fn readers_and_writers_share_in_every_interleaving() {
+    // One reads and one writes; then both write.
+    worlds::check(|| sharing::<Model<Exchanges>>(MODEL, 2));
+    worlds::check(|| sharing::<Model<Exchanges>>(MODEL, 1));
+}
+
+/// As [`Exchanges`], without one of the fences of the asymmetric pair.
+struct Unfenced<const LIGHT: bool>;
+
+impl<const LIGHT: bool> Plant for Unfenced<LIGHT> {
+    const EXCHANGES: bool = true;
+    const LIGHT: bool = LIGHT;
+    const HEAVY: bool = !LIGHT;
+}
+
+#[test]
+fn a_missing_fence_is_caught() {
+    for law in [sharing::<Model<Unfenced<true>>>, sharing::<Model<Unfenced<false>>>] {
+        let message = panic_of(|| worlds::check(move || law(MODEL, 2)));
+        assert!(message.contains("Causality violation"), "{message}");
+    }
+}
