@@ -242,8 +242,8 @@ impl<O: Order, W: World> Osq<O, W> {
     }
 }
 
-/// Waits for the link of a thread that has swapped the tail. A few instructions are between the two,
-/// but the thread may have been preempted there, even by this one: so this one lets it run.
+/// Waits for the link of a thread that has swapped the tail. A few instructions are between the
+/// two, but the thread may have been preempted there, even by this one: so this one lets it run.
 fn linked<W: World>(next: &W::U32) -> u32 {
     let is_linked = |next| next != NONE;
     if !W::RUNS {
