@@ -42,6 +42,7 @@ mod sleeping;
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::time::Duration;
 
 use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World, WorldStatic};
 
@@ -93,6 +94,9 @@ pub struct Osq<O: Order = Near, W: World = Native> {
     tail: W::U32,
     order: PhantomData<fn() -> O>,
 }
+
+/// How long a holder that waits for a link spins, and then sleeps, by turns.
+const LINKING: Duration = Duration::from_micros(10);
 
 const _: () = {
     assert!(size_of::<Osq<Near, Native>>() == 4);
@@ -232,10 +236,28 @@ impl<O: Order, W: World> Osq<O, W> {
             //   Thread 2: swaps the tail
             //   Thread 1: leaves              <- would lose thread 2, and all behind it
             //   Thread 2: links itself to the node of thread 1, waits for ever
-            // Acquire: pairs with the Release in `arrive`.
-            behind = next.wait_until(Ordering::Acquire, |next| next != NONE);
+            behind = linked::<W>(next);
         }
         Some(Link::of(behind))
+    }
+}
+
+/// Waits for the link of a thread that has swapped the tail. A few instructions are between the
+/// two, but the thread may have been preempted there, even by this one: so this one lets it run.
+fn linked<W: World>(next: &W::U32) -> u32 {
+    let is_linked = |next| next != NONE;
+    if !W::RUNS {
+        // Acquire: pairs with the Release in `arrive`.
+        return next.wait_until(Ordering::Acquire, is_linked);
+    }
+    loop {
+        // Acquire: pairs with the Release in `arrive`.
+        let link = next.wait_until_by(Ordering::Acquire, W::now() + LINKING, is_linked);
+        if let Some(link) = link {
+            return link;
+        }
+        // The thread that links itself wakes none, so that arrivals stay as cheap as they are.
+        W::park(next, NONE, Some(W::now() + LINKING));
     }
 }
 
@@ -350,5 +372,44 @@ impl<O: Order, W: World> Drop for Turn<'_, O, W> {
 impl<O: Order, W: World> fmt::Debug for Turn<'_, O, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Turn").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coreline_sim::{Faults, Machine, Sim};
+    use coreline_topology::CpuId;
+    use coreline_world::{Clock, JoinHandle, Placement, Threads};
+
+    use super::super::Mutex;
+    use super::*;
+
+    /// Without sleep, the holder spins for the rest of its slice of 3 ms where the thread that is
+    /// about to link itself was preempted by it.
+    #[test]
+    fn a_holder_lets_a_preempted_arrival_link_itself() {
+        let program = || {
+            let lock = Arc::new(Mutex::<(), Near, Sim>::new_in(()));
+            let run = |number: u32| {
+                let lock = Arc::clone(&lock);
+                let wait = move |_| {
+                    let came = Sim::now();
+                    let _held = lock.lock();
+                    Sim::now() - came
+                };
+                let all = move || (0..300).map(&wait).max();
+                Sim::spawn(Placement::On(CpuId::new(number % 2)), all).expect("a few threads")
+            };
+            let threads: Vec<_> = (0..4).map(run).collect();
+            threads.into_iter().filter_map(JoinHandle::join).max()
+        };
+        let faults = Faults { preempt_access: 5, ..Faults::NONE };
+        let machine =
+            |seed| Machine::preset("host-2c").expect("a preset").faults(faults).seed(seed);
+        let longest = (0..8).filter_map(|seed| machine(seed).run(program).expect("it ends").value);
+        let longest = longest.max().expect("each thread has waited");
+        assert!(longest < Duration::from_millis(2), "{longest:?}");
     }
 }
