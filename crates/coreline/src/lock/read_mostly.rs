@@ -105,7 +105,7 @@ pub struct ReadMostly<T, W: World = Native> {
 // SAFETY: readers give `&T` to several threads at one time, and a writer may move `T` to its own.
 unsafe impl<T: Send + Sync, W: World> Sync for ReadMostly<T, W> {}
 
-// As std's locks: a panic inside a section leaves the data to the next holder.
+// As std's locks, but not poisoned: the next holder finds the data as a panic left it.
 impl<T, W: World> UnwindSafe for ReadMostly<T, W> {}
 impl<T, W: World> RefUnwindSafe for ReadMostly<T, W> {}
 

@@ -245,7 +245,7 @@ pub struct TicketGuard<'a, T, W: World = Native> {
 // SAFETY: a shared guard gives only `&T`.
 unsafe impl<T: Sync, W: World> Sync for TicketGuard<'_, T, W> {}
 
-// As std's lock and its guard: a panic inside a section leaves the data to the next holder.
+// As std's lock and its guard, but not poisoned: the next holder finds the data as a panic left it.
 impl<T, W: World> UnwindSafe for TicketLock<T, W> {}
 impl<T, W: World> RefUnwindSafe for TicketLock<T, W> {}
 impl<T, W: World> UnwindSafe for TicketGuard<'_, T, W> {}

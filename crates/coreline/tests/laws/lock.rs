@@ -8,7 +8,7 @@ use coreline::lock::{Fifo, MutexGuard, Near, Order, Osq, Readers, RwLockWriteGua
 use coreline::lock::{SpinningReaders, TicketGuard, Turn};
 use coreline::{Mutex, RwLock, TicketLock};
 use coreline_sim::{Faults, Sim};
-use coreline_world::model::{Exchanges, Model, Plant, RelaxedLoads, RelaxedStores};
+use coreline_world::model::{Checker, Exchanges, Model, Plant, RelaxedLoads, RelaxedStores};
 use coreline_world::{Cell, ConstWorld, Integer, JoinHandle, Line, Native, Ordering};
 use coreline_world::{Placement, Testbed, Time, Word};
 
@@ -299,6 +299,25 @@ fn a_missing_acquire_is_caught() {
     type Planted = Model<RelaxedLoads>;
     is_found(exclusion_of_two::<Planted, TicketLock<(), Planted>>, RACE);
     is_found(exclusion_of_two::<Planted, Osq<Fifo, Planted>>, RACE);
+}
+
+/// One thread takes the lock twice, and another once.
+fn twice<W: Testbed, L: Lock>() {
+    let guarded = Arc::new(Guarded::<L, W>::new_in());
+    let theirs = Arc::clone(&guarded);
+    let once = move || theirs.visit(Some(theirs.lock.lock()));
+    let other = W::spawn(Placement::Anywhere, once).unwrap();
+    let visits = (0..2).map(|_| guarded.visit(Some(guarded.lock.lock()))).sum::<u32>();
+    guarded.is_whole(visits + other.join());
+}
+
+/// Each queue of a mutex has its own fence: one that counted for an earlier queue would be missed.
+/// Only that needs so many preemptions.
+#[test]
+fn a_mutex_is_taken_twice_in_every_interleaving() {
+    type Checked = Model<Exchanges>;
+    let law = twice::<Checked, Mutex<(), Fifo, Checked>>;
+    Checker::new().preemption_bound(5).check(law);
 }
 
 /// As [`Exchanges`], without one of the fences of the asymmetric pair.

@@ -106,6 +106,28 @@ fn readers_and_writers_share_in_every_interleaving() {
     worlds::check(|| sharing::<Near, SleepingReaders, Model>(MODEL, 2));
 }
 
+/// While one thread tries to write, one writes and one reads. With a third thread that runs, a
+/// waiter sleeps before the lock is freed, and is woken.
+fn trying<W: Testbed>() {
+    let lock = Arc::new(RwLock::<u64, Fifo, SpinningReaders, W>::new_in(0));
+    let [theirs, others] = [Arc::clone(&lock), Arc::clone(&lock)];
+    let write = move || *theirs.write() += 1;
+    let writer = W::spawn(Placement::Anywhere, write).unwrap();
+    let reader = W::spawn(Placement::Anywhere, move || *others.read()).unwrap();
+    let tried = lock.try_write().map_or(0, |mut data| {
+        *data += 1;
+        1
+    });
+    writer.join();
+    assert!(reader.join() <= 1 + tried);
+    assert_eq!(*lock.try_write().expect("no thread holds it"), 1 + tried);
+}
+
+#[test]
+fn a_waiter_that_sleeps_is_woken_in_every_interleaving() {
+    worlds::few(trying::<Model>);
+}
+
 /// A reader and a writer of which one gives up.
 fn giving_up<W: Testbed>(writer_gives_up: bool) {
     let lock = Arc::new(RwLock::<u64, Fifo, SpinningReaders, W>::new_in(0));

@@ -33,11 +33,16 @@ use super::RawMutex;
 /// assert_eq!(lock.into_inner(), 5);
 /// ```
 ///
-/// **Fairness**: a thread that comes may be faster than those that wait. The first waiter is given
-/// the lock after 5 us of spinning, or 1 ms if it sleeps; the others follow in their order.
+/// **Fairness**: a thread that comes may be faster than those that wait. The first waiter asks for
+/// the lock after 5 us of spinning, or 1 ms if it sleeps, and gets it from the next holder that
+/// frees it; the others follow in their order.
 ///
 /// **Size**: 8 bytes, and what [`Osq`](super::super::Osq) says of nodes, which all locks share.
-/// Where all nodes are taken, waiters look again each 100 us, in no order.
+/// Where all nodes are taken, or a wait with a deadline would leave the 16,385th in a queue,
+/// waiters look again each 100 us, in no order.
+///
+/// **Memory**: the lock is looked at once more when it is free. Code that frees the memory of a
+/// lock which another thread may still be about to leave must not count holders inside of it.
 ///
 /// **Panics**: nothing here panics. A panic while the guard is alive frees the lock; the data is
 /// not poisoned.
@@ -57,8 +62,8 @@ pub struct Mutex<T, O: Order = Near, W: World = Native> {
     data: Cell<T, W>,
 }
 
-// As std's: a panic inside a section leaves the data to the next holder, which std's users expect
-// to see where they cross an unwind with a reference to a lock.
+// As std's lock, which crosses an unwind, too. That one says that it is poisoned; here the next
+// holder finds the data as the panic left it.
 impl<T, O: Order, W: World> UnwindSafe for Mutex<T, O, W> {}
 impl<T, O: Order, W: World> RefUnwindSafe for Mutex<T, O, W> {}
 

@@ -31,8 +31,9 @@
 //!
 //! A thread that comes may take a lock that was freed before a waiter does: a waiter that must be
 //! woken takes microseconds, in which many sections fit. A first waiter that spins asks for the
-//! lock after 5 us, and one that sleeps after 1 ms: the next holder that frees the lock hands it
-//! over. So a waiter is not starved, and no lock idles for a sleeper more than once in 1 ms.
+//! lock after 5 us, unless another thread wants its CPU, and one that sleeps after 1 ms: the next
+//! thread that frees the lock hands it over. So a waiter is not starved, and the lock idles for a
+//! sleeper once in 1 ms at most, while other threads come.
 //!
 //! # Laws
 //!

@@ -159,6 +159,10 @@ impl<O: Order, W: World> RawMutex<O, W> {
         if self.barge() {
             return true;
         }
+        // A node in the queue would outlast the wait. Not in the model, where no time passes.
+        if W::RUNS && deadline.is_some_and(|deadline| W::now() >= deadline) {
+            return false;
+        }
         let first = match self.queue.wait(deadline, true) {
             Waited::Turn(first) => first,
             Waited::Late => return self.try_lock(),
@@ -198,6 +202,7 @@ impl<O: Order, W: World> RawMutex<O, W> {
         let until = |end| deadline.map_or(end, |deadline| deadline.min(end));
         let is_mine = |state| state == 0 || state & GIVEN != 0;
         let came = W::now();
+        let mut has_slept = false;
         loop {
             let now = W::now();
             let mut spun = spin::<W>(&self.state, now, until(came + PATIENCE_SPINNING), is_mine);
@@ -215,12 +220,19 @@ impl<O: Order, W: World> RawMutex<O, W> {
             if deadline.is_some_and(|deadline| now >= deadline || !W::RUNS) {
                 return self.take_or_leave();
             }
-            // Without the fence a wake-up could be lost: then the sleep is short.
+            // The model, where no time passes, is impatient after a first sleep.
+            let is_patient = now - came < PATIENCE && (W::RUNS || !has_slept);
             let fenced = self.queue.fence(first);
-            let by = if fenced { deadline } else { Some(until(now + DOZE)) };
-            let asks = if now - came >= PATIENCE { SLEEPS | HAND } else { SLEEPS };
-            if let Some(asked) = self.ask(asks) {
+            let by = match (fenced, is_patient) {
+                // A wake-up could be lost: the sleep is short.
+                (false, _) => Some(until(now + DOZE)),
+                // Then it asks.
+                (true, true) if W::RUNS => Some(until(came + PATIENCE)),
+                (true, _) => deadline,
+            };
+            if let Some(asked) = self.ask(if is_patient { SLEEPS } else { SLEEPS | HAND }) {
                 W::park(&self.state, asked, by);
+                has_slept = true;
             }
         }
     }

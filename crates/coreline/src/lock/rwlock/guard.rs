@@ -57,7 +57,7 @@ pub struct RwLock<T, O: Order = Near, R: Readers = SpinningReaders, W: World = N
 // SAFETY: readers give `&T` to several threads at one time, and a writer may move `T` to its own.
 unsafe impl<T: Send + Sync, O: Order, R: Readers, W: World> Sync for RwLock<T, O, R, W> {}
 
-// As std's: a panic inside a section leaves the data to the next holder.
+// As std's lock, but not poisoned: the next holder finds the data as a panic left it.
 impl<T, O: Order, R: Readers, W: World> UnwindSafe for RwLock<T, O, R, W> {}
 impl<T, O: Order, R: Readers, W: World> RefUnwindSafe for RwLock<T, O, R, W> {}
 
@@ -167,7 +167,8 @@ impl<T: fmt::Debug, O: Order, R: Readers, W: World> fmt::Debug for RwLock<T, O, 
 
 /// Proof that the caller holds an [`RwLock`] as a reader. Dropping it frees the lock of that one.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
-pub struct RwLockReadGuard<'a, T, O: Order, R: Readers, W: World> {
+pub struct RwLockReadGuard<'a, T, O: Order = Near, R: Readers = SpinningReaders, W: World = Native>
+{
     lock: &'a RwLock<T, O, R, W>,
     data: ManuallyDrop<CellRef<'a, T, W>>,
     /// Not `Send`, as std's.
@@ -222,7 +223,8 @@ impl<T: fmt::Debug, O: Order, R: Readers, W: World> fmt::Debug for RwLockReadGua
 
 /// Proof that the caller holds an [`RwLock`] as its writer. Dropping it frees the lock.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
-pub struct RwLockWriteGuard<'a, T, O: Order, R: Readers, W: World> {
+pub struct RwLockWriteGuard<'a, T, O: Order = Near, R: Readers = SpinningReaders, W: World = Native>
+{
     lock: &'a RwLock<T, O, R, W>,
     data: ManuallyDrop<CellMut<'a, T, W>>,
     /// Not `Send`, as std's.

@@ -2,8 +2,9 @@
 //!
 //! A word counts the readers and says whether a writer holds the lock; beside it stands an
 //! [`Osq`](super::Osq) of four bytes, in which readers and writers wait in one order. The first
-//! waiter alone looks at the word, and passes its turn on when it has the lock: a reader's turn
-//! goes on to the next one at once, so that readers that wait in a row come in together.
+//! waiter alone looks at the word, and passes its turn on when it has the lock: so readers that wait
+//! in a row come in one after the other, without waiting for each other's sections; those that sleep
+//! are woken by the one before.
 //!
 //! # State
 //!
@@ -18,7 +19,8 @@
 //!
 //! A writer that is first in the queue asks that no more readers come as soon as it sees some: it
 //! waits for those that read already, and for no other. A first waiter that waits for writers lets
-//! threads that run go first for 20 us. So neither side starves the other.
+//! threads that run go first for 20 us. So neither side starves the other. While a first waiter
+//! comes next, trying to take the lock fails, also if no thread holds it.
 //!
 //! # Whether readers spin
 //!

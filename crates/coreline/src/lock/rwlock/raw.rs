@@ -105,7 +105,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         self.read_at_once() || self.wait(Want::Read, Some(deadline))
     }
 
-    /// Takes the lock to read if no writer holds it or is next; says whether it did.
+    /// Takes the lock to read if no writer holds it, and no first waiter is next; says whether it
+    /// did.
     #[inline]
     pub fn try_read(&self) -> bool {
         // Relaxed: looks only. An addition to a lock that a writer has would hold up that writer's
@@ -167,7 +168,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         self.try_write() || self.wait(Want::Write, Some(deadline))
     }
 
-    /// Takes the lock to write if it is free now; says whether it did.
+    /// Takes the lock to write if it is free now, and no first waiter is next; says whether it did.
     #[inline]
     pub fn try_write(&self) -> bool {
         // Acquire: pairs with the Release in `unlock_write` and `uncount`.
@@ -216,6 +217,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     #[cold]
     #[inline(never)]
     fn wake_first(&self) {
+        // Relaxed: asked for no more. Until the first waiter runs, others may take the lock.
+        self.state.fetch_and(!SLEEPS, Ordering::Relaxed);
         W::wake(&raw const self.state, 1);
     }
 
@@ -232,6 +235,10 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         let spins = want == Want::Write || R::SPIN;
         if spins && self.barge(want) {
             return true;
+        }
+        // A node in the queue would outlast the wait. Not in the model, where no time passes.
+        if W::RUNS && is_over::<W>(deadline) {
+            return false;
         }
         let first = match self.queue.wait(deadline, spins) {
             Waited::Turn(first) => first,
@@ -258,12 +265,14 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     fn wait_first(&self, want: Want, deadline: Option<Time>, spins: bool) -> bool {
         let until = |end| deadline.map_or(end, |deadline| deadline.min(end));
         let came = W::now();
+        let mut has_slept = false;
         loop {
             if self.take(want) {
                 return true;
             }
             let now = W::now();
-            let is_patient = now - came < PATIENCE;
+            // The model, where no time passes, is impatient after a first sleep.
+            let is_patient = now - came < PATIENCE && (W::RUNS || !has_slept);
             // Relaxed: `ask` looks again.
             let has_readers = self.state.load(Ordering::Relaxed) >= READER;
             // Readers come and go: a writer asks at once that no more of them come.
@@ -283,6 +292,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
             }
             if let Some(asked) = self.ask(want, SLEEPS) {
                 W::park(&self.state, asked, deadline);
+                has_slept = true;
                 // Relaxed: what was asked for is undone, and publishes nothing.
                 self.state.fetch_and(!SLEEPS, Ordering::Relaxed);
             }
