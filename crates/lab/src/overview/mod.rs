@@ -1,5 +1,5 @@
 //! What the program says if nothing was asked: what this machine is, and for each scenario one
-//! question, its answer and how far that is from the published figure; 45 lines at most, and 80
+//! question, its answer and how far that is from the published figure; 60 lines at most, and 80
 //! columns where the terminal has no more.
 //!
 //! | module | does |
@@ -90,15 +90,19 @@ pub(crate) fn show(tables: bool, form: Form, out: &mut dyn Write) -> Result<(), 
     Ok(write!(out, "{}", form.paragraph("", &end))?)
 }
 
-/// The rows of a result that a question is about; natively there is one configuration.
+/// The rows of a result that a question is about; natively there is one configuration, and the
+/// largest value of a parameter where none is the one that was asked about.
 fn rows<'a>(question: &Question, outcome: &'a Outcome) -> Vec<&'a FigureRow> {
     let natively = outcome.rows.iter().any(|row| row.samples.is_some());
+    let param = |row: &FigureRow, name| row.params.get(name).map(ToString::to_string);
+    let asked = question.param.map(|(name, value)| {
+        let is_there = outcome.rows.iter().any(|row| param(row, name).as_deref() == Some(value));
+        let last = outcome.rows.last().filter(|_| natively && !is_there);
+        (name, last.map_or(Some(value.to_owned()), |row| param(row, name)))
+    });
     let is_asked = |row: &&FigureRow| {
         let config = question.config.is_none_or(|config| natively || row.config == config);
-        config
-            && question.param.is_none_or(|(name, value)| {
-                row.params.get(name).is_some_and(|param| param.to_string() == value)
-            })
+        config && asked.as_ref().is_none_or(|(name, value)| param(row, name) == *value)
     };
     outcome.rows.iter().filter(is_asked).collect()
 }

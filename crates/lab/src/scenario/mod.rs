@@ -13,6 +13,7 @@
 
 pub(crate) mod figure;
 mod intermittent;
+mod lockscale;
 pub(crate) mod metric;
 pub(crate) mod param;
 pub(crate) mod point;
@@ -31,12 +32,13 @@ use param::Param;
 use point::{Point, Setup};
 
 /// All scenarios, in the order of the default run.
-pub(crate) static ALL: [&Scenario; 5] = [
+pub(crate) static ALL: [&Scenario; 6] = [
     &intermittent::SCENARIO,
     &switchstorm::SCENARIO,
     &shootdown::SCENARIO,
     &threadstorm::SCENARIO,
     &tenants::SCENARIO,
+    &lockscale::SCENARIO,
 ];
 
 /// Gives the numbers of a run, in the order that figures count them by.

@@ -154,6 +154,7 @@ fn each_scenario_has_its_own_help() {
             "--flush",
         ),
         ("tenants", &["--tenants <N>", "--tasks <N>", "domain-clustered"], "--size"),
+        ("lockscale", &["--threads <N>", "--outside <NS>", "spread", "reciprocating"], "--blocks"),
     ] {
         let help = String::from_utf8(output(&["run", scenario, "--help"]).stdout).unwrap();
         let words: Vec<&str> = help.split_whitespace().collect();
@@ -205,9 +206,9 @@ fn without_a_verb_each_scenario_has_an_answer() {
     let output = coreline(&[]).env("LC_ALL", "C").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.is_ascii() && text.lines().count() <= 45, "{text}");
+    assert!(text.is_ascii() && text.lines().count() <= 60, "{text}");
     assert!(text.lines().all(|line| line.len() <= 80), "{text}");
-    assert_eq!(text.matches("\n=> ").count(), 5, "{text}");
-    assert_eq!(text.matches("\nhere: ").count(), 5, "{text}");
+    assert_eq!(text.matches("\n=> ").count(), 6, "{text}");
+    assert_eq!(text.matches("\nhere: ").count(), 6, "{text}");
     assert!(text.contains(" published figures: "), "{text}");
 }
