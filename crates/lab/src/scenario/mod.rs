@@ -12,6 +12,7 @@
 //! | the others | a scenario each |
 
 pub(crate) mod figure;
+mod filecopy;
 mod intermittent;
 mod lockscale;
 pub(crate) mod metric;
@@ -32,13 +33,14 @@ use param::Param;
 use point::{Point, Setup};
 
 /// All scenarios, in the order of the default run.
-pub(crate) static ALL: [&Scenario; 6] = [
+pub(crate) static ALL: [&Scenario; 7] = [
     &intermittent::SCENARIO,
     &switchstorm::SCENARIO,
     &shootdown::SCENARIO,
     &threadstorm::SCENARIO,
     &tenants::SCENARIO,
     &lockscale::SCENARIO,
+    &filecopy::SCENARIO,
 ];
 
 /// Gives the numbers of a run, in the order that figures count them by.

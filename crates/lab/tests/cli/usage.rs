@@ -155,6 +155,7 @@ fn each_scenario_has_its_own_help() {
         ),
         ("tenants", &["--tenants <N>", "--tasks <N>", "domain-clustered"], "--size"),
         ("lockscale", &["--threads <N>", "--outside <NS>", "spread", "reciprocating"], "--blocks"),
+        ("filecopy", &["--blocks <BUFSIZExMAXBLOCKS>", "--section <NS>", "per-node"], "--place"),
     ] {
         let help = String::from_utf8(output(&["run", scenario, "--help"]).stdout).unwrap();
         let words: Vec<&str> = help.split_whitespace().collect();
@@ -208,7 +209,7 @@ fn without_a_verb_each_scenario_has_an_answer() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.is_ascii() && text.lines().count() <= 60, "{text}");
     assert!(text.lines().all(|line| line.len() <= 80), "{text}");
-    assert_eq!(text.matches("\n=> ").count(), 6, "{text}");
-    assert_eq!(text.matches("\nhere: ").count(), 6, "{text}");
+    assert_eq!(text.matches("\n=> ").count(), 7, "{text}");
+    assert_eq!(text.matches("\nhere: ").count(), 7, "{text}");
     assert!(text.contains(" published figures: "), "{text}");
 }
