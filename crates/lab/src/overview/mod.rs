@@ -1,5 +1,5 @@
-//! What the program says if nothing was asked: what this machine is, and for each scenario one
-//! question, its answer and how far that is from the published figure; 45 lines at most, and 80
+//! What the program says if nothing was asked: what this machine is, and for each scenario that asks
+//! one, a question, its answer and how far that is from the published figure; 45 lines at most, and 80
 //! columns where the terminal has no more.
 //!
 //! | module | does |
@@ -43,8 +43,10 @@ pub(crate) fn show(tables: bool, form: Form, out: &mut dyn Write) -> Result<(), 
         machine.show_in_brief(out)?
     };
     let (mut verdicts, mut not_modelled, mut finished) = (BTreeMap::new(), 0, 0);
-    let mut whole = Whole::new(2 * ALL.len());
-    for scenario in ALL {
+    let (asked, others): (Vec<_>, Vec<_>) =
+        ALL.iter().copied().partition(|it| it.question.is_asked());
+    let mut whole = Whole::new(2 * asked.len());
+    for scenario in asked.iter().copied() {
         // What was finished is to be there, whatever becomes of the rest.
         out.flush()?;
         let mut run = |world| run::run(&Choice::quick(scenario, world, &mut whole));
@@ -73,18 +75,19 @@ pub(crate) fn show(tables: bool, form: Form, out: &mut dyn Write) -> Result<(), 
     if !tables && !verdicts.is_empty() {
         tally(&verdicts, form, out)?;
     }
-    if finished < ALL.len() {
+    if finished < asked.len() {
         let text = format!(
             "interrupted: {finished} of {} scenarios were finished, and the rest was left out",
-            ALL.len()
+            asked.len()
         );
         write!(out, "{}", form.paragraph("", &text))?;
         out.flush()?;
         return Err(Error::Interrupted);
     }
-    let next = "Next: coreline --help";
+    let others: Vec<_> = others.iter().map(|it| it.name).collect();
+    let next = format!("Next: coreline run {}; coreline --help", others.join(", "));
     let end = match tables {
-        true => next.to_owned(),
+        true => next,
         false => format!("Not modelled: {not_modelled} things (--table lists them). {next}"),
     };
     Ok(write!(out, "{}", form.paragraph("", &end))?)

@@ -16,8 +16,10 @@ pub(crate) enum FigureKind {
     Nanoseconds,
     /// The same, by a machine's clock.
     Cycles,
-    /// A part of a whole.
+    /// A part of a whole: of what is better avoided.
     Percent,
+    /// A part of a whole: of what is better.
+    Part,
     /// What one alternative costs, over what another does.
     Ratio,
     /// How much better one alternative is than another.
@@ -36,6 +38,8 @@ pub(crate) enum FigureKind {
     Slots,
     /// How often in a thousand operations.
     PerThousand,
+    /// How many turns, one after the other.
+    Turns,
 }
 
 impl FigureKind {
@@ -46,6 +50,7 @@ impl FigureKind {
             Self::Nanoseconds => ("ns", 1, Better::Lower, 2.0),
             Self::Cycles => ("cycles", 0, Better::Lower, 2.0),
             Self::Percent => ("%", 2, Better::Lower, 2.0),
+            Self::Part => ("%", 2, Better::Higher, 2.0),
             Self::Ratio => ("ratio", 2, Better::Lower, 2.0),
             Self::Gain => ("ratio", 2, Better::Higher, 2.0),
             Self::ContendedRatio => ("ratio", 2, Better::Higher, 1.5),
@@ -55,6 +60,7 @@ impl FigureKind {
             Self::Bytes => ("bytes", 0, Better::Lower, 2.0),
             Self::Slots => ("slots", 2, Better::Lower, 2.0),
             Self::PerThousand => ("per 1000", 2, Better::Lower, 2.0),
+            Self::Turns => ("turns", 0, Better::Lower, 2.0),
         }
     }
 

@@ -170,7 +170,7 @@ impl Param {
             Domain::Number(..) | Domain::Cpus(_) => self.unit.to_uppercase(),
             Domain::Names(names) => names.iter().map(|name| name.0).collect::<Vec<_>>().join("|"),
             Domain::Pair(one, other, _) => {
-                format!("{one}x{other}").to_uppercase().replace('X', "x")
+                format!("{}x{}", one.to_uppercase(), other.to_uppercase())
             }
         }
     }

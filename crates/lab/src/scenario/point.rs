@@ -207,7 +207,7 @@ mod tests {
         ALL.iter().find_map(|scenario| Point::parse(scenario, text))
     }
 
-    const PROGRAMS: [&str; 6] = [
+    const PROGRAMS: [&str; 7] = [
         "intermittent config=24-core/24-L3 delay=10 variant=recent",
         "intermittent config=24-core/24-L3 delay=10 variant=recent sequences=2",
         "switchstorm config=120-thread/4-L3 wake=barrier period=25 path=1500 flush=0 \
@@ -216,6 +216,8 @@ mod tests {
         "threadstorm config=384-thread/24-L3 size=8x32 place=pinned rest=30 path=1500 \
          variant=owned rounds=10",
         "tenants config=384-thread/24-L3 tenants=1000 tasks=2 variant=domain",
+        "lockscale config=96-core/4-L3 threads=96 place=spread section=100 outside=500 \
+         variant=near window=4000",
     ];
 
     #[test]
@@ -251,6 +253,8 @@ mod tests {
             ("rest=30", "rest=100001"),
             ("tenants=1000", "tenants=10001"),
             ("tasks=2", "tasks=65"),
+            ("place=spread", "place=pinned"),
+            ("window=4000", "window=0"),
         ] {
             let program = PROGRAMS.iter().rev().find(|program| program.contains(from)).unwrap();
             assert!(parse(&program.replace(from, to)).is_none(), "{program}: {from} {to}");

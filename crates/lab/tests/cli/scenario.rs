@@ -60,6 +60,8 @@ fn one_seed_gives_the_same_bytes_in_any_process() {
         ("switchstorm", &wakes, &STORM),
         ("shootdown", &present, &["eager", "lazy"]),
         ("threadstorm", &small, &["none", "first-fit", "recent", "owned", "clustered"]),
+        ("lockscale", &small, &["fifo", "near", "mcs", "cna", "reciprocating", "parking-lot"]),
+        ("filecopy", &small, &["fifo", "per-node", "near"]),
     ] {
         let first = run(scenario, "7", more);
         assert_eq!(first, run(scenario, "7", more));
