@@ -1,6 +1,6 @@
-//! What the program says if nothing was asked: what this machine is, and for each scenario that asks
-//! one, a question, its answer and how far that is from the published figure; 45 lines at most, and 80
-//! columns where the terminal has no more.
+//! What the program says if nothing was asked: what this machine is, and for each scenario that
+//! asks one, a question, its answer and how far that is from the published figure; 45 lines at
+//! most, and 80 columns where the terminal has no more.
 //!
 //! | module | does |
 //! |---|---|

@@ -2,9 +2,9 @@
 //!
 //! A word counts the readers and says whether a writer holds the lock; beside it stands an
 //! [`Osq`](super::Osq) of four bytes, in which readers and writers wait in one order. The first
-//! waiter alone looks at the word, and passes its turn on when it has the lock: so readers that wait
-//! in a row come in one after the other, without waiting for each other's sections; those that sleep
-//! are woken by the one before.
+//! waiter alone looks at the word, and passes its turn on when it has the lock: so readers that
+//! wait in a row come in one after the other, without waiting for each other's sections; those that
+//! sleep are woken by the one before.
 //!
 //! # State
 //!
