@@ -8,11 +8,11 @@ use coreline::lock::{Fifo, MutexGuard, Near, Order, Osq, Readers, RwLockWriteGua
 use coreline::lock::{SpinningReaders, TicketGuard, Turn};
 use coreline::{Mutex, RwLock, TicketLock};
 use coreline_sim::{Faults, Sim};
-use coreline_world::model::{Checker, Exchanges, Model, Plant, RelaxedLoads, RelaxedStores};
+use coreline_world::model::{Checker, Exchanges, Model, RelaxedLoads, RelaxedStores};
 use coreline_world::{Cell, ConstWorld, Integer, JoinHandle, Line, Native, Ordering};
 use coreline_world::{Placement, Testbed, Time, Word};
 
-use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, panic_of};
+use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, Unfenced, panic_of};
 
 /// A lock, as the harness sees it. Every lock of the crate passes through here.
 pub(crate) trait Lock: Send + Sync + 'static {
@@ -318,15 +318,6 @@ fn a_mutex_is_taken_twice_in_every_interleaving() {
     type Checked = Model<Exchanges>;
     let law = twice::<Checked, Mutex<(), Fifo, Checked>>;
     Checker::new().preemption_bound(5).check(law);
-}
-
-/// As [`Exchanges`], without one of the fences of the asymmetric pair.
-struct Unfenced<const LIGHT: bool>;
-
-impl<const LIGHT: bool> Plant for Unfenced<LIGHT> {
-    const EXCHANGES: bool = true;
-    const LIGHT: bool = LIGHT;
-    const HEAVY: bool = !LIGHT;
 }
 
 #[test]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use coreline::lock::ReadMostly;
 use coreline_sim::{Faults, Sim};
-use coreline_world::model::{Exchanges, Model, Plant};
+use coreline_world::model::{Exchanges, Model};
 use coreline_world::{IndexBy, Integer, JoinHandle, Line, Native, Ordering, Testbed, Word};
 
-use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, panic_of};
+use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, Unfenced, panic_of};
 
 /// What the lock guards, on two lines: a writer that is not alone, or a reader that does not see
 /// all of the last writer's writes, finds them different.
@@ -75,15 +75,6 @@ fn readers_and_writers_share_in_every_interleaving() {
     // One reads and one writes; then both write.
     worlds::check(|| sharing::<Model<Exchanges>>(MODEL, 2));
     worlds::check(|| sharing::<Model<Exchanges>>(MODEL, 1));
-}
-
-/// As [`Exchanges`], without one of the fences of the asymmetric pair.
-struct Unfenced<const LIGHT: bool>;
-
-impl<const LIGHT: bool> Plant for Unfenced<LIGHT> {
-    const EXCHANGES: bool = true;
-    const LIGHT: bool = LIGHT;
-    const HEAVY: bool = !LIGHT;
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use coreline_sim::{Failure, Faults, Kernel, Machine, Replay};
 use coreline_topology::{Cid, Cpu, CpuId};
-use coreline_world::model::Checker;
+use coreline_world::model::{Checker, Plant};
 use coreline_world::{JoinHandle, Placement, Testbed, Time};
 
 /// How much a harness does in a world.
@@ -139,6 +139,16 @@ pub(crate) fn check(law: impl Fn() + Send + Sync + 'static) {
 /// two.
 pub(crate) fn few(law: impl Fn() + Send + Sync + 'static) {
     Checker::new().preemption_bound(2).check(law);
+}
+
+/// As [`Exchanges`](coreline_world::model::Exchanges), without one of the fences of the asymmetric
+/// pair.
+pub(crate) struct Unfenced<const LIGHT: bool>;
+
+impl<const LIGHT: bool> Plant for Unfenced<LIGHT> {
+    const EXCHANGES: bool = true;
+    const LIGHT: bool = LIGHT;
+    const HEAVY: bool = !LIGHT;
 }
 
 /// The message of the panic that `f` ends in.

@@ -38,7 +38,7 @@
 //! # Laws
 //!
 //! At most one holder, whose writes the next holder sees; every waiter gets the lock or gives up;
-//! no wake-up is lost: `tests/laws/lock.rs` and `mutex.rs`, in all three worlds.
+//! no wake-up is lost: `tests/laws/lock.rs`, in all three worlds.
 
 mod guard;
 mod raw;

@@ -184,7 +184,8 @@ impl<O: Order, W: World> RawMutex<O, W> {
         locked
     }
 
-    /// Takes a lock that gets free soon, if no other thread waits.
+    /// Takes a lock that gets free soon, also before threads that wait: while those wake, it would
+    /// idle.
     fn barge(&self) -> bool {
         let looks = if W::RUNS { LOOKS } else { 0 };
         for look in 0..looks {

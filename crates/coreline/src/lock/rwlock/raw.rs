@@ -189,7 +189,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         }
     }
 
-    /// Makes the caller, who holds the lock as a writer, a reader, with no other writer in between.
+    /// Turns the caller's hold as a writer into one as a reader, with no other writer in between.
     ///
     /// # Safety
     ///
