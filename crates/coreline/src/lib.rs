@@ -5,6 +5,7 @@
 //! | [`counter`] | [`PerCpuCounter`], [`CounterSet`]: adds without atomics | `percpu_counter` |
 //! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
 //! | [`cid`] | [`CidSpace`]: small numbers for running threads, to index by | `mm_cid` |
+//! | [`object`] | [`ObjectCache`]: objects that stay constructed; budgets | slab caches, sheaves |
 //! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant, a table | what an `mm` is |
 //! | [`mask`] | [`CpuMask`]: which CPUs take part, read before it is written | `mm_cpumask` |
 //! | [`lock`] | [`Mutex`], [`RwLock`]: spin in a queue, then sleep, in 8 bytes | `mutex`, `rwsem` |
@@ -43,6 +44,8 @@ pub mod counter;
 pub mod domain;
 pub mod lock;
 pub mod mask;
+mod numbered;
+pub mod object;
 pub mod percpu;
 
 pub use cid::CidSpace;
@@ -51,6 +54,7 @@ pub use counter::{CounterSet, PerCpuCounter};
 pub use domain::Domain;
 pub use lock::{Mutex, RwLock, TicketLock};
 pub use mask::CpuMask;
+pub use object::ObjectCache;
 pub use percpu::{PerCpu, PerCpuPool};
 
 /// The examples of README.md, as they stand there.

@@ -12,7 +12,7 @@ use coreline::mask::{Entry, Presence, PresenceOptions, Versioned};
 use coreline::percpu::{
     ArrayStack, Buffer, Fault, List, ListNode, PerCpuPool, PoolOptions, Slot, StopError, Word64,
 };
-use coreline::{CounterSet, CpuMask, PerCpu, PerCpuCounter};
+use coreline::{CounterSet, CpuMask, Lacking, ObjectCache, PerCpu, PerCpuCounter};
 
 /// One of each.
 struct Slots {
@@ -229,4 +229,43 @@ fn values_are_freed_once_and_late_enough() {
         value.update(Box::new(11));
         assert_eq!(value.retired(), 1);
     }
+}
+
+#[test]
+fn objects_go_from_thread_to_thread() {
+    let cache = ObjectCache::<Vec<u32>, String>::builder("small")
+        .magazine(1)
+        .idle_limit(3)
+        .check(|kept| {
+            if kept.len() > 3 {
+                return Err("too long".into());
+            }
+            kept.clear();
+            Ok(())
+        })
+        .build(|| Ok::<_, Lacking>(Vec::new()))
+        .unwrap();
+    thread::scope(|scope| {
+        for thread in 0..2 {
+            let cache = &cache;
+            scope.spawn(move || {
+                for round in 0..4 {
+                    let mut object = cache.get_with(|| format!("{thread}")).unwrap();
+                    object.push(round);
+                    let copy = cache.get_copy_of(&object).unwrap();
+                    assert_eq!((copy.life(), copy.len()), (object.life(), 0));
+                    let raw = object.into_raw();
+                    assert!(cache.stats().live > 0);
+                    // SAFETY: from `into_raw`, once.
+                    drop(unsafe { cache.from_raw(raw) });
+                }
+                cache.shrink();
+            });
+        }
+    });
+    cache.get().unwrap().extend([0; 4]);
+    let mut aside = cache.quarantined();
+    assert_eq!((aside.len(), aside[0].kept().len()), (1, 4));
+    drop(aside);
+    cache.close().unwrap();
 }

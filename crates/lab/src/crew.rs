@@ -1,6 +1,7 @@
 //! Threads of a scenario or a sample: started together, led, and joined; how they wait for each
 //! other.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -89,6 +90,42 @@ impl<W: Testbed> Sign<W> {
             }
             W::park(&self.0, now, None);
         }
+    }
+}
+
+/// When a crew begins: told to all when all are on their CPUs.
+pub(crate) struct Start<W: Testbed> {
+    arrived: Sign<W>,
+    /// In nanoseconds; 0: not known yet; [`NEVER`]: they do not.
+    at: Line<W::U64>,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl<W: Testbed> Start<W> {
+    pub(crate) fn new() -> Self {
+        Start { arrived: Sign::new(0), at: Line(W::U64::new_in(0)) }
+    }
+
+    /// Lets the crew of so many begin `soon` after all have arrived; not at all, if some are
+    /// `missing`.
+    pub(crate) fn give(&self, threads: usize, missing: Option<usize>, soon: Duration) {
+        let at = if missing.is_some() {
+            NEVER
+        } else {
+            self.arrived.wait(|arrived| arrived as usize >= threads);
+            (W::now() + soon).as_nanos()
+        };
+        // Release: pairs with the Acquire in `wait`.
+        self.at.store(at, Ordering::Release);
+    }
+
+    /// A thread arrives, and waits to be told. `None`: it does not begin.
+    pub(crate) fn wait(&self) -> Option<Time> {
+        self.arrived.add();
+        // Acquire: pairs with the Release in `give`.
+        let at = self.at.wait_until(Ordering::Acquire, |at| at != 0);
+        (at != NEVER).then(|| Time::from_nanos(at))
     }
 }
 

@@ -117,7 +117,8 @@ pub(crate) fn measure(
     plan: &Plan,
     cpus: &[CpuId],
 ) -> Result<Measured, Error> {
-    let mut notes = Vec::new();
+    // What this machine or build lacks, and the candidates that are not measured for it.
+    let mut lacking: Vec<(String, Vec<String>)> = Vec::new();
     let mut entrants = Vec::new();
     for form in &bench.forms {
         for candidate in &form.candidates {
@@ -126,10 +127,19 @@ pub(crate) fn measure(
                     let (name, role) = (candidate.name.as_str(), candidate.role);
                     entrants.push(Entrant { form, name, role, subject });
                 }
-                Err(lacking) => notes.push(format!("left out {:?}: {lacking}", candidate.name)),
+                Err(why) => {
+                    let (why, name) = (why.to_string(), format!("{:?}", candidate.name));
+                    match lacking.iter_mut().find(|(other, _)| *other == why) {
+                        Some((_, names)) if names.contains(&name) => {}
+                        Some((_, names)) => names.push(name),
+                        None => lacking.push((why, vec![name])),
+                    }
+                }
             }
         }
     }
+    let note = |(why, names): &(_, Vec<_>)| format!("left out {}: {why}", names.join(", "));
+    let notes = lacking.iter().map(note).collect();
     let mut counts: Vec<_> = bench.forms.iter().flat_map(|form| &form.threads).copied().collect();
     counts.sort_unstable();
     counts.dedup();

@@ -43,6 +43,31 @@ fn busy(stat: &str, cpus: &[CpuId]) -> Option<Vec<u64>> {
     cpus.iter().map(of).collect()
 }
 
+/// So many bytes of the C library, aligned for a word; null if there are none.
+#[inline(always)]
+pub(crate) fn malloc(size: usize) -> *mut u8 {
+    // SAFETY: it takes any size.
+    unsafe { libc::malloc(size) }.cast()
+}
+
+/// The same, all 0.
+#[inline(always)]
+pub(crate) fn calloc(size: usize) -> *mut u8 {
+    // SAFETY: it takes any size.
+    unsafe { libc::calloc(1, size) }.cast()
+}
+
+/// Gives back what `malloc` or `calloc` gave.
+///
+/// # Safety
+///
+/// It came from one of them, and is used no more.
+#[inline(always)]
+pub(crate) unsafe fn free(at: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::free(at.cast()) }
+}
+
 /// The C library's mutex around a count.
 pub(crate) struct PthreadMutex {
     raw: UnsafeCell<libc::pthread_mutex_t>,

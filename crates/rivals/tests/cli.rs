@@ -156,6 +156,60 @@ fn read_write_locks_have_all_their_rivals() {
 }
 
 #[test]
+fn object_pools_have_all_their_rivals() {
+    let output = rivals(&["objects", "--quick", "--json"]).output().unwrap();
+    let result = json(&output);
+    check_rows(&result, "objects");
+    let notes = String::from_utf8_lossy(&output.stderr);
+    for (name, built) in [
+        ("coreline ObjectCache", true),
+        ("glibc malloc", true),
+        ("jemalloc", cfg!(feature = "jemalloc")),
+        ("mimalloc", true),
+        ("snmalloc", cfg!(feature = "snmalloc")),
+        ("crossbeam ArrayQueue<Box>", true),
+        ("crossbeam SegQueue<Box>", true),
+        ("object-pool", true),
+        ("lockfree-object-pool", true),
+        ("opool", true),
+        ("sharded-slab", true),
+    ] {
+        let mut found = threads(&result, name);
+        found.sort_unstable();
+        assert_eq!(found, if built { &[1, 1, 2, 2][..] } else { &[] }, "{name}");
+        assert_eq!(notes.contains(&format!("left out {name:?}")), !built, "{name}: {notes}");
+        for other in ["freed elsewhere", "read and freed elsewhere"] {
+            let expected = if built { &[2][..] } else { &[] };
+            assert_eq!(threads(&result, &format!("{name}, {other}")), expected, "{name}");
+        }
+    }
+    for name in [
+        "coreline ObjectCache, 4 x 384",
+        "glibc calloc under a mutex, a line a slot",
+        "glibc malloc under a mutex, zeroed outside, a line a slot",
+        "mimalloc zalloc under a mutex, a line a slot",
+        "glibc calloc under a mutex, dense",
+        "glibc malloc under a mutex, zeroed outside, dense",
+        "mimalloc zalloc under a mutex, dense",
+    ] {
+        assert_eq!(threads(&result, name), [1, 2], "{name}");
+    }
+    assert_eq!(threads(&result, "hand-over alone"), [2]);
+    assert_eq!(threads(&result, "hand-over alone, read"), [2]);
+    for row in rows(&result) {
+        let named = row["name"].as_str().unwrap();
+        match row["params"]["batch"].as_u64() {
+            Some(batch) => assert!(batch == 1 || batch == 32, "{named}"),
+            None => {
+                let ours_or_floor =
+                    ["coreline ObjectCache, 4 x 384", "thread-local list"].contains(&named);
+                assert!(named.contains("mutex") || ours_or_floor, "{named}");
+            }
+        }
+    }
+}
+
+#[test]
 fn without_rseq_the_same_is_measured_on_atomics() {
     let mut command = rivals(&["counters", "--quick", "--json"]);
     let output = command.env("CORELINE_RSEQ", "off").output().unwrap();

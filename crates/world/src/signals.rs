@@ -11,8 +11,8 @@ pub trait Signals {
     /// Holds off the calling thread's signals until the returned value drops, on the same thread.
     ///
     /// A handler never runs on the thread meanwhile, so the thread may do what a handler must not
-    /// meet half-done. May be nested; the inner one must drop first, or signals stay held off. A
-    /// thread that is started meanwhile has its signals held off for good.
+    /// meet half-done. May be nested; the inner one must drop first, or signals come while it
+    /// lives. A thread that is started meanwhile has its signals held off for good.
     ///
     /// Signals that a thread causes itself, as by a bad access or a breakpoint, are not held off,
     /// even if another thread sends them. So their handlers must not do what is done under this: no

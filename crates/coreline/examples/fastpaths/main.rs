@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use coreline::domain::{Domain, DomainLocal, Member};
 use coreline::lock::{RawMutex, RawRwLock, RawTicketLock, ReadMostly};
 use coreline::mask::{Entry, Reader, Reading};
+use coreline::object::ObjectCache;
 use coreline::percpu::{
     ArrayStack, Buffer, List, ListNode, ResizableStack, Slots, Word32, Word64, WordPtr, WordSize,
 };
@@ -457,6 +458,14 @@ pub extern "C-unwind" fn rwlock_read_generic(lock: &RawRwLock) {
 #[inline(never)]
 pub extern "C-unwind" fn read_mostly_read_generic(lock: &ReadMostly<u64>) -> u64 {
     *lock.read()
+}
+
+/// An object that stays constructed, with nothing that each life has for itself: from the stack of
+/// the CPU, and back.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn object_get_put_generic(cache: &ObjectCache<[u64; 7]>) -> u64 {
+    cache.get().map_or(0, |object| object[0])
 }
 
 fn main() {

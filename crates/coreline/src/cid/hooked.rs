@@ -36,7 +36,7 @@ use super::layout::{Parts, Place};
 use super::references::Referring;
 use super::row::{Row, State};
 use super::sealed::{Engine, References};
-use crate::TicketLock;
+use crate::lock::QueuedLock;
 
 const EXPIRY_MILLIS: u32 = EXPIRY.as_millis() as u32;
 
@@ -47,11 +47,11 @@ const EXPIRY_MILLIS: u32 = EXPIRY.as_millis() as u32;
 ///
 /// Three kinds of lines, as their writers differ. Each switch reads those of `referring`, which
 /// tasks write when they come or go. A CPU that finds no ID in its row reads `contended`, which is
-/// not on the line on which others wait for the lock; no switch reads that one.
+/// not on the line of the lock; no switch reads that one.
 pub struct Hooked<P, W: World> {
     referring: Referring<P, W>,
     contended: Line<W::U32>,
-    lock: Line<TicketLock<(), W>>,
+    lock: Line<QueuedLock<(), W>>,
 }
 
 const _: () = {
@@ -214,7 +214,7 @@ impl<P: References, W: World> Engine<W> for Hooked<P, W> {
         Hooked {
             referring: Referring::new_in(layout),
             contended: Line(W::U32::new_in(0)),
-            lock: Line(TicketLock::new_in(())),
+            lock: Line(QueuedLock::new_in(())),
         }
     }
 

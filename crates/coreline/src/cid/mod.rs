@@ -295,9 +295,9 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// as in a kernel that holds the CPU's run-queue lock; all else may. What happens before a call
 /// about a task or a CPU is visible to the next.
 ///
-/// **Signals, fork**: calls take a lock and allocate, so none may run in a signal handler that can
-/// interrupt another; in a forked child a space is as it was, and unusable if another thread was in
-/// a call.
+/// **Signals, fork**: calls take a lock, whose waiters spin, and allocate, so none may run in a
+/// signal handler that can interrupt another; in a forked child a space is as it was, and unusable
+/// if another thread was in a call.
 pub struct CidSpace<P: Policy, W: World = Native> {
     layout: CidLayout<P>,
     engine: P::Engine<W>,

@@ -44,7 +44,7 @@ use super::base::Base;
 use super::layout::{Parts, Place};
 use super::row::{Row, State};
 use super::sealed::Engine;
-use crate::TicketLock;
+use crate::lock::QueuedLock;
 
 /// | word | meaning | written by |
 /// |---|---|---|
@@ -52,12 +52,12 @@ use crate::TicketLock;
 /// | `lock` | the tasks, and the right to take and free IDs and to change the mode | its users |
 ///
 /// `mode`, which each switch reads, lies with `base`: with `users`, which is written when `mode`
-/// is, and with what is never written. What waiters look at and what holders write for each other
-/// has a line of its own, which no switch reads that finds its ID.
+/// is, and with what is never written. What the first waiter looks at and what holders write for
+/// each other has a line of its own, which no switch reads that finds its ID.
 pub struct Ownership<W: World> {
     base: Base<W>,
     mode: W::U32,
-    lock: Line<TicketLock<Owners<W>, W>>,
+    lock: Line<QueuedLock<Owners<W>, W>>,
 }
 
 const _: () = {
@@ -229,7 +229,7 @@ impl<W: World> Engine<W> for Ownership<W> {
         Ownership {
             base: Base::new_in(layout),
             mode: W::U32::new_in(0),
-            lock: Line(TicketLock::new_in(owners)),
+            lock: Line(QueuedLock::new_in(owners)),
         }
     }
 

@@ -190,6 +190,8 @@ impl<T: Slot, W: World> Spread<T, W> {
             parts.state.store(STUCK, Ordering::Relaxed);
             return;
         };
+        // Here, where signals are held off already: the addition that follows finds its slot.
+        slots.populate(W::index(slots.section()));
         // SAFETY: this thread alone holds the lock, and no thread reads before `SPREAD`. What a
         // thread that a fork left behind may have written is not used by any.
         parts.slots.with_mut(|place| unsafe {

@@ -8,6 +8,8 @@
 //! | `made` | by extent: so many indexes have slots | the holder of `lock`; never falls |
 //! | `locals`, `next` | the locals, in a list | the holder of `lock` |
 //! | `lock` | held to give or take IDs, make slots, change the list | [`SlotLock`] |
+//! | `waiters` | the queue of threads that wait for `lock` | see [`Osq`] |
+//! | `generation` | of the memory in which the queue's threads are | never changes |
 //!
 //! # Slots first, then the row
 //!
@@ -29,6 +31,18 @@
 //! An operation that looks for a slot tries the lock. If it is held the operation goes to the
 //! shared slot: the holder may be the thread that a signal handler interrupted, and may be running
 //! an `init` that uses this domain.
+//!
+//! # Which thread is next
+//!
+//! `lock` must be one that a forked child takes over, and that knows its holder. Such a lock has no
+//! queue: the thread that comes next may be faster than one that waits, again and again. So threads
+//! that wait for it (for leases from elsewhere, new locals, scans) do so in a queue beside it, in
+//! order of arrival. The first one there alone waits for the lock itself, beside operations, which
+//! never wait. Without the queue, 64 simulated CPUs that want 32 leases kept one of them waiting
+//! for 2.4 ms; with it, for 0.1 ms.
+//!
+//! A thread has its signals held off while it is in the queue. So it cannot fork there, and the
+//! child of another thread does not queue: in its copy of the queue are threads that it has not.
 
 use core::fmt;
 use core::iter;
@@ -41,6 +55,7 @@ use coreline_world::{Lacking, Native, Ordering, Slot, Time, Word, World};
 
 use super::domains::Common;
 use crate::cid::{Place, Recent, References, Referring};
+use crate::lock::{Fifo, Osq};
 use crate::percpu::{Indexing, SlotLock, SlotLockGuard, Slots};
 
 /// See the module.
@@ -50,10 +65,12 @@ pub(super) struct Core<P: References, W: World> {
     made: Box<[W::U32]>,
     locals: W::Ptr<Entry<W>>,
     lock: SlotLock<W>,
+    pub(super) waiters: Osq<Fifo, W>,
+    pub(super) generation: u32,
 }
 
 const _: () = {
-    assert!(size_of::<Core<Recent, Native>>() == 152);
+    assert!(size_of::<Core<Recent, Native>>() == 160);
     assert!(align_of::<Core<Recent, Native>>() == 8);
 };
 
@@ -100,6 +117,8 @@ impl<P: References, W: World> Core<P, W> {
             made: common.extents.iter().map(|_| W::U32::new_in(0)).collect(),
             locals: W::Ptr::new_in(ptr::null_mut()),
             lock: SlotLock::new_in(),
+            waiters: Osq::new_in(),
+            generation: W::generation().get(),
         }
     }
 
@@ -110,15 +129,20 @@ impl<P: References, W: World> Core<P, W> {
 
     /// Takes the lock; `None` if the calling thread has it.
     pub(super) fn lock(&self) -> Option<Guard<'_, W>> {
-        loop {
-            if self.lock.is_mine() {
-                return None;
-            }
-            if let Some(guard) = self.lock.try_lock_by_name() {
-                return Some(guard);
-            }
-            self.lock.wait();
+        if self.lock.is_mine() {
+            return None;
         }
+        Some(self.lock.try_lock_by_name().unwrap_or_else(|| self.wait_for_lock()))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_for_lock(&self) -> Guard<'_, W> {
+        self.lock.lock_by_name(|| {
+            // In a forked child the queue is that of its parent's threads, and does not move.
+            let moves = self.generation == W::generation().get();
+            moves.then(|| self.waiters.lock())
+        })
     }
 
     /// The ID that operations at this place may use now. Never waits.

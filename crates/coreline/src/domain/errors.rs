@@ -1,4 +1,4 @@
-//! Why a lease, or the value of one, cannot be had.
+//! Why a lease, or the value of one, cannot be had; and why a domain cannot be another tenant's.
 
 use super::local::LocalError;
 
@@ -27,3 +27,13 @@ pub enum LeaseError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this local is another domain's: take the lease from the domain that made the local")]
 pub struct ForeignLocal;
+
+/// A domain is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the domain has {users} members and {leased} leases that are out")]
+pub struct InUse {
+    /// Members.
+    pub users: usize,
+    /// Leases that are out, or were forgotten.
+    pub leased: usize,
+}

@@ -32,6 +32,41 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Tenants that come and go
+//!
+//! A domain that is made allocates its rows and, with its first local, per-CPU memory: under locks
+//! of the whole process. Where tenants come and go all the time, keep domains constructed in an
+//! [`ObjectCache`](crate::object::ObjectCache), with the locals that each of them has:
+//!
+//! ```
+//! use coreline::domain::{Domain, DomainLocal};
+//! use coreline::object::ObjectCache;
+//! use coreline::percpu::Word64;
+//!
+//! struct Tenant {
+//!     domain: Domain,
+//!     requests: DomainLocal<Word64>,
+//! }
+//!
+//! let tenants = ObjectCache::<Tenant>::builder("tenants")
+//!     .check(|tenant| {
+//!         tenant.domain.check_unused()?;
+//!         if tenant.requests.sum() == 0 { Ok(()) } else { Err("requests are under way".into()) }
+//!     })
+//!     .build(|| {
+//!         let domain = Domain::new()?;
+//!         let requests = domain.local(|| Word64::new(0))?;
+//!         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Tenant { domain, requests })
+//!     })?;
+//! for _ in 0..100 {
+//!     let tenant = tenants.get()?;
+//!     tenant.requests.add(1);
+//!     tenant.requests.add(1_u64.wrapping_neg());
+//! }
+//! assert_eq!(tenants.stats().constructed, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # IDs by use
 //!
 //! A process is not told of thread switches. So a CPU has an ID in a domain from the first
@@ -116,7 +151,7 @@ use magazines::Leasing;
 
 pub use self::core::ByDomain;
 pub use domains::{Domains, DomainsError, DomainsOptions};
-pub use errors::{ForeignLocal, LeaseError};
+pub use errors::{ForeignLocal, InUse, LeaseError};
 pub use future::{DomainFuture, InDomain};
 pub use lease::Lease;
 pub use local::{DomainLocal, Exclusive, LocalError};
@@ -297,6 +332,22 @@ impl<P: References, W: World> Domain<P, W> {
         self.core().expire(now)
     }
 
+    /// Says that nothing of the domain is in use, so that it can be another tenant's: what an
+    /// [`ObjectCache`](crate::object::ObjectCache) of domains checks when one comes back. CPUs may
+    /// have IDs still; they keep them, as the next tenant's.
+    ///
+    /// # Errors
+    ///
+    /// [`InUse`] if it has members, or leases are out.
+    pub fn check_unused(&self) -> Result<(), InUse> {
+        let (users, leased) = (self.core().engine.base().users() as usize, self.leased());
+        if users + leased == 0 { Ok(()) } else { Err(InUse { users, leased }) }
+    }
+
+    fn leased(&self) -> usize {
+        self.shared.leasing().map_or(0, |leasing| leasing.leased(self.core().common.leases()))
+    }
+
     /// What the domain has and costs now; stale when it is given. Waits while slots are made.
     pub fn usage(&self) -> Usage {
         let core = &**self.core();
@@ -308,7 +359,7 @@ impl<P: References, W: World> Domain<P, W> {
         Usage {
             users: base.users() as usize,
             ids: base.taken() as usize,
-            leased: leasing.map_or(0, |leasing| leasing.leased(core.common.leases())),
+            leased: self.leased(),
             bytes: own + core.bytes() + presence + leasing.map_or(0, Leasing::bytes),
         }
     }

@@ -39,13 +39,13 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
-use core::ops::{Deref, DerefMut};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
 use coreline_world::{Cell, CellMut, CellRef, IndexBy, Integer, Lacking, Native};
 use coreline_world::{Ordering, Slot, Word, World};
 
 use super::RawMutex;
+use super::guard::guard;
 use super::osq::Near;
 use super::spin::{MOST, spin};
 use crate::percpu::{PerCpu, PoolError};
@@ -77,6 +77,11 @@ unsafe impl<W: World> Slot for Counts<W> {}
 ///
 /// **Fairness**: a writer waits for the readers that are there when it comes; later ones wait for
 /// the writer, in one queue with the next writers.
+///
+/// **Oversubscription**: with 8 and 32 threads on 2 CPUs, of whose turns one in a hundred is to
+/// write, the longest wait is 35 to 40 and 240 to 250 ms, and the thread with the fewest turns has
+/// 0.78 and 0.36 of those of the one with the most, at least:
+/// [measured](super#more-threads-than-cpus).
 ///
 /// **Recursion**: a thread that reads may not read once more: a writer may wait in between, and
 /// both wait for ever.
@@ -289,8 +294,7 @@ pub struct ReadMostlyReadGuard<'a, T, W: World = Native> {
     _not_send: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared guard gives only `&T`.
-unsafe impl<T: Sync, W: World> Sync for ReadMostlyReadGuard<'_, T, W> {}
+guard!(ReadMostlyReadGuard, [W: World], ReadMostly::go);
 
 impl<'a, T, W: World> ReadMostlyReadGuard<'a, T, W> {
     /// # Safety
@@ -305,31 +309,6 @@ impl<'a, T, W: World> ReadMostlyReadGuard<'a, T, W> {
     }
 }
 
-impl<T, W: World> Deref for ReadMostlyReadGuard<'_, T, W> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.data
-    }
-}
-
-impl<T, W: World> Drop for ReadMostlyReadGuard<'_, T, W> {
-    #[inline]
-    fn drop(&mut self) {
-        // For its world, too, the access ends before a writer can come.
-        // SAFETY: dropped here once, and not used afterwards.
-        unsafe { ManuallyDrop::drop(&mut self.data) };
-        self.lock.go();
-    }
-}
-
-impl<T: fmt::Debug, W: World> fmt::Debug for ReadMostlyReadGuard<'_, T, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
 /// Proof that the caller holds a [`ReadMostly`] as its writer. Dropping it frees the lock.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
 pub struct ReadMostlyWriteGuard<'a, T, W: World = Native> {
@@ -339,8 +318,7 @@ pub struct ReadMostlyWriteGuard<'a, T, W: World = Native> {
     _not_send: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared guard gives only `&T`.
-unsafe impl<T: Sync, W: World> Sync for ReadMostlyWriteGuard<'_, T, W> {}
+guard!(mut ReadMostlyWriteGuard, [W: World], ReadMostly::open);
 
 impl<'a, T, W: World> ReadMostlyWriteGuard<'a, T, W> {
     /// # Safety
@@ -352,36 +330,5 @@ impl<'a, T, W: World> ReadMostlyWriteGuard<'a, T, W> {
         // the writer.
         let data = ManuallyDrop::new(unsafe { lock.data.borrow_mut() });
         ReadMostlyWriteGuard { lock, data, _not_send: PhantomData }
-    }
-}
-
-impl<T, W: World> Deref for ReadMostlyWriteGuard<'_, T, W> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.data
-    }
-}
-
-impl<T, W: World> DerefMut for ReadMostlyWriteGuard<'_, T, W> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.data
-    }
-}
-
-impl<T, W: World> Drop for ReadMostlyWriteGuard<'_, T, W> {
-    fn drop(&mut self) {
-        // For its world, too, the access ends before the lock is free.
-        // SAFETY: dropped here once, and not used afterwards.
-        unsafe { ManuallyDrop::drop(&mut self.data) };
-        self.lock.open();
-    }
-}
-
-impl<T: fmt::Debug, W: World> fmt::Debug for ReadMostlyWriteGuard<'_, T, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
     }
 }

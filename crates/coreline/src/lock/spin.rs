@@ -1,4 +1,5 @@
-//! How long a waiter spins before it sleeps.
+//! How threads wait outside of a queue: spinning, before they queue and before they sleep; and
+//! where there is no node to queue with.
 
 use core::time::Duration;
 
@@ -13,6 +14,12 @@ const STEP: Duration = Duration::from_micros(10);
 
 /// A step that takes so much longer was interrupted: another thread had the CPU.
 const GAP: Duration = Duration::from_micros(10);
+
+/// Looks at a lock that cannot be had before a thread queues, with 1, 2, 4 and more pauses before.
+const LOOKS: u32 = 6;
+
+/// How a thread without a node waits: it looks again after so long.
+pub(super) const DOZE: Duration = Duration::from_micros(100);
 
 /// How spinning ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,4 +60,35 @@ pub(super) fn spin<W: World>(
             return Spun::Wanted;
         }
     }
+}
+
+/// Takes a lock that gets free soon, also before threads that wait: while those wake, it would
+/// idle.
+pub(super) fn barge<W: World>(try_take: impl Fn() -> bool) -> bool {
+    let looks = if W::RUNS { LOOKS } else { 0 };
+    (0..looks).any(|look| {
+        (0..1 << look).for_each(|_| W::relax());
+        try_take()
+    })
+}
+
+/// Waits where all nodes are taken: looks from time to time.
+pub(super) fn doze<W: World>(deadline: Option<Time>, try_take: impl Fn() -> bool) -> bool {
+    loop {
+        if try_take() {
+            return true;
+        }
+        if is_over::<W>(deadline) {
+            return false;
+        }
+        // A word of its own: on that of the lock it would take wake-ups from the first waiter.
+        let end = W::now() + DOZE;
+        let by = deadline.map_or(end, |deadline| deadline.min(end));
+        W::park(&W::U32::new_in(0), 0, Some(by));
+    }
+}
+
+/// Whether the deadline has come. In the model, where no time passes, it has.
+pub(super) fn is_over<W: World>(deadline: Option<Time>) -> bool {
+    deadline.is_some_and(|deadline| !W::RUNS || W::now() >= deadline)
 }

@@ -16,6 +16,7 @@ use core::ptr::NonNull;
 use std::collections::VecDeque;
 
 use super::chunk::Chunk;
+use super::rooms::Rooms;
 
 /// What freed bytes hold: the kernel's `POISON_FREE`.
 const POISON: u8 = 0x6b;
@@ -115,6 +116,7 @@ impl Checks {
     /// The chunk is mapped, has the item, and nothing uses it as long as it is watched.
     pub(super) unsafe fn watch(
         &mut self,
+        rooms: &mut Rooms,
         strides: Strides,
         chunk: NonNull<Chunk>,
         first: NonNull<u8>,
@@ -126,7 +128,7 @@ impl Checks {
         unsafe { strides.bytes(&freed) }.for_each(|(_, bytes)| bytes.fill(POISON));
         self.freed.push_back(freed);
         if self.freed.len() > WATCHED {
-            self.release_oldest(strides);
+            self.release_oldest(rooms, strides);
         }
     }
 
@@ -141,20 +143,19 @@ impl Checks {
     }
 
     /// Stops watching all items, and hands out what was found since the last time.
-    pub(super) fn finish(&mut self, strides: Strides) -> Vec<Fault> {
+    pub(super) fn finish(&mut self, rooms: &mut Rooms, strides: Strides) -> Vec<Fault> {
         while !self.freed.is_empty() {
-            self.release_oldest(strides);
+            self.release_oldest(rooms, strides);
         }
         core::mem::take(&mut self.found)
     }
 
-    fn release_oldest(&mut self, strides: Strides) {
+    fn release_oldest(&mut self, rooms: &mut Rooms, strides: Strides) {
         let Some(freed) = self.freed.pop_front() else {
             return;
         };
         // SAFETY: the promise of `watch`; and the caller holds the pool's lock.
-        let chunk = unsafe { &mut *freed.chunk.as_ptr() };
-        let begin = freed.first.addr().get() - chunk.begin();
+        let begin = freed.first.addr().get() - unsafe { freed.chunk.as_ref() }.begin();
         // SAFETY: `watch` was promised that the chunk is mapped and has the item, and that nothing
         // uses the item while it is watched. It left `freed` above, and so is looked at once.
         for (slot, bytes) in unsafe { strides.bytes(&freed) } {
@@ -165,6 +166,7 @@ impl Checks {
                 found,
             }));
         }
-        chunk.give_back(freed.first, freed.layout);
+        // SAFETY: the promise of `watch`; and the caller holds the pool's lock.
+        unsafe { rooms.give_back(freed.chunk, freed.first, freed.layout) };
     }
 }

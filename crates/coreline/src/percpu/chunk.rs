@@ -8,6 +8,7 @@ use coreline_topology::NodeId;
 use coreline_world::{Lacking, MapError, World};
 
 use super::pool::Shared;
+use super::rooms::Room;
 
 /// The node that an index's slots should lie on; `None`: that of the first user.
 pub(super) type NodeOf = dyn Fn(usize) -> Option<NodeId> + Send + Sync;
@@ -29,8 +30,12 @@ pub(super) struct Chunk {
     /// One bit for each granule of a stride: whether an item has it, or a freed one that is still
     /// watched.
     taken: NonNull<[u64]>,
+    /// The words of the map below this one have no free bit.
+    full: usize,
     /// How many items there are.
     pub(super) live: usize,
+    /// Where it is in the pool's lists of chunks with room.
+    pub(super) room: Room,
     pub(super) next: Option<NonNull<Chunk>>,
     /// Where a part of it could not be placed, or not be given huge pages: why.
     pub(super) lacking: Option<Lacking>,
@@ -59,9 +64,21 @@ impl Chunk {
             let chunk = memory.byte_add(slots).cast::<Chunk>();
             let taken = NonNull::slice_from_raw_parts(chunk.add(1).cast(), words);
             let lacking = huge.or(placed);
-            chunk.write(Chunk { memory, layout, taken, live: 0, next: None, lacking });
+            let (next, room) = (None, Room::NONE);
+            chunk.write(Chunk { memory, layout, taken, full: 0, live: 0, room, next, lacking });
             Ok(chunk)
         }
+    }
+
+    /// The chunk that has this address in its slot 0, of so many indexes.
+    ///
+    /// # Safety
+    ///
+    /// There is such a chunk.
+    pub(super) unsafe fn of<W: World>(first: NonNull<u8>, indexes: u32) -> NonNull<Chunk> {
+        let offset = first.addr().get() % W::STRIDE;
+        // SAFETY: slot 0 begins at a multiple of the stride, and the chunk lies behind the slots.
+        unsafe { first.byte_sub(offset).byte_add((indexes as usize + 1) * W::STRIDE).cast() }
     }
 
     /// Gives all of it back.
@@ -92,9 +109,9 @@ impl Chunk {
         unsafe { self.taken.as_mut() }
     }
 
-    /// Takes bytes of this layout; returns where they lie in slot 0.
-    pub(super) fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
-        let (count, align) = granules(layout);
+    /// Takes so many granules, which begin at a multiple of `align`; returns where they lie in slot
+    /// 0.
+    pub(super) fn take(&mut self, (count, align): (usize, usize)) -> Option<NonNull<u8>> {
         let begin = self.find(count, align)?;
         // Bit by bit, before the address is known: a child that is forked meanwhile loses these
         // bytes and cannot hand them out twice.
@@ -116,12 +133,62 @@ impl Chunk {
             && (begin..begin + count).all(|bit| self.is_taken(bit))
     }
 
-    /// Gives back bytes that the chunk [has](Chunk::has).
-    pub(super) fn give_back(&mut self, first: NonNull<u8>, layout: Layout) {
+    /// Gives back bytes that the chunk [has](Chunk::has); returns how long the run of free granules
+    /// is that they are in then.
+    pub(super) fn give_back(&mut self, first: NonNull<u8>, layout: Layout) -> usize {
         let (count, _) = granules(layout);
         let begin = (first.addr().get() - self.begin()) / GRANULE;
         let taken = self.taken_mut();
         (begin..begin + count).for_each(|bit| taken[bit / 64] &= !(1 << (bit % 64)));
+        self.full = self.full.min(begin / 64);
+        self.end_of_run(begin + count) - self.begin_of_run(begin)
+    }
+
+    /// The longest run of free granules.
+    pub(super) fn longest(&self) -> usize {
+        let all = self.taken().len() * 64;
+        let (mut longest, mut begin) = (0, self.full * 64);
+        while begin < all {
+            let end = self.end_of_run(begin);
+            longest = longest.max(end - begin);
+            // Behind the run, what is taken.
+            begin = end;
+            while let Some(word) = self.taken().get(begin / 64) {
+                let taken = (!(word >> (begin % 64))).trailing_zeros() as usize;
+                let rest = 64 - begin % 64;
+                begin += taken.min(rest);
+                if taken < rest {
+                    break;
+                }
+            }
+        }
+        longest
+    }
+
+    /// Where the free granules right before this one begin.
+    fn begin_of_run(&self, mut begin: usize) -> usize {
+        while let Some(last) = begin.checked_sub(1) {
+            let (word, bit) = (self.taken()[last / 64], last % 64);
+            let free = ((word << (63 - bit)).leading_zeros() as usize).min(bit + 1);
+            begin -= free;
+            if free <= bit {
+                break;
+            }
+        }
+        begin
+    }
+
+    /// Where the free granules from this one on end.
+    fn end_of_run(&self, mut end: usize) -> usize {
+        while let Some(word) = self.taken().get(end / 64) {
+            let (bits, bit) = (64 - end % 64, end % 64);
+            let free = ((word >> bit).trailing_zeros() as usize).min(bits);
+            end += free;
+            if free < bits {
+                break;
+            }
+        }
+        end
     }
 
     fn is_taken(&self, bit: usize) -> bool {
@@ -129,9 +196,13 @@ impl Chunk {
     }
 
     /// The first run of free granules of this length and alignment.
-    fn find(&self, count: usize, align: usize) -> Option<usize> {
+    fn find(&mut self, count: usize, align: usize) -> Option<usize> {
+        // A child that was forked while another thread gave back may have a word too much below
+        // `full`, and lacks the room there.
+        let full = self.taken()[self.full..].iter().take_while(|word| **word == u64::MAX).count();
+        self.full += full;
         let all = self.taken().len() * 64;
-        let mut begin = 0;
+        let mut begin = (self.full * 64).next_multiple_of(align);
         while begin + count <= all {
             match (begin..begin + count).rev().find(|&bit| self.is_taken(bit)) {
                 None => return Some(begin),
@@ -148,7 +219,7 @@ impl Chunk {
 
 /// How many granules an item of this layout takes, and what multiple of them it begins at. Small
 /// items do not lie across two lines.
-fn granules(layout: Layout) -> (usize, usize) {
+pub(super) fn granules(layout: Layout) -> (usize, usize) {
     let count = layout.size().max(1).div_ceil(GRANULE);
     let whole = layout.size().next_power_of_two().min(LINE);
     (count, (layout.align().max(whole) / GRANULE).max(1))
@@ -222,7 +293,9 @@ mod tests {
             memory: NonNull::without_provenance(core::num::NonZero::new(1 << 20).unwrap()),
             layout: Layout::new::<u64>(),
             taken: NonNull::from_mut(Box::leak(vec![0; words].into())),
+            full: 0,
             live: 0,
+            room: Room::NONE,
             next: None,
             lacking: None,
         }
@@ -239,7 +312,7 @@ mod tests {
         let sizes = [8, 24, 1, 64, 8, 200, 16, 48, 512];
         let mut items: Vec<_> = sizes
             .iter()
-            .map(|&size| (chunk.take(layout(size, 8)).unwrap(), layout(size, 8)))
+            .map(|&size| (chunk.take(granules(layout(size, 8))).unwrap(), layout(size, 8)))
             .collect();
         items.sort_by_key(|(at, _)| *at);
         let end = |(at, layout): &(NonNull<u8>, Layout)| at.addr().get() + layout.size();
@@ -247,8 +320,15 @@ mod tests {
         assert!(end(items.last().unwrap()) <= chunk.begin() + stride);
         for (at, layout) in items {
             assert!(chunk.has(at, layout, stride));
-            chunk.give_back(at, layout);
+            let run = chunk.give_back(at, layout);
+            let begin = (at.addr().get() - chunk.begin()) / GRANULE;
+            let free = |bit: &usize| !chunk.is_taken(*bit);
+            let below = (0..begin).rev().take_while(free).count();
+            assert_eq!(run, below + (begin..4 * 64).take_while(free).count());
             assert!(!chunk.has(at, layout, stride));
+            let free: Vec<bool> = (0..4 * 64).map(|bit| !chunk.is_taken(bit)).collect();
+            let runs = free.split(|free| !free).map(<[bool]>::len);
+            assert_eq!(Some(chunk.longest()), runs.max());
         }
         assert!(chunk.taken().iter().all(|word| *word == 0));
     }
@@ -256,7 +336,7 @@ mod tests {
     #[test]
     fn a_small_item_is_on_one_line() {
         let mut chunk = chunk(16);
-        while let Some(at) = chunk.take(layout(40, 8)) {
+        while let Some(at) = chunk.take(granules(layout(40, 8))) {
             let at = at.addr().get() - chunk.begin();
             assert_eq!(at / LINE, (at + 39) / LINE);
         }
@@ -266,15 +346,15 @@ mod tests {
     #[test]
     fn what_is_full_says_so() {
         let mut chunk = chunk(1);
-        assert_eq!(chunk.take(layout(513, 8)), None);
-        assert_eq!(chunk.take(layout(512, 512)), Some(chunk.memory));
-        assert_eq!(chunk.take(layout(1, 1)), None);
+        assert_eq!(chunk.take(granules(layout(513, 8))), None);
+        assert_eq!(chunk.take(granules(layout(512, 512))), Some(chunk.memory));
+        assert_eq!(chunk.take(granules(layout(1, 1))), None);
     }
 
     #[test]
     fn what_is_not_there_is_not_had() {
         let mut chunk = chunk(1);
-        let at = chunk.take(layout(64, 8)).unwrap();
+        let at = chunk.take(granules(layout(64, 8))).unwrap();
         let stride = 64 * GRANULE;
         for wrong in [1, 64, stride, usize::MAX / 2] {
             let at = NonNull::new(at.as_ptr().wrapping_add(wrong)).unwrap();

@@ -3,6 +3,7 @@
 
 use core::fmt;
 use core::ops::Deref;
+use core::ptr::NonNull;
 
 use coreline_world::restartable::{self, Slot};
 use coreline_world::{Native, World};
@@ -70,6 +71,15 @@ impl<T: 'static, const N: usize, W: World> ResizableStack<T, N, W> {
     pub fn with_capacity_in(capacity: usize) -> Self {
         let inner = restartable::ResizableStack::with_capacity_in(capacity);
         Guarded { inner, lock: SlotLock::new_in() }
+    }
+}
+
+impl<T: 'static, const N: usize, const WORDS: usize, W: World>
+    Guarded<restartable::ArrayStack<T, N, W, WORDS>, W>
+{
+    /// Takes all, the last that was pushed last.
+    pub fn drain(&mut self) -> impl Iterator<Item = NonNull<T>> {
+        self.inner.drain()
     }
 }
 

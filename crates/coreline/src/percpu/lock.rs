@@ -8,7 +8,10 @@
 //!   another thread held the lock finds a holder that cannot exist in it, and takes the lock over.
 //!   So what the lock guards must be whole at every moment, as an operation is: it changes its slot
 //!   by its one last store.
-//! * **No queue, no sleep.** It is for some ten instructions, as a rule.
+//! * **No queue, no sleep.** It is for some ten instructions, as a rule. Where it is held for
+//!   longer, those that come for it can queue elsewhere first: [`lock_by_name`].
+//!
+//! [`lock_by_name`]: SlotLock::lock_by_name
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -44,12 +47,9 @@ impl<W: World> SlotLock<W> {
     /// Takes the lock; waits while another thread holds it.
     pub(crate) fn lock(&self) -> SlotLockGuard<'_, W> {
         let held = W::hold();
-        let generation = W::generation().get();
-        let me = u64::from(generation) << 32;
+        let me = u64::from(W::generation().get()) << 32;
         loop {
-            // Relaxed: the exchange below is what takes the lock.
-            let seen = self.holder.wait_until(Ordering::Relaxed, |holder| free(holder, generation));
-            if let Some(guard) = self.exchange(seen, me) {
+            if let Some(guard) = self.exchange(self.wait_held(), me) {
                 return SlotLockGuard { lock: guard, _held: held, _thread: PhantomData };
             }
         }
@@ -73,14 +73,35 @@ impl<W: World> SlotLock<W> {
         self.holder.load(Ordering::Relaxed) == Self::name()
     }
 
+    /// Takes the lock by name; waits while another thread holds it, and before that for what
+    /// `line_up` waits for. That runs with signals held off, and what it returns drops when the
+    /// lock is taken, before they come again: no handler finds its thread in a queue, and leaves
+    /// a child that it forks there.
+    pub(crate) fn lock_by_name<T>(&self, line_up: impl FnOnce() -> T) -> SlotLockGuard<'_, W> {
+        let held = W::hold();
+        let turn = line_up();
+        let lock = loop {
+            if let Some(lock) = self.exchange(self.wait_held(), Self::name()) {
+                break lock;
+            }
+        };
+        drop(turn);
+        SlotLockGuard { lock, _held: held, _thread: PhantomData }
+    }
+
     /// Waits until the lock is free, or its holder is.
     pub(crate) fn wait(&self) {
-        // A handler that forks and returns in the child would leave it waiting for a thread of its
-        // parent's.
         let _held = W::hold();
+        self.wait_held();
+    }
+
+    /// Waits until the lock is free, or its holder is; what it says then. Signals are held off: a
+    /// handler that forks and returns in the child would leave it waiting for a thread of its
+    /// parent's.
+    fn wait_held(&self) -> u64 {
         let generation = W::generation().get();
         // Relaxed: the caller still has to take the lock.
-        self.holder.wait_until(Ordering::Relaxed, |holder| free(holder, generation));
+        self.holder.wait_until(Ordering::Relaxed, |holder| free(holder, generation))
     }
 
     /// What the lock says, if no thread holds it.

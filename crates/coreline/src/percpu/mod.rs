@@ -85,6 +85,7 @@ mod lines;
 mod lock;
 mod locked;
 mod pool;
+mod rooms;
 mod slots;
 mod stopped;
 
@@ -163,6 +164,11 @@ impl<T: Slot, W: World> PerCpu<T, W> {
         init: impl Fn() -> T + Send + Sync + 'static,
     ) -> Result<Self, PoolError> {
         PerCpuPool::global_in(by)?.per_cpu(init)
+    }
+
+    /// As [`iter`](Slots::iter), by a reference that no other thread has.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut()
     }
 
     /// Takes over the item, which nothing else uses.

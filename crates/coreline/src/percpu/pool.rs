@@ -9,14 +9,15 @@
 //! ```
 //!
 //! An item is the same bytes of every slot. A map with a bit for each 8 bytes of a stride says
-//! which are taken; where no chunk has room, one more is mapped. Address space is all that a slot
-//! costs whose CPU never comes.
+//! which are taken; where none of the chunks that are looked at has room, one more is mapped. To
+//! take and to free cost the same with one chunk and with a thousand: see `rooms.rs`. Address space
+//! is all that a slot costs whose CPU never comes.
 //!
 //! # State
 //!
 //! | what | guarded by |
 //! |---|---|
-//! | the list of chunks, their maps, what the checked mode remembers | `lock` |
+//! | the lists of chunks, their maps, what the checked mode remembers | `lock` |
 //! | a chunk's memory: where it lies | nothing: it never changes |
 //!
 //! **Signals**: in a pool that is not checked, [`allocate`](PerCpuPool::allocate) and
@@ -36,8 +37,9 @@ use coreline_topology::{CpuId, NodeId};
 use coreline_world::{Cell, Lacking, MapError, Native, Ordering, Word, World, WorldStatic};
 
 use super::checked::{Checks, Fault, Faults, Strides};
-use super::chunk::{Chunk, Item, NodeOf};
+use super::chunk::{Chunk, GRANULE, Item, NodeOf, granules};
 use super::lock::SlotLock;
+use super::rooms::{Room, Rooms, TRIES, class_of};
 use super::{Init, PerCpu, Slot};
 use crate::IndexBy;
 
@@ -140,6 +142,8 @@ struct State<W: World> {
     /// The chunk that was mapped last, and from there the others; null: there is none. A word, so
     /// that a forked child has a chunk whole or not at all.
     chunks: W::Ptr<Chunk>,
+    /// Apart: a world charges an access to the state for all of it.
+    rooms: Box<Rooms>,
     checks: Option<Checks>,
 }
 
@@ -203,7 +207,11 @@ impl<W: World> PerCpuPool<W> {
         options: PoolOptions,
     ) -> Self {
         let chunks = W::Ptr::new_in(ptr::null_mut());
-        let state = State { chunks, checks: options.checked.then(Checks::default) };
+        let state = State {
+            chunks,
+            rooms: Box::new(Rooms::NEW),
+            checks: options.checked.then(Checks::default),
+        };
         let shared = Shared {
             section,
             indexes: u32::try_from(indexes).expect("a CPU number has 32 bits"),
@@ -268,11 +276,12 @@ impl<W: World> PerCpuPool<W> {
     ///
     /// # Errors
     ///
-    /// [`Fault::FreedTwice`] if there are no such bytes, with nothing done.
+    /// [`Fault::FreedTwice`] if they were given back already, with nothing done.
     ///
     /// # Safety
     ///
-    /// No thread uses the bytes any more.
+    /// [`allocate`](PerCpuPool::allocate) of this pool once returned the address. No thread uses
+    /// the bytes any more.
     pub unsafe fn free(
         &self,
         first: NonNull<u8>,
@@ -309,7 +318,7 @@ impl<W: World> PerCpuPool<W> {
     pub fn faults(&self) -> Vec<Fault> {
         let strides = self.shared.strides();
         self.shared
-            .with(|state| state.checks.as_mut().map(|checks| checks.finish(strides)))
+            .with(|state| Some(state.checks.as_mut()?.finish(&mut state.rooms, strides)))
             .unwrap_or_default()
     }
 
@@ -357,16 +366,43 @@ impl<W: World> State<W> {
         core::iter::successors(self.head().map(chunk), move |at| at.next.map(chunk))
     }
 
-    /// Takes bytes of this layout in the first chunk that has room.
-    fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
+    /// Lists the chunks anew in a memory that a fork copied.
+    fn settle(&mut self) {
+        if self.rooms.are_of(W::generation().get()) {
+            return;
+        }
         let mut next = self.head();
-        while let Some(mut at) = next {
-            // SAFETY: chunks live as long as the pool, and the caller holds its lock.
-            let chunk = unsafe { at.as_mut() };
-            if let Some(first) = chunk.take(layout) {
-                return Some(first);
+        while let Some(mut chunk) = next {
+            // SAFETY: chunks live as long as the pool, and the caller holds its lock. The chunk is
+            // in no list of this generation, whatever its place says.
+            unsafe {
+                chunk.as_mut().room = Room::NONE;
+                self.rooms.raise(chunk, class_of(W::STRIDE / GRANULE));
+                next = chunk.as_ref().next;
             }
-            next = chunk.next;
+        }
+    }
+
+    /// Takes bytes of this layout in a chunk that has room.
+    fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
+        let granules = granules(layout);
+        let mut next = self.rooms.next(class_of(granules.0));
+        while let Some(class) = next {
+            let mut tries = 0;
+            while let Some(mut chunk) = self.rooms.first(class).filter(|_| tries < TRIES) {
+                // SAFETY: chunks live as long as the pool, and the caller holds its lock.
+                unsafe {
+                    if let Some(first) = chunk.as_mut().take(granules) {
+                        return Some(first);
+                    }
+                    tries += usize::from(!self.rooms.measured(chunk, chunk.as_ref().longest()));
+                }
+                if self.rooms.first(class) == Some(chunk) {
+                    // It is the only one.
+                    break;
+                }
+            }
+            next = self.rooms.next(class + 1);
         }
         None
     }
@@ -380,8 +416,12 @@ impl<W: World> Shared<W> {
     /// Calls `f` with the state, under the lock.
     fn with<R>(&self, f: impl FnOnce(&mut State<W>) -> R) -> R {
         let _guard = self.lock.lock();
-        // SAFETY: the lock excludes everybody else.
-        self.state.with_mut(|state| f(unsafe { &mut *state }))
+        self.state.with_mut(|state| {
+            // SAFETY: the lock keeps all other threads away.
+            let state = unsafe { &mut *state };
+            state.settle();
+            f(state)
+        })
     }
 
     fn allocate(&self, layout: Layout) -> Result<NonNull<u8>, PoolError> {
@@ -399,17 +439,19 @@ impl<W: World> Shared<W> {
         self.with(|state| {
             // SAFETY: just mapped, and no other thread knows it.
             let new = unsafe { chunk.as_mut() };
-            let first = new.take(layout);
+            let first = new.take(granules(layout));
             new.next = state.head();
             // Release: a child that is forked meanwhile has the chunk whole, or not.
             state.chunks.store(chunk.as_ptr(), Ordering::Release);
+            // SAFETY: the pool's from now on, whose lock is held.
+            unsafe { state.rooms.raise(chunk, class_of(stride / GRANULE)) };
             Ok(first.expect("it fits into an empty stride"))
         })
     }
 
     /// # Safety
     ///
-    /// No thread uses the bytes any more.
+    /// As for [`PerCpuPool::free`].
     pub(super) unsafe fn free(
         &self,
         first: NonNull<u8>,
@@ -418,30 +460,28 @@ impl<W: World> Shared<W> {
     ) -> Result<(), Fault> {
         let strides = self.strides();
         self.with(|state| {
-            let mut next = state.head();
-            while let Some(mut at) = next {
-                // SAFETY: chunks live as long as the pool, whose lock is held.
-                let chunk = unsafe { at.as_mut() };
-                let watched = state.checks.as_ref().is_some_and(|checks| checks.is_watched(first));
-                if chunk.has(first, layout, W::STRIDE) && !watched {
-                    chunk.live -= 1;
-                    match &mut state.checks {
-                        None => chunk.give_back(first, layout),
-                        // SAFETY: the chunk has the bytes, and the caller says that no thread uses
-                        // them.
-                        Some(checks) => unsafe {
-                            checks.watch(strides, at, first, layout, populated);
-                        },
-                    }
-                    return Ok(());
+            // SAFETY: the caller's promise; chunks live as long as the pool, whose lock is held.
+            let chunk = unsafe { Chunk::of::<W>(first, self.indexes).as_mut() };
+            let watched = state.checks.as_ref().is_some_and(|checks| checks.is_watched(first));
+            if !chunk.has(first, layout, W::STRIDE) || watched {
+                let fault = Fault::FreedTwice { at: first.addr().get(), size: layout.size() };
+                if let Some(checks) = &mut state.checks {
+                    checks.note(fault.clone());
                 }
-                next = chunk.next;
+                return Err(fault);
             }
-            let fault = Fault::FreedTwice { at: first.addr().get(), size: layout.size() };
-            if let Some(checks) = &mut state.checks {
-                checks.note(fault.clone());
+            chunk.live -= 1;
+            let chunk = NonNull::from_mut(chunk);
+            // SAFETY: the chunk has the bytes, and the caller says that no thread uses them.
+            unsafe {
+                match &mut state.checks {
+                    None => state.rooms.give_back(chunk, first, layout),
+                    Some(checks) => {
+                        checks.watch(&mut state.rooms, strides, chunk, first, layout, populated);
+                    }
+                }
             }
-            Err(fault)
+            Ok(())
         })
     }
 }

@@ -125,7 +125,7 @@ impl<T: Slot, W: World> Slots<T, W> {
 
     /// Sees to it that the slot is initialised; `false` if there is none of this index, or another
     /// thread is at it, or slots are stopped.
-    pub(super) fn populate(&self, index: usize) -> bool {
+    pub(crate) fn populate(&self, index: usize) -> bool {
         let Some(index) = u32::try_from(index).ok().filter(|&index| index < self.indexes) else {
             return false;
         };
@@ -267,6 +267,15 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         // SAFETY: as in `get`.
         self.indexing.initialised().map(|index| unsafe { self.slot(index) }).chain([self.shared()])
+    }
+
+    /// As [`iter`](Slots::iter), by a reference that no other thread has.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let (first, indexes) = (self.first, self.indexes());
+        // SAFETY: as in `get`; each slot is met once, and no section runs: it would need a
+        // reference to the slots.
+        let slot = move |index| unsafe { first.byte_add(index * W::STRIDE).as_mut() };
+        self.indexing.initialised().chain([indexes]).map(slot)
     }
 
     /// A field of every slot, to operate on the calling thread's.

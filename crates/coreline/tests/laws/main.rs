@@ -4,6 +4,7 @@
 //! as a stress test, on simulated machines with many seeds and faults, and in the model checker in
 //! every interleaving. One binary holds all of it: the world is a type parameter.
 
+mod budget;
 mod cid;
 mod condvar;
 mod counter;
@@ -15,6 +16,7 @@ mod left;
 mod lock;
 mod made;
 mod mask;
+mod object;
 mod osq;
 mod percpu;
 mod pool;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use coreline::lock::{Fifo, Near, Order, Osq};
 use coreline_sim::{Faults, Sim};
-use coreline_world::{Cell, Integer, JoinHandle, Line, Ordering, Testbed, Word};
+use coreline_topology::CpuId;
+use coreline_world::{Cell, Integer, JoinHandle, Line, Ordering, Placement, Testbed, Word};
 
 use crate::worlds::{self, Effort};
 
@@ -28,7 +29,7 @@ fn giving_up_for_long<O: Order, W: Testbed>() {
     let turn = long.lock();
     let theirs = Arc::clone(&long);
     let waits = move || theirs.lock_by(W::now() + Duration::from_secs(1)).is_some();
-    let waiter = W::spawn(coreline_world::Placement::Anywhere, waits).unwrap();
+    let waiter = W::spawn(Placement::Anywhere, waits).unwrap();
     W::work(Duration::from_micros(100));
     drop(turn);
     assert!(waiter.join());
@@ -99,4 +100,74 @@ fn a_waiter_is_passed_over_so_many_times_at_most() {
         };
         worlds::simulate_seeds("osq::passes", machine, Faults::default(), 6, law).unwrap();
     }
+}
+
+/// The longest time in nanoseconds for which a waiter was passed over: what the turns took, all
+/// together, that began before its own and were wanted later. Two places want the lock, and share
+/// its time; then a thread of each other place, then all of the last one, then all.
+fn passing<W: Testbed>(cpus: u32, of_place: u32, others_come: Duration) -> u64 {
+    /// When a turn was wanted, when it began and when it was over, in nanoseconds.
+    type Turns = Vec<[u64; 3]>;
+    struct Shared<W: Testbed> {
+        queue: Osq<Near, W>,
+        turns: Line<Cell<Turns, W>>,
+    }
+    let shared =
+        Arc::new(Shared::<W> { queue: Osq::new_in(), turns: Line(Cell::new_in(Vec::new())) });
+    let began = W::now();
+    let start = |number: u32| {
+        let shared = Arc::clone(&shared);
+        let take_turns = move || {
+            W::work(match number / of_place {
+                0 | 1 => Duration::ZERO,
+                place if place == cpus / of_place - 1 => others_come + WAVE,
+                _ if number.is_multiple_of(of_place) => others_come,
+                _ => others_come + 2 * WAVE,
+            });
+            while W::now() < began + others_come + Duration::from_millis(6) {
+                let wanted = W::now().as_nanos();
+                let turn = shared.queue.lock();
+                let since = W::now().as_nanos();
+                W::work(TURN);
+                let times = [wanted, since, W::now().as_nanos()];
+                // SAFETY: this thread has its turn.
+                shared.turns.with_mut(|turns| unsafe { &mut *turns }.push(times));
+                drop(turn);
+            }
+        };
+        W::spawn(Placement::On(CpuId::new(number)), take_turns).unwrap()
+    };
+    let threads: Vec<_> = (0..cpus).map(start).collect();
+    threads.into_iter().for_each(JoinHandle::join);
+    // SAFETY: all threads have been joined.
+    let turns = shared.turns.with(|turns| unsafe { &*turns }.clone());
+    let passed = |at: usize| {
+        // A turn is wanted before its thread is in the queue.
+        let wanted = turns[at][0] + ARRIVAL;
+        turns[..at].iter().filter(|it| it[0] > wanted).map(|it| it[2] - it[1]).sum::<u64>()
+    };
+    (0..turns.len()).map(passed).max().unwrap_or(0)
+}
+
+/// A turn: so long that the bound in time is met before that on passes.
+const TURN: Duration = Duration::from_micros(30);
+
+/// Between those that come first and the next ones.
+const WAVE: Duration = Duration::from_micros(40);
+
+/// More nanoseconds than an arrival takes.
+const ARRIVAL: u64 = 20_000;
+
+#[test]
+fn a_waiter_is_passed_over_for_so_long_at_most() {
+    let law = || {
+        let come = |tenths: u64| Duration::from_micros(4000 + 200 * tenths);
+        let longest = (0..10).map(|tenths| passing::<Sim>(128, 8, come(tenths))).max().unwrap();
+        // The run that is under way when the waiter comes may end with a turn that had begun. All
+        // others also begin with one that passes no waiter over, and takes as long.
+        let most = Near::SPAN + 31_000;
+        assert!(longest <= most, "passed over for {longest} ns, and {most} are the most");
+        assert!(longest > Near::SPAN / 2, "the bound was not met: {longest} ns");
+    };
+    worlds::simulate_seeds("osq::passing", "x86-128c-8n", Faults::default(), 2, law).unwrap();
 }

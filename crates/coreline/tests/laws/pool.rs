@@ -10,22 +10,13 @@ use coreline_sim::{Faults as Disturbances, Machine, Sim};
 use coreline_world::model::Model;
 use coreline_world::{JoinHandle, Native, Restartable, Testbed, Word};
 
-use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, TORN};
-
-/// Numbers that look random: SplitMix64.
-fn numbers(mut state: u64) -> impl FnMut(usize) -> usize {
-    move |below| {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % below as u64) as usize
-    }
-}
+use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, Numbers, TORN};
 
 /// Items of any layout come and go. None lies where another does, or leaves its slot.
 fn items_do_not_overlap<W: Testbed>(options: PoolOptions, rounds: usize, seed: u64) {
     let pool = PerCpuPool::<W>::new_in(options).unwrap();
-    let mut number = numbers(seed);
+    let mut numbers = Numbers(seed);
+    let mut number = |below| numbers.below(below);
     let mut items: Vec<(NonNull<u8>, Layout)> = Vec::new();
     for _ in 0..rounds {
         if !items.is_empty() && number(3) == 0 {
@@ -74,6 +65,56 @@ fn items_do_not_overlap_in_every_world() {
         worlds::simulate("pool::overlap", "host-2c", Disturbances::default(), law).unwrap();
         worlds::check(move || items_do_not_overlap::<Model>(options, 10, seed as u64));
     }
+}
+
+/// Room that came back is found again, before more is mapped: holes, and what they grow into.
+fn room_is_found_again<W: Testbed>(chunks: usize) {
+    let pool = PerCpuPool::<W>::new_in(PoolOptions::new()).unwrap();
+    let layout = |size| Layout::from_size_align(size, 8).unwrap();
+    let take = |size: usize, many: usize| -> Vec<NonNull<u8>> {
+        (0..many).map(|_| pool.allocate(layout(size)).unwrap()).collect()
+    };
+    // SAFETY: allocated here with this layout, and used by nothing.
+    let free = |size, at| unsafe { pool.free(at, layout(size), 0).unwrap() };
+    let lines = chunks * (W::STRIDE / 64);
+    let mut taken = take(64, lines);
+    let mapped = pool.mapped();
+    for part in 2..5 {
+        let (holes, rest): (Vec<_>, Vec<_>) =
+            taken.into_iter().enumerate().partition(|(number, _)| number % part == 0);
+        let many = holes.len();
+        holes.into_iter().for_each(|(_, at)| free(64, at));
+        taken = rest.into_iter().map(|(_, at)| at).chain(take(64, many)).collect();
+        assert_eq!(pool.mapped(), mapped, "{many} holes of {lines}");
+    }
+    taken.into_iter().for_each(|at| free(64, at));
+    // Holes that are too short for one item of their class are there for the others.
+    let mut all = take(W::STRIDE / 32, chunks * 32);
+    all.sort_unstable();
+    let (holes, mut taken): (Vec<_>, Vec<_>) =
+        all.into_iter().enumerate().partition(|(number, _)| number % 2 == 0);
+    let holes: Vec<_> = holes.into_iter().map(|(_, at)| at).collect();
+    let many = holes.len();
+    holes.into_iter().for_each(|at| free(W::STRIDE / 32, at));
+    let longer = take(W::STRIDE / 32 * 9 / 8, 1);
+    let with_one_more = pool.mapped();
+    taken.extend(take(W::STRIDE / 32, many).into_iter().map(|at| (0, at)));
+    assert_eq!(pool.mapped(), with_one_more, "{many} holes");
+    taken.into_iter().for_each(|(_, at)| free(W::STRIDE / 32, at));
+    longer.into_iter().for_each(|at| free(W::STRIDE / 32 * 9 / 8, at));
+    let mapped = pool.mapped();
+    for size in [W::STRIDE, W::STRIDE / 2, 192, 8, W::STRIDE] {
+        let whole = take(size, chunks * (W::STRIDE / size));
+        assert_eq!(pool.mapped(), mapped, "items of {size} bytes");
+        whole.into_iter().for_each(|at| free(size, at));
+    }
+}
+
+#[test]
+fn room_is_found_again_in_every_world() {
+    room_is_found_again::<Native>(8);
+    let law = || room_is_found_again::<Sim>(3);
+    worlds::simulate("pool::room", "host-2c", Disturbances::default(), law).unwrap();
 }
 
 /// Threads make words, use them and drop them, all from one pool.

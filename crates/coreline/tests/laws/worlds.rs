@@ -160,3 +160,16 @@ pub(crate) fn panic_of(f: impl FnOnce() + std::panic::UnwindSafe) -> String {
         .or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))
         .unwrap_or_default()
 }
+
+/// Numbers that look random: SplitMix64.
+pub(crate) struct Numbers(pub(crate) u64);
+
+impl Numbers {
+    /// One below this.
+    pub(crate) fn below(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % below as u64) as usize
+    }
+}

@@ -5,6 +5,7 @@ mod crowd;
 mod domain;
 mod filter;
 mod fork;
+mod object;
 mod refused;
 mod refused_later;
 mod signals;

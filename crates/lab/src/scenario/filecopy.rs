@@ -87,7 +87,7 @@ fn window(around: &Around<'_>) -> Vec<u64> {
 }
 
 /// The mutex: 0 is free, else the number of the thread that has it, from 1 on.
-struct Mutex<W: Testbed, Q> {
+pub(super) struct Mutex<W: Testbed, Q> {
     owner: Line<W::U32>,
     spinners: Q,
 }

@@ -11,6 +11,7 @@
 //! | [`metric`], [`figure`] | what a figure is of; how it is made |
 //! | the others | a scenario each |
 
+mod execstorm;
 pub(crate) mod figure;
 mod filecopy;
 mod intermittent;
@@ -33,7 +34,7 @@ use param::Param;
 use point::{Point, Setup};
 
 /// All scenarios, in the order of the default run.
-pub(crate) static ALL: [&Scenario; 7] = [
+pub(crate) static ALL: [&Scenario; 8] = [
     &intermittent::SCENARIO,
     &switchstorm::SCENARIO,
     &shootdown::SCENARIO,
@@ -41,6 +42,7 @@ pub(crate) static ALL: [&Scenario; 7] = [
     &tenants::SCENARIO,
     &lockscale::SCENARIO,
     &filecopy::SCENARIO,
+    &execstorm::SCENARIO,
 ];
 
 /// Gives the numbers of a run, in the order that figures count them by.

@@ -62,6 +62,7 @@ fn one_seed_gives_the_same_bytes_in_any_process() {
         ("threadstorm", &small, &["none", "first-fit", "recent", "owned", "clustered"]),
         ("lockscale", &small, &["fifo", "near", "mcs", "cna", "reciprocating", "parking-lot"]),
         ("filecopy", &small, &["fifo", "per-node", "near"]),
+        ("execstorm", &small, &["ungrouped", "global-mutex", "ctor-dtor-no-magazine", "ctor-dtor"]),
     ] {
         let first = run(scenario, "7", more);
         assert_eq!(first, run(scenario, "7", more));

@@ -156,6 +156,7 @@ fn each_scenario_has_its_own_help() {
         ("tenants", &["--tenants <N>", "--tasks <N>", "domain-clustered"], "--size"),
         ("lockscale", &["--threads <N>", "--outside <NS>", "spread", "reciprocating"], "--blocks"),
         ("filecopy", &["--blocks <BUFSIZExMAXBLOCKS>", "--section <NS>", "per-node"], "--place"),
+        ("execstorm", &["--threads <N>", "--outside <US>", "--zero", "ctor-dtor"], "--place"),
     ] {
         let help = String::from_utf8(output(&["run", scenario, "--help"]).stdout).unwrap();
         let words: Vec<&str> = help.split_whitespace().collect();

@@ -5,6 +5,7 @@ mod counters;
 mod domains;
 mod locks;
 mod masks;
+mod objects;
 mod read_mostly;
 mod rwlocks;
 mod turns;
@@ -26,6 +27,9 @@ pub(crate) enum Class {
     /// Reading the index of per-CPU memory (CPU number, concurrency ID); adding and leasing by a
     /// domain's own
     Cid,
+    /// Taking an object and giving it back, by the thread that took it or another; one that owns
+    /// per-CPU counters
+    Objects,
     /// Setting a bit of a mask that is set already
     Masks,
     /// Reading a value that is seldom replaced
@@ -42,6 +46,7 @@ impl Class {
         match self {
             Class::Counters => counters::bench(),
             Class::Cid => cid::bench(),
+            Class::Objects => objects::bench(),
             Class::Masks => masks::bench(),
             Class::ReadMostly => read_mostly::bench(),
             Class::Locks => locks::bench(),
@@ -194,6 +199,7 @@ fn rounds(ops: u64, mut op: impl FnMut(usize)) {
 mod tests {
     use std::cell::Cell;
     use std::collections::BTreeSet;
+    use std::thread;
 
     use super::*;
 
@@ -239,18 +245,30 @@ mod tests {
         }
     }
 
+    /// All of a form that one thread may run, by one; all others by two at once.
     #[test]
     fn a_candidate_that_counts_counts_every_operation() {
         for class in Class::value_variants() {
-            for candidate in class.bench().forms.iter().flat_map(|form| &form.candidates) {
-                let Ok(subject) = (candidate.make)() else { continue };
-                subject.run(0, ROUND);
-                subject.run(1, 2 * ROUND);
-                let counts = matches!(class, Class::Counters | Class::Locks | Class::Rwlocks)
-                    || candidate.name.contains("add");
-                match subject.total() {
-                    Some(total) => assert_eq!(total, 3 * ROUND, "{}", candidate.name),
-                    None => assert!(!counts, "{}", candidate.name),
+            for form in class.bench().forms {
+                let alone = form.threads.contains(&1);
+                for candidate in form.candidates {
+                    let Ok(subject) = (candidate.make)() else { continue };
+                    if alone {
+                        subject.run(0, ROUND);
+                        subject.run(1, 3 * ROUND);
+                    } else {
+                        thread::scope(|scope| {
+                            scope.spawn(|| subject.run(0, 2 * ROUND));
+                            subject.run(1, 2 * ROUND);
+                        });
+                    }
+                    let counts = matches!(class, Class::Counters | Class::Locks | Class::Rwlocks)
+                        || candidate.name.contains("add")
+                        || candidate.name.contains("freed elsewhere");
+                    match subject.total() {
+                        Some(total) => assert_eq!(total, 4 * ROUND, "{}", candidate.name),
+                        None => assert!(!counts, "{}", candidate.name),
+                    }
                 }
             }
         }

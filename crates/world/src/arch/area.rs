@@ -19,7 +19,8 @@
 //! | 32 | 32 | our own area |
 //! | 64 | 4 | marks, for [`native::rseq`](crate::native::rseq); zero at first |
 //! | 68 | 4 | a hint of the CPU, for the same; zero at first |
-//! | 72 | 4 | the thread's number, for [`native::threads`](crate::native::threads); zero at first |
+//! | 72 | 4 | the thread's number, for [`native::signals`](crate::native::signals); zero at first |
+//! | 76 | 4 | how many holds off of signals are nested, for the same; zero at first |
 //!
 //! It is thread-local memory at a fixed distance from the thread pointer (the *initial-exec* model
 //! of ELF), because a section addresses its area by a distance that is the same in every thread.
@@ -57,10 +58,12 @@ const MARKS: isize = 64;
 const HINT: isize = 68;
 /// Where the thread's number lies in the block.
 const NUMBER: isize = 72;
+/// Where the number of nested holds lies in the block.
+const HOLDS: isize = 76;
 
 unsafe extern "C" {
     /// The block, by its symbol. Not an address of anything: see [`processor::block`].
-    #[link_name = "coreline_rseq_block_76"]
+    #[link_name = "coreline_rseq_block_80"]
     pub(super) static BLOCK: u8;
     /// The words, by [`Reading`].
     #[link_name = "coreline_rseq_reading"]
@@ -76,12 +79,12 @@ global_asm!(
     ".weak {block}",
     ".hidden {block}",
     ".type {block}, %object",
-    ".size {block}, 76",
+    ".size {block}, 80",
     ".balign 32",
     "{block}:",
     ".long 0, -1, 0, 0, 0, 0, -1, 0",
     ".long 0, -1, 0, 0, 0, 0, -1, 0",
-    ".long 0, 0, 0",
+    ".long 0, 0, 0, 0",
     ".popsection",
     ".pushsection .bss.coreline_rseq_reading, \"aw\", %nobits",
     ".weak {reading}",
@@ -251,6 +254,11 @@ pub(crate) fn hint() -> *const AtomicU32 {
 /// The calling thread's number. Only that thread, and signal handlers on it, may use it.
 pub(crate) fn number() -> *const AtomicU32 {
     word_of_block(NUMBER)
+}
+
+/// How many holds off of the calling thread's signals are nested. Only that thread may use it.
+pub(crate) fn holds() -> *const AtomicU32 {
+    word_of_block(HOLDS)
 }
 
 /// The last number that a thread was given.

@@ -99,7 +99,7 @@ mod area;
 #[allow(unreachable_pub, reason = "in the bounds of a public trait")]
 pub use area::Index;
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) use area::{Area, hint, last_number, marks, number};
+pub(crate) use area::{Area, hint, holds, last_number, marks, number};
 
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[macro_use]
@@ -132,7 +132,7 @@ mod other;
 #[allow(unreachable_pub, reason = "in the bounds of a public trait")]
 pub use other::Index;
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-pub(crate) use other::{Area, SIGNATURE, hint, last_number, marks, number, watch};
+pub(crate) use other::{Area, SIGNATURE, hint, holds, last_number, marks, number, watch};
 
 /// Where the rseq area has the CPU number; negative while the thread is not registered.
 pub(crate) const CPU_ID: usize = 4;

@@ -90,6 +90,11 @@ pub(crate) fn number() -> *const AtomicU32 {
     NUMBER.with(core::ptr::from_ref)
 }
 
+pub(crate) fn holds() -> *const AtomicU32 {
+    std::thread_local!(static HOLDS: AtomicU32 = const { AtomicU32::new(0) });
+    HOLDS.with(core::ptr::from_ref)
+}
+
 pub(crate) fn last_number() -> &'static AtomicU32 {
     static LAST: AtomicU32 = AtomicU32::new(0);
     &LAST

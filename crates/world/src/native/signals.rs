@@ -14,21 +14,34 @@ use crate::native::Native;
 const OWN: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// The calling thread's signals are held off; restores its mask when it drops.
+/// The calling thread's signals are held off; lets them come when it drops, if it is the outermost.
 pub struct Held {
-    before: libc::sigset_t,
+    /// The thread's mask until then, in the outermost.
+    before: Option<libc::sigset_t>,
+    /// How many there were before.
+    outer: u32,
     /// A mask belongs to a thread.
     _thread: PhantomData<*const ()>,
 }
 
+/// How many [`Held`] the calling thread has. Its handlers see 0, but for those of signals that the
+/// thread causes itself: they run before the first one's system call or after the last one's.
+fn holds() -> &'static AtomicU32 {
+    // SAFETY: memory of the calling thread for its whole life; the reference does not leave `hold`
+    // and `drop`.
+    unsafe { &*arch::holds() }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
-        if cfg!(miri) {
-            return;
-        }
-        // SAFETY: the mask is one that the call itself once wrote, or the call is refused.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut());
+        let holds = holds();
+        // Relaxed, both: the word is the thread's own. Before the mask changes, so that a handler
+        // that comes in then makes its system calls. The least, as one inside of this may have been
+        // forgotten, or drop later: the next hold must not rely on it.
+        holds.store(self.outer.min(holds.load(Ordering::Relaxed)), Ordering::Relaxed);
+        if let Some(before) = &self.before {
+            // SAFETY: the mask is one that the call itself once wrote, or the call is refused.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
         }
     }
 }
@@ -36,28 +49,31 @@ impl Drop for Held {
 impl Signals for Native {
     type Held = Held;
 
-    /// Two system calls, one now and one at the end. The signals that the C library keeps for
-    /// itself cannot be held off: a thread that is cancelled asynchronously may take a lock with
-    /// it. Nor are those that a thread causes itself, even if another sends them. Where a filter
-    /// refuses `rt_sigprocmask` none is.
+    /// Two system calls, one now and one at the end; none inside of another hold. The signals that
+    /// the C library keeps for itself cannot be held off: a thread that is cancelled asynchronously
+    /// may take a lock with it. Nor are those that a thread causes itself, even if another sends
+    /// them. Where a filter refuses `rt_sigprocmask` none is.
     fn hold() -> Held {
-        if cfg!(miri) {
-            // Miri has no signals, and not this call.
-            // SAFETY: zeros are a set.
-            return Held { before: unsafe { mem::zeroed() }, _thread: PhantomData };
-        }
-        // SAFETY: zeros are a set, and `sigfillset` fills one. The call writes `before`, unless a
-        // filter refuses it, as it then refuses the one that would use what is there.
-        let before = unsafe {
-            let (mut held, mut before): (libc::sigset_t, libc::sigset_t) = mem::zeroed();
-            libc::sigfillset(&raw mut held);
-            for own in OWN {
-                libc::sigdelset(&raw mut held, own);
+        let holds = holds();
+        // Relaxed, here and below: the word is the thread's own.
+        let outer = holds.load(Ordering::Relaxed);
+        // Miri has no signals, and not the call.
+        let before = (outer == 0 && !cfg!(miri)).then(|| {
+            // SAFETY: zeros are a set, and `sigfillset` fills one. The call writes `before`, unless
+            // a filter refuses it, as it then refuses the one that would use what is there.
+            unsafe {
+                let (mut held, mut before): (libc::sigset_t, libc::sigset_t) = mem::zeroed();
+                libc::sigfillset(&raw mut held);
+                for own in OWN {
+                    libc::sigdelset(&raw mut held, own);
+                }
+                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const held, &raw mut before);
+                before
             }
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const held, &raw mut before);
-            before
-        };
-        Held { before, _thread: PhantomData }
+        });
+        // After the mask changed: a handler that came in before makes its own system calls.
+        holds.store(outer + 1, Ordering::Relaxed);
+        Held { before, outer, _thread: PhantomData }
     }
 
     /// Async-signal-safe, and leaves `errno` alone. A read, after the first call in a process.

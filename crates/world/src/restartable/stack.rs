@@ -91,6 +91,16 @@ impl<T, const N: usize, W: Words, const WORDS: usize> ArrayStack<T, N, W, WORDS>
         self.len.load(Ordering::Relaxed) as usize
     }
 
+    /// Takes all, the last that was pushed last. No other thread has the stack, so it needs no
+    /// section.
+    pub fn drain(&mut self) -> impl Iterator<Item = ptr::NonNull<T>> {
+        let len = self.len.with_mut(core::mem::take) as usize;
+        // What is below the length was pushed, so no entry is missing.
+        self.entries[..len]
+            .iter_mut()
+            .filter_map(|entry| entry.with_mut(|at| ptr::NonNull::new(*at)))
+    }
+
     /// Whether there is no pointer, now.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

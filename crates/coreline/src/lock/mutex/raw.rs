@@ -6,7 +6,7 @@ use core::time::Duration;
 use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World};
 
 use super::super::osq::{Near, Order, Osq, Waited};
-use super::super::spin::{MOST, Spun, spin};
+use super::super::spin::{DOZE, MOST, Spun, barge, doze, is_over, spin};
 
 /// Held.
 const HELD: u32 = 1;
@@ -25,12 +25,6 @@ const PATIENCE: Duration = Duration::from_millis(1);
 
 /// A first waiter that spins asks for the lock after so long.
 const PATIENCE_SPINNING: Duration = Duration::from_micros(5);
-
-/// How a thread without a node waits: it looks again after so long.
-const DOZE: Duration = Duration::from_micros(100);
-
-/// Looks at a lock that is held before a thread queues, with 1, 2, 4 and more pauses before them.
-const LOOKS: u32 = 6;
 
 /// A mutual exclusion lock without data, of 8 bytes: see [`Mutex`](super::Mutex).
 ///
@@ -156,17 +150,18 @@ impl<O: Order, W: World> RawMutex<O, W> {
     #[cold]
     #[inline(never)]
     fn lock_slowly(&self, deadline: Option<Time>) -> bool {
-        if self.barge() {
+        // Relaxed: `try_lock` looks again.
+        if barge::<W>(|| self.state.load(Ordering::Relaxed) == 0 && self.try_lock()) {
             return true;
         }
         // A node in the queue would outlast the wait. Not in the model, where no time passes.
-        if W::RUNS && deadline.is_some_and(|deadline| W::now() >= deadline) {
+        if W::RUNS && is_over::<W>(deadline) {
             return false;
         }
         let first = match self.queue.wait(deadline, true) {
             Waited::Turn(first) => first,
             Waited::Late => return self.try_lock(),
-            Waited::NoNode => return self.lock_without_node(deadline),
+            Waited::NoNode => return doze::<W>(deadline, || self.try_lock()),
         };
         let locked = self.lock_first(first, deadline);
         let next = self.queue.pass(first);
@@ -182,20 +177,6 @@ impl<O: Order, W: World> RawMutex<O, W> {
             }
         }
         locked
-    }
-
-    /// Takes a lock that gets free soon, also before threads that wait: while those wake, it would
-    /// idle.
-    fn barge(&self) -> bool {
-        let looks = if W::RUNS { LOOKS } else { 0 };
-        for look in 0..looks {
-            (0..1 << look).for_each(|_| W::relax());
-            // Relaxed: `try_lock` looks again.
-            if self.state.load(Ordering::Relaxed) == 0 && self.try_lock() {
-                return true;
-            }
-        }
-        false
     }
 
     /// Waits as the first waiter.
@@ -218,7 +199,7 @@ impl<O: Order, W: World> RawMutex<O, W> {
                 continue;
             }
             let now = W::now();
-            if deadline.is_some_and(|deadline| now >= deadline || !W::RUNS) {
+            if is_over::<W>(deadline) {
                 return self.take_or_leave();
             }
             // The model, where no time passes, is impatient after a first sleep.
@@ -275,22 +256,6 @@ impl<O: Order, W: World> RawMutex<O, W> {
             if self.ask(0).is_some() {
                 return false;
             }
-        }
-    }
-
-    /// Where all nodes are taken: looks from time to time.
-    fn lock_without_node(&self, deadline: Option<Time>) -> bool {
-        loop {
-            if self.try_lock() {
-                return true;
-            }
-            let now = W::now();
-            if deadline.is_some_and(|deadline| now >= deadline) {
-                return false;
-            }
-            // A word of its own: on that of the lock it would take wake-ups from the first waiter.
-            let by = deadline.map_or(now + DOZE, |deadline| deadline.min(now + DOZE));
-            W::park(&W::U32::new_in(0), 0, Some(by));
         }
     }
 }

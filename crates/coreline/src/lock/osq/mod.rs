@@ -37,8 +37,8 @@
 
 mod nodes;
 mod order;
-mod pool;
 mod sleeping;
+mod spinning;
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -48,9 +48,10 @@ use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World, W
 
 pub use order::{Fifo, Near, Order};
 
+use crate::numbered::{NONE, Number};
 use nodes::{LEFT, Link, MOST_LEFT, Node, SLEEPS, TURN, Tables, WAIT};
-use pool::{NONE, Number};
 pub(super) use sleeping::Waited;
+pub(super) use spinning::Came;
 
 /// A queue of waiters, one of which has its turn: a lock of four bytes.
 ///
@@ -80,7 +81,10 @@ pub(super) use sleeping::Waited;
 /// **Panics**: nothing here panics. A turn that is dropped by a panic is passed on.
 ///
 /// **Oversubscription**: a waiter that is not running when its turn comes keeps the others waiting
-/// until it runs. With more threads than CPUs use `lock_by`, or a lock that sleeps.
+/// until it runs. With more threads than CPUs use `lock_by`, or a lock that sleeps. With 8 and 32
+/// threads on 2 CPUs the longest wait is 4 to 12 and 30 to 40 ms, and the thread with the fewest
+/// turns has 0.57 and 0.02 of those of the one with the most, at least:
+/// [measured](super#more-threads-than-cpus).
 ///
 /// **Signals**: a handler that locks waits for ever if the thread that it interrupted has the turn,
 /// or waits for it in front of the handler; `lock_by` gives up, and `try_lock` does not wait. All
@@ -127,21 +131,8 @@ impl<O: Order, W: World> Osq<O, W> {
     /// Waits for a turn. Where all nodes are taken, by 32,768 other waiters, waits for one first,
     /// and has no place in the queue meanwhile.
     pub fn lock(&self) -> Turn<'_, O, W> {
-        with_tables::<W, _>(|tables| {
-            let number = loop {
-                match tables.nodes.take() {
-                    Some(number) => break number,
-                    None => W::relax(),
-                }
-            };
-            if !self.arrive(tables, number) {
-                let state = &tables.nodes.get(number).state;
-                // Acquire: pairs with the Release in `grant`. Without it, the turn could begin
-                // before the last one's writes are seen.
-                state.wait_until(Ordering::Acquire, |state| state == TURN);
-            }
-            self.turn(number)
-        })
+        let (Came::First(number) | Came::Next(number)) = self.come();
+        self.turn(number)
     }
 
     /// Waits for a turn until `deadline` at most; `None` if it did not come, or if all nodes are
@@ -157,7 +148,7 @@ impl<O: Order, W: World> Osq<O, W> {
             let number = tables.nodes.take()?;
             if !self.arrive(tables, number) {
                 let state = &tables.nodes.get(number).state;
-                // Acquire: as in `lock`.
+                // Acquire: as in `come`.
                 let came = state.wait_until_by(Ordering::Acquire, deadline, |state| state == TURN);
                 if came.is_none() && tables.leave(number, WAIT) {
                     return None;
@@ -278,7 +269,7 @@ impl<W: World> Tables<W> {
         self.left.fetch_add(1, Ordering::Relaxed);
         // Release: pairs with the Acquire in `grant`, after which another thread may write to the
         // node; what this one wrote and read comes before. Acquire, where it fails: the turn came,
-        // as in `lock`.
+        // as in `come`.
         let left = self.nodes.get(number).state.compare_exchange(
             from,
             LEFT,
@@ -292,12 +283,12 @@ impl<W: World> Tables<W> {
         left.is_ok()
     }
 
-    /// Gives the turn to the thread of a node that is in the queue, and `fenced` with it; the node
+    /// Gives the turn to the thread of a node that is in the queue, and what goes `along`; the node
     /// if its thread sleeps, and is the caller's to [wake](Tables::wake), else [`NONE`]. `None` if
     /// it has given up.
-    fn grant(&self, number: Number, fenced: u32) -> Option<Number> {
+    fn grant(&self, number: Number, along: u32) -> Option<Number> {
         let node = self.nodes.get(number);
-        node.fenced.set(fenced);
+        node.along.set(along);
         // Release: pairs with the Acquire of the wait for the turn. Acquire, where it fails: pairs
         // with the Release of the thread that left; the node is the caller's from then on.
         let grant =
@@ -331,7 +322,7 @@ impl<W: World> Node<W> {
         self.next.store(NONE, Ordering::Relaxed);
         self.place.set(place);
         self.board.set(NONE);
-        self.fenced.set(0);
+        self.along.set(0);
     }
 }
 
@@ -365,7 +356,9 @@ pub struct Turn<'a, O: Order, W: World = Native> {
 
 impl<O: Order, W: World> Drop for Turn<'_, O, W> {
     fn drop(&mut self) {
-        with_tables::<W, _>(|tables| tables.wake(O::pass(self.osq, tables, self.number)));
+        with_tables::<W, _>(|tables| {
+            tables.wake(O::pass(self.osq, tables, self.number).unwrap_or(NONE));
+        });
     }
 }
 

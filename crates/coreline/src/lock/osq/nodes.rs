@@ -3,7 +3,7 @@
 use coreline_topology::{CpuId, Topology};
 use coreline_world::{Line, Native, Ordering, Word, Words, World};
 
-use super::pool::{NONE, Number, Pool, Pooled};
+use crate::numbered::{NONE, Number, Pool, Pooled};
 
 /// What a thread waits in.
 ///
@@ -22,9 +22,16 @@ pub(super) struct Node<W: Words> {
     pub(super) place: Own<W::U32>,
     /// Of the holder: the board on which waiters are sorted.
     pub(super) board: Own<W::U32>,
-    /// Of the holder: whether a heavy fence came after the queue was last empty; see `fence`.
-    pub(super) fenced: Own<W::U32>,
+    /// Of the holder: what goes along with the turn until the queue is empty. [`FENCED`]; and in
+    /// the bits above, for how many turns no board is tried.
+    pub(super) along: Own<W::U32>,
 }
+
+/// In `along`: a heavy fence came after the queue was last empty; see `fence`.
+pub(super) const FENCED: u32 = 1;
+
+/// In `along`: one turn without a board.
+pub(super) const CALM: u32 = 2;
 
 /// A node's number, in the lower half, and the place where its thread arrived: a holder knows where
 /// the next waiter is before it looks at its node.
@@ -92,6 +99,11 @@ pub(super) struct Board<W: Words> {
     pub(super) turns: Own<W::U32>,
     /// How many had been sorted before the oldest waiter of another ring.
     pub(super) oldest: Own<W::U32>,
+    /// How many rings in a row had one turn or two, and no more waiters.
+    pub(super) short: Own<W::U32>,
+    /// How many rings had waiters when this one's turns began: without itself, and with the one
+    /// before, whose threads may wait again soon. At least one.
+    pub(super) others: Own<W::U32>,
     /// Of each other ring, a [`Waiter`] that stands for its first one; 0 of an empty one.
     pub(super) firsts: Line<[Own<W::U32>; RINGS]>,
     pub(super) rings: [Line<Ring<W>>; RINGS],
@@ -151,7 +163,7 @@ impl<W: World> Pooled<W> for Node<W> {
     fn new_in() -> Self {
         let word = || W::U32::new_in(NONE);
         let own = || Own(word());
-        Node { state: word(), next: word(), place: own(), board: own(), fenced: own() }
+        Node { state: word(), next: word(), place: own(), board: own(), along: own() }
     }
 
     fn link(&self) -> &W::U32 {
@@ -172,6 +184,8 @@ impl<W: World> Pooled<W> for Board<W> {
             sorted: word(),
             turns: word(),
             oldest: word(),
+            short: word(),
+            others: word(),
             firsts: Line(core::array::from_fn(|_| word())),
             rings: core::array::from_fn(ring),
         }

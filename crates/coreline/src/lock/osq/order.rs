@@ -3,8 +3,8 @@
 use coreline_world::{Ordering, Word, World};
 
 use super::Osq;
-use super::nodes::{Board, Link, RING, Ring, Tables, Waiter};
-use super::pool::{NONE, Number};
+use super::nodes::{Board, CALM, Link, RING, Ring, Tables, Waiter};
+use crate::numbered::{NONE, Number};
 
 /// The order of turns: [`Near`] or [`Fifo`].
 pub trait Order: sealed::Pass + 'static {}
@@ -14,8 +14,9 @@ mod sealed {
 
     pub trait Pass: Sized {
         /// Passes on the turn of a node, and puts the node back. The node of the next thread, if
-        /// that one sleeps and is to be woken; else [`NONE`](super::NONE).
-        fn pass<W: World>(osq: &Osq<Self, W>, tables: &Tables<W>, number: Number) -> Number
+        /// that one sleeps and is to be woken, else [`NONE`](super::NONE); `None` if there was no
+        /// next one, and the queue is free.
+        fn pass<W: World>(osq: &Osq<Self, W>, tables: &Tables<W>, number: Number) -> Option<Number>
         where
             Self: Order;
     }
@@ -30,18 +31,22 @@ pub struct Fifo;
 impl Order for Fifo {}
 
 impl Pass for Fifo {
-    fn pass<W: World>(osq: &Osq<Self, W>, tables: &Tables<W>, mut number: Number) -> Number {
-        let fenced = tables.nodes.get(number).fenced.get();
+    fn pass<W: World>(
+        osq: &Osq<Self, W>,
+        tables: &Tables<W>,
+        mut number: Number,
+    ) -> Option<Number> {
+        let along = tables.nodes.get(number).along.get();
         while let Some(next) = osq.behind(tables, number).map(Link::number) {
             tables.nodes.put_back(number);
-            if let Some(asleep) = tables.grant(next, fenced) {
-                return asleep;
+            if let Some(asleep) = tables.grant(next, along) {
+                return Some(asleep);
             }
             // That thread has given up: the node is ours, and what lies behind it.
             number = next;
         }
         tables.nodes.put_back(number);
-        NONE
+        None
     }
 }
 
@@ -56,12 +61,13 @@ impl Pass for Fifo {
 /// kernel.)
 ///
 /// A waiter is passed over by at most [`PASSES`](Near::PASSES) that arrived later, turns under way
-/// apart. A place has the lock for so many turns that the others together come to that, or for its
-/// part of [`SPAN`](Near::SPAN), or until the first waiter elsewhere was passed over so often; then
-/// comes the place of the waiter that was sorted first.
+/// apart. A place has the lock for so many turns that the others with waiters together come to
+/// that, or for its part of [`SPAN`](Near::SPAN), or until the first waiter elsewhere was passed
+/// over so often; then comes the place of the waiter that was sorted first.
 ///
 /// Without a board, turns cost as much as in [`Fifo`]: where all waiters are of one place from the
-/// beginning, or one waits.
+/// beginning, or one waits; and for 256 turns after a board has shown that few waiters are near
+/// each other, or until none waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Near;
 
@@ -73,25 +79,40 @@ impl Near {
     pub const SPAN: u64 = 1_000_000;
 }
 
+/// So many rings in a row that run out after one or two turns show that sorting is in vain: few
+/// waiters are near each other, and a board takes more lines along than they save.
+const VAIN: u32 = 4;
+
+/// Then there is no board for so many turns, or until the queue is empty.
+const PAUSE: u32 = 256;
+
 impl Order for Near {}
 
 impl Pass for Near {
-    fn pass<W: World>(osq: &Osq<Self, W>, tables: &Tables<W>, mut number: Number) -> Number {
-        let fenced = tables.nodes.get(number).fenced.get();
+    fn pass<W: World>(
+        osq: &Osq<Self, W>,
+        tables: &Tables<W>,
+        mut number: Number,
+    ) -> Option<Number> {
+        let mut along = tables.nodes.get(number).along.get();
         let mut board = tables.nodes.get(number).board.get();
         let place = tables.nodes.get(number).place.get();
         loop {
             if board == NONE {
                 let Some(next) = osq.behind(tables, number) else {
                     tables.nodes.put_back(number);
-                    return NONE;
+                    return None;
                 };
-                board = sort_from(tables, next, place);
+                if along >= CALM {
+                    along -= CALM;
+                } else {
+                    board = sort_from(tables, next, place);
+                }
                 let next = next.number();
                 if board == NONE {
                     tables.nodes.put_back(number);
-                    if let Some(asleep) = tables.grant(next, fenced) {
-                        return asleep;
+                    if let Some(asleep) = tables.grant(next, along) {
+                        return Some(asleep);
                     }
                     number = next;
                     continue;
@@ -100,13 +121,17 @@ impl Pass for Near {
             let sorting = Sorting { tables, board: tables.boards.get(board) };
             let (next, of_queue) = sorting.choose();
             if of_queue {
-                // All others have had their turns.
+                // All that were sorted have had their turns. While there is a board, none of the
+                // pause before is left.
+                if sorting.is_vain() {
+                    along += PAUSE * CALM;
+                }
                 tables.boards.put_back(core::mem::replace(&mut board, NONE));
             }
             tables.nodes.get(next).board.set(board);
-            if let Some(asleep) = tables.grant(next, fenced) {
+            if let Some(asleep) = tables.grant(next, along) {
                 tables.nodes.put_back(number);
-                return asleep;
+                return Some(asleep);
             }
             // That thread has given up, so the node is ours; of the queue's first one, what lies
             // behind it, too.
@@ -136,6 +161,8 @@ fn sort_from<W: World>(tables: &Tables<W>, first: Link, place: u32) -> Number {
     board.sorted.set(0);
     board.turns.set(0);
     board.oldest.set(0);
+    board.short.set(0);
+    board.others.set(tables.other_places);
     board.since.set(W::now().as_nanos());
     number
 }
@@ -159,7 +186,8 @@ impl<'a, W: World> Sorting<'a, W> {
             self.sort(number);
         }
         let run = board.run.get();
-        if ring.first().is_some() && !self.is_over(run, turns) {
+        let runs_out = ring.first().is_none();
+        if !runs_out && !self.is_over(run, turns) {
             board.run.set(run + 1);
             return (ring.take(), false);
         }
@@ -172,22 +200,34 @@ impl<'a, W: World> Sorting<'a, W> {
         };
         board.firsts[next as usize].set(0);
         board.oldest.set(oldest);
+        let is_short = runs_out && run <= 1;
+        board.short.set(if is_short { board.short.get() + 1 } else { 0 });
         board.ring.set(next);
         board.run.set(0);
         board.since.set(W::now().as_nanos());
         (self.ring(next).take(), false)
     }
 
+    /// Whether sorting costs and gains nothing. Then no waiter is sorted, so that the board ends
+    /// when those that were have had their turns; unless a ring has more of them after all.
+    fn is_vain(&self) -> bool {
+        self.board.short.get() >= VAIN
+    }
+
     /// Whether another ring comes next, if there is another.
     fn is_over(&self, run: u32, turns: u32) -> bool {
-        let others = self.tables.other_places;
         // All that were sorted before the oldest one had their turns: those after them went to
         // waiters that came later. Less than none, where some of them had not.
         let passes = turns.wrapping_sub(self.board.oldest.get()).cast_signed();
         let since = self.board.since.get();
-        run >= Near::PASSES / others
+        // The share of turns goes by the rings that have waiters. More of them may have some a
+        // moment later: then the bound on passes ends a run. Time has no such second bound, so its
+        // shares are those of all places. They come to the span, as a waiter is passed over in one
+        // run of each other place at most: what is left there came later, and so goes behind it.
+        run >= Near::PASSES / self.board.others.get()
             || passes >= Near::PASSES.cast_signed()
-            || W::now().as_nanos().saturating_sub(since) >= Near::SPAN / u64::from(others)
+            || W::now().as_nanos().saturating_sub(since)
+                >= Near::SPAN / u64::from(self.tables.other_places)
     }
 
     /// The ring whose first waiter was sorted before those of all others, and how many had been
@@ -195,11 +235,15 @@ impl<'a, W: World> Sorting<'a, W> {
     fn oldest(&self) -> Option<(u32, u32)> {
         let sorted = self.board.sorted.get();
         let mut found: [Option<(u32, u32)>; 2] = [None; 2];
+        let mut others = 0;
         for (number, first) in (0..).zip(&self.board.firsts.0) {
             let first = first.get();
             if first == 0 {
                 continue;
             }
+            // The one that comes next is counted in place of the one before, and so also where that
+            // one has no waiters now: its threads may wait again soon.
+            others += u32::from(number != self.board.ring.get());
             let this = Some((Waiter::of(first).age(sorted), number));
             if this > found[0] {
                 found = [this, found[0]];
@@ -207,6 +251,7 @@ impl<'a, W: World> Sorting<'a, W> {
                 found[1] = this;
             }
         }
+        self.board.others.set(others.max(1));
         let [next, other] = found;
         Some((next?.1, sorted.wrapping_sub(other.map_or(0, |(age, _)| age))))
     }
@@ -219,6 +264,9 @@ impl<'a, W: World> Sorting<'a, W> {
     /// The ring `current` has its turn, and no first one.
     fn sort(&self, current: u32) {
         let board = self.board;
+        if self.is_vain() {
+            return;
+        }
         let mut rest = Link::of(board.rest.get());
         let mut sorted = board.sorted.get();
         loop {
@@ -272,8 +320,8 @@ impl<W: World> Ring<W> {
 mod tests {
     use coreline_world::Native;
 
-    use super::super::pool::Pooled;
     use super::*;
+    use crate::numbered::Pooled;
 
     #[test]
     fn a_ring_keeps_the_order_wherever_it_begins() {

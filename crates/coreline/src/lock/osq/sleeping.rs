@@ -6,9 +6,9 @@
 use coreline_world::{Ordering, Parked, Time, Word, World};
 
 use super::super::spin::{MOST, Spun, spin};
-use super::nodes::{SLEEPS, TURN, WAIT};
-use super::pool::{NONE, Number};
+use super::nodes::{FENCED, SLEEPS, TURN, WAIT};
 use super::{Order, Osq, with_tables};
+use crate::numbered::{NONE, Number};
 
 /// How waiting for a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,12 +81,12 @@ impl<O: Order, W: World> Osq<O, W> {
     /// one goes along with the turn.
     pub(in crate::lock) fn fence(&self, first: Number) -> bool {
         with_tables::<W, _>(|tables| {
-            let fenced = &tables.nodes.get(first).fenced;
-            if fenced.get() == 0 {
+            let along = &tables.nodes.get(first).along;
+            if along.get() & FENCED == 0 {
                 if W::try_fence_all().is_err() {
                     return false;
                 }
-                fenced.set(1);
+                along.set(along.get() | FENCED);
             }
             true
         })
@@ -95,7 +95,7 @@ impl<O: Order, W: World> Osq<O, W> {
     /// Passes on the turn of the first waiter. The node of the next one, if it sleeps and is to be
     /// [woken](Osq::wake); else zero.
     pub(in crate::lock) fn pass(&self, first: Number) -> Number {
-        with_tables::<W, _>(|tables| O::pass(self, tables, first))
+        with_tables::<W, _>(|tables| O::pass(self, tables, first)).unwrap_or(NONE)
     }
 
     /// Wakes the first waiter of a node that [`pass`](Osq::pass) gave; of zero, none.

@@ -4,11 +4,11 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
-use core::ops::{Deref, DerefMut};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
 use coreline_world::{Cell, CellMut, CellRef, ConstWorld, Native, Time, World};
 
+use super::super::guard::guard;
 use super::super::osq::{Near, Order};
 use super::{RawRwLock, Readers, SpinningReaders};
 
@@ -31,6 +31,11 @@ use super::{RawRwLock, Readers, SpinningReaders};
 ///
 /// **Fairness**: a writer that is first in the queue waits for the readers that are there, and for
 /// no later ones. Readers and writers that wait come in one order, that of `O`.
+///
+/// **Oversubscription**: with 8 and 32 threads on 2 CPUs, of whose turns one in a hundred is to
+/// write, the longest wait is 40 to 56 and 210 to 260 ms, and the thread with the fewest turns has
+/// 0.80 and 0.22 of those of the one with the most, at least:
+/// [measured](super::super#more-threads-than-cpus).
 ///
 /// **Recursion**: a thread that reads may not read once more: a writer may wait in between, and
 /// both wait for ever.
@@ -175,12 +180,10 @@ pub struct RwLockReadGuard<'a, T, O: Order = Near, R: Readers = SpinningReaders,
     _not_send: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared guard gives only `&T`.
-unsafe impl<T: Sync, O: Order, R: Readers, W: World> Sync for RwLockReadGuard<'_, T, O, R, W> {}
-
-// As the lock's own.
-impl<T, O: Order, R: Readers, W: World> UnwindSafe for RwLockReadGuard<'_, T, O, R, W> {}
-impl<T, O: Order, R: Readers, W: World> RefUnwindSafe for RwLockReadGuard<'_, T, O, R, W> {}
+guard!(RwLockReadGuard, [O: Order, R: Readers, W: World], |lock: &RwLock<T, O, R, W>| {
+    // SAFETY: the guard is a reader, and ends to be one only here.
+    unsafe { lock.raw.unlock_read() };
+});
 
 impl<'a, T, O: Order, R: Readers, W: World> RwLockReadGuard<'a, T, O, R, W> {
     /// # Safety
@@ -195,32 +198,6 @@ impl<'a, T, O: Order, R: Readers, W: World> RwLockReadGuard<'a, T, O, R, W> {
     }
 }
 
-impl<T, O: Order, R: Readers, W: World> Deref for RwLockReadGuard<'_, T, O, R, W> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.data
-    }
-}
-
-impl<T, O: Order, R: Readers, W: World> Drop for RwLockReadGuard<'_, T, O, R, W> {
-    #[inline]
-    fn drop(&mut self) {
-        // For its world, too, the access ends before a writer can come.
-        // SAFETY: dropped here once, and not used afterwards.
-        unsafe { ManuallyDrop::drop(&mut self.data) };
-        // SAFETY: the guard is a reader, and ends to be one only here.
-        unsafe { self.lock.raw.unlock_read() };
-    }
-}
-
-impl<T: fmt::Debug, O: Order, R: Readers, W: World> fmt::Debug for RwLockReadGuard<'_, T, O, R, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
 /// Proof that the caller holds an [`RwLock`] as its writer. Dropping it frees the lock.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
 pub struct RwLockWriteGuard<'a, T, O: Order = Near, R: Readers = SpinningReaders, W: World = Native>
@@ -231,12 +208,10 @@ pub struct RwLockWriteGuard<'a, T, O: Order = Near, R: Readers = SpinningReaders
     _not_send: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared guard gives only `&T`.
-unsafe impl<T: Sync, O: Order, R: Readers, W: World> Sync for RwLockWriteGuard<'_, T, O, R, W> {}
-
-// As the lock's own.
-impl<T, O: Order, R: Readers, W: World> UnwindSafe for RwLockWriteGuard<'_, T, O, R, W> {}
-impl<T, O: Order, R: Readers, W: World> RefUnwindSafe for RwLockWriteGuard<'_, T, O, R, W> {}
+guard!(mut RwLockWriteGuard, [O: Order, R: Readers, W: World], |lock: &RwLock<T, O, R, W>| {
+    // SAFETY: the guard is the writer, and frees the lock only here.
+    unsafe { lock.raw.unlock_write() };
+});
 
 impl<'a, T, O: Order, R: Readers, W: World> RwLockWriteGuard<'a, T, O, R, W> {
     /// # Safety
@@ -260,40 +235,5 @@ impl<'a, T, O: Order, R: Readers, W: World> RwLockWriteGuard<'a, T, O, R, W> {
         unsafe { lock.raw.downgrade() };
         // SAFETY: this thread is a reader now, for this guard.
         unsafe { RwLockReadGuard::new(lock) }
-    }
-}
-
-impl<T, O: Order, R: Readers, W: World> Deref for RwLockWriteGuard<'_, T, O, R, W> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.data
-    }
-}
-
-impl<T, O: Order, R: Readers, W: World> DerefMut for RwLockWriteGuard<'_, T, O, R, W> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.data
-    }
-}
-
-impl<T, O: Order, R: Readers, W: World> Drop for RwLockWriteGuard<'_, T, O, R, W> {
-    #[inline]
-    fn drop(&mut self) {
-        // For its world, too, the access ends before the lock is free.
-        // SAFETY: dropped here once, and not used afterwards.
-        unsafe { ManuallyDrop::drop(&mut self.data) };
-        // SAFETY: the guard is the writer, and frees the lock only here.
-        unsafe { self.lock.raw.unlock_write() };
-    }
-}
-
-impl<T: fmt::Debug, O: Order, R: Readers, W: World> fmt::Debug
-    for RwLockWriteGuard<'_, T, O, R, W>
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
     }
 }

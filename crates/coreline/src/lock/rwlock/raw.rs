@@ -7,7 +7,7 @@ use core::time::Duration;
 use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World};
 
 use super::super::osq::{Near, Order, Osq, Waited};
-use super::super::spin::{MOST, Spun, spin};
+use super::super::spin::{MOST, Spun, barge, doze, is_over, spin};
 use super::{Readers, SpinningReaders};
 
 /// A writer holds the lock.
@@ -23,12 +23,6 @@ const MOST_READERS: u32 = READER << 28;
 
 /// A first waiter that waits for writers asks to come next after so long.
 const PATIENCE: Duration = Duration::from_micros(20);
-
-/// How a thread without a node waits: it looks again after so long.
-const DOZE: Duration = Duration::from_micros(100);
-
-/// Looks at a lock that cannot be had before a thread queues, with 1, 2, 4 and more pauses before.
-const LOOKS: u32 = 6;
 
 /// A readers-writer lock without data, of 8 bytes: see [`RwLock`](super::RwLock).
 ///
@@ -233,7 +227,12 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     #[inline(never)]
     fn wait(&self, want: Want, deadline: Option<Time>) -> bool {
         let spins = want == Want::Write || R::SPIN;
-        if spins && self.barge(want) {
+        let take_soon = || {
+            // Relaxed: `try_to` looks again.
+            let state = self.state.load(Ordering::Relaxed);
+            state & WANTS == 0 && want.is_open(state) && self.try_to(want)
+        };
+        if spins && barge::<W>(take_soon) {
             return true;
         }
         // A node in the queue would outlast the wait. Not in the model, where no time passes.
@@ -243,22 +242,11 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         let first = match self.queue.wait(deadline, spins) {
             Waited::Turn(first) => first,
             Waited::Late => return self.try_to(want),
-            Waited::NoNode => return self.wait_without_node(want, deadline),
+            Waited::NoNode => return doze::<W>(deadline, || self.try_to(want)),
         };
         let taken = self.wait_first(want, deadline, spins);
         Osq::<O, W>::wake(self.queue.pass(first));
         taken
-    }
-
-    /// Takes a lock that gets free soon.
-    fn barge(&self, want: Want) -> bool {
-        let looks = if W::RUNS { LOOKS } else { 0 };
-        (0..looks).any(|look| {
-            (0..1 << look).for_each(|_| W::relax());
-            // Relaxed: `try_to` looks again.
-            let state = self.state.load(Ordering::Relaxed);
-            state & WANTS == 0 && want.is_open(state) && self.try_to(want)
-        })
     }
 
     /// Waits as the first waiter.
@@ -343,27 +331,6 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         }
         taken
     }
-
-    /// Where all nodes are taken: looks from time to time.
-    fn wait_without_node(&self, want: Want, deadline: Option<Time>) -> bool {
-        loop {
-            if self.try_to(want) {
-                return true;
-            }
-            if is_over::<W>(deadline) {
-                return false;
-            }
-            // A word of its own: on that of the lock it would take wake-ups from the first waiter.
-            let doze = W::now() + DOZE;
-            let by = deadline.map_or(doze, |deadline| deadline.min(doze));
-            W::park(&W::U32::new_in(0), 0, Some(by));
-        }
-    }
-}
-
-/// Whether the deadline has come. In the model, where no time passes, it has.
-fn is_over<W: World>(deadline: Option<Time>) -> bool {
-    deadline.is_some_and(|deadline| !W::RUNS || W::now() >= deadline)
 }
 
 impl<O: Order, R: Readers, W: ConstWorld> Default for RawRwLock<O, R, W> {

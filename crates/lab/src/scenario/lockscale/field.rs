@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coreline_topology::{CpuId, NodeId};
-use coreline_world::{Line, Ordering, Testbed, Time, Word};
+use coreline_world::{Line, Ordering, Testbed, Word};
 use rand_pcg::Pcg64;
 
 use super::Lock;
-use crate::crew::{Sign, crew, nanos, pinned};
+use crate::crew::{Start, crew, nanos, pinned};
 use crate::scenario::{RunError, draw};
 
 /// The numbers of a run, in this order: turns in a second.
@@ -80,16 +80,12 @@ struct Field<W: Testbed, L> {
     guarded: Box<[Line<[W::U64; WORDS]>]>,
     /// By thread.
     spots: Box<[Spot]>,
-    arrived: Sign<W>,
-    /// When they begin, in nanoseconds; 0: not known yet; [`NEVER`]: they do not.
-    start: Line<W::U64>,
+    start: Start<W>,
     section: Duration,
     outside: u64,
     window: Duration,
     seed: u64,
 }
-
-const NEVER: u64 = u64::MAX;
 
 /// What a thread has seen.
 #[derive(Debug, Default)]
@@ -129,22 +125,14 @@ pub(in crate::scenario) fn contend<W: Testbed, L: Lock<W>>(
         lock: Line(L::new_in(&nodes)),
         guarded: (0..LINES).map(|_| Line(core::array::from_fn(|_| W::U64::new_in(0)))).collect(),
         spots: spots.into(),
-        arrived: Sign::new(0),
-        start: Line(W::U64::new_in(0)),
+        start: Start::new(),
         section: Duration::from_nanos(load.section),
         outside: load.outside,
         window: Duration::from_nanos(load.window),
         seed: load.seed,
     });
     let tallies = crew::<W, _, _>(&field, pinned(cpus), Field::work, |missing| {
-        let start = if missing.is_some() {
-            NEVER
-        } else {
-            field.arrived.wait(|arrived| arrived as usize >= threads);
-            (W::now() + SOON).as_nanos()
-        };
-        // Release: pairs with the Acquire in `work`.
-        field.start.store(start, Ordering::Release);
+        field.start.give(threads, missing, SOON);
     })?;
     field.check(tallies.iter().map(|tally| tally.all).sum())?;
     Ok(field.numbers(&tallies, load.window))
@@ -177,15 +165,10 @@ fn places<W: Testbed>(load: &Load<'_>) -> Result<(Vec<CpuId>, Vec<Spot>), RunErr
 impl<W: Testbed, L: Lock<W>> Field<W, L> {
     /// A thread's part.
     fn work(&self, thread: usize) -> Tally {
-        self.arrived.add();
-        // Acquire: pairs with the Release in `contend`.
-        let start = self.start.wait_until(Ordering::Acquire, |start| start != 0);
+        let start = self.start.wait();
         let mut tally = Tally::default();
-        if start == NEVER {
-            return tally;
-        }
+        let Some(start) = start else { return tally };
         let mut dice = Pcg64::new(u128::from(self.seed), THREAD + thread as u128);
-        let start = Time::from_nanos(start);
         let all = APART.as_nanos() as usize * self.spots.len();
         let begin = start + Duration::from_nanos(all as u64) + WARM_UP;
         let end = begin + self.window;

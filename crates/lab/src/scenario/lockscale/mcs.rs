@@ -9,7 +9,7 @@ use coreline_world::{Line, Ordering, Testbed, Word};
 use super::Lock;
 
 /// `tail` is 0 if the lock is free, or the number of the thread that arrived last, from 1 on.
-pub(super) struct Mcs<W: Testbed> {
+pub(in crate::scenario) struct Mcs<W: Testbed> {
     tail: W::U32,
     nodes: Box<[Line<Node<W>>]>,
 }

@@ -30,7 +30,7 @@
 mod cna;
 pub(super) mod field;
 mod lot;
-mod mcs;
+pub(super) mod mcs;
 mod ours;
 pub(super) mod per_node;
 mod reciprocating;

@@ -97,7 +97,9 @@ impl<W: Testbed> Ids<W> for NoIds {
 pub(super) const SPACE: &str = "space";
 
 /// Whether accesses are to the source of IDs: to the space itself, its lock included, or, by the
-/// place of the access, to what it points to.
+/// place of the access, to what it points to, and to the nodes in which threads wait for the lock.
+/// No other lock here is the library's.
 pub(super) fn is_of_ids(word: &WordCost) -> bool {
-    word.names.iter().any(|name| name == SPACE) || word.site.file.contains("src/cid/")
+    let is_at = |place: &&str| word.site.file.contains(*place);
+    word.names.iter().any(|name| name == SPACE) || ["src/cid/", "src/lock/"].iter().any(is_at)
 }

@@ -36,8 +36,10 @@ pub(crate) fn on_signal(handler: Handler) {
 /// Keeps signals off the running thread.
 pub(crate) fn hold_signals() {
     inside(|engine| {
-        engine.spend(engine.spec.costs().syscall);
         let current = engine.current();
+        if engine.threads[current].held == 0 {
+            engine.spend(engine.spec.costs().syscall);
+        }
         engine.threads[current].held += 1;
     });
 }
@@ -45,7 +47,9 @@ pub(crate) fn hold_signals() {
 /// Ends one hold. Does nothing outside of a machine, where what a failed one left behind may drop.
 pub(crate) fn release_signals() {
     let pending = with(|engine| {
-        engine.spend(engine.spec.costs().syscall);
+        if engine.threads[engine.current()].held == 1 {
+            engine.spend(engine.spec.costs().syscall);
+        }
         engine.release()
     });
     if pending == Some(true) {

@@ -1,4 +1,5 @@
-//! [`Pool`]: numbered objects that are lent out, for threads that have four bytes to name one.
+//! [`Pool`]: numbered objects that are lent out, for words that have four bytes to name one; and
+//! [`List`], what such objects wait in.
 //!
 //! They belong to no thread, so a thread that ends leaves nothing behind.
 //!
@@ -10,7 +11,7 @@
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
-//! | `shards` | the first free object and, in the upper half, how often that changed | exchanges |
+//! | a list | its first object and, in the upper half, how often that changed | exchanges |
 //! | `made` | how many objects were ever taken for the first time | `fetch_add`s |
 //! | `chunks` | the objects; null until made | the first exchange |
 //!
@@ -22,28 +23,25 @@ use core::ptr;
 use coreline_world::{Integer, Line, Ordering, Word, World};
 
 /// The number of an object. Zero is none.
-pub(super) type Number = u32;
+pub(crate) type Number = u32;
 
 /// None, as a number and as a link.
-pub(super) const NONE: Number = 0;
+pub(crate) const NONE: Number = 0;
 
 /// What a pool can hold.
-pub(super) trait Pooled<W: World>: Send + Sync + 'static {
+pub(crate) trait Pooled<W: World>: Send + Sync + 'static {
     fn new_in() -> Self;
 
-    /// What free objects are linked by.
+    /// What the objects of a list are linked by.
     fn link(&self) -> &W::U32;
 }
-
-/// The objects of a chunk.
-const PER_CHUNK: usize = 64;
 
 /// Lists of free objects. A thread looks at that of its CPU first.
 const SHARDS: usize = 64;
 
 /// A pool of one kind.
-pub(super) struct Pool<T: Pooled<W>, W: World> {
-    shards: Box<[Line<W::U64>]>,
+pub(crate) struct Pool<T: Pooled<W>, W: World> {
+    shards: Box<[Line<List<W>>]>,
     made: W::U32,
     /// As long as fewer were made, one is made before those of other shards are looked for.
     spread: u32,
@@ -52,28 +50,31 @@ pub(super) struct Pool<T: Pooled<W>, W: World> {
 }
 
 impl<T: Pooled<W>, W: World> Pool<T, W> {
+    /// The objects of a chunk. The model pays for each word in each interleaving.
+    const PER_CHUNK: usize = if W::RUNS { 64 } else { 8 };
+
     /// A pool of at most `most` objects, a multiple of 64. The first `spread` of them are made
     /// where the shard of the CPU is empty, the others only where all shards are.
-    pub(super) fn new_in(most: usize, spread: usize) -> Self {
-        // The model pays for each word in each interleaving, and has few threads.
-        let [shards, chunks] = if W::RUNS { [SHARDS, most / PER_CHUNK] } else { [1, 1] };
+    pub(crate) fn new_in(most: usize, spread: usize) -> Self {
+        // The model has few threads.
+        let [shards, chunks] = if W::RUNS { [SHARDS, most / Self::PER_CHUNK] } else { [1, 1] };
         Pool {
-            shards: (0..shards).map(|_| Line(W::U64::new_in(0))).collect(),
+            shards: (0..shards).map(|_| Line(List::new_in())).collect(),
             made: W::U32::new_in(0),
-            spread: spread.min(chunks * PER_CHUNK) as u32,
+            spread: spread.min(chunks * Self::PER_CHUNK) as u32,
             chunks: (0..chunks).map(|_| W::Ptr::new_in(ptr::null_mut())).collect(),
         }
     }
 
     /// An object. Only numbers that [`take`](Pool::take) gave may be asked for.
-    pub(super) fn get(&self, number: Number) -> &T {
+    pub(crate) fn get(&self, number: Number) -> &T {
         let at = number as usize - 1;
         // Acquire: pairs with the Release in `chunk`. Without it, the object could be seen
         // unwritten.
-        let chunk = self.chunks[at / PER_CHUNK].load(Ordering::Acquire);
+        let chunk = self.chunks[at / Self::PER_CHUNK].load(Ordering::Acquire);
         // SAFETY: a number was given out only after its chunk, of so many objects, was made; and
         // chunks stay.
-        unsafe { &(*chunk.add(at % PER_CHUNK)).0 }
+        unsafe { &(*chunk.add(at % Self::PER_CHUNK)).0 }
     }
 
     fn home(&self) -> usize {
@@ -81,7 +82,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
     }
 
     /// An object that no thread has; `None` if all are taken.
-    pub(super) fn take(&self) -> Option<Number> {
+    pub(crate) fn take(&self) -> Option<Number> {
         let home = self.home();
         let elsewhere = || {
             let others = (1..self.shards.len()).map(|step| (home + step) % self.shards.len());
@@ -94,30 +95,11 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
     }
 
     fn most(&self) -> u32 {
-        (self.chunks.len() * PER_CHUNK) as u32
+        (self.chunks.len() * Self::PER_CHUNK) as u32
     }
 
     fn pop(&self, shard: usize) -> Option<Number> {
-        let first = &self.shards[shard].0;
-        // Acquire: pairs with the Release in `put_back`. Without it, the link could be that of an
-        // earlier time, and an object in use would become the first free one.
-        let mut seen = first.load(Ordering::Acquire);
-        loop {
-            let (changes, number) = (seen >> 32, seen as Number);
-            if number == NONE {
-                return None;
-            }
-            // Relaxed: ordered by `seen`. If another thread takes the object meanwhile, the link is
-            // of no use, and the exchange fails by the number of changes, unless a multiple of 2^32
-            // came in between.
-            let next = self.get(number).link().load(Ordering::Relaxed);
-            let new = changes.wrapping_add(1) << 32 | u64::from(next);
-            // Acquire, twice: as the load above.
-            match first.compare_exchange_weak(seen, new, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => return Some(number),
-                Err(now) => seen = now,
-            }
-        }
+        self.shards[shard].0.pop(self).0
     }
 
     /// The next object that was never taken, if fewer than `few` were.
@@ -131,7 +113,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         if at >= self.most() {
             return None;
         }
-        self.chunk(at as usize / PER_CHUNK);
+        self.chunk(at as usize / Self::PER_CHUNK);
         Some(at + 1)
     }
 
@@ -141,7 +123,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         if !self.chunks[number].load(Ordering::Relaxed).is_null() {
             return;
         }
-        let objects: Box<[Line<T>]> = (0..PER_CHUNK).map(|_| Line(T::new_in())).collect();
+        let objects: Box<[Line<T>]> = (0..Self::PER_CHUNK).map(|_| Line(T::new_in())).collect();
         let ours = Box::into_raw(objects).cast::<Line<T>>();
         // Release: pairs with the Acquire in `get`. Relaxed, where it fails: `get` looks again.
         let put = self.chunks[number].compare_exchange(
@@ -152,24 +134,86 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         );
         if put.is_err() {
             // SAFETY: made above, and no other thread has seen it.
-            unsafe { drop_chunk(ours) };
+            unsafe { Self::drop_chunk(ours) };
         }
     }
 
+    /// The bytes of the chunks that were made.
+    pub(crate) fn bytes(&self) -> usize {
+        // Relaxed: a count. A thread that finds all taken counts, too.
+        let made = self.made.load(Ordering::Relaxed).min(self.most()) as usize;
+        made.div_ceil(Self::PER_CHUNK) * Self::PER_CHUNK * size_of::<Line<T>>()
+    }
+
+    /// # Safety
+    ///
+    /// The chunk was made by [`chunk`](Pool::chunk), and nothing uses it any more.
+    unsafe fn drop_chunk(first: *mut Line<T>) {
+        let objects = ptr::slice_from_raw_parts_mut(first, Self::PER_CHUNK);
+        // SAFETY: it was a box of so many objects; and the caller's promise.
+        drop(unsafe { Box::from_raw(objects) });
+    }
+
     /// Gives an object back, which is the caller's.
-    pub(super) fn put_back(&self, number: Number) {
-        let first = &self.shards[self.home()].0;
-        let next = self.get(number).link();
+    pub(crate) fn put_back(&self, number: Number) {
+        self.shards[self.home()].0.push(self, number);
+    }
+}
+
+/// Objects of one pool, the last that came first.
+pub(crate) struct List<W: World>(W::U64);
+
+impl<W: World> List<W> {
+    pub(crate) fn new_in() -> Self {
+        List(W::U64::new_in(u64::from(NONE)))
+    }
+
+    /// Takes the first object, which is the caller's then; and says whether another thread changed
+    /// the list meanwhile.
+    pub(crate) fn pop<T: Pooled<W>>(&self, pool: &Pool<T, W>) -> (Option<Number>, bool) {
+        let mut contended = false;
+        // Acquire: pairs with the Release in `push`. Without it, the link could be that of an
+        // earlier time, and an object in use would become the first one.
+        let mut seen = self.0.load(Ordering::Acquire);
+        loop {
+            let (changes, number) = (seen >> 32, seen as Number);
+            if number == NONE {
+                return (None, contended);
+            }
+            // Relaxed: ordered by `seen`. If another thread takes the object meanwhile, the link is
+            // of no use, and the exchange fails by the number of changes, unless a multiple of 2^32
+            // came in between.
+            let next = pool.get(number).link().load(Ordering::Relaxed);
+            let new = changes.wrapping_add(1) << 32 | u64::from(next);
+            // Acquire, twice: as the load above.
+            match self.0.compare_exchange_weak(seen, new, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return (Some(number), contended),
+                Err(now) => {
+                    contended |= now != seen;
+                    seen = now;
+                }
+            }
+        }
+    }
+
+    /// Makes an object of the pool, which is the caller's, the first one; says whether another
+    /// thread changed the list meanwhile.
+    pub(crate) fn push<T: Pooled<W>>(&self, pool: &Pool<T, W>, number: Number) -> bool {
+        let mut contended = false;
+        let next = pool.get(number).link();
         // Relaxed: the exchange tells whether it still holds.
-        let mut seen = first.load(Ordering::Relaxed);
+        let mut seen = self.0.load(Ordering::Relaxed);
         loop {
             // Relaxed: the exchange publishes it.
             next.store(seen as Number, Ordering::Relaxed);
             let new = (seen >> 32).wrapping_add(1) << 32 | u64::from(number);
             // Release: pairs with the Acquire in `pop`; also of what the caller read in the object.
-            match first.compare_exchange_weak(seen, new, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => seen = now,
+            match self.0.compare_exchange_weak(seen, new, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return contended,
+                Err(now) => {
+                    contended |= now != seen;
+                    seen = now;
+                }
             }
         }
     }
@@ -181,20 +225,11 @@ impl<T: Pooled<W>, W: World> Drop for Pool<T, W> {
             chunk.with_mut(|chunk| {
                 if !chunk.is_null() {
                     // SAFETY: from `chunk`, and no lock of this world is in use any more.
-                    unsafe { drop_chunk(*chunk) };
+                    unsafe { Self::drop_chunk(*chunk) };
                 }
             });
         }
     }
-}
-
-/// # Safety
-///
-/// The chunk was made by [`Pool::chunk`], and nothing uses it any more.
-unsafe fn drop_chunk<T>(first: *mut Line<T>) {
-    let objects = ptr::slice_from_raw_parts_mut(first, PER_CHUNK);
-    // SAFETY: it was a box of so many objects; and the caller's promise.
-    drop(unsafe { Box::from_raw(objects) });
 }
 
 #[cfg(test)]
@@ -203,15 +238,26 @@ mod tests {
 
     use coreline_sim::{Machine, Sim};
     use coreline_topology::CpuId;
-    use coreline_world::{JoinHandle, Placement, Threads};
+    use coreline_world::{JoinHandle, Placement, Threads, Words};
 
-    use super::super::nodes::Board;
     use super::*;
+
+    struct Object(<Sim as Words>::U32);
+
+    impl Pooled<Sim> for Object {
+        fn new_in() -> Self {
+            Object(Word::new_in(NONE))
+        }
+
+        fn link(&self) -> &<Sim as Words>::U32 {
+            &self.0
+        }
+    }
 
     #[test]
     fn objects_that_are_put_back_elsewhere_are_found() {
         let program = || {
-            let pool = Arc::new(Pool::<Board<Sim>, Sim>::new_in(1024, 0));
+            let pool = Arc::new(Pool::<Object, Sim>::new_in(1024, 0));
             for _ in 0..100 {
                 let theirs = Arc::clone(&pool);
                 let on = |cpu| Placement::On(CpuId::new(cpu));

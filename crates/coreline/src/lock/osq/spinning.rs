@@ -1,0 +1,44 @@
+//! The queue as threads see it that spin for their turns.
+
+use coreline_world::{Ordering, Word, World};
+
+use super::nodes::TURN;
+use super::{Order, Osq, with_tables};
+use crate::numbered::Number;
+
+/// How a thread came to its turn, in the node of this number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::lock) enum Came {
+    /// The queue was empty.
+    First(Number),
+    /// The thread that had the turn before passed it on.
+    Next(Number),
+}
+
+impl<O: Order, W: World> Osq<O, W> {
+    /// Waits for a turn, spinning. Where all nodes are taken, waits for one first.
+    pub(in crate::lock) fn come(&self) -> Came {
+        with_tables::<W, _>(|tables| {
+            let number = loop {
+                match tables.nodes.take() {
+                    Some(number) => break number,
+                    None => W::relax(),
+                }
+            };
+            if self.arrive(tables, number) {
+                return Came::First(number);
+            }
+            let state = &tables.nodes.get(number).state;
+            // Acquire: pairs with the Release in `grant`. Without it, the turn could begin before
+            // the last one's writes are seen.
+            state.wait_until(Ordering::Acquire, |state| state == TURN);
+            Came::Next(number)
+        })
+    }
+
+    /// Passes on the turn, in a queue in which no thread sleeps; whether there was a thread to pass
+    /// it to. If not, the queue was empty for a moment.
+    pub(in crate::lock) fn pass_if_waited(&self, number: Number) -> bool {
+        with_tables::<W, _>(|tables| O::pass(self, tables, number)).is_some()
+    }
+}

@@ -1,0 +1,432 @@
+//! [`ObjectCache`]: gets, returns, and the ways to and from the depots.
+
+use core::alloc::Layout;
+use core::fmt;
+use core::mem::{self, MaybeUninit, offset_of};
+use core::ptr::NonNull;
+
+use coreline_topology::{NodeId, Topology};
+use coreline_world::{Line, MapError, Native, Ordering, Word, World};
+
+use super::budget::{Budget, OverBudget};
+use super::builder::{AnyError, Builder, Check, Construct, Destroy, Pressure, Relieve};
+use super::depot::{Depots, ROUNDS};
+use super::leaf;
+use super::panics::Panics;
+use super::quarantine::Quarantine;
+use super::slab::Slabs;
+use super::stats::CacheStats;
+use crate::percpu::{PerCpu, PerCpuPool, PoolError, ResizableStack};
+
+/// What a cache keeps an object in.
+#[repr(C)]
+pub(super) struct Body<T, L, W: World> {
+    /// First, so that it is aligned as the body is.
+    pub(super) kept: T,
+    /// There while the object lives.
+    pub(super) life: MaybeUninit<L>,
+    /// How many lives it had. Written by the holder.
+    pub(super) lives: W::U64,
+}
+
+/// A body of this cache, in one hand.
+pub(super) type Held<T, L, W> = NonNull<Body<T, L, W>>;
+
+/// How many objects fit onto the stack of a CPU: two magazines.
+pub(super) const MOST: usize = 2 * ROUNDS;
+
+/// The stack of a CPU.
+type Stack<T, L, W> = ResizableStack<Body<T, L, W>, MOST, W>;
+
+/// No object could be had. Nothing was constructed, charged or lost.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GetError {
+    /// The constructor failed.
+    #[error("the constructor of an object failed: {0}")]
+    Constructor(#[source] AnyError),
+    /// There is no memory for one more object.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The budget is full.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
+}
+
+/// Objects were never given back. They keep their memory.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{count} objects of the cache {name} were never given back")]
+pub struct Leaked {
+    /// The cache's name.
+    pub name: String,
+    /// How many.
+    pub count: usize,
+}
+
+/// Objects that stay constructed: see the [module](super). `T` stays from one life to the next, and
+/// each life has an `L` of its own.
+///
+/// Handles borrow the cache: put it into a `static` or leak it where objects should have no
+/// lifetime, or hand them on as pointers ([`into_raw`](super::Object::into_raw)).
+///
+/// **Memory**: some kilobytes; a kilobyte for each index up to the highest that used it; 64 KiB at
+/// a time for objects, or eight of them; 36 KiB for 64 magazines that were in depots at one time.
+pub struct ObjectCache<T: Send + 'static, L: Send + 'static = (), W: World = Native> {
+    pub(super) stacks: PerCpu<Stack<T, L, W>, W>,
+    /// Whether there is anything to do for an object that is given back, beside its life.
+    attended: bool,
+    check: Option<Box<Check<T>>>,
+    budget: Option<(Budget<W>, u64)>,
+    pub(super) slabs: Slabs<W>,
+    pub(super) depots: Depots<Body<T, L, W>, W>,
+    /// By CPU: the depot of its node. Empty, if there is one.
+    pub(super) depot_of: Box<[u16]>,
+    name: String,
+    pub(super) idle_limit: Option<u64>,
+    /// How many objects a stack takes at most.
+    pub(super) most: usize,
+    pub(super) construct: Box<Construct<T>>,
+    pub(super) destroy: Option<Box<Destroy<T>>>,
+    pub(super) relieve: Option<Box<Relieve>>,
+    pub(super) quarantine: Quarantine<Body<T, L, W>, W>,
+    pub(super) state: Line<State<W>>,
+}
+
+/// | word | meaning | written by |
+/// |---|---|---|
+/// | `size` | how many objects a stack should take; only grows | a CPU that met one at a depot |
+/// | `room` | for so many idle objects there is room: of stacks, and taken in depots | slow paths |
+/// | `constructed`, `destroyed` | how many objects ever were | slow paths |
+/// | `ended` | how many lives the destroyed ones had | the destructor's thread |
+///
+/// `room` is kept only where idle objects have a limit. What is above it is on its way back, and
+/// no object is stored for it: so idle objects are never above it.
+pub(super) struct State<W: World> {
+    pub(super) size: W::U32,
+    pub(super) room: W::U64,
+    pub(super) constructed: W::U64,
+    pub(super) destroyed: W::U64,
+    pub(super) ended: W::U64,
+}
+
+const _: () = {
+    assert!(size_of::<State<Native>>() == 40);
+    assert!(size_of::<Line<State<Native>>>() == 64);
+};
+
+// SAFETY: objects go from thread to thread, so they are `Send`; none is reached from two threads at
+// once. Closures are `Send`.
+unsafe impl<T: Send, L: Send, W: World> Send for ObjectCache<T, L, W> {}
+// SAFETY: the same; closures are `Sync`, and the rest is words and what guards itself.
+unsafe impl<T: Send, L: Send, W: World> Sync for ObjectCache<T, L, W> {}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
+    /// The cache, which has no objects yet. They are made by `construct`, in the thread that gets
+    /// one and finds none idle.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] if the machine has no such index, there is no memory for the stacks, or
+    /// objects are too large for the machine.
+    pub fn build<E: Into<AnyError>>(
+        self,
+        construct: impl Fn() -> Result<T, E> + Send + Sync + 'static,
+    ) -> Result<ObjectCache<T, L, W>, PoolError> {
+        ObjectCache::of(self, Box::new(move || construct().map_err(Into::into)))
+    }
+}
+
+impl<T: Send + 'static, L: Send + 'static> ObjectCache<T, L> {
+    /// A cache of this process; the name is for messages.
+    pub fn builder(name: impl Into<String>) -> Builder<T, L> {
+        Builder::new(name.into())
+    }
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
+    /// A cache in world `W`; the name is for messages.
+    pub fn builder_in(name: impl Into<String>) -> Builder<T, L, W> {
+        Builder::new(name.into())
+    }
+
+    fn of(builder: Builder<T, L, W>, construct: Box<Construct<T>>) -> Result<Self, PoolError> {
+        let Builder { name, align, index_by, placed, budget, check, destroy, relieve, .. } =
+            builder;
+        let layout = Layout::new::<Body<T, L, W>>();
+        let too_large = || PoolError::TooLarge {
+            size: layout.size(),
+            align: align.max(layout.align()),
+            stride: isize::MAX as usize,
+        };
+        let layout = layout.align_to(align).map_err(|_| too_large())?;
+        let lives = offset_of!(Body<T, L, W>, lives);
+        let topology = W::topology();
+        let (nodes, depot_of) = if placed { by_node(&topology) } else { one_node() };
+        let slabs = Slabs::new_in(layout, lives, nodes).ok_or_else(too_large)?;
+        let depots = Depots::new_in(slabs.nodes());
+        let by_size = (4096 / layout.size().max(1)).clamp(8, 32);
+        // Stacks of all CPUs take half of the limit at most.
+        let part = |limit: usize| (limit / (2 * topology.cpu_limit().max(1))).clamp(1, MOST);
+        let most = builder.idle_limit.map_or(MOST, part);
+        let size = most.min(2 * builder.magazine.unwrap_or(by_size));
+        // Where there is a limit, a stack has no room until it was taken out of that.
+        let first = if builder.idle_limit.is_some() { 0 } else { size };
+        let pool = PerCpuPool::<W>::global_in(index_by)?;
+        let stacks = pool.per_cpu(move || Stack::<T, L, W>::with_capacity_in(first))?;
+        Ok(ObjectCache {
+            stacks,
+            attended: check.is_some() || budget.is_some(),
+            check,
+            budget,
+            slabs,
+            depots,
+            depot_of,
+            most,
+            name,
+            idle_limit: builder.idle_limit.map(|limit| limit as u64),
+            construct,
+            destroy,
+            relieve,
+            quarantine: Quarantine::new_in(),
+            state: Line(State {
+                size: W::U32::new_in(size as u32),
+                room: W::U64::new_in(0),
+                constructed: W::U64::new_in(0),
+                destroyed: W::U64::new_in(0),
+                ended: W::U64::new_in(0),
+            }),
+        })
+    }
+
+    /// The cache's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A body that is charged.
+    #[inline(always)]
+    pub(super) fn take(&self) -> Result<Held<T, L, W>, GetError> {
+        let popped = || self.stacks.field(|stack| stack).pop();
+        match if self.budget.is_none() { popped() } else { None } {
+            Some(body) => Ok(body),
+            None => self.take_otherwise(),
+        }
+    }
+
+    /// Apart, so that the usual way stays short: where there is a budget, or the stack is empty.
+    #[inline(never)]
+    fn take_otherwise(&self) -> Result<Held<T, L, W>, GetError> {
+        self.charge()?;
+        let charged = Charged(self);
+        let body = match self.stacks.field(|stack| stack).pop() {
+            Some(body) => body,
+            None => self.refill()?,
+        };
+        mem::forget(charged);
+        Ok(body)
+    }
+
+    /// Charges first: then nothing is taken that would have to be given back.
+    fn charge(&self) -> Result<(), GetError> {
+        let Some((budget, each)) = &self.budget else { return Ok(()) };
+        loop {
+            match budget.charge(*each) {
+                Ok(()) => return Ok(()),
+                Err(_) if self.relieve(Pressure::Budget) => {}
+                Err(refused) => return Err(refused.into()),
+            }
+        }
+    }
+
+    pub(super) fn uncharge(&self) {
+        if let Some((budget, each)) = &self.budget {
+            budget.uncharge(*each);
+        }
+    }
+
+    pub(super) fn relieve(&self, pressure: Pressure<'_>) -> bool {
+        self.relieve.as_ref().is_some_and(|relieve| relieve(pressure))
+    }
+
+    /// Ends a life, and gives the object back.
+    ///
+    /// # Safety
+    ///
+    /// The body is of this cache, is the caller's alone, and has a life.
+    #[inline]
+    pub(super) unsafe fn put(&self, body: Held<T, L, W>) {
+        if mem::needs_drop::<L>() || self.attended {
+            let ended = Ended { cache: self, body };
+            // SAFETY: the caller's promise; the life is not used any more.
+            unsafe { (*body.as_ptr()).life.assume_init_drop() };
+            if self.attended && !self.attend(body) {
+                return mem::forget(ended);
+            }
+            mem::forget(ended);
+        }
+        self.push(body);
+        // At the end: the object is back, and nothing is lost by the panic.
+        leaf::no_cache_in_a_destructor::<W>(&self.name);
+    }
+
+    /// Checks an object whose life has ended; says whether it may live again. One that may not is
+    /// put aside.
+    fn attend(&self, body: Held<T, L, W>) -> bool {
+        // SAFETY: the caller of `put` has the body alone.
+        let kept = unsafe { &mut (*body.as_ptr()).kept };
+        let checked = self.check.as_ref().map_or(Ok(()), |check| check(kept));
+        self.uncharge();
+        checked.map_err(|why| self.quarantine.push(body, why)).is_ok()
+    }
+
+    /// Makes an object idle.
+    #[inline]
+    pub(super) fn push(&self, body: Held<T, L, W>) {
+        if self.stacks.field(|stack| stack).push(body).is_err() {
+            self.flush(body);
+        }
+    }
+
+    /// Destroys the idle objects, and gives their memory back; returns how many there were.
+    ///
+    /// Stops the stacks of all CPUs for a moment, with a fence. Where the machine cannot fence
+    /// sections, what is on the stacks stays.
+    pub fn shrink(&self) -> usize {
+        leaf::no_cache_in_a_destructor::<W>(&self.name);
+        // Room for all that are there, as stacks should not be stopped for long.
+        let mut found = Vec::with_capacity((self.stacks.populated() + 1) * MOST);
+        let stopped = self.stacks.with_all_stopped(|stacks| {
+            stacks.for_each(|stack| {
+                let mut out = [None; MOST];
+                let popped = stack.field(|stack| stack).pop_batch(&mut out);
+                found.extend(out[..popped].iter().flatten());
+                if self.idle_limit.is_some() {
+                    self.leave(stack.field(|stack| stack).resize(0));
+                }
+            });
+        });
+        // Without a fence the stacks stay as they are.
+        drop(stopped);
+        let mut panics = Panics::NONE;
+        let count = self.unmake_all(found.into_iter(), &mut panics);
+        let count = count + self.empty_depots(&mut panics);
+        self.slabs.trim();
+        panics.resume();
+        count
+    }
+
+    /// What the cache did, and has. Takes a look at each object.
+    pub fn stats(&self) -> CacheStats {
+        // Relaxed, here and below: counts.
+        let load = |word: &W::U64| word.load(Ordering::Relaxed);
+        let state = &self.state.0;
+        let on_stacks: usize = self.stacks.iter().map(|stack| stack.len()).sum();
+        let idle = on_stacks + self.depots.objects();
+        let (constructed, destroyed) = (load(&state.constructed), load(&state.destroyed));
+        let quarantined = self.quarantine.len();
+        let mut gets = load(&state.ended);
+        self.slabs.each(|lives| gets += load(lives));
+        let (flushes, refills) = self.depots.trips();
+        CacheStats {
+            live: (constructed.saturating_sub(destroyed) as usize)
+                .saturating_sub(idle + quarantined),
+            idle,
+            quarantined,
+            constructed,
+            destroyed,
+            gets,
+            refills,
+            flushes,
+            bytes: size_of::<Self>()
+                + self.slabs.bytes()
+                + self.depots.bytes()
+                + (self.stacks.populated() + 1) * size_of::<Stack<T, L, W>>(),
+        }
+    }
+
+    fn empty_quarantine(&self, panics: &mut Panics) {
+        for aside in self.quarantine.drain() {
+            self.quarantine.forget();
+            panics.run(|| self.unmake(aside.body));
+        }
+    }
+
+    /// Ends the cache; all objects should have been given back.
+    ///
+    /// # Errors
+    ///
+    /// [`Leaked`] if some were not: those that were forgotten, or are out as pointers.
+    pub fn close(self) -> Result<(), Leaked> {
+        let mut panics = Panics::NONE;
+        self.empty_quarantine(&mut panics);
+        panics.resume();
+        let CacheStats { live, quarantined, .. } = self.stats();
+        let count = live + quarantined;
+        let name = self.name.clone();
+        drop(self);
+        if count == 0 { Ok(()) } else { Err(Leaked { name, count }) }
+    }
+}
+
+/// Idle objects are destroyed, all of them, and a panic of a destructor goes no further. Those that
+/// were never given back, and their memory, stay.
+impl<T: Send + 'static, L: Send + 'static, W: World> Drop for ObjectCache<T, L, W> {
+    fn drop(&mut self) {
+        let mut panics = Panics::NONE;
+        let on_stacks: Vec<_> = self.stacks.iter_mut().flat_map(|stack| stack.drain()).collect();
+        self.unmake_all(on_stacks.into_iter(), &mut panics);
+        self.empty_depots(&mut panics);
+        self.empty_quarantine(&mut panics);
+    }
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> fmt::Debug for ObjectCache<T, L, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectCache")
+            .field("name", &self.name)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A charge for an object: given back if none can be had, or the constructor panics.
+struct Charged<'a, T: Send + 'static, L: Send + 'static, W: World>(&'a ObjectCache<T, L, W>);
+
+impl<T: Send + 'static, L: Send + 'static, W: World> Drop for Charged<'_, T, L, W> {
+    fn drop(&mut self) {
+        self.0.uncharge();
+    }
+}
+
+/// An object whose life ends: put aside if that panics.
+struct Ended<'a, T: Send + 'static, L: Send + 'static, W: World> {
+    cache: &'a ObjectCache<T, L, W>,
+    body: Held<T, L, W>,
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> Drop for Ended<'_, T, L, W> {
+    fn drop(&mut self) {
+        self.cache.uncharge();
+        self.cache.quarantine.push(self.body, "it panicked when it was given back".into());
+    }
+}
+
+/// One depot, wherever memory is.
+fn one_node() -> (Box<[Option<NodeId>]>, Box<[u16]>) {
+    (Box::new([None]), Box::default())
+}
+
+/// A depot for each node that has CPUs, and by CPU which one is its.
+fn by_node(topology: &Topology) -> (Box<[Option<NodeId>]>, Box<[u16]>) {
+    if topology.node_count() < 2 {
+        return one_node();
+    }
+    let nodes: Vec<_> = topology.nodes().collect();
+    let mut depot_of = vec![0; topology.cpu_limit()];
+    for cpu in topology.cpus() {
+        let depot = nodes.iter().position(|node| *node == cpu.node).unwrap_or(0);
+        depot_of[cpu.id.index()] = depot as u16;
+    }
+    let memory = |node: NodeId| Some(topology.nearest_memory(node).unwrap_or(node));
+    (nodes.into_iter().map(memory).collect(), depot_of.into())
+}

@@ -1,0 +1,247 @@
+//! [`Depots`]: where idle objects wait that no CPU has, in magazines.
+//!
+//! A magazine is what goes to a depot or comes from it by one exchange, whatever is in it. There is
+//! a depot for each memory node. (Bonwick and Adams, "Magazines and Vmem", USENIX 2001.)
+//!
+//! | word of a magazine | meaning | written by |
+//! |---|---|---|
+//! | `link` | the next magazine of its list | the thread that puts it there |
+//! | `len` | how many rounds count | the thread that fills it |
+//! | `rounds` | objects | the thread that fills it |
+//!
+//! | word of a depot | meaning | written by |
+//! |---|---|---|
+//! | `full`, `empty` | magazines with objects, and without | exchanges |
+//! | `objects` | how many they hold; an update behind at times | additions |
+//! | `puts`, `takes` | how often a magazine came, and went | additions |
+//!
+//! No thread waits for another one: a child that was forked while another thread was at a depot
+//! finds it whole, but for the magazine that the thread had in its hands.
+
+use core::array;
+use core::ptr::{self, NonNull};
+
+use coreline_world::{Integer, Line, Native, Ordering, Word, World};
+
+use crate::numbered::{List, NONE, Pool, Pooled};
+
+/// How many objects fit into a magazine.
+pub(super) const ROUNDS: usize = 64;
+
+/// How many magazines a cache has at most.
+const MOST: usize = 1 << 16;
+
+/// See the module. `B` is what objects are kept in.
+struct Magazine<B: 'static, W: World> {
+    link: W::U32,
+    len: W::U32,
+    rounds: [W::Ptr<B>; ROUNDS],
+}
+
+const _: () = {
+    assert!(size_of::<Magazine<u64, Native>>() == 8 + 8 * ROUNDS);
+    assert!(size_of::<Depot<Native>>() == 40);
+    assert!(size_of::<Line<Depot<Native>>>() == 64);
+};
+
+// SAFETY: a magazine holds pointers, and gives them to threads that take them; what becomes of the
+// objects is up to the cache, which asks that they are `Send`.
+unsafe impl<B, W: World> Send for Magazine<B, W> {}
+// SAFETY: all fields are words, and the pointers in them are handed on as they are.
+unsafe impl<B, W: World> Sync for Magazine<B, W> {}
+
+impl<B: 'static, W: World> Pooled<W> for Magazine<B, W> {
+    fn new_in() -> Self {
+        Magazine {
+            link: W::U32::new_in(NONE),
+            len: W::U32::new_in(0),
+            rounds: array::from_fn(|_| W::Ptr::new_in(ptr::null_mut())),
+        }
+    }
+
+    fn link(&self) -> &W::U32 {
+        &self.link
+    }
+}
+
+/// See the module.
+struct Depot<W: World> {
+    full: List<W>,
+    /// On the line that a CPU has anyway when it comes here.
+    empty: List<W>,
+    objects: W::U64,
+    puts: W::U64,
+    takes: W::U64,
+}
+
+/// The depots of one cache.
+pub(super) struct Depots<B: 'static, W: World> {
+    table: Pool<Magazine<B, W>, W>,
+    by_node: Box<[Line<Depot<W>>]>,
+}
+
+/// What a trip to a depot came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Trip {
+    /// How many objects were put there, or taken.
+    pub(super) objects: usize,
+    /// Whether another thread was at the depot meanwhile.
+    pub(super) contended: bool,
+}
+
+impl<B: 'static, W: World> Depots<B, W> {
+    pub(super) fn new_in(nodes: usize) -> Self {
+        let depot = || Depot {
+            full: List::new_in(),
+            empty: List::new_in(),
+            objects: W::U64::new_in(0),
+            puts: W::U64::new_in(0),
+            takes: W::U64::new_in(0),
+        };
+        let by_node = (0..nodes).map(|_| Line(depot())).collect();
+        Depots { table: Pool::new_in(MOST, 0), by_node }
+    }
+
+    /// How many depots there are.
+    pub(super) fn len(&self) -> usize {
+        self.by_node.len()
+    }
+
+    /// Puts so many of these objects into a depot as there are magazines for: all of them, as a
+    /// rule.
+    pub(super) fn put(&self, depot: usize, objects: &[NonNull<B>]) -> Trip {
+        let Depot { full, empty, objects: count, puts, .. } = &self.by_node[depot].0;
+        let mut trip = Trip { objects: 0, contended: false };
+        for part in objects.chunks(ROUNDS) {
+            let (number, contended) = empty.pop(&self.table);
+            trip.contended |= contended;
+            let Some(number) = number.or_else(|| self.table.take()) else { break };
+            let magazine = self.table.get(number);
+            for (round, object) in magazine.rounds.iter().zip(part) {
+                // Relaxed: `push` publishes it.
+                round.store(object.as_ptr(), Ordering::Relaxed);
+            }
+            // Relaxed: `push` publishes it.
+            magazine.len.store(part.len() as u32, Ordering::Relaxed);
+            trip.contended |= full.push(&self.table, number);
+            trip.objects += part.len();
+            // Relaxed: a count.
+            count.fetch_add(part.len() as u64, Ordering::Relaxed);
+            // Relaxed: a count.
+            puts.fetch_add(1, Ordering::Relaxed);
+        }
+        trip
+    }
+
+    /// Takes a magazine's objects out of a depot; none, if it has no magazine.
+    pub(super) fn take(&self, depot: usize, into: &mut [Option<NonNull<B>>; ROUNDS]) -> Trip {
+        let trip = self.unload(depot, into);
+        if trip.objects > 0 {
+            // Relaxed: a count.
+            self.by_node[depot].0.takes.fetch_add(1, Ordering::Relaxed);
+        }
+        trip
+    }
+
+    /// As [`take`](Depots::take), which no CPU asked for.
+    pub(super) fn drain(&self, depot: usize, into: &mut [Option<NonNull<B>>; ROUNDS]) -> usize {
+        self.unload(depot, into).objects
+    }
+
+    fn unload(&self, depot: usize, into: &mut [Option<NonNull<B>>; ROUNDS]) -> Trip {
+        let Depot { full, empty, objects: count, .. } = &self.by_node[depot].0;
+        let (number, contended) = full.pop(&self.table);
+        let Some(number) = number else { return Trip { objects: 0, contended } };
+        let magazine = self.table.get(number);
+        // Relaxed: `pop` acquired it.
+        let objects = magazine.len.load(Ordering::Relaxed) as usize;
+        for (round, place) in magazine.rounds.iter().zip(&mut into[..objects]) {
+            // Relaxed: `pop` acquired it.
+            *place = NonNull::new(round.load(Ordering::Relaxed));
+        }
+        let contended = contended | empty.push(&self.table, number);
+        // Relaxed: a count.
+        count.fetch_add((objects as u64).wrapping_neg(), Ordering::Relaxed);
+        Trip { objects, contended }
+    }
+
+    /// The bytes of all magazines that were ever made.
+    pub(super) fn bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
+    /// How many objects there are in all depots, about.
+    pub(super) fn objects(&self) -> usize {
+        // Relaxed: a count. One that is behind can be below zero.
+        let objects = |depot: &Line<Depot<W>>| depot.0.objects.load(Ordering::Relaxed);
+        self.by_node.iter().map(objects).fold(0, u64::wrapping_add).cast_signed().max(0) as usize
+    }
+
+    /// How many magazines came, and went.
+    pub(super) fn trips(&self) -> (u64, u64) {
+        // Relaxed, both: counts.
+        let load = |word: &W::U64| word.load(Ordering::Relaxed);
+        let sum = |of: fn(&Depot<W>) -> &W::U64| {
+            self.by_node.iter().map(|depot| load(of(&depot.0))).sum()
+        };
+        (sum(|depot| &depot.puts), sum(|depot| &depot.takes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coreline_topology::CpuId;
+    use coreline_world::model::{Checker, Model, RelaxedRmws};
+    use coreline_world::{JoinHandle, Placement, Threads};
+
+    use super::*;
+
+    /// Two threads take from a depot and put there; every object is in one hand, with what was
+    /// written to it before it was put.
+    fn each_object_is_in_one_hand<W: World + Threads>() {
+        let depots = Arc::new(Depots::<W::U32, W>::new_in(1));
+        let objects: [_; 2] =
+            array::from_fn(|_| NonNull::from_mut(Box::leak(Box::new(W::U32::new_in(0)))));
+        objects.iter().for_each(|object| _ = depots.put(0, &[*object]));
+        let turn = |depots: &Depots<W::U32, W>| {
+            let mut into = [None; ROUNDS];
+            let taken = depots.take(0, &mut into).objects;
+            for object in into[..taken].iter().flatten() {
+                // SAFETY: leaked above, and given back only when all threads have ended.
+                let object = unsafe { object.as_ref() };
+                // Relaxed, both: the depot orders what two threads do with one object.
+                let before = object.load(Ordering::Relaxed);
+                object.store(before + 1, Ordering::Relaxed);
+                assert_eq!(object.load(Ordering::Relaxed), before + 1, "in two hands");
+                assert_eq!(depots.put(0, &[NonNull::from_ref(object)]).objects, 1);
+            }
+            taken as u32
+        };
+        let theirs = Arc::clone(&depots);
+        let other = W::spawn(Placement::On(CpuId::new(1)), move || turn(&theirs) + turn(&theirs));
+        let turns = turn(&depots) + other.expect("two threads").join();
+        let mut sum = 0;
+        let mut into = [None; ROUNDS];
+        while depots.take(0, &mut into).objects == 1 {
+            // SAFETY: leaked above, and taken for good.
+            let object = unsafe { Box::from_raw(into[0].take().expect("one object").as_ptr()) };
+            sum += object.load(Ordering::Relaxed);
+        }
+        assert_eq!((sum, depots.objects()), (turns, 0), "each turn is in its object");
+    }
+
+    #[test]
+    fn each_object_is_in_one_hand_in_every_interleaving() {
+        Checker::new().preemption_bound(2).check(each_object_is_in_one_hand::<Model>);
+    }
+
+    #[test]
+    fn a_depot_that_publishes_nothing_is_found() {
+        let found = Checker::new()
+            .preemption_bound(2)
+            .try_check(each_object_is_in_one_hand::<Model<RelaxedRmws>>);
+        assert!(found.is_err());
+    }
+}

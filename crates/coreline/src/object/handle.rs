@@ -1,0 +1,175 @@
+//! [`Object`]: an object that lives.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+
+use coreline_world::{Native, Ordering, Word, World};
+
+use super::cache::{Body, GetError, Held, ObjectCache};
+use super::leaf;
+
+/// An object that lives: goes back to its [`ObjectCache`] when it drops, still constructed.
+///
+/// It dereferences to what is constructed; [`life`](Object::life) is what this life alone has.
+///
+/// One that is forgotten stays constructed for good.
+pub struct Object<'c, T: Send + 'static, L: Send + 'static = (), W: World = Native> {
+    cache: &'c ObjectCache<T, L, W>,
+    body: NonNull<Body<T, L, W>>,
+    /// It owns both.
+    _owned: PhantomData<(T, L)>,
+}
+
+// SAFETY: a handle owns its object, which goes with it: `T` and `L` are `Send`. Caches are shared.
+unsafe impl<T: Send, L: Send, W: World> Send for Object<'_, T, L, W> {}
+// SAFETY: a shared handle gives out shared references to both.
+unsafe impl<T: Send + Sync, L: Send + Sync, W: World> Sync for Object<'_, T, L, W> {}
+
+impl<'c, T: Send + 'static, L: Send + 'static, W: World> Object<'c, T, L, W> {
+    /// # Safety
+    ///
+    /// The body is of this cache, is the caller's alone, and has a life.
+    #[inline]
+    pub(super) unsafe fn new(
+        cache: &'c ObjectCache<T, L, W>,
+        body: NonNull<Body<T, L, W>>,
+    ) -> Self {
+        Object { cache, body, _owned: PhantomData }
+    }
+
+    /// What this life has.
+    pub fn life(&self) -> &L {
+        // SAFETY: the body is this handle's, and has a life.
+        unsafe { (*self.body.as_ptr()).life.assume_init_ref() }
+    }
+
+    /// What this life has, to change.
+    pub fn life_mut(&mut self) -> &mut L {
+        self.parts_mut().1
+    }
+
+    /// What is constructed, and what this life has.
+    pub fn parts_mut(&mut self) -> (&mut T, &mut L) {
+        let body = self.body.as_ptr();
+        // SAFETY: the body is this handle's, but for the count, and has a life.
+        unsafe { (&mut (*body).kept, (*body).life.assume_init_mut()) }
+    }
+
+    /// The object as a pointer, to be [taken back](ObjectCache::from_raw). It stays where it is.
+    pub fn into_raw(self) -> NonNull<T> {
+        // It is what a body begins with.
+        ManuallyDrop::new(self).body.cast()
+    }
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
+    /// An object, with a life of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`GetError`] if none is idle and none can be constructed, or the budget is full.
+    #[inline(always)]
+    pub fn get(&self) -> Result<Object<'_, T, L, W>, GetError>
+    where
+        L: Default,
+    {
+        self.get_with(L::default)
+    }
+
+    /// An object, with what `life` returns. That is called once there is an object.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](ObjectCache::get); `life` was not called.
+    #[inline(always)]
+    pub fn get_with(&self, life: impl FnOnce() -> L) -> Result<Object<'_, T, L, W>, GetError> {
+        leaf::no_cache_in_a_destructor::<W>(self.name());
+        let taken = Taken { cache: self, body: self.take()? };
+        let life = life();
+        let Taken { body, .. } = *ManuallyDrop::new(taken);
+        // SAFETY: the body is this thread's alone, but for the count, and has no life; then it has
+        // one.
+        unsafe {
+            (*body.as_ptr()).life.write(life);
+            let lives = &(*body.as_ptr()).lives;
+            // Relaxed, both: written by the holder alone, and read for `stats`.
+            lives.store(lives.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            Ok(Object::new(self, body))
+        }
+    }
+
+    /// An object with a copy of another one's life. What is constructed is not copied: it has its
+    /// own.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](ObjectCache::get).
+    pub fn get_copy_of(&self, other: &Object<'_, T, L, W>) -> Result<Object<'_, T, L, W>, GetError>
+    where
+        L: Clone,
+    {
+        self.get_with(|| other.life().clone())
+    }
+
+    /// Takes an object back that was made a pointer.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is from [`into_raw`](Object::into_raw) of an object of this cache, and is taken
+    /// back once.
+    pub unsafe fn from_raw(&self, object: NonNull<T>) -> Object<'_, T, L, W> {
+        // SAFETY: the caller's promise: what a body begins with. Objects have a life when they are
+        // made pointers.
+        unsafe { Object::new(self, object.cast()) }
+    }
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> Deref for Object<'_, T, L, W> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the body is this handle's.
+        unsafe { &(*self.body.as_ptr()).kept }
+    }
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> DerefMut for Object<'_, T, L, W> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the body is this handle's.
+        unsafe { &mut (*self.body.as_ptr()).kept }
+    }
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> Drop for Object<'_, T, L, W> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the body is this handle's, and has a life; the handle is not used any more.
+        unsafe { self.cache.put(self.body) };
+    }
+}
+
+impl<T: Send + fmt::Debug + 'static, L: Send + fmt::Debug + 'static, W: World> fmt::Debug
+    for Object<'_, T, L, W>
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Object").field("kept", &**self).field("life", self.life()).finish()
+    }
+}
+
+/// An object that was taken and charged, and has no life yet: goes back if `life` panics.
+struct Taken<'a, T: Send + 'static, L: Send + 'static, W: World> {
+    cache: &'a ObjectCache<T, L, W>,
+    body: Held<T, L, W>,
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> Drop for Taken<'_, T, L, W> {
+    fn drop(&mut self) {
+        self.cache.uncharge();
+        self.cache.push(self.body);
+    }
+}

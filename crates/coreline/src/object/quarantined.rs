@@ -1,0 +1,71 @@
+//! [`Quarantined`]: an object that was put aside, to be looked at.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use coreline_world::{Native, World};
+
+use super::builder::AnyError;
+use super::cache::{Body, ObjectCache};
+use super::quarantine::Aside;
+
+/// An object that was put aside, which is destroyed when this drops.
+pub struct Quarantined<'c, T: Send + 'static, L: Send + 'static = (), W: World = Native> {
+    cache: &'c ObjectCache<T, L, W>,
+    body: NonNull<Body<T, L, W>>,
+    why: AnyError,
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
+    /// What was put aside since the last time: objects that came back in a state in which they
+    /// cannot live again.
+    pub fn quarantined(&self) -> Vec<Quarantined<'_, T, L, W>> {
+        let quarantined = |Aside { body, why, .. }| Quarantined { cache: self, body, why };
+        self.quarantine.drain().map(quarantined).collect()
+    }
+}
+
+// SAFETY: it owns its object, which goes with it: `T` is `Send`. Caches are shared.
+unsafe impl<T: Send, L: Send, W: World> Send for Quarantined<'_, T, L, W> {}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> Quarantined<'_, T, L, W> {
+    /// Where the object lies.
+    pub fn address(&self) -> usize {
+        self.body.addr().get()
+    }
+
+    /// Why it was put aside: what [`check`](super::Builder::check) returned.
+    pub fn why(&self) -> &AnyError {
+        &self.why
+    }
+
+    /// The object. Its life has ended.
+    pub fn kept(&mut self) -> &mut T {
+        // SAFETY: the body is this one's.
+        unsafe { &mut (*self.body.as_ptr()).kept }
+    }
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> Drop for Quarantined<'_, T, L, W> {
+    fn drop(&mut self) {
+        self.cache.quarantine.forget();
+        self.cache.unmake(self.body);
+    }
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> fmt::Display for Quarantined<'_, T, L, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, address) = (self.cache.name(), self.address());
+        write!(f, "the object at {address:#x} of the cache {name} cannot live again: {}", self.why)
+    }
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> fmt::Debug for Quarantined<'_, T, L, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Quarantined")
+            .field("cache", &self.cache.name())
+            .field("address", &self.address())
+            .field("why", &self.why)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,403 @@
+//! [`Slabs`]: the memory of a cache's objects.
+//!
+//! A slab is a power of two of bytes, aligned to as many, on one node: its header, a map with a bit
+//! for each object, and the objects. So an object knows its slab by its address.
+//!
+//! ```text
+//! | header | map | object | object | ...                    |
+//! ```
+//!
+//! Objects are reserved and given back only when they are constructed and destroyed, under a lock.
+//! Each has a word that counts its lives, which is there as long as it is reserved.
+//!
+//! | what | guarded by |
+//! |---|---|
+//! | the lists of slabs, their maps and what else their headers say | `lock` |
+//! | a slab's node | nothing: it never changes |
+//!
+//! Headers are reached by raw places: a reference to one would be to its node, too, which other
+//! threads read without the lock, and not to the map behind it.
+//!
+//! **Fork**: a child that was forked while another thread was at a list finds all slabs, and lists
+//! those with room anew, when it first comes: lists are of one generation of the memory. An object
+//! that was being reserved or given back may be lost to it; none is lent out twice.
+
+use core::alloc::Layout;
+use core::mem::replace;
+use core::ptr::{self, NonNull};
+
+use coreline_topology::NodeId;
+use coreline_world::{Cell, MapError, Ordering, Word, World};
+
+use crate::percpu::SlotLock;
+
+/// The least size of a slab, in bytes.
+const SMALLEST: usize = 64 << 10;
+/// So many objects fit into a slab at least.
+const FEWEST: usize = 8;
+
+/// The header of a slab.
+struct Slab {
+    /// Which of the nodes that the cache knows it lies on.
+    node: usize,
+    /// How many of its objects are reserved.
+    reserved: usize,
+    /// The next of all slabs.
+    next: *mut Slab,
+    /// Whether it is in the list of those of its node that have room; and the next there.
+    listed: bool,
+    behind: *mut Slab,
+}
+
+/// How a slab is laid out.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    slab: Layout,
+    /// From one object to the next, in bytes.
+    stride: usize,
+    /// Where the first one is.
+    first: usize,
+    /// How many there are.
+    count: usize,
+}
+
+impl Plan {
+    /// For objects of this layout. `None` if that is too large for this machine.
+    fn of(object: Layout) -> Option<Plan> {
+        let object = object.pad_to_align();
+        let stride = object.size().max(1);
+        let least = stride.checked_mul(FEWEST)?.checked_add(object.align() + SMALLEST / 4)?;
+        let size = least.checked_next_power_of_two()?.max(SMALLEST);
+        let slab = Layout::from_size_align(size, size).ok()?;
+        let first = |count: usize| {
+            let words = count.div_ceil(64);
+            (size_of::<Slab>() + words * size_of::<u64>()).next_multiple_of(object.align())
+        };
+        let mut count = (size - size_of::<Slab>()) / stride;
+        while first(count) + count * stride > size {
+            count -= 1;
+        }
+        Some(Plan { slab, stride, first: first(count), count })
+    }
+}
+
+struct Lists<W: World> {
+    /// All slabs. A word, so that a forked child has a slab whole or not at all.
+    all: W::Ptr<Slab>,
+    /// By node: slabs with room.
+    with_room: Box<[*mut Slab]>,
+    /// The generation of the memory in which those were listed.
+    generation: u32,
+}
+
+// SAFETY: slabs are reached under the lock alone, whichever thread has it.
+unsafe impl<W: World> Send for Lists<W> {}
+
+/// See the module.
+pub(super) struct Slabs<W: World> {
+    plan: Plan,
+    /// Where an object has its count of lives.
+    lives: usize,
+    /// By number: the node. `None`, for the only one: wherever memory is.
+    nodes: Box<[Option<NodeId>]>,
+    lock: SlotLock<W>,
+    lists: Cell<Lists<W>, W>,
+}
+
+impl<W: World> Slabs<W> {
+    /// Without slabs, for objects of this layout with a count of lives there. `None` if they are
+    /// too large for this machine.
+    pub(super) fn new_in(
+        object: Layout,
+        lives: usize,
+        nodes: Box<[Option<NodeId>]>,
+    ) -> Option<Self> {
+        let with_room = nodes.iter().map(|_| ptr::null_mut()).collect();
+        let all = W::Ptr::new_in(ptr::null_mut());
+        let lists = Cell::new_in(Lists { all, with_room, generation: W::generation().get() });
+        Some(Slabs { plan: Plan::of(object)?, lives, nodes, lock: SlotLock::new_in(), lists })
+    }
+
+    /// How many nodes there are.
+    pub(super) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Lists<W>) -> R) -> R {
+        let _guard = self.lock.lock();
+        self.lists.with_mut(|lists| {
+            // SAFETY: the lock keeps all other threads away.
+            let lists = unsafe { &mut *lists };
+            let generation = W::generation().get();
+            if lists.generation != generation {
+                lists.generation = generation;
+                self.settle(lists);
+            }
+            f(lists)
+        })
+    }
+
+    /// Lists the slabs with room anew.
+    fn settle(&self, lists: &mut Lists<W>) {
+        lists.with_room.fill(ptr::null_mut());
+        for slab in lists.each() {
+            let at = slab.as_ptr();
+            // SAFETY: slabs are mapped as long as they are in a list, and the lock is held.
+            unsafe {
+                let taken = self.map(slab).as_ref().iter().map(|word| word.count_ones() as usize);
+                (*at).reserved = taken.sum();
+                (*at).listed = (*at).reserved < self.plan.count;
+                if (*at).listed {
+                    (*at).behind = replace(&mut lists.with_room[(*at).node], at);
+                }
+            }
+        }
+    }
+
+    /// Memory for one object, on a node if that has some. Its count of lives is 0.
+    pub(super) fn reserve(&self, node: usize) -> Result<NonNull<u8>, MapError> {
+        loop {
+            if let Some(object) = self.with(|lists| self.reserve_in(lists, node)) {
+                return Ok(object);
+            }
+            self.add(node)?;
+        }
+    }
+
+    fn reserve_in(&self, lists: &mut Lists<W>, node: usize) -> Option<NonNull<u8>> {
+        while let Some(slab) = NonNull::new(lists.with_room[node]) {
+            let at = slab.as_ptr();
+            // SAFETY: slabs are mapped as long as they are in a list, and the lock is held.
+            unsafe {
+                if let Some(number) = self.free_number(slab) {
+                    self.map(slab).as_mut()[number / 64] |= 1 << (number % 64);
+                    (*at).reserved += 1;
+                    let object = self.object(slab, number);
+                    object.byte_add(self.lives).cast::<W::U64>().write(W::U64::new_in(0));
+                    return Some(object);
+                }
+                lists.with_room[node] = (*at).behind;
+                (*at).listed = false;
+            }
+        }
+        None
+    }
+
+    /// # Safety
+    ///
+    /// The slab is mapped, and has so many objects.
+    unsafe fn object(&self, slab: NonNull<Slab>, number: usize) -> NonNull<u8> {
+        // SAFETY: the caller's promise.
+        unsafe { slab.byte_add(self.plan.first + number * self.plan.stride).cast() }
+    }
+
+    /// # Safety
+    ///
+    /// The slab is mapped, and the lock is held.
+    unsafe fn free_number(&self, slab: NonNull<Slab>) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        let map = unsafe { self.map(slab).as_ref() };
+        let free = |word: usize| {
+            let number = word * 64 + (!map[word]).trailing_zeros() as usize;
+            (map[word] != u64::MAX && number < self.plan.count).then_some(number)
+        };
+        // Each CPU begins with a word of its own: neighbours in memory are then of one CPU, as a
+        // rule, and two CPUs do not write to one line.
+        let begin = W::cpu_hint().index() % map.len();
+        (begin..map.len()).chain(0..begin).find_map(free)
+    }
+
+    /// The map of a slab.
+    ///
+    /// # Safety
+    ///
+    /// The slab is mapped.
+    unsafe fn map(&self, slab: NonNull<Slab>) -> NonNull<[u64]> {
+        // SAFETY: the map lies behind the header.
+        let map = unsafe { slab.add(1).cast() };
+        NonNull::slice_from_raw_parts(map, self.plan.count.div_ceil(64))
+    }
+
+    /// One slab more.
+    fn add(&self, node: usize) -> Result<(), MapError> {
+        // Without the lock: system calls. Of two threads that come here at once each adds one.
+        let slab = W::map(self.plan.slab)?;
+        if let Some(node) = self.nodes[node] {
+            // What cannot be placed lies where it is first touched.
+            // SAFETY: just mapped.
+            drop(unsafe { W::place(slab, self.plan.slab.size(), node) });
+        }
+        let slab = slab.cast::<Slab>();
+        self.with(|lists| {
+            // Relaxed: the lock orders the lists.
+            let (next, behind) = (lists.all.load(Ordering::Relaxed), lists.with_room[node]);
+            // SAFETY: just mapped, and aligned. Zeros are a map.
+            unsafe { slab.write(Slab { node, reserved: 0, next, listed: true, behind }) };
+            // Release: a child that is forked meanwhile has the slab whole, or not.
+            lists.all.store(slab.as_ptr(), Ordering::Release);
+            lists.with_room[node] = slab.as_ptr();
+        });
+        Ok(())
+    }
+
+    fn slab_of(&self, object: NonNull<u8>) -> NonNull<Slab> {
+        let offset = object.addr().get() % self.plan.slab.align();
+        // SAFETY: an object lies in its slab, which is aligned to its size.
+        unsafe { object.byte_sub(offset).cast() }
+    }
+
+    /// The number of the node that an object lies on.
+    ///
+    /// # Safety
+    ///
+    /// The object is reserved.
+    pub(super) unsafe fn node_of(&self, object: NonNull<u8>) -> usize {
+        // SAFETY: the slab of a reserved object is mapped, and its node never changes.
+        unsafe { (*self.slab_of(object).as_ptr()).node }
+    }
+
+    /// Gives the memory of an object back.
+    ///
+    /// # Safety
+    ///
+    /// The object is reserved, and is not used any more.
+    pub(super) unsafe fn give_back(&self, object: NonNull<u8>) {
+        let slab = self.slab_of(object);
+        let offset = object.addr().get() - slab.addr().get() - self.plan.first;
+        let number = offset / self.plan.stride;
+        self.with(|lists| {
+            let at = slab.as_ptr();
+            // SAFETY: the slab of a reserved object is mapped, and the lock is held.
+            unsafe {
+                self.map(slab).as_mut()[number / 64] &= !(1 << (number % 64));
+                object.byte_add(self.lives).cast::<W::U64>().drop_in_place();
+                (*at).reserved -= 1;
+                if !(*at).listed {
+                    (*at).listed = true;
+                    (*at).behind = replace(&mut lists.with_room[(*at).node], at);
+                }
+            }
+        });
+    }
+
+    /// Unmaps the slabs of which no object is reserved.
+    pub(super) fn trim(&self) {
+        let mut empty = ptr::null_mut::<Slab>();
+        self.with(|lists| {
+            let mut kept = ptr::null_mut::<Slab>();
+            for slab in lists.each() {
+                let at = slab.as_ptr();
+                // SAFETY: slabs are mapped as long as they are in a list, and the lock is held.
+                unsafe {
+                    if (*at).reserved > 0 {
+                        kept = at;
+                        continue;
+                    }
+                    // One store takes it out of the list, so that a forked child finds all others.
+                    let next = (*at).next;
+                    match kept.is_null() {
+                        // Release: as where it was put in.
+                        true => lists.all.store(next, Ordering::Release),
+                        false => (*kept).next = next,
+                    }
+                    (*at).behind = replace(&mut empty, at);
+                }
+            }
+            self.settle(lists);
+        });
+        while let Some(slab) = NonNull::new(empty) {
+            // SAFETY: it left the lists, no object of it is reserved, and it was mapped with this
+            // layout.
+            unsafe {
+                empty = (*slab.as_ptr()).behind;
+                W::unmap(slab.cast(), self.plan.slab);
+            }
+        }
+    }
+
+    /// Calls `f` with the count of lives of each reserved object, under the lock.
+    pub(super) fn each(&self, mut f: impl FnMut(&W::U64)) {
+        self.with(|lists| {
+            for slab in lists.each() {
+                // SAFETY: slabs are mapped as long as they are in a list, and the lock is held.
+                let map = unsafe { self.map(slab).as_ref() };
+                let reserved = |number: &usize| map[number / 64] >> (number % 64) & 1 == 1;
+                for number in (0..self.plan.count).filter(reserved) {
+                    // SAFETY: reserved, and so with a count.
+                    f(unsafe { self.object(slab, number).byte_add(self.lives).cast().as_ref() });
+                }
+            }
+        });
+    }
+
+    /// The bytes of all slabs.
+    pub(super) fn bytes(&self) -> usize {
+        self.with(|lists| lists.each().count() * self.plan.slab.size())
+    }
+}
+
+impl<W: World> Lists<W> {
+    /// All slabs, for the holder of the lock. One that was met may leave the list.
+    fn each(&self) -> impl Iterator<Item = NonNull<Slab>> + use<W> {
+        // Relaxed: the lock orders the lists.
+        let mut next = self.all.load(Ordering::Relaxed);
+        core::iter::from_fn(move || {
+            let slab = NonNull::new(next)?;
+            // SAFETY: slabs are mapped as long as they are in the list.
+            next = unsafe { (*slab.as_ptr()).next };
+            Some(slab)
+        })
+    }
+}
+
+/// Slabs with reserved objects stay: what has those may use them still.
+impl<W: World> Drop for Slabs<W> {
+    fn drop(&mut self) {
+        self.trim();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_world::Native;
+
+    use super::*;
+
+    #[test]
+    fn objects_do_not_overlap_and_stay_in_their_slabs() {
+        for (size, align) in [(8, 8), (72, 8), (64, 64), (5000, 8), (100_000, 4096)] {
+            let object = Layout::from_size_align(size, align).unwrap();
+            let plan = Plan::of(object).unwrap();
+            assert!(
+                plan.count >= FEWEST && plan.first + plan.count * plan.stride <= plan.slab.size()
+            );
+            let slabs = Slabs::<Native>::new_in(object, 0, Box::new([None])).unwrap();
+            let many = plan.count * 2 + 1;
+            let mut objects: Vec<_> = (0..many).map(|_| slabs.reserve(0).unwrap()).collect();
+            objects.sort_unstable();
+            assert!(
+                objects.windows(2).all(|pair| pair[1].addr().get() - pair[0].addr().get() >= size)
+            );
+            assert!(objects.iter().all(|object| object.addr().get().is_multiple_of(align)));
+            assert_eq!(slabs.bytes(), 3 * plan.slab.size());
+            let mut found = Vec::new();
+            slabs.each(|lives| found.push(NonNull::from_ref(lives).cast()));
+            found.sort_unstable();
+            assert_eq!(found, objects);
+            for object in &objects[1..] {
+                // SAFETY: reserved above, and used by nothing.
+                unsafe { slabs.give_back(*object) };
+            }
+            slabs.trim();
+            assert_eq!(slabs.bytes(), plan.slab.size());
+            let again: Vec<_> = (1..many).map(|_| slabs.reserve(0).unwrap()).collect();
+            assert_eq!(slabs.bytes(), 3 * plan.slab.size());
+            for object in again.iter().chain(&objects[..1]) {
+                // SAFETY: reserved above, and used by nothing.
+                unsafe { slabs.give_back(*object) };
+            }
+            slabs.trim();
+            assert_eq!(slabs.bytes(), 0);
+        }
+    }
+}

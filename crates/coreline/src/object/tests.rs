@@ -1,0 +1,143 @@
+//! What a cache says of itself when no thread uses it.
+
+use std::sync::Arc;
+
+use coreline_sim::{Faults, Machine, Sim};
+use coreline_topology::CpuId;
+use coreline_world::{JoinHandle, Native, Ordering, Placement, Threads, Word, World};
+
+use super::cache::ObjectCache;
+use super::depot::ROUNDS;
+use crate::Lacking;
+
+type Cache<W> = ObjectCache<[u64; 3], (), W>;
+
+/// Room that is taken in the limit: for stacks, and for what is in depots.
+fn check_room<W: World>(cache: &Cache<W>, limit: usize) {
+    let stacks: usize = cache.stacks.iter().map(|stack| stack.capacity()).sum();
+    // Relaxed: no thread uses the cache.
+    let room = cache.state.0.room.load(Ordering::Relaxed) as usize;
+    assert_eq!(room, stacks + cache.depots.objects(), "of {limit}");
+    let stats = cache.stats();
+    assert!(stats.idle <= room && room <= limit, "{stats}: {room} of {limit}");
+}
+
+/// Nothing is left, in memory or in the limit.
+fn check_empty<W: World>(cache: &Cache<W>) {
+    cache.shrink();
+    if cache.idle_limit.is_some() {
+        check_room(cache, 0);
+    }
+    let stats = cache.stats();
+    assert_eq!((stats.live, stats.idle, cache.slabs.bytes()), (0, 0, 0), "{stats}");
+}
+
+/// Threads on all CPUs get and give back, and shrink.
+fn use_by_all(cache: &Arc<Cache<Sim>>, threads: u32, shrinks: bool) {
+    let work = |thread: u32| {
+        let cache = Arc::clone(cache);
+        move || {
+            let mut held = Vec::new();
+            for round in 0..12 {
+                let last = round == 11;
+                // In the end more than the largest stack takes.
+                let many = if last && !shrinks { 140 } else { (thread * 7 + round * 3) % 11 };
+                held.extend((0..many).map(|_| cache.get().unwrap()));
+                held.truncate(if last { 0 } else { (thread + round) as usize % 5 });
+                if shrinks && (thread + round).is_multiple_of(16) {
+                    cache.shrink();
+                }
+            }
+        }
+    };
+    let on = |thread: u32| Placement::On(CpuId::new(thread));
+    let threads: Vec<_> =
+        (0..threads).map(|thread| Sim::spawn(on(thread), work(thread)).unwrap()).collect();
+    threads.into_iter().for_each(JoinHandle::join);
+}
+
+#[test]
+fn room_is_what_stacks_and_depots_may_hold() {
+    for (machine, threads, seeds) in [("host-2c", 2, 12), ("kunpeng920-96c-4n", 96, 2)] {
+        for seed in 0..seeds {
+            let faults = Faults { preempt: 9, migrate: 9, preempt_access: 40, ..Faults::NONE };
+            let program = move || {
+                for limit in [0, 3, 40, 1000] {
+                    let builder = Cache::<Sim>::builder_in("room").magazine(2).idle_limit(limit);
+                    let cache = Arc::new(builder.build(|| Ok::<_, Lacking>([0; 3])).unwrap());
+                    use_by_all(&cache, threads, true);
+                    check_room(&cache, limit);
+                    check_empty(&cache);
+                }
+            };
+            let machine = Machine::preset(machine).unwrap().seed(seed).faults(faults);
+            machine.run(program).unwrap_or_else(|failure| panic!("{failure}"));
+        }
+    }
+}
+
+#[test]
+fn what_is_in_a_depot_is_of_its_node() {
+    let program = || {
+        let builder = Cache::<Sim>::builder_in("home").magazine(2);
+        let cache = Arc::new(builder.build(|| Ok::<_, Lacking>([0; 3])).unwrap());
+        use_by_all(&cache, 96, false);
+        let mut found = 0;
+        for depot in 0..cache.depots.len() {
+            let mut into = [None; ROUNDS];
+            while cache.depots.drain(depot, &mut into) > 0 {
+                for body in into.iter_mut().filter_map(Option::take) {
+                    // SAFETY: an object of this cache, which was not destroyed.
+                    assert_eq!(unsafe { cache.slabs.node_of(body.cast()) }, depot);
+                    cache.unmake(body);
+                    found += 1;
+                }
+            }
+        }
+        assert!(cache.depots.len() == 4 && found > 0, "{found} objects in depots");
+        check_empty(&cache);
+    };
+    let machine = Machine::preset("kunpeng920-96c-4n").unwrap();
+    machine.run(program).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn memory_comes_back_and_is_aligned() {
+    for align in [1, 64, 1 << 12, 1 << 16] {
+        let cache = ObjectCache::<u8, u64>::builder("aligned").alignment(align);
+        let cache = cache.build(|| Ok::<_, Lacking>(7)).unwrap();
+        let objects: Vec<_> = (0..100).map(|_| cache.get().unwrap()).collect();
+        assert!(objects.iter().all(|object| (&raw const **object).addr() % align == 0));
+        drop(objects);
+        assert!(cache.stats().bytes > 100 * align);
+        assert_eq!((cache.shrink(), cache.slabs.bytes()), (100, 0));
+    }
+    let failing = Cache::<Native>::builder_in("failing").build(|| Err::<[u64; 3], _>("never"));
+    let failing = failing.unwrap();
+    for _ in 0..3 {
+        failing.get().unwrap_err();
+        failing.shrink();
+        assert_eq!(failing.slabs.bytes(), 0, "what was reserved is given back");
+    }
+}
+
+/// Objects that go from one CPU to another need the magazines that are under way, and no more.
+#[test]
+fn magazines_are_used_again() {
+    let program = || {
+        let builder = Cache::<Sim>::builder_in("one way").magazine(4);
+        let cache = builder.build(|| Ok::<_, Lacking>([0; 3])).unwrap();
+        // So that objects can go from thread to thread.
+        let cache: &'static Cache<Sim> = Box::leak(Box::new(cache));
+        let get = || (0..20).map(|_| cache.get().unwrap()).collect::<Vec<_>>();
+        let mut bytes = Vec::new();
+        for _ in 0..40 {
+            let got = Sim::spawn(Placement::On(CpuId::new(0)), get).unwrap().join();
+            Sim::spawn(Placement::On(CpuId::new(1)), move || drop(got)).unwrap().join();
+            bytes.push(cache.depots.bytes());
+        }
+        assert_eq!(bytes[5], bytes[39], "{bytes:?}");
+    };
+    let machine = Machine::preset("host-2c").unwrap();
+    machine.run(program).unwrap_or_else(|failure| panic!("{failure}"));
+}

@@ -1,0 +1,262 @@
+//! The slow ways of an object: from a depot or the constructor to a CPU's stack, and back.
+
+use core::mem;
+use core::ptr::NonNull;
+
+use coreline_world::{Integer, Ordering, Word, World};
+
+use super::builder::Pressure;
+use super::cache::{Body, GetError, Held, ObjectCache};
+use super::depot::{ROUNDS, Trip};
+use super::leaf;
+use super::panics::Panics;
+use super::slab::Slabs;
+
+impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
+    /// An object for a CPU whose stack is empty, which gets a magazine of others beside.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn refill(&self) -> Result<Held<T, L, W>, GetError> {
+        let (here, depots) = (self.here(), self.depots.len());
+        let mut into = [None; ROUNDS];
+        for depot in (here..depots).chain(0..here) {
+            let Trip { objects, contended } = self.depots.take(depot, &mut into);
+            if contended {
+                self.enlarge();
+            }
+            let mut taken = into[..objects].iter_mut().filter_map(Option::take);
+            let Some(ours) = taken.next() else { continue };
+            self.leave(objects);
+            self.fit();
+            let mut rest = [NonNull::dangling(); ROUNDS];
+            let count = taken.zip(&mut rest).map(|(body, place)| *place = body).count();
+            let pushed = self.stacks.field(|stack| stack).push_batch(&rest[..count]);
+            // The thread was moved, or another one of this CPU was faster.
+            let panics = self.store(&rest[pushed..count]);
+            if panics.is_some() {
+                self.push(ours);
+            }
+            panics.resume();
+            return Ok(ours);
+        }
+        self.make(here)
+    }
+
+    /// Makes room on the stack of a CPU, which is full, and an object idle.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn flush(&self, body: Held<T, L, W>) {
+        if self.fit() && self.stacks.field(|stack| stack).push(body).is_ok() {
+            return;
+        }
+        let mut out = [None; ROUNDS];
+        // A magazine, and this one is of it.
+        let others = (self.size() / 2).clamp(1, ROUNDS) - 1;
+        let popped = self.stacks.field(|stack| stack).pop_batch(&mut out[..others]);
+        let mut bodies = [body; ROUNDS];
+        let popped = out[..popped].iter().flatten();
+        let count = popped.zip(&mut bodies[1..]).map(|(body, place)| *place = *body).count();
+        self.store(&bodies[..=count]).resume();
+    }
+
+    /// Brings objects home: to the depots of their nodes, or, beyond the limit, to an end. All of
+    /// them, also if what the caller lets run panics.
+    fn store(&self, bodies: &[Held<T, L, W>]) -> Panics {
+        let mut panics = Panics::NONE;
+        let depots = self.depots.len();
+        if depots == 1 {
+            self.store_in(0, bodies, &mut panics);
+            return panics;
+        }
+        // All nodes before the first object is stored: then it may be another thread's, or gone.
+        let mut nodes = [0; ROUNDS];
+        for (node, body) in nodes.iter_mut().zip(bodies) {
+            // SAFETY: the body is the caller's still, so it is reserved.
+            *node = unsafe { self.slabs.node_of(body.cast()) };
+        }
+        for depot in 0..depots {
+            let mut home = [NonNull::dangling(); ROUNDS];
+            let of_depot = bodies.iter().zip(nodes).filter(|(_, node)| *node == depot);
+            let count = of_depot.zip(&mut home).map(|((body, _), place)| *place = *body).count();
+            self.store_in(depot, &home[..count], &mut panics);
+        }
+        panics
+    }
+
+    fn store_in(&self, depot: usize, bodies: &[Held<T, L, W>], panics: &mut Panics) {
+        if bodies.is_empty() {
+            return;
+        }
+        let mut stored = 0;
+        if self.enter(bodies.len()) {
+            let trip = self.depots.put(depot, bodies);
+            stored = trip.objects;
+            self.leave(bodies.len() - stored);
+            if trip.contended {
+                self.enlarge();
+            }
+        } else {
+            panics.run(|| _ = self.relieve(Pressure::IdleLimit));
+        }
+        self.unmake_all(bodies[stored..].iter().copied(), panics);
+    }
+
+    /// Takes room for so many idle objects, if the limit leaves it.
+    fn enter(&self, objects: usize) -> bool {
+        let Some(limit) = self.idle_limit else { return true };
+        let (room, objects) = (&self.state.0.room, objects as u64);
+        // Relaxed: a count, which publishes nothing.
+        let before = room.fetch_add(objects, Ordering::Relaxed);
+        let fits = before.saturating_add(objects) <= limit;
+        if !fits {
+            // Relaxed: as the addition.
+            room.fetch_add(objects.wrapping_neg(), Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// Gives room back.
+    pub(super) fn leave(&self, objects: usize) {
+        if self.idle_limit.is_some() {
+            // Relaxed: a count, which publishes nothing.
+            self.state.0.room.fetch_add((objects as u64).wrapping_neg(), Ordering::Relaxed);
+        }
+    }
+
+    /// How many objects a stack should take.
+    fn size(&self) -> usize {
+        // Relaxed: a number, which publishes nothing.
+        self.state.0.size.load(Ordering::Relaxed) as usize
+    }
+
+    /// Larger magazines from now on: CPUs meet at a depot.
+    fn enlarge(&self) {
+        let size = self.size();
+        if size < self.most {
+            let larger = (2 * size).min(self.most) as u32;
+            // Relaxed, both: a number, which publishes nothing. If another thread was faster, its
+            // size does.
+            let relaxed = Ordering::Relaxed;
+            _ = self.state.0.size.compare_exchange(size as u32, larger, relaxed, relaxed);
+        }
+    }
+
+    /// Gives this CPU's stack the size that stacks should have; says whether it grew.
+    fn fit(&self) -> bool {
+        let stack =
+            self.stacks.get(W::index(self.stacks.section())).unwrap_or(self.stacks.shared());
+        let mut size = self.size();
+        // Room for a whole stack: the thread may be moved, and meet one that has none yet.
+        if stack.capacity() >= size || !self.enter(size) {
+            return false;
+        }
+        loop {
+            let before = self.stacks.field(|stack| stack).resize(size);
+            if before <= size {
+                self.leave(before);
+                return before < size;
+            }
+            // The sizes grew since this thread looked, and it has just made a stack smaller than
+            // another thread had made it. What was entered is that stack's now; the room that it
+            // had is this thread's, which gives it to whichever stack it meets next.
+            size = before;
+        }
+    }
+
+    /// The depot of this CPU's node.
+    fn here(&self) -> usize {
+        self.depot_of.get(W::cpu_hint().index()).map_or(0, |depot| usize::from(*depot))
+    }
+
+    /// Constructs an object.
+    fn make(&self, node: usize) -> Result<Held<T, L, W>, GetError> {
+        loop {
+            let at = match self.slabs.reserve(node) {
+                Ok(at) => at,
+                Err(why) if self.relieve(Pressure::Memory(&why)) => continue,
+                Err(why) => return Err(why.into()),
+            };
+            let memory = Reserved { slabs: &self.slabs, at };
+            match (self.construct)() {
+                Ok(kept) => {
+                    let body = mem::ManuallyDrop::new(memory).at.cast::<Body<T, L, W>>();
+                    // SAFETY: just reserved, for a body, with its count in place.
+                    unsafe { (&raw mut (*body.as_ptr()).kept).write(kept) };
+                    // Relaxed: a count.
+                    self.state.0.constructed.fetch_add(1, Ordering::Relaxed);
+                    return Ok(body);
+                }
+                Err(why) => {
+                    drop(memory);
+                    if !self.relieve(Pressure::Constructor(&*why)) {
+                        return Err(GetError::Constructor(why));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Destroys an object, which is the caller's and has no life.
+    pub(super) fn unmake(&self, body: Held<T, L, W>) {
+        // Relaxed: a count.
+        self.state.0.destroyed.fetch_add(1, Ordering::Relaxed);
+        let _memory = Reserved { slabs: &self.slabs, at: body.cast() };
+        // SAFETY: the body is the caller's, and what was constructed is not used any more.
+        let (lives, kept) = unsafe {
+            let body = body.as_ptr();
+            // Relaxed: written by the holder alone.
+            ((*body).lives.load(Ordering::Relaxed), (&raw const (*body).kept).read())
+        };
+        // Relaxed: a count.
+        self.state.0.ended.fetch_add(lives, Ordering::Relaxed);
+        leaf::in_a_destructor::<W>(|| match &self.destroy {
+            Some(destroy) => destroy(kept),
+            None => drop(kept),
+        });
+    }
+
+    /// Destroys objects, all of them, also if a destructor panics; returns how many there were.
+    pub(super) fn unmake_all(
+        &self,
+        bodies: impl Iterator<Item = Held<T, L, W>>,
+        panics: &mut Panics,
+    ) -> usize {
+        let mut count = 0;
+        for body in bodies {
+            panics.run(|| self.unmake(body));
+            count += 1;
+        }
+        count
+    }
+
+    /// Destroys what is in the depots; returns how many there were.
+    pub(super) fn empty_depots(&self, panics: &mut Panics) -> usize {
+        let mut count = 0;
+        for depot in 0..self.depots.len() {
+            let mut into = [None; ROUNDS];
+            loop {
+                let objects = self.depots.drain(depot, &mut into);
+                if objects == 0 {
+                    break;
+                }
+                self.leave(objects);
+                count +=
+                    self.unmake_all(into[..objects].iter_mut().filter_map(Option::take), panics);
+            }
+        }
+        count
+    }
+}
+
+/// The memory of an object that is not constructed: given back if the constructor fails or panics.
+struct Reserved<'a, W: World> {
+    slabs: &'a Slabs<W>,
+    at: NonNull<u8>,
+}
+
+impl<W: World> Drop for Reserved<'_, W> {
+    fn drop(&mut self) {
+        // SAFETY: reserved, and no object is there.
+        unsafe { self.slabs.give_back(self.at) };
+    }
+}

@@ -1,0 +1,215 @@
+//! [`Rooms`]: which chunk of a pool may have room, found without a look at the others.
+//!
+//! Chunks are in lists by the *class* of the longest run of free granules that they may have; a bit
+//! says which lists are not empty. A take looks into the first chunks of the lists from its class
+//! on. One without room for it, as its run is not aligned, or too short by less than a class, or
+//! was taken since, is measured, and goes to the end of the list where it belongs. A free puts its
+//! chunk into the list of the run that it leaves, if that is higher. Each step down was paid for by
+//! a step up; of chunks that stay in their list, a take looks at [`TRIES`] at most, and the next
+//! one at others. So neither depends on the number of chunks. (The kernel's `pcpu_chunk_lists` do
+//! about the same.)
+//!
+//! **Fork**: a thread that a fork left behind may have been changing the lists. So they belong to
+//! one generation of the memory, and the first to come in another one makes them anew, from the
+//! pool's list of all chunks.
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+use super::chunk::Chunk;
+
+/// A chunk's place in the lists of [`Rooms`].
+pub(super) struct Room {
+    /// The class of the longest run that the chunk may have; `None`: no granule is free, and the
+    /// chunk is in no list.
+    class: Option<u8>,
+    before: Option<NonNull<Chunk>>,
+    behind: Option<NonNull<Chunk>>,
+}
+
+impl Room {
+    /// Of a chunk that is in no list.
+    pub(super) const NONE: Room = Room { class: None, before: None, behind: None };
+}
+
+/// How many chunks of a list a take looks at in vain that are where they belong.
+pub(super) const TRIES: usize = 4;
+
+/// How many classes there are: as many as bits in a word.
+pub(super) const CLASSES: u8 = 64;
+
+/// The class of a run of so many granules. Exact up to 32; above, four for each doubling.
+pub(super) fn class_of(granules: usize) -> u8 {
+    debug_assert!(granules > 0);
+    if granules <= 32 {
+        return granules as u8 - 1;
+    }
+    let log = granules.ilog2();
+    let class = 32 + (log - 5) * 4 + (granules >> (log - 2) & 3) as u32;
+    class.min(u32::from(CLASSES) - 1) as u8
+}
+
+/// See the module. All functions are for the holder of the pool's lock, and all chunks are the
+/// pool's, which live as long as it does.
+pub(super) struct Rooms {
+    first: [Option<NonNull<Chunk>>; CLASSES as usize],
+    last: [Option<NonNull<Chunk>>; CLASSES as usize],
+    /// A bit for each list that has a chunk.
+    some: u64,
+    /// The generation of the memory in which the lists were made; 0: they were not.
+    generation: u32,
+}
+
+impl Rooms {
+    /// Without chunks.
+    pub(super) const NEW: Rooms = {
+        let none = [None; CLASSES as usize];
+        Rooms { first: none, last: none, some: 0, generation: 0 }
+    };
+
+    /// Whether the lists are of this generation. Else they are emptied, and the caller lists all
+    /// chunks again.
+    pub(super) fn are_of(&mut self, generation: u32) -> bool {
+        let before = self.generation;
+        if before != generation {
+            *self = Rooms { generation, ..Rooms::NEW };
+        }
+        before == generation
+    }
+
+    /// The first class from this one on that has chunks.
+    pub(super) fn next(&self, class: u8) -> Option<u8> {
+        let higher = self.some.checked_shr(u32::from(class)).filter(|higher| *higher != 0)?;
+        Some(class + higher.trailing_zeros() as u8)
+    }
+
+    /// The first chunk of a list.
+    pub(super) fn first(&self, class: u8) -> Option<NonNull<Chunk>> {
+        self.first[usize::from(class)]
+    }
+
+    /// Says that a chunk that was looked at has runs of this length at most, and whether it was
+    /// taken for one with longer runs.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock, and the chunk is the pool's.
+    pub(super) unsafe fn measured(&mut self, chunk: NonNull<Chunk>, longest: usize) -> bool {
+        let class = (longest > 0).then(|| class_of(longest));
+        // SAFETY: the caller's promise.
+        unsafe {
+            let before = (*chunk.as_ptr()).room.class;
+            self.unlist(chunk);
+            if let Some(class) = class {
+                self.list(chunk, class, false);
+            }
+            class < before
+        }
+    }
+
+    /// Says that a chunk has a run of this class.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock, and the chunk is the pool's.
+    pub(super) unsafe fn raise(&mut self, chunk: NonNull<Chunk>, class: u8) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if (*chunk.as_ptr()).room.class < Some(class) {
+                self.unlist(chunk);
+                self.list(chunk, class, true);
+            }
+        }
+    }
+
+    /// Gives back bytes that a chunk [has](Chunk::has).
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock, and the chunk is the pool's.
+    pub(super) unsafe fn give_back(
+        &mut self,
+        mut chunk: NonNull<Chunk>,
+        first: NonNull<u8>,
+        layout: Layout,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let run = chunk.as_mut().give_back(first, layout);
+            self.raise(chunk, class_of(run));
+        }
+    }
+
+    /// Puts a chunk that is in no list into that of a class, as the first or the last.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock, and the chunk is the pool's.
+    unsafe fn list(&mut self, chunk: NonNull<Chunk>, class: u8, as_first: bool) {
+        let at = usize::from(class);
+        let (before, behind) =
+            if as_first { (None, self.first[at]) } else { (self.last[at], None) };
+        // SAFETY: the caller's promise.
+        unsafe { (*chunk.as_ptr()).room = Room { class: Some(class), before, behind } };
+        // SAFETY: the chunk's neighbours are the pool's, too.
+        unsafe { self.link(at, before, Some(chunk), behind, Some(chunk)) };
+        self.some |= 1 << class;
+    }
+
+    /// Takes a chunk out of its list, if it is in one.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock, and the chunk is the pool's.
+    unsafe fn unlist(&mut self, chunk: NonNull<Chunk>) {
+        // SAFETY: the caller's promise.
+        let room = unsafe { core::mem::replace(&mut (*chunk.as_ptr()).room, Room::NONE) };
+        let Room { class: Some(class), before, behind } = room else { return };
+        let at = usize::from(class);
+        // SAFETY: the chunk's neighbours are the pool's, too.
+        unsafe { self.link(at, before, behind, behind, before) };
+        if self.first[at].is_none() {
+            self.some &= !(1 << class);
+        }
+    }
+
+    /// Sets what comes behind `before`, or first, and what comes before `behind`, or last.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock, and the chunks are the pool's.
+    unsafe fn link(
+        &mut self,
+        at: usize,
+        before: Option<NonNull<Chunk>>,
+        next: Option<NonNull<Chunk>>,
+        behind: Option<NonNull<Chunk>>,
+        last: Option<NonNull<Chunk>>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match before {
+                Some(before) => (*before.as_ptr()).room.behind = next,
+                None => self.first[at] = next,
+            }
+            match behind {
+                Some(behind) => (*behind.as_ptr()).room.before = last,
+                None => self.last[at] = last,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_run_is_of_no_lower_class() {
+        let classes: Vec<u8> = (1..=1 << 13).map(class_of).collect();
+        assert!(classes.is_sorted());
+        assert_eq!(classes[..32], (0..32).collect::<Vec<u8>>());
+        assert_eq!((classes[32], classes[38], classes[39]), (32, 32, 33), "of 33, 39 and 40");
+        assert_eq!(classes.last(), Some(&63));
+    }
+}

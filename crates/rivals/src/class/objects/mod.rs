@@ -1,0 +1,416 @@
+//! The class `objects`: taking an object from where it is kept, and giving it back.
+//!
+//! | form | one operation | threads |
+//! |---|---|---|
+//! | pair | take an object of 64 bytes, write one word of it, give it back | 1, 2 |
+//! | batch of 32 | the same, 32 taken before the first is given back | 1, 2 |
+//! | made here and freed there | one thread takes and writes, another gives back | 2 |
+//! | made here, read and freed there | the same, and the other reads the word first | 2 |
+//! | 4 counters x 384 slots | the pair, of an object with 4 per-CPU counters | 1, 2 |
+//!
+//! The threads of a sample take from one pool, each for itself, but where one frees what the other
+//! took: see [`handed`]. What a rival with counters does is in [`percpu`].
+//!
+//! # What stands where
+//!
+//! - Allocators are called directly, by their own names, with the size on freeing where they take
+//!   one. None of them replaces the process's `malloc`, which is one of the candidates. jemalloc
+//!   and snmalloc take a feature each, because their sources need more than the compiler that Rust
+//!   links with; without it they are named as left out.
+//! - Queues, and crates that move objects in and out, are pools of boxes; the others keep an object
+//!   in its place. So an object has an address of its own everywhere.
+//! - The floor is a list of the thread's own, last in, first out, linked through the objects: no
+//!   limit, no atomic instruction, no way back for an object that another thread frees.
+//! - Nothing is reset, except in the form with counters.
+//!
+//! # A new candidate
+//!
+//! Its [`Pool`], and a line in [`pools`] with [`ours`] or [`rival`]; a line in [`counters`], if it
+//! has objects with counters. The goals for [`OURS`] and [`OURS_COUNTERS`] are here already.
+
+mod allocators;
+mod cached;
+mod crates;
+mod handed;
+mod list;
+mod percpu;
+
+use std::array;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use coreline::Lacking;
+use crossbeam_queue::{ArrayQueue, SegQueue};
+
+use self::allocators::{Allocated, Glibc, Jemalloc, Mimalloc, Snmalloc};
+use self::cached::{Cached, CachedCounters};
+use self::handed::{Alone, HandedOver};
+use self::list::ThreadList;
+use self::percpu::{Line, UnderMutex, Word, ZeroedOutside};
+use super::{Bench, Candidate, Form, Goal, Most, Params, ROUND, Role, Subject, rounds};
+
+/// What the goals are for.
+const OURS: &str = "coreline ObjectCache";
+const OURS_COUNTERS: &str = "coreline ObjectCache, 4 x 384";
+
+const REFERENCE: &str = "glibc malloc";
+const REFERENCE_COUNTERS: &str = "glibc calloc under a mutex, a line a slot";
+const REFERENCE_DENSE: &str = "glibc calloc under a mutex, dense";
+const JEMALLOC: &str = "jemalloc";
+const FLOOR: &str = "thread-local list";
+
+/// What a candidate's name ends with where one thread frees what another took, without reading it
+/// and with: the parameters are those of another form.
+const FREED: &str = ", freed elsewhere";
+const READ: &str = ", read and freed elsewhere";
+
+/// The crates whose pools and queues a Rust program would take, freed elsewhere.
+const POOL_CRATES: [&str; 6] = [
+    "crossbeam ArrayQueue<Box>, freed elsewhere",
+    "crossbeam SegQueue<Box>, freed elsewhere",
+    "object-pool, freed elsewhere",
+    "lockfree-object-pool, freed elsewhere",
+    "opool, freed elsewhere",
+    "sharded-slab, freed elsewhere",
+];
+
+/// The goals, set in advance: a pair as times the floor and times jemalloc, an object freed by
+/// another thread as times the best pool crate, one with counters as times glibc under the mutex,
+/// in either layout.
+const PAIR_MOST_FLOOR: f64 = 1.6;
+const PAIR_MOST_JEMALLOC: f64 = 1.0;
+const ELSEWHERE_MOST: f64 = 0.5;
+const COUNTERS_MOST: f64 = 0.01;
+
+const BATCH: usize = 32;
+
+/// How many objects a pool of boxes starts with: more than any form has out.
+const STOCK: usize = 512;
+
+pub(super) fn bench() -> Bench {
+    let mut forms = forms();
+    for form in &mut forms {
+        // None for what is not there.
+        let goals = mem::take(&mut form.goals);
+        form.goals = goals.into_iter().filter(|goal| form.has(&goal.candidate)).collect();
+    }
+    Bench { operation: "an object", forms }
+}
+
+fn forms() -> Vec<Form> {
+    let times = |most, other: &str| Most::Times(most, other.to_owned());
+    let here = [times(PAIR_MOST_FLOOR, FLOOR), times(PAIR_MOST_JEMALLOC, JEMALLOC)];
+    let there = [Most::Best(ELSEWHERE_MOST, &POOL_CRATES)];
+    let counted = [REFERENCE_COUNTERS, REFERENCE_DENSE].map(|it| times(COUNTERS_MOST, it));
+    let each = |make: fn(&Entry) -> Make, suffix: &str| {
+        let rename = |it: Entry| candidate(&format!("{}{suffix}", it.name), it.role, make(&it));
+        pools().into_iter().map(rename).collect::<Vec<_>>()
+    };
+    let with = |mut candidates: Vec<Candidate>, floor: &str, make| {
+        candidates.push(candidate(floor, Role::Floor, make));
+        candidates
+    };
+    let params = |batch: usize| Params { batch: Some(batch as u64), ..Params::default() };
+    vec![
+        Form {
+            goals: goals(OURS, &here),
+            ..form(
+                "pair",
+                params(1),
+                REFERENCE,
+                with(each(|it| it.pair, ""), FLOOR, pair::<ThreadList>),
+            )
+        },
+        form(
+            "batch of 32",
+            params(BATCH),
+            REFERENCE,
+            with(each(|it| it.batch, ""), FLOOR, batch::<ThreadList>),
+        ),
+        Form {
+            threads: vec![2],
+            goals: goals(&format!("{OURS}{FREED}"), &there),
+            ..form(
+                "made here and freed there",
+                params(BATCH),
+                &format!("{REFERENCE}{FREED}"),
+                with(each(|it| it.freed, FREED), "hand-over alone", over::<Alone, false>),
+            )
+        },
+        Form {
+            threads: vec![2],
+            ..form(
+                "made here, read and freed there",
+                params(BATCH),
+                &format!("{REFERENCE}{READ}"),
+                with(each(|it| it.read, READ), "hand-over alone, read", over::<Alone, true>),
+            )
+        },
+        Form {
+            goals: goals(OURS_COUNTERS, &counted),
+            ..form(
+                "4 counters x 384 slots",
+                Params::default(),
+                REFERENCE_COUNTERS,
+                with(counters(), FLOOR, pair::<ThreadList>),
+            )
+        },
+    ]
+}
+
+fn form(title: &'static str, params: Params, reference: &str, candidates: Vec<Candidate>) -> Form {
+    Form {
+        title,
+        threads: vec![1, 2],
+        window: None,
+        params,
+        candidates,
+        reference: reference.to_owned(),
+        goals: Vec::new(),
+    }
+}
+
+fn goals(candidate: &str, most: &[Most]) -> Vec<Goal> {
+    most.iter().map(|most| Goal::everywhere(candidate, most.clone())).collect()
+}
+
+/// The candidates of the forms with objects of 64 bytes.
+fn pools() -> Vec<Entry> {
+    vec![
+        ours::<Cached>(OURS),
+        rival::<Allocated<Glibc>>(REFERENCE),
+        rival::<Allocated<Jemalloc>>(JEMALLOC),
+        rival::<Allocated<Mimalloc>>("mimalloc"),
+        rival::<Allocated<Snmalloc>>("snmalloc"),
+        rival::<ArrayQueue<Box<Object>>>("crossbeam ArrayQueue<Box>"),
+        rival::<SegQueue<Box<Object>>>("crossbeam SegQueue<Box>"),
+        rival::<object_pool::Pool<Box<Object>>>("object-pool"),
+        rival::<lockfree_object_pool::LinearObjectPool<Object>>("lockfree-object-pool"),
+        rival::<opool::Pool<crates::Boxes, Box<Object>>>("opool"),
+        rival::<sharded_slab::Pool<Object>>("sharded-slab"),
+    ]
+}
+
+/// The candidates of the form with objects that own counters.
+fn counters() -> Vec<Candidate> {
+    let rival = |name: &str, make| candidate(name, Role::Rival, make);
+    vec![
+        candidate(OURS_COUNTERS, Role::Ours, pair::<CachedCounters>),
+        rival(REFERENCE_COUNTERS, pair::<UnderMutex<Glibc, Line>>),
+        rival(
+            "glibc malloc under a mutex, zeroed outside, a line a slot",
+            pair::<ZeroedOutside<Glibc, Line>>,
+        ),
+        rival("mimalloc zalloc under a mutex, a line a slot", pair::<UnderMutex<Mimalloc, Line>>),
+        rival("jemalloc calloc under a mutex, a line a slot", pair::<UnderMutex<Jemalloc, Line>>),
+        rival(REFERENCE_DENSE, pair::<UnderMutex<Glibc, Word>>),
+        rival(
+            "glibc malloc under a mutex, zeroed outside, dense",
+            pair::<ZeroedOutside<Glibc, Word>>,
+        ),
+        rival("mimalloc zalloc under a mutex, dense", pair::<UnderMutex<Mimalloc, Word>>),
+        rival("jemalloc calloc under a mutex, dense", pair::<UnderMutex<Jemalloc, Word>>),
+    ]
+}
+
+fn candidate(name: &str, role: Role, make: Make) -> Candidate {
+    Candidate { name: name.to_owned(), role, make }
+}
+
+type Make = fn() -> Result<Arc<dyn Subject>, Lacking>;
+
+/// A pool of objects of 64 bytes, and all that is measured of it.
+struct Entry {
+    name: &'static str,
+    role: Role,
+    pair: Make,
+    batch: Make,
+    freed: Make,
+    read: Make,
+}
+
+fn ours<P: Pool>(name: &'static str) -> Entry {
+    Entry {
+        name,
+        role: Role::Ours,
+        pair: pair::<P>,
+        batch: batch::<P>,
+        freed: over::<P, false>,
+        read: over::<P, true>,
+    }
+}
+
+fn rival<P: Pool>(name: &'static str) -> Entry {
+    Entry { role: Role::Rival, ..ours::<P>(name) }
+}
+
+fn pair<P: Pool>() -> Result<Arc<dyn Subject>, Lacking> {
+    Ok(Arc::new(Pairs(lasting::<P>()?)))
+}
+
+fn batch<P: Pool>() -> Result<Arc<dyn Subject>, Lacking> {
+    Ok(Arc::new(Batches(lasting::<P>()?)))
+}
+
+fn over<P: Pool, const READS: bool>() -> Result<Arc<dyn Subject>, Lacking> {
+    Ok(Arc::new(HandedOver::<P, READS>::new(lasting()?)))
+}
+
+/// A pool for the rest of the run: what is taken borrows from it, and lies in the same candidate.
+fn lasting<P: Pool>() -> Result<&'static P, Lacking> {
+    Ok(Box::leak(Box::new(P::new()?)))
+}
+
+/// Where objects come from and go back to.
+trait Pool: Sync + Sized + 'static {
+    /// An object in a thread's hands.
+    type Taken: Send;
+
+    /// # Errors
+    ///
+    /// [`Lacking`] if this machine, or this build, does not have it.
+    fn new() -> Result<Self, Lacking>;
+
+    /// Takes an object, and writes this to its first word.
+    fn take(&'static self, word: u64) -> Self::Taken;
+
+    /// The first word.
+    fn word(&'static self, taken: &Self::Taken) -> u64;
+
+    /// Gives it back.
+    fn give(&'static self, taken: Self::Taken);
+}
+
+/// What a pool of objects of 64 bytes keeps.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Object([u64; 8]);
+
+const _: () = assert!(size_of::<Object>() == 64);
+
+impl Object {
+    #[inline(always)]
+    fn write(&mut self, word: u64) {
+        // SAFETY: it is a reference. Volatile: a compiler may leave out an allocation of which it
+        // knows every access.
+        unsafe { (&raw mut self.0[0]).write_volatile(word) };
+    }
+
+    #[inline(always)]
+    fn word(&self) -> u64 {
+        self.0[0]
+    }
+}
+
+/// Takes and gives back one at a time.
+struct Pairs<P: 'static>(&'static P);
+
+impl<P: Pool> Subject for Pairs<P> {
+    fn run(&self, _: usize, ops: u64) {
+        let pool = self.0;
+        rounds(ops, |number| {
+            let taken = pool.take(number as u64);
+            fence();
+            pool.give(taken);
+        });
+    }
+
+    fn total(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Takes many, and gives them back in that order.
+struct Batches<P: 'static>(&'static P);
+
+impl<P: Pool> Batches<P> {
+    #[inline(always)]
+    fn batch<const N: usize>(&self) {
+        let pool = self.0;
+        let batch: [_; N] = array::from_fn(|number| {
+            let taken = pool.take(number as u64);
+            fence();
+            taken
+        });
+        for taken in batch {
+            pool.give(taken);
+            fence();
+        }
+    }
+}
+
+impl<P: Pool> Subject for Batches<P> {
+    fn run(&self, _: usize, ops: u64) {
+        for _ in 0..ops / BATCH as u64 {
+            self.batch::<BATCH>();
+        }
+        // What is left, of thousands.
+        for _ in 0..ops % BATCH as u64 / ROUND {
+            self.batch::<{ ROUND as usize }>();
+        }
+    }
+
+    fn total(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// As in [`rounds`]: the compiler may not make one of two operations.
+#[inline(always)]
+fn fence() {
+    compiler_fence(Ordering::SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::allocators::Allocator;
+    use super::*;
+
+    #[test]
+    fn the_goals_are_those_set_in_advance() {
+        let mut said = Vec::new();
+        for form in forms() {
+            for Goal { candidate, threads, most, share } in &form.goals {
+                assert_eq!((*threads, *share), (None, None));
+                let most = match most {
+                    Most::Times(most, other) if form.has(other) => format!("{most}x {other}"),
+                    Most::Best(most, others) if others.iter().all(|it| form.has(it)) => {
+                        assert_eq!(*others, POOL_CRATES);
+                        format!("{most}x the best crate")
+                    }
+                    other => panic!("{other:?}"),
+                };
+                said.push((candidate.clone(), form.threads.clone(), most));
+            }
+        }
+        let goal = |name: &str, threads: &[usize], most: &str| {
+            (name.to_owned(), threads.to_vec(), most.to_owned())
+        };
+        let (ours, counted) = ("coreline ObjectCache", "coreline ObjectCache, 4 x 384");
+        assert_eq!(
+            said,
+            [
+                goal(ours, &[1, 2], "1.6x thread-local list"),
+                goal(ours, &[1, 2], "1x jemalloc"),
+                goal("coreline ObjectCache, freed elsewhere", &[2], "0.5x the best crate"),
+                goal(counted, &[1, 2], "0.01x glibc calloc under a mutex, a line a slot"),
+                goal(counted, &[1, 2], "0.01x glibc calloc under a mutex, dense"),
+            ]
+        );
+    }
+
+    #[test]
+    fn an_allocator_that_is_not_in_the_build_says_how_to_have_it() {
+        for (name, present, built) in [
+            (JEMALLOC, Jemalloc::present(), cfg!(feature = "jemalloc")),
+            ("snmalloc", Snmalloc::present(), cfg!(feature = "snmalloc")),
+        ] {
+            assert_eq!(present.is_ok(), built, "{name}");
+            if let Err(lacking) = present {
+                let said = lacking.to_string();
+                assert!(said.contains(&format!("--features {name}")), "{said}");
+            }
+        }
+    }
+}
