@@ -196,13 +196,16 @@ impl<W: Testbed, S: Source<W>> Field<W, S> {
             let mut waited = 0;
             self.live(thread, &mut waited)?;
             let now = W::now();
-            if now > begin && now <= end {
+            // The kernel may take a CPU for longer than a window: one in which no life has ended
+            // lasts until one has, as it would else say that this thread lives none.
+            let first = tally.lives == 0;
+            if now > begin && (now <= end || first) {
                 tally.lives += 1;
                 tally.waited += waited;
                 tally.lived += nanos(before, now);
             }
             if now >= end || tally.lives == MOST {
-                tally.span = nanos(begin, now.min(end));
+                tally.span = nanos(begin, if first { now } else { now.min(end) });
                 return Ok(tally);
             }
             before = now;
