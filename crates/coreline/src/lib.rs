@@ -8,6 +8,7 @@
 //! | [`object`] | [`ObjectCache`]: objects that stay constructed; budgets | slab caches, sheaves |
 //! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant, a table | what an `mm` is |
 //! | [`mask`] | [`CpuMask`]: which CPUs take part, read before it is written | `mm_cpumask` |
+//! | [`call`] | [`Workers`]: calls to workers that poll, queued work | `smp_call_function` |
 //! | [`lock`] | [`Mutex`], [`RwLock`]: spin in a queue, then sleep, in 8 bytes | `mutex`, `rwsem` |
 //! | [`lock`] | [`TicketLock`]: in order of arrival, in 8 bytes | the spinlock of 2.6.25 to 4.1 |
 //! | [`lock`] | [`Osq`](lock::Osq): waiters that are near first, in 4 bytes | `osq_lock` |
@@ -39,6 +40,7 @@
 //! The same types over `coreline_sim::Sim` run on a simulated machine with hundreds of CPUs, and
 //! over `coreline_world::model::Model` in a model checker; `tests/laws` does both.
 
+pub mod call;
 pub mod cid;
 pub mod counter;
 pub mod domain;
@@ -48,6 +50,7 @@ mod numbered;
 pub mod object;
 pub mod percpu;
 
+pub use call::Workers;
 pub use cid::CidSpace;
 pub use coreline_world::{IndexBy, Lacking, Why};
 pub use counter::{CounterSet, PerCpuCounter};

@@ -47,7 +47,7 @@ pub trait JoinHandle<T> {
 /// The capability *threads*, for [programs](crate::Testbed).
 pub trait Threads {
     /// The handle of a spawned thread.
-    type JoinHandle<T: Send + 'static>: JoinHandle<T>;
+    type JoinHandle<T: Send + 'static>: JoinHandle<T> + Send + Sync;
 
     /// Starts a thread.
     ///

@@ -57,7 +57,7 @@ mod osq;
 mod queued;
 mod read_mostly;
 mod rwlock;
-mod spin;
+pub(crate) mod spin;
 mod ticket;
 
 pub use condvar::{Condvar, TimedOut};

@@ -241,7 +241,7 @@ impl<T, W: World> ReadMostly<T, W> {
                 return Ok(());
             }
             let now = W::now();
-            spin::<W>(&self.calls, now, now + MOST, |found| found != calls);
+            spin::<W, _>(&self.calls, now, now + MOST, |found| found != calls);
             W::park(&self.calls, calls, None);
         }
     }

@@ -7,7 +7,7 @@ use coreline_world::{Ordering, Time, Word, World};
 
 /// A waiter spins for so long at most. A sleep and the wake-up take some microseconds of two CPUs,
 /// and many more where a CPU that idles must be woken: so long a waiter may try to spare them.
-pub(super) const MOST: Duration = Duration::from_micros(100);
+pub(crate) const MOST: Duration = Duration::from_micros(100);
 
 /// Between two looks at the clock.
 const STEP: Duration = Duration::from_micros(10);
@@ -23,9 +23,9 @@ pub(super) const DOZE: Duration = Duration::from_micros(100);
 
 /// How spinning ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Spun {
+pub(crate) enum Spun<V = u32> {
     /// The word holds this value, which was accepted.
-    Ready(u32),
+    Ready(V),
     /// The time is over.
     Late,
     /// Another thread wants the CPU, and may be the one that is waited for.
@@ -37,12 +37,12 @@ pub(super) enum Spun {
 ///
 /// That another thread wants the CPU shows in the time that passes: the spinning thread was not
 /// running, and comes back late.
-pub(super) fn spin<W: World>(
-    word: &W::U32,
+pub(crate) fn spin<W: World, T: Word>(
+    word: &T,
     mut now: Time,
     end: Time,
-    ready: impl Fn(u32) -> bool,
-) -> Spun {
+    ready: impl Fn(T::Value) -> bool,
+) -> Spun<T::Value> {
     loop {
         let step = end.min(now + STEP);
         // Acquire: pairs with the Release of the thread that hands over; the caller names it.

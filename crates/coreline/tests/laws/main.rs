@@ -5,6 +5,7 @@
 //! every interleaving. One binary holds all of it: the world is a type parameter.
 
 mod budget;
+mod call;
 mod cid;
 mod condvar;
 mod counter;

@@ -187,10 +187,10 @@ impl<O: Order, W: World> RawMutex<O, W> {
         let mut has_slept = false;
         loop {
             let now = W::now();
-            let mut spun = spin::<W>(&self.state, now, until(came + PATIENCE_SPINNING), is_mine);
+            let mut spun = spin::<W, _>(&self.state, now, until(came + PATIENCE_SPINNING), is_mine);
             if spun == Spun::Late {
                 self.ask(HAND);
-                spun = spin::<W>(&self.state, W::now(), until(now + MOST), is_mine);
+                spun = spin::<W, _>(&self.state, W::now(), until(now + MOST), is_mine);
             }
             if matches!(spun, Spun::Ready(_)) {
                 if self.take() {

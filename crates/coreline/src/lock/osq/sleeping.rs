@@ -45,7 +45,7 @@ impl<O: Order, W: World> Osq<O, W> {
             let now = W::now();
             let end = deadline.map_or(now + MOST, |deadline| deadline.min(now + MOST));
             // Acquire, in `spin`: pairs with the Release in `grant`.
-            let spun = || spin::<W>(state, now, end, |state| state == TURN);
+            let spun = || spin::<W, _>(state, now, end, |state| state == TURN);
             if spins && spun() == Spun::Ready(TURN) {
                 return Waited::Turn(number);
             }

@@ -269,7 +269,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
             }
             if spins {
                 let end = if is_patient { came + PATIENCE } else { now + MOST };
-                match spin::<W>(&self.state, now, until(end), |state| want.is_open(state)) {
+                match spin::<W, _>(&self.state, now, until(end), |state| want.is_open(state)) {
                     Spun::Ready(_) => continue,
                     Spun::Late if is_patient && !is_over::<W>(deadline) => continue,
                     Spun::Late | Spun::Wanted => {}

@@ -1,0 +1,127 @@
+//! How workers are set up.
+
+use core::marker::PhantomData;
+use core::time::Duration;
+use std::sync::Arc;
+
+use coreline_topology::{CpuId, CpuSet};
+use coreline_world::{Native, Placement, SpawnError, Threads, World};
+
+use super::Workers;
+use super::shared::Shared;
+
+/// What a call makes of a worker that has no work. To compare; a program wants
+/// [`Notify`](Policy::Notify).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Policy {
+    /// The worker runs the call and goes on waiting. It looks for tasks only if the call queued
+    /// one: what the kernel's `TIF_NOTIFY_IPI` was to bring (seed 001).
+    #[default]
+    Notify,
+    /// A call is taken for work: after each the worker looks at the tasks of all others, as an
+    /// idle CPU of the kernel does that was told of an interrupt by `TIF_NEED_RESCHED`.
+    Resched,
+    /// As `Notify`, and each call is a wake-up with a system call, also of a worker that polls: the
+    /// seed's "revert".
+    AlwaysKick,
+}
+
+/// Why workers were not started. Those that had been are gone.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// There is no CPU to have a worker.
+    #[error("no worker was asked for: name CPUs that this process may use")]
+    NoCpus,
+    /// The machine has no such CPU.
+    #[error("the machine has no {0}, or does not say where it is")]
+    NoSuchCpu(CpuId),
+    /// The thread could not be started.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+}
+
+/// Sets up [`Workers`]; from [`Workers::builder`].
+#[derive(Debug, Clone)]
+#[must_use = "workers begin with `start`"]
+pub struct Builder<W: World = Native> {
+    cpus: Option<CpuSet>,
+    policy: Policy,
+    polling: Duration,
+    world: PhantomData<fn() -> W>,
+}
+
+impl<W: World> Default for Builder<W> {
+    fn default() -> Self {
+        Builder { cpus: None, policy: Policy::Notify, polling: Self::POLLING, world: PhantomData }
+    }
+}
+
+impl<W: World> Builder<W> {
+    /// How long a worker without work polls at most before it sleeps, if nothing else is said: the
+    /// bound of the kernel's haltpoll, too (`Documentation/virt/guest-halt-polling.rst`).
+    pub const POLLING: Duration = Duration::from_micros(200);
+
+    /// A worker for each of these CPUs. If nothing is said, for each CPU that the process may use.
+    pub fn cpus(mut self, cpus: CpuSet) -> Self {
+        self.cpus = Some(cpus);
+        self
+    }
+
+    /// What a call makes of a worker that has no work.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// How long a worker without work polls at most before it sleeps. It adapts: what polls in
+    /// vain polls half as long next time. Zero: never; for CPUs that are needed for other things,
+    /// and for virtual ones that cannot poll.
+    pub fn polling(mut self, most: Duration) -> Self {
+        self.polling = most;
+        self
+    }
+}
+
+impl<W: World + Threads> Builder<W> {
+    /// Starts the workers, each pinned to its CPU.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`]; then none is left running. CPUs that were not named and that the process may
+    /// not use are passed over.
+    pub fn start(self) -> Result<Workers<W>, StartError> {
+        let topology = W::topology();
+        let cpus: Vec<CpuId> = match &self.cpus {
+            Some(cpus) => cpus.iter().collect(),
+            // Which CPUs may be used is known when a thread is placed: such a thread ends at once.
+            None => topology
+                .cpus()
+                .map(|cpu| cpu.id)
+                .filter(|cpu| {
+                    !W::RUNS
+                        || W::spawn(Placement::On(*cpu), || ())
+                            .map(coreline_world::JoinHandle::join)
+                            .is_ok()
+                })
+                .collect(),
+        };
+        if let Some(cpu) = cpus.iter().find(|cpu| topology.cpu(**cpu).is_none()) {
+            return Err(StartError::NoSuchCpu(*cpu));
+        }
+        if cpus.is_empty() {
+            return Err(StartError::NoCpus);
+        }
+        let shared = Arc::new(Shared::new_in(&cpus, self.policy, self.polling));
+        let mut workers = Workers { shared, threads: Vec::new() };
+        for index in 0..workers.shared.workers.len() {
+            let cpu = workers.shared.workers[index].cpu;
+            let shared = Arc::clone(&workers.shared);
+            // Where this fails, dropping `workers` ends those that run.
+            let thread = W::spawn(Placement::On(cpu), move || shared.work(index))?;
+            workers.threads.push(thread);
+        }
+        Ok(workers)
+    }
+}

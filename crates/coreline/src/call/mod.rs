@@ -1,0 +1,416 @@
+//! Calls to workers that poll, without waking what need not wake.
+//!
+//! [`Workers`] are threads, one pinned to each CPU, that run what others send them. A **call** is a
+//! function that the caller waits for, as the kernel's `smp_call_function_single`; a **task** is
+//! queued, and any worker may run it.
+//!
+//! ```
+//! use coreline::Workers;
+//!
+//! let workers = Workers::new()?;
+//! let cpu = workers.cpus().next().unwrap();
+//! let mut greeting = String::from("hello");
+//! let length = workers.call_on(cpu, || {
+//!     greeting.push_str(" from a worker");
+//!     greeting.len()
+//! })?;
+//! assert_eq!((length, greeting.len()), (19, 19));
+//!
+//! let sums: Vec<_> = (0..8).map(|n| workers.spawn(move || n * n)).collect::<Result<_, _>>()?;
+//! assert_eq!(sums.into_iter().map(|task| task.wait()).sum::<i32>(), 140);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What a call costs
+//!
+//! A worker without work polls its *wake word*, which is a one-slot mailbox, too: for a while that
+//! adapts to the gaps between messages, and then it sleeps (the kernel's haltpoll). A call to a
+//! worker that polls is one atomic operation and no system call: the line of the mailbox goes to
+//! the worker, that of the request goes there and comes back with the value. A call that finds the
+//! mailbox occupied queues behind it; the nodes of that queue lie on the stacks of the callers.
+//!
+//! A call says nothing of work: the worker runs it and goes on waiting. It looks for tasks only if
+//! the function queued one there, or if a message of another kind says so. This is what seed 001
+//! wanted for the kernel, whose idle CPUs are told of a call by the bit that means "there is work",
+//! and then search for it with interrupts off while the next call waits.
+//!
+//! # Law
+//!
+//! * A call runs exactly once, on its worker, and its caller returns after it has.
+//! * No wake-up is lost: a worker does not sleep while a call or a task of its own waits.
+//! * Workers that call each other, in whatever ring, do not wait for ever: one that waits serves
+//!   calls meanwhile.
+//! * After [`close`](Workers::close) no new call runs. What was sent before it runs.
+//! * A function that queues a task on the worker that runs it has that worker run tasks next, and
+//!   [`need_resched`](Workers::need_resched) says so from then on.
+//!
+//! # Signals, fork, panics
+//!
+//! **Signals**: none of this in a handler: it allocates and waits. **Fork**: a child has no
+//! workers; its calls and tasks are refused ([`Why::Forked`]), and dropping the workers there
+//! waits for nothing. **Panics**: one in a call comes out of the call; one in a task comes out where
+//! its value is waited for. The worker lives on.
+//!
+//! # Source
+//!
+//! Seed 001 (TIF_NOTIFY_IPI, 2024); `kernel/smp.c` (a request on the caller's stack); haltpoll; the
+//! throttling of searching threads in Go's and Tokio's schedulers.
+
+mod builder;
+mod post;
+mod reply;
+mod request;
+mod shared;
+mod stats;
+mod tasks;
+mod worker;
+
+use core::fmt;
+use core::ptr::NonNull;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+
+use coreline_topology::{CpuId, CpuSet};
+use coreline_world::{JoinHandle, Native, Threads, World};
+
+pub use builder::{Builder, Policy, StartError};
+use post::Offered;
+pub use reply::Reply;
+use request::Request;
+use shared::Shared;
+pub use stats::WorkerStats;
+
+/// The worker takes no more messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Closed;
+
+/// Why a function was not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Why {
+    /// There is no worker on that CPU.
+    #[error("there is no worker on {0}: `Workers::cpus` lists those that have one")]
+    NoWorker(CpuId),
+    /// The workers were closed.
+    #[error("the workers were closed")]
+    Closed,
+    /// Another call is there already.
+    #[error("another call waits for that worker: try again, or use `call_on`, which queues")]
+    Busy,
+    /// The workers are those of the process that this one was forked from.
+    #[error("the workers are threads of the parent process: start new ones after a fork")]
+    Forked,
+}
+
+/// A function was not run. It comes back.
+pub struct Refused<F> {
+    /// Why.
+    pub why: Why,
+    /// The function.
+    pub function: F,
+}
+
+impl<F> fmt::Debug for Refused<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refused").field("why", &self.why).finish_non_exhaustive()
+    }
+}
+
+impl<F> fmt::Display for Refused<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.why, f)
+    }
+}
+
+impl<F> core::error::Error for Refused<F> {}
+
+/// Threads, one pinned to each of some CPUs, that run calls and tasks. See the [module](self).
+///
+/// Dropping closes them, and waits until all that was sent has run.
+pub struct Workers<W: World + Threads = Native> {
+    shared: Arc<Shared<W>>,
+    threads: Vec<W::JoinHandle<()>>,
+}
+
+impl Workers {
+    /// A worker on each CPU that this process may use.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`]; then none runs.
+    pub fn new() -> Result<Self, StartError> {
+        Self::builder().start()
+    }
+
+    /// To say which CPUs have one, and how they wait.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
+impl<W: World + Threads> Workers<W> {
+    /// As [`builder`](Workers::builder), in every world.
+    pub fn builder_in() -> Builder<W> {
+        Builder::default()
+    }
+
+    /// The CPUs that have a worker, by node and cache.
+    pub fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
+        self.shared.workers.iter().map(|worker| worker.cpu)
+    }
+
+    /// Whether calls and tasks of threads that are no workers of these are taken.
+    fn admit(&self, current: Option<usize>) -> Result<(), Why> {
+        if W::generation() != self.shared.generation {
+            Err(Why::Forked)
+        } else if current.is_none() && self.shared.is_closing() {
+            Err(Why::Closed)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Runs `function` on the worker of `cpu`, behind calls that are there already, and returns its
+    /// value. On that worker itself: at once.
+    ///
+    /// While a worker waits here it serves calls, in the middle of its function: so the stack
+    /// deepens by what it serves meanwhile. Functions that are called are to be short, and hold no
+    /// lock that they call under.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], with the function: there is no such worker, or it is closed.
+    ///
+    /// # Panics
+    ///
+    /// As the function does.
+    pub fn call_on<R, F>(&self, cpu: CpuId, function: F) -> Result<R, Refused<F>>
+    where
+        F: FnOnce() -> R + Send,
+        R: Send,
+    {
+        self.call(cpu, function, false)
+    }
+
+    /// As [`call_on`](Workers::call_on), if no other call is there.
+    ///
+    /// # Errors
+    ///
+    /// As for `call_on`; and [`Why::Busy`].
+    ///
+    /// # Panics
+    ///
+    /// As the function does.
+    pub fn try_call_on<R, F>(&self, cpu: CpuId, function: F) -> Result<R, Refused<F>>
+    where
+        F: FnOnce() -> R + Send,
+        R: Send,
+    {
+        self.call(cpu, function, true)
+    }
+
+    #[inline]
+    fn call<R, F>(&self, cpu: CpuId, function: F, tries: bool) -> Result<R, Refused<F>>
+    where
+        F: FnOnce() -> R + Send,
+        R: Send,
+    {
+        let shared = &*self.shared;
+        let current = shared.current();
+        if let Err(why) = self.admit(current) {
+            return Err(Refused { why, function });
+        }
+        let Some(index) = shared.worker(cpu) else {
+            return Err(Refused { why: Why::NoWorker(cpu), function });
+        };
+        if current == Some(index) {
+            return Ok(function());
+        }
+        let callee = &shared.workers[index];
+        let request = Request::new_in(function, shared.bell(current));
+        let message = request.as_message();
+        // SAFETY, both: this waits below until the request is done, and does not unwind before.
+        let sent = if tries {
+            match unsafe { callee.try_send(message) } {
+                Offered::Taken => Ok(()),
+                Offered::Occupied => Err(Why::Busy),
+                Offered::Closed => Err(Why::Closed),
+            }
+        } else {
+            let kick = shared.policy == Policy::AlwaysKick;
+            unsafe { callee.send(message, kick) }.map_err(|Closed| Why::Closed)
+        };
+        if let Err(why) = sent {
+            return Err(Refused { why, function: request.into_function() });
+        }
+        shared.wait(current, request.header(), callee);
+        Ok(request.into_value().unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+
+    /// Runs `function` on each of these CPUs, at the same time, and returns the values when all
+    /// have run it.
+    ///
+    /// # Errors
+    ///
+    /// [`Why::NoWorker`] for a CPU that has no worker: it was run nowhere then. [`Why::Closed`]:
+    /// it was run on some of the CPUs, or on none.
+    ///
+    /// # Panics
+    ///
+    /// As the function does on the first of these CPUs where it does, when all have run it.
+    pub fn call_many<R, F>(&self, cpus: &CpuSet, function: F) -> Result<Vec<(CpuId, R)>, Why>
+    where
+        F: Fn(CpuId) -> R + Sync,
+        R: Send,
+    {
+        let shared = &*self.shared;
+        let current = shared.current();
+        self.admit(current)?;
+        let worker = |cpu| shared.worker(cpu).ok_or(Why::NoWorker(cpu));
+        let callees: Vec<usize> = cpus.iter().map(worker).collect::<Result<_, _>>()?;
+        let kick = shared.policy == Policy::AlwaysKick;
+        let function = &function;
+        let request = |cpu| Request::new_in(move || function(cpu), shared.bell(current));
+        let requests: Vec<_> = cpus.iter().map(request).collect();
+        let mut sent = Vec::with_capacity(requests.len());
+        for (request, index) in requests.iter().zip(&callees) {
+            sent.push(if current == Some(*index) {
+                // SAFETY: it is sent to no other thread.
+                unsafe { request::Header::run(request.as_message()) };
+                Ok(())
+            } else {
+                // SAFETY: this waits below until every request that was sent is done.
+                unsafe { shared.workers[*index].send(request.as_message(), kick) }
+            });
+        }
+        for ((request, index), sent) in requests.iter().zip(&callees).zip(&sent) {
+            if sent.is_ok() && current != Some(*index) {
+                shared.wait(current, request.header(), &shared.workers[*index]);
+            }
+        }
+        let values = requests.into_iter().zip(sent).map(|(request, sent)| {
+            let Ok(()) = sent else { return Err(Why::Closed) };
+            Ok(request.into_value().unwrap_or_else(|panic| resume_unwind(panic)))
+        });
+        let values: Vec<R> = values.collect::<Result<_, _>>()?;
+        Ok(cpus.iter().zip(values).collect())
+    }
+
+    /// Sends `function` to the worker of `cpu` and does not wait. The reply is a future of its
+    /// value. Dropping the reply withdraws the call: it runs whole or, if it has not begun, not.
+    ///
+    /// # Errors
+    ///
+    /// As for [`call_on`](Workers::call_on).
+    pub fn call_async<R, F>(&self, cpu: CpuId, function: F) -> Result<Reply<R, W>, Refused<F>>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let kick = self.shared.policy == Policy::AlwaysKick;
+        self.post(Some(cpu), function, true, |index, message| {
+            // SAFETY: the message keeps the letter until it was run.
+            unsafe { self.shared.workers[index].send(message, kick) }
+        })
+    }
+
+    /// Queues `function` as a task, which any worker may run: one near the caller that has no work,
+    /// if there is one. On a worker it is queued there. The reply is a future of its value;
+    /// dropping the reply leaves the task as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], with the function.
+    pub fn spawn<R, F>(&self, function: F) -> Result<Reply<R, W>, Refused<F>>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.post(None, function, false, |_, task| self.shared.spawn(tasks::Task(task)))
+    }
+
+    /// As [`spawn`](Workers::spawn), for the worker of `cpu` alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], with the function.
+    pub fn spawn_on<R, F>(&self, cpu: CpuId, function: F) -> Result<Reply<R, W>, Refused<F>>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.post(Some(cpu), function, false, |index, task| {
+            self.shared.spawn_on(index, tasks::Task(task))
+        })
+    }
+
+    fn post<R, F>(
+        &self,
+        cpu: Option<CpuId>,
+        function: F,
+        withdraws: bool,
+        send: impl FnOnce(usize, NonNull<request::Header<W>>) -> Result<(), Closed>,
+    ) -> Result<Reply<R, W>, Refused<F>>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        if let Err(why) = self.admit(self.shared.current()) {
+            return Err(Refused { why, function });
+        }
+        let index = match cpu.map(|cpu| self.shared.worker(cpu).ok_or(Why::NoWorker(cpu))) {
+            Some(Err(why)) => return Err(Refused { why, function }),
+            Some(Ok(index)) => index,
+            None => 0,
+        };
+        let letter = reply::Letter::new_in(function);
+        match send(index, letter.as_message()) {
+            Ok(()) => Ok(Reply::new(letter, withdraws)),
+            // SAFETY: it was not sent.
+            Err(Closed) => {
+                Err(Refused { why: Why::Closed, function: unsafe { letter.take_back() } })
+            }
+        }
+    }
+
+    /// Whether the calling thread is one of these workers, and something else waits for it: a task
+    /// that was queued there, or a message that tells of one. A long call asks, and returns.
+    pub fn need_resched(&self) -> bool {
+        self.shared.need_resched()
+    }
+
+    /// Takes no more calls and tasks, but those that tasks and calls which were taken make on
+    /// workers that still run. The workers end when all that was sent has run.
+    pub fn close(&self) {
+        self.shared.close();
+    }
+
+    /// What each worker has done.
+    pub fn stats(&self) -> impl Iterator<Item = (CpuId, WorkerStats)> + '_ {
+        self.shared.workers.iter().map(|worker| (worker.cpu, worker.counts.read()))
+    }
+}
+
+impl<W: World + Threads> Drop for Workers<W> {
+    fn drop(&mut self) {
+        if W::generation() != self.shared.generation {
+            // Threads of the parent: there is nothing to wait for.
+            self.threads.drain(..).for_each(core::mem::forget);
+            return;
+        }
+        self.shared.close();
+        // A worker cannot wait for itself. It ends when it is done with what drops this.
+        let own = self.shared.current();
+        for (index, thread) in self.threads.drain(..).enumerate() {
+            if own != Some(index) {
+                thread.join();
+            }
+        }
+    }
+}
+
+impl<W: World + Threads> fmt::Debug for Workers<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers").field("cpus", &self.shared.workers.len()).finish_non_exhaustive()
+    }
+}

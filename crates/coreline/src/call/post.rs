@@ -1,0 +1,266 @@
+//! The wake word of a worker, which is its one-slot mailbox, too; and the bell that it sleeps on.
+//!
+//! | the word | means | who may write it next, and what |
+//! |---|---|---|
+//! | [`AWAKE`] | no message; the worker looks here before it sleeps | a sender: a call, `WORK`; the worker: `SLEEPING`, `CLOSED` |
+//! | [`SLEEPING`] | no message; the worker sleeps, or is about to | a sender, which then rings: a call, `WORK`; the worker: `AWAKE` |
+//! | [`WORK`] | the worker is to look at its queues | the worker: `AWAKE` |
+//! | [`CLOSED`] | the worker is gone | no thread |
+//! | an address | the call that is there | the worker: `AWAKE` |
+//!
+//! A word with a message in it is the worker's, so the worker takes a message with a plain store.
+//! Every other change is an exchange. A sender thus needs one atomic operation for each message,
+//! and rings only where it replaced `SLEEPING`. A call and `WORK` are different messages: a call
+//! tells the worker of nothing but itself.
+
+use core::ptr;
+
+use coreline_world::{Integer, Ordering, Parked, Time, Word, World};
+
+use super::request::Header;
+use crate::lock::spin::{Spun, spin};
+
+/// The address of no call: they are aligned to [lines](coreline_world::Line).
+const fn mark<W: World>(number: usize) -> *mut Header<W> {
+    ptr::without_provenance_mut(number)
+}
+
+/// A worker's wake word.
+#[repr(C)]
+pub(super) struct Post<W: World> {
+    word: W::Ptr<Header<W>>,
+    /// Counts rings, modulo 2^32. The worker sleeps on it.
+    bell: W::U32,
+}
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Offered {
+    /// The worker has it.
+    Taken,
+    /// There is a message already. The worker looks at its queues after that.
+    Occupied,
+    /// The worker is gone.
+    Closed,
+}
+
+/// What a worker finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found<W: World> {
+    Nothing,
+    Work,
+    Call(*mut Header<W>),
+}
+
+impl<W: World> Post<W> {
+    const AWAKE: *mut Header<W> = ptr::null_mut();
+    const SLEEPING: *mut Header<W> = mark(1);
+    const WORK: *mut Header<W> = mark(2);
+    const CLOSED: *mut Header<W> = mark(3);
+
+    pub(super) fn new_in() -> Self {
+        Post { word: W::Ptr::new_in(Self::AWAKE), bell: W::U32::new_in(0) }
+    }
+
+    /// Hands over a call; wakes the worker if it sleeps.
+    #[inline]
+    pub(super) fn offer_call(&self, call: *mut Header<W>) -> Offered {
+        self.offer(call)
+    }
+
+    /// Tells the worker to look at its queues; wakes it if it sleeps.
+    ///
+    /// Whatever the answer, a worker that is not gone looks at its queues after this: see
+    /// [`take`](Post::take). So the caller must have passed a fence (`SeqCst`) between what it put
+    /// there and this.
+    pub(super) fn offer_work(&self) -> Offered {
+        self.offer(Self::WORK)
+    }
+
+    #[inline]
+    fn offer(&self, message: *mut Header<W>) -> Offered {
+        // A worker that is awake is the frequent case. A guess that is wrong has brought the line
+        // here all the same.
+        let mut expected = Self::AWAKE;
+        loop {
+            // Release: pairs with the Acquire in `look`. Without it the worker could run a call
+            // before it sees what is to be run.
+            // Relaxed: what is found decides alone.
+            match self.word.compare_exchange(
+                expected,
+                message,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(found) => {
+                    if found == Self::SLEEPING {
+                        self.ring();
+                    }
+                    return Offered::Taken;
+                }
+                Err(found) if found == Self::AWAKE || found == Self::SLEEPING => expected = found,
+                Err(found) if found == Self::CLOSED => return Offered::Closed,
+                Err(_) => return Offered::Occupied,
+            }
+        }
+    }
+
+    /// Wakes the worker if it sleeps.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn ring(&self) {
+        // Release: pairs with the Acquire in `sleep`. A worker that finds this ring counted already
+        // must see what it was rung for, or it would sleep through it.
+        self.bell.fetch_add(1, Ordering::Release);
+        W::wake(&raw const self.bell, 1);
+    }
+
+    /// Looks for a message. The worker's.
+    #[inline]
+    pub(super) fn look(&self) -> Found<W> {
+        // Acquire: pairs with the Release in `offer`.
+        Self::read(self.word.load(Ordering::Acquire))
+    }
+
+    fn read(word: *mut Header<W>) -> Found<W> {
+        match word {
+            none if none == Self::AWAKE || none == Self::SLEEPING => Found::Nothing,
+            work if work == Self::WORK => Found::Work,
+            call => Found::Call(call),
+        }
+    }
+
+    /// Takes the message that was [found](Post::look). Before the worker looks for the next one it
+    /// passes a fence (`SeqCst`), and then looks at its queues:
+    ///
+    ///   Sender: puts something into a queue
+    ///   Sender: offers, and finds the word occupied
+    ///   Worker: takes that message
+    ///   Worker: finds the queue empty            <- the sender's waits for ever
+    ///
+    /// Partner: the fence that senders pass before `offer_work`.
+    #[inline]
+    pub(super) fn take(&self) {
+        // Relaxed: publishes nothing. No exchange comes between: all expect another value.
+        self.word.store(Self::AWAKE, Ordering::Relaxed);
+    }
+
+    /// Polls until there is a message, or `end` has come, or another thread wants the CPU; whether
+    /// there is one.
+    pub(super) fn poll(&self, now: Time, end: Time) -> bool {
+        let is_message = |word| !matches!(Self::read(word), Found::Nothing);
+        matches!(spin::<W, _>(&self.word, now, end, is_message), Spun::Ready(_))
+    }
+
+    /// Sleeps until there is a message, or `ready` says yes; returns how often the worker was woken
+    /// from sleep. For `ready` to be asked again the bell must be [rung](Post::ring).
+    pub(super) fn sleep(&self, ready: impl Fn() -> bool) -> u32 {
+        let woken = if self.arm() { self.listen(ready) } else { 0 };
+        // Relaxed, twice: fails if there is a message; `look` acquires.
+        let _ = self.word.compare_exchange(
+            Self::SLEEPING,
+            Self::AWAKE,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        woken
+    }
+
+    /// Says that the worker sleeps, unless there is a message by now: this is the second look, too.
+    ///
+    ///   Worker: finds no message
+    ///   Sender: leaves one, and has found AWAKE: it does not ring
+    ///   Worker: writes SLEEPING over it, sleeps      <- for ever
+    fn arm(&self) -> bool {
+        // Relaxed, twice: what is found decides alone; `look` acquires.
+        self.word
+            .compare_exchange(Self::AWAKE, Self::SLEEPING, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Sleeps while the word says so.
+    fn listen(&self, ready: impl Fn() -> bool) -> u32 {
+        let mut woken = 0;
+        loop {
+            // Acquire: pairs with the Release in `ring`: a ring that is counted here came after a
+            // message that is seen below. One that is not counted makes `park` refuse, or wakes.
+            let heard = self.bell.load(Ordering::Acquire);
+            // Relaxed: `look` acquires.
+            if self.word.load(Ordering::Relaxed) != Self::SLEEPING || ready() {
+                return woken;
+            }
+            woken += u32::from(W::park(&self.bell, heard, None) != Parked::Changed);
+        }
+    }
+
+    /// Takes no more messages, if there is none now; whether that is so. The worker's.
+    pub(super) fn close(&self) -> bool {
+        // Relaxed, twice: nothing follows from it but that no message comes.
+        self.word
+            .compare_exchange(Self::AWAKE, Self::CLOSED, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Whether the worker is to look at its queues. The worker's.
+    pub(super) fn is_work(&self) -> bool {
+        // Relaxed: nothing is read that was published with it.
+        self.word.load(Ordering::Relaxed) == Self::WORK
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coreline_world::model::{Checker, Exchanges, Model};
+    use coreline_world::{JoinHandle, Placement, Testbed};
+
+    use super::*;
+
+    /// A worker that waits for one message, and its sender.
+    fn arrives<W: Testbed>(sleep: fn(&Post<W>)) {
+        let post = Arc::new(Post::<W>::new_in());
+        let theirs = Arc::clone(&post);
+        let worker = move || {
+            while theirs.look() == Found::Nothing {
+                sleep(&theirs);
+            }
+            theirs.take();
+        };
+        let worker = W::spawn(Placement::Anywhere, worker).unwrap();
+        assert_eq!(post.offer_work(), Offered::Taken);
+        worker.join();
+        assert!(!post.is_work() && post.close());
+        assert_eq!(post.offer_work(), Offered::Closed);
+    }
+
+    #[test]
+    fn a_message_arrives_in_every_interleaving() {
+        type Checked = Model<Exchanges>;
+        Checker::new().check(|| arrives::<Checked>(|post| _ = post.sleep(|| false)));
+    }
+
+    #[test]
+    fn a_worker_that_arms_without_a_second_look_is_found_asleep() {
+        type Checked = Model<Exchanges>;
+        let blind = |post: &Post<Checked>| {
+            post.word.store(Post::<Checked>::SLEEPING, Ordering::Relaxed);
+            post.listen(|| false);
+        };
+        let found = Checker::new().try_check(move || arrives::<Checked>(blind)).unwrap_err();
+        assert!(found.to_string().contains("deadlock"), "{found}");
+    }
+
+    #[test]
+    fn a_worker_that_hears_the_bell_after_its_second_look_is_found_asleep() {
+        type Checked = Model<Exchanges>;
+        let late = |post: &Post<Checked>| {
+            if post.arm() && post.word.load(Ordering::Relaxed) == Post::<Checked>::SLEEPING {
+                let heard = post.bell.load(Ordering::Acquire);
+                <Checked as coreline_world::Sleep>::park(&post.bell, heard, None);
+            }
+        };
+        let found = Checker::new().try_check(move || arrives::<Checked>(late)).unwrap_err();
+        assert!(found.to_string().contains("deadlock"), "{found}");
+    }
+}

@@ -1,0 +1,239 @@
+//! Calls and tasks whose senders do not wait: a letter in the heap, and the reply to it.
+
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::ptr::{self, NonNull};
+use core::task::{Context, Poll, Waker};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::task::Wake;
+use std::thread;
+
+use coreline_world::{Native, Ordering, Word, World};
+
+use super::request::Header;
+use crate::TicketLock;
+
+/// What a letter has come to.
+enum Stage<F, R> {
+    Waits(F, Option<Waker>),
+    Runs(Option<Waker>),
+    Done(thread::Result<R>),
+    /// Its value was taken, or is wanted no more.
+    Over,
+}
+
+/// A function on its way to a worker, and its value on the way back.
+#[repr(C)]
+pub(super) struct Letter<F, R, W: World> {
+    header: Header<W>,
+    stage: TicketLock<Stage<F, R>, W>,
+}
+
+// SAFETY: the function and its value are behind the lock, and go from thread to thread by move. The
+// header's words are shared, and its pointers are followed by the worker that has the message.
+unsafe impl<F: Send, R: Send, W: World> Send for Letter<F, R, W> {}
+// SAFETY: as for `Send`.
+unsafe impl<F: Send, R: Send, W: World> Sync for Letter<F, R, W> {}
+
+impl<F, R, W> Letter<F, R, W>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+    W: World,
+{
+    pub(super) fn new_in(function: F) -> Arc<Self> {
+        Arc::new(Letter {
+            header: Header::new_in(Self::run, ptr::null()),
+            stage: TicketLock::new_in(Stage::Waits(function, None)),
+        })
+    }
+
+    /// What is sent: one handle of the letter, which [running](Header::run) it gives back.
+    pub(super) fn as_message(self: &Arc<Self>) -> NonNull<Header<W>> {
+        let message = Arc::into_raw(Arc::clone(self));
+        // SAFETY: no handle is null.
+        unsafe { NonNull::new_unchecked(message.cast_mut()).cast() }
+    }
+
+    /// The function of a letter that could not be sent.
+    ///
+    /// # Safety
+    ///
+    /// [`as_message`](Letter::as_message) was called once, and what it gave was not sent.
+    pub(super) unsafe fn take_back(self: Arc<Self>) -> F {
+        // SAFETY: the handle in the message.
+        unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self)) };
+        match self.swap(Stage::Over) {
+            Stage::Waits(function, _) => function,
+            _ => unreachable!("a letter that was not sent waits"),
+        }
+    }
+
+    fn swap(&self, stage: Stage<F, R>) -> Stage<F, R> {
+        core::mem::replace(&mut *self.stage.lock(), stage)
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Header::run`]; the header is that of a `Letter<F, R, W>`, and came from
+    /// `as_message`.
+    unsafe fn run(header: NonNull<Header<W>>) -> bool {
+        // SAFETY: by the contract; the message held one handle.
+        let this = unsafe { Arc::from_raw(header.cast::<Self>().as_ptr().cast_const()) };
+        let function = {
+            let mut stage = this.stage.lock();
+            match core::mem::replace(&mut *stage, Stage::Over) {
+                Stage::Waits(function, waker) => {
+                    *stage = Stage::Runs(waker);
+                    function
+                }
+                // Withdrawn.
+                _ => return false,
+            }
+        };
+        let value = catch_unwind(AssertUnwindSafe(function));
+        let mut stage = this.stage.lock();
+        let Stage::Runs(waker) = core::mem::replace(&mut *stage, Stage::Over) else {
+            drop(stage);
+            // The reply is gone. What the value's destructor throws has no place to go.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
+            return false;
+        };
+        *stage = Stage::Done(value);
+        drop(stage);
+        let _ = catch_unwind(AssertUnwindSafe(|| waker.map(Waker::wake)));
+        false
+    }
+}
+
+/// A letter, seen by its sender.
+trait Sent<R>: Send + Sync {
+    fn poll(&self, waker: &Waker) -> Poll<thread::Result<R>>;
+
+    /// The reply is dropped; `withdraws`: the function is not to run if it has not begun.
+    fn leave(&self, withdraws: bool);
+}
+
+impl<F, R, W> Sent<R> for Letter<F, R, W>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+    W: World,
+{
+    fn poll(&self, waker: &Waker) -> Poll<thread::Result<R>> {
+        let mut stage = self.stage.lock();
+        match &mut *stage {
+            Stage::Waits(_, at) | Stage::Runs(at) => {
+                if !at.as_ref().is_some_and(|old| old.will_wake(waker)) {
+                    *at = Some(waker.clone());
+                }
+                Poll::Pending
+            }
+            Stage::Done(_) => {
+                let Stage::Done(value) = core::mem::replace(&mut *stage, Stage::Over) else {
+                    unreachable!("it was done, and is locked");
+                };
+                Poll::Ready(value)
+            }
+            Stage::Over => panic!("a reply was polled after it was ready"),
+        }
+    }
+
+    fn leave(&self, withdraws: bool) {
+        let mut stage = self.stage.lock();
+        let left = match &mut *stage {
+            Stage::Waits(_, waker) if !withdraws => (None, waker.take()),
+            // Over: the worker finds it, and drops the value itself.
+            stage => (Some(core::mem::replace(stage, Stage::Over)), None),
+        };
+        // What was left behind may have destructors: not under the lock.
+        drop(stage);
+        drop(left);
+    }
+}
+
+/// The value of a call or a task that is under way: a future, on any executor. Or
+/// [`wait`](Reply::wait) for it.
+///
+/// What dropping it means says what made it: [`call_async`](super::Workers::call_async),
+/// [`spawn`](super::Workers::spawn).
+///
+/// **Panics**: polling or waiting does, with the panic of the function; polling after it was ready.
+#[must_use = "dropping the reply of a call withdraws the call"]
+pub struct Reply<R, W: World = Native> {
+    /// `None`: it is ready.
+    letter: Option<Arc<dyn Sent<R>>>,
+    withdraws: bool,
+    world: core::marker::PhantomData<fn() -> W>,
+}
+
+impl<R: Send + 'static, W: World> Reply<R, W> {
+    pub(super) fn new<F>(letter: Arc<Letter<F, R, W>>, withdraws: bool) -> Self
+    where
+        F: FnOnce() -> R + Send + 'static,
+    {
+        Reply { letter: Some(letter), withdraws, world: core::marker::PhantomData }
+    }
+
+    /// Has the function run whatever becomes of this.
+    pub fn detach(mut self) {
+        self.withdraws = false;
+    }
+
+    /// Waits for the value; asleep. Not on a worker of the same [`Workers`](super::Workers): it
+    /// would serve no calls and run no tasks meanwhile, perhaps the one it waits for.
+    ///
+    /// # Panics
+    ///
+    /// As the function did.
+    pub fn wait(mut self) -> R {
+        let ear = Arc::new(Ear::<W>(W::U32::new_in(0)));
+        let waker = Waker::from(Arc::clone(&ear));
+        loop {
+            // Acquire: pairs with the Release in `wake`: what was done before is seen below.
+            let heard = ear.0.load(Ordering::Acquire);
+            match Pin::new(&mut self).poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(value) => return value,
+                Poll::Pending => _ = W::park(&ear.0, heard, None),
+            }
+        }
+    }
+}
+
+impl<R, W: World> Future for Reply<R, W> {
+    type Output = R;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
+        let letter = self.letter.as_ref().expect("a reply was polled after it was ready");
+        let value = core::task::ready!(letter.poll(cx.waker()));
+        self.letter = None;
+        Poll::Ready(value.unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+}
+
+impl<R, W: World> Drop for Reply<R, W> {
+    fn drop(&mut self) {
+        if let Some(letter) = self.letter.take() {
+            letter.leave(self.withdraws);
+        }
+    }
+}
+
+impl<R, W: World> fmt::Debug for Reply<R, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply").field("ready", &self.letter.is_none()).finish()
+    }
+}
+
+/// What a thread sleeps on that waits for a reply.
+struct Ear<W: World>(W::U32);
+
+impl<W: World> Wake for Ear<W> {
+    fn wake(self: Arc<Self>) {
+        // Release: pairs with the Acquire in `wait`.
+        self.0.store(1, Ordering::Release);
+        W::wake(&raw const self.0, 1);
+    }
+}

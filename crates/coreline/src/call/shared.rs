@@ -1,0 +1,375 @@
+//! What all workers share, and what a worker does from its start to its end.
+
+use core::cell::Cell;
+use core::num::NonZeroU32;
+use core::ops::Range;
+use core::ptr;
+use core::time::Duration;
+use std::sync::Arc;
+
+use coreline_topology::CpuId;
+use coreline_world::{Line, Ordering, Word, World, WorldLocal};
+
+use super::builder::Policy;
+use super::post::{Offered, Post};
+use super::request::Header;
+use super::tasks::Task;
+use super::worker::Worker;
+use crate::mask::CpuMask;
+
+/// No worker searches.
+const NONE: u32 = u32::MAX;
+
+/// The window of polling that a worker which was woken soon begins with.
+const GROW_START: Duration = Duration::from_micros(10);
+
+/// The workers of one [`Workers`](super::Workers).
+pub(super) struct Shared<W: World> {
+    /// By node, cache and CPU.
+    pub(super) workers: Vec<Worker<W>>,
+    /// By CPU number: its worker, or the nearest one.
+    nearest: Vec<u32>,
+    pub(super) policy: Policy,
+    polling: Duration,
+    pub(super) generation: NonZeroU32,
+    /// Workers without work that poll, or are about to.
+    poll: CpuMask<W>,
+    /// Workers without work that sleep, or are about to.
+    asleep: CpuMask<W>,
+    /// The worker that is to search for tasks, or does: one at a time. [`NONE`]: there is none.
+    searcher: Line<W::U32>,
+    /// Not zero: no more calls and tasks are taken, but those that workers themselves make.
+    closing: Line<W::U32>,
+}
+
+/// Which worker the calling thread is.
+struct Current {
+    shared: Cell<*const ()>,
+    index: Cell<usize>,
+}
+
+static CURRENT: WorldLocal = WorldLocal::new("worker that this thread is");
+
+fn with_current<W: World, R>(f: impl FnOnce(&Current) -> R) -> R {
+    let none = || Current { shared: Cell::new(ptr::null()), index: Cell::new(0) };
+    CURRENT.with::<W, _, _>(none, f)
+}
+
+impl<W: World> Shared<W> {
+    /// For these CPUs, which the topology knows.
+    pub(super) fn new_in(cpus: &[CpuId], policy: Policy, polling: Duration) -> Self {
+        let topology = W::topology();
+        let known = cpus.iter().filter_map(|cpu| topology.cpu(*cpu));
+        let mut known: Vec<_> = known.collect();
+        known.sort_by_key(|cpu| (cpu.node, cpu.cache, cpu.id));
+        known.dedup_by_key(|cpu| cpu.id);
+        let worker = |cpu: &&coreline_topology::Cpu| Worker::new_in(cpu.id, cpu.cache, cpu.node);
+        let workers: Vec<Worker<W>> = known.iter().map(worker).collect();
+        let nearest = |number| {
+            let near = |worker: &&Worker<W>| topology.distance(CpuId::new(number), worker.cpu);
+            // `None`, of a CPU that the topology does not know, is all the same distance.
+            let nearest = workers.iter().enumerate().min_by_key(|(_, worker)| near(worker));
+            nearest.map_or(0, |(index, _)| index as u32)
+        };
+        Shared {
+            nearest: (0..topology.cpu_limit() as u32).map(nearest).collect(),
+            workers,
+            policy,
+            polling,
+            generation: W::generation(),
+            poll: CpuMask::new_in(),
+            asleep: CpuMask::new_in(),
+            searcher: Line(W::U32::new_in(NONE)),
+            closing: Line(W::U32::new_in(0)),
+        }
+    }
+
+    /// The worker of a CPU.
+    #[inline]
+    pub(super) fn worker(&self, cpu: CpuId) -> Option<usize> {
+        let index = *self.nearest.get(cpu.get() as usize)? as usize;
+        (self.workers[index].cpu == cpu).then_some(index)
+    }
+
+    /// The worker that the calling thread is, if it is one of these.
+    #[inline]
+    pub(super) fn current(&self) -> Option<usize> {
+        with_current::<W, _>(|current| {
+            (current.shared.get() == ptr::from_ref(self).cast()).then(|| current.index.get())
+        })
+    }
+
+    /// All workers, this one first, those under its cache next, then those of its node.
+    fn near(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
+        let here = &self.workers[index];
+        let begin = |key: &dyn Fn(&Worker<W>) -> bool| self.workers.partition_point(key);
+        let place = (here.node, here.cache);
+        let cache =
+            begin(&|it| (it.node, it.cache) < place)..begin(&|it| (it.node, it.cache) <= place);
+        let node = begin(&|it| it.node < here.node)..begin(&|it| it.node <= here.node);
+        let all = 0..self.workers.len();
+        let around = move |range: Range<usize>, inner: Range<usize>| {
+            let from = range.len().min(index - range.start);
+            let turned = range.clone().skip(from).chain(range.take(from));
+            turned.filter(move |at| !inner.contains(at))
+        };
+        around(cache.clone(), 0..0).chain(around(node.clone(), cache)).chain(around(all, node))
+    }
+
+    /// Whether it is closed to all but its workers.
+    #[inline]
+    pub(super) fn is_closing(&self) -> bool {
+        // Acquire: pairs with the Release in `close`: what is refused for it comes after that.
+        self.closing.load(Ordering::Acquire) != 0
+    }
+
+    /// Takes no more calls and tasks; workers end when they have nothing more to do.
+    pub(super) fn close(&self) {
+        // Release: pairs with the Acquire in `is_closing`.
+        self.closing.store(1, Ordering::Release);
+        // Partner: the fence of a worker that has taken a message.
+        W::fence(Ordering::SeqCst);
+        for worker in &self.workers {
+            worker.post.offer_work();
+        }
+    }
+
+    /// Adds a task: on a worker to its own, else to those of a worker without work that is near, a
+    /// polling one if there is one; else to those of the nearest worker.
+    pub(super) fn spawn(&self, task: Task<W>) -> Result<(), super::Closed> {
+        if let Some(own) = self.current() {
+            let own = &self.workers[own];
+            own.tasks.push(task, false)?;
+            // One that serves a call, and has nothing else to do, runs the task next.
+            if !self.poll.test(own.cpu) {
+                self.wake_searcher();
+            }
+            return Ok(());
+        }
+        let here = self.here();
+        let idle =
+            |mask: &CpuMask<W>| self.near(here).find(|index| mask.test(self.workers[*index].cpu));
+        let idle = idle(&self.poll).or_else(|| idle(&self.asleep));
+        let worker = &self.workers[idle.unwrap_or(here)];
+        worker.tasks.push(task, false)?;
+        // Partner: the fence of a worker that has taken a message.
+        W::fence(Ordering::SeqCst);
+        worker.post.offer_work();
+        if idle.is_none() {
+            self.wake_searcher();
+        }
+        Ok(())
+    }
+
+    /// The worker that is nearest to the calling thread.
+    fn here(&self) -> usize {
+        self.nearest.get(W::cpu_hint().get() as usize).map_or(0, |index| *index as usize)
+    }
+
+    /// Adds a task for one worker alone.
+    pub(super) fn spawn_on(&self, index: usize, task: Task<W>) -> Result<(), super::Closed> {
+        let worker = &self.workers[index];
+        worker.tasks.push(task, true)?;
+        // Partner: the fence of a worker that has taken a message.
+        W::fence(Ordering::SeqCst);
+        worker.post.offer_work();
+        Ok(())
+    }
+
+    /// Has one worker without work search, if a task waits that any may run, and none searches.
+    fn wake_searcher(&self) {
+        // Between what the caller did and the looks here. Partners: the fence in `rest`, between a
+        // worker's saying that it has no work and its last look at all tasks; that in `resign`.
+        W::fence(Ordering::SeqCst);
+        // Relaxed: the exchange looks again.
+        if self.searcher.load(Ordering::Relaxed) != NONE {
+            return;
+        }
+        // Polling twice: a worker that goes to sleep sets the other bit first and then clears this
+        // one, and one that wakes up sets this one first.
+        let is_idle = |cpu| self.poll.test(cpu) || self.asleep.test(cpu) || self.poll.test(cpu);
+        for index in self.near(self.here()) {
+            let worker = &self.workers[index];
+            if !is_idle(worker.cpu) {
+                continue;
+            }
+            // Relaxed, twice: which worker is to search says nothing of what it finds.
+            let named = self.searcher.compare_exchange(
+                NONE,
+                index as u32,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            if named.is_err() {
+                return;
+            }
+            // Partner: the fence in `begin`: either the worker sees that it was named, or is seen
+            // to have begun to work.
+            W::fence(Ordering::SeqCst);
+            if is_idle(worker.cpu) && worker.post.offer_work() != Offered::Closed {
+                return;
+            }
+            self.resign(index);
+        }
+    }
+
+    /// Whether the worker is to search.
+    fn is_searcher(&self, index: usize) -> bool {
+        // Relaxed: it is named before it gets a message, or does before it rests.
+        self.searcher.load(Ordering::Relaxed) == index as u32
+    }
+
+    /// The worker searches no more.
+    fn resign(&self, index: usize) {
+        // Relaxed, twice: says nothing of what was found.
+        let _ = self.searcher.compare_exchange(
+            index as u32,
+            NONE,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Looks for tasks of other workers, near ones first, and takes half of what one has.
+    fn search(&self, index: usize) -> Option<Task<W>> {
+        let own = &self.workers[index];
+        own.counts.searches.add(1);
+        for other in self.near(index).skip(1) {
+            let mut taken = self.workers[other].tasks.take_half();
+            own.counts.steals.add(taken.len() as u32);
+            if let Some(first) = taken.pop_front() {
+                own.tasks.extend(taken);
+                return Some(first);
+            }
+        }
+        None
+    }
+
+    /// Runs a task.
+    fn run(&self, index: usize, task: Task<W>) {
+        let own = &self.workers[index];
+        if self.poll.test(own.cpu) {
+            // A worker has a bit: the mask is as wide as the machine.
+            let _ = self.poll.clear(own.cpu);
+        }
+        // Partner: the fence in `wake_searcher`.
+        W::fence(Ordering::SeqCst);
+        if self.is_searcher(index) {
+            self.resign(index);
+            self.wake_next();
+        }
+        if own.tasks.is_any_free() {
+            self.wake_searcher();
+        }
+        own.counts.tasks.add(1);
+        // SAFETY: a task that was taken out of a queue is run by the thread that took it.
+        unsafe { Header::run(task.0) };
+    }
+
+    /// Has another worker search if there is anything to find.
+    fn wake_next(&self) {
+        // Partner: the fence in `wake_searcher`: a thread that has added a task, and has found a
+        // searcher, added it before this look.
+        W::fence(Ordering::SeqCst);
+        if self.workers.iter().any(|worker| worker.tasks.is_any_free()) {
+            self.wake_searcher();
+        }
+    }
+
+    /// What a worker does.
+    pub(super) fn work(self: &Arc<Self>, index: usize) {
+        with_current::<W, _>(|current| {
+            current.shared.set(Arc::as_ptr(self).cast());
+            current.index.set(index);
+        });
+        let own = &self.workers[index];
+        let mut window = self.polling;
+        loop {
+            let calls = own.serve_calls();
+            if let Some(task) = own.tasks.pop() {
+                self.run(index, task);
+                continue;
+            }
+            let is_searcher = self.is_searcher(index);
+            if is_searcher || self.policy == Policy::Resched && calls > 0 {
+                let found = self.search(index);
+                if is_searcher && found.is_none() {
+                    self.resign(index);
+                    self.wake_next();
+                }
+                if let Some(task) = found {
+                    self.run(index, task);
+                    continue;
+                }
+            }
+            if self.is_closing() {
+                if own.tasks.close() && own.close() {
+                    break;
+                }
+                continue;
+            }
+            self.rest(index, &mut window);
+        }
+        with_current::<W, _>(|current| current.shared.set(ptr::null()));
+    }
+
+    /// Waits for a message: polls, and then sleeps.
+    fn rest(&self, index: usize, window: &mut Duration) {
+        let own = &self.workers[index];
+        if self.poll.set(own.cpu).unwrap_or(false) {
+            // It has just run out of work. Partner: the fence in `wake_searcher`: either a thread
+            // that has added a task finds this worker without work, or this finds the task.
+            W::fence(Ordering::SeqCst);
+            if let Some(task) = self.search(index) {
+                return self.run(index, task);
+            }
+        }
+        let now = W::now();
+        if !window.is_zero() && own.post.poll(now, now + *window) {
+            own.counts.spared.add(1);
+            return;
+        }
+        let _ = self.asleep.set(own.cpu);
+        let _ = self.poll.clear(own.cpu);
+        let woken = own.post.sleep(|| false);
+        own.counts.sleeps.add(woken);
+        own.counts.spurious.add(woken.saturating_sub(1));
+        let _ = self.poll.set(own.cpu);
+        let _ = self.asleep.clear(own.cpu);
+        // The kernel's haltpoll: longer next time if polling would have met the message.
+        *window = if W::now() - now <= self.polling {
+            (*window * 2).max(GROW_START).min(self.polling)
+        } else {
+            let half = *window / 2;
+            if half < GROW_START { Duration::ZERO } else { half }
+        };
+    }
+
+    /// Whether the calling thread is a worker with something to do but what it does.
+    pub(super) fn need_resched(&self) -> bool {
+        self.current().is_some_and(|index| {
+            let own = &self.workers[index];
+            own.tasks.is_any() || own.post.is_work()
+        })
+    }
+
+    /// What the calling thread sleeps on while it waits for a call.
+    pub(super) fn bell(&self, current: Option<usize>) -> *const Post<W> {
+        current.map_or(ptr::null(), |index| &raw const self.workers[index].post.0)
+    }
+
+    /// Waits until a call is done.
+    pub(super) fn wait(&self, current: Option<usize>, call: &Header<W>, callee: &Worker<W>) {
+        match current {
+            None => callee.wait(call),
+            Some(index) => {
+                self.workers[index].wait_serving(call, callee);
+                // It will not search until this call is over.
+                if self.is_searcher(index) {
+                    self.resign(index);
+                    self.wake_next();
+                }
+            }
+        }
+    }
+}

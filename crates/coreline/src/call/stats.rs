@@ -1,0 +1,82 @@
+//! What workers count.
+
+use coreline_world::{Line, Ordering, Word, World};
+
+/// A count that one thread writes, and any thread reads.
+pub(super) struct Count<W: World>(W::U64);
+
+impl<W: World> Count<W> {
+    fn new_in() -> Self {
+        Count(W::U64::new_in(0))
+    }
+
+    /// The writer's.
+    #[inline]
+    pub(super) fn add(&self, count: u32) {
+        // Relaxed, twice: a count, of one writer.
+        let found = self.0.load(Ordering::Relaxed);
+        self.0.store(found.wrapping_add(u64::from(count)), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        // Relaxed: a count.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// What one worker counts, on lines of its own.
+        #[repr(C)]
+        pub(super) struct Counts<W: World> {
+            $(pub(super) $name: Count<W>,)+
+            _apart: Line<()>,
+        }
+
+        impl<W: World> Counts<W> {
+            pub(super) fn new_in() -> Self {
+                Counts { $($name: Count::new_in(),)+ _apart: Line(()) }
+            }
+
+            pub(super) fn read(&self) -> WorkerStats {
+                WorkerStats { $($name: self.$name.get(),)+ }
+            }
+        }
+
+        /// What a worker has done, or all of them. Each number is exact; together they are no
+        /// picture of one moment.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct WorkerStats {
+            $($(#[$doc])* pub $name: u64,)+
+        }
+
+        impl core::ops::Add for WorkerStats {
+            type Output = WorkerStats;
+
+            fn add(self, other: WorkerStats) -> WorkerStats {
+                WorkerStats { $($name: self.$name + other.$name,)+ }
+            }
+        }
+    };
+}
+
+counts! {
+    /// Calls that it ran.
+    calls,
+    /// Of these, calls that found its mailbox occupied, and waited behind another one.
+    queued,
+    /// Tasks that it ran.
+    tasks,
+    /// Looks for tasks of other workers.
+    searches,
+    /// Tasks that it took from other workers.
+    steals,
+    /// How often it slept: each time it took a system call to fall asleep, and one of another
+    /// thread to wake it.
+    sleeps,
+    /// How often it woke and there was no message.
+    spurious,
+    /// Messages that it found while it was awake: wake-ups that were spared.
+    spared,
+}

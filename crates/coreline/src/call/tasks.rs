@@ -1,0 +1,111 @@
+//! Tasks that wait for a worker.
+
+use core::ptr::NonNull;
+use std::collections::VecDeque;
+
+use coreline_world::{Line, Ordering, Word, World};
+
+use super::Closed;
+use super::request::Header;
+use crate::lock::{Fifo, Mutex};
+
+/// A task: a request that no thread's stack holds.
+pub(super) struct Task<W: World>(pub(super) NonNull<Header<W>>);
+
+// SAFETY: requests are made of what is `Send`, and a task is in one place at a time.
+unsafe impl<W: World> Send for Task<W> {}
+
+/// The tasks of one worker.
+#[repr(C)]
+pub(super) struct Tasks<W: World> {
+    queues: Line<Mutex<Queues<W>, Fifo, W>>,
+    /// How many tasks wait, and how many of these other workers may take: written by holders of
+    /// the lock, read by all.
+    lengths: Line<[W::U32; 2]>,
+}
+
+struct Queues<W: World> {
+    /// For this worker alone.
+    bound: VecDeque<Task<W>>,
+    /// For any.
+    free: VecDeque<Task<W>>,
+    is_closed: bool,
+}
+
+impl<W: World> Tasks<W> {
+    pub(super) fn new_in() -> Self {
+        let queues = Queues { bound: VecDeque::new(), free: VecDeque::new(), is_closed: false };
+        Tasks {
+            queues: Line(Mutex::new_in(queues)),
+            lengths: Line([0, 1].map(|_| W::U32::new_in(0))),
+        }
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Queues<W>) -> R) -> R {
+        let mut queues = self.queues.lock();
+        let returned = f(&mut queues);
+        let (bound, free) = (queues.bound.len() as u32, queues.free.len() as u32);
+        // Relaxed, twice: senders and the workers that look have fences of their own.
+        self.lengths[0].store(bound + free, Ordering::Relaxed);
+        self.lengths[1].store(free, Ordering::Relaxed);
+        returned
+    }
+
+    /// Adds a task, for this worker alone if it is bound.
+    pub(super) fn push(&self, task: Task<W>, is_bound: bool) -> Result<(), Closed> {
+        self.with(|queues| {
+            if queues.is_closed {
+                return Err(Closed);
+            }
+            if is_bound { &mut queues.bound } else { &mut queues.free }.push_back(task);
+            Ok(())
+        })
+    }
+
+    /// Whether a task waits.
+    #[inline]
+    pub(super) fn is_any(&self) -> bool {
+        // Relaxed: a hint, or after a fence of the caller.
+        self.lengths[0].load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether a task waits that any worker may run.
+    pub(super) fn is_any_free(&self) -> bool {
+        // Relaxed: a hint, or after a fence of the caller.
+        self.lengths[1].load(Ordering::Relaxed) > 0
+    }
+
+    /// The next task; this worker's.
+    pub(super) fn pop(&self) -> Option<Task<W>> {
+        if !self.is_any() {
+            return None;
+        }
+        self.with(|queues| queues.bound.pop_front().or_else(|| queues.free.pop_front()))
+    }
+
+    /// Takes half of the tasks that any worker may run, the oldest ones.
+    pub(super) fn take_half(&self) -> VecDeque<Task<W>> {
+        if !self.is_any_free() {
+            return VecDeque::new();
+        }
+        self.with(|queues| {
+            let half = queues.free.len().div_ceil(2);
+            queues.free.drain(..half).collect()
+        })
+    }
+
+    /// Adds tasks that were another worker's.
+    pub(super) fn extend(&self, tasks: VecDeque<Task<W>>) {
+        if !tasks.is_empty() {
+            self.with(|queues| queues.free.extend(tasks));
+        }
+    }
+
+    /// Takes no more tasks, if there is none; whether that is so.
+    pub(super) fn close(&self) -> bool {
+        self.with(|queues| {
+            queues.is_closed = queues.bound.is_empty() && queues.free.is_empty();
+            queues.is_closed
+        })
+    }
+}

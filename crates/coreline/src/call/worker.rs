@@ -1,0 +1,292 @@
+//! What a worker has, and how it serves calls and waits.
+
+use core::ptr::{self, NonNull};
+
+use coreline_topology::{CacheId, CpuId, NodeId};
+use coreline_world::{Integer, Line, Ordering, Word, World};
+
+use super::Closed;
+use super::post::{Found, Offered, Post};
+use super::request::Header;
+use super::stats::Counts;
+use super::tasks::Tasks;
+use crate::lock::spin::{MOST, Spun, spin};
+
+/// One worker, as all threads see it.
+#[repr(C)]
+pub(super) struct Worker<W: World> {
+    pub(super) post: Line<Post<W>>,
+    inbox: Line<Inbox<W>>,
+    pub(super) tasks: Tasks<W>,
+    pub(super) counts: Counts<W>,
+    pub(super) cpu: CpuId,
+    pub(super) cache: CacheId,
+    pub(super) node: NodeId,
+}
+
+/// What a worker looks at after each message, in one line.
+struct Inbox<W: World> {
+    /// Calls that found the mailbox occupied, the latest first. [`Inbox::CLOSED`]: takes no more.
+    more: W::Ptr<Header<W>>,
+    /// Threads that sleep until a call to this worker is done, or are about to.
+    sleepers: W::U32,
+}
+
+impl<W: World> Inbox<W> {
+    /// The address of no call.
+    const CLOSED: *mut Header<W> = ptr::without_provenance_mut(1);
+}
+
+impl<W: World> Worker<W> {
+    pub(super) fn new_in(cpu: CpuId, cache: CacheId, node: NodeId) -> Self {
+        let inbox = Inbox { more: W::Ptr::new_in(ptr::null_mut()), sleepers: W::U32::new_in(0) };
+        Worker {
+            post: Line(Post::new_in()),
+            inbox: Line(inbox),
+            tasks: Tasks::new_in(),
+            counts: Counts::new_in(),
+            cpu,
+            cache,
+            node,
+        }
+    }
+
+    /// Sends a call, behind others if there are any; `kick`: wakes the worker in any case.
+    ///
+    /// # Safety
+    ///
+    /// The request stays until it is done.
+    #[inline]
+    pub(super) unsafe fn send(&self, call: NonNull<Header<W>>, kick: bool) -> Result<(), Closed> {
+        match self.post.offer_call(call.as_ptr()) {
+            Offered::Taken => {}
+            // SAFETY: by this function's contract.
+            Offered::Occupied => unsafe { self.queue(call) }?,
+            Offered::Closed => return Err(Closed),
+        }
+        if kick {
+            self.post.ring();
+        }
+        Ok(())
+    }
+
+    /// Sends a call if no other one is there.
+    ///
+    /// # Safety
+    ///
+    /// As for [`send`](Worker::send).
+    pub(super) unsafe fn try_send(&self, call: NonNull<Header<W>>) -> Offered {
+        self.post.offer_call(call.as_ptr())
+    }
+
+    /// Puts a call behind others.
+    ///
+    /// # Safety
+    ///
+    /// As for [`send`](Worker::send).
+    #[cold]
+    #[inline(never)]
+    unsafe fn queue(&self, call: NonNull<Header<W>>) -> Result<(), Closed> {
+        // Relaxed: the exchange looks again, and nothing is read through it here.
+        let mut first = self.inbox.more.load(Ordering::Relaxed);
+        loop {
+            if first == Inbox::<W>::CLOSED {
+                return Err(Closed);
+            }
+            // SAFETY: the request is not sent yet, so it is there.
+            // Relaxed: the exchange below publishes it.
+            unsafe { call.as_ref() }.next.store(first, Ordering::Relaxed);
+            // Release: pairs with the Acquire in `take_more`. An exchange keeps what those before
+            // it have published. Relaxed: tried again with what is found.
+            match self.inbox.more.compare_exchange_weak(
+                first,
+                call.as_ptr(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break,
+                Err(found) => first = found,
+            }
+        }
+        // Partner: the fence of a worker that has taken a message, in `serve` and `serve_calls`.
+        W::fence(Ordering::SeqCst);
+        // A worker that is closing serves what it finds when it closes its queue.
+        self.post.offer_work();
+        Ok(())
+    }
+
+    /// Runs a call, and passes the fence that one who [took](Post::take) a message needs.
+    ///
+    /// # Safety
+    ///
+    /// The call was sent to this worker, which has not run it; this is its thread.
+    unsafe fn serve(&self, call: NonNull<Header<W>>) {
+        // SAFETY: a request stays until it is done.
+        let header = unsafe { call.as_ref() };
+        let (bell, state) = (header.bell, &raw const header.state);
+        // SAFETY: by this function's contract.
+        if !unsafe { Header::run(call) } {
+            W::fence(Ordering::SeqCst);
+            return;
+        }
+        // SAFETY: only from here on it may be gone.
+        unsafe { call.as_ref() }.finish();
+        // Partners: the fence of a caller before it sleeps, in `Asleep::new`; that of a sender
+        // before `offer_work`.
+        W::fence(Ordering::SeqCst);
+        // Relaxed: by the fences, either a caller that goes to sleep is counted, or it sees that
+        // its call is done.
+        if self.inbox.sleepers.load(Ordering::Relaxed) > 0 {
+            match NonNull::new(bell.cast_mut()) {
+                // The request may be gone: its address is all that is used.
+                None => _ = W::wake(state, 1),
+                // SAFETY: the caller is a worker of the same workers, which all stay until none
+                // of them runs.
+                Some(bell) => unsafe { bell.as_ref() }.ring(),
+            }
+        }
+    }
+
+    /// Serves the calls that are there; how many there were. If there was a message of work, it is
+    /// gone: a caller looks at its queues after this in any case.
+    #[inline]
+    pub(super) fn serve_calls(&self) -> u32 {
+        let mut calls = 0;
+        match self.post.look() {
+            Found::Nothing => {}
+            Found::Work => {
+                self.post.take();
+                // Partner: the fence of a sender before `offer_work`.
+                W::fence(Ordering::SeqCst);
+            }
+            Found::Call(call) => {
+                self.post.take();
+                self.counts.calls.add(1);
+                calls = 1;
+                // SAFETY: it was found where senders leave calls, which are not null, and was taken
+                // away from there.
+                unsafe { self.serve(NonNull::new_unchecked(call)) };
+            }
+        }
+        // Relaxed: `take_more` acquires. A call that is put there later comes with a message.
+        let more = self.inbox.more.load(Ordering::Relaxed);
+        if !more.is_null() && more != Inbox::<W>::CLOSED {
+            calls += self.serve_more();
+        }
+        calls
+    }
+
+    /// Serves the calls that found the mailbox occupied, in their order; how many there were.
+    #[cold]
+    #[inline(never)]
+    fn serve_more(&self) -> u32 {
+        // Acquire: pairs with the Release in `queue`.
+        let mut latest = self.inbox.more.swap(ptr::null_mut(), Ordering::Acquire);
+        let mut first = ptr::null_mut();
+        // SAFETY: these are requests that were sent and not run, so they are there; they were
+        // taken out of the queue, so this thread alone follows and writes their links.
+        while let Some(call) = unsafe { latest.as_ref() } {
+            // Relaxed, twice: the worker's own by now.
+            let next = call.next.load(Ordering::Relaxed);
+            call.next.store(first, Ordering::Relaxed);
+            first = latest;
+            latest = next;
+        }
+        let mut calls = 0;
+        while let Some(call) = NonNull::new(first) {
+            // SAFETY: as for the loop before; the link is read before the call is run.
+            // Relaxed: written by this thread.
+            first = unsafe { call.as_ref() }.next.load(Ordering::Relaxed);
+            // Before it is done: then its caller may read the counts.
+            self.counts.calls.add(1);
+            self.counts.queued.add(1);
+            // SAFETY: as for the loop before.
+            unsafe { self.serve(call) };
+            calls += 1;
+        }
+        calls
+    }
+
+    /// Takes no more calls, and serves those that were sent before; false if there is a message
+    /// that is to be looked at first.
+    pub(super) fn close(&self) -> bool {
+        if !self.post.close() {
+            return false;
+        }
+        // Relaxed, twice: what was put there is looked at by `serve_more`.
+        while self
+            .inbox
+            .more
+            .compare_exchange(
+                ptr::null_mut(),
+                Inbox::<W>::CLOSED,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            )
+            .is_err()
+        {
+            self.serve_more();
+        }
+        true
+    }
+
+    /// Waits until a call to this worker is done. For threads that are no workers.
+    pub(super) fn wait(&self, call: &Header<W>) {
+        let now = W::now();
+        // Acquire, in `spin`: pairs with the Release in `finish`.
+        if let Spun::Ready(_) = spin::<W, _>(&call.state, now, now + MOST, Header::<W>::says_done) {
+            return;
+        }
+        let _asleep = Asleep::new(self);
+        loop {
+            // Acquire: pairs with the Release in `finish`.
+            let state = call.state.load(Ordering::Acquire);
+            if Header::<W>::says_done(state) {
+                return;
+            }
+            W::park(&call.state, state, None);
+        }
+    }
+
+    /// Waits until a call from this worker to another one is done, and serves calls meanwhile: that
+    /// one may wait for this one.
+    pub(super) fn wait_serving(&self, call: &Header<W>, callee: &Worker<W>) {
+        let mut end = W::now() + MOST;
+        while !call.is_done() {
+            if self.serve_calls() > 0 {
+                end = W::now() + MOST;
+            } else if W::RUNS && W::now() < end && !W::need_resched() {
+                W::relax();
+            } else {
+                let _asleep = Asleep::new(callee);
+                self.post.sleep(|| call.is_done());
+            }
+        }
+    }
+}
+
+/// A thread that sleeps until a worker says that its call is done, or is about to.
+struct Asleep<'a, W: World>(&'a Worker<W>);
+
+impl<'a, W: World> Asleep<'a, W> {
+    fn new(callee: &'a Worker<W>) -> Self {
+        // Relaxed: the fence orders it.
+        callee.inbox.sleepers.fetch_add(1, Ordering::Relaxed);
+        // Before the thread looks at its call once more:
+        //
+        //   Worker: says that the call is done
+        //   Worker: finds no thread asleep
+        //   Caller: counts itself, finds the call not done, sleeps     <- for ever
+        //
+        // Partner: the fence in `serve`.
+        W::fence(Ordering::SeqCst);
+        Asleep(callee)
+    }
+}
+
+impl<W: World> Drop for Asleep<'_, W> {
+    fn drop(&mut self) {
+        // Relaxed: one that is counted for too long is woken for nothing.
+        self.0.inbox.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+}

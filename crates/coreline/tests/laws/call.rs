@@ -1,0 +1,470 @@
+//! The laws of calls and tasks: each runs exactly once and on its worker, its caller returns after
+//! it has, no wake-up is lost, and none runs after the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coreline::Workers;
+use coreline::call::{Builder, Policy, Why, WorkerStats};
+use coreline_sim::{Faults, Sim};
+use coreline_topology::{CpuId, CpuSet};
+use coreline_world::model::{Checker, Exchanges, Model, Plant};
+use coreline_world::{Cell, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Word};
+
+use crate::worlds::{self, Effort, FEW, MANY, panic_of};
+
+/// In the model stores are exchanges: a worker takes a message by a store over what only exchanges
+/// that it has seen could have written.
+type Checked = Model<Exchanges>;
+
+/// How workers wait.
+#[derive(Debug, Clone, Copy)]
+struct Manner {
+    policy: Policy,
+    polling: Duration,
+}
+
+const POLLS: Manner = Manner { policy: Policy::Notify, polling: Duration::from_micros(200) };
+const SLEEPS: Manner = Manner { policy: Policy::Notify, polling: Duration::ZERO };
+const SEARCHES: Manner = Manner { policy: Policy::Resched, ..POLLS };
+const KICKED: Manner = Manner { policy: Policy::AlwaysKick, ..POLLS };
+const MANNERS: [Manner; 4] = [POLLS, SLEEPS, SEARCHES, KICKED];
+
+/// Workers on the CPUs of an effort.
+fn workers<W: Testbed>(effort: Effort, manner: Manner) -> Workers<W> {
+    let place = effort.places::<W>();
+    let on = |number| match place(number) {
+        Placement::On(cpu) => cpu,
+        Placement::Anywhere => unreachable!("an effort names CPUs"),
+    };
+    let cpus: CpuSet = (0..effort.cpus).map(on).collect();
+    let builder: Builder<W> = Workers::builder_in().cpus(cpus);
+    builder.policy(manner.policy).polling(manner.polling).start().unwrap()
+}
+
+fn total<W: Testbed>(workers: &Workers<W>) -> WorkerStats {
+    workers.stats().map(|(_, stats)| stats).fold(WorkerStats::default(), |sum, it| sum + it)
+}
+
+/// What calls touch: one count for each worker, which only calls on that worker may touch, and
+/// which are no atomics.
+struct Counts<W: Testbed> {
+    cpus: Vec<CpuId>,
+    each: Vec<Line<Cell<u64, W>>>,
+}
+
+impl<W: Testbed> Counts<W> {
+    fn new(workers: &Workers<W>) -> Self {
+        let cpus: Vec<_> = workers.cpus().collect();
+        let each = cpus.iter().map(|_| Line(Cell::new_in(0))).collect();
+        Counts { cpus, each }
+    }
+
+    /// On the worker of that number.
+    fn add(&self, worker: usize) -> u64 {
+        assert!(!W::RUNS || W::cpu() == self.cpus[worker], "on another CPU");
+        // SAFETY: calls on one worker follow each other, and none waits within this: that is what
+        // is tested.
+        self.each[worker].with_mut(|at| unsafe {
+            *at += 1;
+            *at
+        })
+    }
+
+    fn sum(self) -> u64 {
+        self.each.into_iter().map(|count| count.0.into_inner()).sum()
+    }
+}
+
+/// Threads call all workers in turn. Each call reads what its caller wrote, and its caller reads
+/// what it wrote.
+fn calls<W: Testbed>(effort: Effort, manner: Manner) {
+    let workers = Arc::new(workers::<W>(effort, manner));
+    let counts = Arc::new(Counts::new(&workers));
+    let place = effort.places::<W>();
+    let call = |number: u32| {
+        let (workers, counts) = (Arc::clone(&workers), Arc::clone(&counts));
+        move || {
+            for round in 0..effort.rounds {
+                let index = (number + round) as usize % counts.cpus.len();
+                let (sent, came) = (Cell::<_, W>::new_in(0), Cell::<_, W>::new_in(0));
+                // SAFETY, all: the call comes between what is before it and what is after it.
+                sent.with_mut(|at| unsafe { *at = round + 1 });
+                let count = workers.call_on(counts.cpus[index], || {
+                    came.with_mut(|at| unsafe { *at = sent.with(|at| *at) });
+                    counts.add(index)
+                });
+                assert!(count.unwrap() > 0);
+                assert_eq!(came.with(|at| unsafe { *at }), round + 1);
+            }
+        }
+    };
+    // The first thread is one of them: the model has few.
+    let others = 1..effort.threads;
+    let others: Vec<_> =
+        others.map(|number| W::spawn(place(number), call(number)).unwrap()).collect();
+    call(0)();
+    others.into_iter().for_each(JoinHandle::join);
+    let all = u64::from(effort.threads * effort.rounds);
+    assert_eq!(total(&workers).calls, all);
+    drop(Arc::into_inner(workers).expect("the threads have ended"));
+    assert_eq!(Arc::into_inner(counts).expect("the workers have ended").sum(), all);
+}
+
+/// Each worker calls the next one in a ring, and that one the next, for so many steps, while the
+/// others do the same.
+fn rings<W: Testbed>(effort: Effort, manner: Manner, steps: usize) {
+    let workers = workers::<W>(effort, manner);
+    let cpus: Vec<_> = workers.cpus().collect();
+    let counts = W::U64::new_in(0);
+    fn go<W: Testbed>(
+        workers: &Workers<W>,
+        cpus: &[CpuId],
+        at: usize,
+        left: usize,
+        count: &W::U64,
+    ) {
+        // Relaxed: a count.
+        count.fetch_add(1, Ordering::Relaxed);
+        if left > 0 {
+            let next = (at + 1) % cpus.len();
+            workers.call_on(cpus[next], || go(workers, cpus, next, left - 1, count)).unwrap();
+        }
+    }
+    let all: CpuSet = cpus.iter().copied().collect();
+    for _ in 0..effort.rounds {
+        let start = |cpu| {
+            let at = cpus.iter().position(|it| *it == cpu).unwrap();
+            go(&workers, &cpus, at, steps, &counts);
+            at
+        };
+        let came = workers.call_many(&all, start).unwrap();
+        assert_eq!(came.len(), cpus.len());
+        assert!(came.into_iter().all(|(cpu, at)| cpus[at] == cpu));
+    }
+    // Relaxed: all calls have returned.
+    let made = counts.load(Ordering::Relaxed);
+    assert_eq!(made, u64::from(effort.rounds) * (cpus.len() * (steps + 1)) as u64);
+}
+
+/// One thread calls until it is refused, while another one closes.
+fn closing<W: Testbed>(effort: Effort, manner: Manner) {
+    let workers = Arc::new(workers::<W>(effort, manner));
+    let ran = Arc::new(W::U64::new_in(0));
+    let cpus: Vec<_> = workers.cpus().collect();
+    let place = effort.places::<W>();
+    let call = |number: u32| {
+        let (workers, ran, cpus) = (Arc::clone(&workers), Arc::clone(&ran), cpus.clone());
+        let limit = if W::RUNS { u64::MAX } else { 2 };
+        let call = move || {
+            for round in 0..limit {
+                let cpu = cpus[(u64::from(number) + round) as usize % cpus.len()];
+                // Relaxed: a count.
+                let run = || ran.fetch_add(1, Ordering::Relaxed);
+                if let Err(refused) = workers.call_on(cpu, run) {
+                    assert_eq!(refused.why, Why::Closed);
+                    return round;
+                }
+            }
+            limit
+        };
+        W::spawn(place(number), call).unwrap()
+    };
+    let threads: Vec<_> = (1..effort.threads).map(call).collect();
+    for round in 0..effort.rounds {
+        let _ = workers.call_on(cpus[round as usize % cpus.len()], || ());
+    }
+    workers.close();
+    let kept = workers.call_on(cpus[0], || "came back");
+    let kept = kept.expect_err("it was closed before");
+    assert_eq!((kept.why, (kept.function)()), (Why::Closed, "came back"));
+    assert_eq!(workers.spawn(|| ()).unwrap_err().why, Why::Closed);
+    let came: u64 = threads.into_iter().map(JoinHandle::join).sum();
+    drop(Arc::into_inner(workers).expect("the threads have ended"));
+    // Relaxed: all threads have been joined.
+    assert_eq!(ran.load(Ordering::Relaxed), came, "calls that returned, and calls that ran");
+}
+
+/// Calls that nobody waits for, some of which are withdrawn: each runs whole, or not.
+fn withdrawn<W: Testbed>(effort: Effort, manner: Manner) {
+    let workers = workers::<W>(effort, manner);
+    let (begun, ended) = (Arc::new(W::U64::new_in(0)), Arc::new(W::U64::new_in(0)));
+    let cpus: Vec<_> = workers.cpus().collect();
+    let mut kept = 0;
+    for round in 0..effort.rounds {
+        let (begun, ended) = (Arc::clone(&begun), Arc::clone(&ended));
+        let count = move || {
+            // Relaxed, twice: counts.
+            begun.fetch_add(1, Ordering::Relaxed);
+            ended.fetch_add(1, Ordering::Relaxed);
+            round
+        };
+        let reply = workers.call_async(cpus[round as usize % cpus.len()], count).unwrap();
+        match round % 3 {
+            0 => drop(reply),
+            1 => {
+                assert_eq!(reply.wait(), round);
+                kept += 1;
+            }
+            _ => {
+                reply.detach();
+                kept += 1;
+            }
+        }
+    }
+    drop(workers);
+    // Every letter is gone, and with it what its function held.
+    let begun = Arc::into_inner(begun).expect("no letter is left");
+    let ended = Arc::into_inner(ended).expect("no letter is left");
+    // Relaxed, twice: the workers have ended.
+    let (begun, ended) = (begun.load(Ordering::Relaxed), ended.load(Ordering::Relaxed));
+    assert_eq!(begun, ended);
+    assert!((kept..=u64::from(effort.rounds)).contains(&begun), "{begun} of {kept}");
+}
+
+/// Tasks make tasks, in a tree: each runs once, some of them on workers that took them from others.
+fn tasks<W: Testbed>(effort: Effort, manner: Manner) -> WorkerStats {
+    let workers = Arc::new(workers::<W>(effort, manner));
+    let ran = Arc::new(W::U64::new_in(0));
+    fn grow<W: Testbed>(workers: &Arc<Workers<W>>, ran: &Arc<W::U64>, depth: u32) {
+        // Relaxed: a count.
+        ran.fetch_add(1, Ordering::Relaxed);
+        W::work(Duration::from_micros(2));
+        for child in 0..if depth == 0 { 0 } else { 2 } {
+            let (theirs, count) = (Arc::clone(workers), Arc::clone(ran));
+            let grow = move || grow(&theirs, &count, depth - 1);
+            match child {
+                0 => workers.spawn(grow).unwrap().detach(),
+                _ => {
+                    let cpu = workers.cpus().last().unwrap();
+                    workers.spawn_on(cpu, grow).unwrap().detach();
+                }
+            }
+        }
+    }
+    let (theirs, count, depth) = (Arc::clone(&workers), Arc::clone(&ran), effort.rounds);
+    workers.spawn(move || grow(&theirs, &count, depth)).unwrap().wait();
+    let all = (2 << depth) - 1;
+    // Relaxed: a count. It grows to this, or the test does not end.
+    ran.wait_until(Ordering::Relaxed, |ran| ran == all);
+    let stats = loop {
+        // The last tasks let go of what they hold when they have counted.
+        let stats = total(&workers);
+        if stats.tasks == all {
+            break stats;
+        }
+        W::relax();
+    };
+    assert_eq!(stats.calls, 0);
+    stats
+}
+
+/// What a called function queues on its worker runs there next, and `need_resched` tells of it.
+fn resched<W: Testbed>(effort: Effort, manner: Manner) {
+    let workers = Arc::new(workers::<W>(effort, manner));
+    let cpus: Vec<_> = workers.cpus().collect();
+    for round in 0..effort.rounds {
+        let cpu = cpus[round as usize % cpus.len()];
+        let told = workers.call_on(cpu, || {
+            let before = workers.need_resched();
+            let task = workers.spawn_on(cpu, move || W::cpu()).unwrap();
+            (before, workers.need_resched(), task)
+        });
+        let (before, after, task) = told.unwrap();
+        assert!(!before, "nothing was queued");
+        assert!(after, "a task was queued");
+        assert!(task.wait() == cpu || !W::RUNS);
+    }
+    assert!(!workers.need_resched(), "this is no worker");
+    let stats = total(&workers);
+    assert_eq!(stats.tasks, u64::from(effort.rounds));
+}
+
+/// Simulated: runs a law on two CPUs with faults, and on many.
+fn simulated(name: &'static str, law: fn(Effort, Manner), many: Effort) {
+    for manner in MANNERS {
+        for faults in [Faults::NONE, worlds::TORN, worlds::PREEMPTED] {
+            worlds::simulate(name, "host-2c", faults, move || law(FEW, manner)).unwrap();
+        }
+        let seeds = if many.cpus > 64 { 3 } else { 16 };
+        let all = move || law(many, manner);
+        worlds::simulate_seeds(name, "epyc-9654-2s", Faults::NONE, seeds, all).unwrap();
+    }
+}
+
+const CROWDED: Effort = Effort { threads: 4, rounds: 5000, cpus: 2 };
+
+#[test]
+fn calls_run_once_natively() {
+    for manner in MANNERS {
+        calls::<Native>(CROWDED, manner);
+        calls::<Native>(Effort { threads: 1, rounds: 2000, cpus: 1 }, manner);
+    }
+}
+
+#[test]
+fn calls_run_once_in_simulation() {
+    simulated("call::calls", calls::<Sim>, MANY);
+}
+
+const ONE: Effort = Effort { threads: 1, rounds: 2, cpus: 1 };
+
+#[test]
+fn calls_run_once_in_every_interleaving() {
+    worlds::check(|| calls::<Checked>(ONE, SLEEPS));
+    worlds::few(|| calls::<Checked>(Effort { threads: 2, rounds: 1, ..ONE }, SLEEPS));
+}
+
+#[test]
+fn rings_of_calls_end_natively() {
+    for manner in MANNERS {
+        rings::<Native>(Effort { threads: 1, rounds: 1000, cpus: 2 }, manner, 5);
+    }
+}
+
+#[test]
+fn rings_of_calls_end_in_simulation() {
+    simulated(
+        "call::rings",
+        |effort, manner| rings::<Sim>(effort, manner, 5),
+        Effort { threads: 1, rounds: 2, cpus: 48 },
+    );
+}
+
+#[test]
+fn two_workers_call_each_other_in_every_interleaving() {
+    let two = Effort { threads: 1, rounds: 1, cpus: 2 };
+    Checker::new().preemption_bound(1).check(move || rings::<Checked>(two, SLEEPS, 1));
+}
+
+#[test]
+fn no_call_runs_after_the_end_natively() {
+    for manner in MANNERS {
+        for _ in 0..20 {
+            closing::<Native>(Effort { threads: 3, rounds: 50, cpus: 2 }, manner);
+        }
+    }
+}
+
+#[test]
+fn no_call_runs_after_the_end_in_simulation() {
+    let many = Effort { threads: 64, rounds: 4, cpus: 64 };
+    simulated("call::closing", closing::<Sim>, many);
+}
+
+#[test]
+fn no_call_runs_after_the_end_in_every_interleaving() {
+    worlds::few(|| closing::<Checked>(Effort { threads: 2, rounds: 0, cpus: 1 }, SLEEPS));
+}
+
+#[test]
+fn withdrawn_calls_run_whole_or_not_natively() {
+    for manner in MANNERS {
+        withdrawn::<Native>(CROWDED, manner);
+    }
+}
+
+#[test]
+fn withdrawn_calls_run_whole_or_not_in_simulation() {
+    simulated("call::withdrawn", withdrawn::<Sim>, Effort { rounds: 60, ..MANY });
+}
+
+#[test]
+fn withdrawn_calls_run_whole_or_not_in_every_interleaving() {
+    worlds::few(|| withdrawn::<Checked>(Effort { threads: 1, rounds: 1, cpus: 1 }, SLEEPS));
+    worlds::few(|| withdrawn::<Checked>(Effort { threads: 1, rounds: 2, cpus: 1 }, SLEEPS));
+}
+
+#[test]
+fn tasks_run_once_natively() {
+    for manner in MANNERS {
+        tasks::<Native>(Effort { threads: 1, rounds: 10, cpus: 2 }, manner);
+    }
+}
+
+#[test]
+fn tasks_run_once_in_simulation() {
+    let few = |effort: Effort, manner| _ = tasks::<Sim>(Effort { rounds: 5, ..effort }, manner);
+    simulated("call::tasks", few, Effort { cpus: 24, ..FEW });
+}
+
+#[test]
+fn tasks_of_a_busy_worker_are_taken_by_others() {
+    let law = || {
+        let stats = tasks::<Sim>(Effort { threads: 1, rounds: 8, cpus: 24 }, POLLS);
+        assert!(stats.steals >= 20, "{stats:?}");
+    };
+    worlds::simulate("call::steals", "epyc-9654-2s", Faults::NONE, law).unwrap();
+}
+
+#[test]
+fn what_a_call_queues_runs_next_natively() {
+    for manner in MANNERS {
+        resched::<Native>(Effort { threads: 1, rounds: 500, cpus: 2 }, manner);
+    }
+}
+
+#[test]
+fn what_a_call_queues_runs_next_in_simulation() {
+    simulated("call::resched", resched::<Sim>, Effort { threads: 1, rounds: 20, cpus: 48 });
+}
+
+/// Calls have a worker search only under the policy that says so.
+#[test]
+fn a_call_is_no_work() {
+    let searches = |manner| {
+        let law = move || {
+            let workers = workers::<Sim>(Effort { threads: 1, rounds: 0, cpus: 8 }, manner);
+            let cpu = workers.cpus().next().unwrap();
+            // It has found no work before.
+            workers.call_on(cpu, || ()).unwrap();
+            let before = total(&workers).searches;
+            (0..100).for_each(|_| workers.call_on(cpu, || ()).unwrap());
+            let searches = total(&workers).searches - before;
+            match manner.policy {
+                Policy::Resched => assert!(searches >= 99, "{searches}"),
+                _ => assert!(searches <= 8, "{searches}: by those that have just started"),
+            }
+        };
+        worlds::simulate("call::searches", "epyc-9654-2s", Faults::NONE, law).unwrap();
+    };
+    MANNERS.into_iter().for_each(searches);
+}
+
+/// A planted mistake breaks the law of calls.
+fn is_found<P: Plant>(expected: &str) {
+    let message = panic_of(|| worlds::check(|| calls::<Model<P>>(ONE, SLEEPS)));
+    assert!(message.contains(expected), "{message}");
+}
+
+/// As [`Exchanges`], with one kind of access relaxed, or the fences missing.
+struct Planted<const LOADS: bool, const EXCHANGES: bool, const FENCES: bool>;
+
+impl<const LOADS: bool, const EXCHANGES: bool, const FENCES: bool> Plant
+    for Planted<LOADS, EXCHANGES, FENCES>
+{
+    const EXCHANGES: bool = true;
+
+    fn load(order: Ordering) -> Ordering {
+        if LOADS { Ordering::Relaxed } else { order }
+    }
+
+    fn rmw(order: Ordering) -> Ordering {
+        if EXCHANGES { Ordering::Relaxed } else { order }
+    }
+
+    fn fence(order: Ordering) -> Ordering {
+        if FENCES { Ordering::Relaxed } else { order }
+    }
+}
+
+#[test]
+fn a_missing_order_is_caught() {
+    is_found::<Planted<true, false, false>>("Causality violation");
+    is_found::<Planted<false, true, false>>("Causality violation");
+}
+
+#[test]
+fn a_missing_fence_is_caught() {
+    is_found::<Planted<false, false, true>>("deadlock");
+}
