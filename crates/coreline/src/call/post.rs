@@ -45,7 +45,6 @@ pub(super) enum Offered {
 }
 
 /// What a worker finds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found<W: World> {
     Nothing,
     Work,
@@ -222,7 +221,7 @@ mod tests {
         let post = Arc::new(Post::<W>::new_in());
         let theirs = Arc::clone(&post);
         let worker = move || {
-            while theirs.look() == Found::Nothing {
+            while matches!(theirs.look(), Found::Nothing) {
                 sleep(&theirs);
             }
             theirs.take();
@@ -255,7 +254,8 @@ mod tests {
     fn a_worker_that_hears_the_bell_after_its_second_look_is_found_asleep() {
         type Checked = Model<Exchanges>;
         let late = |post: &Post<Checked>| {
-            if post.arm() && post.word.load(Ordering::Relaxed) == Post::<Checked>::SLEEPING {
+            post.arm();
+            while post.word.load(Ordering::Relaxed) == Post::<Checked>::SLEEPING {
                 let heard = post.bell.load(Ordering::Acquire);
                 <Checked as coreline_world::Sleep>::park(&post.bell, heard, None);
             }
