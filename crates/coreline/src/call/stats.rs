@@ -51,6 +51,15 @@ macro_rules! counts {
             $($(#[$doc])* pub $name: u64,)+
         }
 
+        /// What was done since `earlier`.
+        impl core::ops::Sub for WorkerStats {
+            type Output = WorkerStats;
+
+            fn sub(self, earlier: WorkerStats) -> WorkerStats {
+                WorkerStats { $($name: self.$name.saturating_sub(earlier.$name),)+ }
+            }
+        }
+
         impl core::ops::Add for WorkerStats {
             type Output = WorkerStats;
 

@@ -15,6 +15,7 @@ mod execstorm;
 pub(crate) mod figure;
 mod filecopy;
 mod intermittent;
+mod ipistorm;
 mod lockscale;
 pub(crate) mod metric;
 pub(crate) mod param;
@@ -34,7 +35,7 @@ use param::Param;
 use point::{Point, Setup};
 
 /// All scenarios, in the order of the default run.
-pub(crate) static ALL: [&Scenario; 8] = [
+pub(crate) static ALL: [&Scenario; 9] = [
     &intermittent::SCENARIO,
     &switchstorm::SCENARIO,
     &shootdown::SCENARIO,
@@ -43,6 +44,7 @@ pub(crate) static ALL: [&Scenario; 8] = [
     &lockscale::SCENARIO,
     &filecopy::SCENARIO,
     &execstorm::SCENARIO,
+    &ipistorm::SCENARIO,
 ];
 
 /// Gives the numbers of a run, in the order that figures count them by.

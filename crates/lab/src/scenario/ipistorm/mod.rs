@@ -1,0 +1,152 @@
+//! `ipistorm`: one CPU calls a function on another one, which is idle, and waits, again and again
+//! (seed 001).
+//!
+//! The shape is that of Blanchard's `ipistorm` as the seed ran it (`single=1 wait=1`): calls from
+//! CPU 8 to CPU 16, one after the other, of a function that does nothing to speak of. What is
+//! compared is what a call makes of the CPU that gets it:
+//!
+//! | variant | a call to an idle CPU that polls | and then that CPU |
+//! |---|---|---|
+//! | `resched` | says "there is work" | looks for work of others |
+//! | `always-kick` | is an interrupt, or a wake-up, in any case | goes on waiting |
+//! | `notify` | says "there is a call" | goes on waiting |
+//!
+//! Twice: the three policies of [`coreline::Workers`], the library's code, in both worlds; and, as
+//! `kernel-resched` and so on, the idle loop of a kernel, in simulated worlds alone ([`kernel`]).
+//! The published figures are of the latter. Where a program's worker looks for work of others it
+//! cannot be interrupted either: the next call waits as it does in the kernel.
+//!
+//! `scan` says how much an idle CPU looks at when it looks for work; the seed does not say it.
+//! `masked` is what the kernel's way through its scheduler takes beside, with interrupts masked.
+//!
+//! The scenario checks itself: each call was run once when it returned.
+
+mod kernel;
+mod pool;
+#[cfg(test)]
+mod tests;
+
+use coreline_sim::Sim;
+use coreline_topology::{CpuId, Distance, Topology};
+use coreline_world::{Native, Testbed};
+
+use super::figure::Figure;
+use super::figure::Made::{Number, Over};
+use super::metric::FigureKind::{Nanoseconds, PerThousand, Ratio};
+use super::param::{Around, Domain, Param};
+use super::point::Setup;
+use super::{Only, RunError, Scenario, Variant};
+
+/// Which number is what.
+const CALL: usize = 0;
+const KICKS: usize = 1;
+const SCANS: usize = 2;
+
+pub(super) static SCENARIO: Scenario = Scenario {
+    params: &[
+        Param::new("scan", "Whose work an idle CPU looks at", Domain::Names(SCANNED))
+            .usual(&["none", "cache", "socket", "all"])
+            .quick(&["socket"]),
+        Param::number("masked", "Nanoseconds of a kernel's schedule beside the scan", [0, 100_000])
+            .unit("ns")
+            .depends(masked),
+        Param::effort("calls", 1_000_000).depends(calls),
+    ],
+    variants: &[
+        Variant::new("resched", "Workers: a call is taken for work, and more is looked for"),
+        Variant::new("always-kick", "Workers: each call is a wake-up with a system call"),
+        Variant::new("notify", "Workers: a call is a call"),
+        Variant::new("kernel-resched", "A kernel: a call sets the bit that says \"there is work\"")
+            .only(Only::Simulated),
+        Variant::new("kernel-always-kick", "A kernel: each call is an interrupt")
+            .only(Only::Simulated),
+        Variant::new("kernel-notify", "A kernel: a call sets a bit of its own")
+            .only(Only::Simulated),
+    ],
+    figures: &[
+        Figure::new("call_ns", Nanoseconds, Number(CALL)),
+        Figure::new("kicks", PerThousand, Number(KICKS)),
+        Figure::new("scans", PerThousand, Number(SCANS)),
+        Figure::new("time_over_resched", Ratio, Over(CALL, "resched"))
+            .when(|it| !is_kernel(it.variant) && it.variant != "resched"),
+        Figure::new("time_over_kernel_resched", Ratio, Over(CALL, "kernel-resched"))
+            .when(|it| is_kernel(it.variant) && it.variant != "kernel-resched"),
+    ],
+    not_testable: "all CPUs share one L3 and are few: there is next to nothing to look at, so what \
+                   looking for work costs does not show",
+    published: Some(include_str!("../../../../../docs/published/ipistorm.toml")),
+    ..Scenario::new(
+        "ipistorm",
+        "Waiting calls to an idle CPU that polls (seed 001)",
+        [run::<Native>, run_simulated],
+    )
+};
+
+/// Each with what is in it, besides what those before it have.
+const SCANNED: &[(&str, &str)] = &[
+    ("none", "Nothing: there is no other CPU"),
+    ("cache", "That of its core, then that under its last-level cache"),
+    ("socket", "The same, then that of its socket"),
+    ("all", "The same, then that of all CPUs"),
+];
+
+fn is_kernel(variant: &str) -> bool {
+    variant.starts_with("kernel-")
+}
+
+/// What a way through the scheduler takes is known of no kernel by a source: a guess, to be varied.
+fn masked(around: &Around<'_>) -> Vec<u64> {
+    match (around.natively, around.quick) {
+        (true, _) => vec![0],
+        (false, true) => vec![400],
+        (false, false) => vec![400, 1_500, 5_000],
+    }
+}
+
+fn calls(around: &Around<'_>) -> Vec<u64> {
+    vec![match (around.natively, around.quick) {
+        (true, true) => 5_000,
+        (true, false) => 100_000,
+        (false, true) => 500,
+        (false, false) => 2_000,
+    }]
+}
+
+/// Which CPU calls, and which is called.
+fn pair(setup: &Setup) -> Result<(CpuId, CpuId), RunError> {
+    match setup.cpus[..] {
+        [.., _] if setup.cpus.len() > 16 => Ok((setup.cpus[8], setup.cpus[16])),
+        [from, .., to] => Ok((from, to)),
+        _ => Err(RunError::Lack("one CPU cannot call another one".to_owned())),
+    }
+}
+
+/// The CPUs, in the order of visits, whose work an idle one looks at: those of each part of the
+/// machine that holds it, from the smallest to `scan`. Some come more than once, as in the kernel,
+/// which goes through its domains.
+fn visited(topology: &Topology, setup: &Setup, own: CpuId) -> Vec<CpuId> {
+    let parts: &[Distance] = match () {
+        () if setup.is("scan", "none") => &[],
+        () if setup.is("scan", "cache") => &[Distance::SameCore, Distance::SameCache],
+        () if setup.is("scan", "socket") => {
+            &[Distance::SameCore, Distance::SameCache, Distance::SameSocket]
+        }
+        () => {
+            &[Distance::SameCore, Distance::SameCache, Distance::SameSocket, Distance::OtherSocket]
+        }
+    };
+    let within = |part: &Distance| {
+        let is_in = |cpu: &&CpuId| topology.distance(own, **cpu).is_some_and(|it| it <= *part);
+        setup.cpus.iter().filter(is_in).copied().collect::<Vec<_>>()
+    };
+    let spans = parts.iter().map(within).filter(|span| span.len() > 1);
+    spans.flatten().collect()
+}
+
+fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    pool::storm::<W>(setup, pair(setup)?)
+}
+
+fn run_simulated(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    if is_kernel(setup.variant) { kernel::storm(setup, pair(setup)?) } else { run::<Sim>(setup) }
+}
