@@ -8,24 +8,8 @@ use coreline_topology::{CpuId, CpuSet};
 use coreline_world::{Native, Placement, SpawnError, Threads, World};
 
 use super::Workers;
+use super::policy::Policy;
 use super::shared::Shared;
-
-/// What a call makes of a worker that has no work. To compare; a program wants
-/// [`Notify`](Policy::Notify).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Policy {
-    /// The worker runs the call and goes on waiting. It looks for tasks only if the call queued
-    /// one: what the kernel's `TIF_NOTIFY_IPI` was to bring (seed 001).
-    #[default]
-    Notify,
-    /// A call is taken for work: after each the worker looks at the tasks of all others, as an
-    /// idle CPU of the kernel does that was told of an interrupt by `TIF_NEED_RESCHED`.
-    Resched,
-    /// As `Notify`, and each call is a wake-up with a system call, also of a worker that polls: the
-    /// seed's "revert".
-    AlwaysKick,
-}
 
 /// Why workers were not started. Those that had been are gone.
 #[derive(Debug, thiserror::Error)]

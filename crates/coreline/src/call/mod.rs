@@ -48,15 +48,17 @@
 //!
 //! **Signals**: none of this in a handler: it allocates and waits. **Fork**: a child has no
 //! workers; its calls and tasks are refused ([`Why::Forked`]), and dropping the workers there
-//! waits for nothing. **Panics**: one in a call comes out of the call; one in a task comes out where
-//! its value is waited for. The worker lives on.
+//! waits for nothing. **Panics**: one in a call comes out of the call; one in a task comes out
+//! where its value is waited for. The worker lives on.
 //!
 //! # Source
 //!
 //! Seed 001 (TIF_NOTIFY_IPI, 2024); `kernel/smp.c` (a request on the caller's stack); haltpoll; the
 //! throttling of searching threads in Go's and Tokio's schedulers.
 
+mod bell;
 mod builder;
+mod policy;
 mod post;
 mod reply;
 mod request;
@@ -73,7 +75,8 @@ use std::sync::Arc;
 use coreline_topology::{CpuId, CpuSet};
 use coreline_world::{JoinHandle, Native, Threads, World};
 
-pub use builder::{Builder, Policy, StartError};
+pub use builder::{Builder, StartError};
+pub use policy::Policy;
 use post::Offered;
 pub use reply::Reply;
 use request::Request;
@@ -229,8 +232,8 @@ impl<W: World + Threads> Workers<W> {
         let callee = &shared.workers[index];
         let request = Request::new_in(function, shared.bell(current));
         let message = request.as_message();
-        // SAFETY, both: this waits below until the request is done, and does not unwind before.
         let sent = if tries {
+            // SAFETY: this waits below until the request is done, and does not unwind before.
             match unsafe { callee.try_send(message) } {
                 Offered::Taken => Ok(()),
                 Offered::Occupied => Err(Why::Busy),
@@ -238,6 +241,7 @@ impl<W: World + Threads> Workers<W> {
             }
         } else {
             let kick = shared.policy == Policy::AlwaysKick;
+            // SAFETY: as for `try_send`.
             unsafe { callee.send(message, kick) }.map_err(|Closed| Why::Closed)
         };
         if let Err(why) = sent {
@@ -366,9 +370,10 @@ impl<W: World + Threads> Workers<W> {
         let letter = reply::Letter::new_in(function);
         match send(index, letter.as_message()) {
             Ok(()) => Ok(Reply::new(letter, withdraws)),
-            // SAFETY: it was not sent.
             Err(Closed) => {
-                Err(Refused { why: Why::Closed, function: unsafe { letter.take_back() } })
+                // SAFETY: it was not sent.
+                let function = unsafe { letter.take_back() };
+                Err(Refused { why: Why::Closed, function })
             }
         }
     }

@@ -1,12 +1,12 @@
 //! The wake word of a worker, which is its one-slot mailbox, too; and the bell that it sleeps on.
 //!
-//! | the word | means | who may write it next, and what |
+//! | the word | means | written over by |
 //! |---|---|---|
-//! | [`AWAKE`] | no message; the worker looks here before it sleeps | a sender: a call, `WORK`; the worker: `SLEEPING`, `CLOSED` |
-//! | [`SLEEPING`] | no message; the worker sleeps, or is about to | a sender, which then rings: a call, `WORK`; the worker: `AWAKE` |
-//! | [`WORK`] | the worker is to look at its queues | the worker: `AWAKE` |
-//! | [`CLOSED`] | the worker is gone | no thread |
-//! | an address | the call that is there | the worker: `AWAKE` |
+//! | `AWAKE` | no message; the worker looks here before it sleeps | senders; the worker |
+//! | `SLEEPING` | no message; it sleeps, or is about to | senders, which ring; the worker |
+//! | `WORK` | the worker is to look at its queues | the worker |
+//! | `CLOSED` | the worker is gone | no thread |
+//! | an address | the call that is there | the worker |
 //!
 //! A word with a message in it is the worker's, so the worker takes a message with a plain store.
 //! Every other change is an exchange. A sender thus needs one atomic operation for each message,
@@ -15,8 +15,9 @@
 
 use core::ptr;
 
-use coreline_world::{Integer, Ordering, Parked, Time, Word, World};
+use coreline_world::{Ordering, Time, Word, World};
 
+use super::bell::Bell;
 use super::request::Header;
 use crate::lock::spin::{Spun, spin};
 
@@ -29,8 +30,7 @@ const fn mark<W: World>(number: usize) -> *mut Header<W> {
 #[repr(C)]
 pub(super) struct Post<W: World> {
     word: W::Ptr<Header<W>>,
-    /// Counts rings, modulo 2^32. The worker sleeps on it.
-    bell: W::U32,
+    bell: Bell<W>,
 }
 
 /// What became of a message.
@@ -58,7 +58,7 @@ impl<W: World> Post<W> {
     const CLOSED: *mut Header<W> = mark(3);
 
     pub(super) fn new_in() -> Self {
-        Post { word: W::Ptr::new_in(Self::AWAKE), bell: W::U32::new_in(0) }
+        Post { word: W::Ptr::new_in(Self::AWAKE), bell: Bell::new_in() }
     }
 
     /// Hands over a call; wakes the worker if it sleeps.
@@ -93,7 +93,7 @@ impl<W: World> Post<W> {
             ) {
                 Ok(found) => {
                     if found == Self::SLEEPING {
-                        self.ring();
+                        self.bell.ring();
                     }
                     return Offered::Taken;
                 }
@@ -104,14 +104,9 @@ impl<W: World> Post<W> {
         }
     }
 
-    /// Wakes the worker if it sleeps.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn ring(&self) {
-        // Release: pairs with the Acquire in `sleep`. A worker that finds this ring counted already
-        // must see what it was rung for, or it would sleep through it.
-        self.bell.fetch_add(1, Ordering::Release);
-        W::wake(&raw const self.bell, 1);
+    /// What the worker sleeps on.
+    pub(super) fn bell(&self) -> &Bell<W> {
+        &self.bell
     }
 
     /// Looks for a message. The worker's.
@@ -152,7 +147,7 @@ impl<W: World> Post<W> {
     }
 
     /// Sleeps until there is a message, or `ready` says yes; returns how often the worker was woken
-    /// from sleep. For `ready` to be asked again the bell must be [rung](Post::ring).
+    /// from sleep. For `ready` to be asked again the bell must be [rung](Bell::ring).
     pub(super) fn sleep(&self, ready: impl Fn() -> bool) -> u32 {
         let woken = if self.arm() { self.listen(ready) } else { 0 };
         // Relaxed, twice: fails if there is a message; `look` acquires.
@@ -181,14 +176,12 @@ impl<W: World> Post<W> {
     fn listen(&self, ready: impl Fn() -> bool) -> u32 {
         let mut woken = 0;
         loop {
-            // Acquire: pairs with the Release in `ring`: a ring that is counted here came after a
-            // message that is seen below. One that is not counted makes `park` refuse, or wakes.
-            let heard = self.bell.load(Ordering::Acquire);
+            let heard = self.bell.heard();
             // Relaxed: `look` acquires.
             if self.word.load(Ordering::Relaxed) != Self::SLEEPING || ready() {
                 return woken;
             }
-            woken += u32::from(W::park(&self.bell, heard, None) != Parked::Changed);
+            woken += u32::from(self.bell.wait(heard));
         }
     }
 
@@ -256,8 +249,8 @@ mod tests {
         let late = |post: &Post<Checked>| {
             post.arm();
             while post.word.load(Ordering::Relaxed) == Post::<Checked>::SLEEPING {
-                let heard = post.bell.load(Ordering::Acquire);
-                <Checked as coreline_world::Sleep>::park(&post.bell, heard, None);
+                let heard = post.bell.heard();
+                post.bell.wait(heard);
             }
         };
         let found = Checker::new().try_check(move || arrives::<Checked>(late)).unwrap_err();

@@ -8,18 +8,17 @@ use core::task::{Context, Poll, Waker};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::Wake;
-use std::thread;
 
 use coreline_world::{Native, Ordering, Word, World};
 
-use super::request::Header;
+use super::request::{Header, Outcome};
 use crate::TicketLock;
 
 /// What a letter has come to.
 enum Stage<F, R> {
     Waits(F, Option<Waker>),
     Runs(Option<Waker>),
-    Done(thread::Result<R>),
+    Done(Outcome<R>),
     /// Its value was taken, or is wanted no more.
     Over,
 }
@@ -110,7 +109,7 @@ where
 
 /// A letter, seen by its sender.
 trait Sent<R>: Send + Sync {
-    fn poll(&self, waker: &Waker) -> Poll<thread::Result<R>>;
+    fn poll(&self, waker: &Waker) -> Poll<Outcome<R>>;
 
     /// The reply is dropped; `withdraws`: the function is not to run if it has not begun.
     fn leave(&self, withdraws: bool);
@@ -122,7 +121,7 @@ where
     R: Send + 'static,
     W: World,
 {
-    fn poll(&self, waker: &Waker) -> Poll<thread::Result<R>> {
+    fn poll(&self, waker: &Waker) -> Poll<Outcome<R>> {
         let mut stage = self.stage.lock();
         match &mut *stage {
             Stage::Waits(_, at) | Stage::Runs(at) => {

@@ -1,11 +1,16 @@
 //! What a call is while it is under way: a request that lies with its caller.
 
+use core::any::Any;
 use core::panic::AssertUnwindSafe;
 use core::ptr::{self, NonNull};
 use std::panic::catch_unwind;
-use std::thread;
 
 use coreline_world::{Cell, Ordering, Word, World};
+
+use super::bell::Bell;
+
+/// What a function came to: its value, or its panic.
+pub(super) type Outcome<R> = Result<R, Box<dyn Any + Send>>;
 
 /// The call is where the worker will find it.
 const WAITING: u32 = 0;
@@ -25,14 +30,11 @@ pub(super) struct Header<W: World> {
     /// request may be gone.
     run: unsafe fn(NonNull<Header<W>>) -> bool,
     /// What the caller sleeps on if it is a worker: its bell. Null: `state`.
-    pub(super) bell: *const super::post::Post<W>,
+    pub(super) bell: *const Bell<W>,
 }
 
 impl<W: World> Header<W> {
-    pub(super) fn new_in(
-        run: unsafe fn(NonNull<Header<W>>) -> bool,
-        bell: *const super::post::Post<W>,
-    ) -> Self {
+    pub(super) fn new_in(run: unsafe fn(NonNull<Header<W>>) -> bool, bell: *const Bell<W>) -> Self {
         Header { state: W::U32::new_in(WAITING), next: W::Ptr::new_in(ptr::null_mut()), run, bell }
     }
 
@@ -71,16 +73,16 @@ impl<W: World> Header<W> {
 pub(super) struct Request<F, R, W: World> {
     header: Header<W>,
     function: Cell<Option<F>, W>,
-    value: Cell<Option<thread::Result<R>>, W>,
+    value: Cell<Option<Outcome<R>>, W>,
 }
 
-// SAFETY: the function goes to the worker's thread and its value comes back, both by move: `F: Send`
-// and `R: Send` stand for that. The header's words are shared, and its pointers are followed under
+// SAFETY: the function goes to the worker's thread and its value comes back, by move: `F: Send` and
+// `R: Send` stand for that. The header's words are shared, and its pointers are followed under
 // the protocol of `Post` alone.
 unsafe impl<F: Send, R: Send, W: World> Sync for Request<F, R, W> {}
 
 impl<F: FnOnce() -> R + Send, R: Send, W: World> Request<F, R, W> {
-    pub(super) fn new_in(function: F, bell: *const super::post::Post<W>) -> Self {
+    pub(super) fn new_in(function: F, bell: *const Bell<W>) -> Self {
         Request {
             header: Header::new_in(Self::run, bell),
             function: Cell::new_in(Some(function)),
@@ -103,7 +105,7 @@ impl<F: FnOnce() -> R + Send, R: Send, W: World> Request<F, R, W> {
     }
 
     /// The value of a request that is done.
-    pub(super) fn into_value(self) -> thread::Result<R> {
+    pub(super) fn into_value(self) -> Outcome<R> {
         self.value.into_inner().expect("a request that is done has its value")
     }
 

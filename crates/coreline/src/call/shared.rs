@@ -10,8 +10,9 @@ use std::sync::Arc;
 use coreline_topology::CpuId;
 use coreline_world::{Line, Ordering, Word, World, WorldLocal};
 
-use super::builder::Policy;
-use super::post::{Offered, Post};
+use super::bell::Bell;
+use super::policy::Policy;
+use super::post::Offered;
 use super::request::Header;
 use super::tasks::Task;
 use super::worker::Worker;
@@ -354,8 +355,8 @@ impl<W: World> Shared<W> {
     }
 
     /// What the calling thread sleeps on while it waits for a call.
-    pub(super) fn bell(&self, current: Option<usize>) -> *const Post<W> {
-        current.map_or(ptr::null(), |index| &raw const self.workers[index].post.0)
+    pub(super) fn bell(&self, current: Option<usize>) -> *const Bell<W> {
+        current.map_or(ptr::null(), |index| self.workers[index].post.bell())
     }
 
     /// Waits until a call is done.

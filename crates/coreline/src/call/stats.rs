@@ -13,8 +13,9 @@ impl<W: World> Count<W> {
     /// The writer's.
     #[inline]
     pub(super) fn add(&self, count: u32) {
-        // Relaxed, twice: a count, of one writer.
+        // Relaxed: a count, of one writer.
         let found = self.0.load(Ordering::Relaxed);
+        // Relaxed: as for the load.
         self.0.store(found.wrapping_add(u64::from(count)), Ordering::Relaxed);
     }
 

@@ -45,8 +45,9 @@ impl<W: World> Tasks<W> {
         let mut queues = self.queues.lock();
         let returned = f(&mut queues);
         let (bound, free) = (queues.bound.len() as u32, queues.free.len() as u32);
-        // Relaxed, twice: senders and the workers that look have fences of their own.
+        // Relaxed: senders and the workers that look have fences of their own.
         self.lengths[0].store(bound + free, Ordering::Relaxed);
+        // Relaxed: as for the other one.
         self.lengths[1].store(free, Ordering::Relaxed);
         returned
     }

@@ -65,7 +65,7 @@ impl<W: World> Worker<W> {
             Offered::Closed => return Err(Closed),
         }
         if kick {
-            self.post.ring();
+            self.post.bell().ring();
         }
         Ok(())
     }
@@ -126,6 +126,7 @@ impl<W: World> Worker<W> {
         let (bell, state) = (header.bell, &raw const header.state);
         // SAFETY: by this function's contract.
         if !unsafe { Header::run(call) } {
+            // Partner: the fence of a sender before `offer_work`.
             W::fence(Ordering::SeqCst);
             return;
         }
@@ -186,8 +187,9 @@ impl<W: World> Worker<W> {
         // SAFETY: these are requests that were sent and not run, so they are there; they were
         // taken out of the queue, so this thread alone follows and writes their links.
         while let Some(call) = unsafe { latest.as_ref() } {
-            // Relaxed, twice: the worker's own by now.
+            // Relaxed: the worker's own by now.
             let next = call.next.load(Ordering::Relaxed);
+            // Relaxed: as for the load.
             call.next.store(first, Ordering::Relaxed);
             first = latest;
             latest = next;

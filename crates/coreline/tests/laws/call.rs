@@ -88,13 +88,17 @@ fn calls<W: Testbed>(effort: Effort, manner: Manner) {
             for round in 0..effort.rounds {
                 let index = (number + round) as usize % counts.cpus.len();
                 let (sent, came) = (Cell::<_, W>::new_in(0), Cell::<_, W>::new_in(0));
-                // SAFETY, all: the call comes between what is before it and what is after it.
+                // SAFETY: the call begins after this.
                 sent.with_mut(|at| unsafe { *at = round + 1 });
                 let count = workers.call_on(counts.cpus[index], || {
-                    came.with_mut(|at| unsafe { *at = sent.with(|at| *at) });
+                    // SAFETY: the caller waits meanwhile: that is what is tested.
+                    let value = sent.with(|at| unsafe { *at });
+                    // SAFETY: as for `sent`.
+                    came.with_mut(|at| unsafe { *at = value });
                     counts.add(index)
                 });
                 assert!(count.unwrap() > 0);
+                // SAFETY: the call is over.
                 assert_eq!(came.with(|at| unsafe { *at }), round + 1);
             }
         }

@@ -73,15 +73,15 @@ fn calls<const N: usize>(
     figures(Band::quick, machine.0, &program, "", variants).map(|mut it| it.swap_remove(CALL))
 }
 
-/// What is claimed, over the request shares and with each uncertain cost moved (`Band::whole`, by
-/// hand); here over the request shares:
+/// What is claimed of a kernel, by the time that interrupts are masked: here over the request
+/// shares, and by hand over the whole band.
 ///
-/// | claim | found |
+/// | claim | found, whole band |
 /// |---|---|
-/// | `notify` beats `resched` where interrupts are masked for 1.5 us or more, whatever is scanned | holds |
-/// | the time of `notify` does not depend on how long that is | holds: to the digit |
-/// | that of `resched` grows with it | holds |
-/// | `always-kick` loses to `resched` at 0.4 us, and beats it at 5 us | holds |
+/// | 1.5 us or more: `notify` beats `resched`, whatever is scanned | 0.42 to 0.89 of the time |
+/// | the time of `notify` does not depend on it; that of `resched` grows with it | holds |
+/// | 0.4 us: `always-kick` loses to `resched` | 1.02 at least |
+/// | 5 us: `always-kick` beats `resched` | 0.63 at most |
 #[test]
 fn a_call_that_is_a_call_beats_one_that_is_taken_for_work() {
     const KERNEL: [&str; 3] = ["kernel-resched", "kernel-always-kick", "kernel-notify"];
