@@ -79,7 +79,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     }
 
     /// So many objects go to a depot at once, and come from it: 1 to 64. By default as many as
-    /// there are in 4 KiB, from 8 to 32; more while CPUs meet at a depot.
+    /// there are in 4 KiB, from 8 to 32; more while CPUs meet at a depot, if there is no
+    /// [limit](Builder::idle_limit).
     pub fn magazine(mut self, objects: usize) -> Self {
         self.magazine = Some(objects.clamp(1, ROUNDS));
         self
@@ -88,8 +89,9 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     /// So many objects are idle at most, those on the stacks of CPUs among them; one that comes
     /// back beyond it is destroyed. By default there is no limit.
     ///
-    /// Room on the stack of a CPU counts as if it were full. So a limit that is small for the
-    /// number of CPUs makes small stacks, and many trips to depots.
+    /// Room on the stack of a CPU counts as if it were full. So stacks keep the size of two
+    /// [magazines](Builder::magazine), and a limit that is small for the number of CPUs makes small
+    /// ones, and many trips to depots.
     pub fn idle_limit(mut self, objects: usize) -> Self {
         self.idle_limit = Some(objects);
         self

@@ -94,13 +94,13 @@ pub struct ObjectCache<T: Send + 'static, L: Send + 'static = (), W: World = Nat
 
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `size` | how many objects a stack should take; only grows | a CPU that met one at a depot |
+/// | `size` | how many objects a stack should take; only grows, or stays | a CPU that met another |
 /// | `room` | for so many idle objects there is room: of stacks, and taken in depots | slow paths |
 /// | `constructed`, `destroyed` | how many objects ever were | slow paths |
 /// | `ended` | how many lives the destroyed ones had | the destructor's thread |
 ///
-/// `room` is kept only where idle objects have a limit. What is above it is on its way back, and
-/// no object is stored for it: so idle objects are never above it.
+/// `room` is kept only where idle objects have a limit; there `size` stays. What is above the limit
+/// is on its way back, and no object is stored for it: so idle objects are never above it.
 pub(super) struct State<W: World> {
     pub(super) size: W::U32,
     pub(super) room: W::U64,

@@ -63,7 +63,7 @@
 //! one that runs full takes a magazine there: so a CPU that only gets, or only gives back, comes to
 //! the depot once in so many times, and one that does both in turn, at the edge of a magazine, does
 //! not come there each time. (Bonwick's two magazines for each CPU have the same effect.) Stacks
-//! grow while CPUs meet at depots, as in his paper.
+//! grow while CPUs meet at depots, as in his paper, unless idle objects have a limit.
 //!
 //! Objects lie on the node of the CPU that had them constructed. Those that are given back
 //! elsewhere may be taken again there while they are in that CPU's caches; what leaves the stack of

@@ -4,6 +4,9 @@ use core::fmt;
 
 /// What a cache did, and has. Stale when it is given; exact, but for what is under way, while no
 /// thread uses the cache.
+///
+/// In a forked child, what other threads had under way at the time of the fork stays so: objects
+/// that were on their way from or to a depot may be counted as idle or as live for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {

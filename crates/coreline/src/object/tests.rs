@@ -15,6 +15,8 @@ type Cache<W> = ObjectCache<[u64; 3], (), W>;
 /// Room that is taken in the limit: for stacks, and for what is in depots.
 fn check_room<W: World>(cache: &Cache<W>, limit: usize) {
     let stacks: usize = cache.stacks.iter().map(|stack| stack.capacity()).sum();
+    let over = cache.stacks.iter().find(|stack| stack.len() > stack.capacity());
+    assert!(over.is_none(), "of {limit}: more than there is room for: {over:?}");
     // Relaxed: no thread uses the cache.
     let room = cache.state.0.room.load(Ordering::Relaxed) as usize;
     assert_eq!(room, stacks + cache.depots.objects(), "of {limit}");
@@ -73,6 +75,33 @@ fn room_is_what_stacks_and_depots_may_hold() {
             let machine = Machine::preset(machine).unwrap().seed(seed).faults(faults);
             machine.run(program).unwrap_or_else(|failure| panic!("{failure}"));
         }
+    }
+}
+
+/// Threads that roam, and give back more than may be idle. Where stacks grew, one that had looked
+/// before, and was moved, made a full one smaller.
+#[test]
+fn stacks_stay_as_they_are_where_idle_objects_have_a_limit() {
+    let limit = 64;
+    let program = move || {
+        let builder = Cache::<Sim>::builder_in("stays").magazine(1).idle_limit(limit);
+        let cache = Arc::new(builder.build(|| Ok::<_, Lacking>([0; 3])).unwrap());
+        cache.enlarge();
+        let work = |cache: Arc<Cache<Sim>>| {
+            move || drop((0..24).map(|_| cache.get().unwrap()).collect::<Vec<_>>())
+        };
+        let spawn = |_| Sim::spawn(Placement::Anywhere, work(Arc::clone(&cache))).unwrap();
+        let threads: Vec<_> = (0..8).map(spawn).collect();
+        threads.into_iter().for_each(JoinHandle::join);
+        check_room(&cache, limit);
+        let sizes: Vec<_> = cache.stacks.iter().map(|stack| stack.capacity()).collect();
+        assert!(sizes.iter().all(|size| matches!(size, 0 | 2)), "{sizes:?}");
+        assert!(sizes.contains(&2), "{sizes:?}");
+    };
+    for seed in 0..100 {
+        let faults = Faults { migrate: 3, preempt_access: 3, ..Faults::NONE };
+        let machine = Machine::preset("host-2c").unwrap().seed(seed).faults(faults);
+        machine.run(program).unwrap_or_else(|failure| panic!("{failure}"));
     }
 }
 

@@ -129,10 +129,15 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         self.state.0.size.load(Ordering::Relaxed) as usize
     }
 
-    /// Larger magazines from now on: CPUs meet at a depot.
-    fn enlarge(&self) {
+    /// Larger magazines from now on: CPUs meet at a depot. Not where idle objects have a limit, and
+    /// so each stack has room in it:
+    ///
+    ///   Thread 1: looks at the size: 2; finds a stack without room, and takes room for 2
+    ///   Thread 2: makes the size 4; gives CPU 0 a stack of 4, and fills it
+    ///   Thread 1: comes to CPU 0, makes its stack one of 2  <- 4 objects have room for 2
+    pub(super) fn enlarge(&self) {
         let size = self.size();
-        if size < self.most {
+        if self.idle_limit.is_none() && size < self.most {
             let larger = (2 * size).min(self.most) as u32;
             // Relaxed, both: a number, which publishes nothing. If another thread was faster, its
             // size does.
@@ -145,22 +150,15 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     fn fit(&self) -> bool {
         let stack =
             self.stacks.get(W::index(self.stacks.section())).unwrap_or(self.stacks.shared());
-        let mut size = self.size();
+        let size = self.size();
         // Room for a whole stack: the thread may be moved, and meet one that has none yet.
         if stack.capacity() >= size || !self.enter(size) {
             return false;
         }
-        loop {
-            let before = self.stacks.field(|stack| stack).resize(size);
-            if before <= size {
-                self.leave(before);
-                return before < size;
-            }
-            // The sizes grew since this thread looked, and it has just made a stack smaller than
-            // another thread had made it. What was entered is that stack's now; the room that it
-            // had is this thread's, which gives it to whichever stack it meets next.
-            size = before;
-        }
+        let before = self.stacks.field(|stack| stack).resize(size);
+        // Where room counts, all stacks have this size, or none.
+        self.leave(before);
+        before < size
     }
 
     /// The depot of this CPU's node.
