@@ -218,8 +218,9 @@ fn calibrate(crew: &Crew, entrant: &Entrant<'_>, plan: &Plan) -> Result<u64, Err
         }
         if wall >= target / 8 {
             let ops = u128::from(ops) * u128::from(target) / u128::from(wall);
-            // At least a round, however little a busy machine got done.
-            return Ok(u64::try_from(ops).unwrap_or(u64::MAX).next_multiple_of(ROUND).max(ROUND));
+            let ops = u64::try_from(ops).unwrap_or(u64::MAX).next_multiple_of(ROUND);
+            // However little a busy machine got done.
+            return Ok(ops.max(entrant.form.least_ops()));
         }
         ops *= 4;
     }
@@ -326,7 +327,7 @@ mod tests {
     fn a_disturbed_sample_is_repeated_so_often() {
         let sample = |waited| {
             let (start, end, ran) = (0, 1_000_000, 1_000_000);
-            let lane = Lane { cpu: 0, ops: 1, start, end, ran, waited };
+            let lane = Lane { cpu: 0, ops: 1, start, end, ran, waited, counted: None };
             Sample { lanes: vec![lane], cpus: 1, kind: Kind::Ops }
         };
         let take = |disturbed: u32, retries| {
