@@ -72,6 +72,12 @@ impl Sample {
         end.saturating_sub(self.start())
     }
 
+    /// How much of that is measured.
+    pub(crate) fn counted(&self) -> u64 {
+        let counted = self.lanes.iter().filter_map(|lane| lane.counted).max();
+        counted.unwrap_or_else(|| self.wall())
+    }
+
     /// How many operations all threads did.
     pub(crate) fn ops(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.ops).sum()
@@ -83,8 +89,7 @@ impl Sample {
             Kind::Ops => self.lanes.len().min(self.cpus),
             Kind::Window { .. } => 1,
         };
-        let counted = self.lanes.iter().filter_map(|lane| lane.counted).max();
-        counted.unwrap_or_else(|| self.wall()) as f64 * at_once as f64 / self.ops() as f64
+        self.counted() as f64 * at_once as f64 / self.ops() as f64
     }
 
     /// Of what the luckiest thread got done in a window, how much the unluckiest did.
@@ -217,6 +222,6 @@ mod tests {
         assert_eq!(sample(2, &[lanes[0], late]).wall(), 2 * MS);
         let part = Lane { counted: Some(MS / 4), ..late };
         assert_eq!(sample(2, &[part, lanes[0]]).ns_per_op(), 0.25, "what is measured of it");
-        assert_eq!(sample(2, &[part, lanes[0]]).wall(), 2 * MS);
+        assert_eq!(sample(2, &[part, lanes[0]]).wall(), 2 * MS, "all of it");
     }
 }

@@ -90,13 +90,10 @@ impl Form {
         self.candidates.iter().any(|it| it.name == name)
     }
 
-    /// How many operations a sample has at least.
-    pub(crate) fn least_ops(&self) -> u64 {
-        match self.params.gap_us {
-            // Each is timed by itself, and their median is the sample.
-            Some(1..) => 64,
-            _ => ROUND,
-        }
+    /// How many operations of each thread make a sample; `None`: as many as fit into its time.
+    pub(crate) fn ops(&self) -> Option<u64> {
+        // After a gap each is timed by itself, and their median is the sample.
+        self.params.gap_us.is_some_and(|gap| gap > 0).then_some(64)
     }
 }
 
