@@ -17,7 +17,7 @@ use coreline_world::native::run_queue_wait;
 use coreline_world::{JoinHandle, Native, Placement, SpawnError, Threads};
 use crossbeam_utils::CachePadded;
 
-use crate::class::Subject;
+use crate::class::{Account, Subject};
 use crate::disturbance::{Kind, Lane, Sample};
 use crate::native;
 
@@ -149,18 +149,17 @@ fn work(number: usize, cpu: usize, orders: &Receiver<Order>, done: &Sender<Lane>
             Part::Until(_) => ran_at_order,
         };
         let start = now();
-        let done_ops = match part {
-            Part::Ops(ops) => {
-                subject.run(number, ops);
-                ops
-            }
-            Part::Until(stop) => subject.run_until(number, &stop),
+        let (done_ops, account) = match part {
+            Part::Ops(ops) => (ops, subject.account(number, ops)),
+            Part::Until(stop) => (subject.run_until(number, &stop), Account::default()),
         };
         let end = now();
         let ran = native::thread_cpu_ns().saturating_sub(ran_before);
-        let waited =
-            run_queue_wait().zip(waited_before).map(|(after, before)| after.saturating_sub(before));
-        if done.send(Lane { cpu, start, end, ops: done_ops, ran, waited }).is_err() {
+        let Account { counted, waited: others_waited } = account;
+        let waited = run_queue_wait()
+            .zip(waited_before)
+            .map(|(after, before)| after.saturating_sub(before) + others_waited);
+        if done.send(Lane { cpu, start, end, ops: done_ops, ran, waited, counted }).is_err() {
             return;
         }
     }

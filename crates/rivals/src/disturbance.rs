@@ -31,8 +31,11 @@ pub(crate) struct Lane {
     /// How long it ran on its CPU in between; for a window, also while it waited for the others'
     /// start.
     pub(crate) ran: u64,
-    /// How long it waited on a run queue in between; `None` where the kernel does not say.
+    /// How long it waited on a run queue in between, and with it what runs for it elsewhere; `None`
+    /// where the kernel does not say.
     pub(crate) waited: Option<u64>,
+    /// How much of the time in between is measured; `None`: all.
+    pub(crate) counted: Option<u64>,
 }
 
 /// One sample, thread by thread.
@@ -69,6 +72,12 @@ impl Sample {
         end.saturating_sub(self.start())
     }
 
+    /// How much of that is measured.
+    pub(crate) fn counted(&self) -> u64 {
+        let counted = self.lanes.iter().filter_map(|lane| lane.counted).max();
+        counted.unwrap_or_else(|| self.wall())
+    }
+
     /// How many operations all threads did.
     pub(crate) fn ops(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.ops).sum()
@@ -80,7 +89,7 @@ impl Sample {
             Kind::Ops => self.lanes.len().min(self.cpus),
             Kind::Window { .. } => 1,
         };
-        self.wall() as f64 * at_once as f64 / self.ops() as f64
+        self.counted() as f64 * at_once as f64 / self.ops() as f64
     }
 
     /// Of what the luckiest thread got done in a window, how much the unluckiest did.
@@ -145,7 +154,8 @@ mod tests {
 
     /// A thread alone on its CPU, for one ms.
     fn alone(cpu: usize, waited: Option<u64>) -> Lane {
-        Lane { cpu, ops: MS, start: 5 * MS, end: 6 * MS, ran: MS - waited.unwrap_or(0), waited }
+        let ran = MS - waited.unwrap_or(0);
+        Lane { cpu, ops: MS, start: 5 * MS, end: 6 * MS, ran, waited, counted: None }
     }
 
     fn sample(cpus: usize, lanes: &[Lane]) -> Sample {
@@ -166,7 +176,7 @@ mod tests {
     #[test]
     fn threads_that_share_a_cpu_wait_for_each_other() {
         // Two on CPU 0, one after the other, and one on CPU 1, which is idle afterwards.
-        let first = Lane { cpu: 0, ops: 1, start: 0, end: 6 * MS, ran: 6 * MS, waited: Some(0) };
+        let first = Lane { ops: 1, start: 0, ran: 6 * MS, ..alone(0, Some(0)) };
         let second = Lane { start: 6 * MS, end: 12 * MS, waited: Some(6 * MS), ..first };
         let third = Lane { cpu: 1, ..first };
         assert!(!sample(2, &[first, second, third]).is_disturbed());
@@ -182,8 +192,8 @@ mod tests {
     fn a_window_is_spoiled_by_what_else_its_cpus_did() {
         const S: u64 = 1000 * MS;
         // Two threads that slept most of the time, and waited for each other when they did not.
-        let lane =
-            |cpu, ops| Lane { cpu, ops, start: 0, end: S, ran: 100 * MS, waited: Some(S / 2) };
+        let slept = Lane { start: 0, end: S, ran: 100 * MS, ..alone(0, None) };
+        let lane = |cpu, ops| Lane { cpu, ops, waited: Some(S / 2), ..slept };
         let window = |busy: Option<[u64; 2]>| Sample {
             lanes: vec![lane(0, 100), lane(0, 300), lane(1, 600)],
             cpus: 2,
@@ -210,5 +220,8 @@ mod tests {
         assert_eq!(sample(2, &lanes).ns_per_op(), 0.5, "twice as much in the same time");
         let late = Lane { start: 5 * MS + 1, end: 7 * MS, ..lanes[1] };
         assert_eq!(sample(2, &[lanes[0], late]).wall(), 2 * MS);
+        let part = Lane { counted: Some(MS / 4), ..late };
+        assert_eq!(sample(2, &[part, lanes[0]]).ns_per_op(), 0.25, "what is measured of it");
+        assert_eq!(sample(2, &[part, lanes[0]]).wall(), 2 * MS, "all of it");
     }
 }

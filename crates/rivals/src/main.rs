@@ -18,6 +18,9 @@
 //! share            = operations of the unluckiest thread / those of the luckiest
 //! ```
 //!
+//! A candidate that pauses between its operations, or has a worker to wake before the first, says
+//! itself how much of the wall time is measured ([`Account`](class::Account)).
+//!
 //! Samples that other load disturbed are thrown away and repeated (see
 //! [`disturbance`]). After each sample a candidate that keeps a count must have counted every
 //! operation.

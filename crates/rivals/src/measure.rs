@@ -207,17 +207,20 @@ impl Run<'_> {
 
 /// How many operations of each thread make a sample as long as planned.
 fn calibrate(crew: &Crew, entrant: &Entrant<'_>, plan: &Plan) -> Result<u64, Error> {
+    if let Some(ops) = entrant.form.ops() {
+        return Ok(ops);
+    }
     let target = if crew.is_crowded() { plan.crowded_ns } else { plan.sample_ns };
     let mut ops = 16 * ROUND;
     loop {
         // The shortest of a few: a disturbed one would make the operation look slow.
-        let mut wall = u64::MAX;
+        let mut shortest = u64::MAX;
         for _ in 0..5 {
-            wall = wall
-                .min(checked(crew, entrant.name, &entrant.subject, Span::Ops(ops))?.wall().max(1));
+            let sample = checked(crew, entrant.name, &entrant.subject, Span::Ops(ops))?;
+            shortest = shortest.min(sample.counted().max(1));
         }
-        if wall >= target / 8 {
-            let ops = u128::from(ops) * u128::from(target) / u128::from(wall);
+        if shortest >= target / 8 {
+            let ops = u128::from(ops) * u128::from(target) / u128::from(shortest);
             // At least a round, however little a busy machine got done.
             return Ok(u64::try_from(ops).unwrap_or(u64::MAX).next_multiple_of(ROUND).max(ROUND));
         }
@@ -326,7 +329,7 @@ mod tests {
     fn a_disturbed_sample_is_repeated_so_often() {
         let sample = |waited| {
             let (start, end, ran) = (0, 1_000_000, 1_000_000);
-            let lane = Lane { cpu: 0, ops: 1, start, end, ran, waited };
+            let lane = Lane { cpu: 0, ops: 1, start, end, ran, waited, counted: None };
             Sample { lanes: vec![lane], cpus: 1, kind: Kind::Ops }
         };
         let take = |disturbed: u32, retries| {

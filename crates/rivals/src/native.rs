@@ -2,6 +2,8 @@
 
 use std::cell::UnsafeCell;
 use std::fs;
+use std::ptr;
+use std::sync::atomic::AtomicU32;
 
 use coreline_topology::CpuId;
 
@@ -66,6 +68,22 @@ pub(crate) fn calloc(size: usize) -> *mut u8 {
 pub(crate) unsafe fn free(at: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe { libc::free(at.cast()) }
+}
+
+/// Sleeps until the word is [rung](futex_wake), if it holds this; returns now and then without.
+pub(crate) fn futex_wait(word: &AtomicU32, holds: u32) {
+    let forever = ptr::null::<libc::timespec>();
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word is live while it is borrowed, and the call only reads it. A caller looks at
+    // the word again in any case, so no result matters.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, holds, forever) };
+}
+
+/// Wakes one thread that sleeps on the word.
+pub(crate) fn futex_wake(word: &AtomicU32) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the call takes the address for a name, and touches no memory.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1) };
 }
 
 /// The C library's mutex around a count.

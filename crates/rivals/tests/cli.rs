@@ -156,6 +156,37 @@ fn read_write_locks_have_all_their_rivals() {
 }
 
 #[test]
+fn calls_have_all_their_rivals_and_say_the_gap() {
+    let output = rivals(&["calls", "--quick", "--json"]).output().unwrap();
+    let result = json(&output);
+    check_rows(&result, "calls");
+    let notes = String::from_utf8_lossy(&output.stderr);
+    let alone = notes.contains("may use one CPU alone");
+    let gaps = |name: &str| {
+        let rows = rows(&result).into_iter().filter(|row| row["name"] == name);
+        rows.map(|row| row["params"]["gap_us"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    let both = [
+        "coreline Workers",
+        "std mpsc",
+        "crossbeam-channel",
+        "flume",
+        "kanal",
+        "tokio mpsc+oneshot",
+    ];
+    for (names, expected) in [
+        (&both[..], &[0, 60, 500][..]),
+        (&["one-line ping-pong", "one-slot mailbox"], &[0]),
+        (&["std park", "raw futex"], &[60, 500]),
+    ] {
+        for name in names {
+            assert_eq!(gaps(name), if alone { &[] } else { expected }, "{name}: {notes}");
+        }
+    }
+    assert!(rows(&result).iter().all(|row| row["threads"] == 2));
+}
+
+#[test]
 fn object_pools_have_all_their_rivals() {
     let output = rivals(&["objects", "--quick", "--json"]).output().unwrap();
     let result = json(&output);

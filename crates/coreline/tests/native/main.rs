@@ -12,6 +12,7 @@ mod signals;
 // musl unloads nothing, nor does a program without a dynamic linker load anything.
 #[cfg(not(target_feature = "crt-static"))]
 mod unload;
+mod workers;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

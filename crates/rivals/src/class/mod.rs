@@ -1,5 +1,6 @@
 //! The classes: what is compared with what.
 
+mod calls;
 mod cid;
 mod counters;
 mod domains;
@@ -10,12 +11,13 @@ mod read_mostly;
 mod rwlocks;
 mod turns;
 
+use std::hint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use coreline_world::Lacking;
+use coreline_world::{Lacking, Native, Threads};
 use serde::Serialize;
 
 /// What is compared.
@@ -38,6 +40,9 @@ pub(crate) enum Class {
     Locks,
     /// Reading under a read-write lock, and writing now and then
     Rwlocks,
+    /// Having a thread on another CPU run a function and waiting for its value: one that polls for
+    /// that, and one that sleeps
+    Calls,
 }
 
 impl Class {
@@ -51,6 +56,7 @@ impl Class {
             Class::ReadMostly => read_mostly::bench(),
             Class::Locks => locks::bench(),
             Class::Rwlocks => rwlocks::bench(),
+            Class::Calls => calls::bench(),
         }
     }
 }
@@ -82,6 +88,12 @@ impl Form {
     /// Whether it has this candidate.
     fn has(&self, name: &str) -> bool {
         self.candidates.iter().any(|it| it.name == name)
+    }
+
+    /// How many operations of each thread make a sample; `None`: as many as fit into its time.
+    pub(crate) fn ops(&self) -> Option<u64> {
+        // After a gap each is timed by itself, and their median is the sample.
+        self.params.gap_us.is_some_and(|gap| gap > 0).then_some(64)
     }
 }
 
@@ -152,6 +164,12 @@ pub(crate) trait Subject: Send + Sync {
     /// that run at once have the same number.
     fn run(&self, thread: usize, ops: u64);
 
+    /// Does the same, and says what the thread that takes the sample does not know of it.
+    fn account(&self, thread: usize, ops: u64) -> Account {
+        self.run(thread, ops);
+        Account::default()
+    }
+
     /// Does operations as thread number `thread` until `stop` is set, and returns how many.
     fn run_until(&self, thread: usize, stop: &AtomicBool) -> u64 {
         let mut done = 0;
@@ -166,6 +184,15 @@ pub(crate) trait Subject: Send + Sync {
     /// How many operations all threads did since the subject was made, as it counted them; `None`
     /// if it does not count.
     fn total(&self) -> Option<u64>;
+}
+
+/// What a subject says of a thread's part in a sample.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Account {
+    /// How many nanoseconds of it are measured; `None`: all.
+    pub(crate) counted: Option<u64>,
+    /// For how many nanoseconds a thread of the subject's own waited on a run queue.
+    pub(crate) waited: u64,
 }
 
 /// How many operations go into one round of a loop.
@@ -192,6 +219,24 @@ fn rounds(ops: u64, mut op: impl FnMut(usize)) {
         fenced(5);
         fenced(6);
         fenced(7);
+    }
+}
+
+/// Looks until there is something, with a pause after each look, and lets others run after so many:
+/// the thread that is waited for may be waiting for this CPU.
+#[inline(always)]
+fn wait_until<T>(looks: u32, mut look: impl FnMut() -> Option<T>) -> T {
+    let mut looked = 0;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        if looked < looks {
+            hint::spin_loop();
+            looked += 1;
+        } else {
+            Native::yield_now();
+        }
     }
 }
 
@@ -262,8 +307,10 @@ mod tests {
                             subject.run(1, 2 * ROUND);
                         });
                     }
-                    let counts = matches!(class, Class::Counters | Class::Locks | Class::Rwlocks)
-                        || candidate.name.contains("add")
+                    let counts = matches!(
+                        class,
+                        Class::Counters | Class::Locks | Class::Rwlocks | Class::Calls
+                    ) || candidate.name.contains("add")
                         || candidate.name.contains("freed elsewhere");
                     match subject.total() {
                         Some(total) => assert_eq!(total, 4 * ROUND, "{}", candidate.name),

@@ -13,14 +13,13 @@
 //! The figure is the wall time of one object: the slower of the two threads decides.
 
 use std::cell::UnsafeCell;
-use std::hint;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use coreline::Lacking;
-use coreline_world::{Native, Threads};
 use crossbeam_utils::CachePadded;
 
+use super::super::wait_until;
 use super::{BATCH, Object, Pool, Subject, fence};
 
 /// How many objects fit into the ring: a power of two.
@@ -94,7 +93,9 @@ impl<P: Pool, const READS: bool> HandedOver<P, READS> {
         while place < end {
             let next = end.min(place + BATCH as u64);
             // Acquire: pairs with the Release of `receive`. What it read of these places is read.
-            wait_until(|| next - head.load(Ordering::Acquire) <= PLACES as u64);
+            wait_until(LOOKS, || {
+                (next - head.load(Ordering::Acquire) <= PLACES as u64).then_some(())
+            });
             for place in place..next {
                 let taken = self.pool.take(place);
                 fence();
@@ -118,7 +119,7 @@ impl<P: Pool, const READS: bool> HandedOver<P, READS> {
         while place < end {
             let next = end.min(place + BATCH as u64);
             // Acquire: pairs with the Release of `send`, which wrote the places and the objects.
-            wait_until(|| tail.load(Ordering::Acquire) >= next);
+            wait_until(LOOKS, || (tail.load(Ordering::Acquire) >= next).then_some(()));
             for place in place..next {
                 // SAFETY: places up to `next` are written, each is read here alone, and only
                 // thread 1 receives.
@@ -154,20 +155,6 @@ impl<P: Pool, const READS: bool> Subject for HandedOver<P, READS> {
 
 /// How often a thread looks before it lets others run: for longer than a batch takes.
 const LOOKS: u32 = 1000;
-
-#[inline(always)]
-fn wait_until(is_so: impl Fn() -> bool) {
-    let mut looks = 0;
-    while !is_so() {
-        if looks < LOOKS {
-            hint::spin_loop();
-            looks += 1;
-        } else {
-            // The other thread may be waiting for this CPU.
-            Native::yield_now();
-        }
-    }
-}
 
 /// The hand-over alone: objects that the sender has in turn.
 pub(super) struct Alone {

@@ -1,0 +1,104 @@
+//! Calls to coreline's workers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use coreline::call::{Builder, WorkerStats};
+use coreline::{Lacking, Workers};
+use coreline_topology::{CpuId, CpuSet};
+use coreline_world::native::run_queue_wait;
+use coreline_world::{Native, Why};
+
+use super::{Account, Caller, Subject, WARM_UP, ask, function, lacking};
+
+/// For how long a worker without calls polls, in the form where it polls: for far longer than from
+/// one call to the next, and it leaves the CPU soon after a sample.
+const POLLING: Duration = Builder::<Native>::POLLING;
+
+/// One worker, a thread of its own. Thread 0 of a sample calls; thread 1 has nothing to do.
+pub(super) struct Called<const GAP_US: u64> {
+    workers: Workers,
+    cpu: CpuId,
+    /// Right answers.
+    right: AtomicU64,
+    /// Calls that are no operations.
+    others: AtomicU64,
+}
+
+impl<const GAP_US: u64> Called<GAP_US> {
+    pub(super) fn new(cpu: CpuId) -> Result<Self, Lacking> {
+        let polling = if GAP_US == 0 { POLLING } else { Duration::ZERO };
+        let workers = Workers::builder().cpus(CpuSet::from_iter([cpu])).polling(polling).start();
+        let workers = workers
+            .map_err(|why| lacking(Why::from(why.to_string()), "run the other candidates"))?;
+        Ok(Called { workers, cpu, right: AtomicU64::new(0), others: AtomicU64::new(0) })
+    }
+
+    /// What the worker has done.
+    fn stats(&self) -> WorkerStats {
+        self.workers.stats().fold(WorkerStats::default(), |sum, (_, stats)| sum + stats)
+    }
+
+    /// For how long the worker has waited for its CPU, as far as the kernel says.
+    fn waited(&self) -> u64 {
+        self.workers.call_on(self.cpu, run_queue_wait).ok().flatten().unwrap_or(0)
+    }
+}
+
+impl<const GAP_US: u64> Subject for Called<GAP_US> {
+    fn run(&self, thread: usize, ops: u64) {
+        self.account(thread, ops);
+    }
+
+    fn account(&self, thread: usize, ops: u64) -> Account {
+        if thread != 0 {
+            return Account::default();
+        }
+        let before = self.waited();
+        let (right, lasted) = ask::<GAP_US>(&mut &*self, ops);
+        let waited = self.waited().saturating_sub(before);
+        // Relaxed: read when the thread has reported through a channel.
+        self.right.fetch_add(right, Ordering::Relaxed);
+        self.others.fetch_add(WARM_UP + 2, Ordering::Relaxed);
+        if GAP_US == 0 {
+            // The CPU is the next candidate's.
+            thread::sleep(2 * POLLING);
+        }
+        Account { counted: Some(lasted), waited }
+    }
+
+    /// As the other candidates: what both sides counted.
+    fn total(&self) -> Option<u64> {
+        let count = |it: &AtomicU64| it.load(Ordering::Relaxed);
+        Some(count(&self.right) + self.stats().calls.wrapping_sub(count(&self.others)))
+    }
+}
+
+impl<const GAP_US: u64> Caller for &Called<GAP_US> {
+    #[inline(always)]
+    fn call(&mut self, question: u64) -> u64 {
+        let answer = self.workers.call_on(self.cpu, move || function(question));
+        answer.expect("the worker takes calls as long as it is there")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::second_cpu;
+    use super::*;
+
+    /// Whether the forms are what they are called, as far as a busy machine lets them be.
+    #[test]
+    fn a_worker_polls_in_one_form_and_sleeps_in_the_others() {
+        let Ok(cpu) = second_cpu() else { return };
+        let polled = Called::<0>::new(cpu).unwrap();
+        polled.run(0, 10_000);
+        let stats = polled.stats();
+        assert!(stats.spared > stats.sleeps, "{stats:?}");
+        let parked = Called::<500>::new(cpu).unwrap();
+        parked.run(0, 100);
+        let stats = parked.stats();
+        assert!(stats.sleeps > 50 && stats.spared == 0, "{stats:?}");
+    }
+}
