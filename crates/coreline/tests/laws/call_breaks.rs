@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coreline::Workers;
-use coreline::call::{Builder, Why};
+use coreline::call::{Builder, Reply, Why};
 use coreline_sim::{Faults, Sim};
 use coreline_topology::CpuSet;
-use coreline_world::{Integer, JoinHandle, Native, Ordering, Testbed, Word};
+use coreline_world::{Integer, JoinHandle, Native, Ordering, Testbed, Word, Work, World};
 
 use crate::call::{MANNERS, Manner, POLLS, SLEEPS, workers};
-use crate::worlds::{self, Effort, FEW};
+use crate::worlds::{self, Effort};
 
 const TWO: Effort = Effort { threads: 2, rounds: 20, cpus: 2 };
 
@@ -25,52 +25,45 @@ fn simulated(name: &'static str, law: fn(Manner)) {
     }
 }
 
-/// Threads have a worker call another one until they are refused, while one closes: a call that a
-/// worker finds when it ends may call, too.
-fn ends_in_a_call<W: Testbed>(manner: Manner) {
-    let workers = Arc::new(workers::<W>(FEW, manner));
-    let cpus: Vec<_> = workers.cpus().collect();
-    let place = FEW.places::<W>();
-    let call = |number: u32| {
-        let (workers, cpus) = (Arc::clone(&workers), cpus.clone());
+/// A thread has a worker call another one until it is refused, while another thread sends a last
+/// call and closes: a call that a worker finds when it ends may call, too.
+fn ends_in_a_call<W: Testbed>(manner: Manner, rounds: u32) {
+    for round in 0..rounds {
+        let workers = Arc::new(workers::<W>(TWO, manner));
+        let cpus: Vec<_> = workers.cpus().collect();
+        let (theirs, first, second) = (Arc::clone(&workers), cpus[0], cpus[1]);
         let call = move || {
             loop {
-                let nested = || workers.call_on(cpus[1], || ()).map_err(|refused| refused.why);
-                match workers.call_on(cpus[0], nested) {
-                    Ok(came) => assert!(came.is_ok() || workers.spawn(|| ()).is_err()),
+                let nested = || theirs.call_on(second, || ()).map_err(|refused| refused.why);
+                match theirs.call_on(first, nested) {
+                    Ok(came) => assert!(matches!(came, Ok(()) | Err(Why::Closed))),
                     Err(refused) => return assert_eq!(refused.why, Why::Closed),
                 }
             }
         };
-        W::spawn(place(number), call).unwrap()
-    };
-    let threads: Vec<_> = (0..FEW.threads).map(call).collect();
-    W::work(Duration::from_micros(20));
-    workers.close();
-    threads.into_iter().for_each(JoinHandle::join);
+        let thread = W::spawn(TWO.places::<W>()(1), call).unwrap();
+        W::work(Duration::from_nanos(u64::from(round % 8) * 700));
+        workers.call_async(first, || ()).unwrap().detach();
+        workers.close();
+        thread.join();
+    }
 }
 
 #[test]
 fn a_call_that_is_found_at_the_end_may_call_natively() {
-    for _ in 0..500 {
-        MANNERS.into_iter().for_each(ends_in_a_call::<Native>);
-    }
+    MANNERS.into_iter().for_each(|manner| ends_in_a_call::<Native>(manner, 300));
 }
 
 #[test]
 fn a_call_that_is_found_at_the_end_may_call_in_simulation() {
-    simulated("call::ends_in_a_call", ends_in_a_call::<Sim>);
+    simulated("call::ends_in_a_call", |manner| ends_in_a_call::<Sim>(manner, 20));
 }
 
-/// Panics where it is dropped, with another one of its kind, so many times.
-struct Bomb(u32);
-
-impl Drop for Bomb {
-    fn drop(&mut self) {
-        if self.0 > 0 && !std::thread::panicking() {
-            panic_any(Bomb(self.0 - 1));
-        }
-    }
+/// The reply is dropped; what that throws here is not what is tested.
+fn leave<R: Send + 'static, W: World>(reply: Result<Reply<R, W>, impl std::fmt::Debug>) {
+    let left = catch_unwind(AssertUnwindSafe(|| reply.unwrap().detach()));
+    // A bomb, as its value was there.
+    left.unwrap_or_else(std::mem::forget);
 }
 
 /// Values and panics that nobody wants panic where they are dropped: the worker lives on, and the
@@ -79,18 +72,18 @@ fn bombs<W: Testbed>(manner: Manner) {
     let workers = Arc::new(workers::<W>(TWO, manner));
     let cpus: Vec<_> = workers.cpus().collect();
     for depth in 1..4 {
-        workers.spawn_on(cpus[0], move || Bomb(depth)).unwrap().detach();
-        workers.spawn_on(cpus[0], move || panic_any(Bomb(depth))).unwrap().detach();
-        workers.call_async(cpus[0], move || Bomb(depth)).unwrap().detach();
-        workers.call_async(cpus[0], move || panic_any(Bomb(depth))).unwrap().detach();
+        leave(workers.spawn_on(cpus[0], move || Bomb(depth)));
+        leave(workers.spawn_on(cpus[0], move || panic_any(Bomb(depth))));
+        leave(workers.call_async(cpus[0], move || Bomb(depth)));
+        leave(workers.call_async(cpus[0], move || panic_any(Bomb(depth))));
         assert_eq!(workers.call_on(cpus[0], || 5).unwrap(), 5);
         // In the middle of a call.
         let theirs = Arc::clone(&workers);
         let (first, second) = (cpus[0], cpus[1]);
         let came = workers.call_on(first, move || {
             let back = || {
-                theirs.call_async(first, move || Bomb(depth)).unwrap().detach();
-                theirs.call_async(first, move || panic_any(Bomb(depth))).unwrap().detach();
+                leave(theirs.call_async(first, move || Bomb(depth)));
+                leave(theirs.call_async(first, move || panic_any(Bomb(depth))));
                 theirs.call_on(first, || 6).unwrap()
             };
             theirs.call_on(second, back).unwrap()
@@ -178,14 +171,17 @@ fn the_stack_of_a_worker_has_an_end_natively() {
             .map(|number| {
                 let (theirs, other) = (Arc::clone(&workers), cpus[1]);
                 let nested = move || {
-                    let filler = [number as u8; 512];
-                    std::hint::black_box(&filler);
-                    theirs.call_on(other, || std::hint::black_box(filler)).unwrap();
+                    let filler = std::hint::black_box([number as u8; 512]);
+                    let slow = || {
+                        Native::work(Duration::from_micros(20));
+                        filler
+                    };
+                    std::hint::black_box(theirs.call_on(other, slow).unwrap());
                 };
                 workers.call_async(cpus[0], nested).unwrap()
             })
             .collect();
-        replies.into_iter().for_each(coreline::call::Reply::wait);
+        replies.into_iter().for_each(Reply::wait);
         drop(workers);
     }
 }
