@@ -177,7 +177,8 @@ impl<W: World + Threads> Workers<W> {
     /// value. On that worker itself: at once.
     ///
     /// While a worker waits here it serves calls, in the middle of its function: so the stack
-    /// deepens by what it serves meanwhile. Functions that are called are to be short, and hold no
+    /// deepens by what it serves meanwhile. In the middle of four it serves those of workers alone, of
+    /// which there are no more than these wait for; others wait until it is done with one. Functions that are called are to be short, and hold no
     /// lock that they call under.
     ///
     /// # Errors
@@ -279,13 +280,17 @@ impl<W: World + Threads> Workers<W> {
         let mut sent = Vec::with_capacity(requests.len());
         for (request, index) in requests.iter().zip(&callees) {
             sent.push(if current == Some(*index) {
-                // SAFETY: it is sent to no other thread.
-                unsafe { request::Header::run(request.as_message()) };
                 Ok(())
             } else {
                 // SAFETY: this waits below until every request that was sent is done.
                 unsafe { shared.workers[*index].send(request.as_message(), kick) }
             });
+        }
+        // When the others have it: it may wait for them.
+        let own = callees.iter().position(|index| current == Some(*index));
+        if let Some(own) = own {
+            // SAFETY: it was sent to no other thread.
+            unsafe { request::Header::run(requests[own].as_message()) };
         }
         for ((request, index), sent) in requests.iter().zip(&callees).zip(&sent) {
             if sent.is_ok() && current != Some(*index) {

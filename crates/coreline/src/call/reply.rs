@@ -81,29 +81,44 @@ where
     unsafe fn run(header: NonNull<Header<W>>) -> bool {
         // SAFETY: by the contract; the message held one handle.
         let this = unsafe { Arc::from_raw(header.cast::<Self>().as_ptr().cast_const()) };
+        this.open();
+        // The value, if no reply is left.
+        quietly(|| drop(this));
+        false
+    }
+
+    /// Runs the function, unless it was withdrawn.
+    fn open(&self) {
         let function = {
-            let mut stage = this.stage.lock();
+            let mut stage = self.stage.lock();
             match core::mem::replace(&mut *stage, Stage::Over) {
                 Stage::Waits(function, waker) => {
                     *stage = Stage::Runs(waker);
                     function
                 }
                 // Withdrawn.
-                _ => return false,
+                _ => return,
             }
         };
         let value = catch_unwind(AssertUnwindSafe(function));
-        let mut stage = this.stage.lock();
+        let mut stage = self.stage.lock();
         let Stage::Runs(waker) = core::mem::replace(&mut *stage, Stage::Over) else {
             drop(stage);
-            // The reply is gone. What the value's destructor throws has no place to go.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
-            return false;
+            // The reply is gone.
+            return quietly(|| drop(value));
         };
         *stage = Stage::Done(value);
         drop(stage);
-        let _ = catch_unwind(AssertUnwindSafe(|| waker.map(Waker::wake)));
-        false
+        quietly(|| _ = waker.map(Waker::wake));
+    }
+}
+
+/// Runs what is none of the worker's, and for which nobody waits: what it panics with has no place to
+/// go. The worker may be in the middle of a call, which must not be left before it is over.
+fn quietly(f: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
+        // Not dropped: that may panic, too.
+        core::mem::forget(panic);
     }
 }
 
@@ -122,21 +137,32 @@ where
     W: World,
 {
     fn poll(&self, waker: &Waker) -> Poll<Outcome<R>> {
-        let mut stage = self.stage.lock();
-        match &mut *stage {
-            Stage::Waits(_, at) | Stage::Runs(at) => {
-                if !at.as_ref().is_some_and(|old| old.will_wake(waker)) {
-                    *at = Some(waker.clone());
+        // Made and dropped by what is none of ours: not under the lock.
+        let mut new = None;
+        loop {
+            let mut stage = self.stage.lock();
+            match &mut *stage {
+                Stage::Waits(_, at) | Stage::Runs(at) => {
+                    if at.as_ref().is_some_and(|old| old.will_wake(waker)) {
+                        return Poll::Pending;
+                    }
+                    if new.is_some() {
+                        let old = core::mem::replace(at, new);
+                        drop(stage);
+                        drop(old);
+                        return Poll::Pending;
+                    }
                 }
-                Poll::Pending
+                Stage::Done(_) => {
+                    let Stage::Done(value) = core::mem::replace(&mut *stage, Stage::Over) else {
+                        unreachable!("it was done, and is locked");
+                    };
+                    return Poll::Ready(value);
+                }
+                Stage::Over => panic!("a reply was polled after it was ready"),
             }
-            Stage::Done(_) => {
-                let Stage::Done(value) = core::mem::replace(&mut *stage, Stage::Over) else {
-                    unreachable!("it was done, and is locked");
-                };
-                Poll::Ready(value)
-            }
-            Stage::Over => panic!("a reply was polled after it was ready"),
+            drop(stage);
+            new = Some(waker.clone());
         }
     }
 

@@ -50,11 +50,12 @@ impl<W: World> Header<W> {
         unsafe { run(this) }
     }
 
-    /// Says that the call was run. From here on the request may be gone.
-    pub(super) fn finish(&self) {
+    /// Says that the call with this state was run. From here on the request may be gone, also while
+    /// this returns: so no more than the state, which is an atomic, is borrowed.
+    pub(super) fn finish(state: &W::U32) {
         // Release: pairs with the Acquire in `is_done`. Without it the caller could read the value
         // before it is written, or leave while the worker still reads the function.
-        self.state.store(DONE, Ordering::Release);
+        state.store(DONE, Ordering::Release);
     }
 
     /// Whether it is done.

@@ -156,7 +156,9 @@ impl<W: World> Shared<W> {
         // Partner: the fence of a worker that has taken a message.
         W::fence(Ordering::SeqCst);
         worker.post.offer_work();
-        if idle.is_none() {
+        // One that has begun a task meanwhile looked at its queue before this was there. Partner: the
+        // fence in `run`.
+        if idle.is_none() || !self.is_idle(worker) {
             self.wake_searcher();
         }
         Ok(())
@@ -177,6 +179,14 @@ impl<W: World> Shared<W> {
         Ok(())
     }
 
+    /// Whether a worker has no work.
+    fn is_idle(&self, worker: &Worker<W>) -> bool {
+        let cpu = worker.cpu;
+        // Polling twice: a worker that goes to sleep sets the other bit first and then clears this
+        // one, and one that wakes up sets this one first.
+        self.poll.test(cpu) || self.asleep.test(cpu) || self.poll.test(cpu)
+    }
+
     /// Has one worker without work search, if a task waits that any may run, and none searches.
     fn wake_searcher(&self) {
         // Between what the caller did and the looks here. Partners: the fence in `rest`, between a
@@ -186,12 +196,9 @@ impl<W: World> Shared<W> {
         if self.searcher.load(Ordering::Relaxed) != NONE {
             return;
         }
-        // Polling twice: a worker that goes to sleep sets the other bit first and then clears this
-        // one, and one that wakes up sets this one first.
-        let is_idle = |cpu| self.poll.test(cpu) || self.asleep.test(cpu) || self.poll.test(cpu);
         for index in self.near(self.here()) {
             let worker = &self.workers[index];
-            if !is_idle(worker.cpu) {
+            if !self.is_idle(worker) {
                 continue;
             }
             // Relaxed, twice: which worker is to search says nothing of what it finds.
@@ -207,7 +214,7 @@ impl<W: World> Shared<W> {
             // Partner: the fence in `begin`: either the worker sees that it was named, or is seen
             // to have begun to work.
             W::fence(Ordering::SeqCst);
-            if is_idle(worker.cpu) && worker.post.offer_work() != Offered::Closed {
+            if self.is_idle(worker) && worker.post.offer_work() != Offered::Closed {
                 return;
             }
             self.resign(index);
@@ -304,7 +311,7 @@ impl<W: World> Shared<W> {
                 }
             }
             if self.is_closing() {
-                if own.tasks.close() && own.close() {
+                if own.close() {
                     break;
                 }
                 continue;
@@ -339,7 +346,7 @@ impl<W: World> Shared<W> {
         let _ = self.asleep.clear(own.cpu);
         // The kernel's haltpoll: longer next time if polling would have met the message.
         *window = if W::now() - now <= self.polling {
-            (*window * 2).max(GROW_START).min(self.polling)
+            window.saturating_mul(2).max(GROW_START).min(self.polling)
         } else {
             let half = *window / 2;
             if half < GROW_START { Duration::ZERO } else { half }

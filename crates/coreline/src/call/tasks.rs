@@ -109,4 +109,9 @@ impl<W: World> Tasks<W> {
             queues.is_closed
         })
     }
+
+    /// Takes tasks again.
+    pub(super) fn open(&self) {
+        self.with(|queues| queues.is_closed = false);
+    }
 }

@@ -30,16 +30,31 @@ struct Inbox<W: World> {
     more: W::Ptr<Header<W>>,
     /// Threads that sleep until a call to this worker is done, or are about to.
     sleepers: W::U32,
+    /// Calls that it is in the middle of. The worker's alone, as `later`.
+    nested: W::U32,
+    /// Calls that it has put off: the first and the last.
+    later: [W::Ptr<Header<W>>; 2],
 }
 
 impl<W: World> Inbox<W> {
     /// The address of no call.
     const CLOSED: *mut Header<W> = ptr::without_provenance_mut(1);
+
+    /// In the middle of so many calls a worker that waits serves calls of workers alone, which are
+    /// no more than these have begun. Those of others have no bound: served on top of each other they
+    /// would overflow the stack.
+    const DEEP: u32 = 4;
 }
 
 impl<W: World> Worker<W> {
     pub(super) fn new_in(cpu: CpuId, cache: CacheId, node: NodeId) -> Self {
-        let inbox = Inbox { more: W::Ptr::new_in(ptr::null_mut()), sleepers: W::U32::new_in(0) };
+        let none = || W::Ptr::new_in(ptr::null_mut());
+        let inbox = Inbox {
+            more: none(),
+            sleepers: W::U32::new_in(0),
+            nested: W::U32::new_in(0),
+            later: [none(), none()],
+        };
         Worker {
             post: Line(Post::new_in()),
             inbox: Line(inbox),
@@ -124,14 +139,25 @@ impl<W: World> Worker<W> {
         // SAFETY: a request stays until it is done.
         let header = unsafe { call.as_ref() };
         let (bell, state) = (header.bell, &raw const header.state);
-        // SAFETY: by this function's contract.
-        if !unsafe { Header::run(call) } {
+        // Relaxed, here and below: written by this thread alone.
+        let nested = self.inbox.nested.load(Ordering::Relaxed);
+        if nested >= Inbox::<W>::DEEP && bell.is_null() {
+            self.put_off(call);
             // Partner: the fence of a sender before `offer_work`.
             W::fence(Ordering::SeqCst);
             return;
         }
-        // SAFETY: only from here on it may be gone.
-        unsafe { call.as_ref() }.finish();
+        self.inbox.nested.store(nested + 1, Ordering::Relaxed);
+        // SAFETY: by this function's contract.
+        let is_awaited = unsafe { Header::run(call) };
+        self.inbox.nested.store(nested, Ordering::Relaxed);
+        if !is_awaited {
+            // Partner: the fence of a sender before `offer_work`.
+            W::fence(Ordering::SeqCst);
+            return;
+        }
+        // SAFETY: only from here on it may be gone, and only its state is borrowed meanwhile.
+        Header::<W>::finish(unsafe { &*state });
         // Partners: the fence of a caller before it sleeps, in `Asleep::new`; that of a sender
         // before `offer_work`.
         W::fence(Ordering::SeqCst);
@@ -148,11 +174,56 @@ impl<W: World> Worker<W> {
         }
     }
 
+    /// Puts off a call until this is in the middle of fewer.
+    #[cold]
+    #[inline(never)]
+    fn put_off(&self, call: NonNull<Header<W>>) {
+        let [first, last] = &self.inbox.later;
+        let this = call.as_ptr();
+        // Relaxed, all of them: the call was taken, so its link is this thread's, as the list is.
+        // SAFETY: a call that was not run is there; so are those that were put off.
+        unsafe { call.as_ref() }.next.store(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: as for `call`.
+        match unsafe { last.load(Ordering::Relaxed).as_ref() } {
+            Some(before) => before.next.store(this, Ordering::Relaxed),
+            None => first.store(this, Ordering::Relaxed),
+        }
+        last.store(this, Ordering::Relaxed);
+    }
+
+    /// Serves the calls that were put off, if this is in the middle of few by now; how many.
+    #[cold]
+    #[inline(never)]
+    fn serve_later(&self) -> u32 {
+        let [first, last] = &self.inbox.later;
+        let mut calls = 0;
+        // Relaxed, all of them: this thread's alone, as for `put_off`.
+        while self.inbox.nested.load(Ordering::Relaxed) < Inbox::<W>::DEEP {
+            let Some(call) = NonNull::new(first.load(Ordering::Relaxed)) else { break };
+            // SAFETY: as for `put_off`.
+            let next = unsafe { call.as_ref() }.next.load(Ordering::Relaxed);
+            first.store(next, Ordering::Relaxed);
+            if next.is_null() {
+                last.store(next, Ordering::Relaxed);
+            }
+            // SAFETY: it was sent to this worker, and is in no list any more.
+            unsafe { self.serve(call) };
+            calls += 1;
+        }
+        calls
+    }
+
+    /// Whether calls were put off.
+    fn is_late(&self) -> bool {
+        // Relaxed: this thread's alone.
+        !self.inbox.later[0].load(Ordering::Relaxed).is_null()
+    }
+
     /// Serves the calls that are there; how many there were. If there was a message of work, it is
     /// gone: a caller looks at its queues after this in any case.
     #[inline]
     pub(super) fn serve_calls(&self) -> u32 {
-        let mut calls = 0;
+        let mut calls = if self.is_late() { self.serve_later() } else { 0 };
         match self.post.look() {
             Found::Nothing => {}
             Found::Work => {
@@ -163,7 +234,7 @@ impl<W: World> Worker<W> {
             Found::Call(call) => {
                 self.post.take();
                 self.counts.calls.add(1);
-                calls = 1;
+                calls += 1;
                 // SAFETY: it was found where senders leave calls, which are not null, and was taken
                 // away from there.
                 unsafe { self.serve(NonNull::new_unchecked(call)) };
@@ -173,6 +244,9 @@ impl<W: World> Worker<W> {
         let more = self.inbox.more.load(Ordering::Relaxed);
         if !more.is_null() && more != Inbox::<W>::CLOSED {
             calls += self.serve_more();
+        }
+        if self.is_late() {
+            calls += self.serve_later();
         }
         calls
     }
@@ -209,27 +283,28 @@ impl<W: World> Worker<W> {
         calls
     }
 
-    /// Takes no more calls, and serves those that were sent before; false if there is a message
-    /// that is to be looked at first.
+    /// Takes no more calls and tasks, if there is none; whether that is so. Nothing is run here: what
+    /// runs may call, and to wait for that is to serve calls at a post which is closed.
     pub(super) fn close(&self) -> bool {
-        if !self.post.close() {
-            return false;
-        }
-        // Relaxed, twice: what was put there is looked at by `serve_more`.
-        while self
+        let (none, closed) = (ptr::null_mut(), Inbox::<W>::CLOSED);
+        // Relaxed, twice: nothing that was published there is read here.
+        if self
             .inbox
             .more
-            .compare_exchange(
-                ptr::null_mut(),
-                Inbox::<W>::CLOSED,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            )
+            .compare_exchange(none, closed, Ordering::Relaxed, Ordering::Relaxed)
             .is_err()
         {
-            self.serve_more();
+            return false;
         }
-        true
+        if self.tasks.close() {
+            if self.post.close() {
+                return true;
+            }
+            self.tasks.open();
+        }
+        // Relaxed: publishes nothing. No exchange comes between: all expect another value.
+        self.inbox.more.store(none, Ordering::Relaxed);
+        false
     }
 
     /// Waits until a call to this worker is done. For threads that are no workers.
@@ -253,6 +328,9 @@ impl<W: World> Worker<W> {
     /// Waits until a call from this worker to another one is done, and serves calls meanwhile: that
     /// one may wait for this one.
     pub(super) fn wait_serving(&self, call: &Header<W>, callee: &Worker<W>) {
+        // The message of the call that this is in the middle of was taken, and no fence was passed
+        // since. Partner: the fence of a sender before `offer_work`.
+        W::fence(Ordering::SeqCst);
         let mut end = W::now() + MOST;
         while !call.is_done() {
             if self.serve_calls() > 0 {

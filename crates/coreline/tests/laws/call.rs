@@ -19,19 +19,19 @@ type Checked = Model<Exchanges>;
 
 /// How workers wait.
 #[derive(Debug, Clone, Copy)]
-struct Manner {
+pub(crate) struct Manner {
     policy: Policy,
     polling: Duration,
 }
 
-const POLLS: Manner = Manner { policy: Policy::Notify, polling: Duration::from_micros(200) };
-const SLEEPS: Manner = Manner { policy: Policy::Notify, polling: Duration::ZERO };
+pub(crate) const POLLS: Manner = Manner { policy: Policy::Notify, polling: Duration::from_micros(200) };
+pub(crate) const SLEEPS: Manner = Manner { policy: Policy::Notify, polling: Duration::ZERO };
 const SEARCHES: Manner = Manner { policy: Policy::Resched, ..POLLS };
 const KICKED: Manner = Manner { policy: Policy::AlwaysKick, ..POLLS };
-const MANNERS: [Manner; 4] = [POLLS, SLEEPS, SEARCHES, KICKED];
+pub(crate) const MANNERS: [Manner; 4] = [POLLS, SLEEPS, SEARCHES, KICKED];
 
 /// Workers on the CPUs of an effort.
-fn workers<W: Testbed>(effort: Effort, manner: Manner) -> Workers<W> {
+pub(crate) fn workers<W: Testbed>(effort: Effort, manner: Manner) -> Workers<W> {
     let place = effort.places::<W>();
     let on = |number| match place(number) {
         Placement::On(cpu) => cpu,

@@ -6,6 +6,7 @@
 
 mod budget;
 mod call;
+mod call_breaks;
 mod cid;
 mod condvar;
 mod counter;
