@@ -190,7 +190,8 @@ macro_rules! perform {
             Op::StackPopBatch(on, count) => {
                 let into = vec![Cell::new(None); count];
                 let count = stack!(on, StackPopBatch(&into));
-                Ok(into[..count].iter().map(|value| address(value.get().unwrap())).collect())
+                // One that was popped meanwhile, where the kernel is not told of sections, is null.
+                Ok(into[..count].iter().map(|value| value.get().map_or(0, address)).collect())
             }
             Op::Resize(capacity) => {
                 let old = run!(
