@@ -17,6 +17,7 @@ mod bench;
 mod interpreter;
 mod planted;
 mod programs;
+mod stacks;
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};

@@ -175,7 +175,7 @@ macro_rules! stacks {
     };
 }
 
-const STACKS: Family = stacks!(
+pub(super) const STACKS: Family = stacks!(
     Stack::Fixed,
     [
         &[Op::StackPush(Stack::Fixed, 0)],
@@ -189,7 +189,7 @@ const STACKS: Family = stacks!(
     []
 );
 
-const RESIZABLE: Family = stacks!(
+pub(super) const RESIZABLE: Family = stacks!(
     Stack::Resizable,
     [
         &[Op::Resize(3)],
