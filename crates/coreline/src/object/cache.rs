@@ -206,14 +206,16 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     /// A body that is charged.
     #[inline(always)]
     pub(super) fn take(&self) -> Result<Held<T, L, W>, GetError> {
-        let popped = || self.stacks.field(|stack| stack).pop();
-        match if self.budget.is_none() { popped() } else { None } {
-            Some(body) => Ok(body),
-            None => self.take_otherwise(),
+        if self.budget.is_none()
+            && let Ok(Some(body)) = self.stacks.field(|stack| stack).try_pop()
+        {
+            return Ok(body);
         }
+        self.take_otherwise()
     }
 
     /// Apart, so that the usual way stays short: where there is a budget, or the stack is empty.
+    #[cold]
     #[inline(never)]
     fn take_otherwise(&self) -> Result<Held<T, L, W>, GetError> {
         self.charge()?;
@@ -255,18 +257,47 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     /// The body is of this cache, is the caller's alone, and has a life.
     #[inline]
     pub(super) unsafe fn put(&self, body: Held<T, L, W>) {
-        if mem::needs_drop::<L>() || self.attended {
-            let ended = Ended { cache: self, body };
-            // SAFETY: the caller's promise; the life is not used any more.
-            unsafe { (*body.as_ptr()).life.assume_init_drop() };
-            if self.attended && !self.attend(body) {
-                return mem::forget(ended);
-            }
-            mem::forget(ended);
+        if mem::needs_drop::<L>() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.end(body) };
         }
-        self.push(body);
+        if self.attended || !self.push_usually(body) {
+            // SAFETY: the caller's promise; the object was not given back.
+            return unsafe { self.put_otherwise(body) };
+        }
         // At the end: the object is back, and nothing is lost by the panic.
         leaf::no_cache_in_a_destructor::<W>(&self.name);
+    }
+
+    /// Apart, so that the usual way stays short: where the object is to be attended to, the stack
+    /// is full, or the thread has no slot yet.
+    ///
+    /// # Safety
+    ///
+    /// As for [`put`](ObjectCache::put).
+    #[cold]
+    #[inline(never)]
+    unsafe fn put_otherwise(&self, body: Held<T, L, W>) {
+        // SAFETY: the promise of `put`.
+        unsafe { self.end(body) };
+    }
+
+    /// As [`put`](ObjectCache::put), whatever there is to do.
+    ///
+    /// # Safety
+    ///
+    /// As for [`put`](ObjectCache::put).
+    unsafe fn end(&self, body: Held<T, L, W>) {
+        let ended = Ended { cache: self, body };
+        // SAFETY: the promise of `put`; the life is not used any more.
+        unsafe { (*body.as_ptr()).life.assume_init_drop() };
+        let lives_again = !self.attended || self.attend(body);
+        mem::forget(ended);
+        if lives_again {
+            self.push(body);
+            // At the end: the object is back, and nothing is lost by the panic.
+            leaf::no_cache_in_a_destructor::<W>(&self.name);
+        }
     }
 
     /// Checks an object whose life has ended; says whether it may live again. One that may not is
@@ -280,11 +311,16 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     }
 
     /// Makes an object idle.
-    #[inline]
     pub(super) fn push(&self, body: Held<T, L, W>) {
         if self.stacks.field(|stack| stack).push(body).is_err() {
             self.flush(body);
         }
+    }
+
+    /// The same, if the thread has a slot and there is room on the stack; says whether there was.
+    #[inline(always)]
+    fn push_usually(&self, body: Held<T, L, W>) -> bool {
+        matches!(self.stacks.field(|stack| stack).try_push(body), Ok(Ok(())))
     }
 
     /// Destroys the idle objects, and gives their memory back; returns how many there were.

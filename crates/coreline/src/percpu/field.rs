@@ -302,6 +302,26 @@ impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Index
         self.run_guarded(StackPop)
     }
 
+    /// As [`push`](Field::push), in a section or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSlot`] if the thread has no slot that a section may use now.
+    #[inline]
+    pub fn try_push(self, value: NonNull<E>) -> Result<Result<(), Full>, NoSlot> {
+        W::run(self.inner(), StackPush(value))
+    }
+
+    /// As [`pop`](Field::pop), in a section or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSlot`] if the thread has no slot that a section may use now.
+    #[inline]
+    pub fn try_pop(self) -> Result<Option<NonNull<E>>, NoSlot> {
+        W::run(self.inner(), StackPop)
+    }
+
     /// Puts as many of `values` on this CPU's stack as there is room for, from the first on, and
     /// returns how many: [`StackPushBatch`].
     #[inline]

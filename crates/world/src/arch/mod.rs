@@ -61,8 +61,7 @@
 //! | 10, 11 | the line of the CPU's row is read, and the row: where a row shows the index |
 //! | 2 | the limit is read |
 //! | 3 | the slot is read for the first time |
-//! | 4 to 7 | the further steps of the definition, once per element in loops |
-//! | 8 | the entry is written, behind a capacity that was read |
+//! | 4 to 8 | the further steps of the definition, once per element in loops |
 //! | 9 | what follows the commit |
 //!
 //! `text` has the text of each operation, and `section` puts it between the processor's `enter`,
@@ -77,7 +76,7 @@
 //! Labels are numeric because a section is inlined into many callers, and start at 2 because labels
 //! of zeros and ones read as binary numbers in x86 syntax: 2 is where to start over, 3 and 4 the
 //! section's start and end, 5 the descriptor, 6 the abort handler, 7 belongs to traps, 8 is the way
-//! out, 9 a loop, or where an index needs no other field.
+//! out, 9 a loop, or where two ways meet, 12 where a push finds no empty entry.
 //!
 //! Sources: `Documentation/userspace-api/rseq.rst` and `kernel/rseq.c` of Linux; librseq, whose
 //! names for operations and whose numbered injection points are used here.

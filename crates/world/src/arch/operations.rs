@@ -218,14 +218,18 @@ macro_rules! operations {
             StackPop: ArrayStack<T, N, W, WORDS> => Option<NonNull<T>>, |_, at| {
             let at = at.length();
             let (value, status): (*mut T, u64);
-            // SAFETY: see the module. The entry is below the length.
+            // SAFETY: see the module. The entries are below the length.
             unsafe {
                 text!(
-                    stack_pop, $point, $by, at, status,
+                    stack_pop, $point, $by, at, status or null,
                     value = out(reg) value, refused = const REFUSED, $($more)*
                 );
             }
-            ended(status, NonNull::new(value), None)
+            // The value first: it alone tells the usual way.
+            match NonNull::new(value) {
+                Some(value) => Some(Some(value)),
+                None => (status == REFUSED).then_some(None),
+            }
         });
 
         section_of!([T: 'static, const N: usize, W: Words, const WORDS: usize] $section, $by,

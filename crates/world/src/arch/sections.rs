@@ -12,7 +12,8 @@ macro_rules! nothing {
 }
 
 /// A section around its text. Without a slot the thread goes to a block, or leaves with
-/// [`NO_SLOT`] in its status.
+/// [`NO_SLOT`] in its status; `or null`: and with null for its value. Then a value that is not null
+/// says that the section is done, and the status does not.
 ///
 /// [`NO_SLOT`]: crate::arch::status::NO_SLOT
 macro_rules! section {
@@ -39,6 +40,17 @@ macro_rules! section {
                 no_slot = const $crate::arch::status::NO_SLOT,
                 done = const $crate::arch::status::DONE,
             ],
+            $($used = out(reg) _,)* $($operands)*
+        ))
+    };
+    (
+        $point:ident, [$($text:tt)*], [$($used:ident)*], $by:ident, $at:expr,
+        $status:ident or null, $($operands:tt)*
+    ) => {
+        with_registers!($by, status, assemble!(
+            $by, $at,
+            [enter!($point, $by, status or null), $($text)* leave!($point, status or null),],
+            [status = out(reg) $status, no_slot = const $crate::arch::status::NO_SLOT,],
             $($used = out(reg) _,)* $($operands)*
         ))
     };

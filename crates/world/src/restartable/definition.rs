@@ -3,7 +3,7 @@
 //! Each has librseq's pseudo-code name beside it, where librseq has the operation.
 
 use core::cell;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 
 use super::{
     ArrayStack, At, Buffer, Full, List, ListNode, Operation, ResizableStack, Restartable, WordOf,
@@ -11,7 +11,7 @@ use super::{
 use crate::arch::Sections;
 use crate::{Cell, Integer, Unsigned, Word, Words};
 
-/// Why an operation ended before its commit. Nothing that others look at was written.
+/// Why an operation ended before its commit. What others look at says what it said before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The thread was preempted, moved, signalled or fenced. The operation starts over.
@@ -39,7 +39,8 @@ pub unsafe trait Steps<W: Restartable> {
     /// Reads a word.
     fn load<T: Word>(&mut self, word: &T) -> Result<T::Value, Ended>;
 
-    /// Writes a word that no other thread looks at before the commit.
+    /// Writes a word that no other thread looks at before the commit, or so that what they look at
+    /// says the same as before.
     fn store<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended>;
 
     /// Writes bytes that no other thread looks at before the commit, `offset` bytes behind the
@@ -241,9 +242,8 @@ impl<W: Restartable> Operation<W, List<W>> for ListPop {
     }
 }
 
-/// *Load, compare, store, store*: puts a pointer on top of the stack.
-///
-/// librseq: `rseq_load_cbne_store_store`.
+/// *Load, load, compare, store*: puts a pointer on top of the stack, where the last one was popped;
+/// else, with two stores before, behind the last one.
 #[derive(Debug)]
 pub struct StackPush<T>(pub NonNull<T>);
 
@@ -258,11 +258,21 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
         stack: &ArrayStack<T, N, W, WORDS>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
-        if len >= capacity(steps, stack)? {
+        let capacity = capacity(steps, stack)?;
+        if (1..=capacity).contains(&len) {
+            let last = &stack.entries[len as usize - 1];
+            if steps.load(last)?.is_null() {
+                return steps.commit(last, self.0.as_ptr()).map(Ok);
+            }
+        }
+        if len >= capacity {
             return Ok(Err(Full));
         }
-        steps.store(&stack.entries[len as usize], self.0.as_ptr())?;
-        steps.commit(&stack.len, len + 1).map(Ok)
+        let next = &stack.entries[len as usize];
+        // One entry more, and that one is empty: as many pointers as before.
+        steps.store(next, ptr::null_mut())?;
+        steps.store(&stack.len, len + 1)?;
+        steps.commit(next, self.0.as_ptr()).map(Ok)
     }
 }
 
@@ -274,7 +284,18 @@ fn capacity<T: 'static, const N: usize, const WORDS: usize, W: Restartable>(
     stack.capacity.last().map_or(Ok(N as u64), |word| steps.load(word))
 }
 
-/// *Load, compare, load, store*: takes the top of the stack.
+/// How many of the first `len` entries hold a pointer: a step, unless there are none.
+fn filled<T: 'static, const N: usize, const WORDS: usize, W: Restartable>(
+    steps: &mut impl Steps<W>,
+    stack: &ArrayStack<T, N, W, WORDS>,
+    len: u64,
+) -> Result<u64, Ended> {
+    let Some(last) = len.checked_sub(1) else { return Ok(0) };
+    Ok(if steps.load(&stack.entries[last as usize])?.is_null() { last } else { len })
+}
+
+/// *Load, load, compare, store*: takes the top of the stack, if that is the last entry; else, with
+/// a load and a store before, the one below.
 #[derive(Debug, Clone, Copy)]
 pub struct StackPop;
 
@@ -289,11 +310,16 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
         stack: &ArrayStack<T, N, W, WORDS>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
-        if len == 0 {
-            return Ok(None);
+        let Some(last) = stack.entries[..len as usize].last() else { return Ok(None) };
+        if let Some(value) = NonNull::new(steps.load(last)?) {
+            steps.commit(last, ptr::null_mut())?;
+            return Ok(Some(value));
         }
-        let value = steps.load(&stack.entries[len as usize - 1])?;
-        steps.commit(&stack.len, len - 1)?;
+        let Some(below) = stack.entries[..len as usize - 1].last() else { return Ok(None) };
+        let value = steps.load(below)?;
+        // One entry less, and that one was empty: as many pointers as before.
+        steps.store(&stack.len, len - 1)?;
+        steps.commit(below, ptr::null_mut())?;
         Ok(NonNull::new(value))
     }
 }
@@ -313,9 +339,12 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
         stack: &ArrayStack<T, N, W, WORDS>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
+        let capacity = capacity(steps, stack)?;
+        let len = filled(steps, stack, len)?;
+        // Without an empty entry, which would hold a pointer as soon as it is written.
+        steps.store(&stack.len, len)?;
         // More may be on the stack than it has room for since it was resized.
-        let end = capacity(steps, stack)?.max(len);
-        let room = &stack.entries[len as usize..end as usize];
+        let room = &stack.entries[len as usize..capacity.max(len) as usize];
         let pushed = room.len().min(self.0.len());
         for (entry, value) in room.iter().zip(self.0) {
             steps.store(entry, value.as_ptr())?;
@@ -341,6 +370,7 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
         stack: &ArrayStack<T, N, W, WORDS>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
+        let len = filled(steps, stack, len)?;
         let popped = self.0.len().min(len as usize);
         for (to, entry) in self.0.iter().zip(stack.entries[..len as usize].iter().rev()) {
             to.set(NonNull::new(steps.load(entry)?));

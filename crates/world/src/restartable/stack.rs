@@ -1,5 +1,18 @@
 //! [`ArrayStack`]: a bounded stack of pointers, one for each CPU. The magazine of an object cache.
 //!
+//! # The last entry
+//!
+//! Of the entries that the length counts, the last may be empty. So a push that follows a pop, or a
+//! pop that follows a push, writes to that entry alone, and the length stays as it is. With a
+//! length that both write, a thread that takes a pointer and puts it back, over and over, takes 1.5
+//! times as long (measured on a Zen 4).
+//!
+//! A push that finds the last entry filled first adds an empty one, and a pop that finds it empty
+//! first leaves it away. Then the stack says the same as before, whoever looks, so it does no harm
+//! if the operation is aborted behind it. (A front place beside the stack would do the same for a
+//! pair; but no operation on a batch could empty both by one store, and the pointer that was pushed
+//! last would not be the first to come.)
+//!
 //! # A capacity that can be changed
 //!
 //! The capacity is `N`, or that of a [`ResizableStack`]: a word beside the length, at most `N`,
@@ -34,8 +47,9 @@ use crate::{Ordering, Word, Words};
 /// | word | meaning | written by |
 /// |---|---|---|
 /// | `capacity`, if `WORDS` is 1 | how many it takes: never more than `N` | a commit of resize |
-/// | `len` | how many entries count: never more than `N` | a commit of push or pop |
-/// | `entries[i]`, `i < len` | a pointer that was pushed | nothing |
+/// | `len` | how many entries count: never more than `N` | push and pop |
+/// | `entries[i]`, `i + 1 < len` | a pointer that was pushed | nothing |
+/// | `entries[i]`, `i + 1 == len` | the same, or null: it is empty | a commit of push or pop |
 /// | `entries[i]`, `i >= len` | anything | a push, before its commit |
 #[repr(C)]
 pub struct ArrayStack<T: 'static, const N: usize, W: Words, const WORDS: usize = 0> {
@@ -88,14 +102,17 @@ impl<T, const N: usize, W: Words, const WORDS: usize> ArrayStack<T, N, W, WORDS>
     /// How many pointers are on the stack, now: it may change at any time.
     pub fn len(&self) -> usize {
         // Relaxed: a hint, behind which nothing is read.
-        self.len.load(Ordering::Relaxed) as usize
+        let len = self.len.load(Ordering::Relaxed) as usize;
+        // Relaxed: as the length.
+        let empty = |last: &W::Ptr<T>| last.load(Ordering::Relaxed).is_null();
+        len - usize::from(self.entries[..len].last().is_some_and(empty))
     }
 
     /// Takes all, the last that was pushed last. No other thread has the stack, so it needs no
     /// section.
     pub fn drain(&mut self) -> impl Iterator<Item = ptr::NonNull<T>> {
         let len = self.len.with_mut(core::mem::take) as usize;
-        // What is below the length was pushed, so no entry is missing.
+        // What is below the length was pushed; the last may be empty.
         self.entries[..len]
             .iter_mut()
             .filter_map(|entry| entry.with_mut(|at| ptr::NonNull::new(*at)))

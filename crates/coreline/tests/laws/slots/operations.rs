@@ -241,6 +241,7 @@ pub(super) fn stacks_are_bounded_and_last_in_first_out<W: Testbed>() {
                     }
                 }
             }
+            assert_eq!(slots.iter().map(|stack| stack.len()).sum::<usize>(), model.len());
         }
         while let Some(value) = field.pop() {
             assert_eq!(Some(value), model.pop());

@@ -16,6 +16,17 @@ macro_rules! enter {
     ($point:ident, $by:ident, status) => {
         enter!($point, $by, "8f", "mov {status}, {no_slot}")
     };
+    ($point:ident, $by:ident, status or null) => {
+        enter!(
+            $point,
+            $by,
+            "8f",
+            "
+            mov {status}, {no_slot}
+            mov {value}, xzr
+        "
+        )
+    };
     ($point:ident, $by:ident, $no_slot:literal, $prepare:literal) => {
         concat!(
             $point!("0"),
@@ -114,6 +125,14 @@ macro_rules! leave {
             "
             b 2b
             .previous
+            "
+        )
+    };
+    ($point:ident, status or null) => {
+        concat!(
+            leave!($point),
+            "
+            8:
             "
         )
     };

@@ -101,74 +101,90 @@ macro_rules! text {
         ], [], $($section)*)
     };
     (stack_push const, $point:ident, $($section:tt)*) => {
-        text!(
-            @ stack_push ["mov {scratch}, {capacity}", "cmp {len}, {scratch}", "b.hs {full}",],
-            $point, $($section)*
-        )
+        text!(@ stack_push ["mov {room}, {capacity}",], $point, $($section)*)
     };
     (stack_push word, $point:ident, $($section:tt)*) => {
-        text!(@ stack_push [
-            "ldr {scratch}, [{slot}, -8]",
-            "cmp {len}, {scratch}",
-            "b.hs {full}",
-            $point!("8"),
-        ], $point, $($section)*)
+        text!(@ stack_push [$point!("4"), "ldr {room}, [{slot}, -8]",], $point, $($section)*)
     };
-    (@ stack_push [$($fits:tt)*], $point:ident, $($section:tt)*) => {
+    (@ stack_push [$($room:tt)*], $point:ident, $($section:tt)*) => {
         section!($point, [
             $point!("3"),
             "ldr {len}, [{slot}]",
-            $point!("4"),
-            $($fits)*
-            "add {scratch}, {slot}, {len}, lsl 3",
-            "str {value}, [{scratch}, 8]",
+            $($room)*
+            "add {to}, {slot}, {len}, lsl 3",
+            // The last entry is in the room, and there is one.
+            "sub {scratch}, {len}, 1",
+            "cmp {scratch}, {room}",
+            "b.hs 12f",
             $point!("5"),
+            "ldr {scratch}, [{to}]",
+            "cbz {scratch}, 9f",
+            "12:",
+            "cmp {len}, {room}",
+            "b.hs {full}",
             "add {len}, {len}, 1",
-            "stlr {len}, [{slot}]",
-        ], [len], $($section)*)
+            $point!("6"),
+            "str xzr, [{to}, 8]!",
+            $point!("7"),
+            "str {len}, [{slot}]",
+            "9:",
+            $point!("8"),
+            "stlr {value}, [{to}]",
+        ], [len to room], $($section)*)
     };
     (stack_pop, $point:ident, $($section:tt)*) => {
         section!($point, [
             $point!("3"),
             "ldr {len}, [{slot}]",
             $point!("4"),
-            "mov {status}, {refused}",
-            "cbz {len}, 8f",
             "add {scratch}, {slot}, {len}, lsl 3",
+            // Without entries it is the length that is read: null as well.
             "ldr {value}, [{scratch}]",
+            "cbnz {value}, 9f",
+            "mov {status}, {refused}",
+            "subs {len}, {len}, 1",
+            "b.ls 8f",
             $point!("5"),
-            "sub {len}, {len}, 1",
-            "stlr {len}, [{slot}]",
+            "ldr {value}, [{scratch}, -8]!",
+            $point!("6"),
+            "str {len}, [{slot}]",
+            "9:",
+            $point!("7"),
+            "stlr xzr, [{scratch}]",
         ], [len], $($section)*)
     };
     (stack_push_batch const, $point:ident, $($section:tt)*) => {
-        text!(
-            @ stack_push_batch ["mov {count}, {capacity}", "sub {count}, {count}, {len}",],
-            $point, $($section)*
-        )
+        text!(@ stack_push_batch ["mov {count}, {capacity}",], $point, $($section)*)
     };
     (stack_push_batch word, $point:ident, $($section:tt)*) => {
-        text!(@ stack_push_batch [
-            "ldr {count}, [{slot}, -8]",
-            "subs {count}, {count}, {len}",
-            // There is none where more is on the stack.
-            "csel {count}, {count}, xzr, hs",
-        ], $point, $($section)*)
+        text!(
+            @ stack_push_batch [$point!("4"), "ldr {count}, [{slot}, -8]",],
+            $point, $($section)*
+        )
     };
     (@ stack_push_batch [$($room:tt)*], $point:ident, $($section:tt)*) => {
         section!($point, [
             $point!("3"),
             "ldr {len}, [{slot}]",
-            $point!("4"),
-            // As many as are wanted, or as there is room for.
             $($room)*
+            "cbz {len}, 9f",
+            $point!("5"),
+            "ldr {scratch}, [{slot}, {len}, lsl 3]",
+            "cbnz {scratch}, 9f",
+            "sub {len}, {len}, 1",
+            "9:",
+            $point!("6"),
+            "str {len}, [{slot}]",
+            // As many as are wanted, or as there is room for: none where more is on the stack.
+            "subs {count}, {count}, {len}",
+            "csel {count}, {count}, xzr, hs",
             "cmp {count}, {wanted}",
             "csel {count}, {count}, {wanted}, lo",
             "add {to}, {slot}, {len}, lsl 3",
             "add {to}, {to}, 8",
             "mov {copied}, xzr",
             "9:",
-            $point!("5"),
+            $point!("7"),
             "cmp {copied}, {count}",
             "b.hs 9f",
             "ldr {scratch}, [{values}, {copied}, lsl 3]",
@@ -177,7 +193,7 @@ macro_rules! text {
             "b 9b",
             "9:",
             "add {len}, {len}, {count}",
-            $point!("6"),
+            $point!("8"),
             "stlr {len}, [{slot}]",
         ], [len to copied], $($section)*)
     };
@@ -185,7 +201,12 @@ macro_rules! text {
         section!($point, [
             $point!("3"),
             "ldr {len}, [{slot}]",
+            "cbz {len}, 9f",
             $point!("4"),
+            "ldr {scratch}, [{slot}, {len}, lsl 3]",
+            "cbnz {scratch}, 9f",
+            "sub {len}, {len}, 1",
+            "9:",
             // As many as are wanted, or as there are.
             "cmp {len}, {wanted}",
             "csel {count}, {len}, {wanted}, lo",

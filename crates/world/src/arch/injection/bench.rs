@@ -190,7 +190,8 @@ macro_rules! perform {
             Op::StackPopBatch(on, count) => {
                 let into = vec![Cell::new(None); count];
                 let count = stack!(on, StackPopBatch(&into));
-                Ok(into[..count].iter().map(|value| address(value.get().unwrap())).collect())
+                // One that was popped meanwhile, where the kernel is not told of sections, is null.
+                Ok(into[..count].iter().map(|value| value.get().map_or(0, address)).collect())
             }
             Op::Resize(capacity) => {
                 let old = run!(
@@ -374,6 +375,18 @@ impl Bench {
         self.slots_at(index, self.at(offset_of!(Everything, resizable.len)))
     }
 
+    /// What is on a stack of slot 0, the last that was pushed last: as many as it says there are.
+    pub(super) fn on_stack(&self, which: Stack) -> Vec<u64> {
+        // SAFETY: the slot is there, and no other thread looks at it.
+        let Everything { stack, resizable, .. } = unsafe { &*self.slot(0) };
+        let (len, entries) = match which {
+            Stack::Fixed => (stack.len(), &stack.entries),
+            Stack::Resizable => (resizable.len(), &resizable.entries),
+        };
+        let values = entries[..len].iter();
+        values.map(|entry| entry.load(Ordering::Relaxed).addr() as u64).collect()
+    }
+
     fn slots_at<F, I>(&self, index: I, at: At<'_, F, Native>) -> SlotsAt<I, F> {
         SlotsAt { index, limit: &raw const self.limit, first: at.first().as_ptr() }
     }
@@ -455,7 +468,7 @@ pub(super) fn value(number: usize) -> NonNull<u8> {
     NonNull::new(ptr::without_provenance_mut(0x1000 + number)).unwrap()
 }
 
-fn values(count: usize) -> Vec<NonNull<u8>> {
+pub(super) fn values(count: usize) -> Vec<NonNull<u8>> {
     (0..count).map(|number| value(0x100 * (count + 1) + number)).collect()
 }
 

@@ -12,6 +12,8 @@ pub(super) enum Before {
     /// The step of this number. Finding the slot is two steps, or four where the index is in a row;
     /// copying a byte is one.
     Step(usize),
+    /// The store of this number; the commit is one, too.
+    Store(usize),
     /// The commit; or the end, where an operation ends without one.
     Last,
 }
@@ -21,12 +23,22 @@ pub(super) struct Interpreter {
     index: usize,
     abort: Option<Before>,
     taken: usize,
+    stored: usize,
     committed: bool,
+}
+
+/// What is special about a step.
+enum Kind {
+    Plain,
+    Store,
+    Commit,
+    /// The end of an operation without a commit.
+    End,
 }
 
 impl Interpreter {
     pub(super) fn new(index: usize, abort: Option<Before>) -> Interpreter {
-        Interpreter { index, abort, taken: 0, committed: false }
+        Interpreter { index, abort, taken: 0, stored: 0, committed: false }
     }
 
     pub(super) fn undisturbed(index: usize) -> Interpreter {
@@ -40,11 +52,11 @@ impl Interpreter {
 
     /// One attempt at an operation; `None` if it was aborted.
     pub(super) fn attempt(&mut self, bench: &Bench, op: Op) -> Option<Answer> {
-        (self.taken, self.committed) = (0, false);
+        (self.taken, self.stored, self.committed) = (0, 0, false);
         let ended = bench.define(op, self).and_then(|answer| {
             // An operation that has nothing to commit can be aborted before it ends as well.
             if !self.committed {
-                self.step(true)?;
+                self.step(Kind::End)?;
             }
             Ok(answer)
         });
@@ -55,13 +67,16 @@ impl Interpreter {
         }
     }
 
-    fn step(&mut self, last: bool) -> Result<(), Ended> {
+    fn step(&mut self, kind: Kind) -> Result<(), Ended> {
+        let stores = matches!(kind, Kind::Store | Kind::Commit);
         let here = match self.abort {
             Some(Before::Step(number)) => number == self.taken,
-            Some(Before::Last) => last,
+            Some(Before::Store(number)) => stores && number == self.stored,
+            Some(Before::Last) => matches!(kind, Kind::Commit | Kind::End),
             None => false,
         };
         self.taken += 1;
+        self.stored += usize::from(stores);
         if here {
             self.abort = None;
             return Err(Ended::Aborted);
@@ -73,16 +88,16 @@ impl Interpreter {
 // SAFETY: each step does what it says, or ends the operation.
 unsafe impl Steps<Native> for Interpreter {
     fn slot<'a, F>(&mut self, at: &At<'a, F, Native>) -> Result<&'a F, Ended> {
-        self.step(false)?;
+        self.step(Kind::Plain)?;
         let mut index = self.index;
         if let Some(rows) = at.rows() {
-            self.step(false)?;
+            self.step(Kind::Plain)?;
             // SAFETY: it is read.
             let row = unsafe { rows.at(index) }.ok_or(Ended::NoSlot)?;
-            self.step(false)?;
+            self.step(Kind::Plain)?;
             index = row.load(Ordering::Relaxed) as usize;
         }
-        self.step(false)?;
+        self.step(Kind::Plain)?;
         if index >= at.limit().load(Ordering::Relaxed) as usize {
             return Err(Ended::NoSlot);
         }
@@ -91,12 +106,12 @@ unsafe impl Steps<Native> for Interpreter {
     }
 
     fn load<T: Word>(&mut self, word: &T) -> Result<T::Value, Ended> {
-        self.step(false)?;
+        self.step(Kind::Plain)?;
         Ok(word.load(Ordering::Relaxed))
     }
 
     fn store<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended> {
-        self.step(false)?;
+        self.step(Kind::Store)?;
         word.store(value, Ordering::Relaxed);
         Ok(())
     }
@@ -108,7 +123,7 @@ unsafe impl Steps<Native> for Interpreter {
         bytes: &[u8],
     ) -> Result<(), Ended> {
         for (number, byte) in bytes.iter().enumerate() {
-            self.step(false)?;
+            self.step(Kind::Plain)?;
             // SAFETY: no other thread writes there now.
             unsafe { to.write_at(offset + number, &[*byte], || true) };
         }
@@ -116,7 +131,7 @@ unsafe impl Steps<Native> for Interpreter {
     }
 
     fn commit<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended> {
-        self.step(true)?;
+        self.step(Kind::Commit)?;
         self.committed = true;
         word.store(value, Ordering::Relaxed);
         Ok(())

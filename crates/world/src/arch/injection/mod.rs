@@ -17,6 +17,7 @@ mod bench;
 mod interpreter;
 mod planted;
 mod programs;
+mod stacks;
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
@@ -210,9 +211,15 @@ fn place(looks: &[u32], op: Op, point: u32, visit: u32) -> Result<Before, u32> {
         (Op::Add(..) | Op::Exchange(..) | Op::StoreIfEqual(..) | Op::AddIf(..), _)
         | (Op::Resize(_), _) => Before::Last,
         (_, 4) | (Op::ListPop, 5) => Before::Step(found + 1),
-        (Op::StackPush(Stack::Resizable, _), 8) => Before::Step(found + 2),
-        (Op::StackPushBatch(Stack::Resizable, _), 5) => Before::Step(found + 1 + visit),
-        (Op::StackPushBatch(..) | Op::StackPopBatch(..), 5) => Before::Step(found + visit),
+        // The capacity is read in between.
+        (Op::StackPush(Stack::Resizable, _) | Op::StackPushBatch(Stack::Resizable, _), 5) => {
+            Before::Step(found + 2)
+        }
+        (Op::StackPush(..) | Op::StackPushBatch(..), 5) => Before::Step(found + 1),
+        (Op::StackPop(_), 5) => Before::Step(found + 2),
+        (Op::StackPush(..) | Op::StackPushBatch(..) | Op::StackPop(_), 6) => Before::Store(0),
+        (Op::StackPush(..), 7) => Before::Store(1),
+        (Op::StackPushBatch(..), 7) => Before::Store(visit),
         (Op::Append(_), 5) => Before::Step(found + 1 + 8 * (visit - 1)),
         (Op::Append(count), 6) => Before::Step(found + count / 8 * 8 + visit),
         _ => Before::Last,
@@ -231,15 +238,17 @@ fn points(op: Op) -> impl Iterator<Item = u32> {
         Op::Load(_) => 3,
         Op::Add(..) | Op::Exchange(..) | Op::Resize(_) => 4,
         Op::StoreIfEqual(..) | Op::AddIf(..) | Op::ListPush(_) => 5,
-        Op::StackPush(..) | Op::StackPop(_) => 5,
-        Op::ListPop | Op::StackPushBatch(..) | Op::StackPopBatch(..) => 6,
-        Op::Append(_) => 7,
+        Op::ListPop | Op::StackPopBatch(..) => 6,
+        Op::StackPop(_) | Op::Append(_) => 7,
+        Op::StackPush(..) | Op::StackPushBatch(..) => 8,
         Op::ListPushPopped | Op::Stop | Op::Show(_) => {
             unreachable!("not an operation of its own")
         }
     };
-    let read_capacity = matches!(op, Op::StackPush(Stack::Resizable, _)).then_some(8);
-    (3..=last).chain([0, 9]).chain(read_capacity)
+    // There is no capacity to read.
+    let reads_none =
+        matches!(op, Op::StackPush(Stack::Fixed, _) | Op::StackPushBatch(Stack::Fixed, _));
+    (3..=last).filter(move |point| !(reads_none && *point == 4)).chain([0, 9])
 }
 
 /// The operation and what kind of thing it is on, without its arguments.

@@ -164,6 +164,7 @@ macro_rules! stacks {
                 &[Op::StackPush($on, 20)],
                 &[Op::StackPop($on)],
                 &[Op::StackPop($on), Op::StackPush($on, 20)],
+                &[Op::StackPop($on), Op::StackPop($on), Op::StackPush($on, 20)],
                 &[Op::StackPushBatch($on, STACK + 1)],
                 &[Op::StackPopBatch($on, STACK + 1)],
                 &[Op::StackPopBatch($on, STACK), Op::StackPushBatch($on, STACK)],
@@ -174,18 +175,21 @@ macro_rules! stacks {
     };
 }
 
-const STACKS: Family = stacks!(
+pub(super) const STACKS: Family = stacks!(
     Stack::Fixed,
     [
         &[Op::StackPush(Stack::Fixed, 0)],
+        &[Op::StackPush(Stack::Fixed, 0), Op::StackPop(Stack::Fixed)],
         &[Op::StackPushBatch(Stack::Fixed, STACK - 1)],
+        &[Op::StackPushBatch(Stack::Fixed, STACK - 1), Op::StackPop(Stack::Fixed)],
         &[Op::StackPushBatch(Stack::Fixed, STACK)],
+        &[Op::StackPushBatch(Stack::Fixed, STACK), Op::StackPop(Stack::Fixed)],
     ],
     [],
     []
 );
 
-const RESIZABLE: Family = stacks!(
+pub(super) const RESIZABLE: Family = stacks!(
     Stack::Resizable,
     [
         &[Op::Resize(3)],
@@ -194,6 +198,15 @@ const RESIZABLE: Family = stacks!(
         &[Op::Resize(STACK), Op::StackPushBatch(Stack::Resizable, STACK - 1)],
         // More is on it than it takes now.
         &[Op::Resize(STACK), Op::StackPushBatch(Stack::Resizable, STACK), Op::Resize(2)],
+        // The last entry is empty: there is room in it, and there is none.
+        &[Op::Resize(3), Op::StackPushBatch(Stack::Resizable, 3), Op::StackPop(Stack::Resizable),],
+        &[
+            Op::Resize(3),
+            Op::StackPushBatch(Stack::Resizable, 3),
+            Op::StackPop(Stack::Resizable),
+            Op::Resize(2),
+        ],
+        &[Op::Resize(1), Op::StackPush(Stack::Resizable, 0), Op::StackPop(Stack::Resizable)],
     ],
     [
         Op::StackPushBatch(Stack::Resizable, 2),

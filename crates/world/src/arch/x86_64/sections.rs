@@ -16,6 +16,18 @@ macro_rules! enter {
     ($point:ident, $by:ident, status) => {
         enter!($point, $by, "8f", "mov {status:e}, {no_slot}", "{status}")
     };
+    ($point:ident, $by:ident, status or null) => {
+        enter!(
+            $point,
+            $by,
+            "8f",
+            "
+            mov {status:e}, {no_slot}
+            xor {value:e}, {value:e}
+        ",
+            "{status}"
+        )
+    };
     ($point:ident, $by:ident, $no_slot:literal, $prepare:literal, $line:literal) => {
         concat!(
             $point!("0"),
@@ -124,6 +136,14 @@ macro_rules! leave {
             "
             jmp 2b
             .popsection
+            "
+        )
+    };
+    ($point:ident, status or null) => {
+        concat!(
+            leave!($point),
+            "
+            8:
             "
         )
     };

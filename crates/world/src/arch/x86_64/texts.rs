@@ -102,26 +102,39 @@ macro_rules! text {
         ], [below], $($section)*)
     };
     (stack_push const, $point:ident, $($section:tt)*) => {
-        text!(@ stack_push ["cmp {len}, {capacity}", "jae {full}",], $point, $($section)*)
+        text!(@ stack_push [], "{capacity}", $point, $($section)*)
     };
     (stack_push word, $point:ident, $($section:tt)*) => {
         text!(
-            @ stack_push ["cmp {len}, qword ptr [{slot} - 8]", "jae {full}", $point!("8"),],
+            @ stack_push [$point!("4"),], "qword ptr [{slot} - 8]",
             $point, $($section)*
         )
     };
-    (@ stack_push [$($fits:tt)*], $point:ident, $($section:tt)*) => {
+    (@ stack_push [$($reads:tt)*], $room:literal, $point:ident, $($section:tt)*) => {
         section!($point, [
             "add {slot}, {first}",
             $point!("3"),
             "mov {len}, qword ptr [{slot}]",
-            $point!("4"),
-            $($fits)*
-            "mov qword ptr [{slot} + {len} * 8 + 8], {value}",
+            $($reads)*
+            // The last entry is in the room, and there is one.
+            "lea {last}, [{len} - 1]",
+            concat!("cmp {last}, ", $room),
+            "jae 12f",
             $point!("5"),
+            "cmp qword ptr [{slot} + {len} * 8], 0",
+            "je 9f",
+            "12:",
+            concat!("cmp {len}, ", $room),
+            "jae {full}",
+            $point!("6"),
+            "mov qword ptr [{slot} + {len} * 8 + 8], 0",
             "inc {len}",
+            $point!("7"),
             "mov qword ptr [{slot}], {len}",
-        ], [len], $($section)*)
+            "9:",
+            $point!("8"),
+            "mov qword ptr [{slot} + {len} * 8], {value}",
+        ], [len last], $($section)*)
     };
     (stack_pop, $point:ident, $($section:tt)*) => {
         section!($point, [
@@ -129,45 +142,57 @@ macro_rules! text {
             $point!("3"),
             "mov {len}, qword ptr [{slot}]",
             $point!("4"),
-            "mov {status:e}, {refused}",
-            "test {len}, {len}",
-            "jz 8f",
+            // Without entries it is the length that is read: null as well.
             "mov {value}, qword ptr [{slot} + {len} * 8]",
+            "test {value}, {value}",
+            "jnz 9f",
+            "mov {status:e}, {refused}",
+            "sub {len}, 1",
+            "jbe 8f",
             $point!("5"),
-            "dec {len}",
+            "mov {value}, qword ptr [{slot} + {len} * 8]",
+            $point!("6"),
             "mov qword ptr [{slot}], {len}",
+            "9:",
+            $point!("7"),
+            "mov qword ptr [{slot} + {len} * 8], 0",
         ], [len], $($section)*)
     };
     (stack_push_batch const, $point:ident, $($section:tt)*) => {
-        text!(
-            @ stack_push_batch ["mov {count:e}, {capacity}", "sub {count}, {len}",],
-            $point, $($section)*
-        )
+        text!(@ stack_push_batch ["mov {count:e}, {capacity}",], $point, $($section)*)
     };
     (stack_push_batch word, $point:ident, $($section:tt)*) => {
-        text!(@ stack_push_batch [
-            "mov {count}, qword ptr [{slot} - 8]",
-            "sub {count}, {len}",
-            // There is none where more is on the stack.
-            "jae 9f",
-            "xor {count:e}, {count:e}",
-            "9:",
-        ], $point, $($section)*)
+        text!(
+            @ stack_push_batch [$point!("4"), "mov {count}, qword ptr [{slot} - 8]",],
+            $point, $($section)*
+        )
     };
     (@ stack_push_batch [$($room:tt)*], $point:ident, $($section:tt)*) => {
         section!($point, [
             "add {slot}, {first}",
             $point!("3"),
             "mov {len}, qword ptr [{slot}]",
-            $point!("4"),
-            // As many as are wanted, or as there is room for.
             $($room)*
+            "test {len}, {len}",
+            "jz 9f",
+            $point!("5"),
+            "cmp qword ptr [{slot} + {len} * 8], 0",
+            "jne 9f",
+            "dec {len}",
+            "9:",
+            $point!("6"),
+            "mov qword ptr [{slot}], {len}",
+            // As many as are wanted, or as there is room for: none where more is on the stack.
+            "sub {count}, {len}",
+            "jae 9f",
+            "xor {count:e}, {count:e}",
+            "9:",
             "cmp {count}, {wanted}",
             "cmova {count}, {wanted}",
             "lea {to}, [{slot} + {len} * 8 + 8]",
             "xor {copied:e}, {copied:e}",
             "9:",
-            $point!("5"),
+            $point!("7"),
             "cmp {copied}, {count}",
             "jae 9f",
             "mov {value}, qword ptr [{values} + {copied} * 8]",
@@ -176,7 +201,7 @@ macro_rules! text {
             "jmp 9b",
             "9:",
             "add {len}, {count}",
-            $point!("6"),
+            $point!("8"),
             "mov qword ptr [{slot}], {len}",
         ], [len to copied value], $($section)*)
     };
@@ -185,7 +210,13 @@ macro_rules! text {
             "add {slot}, {first}",
             $point!("3"),
             "mov {len}, qword ptr [{slot}]",
+            "test {len}, {len}",
+            "jz 9f",
             $point!("4"),
+            "cmp qword ptr [{slot} + {len} * 8], 0",
+            "jne 9f",
+            "dec {len}",
+            "9:",
             // As many as are wanted, or as there are.
             "mov {count}, {len}",
             "cmp {count}, {wanted}",
