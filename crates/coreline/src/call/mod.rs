@@ -384,7 +384,7 @@ impl<W: World + Threads> Workers<W> {
     }
 
     /// Whether the calling thread is one of these workers, and something else waits for it: a task
-    /// that was queued there, or a message that tells of one. A long call asks, and returns.
+    /// that was queued there, or tasks of others that it is to look for. A long call asks, and returns.
     pub fn need_resched(&self) -> bool {
         self.shared.need_resched()
     }

@@ -192,12 +192,6 @@ impl<W: World> Post<W> {
             .compare_exchange(Self::AWAKE, Self::CLOSED, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
     }
-
-    /// Whether the worker is to look at its queues. The worker's.
-    pub(super) fn is_work(&self) -> bool {
-        // Relaxed: nothing is read that was published with it.
-        self.word.load(Ordering::Relaxed) == Self::WORK
-    }
 }
 
 #[cfg(test)]
@@ -222,7 +216,7 @@ mod tests {
         let worker = W::spawn(Placement::Anywhere, worker).unwrap();
         assert_eq!(post.offer_work(), Offered::Taken);
         worker.join();
-        assert!(!post.is_work() && post.close());
+        assert!(post.close());
         assert_eq!(post.offer_work(), Offered::Closed);
     }
 

@@ -357,7 +357,9 @@ impl<W: World> Shared<W> {
     pub(super) fn need_resched(&self) -> bool {
         self.current().is_some_and(|index| {
             let own = &self.workers[index];
-            own.tasks.is_any() || own.post.is_work()
+            // Not every message of work tells of a task: senders of calls that found the mailbox
+            // occupied leave one, too.
+            own.tasks.is_any() || self.is_searcher(index)
         })
     }
 

@@ -24,7 +24,8 @@ pub(crate) struct Manner {
     polling: Duration,
 }
 
-pub(crate) const POLLS: Manner = Manner { policy: Policy::Notify, polling: Duration::from_micros(200) };
+pub(crate) const POLLS: Manner =
+    Manner { policy: Policy::Notify, polling: Duration::from_micros(200) };
 pub(crate) const SLEEPS: Manner = Manner { policy: Policy::Notify, polling: Duration::ZERO };
 const SEARCHES: Manner = Manner { policy: Policy::Resched, ..POLLS };
 const KICKED: Manner = Manner { policy: Policy::AlwaysKick, ..POLLS };

@@ -59,6 +59,17 @@ fn a_call_that_is_found_at_the_end_may_call_in_simulation() {
     simulated("call::ends_in_a_call", |manner| ends_in_a_call::<Sim>(manner, 20));
 }
 
+/// Panics where it is dropped, with another one of its kind, so many times.
+struct Bomb(u32);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.0 > 0 && !std::thread::panicking() {
+            panic_any(Bomb(self.0 - 1));
+        }
+    }
+}
+
 /// The reply is dropped; what that throws here is not what is tested.
 fn leave<R: Send + 'static, W: World>(reply: Result<Reply<R, W>, impl std::fmt::Debug>) {
     let left = catch_unwind(AssertUnwindSafe(|| reply.unwrap().detach()));

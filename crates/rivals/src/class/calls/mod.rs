@@ -6,7 +6,7 @@
 //! | form | the worker | the caller |
 //! |---|---|---|
 //! | polling | polls, and never sleeps | calls again at once |
-//! | parked 60 us, parked 500 us | sleeps as soon as there is no call | computes for so long before each call |
+//! | parked 60 us, 500 us | sleeps when there is no call | computes so long before each call |
 //!
 //! In every form the caller spins until the answer is there. The gap is stated because it decides:
 //! the longer a CPU idles, the longer it takes to wake. It is not in the figure. Where calls follow
@@ -19,9 +19,9 @@
 //!   integer, and the worker knows the function: the least that a user could get away with.
 //! - Channels are one for questions and one for answers, made once. With tokio, an answer has a
 //!   channel of its own, as its documentation has it. Those that can be bounded have 64 places.
-//! - A channel's worker sleeps when its library lets it. kanal's yields its CPU 256 times before: its
-//!   figure after 60 us is that of a worker that is awake, and where others want the CPU most of its
-//!   samples are discarded.
+//! - A channel's worker sleeps when its library lets it. kanal's yields its CPU 256 times before:
+//!   its figure after 60 us is that of a worker that is awake, and where others want the CPU most
+//!   of its samples are discarded.
 //! - [`ours`] has a worker thread of its own. For all others thread 1 of the sample is the worker.
 //! - The floors are for a worker that polls. The ping-pong is two transfers of one line and nothing
 //!   else; the mailbox carries question and answer beside the word that says so, on the same line.
