@@ -177,9 +177,9 @@ impl<W: World + Threads> Workers<W> {
     /// value. On that worker itself: at once.
     ///
     /// While a worker waits here it serves calls, in the middle of its function: so the stack
-    /// deepens by what it serves meanwhile. In the middle of four it serves those of workers alone, of
-    /// which there are no more than these wait for; others wait until it is done with one. Functions that are called are to be short, and hold no
-    /// lock that they call under.
+    /// deepens by what it serves meanwhile. In the middle of four it serves those of workers alone,
+    /// of which there are no more than functions that wait; the others' wait until it is done with
+    /// one. Functions that are called are to be short, and hold no lock that they call under.
     ///
     /// # Errors
     ///
@@ -384,7 +384,8 @@ impl<W: World + Threads> Workers<W> {
     }
 
     /// Whether the calling thread is one of these workers, and something else waits for it: a task
-    /// that was queued there, or tasks of others that it is to look for. A long call asks, and returns.
+    /// that was queued there, or tasks of others that it is to look for. A long call asks, and
+    /// returns.
     pub fn need_resched(&self) -> bool {
         self.shared.need_resched()
     }

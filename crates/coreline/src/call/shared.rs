@@ -156,8 +156,8 @@ impl<W: World> Shared<W> {
         // Partner: the fence of a worker that has taken a message.
         W::fence(Ordering::SeqCst);
         worker.post.offer_work();
-        // One that has begun a task meanwhile looked at its queue before this was there. Partner: the
-        // fence in `run`.
+        // One that has begun a task meanwhile looked at its queue before this was there. Partner:
+        // the fence in `run`.
         if idle.is_none() || !self.is_idle(worker) {
             self.wake_searcher();
         }
@@ -211,7 +211,7 @@ impl<W: World> Shared<W> {
             if named.is_err() {
                 return;
             }
-            // Partner: the fence in `begin`: either the worker sees that it was named, or is seen
+            // Partner: the fence in `run`: either the worker sees that it was named, or is seen
             // to have begun to work.
             W::fence(Ordering::SeqCst);
             if self.is_idle(worker) && worker.post.offer_work() != Offered::Closed {

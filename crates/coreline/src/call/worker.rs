@@ -41,8 +41,8 @@ impl<W: World> Inbox<W> {
     const CLOSED: *mut Header<W> = ptr::without_provenance_mut(1);
 
     /// In the middle of so many calls a worker that waits serves calls of workers alone, which are
-    /// no more than these have begun. Those of others have no bound: served on top of each other they
-    /// would overflow the stack.
+    /// no more than these have begun. Those of others have no bound: served on top of each other
+    /// they would overflow the stack.
     const DEEP: u32 = 4;
 }
 
@@ -139,7 +139,7 @@ impl<W: World> Worker<W> {
         // SAFETY: a request stays until it is done.
         let header = unsafe { call.as_ref() };
         let (bell, state) = (header.bell, &raw const header.state);
-        // Relaxed, here and below: written by this thread alone.
+        // Relaxed: written by this thread alone.
         let nested = self.inbox.nested.load(Ordering::Relaxed);
         if nested >= Inbox::<W>::DEEP && bell.is_null() {
             self.put_off(call);
@@ -147,9 +147,11 @@ impl<W: World> Worker<W> {
             W::fence(Ordering::SeqCst);
             return;
         }
+        // Relaxed: as for the load.
         self.inbox.nested.store(nested + 1, Ordering::Relaxed);
         // SAFETY: by this function's contract.
         let is_awaited = unsafe { Header::run(call) };
+        // Relaxed: as for the load.
         self.inbox.nested.store(nested, Ordering::Relaxed);
         if !is_awaited {
             // Partner: the fence of a sender before `offer_work`.
@@ -180,14 +182,18 @@ impl<W: World> Worker<W> {
     fn put_off(&self, call: NonNull<Header<W>>) {
         let [first, last] = &self.inbox.later;
         let this = call.as_ptr();
-        // Relaxed, all of them: the call was taken, so its link is this thread's, as the list is.
+        // Relaxed: the call was taken, so its link is this thread's, as the list is.
         // SAFETY: a call that was not run is there; so are those that were put off.
         unsafe { call.as_ref() }.next.store(ptr::null_mut(), Ordering::Relaxed);
+        // Relaxed: this thread's alone.
         // SAFETY: as for `call`.
         match unsafe { last.load(Ordering::Relaxed).as_ref() } {
+            // Relaxed: this thread's alone.
             Some(before) => before.next.store(this, Ordering::Relaxed),
+            // Relaxed: this thread's alone.
             None => first.store(this, Ordering::Relaxed),
         }
+        // Relaxed: this thread's alone.
         last.store(this, Ordering::Relaxed);
     }
 
@@ -197,13 +203,17 @@ impl<W: World> Worker<W> {
     fn serve_later(&self) -> u32 {
         let [first, last] = &self.inbox.later;
         let mut calls = 0;
-        // Relaxed, all of them: this thread's alone, as for `put_off`.
+        // Relaxed: this thread's alone.
         while self.inbox.nested.load(Ordering::Relaxed) < Inbox::<W>::DEEP {
+            // Relaxed: this thread's alone.
             let Some(call) = NonNull::new(first.load(Ordering::Relaxed)) else { break };
-            // SAFETY: as for `put_off`.
+            // Relaxed: this thread's alone.
+            // SAFETY: a call that was put off is there until it was run.
             let next = unsafe { call.as_ref() }.next.load(Ordering::Relaxed);
+            // Relaxed: this thread's alone.
             first.store(next, Ordering::Relaxed);
             if next.is_null() {
+                // Relaxed: this thread's alone.
                 last.store(next, Ordering::Relaxed);
             }
             // SAFETY: it was sent to this worker, and is in no list any more.
@@ -283,8 +293,8 @@ impl<W: World> Worker<W> {
         calls
     }
 
-    /// Takes no more calls and tasks, if there is none; whether that is so. Nothing is run here: what
-    /// runs may call, and to wait for that is to serve calls at a post which is closed.
+    /// Takes no more calls and tasks, if there is none; whether that is so. Nothing is run here:
+    /// what runs may call, and to wait for that is to serve calls at a post which is closed.
     pub(super) fn close(&self) -> bool {
         let (none, closed) = (ptr::null_mut(), Inbox::<W>::CLOSED);
         // Relaxed, twice: nothing that was published there is read here.

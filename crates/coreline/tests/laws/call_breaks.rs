@@ -1,5 +1,5 @@
-//! What broke calls and tasks once: ends in the middle of other calls, destructors that panic, tasks
-//! behind a worker that is busy, stacks.
+//! What broke calls and tasks once: ends in the middle of other calls, destructors that panic,
+//! tasks behind a worker that is busy, stacks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::Arc;
