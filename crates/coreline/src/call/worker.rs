@@ -380,3 +380,56 @@ impl<W: World> Drop for Asleep<'_, W> {
         self.0.inbox.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coreline_world::model::{Checker, Exchanges, Model};
+    use coreline_world::{Cell, JoinHandle, Placement, Testbed};
+
+    use super::super::request::Request;
+    use super::*;
+
+    /// Two workers, and a count for each that only calls on it touch.
+    struct Two<W: World> {
+        workers: [Worker<W>; 2],
+        counts: [Cell<u32, W>; 2],
+    }
+
+    impl<W: World> Two<W> {
+        /// The part of one of them: calls the other one, and serves until it was called, too.
+        fn cross(&self, own: usize) {
+            let (this, other) = (&self.workers[own], &self.workers[1 - own]);
+            // SAFETY: run by the other worker alone.
+            let count = || self.counts[1 - own].with_mut(|count| unsafe { *count += 1 });
+            let request = Request::new_in(count, this.post.bell());
+            // SAFETY: this waits until the request is done.
+            unsafe { other.send(request.as_message(), false) }.unwrap();
+            this.wait_serving(request.header(), other);
+            request.into_value().unwrap();
+            while this.counts.read().calls == 0 {
+                if this.serve_calls() == 0 {
+                    this.post.sleep(|| false);
+                }
+            }
+        }
+    }
+
+    fn two_cross<W: Testbed>() {
+        let worker = |cpu| Worker::new_in(CpuId::new(cpu), CacheId::new(0), NodeId::new(0));
+        let counts = [0, 0].map(Cell::<u32, W>::new_in);
+        let two = Arc::new(Two::<W> { workers: [0, 1].map(worker), counts });
+        let theirs = Arc::clone(&two);
+        let other = W::spawn(Placement::Anywhere, move || theirs.cross(1)).unwrap();
+        two.cross(0);
+        other.join();
+        let two = Arc::into_inner(two).expect("both have ended");
+        assert_eq!(two.counts.map(Cell::into_inner), [1, 1]);
+    }
+
+    #[test]
+    fn two_workers_call_each_other_in_every_interleaving() {
+        Checker::new().preemption_bound(3).check(two_cross::<Model<Exchanges>>);
+    }
+}

@@ -8,7 +8,7 @@ use coreline::Workers;
 use coreline::call::{Builder, Policy, Why, WorkerStats};
 use coreline_sim::{Faults, Sim};
 use coreline_topology::{CpuId, CpuSet};
-use coreline_world::model::{Checker, Exchanges, Model, Plant};
+use coreline_world::model::{Exchanges, Model, Plant};
 use coreline_world::{Cell, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Word};
 
 use crate::worlds::{self, Effort, FEW, MANY, panic_of};
@@ -334,12 +334,6 @@ fn rings_of_calls_end_in_simulation() {
         |effort, manner| rings::<Sim>(effort, manner, 5),
         Effort { threads: 1, rounds: 2, cpus: 48 },
     );
-}
-
-#[test]
-fn two_workers_call_each_other_in_every_interleaving() {
-    let two = Effort { threads: 1, rounds: 1, cpus: 2 };
-    Checker::new().preemption_bound(1).check(move || rings::<Checked>(two, SLEEPS, 1));
 }
 
 #[test]

@@ -203,7 +203,7 @@ pub(crate) const ROUND: u64 = 8;
 /// Written out for all alike, so that the loop costs little and a number is a constant. The
 /// compiler may neither merge two operations nor move one out of the loop: to it, the fence after
 /// each could be a signal handler that looks at all memory whose address other code may know. So
-/// memory of a thread's own must be shown to [`hint::black_box`](std::hint::black_box) before.
+/// memory of a thread's own must be shown to [`hint::black_box`] before.
 #[inline(always)]
 fn rounds(ops: u64, mut op: impl FnMut(usize)) {
     let mut fenced = |number| {
