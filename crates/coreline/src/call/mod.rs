@@ -44,11 +44,21 @@
 //! * A function that queues a task on the worker that runs it has that worker run tasks next, and
 //!   [`need_resched`](Workers::need_resched) says so from then on.
 //!
+//! # What it does not do
+//!
+//! * Calls are to be short. A worker that runs one still counts as a worker without work: a task may
+//!   be queued behind the call, and the look for tasks that it was named for waits, too. A call
+//!   that waits for a task of its own making waits for ever.
+//! * Only workers of one set serve each other while they wait. Two sets that call each other in a
+//!   ring, or a call that waits for a thread which calls that worker, may wait for ever.
+//! * While workers end, one that calls another may be refused.
+//!
 //! # Signals, fork, panics
 //!
 //! **Signals**: none of this in a handler: it allocates and waits. **Fork**: a child has no
 //! workers; its calls and tasks are refused ([`Why::Forked`]), and dropping the workers there
-//! waits for nothing. **Panics**: one in a call comes out of the call; one in a task comes out
+//! waits for nothing. A [`Reply`] that was under way at the fork never comes there: forget it.
+//! **Panics**: one in a call comes out of the call; one in a task comes out
 //! where its value is waited for. The worker lives on.
 //!
 //! # Source
