@@ -130,7 +130,8 @@ impl<W: World> Worker<W> {
         Ok(())
     }
 
-    /// Runs a call, and passes the fence that one who [took](Post::take) a message needs.
+    /// Runs a call, and passes the fence that a worker which has [taken](Post::take) a message
+    /// needs.
     ///
     /// # Safety
     ///

@@ -197,7 +197,7 @@ fn the_stack_of_a_worker_has_an_end_natively() {
     }
 }
 
-/// A destructor that panics is seen by who drops.
+/// A destructor that panics is seen by the thread that drops.
 #[test]
 fn a_bomb_is_one() {
     assert!(catch_unwind(AssertUnwindSafe(|| drop(Bomb(1)))).is_err());
