@@ -6,6 +6,7 @@
 //!
 //! ```
 //! use coreline::Workers;
+//! use coreline::call::Why;
 //!
 //! let workers = Workers::new()?;
 //! let cpu = workers.cpus().next().unwrap();
@@ -13,7 +14,9 @@
 //! let length = workers.call_on(cpu, || {
 //!     greeting.push_str(" from a worker");
 //!     greeting.len()
-//! })?;
+//! });
+//! // A function that is refused comes back, with what it borrows: the error is the cause alone.
+//! let length = length.map_err(Why::from)?;
 //! assert_eq!((length, greeting.len()), (19, 19));
 //!
 //! let sums: Vec<_> = (0..8).map(|n| workers.spawn(move || n * n)).collect::<Result<_, _>>()?;
@@ -136,6 +139,13 @@ impl<F> fmt::Display for Refused<F> {
 }
 
 impl<F> core::error::Error for Refused<F> {}
+
+/// For functions that borrow: their refusal cannot become an error that outlives them.
+impl<F> From<Refused<F>> for Why {
+    fn from(refused: Refused<F>) -> Why {
+        refused.why
+    }
+}
 
 /// Threads, one pinned to each of some CPUs, that run calls and tasks. See the [module](self).
 ///
