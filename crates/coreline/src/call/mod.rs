@@ -49,8 +49,8 @@
 //!
 //! # What it does not do
 //!
-//! * Calls are to be short. A worker that runs one still counts as a worker without work: a task may
-//!   be queued behind the call, and the look for tasks that it was named for waits, too. A call
+//! * Calls are to be short. A worker that runs one still counts as a worker without work: a task
+//!   may be queued behind the call, and the look for tasks that it was named for waits, too. A call
 //!   that waits for a task of its own making waits for ever.
 //! * Only workers of one set serve each other while they wait. Two sets that call each other in a
 //!   ring, or a call that waits for a thread which calls that worker, may wait for ever.

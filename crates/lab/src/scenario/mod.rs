@@ -247,7 +247,7 @@ pub(crate) enum RunError {
 mod tests {
     use coreline_sim::Machine;
     use coreline_topology::CpuId;
-    use coreline_world::{Native, Place};
+    use coreline_world::{JoinHandle, Native, Place, Placement, Threads};
 
     use super::figure::Made;
     use super::point::Chosen;
@@ -297,7 +297,17 @@ mod tests {
 
     #[test]
     fn every_variant_runs_natively_with_the_same_code() {
-        for setup in quick(true, &[Native::cpu()]) {
+        // Two CPUs where this process may use two: some call from one to the other.
+        let usable = |cpu: &CpuId| {
+            let thread = Native::spawn(Placement::On(*cpu), || ());
+            thread.map(JoinHandle::join).is_ok()
+        };
+        let topology = Native::topology();
+        let cpus: Vec<_> = topology.cpus().map(|cpu| cpu.id).filter(usable).take(2).collect();
+        for setup in quick(true, &cpus) {
+            if cpus.len() == 1 && setup.scenario.name == "ipistorm" {
+                continue;
+            }
             if (setup.scenario.variant(setup.variant).unwrap().lacks)().is_some() {
                 continue;
             }
