@@ -190,7 +190,7 @@ impl<W: World> Shared<W> {
     /// Has one worker without work search, if a task waits that any may run, and none searches.
     fn wake_searcher(&self) {
         // Between what the caller did and the looks here. Partners: the fence in `rest`, between a
-        // worker's saying that it has no work and its last look at all tasks; that in `resign`.
+        // worker's saying that it has no work and its last look at all tasks; that in `wake_next`.
         W::fence(Ordering::SeqCst);
         // Relaxed: the exchange looks again.
         if self.searcher.load(Ordering::Relaxed) != NONE {
@@ -223,7 +223,7 @@ impl<W: World> Shared<W> {
 
     /// Whether the worker is to search.
     fn is_searcher(&self, index: usize) -> bool {
-        // Relaxed: it is named before it gets a message, or does before it rests.
+        // Relaxed: a worker is named before it is left a message, and looks here after each.
         self.searcher.load(Ordering::Relaxed) == index as u32
     }
 

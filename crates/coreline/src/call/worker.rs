@@ -111,7 +111,7 @@ impl<W: World> Worker<W> {
             // SAFETY: the request is not sent yet, so it is there.
             // Relaxed: the exchange below publishes it.
             unsafe { call.as_ref() }.next.store(first, Ordering::Relaxed);
-            // Release: pairs with the Acquire in `take_more`. An exchange keeps what those before
+            // Release: pairs with the Acquire in `serve_more`. An exchange keeps what those before
             // it have published. Relaxed: tried again with what is found.
             match self.inbox.more.compare_exchange_weak(
                 first,
@@ -123,9 +123,9 @@ impl<W: World> Worker<W> {
                 Err(found) => first = found,
             }
         }
-        // Partner: the fence of a worker that has taken a message, in `serve` and `serve_calls`.
+        // Partner: the fence of a worker that has taken a message.
         W::fence(Ordering::SeqCst);
-        // A worker that is closing serves what it finds when it closes its queue.
+        // A worker whose post is closed has closed this queue before: it was empty then.
         self.post.offer_work();
         Ok(())
     }
@@ -251,7 +251,7 @@ impl<W: World> Worker<W> {
                 unsafe { self.serve(NonNull::new_unchecked(call)) };
             }
         }
-        // Relaxed: `take_more` acquires. A call that is put there later comes with a message.
+        // Relaxed: `serve_more` acquires. A call that is put there later comes with a message.
         let more = self.inbox.more.load(Ordering::Relaxed);
         if !more.is_null() && more != Inbox::<W>::CLOSED {
             calls += self.serve_more();

@@ -190,7 +190,7 @@ fn closing<W: Testbed>(effort: Effort, manner: Manner) {
     assert_eq!(ran.load(Ordering::Relaxed), came, "calls that returned, and calls that ran");
 }
 
-/// Calls that nobody waits for, some of which are withdrawn: each runs whole, or not.
+/// Calls that no thread waits for, some of which are withdrawn: each runs whole, or not.
 fn withdrawn<W: Testbed>(effort: Effort, manner: Manner) {
     let workers = workers::<W>(effort, manner);
     let (begun, ended) = (Arc::new(W::U64::new_in(0)), Arc::new(W::U64::new_in(0)));

@@ -305,13 +305,13 @@ mod tests {
         let topology = Native::topology();
         let cpus: Vec<_> = topology.cpus().map(|cpu| cpu.id).filter(usable).take(2).collect();
         for setup in quick(true, &cpus) {
-            if cpus.len() == 1 && setup.scenario.name == "ipistorm" {
-                continue;
-            }
             if (setup.scenario.variant(setup.variant).unwrap().lacks)().is_some() {
                 continue;
             }
-            let numbers = (setup.scenario.native)(&setup).unwrap();
+            let numbers = match (setup.scenario.native)(&setup) {
+                Err(RunError::Lack(_)) if cpus.len() == 1 => continue,
+                came => came.unwrap(),
+            };
             assert!(numbers.iter().all(|it| it.is_finite() && *it >= 0.0), "{}", setup.point);
             assert!(numbers.iter().any(|it| *it > 0.0), "{}: {numbers:?}", setup.point);
         }

@@ -86,7 +86,7 @@ pub(super) fn storm(setup: &Setup, (from, to): (CpuId, CpuId)) -> Result<Vec<f64
     let theirs = Arc::clone(&idle);
     let caller = Sim::spawn(Placement::On(from), move || call_all(&theirs, calls));
     let tallied = caller.map(JoinHandle::join);
-    // Release: pairs with the Acquire of `idle`'s look; publishes nothing that it needs.
+    // Release: pairs with the Acquire in `idle`.
     idle.flags.fetch_or(END, Ordering::Release);
     called.join();
     let [took, kicks, scans] = tallied??;
