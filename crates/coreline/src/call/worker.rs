@@ -125,7 +125,7 @@ impl<W: World> Worker<W> {
         }
         // Partner: the fence of a worker that has taken a message.
         W::fence(Ordering::SeqCst);
-        // A worker whose post is closed has closed this queue before: it was empty then.
+        // The worker is there: it closes this queue before its post, and only if it is empty.
         self.post.offer_work();
         Ok(())
     }

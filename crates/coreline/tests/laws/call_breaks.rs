@@ -77,8 +77,8 @@ fn leave<R: Send + 'static, W: World>(reply: Result<Reply<R, W>, impl std::fmt::
     left.unwrap_or_else(std::mem::forget);
 }
 
-/// Values and panics that no thread wants panic where they are dropped: the worker lives on, and the
-/// calls that it is in the middle of are not left.
+/// Values and panics that no thread wants panic where they are dropped: the worker lives on, and
+/// the calls that it is in the middle of are not left.
 fn bombs<W: Testbed>(manner: Manner) {
     let workers = Arc::new(workers::<W>(TWO, manner));
     let cpus: Vec<_> = workers.cpus().collect();
