@@ -90,15 +90,10 @@ use coreline_world::{JoinHandle, Native, Threads, World};
 
 pub use builder::{Builder, StartError};
 pub use policy::Policy;
-use post::Offered;
 pub use reply::Reply;
 use request::Request;
 use shared::Shared;
 pub use stats::WorkerStats;
-
-/// The worker takes no more messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Closed;
 
 /// Why a function was not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -193,6 +188,11 @@ impl<W: World + Threads> Workers<W> {
         }
     }
 
+    /// Whether a call wakes its worker in any case.
+    fn kicks(&self) -> bool {
+        self.shared.policy == Policy::AlwaysKick
+    }
+
     /// Runs `function` on the worker of `cpu`, behind calls that are there already, and returns its
     /// value. On that worker itself: at once.
     ///
@@ -253,18 +253,8 @@ impl<W: World + Threads> Workers<W> {
         let callee = &shared.workers[index];
         let request = Request::new_in(function, shared.bell(current));
         let message = request.as_message();
-        let sent = if tries {
-            // SAFETY: this waits below until the request is done, and does not unwind before.
-            match unsafe { callee.try_send(message) } {
-                Offered::Taken => Ok(()),
-                Offered::Occupied => Err(Why::Busy),
-                Offered::Closed => Err(Why::Closed),
-            }
-        } else {
-            let kick = shared.policy == Policy::AlwaysKick;
-            // SAFETY: as for `try_send`.
-            unsafe { callee.send(message, kick) }.map_err(|Closed| Why::Closed)
-        };
+        // SAFETY: this waits below until the request is done, and does not unwind before.
+        let sent = unsafe { callee.send(message, !tries, self.kicks()) };
         if let Err(why) = sent {
             return Err(Refused { why, function: request.into_function() });
         }
@@ -293,7 +283,6 @@ impl<W: World + Threads> Workers<W> {
         self.admit(current)?;
         let worker = |cpu| shared.worker(cpu).ok_or(Why::NoWorker(cpu));
         let callees: Vec<usize> = cpus.iter().map(worker).collect::<Result<_, _>>()?;
-        let kick = shared.policy == Policy::AlwaysKick;
         let function = &function;
         let request = |cpu| Request::new_in(move || function(cpu), shared.bell(current));
         let requests: Vec<_> = cpus.iter().map(request).collect();
@@ -303,7 +292,7 @@ impl<W: World + Threads> Workers<W> {
                 Ok(())
             } else {
                 // SAFETY: this waits below until every request that was sent is done.
-                unsafe { shared.workers[*index].send(request.as_message(), kick) }
+                unsafe { shared.workers[*index].send(request.as_message(), true, self.kicks()) }
             });
         }
         // When the others have it: it may wait for them.
@@ -318,10 +307,10 @@ impl<W: World + Threads> Workers<W> {
             }
         }
         let values = requests.into_iter().zip(sent).map(|(request, sent)| {
-            let Ok(()) = sent else { return Err(Why::Closed) };
-            Ok(request.into_value().unwrap_or_else(|panic| resume_unwind(panic)))
+            sent?;
+            Ok::<R, Why>(request.into_value().unwrap_or_else(|panic| resume_unwind(panic)))
         });
-        let values: Vec<R> = values.collect::<Result<_, _>>()?;
+        let values: Vec<R> = values.collect::<Result<_, Why>>()?;
         Ok(cpus.iter().zip(values).collect())
     }
 
@@ -336,10 +325,9 @@ impl<W: World + Threads> Workers<W> {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        let kick = self.shared.policy == Policy::AlwaysKick;
         self.post(Some(cpu), function, true, |index, message| {
             // SAFETY: the message keeps the letter until it was run.
-            unsafe { self.shared.workers[index].send(message, kick) }
+            unsafe { self.shared.workers[index].send(message, true, self.kicks()) }
         })
     }
 
@@ -378,7 +366,7 @@ impl<W: World + Threads> Workers<W> {
         cpu: Option<CpuId>,
         function: F,
         withdraws: bool,
-        send: impl FnOnce(usize, NonNull<request::Header<W>>) -> Result<(), Closed>,
+        send: impl FnOnce(usize, NonNull<request::Header<W>>) -> Result<(), Why>,
     ) -> Result<Reply<R, W>, Refused<F>>
     where
         F: FnOnce() -> R + Send + 'static,
@@ -395,10 +383,10 @@ impl<W: World + Threads> Workers<W> {
         let letter = reply::Letter::new_in(function);
         match send(index, letter.as_message()) {
             Ok(()) => Ok(Reply::new(letter, withdraws)),
-            Err(Closed) => {
+            Err(why) => {
                 // SAFETY: it was not sent.
                 let function = unsafe { letter.take_back() };
-                Err(Refused { why: Why::Closed, function })
+                Err(Refused { why, function })
             }
         }
     }

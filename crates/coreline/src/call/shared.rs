@@ -137,7 +137,7 @@ impl<W: World> Shared<W> {
 
     /// Adds a task: on a worker to its own, else to those of a worker without work that is near, a
     /// polling one if there is one; else to those of the nearest worker.
-    pub(super) fn spawn(&self, task: Task<W>) -> Result<(), super::Closed> {
+    pub(super) fn spawn(&self, task: Task<W>) -> Result<(), super::Why> {
         if let Some(own) = self.current() {
             let own = &self.workers[own];
             own.tasks.push(task, false)?;
@@ -170,7 +170,7 @@ impl<W: World> Shared<W> {
     }
 
     /// Adds a task for one worker alone.
-    pub(super) fn spawn_on(&self, index: usize, task: Task<W>) -> Result<(), super::Closed> {
+    pub(super) fn spawn_on(&self, index: usize, task: Task<W>) -> Result<(), super::Why> {
         let worker = &self.workers[index];
         worker.tasks.push(task, true)?;
         // Partner: the fence of a worker that has taken a message.

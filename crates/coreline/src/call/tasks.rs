@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use coreline_world::{Line, Ordering, Word, World};
 
-use super::Closed;
+use super::Why;
 use super::request::Header;
 use crate::lock::{Fifo, Mutex};
 
@@ -53,10 +53,10 @@ impl<W: World> Tasks<W> {
     }
 
     /// Adds a task, for this worker alone if it is bound.
-    pub(super) fn push(&self, task: Task<W>, is_bound: bool) -> Result<(), Closed> {
+    pub(super) fn push(&self, task: Task<W>, is_bound: bool) -> Result<(), Why> {
         self.with(|queues| {
             if queues.is_closed {
-                return Err(Closed);
+                return Err(Why::Closed);
             }
             if is_bound { &mut queues.bound } else { &mut queues.free }.push_back(task);
             Ok(())

@@ -5,7 +5,7 @@ use core::ptr::{self, NonNull};
 use coreline_topology::{CacheId, CpuId, NodeId};
 use coreline_world::{Integer, Line, Ordering, Word, World};
 
-use super::Closed;
+use super::Why;
 use super::post::{Found, Offered, Post};
 use super::request::Header;
 use super::stats::Counts;
@@ -66,32 +66,30 @@ impl<W: World> Worker<W> {
         }
     }
 
-    /// Sends a call, behind others if there are any; `kick`: wakes the worker in any case.
+    /// Sends a call; behind others, if there are any and it `queues`. `kick`: wakes the worker in
+    /// any case.
     ///
     /// # Safety
     ///
     /// The request stays until it is done.
     #[inline]
-    pub(super) unsafe fn send(&self, call: NonNull<Header<W>>, kick: bool) -> Result<(), Closed> {
+    pub(super) unsafe fn send(
+        &self,
+        call: NonNull<Header<W>>,
+        queues: bool,
+        kick: bool,
+    ) -> Result<(), Why> {
         match self.post.offer_call(call.as_ptr()) {
             Offered::Taken => {}
             // SAFETY: by this function's contract.
-            Offered::Occupied => unsafe { self.queue(call) }?,
-            Offered::Closed => return Err(Closed),
+            Offered::Occupied if queues => unsafe { self.queue(call) }?,
+            Offered::Occupied => return Err(Why::Busy),
+            Offered::Closed => return Err(Why::Closed),
         }
         if kick {
             self.post.bell().ring();
         }
         Ok(())
-    }
-
-    /// Sends a call if no other one is there.
-    ///
-    /// # Safety
-    ///
-    /// As for [`send`](Worker::send).
-    pub(super) unsafe fn try_send(&self, call: NonNull<Header<W>>) -> Offered {
-        self.post.offer_call(call.as_ptr())
     }
 
     /// Puts a call behind others.
@@ -101,12 +99,12 @@ impl<W: World> Worker<W> {
     /// As for [`send`](Worker::send).
     #[cold]
     #[inline(never)]
-    unsafe fn queue(&self, call: NonNull<Header<W>>) -> Result<(), Closed> {
+    unsafe fn queue(&self, call: NonNull<Header<W>>) -> Result<(), Why> {
         // Relaxed: the exchange looks again, and nothing is read through it here.
         let mut first = self.inbox.more.load(Ordering::Relaxed);
         loop {
             if first == Inbox::<W>::CLOSED {
-                return Err(Closed);
+                return Err(Why::Closed);
             }
             // SAFETY: the request is not sent yet, so it is there.
             // Relaxed: the exchange below publishes it.
@@ -234,7 +232,7 @@ impl<W: World> Worker<W> {
     /// gone: a caller looks at its queues after this in any case.
     #[inline]
     pub(super) fn serve_calls(&self) -> u32 {
-        let mut calls = if self.is_late() { self.serve_later() } else { 0 };
+        let mut calls = 0;
         match self.post.look() {
             Found::Nothing => {}
             Found::Work => {
@@ -256,6 +254,8 @@ impl<W: World> Worker<W> {
         if !more.is_null() && more != Inbox::<W>::CLOSED {
             calls += self.serve_more();
         }
+        // Put off in the middle of what was served here: this serves them if it is in the middle of
+        // few itself.
         if self.is_late() {
             calls += self.serve_later();
         }
@@ -406,7 +406,7 @@ mod tests {
             let count = || self.counts[1 - own].with_mut(|count| unsafe { *count += 1 });
             let request = Request::new_in(count, this.post.bell());
             // SAFETY: this waits until the request is done.
-            unsafe { other.send(request.as_message(), false) }.unwrap();
+            unsafe { other.send(request.as_message(), true, false) }.unwrap();
             this.wait_serving(request.header(), other);
             request.into_value().unwrap();
             while this.counts.read().calls == 0 {

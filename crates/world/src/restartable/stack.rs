@@ -9,9 +9,9 @@
 //!
 //! A push that finds the last entry filled first adds an empty one, and a pop that finds it empty
 //! first leaves it away. The stack says the same to every thread before and after that, so it does
-//! no harm if the operation is aborted behind it. (A front place beside the stack would do the same for a
-//! pair; but no operation on a batch could empty both by one store, and the pointer that was pushed
-//! last would not be the first to come.)
+//! no harm if the operation is aborted behind it. (A front place beside the stack would do the same
+//! for a pair; but no operation on a batch could empty both by one store, and the pointer that was
+//! pushed last would not be the first to come.)
 //!
 //! # A capacity that can be changed
 //!
