@@ -71,6 +71,7 @@
 
 mod bell;
 mod builder;
+mod parcel;
 mod policy;
 mod post;
 mod reply;
@@ -91,9 +92,10 @@ use coreline_world::{JoinHandle, Native, Threads, World};
 pub use builder::{Builder, StartError};
 pub use policy::Policy;
 pub use reply::Reply;
-use request::Request;
+use request::{Caller, Outcome, Request};
 use shared::Shared;
 pub use stats::WorkerStats;
+use worker::Worker;
 
 /// Why a function was not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -251,15 +253,50 @@ impl<W: World + Threads> Workers<W> {
             return Ok(function());
         }
         let callee = &shared.workers[index];
-        let request = Request::new_in(function, shared.bell(current));
+        let value = match callee.post.parcel().pack(function, Caller::new(current)) {
+            Ok(parcel) => {
+                // SAFETY: the parcel is the worker's as long as this is borrowed, and this waits
+                // below until the call is done.
+                match unsafe { callee.send(parcel.as_message(), false, self.kicks()) } {
+                    Ok(()) => {
+                        shared.wait(current, parcel.header(), callee);
+                        // SAFETY: it was sent, and is done.
+                        unsafe { parcel.into_value() }
+                    }
+                    // SAFETY: it was not sent.
+                    Err(Why::Busy) if !tries => {
+                        self.call_from_stack(current, callee, unsafe { parcel.unpack() }, tries)?
+                    }
+                    // SAFETY: it was not sent.
+                    Err(why) => return Err(Refused { why, function: unsafe { parcel.unpack() } }),
+                }
+            }
+            Err(function) => self.call_from_stack(current, callee, function, tries)?,
+        };
+        Ok(value.unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+
+    /// Calls a worker from another thread, with a request on this thread's stack.
+    fn call_from_stack<R, F>(
+        &self,
+        current: Option<usize>,
+        callee: &Worker<W>,
+        function: F,
+        tries: bool,
+    ) -> Result<Outcome<R>, Refused<F>>
+    where
+        F: FnOnce() -> R + Send,
+        R: Send,
+    {
+        let request = Request::new_in(function, Caller::new(current));
         let message = request.as_message();
         // SAFETY: this waits below until the request is done, and does not unwind before.
         let sent = unsafe { callee.send(message, !tries, self.kicks()) };
         if let Err(why) = sent {
             return Err(Refused { why, function: request.into_function() });
         }
-        shared.wait(current, request.header(), callee);
-        Ok(request.into_value().unwrap_or_else(|panic| resume_unwind(panic)))
+        self.shared.wait(current, request.header(), callee);
+        Ok(request.into_value())
     }
 
     /// Runs `function` on each of these CPUs, at the same time, and returns the values when all
@@ -284,7 +321,8 @@ impl<W: World + Threads> Workers<W> {
         let worker = |cpu| shared.worker(cpu).ok_or(Why::NoWorker(cpu));
         let callees: Vec<usize> = cpus.iter().map(worker).collect::<Result<_, _>>()?;
         let function = &function;
-        let request = |cpu| Request::new_in(move || function(cpu), shared.bell(current));
+        let caller = Caller::new(current);
+        let request = |cpu| Request::new_in(move || function(cpu), caller);
         let requests: Vec<_> = cpus.iter().map(request).collect();
         let mut sent = Vec::with_capacity(requests.len());
         for (request, index) in requests.iter().zip(&callees) {

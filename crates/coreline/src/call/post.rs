@@ -14,24 +14,34 @@
 //! tells the worker of nothing but itself.
 
 use core::ptr;
+use core::time::Duration;
 
-use coreline_world::{Ordering, Time, Word, World};
+use coreline_world::{Native, Ordering, Time, Word, World};
 
 use super::bell::Bell;
+use super::parcel::Parcel;
 use super::request::Header;
-use crate::lock::spin::{Spun, spin};
+use crate::lock::spin::{Spun, glance, spin};
 
-/// The address of no call: they are aligned to [lines](coreline_world::Line).
+/// Pauses of a worker that has answered a call before it looks for the next one: about one transfer
+/// of a line.
+const COURTESY: u32 = 2;
+
+/// The address of no call: they are aligned to words.
 const fn mark<W: World>(number: usize) -> *mut Header<W> {
     ptr::without_provenance_mut(number)
 }
 
-/// A worker's wake word.
+/// A worker's wake word, and what lies beside it.
 #[repr(C)]
 pub(super) struct Post<W: World> {
     word: W::Ptr<Header<W>>,
     bell: Bell<W>,
+    parcel: Parcel<W>,
 }
+
+// One line: what goes to and fro between a caller and a worker that polls.
+const _: () = assert!(size_of::<Post<Native>>() <= 64);
 
 /// What became of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +68,7 @@ impl<W: World> Post<W> {
     const CLOSED: *mut Header<W> = mark(3);
 
     pub(super) fn new_in() -> Self {
-        Post { word: W::Ptr::new_in(Self::AWAKE), bell: Bell::new_in() }
+        Post { word: W::Ptr::new_in(Self::AWAKE), bell: Bell::new_in(), parcel: Parcel::new_in() }
     }
 
     /// Hands over a call; wakes the worker if it sleeps.
@@ -104,6 +114,11 @@ impl<W: World> Post<W> {
         }
     }
 
+    /// Where a small call may lie.
+    pub(super) fn parcel(&self) -> &Parcel<W> {
+        &self.parcel
+    }
+
     /// What the worker sleeps on.
     pub(super) fn bell(&self) -> &Bell<W> {
         &self.bell
@@ -139,11 +154,25 @@ impl<W: World> Post<W> {
         self.word.store(Self::AWAKE, Ordering::Relaxed);
     }
 
-    /// Polls until there is a message, or `end` has come, or another thread wants the CPU; whether
-    /// there is one.
-    pub(super) fn poll(&self, now: Time, end: Time) -> bool {
+    /// Polls for this long, until there is a message, or another thread wants the CPU. If there is
+    /// none: since when the worker has waited. `has_served`: it has just answered a call.
+    pub(super) fn poll(&self, window: Duration, has_served: bool) -> Result<(), Time> {
+        // The caller takes its value out of this line and, often, puts its next call in: three
+        // writes. A worker that looks meanwhile takes the line away between them, again and again.
+        for _ in 0..if has_served { COURTESY } else { 0 } {
+            W::relax();
+        }
         let is_message = |word| !matches!(Self::read(word), Found::Nothing);
-        matches!(spin::<W, _>(&self.word, now, end, is_message), Spun::Ready(_))
+        // The clock is read by a worker that has waited for some time: the next call of a caller
+        // that has got its answer is there sooner.
+        if !window.is_zero() && glance::<W, _>(&self.word, is_message).is_some() {
+            return Ok(());
+        }
+        let now = W::now();
+        match spin::<W, _>(&self.word, now, now + window, is_message) {
+            Spun::Ready(_) => Ok(()),
+            Spun::Late | Spun::Wanted => Err(now),
+        }
     }
 
     /// Sleeps until there is a message, or `ready` says yes; returns how often the worker was woken

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 use core::task::{Context, Poll, Waker};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::task::Wake;
 
 use coreline_world::{Native, Ordering, Word, World};
 
-use super::request::{Header, Outcome};
+use super::request::{Caller, Header, Outcome};
 use crate::TicketLock;
 
 /// What a letter has come to.
@@ -44,7 +44,7 @@ where
 {
     pub(super) fn new_in(function: F) -> Arc<Self> {
         Arc::new(Letter {
-            header: Header::new_in(Self::run, ptr::null()),
+            header: Header::new_in(Self::run, Caller::OUTSIDE),
             stage: TicketLock::new_in(Stage::Waits(function, None)),
         })
     }

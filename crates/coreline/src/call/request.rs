@@ -7,35 +7,78 @@ use std::panic::catch_unwind;
 
 use coreline_world::{Cell, Ordering, Word, World};
 
-use super::bell::Bell;
-
 /// What a function came to: its value, or its panic.
 pub(super) type Outcome<R> = Result<R, Box<dyn Any + Send>>;
 
-/// The call is where the worker will find it.
-const WAITING: u32 = 0;
-/// The worker runs it.
-const RUNS: u32 = 1;
-/// It ran, and its value is there. The worker touches the request no more.
-const DONE: u32 = 2;
+/// Runs a request; says whether a thread waits for it to be [done](Header::finish). If none does,
+/// the request may be gone.
+pub(super) type Run<W> = unsafe fn(NonNull<Header<W>>) -> bool;
+
+/// What a caller sleeps on: the bell of the worker with this index that it is, or, if it is none of
+/// the workers, the state of its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Caller(u32);
+
+impl Caller {
+    pub(super) const OUTSIDE: Caller = Caller(u32::MAX);
+
+    #[inline]
+    pub(super) fn new(worker: Option<usize>) -> Self {
+        worker.map_or(Caller::OUTSIDE, |index| Caller(index as u32))
+    }
+
+    /// Its index, if it is a worker.
+    #[inline]
+    pub(super) fn worker(self) -> Option<usize> {
+        (self != Caller::OUTSIDE).then_some(self.0 as usize)
+    }
+}
 
 /// What a worker knows of a request.
-#[repr(C, align(64))]
+#[repr(C)]
 pub(super) struct Header<W: World> {
-    /// `WAITING`, `RUNS` or `DONE`. Its caller may sleep on it.
+    /// `WAITING`, `RUNS` or `DONE`; of a parcel also `FREE`. Its caller may sleep on it.
     pub(super) state: W::U32,
+    /// Written before the request is sent, as `run`.
+    caller: Cell<Caller, W>,
     /// The next of a queue.
     pub(super) next: W::Ptr<Header<W>>,
-    /// Runs it; says whether a thread waits for it to be [done](Header::finish). If none does, the
-    /// request may be gone.
-    run: unsafe fn(NonNull<Header<W>>) -> bool,
-    /// What the caller sleeps on if it is a worker: its bell. Null: `state`.
-    pub(super) bell: *const Bell<W>,
+    run: Cell<Run<W>, W>,
 }
 
 impl<W: World> Header<W> {
-    pub(super) fn new_in(run: unsafe fn(NonNull<Header<W>>) -> bool, bell: *const Bell<W>) -> Self {
-        Header { state: W::U32::new_in(WAITING), next: W::Ptr::new_in(ptr::null_mut()), run, bell }
+    /// The call is where the worker will find it.
+    pub(super) const WAITING: u32 = 0;
+    /// The worker runs it.
+    const RUNS: u32 = 1;
+    /// It ran, and its value is there. The worker touches the request no more.
+    const DONE: u32 = 2;
+    /// There is no call.
+    pub(super) const FREE: u32 = 3;
+
+    pub(super) fn new_in(run: Run<W>, caller: Caller) -> Self {
+        Header {
+            state: W::U32::new_in(Self::WAITING),
+            caller: Cell::new_in(caller),
+            next: W::Ptr::new_in(ptr::null_mut()),
+            run: Cell::new_in(run),
+        }
+    }
+
+    /// Of what is not sent yet: says what runs it, and for which caller.
+    #[inline]
+    pub(super) fn address(&self, run: Run<W>, caller: Caller) {
+        // SAFETY: no worker knows of a call that was not sent.
+        self.run.with_mut(|at| unsafe { *at = run });
+        // SAFETY: as for `run`.
+        self.caller.with_mut(|at| unsafe { *at = caller });
+    }
+
+    /// Which thread waits for a call that was sent and is not done.
+    #[inline]
+    pub(super) fn caller(&self) -> Caller {
+        // SAFETY: written before the call was sent, and not until it is done.
+        self.caller.with(|caller| unsafe { *caller })
     }
 
     /// Runs the call.
@@ -44,8 +87,8 @@ impl<W: World> Header<W> {
     ///
     /// The caller is the worker that it was sent to, and has not run it yet.
     pub(super) unsafe fn run(this: NonNull<Self>) -> bool {
-        // SAFETY: a request that was sent stays until it was run and is done.
-        let run = unsafe { this.as_ref() }.run;
+        // SAFETY: a request that was sent stays until it was run and is done, and is not written.
+        let run = unsafe { this.as_ref() }.run.with(|run| unsafe { *run });
         // SAFETY: by this function's contract; `this` is the request that `run` was made for.
         unsafe { run(this) }
     }
@@ -55,7 +98,7 @@ impl<W: World> Header<W> {
     pub(super) fn finish(state: &W::U32) {
         // Release: pairs with the Acquire in `is_done`. Without it the caller could read the value
         // before it is written, or leave while the worker still reads the function.
-        state.store(DONE, Ordering::Release);
+        state.store(Self::DONE, Ordering::Release);
     }
 
     /// Whether it is done.
@@ -65,12 +108,12 @@ impl<W: World> Header<W> {
     }
 
     pub(super) fn says_done(state: u32) -> bool {
-        state == DONE
+        state == Self::DONE
     }
 }
 
 /// A call of a function whose caller waits for its value.
-#[repr(C)]
+#[repr(C, align(64))]
 pub(super) struct Request<F, R, W: World> {
     header: Header<W>,
     function: Cell<Option<F>, W>,
@@ -83,9 +126,9 @@ pub(super) struct Request<F, R, W: World> {
 unsafe impl<F: Send, R: Send, W: World> Sync for Request<F, R, W> {}
 
 impl<F: FnOnce() -> R + Send, R: Send, W: World> Request<F, R, W> {
-    pub(super) fn new_in(function: F, bell: *const Bell<W>) -> Self {
+    pub(super) fn new_in(function: F, caller: Caller) -> Self {
         Request {
-            header: Header::new_in(Self::run, bell),
+            header: Header::new_in(Self::run, caller),
             function: Cell::new_in(Some(function)),
             value: Cell::new_in(None),
         }
@@ -118,7 +161,7 @@ impl<F: FnOnce() -> R + Send, R: Send, W: World> Request<F, R, W> {
         let this = unsafe { header.cast::<Self>().as_ref() };
         // Relaxed: no thread reads it but to sleep. It is written so that the line is here to be
         // written by the time the function has run.
-        this.header.state.store(RUNS, Ordering::Relaxed);
+        this.header.state.store(Header::<W>::RUNS, Ordering::Relaxed);
         // SAFETY: until `finish` the worker alone touches the function and the value.
         let function = this.function.with_mut(|function| unsafe { (*function).take() });
         let value = catch_unwind(AssertUnwindSafe(function.expect("a call is run once")));

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use coreline_topology::CpuId;
 use coreline_world::{Line, Ordering, Word, World, WorldLocal};
 
-use super::bell::Bell;
 use super::policy::Policy;
 use super::post::Offered;
 use super::request::Header;
@@ -293,7 +292,7 @@ impl<W: World> Shared<W> {
         let own = &self.workers[index];
         let mut window = self.polling;
         loop {
-            let calls = own.serve_calls();
+            let calls = own.serve_calls(&self.workers);
             if let Some(task) = own.tasks.pop() {
                 self.run(index, task);
                 continue;
@@ -316,13 +315,13 @@ impl<W: World> Shared<W> {
                 }
                 continue;
             }
-            self.rest(index, &mut window);
+            self.rest(index, &mut window, calls > 0);
         }
         with_current::<W, _>(|current| current.shared.set(ptr::null()));
     }
 
-    /// Waits for a message: polls, and then sleeps.
-    fn rest(&self, index: usize, window: &mut Duration) {
+    /// Waits for a message: polls, and then sleeps. `has_served`: it has just answered a call.
+    fn rest(&self, index: usize, window: &mut Duration, has_served: bool) {
         let own = &self.workers[index];
         if self.poll.set(own.cpu).unwrap_or(false) {
             // It has just run out of work. Partner: the fence in `wake_searcher`: either a thread
@@ -332,11 +331,10 @@ impl<W: World> Shared<W> {
                 return self.run(index, task);
             }
         }
-        let now = W::now();
-        if !window.is_zero() && own.post.poll(now, now + *window) {
+        let Err(since) = own.post.poll(*window, has_served) else {
             own.counts.spared.add(1);
             return;
-        }
+        };
         let _ = self.asleep.set(own.cpu);
         let _ = self.poll.clear(own.cpu);
         let woken = own.post.sleep(|| false);
@@ -345,7 +343,7 @@ impl<W: World> Shared<W> {
         let _ = self.poll.set(own.cpu);
         let _ = self.asleep.clear(own.cpu);
         // The kernel's haltpoll: longer next time if polling would have met the message.
-        *window = if W::now() - now <= self.polling {
+        *window = if W::now() - since <= self.polling {
             window.saturating_mul(2).max(GROW_START).min(self.polling)
         } else {
             let half = *window / 2;
@@ -363,17 +361,12 @@ impl<W: World> Shared<W> {
         })
     }
 
-    /// What the calling thread sleeps on while it waits for a call.
-    pub(super) fn bell(&self, current: Option<usize>) -> *const Bell<W> {
-        current.map_or(ptr::null(), |index| self.workers[index].post.bell())
-    }
-
     /// Waits until a call is done.
     pub(super) fn wait(&self, current: Option<usize>, call: &Header<W>, callee: &Worker<W>) {
         match current {
             None => callee.wait(call),
             Some(index) => {
-                self.workers[index].wait_serving(call, callee);
+                self.workers[index].wait_serving(call, callee, &self.workers);
                 // It will not search until this call is over.
                 if self.is_searcher(index) {
                     self.resign(index);

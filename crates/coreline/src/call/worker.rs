@@ -10,7 +10,7 @@ use super::post::{Found, Offered, Post};
 use super::request::Header;
 use super::stats::Counts;
 use super::tasks::Tasks;
-use crate::lock::spin::{MOST, Spun, spin};
+use crate::lock::spin::{MOST, Spun, glance, spin};
 
 /// One worker, as all threads see it.
 #[repr(C)]
@@ -134,13 +134,13 @@ impl<W: World> Worker<W> {
     /// # Safety
     ///
     /// The call was sent to this worker, which has not run it; this is its thread.
-    unsafe fn serve(&self, call: NonNull<Header<W>>) {
+    unsafe fn serve(&self, call: NonNull<Header<W>>, peers: &[Self]) {
         // SAFETY: a request stays until it is done.
         let header = unsafe { call.as_ref() };
-        let (bell, state) = (header.bell, &raw const header.state);
+        let (caller, state) = (header.caller().worker(), &raw const header.state);
         // Relaxed: written by this thread alone.
         let nested = self.inbox.nested.load(Ordering::Relaxed);
-        if nested >= Inbox::<W>::DEEP && bell.is_null() {
+        if nested >= Inbox::<W>::DEEP && caller.is_none() {
             self.put_off(call);
             // Partner: the fence of a sender before `offer_work`.
             W::fence(Ordering::SeqCst);
@@ -165,12 +165,10 @@ impl<W: World> Worker<W> {
         // Relaxed: by the fences, either a caller that goes to sleep is counted, or it sees that
         // its call is done.
         if self.inbox.sleepers.load(Ordering::Relaxed) > 0 {
-            match NonNull::new(bell.cast_mut()) {
+            match caller {
                 // The request may be gone: its address is all that is used.
                 None => _ = W::wake(state, 1),
-                // SAFETY: the caller is a worker of the same workers, which all stay until none
-                // of them runs.
-                Some(bell) => unsafe { bell.as_ref() }.ring(),
+                Some(index) => peers[index].post.bell().ring(),
             }
         }
     }
@@ -199,7 +197,7 @@ impl<W: World> Worker<W> {
     /// Serves the calls that were put off, if this is in the middle of few by now; how many.
     #[cold]
     #[inline(never)]
-    fn serve_later(&self) -> u32 {
+    fn serve_later(&self, peers: &[Self]) -> u32 {
         let [first, last] = &self.inbox.later;
         let mut calls = 0;
         // Relaxed: this thread's alone.
@@ -216,7 +214,7 @@ impl<W: World> Worker<W> {
                 last.store(next, Ordering::Relaxed);
             }
             // SAFETY: it was sent to this worker, and is in no list any more.
-            unsafe { self.serve(call) };
+            unsafe { self.serve(call, peers) };
             calls += 1;
         }
         calls
@@ -231,7 +229,7 @@ impl<W: World> Worker<W> {
     /// Serves the calls that are there; how many there were. If there was a message of work, it is
     /// gone: a caller looks at its queues after this in any case.
     #[inline]
-    pub(super) fn serve_calls(&self) -> u32 {
+    pub(super) fn serve_calls(&self, peers: &[Self]) -> u32 {
         let mut calls = 0;
         match self.post.look() {
             Found::Nothing => {}
@@ -246,18 +244,18 @@ impl<W: World> Worker<W> {
                 calls += 1;
                 // SAFETY: it was found where senders leave calls, which are not null, and was taken
                 // away from there.
-                unsafe { self.serve(NonNull::new_unchecked(call)) };
+                unsafe { self.serve(NonNull::new_unchecked(call), peers) };
             }
         }
         // Relaxed: `serve_more` acquires. A call that is put there later comes with a message.
         let more = self.inbox.more.load(Ordering::Relaxed);
         if !more.is_null() && more != Inbox::<W>::CLOSED {
-            calls += self.serve_more();
+            calls += self.serve_more(peers);
         }
         // Put off in the middle of what was served here: this serves them if it is in the middle of
         // few itself.
         if self.is_late() {
-            calls += self.serve_later();
+            calls += self.serve_later(peers);
         }
         calls
     }
@@ -265,7 +263,7 @@ impl<W: World> Worker<W> {
     /// Serves the calls that found the mailbox occupied, in their order; how many there were.
     #[cold]
     #[inline(never)]
-    fn serve_more(&self) -> u32 {
+    fn serve_more(&self, peers: &[Self]) -> u32 {
         // Acquire: pairs with the Release in `queue`.
         let mut latest = self.inbox.more.swap(ptr::null_mut(), Ordering::Acquire);
         let mut first = ptr::null_mut();
@@ -288,7 +286,7 @@ impl<W: World> Worker<W> {
             self.counts.calls.add(1);
             self.counts.queued.add(1);
             // SAFETY: as for the loop before.
-            unsafe { self.serve(call) };
+            unsafe { self.serve(call, peers) };
             calls += 1;
         }
         calls
@@ -320,8 +318,11 @@ impl<W: World> Worker<W> {
 
     /// Waits until a call to this worker is done. For threads that are no workers.
     pub(super) fn wait(&self, call: &Header<W>) {
+        // Acquire, in `glance` and `spin`: pairs with the Release in `finish`.
+        if glance::<W, _>(&call.state, Header::<W>::says_done).is_some() {
+            return;
+        }
         let now = W::now();
-        // Acquire, in `spin`: pairs with the Release in `finish`.
         if let Spun::Ready(_) = spin::<W, _>(&call.state, now, now + MOST, Header::<W>::says_done) {
             return;
         }
@@ -338,13 +339,13 @@ impl<W: World> Worker<W> {
 
     /// Waits until a call from this worker to another one is done, and serves calls meanwhile: that
     /// one may wait for this one.
-    pub(super) fn wait_serving(&self, call: &Header<W>, callee: &Worker<W>) {
+    pub(super) fn wait_serving(&self, call: &Header<W>, callee: &Self, peers: &[Self]) {
         // The message of the call that this is in the middle of was taken, and no fence was passed
         // since. Partner: the fence of a sender before `offer_work`.
         W::fence(Ordering::SeqCst);
         let mut end = W::now() + MOST;
         while !call.is_done() {
-            if self.serve_calls() > 0 {
+            if self.serve_calls(peers) > 0 {
                 end = W::now() + MOST;
             } else if W::RUNS && W::now() < end && !W::need_resched() {
                 W::relax();
@@ -389,7 +390,7 @@ mod tests {
     use coreline_world::model::{Checker, Exchanges, Model};
     use coreline_world::{Cell, JoinHandle, Placement, Testbed};
 
-    use super::super::request::Request;
+    use super::super::request::{Caller, Request};
     use super::*;
 
     /// Two workers, and a count for each that only calls on it touch.
@@ -404,13 +405,13 @@ mod tests {
             let (this, other) = (&self.workers[own], &self.workers[1 - own]);
             // SAFETY: run by the other worker alone.
             let count = || self.counts[1 - own].with_mut(|count| unsafe { *count += 1 });
-            let request = Request::new_in(count, this.post.bell());
+            let request = Request::new_in(count, Caller::new(Some(own)));
             // SAFETY: this waits until the request is done.
             unsafe { other.send(request.as_message(), true, false) }.unwrap();
-            this.wait_serving(request.header(), other);
+            this.wait_serving(request.header(), other, &self.workers);
             request.into_value().unwrap();
             while this.counts.read().calls == 0 {
-                if this.serve_calls() == 0 {
+                if this.serve_calls(&self.workers) == 0 {
                     this.post.sleep(|| false);
                 }
             }

@@ -18,6 +18,9 @@ const GAP: Duration = Duration::from_micros(10);
 /// Looks at a lock that cannot be had before a thread queues, with 1, 2, 4 and more pauses before.
 const LOOKS: u32 = 6;
 
+/// Looks at a word that one thread alone waits for, with a pause between: two microseconds or less.
+const GLANCES: u32 = 64;
+
 /// How a thread without a node waits: it looks again after so long.
 pub(super) const DOZE: Duration = Duration::from_micros(100);
 
@@ -30,6 +33,27 @@ pub(crate) enum Spun<V = u32> {
     Late,
     /// Another thread wants the CPU, and may be the one that is waited for.
     Wanted,
+}
+
+/// Looks at a word that no other thread waits for, until `ready` accepts its value, with Acquire;
+/// [`GLANCES`] times at most, with one pause between.
+///
+/// [`spin`] pauses for longer and longer, and reads the clock between: an answer that comes within
+/// two line transfers is seen too late then. In the model one look is all.
+#[inline]
+pub(crate) fn glance<W: World, T: Word>(
+    word: &T,
+    ready: impl Fn(T::Value) -> bool,
+) -> Option<T::Value> {
+    for _ in 0..if W::RUNS { GLANCES } else { 1 } {
+        // Acquire: pairs with the Release of the thread that hands over; the caller names it.
+        let value = word.load(Ordering::Acquire);
+        if ready(value) {
+            return Some(value);
+        }
+        W::relax();
+    }
+    None
 }
 
 /// Spins until `ready` accepts the word's value, with Acquire, or until `end`, or until another

@@ -77,8 +77,9 @@ impl<W: Testbed> Counts<W> {
     }
 }
 
-/// Threads call all workers in turn. Each call reads what its caller wrote, and its caller reads
-/// what it wrote.
+/// Threads call all workers in turn, by functions of one word, which lie beside the wake word, and
+/// of more words, which lie with their callers. Each call reads what its caller wrote, and its
+/// caller reads what it wrote.
 fn calls<W: Testbed>(effort: Effort, manner: Manner) {
     let workers = Arc::new(workers::<W>(effort, manner));
     let counts = Arc::new(Counts::new(&workers));
@@ -91,13 +92,20 @@ fn calls<W: Testbed>(effort: Effort, manner: Manner) {
                 let (sent, came) = (Cell::<_, W>::new_in(0), Cell::<_, W>::new_in(0));
                 // SAFETY: the call begins after this.
                 sent.with_mut(|at| unsafe { *at = round + 1 });
-                let count = workers.call_on(counts.cpus[index], || {
+                let run = || {
                     // SAFETY: the caller waits meanwhile: that is what is tested.
                     let value = sent.with(|at| unsafe { *at });
                     // SAFETY: as for `sent`.
                     came.with_mut(|at| unsafe { *at = value });
                     counts.add(index)
-                });
+                };
+                let cpu = counts.cpus[index];
+                let is_small = round % 2 == 0;
+                let count = if is_small {
+                    workers.call_on(cpu, &run).map_err(Why::from)
+                } else {
+                    workers.call_on(cpu, run).map_err(Why::from)
+                };
                 assert!(count.unwrap() > 0);
                 // SAFETY: the call is over.
                 assert_eq!(came.with(|at| unsafe { *at }), round + 1);

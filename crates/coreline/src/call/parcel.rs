@@ -1,0 +1,133 @@
+//! A small call, which lies beside the wake word of its worker.
+//!
+//! A request on its caller's stack is a line of its own, which follows the message to the worker. A
+//! function of a few words goes there with the message itself, and its value comes back the same
+//! way: the line goes to and fro, as in a ping-pong.
+//!
+//! There is one parcel for each worker. Its state is `FREE`, or that of a request: the caller that
+//! found it free has it until it has taken the value out, and other callers leave their requests on
+//! their stacks meanwhile.
+
+use core::marker::PhantomData;
+use core::mem::{MaybeUninit, size_of};
+use core::panic::AssertUnwindSafe;
+use core::ptr::NonNull;
+use std::panic::catch_unwind;
+
+use coreline_world::{Cell, Ordering, Word, World};
+
+use super::request::{Caller, Header, Outcome};
+
+/// First the function, and then what it came to.
+type Contents = [MaybeUninit<usize>; 3];
+
+/// Whether it can lie in a parcel.
+const fn fits<T>() -> bool {
+    size_of::<T>() <= size_of::<Contents>() && align_of::<T>() <= align_of::<Contents>()
+}
+
+/// Where a small call lies.
+#[repr(C)]
+pub(super) struct Parcel<W: World> {
+    header: Header<W>,
+    contents: Cell<Contents, W>,
+}
+
+impl<W: World> Parcel<W> {
+    pub(super) fn new_in() -> Self {
+        let header = Header::new_in(Self::run::<fn(), ()>, Caller::OUTSIDE);
+        // Relaxed: the worker is not there yet.
+        header.state.store(Header::<W>::FREE, Ordering::Relaxed);
+        Parcel { header, contents: Cell::new_in([MaybeUninit::uninit(); 3]) }
+    }
+
+    /// Packs a function, if it and what it comes to are small and no other call lies here. To be
+    /// sent next.
+    #[inline]
+    pub(super) fn pack<F, R>(&self, function: F, caller: Caller) -> Result<Packed<'_, F, R, W>, F>
+    where
+        F: FnOnce() -> R + Send,
+        R: Send,
+    {
+        let (free, waiting) = (Header::<W>::FREE, Header::<W>::WAITING);
+        let state = &self.header.state;
+        // Acquire: pairs with the Release in `Packed::free`: the caller before has read its value.
+        // Relaxed: another call lies here, which is all that matters.
+        if !(const { fits::<F>() && fits::<Outcome<R>>() })
+            || state.compare_exchange(free, waiting, Ordering::Acquire, Ordering::Relaxed).is_err()
+        {
+            return Err(function);
+        }
+        self.header.address(Self::run::<F, R>, caller);
+        // SAFETY: this thread has taken the parcel. The function fits.
+        self.contents.with_mut(|at| unsafe { at.cast::<F>().write(function) });
+        Ok(Packed { parcel: self, types: PhantomData })
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Header::run`]; the header is that of a parcel into which an `F` was packed.
+    unsafe fn run<F: FnOnce() -> R, R>(header: NonNull<Header<W>>) -> bool {
+        // SAFETY: by the contract; the pointer was made from a whole parcel, by `as_message`.
+        let this = unsafe { header.cast::<Self>().as_ref() };
+        // SAFETY: until `finish` the worker alone touches the contents: the function, which is
+        // taken out once, as a call is run once.
+        let function = this.contents.with_mut(|at| unsafe { at.cast::<F>().read() });
+        let value = catch_unwind(AssertUnwindSafe(function));
+        // SAFETY: as for the function. `pack` has made sure that the value fits.
+        this.contents.with_mut(|at| unsafe { at.cast::<Outcome<R>>().write(value) });
+        true
+    }
+}
+
+/// A parcel with the call of a caller, which either [takes the function back](Packed::unpack), or
+/// sends it, waits and takes [the value](Packed::into_value).
+pub(super) struct Packed<'a, F, R, W: World> {
+    parcel: &'a Parcel<W>,
+    types: PhantomData<(F, R)>,
+}
+
+impl<F, R, W: World> Packed<'_, F, R, W> {
+    pub(super) fn header(&self) -> &Header<W> {
+        &self.parcel.header
+    }
+
+    /// What is sent.
+    pub(super) fn as_message(&self) -> NonNull<Header<W>> {
+        NonNull::from_ref(self.parcel).cast()
+    }
+
+    /// The function of a call that was not sent.
+    ///
+    /// # Safety
+    ///
+    /// It was not sent.
+    #[cold]
+    pub(super) unsafe fn unpack(self) -> F {
+        // SAFETY: the parcel is this caller's, and holds the function that was packed.
+        unsafe { self.free::<F>() }
+    }
+
+    /// What the function came to.
+    ///
+    /// # Safety
+    ///
+    /// It was sent, and is [done](Header::is_done).
+    pub(super) unsafe fn into_value(self) -> Outcome<R> {
+        // SAFETY: the parcel is this caller's again since the call is done, and holds the value.
+        unsafe { self.free::<Outcome<R>>() }
+    }
+
+    /// Takes out what is in the parcel, and leaves it to others.
+    ///
+    /// # Safety
+    ///
+    /// The parcel is the caller's, and holds a `T`.
+    unsafe fn free<T>(self) -> T {
+        // SAFETY: by the contract. It is read once, as the parcel is left to others after that.
+        let contents = self.parcel.contents.with_mut(|at| unsafe { at.cast::<T>().read() });
+        // Release: pairs with the Acquire in `pack`.
+        self.parcel.header.state.store(Header::<W>::FREE, Ordering::Release);
+        contents
+    }
+}
