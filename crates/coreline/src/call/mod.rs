@@ -28,8 +28,10 @@
 //!
 //! A worker without work polls its *wake word*, which is a one-slot mailbox, too: for a while that
 //! adapts to the gaps between messages, and then it sleeps (the kernel's haltpoll). A call to a
-//! worker that polls is one atomic operation and no system call: the line of the mailbox goes to
-//! the worker, that of the request goes there and comes back with the value. A call that finds the
+//! worker that polls is one exchange and no system call: the line of the mailbox goes to the
+//! worker, that of the request goes there and comes back with the value. A function of up to three
+//! words whose value has no more lies in the line of the mailbox itself, if no other does: a second
+//! exchange, of a line that is at hand, spares the other line's two ways. A call that finds the
 //! mailbox occupied queues behind it; the nodes of that queue lie on the stacks of the callers.
 //!
 //! A call says nothing of work: the worker runs it and goes on waiting. It looks for tasks only if
@@ -71,6 +73,7 @@
 
 mod bell;
 mod builder;
+mod many;
 mod parcel;
 mod policy;
 mod post;
@@ -79,6 +82,7 @@ mod request;
 mod shared;
 mod stats;
 mod tasks;
+mod users;
 mod worker;
 
 use core::fmt;
@@ -95,6 +99,7 @@ pub use reply::Reply;
 use request::{Caller, Outcome, Request};
 use shared::Shared;
 pub use stats::WorkerStats;
+pub use users::{NotAWorker, Users, Using};
 use worker::Worker;
 
 /// Why a function was not run.
@@ -179,22 +184,6 @@ impl<W: World + Threads> Workers<W> {
         self.shared.workers.iter().map(|worker| worker.cpu)
     }
 
-    /// Whether calls and tasks of threads that are no workers of these are taken.
-    fn admit(&self, current: Option<usize>) -> Result<(), Why> {
-        if W::generation() != self.shared.generation {
-            Err(Why::Forked)
-        } else if current.is_none() && self.shared.is_closing() {
-            Err(Why::Closed)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Whether a call wakes its worker in any case.
-    fn kicks(&self) -> bool {
-        self.shared.policy == Policy::AlwaysKick
-    }
-
     /// Runs `function` on the worker of `cpu`, behind calls that are there already, and returns its
     /// value. On that worker itself: at once.
     ///
@@ -243,7 +232,7 @@ impl<W: World + Threads> Workers<W> {
     {
         let shared = &*self.shared;
         let current = shared.current();
-        if let Err(why) = self.admit(current) {
+        if let Err(why) = shared.admit(current) {
             return Err(Refused { why, function });
         }
         let Some(index) = shared.worker(cpu) else {
@@ -257,18 +246,20 @@ impl<W: World + Threads> Workers<W> {
             Ok(parcel) => {
                 // SAFETY: the parcel is the worker's as long as this is borrowed, and this waits
                 // below until the call is done.
-                match unsafe { callee.send(parcel.as_message(), false, self.kicks()) } {
+                match unsafe { callee.send(parcel.as_message(), false, self.shared.kicks()) } {
                     Ok(()) => {
                         shared.wait(current, parcel.header(), callee);
                         // SAFETY: it was sent, and is done.
                         unsafe { parcel.into_value() }
                     }
-                    // SAFETY: it was not sent.
-                    Err(Why::Busy) if !tries => {
-                        self.call_from_stack(current, callee, unsafe { parcel.unpack() }, tries)?
+                    Err(why) => {
+                        // SAFETY: it was not sent.
+                        let function = unsafe { parcel.unpack() };
+                        if tries || why != Why::Busy {
+                            return Err(Refused { why, function });
+                        }
+                        self.call_from_stack(current, callee, function, tries)?
                     }
-                    // SAFETY: it was not sent.
-                    Err(why) => return Err(Refused { why, function: unsafe { parcel.unpack() } }),
                 }
             }
             Err(function) => self.call_from_stack(current, callee, function, tries)?,
@@ -291,7 +282,7 @@ impl<W: World + Threads> Workers<W> {
         let request = Request::new_in(function, Caller::new(current));
         let message = request.as_message();
         // SAFETY: this waits below until the request is done, and does not unwind before.
-        let sent = unsafe { callee.send(message, !tries, self.kicks()) };
+        let sent = unsafe { callee.send(message, !tries, self.shared.kicks()) };
         if let Err(why) = sent {
             return Err(Refused { why, function: request.into_function() });
         }
@@ -315,41 +306,7 @@ impl<W: World + Threads> Workers<W> {
         F: Fn(CpuId) -> R + Sync,
         R: Send,
     {
-        let shared = &*self.shared;
-        let current = shared.current();
-        self.admit(current)?;
-        let worker = |cpu| shared.worker(cpu).ok_or(Why::NoWorker(cpu));
-        let callees: Vec<usize> = cpus.iter().map(worker).collect::<Result<_, _>>()?;
-        let function = &function;
-        let caller = Caller::new(current);
-        let request = |cpu| Request::new_in(move || function(cpu), caller);
-        let requests: Vec<_> = cpus.iter().map(request).collect();
-        let mut sent = Vec::with_capacity(requests.len());
-        for (request, index) in requests.iter().zip(&callees) {
-            sent.push(if current == Some(*index) {
-                Ok(())
-            } else {
-                // SAFETY: this waits below until every request that was sent is done.
-                unsafe { shared.workers[*index].send(request.as_message(), true, self.kicks()) }
-            });
-        }
-        // When the others have it: it may wait for them.
-        let own = callees.iter().position(|index| current == Some(*index));
-        if let Some(own) = own {
-            // SAFETY: it was sent to no other thread.
-            unsafe { request::Header::run(requests[own].as_message()) };
-        }
-        for ((request, index), sent) in requests.iter().zip(&callees).zip(&sent) {
-            if sent.is_ok() && current != Some(*index) {
-                shared.wait(current, request.header(), &shared.workers[*index]);
-            }
-        }
-        let values = requests.into_iter().zip(sent).map(|(request, sent)| {
-            sent?;
-            Ok::<R, Why>(request.into_value().unwrap_or_else(|panic| resume_unwind(panic)))
-        });
-        let values: Vec<R> = values.collect::<Result<_, Why>>()?;
-        Ok(cpus.iter().zip(values).collect())
+        self.shared.call_many(cpus, function)
     }
 
     /// Sends `function` to the worker of `cpu` and does not wait. The reply is a future of its
@@ -365,7 +322,7 @@ impl<W: World + Threads> Workers<W> {
     {
         self.post(Some(cpu), function, true, |index, message| {
             // SAFETY: the message keeps the letter until it was run.
-            unsafe { self.shared.workers[index].send(message, true, self.kicks()) }
+            unsafe { self.shared.workers[index].send(message, true, self.shared.kicks()) }
         })
     }
 
@@ -410,7 +367,7 @@ impl<W: World + Threads> Workers<W> {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        if let Err(why) = self.admit(self.shared.current()) {
+        if let Err(why) = self.shared.admit(self.shared.current()) {
             return Err(Refused { why, function });
         }
         let index = match cpu.map(|cpu| self.shared.worker(cpu).ok_or(Why::NoWorker(cpu))) {
@@ -434,6 +391,12 @@ impl<W: World + Threads> Workers<W> {
     /// returns.
     pub fn need_resched(&self) -> bool {
         self.shared.need_resched()
+    }
+
+    /// To say which workers use something that each of them caches, so that a change of it is told
+    /// to those and to no others.
+    pub fn users(&self) -> Users<W> {
+        Users::new(Arc::clone(&self.shared))
     }
 
     /// Takes no more calls and tasks, but those that tasks and calls which were taken make on

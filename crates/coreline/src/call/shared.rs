@@ -10,6 +10,7 @@ use std::sync::Arc;
 use coreline_topology::CpuId;
 use coreline_world::{Line, Ordering, Word, World, WorldLocal};
 
+use super::Why;
 use super::policy::Policy;
 use super::post::Offered;
 use super::request::Header;
@@ -99,6 +100,22 @@ impl<W: World> Shared<W> {
         })
     }
 
+    /// Whether calls and tasks of a thread are taken that is this worker, or none of these.
+    pub(super) fn admit(&self, current: Option<usize>) -> Result<(), Why> {
+        if W::generation() != self.generation {
+            Err(Why::Forked)
+        } else if current.is_none() && self.is_closing() {
+            Err(Why::Closed)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether a call wakes its worker in any case.
+    pub(super) fn kicks(&self) -> bool {
+        self.policy == Policy::AlwaysKick
+    }
+
     /// All workers, this one first, those under its cache next, then those of its node.
     fn near(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
         let here = &self.workers[index];
@@ -136,7 +153,7 @@ impl<W: World> Shared<W> {
 
     /// Adds a task: on a worker to its own, else to those of a worker without work that is near, a
     /// polling one if there is one; else to those of the nearest worker.
-    pub(super) fn spawn(&self, task: Task<W>) -> Result<(), super::Why> {
+    pub(super) fn spawn(&self, task: Task<W>) -> Result<(), Why> {
         if let Some(own) = self.current() {
             let own = &self.workers[own];
             own.tasks.push(task, false)?;
@@ -169,7 +186,7 @@ impl<W: World> Shared<W> {
     }
 
     /// Adds a task for one worker alone.
-    pub(super) fn spawn_on(&self, index: usize, task: Task<W>) -> Result<(), super::Why> {
+    pub(super) fn spawn_on(&self, index: usize, task: Task<W>) -> Result<(), Why> {
         let worker = &self.workers[index];
         worker.tasks.push(task, true)?;
         // Partner: the fence of a worker that has taken a message.

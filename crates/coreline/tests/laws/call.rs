@@ -124,6 +124,28 @@ fn calls<W: Testbed>(effort: Effort, manner: Manner) {
     assert_eq!(Arc::into_inner(counts).expect("the workers have ended").sum(), all);
 }
 
+/// Each worker calls all others in turn, and all do at the same time: calls cross.
+fn crossing<W: Testbed>(effort: Effort, manner: Manner) {
+    let workers = workers::<W>(effort, manner);
+    let cpus: Vec<_> = workers.cpus().collect();
+    if cpus.len() == 1 {
+        return;
+    }
+    let counts = Counts::new(&workers);
+    let call_others = |cpu| {
+        let own = cpus.iter().position(|it| *it == cpu).unwrap();
+        for round in 0..effort.rounds as usize {
+            let other = (own + 1 + round % (cpus.len() - 1)) % cpus.len();
+            workers.call_on(cpus[other], || counts.add(other)).unwrap();
+        }
+    };
+    let all: CpuSet = cpus.iter().copied().collect();
+    workers.call_many(&all, call_others).unwrap();
+    let made = effort.rounds as usize * cpus.len();
+    drop(workers);
+    assert_eq!(counts.sum(), made as u64);
+}
+
 /// Each worker calls the next one in a ring, and that one the next, for so many steps, while the
 /// others do the same.
 fn rings<W: Testbed>(effort: Effort, manner: Manner, steps: usize) {
@@ -342,6 +364,20 @@ fn rings_of_calls_end_in_simulation() {
         |effort, manner| rings::<Sim>(effort, manner, 5),
         Effort { threads: 1, rounds: 2, cpus: 48 },
     );
+}
+
+#[test]
+fn a_million_calls_cross_natively() {
+    let effort = Effort { threads: 1, rounds: 10_000, cpus: 2 };
+    for manner in MANNERS {
+        crossing::<Native>(effort, manner);
+    }
+    crossing::<Native>(Effort { rounds: 500_000, ..effort }, POLLS);
+}
+
+#[test]
+fn calls_cross_in_simulation() {
+    simulated("call::crossing", crossing::<Sim>, Effort { threads: 1, rounds: 40, cpus: 24 });
 }
 
 #[test]

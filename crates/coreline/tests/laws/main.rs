@@ -7,6 +7,7 @@
 mod budget;
 mod call;
 mod call_breaks;
+mod call_users;
 mod cid;
 mod condvar;
 mod counter;

@@ -1,0 +1,179 @@
+//! Which workers use something that each of them caches, and calls to those alone.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::time::Duration;
+use std::sync::Arc;
+
+use coreline_world::{Line, Native, Ordering, Time, Word, World};
+
+use super::Why;
+use super::shared::Shared;
+use crate::TicketLock;
+use crate::mask::{CpuMask, Entry, PresenceOptions, Shot};
+
+/// The calling thread is none of the workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the calling thread is none of these workers: enter in one of their calls or tasks")]
+pub struct NotAWorker;
+
+/// Which workers use something that each of them caches, so that a change of it is told to those
+/// and to no others: the kernel's `mm_cpumask`, and calls to the CPUs in it. Made by
+/// [`Workers::users`](super::Workers::users).
+///
+/// A worker enters when it begins to use what it caches, and leaves when it is done; leaving clears
+/// no bit. [`shootdown`](Users::shootdown) calls a function on each worker whose bit is set: it
+/// runs there between tasks and while the worker waits for messages, so a worker without work
+/// answers at once and need not look for changes, as a [`Member`](crate::mask::Member) must.
+///
+/// ```
+/// use coreline::Workers;
+/// use coreline::mask::Entry;
+///
+/// let workers = Workers::new()?;
+/// let users = workers.users();
+/// let cpu = workers.cpus().next().unwrap();
+/// let entry = || users.enter().unwrap().1;
+/// assert_eq!(workers.call_on(cpu, entry).map_err(coreline::call::Why::from)?, Entry::MustRefresh);
+/// assert_eq!(workers.call_on(cpu, entry).map_err(coreline::call::Why::from)?, Entry::Current);
+/// let shot = users.shootdown(|| ())?;
+/// assert_eq!(shot.reached + shot.away, 1, "no other worker used it");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// **Costs**: entering is a load of the mask and a store to the worker's own line. A shootdown is a
+/// call of each worker whose bit is set, all at the same time. **Signals, fork**: as for
+/// [`Workers`](super::Workers).
+///
+/// # Law
+///
+/// A worker that enters while a shootdown is under way runs its function or sees its effect: all
+/// that happened before the shootdown. After the shootdown no worker works with what it cached
+/// before: those whose bit was set have run the function, the others find [`Entry::MustRefresh`].
+///
+/// # Source
+///
+/// Seeds 001 and 003; `should_flush_tlb` and the trimming of `mm_cpumask` in the kernel since 6.13.
+pub struct Users<W: World = Native> {
+    shared: Arc<Shared<W>>,
+    bits: CpuMask<W>,
+    /// By worker: how often it is inside. The worker's own.
+    inside: Box<[Line<W::U32>]>,
+    /// When bits were cleared for the last time.
+    trimmed: TicketLock<Option<Time>, W>,
+}
+
+impl<W: World> Users<W> {
+    /// Bits of workers that have left are cleared so often at most; see
+    /// [`PresenceOptions::TRIM_EVERY`].
+    const TRIM_EVERY: Duration = PresenceOptions::TRIM_EVERY;
+
+    pub(super) fn new(shared: Arc<Shared<W>>) -> Self {
+        let inside = shared.workers.iter().map(|_| Line(W::U32::new_in(0))).collect();
+        Users { bits: CpuMask::new_in(), inside, trimmed: TicketLock::new_in(None), shared }
+    }
+
+    /// The calling worker uses it from here on, until the guard is dropped; says whether what it
+    /// has cached is still good. What it caches after that, a shootdown finds.
+    ///
+    /// A worker that waits for a call serves others' meanwhile, shootdowns among them, also inside:
+    /// what it had from its cache before it waited may be gone by then.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAWorker`].
+    #[inline]
+    pub fn enter(&self) -> Result<(Using<'_, W>, Entry), NotAWorker> {
+        let index = self.shared.current().ok_or(NotAWorker)?;
+        let inside = &*self.inside[index];
+        // Relaxed, twice: the worker's own.
+        inside.store(inside.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let using = Using { inside, _here: PhantomData };
+        // Only the worker itself clears the bit: if it is set, it has run what it was to run.
+        let is_new = self.bits.set(self.shared.workers[index].cpu).unwrap_or(true);
+        if !is_new {
+            return Ok((using, Entry::Current));
+        }
+        // Between the bit and the worker's look at what it will cache:
+        //
+        //   Announcer: changes it, finds the bit clear
+        //   Worker:    sets the bit, caches what was there before     <- for ever
+        //
+        // Partner: the fence in `shootdown`.
+        W::fence(Ordering::SeqCst);
+        Ok((using, Entry::MustRefresh))
+    }
+
+    /// Runs `f` on each worker that may have cached something, and returns when all have run it:
+    /// how many were reached, and how many were found to have left. Those will refresh when they
+    /// enter again.
+    ///
+    /// On a worker: it runs `f` itself if it uses this, too. It may be inside.
+    ///
+    /// # Errors
+    ///
+    /// [`Why::Closed`], [`Why::Forked`]: some workers may not have been told. When the
+    /// [`Workers`](super::Workers) are dropped, none uses anything any more.
+    ///
+    /// # Panics
+    ///
+    /// As `f` does on the first of the workers where it does, when all have run it.
+    pub fn shootdown(&self, f: impl Fn() + Sync) -> Result<Shot, Why> {
+        // Partner: the fence in `enter`.
+        W::fence(Ordering::SeqCst);
+        let users = self.bits.snapshot();
+        let trims = self.trims();
+        let tell = |cpu| {
+            let index = self.shared.worker(cpu).expect("only workers enter");
+            // Relaxed: the worker's own, and this runs on it.
+            if trims && self.inside[index].load(Ordering::Relaxed) == 0 {
+                // A worker has a bit: the mask is as wide as the machine.
+                let _ = self.bits.clear(cpu);
+                return false;
+            }
+            f();
+            true
+        };
+        let told = self.shared.call_many(&users, tell)?;
+        let reached = told.iter().filter(|(_, is_here)| *is_here).count();
+        Ok(Shot { reached, away: told.len() - reached })
+    }
+
+    /// Whether it is time to clear bits.
+    fn trims(&self) -> bool {
+        let now = W::now();
+        let mut trimmed = self.trimmed.lock();
+        let is_time = trimmed.is_none_or(|at| now - at >= Self::TRIM_EVERY);
+        if is_time {
+            *trimmed = Some(now);
+        }
+        is_time
+    }
+}
+
+/// A worker uses something. Dropping it leaves: one store to the worker's own line.
+pub struct Using<'a, W: World = Native> {
+    inside: &'a W::U32,
+    /// Not `Send`: the worker that entered is the one that uses it.
+    _here: PhantomData<*const ()>,
+}
+
+impl<W: World> Drop for Using<'_, W> {
+    #[inline]
+    fn drop(&mut self) {
+        // Relaxed, twice: the worker's own.
+        self.inside.store(self.inside.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    }
+}
+
+impl<W: World> fmt::Debug for Users<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Users").field("bits", &self.bits).finish_non_exhaustive()
+    }
+}
+
+impl<W: World> fmt::Debug for Using<'_, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Using").finish_non_exhaustive()
+    }
+}
