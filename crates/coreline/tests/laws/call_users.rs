@@ -53,7 +53,7 @@ impl<W: Testbed> Changing<W> {
         assert!(cached >= told, "worked with {cached} after {told}");
     }
 
-    /// What a call or task on the worker with this index does. `meets`: it calls that one meanwhile.
+    /// What a call or task on the worker with this index does. `meets`: it calls that one, too.
     fn work(&self, worker: usize, meets: Option<usize>) {
         let (using, entry) = self.users.enter().unwrap();
         if entry == Entry::MustRefresh && self.refreshes {
