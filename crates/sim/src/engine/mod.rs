@@ -19,6 +19,7 @@ mod memory;
 mod rng;
 mod run;
 mod stack;
+mod states;
 
 use std::any::{Any, TypeId};
 use std::cell::Cell;
@@ -37,7 +38,7 @@ use crate::hardware::arena::{self, Arena};
 use crate::hardware::coherence::Directory;
 use crate::hardware::contention::{Arbitration, StoreNumber};
 use crate::hardware::spec::Spec;
-use crate::results::failure::{CpuState, Doing, FailureKind, ThreadState};
+use crate::results::failure::FailureKind;
 use crate::results::locks;
 use crate::results::report::{Report, Transfers};
 use crate::results::statistics::{Activity, Ledger};
@@ -208,6 +209,8 @@ pub(crate) struct Engine {
     step_limit: u64,
     jitter: Rng,
     dice: Rng,
+    /// What the program's hash maps are seeded by.
+    hashes: Rng,
     directory: Directory,
     arbitration: Arbitration,
     stores: Stores,
@@ -407,6 +410,11 @@ impl Engine {
         Report { details: self.ledger.as_deref().map(details), ..self.report.clone() }
     }
 
+    /// What the program's next hash map is seeded by.
+    pub(crate) fn hash_seed(&mut self) -> u64 {
+        self.hashes.below(u64::MAX)
+    }
+
     /// Counts a restart of a restartable operation.
     pub(crate) fn count_restart(&mut self) {
         self.report.restarts += 1;
@@ -543,43 +551,6 @@ impl Engine {
     fn relative(&self, address: usize) -> u64 {
         self.line_of(address)
             .map_or(0, |line| line * memory::LINE as u64 + (address % memory::LINE) as u64)
-    }
-
-    /// What all unfinished threads are doing.
-    fn thread_states(&self) -> Vec<ThreadState> {
-        let doing = |state| match state {
-            State::Done | State::Idle => None,
-            State::Ready { .. }
-            | State::Running
-            | State::Accessing
-            | State::Waiting { .. }
-            | State::Draining { .. }
-            | State::Working { .. } => Some(Doing::Running),
-            State::Spinning { line } => {
-                Some(Doing::Spinning { line: self.directory.name(line) * memory::LINE as u64 })
-            }
-            State::Parked { word } => Some(Doing::Parked { word: self.relative(word) }),
-            State::Sleeping => Some(Doing::Sleeping),
-            State::Joining { thread } => Some(Doing::Joining { thread }),
-        };
-        let state = |(number, thread): (usize, &Thread)| {
-            let cpu = CpuId::new(thread.cpu as u32);
-            Some(ThreadState { thread: number, cpu, doing: doing(thread.state)? })
-        };
-        self.threads.iter().enumerate().filter_map(state).collect()
-    }
-
-    /// The state of all CPUs.
-    fn cpu_states(&self) -> Vec<CpuState> {
-        let state = |(number, cpu): (usize, &Cpu)| CpuState {
-            cpu: CpuId::new(number as u32),
-            thread: cpu.current.filter(|&thread| self.threads[thread].state != State::Done),
-            queued: cpu.queue.len(),
-            masked: cpu.current.is_some_and(|thread| self.threads[thread].masked > 0),
-            offline: cpu.offline,
-            at_ns: cpu.now / PS_PER_NS,
-        };
-        self.cpus.iter().enumerate().map(state).collect()
     }
 }
 

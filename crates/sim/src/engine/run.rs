@@ -26,6 +26,7 @@ use crate::results::failure::{CpuState, FailureKind, ThreadState};
 use crate::results::locks::LockReport;
 use crate::results::report::{Report, Statistics};
 use crate::results::statistics::{Activity, Ledger};
+use crate::results::tape::Tape;
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
 use crate::settings::schedule::Schedule;
@@ -33,6 +34,8 @@ use crate::settings::schedule::Schedule;
 /// All that a run depends on, besides the program.
 pub(crate) struct Setup {
     pub(crate) spec: Spec,
+    /// The digest that the machine's place follows from; `None` for any place.
+    pub(crate) home: Option<u64>,
     pub(crate) seed: u64,
     pub(crate) request_percent: u32,
     pub(crate) faults: Faults,
@@ -40,6 +43,8 @@ pub(crate) struct Setup {
     pub(crate) step_limit: u64,
     pub(crate) kernel: Option<Box<dyn Kernel>>,
     pub(crate) statistics: Statistics,
+    /// Where accesses are put down, with full statistics.
+    pub(crate) tape: Option<Tape>,
     pub(crate) arbitration: Arbitration,
 }
 
@@ -187,13 +192,13 @@ pub(crate) fn run<T: 'static>(
     if !ENGINE.get().is_null() {
         return Err(Failed::refused("a machine cannot run inside a machine"));
     }
-    let arena = Arena::new().map_err(|why| Failed::refused(&why.to_string()))?;
+    let arena = Arena::new(setup.home).map_err(|why| Failed::refused(&why.to_string()))?;
     watch_panics();
     let value = Rc::new(Cell::new(None));
     let theirs = Rc::clone(&value);
-    let Ok(fiber) = Fiber::new(move || theirs.set(Some(root()))) else {
-        return Err(Failed::refused("no memory for the first thread's stack"));
-    };
+    let stack = stack::new(&arena)
+        .map_err(|why| Failed::refused(&format!("no stack for the first thread: {why}")))?;
+    let fiber = Fiber::new(stack, move || theirs.set(Some(root())));
     let mut machine = Installed::new(Box::new(Engine::new(setup, arena)));
     inside(|engine| engine.start(fiber));
     machine.run();
@@ -203,9 +208,9 @@ pub(crate) fn run<T: 'static>(
     while let Some(statics) = inside(Engine::take_statics) {
         // Without a stack they leak: their destructors have no thread to run on.
         let statics = ManuallyDrop::new(statics);
-        let Ok(fiber) = Fiber::new(move || drop(ManuallyDrop::into_inner(statics))) else {
-            return Err(Failed::refused("no memory for the last thread's stack"));
-        };
+        let stack = inside(|engine| stack::new(&engine.arena))
+            .map_err(|why| Failed::refused(&format!("no stack for the last thread: {why}")))?;
+        let fiber = Fiber::new(stack, move || drop(ManuallyDrop::into_inner(statics)));
         inside(|engine| engine.start(fiber));
         machine.run();
     }
@@ -288,6 +293,7 @@ impl Engine {
             step_limit,
             jitter: Rng::new(seed, Stream::Jitter),
             dice: Rng::new(seed, Stream::Faults),
+            hashes: Rng::new(seed, Stream::Hashes),
             arena,
             stacks: BTreeMap::new(),
             emergency: stack::prepare(),
@@ -305,7 +311,7 @@ impl Engine {
             parked: BTreeMap::new(),
             newborn: Vec::new(),
             kernel,
-            ledger: full.then(|| Box::new(Ledger::new(cpu_count))),
+            ledger: full.then(|| Box::new(Ledger::new(cpu_count, setup.tape))),
             statics: Vec::new(),
             panic: None,
             host_unwinds: std::thread::panicking(),

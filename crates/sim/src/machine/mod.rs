@@ -13,6 +13,7 @@ use crate::results::failure::{Failure, FailureKind};
 use crate::results::locks::LockReport;
 use crate::results::replay::Replay;
 use crate::results::report::{Report, Statistics};
+use crate::results::tape::Tape;
 use crate::settings;
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
@@ -66,6 +67,7 @@ pub struct Machine {
     /// Why the machine cannot be set up as a replay line says.
     refused: Option<String>,
     statistics: Statistics,
+    tape: Option<Tape>,
     arbitration: Arbitration,
 }
 
@@ -124,6 +126,7 @@ impl Machine {
             named_kernel: None,
             refused: None,
             statistics: Statistics::default(),
+            tape: None,
             arbitration: Arbitration::default(),
         }
     }
@@ -214,6 +217,11 @@ impl Machine {
         self
     }
 
+    /// Puts down all accesses.
+    pub(crate) fn tape(self, tape: &Tape) -> Machine {
+        Machine { tape: Some(Tape::clone(tape)), ..self.statistics(Statistics::Full) }
+    }
+
     /// The line that brings back what this machine does.
     pub fn replay_line(&self) -> Replay {
         let scaled = self.spec.scaled().map(|(cost, percent)| (cost.to_owned(), percent));
@@ -294,14 +302,19 @@ impl Machine {
 
     /// Like [`run`](Machine::run); returns the decisions of a listed schedule as well.
     pub(crate) fn run_noting<T: 'static>(self, root: impl FnOnce() -> T + 'static) -> Noted<T> {
+        let home = self.replay_line().home();
         match self.calibrated() {
-            Ok(machine) => machine.run_as_is(root),
+            Ok(machine) => machine.run_as_is(Some(home), root),
             Err(failure) => (Err(failure), Vec::new()),
         }
     }
 
-    /// Like [`run_noting`](Machine::run_noting), with the costs as they are.
-    pub(crate) fn run_as_is<T: 'static>(self, root: impl FnOnce() -> T + 'static) -> Noted<T> {
+    /// Like [`run_noting`](Machine::run_noting), with the costs as they are, at home or anywhere.
+    fn run_as_is<T: 'static>(
+        self,
+        home: Option<u64>,
+        root: impl FnOnce() -> T + 'static,
+    ) -> Noted<T> {
         let replay = self.replay_line();
         let refused = self.refused.or_else(|| {
             let named = self.named_kernel.filter(|named| Some(named) != replay.kernel.as_ref())?;
@@ -319,6 +332,7 @@ impl Machine {
         }
         let setup = Setup {
             spec: self.spec,
+            home,
             seed: self.seed,
             request_percent: self.request_percent,
             faults: self.faults,
@@ -326,6 +340,7 @@ impl Machine {
             step_limit: self.step_limit,
             kernel: self.kernel,
             statistics: self.statistics,
+            tape: self.tape,
             arbitration: self.arbitration,
         };
         match engine::run(setup, root) {
@@ -345,7 +360,7 @@ impl Machine {
 fn play(spec: Spec, request_percent: u32, cpus: [CpuId; 2]) -> Result<u64, Box<Failure>> {
     let machine = Machine::new(spec).request_percent(request_percent);
     let machine = machine.step_limit(calibration::MOST_STEPS).program("calibration");
-    let (run, _) = machine.run_as_is(calibration::game(cpus));
+    let (run, _) = machine.run_as_is(None, calibration::game(cpus));
     Ok(calibration::one_way(run?.value))
 }
 

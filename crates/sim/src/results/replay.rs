@@ -69,6 +69,22 @@ impl Replay {
     }
 }
 
+impl Replay {
+    /// What a machine's place in the host's address space follows from: the line without what must
+    /// not change addresses, since the program is the same under other schedules and limits.
+    pub(crate) fn home(&self) -> u64 {
+        let schedule = Schedule::Time;
+        let line = Replay { schedule, step_limit: STEP_LIMIT, ..self.clone() }.to_string();
+        digest(line.as_bytes())
+    }
+}
+
+/// FNV-1a, of 64 bits: the same on every host.
+pub(crate) fn digest(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
 /// The first word of a replay line.
 const TAG: &str = "coreline-sim/1";
 

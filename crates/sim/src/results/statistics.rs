@@ -1,16 +1,13 @@
 //! Full statistics: what accesses cost by line, by place in the source and by CPU.
 
 use core::cmp::Reverse;
-use core::panic::Location;
 use std::collections::BTreeMap;
 
 use crate::hardware::coherence::From;
 use crate::results::report::{
     AccessCost, CpuTime, Details, LineCost, SiteCost, SourceSite, Transfers, WordCost,
 };
-
-/// A place in the source of the simulated program.
-pub(crate) type Site = &'static Location<'static>;
+use crate::results::tape::{Site, Tape, source};
 
 /// What a CPU's time is spent on. Idle is what is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,11 +51,13 @@ pub(crate) struct Ledger {
     pub(crate) cpus: Vec<[u64; Activity::COUNT]>,
     /// What the program calls parts of its memory: first address, bytes, name.
     pub(crate) names: Vec<(u64, u64, String)>,
+    /// Where all accesses are put down, if they are.
+    pub(crate) tape: Option<Tape>,
 }
 
 impl Ledger {
-    pub(crate) fn new(cpus: usize) -> Ledger {
-        Ledger { cpus: vec![[0; Activity::COUNT]; cpus], ..Ledger::default() }
+    pub(crate) fn new(cpus: usize, tape: Option<Tape>) -> Ledger {
+        Ledger { cpus: vec![[0; Activity::COUNT]; cpus], tape, ..Ledger::default() }
     }
 
     /// The tally of a place's accesses to the word at `address`.
@@ -167,21 +166,10 @@ fn cpu_time(cpu: u32, times: &[u64; Activity::COUNT], time_ns: u64) -> CpuTime {
     CpuTime { idle_ns: time_ns.saturating_sub(busy), ..time }
 }
 
-/// The file of a place. Packages of the workspace have relative paths; of an absolute one, which is
-/// this host's alone, only what is from the package's folder on is left.
-fn source(site: Site) -> String {
-    let file = site.file();
-    if !file.starts_with('/') {
-        return file.to_owned();
-    }
-    let parts: Vec<&str> = file.split('/').collect();
-    let roots = ["src", "tests", "examples", "benches"];
-    let root = parts.iter().rposition(|part| roots.contains(part)).unwrap_or(parts.len() - 1);
-    parts[root.saturating_sub(1)..].join("/")
-}
-
 #[cfg(test)]
 mod tests {
+    use core::panic::Location;
+
     use super::*;
 
     #[test]
@@ -192,7 +180,7 @@ mod tests {
         }
         let sites = [here(), here()];
         assert!(!core::ptr::eq(sites[0], sites[1]));
-        let mut ledger = Ledger::new(1);
+        let mut ledger = Ledger::new(1, None);
         for site in sites {
             ledger.access((0, site, 8), From::Private, 600, 700);
         }

@@ -16,6 +16,7 @@
 //! | `signals` | signals | `pthread_sigmask` |
 //! | `interrupt` | none: for programs that stop half-way | `sigaction` |
 //! | `overflow`, a feature | none: a hook for the simulator | `SIGSEGV`, an alternate stack |
+//! | `fixed`, of that feature | none: the simulator's addresses | `mmap` at an address |
 //! | `memory` | memory | `mmap`, `mbind`, `madvise` |
 //! | `probe`, `machine` | what `coreline doctor` shows | all of these |
 //!
@@ -68,6 +69,8 @@ pub(crate) mod affinity;
 mod auxv;
 mod clock;
 mod fences;
+#[cfg(feature = "overflow")]
+pub mod fixed;
 mod futex;
 mod interrupt;
 mod kick;

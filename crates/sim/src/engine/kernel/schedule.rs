@@ -13,7 +13,9 @@ use coreline_world::{Parked, Placement, SpawnError, Time};
 use crate::engine::kernel::fiber::Fiber;
 use crate::engine::kernel::interrupts;
 use crate::engine::kernel::points::issue;
-use crate::engine::{Cpu, END_OF_TIME, Engine, NEVER, PS_PER_NS, State, Thread, inside, suspend};
+use crate::engine::{
+    Cpu, END_OF_TIME, Engine, NEVER, PS_PER_NS, State, Thread, inside, stack, suspend,
+};
 use crate::results::statistics::Activity;
 use crate::settings::kernel::Kernel;
 
@@ -21,7 +23,9 @@ use crate::settings::kernel::Kernel;
 pub(crate) fn spawn(placement: Placement, f: impl FnOnce() + 'static) -> Result<usize, SpawnError> {
     issue();
     let cpu = inside(|engine| engine.choose_cpu(placement, engine.current()))?;
-    let fiber = Fiber::new(f).map_err(|error| SpawnError::Exhausted(error.to_string()))?;
+    let stack = inside(|engine| stack::new(&engine.arena));
+    let stack = stack.map_err(|error| SpawnError::Exhausted(error.to_string()))?;
+    let fiber = Fiber::new(stack, f);
     let (number, at) = inside(|engine| {
         let parent = engine.current();
         let bound = placement != Placement::Anywhere || engine.threads[parent].bound;

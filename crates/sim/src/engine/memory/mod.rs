@@ -36,7 +36,8 @@ use crate::engine::{Cpu, Engine, NEVER, STACK, State, Thread, inside, suspend, s
 use crate::hardware::coherence::{Access, From};
 use crate::hardware::contention::{Actor, StoreNumber};
 use crate::results::failure::FailureKind;
-use crate::results::statistics::{Activity, Site};
+use crate::results::statistics::Activity;
+use crate::results::tape::{Record, Site};
 
 /// Bytes of a line.
 pub(crate) const LINE: usize = 64;
@@ -344,7 +345,7 @@ impl Engine {
             Access::Store => costs.store_issue,
             Access::Update => costs.private_hit + costs.locked,
         };
-        self.count_hit(request, cost);
+        self.count_hit(cpu, request, cost);
         self.pass(Activity::Hit, cost);
         self.directory.used(request.line, core, access.writes(), now + cost);
         if access.writes() {
@@ -355,12 +356,24 @@ impl Engine {
 
     /// Notes an access that the core's own cache served.
     #[inline]
-    pub(in crate::engine) fn count_hit(&mut self, request: &Request, time: u64) {
+    pub(in crate::engine) fn count_hit(&mut self, cpu: usize, request: &Request, time: u64) {
         self.report.transfers.count(From::Private);
         if let Some(ledger) = &mut self.ledger {
             let &Request { line, site, word, .. } = request;
             ledger.access((line, site, word), From::Private, 0, time);
+            let now = self.cpus[cpu].now;
+            self.put_down(cpu, request, now);
         }
+    }
+
+    /// Puts an access on the tape, if there is one.
+    pub(in crate::engine) fn put_down(&mut self, cpu: usize, request: &Request, at: u64) {
+        let Some(tape) = self.ledger.as_ref().and_then(|ledger| ledger.tape.as_ref()) else {
+            return;
+        };
+        let line = self.directory.name(request.line) * LINE as u64;
+        let address = line + (request.word % LINE) as u64;
+        tape.borrow_mut().push(Record { site: request.site, address, cpu: cpu as u32, at });
     }
 
     /// The store of another CPU, still on its way, whose value an access would read.
@@ -387,7 +400,7 @@ impl Engine {
                     match request.access {
                         Access::Load if self.forwards(cpu, request) => {
                             let cost = self.spec.costs().private_hit;
-                            self.count_hit(request, cost);
+                            self.count_hit(cpu, request, cost);
                             self.pass(Activity::Hit, cost);
                             return Progress::Done;
                         }

@@ -142,7 +142,7 @@ impl Engine {
                 Some(from.cost(self.spec.costs()) * self.request_percent / 100)
             };
             let Some(flight) = request else {
-                self.count_hit(&store, 0);
+                self.count_hit(cpu, &store, 0);
                 self.directory.used(store.line, core, true, now);
                 self.store_done(cpu, now);
                 continue;
