@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coreline_sim::{FailureKind, Kernel, Sim};
+use coreline_sim::{FailureKind, Kernel, Sim, thread};
 use coreline_topology::{Cid, CpuId};
 use coreline_world::{
     Clock, Integer, JoinHandle, Line, Ordering, Sleep, Threads, Time, Word, Words, WorldStatic,
@@ -85,6 +85,30 @@ fn a_panic_is_reported_with_its_own_message() {
     });
     assert_eq!(message, "caught and raised again");
     assert!(location.unwrap().contains("failures.rs"));
+}
+
+#[test]
+fn a_panic_of_which_no_thread_learns_ends_the_run() {
+    let left = |message: &'static str, wait: bool| {
+        move || {
+            let thread = thread::spawn(move || assert!(message.is_empty(), "{message}"));
+            if wait {
+                // The thread has ended when its handle goes.
+                thread::sleep(Duration::from_millis(1));
+            }
+            drop(thread);
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    for wait in [false, true] {
+        let (message, location) = panic_of(left("a detached thread's", wait));
+        assert_eq!(message, "a detached thread's");
+        assert!(location.unwrap().contains("failures.rs"));
+    }
+    machine("host-2c", 1).run(left("", false)).unwrap();
+    // One that is joined is its joiner's.
+    let joined = || thread::spawn(|| panic!("of a joined one")).join().is_err();
+    assert!(machine("host-2c", 1).run(joined).unwrap().value);
 }
 
 #[test]

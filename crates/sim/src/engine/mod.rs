@@ -60,7 +60,7 @@ use memory::stores::Stores;
 pub(crate) use memory::stores::{before, keep_before};
 pub(crate) use memory::{access, await_write, is_over, monitor, set_home};
 use rng::Rng;
-pub(crate) use run::{Failed, Finished, Setup, run};
+pub(crate) use run::{Failed, Finished, Setup, caught, fail, run};
 pub(crate) use stack::USABLE as STACK;
 
 thread_local! {

@@ -9,6 +9,7 @@ use std::ptr;
 use std::rc::Rc;
 use std::sync::{Arc, Once};
 
+use coreline_topology::CpuId;
 use corosensei::CoroutineResult;
 
 use super::choice::{Chooser, Decision, Next};
@@ -179,6 +180,21 @@ fn message(payload: Box<dyn Any + Send>) -> String {
             NOT_A_STRING.to_owned()
         }
     }
+}
+
+/// What the run fails with if no thread learns of a panic that the running thread just caught.
+pub(crate) fn caught(payload: &(dyn Any + Send)) -> FailureKind {
+    inside(|engine| {
+        let message = payload.downcast_ref::<String>().map(String::as_str);
+        let message = message.or(payload.downcast_ref::<&'static str>().copied());
+        let (thread, cpu) = (engine.current(), engine.cpu());
+        engine.panic_of(thread, cpu, message.unwrap_or(NOT_A_STRING).to_owned())
+    })
+}
+
+/// Ends the run with a failure. Does nothing outside of a machine.
+pub(crate) fn fail(kind: FailureKind) {
+    with(|engine| engine.fail(kind));
 }
 
 /// The message of a panic whose payload is of another type.
@@ -447,15 +463,8 @@ impl Engine {
         }
         let (thread, cpu) = (self.current(), self.cpu());
         if let Some(message) = panic {
-            // A panic that was caught and raised again, or raised without the hook: the latest that
-            // the hook saw may be another.
-            let location = match self.panic.take() {
-                Some(FailureKind::Panic { message: noted, location, .. }) if noted == message => {
-                    location
-                }
-                _ => None,
-            };
-            self.fail(FailureKind::Panic { thread, cpu, message, location });
+            let kind = self.panic_of(thread, cpu, message);
+            self.fail(kind);
             // Its joiners stay as they are, for the report.
             self.threads[thread].state = State::Done;
             return;
@@ -465,6 +474,19 @@ impl Engine {
             self.report.time_ns = self.report.time_ns.max(now / PS_PER_NS);
         }
         self.finish();
+    }
+
+    /// The failure of a thread that panicked with a message.
+    fn panic_of(&mut self, thread: usize, cpu: CpuId, message: String) -> FailureKind {
+        // A panic that was caught and raised again, or raised without the hook: the latest that the
+        // hook saw may be another.
+        let location = match self.panic.take() {
+            Some(FailureKind::Panic { message: noted, location, .. }) if noted == message => {
+                location
+            }
+            _ => None,
+        };
+        FailureKind::Panic { thread, cpu, message, location }
     }
 
     /// The running thread, if any, gave the host thread back.

@@ -3,7 +3,7 @@
 //! | std | here |
 //! |---|---|
 //! | the system chooses a CPU | the one with the fewest threads, or [`Builder::on`] |
-//! | a panic is `Err` for the joining thread | the same; one of the first thread ends the run |
+//! | a panic is `Err` for the joining thread | the same; of which no thread learns, ends the run |
 //! | a panic is printed | it is not, since the joining thread is told |
 //! | a destroyed `thread_local!` stays so | used again by a destructor, it is made again |
 //! | [`ThreadId`]s are unique in the process | unique in the machine |
@@ -39,6 +39,7 @@ pub use scope::{Scope, ScopedJoinHandle, scope};
 use crate::Sim;
 use crate::engine::{self, STACK as ENGINE_STACK, inside};
 use crate::mirrors::time::Instant;
+use crate::results::failure::FailureKind;
 use crate::words::SimU32;
 use crate::words::atomic::{AtomicBool, Ordering};
 
@@ -279,6 +280,7 @@ impl Builder {
         let thread = Thread::new(name);
         let packet = Arc::new(Packet {
             value: Mutex::new(None),
+            panic: Mutex::new(None),
             finished: AtomicBool::new(false),
             scope: data.clone(),
         });
@@ -286,6 +288,9 @@ impl Builder {
         let body = move || {
             CURRENT.with::<Sim, Thread, _>(|| its_thread, |_| ());
             let value = panic::catch_unwind(AssertUnwindSafe(f));
+            if let Err(payload) = &value {
+                its_packet.keep(engine::caught(&**payload));
+            }
             its_packet.put(value);
             // If no handle is left, the value drops here, before the scope that it may borrow from.
             drop(its_packet);
@@ -312,15 +317,21 @@ fn refused(error: SpawnError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// Where a thread leaves its value. The mutex is the host's and never contended: no thread switches
-/// while holding it.
+/// Where a thread leaves its value. The mutexes are the host's and never contended: no thread
+/// switches while holding one.
 struct Packet<T> {
     value: Mutex<Option<Result<T>>>,
+    /// What the run fails with if the thread panicked and no thread learns of it.
+    panic: Mutex<Option<FailureKind>>,
     finished: AtomicBool,
     scope: Option<Arc<scope::Data>>,
 }
 
 impl<T> Packet<T> {
+    fn keep(&self, panic: FailureKind) {
+        *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
+    }
+
     fn put(&self, value: Result<T>) {
         *self.value.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
         // Release: pairs with the Acquire load in `is_finished`.
@@ -331,8 +342,13 @@ impl<T> Packet<T> {
 impl<T> Drop for Packet<T> {
     fn drop(&mut self) {
         let value = self.value.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let (Some(Err(_)), Some(scope)) = (&value, &self.scope) {
-            scope.panicked();
+        if let Some(Err(_)) = &value {
+            let panic = self.panic.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+            match (&self.scope, panic) {
+                (Some(scope), _) => scope.panicked(),
+                (None, Some(panic)) => engine::fail(panic),
+                (None, None) => {}
+            }
         }
     }
 }
