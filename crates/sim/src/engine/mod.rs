@@ -39,9 +39,9 @@ use crate::hardware::coherence::Directory;
 use crate::hardware::contention::{Arbitration, StoreNumber};
 use crate::hardware::spec::Spec;
 use crate::results::failure::FailureKind;
-use crate::results::locks;
+use crate::results::locks::{self, LockReport};
 use crate::results::report::{Report, Transfers};
-use crate::results::statistics::{Activity, Ledger};
+use crate::results::statistics::{Activity, Ledger, Names};
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
 use choice::Chooser;
@@ -185,6 +185,8 @@ struct Thread {
     locals: Vec<(Key, Rc<dyn Any>)>,
     /// Whether the thread panicked and was not seen otherwise since.
     panicked: bool,
+    /// When it ended, in picoseconds.
+    ended: Option<u64>,
 }
 
 const _: () = assert!(offset_of!(Cpu, buffered) < 64 && offset_of!(Thread, stack_lines) < 64);
@@ -257,6 +259,7 @@ pub(crate) struct Engine {
     failure: Option<FailureKind>,
     report: Report,
     locks: locks::Locks,
+    names: Names,
 }
 
 /// Puts the engine's pointer back when it drops.
@@ -385,12 +388,16 @@ impl Engine {
         self.threads[self.current()].interrupts
     }
 
-    /// Names a part of the program's memory, if full statistics are kept.
+    /// Names a part of the program's memory.
     pub(crate) fn name(&mut self, address: usize, len: usize, name: &str) {
         let first = self.relative(address);
-        if let Some(ledger) = &mut self.ledger {
-            ledger.names.push((first, len as u64, name.to_owned()));
-        }
+        self.names.0.push((first, len as u64, name.to_owned()));
+    }
+
+    /// The reports on the locks of the run so far.
+    fn lock_reports(&self) -> Vec<LockReport> {
+        let end = |thread: usize| self.threads[thread].ended.unwrap_or(self.settled);
+        self.locks.reports(end, |lock| self.names.of(lock, 1))
     }
 
     /// The accesses so far to the lines of the arena that `which` selects; `None` if they are not
@@ -406,7 +413,7 @@ impl Engine {
     /// The report of the run so far.
     fn report(&self) -> Report {
         let address = |line| self.directory.name(line) * memory::LINE as u64;
-        let details = |ledger: &Ledger| ledger.details(self.report.time_ns, address);
+        let details = |ledger: &Ledger| ledger.details(self.report.time_ns, address, &self.names);
         Report { details: self.ledger.as_deref().map(details), ..self.report.clone() }
     }
 

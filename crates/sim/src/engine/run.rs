@@ -64,12 +64,13 @@ pub(crate) struct Failed {
     pub(crate) at_ns: u64,
     pub(crate) threads: Vec<ThreadState>,
     pub(crate) cpus: Vec<CpuState>,
+    pub(crate) locks: Vec<LockReport>,
 }
 
 impl Failed {
     fn refused(why: &str) -> Failed {
         let kind = FailureKind::Refused { why: why.to_owned() };
-        Failed { kind, at_ns: 0, threads: Vec::new(), cpus: Vec::new() }
+        Failed { kind, at_ns: 0, threads: Vec::new(), cpus: Vec::new(), locks: Vec::new() }
     }
 }
 
@@ -218,7 +219,7 @@ pub(crate) fn run<T: 'static>(
     let mut machine = Installed::new(Box::new(Engine::new(setup, arena)));
     inside(|engine| engine.start(fiber));
     machine.run();
-    let (report, locks) = inside(|engine| (engine.report(), engine.locks.reports()));
+    let (report, locks) = inside(|engine| (engine.report(), engine.lock_reports()));
     // The machine's statics go in a thread of their own: their destructors may use the machine,
     // even make new ones. It is not counted in the report.
     while let Some(statics) = inside(Engine::take_statics) {
@@ -334,6 +335,7 @@ impl Engine {
             failure: None,
             report: Report::default(),
             locks: Default::default(),
+            names: Default::default(),
             topology,
             spec,
         }
@@ -503,7 +505,7 @@ impl Engine {
     /// Why the machine stopped, if it failed.
     fn failed(&mut self) -> Option<Failed> {
         let kind = self.failure.take()?;
-        let (threads, cpus) = (self.thread_states(), self.cpu_states());
-        Some(Failed { kind, at_ns: self.settled / PS_PER_NS, threads, cpus })
+        let (threads, cpus, locks) = (self.thread_states(), self.cpu_states(), self.lock_reports());
+        Some(Failed { kind, at_ns: self.settled / PS_PER_NS, threads, cpus, locks })
     }
 }

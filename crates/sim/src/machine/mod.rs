@@ -326,8 +326,8 @@ impl Machine {
         });
         if let Some(why) = refused {
             let kind = FailureKind::Refused { why };
-            let (threads, cpus) = (Vec::new(), Vec::new());
-            let failure = Failure { kind, at_ns: 0, threads, cpus, replay };
+            let (threads, cpus, locks) = (Vec::new(), Vec::new(), Vec::new());
+            let failure = Failure { kind, at_ns: 0, threads, cpus, locks, replay };
             return (Err(Box::new(failure)), Vec::new());
         }
         let setup = Setup {
@@ -349,8 +349,8 @@ impl Machine {
                 (Ok(Run { value, report, locks }), decisions)
             }
             Err(failed) => {
-                let engine::Failed { kind, at_ns, threads, cpus } = failed;
-                (Err(Box::new(Failure { kind, at_ns, threads, cpus, replay })), Vec::new())
+                let engine::Failed { kind, at_ns, threads, cpus, locks } = failed;
+                (Err(Box::new(Failure { kind, at_ns, threads, cpus, locks, replay })), Vec::new())
             }
         }
     }

@@ -4,6 +4,7 @@ use core::fmt;
 
 use coreline_topology::CpuId;
 
+use crate::results::locks::LockReport;
 use crate::results::replay::Replay;
 
 /// A simulated program went wrong. The host process goes on.
@@ -19,6 +20,8 @@ pub struct Failure {
     pub threads: Vec<ThreadState>,
     /// The state of each CPU, in the order of their numbers.
     pub cpus: Vec<CpuState>,
+    /// What happened to its locks so far, the one that was waited for longest first.
+    pub locks: Vec<LockReport>,
     /// How to bring it back.
     pub replay: Replay,
 }

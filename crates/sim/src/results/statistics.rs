@@ -42,6 +42,23 @@ pub(crate) struct Tally {
     pub(crate) time: u64,
 }
 
+/// What the program calls parts of its memory: first address, bytes, name.
+#[derive(Default)]
+pub(crate) struct Names(pub(crate) Vec<(u64, u64, String)>);
+
+impl Names {
+    /// The names of some of its memory, in the order in which it gave them.
+    pub(crate) fn of(&self, address: u64, len: u64) -> Vec<String> {
+        let mut names = Vec::new();
+        for (first, bytes, name) in &self.0 {
+            if *first < address + len && address < first + bytes && !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+}
+
 /// Everything that is kept.
 #[derive(Default)]
 pub(crate) struct Ledger {
@@ -49,8 +66,6 @@ pub(crate) struct Ledger {
     pub(crate) lines: Vec<Vec<Tally>>,
     /// Picoseconds of each CPU by activity.
     pub(crate) cpus: Vec<[u64; Activity::COUNT]>,
-    /// What the program calls parts of its memory: first address, bytes, name.
-    pub(crate) names: Vec<(u64, u64, String)>,
     /// Where all accesses are put down, if they are.
     pub(crate) tape: Option<Tape>,
 }
@@ -94,7 +109,12 @@ impl Ledger {
 impl Ledger {
     /// All that was kept, for the report of a run that took `time_ns`. `address` gives the address
     /// of a line in the machine's memory by its index.
-    pub(crate) fn details(&self, time_ns: u64, address: impl Fn(usize) -> u64) -> Details {
+    pub(crate) fn details(
+        &self,
+        time_ns: u64,
+        address: impl Fn(usize) -> u64,
+        names: &Names,
+    ) -> Details {
         let mut sites = BTreeMap::<SourceSite, AccessCost>::new();
         let mut lines = Vec::new();
         for (index, tallies) in self.lines.iter().enumerate().filter(|(_, line)| !line.is_empty()) {
@@ -114,10 +134,10 @@ impl Ledger {
                 let this = AccessCost { transfers, queue_ns: queue / 1000, time_ns: time / 1000 };
                 cost.add(&this);
                 sites.entry(site.clone()).or_default().add(&this);
-                let names = self.names_of(address + u64::from(offset), 1);
-                words.push(WordCost { offset, names, site, cost: this });
+                let called = names.of(address + u64::from(offset), 1);
+                words.push(WordCost { offset, names: called, site, cost: this });
             }
-            lines.push(LineCost { address, names: self.names_of(address, 64), cost, words });
+            lines.push(LineCost { address, names: names.of(address, 64), cost, words });
         }
         lines.sort_by_key(|line| (Reverse(line.cost.time_ns), line.address));
         let mut sites: Vec<_> =
@@ -136,17 +156,6 @@ impl Ledger {
             tallies.iter().for_each(|tally| sum.add(&tally.transfers));
         }
         sum
-    }
-
-    /// What the program calls some of its memory, in the order in which it said so.
-    fn names_of(&self, address: u64, len: u64) -> Vec<String> {
-        let mut names = Vec::new();
-        for (first, bytes, name) in &self.names {
-            if *first < address + len && address < first + bytes && !names.contains(name) {
-                names.push(name.clone());
-            }
-        }
-        names
     }
 }
 
@@ -184,7 +193,7 @@ mod tests {
         for site in sites {
             ledger.access((0, site, 8), From::Private, 600, 700);
         }
-        let details = ledger.details(1, |_| 0);
+        let details = ledger.details(1, |_| 0, &Names::default());
         let cost = details.lines[0].cost;
         assert_eq!((cost.queue_ns, cost.time_ns, cost.transfers.private), (1, 1, 2));
         assert_eq!(details.sites.len(), 1);

@@ -237,6 +237,7 @@ impl Engine {
             yielder: std::ptr::null(),
             locals: Vec::new(),
             panicked: false,
+            ended: None,
         });
         number
     }
@@ -543,8 +544,10 @@ impl Engine {
 
     /// The running thread has ended.
     pub(in crate::engine) fn finish(&mut self) {
+        let now = self.here().now;
         let thread = self.vacate();
         self.threads[thread].state = State::Done;
+        self.threads[thread].ended = Some(now);
         self.threads[thread].stack_lines = Vec::new();
         if let Some(kernel) = self.kernel_of(thread) {
             kernel.exited(thread);
