@@ -8,7 +8,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coreline_sim::{FailureKind, Kernel, Sim, thread};
+use coreline_sim::sync::{self, Mutex};
+use coreline_sim::{FailureKind, Kernel, Sim, name, thread};
 use coreline_topology::{Cid, CpuId};
 use coreline_world::{
     Clock, Integer, JoinHandle, Line, Ordering, Sleep, Threads, Time, Word, Words, WorldStatic,
@@ -305,4 +306,37 @@ fn a_failure_says_what_every_cpu_was_doing() {
     let text = failure.to_string();
     assert!(text.contains("cpu 1 at ") && text.contains("thread 1, 0 queued"), "{text}");
     assert!(text.contains("1 CPUs idle"), "{text}");
+}
+
+#[test]
+fn a_deadlock_names_places_locks_and_holders() {
+    let failure = machine("host-2c", 1).run(|| {
+        let locks = [Mutex::new(1), Mutex::new(2)].map(sync::Arc::new);
+        name(&*locks[0], "accounts");
+        name(&*locks[1], "journal");
+        let both = |first: usize| {
+            let locks = locks.clone();
+            move || {
+                let _first = locks[first].lock().unwrap();
+                thread::sleep(Duration::from_millis(1));
+                drop(locks[1 - first].lock().unwrap());
+            }
+        };
+        let threads = [0, 1].map(|first| thread::spawn(both(first)));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    let failure = failure.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Deadlock);
+    let text = failure.to_string();
+    for (thread, lock, holder) in [(1, "journal", 2), (2, "accounts", 1)] {
+        let state = failure.threads.iter().find(|state| state.thread == thread).unwrap();
+        assert!(state.site.as_ref().unwrap().file.ends_with("failures.rs"), "{text}");
+        let lock = failure.locks.iter().find(|report| report.names == [lock]).unwrap();
+        assert_eq!((state.waits_for, &lock.holders[..]), (Some(lock.lock), &[holder][..]));
+        let line = text.lines().find(|line| line.contains(&format!("thread {thread} on")));
+        assert!(line.unwrap().contains(&lock.names[0]), "{text}");
+        assert!(line.unwrap().ends_with(&format!("held by thread {holder}")), "{text}");
+    }
+    let joining = failure.threads.iter().find(|state| state.thread == 0).unwrap();
+    assert!(joining.site.as_ref().unwrap().file.ends_with("failures.rs"), "{text}");
 }

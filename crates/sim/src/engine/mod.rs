@@ -40,7 +40,7 @@ use crate::hardware::contention::{Arbitration, StoreNumber};
 use crate::hardware::spec::Spec;
 use crate::results::failure::FailureKind;
 use crate::results::locks::{self, LockReport};
-use crate::results::report::{Report, Transfers};
+use crate::results::report::{Report, Site, Transfers};
 use crate::results::statistics::{Activity, Ledger, Names};
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
@@ -58,7 +58,7 @@ pub(crate) use kernel::signals::{hold_signals, on_signal, release_signals};
 pub(crate) use memory::pass::access_range;
 use memory::stores::Stores;
 pub(crate) use memory::stores::{before, keep_before};
-pub(crate) use memory::{access, await_write, is_over, monitor, set_home};
+pub(crate) use memory::{access, access_at, await_write, is_over, monitor, set_home};
 use rng::Rng;
 pub(crate) use run::{Failed, Finished, Setup, caught, fail, run};
 pub(crate) use stack::USABLE as STACK;
@@ -185,6 +185,8 @@ struct Thread {
     locals: Vec<(Key, Rc<dyn Any>)>,
     /// Whether the thread panicked and was not seen otherwise since.
     panicked: bool,
+    /// Where in the source it began its latest wait.
+    site: Option<Site>,
     /// When it ended, in picoseconds.
     ended: Option<u64>,
 }

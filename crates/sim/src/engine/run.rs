@@ -68,9 +68,15 @@ pub(crate) struct Failed {
 }
 
 impl Failed {
-    fn refused(why: &str) -> Failed {
+    fn refused(why: &str) -> Box<Failed> {
         let kind = FailureKind::Refused { why: why.to_owned() };
-        Failed { kind, at_ns: 0, threads: Vec::new(), cpus: Vec::new(), locks: Vec::new() }
+        Box::new(Failed {
+            kind,
+            at_ns: 0,
+            threads: Vec::new(),
+            cpus: Vec::new(),
+            locks: Vec::new(),
+        })
     }
 }
 
@@ -205,7 +211,7 @@ const NOT_A_STRING: &str = "(not a string)";
 pub(crate) fn run<T: 'static>(
     setup: Setup,
     root: impl FnOnce() -> T + 'static,
-) -> Result<Finished<T>, Failed> {
+) -> Result<Finished<T>, Box<Failed>> {
     if !ENGINE.get().is_null() {
         return Err(Failed::refused("a machine cannot run inside a machine"));
     }
@@ -503,9 +509,9 @@ impl Engine {
     }
 
     /// Why the machine stopped, if it failed.
-    fn failed(&mut self) -> Option<Failed> {
+    fn failed(&mut self) -> Option<Box<Failed>> {
         let kind = self.failure.take()?;
         let (threads, cpus, locks) = (self.thread_states(), self.cpu_states(), self.lock_reports());
-        Some(Failed { kind, at_ns: self.settled / PS_PER_NS, threads, cpus, locks })
+        Some(Box::new(Failed { kind, at_ns: self.settled / PS_PER_NS, threads, cpus, locks }))
     }
 }

@@ -4,6 +4,7 @@ use coreline_topology::CpuId;
 
 use super::{Cpu, Engine, PS_PER_NS, State, Thread, memory};
 use crate::results::failure::{CpuState, Doing, ThreadState};
+use crate::results::report::SourceSite;
 
 impl Engine {
     /// What all unfinished threads are doing.
@@ -25,7 +26,10 @@ impl Engine {
         };
         let state = |(number, thread): (usize, &Thread)| {
             let cpu = CpuId::new(thread.cpu as u32);
-            Some(ThreadState { thread: number, cpu, doing: doing(thread.state)? })
+            let doing = doing(thread.state)?;
+            let site = if doing == Doing::Running { None } else { thread.site };
+            let (site, waits_for) = (site.map(SourceSite::of), self.locks.waited_for(number));
+            Some(ThreadState { thread: number, cpu, doing, site, waits_for })
         };
         self.threads.iter().enumerate().filter_map(state).collect()
     }

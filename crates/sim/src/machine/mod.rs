@@ -349,7 +349,7 @@ impl Machine {
                 (Ok(Run { value, report, locks }), decisions)
             }
             Err(failed) => {
-                let engine::Failed { kind, at_ns, threads, cpus, locks } = failed;
+                let engine::Failed { kind, at_ns, threads, cpus, locks } = *failed;
                 (Err(Box::new(Failure { kind, at_ns, threads, cpus, locks, replay })), Vec::new())
             }
         }

@@ -6,6 +6,7 @@ use coreline_topology::CpuId;
 
 use crate::results::locks::LockReport;
 use crate::results::replay::Replay;
+use crate::results::report::SourceSite;
 
 /// A simulated program went wrong. The host process goes on.
 ///
@@ -108,6 +109,11 @@ pub struct ThreadState {
     pub cpu: CpuId,
     /// What it was doing.
     pub doing: Doing,
+    /// Where in the source it began to do that, where known.
+    pub site: Option<SourceSite>,
+    /// The lock that it waited for, if that [says so](crate::locks): its address, as in
+    /// [`Failure::locks`].
+    pub waits_for: Option<u64>,
 }
 
 /// What an unfinished thread was doing.
@@ -176,6 +182,16 @@ impl fmt::Display for FailureKind {
     }
 }
 
+/// Says which lock a thread waits for, and which threads hold it.
+fn waiting(f: &mut fmt::Formatter<'_>, lock: &LockReport) -> fmt::Result {
+    write!(f, "; waits for {}, held by ", lock.title())?;
+    match &lock.holders[..] {
+        [] => write!(f, "none"),
+        [one] => write!(f, "thread {one}"),
+        [one, others @ ..] => write!(f, "thread {one} and {} others", others.len()),
+    }
+}
+
 /// How many threads, and how many CPUs, a printed failure names one by one.
 const MOST_PRINTED: usize = 16;
 
@@ -188,8 +204,14 @@ impl fmt::Display for Failure {
             self.at_ns,
             self.threads.len()
         )?;
-        for ThreadState { thread, cpu, doing } in self.threads.iter().take(MOST_PRINTED) {
-            writeln!(f, "  thread {thread} on {cpu}: {doing}")?;
+        for ThreadState { thread, cpu, doing, site, waits_for } in
+            self.threads.iter().take(MOST_PRINTED)
+        {
+            write!(f, "  thread {thread} on {cpu}: {doing}")?;
+            site.as_ref().map_or(Ok(()), |site| write!(f, " at {site}"))?;
+            let is_it = |lock: &&LockReport| Some(lock.lock) == *waits_for;
+            self.locks.iter().find(is_it).map_or(Ok(()), |lock| waiting(f, lock))?;
+            writeln!(f)?;
         }
         if self.threads.len() > MOST_PRINTED {
             writeln!(f, "  and {} more", self.threads.len() - MOST_PRINTED)?;

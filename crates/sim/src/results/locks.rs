@@ -40,6 +40,12 @@ impl Locks {
         reports.sort_by_key(|report| (core::cmp::Reverse(report.waited_ns), report.lock));
         reports
     }
+
+    /// The lock that a thread waits for.
+    pub(crate) fn waited_for(&self, thread: usize) -> Option<u64> {
+        let waits = |(_, log): &(&u64, &Log)| log.waiting.contains_key(&thread);
+        self.0.iter().find(waits).map(|(&lock, _)| lock)
+    }
 }
 
 /// What is known of a lock while the machine runs. Times are in picoseconds.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::hardware::coherence::From;
 use crate::results::report::{
-    AccessCost, CpuTime, Details, LineCost, SiteCost, SourceSite, Transfers, WordCost,
+    AccessCost, CpuTime, Details, LineCost, Site, SiteCost, SourceSite, Transfers, WordCost,
 };
-use crate::results::tape::{Site, Tape, source};
+use crate::results::tape::Tape;
 
 /// What a CPU's time is spent on. Idle is what is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl Ledger {
             // The compiler may have made several locations of one place: they count as one.
             let mut places = BTreeMap::<(u8, SourceSite), (Transfers, u64, u64)>::new();
             for tally in tallies {
-                let site = SourceSite { file: source(tally.site), line: tally.site.line() };
+                let site = SourceSite::of(tally.site);
                 let place = places.entry((tally.offset, site)).or_default();
                 place.0.add(&tally.transfers);
                 place.1 += tally.queue;

@@ -1,16 +1,12 @@
 //! What a run did, access by access: for the comparison of two runs.
 
 use core::fmt;
-use core::panic::Location;
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use coreline_topology::CpuId;
 
-use crate::results::report::SourceSite;
-
-/// A place in the source of the simulated program.
-pub(crate) type Site = &'static Location<'static>;
+use crate::results::report::{Site, SourceSite};
 
 /// An access as the engine puts it down.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +45,7 @@ impl fmt::Display for TracedAccess {
 impl Record {
     pub(crate) fn traced(&self) -> TracedAccess {
         TracedAccess {
-            site: SourceSite { file: source(self.site), line: self.site.line() },
+            site: SourceSite::of(self.site),
             address: self.address,
             cpu: CpuId::new(self.cpu),
             at_ns: self.at / 1000,
@@ -61,17 +57,4 @@ impl Record {
         (self.address, self.cpu, self.at) == (other.address, other.cpu, other.at)
             && (core::ptr::eq(self.site, other.site) || self.site == other.site)
     }
-}
-
-/// The file of a place. Packages of the workspace have relative paths; of an absolute one, which is
-/// this host's alone, only what is from the package's folder on is left.
-pub(crate) fn source(site: Site) -> String {
-    let file = site.file();
-    if !file.starts_with('/') {
-        return file.to_owned();
-    }
-    let parts: Vec<&str> = file.split('/').collect();
-    let roots = ["src", "tests", "examples", "benches"];
-    let root = parts.iter().rposition(|part| roots.contains(part)).unwrap_or(parts.len() - 1);
-    parts[root.saturating_sub(1)..].join("/")
 }

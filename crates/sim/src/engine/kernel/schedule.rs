@@ -4,6 +4,7 @@
 //! slice while another thread wants the CPU. Threads stay on the CPU where they were started unless
 //! a fault moves them, or an idle CPU takes over one that waits for its turn (`balance`).
 
+use core::panic::Location;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
@@ -16,6 +17,7 @@ use crate::engine::kernel::points::issue;
 use crate::engine::{
     Cpu, END_OF_TIME, Engine, NEVER, PS_PER_NS, State, Thread, inside, stack, suspend,
 };
+use crate::results::report::Site;
 use crate::results::statistics::Activity;
 use crate::settings::kernel::Kernel;
 
@@ -96,9 +98,12 @@ pub(crate) fn work(ps: u64) {
 }
 
 /// Takes the running thread off its CPU for `ps` picoseconds.
+#[track_caller]
 pub(crate) fn sleep(ps: u64) {
+    let site = Location::caller();
     issue();
     inside(|engine| {
+        engine.waits_at(site);
         let at = engine.here().now.saturating_add(ps);
         engine.block(State::Sleeping, Some(at));
     });
@@ -106,8 +111,11 @@ pub(crate) fn sleep(ps: u64) {
 }
 
 /// Parks the running thread on a word whose value it has just read, in the same step.
+#[track_caller]
 pub(crate) fn park(word: usize, deadline: Option<Time>) -> Parked {
+    let site = Location::caller();
     let parked = inside(|engine| {
+        engine.waits_at(site);
         engine.spend(engine.spec.costs().syscall);
         let at = deadline.map(crate::engine::picoseconds);
         let now = engine.here().now;
@@ -146,9 +154,12 @@ pub(crate) fn wake(word: usize, count: u32) -> u32 {
 }
 
 /// Waits until thread `number` is done.
+#[track_caller]
 pub(crate) fn wait_for(number: usize) {
+    let site = Location::caller();
     issue();
     let blocked = inside(|engine| {
+        engine.waits_at(site);
         let current = engine.current();
         // A handle of another machine may name a thread that does not exist here.
         let joined = engine.threads.get_mut(number).filter(|thread| thread.state != State::Done);
@@ -237,6 +248,7 @@ impl Engine {
             yielder: std::ptr::null(),
             locals: Vec::new(),
             panicked: false,
+            site: None,
             ended: None,
         });
         number
@@ -555,6 +567,12 @@ impl Engine {
         for joiner in std::mem::take(&mut self.threads[thread].joiners) {
             self.make_ready(joiner);
         }
+    }
+
+    /// The running thread begins a wait there.
+    pub(in crate::engine) fn waits_at(&mut self, site: Site) {
+        let current = self.current();
+        self.threads[current].site = Some(site);
     }
 
     /// The time of the latest decision, or of the running CPU.

@@ -36,8 +36,9 @@ use crate::engine::{Cpu, Engine, NEVER, STACK, State, Thread, inside, suspend, s
 use crate::hardware::coherence::{Access, From};
 use crate::hardware::contention::{Actor, StoreNumber};
 use crate::results::failure::FailureKind;
+use crate::results::report::Site;
 use crate::results::statistics::Activity;
-use crate::results::tape::{Record, Site};
+use crate::results::tape::Record;
 
 /// Bytes of a line.
 pub(crate) const LINE: usize = 64;
@@ -107,7 +108,8 @@ enum Attempt {
     Begun(Option<usize>),
 }
 
-pub(in crate::engine) fn access_at(word: usize, access: Access, site: Site) -> Option<StoreNumber> {
+/// Like [`access`], of this place in the source.
+pub(crate) fn access_at(word: usize, access: Access, site: Site) -> Option<StoreNumber> {
     loop {
         let mut request = Request { word, access, site, line: 0, since: 0, issued: 0, arrived: 0 };
         match with(|engine| engine.attempt(request)) {
@@ -162,6 +164,7 @@ pub(crate) fn set_home(address: usize, len: usize, node: Option<NodeId>) {
 
 /// Spins until the line of `address` is written, or the deadline comes. False outside of a machine,
 /// where it cannot wait.
+#[track_caller]
 pub(crate) fn await_write(address: usize, deadline: Option<Time>) -> bool {
     let waited = watch(address, deadline);
     if waited {
@@ -188,11 +191,14 @@ pub(crate) fn is_over(deadline: Option<Time>) -> bool {
 }
 
 /// Like [`await_write`], but leaves what ended the wait to the caller.
+#[track_caller]
 pub(in crate::engine) fn watch(address: usize, deadline: Option<Time>) -> bool {
+    let site = Location::caller();
     let Some(Some(line)) = with(|engine| engine.line_of(address)) else {
         return false;
     };
     inside(|engine| {
+        engine.waits_at(site);
         let line = engine.directory.intern(line);
         let current = engine.current();
         engine.directory.contention_mut(line).watchers.push(current);
@@ -204,6 +210,7 @@ pub(in crate::engine) fn watch(address: usize, deadline: Option<Time>) -> bool {
 }
 
 /// Rests until the line of `address` is written or an interrupt arrives.
+#[track_caller]
 pub(crate) fn monitor(address: usize) {
     let monitoring = |on| {
         inside(|engine| {

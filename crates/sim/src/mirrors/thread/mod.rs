@@ -113,6 +113,7 @@ impl Thread {
     }
 
     /// Waits for the token, at most until the deadline.
+    #[track_caller]
     fn take_token(&self, deadline: Option<Time>) {
         use coreline_world::Integer as _;
         let token = &self.0.token;
@@ -149,16 +150,19 @@ pub fn current() -> Thread {
 }
 
 /// Waits for a token, see [`Thread::unpark`]. Unlike std's it never returns without one.
+#[track_caller]
 pub fn park() {
     current().take_token(None);
 }
 
 /// Waits for a token, at most for `span`.
+#[track_caller]
 pub fn park_timeout(span: Duration) {
     current().take_token(Instant::deadline(span));
 }
 
 /// Takes the thread off its CPU for `span`.
+#[track_caller]
 pub fn sleep(span: Duration) {
     Sim::sleep(span);
 }
@@ -361,6 +365,7 @@ struct Handle<T> {
 }
 
 impl<T> Handle<T> {
+    #[track_caller]
     fn join(self) -> Result<T> {
         engine::wait_for(self.number);
         let value = self.packet.value.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -386,6 +391,7 @@ impl<T> JoinHandle<T> {
     /// # Panics
     ///
     /// If the handle was carried out of its machine.
+    #[track_caller]
     pub fn join(self) -> Result<T> {
         self.0.join()
     }
