@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coreline_sim::atomic::AtomicU64;
 use coreline_sim::sync::{self, Mutex};
 use coreline_sim::{FailureKind, Kernel, Sim, name, thread};
 use coreline_topology::{Cid, CpuId};
@@ -339,4 +340,45 @@ fn a_deadlock_names_places_locks_and_holders() {
     }
     let joining = failure.threads.iter().find(|state| state.thread == 0).unwrap();
     assert!(joining.site.as_ref().unwrap().file.ends_with("failures.rs"), "{text}");
+}
+
+#[test]
+fn a_livelock_is_told_from_slow_progress() {
+    let given_up = |program: fn(&AtomicU64)| {
+        let run = machine("host-2c", 1).step_limit(100_000).run(move || {
+            let word = sync::Arc::new(AtomicU64::new(0));
+            let theirs = sync::Arc::clone(&word);
+            thread::spawn(move || program(&theirs));
+            program(&word);
+        });
+        let failure = run.unwrap_err();
+        let FailureKind::Livelock { steps: 100_000, lately } = failure.kind else {
+            panic!("{failure}")
+        };
+        assert!(lately.steps == 50_000 && lately.accesses > 1_000, "{failure}");
+        // Each thread that runs has a place.
+        assert!(failure.threads.iter().all(|state| state.site.is_some()), "{failure}");
+        assert!(failure.to_string().contains("failures.rs"), "{failure}");
+        (lately, failure.to_string())
+    };
+    // A word that never becomes 1, and an exchange that never succeeds.
+    let (stuck, text) = given_up(|word| {
+        while word.compare_exchange(1, 2, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            word.store(0, Ordering::Release);
+        }
+    });
+    assert!(!stuck.is_progress() && stuck.changes == 0 && text.contains("a livelock"), "{text}");
+    let (slow, text) = given_up(|word| {
+        loop {
+            word.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    assert!(slow.is_progress() && slow.changes > 1_000 && text.contains("slow progress"), "{text}");
+    let (locking, _) = given_up(|_| {
+        let lock = Mutex::new(());
+        loop {
+            drop(lock.lock());
+        }
+    });
+    assert!(locking.acquisitions > 100);
 }

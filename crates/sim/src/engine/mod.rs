@@ -15,6 +15,7 @@
 mod choice;
 mod event_queue;
 mod kernel;
+mod lately;
 mod memory;
 mod rng;
 mod run;
@@ -211,6 +212,10 @@ pub(crate) struct Engine {
     /// Chooses the thread that runs next; `None` in a schedule by time.
     chooser: Option<Chooser>,
     step_limit: u64,
+    /// After how many steps the machine begins or stops to watch what the threads do.
+    look_at: u64,
+    /// What it sees meanwhile.
+    watch: Option<Box<lately::Watch>>,
     jitter: Rng,
     dice: Rng,
     /// What the program's hash maps are seeded by.
@@ -251,8 +256,10 @@ pub(crate) struct Engine {
     /// Threads spawned since the loop last looked.
     newborn: Vec<Fiber>,
     kernel: Option<Box<dyn Kernel>>,
-    /// What full statistics are made of.
+    /// What full statistics are made of; kept while the machine watches, too.
     ledger: Option<Box<Ledger>>,
+    /// Whether full statistics were asked for.
+    is_full: bool,
     statics: Statics,
     /// The latest panic in simulated code.
     panic: Option<FailureKind>,
@@ -409,14 +416,15 @@ impl Engine {
             let address = self.arena.address(self.directory.name(line) * memory::LINE as u64);
             self.arena.offset(address).is_some() && which(address)
         };
-        Some(self.ledger.as_deref()?.transfers(is_it))
+        Some(self.ledger.as_deref().filter(|_| self.is_full)?.transfers(is_it))
     }
 
     /// The report of the run so far.
     fn report(&self) -> Report {
         let address = |line| self.directory.name(line) * memory::LINE as u64;
         let details = |ledger: &Ledger| ledger.details(self.report.time_ns, address, &self.names);
-        Report { details: self.ledger.as_deref().map(details), ..self.report.clone() }
+        let full = self.ledger.as_deref().filter(|_| self.is_full);
+        Report { details: full.map(details), ..self.report.clone() }
     }
 
     /// What the program's next hash map is seeded by.
@@ -551,8 +559,8 @@ impl Engine {
     #[inline]
     fn count_step(&mut self) {
         self.report.steps += 1;
-        if self.report.steps > self.step_limit {
-            self.fail(FailureKind::Livelock { steps: self.step_limit });
+        if self.report.steps > self.look_at {
+            self.look();
         }
     }
 

@@ -17,7 +17,8 @@ use super::kernel::fiber::Fiber;
 use super::memory::stores::Stores;
 use super::rng::{Rng, Stream};
 use super::{
-    Cpu, ENGINE, Engine, EventQueue, NEVER, PS_PER_NS, STACK, State, Thread, inside, stack, with,
+    Cpu, ENGINE, Engine, EventQueue, NEVER, PS_PER_NS, STACK, State, Thread, inside, lately, stack,
+    with,
 };
 use crate::hardware::arena::{self, Arena};
 use crate::hardware::coherence::Directory;
@@ -314,6 +315,9 @@ impl Engine {
             preemption_points: faults.hit_accesses() || schedule != Schedule::Time,
             chooser: Chooser::new(&schedule, seed),
             step_limit,
+            look_at: lately::first(step_limit),
+            watch: None,
+            is_full: full,
             jitter: Rng::new(seed, Stream::Jitter),
             dice: Rng::new(seed, Stream::Faults),
             hashes: Rng::new(seed, Stream::Hashes),

@@ -90,8 +90,9 @@ impl Machine {
     /// The shares of request flight that a claim must hold over, in percent.
     pub const REQUEST_BAND: [u32; 3] = [0, 30, 50];
 
-    /// The default number of engine steps after which a run counts as a livelock: about a minute of
-    /// host time.
+    /// The default number of engine steps after which a run is given up: a quarter of an hour of
+    /// host time or so. One whose threads get nowhere (no write changes a value, no lock is taken)
+    /// is given up as a livelock after 500 million.
     pub const STEP_LIMIT: u64 = settings::STEP_LIMIT;
 
     /// A machine that comes with the crate, see [`presets`](crate::presets).
@@ -186,7 +187,7 @@ impl Machine {
         self
     }
 
-    /// After how many engine steps a run counts as a livelock. A step is an access, a turn of a
+    /// After how many engine steps a run is given up. A step is an access, a turn of a
     /// spin loop or a scheduling decision.
     pub fn step_limit(mut self, steps: u64) -> Machine {
         self.step_limit = steps;

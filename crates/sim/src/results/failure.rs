@@ -44,10 +44,12 @@ pub enum FailureKind {
     },
     /// Threads are left, and none of them can ever run again.
     Deadlock,
-    /// The program took more steps than it was allowed, without end in sight.
+    /// The program took more steps than it was allowed; or its threads got nowhere for long.
     Livelock {
-        /// The limit that it reached.
+        /// How many steps it took.
         steps: u64,
+        /// What its last steps were.
+        lately: Lately,
     },
     /// The program touched memory that the machine does not know.
     Unregistered {
@@ -68,6 +70,26 @@ pub enum FailureKind {
         /// Why.
         why: String,
     },
+}
+
+/// What the last steps of a run were: whether its threads still got anywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lately {
+    /// How many steps were watched.
+    pub steps: u64,
+    /// Accesses to memory.
+    pub accesses: u64,
+    /// Writes that changed what a word held.
+    pub changes: u64,
+    /// How often a lock was taken.
+    pub acquisitions: u64,
+}
+
+impl Lately {
+    /// Whether anything changed.
+    pub fn is_progress(&self) -> bool {
+        self.changes > 0 || self.acquisitions > 0
+    }
 }
 
 /// A CPU when its machine stopped.
@@ -160,10 +182,19 @@ impl fmt::Display for FailureKind {
                 location.as_ref().map_or(Ok(()), |at| write!(f, " (at {at})"))
             }
             FailureKind::Deadlock => write!(f, "deadlock: no thread can ever run again"),
-            FailureKind::Livelock { steps } => {
+            FailureKind::Livelock { steps, lately } => {
+                let Lately { steps: last, accesses, changes, acquisitions } = lately;
+                let verdict = match lately.is_progress() {
+                    true => {
+                        "slow progress, or a livelock that writes; allow more steps \
+                             (`Machine::step_limit`) if the program is that long"
+                    }
+                    false => "a livelock",
+                };
                 write!(
                     f,
-                    "livelock: {steps} steps and no end; allow more if the program is that long"
+                    "no end after {steps} steps: {verdict}\n  the last {last} steps: {accesses} \
+                     accesses, {changes} writes of another value, {acquisitions} locks taken"
                 )
             }
             FailureKind::StackOverflow { thread, cpu } => write!(

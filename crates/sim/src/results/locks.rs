@@ -41,6 +41,11 @@ impl Locks {
         reports
     }
 
+    /// How often locks were taken so far.
+    pub(crate) fn acquisitions(&self) -> u64 {
+        self.0.values().flat_map(|log| log.by_thread.values()).sum()
+    }
+
     /// The lock that a thread waits for.
     pub(crate) fn waited_for(&self, thread: usize) -> Option<u64> {
         let waits = |(_, log): &(&u64, &Log)| log.waiting.contains_key(&thread);

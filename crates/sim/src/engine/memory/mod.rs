@@ -375,6 +375,13 @@ impl Engine {
 
     /// Puts an access on the tape, if there is one.
     pub(in crate::engine) fn put_down(&mut self, cpu: usize, request: &Request, at: u64) {
+        if self.watch.is_some() {
+            let &Request { word, access, site, .. } = request;
+            // A store that was in a buffer was seen when it went there.
+            if access != Access::Store || self.cpus[cpu].buffered == 0 {
+                self.watch_access(cpu, word, access != Access::Load, site);
+            }
+        }
         let Some(tape) = self.ledger.as_ref().and_then(|ledger| ledger.tape.as_ref()) else {
             return;
         };

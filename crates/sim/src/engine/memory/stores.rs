@@ -107,6 +107,9 @@ impl Engine {
         let cpu = self.cpu().index();
         self.buffered += 1;
         let number = self.buffered;
+        if self.watch.is_some() {
+            self.watch_access(cpu, store.word, true, store.site);
+        }
         store.since = number;
         self.directory.contention_mut(store.line).issue(number, cpu, store.word);
         self.stores.buffers[cpu].stores.push_back(store);
