@@ -86,7 +86,7 @@ pub use hardware::spec::{Cost, Costs, Spec, SpecError, presets};
 pub use machine::calibration::{PingPong, Transfer};
 pub use machine::{Machine, Run};
 pub use mirrors::{atomic, collections, hint, sync, thread, time};
-pub use results::failure::{CpuState, Doing, Failure, FailureKind, Lately, ThreadState};
+pub use results::failure::{CpuState, Doing, Failure, FailureKind, Foreign, Lately, ThreadState};
 pub use results::locks::{Handoffs, LockReport};
 pub use results::replay::{ParseReplayError, Replay};
 pub use results::report::{

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use coreline_sim::atomic::AtomicU64;
 use coreline_sim::sync::{self, Mutex};
-use coreline_sim::{FailureKind, Kernel, Sim, name, thread};
+use coreline_sim::{FailureKind, Foreign, Kernel, Sim, name, thread};
 use coreline_topology::{Cid, CpuId};
 use coreline_world::{
     Clock, Integer, JoinHandle, Line, Ordering, Sleep, Threads, Time, Word, Words, WorldStatic,
@@ -381,4 +381,29 @@ fn a_livelock_is_told_from_slow_progress() {
         }
     });
     assert!(locking.acquisitions > 100);
+}
+
+#[test]
+fn memory_that_is_not_the_machines_is_told_by_place_and_kind() {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+
+    let told = |program: fn(&AtomicU64), word: &'static AtomicU64| {
+        let failure = machine("host-2c", 1).run(move || program(word)).unwrap_err();
+        let text = failure.to_string();
+        let FailureKind::Unregistered { site, memory, .. } = failure.kind else { panic!("{text}") };
+        assert!(site.file.ends_with("failures.rs") && text.contains(&site.to_string()), "{text}");
+        (memory, text)
+    };
+    let add = |word: &AtomicU64| _ = word.fetch_add(1, Ordering::Relaxed);
+    let (memory, text) = told(add, &COUNT);
+    let Foreign::Static { image, .. } = memory else { panic!("{text}") };
+    assert!(image.starts_with("failures-") && text.contains("WorldStatic"), "{text}");
+    let (memory, _) = told(add, Box::leak(Box::default()));
+    assert_eq!(memory, Foreign::Host);
+    let fill = |word: &AtomicU64| {
+        drop(std::hint::black_box(Vec::<u8>::with_capacity(1 << 30)));
+        word.fetch_add(1, Ordering::Relaxed);
+    };
+    let (memory, _) = told(fill, Box::leak(Box::default()));
+    assert_eq!(memory, Foreign::Exhausted);
 }

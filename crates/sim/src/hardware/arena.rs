@@ -78,6 +78,8 @@ struct Header {
     top: Cell<usize>,
     /// Per size class, the list of free blocks; each holds the address of the next.
     free: [Cell<*mut u8>; CLASSES],
+    /// Whether a block was asked for that did not fit. As `free`.
+    is_full: Cell<bool>,
     /// A bit for each room for a stack, set if it is in use. As `free`.
     stacks: [Cell<u64>; MOST_STACKS / 64],
     /// The first word of `stacks` that may have a bit that is not set.
@@ -176,7 +178,10 @@ unsafe fn allocate(arena: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>
     let (class, size, align) = class(layout);
     // SAFETY: the machine holds the arena.
     let header = unsafe { arena.as_ref() };
-    let list = header.free.get(class)?;
+    let Some(list) = header.free.get(class) else {
+        header.is_full.set(true);
+        return None;
+    };
     let head = list.get();
     let block = if !head.is_null() && (head as usize).is_multiple_of(align) {
         // SAFETY: a block on the list is free, at least 16 bytes, and holds the address of the
@@ -186,6 +191,7 @@ unsafe fn allocate(arena: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>
     } else {
         let start = header.top.get().next_multiple_of(align);
         if size > ARENA - start.min(ARENA) {
+            header.is_full.set(true);
             return None;
         }
         header.top.set(start + size);
@@ -260,6 +266,7 @@ impl Arena {
             live: AtomicUsize::new(1),
             top: Cell::new(HEADER),
             free: [const { Cell::new(ptr::null_mut()) }; CLASSES],
+            is_full: Cell::new(false),
             stacks: [const { Cell::new(0) }; MOST_STACKS / 64],
             first_free: Cell::new(0),
         };
@@ -296,6 +303,12 @@ impl Arena {
     /// The way in, as a value that does not borrow the arena.
     pub(crate) fn entry(&self) -> Entry {
         Entry(self.start)
+    }
+
+    /// Whether the program has asked for more than there is.
+    pub(crate) fn is_full(&self) -> bool {
+        // SAFETY: the machine's count keeps the header alive.
+        unsafe { self.start.as_ref() }.is_full.get()
     }
 
     /// The address of an offset.

@@ -57,6 +57,10 @@ pub enum FailureKind {
         thread: usize,
         /// The CPU that it ran on.
         cpu: CpuId,
+        /// Where in the source.
+        site: SourceSite,
+        /// What memory that is.
+        memory: Foreign,
     },
     /// A thread used more stack than it has, 256 KiB.
     StackOverflow {
@@ -70,6 +74,45 @@ pub enum FailureKind {
         /// Why.
         why: String,
     },
+}
+
+/// Memory that is not the machine's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Foreign {
+    /// A static.
+    Static {
+        /// The file of the program or library that it is of.
+        image: String,
+        /// Its address there, as `nm` prints it.
+        offset: usize,
+    },
+    /// Other memory of the host: allocated outside of the machine, or without `Allocator` as the
+    /// global allocator; a `thread_local!` of std; a stack.
+    Host,
+    /// The host's, since the program uses more than the machine has, 512 MiB.
+    Exhausted,
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Foreign::Static { image, offset } => write!(
+                f,
+                "a static, at {offset:#x} in {image} (`nm -C {image} | sort` names it): make the \
+                 object inside of the simulated program, or keep it in a `WorldStatic`"
+            ),
+            Foreign::Host => write!(
+                f,
+                "memory of the host: make words and cells inside of the simulated program, with \
+                 `coreline_sim::Allocator` as the global allocator, and thread-local ones by \
+                 `coreline_sim::thread_local!`"
+            ),
+            Foreign::Exhausted => {
+                write!(f, "the host's memory, as the program uses more than the machine's 512 MiB")
+            }
+        }
+    }
 }
 
 /// What the last steps of a run were: whether its threads still got anywhere.
@@ -203,11 +246,10 @@ impl fmt::Display for FailureKind {
                  thread has: recurse less deeply, or put large values into boxes"
             ),
             FailureKind::Refused { why } => write!(f, "the machine did not start: {why}"),
-            FailureKind::Unregistered { thread, cpu } => write!(
+            FailureKind::Unregistered { thread, cpu, site, memory } => write!(
                 f,
-                "thread {thread} on {cpu} touched memory that the machine does not know: make \
-                 words and cells inside the simulated program, and `coreline_sim::Allocator` the \
-                 global allocator; or the program uses more than the machine has, 512 MiB"
+                "thread {thread} on {cpu} touched memory that is not the machine's at {site}: \
+                 {memory}"
             ),
         }
     }

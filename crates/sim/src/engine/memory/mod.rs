@@ -28,6 +28,7 @@ use core::panic::Location;
 
 use coreline_topology::NodeId;
 use coreline_world::Time;
+use coreline_world::native::image::{self, InImage};
 use corosensei::Yielder;
 
 use crate::engine::kernel::interrupts;
@@ -35,8 +36,8 @@ use crate::engine::kernel::points::{Hold, held_up};
 use crate::engine::{Cpu, Engine, NEVER, STACK, State, Thread, inside, suspend, switch_away, with};
 use crate::hardware::coherence::{Access, From};
 use crate::hardware::contention::{Actor, StoreNumber};
-use crate::results::failure::FailureKind;
-use crate::results::report::Site;
+use crate::results::failure::{FailureKind, Foreign};
+use crate::results::report::{Site, SourceSite};
 use crate::results::statistics::Activity;
 use crate::results::tape::Record;
 
@@ -115,7 +116,7 @@ pub(crate) fn access_at(word: usize, access: Access, site: Site) -> Option<Store
         match with(|engine| engine.attempt(request)) {
             None | Some(Attempt::Done) => return None,
             Some(Attempt::HeldUp(hold)) => held_up(hold),
-            Some(Attempt::Begun(None)) => unregistered(),
+            Some(Attempt::Begun(None)) => unregistered(word, site),
             Some(Attempt::Begun(Some(line))) => {
                 request.line = line;
                 return access_slowly(request);
@@ -230,8 +231,8 @@ pub(crate) fn monitor(address: usize) {
 }
 
 /// Stops the machine because of the running thread's last access.
-pub(in crate::engine) fn unregistered() -> ! {
-    inside(Engine::fail_unregistered);
+pub(in crate::engine) fn unregistered(address: usize, site: Site) -> ! {
+    inside(|engine| engine.fail_unregistered(address, site));
     loop {
         suspend();
     }
@@ -302,9 +303,14 @@ impl Engine {
         false
     }
 
-    fn fail_unregistered(&mut self) {
+    fn fail_unregistered(&mut self, address: usize, site: Site) {
         let (thread, cpu) = (self.current(), self.cpu());
-        self.fail(FailureKind::Unregistered { thread, cpu });
+        let memory = match image::find(address) {
+            Some(InImage { image, offset }) => Foreign::Static { image, offset },
+            None if self.arena.is_full() => Foreign::Exhausted,
+            None => Foreign::Host,
+        };
+        self.fail(FailureKind::Unregistered { thread, cpu, site: SourceSite::of(site), memory });
     }
 
     /// Makes an access, if the thread may go on and no request is needed.
