@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use coreline_sim::atomic::AtomicU64;
 use coreline_sim::sync::{self, Mutex};
-use coreline_sim::{FailureKind, Foreign, Kernel, Sim, name, thread};
+use coreline_sim::{FailureKind, Foreign, Kernel, Machine, Sim, Spec, SpecError, name, thread};
 use coreline_topology::{Cid, CpuId};
 use coreline_world::{
     Clock, Integer, JoinHandle, Line, Ordering, Sleep, Threads, Time, Word, Words, WorldStatic,
@@ -406,4 +406,24 @@ fn memory_that_is_not_the_machines_is_told_by_place_and_kind() {
     };
     let (memory, _) = told(fill, Box::leak(Box::default()));
     assert_eq!(memory, Foreign::Exhausted);
+}
+
+#[test]
+fn a_line_of_ones_own_machine_is_replayed_on_that_file_alone() {
+    let text = include_str!("../machines/host-2c.toml").replacen("\"host-2c\"", "\"mine\"", 1);
+    let spec = |text: &str| Spec::parse("mine.toml", text).unwrap();
+    let line = Machine::new(spec(&text)).seed(7).replay_line().to_string();
+    assert!(line.starts_with("coreline-sim/1 machine=mine@"), "{line}");
+    let replay = line.parse().unwrap();
+    let error = Machine::replay(&replay).err().unwrap();
+    assert!(matches!(&error, SpecError::OwnFile { name, .. } if name == "mine"), "{error}");
+    assert_eq!(Machine::new(spec(&text)).replaying(&replay).run(|| 7).unwrap().value, 7);
+    let other = spec(&text.replacen("ns = 24.6", "ns = 25.0", 1));
+    let refused = Machine::new(other).replaying(&replay).run(|| 7).unwrap_err();
+    let FailureKind::Refused { why } = &refused.kind else { panic!("{refused}") };
+    assert!(why.contains("mine@") && why.contains("has changed"), "{why}");
+    // Lines without a digest, of presets and of before, are as they were.
+    let preset = machine("host-2c", 7).replay_line();
+    assert!(!preset.to_string().contains('@'));
+    Machine::replay(&preset).unwrap().run(|| ()).unwrap();
 }

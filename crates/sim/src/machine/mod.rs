@@ -139,19 +139,30 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`SpecError::NoPreset`] if the line is of a user's own machine; make that and use
-    /// [`replaying`](Machine::replaying).
+    /// [`SpecError::OwnFile`] if the line is of a user's own machine: make that and use
+    /// [`replaying`](Machine::replaying). [`SpecError::NoPreset`] if there is no such machine.
     pub fn replay(replay: &Replay) -> Result<Machine, SpecError> {
+        if let Some(digest) = replay.digest {
+            return Err(SpecError::OwnFile { name: replay.machine.clone(), digest });
+        }
         Ok(Machine::preset(&replay.machine)?.replaying(replay))
     }
 
     /// This machine with all that a replay line says besides the machine's name. The costs that the
-    /// line names are scaled; an unknown one has the run refused.
+    /// line names are scaled; an unknown one has the run refused, and so has a line of a machine
+    /// file with another content.
     pub fn replaying(mut self, replay: &Replay) -> Machine {
         for (cost, percent) in &replay.scaled {
             if let Err(error) = self.spec.scale(cost, *percent) {
                 self.refused = Some(error.to_string());
             }
+        }
+        if replay.digest.is_some() && replay.digest != self.spec.digest() {
+            let (named, has) = (replay.machine_of(), self.replay_line().machine_of());
+            self.refused = Some(format!(
+                "the replay line is of the machine {named}, and this is {has}: the file is another, \
+                 or has changed since"
+            ));
         }
         self.named_kernel.clone_from(&replay.kernel);
         self.seed(replay.seed)
@@ -228,6 +239,7 @@ impl Machine {
         let scaled = self.spec.scaled().map(|(cost, percent)| (cost.to_owned(), percent));
         Replay {
             machine: self.spec.name().to_owned(),
+            digest: self.spec.digest(),
             seed: self.seed,
             request_percent: self.request_percent,
             faults: self.faults,
