@@ -56,12 +56,14 @@
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
 //! | [`Class`], [`Transfer`], [`PingPong`] | published latencies, and what transfers cost |
 //! | [`atomic`], [`sync`], [`thread`], [`time`], [`hint`] | std's modules, simulated |
+//! | [`collections`] | hash maps whose order follows from the seed |
 //! | [`locks`] | reports on each lock of a run |
 //! | [`claim`] | what must hold over all that is unknown of a machine |
 //! | [`Faults`], [`on_signal`], [`Kernel`] | what the machine does to the program |
 //! | [`interrupts`] | from CPU to CPU, masked, and monitored waits |
 //! | [`Schedule`], [`search()`], [`Explore`] | which thread runs next; looking for mistakes |
 //! | [`Failure`], [`Replay`] | what went wrong, and the line that brings it back |
+//! | [`Machine::check_determinism`], [`Divergence`] | whether two runs are the same |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |
 
 mod engine;
@@ -75,6 +77,7 @@ mod words;
 mod world;
 
 pub use experiments::claim;
+pub use experiments::determinism::Divergence;
 pub use experiments::explore::{Explore, Explored, search};
 pub use hardware::arena::Allocator;
 pub use hardware::class::Class;
@@ -82,14 +85,15 @@ pub use hardware::contention::{Arbitration, ParseArbitrationError};
 pub use hardware::spec::{Cost, Costs, Spec, SpecError, presets};
 pub use machine::calibration::{PingPong, Transfer};
 pub use machine::{Machine, Run};
-pub use mirrors::{atomic, hint, sync, thread, time};
-pub use results::failure::{CpuState, Doing, Failure, FailureKind, ThreadState};
+pub use mirrors::{atomic, collections, hint, sync, thread, time};
+pub use results::failure::{CpuState, Doing, Failure, FailureKind, Foreign, Lately, ThreadState};
 pub use results::locks::{Handoffs, LockReport};
 pub use results::replay::{ParseReplayError, Replay};
 pub use results::report::{
     AccessCost, CpuTime, Details, LineCost, NOT_MODELLED, Report, SiteCost, SourceSite, Statistics,
     Transfers, WordCost,
 };
+pub use results::tape::TracedAccess;
 pub use settings::faults::{Faults, ParseFaultsError};
 pub use settings::kernel::Kernel;
 pub use settings::schedule::{Choices, ParseScheduleError, Schedule};

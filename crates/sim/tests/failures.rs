@@ -8,7 +8,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coreline_sim::{FailureKind, Kernel, Sim};
+use coreline_sim::atomic::AtomicU64;
+use coreline_sim::sync::{self, Mutex};
+use coreline_sim::{FailureKind, Foreign, Kernel, Machine, Sim, Spec, SpecError, name, thread};
 use coreline_topology::{Cid, CpuId};
 use coreline_world::{
     Clock, Integer, JoinHandle, Line, Ordering, Sleep, Threads, Time, Word, Words, WorldStatic,
@@ -85,6 +87,30 @@ fn a_panic_is_reported_with_its_own_message() {
     });
     assert_eq!(message, "caught and raised again");
     assert!(location.unwrap().contains("failures.rs"));
+}
+
+#[test]
+fn a_panic_of_which_no_thread_learns_ends_the_run() {
+    let left = |message: &'static str, wait: bool| {
+        move || {
+            let thread = thread::spawn(move || assert!(message.is_empty(), "{message}"));
+            if wait {
+                // The thread has ended when its handle goes.
+                thread::sleep(Duration::from_millis(1));
+            }
+            drop(thread);
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    for wait in [false, true] {
+        let (message, location) = panic_of(left("a detached thread's", wait));
+        assert_eq!(message, "a detached thread's");
+        assert!(location.unwrap().contains("failures.rs"));
+    }
+    machine("host-2c", 1).run(left("", false)).unwrap();
+    // One that is joined is its joiner's.
+    let joined = || thread::spawn(|| panic!("of a joined one")).join().is_err();
+    assert!(machine("host-2c", 1).run(joined).unwrap().value);
 }
 
 #[test]
@@ -281,4 +307,123 @@ fn a_failure_says_what_every_cpu_was_doing() {
     let text = failure.to_string();
     assert!(text.contains("cpu 1 at ") && text.contains("thread 1, 0 queued"), "{text}");
     assert!(text.contains("1 CPUs idle"), "{text}");
+}
+
+#[test]
+fn a_deadlock_names_places_locks_and_holders() {
+    let failure = machine("host-2c", 1).run(|| {
+        let locks = [Mutex::new(1), Mutex::new(2)].map(sync::Arc::new);
+        name(&*locks[0], "accounts");
+        name(&*locks[1], "journal");
+        let both = |first: usize| {
+            let locks = locks.clone();
+            move || {
+                let _first = locks[first].lock().unwrap();
+                thread::sleep(Duration::from_millis(1));
+                drop(locks[1 - first].lock().unwrap());
+            }
+        };
+        let threads = [0, 1].map(|first| thread::spawn(both(first)));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    let failure = failure.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Deadlock);
+    let text = failure.to_string();
+    for (thread, lock, holder) in [(1, "journal", 2), (2, "accounts", 1)] {
+        let state = failure.threads.iter().find(|state| state.thread == thread).unwrap();
+        assert!(state.site.as_ref().unwrap().file.ends_with("failures.rs"), "{text}");
+        let lock = failure.locks.iter().find(|report| report.names == [lock]).unwrap();
+        assert_eq!((state.waits_for, &lock.holders[..]), (Some(lock.lock), &[holder][..]));
+        let line = text.lines().find(|line| line.contains(&format!("thread {thread} on")));
+        assert!(line.unwrap().contains(&lock.names[0]), "{text}");
+        assert!(line.unwrap().ends_with(&format!("held by thread {holder}")), "{text}");
+    }
+    let joining = failure.threads.iter().find(|state| state.thread == 0).unwrap();
+    assert!(joining.site.as_ref().unwrap().file.ends_with("failures.rs"), "{text}");
+}
+
+#[test]
+fn a_livelock_is_told_from_slow_progress() {
+    let given_up = |program: fn(&AtomicU64)| {
+        let run = machine("host-2c", 1).step_limit(100_000).run(move || {
+            let word = sync::Arc::new(AtomicU64::new(0));
+            let theirs = sync::Arc::clone(&word);
+            thread::spawn(move || program(&theirs));
+            program(&word);
+        });
+        let failure = run.unwrap_err();
+        let FailureKind::Livelock { steps: 100_000, lately } = failure.kind else {
+            panic!("{failure}")
+        };
+        assert!(lately.steps == 50_000 && lately.accesses > 1_000, "{failure}");
+        // Each thread that runs has a place.
+        assert!(failure.threads.iter().all(|state| state.site.is_some()), "{failure}");
+        assert!(failure.to_string().contains("failures.rs"), "{failure}");
+        (lately, failure.to_string())
+    };
+    // A word that never becomes 1, and an exchange that never succeeds.
+    let (stuck, text) = given_up(|word| {
+        while word.compare_exchange(1, 2, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            word.store(0, Ordering::Release);
+        }
+    });
+    assert!(!stuck.is_progress() && stuck.changes == 0 && text.contains("a livelock"), "{text}");
+    let (slow, text) = given_up(|word| {
+        loop {
+            word.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    assert!(slow.is_progress() && slow.changes > 1_000 && text.contains("slow progress"), "{text}");
+    let (locking, _) = given_up(|_| {
+        let lock = Mutex::new(());
+        loop {
+            drop(lock.lock());
+        }
+    });
+    assert!(locking.acquisitions > 100);
+}
+
+#[test]
+fn memory_that_is_not_the_machines_is_told_by_place_and_kind() {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+
+    let told = |program: fn(&AtomicU64), word: &'static AtomicU64| {
+        let failure = machine("host-2c", 1).run(move || program(word)).unwrap_err();
+        let text = failure.to_string();
+        let FailureKind::Unregistered { site, memory, .. } = failure.kind else { panic!("{text}") };
+        assert!(site.file.ends_with("failures.rs") && text.contains(&site.to_string()), "{text}");
+        (memory, text)
+    };
+    let add = |word: &AtomicU64| _ = word.fetch_add(1, Ordering::Relaxed);
+    let (memory, text) = told(add, &COUNT);
+    let Foreign::Static { image, .. } = memory else { panic!("{text}") };
+    assert!(image.starts_with("failures-") && text.contains("WorldStatic"), "{text}");
+    let (memory, _) = told(add, Box::leak(Box::default()));
+    assert_eq!(memory, Foreign::Host);
+    let fill = |word: &AtomicU64| {
+        drop(std::hint::black_box(Vec::<u8>::with_capacity(1 << 30)));
+        word.fetch_add(1, Ordering::Relaxed);
+    };
+    let (memory, _) = told(fill, Box::leak(Box::default()));
+    assert_eq!(memory, Foreign::Exhausted);
+}
+
+#[test]
+fn a_line_of_ones_own_machine_is_replayed_on_that_file_alone() {
+    let text = include_str!("../machines/host-2c.toml").replacen("\"host-2c\"", "\"mine\"", 1);
+    let spec = |text: &str| Spec::parse("mine.toml", text).unwrap();
+    let line = Machine::new(spec(&text)).seed(7).replay_line().to_string();
+    assert!(line.starts_with("coreline-sim/1 machine=mine@"), "{line}");
+    let replay = line.parse().unwrap();
+    let error = Machine::replay(&replay).err().unwrap();
+    assert!(matches!(&error, SpecError::OwnFile { name, .. } if name == "mine"), "{error}");
+    assert_eq!(Machine::new(spec(&text)).replaying(&replay).run(|| 7).unwrap().value, 7);
+    let other = spec(&text.replacen("ns = 24.6", "ns = 25.0", 1));
+    let refused = Machine::new(other).replaying(&replay).run(|| 7).unwrap_err();
+    let FailureKind::Refused { why } = &refused.kind else { panic!("{refused}") };
+    assert!(why.contains("mine@") && why.contains("has changed"), "{why}");
+    // Lines without a digest, of presets and of before, are as they were.
+    let preset = machine("host-2c", 7).replay_line();
+    assert!(!preset.to_string().contains('@'));
+    Machine::replay(&preset).unwrap().run(|| ()).unwrap();
 }

@@ -129,6 +129,7 @@ fn a_tick_that_is_due_while_the_kernel_switches_hits_the_next_thread() {
     let (switch, tick) = ("[cost.switch]\nns = 1500.0", "[cost.tick]\nns = 4000000.0");
     assert!(text.contains(switch) && text.contains(tick), "the machine file changed");
     let text = text.replace(tick, &format!("[cost.tick]\nns = {TICK_NS}.0"));
+    let text = text.replacen("name = \"host-2c\"", "name = \"fast-tick\"", 1);
     let machine = Machine::new(Spec::parse("fast-tick.toml", &text).unwrap()).seed(1);
     let program = || {
         // Sleeps in no proportion to a tick, and has the CPU for no time to speak of.
@@ -175,6 +176,7 @@ fn fast_ticks(wake_ns: u64, syscall_ns: u64) -> Machine {
         let (name, _) = cost.split_once('=').unwrap();
         text.replace(cost, &format!("{name}= {ns}.0"))
     });
+    let text = text.replacen("name = \"host-2c\"", "name = \"fast-ticks\"", 1);
     Machine::new(Spec::parse("fast-ticks.toml", &text).unwrap()).seed(1)
 }
 

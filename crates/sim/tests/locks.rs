@@ -6,7 +6,7 @@ use coreline_sim::atomic::{AtomicU32, AtomicU64, Ordering};
 use coreline_sim::sync::{Arc, Mutex, RwLock};
 use coreline_sim::thread::{self, Builder};
 use coreline_sim::time::{Duration, Instant};
-use coreline_sim::{Allocator, FailureKind, LockReport, Machine, locks};
+use coreline_sim::{Allocator, FailureKind, LockReport, Machine, locks, name};
 use coreline_topology::{CpuId, NodeId};
 use coreline_world::Line;
 
@@ -283,4 +283,35 @@ fn outside_of_a_machine_the_atomics_are_ordinary_ones() {
     assert_eq!(value.load(Ordering::Relaxed), 5);
     let panics = catch_unwind(AssertUnwindSafe(|| thread::spawn(|| ())));
     assert!(panics.is_err(), "a thread has no machine to run on");
+}
+
+#[test]
+fn a_wait_that_never_ended_counts_and_names_its_thread() {
+    let program = || {
+        let lock = Arc::new(AtomicU32::new(0));
+        name(&*lock, "the lock");
+        let theirs = Arc::clone(&lock);
+        let starved = thread::spawn(move || {
+            locks::waiting(&*theirs);
+            thread::sleep(Duration::from_micros(500));
+        });
+        let theirs = Arc::clone(&lock);
+        let patient = thread::spawn(move || {
+            locks::waiting(&*theirs);
+            thread::sleep(Duration::from_micros(100));
+            locks::gave_up(&*theirs);
+            thread::sleep(Duration::from_micros(500));
+        });
+        locks::acquired(&*lock);
+        starved.join().unwrap();
+        patient.join().unwrap();
+        thread::sleep(Duration::from_millis(10));
+    };
+    let report = only(program);
+    assert!((500_000..600_000).contains(&report.longest_wait_ns), "{report}");
+    assert!((600_000..700_000).contains(&report.waited_ns), "{report}");
+    assert_eq!((report.acquisitions, report.contended), (1, 0));
+    assert_eq!((report.names, report.holders), (vec!["the lock".to_owned()], vec![0]));
+    let (thread, waited) = report.waiters[0];
+    assert_eq!((report.waiters.len(), thread, waited), (1, 1, report.longest_wait_ns));
 }

@@ -140,7 +140,7 @@ fn a_livelock_is_reported_whatever_it_spins_on() {
     }
     for program in [spin_on_a_word, spin_on_the_clock, take_turns_forever] {
         let failure = failure_of(machine("host-2c", 1).step_limit(100_000), program);
-        assert_eq!(failure.kind, FailureKind::Livelock { steps: 100_000 });
+        assert!(matches!(failure.kind, FailureKind::Livelock { steps: 100_000, .. }), "{failure}");
     }
     assert_eq!(machine("host-2c", 1).run(|| everybody_adds(2)).unwrap().value, 40);
 }

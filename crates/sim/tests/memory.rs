@@ -157,6 +157,7 @@ fn the_largest_machine_runs() {
     let text =
         epyc.replace("sockets = 2", "sockets = 32").replace("per_cache = 8", "per_cache = 16");
     let text = text.replace("caches_per_node = 12", "caches_per_node = 4");
+    let text = text.replacen("name = \"epyc-9654-2s\"", "name = \"large\"", 1);
     let spec = coreline_sim::Spec::parse("large", &text).unwrap();
     assert_eq!(spec.topology().cpu_count(), 4096);
     let run = Machine::new(spec).run(|| {

@@ -438,7 +438,8 @@ fn small(sockets: u32, cores: u32, threads: u32, slice: &str) -> Spec {
         .replace("sockets = 1", &format!("sockets = {sockets}"))
         .replace("cores_per_cache = 2", &format!("cores_per_cache = {cores}"))
         .replace("threads_per_core = 1", &format!("threads_per_core = {threads}"))
-        .replace("ns = 3000000.0", &format!("ns = {slice}"));
+        .replace("ns = 3000000.0", &format!("ns = {slice}"))
+        .replacen("name = \"host-2c\"", "name = \"small\"", 1);
     Spec::parse("small", &text).unwrap()
 }
 

@@ -5,6 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coreline_sim::sync::{self, Condvar, Mutex, RwLock};
 use coreline_sim::{Arbitration, Details, Machine, Report, Sim, Statistics, name};
 use coreline_world::{Cell, Clock, Integer, JoinHandle, Line, Ordering, Threads, Word, Words};
 
@@ -165,4 +166,52 @@ fn the_arbitration_is_in_the_replay_line() {
     let line = failure.replay.to_string();
     assert!(line.contains(" arbitration=nearest "), "{line}");
     assert_eq!(line.parse(), Ok(failure.replay));
+}
+
+#[test]
+fn hot_lines_of_locks_name_the_programs_lines() {
+    let run = machine("epyc-9654-2s", 1).statistics(Statistics::Full).run(|| {
+        let shared = sync::Arc::new((Mutex::new(0), RwLock::new(0), Condvar::new()));
+        let threads = [1, 8, 96].map(|cpu| {
+            let shared = sync::Arc::clone(&shared);
+            on(cpu, move || {
+                let (mutex, lock, condvar) = &*shared;
+                for _ in 0..20 {
+                    *mutex.lock().unwrap() += 1;
+                    let before = *lock.read().unwrap();
+                    *lock.write().unwrap() = before + 1;
+                    drop(sync::Arc::clone(&shared));
+                    condvar.notify_all();
+                }
+                let span = Duration::from_nanos(50);
+                drop(condvar.wait_timeout(mutex.lock().unwrap(), span));
+            })
+        });
+        threads.into_iter().for_each(JoinHandle::join);
+    });
+    let details = run.unwrap().report.details.unwrap();
+    let ours = |site: &str| site.ends_with("tests/statistics.rs");
+    let (here, elsewhere): (Vec<_>, Vec<_>) =
+        details.sites.iter().partition(|site| ours(&site.site.file));
+    // What a destructor of a reference does has no place in the program.
+    let drops = |site: &str| site.ends_with("sync/arc.rs");
+    assert!(elsewhere.iter().all(|site| drops(&site.site.file)), "{elsewhere:#?}");
+    assert!(elsewhere.len() <= 1 && here.len() >= 5, "{here:#?}");
+}
+
+#[test]
+fn lines_that_missed_once_do_not_fill_a_printed_report() {
+    let run = machine("epyc-9654-2s", 1).statistics(Statistics::Full).run(|| {
+        let cold: Vec<_> = (0..100).map(|_| Line(U64::new_in(0))).collect();
+        let hot = Arc::new(Line(U64::new_in(0)));
+        cold.iter().for_each(|word| word.store(1, Ordering::SeqCst));
+        let theirs = Arc::clone(&hot);
+        on(1, move || theirs.fetch_add(1, Ordering::Relaxed)).join();
+        hot.fetch_add(1, Ordering::Relaxed);
+    });
+    let text = run.unwrap().report.to_string();
+    let table = text.split("hottest places").next().unwrap();
+    let rows: Vec<_> = table.lines().filter(|line| line.contains("0x")).collect();
+    assert_eq!(rows.len(), 1, "{text}");
+    assert!(table.contains("lines with one miss or none: 10"), "{text}");
 }

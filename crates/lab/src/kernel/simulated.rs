@@ -106,6 +106,7 @@ fn program() -> u64 {
 fn watch<P: Policy>(scan: Scan, seed: u64) -> [u64; 3] {
     let text = include_str!("../../../sim/machines/host-2c.toml");
     let text = text.replace("cores_per_cache = 2", &format!("cores_per_cache = {CPUS}"));
+    let text = text.replacen("name = \"host-2c\"", "name = \"six\"", 1);
     let spec = Spec::parse("six.toml", &text).unwrap();
     let kernel = Space::<P>::new(spec.topology(), scan).unwrap();
     let counts = Rc::new(Cell::new([0; 3]));

@@ -81,7 +81,8 @@ fn validate_predicts_for_a_simulated_machine_and_measures_nothing() {
 #[test]
 fn what_takes_two_cores_is_not_testable_on_one() {
     let text = include_str!("../../../sim/machines/host-2c.toml");
-    let path = file("one-core.toml", &text.replace("cores_per_cache = 2", "cores_per_cache = 1"));
+    let text = text.replace("cores_per_cache = 2", "cores_per_cache = 1");
+    let path = file("one-core.toml", &text.replace("\"host-2c\"", "\"one-core\""));
     let arguments = ["validate", "--world", path.to_str().unwrap(), "--json"];
     let only = ["--only", "ticket-1", "--only", "ticket-2"];
     let result = json(&[&arguments[..], &only].concat());

@@ -15,10 +15,12 @@
 mod choice;
 mod event_queue;
 mod kernel;
+mod lately;
 mod memory;
 mod rng;
 mod run;
 mod stack;
+mod states;
 
 use std::any::{Any, TypeId};
 use std::cell::Cell;
@@ -37,10 +39,10 @@ use crate::hardware::arena::{self, Arena};
 use crate::hardware::coherence::Directory;
 use crate::hardware::contention::{Arbitration, StoreNumber};
 use crate::hardware::spec::Spec;
-use crate::results::failure::{CpuState, Doing, FailureKind, ThreadState};
-use crate::results::locks;
-use crate::results::report::{Report, Transfers};
-use crate::results::statistics::{Activity, Ledger};
+use crate::results::failure::FailureKind;
+use crate::results::locks::{self, LockReport};
+use crate::results::report::{Report, Site, Transfers};
+use crate::results::statistics::{Activity, Ledger, Names};
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
 use choice::Chooser;
@@ -57,9 +59,9 @@ pub(crate) use kernel::signals::{hold_signals, on_signal, release_signals};
 pub(crate) use memory::pass::access_range;
 use memory::stores::Stores;
 pub(crate) use memory::stores::{before, keep_before};
-pub(crate) use memory::{access, await_write, is_over, monitor, set_home};
+pub(crate) use memory::{access, access_at, await_write, is_over, monitor, set_home};
 use rng::Rng;
-pub(crate) use run::{Failed, Finished, Setup, run};
+pub(crate) use run::{Failed, Finished, Setup, caught, fail, run};
 pub(crate) use stack::USABLE as STACK;
 
 thread_local! {
@@ -184,6 +186,10 @@ struct Thread {
     locals: Vec<(Key, Rc<dyn Any>)>,
     /// Whether the thread panicked and was not seen otherwise since.
     panicked: bool,
+    /// Where in the source it began its latest wait.
+    site: Option<Site>,
+    /// When it ended, in picoseconds.
+    ended: Option<u64>,
 }
 
 const _: () = assert!(offset_of!(Cpu, buffered) < 64 && offset_of!(Thread, stack_lines) < 64);
@@ -206,8 +212,14 @@ pub(crate) struct Engine {
     /// Chooses the thread that runs next; `None` in a schedule by time.
     chooser: Option<Chooser>,
     step_limit: u64,
+    /// After how many steps the machine begins or stops to watch what the threads do.
+    look_at: u64,
+    /// What it sees meanwhile.
+    watch: Option<Box<lately::Watch>>,
     jitter: Rng,
     dice: Rng,
+    /// What the program's hash maps are seeded by.
+    hashes: Rng,
     directory: Directory,
     arbitration: Arbitration,
     stores: Stores,
@@ -244,8 +256,10 @@ pub(crate) struct Engine {
     /// Threads spawned since the loop last looked.
     newborn: Vec<Fiber>,
     kernel: Option<Box<dyn Kernel>>,
-    /// What full statistics are made of.
+    /// What full statistics are made of; kept while the machine watches, too.
     ledger: Option<Box<Ledger>>,
+    /// Whether full statistics were asked for.
+    is_full: bool,
     statics: Statics,
     /// The latest panic in simulated code.
     panic: Option<FailureKind>,
@@ -254,6 +268,7 @@ pub(crate) struct Engine {
     failure: Option<FailureKind>,
     report: Report,
     locks: locks::Locks,
+    names: Names,
 }
 
 /// Puts the engine's pointer back when it drops.
@@ -382,12 +397,16 @@ impl Engine {
         self.threads[self.current()].interrupts
     }
 
-    /// Names a part of the program's memory, if full statistics are kept.
+    /// Names a part of the program's memory.
     pub(crate) fn name(&mut self, address: usize, len: usize, name: &str) {
         let first = self.relative(address);
-        if let Some(ledger) = &mut self.ledger {
-            ledger.names.push((first, len as u64, name.to_owned()));
-        }
+        self.names.0.push((first, len as u64, name.to_owned()));
+    }
+
+    /// The reports on the locks of the run so far.
+    fn lock_reports(&self) -> Vec<LockReport> {
+        let end = |thread: usize| self.threads[thread].ended.unwrap_or(self.settled);
+        self.locks.reports(end, |lock| self.names.of(lock, 1))
     }
 
     /// The accesses so far to the lines of the arena that `which` selects; `None` if they are not
@@ -397,14 +416,20 @@ impl Engine {
             let address = self.arena.address(self.directory.name(line) * memory::LINE as u64);
             self.arena.offset(address).is_some() && which(address)
         };
-        Some(self.ledger.as_deref()?.transfers(is_it))
+        Some(self.ledger.as_deref().filter(|_| self.is_full)?.transfers(is_it))
     }
 
     /// The report of the run so far.
     fn report(&self) -> Report {
         let address = |line| self.directory.name(line) * memory::LINE as u64;
-        let details = |ledger: &Ledger| ledger.details(self.report.time_ns, address);
-        Report { details: self.ledger.as_deref().map(details), ..self.report.clone() }
+        let details = |ledger: &Ledger| ledger.details(self.report.time_ns, address, &self.names);
+        let full = self.ledger.as_deref().filter(|_| self.is_full);
+        Report { details: full.map(details), ..self.report.clone() }
+    }
+
+    /// What the program's next hash map is seeded by.
+    pub(crate) fn hash_seed(&mut self) -> u64 {
+        self.hashes.below(u64::MAX)
     }
 
     /// Counts a restart of a restartable operation.
@@ -534,8 +559,8 @@ impl Engine {
     #[inline]
     fn count_step(&mut self) {
         self.report.steps += 1;
-        if self.report.steps > self.step_limit {
-            self.fail(FailureKind::Livelock { steps: self.step_limit });
+        if self.report.steps > self.look_at {
+            self.look();
         }
     }
 
@@ -543,43 +568,6 @@ impl Engine {
     fn relative(&self, address: usize) -> u64 {
         self.line_of(address)
             .map_or(0, |line| line * memory::LINE as u64 + (address % memory::LINE) as u64)
-    }
-
-    /// What all unfinished threads are doing.
-    fn thread_states(&self) -> Vec<ThreadState> {
-        let doing = |state| match state {
-            State::Done | State::Idle => None,
-            State::Ready { .. }
-            | State::Running
-            | State::Accessing
-            | State::Waiting { .. }
-            | State::Draining { .. }
-            | State::Working { .. } => Some(Doing::Running),
-            State::Spinning { line } => {
-                Some(Doing::Spinning { line: self.directory.name(line) * memory::LINE as u64 })
-            }
-            State::Parked { word } => Some(Doing::Parked { word: self.relative(word) }),
-            State::Sleeping => Some(Doing::Sleeping),
-            State::Joining { thread } => Some(Doing::Joining { thread }),
-        };
-        let state = |(number, thread): (usize, &Thread)| {
-            let cpu = CpuId::new(thread.cpu as u32);
-            Some(ThreadState { thread: number, cpu, doing: doing(thread.state)? })
-        };
-        self.threads.iter().enumerate().filter_map(state).collect()
-    }
-
-    /// The state of all CPUs.
-    fn cpu_states(&self) -> Vec<CpuState> {
-        let state = |(number, cpu): (usize, &Cpu)| CpuState {
-            cpu: CpuId::new(number as u32),
-            thread: cpu.current.filter(|&thread| self.threads[thread].state != State::Done),
-            queued: cpu.queue.len(),
-            masked: cpu.current.is_some_and(|thread| self.threads[thread].masked > 0),
-            offline: cpu.offline,
-            at_ns: cpu.now / PS_PER_NS,
-        };
-        self.cpus.iter().enumerate().map(state).collect()
     }
 }
 

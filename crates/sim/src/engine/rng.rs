@@ -14,6 +14,7 @@ pub(crate) enum Stream {
     Faults = 2,
     Ticks = 3,
     Schedule = 4,
+    Hashes = 5,
 }
 
 impl Rng {

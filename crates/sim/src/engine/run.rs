@@ -9,6 +9,7 @@ use std::ptr;
 use std::rc::Rc;
 use std::sync::{Arc, Once};
 
+use coreline_topology::CpuId;
 use corosensei::CoroutineResult;
 
 use super::choice::{Chooser, Decision, Next};
@@ -16,7 +17,8 @@ use super::kernel::fiber::Fiber;
 use super::memory::stores::Stores;
 use super::rng::{Rng, Stream};
 use super::{
-    Cpu, ENGINE, Engine, EventQueue, NEVER, PS_PER_NS, STACK, State, Thread, inside, stack, with,
+    Cpu, ENGINE, Engine, EventQueue, NEVER, PS_PER_NS, STACK, State, Thread, inside, lately, stack,
+    with,
 };
 use crate::hardware::arena::{self, Arena};
 use crate::hardware::coherence::Directory;
@@ -26,6 +28,7 @@ use crate::results::failure::{CpuState, FailureKind, ThreadState};
 use crate::results::locks::LockReport;
 use crate::results::report::{Report, Statistics};
 use crate::results::statistics::{Activity, Ledger};
+use crate::results::tape::Tape;
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
 use crate::settings::schedule::Schedule;
@@ -33,6 +36,8 @@ use crate::settings::schedule::Schedule;
 /// All that a run depends on, besides the program.
 pub(crate) struct Setup {
     pub(crate) spec: Spec,
+    /// The digest that the machine's place follows from; `None` for any place.
+    pub(crate) home: Option<u64>,
     pub(crate) seed: u64,
     pub(crate) request_percent: u32,
     pub(crate) faults: Faults,
@@ -40,6 +45,8 @@ pub(crate) struct Setup {
     pub(crate) step_limit: u64,
     pub(crate) kernel: Option<Box<dyn Kernel>>,
     pub(crate) statistics: Statistics,
+    /// Where accesses are put down, with full statistics.
+    pub(crate) tape: Option<Tape>,
     pub(crate) arbitration: Arbitration,
 }
 
@@ -58,12 +65,19 @@ pub(crate) struct Failed {
     pub(crate) at_ns: u64,
     pub(crate) threads: Vec<ThreadState>,
     pub(crate) cpus: Vec<CpuState>,
+    pub(crate) locks: Vec<LockReport>,
 }
 
 impl Failed {
-    fn refused(why: &str) -> Failed {
+    fn refused(why: &str) -> Box<Failed> {
         let kind = FailureKind::Refused { why: why.to_owned() };
-        Failed { kind, at_ns: 0, threads: Vec::new(), cpus: Vec::new() }
+        Box::new(Failed {
+            kind,
+            at_ns: 0,
+            threads: Vec::new(),
+            cpus: Vec::new(),
+            locks: Vec::new(),
+        })
     }
 }
 
@@ -176,6 +190,21 @@ fn message(payload: Box<dyn Any + Send>) -> String {
     }
 }
 
+/// What the run fails with if no thread learns of a panic that the running thread just caught.
+pub(crate) fn caught(payload: &(dyn Any + Send)) -> FailureKind {
+    inside(|engine| {
+        let message = payload.downcast_ref::<String>().map(String::as_str);
+        let message = message.or(payload.downcast_ref::<&'static str>().copied());
+        let (thread, cpu) = (engine.current(), engine.cpu());
+        engine.panic_of(thread, cpu, message.unwrap_or(NOT_A_STRING).to_owned())
+    })
+}
+
+/// Ends the run with a failure. Does nothing outside of a machine.
+pub(crate) fn fail(kind: FailureKind) {
+    with(|engine| engine.fail(kind));
+}
+
 /// The message of a panic whose payload is of another type.
 const NOT_A_STRING: &str = "(not a string)";
 
@@ -183,29 +212,29 @@ const NOT_A_STRING: &str = "(not a string)";
 pub(crate) fn run<T: 'static>(
     setup: Setup,
     root: impl FnOnce() -> T + 'static,
-) -> Result<Finished<T>, Failed> {
+) -> Result<Finished<T>, Box<Failed>> {
     if !ENGINE.get().is_null() {
         return Err(Failed::refused("a machine cannot run inside a machine"));
     }
-    let arena = Arena::new().map_err(|why| Failed::refused(&why.to_string()))?;
+    let arena = Arena::new(setup.home).map_err(|why| Failed::refused(&why.to_string()))?;
     watch_panics();
     let value = Rc::new(Cell::new(None));
     let theirs = Rc::clone(&value);
-    let Ok(fiber) = Fiber::new(move || theirs.set(Some(root()))) else {
-        return Err(Failed::refused("no memory for the first thread's stack"));
-    };
+    let stack = stack::new(&arena)
+        .map_err(|why| Failed::refused(&format!("no stack for the first thread: {why}")))?;
+    let fiber = Fiber::new(stack, move || theirs.set(Some(root())));
     let mut machine = Installed::new(Box::new(Engine::new(setup, arena)));
     inside(|engine| engine.start(fiber));
     machine.run();
-    let (report, locks) = inside(|engine| (engine.report(), engine.locks.reports()));
+    let (report, locks) = inside(|engine| (engine.report(), engine.lock_reports()));
     // The machine's statics go in a thread of their own: their destructors may use the machine,
     // even make new ones. It is not counted in the report.
     while let Some(statics) = inside(Engine::take_statics) {
         // Without a stack they leak: their destructors have no thread to run on.
         let statics = ManuallyDrop::new(statics);
-        let Ok(fiber) = Fiber::new(move || drop(ManuallyDrop::into_inner(statics))) else {
-            return Err(Failed::refused("no memory for the last thread's stack"));
-        };
+        let stack = inside(|engine| stack::new(&engine.arena))
+            .map_err(|why| Failed::refused(&format!("no stack for the last thread: {why}")))?;
+        let fiber = Fiber::new(stack, move || drop(ManuallyDrop::into_inner(statics)));
         inside(|engine| engine.start(fiber));
         machine.run();
     }
@@ -286,8 +315,12 @@ impl Engine {
             preemption_points: faults.hit_accesses() || schedule != Schedule::Time,
             chooser: Chooser::new(&schedule, seed),
             step_limit,
+            look_at: lately::first(step_limit),
+            watch: None,
+            is_full: full,
             jitter: Rng::new(seed, Stream::Jitter),
             dice: Rng::new(seed, Stream::Faults),
+            hashes: Rng::new(seed, Stream::Hashes),
             arena,
             stacks: BTreeMap::new(),
             emergency: stack::prepare(),
@@ -305,13 +338,14 @@ impl Engine {
             parked: BTreeMap::new(),
             newborn: Vec::new(),
             kernel,
-            ledger: full.then(|| Box::new(Ledger::new(cpu_count))),
+            ledger: full.then(|| Box::new(Ledger::new(cpu_count, setup.tape))),
             statics: Vec::new(),
             panic: None,
             host_unwinds: std::thread::panicking(),
             failure: None,
             report: Report::default(),
             locks: Default::default(),
+            names: Default::default(),
             topology,
             spec,
         }
@@ -441,15 +475,8 @@ impl Engine {
         }
         let (thread, cpu) = (self.current(), self.cpu());
         if let Some(message) = panic {
-            // A panic that was caught and raised again, or raised without the hook: the latest that
-            // the hook saw may be another.
-            let location = match self.panic.take() {
-                Some(FailureKind::Panic { message: noted, location, .. }) if noted == message => {
-                    location
-                }
-                _ => None,
-            };
-            self.fail(FailureKind::Panic { thread, cpu, message, location });
+            let kind = self.panic_of(thread, cpu, message);
+            self.fail(kind);
             // Its joiners stay as they are, for the report.
             self.threads[thread].state = State::Done;
             return;
@@ -459,6 +486,19 @@ impl Engine {
             self.report.time_ns = self.report.time_ns.max(now / PS_PER_NS);
         }
         self.finish();
+    }
+
+    /// The failure of a thread that panicked with a message.
+    fn panic_of(&mut self, thread: usize, cpu: CpuId, message: String) -> FailureKind {
+        // A panic that was caught and raised again, or raised without the hook: the latest that the
+        // hook saw may be another.
+        let location = match self.panic.take() {
+            Some(FailureKind::Panic { message: noted, location, .. }) if noted == message => {
+                location
+            }
+            _ => None,
+        };
+        FailureKind::Panic { thread, cpu, message, location }
     }
 
     /// The running thread, if any, gave the host thread back.
@@ -473,9 +513,9 @@ impl Engine {
     }
 
     /// Why the machine stopped, if it failed.
-    fn failed(&mut self) -> Option<Failed> {
+    fn failed(&mut self) -> Option<Box<Failed>> {
         let kind = self.failure.take()?;
-        let (threads, cpus) = (self.thread_states(), self.cpu_states());
-        Some(Failed { kind, at_ns: self.settled / PS_PER_NS, threads, cpus })
+        let (threads, cpus, locks) = (self.thread_states(), self.cpu_states(), self.lock_reports());
+        Some(Box::new(Failed { kind, at_ns: self.settled / PS_PER_NS, threads, cpus, locks }))
     }
 }

@@ -8,16 +8,23 @@
 use coreline_world::native::overflow::{self, Rescue};
 
 use super::{ENGINE, Engine, inside, suspend};
+use crate::hardware::arena::Arena;
+use crate::hardware::stack::{NoStack, Stack};
 use crate::results::failure::FailureKind;
 
 /// Bytes that a simulated thread may use: virtual memory, touched pages only.
 pub(crate) const USABLE: usize = 256 << 10;
 
 /// Bytes kept for the engine, which runs on the stacks of the threads that call it.
-pub(super) const MARGIN: usize = 32 << 10;
+const MARGIN: usize = 32 << 10;
 
 /// Bytes of the stack on which a thread that has none left gives up.
 const EMERGENCY: usize = 32 << 10;
+
+/// A stack for a thread of the machine that has this memory.
+pub(super) fn new(arena: &Arena) -> Result<Stack, NoStack> {
+    Stack::new(arena, USABLE + MARGIN)
+}
 
 /// Has the host report faults of this host thread to [`rescue`]. Where the host refuses, the guard
 /// page ends the process.

@@ -1,4 +1,5 @@
 //! Many runs: a claim over all that is unknown of a machine, and the search for a failing schedule.
 
 pub mod claim;
+pub(crate) mod determinism;
 pub(crate) mod explore;

@@ -16,6 +16,9 @@
 //! behind one test of a thread-local pointer, and at each free one look at a table that is empty
 //! until a machine runs.
 //!
+//! An arena lies in its machine's place ([`places`]), so its addresses are the same in every
+//! process, too.
+//!
 //! Statics of the host's code belong to no program: a `static` or `thread_local!` that allocates at
 //! its first use takes the block from whichever machine runs first, and all later blocks of that
 //! machine lie elsewhere than in the next run. Simulated programs use `WorldStatic` and
@@ -34,11 +37,12 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::alloc::System;
 
-use coreline_world::{MapError, Memory, Native};
+use coreline_world::native::fixed;
 
-/// Bytes of an arena, and its alignment: the arena of an address is the address with the low bits
-/// cut off. Address space only, of which the host promises no memory: pages that are not touched
-/// cost nothing, and a host with less memory than this runs the same programs. Room for ten
+use crate::hardware::places::{self, NoPlace, PLACE};
+
+/// Bytes of an arena. Address space only, of which the host promises no memory: pages that are not
+/// touched cost nothing, and a host with less memory than this runs the same programs. Room for ten
 /// thousand values of a line each, for each of 384 CPUs.
 const ARENA: usize = 512 << 20;
 
@@ -48,13 +52,9 @@ pub(crate) const LINES: usize = ARENA / 64;
 /// Where blocks begin in an arena, behind the header. Whole pages.
 const HEADER: usize = 4096;
 
-/// Entries of [`ARENAS`]: room for the machines that run at one time, for results that outlive
-/// theirs, and for a long search through seeds that fail, since a failed machine's threads leak
-/// what they own.
-const MOST_ARENAS: usize = 1 << 16;
-
-/// How far an arena's entry may lie from its hash. Bounds what `dealloc` looks at.
-const PROBES: usize = 16;
+/// As many threads of a machine may have a stack at one time: what fits behind the arena, of stacks
+/// of 292 KiB.
+pub(super) const MOST_STACKS: usize = 192 * 64;
 
 /// Blocks up to this size come in multiples of 16 bytes; larger ones, and those that are aligned to
 /// more, in powers of two.
@@ -62,15 +62,6 @@ const SMALL: usize = 1024;
 
 /// Size classes: 64 small ones, then one for each power of two from 32 bytes to the whole arena.
 const CLASSES: usize = 64 + 25;
-
-/// The addresses of all arenas with live blocks, for `dealloc`, which knows nothing but an address.
-///
-/// Open addressing by address: an arena's entry lies at its hash or behind, with no empty entry in
-/// between at the time when it was entered; entries that were removed read [`GONE`].
-static ARENAS: [AtomicUsize; MOST_ARENAS] = [const { AtomicUsize::new(0) }; MOST_ARENAS];
-
-/// An entry of [`ARENAS`] that was used and is free. Not the address of any arena.
-const GONE: usize = 1;
 
 thread_local! {
     /// The arena of the simulated code that runs on this thread now; null while host code runs.
@@ -87,6 +78,12 @@ struct Header {
     top: Cell<usize>,
     /// Per size class, the list of free blocks; each holds the address of the next.
     free: [Cell<*mut u8>; CLASSES],
+    /// Whether a block was asked for that did not fit. As `free`.
+    is_full: Cell<bool>,
+    /// A bit for each room for a stack, set if it is in use. As `free`.
+    stacks: [Cell<u64>; MOST_STACKS / 64],
+    /// The first word of `stacks` that may have a bit that is not set.
+    first_free: Cell<usize>,
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER);
@@ -181,7 +178,10 @@ unsafe fn allocate(arena: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>
     let (class, size, align) = class(layout);
     // SAFETY: the machine holds the arena.
     let header = unsafe { arena.as_ref() };
-    let list = header.free.get(class)?;
+    let Some(list) = header.free.get(class) else {
+        header.is_full.set(true);
+        return None;
+    };
     let head = list.get();
     let block = if !head.is_null() && (head as usize).is_multiple_of(align) {
         // SAFETY: a block on the list is free, at least 16 bytes, and holds the address of the
@@ -191,6 +191,7 @@ unsafe fn allocate(arena: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>
     } else {
         let start = header.top.get().next_multiple_of(align);
         if size > ARENA - start.min(ARENA) {
+            header.is_full.set(true);
             return None;
         }
         header.top.set(start + size);
@@ -237,63 +238,19 @@ unsafe fn release(arena: *mut Header) {
     if unsafe { (*arena).live.fetch_sub(1, Ordering::AcqRel) } > 1 {
         return;
     }
-    let address = arena as usize;
-    for step in 0..PROBES {
-        // Relaxed: no other thread changes this entry, and an arena without live blocks has no
-        // address to look up.
-        let entry = &ARENAS[slot(address, step)];
-        if entry.load(Ordering::Relaxed) == address {
-            entry.store(GONE, Ordering::Relaxed);
-            break;
-        }
-    }
     if let Some(start) = NonNull::new(arena.cast()) {
         // SAFETY: mapped so in `Arena::new`, and nothing points into it any more.
-        unsafe { Native::unmap(start, layout()) };
+        unsafe { fixed::unmap(start, ARENA) };
+        places::free(start.addr().get());
     }
-}
-
-fn layout() -> Layout {
-    // Both are powers of two, checked where they are written.
-    Layout::from_size_align(ARENA, ARENA).expect("the arena's size is a power of two")
-}
-
-fn slot(address: usize, step: usize) -> usize {
-    (address / ARENA + step) % MOST_ARENAS
 }
 
 /// The arena that an address lies in.
+#[inline]
 fn arena_of(block: *mut u8) -> Option<*mut Header> {
-    let start = block.addr() & !(ARENA - 1);
-    for step in 0..PROBES {
-        // Relaxed: the freeing thread got the address from the allocating one, after the arena was
-        // entered here; that hand-over orders the two.
-        match ARENAS[slot(start, step)].load(Ordering::Relaxed) {
-            0 => return None,
-            // Exposed in `Arena::new`: a pointer to the whole arena, which the block's own is not.
-            entry if entry == start => return Some(ptr::with_exposed_provenance_mut(start)),
-            _ => {}
-        }
-    }
-    None
-}
-
-/// Why there is no arena.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NoArena {
-    /// The host has no address space left. Twice as much, so that there is an aligned part.
-    #[error(
-        "its arena takes {} MiB of address space, and as much again while it is made: {}; raise \
-         the limit (ulimit -v), or run fewer machines that fail, as those keep theirs",
-        ARENA >> 20, .0.why
-    )]
-    Memory(#[from] MapError),
-    /// [`ARENAS`] has no room.
-    #[error(
-        "more than {MOST_ARENAS} arenas are in use, most of them by machines that failed, which \
-         keep theirs: run them in several processes"
-    )]
-    Table,
+    let start = places::start_of(block.addr())?;
+    // Exposed in `Arena::new`: a pointer to the whole arena, which the block's own is not.
+    (block.addr() - start < ARENA).then(|| ptr::with_exposed_provenance_mut(start))
 }
 
 /// A machine's hold on its arena.
@@ -302,35 +259,56 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// A fresh arena.
-    pub(crate) fn new() -> Result<Arena, NoArena> {
-        let start = Native::map(layout())?.cast::<Header>();
+    /// A fresh arena, in the place that `home` says.
+    pub(crate) fn new(home: Option<u64>) -> Result<Arena, NoPlace> {
+        let start = places::claim(home, |at| fixed::map(at, ARENA, 0))?.cast::<Header>();
         let header = Header {
             live: AtomicUsize::new(1),
             top: Cell::new(HEADER),
             free: [const { Cell::new(ptr::null_mut()) }; CLASSES],
+            is_full: Cell::new(false),
+            stacks: [const { Cell::new(0) }; MOST_STACKS / 64],
+            first_free: Cell::new(0),
         };
         // SAFETY: fresh memory, large enough and aligned.
         unsafe { start.write(header) };
-        let address = start.as_ptr().expose_provenance();
-        let entered = (0..PROBES).any(|step| {
-            let entry = &ARENAS[slot(address, step)];
-            // Relaxed: see `arena_of`.
-            [0, GONE].into_iter().any(|free| {
-                entry.compare_exchange(free, address, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-            })
-        });
-        if !entered {
-            // SAFETY: mapped just above with this layout, and its address was not published.
-            unsafe { Native::unmap(start.cast(), layout()) };
-            return Err(NoArena::Table);
-        }
+        start.as_ptr().expose_provenance();
         Ok(Arena { start })
+    }
+
+    /// The lowest room for a stack of `size` bytes that is free; all stacks of a machine have one
+    /// size. `None` if all are in use.
+    pub(super) fn slot(&self, size: usize) -> Option<Slot> {
+        // SAFETY: the machine's count keeps the header alive.
+        let header = unsafe { self.start.as_ref() };
+        let mut words = header.stacks.iter().enumerate().skip(header.first_free.get());
+        let (word, bits) = words.find(|(_, bits)| bits.get() != u64::MAX)?;
+        let bit = bits.get().trailing_ones();
+        let offset = ARENA + (word * 64 + bit as usize) * size;
+        if offset + size > PLACE {
+            return None;
+        }
+        header.first_free.set(word);
+        bits.set(bits.get() | 1 << bit);
+        Some(Slot { arena: self.start, word, bit, offset })
+    }
+
+    /// A count of its own, which keeps the place as a block does.
+    pub(super) fn hold(&self) -> Hold {
+        // Relaxed: as in `allocate`. SAFETY: the machine's count keeps the header alive.
+        unsafe { self.start.as_ref() }.live.fetch_add(1, Ordering::Relaxed);
+        Hold(self.start)
     }
 
     /// The way in, as a value that does not borrow the arena.
     pub(crate) fn entry(&self) -> Entry {
         Entry(self.start)
+    }
+
+    /// Whether the program has asked for more than there is.
+    pub(crate) fn is_full(&self) -> bool {
+        // SAFETY: the machine's count keeps the header alive.
+        unsafe { self.start.as_ref() }.is_full.get()
     }
 
     /// The address of an offset.
@@ -349,8 +327,43 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
+        places::leave(self.start.addr().get());
         // SAFETY: gives up the machine's count.
         unsafe { release(self.start.as_ptr()) };
+    }
+}
+
+/// Keeps an arena, and with it the place.
+pub(super) struct Hold(NonNull<Header>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // SAFETY: gives up the count of `Arena::hold`.
+        unsafe { release(self.0.as_ptr()) };
+    }
+}
+
+/// Room for a stack, behind an arena whose machine has it. Used on that machine's thread alone.
+pub(super) struct Slot {
+    arena: NonNull<Header>,
+    word: usize,
+    bit: u32,
+    offset: usize,
+}
+
+impl Slot {
+    /// Where the room begins.
+    pub(super) fn address(&self) -> usize {
+        self.arena.addr().get() + self.offset
+    }
+
+    /// The room is free again, for the next.
+    pub(super) fn give_back(&self) {
+        // SAFETY: a stack's `Hold`, or the machine that makes one, keeps the header alive.
+        let header = unsafe { self.arena.as_ref() };
+        let bits = &header.stacks[self.word];
+        bits.set(bits.get() & !(1 << self.bit));
+        header.first_free.set(header.first_free.get().min(self.word));
     }
 }
 
@@ -406,7 +419,7 @@ mod tests {
     #[test]
     fn the_same_requests_get_the_same_offsets() {
         let offsets = || {
-            let arena = Arena::new().unwrap();
+            let arena = Arena::new(None).unwrap();
             let sizes = [(1, 1), (64, 64), (24, 8), (5000, 8), (1 << 20, 4096), (100, 128)];
             let blocks = sizes.map(|(size, align)| allocate_in(&arena, size, align));
             let offsets = blocks.map(|(block, layout)| {
@@ -421,7 +434,7 @@ mod tests {
 
     #[test]
     fn blocks_are_disjoint_and_used_again() {
-        let arena = Arena::new().unwrap();
+        let arena = Arena::new(None).unwrap();
         let blocks: Vec<_> = (1..200).map(|n| allocate_in(&arena, n * 7, 8)).collect();
         let mut ranges: Vec<_> =
             blocks.iter().map(|(block, layout)| (block.addr(), layout.size())).collect();
@@ -435,14 +448,14 @@ mod tests {
 
     #[test]
     fn a_small_block_of_large_alignment_takes_its_size() {
-        let arena = Arena::new().unwrap();
+        let arena = Arena::new(None).unwrap();
         let blocks: Vec<_> = (0..100).map(|_| allocate_in(&arena, 64, 64)).collect();
         assert!(blocks.windows(2).all(|pair| pair[0].0.addr() + 64 == pair[1].0.addr()));
     }
 
     #[test]
     fn a_block_changes_its_size_and_owner_and_keeps_its_bytes() {
-        let arena = Arena::new().unwrap();
+        let arena = Arena::new(None).unwrap();
         let (mut block, mut layout) = allocate_in(&arena, 1, 8);
         // SAFETY: live, and one byte long.
         unsafe { block.write(7) };
@@ -463,7 +476,7 @@ mod tests {
 
     #[test]
     fn a_zeroed_block_is_zero_though_used_before() {
-        let arena = Arena::new().unwrap();
+        let arena = Arena::new(None).unwrap();
         for inside in [true, false] {
             let _inside = inside.then(|| arena.entry().enter());
             let layout = Layout::from_size_align(100, 8).unwrap();
@@ -482,7 +495,7 @@ mod tests {
 
     #[test]
     fn a_block_may_outlive_its_machine_and_its_thread() {
-        let arena = Arena::new().unwrap();
+        let arena = Arena::new(None).unwrap();
         let (block, layout) = allocate_in(&arena, 4096, 8);
         drop(arena);
         // SAFETY: still live: it was not freed.
@@ -505,7 +518,7 @@ mod tests {
             // This host promises all that is mapped.
             return;
         }
-        let arena = Arena::new().unwrap();
+        let arena = Arena::new(None).unwrap();
         // The lines of a mapping begin with its addresses, and end with its flags.
         let mut maps = String::new();
         for line in read("/proc/self/smaps").lines() {
@@ -530,7 +543,7 @@ mod tests {
 
     #[test]
     fn a_full_arena_falls_back_to_the_system() {
-        let arena = Arena::new().unwrap();
+        let arena = Arena::new(None).unwrap();
         let huge = allocate_in(&arena, ARENA, 8);
         assert!(!huge.0.is_null());
         assert_eq!(arena.offset(huge.0.addr()), None);

@@ -4,4 +4,8 @@ pub(crate) mod arena;
 pub(crate) mod class;
 pub(crate) mod coherence;
 pub(crate) mod contention;
+pub(crate) mod digest;
+pub(crate) mod places;
+pub(crate) mod presets;
 pub(crate) mod spec;
+pub(crate) mod stack;

@@ -1,72 +1,15 @@
 //! Machine files: a topology and what things cost on it, each number with its source.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use coreline_topology::{CpuId, CpuSet, Shape, Topology};
 use serde::Deserialize;
 
 use crate::hardware::class::Class;
-
-/// The machines that come with the crate: name and file.
-const PRESETS: &[(&str, &str)] = &[
-    ("epyc-9654-2s", include_str!("../../machines/epyc-9654-2s.toml")),
-    ("epyc-7003-2s", include_str!("../../machines/epyc-7003-2s.toml")),
-    ("epyc-7r13-2s", include_str!("../../machines/epyc-7r13-2s.toml")),
-    ("kunpeng920-96c-4n", include_str!("../../machines/kunpeng920-96c-4n.toml")),
-    ("ivybridge-ex-4s", include_str!("../../machines/ivybridge-ex-4s.toml")),
-    ("x86-128c-8n", include_str!("../../machines/x86-128c-8n.toml")),
-    ("arm64-2x64c", include_str!("../../machines/arm64-2x64c.toml")),
-    ("desktop-12c", include_str!("../../machines/desktop-12c.toml")),
-    ("host-2c", include_str!("../../machines/host-2c.toml")),
-    ("host-2c-xeon", include_str!("../../machines/host-2c-xeon.toml")),
-];
-
-/// What is wrong with a machine file, or with the name of a preset.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SpecError {
-    /// No preset of that name.
-    #[error(
-        "there is no machine {name:?}; the presets are {}",
-        presets().collect::<Vec<_>>().join(", ")
-    )]
-    NoPreset {
-        /// The name that was asked for.
-        name: String,
-    },
-    /// The file could not be read.
-    #[error("cannot read the machine file {}: {why}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the operating system said.
-        why: String,
-    },
-    /// The file is not TOML, or has a key that no machine has, or lacks one.
-    #[error("the machine file {file} is malformed: {why}")]
-    Malformed {
-        /// The file or preset.
-        file: String,
-        /// Where and why.
-        why: String,
-    },
-    /// A value is missing, unknown or out of range.
-    #[error("in the machine file {file}, {key}: {why}")]
-    Value {
-        /// The file or preset.
-        file: String,
-        /// The key.
-        key: String,
-        /// What is wrong with its value.
-        why: String,
-    },
-}
-
-/// The names of the presets.
-pub fn presets() -> impl Iterator<Item = &'static str> {
-    PRESETS.iter().map(|(name, _)| *name)
-}
+use crate::hardware::digest::digest;
+use crate::hardware::presets::PRESETS;
+pub use crate::hardware::presets::{SpecError, presets};
 
 /// One number of a machine file.
 #[derive(Debug, Clone, PartialEq)]
@@ -235,6 +178,24 @@ struct RawCost {
     uncertain: bool,
 }
 
+/// The engine's unit of time.
+const LEAST_NS: f64 = 0.001;
+
+/// A line that comes from further away takes no less time: what is nearer, and why, if one does.
+fn check_distances(costs: &Costs) -> Result<(), (&'static str, String)> {
+    let transfers = Class::ALL.map(|class| (class.name(), costs.of(class)));
+    let memory = [("memory_local", costs.memory_local), ("memory_remote", costs.memory_remote)];
+    for pair in transfers.windows(2).chain(memory.windows(2)) {
+        let [(near, less), (far, more)] = pair else { continue };
+        if more < less {
+            let [less, more] = [less, more].map(|ps| *ps as f64 / 1000.0);
+            let why = format!("{more} ns is less than the {less} of {near}, which is nearer");
+            return Err((far, why));
+        }
+    }
+    Ok(())
+}
+
 impl RawCost {
     /// Times up to a second, ping-pongs up to ten microseconds, counts up to a thousand: more is
     /// taken for a typing mistake.
@@ -265,12 +226,14 @@ impl RawCost {
         };
         let value = match (unit, raw.ns, raw.ping_pong_ns, raw.count) {
             (Unit::Time, Some(ns), None, None) | (Unit::PingPong, None, Some(ns), None) => {
-                if !(0.0..=most).contains(&ns) {
-                    return Err(wrong(format!("{key} = {ns} is not between 0 and {most}")));
+                if !(LEAST_NS..=most).contains(&ns) {
+                    return Err(wrong(format!(
+                        "{key} = {ns} is not between {LEAST_NS} and {most}: nothing is for free, \
+                         and time must pass for a CPU that spins"
+                    )));
                 }
-                // In range, so the rounded picoseconds fit. At least 1: time must pass for a CPU
-                // that spins.
-                ((ns * 1000.0).round() as u64).max(1)
+                // In range, so the rounded picoseconds fit, and are at least 1.
+                (ns * 1000.0).round() as u64
             }
             (Unit::Count, None, None, Some(count)) if (1..=Self::MOST).contains(&count) => count,
             (Unit::Count, None, None, Some(count)) => {
@@ -304,6 +267,8 @@ pub struct Spec {
     sources: BTreeMap<&'static str, Cost>,
     /// Costs that were moved, and to how many percent.
     scaled: BTreeMap<String, u64>,
+    /// The digest of the text; `None` for a preset.
+    digest: Option<u64>,
 }
 
 impl Spec {
@@ -350,8 +315,9 @@ impl Spec {
             cores_per_cache: raw.topology.cores_per_cache,
             threads_per_core: raw.topology.threads_per_core,
         };
-        if raw.name.is_empty() || raw.name.contains(char::is_whitespace) {
-            let why = format!("{:?} is not one word, as a replay line needs it", raw.name);
+        if raw.name.is_empty() || raw.name.contains(|c: char| c.is_whitespace() || c == '@') {
+            let why =
+                format!("{:?} is not one word without @, as a replay line needs it", raw.name);
             return Err(SpecError::Value { file: file.to_owned(), key: "name".to_owned(), why });
         }
         let wrong = |key: String, why: String| SpecError::Value { file: file.to_owned(), key, why };
@@ -366,8 +332,21 @@ impl Spec {
             return Err(wrong(format!("cost.{unknown}"), why));
         }
         let (costs, sources) = Costs::build(file, &raw.cost)?;
+        check_distances(&costs).map_err(|(key, why)| wrong(format!("cost.{key}"), why))?;
+        let preset = PRESETS.iter().find(|(name, _)| *name == raw.name);
+        if preset.is_some_and(|(_, theirs)| *theirs != text) {
+            let why = format!("{:?} is a preset, and this is another machine: rename it", raw.name);
+            return Err(wrong("name".to_owned(), why));
+        }
+        let digest = preset.is_none().then(|| digest(text.as_bytes()));
         let (name, summary, scaled) = (raw.name, raw.summary, BTreeMap::new());
-        Ok(Spec { name, summary, topology, costs, sources, scaled })
+        Ok(Spec { name, summary, topology, costs, sources, scaled, digest })
+    }
+
+    /// The digest of the machine's file, by which a replay line tells it from others of its name;
+    /// `None` for a preset.
+    pub fn digest(&self) -> Option<u64> {
+        self.digest
     }
 
     /// As many CPUs as the simulator promises.
@@ -530,12 +509,15 @@ mod tests {
         for (from, to, key, reason) in [
             ("ns = 1.1", "ns = -1.1", "cost.private_hit", "between"),
             ("ns = 1.1", "ns = nan", "cost.private_hit", "between"),
+            ("ns = 1.1", "ns = 0.0", "cost.private_hit", "for free"),
+            ("ns = 118.0", "ns = 119.0", "cost.memory_remote", "of memory_local"),
+            ("ping_pong_ns = ", "ping_pong_ns = 9", "cost.same_node", "of same_cache"),
             ("ns = 1.1", "count = 3", "cost.private_hit", "is a time"),
             ("count = 10", "count = 0", "cost.stream_loads", "between"),
             ("name = \"host-2c\"", "name = \"my host\"", "name", "one word"),
             ("ping_pong_ns = ", "ns = ", "cost.same_cache", "is the one-way latency"),
             ("ping_pong_ns = ", "ping_pong_ns = -", "cost.same_cache", "ping_pong_ns = -"),
-            ("ping_pong_ns = ", "ping_pong_ns = 999", "cost.same_cache", "between 0 and 10000"),
+            ("ping_pong_ns = ", "ping_pong_ns = 999", "cost.same_cache", "between 0.001 and 10000"),
             ("ns = 1.1", "ping_pong_ns = 1.1", "cost.private_hit", "is a time"),
             ("[cost.pause]", "[cost.paws]", "cost.paws", "no such cost"),
             ("source = \"from memory\"", "source = \" \"", "cost.memory_local", "no source"),
@@ -550,10 +532,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_for_free() {
+    fn a_presets_name_is_the_presets() {
         let text = PRESETS.iter().find(|(name, _)| *name == "host-2c").unwrap().1;
-        let spec = Spec::parse("my.toml", &text.replacen("ns = 1.1", "ns = 0.0", 1)).unwrap();
-        assert_eq!(spec.costs().private_hit, 1, "a spinning CPU's time passes");
+        let same = Spec::parse("copy.toml", text).unwrap();
+        assert_eq!(same.digest(), None, "the same text is the same machine");
+        let error = error_after("ns = 24.6", "ns = 25.0");
+        assert!(error.contains("name") && error.contains("is a preset"), "{error}");
+        let mine = text.replacen("name = \"host-2c\"", "name = \"mine\"", 1);
+        let [one, other] = [&mine, &mine.replacen("ns = 24.6", "ns = 25.0", 1)]
+            .map(|text| Spec::parse("mine.toml", text).unwrap().digest().unwrap());
+        assert_ne!(one, other);
     }
 
     #[test]

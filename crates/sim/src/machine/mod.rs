@@ -13,6 +13,7 @@ use crate::results::failure::{Failure, FailureKind};
 use crate::results::locks::LockReport;
 use crate::results::replay::Replay;
 use crate::results::report::{Report, Statistics};
+use crate::results::tape::Tape;
 use crate::settings;
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
@@ -66,6 +67,7 @@ pub struct Machine {
     /// Why the machine cannot be set up as a replay line says.
     refused: Option<String>,
     statistics: Statistics,
+    tape: Option<Tape>,
     arbitration: Arbitration,
 }
 
@@ -88,8 +90,9 @@ impl Machine {
     /// The shares of request flight that a claim must hold over, in percent.
     pub const REQUEST_BAND: [u32; 3] = [0, 30, 50];
 
-    /// The default number of engine steps after which a run counts as a livelock: about a minute of
-    /// host time.
+    /// The default number of engine steps after which a run is given up: a quarter of an hour of
+    /// host time or so. One whose threads get nowhere (no write changes a value, no lock is taken)
+    /// is given up as a livelock after 500 million.
     pub const STEP_LIMIT: u64 = settings::STEP_LIMIT;
 
     /// A machine that comes with the crate, see [`presets`](crate::presets).
@@ -124,6 +127,7 @@ impl Machine {
             named_kernel: None,
             refused: None,
             statistics: Statistics::default(),
+            tape: None,
             arbitration: Arbitration::default(),
         }
     }
@@ -135,19 +139,30 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`SpecError::NoPreset`] if the line is of a user's own machine; make that and use
-    /// [`replaying`](Machine::replaying).
+    /// [`SpecError::OwnFile`] if the line is of a user's own machine: make that and use
+    /// [`replaying`](Machine::replaying). [`SpecError::NoPreset`] if there is no such machine.
     pub fn replay(replay: &Replay) -> Result<Machine, SpecError> {
+        if let Some(digest) = replay.digest {
+            return Err(SpecError::OwnFile { name: replay.machine.clone(), digest });
+        }
         Ok(Machine::preset(&replay.machine)?.replaying(replay))
     }
 
     /// This machine with all that a replay line says besides the machine's name. The costs that the
-    /// line names are scaled; an unknown one has the run refused.
+    /// line names are scaled; an unknown one has the run refused, and so has a line of a machine
+    /// file with another content.
     pub fn replaying(mut self, replay: &Replay) -> Machine {
         for (cost, percent) in &replay.scaled {
             if let Err(error) = self.spec.scale(cost, *percent) {
                 self.refused = Some(error.to_string());
             }
+        }
+        if replay.digest.is_some() && replay.digest != self.spec.digest() {
+            let (named, has) = (replay.machine_of(), self.replay_line().machine_of());
+            self.refused = Some(format!(
+                "the replay line is of the machine {named}, and this is {has}: the file is another, \
+                 or has changed since"
+            ));
         }
         self.named_kernel.clone_from(&replay.kernel);
         self.seed(replay.seed)
@@ -183,7 +198,7 @@ impl Machine {
         self
     }
 
-    /// After how many engine steps a run counts as a livelock. A step is an access, a turn of a
+    /// After how many engine steps a run is given up. A step is an access, a turn of a
     /// spin loop or a scheduling decision.
     pub fn step_limit(mut self, steps: u64) -> Machine {
         self.step_limit = steps;
@@ -214,11 +229,17 @@ impl Machine {
         self
     }
 
+    /// Puts down all accesses.
+    pub(crate) fn tape(self, tape: &Tape) -> Machine {
+        Machine { tape: Some(Tape::clone(tape)), ..self.statistics(Statistics::Full) }
+    }
+
     /// The line that brings back what this machine does.
     pub fn replay_line(&self) -> Replay {
         let scaled = self.spec.scaled().map(|(cost, percent)| (cost.to_owned(), percent));
         Replay {
             machine: self.spec.name().to_owned(),
+            digest: self.spec.digest(),
             seed: self.seed,
             request_percent: self.request_percent,
             faults: self.faults,
@@ -294,14 +315,19 @@ impl Machine {
 
     /// Like [`run`](Machine::run); returns the decisions of a listed schedule as well.
     pub(crate) fn run_noting<T: 'static>(self, root: impl FnOnce() -> T + 'static) -> Noted<T> {
+        let home = self.replay_line().home();
         match self.calibrated() {
-            Ok(machine) => machine.run_as_is(root),
+            Ok(machine) => machine.run_as_is(Some(home), root),
             Err(failure) => (Err(failure), Vec::new()),
         }
     }
 
-    /// Like [`run_noting`](Machine::run_noting), with the costs as they are.
-    pub(crate) fn run_as_is<T: 'static>(self, root: impl FnOnce() -> T + 'static) -> Noted<T> {
+    /// Like [`run_noting`](Machine::run_noting), with the costs as they are, at home or anywhere.
+    fn run_as_is<T: 'static>(
+        self,
+        home: Option<u64>,
+        root: impl FnOnce() -> T + 'static,
+    ) -> Noted<T> {
         let replay = self.replay_line();
         let refused = self.refused.or_else(|| {
             let named = self.named_kernel.filter(|named| Some(named) != replay.kernel.as_ref())?;
@@ -313,12 +339,13 @@ impl Machine {
         });
         if let Some(why) = refused {
             let kind = FailureKind::Refused { why };
-            let (threads, cpus) = (Vec::new(), Vec::new());
-            let failure = Failure { kind, at_ns: 0, threads, cpus, replay };
+            let (threads, cpus, locks) = (Vec::new(), Vec::new(), Vec::new());
+            let failure = Failure { kind, at_ns: 0, threads, cpus, locks, replay };
             return (Err(Box::new(failure)), Vec::new());
         }
         let setup = Setup {
             spec: self.spec,
+            home,
             seed: self.seed,
             request_percent: self.request_percent,
             faults: self.faults,
@@ -326,6 +353,7 @@ impl Machine {
             step_limit: self.step_limit,
             kernel: self.kernel,
             statistics: self.statistics,
+            tape: self.tape,
             arbitration: self.arbitration,
         };
         match engine::run(setup, root) {
@@ -334,8 +362,8 @@ impl Machine {
                 (Ok(Run { value, report, locks }), decisions)
             }
             Err(failed) => {
-                let engine::Failed { kind, at_ns, threads, cpus } = failed;
-                (Err(Box::new(Failure { kind, at_ns, threads, cpus, replay })), Vec::new())
+                let engine::Failed { kind, at_ns, threads, cpus, locks } = *failed;
+                (Err(Box::new(Failure { kind, at_ns, threads, cpus, locks, replay })), Vec::new())
             }
         }
     }
@@ -345,7 +373,7 @@ impl Machine {
 fn play(spec: Spec, request_percent: u32, cpus: [CpuId; 2]) -> Result<u64, Box<Failure>> {
     let machine = Machine::new(spec).request_percent(request_percent);
     let machine = machine.step_limit(calibration::MOST_STEPS).program("calibration");
-    let (run, _) = machine.run_as_is(calibration::game(cpus));
+    let (run, _) = machine.run_as_is(None, calibration::game(cpus));
     Ok(calibration::one_way(run?.value))
 }
 

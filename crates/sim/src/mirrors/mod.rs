@@ -1,5 +1,6 @@
 //! Mirrors of std's modules, simulated.
 
+pub mod collections;
 pub mod hint;
 pub mod sync;
 pub mod thread;

@@ -4,7 +4,9 @@ use core::fmt;
 
 use coreline_topology::CpuId;
 
+use crate::results::locks::LockReport;
 use crate::results::replay::Replay;
+use crate::results::report::SourceSite;
 
 /// A simulated program went wrong. The host process goes on.
 ///
@@ -19,6 +21,8 @@ pub struct Failure {
     pub threads: Vec<ThreadState>,
     /// The state of each CPU, in the order of their numbers.
     pub cpus: Vec<CpuState>,
+    /// What happened to its locks so far, the one that was waited for longest first.
+    pub locks: Vec<LockReport>,
     /// How to bring it back.
     pub replay: Replay,
 }
@@ -40,10 +44,12 @@ pub enum FailureKind {
     },
     /// Threads are left, and none of them can ever run again.
     Deadlock,
-    /// The program took more steps than it was allowed, without end in sight.
+    /// The program took more steps than it was allowed; or its threads got nowhere for long.
     Livelock {
-        /// The limit that it reached.
+        /// How many steps it took.
         steps: u64,
+        /// What its last steps were.
+        lately: Lately,
     },
     /// The program touched memory that the machine does not know.
     Unregistered {
@@ -51,6 +57,10 @@ pub enum FailureKind {
         thread: usize,
         /// The CPU that it ran on.
         cpu: CpuId,
+        /// Where in the source.
+        site: SourceSite,
+        /// What memory that is.
+        memory: Foreign,
     },
     /// A thread used more stack than it has, 256 KiB.
     StackOverflow {
@@ -64,6 +74,65 @@ pub enum FailureKind {
         /// Why.
         why: String,
     },
+}
+
+/// Memory that is not the machine's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Foreign {
+    /// A static.
+    Static {
+        /// The file of the program or library that it is of.
+        image: String,
+        /// Its address there, as `nm` prints it.
+        offset: usize,
+    },
+    /// Other memory of the host: allocated outside of the machine, or without `Allocator` as the
+    /// global allocator; a `thread_local!` of std; a stack.
+    Host,
+    /// The host's, since the program uses more than the machine has, 512 MiB.
+    Exhausted,
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Foreign::Static { image, offset } => write!(
+                f,
+                "a static, at {offset:#x} in {image} (`nm -C {image} | sort` names it): make the \
+                 object inside of the simulated program, or keep it in a `WorldStatic`"
+            ),
+            Foreign::Host => write!(
+                f,
+                "memory of the host: make words and cells inside of the simulated program, with \
+                 `coreline_sim::Allocator` as the global allocator, and thread-local ones by \
+                 `coreline_sim::thread_local!`"
+            ),
+            Foreign::Exhausted => {
+                write!(f, "the host's memory, as the program uses more than the machine's 512 MiB")
+            }
+        }
+    }
+}
+
+/// What the last steps of a run were: whether its threads still got anywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lately {
+    /// How many steps were watched.
+    pub steps: u64,
+    /// Accesses to memory.
+    pub accesses: u64,
+    /// Writes that changed what a word held.
+    pub changes: u64,
+    /// How often a lock was taken.
+    pub acquisitions: u64,
+}
+
+impl Lately {
+    /// Whether anything changed.
+    pub fn is_progress(&self) -> bool {
+        self.changes > 0 || self.acquisitions > 0
+    }
 }
 
 /// A CPU when its machine stopped.
@@ -105,6 +174,11 @@ pub struct ThreadState {
     pub cpu: CpuId,
     /// What it was doing.
     pub doing: Doing,
+    /// Where in the source it began to do that, where known.
+    pub site: Option<SourceSite>,
+    /// The lock that it waited for, if that [says so](crate::locks): its address, as in
+    /// [`Failure::locks`].
+    pub waits_for: Option<u64>,
 }
 
 /// What an unfinished thread was doing.
@@ -151,10 +225,19 @@ impl fmt::Display for FailureKind {
                 location.as_ref().map_or(Ok(()), |at| write!(f, " (at {at})"))
             }
             FailureKind::Deadlock => write!(f, "deadlock: no thread can ever run again"),
-            FailureKind::Livelock { steps } => {
+            FailureKind::Livelock { steps, lately } => {
+                let Lately { steps: last, accesses, changes, acquisitions } = lately;
+                let verdict = match lately.is_progress() {
+                    true => {
+                        "slow progress, or a livelock that writes; allow more steps \
+                             (`Machine::step_limit`) if the program is that long"
+                    }
+                    false => "a livelock",
+                };
                 write!(
                     f,
-                    "livelock: {steps} steps and no end; allow more if the program is that long"
+                    "no end after {steps} steps: {verdict}\n  the last {last} steps: {accesses} \
+                     accesses, {changes} writes of another value, {acquisitions} locks taken"
                 )
             }
             FailureKind::StackOverflow { thread, cpu } => write!(
@@ -163,13 +246,22 @@ impl fmt::Display for FailureKind {
                  thread has: recurse less deeply, or put large values into boxes"
             ),
             FailureKind::Refused { why } => write!(f, "the machine did not start: {why}"),
-            FailureKind::Unregistered { thread, cpu } => write!(
+            FailureKind::Unregistered { thread, cpu, site, memory } => write!(
                 f,
-                "thread {thread} on {cpu} touched memory that the machine does not know: make \
-                 words and cells inside the simulated program, and `coreline_sim::Allocator` the \
-                 global allocator; or the program uses more than the machine has, 512 MiB"
+                "thread {thread} on {cpu} touched memory that is not the machine's at {site}: \
+                 {memory}"
             ),
         }
+    }
+}
+
+/// Says which lock a thread waits for, and which threads hold it.
+fn waiting(f: &mut fmt::Formatter<'_>, lock: &LockReport) -> fmt::Result {
+    write!(f, "; waits for {}, held by ", lock.title())?;
+    match &lock.holders[..] {
+        [] => write!(f, "none"),
+        [one] => write!(f, "thread {one}"),
+        [one, others @ ..] => write!(f, "thread {one} and {} others", others.len()),
     }
 }
 
@@ -185,8 +277,14 @@ impl fmt::Display for Failure {
             self.at_ns,
             self.threads.len()
         )?;
-        for ThreadState { thread, cpu, doing } in self.threads.iter().take(MOST_PRINTED) {
-            writeln!(f, "  thread {thread} on {cpu}: {doing}")?;
+        for ThreadState { thread, cpu, doing, site, waits_for } in
+            self.threads.iter().take(MOST_PRINTED)
+        {
+            write!(f, "  thread {thread} on {cpu}: {doing}")?;
+            site.as_ref().map_or(Ok(()), |site| write!(f, " at {site}"))?;
+            let is_it = |lock: &&LockReport| Some(lock.lock) == *waits_for;
+            self.locks.iter().find(is_it).map_or(Ok(()), |lock| waiting(f, lock))?;
+            writeln!(f)?;
         }
         if self.threads.len() > MOST_PRINTED {
             writeln!(f, "  and {} more", self.threads.len() - MOST_PRINTED)?;

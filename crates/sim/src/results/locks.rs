@@ -28,11 +28,28 @@ impl Locks {
         self.0.entry(lock).or_insert_with(|| Log::new(site))
     }
 
-    /// The reports, the lock that was waited for longest first.
-    pub(crate) fn reports(&self) -> Vec<LockReport> {
-        let mut reports: Vec<_> = self.0.iter().map(|(&lock, log)| log.report(lock)).collect();
+    /// The reports, the lock that was waited for longest first. `end` says when a thread ended, or
+    /// the run if it did not, in picoseconds; `names` what the program calls a lock.
+    pub(crate) fn reports(
+        &self,
+        end: impl Fn(usize) -> u64,
+        names: impl Fn(u64) -> Vec<String>,
+    ) -> Vec<LockReport> {
+        let report = |(&lock, log): (&u64, &Log)| log.report(lock, &end, names(lock));
+        let mut reports: Vec<_> = self.0.iter().map(report).collect();
         reports.sort_by_key(|report| (core::cmp::Reverse(report.waited_ns), report.lock));
         reports
+    }
+
+    /// How often locks were taken so far.
+    pub(crate) fn acquisitions(&self) -> u64 {
+        self.0.values().flat_map(|log| log.by_thread.values()).sum()
+    }
+
+    /// The lock that a thread waits for.
+    pub(crate) fn waited_for(&self, thread: usize) -> Option<u64> {
+        let waits = |(_, log): &(&u64, &Log)| log.waiting.contains_key(&thread);
+        self.0.iter().find(waits).map(|(&lock, _)| lock)
     }
 }
 
@@ -86,17 +103,22 @@ impl Log {
     }
 
     pub(crate) fn acquired(&mut self, event: Event, topology: &Topology) {
-        if let Some(since) = self.waiting.remove(&event.thread) {
-            let wait = event.at - since.min(event.at);
-            self.contended += 1;
-            self.waited += wait;
-            self.longest_wait = self.longest_wait.max(wait);
-        }
+        let waited = self.waiting.contains_key(&event.thread);
+        self.contended += u64::from(waited);
+        self.gave_up(event, topology);
         self.counts(event, topology).into_iter().for_each(|count| *count += 1);
         self.holding.insert(event.thread, event.at);
         let last = self.last.replace(event.cpu);
         if let Some(distance) = last.and_then(|last| topology.distance(last, event.cpu)) {
             self.handoffs.count(distance);
+        }
+    }
+
+    pub(crate) fn gave_up(&mut self, event: Event, _: &Topology) {
+        if let Some(since) = self.waiting.remove(&event.thread) {
+            let wait = event.at - since.min(event.at);
+            self.waited += wait;
+            self.longest_wait = self.longest_wait.max(wait);
         }
     }
 
@@ -108,16 +130,25 @@ impl Log {
         }
     }
 
-    fn report(&self, lock: u64) -> LockReport {
+    fn report(&self, lock: u64, end: impl Fn(usize) -> u64, names: Vec<String>) -> LockReport {
         let ns = |ps: u64| ps / 1000;
+        let span = |(&thread, &since): (&usize, &u64)| (thread, end(thread).saturating_sub(since));
+        // Waits that never ended, the longest first, and holds.
+        let mut waiters: Vec<_> = self.waiting.iter().map(span).collect();
+        waiters.sort_by_key(|&(thread, waited)| (core::cmp::Reverse(waited), thread));
+        let waited = self.waited + waiters.iter().map(|&(_, waited)| waited).sum::<u64>();
+        let longest_wait = waiters.first().map_or(0, |&(_, waited)| waited).max(self.longest_wait);
         LockReport {
             lock,
+            names,
+            holders: self.holding.keys().copied().collect(),
+            waiters: waiters.into_iter().map(|(thread, waited)| (thread, ns(waited))).collect(),
             site: site(self.site),
             acquisitions: self.by_thread.values().sum(),
             contended: self.contended,
             handoffs: self.handoffs,
-            waited_ns: ns(self.waited),
-            longest_wait_ns: ns(self.longest_wait),
+            waited_ns: ns(waited),
+            longest_wait_ns: ns(longest_wait),
             held_ns: ns(self.held),
             longest_hold_ns: ns(self.longest_hold),
             by_thread: self.by_thread.iter().map(|(&thread, &count)| (thread, count)).collect(),
@@ -170,15 +201,22 @@ impl Handoffs {
 pub struct LockReport {
     /// The lock's address, as an offset in the machine's memory.
     pub lock: u64,
+    /// The [names](crate::name) of the objects that it is part of.
+    pub names: Vec<String>,
     /// File and line where it was first taken or waited for.
     pub site: String,
+    /// The threads that held it at the end of the run.
+    pub holders: Vec<usize>,
+    /// The threads that still waited for it when they, or the run, ended, and how long they had,
+    /// in simulated nanoseconds; the longest first.
+    pub waiters: Vec<(usize, u64)>,
     /// How often it was taken.
     pub acquisitions: u64,
     /// How many acquisitions had to wait.
     pub contended: u64,
     /// How it went from holder to holder.
     pub handoffs: Handoffs,
-    /// The sum of all waits, in simulated nanoseconds.
+    /// The sum of all waits, in simulated nanoseconds. Those that never ended count, too.
     pub waited_ns: u64,
     /// The longest wait.
     pub longest_wait_ns: u64,
@@ -209,6 +247,12 @@ impl LockReport {
         counts().sum::<f64>().powi(2) / (counts().count() as f64 * squares)
     }
 
+    /// What it is called: by its names, or its address, and where it was first used.
+    pub(crate) fn title(&self) -> String {
+        let names = self.names.iter().map(|name| format!(" {name:?}")).collect::<String>();
+        format!("lock {:#x}{names}, first used at {}", self.lock, self.site)
+    }
+
     /// The smallest and the largest share of the acquisitions that a node had, of the nodes where a
     /// thread wanted the lock.
     pub fn node_shares(&self) -> (f64, f64) {
@@ -222,7 +266,7 @@ impl fmt::Display for LockReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (least, most) = self.node_shares();
         let Handoffs { same_cpu, same_cache, same_node, same_socket, other_socket } = self.handoffs;
-        writeln!(f, "lock {:#x}, first used at {}", self.lock, self.site)?;
+        writeln!(f, "{}", self.title())?;
         writeln!(
             f,
             "  taken        {} times by {} threads, {} times after a wait",
@@ -240,6 +284,13 @@ impl fmt::Display for LockReport {
             "  waited       {} ns in all, {} ns at most",
             self.waited_ns, self.longest_wait_ns
         )?;
+        if let Some((longest, _)) = self.waiters.first() {
+            let all = self.waiters.len();
+            writeln!(
+                f,
+                "  never taken  by {all} threads that waited to the end, first thread {longest}"
+            )?;
+        }
         writeln!(
             f,
             "  held         {} ns in all, {} ns at most",

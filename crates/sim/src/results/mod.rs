@@ -5,3 +5,4 @@ pub(crate) mod locks;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod statistics;
+pub(crate) mod tape;

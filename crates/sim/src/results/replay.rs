@@ -4,6 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::hardware::contention::Arbitration;
+use crate::hardware::digest::digest;
 use crate::settings::faults::Faults;
 use crate::settings::schedule::Schedule;
 use crate::settings::{REQUEST_PERCENT, STEP_LIMIT};
@@ -31,6 +32,8 @@ use crate::settings::{REQUEST_PERCENT, STEP_LIMIT};
 pub struct Replay {
     /// The machine: a preset's name, or the name in a user's file.
     pub machine: String,
+    /// The [digest](crate::Spec::digest) of a user's file: `machine=NAME@DIGEST`.
+    pub digest: Option<u64>,
     /// The seed.
     pub seed: u64,
     /// The share of a miss that is request flight, in percent.
@@ -56,6 +59,7 @@ impl Replay {
     pub fn new(machine: &str, program: &str) -> Replay {
         Replay {
             machine: machine.to_owned(),
+            digest: None,
             seed: 0,
             request_percent: REQUEST_PERCENT,
             faults: Faults::NONE,
@@ -69,13 +73,30 @@ impl Replay {
     }
 }
 
+impl Replay {
+    /// The machine, as the line has it.
+    pub(crate) fn machine_of(&self) -> String {
+        let digest = self.digest.map_or(String::new(), |digest| format!("@{digest:016x}"));
+        format!("{}{digest}", self.machine)
+    }
+
+    /// What a machine's place in the host's address space follows from: the line without what must
+    /// not change addresses, since the program is the same under other schedules and limits.
+    pub(crate) fn home(&self) -> u64 {
+        let schedule = Schedule::Time;
+        let line = Replay { schedule, step_limit: STEP_LIMIT, ..self.clone() }.to_string();
+        digest(line.as_bytes())
+    }
+}
+
 /// The first word of a replay line.
 const TAG: &str = "coreline-sim/1";
 
 impl fmt::Display for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Replay { machine, seed, request_percent, faults, .. } = self;
-        write!(f, "{TAG} machine={machine} seed={seed} request={request_percent} faults={faults}")?;
+        let Replay { seed, request_percent, faults, .. } = self;
+        write!(f, "{TAG} machine={} seed={seed} ", self.machine_of())?;
+        write!(f, "request={request_percent} faults={faults}")?;
         if self.arbitration != Arbitration::default() {
             write!(f, " arbitration={}", self.arbitration)?;
         }
@@ -122,7 +143,12 @@ impl FromStr for Replay {
             let number = |_| wrong(&format!("{part:?} is no number"));
             let said = |error: &dyn fmt::Display| wrong(&error.to_string());
             match key {
-                "machine" => replay.machine = value.to_owned(),
+                "machine" => {
+                    let (name, digest) = value.split_once('@').unzip();
+                    let digest = digest.map(|digest| u64::from_str_radix(digest, 16));
+                    replay.digest = digest.transpose().map_err(number)?;
+                    replay.machine = name.unwrap_or(value).to_owned();
+                }
                 "seed" => replay.seed = value.parse().map_err(number)?,
                 "request" => replay.request_percent = value.parse().map_err(number)?,
                 "faults" => replay.faults = value.parse().map_err(|error| said(&error))?,
@@ -161,6 +187,7 @@ mod tests {
             ("hello", "tag"),
             ("coreline-sim/1 machine=m seed=1 request=0 faults=none", "no program"),
             ("coreline-sim/1 machine=m seed=x request=0 faults=none program=p", "seed=x"),
+            ("coreline-sim/1 machine=m@x seed=1 request=0 faults=none program=p", "m@x"),
             ("coreline-sim/1 machine=m request=0 faults=none program=p", "no seed"),
             ("coreline-sim/1 machine=m seed=1 request=0 faults=fire program=p", "fire"),
             ("coreline-sim/1 machine=m seed=1 request=0 faults=none speed=9 program=p", "speed"),

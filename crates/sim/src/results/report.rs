@@ -1,6 +1,7 @@
 //! What a run cost.
 
 use core::fmt;
+use core::panic::Location;
 
 use coreline_topology::CpuId;
 use serde::Serialize;
@@ -134,6 +135,33 @@ pub struct SourceSite {
     pub line: u32,
 }
 
+/// A place in the source of the simulated program.
+pub(crate) type Site = &'static Location<'static>;
+
+impl SourceSite {
+    pub(crate) fn of(site: Site) -> SourceSite {
+        SourceSite { file: source(site), line: site.line() }
+    }
+}
+
+/// The file of a place. Packages of the workspace have relative paths; of an absolute one, which is
+/// this host's alone, only what is from the package's folder on is left.
+fn source(site: Site) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in site.file().split('/') {
+        match part {
+            ".." if parts.last().is_some_and(|last| *last != "..") => _ = parts.pop(),
+            part => parts.push(part),
+        }
+    }
+    if !site.file().starts_with('/') {
+        return parts.join("/");
+    }
+    let roots = ["src", "tests", "examples", "benches"];
+    let root = parts.iter().rposition(|part| roots.contains(part)).unwrap_or(parts.len() - 1);
+    parts[root.saturating_sub(1)..].join("/")
+}
+
 impl fmt::Display for SourceSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
@@ -217,6 +245,11 @@ impl CpuTime {
 }
 
 impl AccessCost {
+    /// Whether the accesses missed more than once.
+    fn is_hot(&self) -> bool {
+        self.transfers.misses() > 1
+    }
+
     pub(crate) fn add(&mut self, other: &AccessCost) {
         self.transfers.add(&other.transfers);
         self.queue_ns += other.queue_ns;
@@ -256,20 +289,39 @@ impl fmt::Display for AccessCost {
     }
 }
 
+/// A row for all that missed once or never: a first access misses, which says nothing.
+fn rest<'a>(
+    f: &mut fmt::Formatter<'_>,
+    what: &str,
+    costs: impl Iterator<Item = &'a AccessCost>,
+) -> fmt::Result {
+    let mut all = AccessCost::default();
+    let count = costs.inspect(|cost| all.add(cost)).count();
+    if count > 0 { writeln!(f, "{all}{what} with one miss or none: {count}") } else { Ok(()) }
+}
+
 impl fmt::Display for Details {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nhottest lines, and the accesses to them\n{HEADER}line")?;
-        for LineCost { address, names, cost, words } in self.lines.iter().take(MOST_PRINTED) {
-            let names = if names.is_empty() { String::new() } else { names.join(", ") };
-            writeln!(f, "{cost}{address:#x} {names}")?;
-            for WordCost { offset, names, site, cost } in words {
+        let hot: Vec<_> = self.lines.iter().filter(|line| line.cost.is_hot()).collect();
+        for LineCost { address, names, cost, words } in hot.iter().take(MOST_PRINTED) {
+            writeln!(f, "{cost}{address:#x} {}", names.join(", "))?;
+            for WordCost { offset, names, site, cost } in words.iter().filter(|it| it.cost.is_hot())
+            {
                 writeln!(f, "{cost}  +{offset} {} {site}", names.join(", "))?;
             }
+            let cold = words.iter().filter(|word| !word.cost.is_hot());
+            rest(f, "  places", cold.map(|word| &word.cost))?;
         }
+        let cold = self.lines.iter().filter(|line| !line.cost.is_hot());
+        rest(f, "lines", cold.map(|line| &line.cost))?;
         writeln!(f, "\nhottest places in the source\n{HEADER}site")?;
-        for SiteCost { site, cost } in self.sites.iter().take(MOST_PRINTED) {
+        let hot = self.sites.iter().filter(|site| site.cost.is_hot());
+        for SiteCost { site, cost } in hot.take(MOST_PRINTED) {
             writeln!(f, "{cost}{site}")?;
         }
+        let cold = self.sites.iter().filter(|site| !site.cost.is_hot());
+        rest(f, "places", cold.map(|site| &site.cost))?;
         write!(f, "\ntime of {} CPUs:", self.cpus.len())?;
         let kinds: Vec<_> = self.cpus.iter().map(CpuTime::by_name).collect();
         let all: u64 = kinds.iter().flatten().map(|(_, ns)| ns).sum();

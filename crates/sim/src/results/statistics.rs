@@ -1,16 +1,13 @@
 //! Full statistics: what accesses cost by line, by place in the source and by CPU.
 
 use core::cmp::Reverse;
-use core::panic::Location;
 use std::collections::BTreeMap;
 
 use crate::hardware::coherence::From;
 use crate::results::report::{
-    AccessCost, CpuTime, Details, LineCost, SiteCost, SourceSite, Transfers, WordCost,
+    AccessCost, CpuTime, Details, LineCost, Site, SiteCost, SourceSite, Transfers, WordCost,
 };
-
-/// A place in the source of the simulated program.
-pub(crate) type Site = &'static Location<'static>;
+use crate::results::tape::Tape;
 
 /// What a CPU's time is spent on. Idle is what is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +42,23 @@ pub(crate) struct Tally {
     pub(crate) time: u64,
 }
 
+/// What the program calls parts of its memory: first address, bytes, name.
+#[derive(Default)]
+pub(crate) struct Names(pub(crate) Vec<(u64, u64, String)>);
+
+impl Names {
+    /// The names of some of its memory, in the order in which it gave them.
+    pub(crate) fn of(&self, address: u64, len: u64) -> Vec<String> {
+        let mut names = Vec::new();
+        for (first, bytes, name) in &self.0 {
+            if *first < address + len && address < first + bytes && !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+}
+
 /// Everything that is kept.
 #[derive(Default)]
 pub(crate) struct Ledger {
@@ -52,13 +66,13 @@ pub(crate) struct Ledger {
     pub(crate) lines: Vec<Vec<Tally>>,
     /// Picoseconds of each CPU by activity.
     pub(crate) cpus: Vec<[u64; Activity::COUNT]>,
-    /// What the program calls parts of its memory: first address, bytes, name.
-    pub(crate) names: Vec<(u64, u64, String)>,
+    /// Where all accesses are put down, if they are.
+    pub(crate) tape: Option<Tape>,
 }
 
 impl Ledger {
-    pub(crate) fn new(cpus: usize) -> Ledger {
-        Ledger { cpus: vec![[0; Activity::COUNT]; cpus], ..Ledger::default() }
+    pub(crate) fn new(cpus: usize, tape: Option<Tape>) -> Ledger {
+        Ledger { cpus: vec![[0; Activity::COUNT]; cpus], tape, ..Ledger::default() }
     }
 
     /// The tally of a place's accesses to the word at `address`.
@@ -95,7 +109,12 @@ impl Ledger {
 impl Ledger {
     /// All that was kept, for the report of a run that took `time_ns`. `address` gives the address
     /// of a line in the machine's memory by its index.
-    pub(crate) fn details(&self, time_ns: u64, address: impl Fn(usize) -> u64) -> Details {
+    pub(crate) fn details(
+        &self,
+        time_ns: u64,
+        address: impl Fn(usize) -> u64,
+        names: &Names,
+    ) -> Details {
         let mut sites = BTreeMap::<SourceSite, AccessCost>::new();
         let mut lines = Vec::new();
         for (index, tallies) in self.lines.iter().enumerate().filter(|(_, line)| !line.is_empty()) {
@@ -104,7 +123,7 @@ impl Ledger {
             // The compiler may have made several locations of one place: they count as one.
             let mut places = BTreeMap::<(u8, SourceSite), (Transfers, u64, u64)>::new();
             for tally in tallies {
-                let site = SourceSite { file: source(tally.site), line: tally.site.line() };
+                let site = SourceSite::of(tally.site);
                 let place = places.entry((tally.offset, site)).or_default();
                 place.0.add(&tally.transfers);
                 place.1 += tally.queue;
@@ -115,10 +134,10 @@ impl Ledger {
                 let this = AccessCost { transfers, queue_ns: queue / 1000, time_ns: time / 1000 };
                 cost.add(&this);
                 sites.entry(site.clone()).or_default().add(&this);
-                let names = self.names_of(address + u64::from(offset), 1);
-                words.push(WordCost { offset, names, site, cost: this });
+                let called = names.of(address + u64::from(offset), 1);
+                words.push(WordCost { offset, names: called, site, cost: this });
             }
-            lines.push(LineCost { address, names: self.names_of(address, 64), cost, words });
+            lines.push(LineCost { address, names: names.of(address, 64), cost, words });
         }
         lines.sort_by_key(|line| (Reverse(line.cost.time_ns), line.address));
         let mut sites: Vec<_> =
@@ -138,17 +157,6 @@ impl Ledger {
         }
         sum
     }
-
-    /// What the program calls some of its memory, in the order in which it said so.
-    fn names_of(&self, address: u64, len: u64) -> Vec<String> {
-        let mut names = Vec::new();
-        for (first, bytes, name) in &self.names {
-            if *first < address + len && address < first + bytes && !names.contains(name) {
-                names.push(name.clone());
-            }
-        }
-        names
-    }
 }
 
 fn cpu_time(cpu: u32, times: &[u64; Activity::COUNT], time_ns: u64) -> CpuTime {
@@ -167,21 +175,10 @@ fn cpu_time(cpu: u32, times: &[u64; Activity::COUNT], time_ns: u64) -> CpuTime {
     CpuTime { idle_ns: time_ns.saturating_sub(busy), ..time }
 }
 
-/// The file of a place. Packages of the workspace have relative paths; of an absolute one, which is
-/// this host's alone, only what is from the package's folder on is left.
-fn source(site: Site) -> String {
-    let file = site.file();
-    if !file.starts_with('/') {
-        return file.to_owned();
-    }
-    let parts: Vec<&str> = file.split('/').collect();
-    let roots = ["src", "tests", "examples", "benches"];
-    let root = parts.iter().rposition(|part| roots.contains(part)).unwrap_or(parts.len() - 1);
-    parts[root.saturating_sub(1)..].join("/")
-}
-
 #[cfg(test)]
 mod tests {
+    use core::panic::Location;
+
     use super::*;
 
     #[test]
@@ -192,11 +189,11 @@ mod tests {
         }
         let sites = [here(), here()];
         assert!(!core::ptr::eq(sites[0], sites[1]));
-        let mut ledger = Ledger::new(1);
+        let mut ledger = Ledger::new(1, None);
         for site in sites {
             ledger.access((0, site, 8), From::Private, 600, 700);
         }
-        let details = ledger.details(1, |_| 0);
+        let details = ledger.details(1, |_| 0, &Names::default());
         let cost = details.lines[0].cost;
         assert_eq!((cost.queue_ns, cost.time_ns, cost.transfers.private), (1, 1, 2));
         assert_eq!(details.sites.len(), 1);

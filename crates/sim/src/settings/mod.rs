@@ -7,5 +7,5 @@ pub(crate) mod schedule;
 /// The share of a miss that is request flight, in percent, unless a machine is told another.
 pub(crate) const REQUEST_PERCENT: u32 = 30;
 
-/// After how many engine steps a run counts as a livelock, unless a machine is told otherwise.
-pub(crate) const STEP_LIMIT: u64 = 500_000_000;
+/// After how many engine steps a run is given up, unless a machine is told otherwise.
+pub(crate) const STEP_LIMIT: u64 = 10_000_000_000;

@@ -7,6 +7,7 @@
 //! An update of the value before a store leaves nothing behind once that store is complete: the
 //! store overwrites it, as it should.
 
+use core::panic::Location;
 use core::ptr;
 use core::sync::atomic::{
     AtomicBool, AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicIsize, AtomicPtr, AtomicU8,
@@ -16,6 +17,7 @@ use core::sync::atomic::{
 use crate::engine;
 use crate::hardware::coherence::Access;
 use crate::hardware::contention::{StoreNumber, Value};
+use crate::results::report::Site;
 
 /// A host atomic.
 pub(crate) trait Host {
@@ -78,7 +80,18 @@ impl<T> Host for AtomicPtr<T> {
 #[track_caller]
 #[inline]
 pub(crate) fn read<A: Host, R>(word: &A, access: Access, f: impl FnOnce(&A) -> R) -> R {
-    match engine::access(ptr::from_ref(word).addr(), access) {
+    read_at(Location::caller(), word, access, f)
+}
+
+/// Like [`read`], of another place in the source than the caller's.
+#[inline]
+pub(crate) fn read_at<A: Host, R>(
+    site: Site,
+    word: &A,
+    access: Access,
+    f: impl FnOnce(&A) -> R,
+) -> R {
+    match engine::access_at(ptr::from_ref(word).addr(), access, site) {
         None => f(word),
         Some(store) => read_before(store, word, f),
     }

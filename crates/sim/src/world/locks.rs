@@ -1,8 +1,8 @@
 //! Lock reports: for each lock of a run, which threads held it, how it went from one to the next,
 //! the longest wait, and whether it was fair.
 //!
-//! The locks of [`sync`](crate::sync) report by themselves. Any other lock does so by three calls,
-//! which take no simulated time and do nothing outside of a machine:
+//! The locks of [`sync`](crate::sync) report by themselves. Any other lock does so by calls, which
+//! take no simulated time and do nothing outside of a machine:
 //!
 //! ```
 //! # #[global_allocator]
@@ -70,6 +70,13 @@ pub fn waiting<T: ?Sized>(lock: &T) {
 #[track_caller]
 pub fn acquired<T: ?Sized>(lock: &T) {
     note(lock, Log::acquired);
+}
+
+/// Says that the calling thread has stopped to wait for a lock, and does not have it. (Without it a
+/// wait counts until the thread ends.)
+#[track_caller]
+pub fn gave_up<T: ?Sized>(lock: &T) {
+    note(lock, Log::gave_up);
 }
 
 /// Says that the calling thread is about to give a lock back.

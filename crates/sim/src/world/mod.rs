@@ -134,6 +134,7 @@ impl Kick for Sim {
 }
 
 impl Sleep for Sim {
+    #[track_caller]
     fn park(word: &SimU32, expected: u32, deadline: Option<Time>) -> Parked {
         // SeqCst: the host atomic's ordering, which says nothing about the simulated program's. The
         // kernel's own read of a futex word is ordered by its bucket lock.
@@ -164,6 +165,7 @@ pub struct SimJoinHandle<T> {
 }
 
 impl<T: Send + 'static> JoinHandle<T> for SimJoinHandle<T> {
+    #[track_caller]
     fn join(self) -> T {
         engine::wait_for(self.thread);
         let value = self.value.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -192,6 +194,7 @@ impl Threads for Sim {
         engine::yield_now();
     }
 
+    #[track_caller]
     fn sleep(span: Duration) {
         engine::sleep(picoseconds(span));
     }

@@ -4,8 +4,8 @@ use crate::engine;
 use crate::results::report::Transfers;
 
 /// Names the memory of an object of the simulated program, all its lines, for the report of a
-/// machine with [full statistics](crate::Statistics::Full). Takes no simulated time; without full
-/// statistics, or outside of a machine, it does nothing.
+/// machine with [full statistics](crate::Statistics::Full), and for the reports on locks. Takes no
+/// simulated time; outside of a machine it does nothing.
 ///
 /// ```
 /// use coreline_sim::{Machine, Sim, Statistics, name};

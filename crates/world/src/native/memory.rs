@@ -17,7 +17,7 @@ const PREFERRED: c_int = 1;
 const NODES: usize = 1024;
 
 /// What the kernel's `mmap` aligns to.
-fn page() -> usize {
+pub(super) fn page() -> usize {
     // SAFETY: asks for a number.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).unwrap_or(4096)

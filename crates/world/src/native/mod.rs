@@ -16,6 +16,8 @@
 //! | `signals` | signals | `pthread_sigmask` |
 //! | `interrupt` | none: for programs that stop half-way | `sigaction` |
 //! | `overflow`, a feature | none: a hook for the simulator | `SIGSEGV`, an alternate stack |
+//! | `fixed`, of that feature | none: the simulator's addresses | `mmap` at an address |
+//! | `image`, of that feature | none: what an address is | `dladdr` |
 //! | `memory` | memory | `mmap`, `mbind`, `madvise` |
 //! | `probe`, `machine` | what `coreline doctor` shows | all of these |
 //!
@@ -68,7 +70,11 @@ pub(crate) mod affinity;
 mod auxv;
 mod clock;
 mod fences;
+#[cfg(feature = "overflow")]
+pub mod fixed;
 mod futex;
+#[cfg(feature = "overflow")]
+pub mod image;
 mod interrupt;
 mod kick;
 mod machine;

@@ -3,31 +3,26 @@
 use std::any::Any;
 use std::rc::Rc;
 
-use corosensei::stack::{DefaultStack, Stack as _};
+use corosensei::stack::Stack as _;
 use corosensei::{Coroutine, Yielder};
 
 use crate::engine::kernel::points::drain;
-use crate::engine::stack::{MARGIN, USABLE};
 use crate::engine::{Engine, Key, inside};
 use crate::hardware::arena;
+use crate::hardware::stack::Stack;
 
 /// A simulated thread's coroutine, and the bounds of its stack. It takes and gives nothing: all is
 /// in the engine.
 pub(in crate::engine) struct Fiber {
-    pub(in crate::engine) coroutine: Coroutine<(), (), (), DefaultStack>,
+    pub(in crate::engine) coroutine: Coroutine<(), (), (), Stack>,
     /// Lowest and highest address.
     pub(in crate::engine) stack: (usize, usize),
 }
 
 impl Fiber {
-    /// A coroutine that runs `f` as the thread that is given it.
-    ///
-    /// # Errors
-    ///
-    /// If the system has no memory for the stack.
-    pub(in crate::engine) fn new(f: impl FnOnce() + 'static) -> std::io::Result<Fiber> {
+    /// A coroutine that runs `f` on this stack, as the thread that is given it.
+    pub(in crate::engine) fn new(stack: Stack, f: impl FnOnce() + 'static) -> Fiber {
         let _host = arena::leave();
-        let stack = DefaultStack::new(USABLE + MARGIN)?;
         let bounds = (stack.limit().get(), stack.base().get());
         let body = move |yielder: &Yielder<(), ()>, ()| {
             inside(|engine| engine.begin(yielder));
@@ -38,7 +33,7 @@ impl Fiber {
             }
             drain();
         };
-        Ok(Fiber { coroutine: Coroutine::with_stack(stack, body), stack: bounds })
+        Fiber { coroutine: Coroutine::with_stack(stack, body), stack: bounds }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::engine::kernel::fiber::Fiber;
 use crate::engine::kernel::interrupts;
-use crate::engine::{Engine, NEVER, PS_PER_NS, State, inside, suspend};
+use crate::engine::{Engine, NEVER, PS_PER_NS, State, inside, stack, suspend};
 use crate::results::failure::FailureKind;
 use crate::results::statistics::Activity;
 
@@ -32,12 +32,15 @@ impl Engine {
         let thread = match self.cpus[cpu].idle {
             Some(thread) => thread,
             None => {
-                let Ok(fiber) = Fiber::new(idle) else {
-                    let why = "no memory for the stack of an idle CPU".to_owned();
-                    self.fail(FailureKind::Refused { why });
-                    return;
+                let stack = match stack::new(&self.arena) {
+                    Ok(stack) => stack,
+                    Err(error) => {
+                        let why = format!("no stack for an idle CPU: {error}");
+                        self.fail(FailureKind::Refused { why });
+                        return;
+                    }
                 };
-                let thread = self.add_idle(cpu, fiber);
+                let thread = self.add_idle(cpu, Fiber::new(stack, idle));
                 self.cpus[cpu].idle = Some(thread);
                 thread
             }

@@ -4,6 +4,7 @@
 //! slice while another thread wants the CPU. Threads stay on the CPU where they were started unless
 //! a fault moves them, or an idle CPU takes over one that waits for its turn (`balance`).
 
+use core::panic::Location;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
@@ -13,7 +14,10 @@ use coreline_world::{Parked, Placement, SpawnError, Time};
 use crate::engine::kernel::fiber::Fiber;
 use crate::engine::kernel::interrupts;
 use crate::engine::kernel::points::issue;
-use crate::engine::{Cpu, END_OF_TIME, Engine, NEVER, PS_PER_NS, State, Thread, inside, suspend};
+use crate::engine::{
+    Cpu, END_OF_TIME, Engine, NEVER, PS_PER_NS, State, Thread, inside, stack, suspend,
+};
+use crate::results::report::Site;
 use crate::results::statistics::Activity;
 use crate::settings::kernel::Kernel;
 
@@ -21,7 +25,9 @@ use crate::settings::kernel::Kernel;
 pub(crate) fn spawn(placement: Placement, f: impl FnOnce() + 'static) -> Result<usize, SpawnError> {
     issue();
     let cpu = inside(|engine| engine.choose_cpu(placement, engine.current()))?;
-    let fiber = Fiber::new(f).map_err(|error| SpawnError::Exhausted(error.to_string()))?;
+    let stack = inside(|engine| stack::new(&engine.arena));
+    let stack = stack.map_err(|error| SpawnError::Exhausted(error.to_string()))?;
+    let fiber = Fiber::new(stack, f);
     let (number, at) = inside(|engine| {
         let parent = engine.current();
         let bound = placement != Placement::Anywhere || engine.threads[parent].bound;
@@ -92,9 +98,12 @@ pub(crate) fn work(ps: u64) {
 }
 
 /// Takes the running thread off its CPU for `ps` picoseconds.
+#[track_caller]
 pub(crate) fn sleep(ps: u64) {
+    let site = Location::caller();
     issue();
     inside(|engine| {
+        engine.waits_at(site);
         let at = engine.here().now.saturating_add(ps);
         engine.block(State::Sleeping, Some(at));
     });
@@ -102,8 +111,11 @@ pub(crate) fn sleep(ps: u64) {
 }
 
 /// Parks the running thread on a word whose value it has just read, in the same step.
+#[track_caller]
 pub(crate) fn park(word: usize, deadline: Option<Time>) -> Parked {
+    let site = Location::caller();
     let parked = inside(|engine| {
+        engine.waits_at(site);
         engine.spend(engine.spec.costs().syscall);
         let at = deadline.map(crate::engine::picoseconds);
         let now = engine.here().now;
@@ -142,9 +154,12 @@ pub(crate) fn wake(word: usize, count: u32) -> u32 {
 }
 
 /// Waits until thread `number` is done.
+#[track_caller]
 pub(crate) fn wait_for(number: usize) {
+    let site = Location::caller();
     issue();
     let blocked = inside(|engine| {
+        engine.waits_at(site);
         let current = engine.current();
         // A handle of another machine may name a thread that does not exist here.
         let joined = engine.threads.get_mut(number).filter(|thread| thread.state != State::Done);
@@ -233,6 +248,8 @@ impl Engine {
             yielder: std::ptr::null(),
             locals: Vec::new(),
             panicked: false,
+            site: None,
+            ended: None,
         });
         number
     }
@@ -539,8 +556,10 @@ impl Engine {
 
     /// The running thread has ended.
     pub(in crate::engine) fn finish(&mut self) {
+        let now = self.here().now;
         let thread = self.vacate();
         self.threads[thread].state = State::Done;
+        self.threads[thread].ended = Some(now);
         self.threads[thread].stack_lines = Vec::new();
         if let Some(kernel) = self.kernel_of(thread) {
             kernel.exited(thread);
@@ -548,6 +567,12 @@ impl Engine {
         for joiner in std::mem::take(&mut self.threads[thread].joiners) {
             self.make_ready(joiner);
         }
+    }
+
+    /// The running thread begins a wait there.
+    pub(in crate::engine) fn waits_at(&mut self, site: Site) {
+        let current = self.current();
+        self.threads[current].site = Some(site);
     }
 
     /// The time of the latest decision, or of the running CPU.

@@ -28,6 +28,7 @@ use core::panic::Location;
 
 use coreline_topology::NodeId;
 use coreline_world::Time;
+use coreline_world::native::image::{self, InImage};
 use corosensei::Yielder;
 
 use crate::engine::kernel::interrupts;
@@ -35,8 +36,10 @@ use crate::engine::kernel::points::{Hold, held_up};
 use crate::engine::{Cpu, Engine, NEVER, STACK, State, Thread, inside, suspend, switch_away, with};
 use crate::hardware::coherence::{Access, From};
 use crate::hardware::contention::{Actor, StoreNumber};
-use crate::results::failure::FailureKind;
-use crate::results::statistics::{Activity, Site};
+use crate::results::failure::{FailureKind, Foreign};
+use crate::results::report::{Site, SourceSite};
+use crate::results::statistics::Activity;
+use crate::results::tape::Record;
 
 /// Bytes of a line.
 pub(crate) const LINE: usize = 64;
@@ -106,13 +109,14 @@ enum Attempt {
     Begun(Option<usize>),
 }
 
-pub(in crate::engine) fn access_at(word: usize, access: Access, site: Site) -> Option<StoreNumber> {
+/// Like [`access`], of this place in the source.
+pub(crate) fn access_at(word: usize, access: Access, site: Site) -> Option<StoreNumber> {
     loop {
         let mut request = Request { word, access, site, line: 0, since: 0, issued: 0, arrived: 0 };
         match with(|engine| engine.attempt(request)) {
             None | Some(Attempt::Done) => return None,
             Some(Attempt::HeldUp(hold)) => held_up(hold),
-            Some(Attempt::Begun(None)) => unregistered(),
+            Some(Attempt::Begun(None)) => unregistered(word, site),
             Some(Attempt::Begun(Some(line))) => {
                 request.line = line;
                 return access_slowly(request);
@@ -161,6 +165,7 @@ pub(crate) fn set_home(address: usize, len: usize, node: Option<NodeId>) {
 
 /// Spins until the line of `address` is written, or the deadline comes. False outside of a machine,
 /// where it cannot wait.
+#[track_caller]
 pub(crate) fn await_write(address: usize, deadline: Option<Time>) -> bool {
     let waited = watch(address, deadline);
     if waited {
@@ -187,11 +192,14 @@ pub(crate) fn is_over(deadline: Option<Time>) -> bool {
 }
 
 /// Like [`await_write`], but leaves what ended the wait to the caller.
+#[track_caller]
 pub(in crate::engine) fn watch(address: usize, deadline: Option<Time>) -> bool {
+    let site = Location::caller();
     let Some(Some(line)) = with(|engine| engine.line_of(address)) else {
         return false;
     };
     inside(|engine| {
+        engine.waits_at(site);
         let line = engine.directory.intern(line);
         let current = engine.current();
         engine.directory.contention_mut(line).watchers.push(current);
@@ -203,6 +211,7 @@ pub(in crate::engine) fn watch(address: usize, deadline: Option<Time>) -> bool {
 }
 
 /// Rests until the line of `address` is written or an interrupt arrives.
+#[track_caller]
 pub(crate) fn monitor(address: usize) {
     let monitoring = |on| {
         inside(|engine| {
@@ -222,8 +231,8 @@ pub(crate) fn monitor(address: usize) {
 }
 
 /// Stops the machine because of the running thread's last access.
-pub(in crate::engine) fn unregistered() -> ! {
-    inside(Engine::fail_unregistered);
+pub(in crate::engine) fn unregistered(address: usize, site: Site) -> ! {
+    inside(|engine| engine.fail_unregistered(address, site));
     loop {
         suspend();
     }
@@ -294,9 +303,14 @@ impl Engine {
         false
     }
 
-    fn fail_unregistered(&mut self) {
+    fn fail_unregistered(&mut self, address: usize, site: Site) {
         let (thread, cpu) = (self.current(), self.cpu());
-        self.fail(FailureKind::Unregistered { thread, cpu });
+        let memory = match image::find(address) {
+            Some(InImage { image, offset }) => Foreign::Static { image, offset },
+            None if self.arena.is_full() => Foreign::Exhausted,
+            None => Foreign::Host,
+        };
+        self.fail(FailureKind::Unregistered { thread, cpu, site: SourceSite::of(site), memory });
     }
 
     /// Makes an access, if the thread may go on and no request is needed.
@@ -344,7 +358,7 @@ impl Engine {
             Access::Store => costs.store_issue,
             Access::Update => costs.private_hit + costs.locked,
         };
-        self.count_hit(request, cost);
+        self.count_hit(cpu, request, cost);
         self.pass(Activity::Hit, cost);
         self.directory.used(request.line, core, access.writes(), now + cost);
         if access.writes() {
@@ -355,12 +369,31 @@ impl Engine {
 
     /// Notes an access that the core's own cache served.
     #[inline]
-    pub(in crate::engine) fn count_hit(&mut self, request: &Request, time: u64) {
+    pub(in crate::engine) fn count_hit(&mut self, cpu: usize, request: &Request, time: u64) {
         self.report.transfers.count(From::Private);
         if let Some(ledger) = &mut self.ledger {
             let &Request { line, site, word, .. } = request;
             ledger.access((line, site, word), From::Private, 0, time);
+            let now = self.cpus[cpu].now;
+            self.put_down(cpu, request, now);
         }
+    }
+
+    /// Puts an access on the tape, if there is one.
+    pub(in crate::engine) fn put_down(&mut self, cpu: usize, request: &Request, at: u64) {
+        if self.watch.is_some() {
+            let &Request { word, access, site, .. } = request;
+            // A store that was in a buffer was seen when it went there.
+            if access != Access::Store || self.cpus[cpu].buffered == 0 {
+                self.watch_access(cpu, word, access != Access::Load, site);
+            }
+        }
+        let Some(tape) = self.ledger.as_ref().and_then(|ledger| ledger.tape.as_ref()) else {
+            return;
+        };
+        let line = self.directory.name(request.line) * LINE as u64;
+        let address = line + (request.word % LINE) as u64;
+        tape.borrow_mut().push(Record { site: request.site, address, cpu: cpu as u32, at });
     }
 
     /// The store of another CPU, still on its way, whose value an access would read.
@@ -387,7 +420,7 @@ impl Engine {
                     match request.access {
                         Access::Load if self.forwards(cpu, request) => {
                             let cost = self.spec.costs().private_hit;
-                            self.count_hit(request, cost);
+                            self.count_hit(cpu, request, cost);
                             self.pass(Activity::Hit, cost);
                             return Progress::Done;
                         }

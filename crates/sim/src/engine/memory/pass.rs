@@ -34,7 +34,7 @@ pub(crate) fn access_range(address: usize, len: usize, access: Access) {
     let Some(first) = with(|engine| engine.line_of(address)) else {
         return;
     };
-    let Some(first) = first else { unregistered() };
+    let Some(first) = first else { unregistered(address, site) };
     let mut pass = Pass {
         request: Request { word: address, access, site, line: 0, since: 0, issued: 0, arrived: 0 },
         next: first,

@@ -107,6 +107,9 @@ impl Engine {
         let cpu = self.cpu().index();
         self.buffered += 1;
         let number = self.buffered;
+        if self.watch.is_some() {
+            self.watch_access(cpu, store.word, true, store.site);
+        }
         store.since = number;
         self.directory.contention_mut(store.line).issue(number, cpu, store.word);
         self.stores.buffers[cpu].stores.push_back(store);
@@ -142,7 +145,7 @@ impl Engine {
                 Some(from.cost(self.spec.costs()) * self.request_percent / 100)
             };
             let Some(flight) = request else {
-                self.count_hit(&store, 0);
+                self.count_hit(cpu, &store, 0);
                 self.directory.used(store.line, core, true, now);
                 self.store_done(cpu, now);
                 continue;

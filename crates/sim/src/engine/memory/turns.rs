@@ -36,6 +36,7 @@ impl Engine {
         self.directory.occupy(line, core, completion, busy);
         if let Some(ledger) = &mut self.ledger {
             ledger.access((line, site, word), source, start - arrived, completion - issued);
+            self.put_down(cpu, request, start);
         }
         self.appoint(line);
         // A store's spinners are woken when it leaves its buffer.

@@ -52,6 +52,7 @@ fn strong(value: usize, align: usize) -> usize {
 
 impl<T> Arc<T> {
     /// Counts one reference to a value.
+    #[track_caller]
     pub fn new(value: T) -> Arc<T> {
         Arc(host::Arc::new(value))
     }
@@ -66,18 +67,21 @@ impl<T> Arc<T> {
     /// # Errors
     ///
     /// The reference, if there are others.
+    #[track_caller]
     pub fn try_unwrap(this: Arc<T>) -> Result<T, Arc<T>> {
         this.charge(Access::Update);
         host::Arc::try_unwrap(this.into_std()).map_err(Arc)
     }
 
     /// The value, for the last of all references that are given up this way or dropped.
+    #[track_caller]
     pub fn into_inner(this: Arc<T>) -> Option<T> {
         this.charge(Access::Update);
         host::Arc::into_inner(this.into_std())
     }
 
     /// The value, copied if there are other references.
+    #[track_caller]
     pub fn unwrap_or_clone(this: Arc<T>) -> T
     where
         T: Clone,
@@ -102,6 +106,7 @@ impl<T> Arc<T> {
 }
 
 impl<T: ?Sized> Arc<T> {
+    #[track_caller]
     fn charge(&self, access: Access) {
         engine::access(strong((&raw const *self.0).addr(), align_of_val(&*self.0)), access);
     }
@@ -119,18 +124,21 @@ impl<T: ?Sized> Arc<T> {
     }
 
     /// A reference that does not keep the value.
+    #[track_caller]
     pub fn downgrade(this: &Arc<T>) -> Weak<T> {
         this.charge(Access::Update);
         Weak(host::Arc::downgrade(&this.0))
     }
 
     /// How many references keep the value.
+    #[track_caller]
     pub fn strong_count(this: &Arc<T>) -> usize {
         this.charge(Access::Load);
         host::Arc::strong_count(&this.0)
     }
 
     /// How many references do not keep the value.
+    #[track_caller]
     pub fn weak_count(this: &Arc<T>) -> usize {
         this.charge(Access::Load);
         host::Arc::weak_count(&this.0)
@@ -142,6 +150,7 @@ impl<T: ?Sized> Arc<T> {
     }
 
     /// The value, to change, if this is the only reference of either kind.
+    #[track_caller]
     pub fn get_mut(this: &mut Arc<T>) -> Option<&mut T> {
         this.charge(Access::Update);
         host::Arc::get_mut(&mut this.0)
@@ -150,6 +159,7 @@ impl<T: ?Sized> Arc<T> {
 
 impl<T: Clone> Arc<T> {
     /// The value, to change; if there are other references, of a copy.
+    #[track_caller]
     pub fn make_mut(this: &mut Arc<T>) -> &mut T {
         this.charge(Access::Update);
         host::Arc::make_mut(&mut this.0)
@@ -157,6 +167,7 @@ impl<T: Clone> Arc<T> {
 }
 
 impl<T: ?Sized> Clone for Arc<T> {
+    #[track_caller]
     fn clone(&self) -> Self {
         self.charge(Access::Update);
         Arc(host::Arc::clone(&self.0))
@@ -173,6 +184,7 @@ impl<T: ?Sized> Deref for Arc<T> {
     type Target = T;
 
     /// Not charged: what of the value is read, the type of the value charges for.
+    #[track_caller]
     fn deref(&self) -> &T {
         &self.0
     }
@@ -187,6 +199,7 @@ impl<T> Weak<T> {
 
 impl<T: ?Sized> Weak<T> {
     /// Charges for an access to the counts, if there are any: a reference to nothing has none.
+    #[track_caller]
     fn charge(&self, access: Access) {
         let value = self.0.as_ptr().cast::<u8>().addr();
         // Of a value that is gone, the alignment is not to be asked for; its counts lie within the
@@ -198,18 +211,21 @@ impl<T: ?Sized> Weak<T> {
     }
 
     /// A reference that keeps the value, if there still is one.
+    #[track_caller]
     pub fn upgrade(&self) -> Option<Arc<T>> {
         self.charge(Access::Update);
         self.0.upgrade().map(Arc)
     }
 
     /// How many references keep the value.
+    #[track_caller]
     pub fn strong_count(&self) -> usize {
         self.charge(Access::Load);
         self.0.strong_count()
     }
 
     /// How many references do not keep the value; 0 if none does.
+    #[track_caller]
     pub fn weak_count(&self) -> usize {
         self.charge(Access::Load);
         self.0.weak_count()
@@ -222,6 +238,7 @@ impl<T: ?Sized> Weak<T> {
 }
 
 impl<T: ?Sized> Clone for Weak<T> {
+    #[track_caller]
     fn clone(&self) -> Self {
         self.charge(Access::Update);
         Weak(self.0.clone())
@@ -248,12 +265,14 @@ impl<T: ?Sized> fmt::Debug for Weak<T> {
 
 /// From whatever std makes an `Arc` of: a value, a `Box`, a `Vec`, a `&str`, an `Arc`.
 impl<T: ?Sized, S: Into<host::Arc<T>>> From<S> for Arc<T> {
+    #[track_caller]
     fn from(source: S) -> Self {
         Arc(source.into())
     }
 }
 
 impl<T> FromIterator<T> for Arc<[T]> {
+    #[track_caller]
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         Arc(items.into_iter().collect())
     }

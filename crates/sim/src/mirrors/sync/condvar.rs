@@ -1,6 +1,7 @@
 //! The condition variable.
 
 use core::fmt;
+use core::panic::Location;
 use core::time::Duration;
 use std::sync::{LockResult, PoisonError};
 
@@ -109,22 +110,25 @@ impl Condvar {
         // Relaxed: the lock orders. A notification after the lock is given back changes the count,
         // so that the park below returns at once.
         let count = self.0.load(Ordering::Relaxed);
-        guard.raw().unlock();
+        guard.raw().unlock(Location::caller());
         let parked = Sim::park(&self.0, count, deadline);
         guard.raw().lock();
         parked
     }
 
     /// Wakes one waiter.
+    #[track_caller]
     pub fn notify_one(&self) {
         self.notify(1);
     }
 
     /// Wakes all waiters.
+    #[track_caller]
     pub fn notify_all(&self) {
         self.notify(u32::MAX);
     }
 
+    #[track_caller]
     fn notify(&self, count: u32) {
         // Relaxed: see `park`.
         self.0.fetch_add(1, Ordering::Relaxed);

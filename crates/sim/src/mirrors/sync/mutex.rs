@@ -4,6 +4,8 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
+use core::panic::Location;
+use core::sync::atomic::AtomicU32;
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
 use coreline_world::{ConstWords as _, Ordering, Sleep as _, Word as _, Words as _};
@@ -12,7 +14,8 @@ use super::poison::{Before, Flag};
 use super::{SPINS, used};
 use crate::Sim;
 use crate::hardware::coherence::Access;
-use crate::words::SimU32;
+use crate::results::report::Site;
+use crate::words::{SimU32, effect};
 use crate::world::locks;
 
 /// The states of the word.
@@ -34,6 +37,7 @@ impl Raw {
         Raw(Sim::U32_ZERO)
     }
 
+    #[track_caller]
     pub(super) fn try_lock(&self) -> bool {
         // Acquire: pairs with the Release swap of `unlock`.
         self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -48,6 +52,7 @@ impl Raw {
         locks::acquired(self);
     }
 
+    #[track_caller]
     fn lock_contended(&self) {
         let mut state = self.spin();
         // Free, and no thread was parked: take it without the mark.
@@ -66,6 +71,7 @@ impl Raw {
     }
 
     /// Looks until the lock is free, or a thread parks, or it took too long. Returns the state.
+    #[track_caller]
     fn spin(&self) -> u32 {
         for _ in 0..SPINS {
             // Relaxed: a glance; taking the lock orders.
@@ -78,10 +84,12 @@ impl Raw {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(super) fn unlock(&self) {
+    /// Gives the lock back, for which `site` stands in reports.
+    pub(super) fn unlock(&self, site: Site) {
         locks::released(self);
         // Release: pairs with the Acquire access that takes the lock next.
-        if self.0.swap(FREE, Ordering::Release) == CONTENDED {
+        let free = |word: &AtomicU32| word.swap(FREE, Ordering::Release);
+        if effect::read_at(site, &self.0.atomic.0, Access::Update, free) == CONTENDED {
             Sim::wake(&self.0, 1);
         }
     }
@@ -132,6 +140,7 @@ impl<T> Mutex<T> {
     /// # Errors
     ///
     /// The value all the same, if a thread panicked while it held the lock.
+    #[track_caller]
     pub fn into_inner(self) -> LockResult<T> {
         let poisoned = self.poison.get();
         let value = self.value.into_inner();
@@ -166,8 +175,14 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// The guard of a thread that has taken the lock.
+    #[track_caller]
     fn guard(&self) -> LockResult<MutexGuard<'_, T>> {
-        let guard = MutexGuard { before: self.poison.before(), lock: self, not_send: PhantomData };
+        let guard = MutexGuard {
+            before: self.poison.before(),
+            lock: self,
+            site: Location::caller(),
+            not_send: PhantomData,
+        };
         self.poison.wrap(guard)
     }
 
@@ -177,6 +192,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// Clears the poison.
+    #[track_caller]
     pub fn clear_poison(&self) {
         self.poison.clear();
     }
@@ -186,6 +202,7 @@ impl<T: ?Sized> Mutex<T> {
     /// # Errors
     ///
     /// The value all the same, if a thread panicked while it held the lock.
+    #[track_caller]
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         used(self.value.get(), Access::Store);
         let poisoned = self.poison.get();
@@ -195,6 +212,7 @@ impl<T: ?Sized> Mutex<T> {
 }
 
 impl<T> From<T> for Mutex<T> {
+    #[track_caller]
     fn from(value: T) -> Self {
         Mutex::new(value)
     }
@@ -224,6 +242,8 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
 pub struct MutexGuard<'a, T: ?Sized> {
     lock: &'a Mutex<T>,
     before: Before,
+    /// Where the lock was taken: no destructor knows the place where it runs.
+    site: Site,
     /// It belongs to the thread that took the lock.
     not_send: PhantomData<*mut ()>,
 }
@@ -238,6 +258,7 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
     }
 
     /// The guard again, or an error if the mutex was poisoned meanwhile.
+    #[track_caller]
     pub(super) fn again(self) -> LockResult<Self> {
         self.lock.poison.wrap(self)
     }
@@ -266,7 +287,7 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
         self.lock.poison.done(&self.before);
-        self.lock.raw.unlock();
+        self.lock.raw.unlock(self.site);
     }
 }
 

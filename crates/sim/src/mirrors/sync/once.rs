@@ -64,6 +64,7 @@ impl Once {
     /// # Panics
     ///
     /// If `f` panics, or an earlier closure did.
+    #[track_caller]
     pub fn call_once(&self, f: impl FnOnce()) {
         self.call(false, |_| f());
     }
@@ -73,11 +74,13 @@ impl Once {
     /// # Panics
     ///
     /// If `f` does.
+    #[track_caller]
     pub fn call_once_force(&self, f: impl FnOnce(&OnceState)) {
         self.call(true, f);
     }
 
     /// Whether a closure was called and returned.
+    #[track_caller]
     pub fn is_completed(&self) -> bool {
         // Acquire: pairs with the Release swap of `Done`.
         self.0.load(Ordering::Acquire) == COMPLETE
@@ -88,15 +91,18 @@ impl Once {
     /// # Panics
     ///
     /// If a closure panicked.
+    #[track_caller]
     pub fn wait(&self) {
         self.wait_for(false);
     }
 
     /// Like [`wait`](Once::wait), also if a closure panicked.
+    #[track_caller]
     pub fn wait_force(&self) {
         self.wait_for(true);
     }
 
+    #[track_caller]
     fn call(&self, force: bool, f: impl FnOnce(&OnceState)) {
         // Acquire, here and below: pairs with the Release swap of `Done`.
         let mut state = self.0.load(Ordering::Acquire);
@@ -124,6 +130,7 @@ impl Once {
         done.state = COMPLETE;
     }
 
+    #[track_caller]
     fn wait_for(&self, force: bool) {
         let mut state = self.0.load(Ordering::Acquire);
         loop {
@@ -138,6 +145,7 @@ impl Once {
     }
 
     /// Parks until the closure that runs is done. Returns a later state.
+    #[track_caller]
     fn park(&self, state: u32) -> u32 {
         if state == RUNNING {
             let marked =

@@ -28,17 +28,20 @@ impl<T> OnceLock<T> {
     }
 
     /// The value, if it was made.
+    #[track_caller]
     pub fn get(&self) -> Option<&T> {
         if self.once.is_completed() { self.peek() } else { None }
     }
 
     /// The value, after the once was seen complete.
+    #[track_caller]
     fn peek(&self) -> Option<&T> {
         // SAFETY: once the once is complete, only methods that take `&mut self` write.
         unsafe { &*self.value.get() }.as_ref()
     }
 
     /// The value, to change, if it was made.
+    #[track_caller]
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.value.get_mut().as_mut()
     }
@@ -48,6 +51,7 @@ impl<T> OnceLock<T> {
     /// # Errors
     ///
     /// The value given, if there was one.
+    #[track_caller]
     pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
         self.get_or_init(|| value.take().expect("called once"));
@@ -59,6 +63,7 @@ impl<T> OnceLock<T> {
     /// # Panics
     ///
     /// If `f` does; then there is no value yet.
+    #[track_caller]
     pub fn get_or_init(&self, f: impl FnOnce() -> T) -> &T {
         if !self.once.is_completed() {
             self.once.call_once_force(|_| {
@@ -71,17 +76,20 @@ impl<T> OnceLock<T> {
     }
 
     /// Waits until a thread has made the value.
+    #[track_caller]
     pub fn wait(&self) -> &T {
         self.once.wait_force();
         self.peek().expect("the once is complete, so there is a value")
     }
 
     /// The value, at the end.
+    #[track_caller]
     pub fn into_inner(mut self) -> Option<T> {
         self.take()
     }
 
     /// The value; there is none afterwards.
+    #[track_caller]
     pub fn take(&mut self) -> Option<T> {
         self.once.reset();
         self.value.get_mut().take()
@@ -95,6 +103,7 @@ impl<T> Default for OnceLock<T> {
 }
 
 impl<T> From<T> for OnceLock<T> {
+    #[track_caller]
     fn from(value: T) -> Self {
         let lock = OnceLock::new();
         lock.get_or_init(|| value);
@@ -103,6 +112,7 @@ impl<T> From<T> for OnceLock<T> {
 }
 
 impl<T: Clone> Clone for OnceLock<T> {
+    #[track_caller]
     fn clone(&self) -> Self {
         self.get().cloned().map_or_else(OnceLock::new, OnceLock::from)
     }
@@ -149,6 +159,7 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     /// # Panics
     ///
     /// If the function that makes it does, or did.
+    #[track_caller]
     pub fn force(this: &LazyLock<T, F>) -> &T {
         this.value.get_or_init(|| match this.init.take() {
             Some(init) => init(),
@@ -160,6 +171,7 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
 impl<T, F: FnOnce() -> T> Deref for LazyLock<T, F> {
     type Target = T;
 
+    #[track_caller]
     fn deref(&self) -> &T {
         LazyLock::force(self)
     }

@@ -5,6 +5,8 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
+use core::panic::Location;
+use core::sync::atomic::AtomicU32;
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
 use coreline_world::{ConstWords as _, Integer as _, Ordering, Sleep as _, Word as _, Words as _};
@@ -13,7 +15,8 @@ use super::poison::{Before, Flag};
 use super::{SPINS, used};
 use crate::Sim;
 use crate::hardware::coherence::Access;
-use crate::words::SimU32;
+use crate::results::report::Site;
+use crate::words::{SimU32, effect};
 use crate::world::locks;
 
 /// The bits of the state word.
@@ -53,11 +56,13 @@ impl Raw {
     }
 
     /// Replaces the state that was seen. Acquire: pairs with the Release subtractions.
+    #[track_caller]
     fn change(&self, seen: u32, state: u32) -> Result<u32, u32> {
         self.state.compare_exchange_weak(seen, state, Ordering::Acquire, Ordering::Relaxed)
     }
 
     /// Looks until `enough`, or until it took too long.
+    #[track_caller]
     fn spin(&self, enough: fn(u32) -> bool) -> u32 {
         for _ in 0..SPINS {
             // Relaxed: a glance; taking the lock orders.
@@ -70,6 +75,7 @@ impl Raw {
         self.state.load(Ordering::Relaxed)
     }
 
+    #[track_caller]
     fn try_read(&self) -> bool {
         // Relaxed: a glance.
         let mut state = self.state.load(Ordering::Relaxed);
@@ -92,6 +98,7 @@ impl Raw {
         locks::acquired(self);
     }
 
+    #[track_caller]
     fn read_contended(&self) {
         /// Free, held by readers, or others wait: looking longer gains nothing.
         fn enough(state: u32) -> bool {
@@ -124,6 +131,7 @@ impl Raw {
         }
     }
 
+    #[track_caller]
     fn try_write(&self) -> bool {
         // Relaxed: a glance.
         let mut state = self.state.load(Ordering::Relaxed);
@@ -145,6 +153,7 @@ impl Raw {
         locks::acquired(self);
     }
 
+    #[track_caller]
     fn write_contended(&self) {
         fn enough(state: u32) -> bool {
             is_free(state) || state & WRITERS_WAIT != 0
@@ -185,25 +194,30 @@ impl Raw {
         }
     }
 
-    fn unlock_read(&self) {
+    /// Gives the lock back, for which `site` stands in reports.
+    fn unlock_read(&self, site: Site) {
         locks::released(self);
         // Release: pairs with the Acquire of a writer.
-        let state = self.state.fetch_sub(1, Ordering::Release) - 1;
+        let leave = |word: &AtomicU32| word.fetch_sub(1, Ordering::Release) - 1;
+        let state = effect::read_at(site, &self.state.atomic.0, Access::Update, leave);
         if is_free(state) && state & WRITERS_WAIT != 0 {
             self.wake(state);
         }
     }
 
-    fn unlock_write(&self) {
+    /// Like [`unlock_read`](Raw::unlock_read), of a writer.
+    fn unlock_write(&self, site: Site) {
         locks::released(self);
         // Release: pairs with the Acquire of the next holder.
-        let state = self.state.fetch_sub(WRITER, Ordering::Release) - WRITER;
+        let leave = |word: &AtomicU32| word.fetch_sub(WRITER, Ordering::Release) - WRITER;
+        let state = effect::read_at(site, &self.state.atomic.0, Access::Update, leave);
         if state & (READERS_WAIT | WRITERS_WAIT) != 0 {
             self.wake(state);
         }
     }
 
     /// The writer becomes a reader, and lets the other readers in.
+    #[track_caller]
     fn downgrade(&self) {
         // Release: pairs with the Acquire of the readers.
         let before = self.state.fetch_sub(WRITER - 1, Ordering::Release);
@@ -215,6 +229,7 @@ impl Raw {
     }
 
     /// Wakes a writer, or all readers, of a free lock with marks.
+    #[track_caller]
     fn wake(&self, mut state: u32) {
         // Relaxed, here and below: a thread that wakes up takes the lock with Acquire.
         let clear = |from: u32, to: u32| {
@@ -243,6 +258,7 @@ impl Raw {
     }
 
     /// Wakes a writer. Returns whether one was parked.
+    #[track_caller]
     fn wake_writer(&self) -> bool {
         // Release: pairs with the Acquire load in `write_contended`.
         self.writers.fetch_add(1, Ordering::Release);
@@ -275,6 +291,7 @@ impl<T> RwLock<T> {
     /// # Errors
     ///
     /// The value all the same, if a thread panicked while it held the lock to write.
+    #[track_caller]
     pub fn into_inner(self) -> LockResult<T> {
         let poisoned = self.poison.get();
         let value = self.value.into_inner();
@@ -295,7 +312,7 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
         self.raw.read();
-        self.poison.wrap(RwLockReadGuard { lock: self, not_send: PhantomData })
+        self.poison.wrap(self.reader())
     }
 
     /// Takes the lock to read, if no writer holds it or waits.
@@ -309,7 +326,7 @@ impl<T: ?Sized> RwLock<T> {
             return Err(TryLockError::WouldBlock);
         }
         locks::acquired(&self.raw);
-        Ok(self.poison.wrap(RwLockReadGuard { lock: self, not_send: PhantomData })?)
+        Ok(self.poison.wrap(self.reader())?)
     }
 
     /// Takes the lock to write.
@@ -337,10 +354,22 @@ impl<T: ?Sized> RwLock<T> {
         Ok(self.guard()?)
     }
 
+    /// The guard of a reader that has taken the lock.
+    #[track_caller]
+    fn reader(&self) -> RwLockReadGuard<'_, T> {
+        RwLockReadGuard { lock: self, site: Location::caller(), not_send: PhantomData }
+    }
+
     /// The guard of a writer that has taken the lock.
+    #[track_caller]
     fn guard(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         let before = self.poison.before();
-        self.poison.wrap(RwLockWriteGuard { lock: self, before, not_send: PhantomData })
+        self.poison.wrap(RwLockWriteGuard {
+            lock: self,
+            before,
+            site: Location::caller(),
+            not_send: PhantomData,
+        })
     }
 
     /// Whether a thread panicked while it held the lock to write.
@@ -349,6 +378,7 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     /// Clears the poison.
+    #[track_caller]
     pub fn clear_poison(&self) {
         self.poison.clear();
     }
@@ -358,6 +388,7 @@ impl<T: ?Sized> RwLock<T> {
     /// # Errors
     ///
     /// The value all the same, if the lock is poisoned.
+    #[track_caller]
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         used(self.value.get(), Access::Store);
         let poisoned = self.poison.get();
@@ -367,6 +398,7 @@ impl<T: ?Sized> RwLock<T> {
 }
 
 impl<T> From<T> for RwLock<T> {
+    #[track_caller]
     fn from(value: T) -> Self {
         RwLock::new(value)
     }
@@ -395,6 +427,8 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
 #[must_use = "if unused the RwLock will immediately unlock"]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
+    /// Where the lock was taken: no destructor knows the place where it runs.
+    site: Site,
     /// It belongs to the thread that took the lock.
     not_send: PhantomData<*mut ()>,
 }
@@ -404,6 +438,8 @@ pub struct RwLockReadGuard<'a, T: ?Sized> {
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
     before: Before,
+    /// Where the lock was taken.
+    site: Site,
     /// It belongs to the thread that took the lock.
     not_send: PhantomData<*mut ()>,
 }
@@ -415,11 +451,12 @@ unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
 
 impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
     /// Becomes a reader without letting another writer in between.
+    #[track_caller]
     pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, T> {
         let guard = ManuallyDrop::new(guard);
         guard.lock.poison.done(&guard.before);
         guard.lock.raw.downgrade();
-        RwLockReadGuard { lock: guard.lock, not_send: PhantomData }
+        RwLockReadGuard { lock: guard.lock, site: guard.site, not_send: PhantomData }
     }
 }
 
@@ -456,14 +493,14 @@ impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
 
 impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
     fn drop(&mut self) {
-        self.lock.raw.unlock_read();
+        self.lock.raw.unlock_read(self.site);
     }
 }
 
 impl<T: ?Sized> Drop for RwLockWriteGuard<'_, T> {
     fn drop(&mut self) {
         self.lock.poison.done(&self.before);
-        self.lock.raw.unlock_write();
+        self.lock.raw.unlock_write(self.site);
     }
 }
 

@@ -3,7 +3,7 @@
 //! | std | here |
 //! |---|---|
 //! | the system chooses a CPU | the one with the fewest threads, or [`Builder::on`] |
-//! | a panic is `Err` for the joining thread | the same; one of the first thread ends the run |
+//! | a panic is `Err` for the joining thread | the same; of which no thread learns, ends the run |
 //! | a panic is printed | it is not, since the joining thread is told |
 //! | a destroyed `thread_local!` stays so | used again by a destructor, it is made again |
 //! | [`ThreadId`]s are unique in the process | unique in the machine |
@@ -39,6 +39,7 @@ pub use scope::{Scope, ScopedJoinHandle, scope};
 use crate::Sim;
 use crate::engine::{self, STACK as ENGINE_STACK, inside};
 use crate::mirrors::time::Instant;
+use crate::results::failure::FailureKind;
 use crate::words::SimU32;
 use crate::words::atomic::{AtomicBool, Ordering};
 
@@ -112,6 +113,7 @@ impl Thread {
     }
 
     /// Waits for the token, at most until the deadline.
+    #[track_caller]
     fn take_token(&self, deadline: Option<Time>) {
         use coreline_world::Integer as _;
         let token = &self.0.token;
@@ -148,16 +150,19 @@ pub fn current() -> Thread {
 }
 
 /// Waits for a token, see [`Thread::unpark`]. Unlike std's it never returns without one.
+#[track_caller]
 pub fn park() {
     current().take_token(None);
 }
 
 /// Waits for a token, at most for `span`.
+#[track_caller]
 pub fn park_timeout(span: Duration) {
     current().take_token(Instant::deadline(span));
 }
 
 /// Takes the thread off its CPU for `span`.
+#[track_caller]
 pub fn sleep(span: Duration) {
     Sim::sleep(span);
 }
@@ -279,6 +284,7 @@ impl Builder {
         let thread = Thread::new(name);
         let packet = Arc::new(Packet {
             value: Mutex::new(None),
+            panic: Mutex::new(None),
             finished: AtomicBool::new(false),
             scope: data.clone(),
         });
@@ -286,6 +292,9 @@ impl Builder {
         let body = move || {
             CURRENT.with::<Sim, Thread, _>(|| its_thread, |_| ());
             let value = panic::catch_unwind(AssertUnwindSafe(f));
+            if let Err(payload) = &value {
+                its_packet.keep(engine::caught(&**payload));
+            }
             its_packet.put(value);
             // If no handle is left, the value drops here, before the scope that it may borrow from.
             drop(its_packet);
@@ -312,15 +321,21 @@ fn refused(error: SpawnError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// Where a thread leaves its value. The mutex is the host's and never contended: no thread switches
-/// while holding it.
+/// Where a thread leaves its value. The mutexes are the host's and never contended: no thread
+/// switches while holding one.
 struct Packet<T> {
     value: Mutex<Option<Result<T>>>,
+    /// What the run fails with if the thread panicked and no thread learns of it.
+    panic: Mutex<Option<FailureKind>>,
     finished: AtomicBool,
     scope: Option<Arc<scope::Data>>,
 }
 
 impl<T> Packet<T> {
+    fn keep(&self, panic: FailureKind) {
+        *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
+    }
+
     fn put(&self, value: Result<T>) {
         *self.value.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
         // Release: pairs with the Acquire load in `is_finished`.
@@ -331,8 +346,13 @@ impl<T> Packet<T> {
 impl<T> Drop for Packet<T> {
     fn drop(&mut self) {
         let value = self.value.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let (Some(Err(_)), Some(scope)) = (&value, &self.scope) {
-            scope.panicked();
+        if let Some(Err(_)) = &value {
+            let panic = self.panic.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+            match (&self.scope, panic) {
+                (Some(scope), _) => scope.panicked(),
+                (None, Some(panic)) => engine::fail(panic),
+                (None, None) => {}
+            }
         }
     }
 }
@@ -345,6 +365,7 @@ struct Handle<T> {
 }
 
 impl<T> Handle<T> {
+    #[track_caller]
     fn join(self) -> Result<T> {
         engine::wait_for(self.number);
         let value = self.packet.value.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -370,6 +391,7 @@ impl<T> JoinHandle<T> {
     /// # Panics
     ///
     /// If the handle was carried out of its machine.
+    #[track_caller]
     pub fn join(self) -> Result<T> {
         self.0.join()
     }

@@ -89,6 +89,7 @@ impl fmt::Debug for Scope<'_, '_> {
 /// # Panics
 ///
 /// If `f` does, or a thread did and was not joined by hand.
+#[track_caller]
 pub fn scope<'env, F, T>(f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
@@ -130,6 +131,7 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// # Errors
     ///
     /// What the thread panicked with, if it did.
+    #[track_caller]
     pub fn join(self) -> Result<T> {
         self.handle.join()
     }

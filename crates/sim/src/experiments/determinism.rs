@@ -1,0 +1,105 @@
+//! Whether a program is deterministic: two runs, compared access by access.
+
+use core::fmt;
+
+use crate::machine::Machine;
+use crate::results::failure::FailureKind;
+use crate::results::replay::Replay;
+use crate::results::report::Report;
+use crate::results::tape::{Tape, TracedAccess};
+
+/// Two runs of one program on one machine that were not the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Divergence {
+    /// After how many accesses they part.
+    pub access: usize,
+    /// What the first run did next; `None` if it ended there.
+    pub first: Option<TracedAccess>,
+    /// What the second run did next. Both are `None` if only the reports or the failures differ.
+    pub second: Option<TracedAccess>,
+    /// Which runs these were.
+    pub replay: Replay,
+}
+
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "two runs of one program part after {} accesses", self.access)?;
+        for (run, next) in [("first", &self.first), ("second", &self.second)] {
+            match next {
+                Some(access) => writeln!(f, "  the {run}: {access}")?,
+                None => writeln!(f, "  the {run} ended")?,
+            }
+        }
+        writeln!(
+            f,
+            "  something decides that is not the machine's: std's own hash maps, clock or threads, \
+             a static that an earlier run left its mark on, the address of a function or static"
+        )?;
+        write!(f, "  replay: {}", self.replay)
+    }
+}
+
+impl core::error::Error for Divergence {}
+
+impl Machine {
+    /// Runs a program twice, and says at which access the two runs part, if they do.
+    ///
+    /// A program that fails twice in the same way is deterministic. The two runs keep 32 bytes for
+    /// each access. What differs between processes only, the address of a function for instance, is
+    /// not found.
+    ///
+    /// ```
+    /// # #[global_allocator]
+    /// # static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+    /// use coreline_sim::atomic::{AtomicU64, Ordering};
+    /// use coreline_sim::{Machine, collections};
+    ///
+    /// let machine = || Machine::preset("host-2c").unwrap();
+    /// let words = || (0..64).map(AtomicU64::new).collect::<Vec<_>>();
+    ///
+    /// let by_seed = move || {
+    ///     let words = words();
+    ///     let keys: collections::HashSet<usize> = (0..64).collect();
+    ///     keys.iter().for_each(|&key| words[key].store(1, Ordering::Relaxed));
+    /// };
+    /// Machine::check_determinism(machine, by_seed)?;
+    ///
+    /// let by_chance = move || {
+    ///     let words = words();
+    ///     let keys: std::collections::HashSet<usize> = (0..64).collect();
+    ///     keys.iter().for_each(|&key| words[key].store(1, Ordering::Relaxed));
+    /// };
+    /// let parted = Machine::check_determinism(machine, by_chance).unwrap_err();
+    /// assert!(parted.access < 64);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Divergence`].
+    pub fn check_determinism<T: 'static>(
+        machine: impl Fn() -> Machine,
+        program: impl FnOnce() -> T + Clone + 'static,
+    ) -> Result<(), Box<Divergence>> {
+        let run = || {
+            let tape = Tape::default();
+            let run = machine().tape(&tape).run(program.clone());
+            // What the program returned goes first: it may lie in the machine's memory, whose place
+            // the second run needs.
+            let outcome: Result<Report, FailureKind> =
+                run.map(|run| run.report).map_err(|failure| failure.kind);
+            (tape.take(), outcome)
+        };
+        let ((first, ended), (second, also_ended)) = (run(), run());
+        let same = first.iter().zip(&second).take_while(|(one, other)| one.is_as(other)).count();
+        if same == first.len() && same == second.len() && ended == also_ended {
+            return Ok(());
+        }
+        Err(Box::new(Divergence {
+            access: same,
+            first: first.get(same).map(|record| record.traced()),
+            second: second.get(same).map(|record| record.traced()),
+            replay: machine().replay_line(),
+        }))
+    }
+}

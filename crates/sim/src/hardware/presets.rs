@@ -1,0 +1,74 @@
+//! The machine files that come with the crate, and what may be wrong with one.
+
+use std::path::PathBuf;
+
+/// The machines that come with the crate: name and file.
+pub(crate) const PRESETS: &[(&str, &str)] = &[
+    ("epyc-9654-2s", include_str!("../../machines/epyc-9654-2s.toml")),
+    ("epyc-7003-2s", include_str!("../../machines/epyc-7003-2s.toml")),
+    ("epyc-7r13-2s", include_str!("../../machines/epyc-7r13-2s.toml")),
+    ("kunpeng920-96c-4n", include_str!("../../machines/kunpeng920-96c-4n.toml")),
+    ("ivybridge-ex-4s", include_str!("../../machines/ivybridge-ex-4s.toml")),
+    ("x86-128c-8n", include_str!("../../machines/x86-128c-8n.toml")),
+    ("arm64-2x64c", include_str!("../../machines/arm64-2x64c.toml")),
+    ("desktop-12c", include_str!("../../machines/desktop-12c.toml")),
+    ("host-2c", include_str!("../../machines/host-2c.toml")),
+    ("host-2c-xeon", include_str!("../../machines/host-2c-xeon.toml")),
+];
+
+/// The names of the presets.
+pub fn presets() -> impl Iterator<Item = &'static str> {
+    PRESETS.iter().map(|(name, _)| *name)
+}
+
+/// What is wrong with a machine file, or with the name of a preset.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// No preset of that name.
+    #[error(
+        "there is no machine {name:?}; the presets are {}",
+        presets().collect::<Vec<_>>().join(", ")
+    )]
+    NoPreset {
+        /// The name that was asked for.
+        name: String,
+    },
+    /// A replay line is of a machine of the user's own.
+    #[error(
+        "the machine {name:?} is of a file, whose content has the digest {digest:016x}: load that \
+         by `Machine::from_file` and use `Machine::replaying`, or `--world FILE`"
+    )]
+    OwnFile {
+        /// The machine's name.
+        name: String,
+        /// The digest of its file.
+        digest: u64,
+    },
+    /// The file could not be read.
+    #[error("cannot read the machine file {}: {why}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        why: String,
+    },
+    /// The file is not TOML, or has a key that no machine has, or lacks one.
+    #[error("the machine file {file} is malformed: {why}")]
+    Malformed {
+        /// The file or preset.
+        file: String,
+        /// Where and why.
+        why: String,
+    },
+    /// A value is missing, unknown or out of range.
+    #[error("in the machine file {file}, {key}: {why}")]
+    Value {
+        /// The file or preset.
+        file: String,
+        /// The key.
+        key: String,
+        /// What is wrong with its value.
+        why: String,
+    },
+}
