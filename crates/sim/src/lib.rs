@@ -56,7 +56,7 @@
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
 //! | [`Class`], [`Transfer`], [`PingPong`] | published latencies, and what transfers cost |
 //! | [`atomic`], [`sync`], [`thread`], [`time`], [`hint`] | std's modules, simulated |
-//! | [`collections`] | hash maps whose order follows from the seed |
+//! | [`collections`], [`task`] | hash maps whose order follows from the seed; an executor |
 //! | [`locks`] | reports on each lock of a run |
 //! | [`claim`] | what must hold over all that is unknown of a machine |
 //! | [`Faults`], [`on_signal`], [`Kernel`] | what the machine does to the program |
@@ -85,7 +85,7 @@ pub use hardware::contention::{Arbitration, ParseArbitrationError};
 pub use hardware::spec::{Cost, Costs, Spec, SpecError, presets};
 pub use machine::calibration::{PingPong, Transfer};
 pub use machine::{Machine, Run};
-pub use mirrors::{atomic, collections, hint, sync, thread, time};
+pub use mirrors::{atomic, collections, hint, sync, task, thread, time};
 pub use results::failure::{CpuState, Doing, Failure, FailureKind, Foreign, Lately, ThreadState};
 pub use results::locks::{Handoffs, LockReport};
 pub use results::replay::{ParseReplayError, Replay};

@@ -269,6 +269,51 @@ macro_rules! bodies {
             format!("{calls:?} {twice:?} {failed} {poisoned} {forced} {}", broken.is_completed())
         }
 
+        pub(crate) fn channels() -> String {
+            use sync::mpsc::{TryRecvError, TrySendError, channel, sync_channel};
+            let (sender, receiver) = channel();
+            let threads: Vec<_> = (0..4)
+                .map(|n| {
+                    let sender = sender.clone();
+                    thread::spawn(move || (0..10).for_each(|m| sender.send(n * 10 + m).unwrap()))
+                })
+                .collect();
+            drop(sender);
+            let mut all: Vec<u32> = receiver.iter().collect();
+            all.sort_unstable();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            let gone = receiver.try_recv() == Err(TryRecvError::Disconnected);
+            let (sender, receiver) = sync_channel(1);
+            let full = (sender.try_send(1), sender.try_send(2) == Err(TrySendError::Full(2)));
+            let late = receiver.recv_timeout(time::Duration::from_micros(10));
+            let empty = (receiver.try_recv(), receiver.recv_timeout(time::Duration::ZERO));
+            drop(receiver);
+            let refused = sender.send(3).unwrap_err().0;
+            let (sender, receiver) = sync_channel(0);
+            let alone = sender.try_send(4).is_err();
+            let taker = thread::spawn(move || receiver.into_iter().sum::<i32>());
+            (0..5).for_each(|n| sender.send(n).unwrap());
+            drop(sender);
+            let sum = taker.join().unwrap();
+            let (sender, receiver) = sync_channel(0);
+            let waits = thread::spawn(move || sender.send(5).is_err());
+            thread::sleep(time::Duration::from_millis(1));
+            drop(receiver);
+            let told = waits.join().unwrap();
+            format!("{all:?} {gone} {full:?} {late:?} {empty:?} {refused} {alone} {sum} {told}")
+        }
+
+        pub(crate) fn dates() -> String {
+            use time::{Duration, SystemTime, UNIX_EPOCH};
+            let now = SystemTime::now();
+            let later = now + Duration::from_secs(1);
+            let since = now.duration_since(UNIX_EPOCH).is_ok();
+            let ahead = now.duration_since(later).unwrap_err().duration();
+            let back = UNIX_EPOCH.checked_add(Duration::from_secs(3)).unwrap();
+            let paths = sync::atomic::AtomicU8::new(7).into_inner();
+            format!("{since} {ahead:?} {:?} {paths}", back.duration_since(UNIX_EPOCH))
+        }
+
         pub(crate) fn references() -> String {
             use sync::{Arc, Weak};
             let mut first = Arc::new(vec![1]);
@@ -322,7 +367,7 @@ macro_rules! the_same {
 
 the_same! {
     integers flags_and_pointers ends_of_threads scopes tokens own_objects poison locks_exclude
-    conditions done_once references
+    conditions done_once channels dates references
 }
 
 /// What a change through an exclusive reference costs, of a word whose line another CPU holds.
@@ -353,4 +398,74 @@ fn an_exclusive_access_waits_for_the_line_in_both_families() {
     );
     assert!(world > Duration::from_nanos(50), "a transfer from another socket, not {world:?}");
     assert_eq!(mirror, world);
+}
+
+#[test]
+fn futures_run_on_one_thread_and_are_woken_by_others() {
+    use std::cell::RefCell;
+    use std::future::poll_fn;
+    use std::rc::Rc;
+    use std::task::{Poll, Wake, Waker};
+
+    use coreline_sim::sync::{Arc, Mutex};
+    use coreline_sim::{task, thread};
+
+    /// A value that another thread will give.
+    #[derive(Default)]
+    struct Slot(Mutex<(Option<u32>, Option<Waker>)>);
+
+    impl Slot {
+        fn give(&self, value: u32) {
+            let mut slot = self.0.lock().unwrap();
+            slot.0 = Some(value);
+            let waker = slot.1.take();
+            drop(slot);
+            waker.into_iter().for_each(Waker::wake);
+        }
+
+        async fn get(&self) -> u32 {
+            poll_fn(|context| {
+                let mut slot = self.0.lock().unwrap();
+                slot.1 = Some(context.waker().clone());
+                slot.0.map_or(Poll::Pending, Poll::Ready)
+            })
+            .await
+        }
+    }
+
+    struct Count(Mutex<u32>);
+
+    impl Wake for Count {
+        fn wake(self: std::sync::Arc<Self>) {
+            *self.0.lock().unwrap() += 1;
+        }
+    }
+
+    let run = Machine::preset("epyc-9654-2s").unwrap().program("futures").run(|| {
+        let slots: Arc<Vec<Slot>> = Arc::new((0..4).map(|_| Slot::default()).collect());
+        let theirs = Arc::clone(&slots);
+        let giver = thread::spawn(move || {
+            for (value, slot) in (10..14).zip(theirs.iter()).rev() {
+                thread::sleep(Duration::from_micros(50));
+                slot.give(value);
+            }
+        });
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let mut executor = task::Executor::new();
+        for n in 0..4 {
+            let (order, slots) = (Rc::clone(&order), Arc::clone(&slots));
+            executor.spawn(async move {
+                let value = slots[n].get().await;
+                order.borrow_mut().push(value);
+            });
+        }
+        executor.run();
+        giver.join().unwrap();
+        let last = task::block_on(slots[0].get());
+        let count = Arc::new(Count(Mutex::new(0)));
+        Waker::from(Arc::clone(&count)).wake();
+        let count = *count.0.lock().unwrap();
+        (order.take(), last, count)
+    });
+    assert_eq!(run.unwrap().value, (vec![13, 12, 11, 10], 10, 1));
 }

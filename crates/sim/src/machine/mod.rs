@@ -160,8 +160,8 @@ impl Machine {
         if replay.digest.is_some() && replay.digest != self.spec.digest() {
             let (named, has) = (replay.machine_of(), self.replay_line().machine_of());
             self.refused = Some(format!(
-                "the replay line is of the machine {named}, and this is {has}: the file is another, \
-                 or has changed since"
+                "the replay line is of the machine {named}, and this is {has}: the file is \
+                 another, or has changed since"
             ));
         }
         self.named_kernel.clone_from(&replay.kernel);

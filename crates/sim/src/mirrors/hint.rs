@@ -9,17 +9,13 @@ use core::time::Duration;
 
 use coreline_world::Work as _;
 
-use crate::{Sim, engine};
+use crate::Sim;
 
 /// Like [`std::hint::spin_loop`]: one turn of a spin loop passes, and others run meanwhile.
 ///
 /// Outside of a machine it is std's.
 pub fn spin_loop() {
-    if engine::runs() {
-        engine::pause();
-    } else {
-        core::hint::spin_loop();
-    }
+    crate::words::atomic::spin_loop_hint();
 }
 
 /// Computes for about `span`, touching nothing shared.

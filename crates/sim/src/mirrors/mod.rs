@@ -3,6 +3,7 @@
 pub mod collections;
 pub mod hint;
 pub mod sync;
+pub mod task;
 pub mod thread;
 pub mod time;
 

@@ -1,7 +1,7 @@
 //! `std::time`, simulated: [`Instant`] is the machine's clock.
 //!
-//! Reading it costs what the machine file says of a clock (`clock`). There is no `SystemTime`: a
-//! simulated machine has no date.
+//! Reading it costs what the machine file says of a clock (`clock`). A simulated machine has no
+//! date: [`SystemTime`] says that it was started at [`UNIX_EPOCH`], the beginning of 1970.
 
 use core::ops::{Add, AddAssign, Sub, SubAssign};
 
@@ -59,6 +59,84 @@ impl Instant {
     /// When a wait that begins now and takes `span` is over; `None`: never.
     pub(crate) fn deadline(span: Duration) -> Option<Time> {
         Instant::now().checked_add(span).map(|Instant(at)| Time::from_nanos(at))
+    }
+}
+
+/// Like [`std::time::SystemTime`], on the machine's clock.
+///
+/// # Panics
+///
+/// As [`Instant`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SystemTime(Instant);
+
+/// When every machine was started.
+pub const UNIX_EPOCH: SystemTime = SystemTime::UNIX_EPOCH;
+
+/// The error of [`SystemTime::duration_since`]: the other time is later.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("second time provided was later than self")]
+pub struct SystemTimeError(Duration);
+
+impl SystemTimeError {
+    /// By how much it is later.
+    pub fn duration(&self) -> Duration {
+        self.0
+    }
+}
+
+impl SystemTime {
+    /// When every machine was started.
+    pub const UNIX_EPOCH: SystemTime = SystemTime(Instant(0));
+
+    /// The current time of the machine.
+    pub fn now() -> SystemTime {
+        SystemTime(Instant::now())
+    }
+
+    /// From `earlier` to this.
+    ///
+    /// # Errors
+    ///
+    /// If `earlier` is later: by how much.
+    pub fn duration_since(&self, earlier: SystemTime) -> Result<Duration, SystemTimeError> {
+        let later = || SystemTimeError(earlier.0.saturating_duration_since(self.0));
+        self.0.checked_duration_since(earlier.0).ok_or_else(later)
+    }
+
+    /// The time since then.
+    ///
+    /// # Errors
+    ///
+    /// If it is in the future: by how much.
+    pub fn elapsed(&self) -> Result<Duration, SystemTimeError> {
+        SystemTime::now().duration_since(*self)
+    }
+
+    /// Later by `span`, if the clock gets there.
+    pub fn checked_add(&self, span: Duration) -> Option<SystemTime> {
+        self.0.checked_add(span).map(SystemTime)
+    }
+
+    /// Earlier by `span`, if that is not before 1970.
+    pub fn checked_sub(&self, span: Duration) -> Option<SystemTime> {
+        self.0.checked_sub(span).map(SystemTime)
+    }
+}
+
+impl Add<Duration> for SystemTime {
+    type Output = SystemTime;
+
+    fn add(self, span: Duration) -> SystemTime {
+        SystemTime(self.0 + span)
+    }
+}
+
+impl Sub<Duration> for SystemTime {
+    type Output = SystemTime;
+
+    fn sub(self, span: Duration) -> SystemTime {
+        SystemTime(self.0 - span)
     }
 }
 

@@ -66,6 +66,15 @@ pub fn fence(order: Ordering) {
     }
 }
 
+/// Like [`hint::spin_loop`](crate::hint::spin_loop), under the name that std had for it before.
+pub fn spin_loop_hint() {
+    if engine::runs() {
+        engine::pause();
+    } else {
+        core::hint::spin_loop();
+    }
+}
+
 /// Methods that all atomics have. `$(const)?` stands where std's may be called in a `const`.
 macro_rules! common {
     ($name:ident $(<$param:ident>)?, $host:ty, $value:ty) => {

@@ -112,7 +112,7 @@ impl<T: ?Sized> Arc<T> {
     }
 
     /// The std reference, with the count that this one had.
-    fn into_std(self) -> host::Arc<T> {
+    pub(crate) fn into_std(self) -> host::Arc<T> {
         let this = core::mem::ManuallyDrop::new(self);
         // SAFETY: read once, and `ManuallyDrop` keeps the original from being dropped.
         unsafe { core::ptr::read(&raw const this.0) }

@@ -16,23 +16,27 @@
 //! | holders and waiters are not recorded | [lock reports](crate::locks) have both locks' |
 //! | `Arc<T>` turns into `Arc<dyn Trait>` | `Arc::from(std_arc)` (2) |
 //! | a `static` works | see [`atomic`](crate::atomic) |
-//! | `mpsc` | left out (3) |
+//! | [`mpsc`] is a lock-free list | a queue under a mutex (3) |
+//! | `self: Arc<Self>` | std's `Arc` alone: the language knows no other receiver |
 //!
 //! 1. That is: each time that a guard is used as a reference, an access to all lines of the value
 //!    is charged, without what the value owns elsewhere.
 //! 2. From std's `Arc<dyn Trait>`: the language lets only std convert in place.
-//! 3. Its cost is in the layout of std's queues, which a rewrite would not have.
+//! 3. So it costs otherwise: the cost of std's is in the layout of its queues.
 //!
 //! All of it works in a machine only.
 
 mod arc;
 mod barrier;
 mod condvar;
+pub mod mpsc;
 mod mutex;
 mod once;
 mod once_lock;
 mod poison;
 mod rwlock;
+
+pub use crate::words::atomic;
 
 pub use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 

@@ -1,0 +1,177 @@
+//! Asynchronous code in a machine: `block_on`, and a small executor for one thread.
+//!
+//! std has no executor, so there is none to mirror. [`Executor`] is the least that runs futures: a
+//! queue of tasks that are ready, under a mutex of the machine, whose thread parks when it is
+//! empty. A waker may be used by any simulated thread, and what it costs is charged.
+//!
+//! std's [`Waker`] takes a std `Arc` of what implements [`Wake`], and the language lets a method
+//! take `self: Arc<Self>` for std's own type alone. So code that implements `Wake` keeps std's
+//! `Arc` there; `Waker::from` takes the mirrored one as well.
+
+use core::future::Future;
+use core::pin::{Pin, pin};
+use std::collections::VecDeque;
+use std::sync::Arc as HostArc;
+
+pub use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+
+use super::sync::{Arc, Condvar, Mutex, PoisonError};
+use super::thread::{self, Thread};
+
+impl<W: Wake + Send + Sync + 'static> From<Arc<W>> for Waker {
+    fn from(task: Arc<W>) -> Waker {
+        Waker::from(task.into_std())
+    }
+}
+
+/// Wakes a thread that blocks on a future.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: HostArc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future to its end on the calling thread, which parks while the future waits.
+///
+/// ```
+/// # #[global_allocator]
+/// # static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+/// use coreline_sim::{Machine, task};
+///
+/// let run = Machine::preset("host-2c")?.run(|| task::block_on(async { 6 * 7 }))?;
+/// assert_eq!(run.value, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Panics
+///
+/// Outside of a machine.
+#[track_caller]
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(HostArc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// The tasks that are ready, by number, and whether their executor waits for one.
+struct Ready {
+    queue: Mutex<VecDeque<usize>>,
+    came: Condvar,
+}
+
+impl Ready {
+    fn push(&self, task: usize) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        // A task that is in the queue is polled after this wake in any case.
+        if !queue.contains(&task) {
+            queue.push_back(task);
+        }
+        drop(queue);
+        self.came.notify_one();
+    }
+
+    #[track_caller]
+    fn pop(&self) -> usize {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(task) = queue.pop_front() {
+                return task;
+            }
+            queue = self.came.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Wakes a task of an executor.
+struct Task {
+    number: usize,
+    ready: HostArc<Ready>,
+}
+
+impl Wake for Task {
+    fn wake(self: HostArc<Self>) {
+        self.ready.push(self.number);
+    }
+}
+
+/// Runs futures on one thread, which parks while none is ready. They need not be `Send`.
+///
+/// ```
+/// # #[global_allocator]
+/// # static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+/// use std::cell::Cell;
+/// use std::rc::Rc;
+///
+/// use coreline_sim::{Machine, task};
+///
+/// let run = Machine::preset("host-2c")?.run(|| {
+///     let sum = Rc::new(Cell::new(0));
+///     let mut executor = task::Executor::new();
+///     for n in 1..=4 {
+///         let sum = Rc::clone(&sum);
+///         executor.spawn(async move { sum.set(sum.get() + n) });
+///     }
+///     executor.run();
+///     sum.get()
+/// })?;
+/// assert_eq!(run.value, 10);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Executor<'a> {
+    /// By number; `None` for one that has ended.
+    tasks: Vec<Option<Pin<Box<dyn Future<Output = ()> + 'a>>>>,
+    ready: HostArc<Ready>,
+}
+
+impl<'a> Executor<'a> {
+    /// Without tasks.
+    pub fn new() -> Executor<'a> {
+        let ready = Ready { queue: Mutex::new(VecDeque::new()), came: Condvar::new() };
+        Executor { tasks: Vec::new(), ready: HostArc::new(ready) }
+    }
+
+    /// Adds a task, which [`run`](Executor::run) will run.
+    pub fn spawn(&mut self, future: impl Future<Output = ()> + 'a) {
+        self.ready.push(self.tasks.len());
+        self.tasks.push(Some(Box::pin(future)));
+    }
+
+    /// Runs all tasks to their end, each when it was woken, in that order.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a machine; and if a task does.
+    #[track_caller]
+    pub fn run(&mut self) {
+        let mut left = self.tasks.iter().flatten().count();
+        while left > 0 {
+            let number = self.ready.pop();
+            let Some(task) = &mut self.tasks[number] else { continue };
+            let waker = Waker::from(HostArc::new(Task { number, ready: self.ready.clone() }));
+            if task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                self.tasks[number] = None;
+                left -= 1;
+            }
+        }
+    }
+}
+
+impl Default for Executor<'_> {
+    fn default() -> Self {
+        Executor::new()
+    }
+}
+
+impl core::fmt::Debug for Executor<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Executor").field("tasks", &self.tasks.len()).finish_non_exhaustive()
+    }
+}
