@@ -9,11 +9,13 @@
 //! |---|---|
 //! | [`param`], [`point`] | what can be varied; a value for each, which is a program |
 //! | [`metric`], [`figure`] | what a figure is of; how it is made |
+//! | [`idle`] | the idle loop of a kernel, for scenarios |
 //! | the others | a scenario each |
 
 mod execstorm;
 pub(crate) mod figure;
 mod filecopy;
+mod idle;
 mod intermittent;
 mod ipistorm;
 mod lockscale;
