@@ -21,6 +21,7 @@ mod ipistorm;
 mod lockscale;
 pub(crate) mod metric;
 pub(crate) mod param;
+mod pingserve;
 pub(crate) mod point;
 mod shootdown;
 mod switchstorm;
@@ -37,7 +38,7 @@ use param::Param;
 use point::{Point, Setup};
 
 /// All scenarios, in the order of the default run.
-pub(crate) static ALL: [&Scenario; 9] = [
+pub(crate) static ALL: [&Scenario; 10] = [
     &intermittent::SCENARIO,
     &switchstorm::SCENARIO,
     &shootdown::SCENARIO,
@@ -47,6 +48,7 @@ pub(crate) static ALL: [&Scenario; 9] = [
     &filecopy::SCENARIO,
     &execstorm::SCENARIO,
     &ipistorm::SCENARIO,
+    &pingserve::SCENARIO,
 ];
 
 /// Gives the numbers of a run, in the order that figures count them by.
