@@ -26,9 +26,9 @@ use coreline_sim::{Sim, interrupts};
 use coreline_topology::{CpuId, Distance, Topology};
 use coreline_world::{Integer, Line, Ordering, Word, Words, Work};
 
-use super::RunError;
 use super::param::{Domain, Param};
 use super::point::Setup;
+use super::{Only, RunError, Variant};
 
 type U32 = <Sim as Words>::U32;
 type U64 = <Sim as Words>::U64;
@@ -53,6 +53,17 @@ const SCANNED: &[(&str, &str)] = &[
     ("cache", "That of its core, then that under its last-level cache"),
     ("socket", "The same, then that of its socket"),
     ("all", "The same, then that of all CPUs"),
+];
+
+/// What is compared: policies of the library's workers, and of the idle loop.
+pub(super) static VARIANTS: [Variant; 6] = [
+    Variant::new("resched", "Workers: a call is taken for work, and more is looked for"),
+    Variant::new("always-kick", "Workers: each call is a wake-up with a system call"),
+    Variant::new("notify", "Workers: a call is a call"),
+    Variant::new("kernel-resched", "A kernel: a call sets the bit that says \"there is work\"")
+        .only(Only::Simulated),
+    Variant::new("kernel-always-kick", "A kernel: each call is an interrupt").only(Only::Simulated),
+    Variant::new("kernel-notify", "A kernel: a call sets a bit of its own").only(Only::Simulated),
 ];
 
 /// Whether a variant is a kernel's idle loop.

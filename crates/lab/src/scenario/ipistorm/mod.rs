@@ -32,11 +32,11 @@ use coreline_world::{Native, Testbed};
 
 use super::figure::Figure;
 use super::figure::Made::{Number, Over};
-use super::idle::{MASKED, SCAN, is_kernel};
+use super::idle::{MASKED, SCAN, VARIANTS, is_kernel};
 use super::metric::FigureKind::{Nanoseconds, PerThousand, Ratio};
 use super::param::{Around, Param};
 use super::point::Setup;
-use super::{Only, RunError, Scenario, Variant};
+use super::{RunError, Scenario};
 
 /// Which number is what.
 const CALL: usize = 0;
@@ -49,17 +49,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
         MASKED.depends(masked),
         Param::effort("calls", 1_000_000).depends(calls),
     ],
-    variants: &[
-        Variant::new("resched", "Workers: a call is taken for work, and more is looked for"),
-        Variant::new("always-kick", "Workers: each call is a wake-up with a system call"),
-        Variant::new("notify", "Workers: a call is a call"),
-        Variant::new("kernel-resched", "A kernel: a call sets the bit that says \"there is work\"")
-            .only(Only::Simulated),
-        Variant::new("kernel-always-kick", "A kernel: each call is an interrupt")
-            .only(Only::Simulated),
-        Variant::new("kernel-notify", "A kernel: a call sets a bit of its own")
-            .only(Only::Simulated),
-    ],
+    variants: &VARIANTS,
     figures: &[
         Figure::new("call_ns", Nanoseconds, Number(CALL)),
         Figure::new("kicks", PerThousand, Number(KICKS)),

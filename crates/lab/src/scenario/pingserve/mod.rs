@@ -35,11 +35,11 @@ use coreline_world::{Native, Testbed};
 
 use super::figure::Figure;
 use super::figure::Made::{Number, Over};
-use super::idle::{MASKED, SCAN, is_kernel};
+use super::idle::{MASKED, SCAN, VARIANTS, is_kernel};
 use super::metric::FigureKind::{Gain, PerThousand, Rate};
 use super::param::{Around, Domain, Param};
 use super::point::Setup;
-use super::{Only, RunError, Scenario, Variant};
+use super::{RunError, Scenario};
 
 /// Which number is what.
 const REQUESTS: usize = 0;
@@ -62,17 +62,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
         MASKED.depends(|around| vec![if around.natively { 0 } else { 1_500 }]),
         Param::effort("rounds", 1_000_000).depends(rounds),
     ],
-    variants: &[
-        Variant::new("resched", "Workers: a call is taken for work, and more is looked for"),
-        Variant::new("always-kick", "Workers: each call is a wake-up with a system call"),
-        Variant::new("notify", "Workers: a call is a call"),
-        Variant::new("kernel-resched", "A kernel: a call sets the bit that says \"there is work\"")
-            .only(Only::Simulated),
-        Variant::new("kernel-always-kick", "A kernel: each call is an interrupt")
-            .only(Only::Simulated),
-        Variant::new("kernel-notify", "A kernel: a call sets a bit of its own")
-            .only(Only::Simulated),
-    ],
+    variants: &VARIANTS,
     figures: &[
         Figure::new("requests", Rate, Number(REQUESTS)),
         Figure::new("kicks", PerThousand, Number(KICKS)),
