@@ -9,16 +9,19 @@
 //! |---|---|
 //! | [`param`], [`point`] | what can be varied; a value for each, which is a program |
 //! | [`metric`], [`figure`] | what a figure is of; how it is made |
+//! | [`idle`] | the idle loop of a kernel, for scenarios |
 //! | the others | a scenario each |
 
 mod execstorm;
 pub(crate) mod figure;
 mod filecopy;
+mod idle;
 mod intermittent;
 mod ipistorm;
 mod lockscale;
 pub(crate) mod metric;
 pub(crate) mod param;
+mod pingserve;
 pub(crate) mod point;
 mod shootdown;
 mod switchstorm;
@@ -35,7 +38,7 @@ use param::Param;
 use point::{Point, Setup};
 
 /// All scenarios, in the order of the default run.
-pub(crate) static ALL: [&Scenario; 9] = [
+pub(crate) static ALL: [&Scenario; 10] = [
     &intermittent::SCENARIO,
     &switchstorm::SCENARIO,
     &shootdown::SCENARIO,
@@ -45,6 +48,7 @@ pub(crate) static ALL: [&Scenario; 9] = [
     &filecopy::SCENARIO,
     &execstorm::SCENARIO,
     &ipistorm::SCENARIO,
+    &pingserve::SCENARIO,
 ];
 
 /// Gives the numbers of a run, in the order that figures count them by.

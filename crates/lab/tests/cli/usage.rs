@@ -157,6 +157,8 @@ fn each_scenario_has_its_own_help() {
         ("lockscale", &["--threads <N>", "--outside <NS>", "spread", "reciprocating"], "--blocks"),
         ("filecopy", &["--blocks <BUFSIZExMAXBLOCKS>", "--section <NS>", "per-node"], "--place"),
         ("execstorm", &["--threads <N>", "--outside <US>", "--zero", "ctor-dtor"], "--place"),
+        ("ipistorm", &["--scan", "--masked <NS>", "kernel-notify"], "--shape"),
+        ("pingserve", &["--shape", "--clients <N>", "--work <NS>", "kernel-notify"], "--wake"),
     ] {
         let help = String::from_utf8(output(&["run", scenario, "--help"]).stdout).unwrap();
         let words: Vec<&str> = help.split_whitespace().collect();

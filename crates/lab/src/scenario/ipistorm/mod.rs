@@ -12,7 +12,7 @@
 //! | `notify` | says "there is a call" | goes on waiting |
 //!
 //! Twice: the three policies of [`coreline::Workers`], the library's code, in both worlds; and, as
-//! `kernel-resched` and so on, the idle loop of a kernel, in simulated worlds alone ([`kernel`]).
+//! `kernel-resched` and so on, the [idle loop](super::idle) of a kernel, in simulated worlds alone.
 //! The published figures are of the latter. Where a program's worker looks for work of others it
 //! cannot be interrupted either: the next call waits as it does in the kernel.
 //!
@@ -27,15 +27,16 @@ mod pool;
 mod tests;
 
 use coreline_sim::Sim;
-use coreline_topology::{CpuId, Distance, Topology};
+use coreline_topology::CpuId;
 use coreline_world::{Native, Testbed};
 
 use super::figure::Figure;
 use super::figure::Made::{Number, Over};
+use super::idle::{MASKED, SCAN, VARIANTS, is_kernel};
 use super::metric::FigureKind::{Nanoseconds, PerThousand, Ratio};
-use super::param::{Around, Domain, Param};
+use super::param::{Around, Param};
 use super::point::Setup;
-use super::{Only, RunError, Scenario, Variant};
+use super::{RunError, Scenario};
 
 /// Which number is what.
 const CALL: usize = 0;
@@ -44,25 +45,11 @@ const SCANS: usize = 2;
 
 pub(super) static SCENARIO: Scenario = Scenario {
     params: &[
-        Param::new("scan", "Whose work an idle CPU looks at", Domain::Names(SCANNED))
-            .usual(&["none", "cache", "socket", "all"])
-            .quick(&["socket"]),
-        Param::number("masked", "Nanoseconds of a kernel's schedule beside the scan", [0, 100_000])
-            .unit("ns")
-            .depends(masked),
+        SCAN.usual(&["none", "cache", "socket", "all"]).quick(&["socket"]),
+        MASKED.depends(masked),
         Param::effort("calls", 1_000_000).depends(calls),
     ],
-    variants: &[
-        Variant::new("resched", "Workers: a call is taken for work, and more is looked for"),
-        Variant::new("always-kick", "Workers: each call is a wake-up with a system call"),
-        Variant::new("notify", "Workers: a call is a call"),
-        Variant::new("kernel-resched", "A kernel: a call sets the bit that says \"there is work\"")
-            .only(Only::Simulated),
-        Variant::new("kernel-always-kick", "A kernel: each call is an interrupt")
-            .only(Only::Simulated),
-        Variant::new("kernel-notify", "A kernel: a call sets a bit of its own")
-            .only(Only::Simulated),
-    ],
+    variants: &VARIANTS,
     figures: &[
         Figure::new("call_ns", Nanoseconds, Number(CALL)),
         Figure::new("kicks", PerThousand, Number(KICKS)),
@@ -82,19 +69,6 @@ pub(super) static SCENARIO: Scenario = Scenario {
     )
 };
 
-/// Each with what is in it, besides what those before it have.
-const SCANNED: &[(&str, &str)] = &[
-    ("none", "Nothing: there is no other CPU"),
-    ("cache", "That of its core, then that under its last-level cache"),
-    ("socket", "The same, then that of its socket"),
-    ("all", "The same, then that of all CPUs"),
-];
-
-fn is_kernel(variant: &str) -> bool {
-    variant.starts_with("kernel-")
-}
-
-/// What a way through the scheduler takes is known of no kernel by a source: a guess, to be varied.
 fn masked(around: &Around<'_>) -> Vec<u64> {
     match (around.natively, around.quick) {
         (true, _) => vec![0],
@@ -119,28 +93,6 @@ fn pair(setup: &Setup) -> Result<(CpuId, CpuId), RunError> {
         [from, .., to] => Ok((from, to)),
         _ => Err(RunError::Lack("one CPU cannot call another one".to_owned())),
     }
-}
-
-/// The CPUs, in the order of visits, whose work an idle one looks at: those of each part of the
-/// machine that holds it, from the smallest to `scan`. Some come more than once, as in the kernel,
-/// which goes through its domains.
-fn visited(topology: &Topology, setup: &Setup, own: CpuId) -> Vec<CpuId> {
-    let parts: &[Distance] = match () {
-        () if setup.is("scan", "none") => &[],
-        () if setup.is("scan", "cache") => &[Distance::SameCore, Distance::SameCache],
-        () if setup.is("scan", "socket") => {
-            &[Distance::SameCore, Distance::SameCache, Distance::SameSocket]
-        }
-        () => {
-            &[Distance::SameCore, Distance::SameCache, Distance::SameSocket, Distance::OtherSocket]
-        }
-    };
-    let within = |part: &Distance| {
-        let is_in = |cpu: &&CpuId| topology.distance(own, **cpu).is_some_and(|it| it <= *part);
-        setup.cpus.iter().filter(is_in).copied().collect::<Vec<_>>()
-    };
-    let spans = parts.iter().map(within).filter(|span| span.len() > 1);
-    spans.flatten().collect()
 }
 
 fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {

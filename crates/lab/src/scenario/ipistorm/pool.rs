@@ -7,9 +7,10 @@ use coreline::call::{Policy, WorkerStats};
 use coreline_topology::CpuId;
 use coreline_world::{JoinHandle, Ordering, Placement, Testbed, Word};
 
-use super::{CALL, KICKS, SCANS, visited};
+use super::{CALL, KICKS, SCANS};
 use crate::crew::nanos;
 use crate::scenario::RunError;
+use crate::scenario::idle::visited;
 use crate::scenario::point::Setup;
 
 /// Calls that are not counted: workers that have just started look for work once.
@@ -32,7 +33,8 @@ pub(super) fn storm<W: Testbed>(
     let workers = Arc::new(workers);
     let calls = setup.number("calls");
     let theirs = Arc::clone(&workers);
-    let caller = W::spawn(Placement::On(from), move || call(&theirs, to, calls))?;
+    let caller =
+        W::spawn(Placement::On(from), move || call(&theirs, to, calls, &W::U64::new_in(0)))?;
     let (took, counted) = caller.join()?;
     let per_thousand = |count: u64| 1000.0 * count as f64 / calls as f64;
     let mut numbers = vec![0.0; 3];
@@ -43,13 +45,13 @@ pub(super) fn storm<W: Testbed>(
     Ok(numbers)
 }
 
-/// The nanoseconds of all calls, and what the worker did meanwhile.
+/// The nanoseconds of all calls, and what the worker did meanwhile. `ran` is how many have run.
 fn call<W: Testbed>(
     workers: &Workers<W>,
     to: CpuId,
     calls: u64,
+    ran: &W::U64,
 ) -> Result<(u64, WorkerStats), RunError> {
-    let ran = W::U64::new_in(0);
     let stats = || {
         let mut all = workers.stats();
         all.find(|(cpu, _)| *cpu == to).map_or(WorkerStats::default(), |(_, stats)| stats)
@@ -76,4 +78,24 @@ fn call<W: Testbed>(
     }
     let took = nanos(begin, W::now());
     Ok((took, stats() - before))
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_sim::{Machine, Sim};
+    use coreline_world::Words;
+
+    use super::*;
+
+    #[test]
+    fn a_call_that_no_caller_sent_is_found() {
+        let found = Machine::preset("host-2c").unwrap().run(|| {
+            let to = CpuId::new(1);
+            let cpus = [to].into_iter().collect();
+            let workers = Workers::<Sim>::builder_in().cpus(cpus).start().unwrap();
+            call(&workers, to, 10, &<Sim as Words>::U64::new_in(1))
+        });
+        let found = found.unwrap().value.unwrap_err().to_string();
+        assert_eq!(found, "call 1 was the 102th that ran");
+    }
 }

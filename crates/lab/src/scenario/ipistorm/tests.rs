@@ -4,6 +4,7 @@ use coreline_sim::Machine;
 use coreline_sim::claim::{Band, Figures};
 use coreline_topology::Distance;
 
+use super::super::idle::visited;
 use super::*;
 use crate::run::figures;
 
