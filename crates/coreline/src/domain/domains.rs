@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::ops::Range;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use coreline_topology::NodeId;
@@ -83,6 +84,10 @@ impl Default for DomainsOptions {
 pub struct Domains<P: References = Recent, W: World = Native> {
     common: Arc<Common<P, W>>,
 }
+
+// The layout never changes, and pools are unwind-safe.
+impl<P: References, W: World> UnwindSafe for Domains<P, W> {}
+impl<P: References, W: World> RefUnwindSafe for Domains<P, W> {}
 
 /// See [`Domains`].
 ///

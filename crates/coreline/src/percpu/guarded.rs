@@ -3,6 +3,7 @@
 
 use core::fmt;
 use core::ops::Deref;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use coreline_world::restartable::{self, Slot};
@@ -51,6 +52,10 @@ pub type Buffer<const N: usize, W = Native> = Guarded<restartable::Buffer<N, W>,
 
 // SAFETY: a struct of what may be in a slot, and a word.
 unsafe impl<F: Slot, W: World> Slot for Guarded<F, W> {}
+
+// No operation runs code that can panic half-way.
+impl<F, W: World> UnwindSafe for Guarded<F, W> {}
+impl<F, W: World> RefUnwindSafe for Guarded<F, W> {}
 
 impl<F: Default> Guarded<F, Native> {
     /// An empty one.

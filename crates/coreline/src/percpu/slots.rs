@@ -27,6 +27,7 @@
 //! initialises or has stopped slots: a signal handler may have interrupted just that thread.
 
 use core::fmt;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use coreline_world::restartable::{At, Limits, NoSlot, Slot};
@@ -98,6 +99,11 @@ unsafe impl<T: Slot, W: World, I: Indexing<W>> Send for Slots<T, W, I> {}
 // SAFETY: the slots are reached as `&T` from every thread (`Slot` is `Sync`); the rest is words and
 // what never changes.
 unsafe impl<T: Slot, W: World, I: Indexing<W>> Sync for Slots<T, W, I> {}
+
+// As an array of `T`. What can panic is what slots begin with, and then that slot is not made; or a
+// function that has slots stopped, and then they are opened again.
+impl<T: Slot + UnwindSafe, W: World, I: Indexing<W>> UnwindSafe for Slots<T, W, I> {}
+impl<T: Slot + RefUnwindSafe, W: World, I: Indexing<W>> RefUnwindSafe for Slots<T, W, I> {}
 
 impl<T: Slot, W: World> Slots<T, W> {
     /// Slots at `first` and each of the `indexes` multiples of the stride behind it; the last is
