@@ -11,7 +11,9 @@
 //!   is the time that a CPU had our threads to run and ran something else: from the start of the
 //!   sample until the last of the CPU's threads is done, less the CPU time of those threads. More
 //!   than 15 % of that spoils the sample. (The busy time in the kernel's `stat` file would say
-//!   it in ticks of 10 ms, as long as the whole sample.)
+//!   it in ticks of 10 ms, as long as the whole sample.) The figure is the CPU time of our threads,
+//!   which has nothing of that in it. So where every try was spoiled the last one counts: on a busy
+//!   machine there would be no figure else.
 //! - **Windows**: threads may sleep until others let them go on, so an idle CPU says nothing. What
 //!   counts is the busy time in the kernel's `stat` file, less the CPU time of our threads: more
 //!   than 5 % of the window and two ticks on a CPU spoils the sample. So does a window in which
@@ -83,8 +85,18 @@ impl Sample {
         self.lanes.iter().map(|lane| lane.ops).sum()
     }
 
+    /// Whether its figure is the CPU time that the threads had, and nothing of what else ran.
+    pub(crate) fn is_cpu_time(&self) -> bool {
+        let parts = self.lanes.iter().any(|lane| lane.counted.is_some());
+        self.kind == Kind::Ops && self.lanes.len() > self.cpus && !parts
+    }
+
     /// Nanoseconds per operation: of CPU time, or of the window.
     pub(crate) fn ns_per_op(&self) -> f64 {
+        if self.is_cpu_time() {
+            let ran: u64 = self.lanes.iter().map(|lane| lane.ran).sum();
+            return ran as f64 / self.ops() as f64;
+        }
         let at_once = match self.kind {
             Kind::Ops => self.lanes.len().min(self.cpus),
             Kind::Window { .. } => 1,
@@ -217,7 +229,12 @@ mod tests {
         let lanes = [alone(0, None), alone(1, None), alone(0, None), alone(1, None)];
         assert_eq!(sample(2, &lanes[..1]).ns_per_op(), 1.0);
         assert_eq!(sample(2, &lanes[..2]).ns_per_op(), 1.0, "both at once");
-        assert_eq!(sample(2, &lanes).ns_per_op(), 0.5, "twice as much in the same time");
+        let shared = lanes.map(|lane| Lane { ran: MS / 2, ..lane });
+        assert_eq!(sample(2, &shared).ns_per_op(), 0.5, "twice as much in the same time");
+        let late = shared.map(|lane| Lane { end: 9 * MS, ..lane });
+        assert_eq!(sample(2, &late).ns_per_op(), 0.5, "something else ran for the rest");
+        assert!(sample(2, &late).is_disturbed() && sample(2, &late).is_cpu_time());
+        assert!(!sample(2, &late[..2]).is_cpu_time(), "each has a CPU to itself");
         let late = Lane { start: 5 * MS + 1, end: 7 * MS, ..lanes[1] };
         assert_eq!(sample(2, &[lanes[0], late]).wall(), 2 * MS);
         let part = Lane { counted: Some(MS / 4), ..late };

@@ -86,6 +86,99 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1) };
 }
 
+/// A word for each index, to which a section by hand adds: the index, the arming, the comparison
+/// and the addition, and no more. It loses additions of threads that the C library has not
+/// registered for rseq, and cannot be given words later: a floor, and no counter to use. It is
+/// written for x86-64 and glibc.
+#[derive(Debug)]
+pub(crate) struct BareWords {
+    limit: u32,
+    /// Of index 0; each that follows lies a stride behind.
+    first: *mut u64,
+}
+
+// SAFETY: the words are shared by sections, each of which writes to that of its own index.
+unsafe impl Send for BareWords {}
+// SAFETY: the words are shared by sections, each of which writes to that of its own index.
+unsafe impl Sync for BareWords {}
+
+impl BareWords {
+    /// How far the words of one counter lie apart: what a shift by 16 bits makes of an index.
+    const STRIDE: usize = 1 << 16;
+
+    /// Counters side by side, each with a word for so many indexes. The memory is never given back.
+    pub(crate) fn several<const N: usize>(limit: u32) -> [BareWords; N] {
+        let words = vec![0_u64; limit as usize * Self::STRIDE / size_of::<u64>() + N].leak();
+        let first = words.as_mut_ptr();
+        // SAFETY: `N` words, and a stride for each index.
+        std::array::from_fn(|number| unsafe { BareWords { limit, first: first.add(number) } })
+    }
+
+    /// Where the C library has each thread's area, from the thread pointer; `None` if it registers
+    /// no thread, or [`add`](BareWords::add) is not written for this machine.
+    pub(crate) fn area() -> Option<isize> {
+        if !cfg!(all(target_arch = "x86_64", target_env = "gnu")) {
+            return None;
+        }
+        // SAFETY: the name is a C string, and the C library keeps a `ptrdiff_t` of this name, or
+        // nothing.
+        unsafe { libc::dlsym(ptr::null_mut(), c"__rseq_offset".as_ptr()).cast::<isize>().as_ref() }
+            .copied()
+    }
+
+    /// Adds 1 to the word of this index. `area` is [`area`](BareWords::area).
+    #[inline(always)]
+    pub(crate) fn add<const INDEX: usize>(&self, area: isize) {
+        #[cfg(not(all(target_arch = "x86_64", target_env = "gnu")))]
+        unreachable!("there is no area {area} for index {INDEX} here");
+        #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+        // SAFETY: the area lies there in every thread, and the index is below the limit, so in the
+        // memory of `several`. The kernel restarts the section if the thread is preempted in it.
+        unsafe {
+            std::arch::asm!(
+                "2:",
+                "lea {slot}, [rip + 5f]",
+                "mov qword ptr fs:[{area} + 8], {slot}",
+                "3:",
+                "mov {slot:e}, dword ptr fs:[{area} + {index}]",
+                "cmp {slot:e}, dword ptr [{limit}]",
+                "jae 8f",
+                "shl {slot}, 16",
+                "add qword ptr [{first} + {slot}], 1",
+                "4:",
+                ".pushsection __rseq_cs, \"aw\"",
+                ".balign 32",
+                "5:",
+                ".long 0, 0",
+                ".quad 3b, 4b - 3b, 6f",
+                ".popsection",
+                ".pushsection __rseq_failure, \"ax\"",
+                ".byte 0x0f, 0xb9, 0x3d",
+                ".long 0x53053053",
+                "6:",
+                "jmp 2b",
+                ".popsection",
+                "8:",
+                slot = out(reg) _,
+                area = in(reg) area,
+                index = const INDEX,
+                limit = in(reg) &raw const self.limit,
+                first = in(reg) self.first,
+                options(nostack),
+            );
+        }
+    }
+
+    /// The sum of the words.
+    pub(crate) fn sum(&self) -> u64 {
+        let word = |index: u32| {
+            // SAFETY: in the memory of `several`. Threads may add meanwhile, in one instruction.
+            unsafe { self.first.byte_add(index as usize * Self::STRIDE).read_volatile() }
+        };
+        (0..self.limit).map(word).fold(0, u64::wrapping_add)
+    }
+}
+
 /// The C library's mutex around a count.
 pub(crate) struct PthreadMutex {
     raw: UnsafeCell<libc::pthread_mutex_t>,

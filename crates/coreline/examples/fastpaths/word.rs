@@ -1,6 +1,4 @@
 use core::arch::asm;
-use core::ffi::{CStr, c_char, c_void};
-use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use coreline::percpu::PerCpu;
@@ -9,14 +7,38 @@ use coreline_world::{IndexBy, Native, Place};
 /// What [`Slots`](coreline::percpu::Slots) of words are, as far as an addition needs it.
 #[repr(C)]
 pub struct WordsByHand {
-    /// The slots below it may be used.
-    limit: u32,
+    /// The slots below it may be used: by CPU number, and by concurrency ID. One of the two is 0.
+    limits: [u32; 2],
     populated: u32,
-    /// Where the index lies from the thread pointer, in an rseq area aligned to 32 bytes.
-    index: isize,
     by: IndexBy,
     rseq: bool,
     first: *mut AtomicU64,
+}
+
+/// Where the rseq area of sections lies from the thread pointer.
+#[inline(always)]
+fn area_of_sections() -> isize {
+    unsafe extern "C" {
+        /// The words of this program in which coreline keeps such.
+        #[link_name = "coreline_rseq_areas"]
+        static AREAS: [isize; 3];
+        /// A block of each thread, from which they count.
+        #[link_name = "coreline_rseq_block_80"]
+        static BLOCK: u8;
+    }
+    let area;
+    // SAFETY: the words are there; they may be read at any time.
+    unsafe {
+        asm!(
+            "mov {area}, qword ptr [rip + {areas} + 16]",
+            "add {area}, qword ptr [rip + {block}@gottpoff]",
+            area = out(reg) area,
+            areas = sym AREAS,
+            block = sym BLOCK,
+            options(pure, nomem, nostack),
+        );
+    }
+    area
 }
 
 /// How far slots lie apart.
@@ -35,15 +57,14 @@ pub extern "C-unwind" fn word_add_by_hand(words: &WordsByHand, delta: u64) {
              lea {slot}, [rip + 5f]
              mov qword ptr fs:[{area} + 8], {slot}
              3:
-             test {index:l}, 4
-             jnz 9f
              mov {slot:e}, dword ptr fs:[{area} + 4]
-             test {slot:e}, {slot:e}
-             js {no_slot}
-             9:
-             mov {slot:e}, dword ptr fs:[{index}]
-             cmp {slot:e}, dword ptr [{limit}]
+             cmp {slot:e}, dword ptr [{limits}]
+             jb 9f
+             sar {slot:e}, 31
+             or {slot:e}, dword ptr fs:[{area} + 24]
+             cmp {slot:e}, dword ptr [{limits} + 4]
              jae {no_slot}
+             9:
              shl {slot}, 16
              add qword ptr [{first} + {slot}], {delta}
              4:
@@ -61,9 +82,8 @@ pub extern "C-unwind" fn word_add_by_hand(words: &WordsByHand, delta: u64) {
              .popsection",
             slot = out(reg) _,
             delta = in(reg) delta,
-            area = in(reg) words.index & -32,
-            index = in(reg) words.index,
-            limit = in(reg) &raw const words.limit,
+            area = in(reg) area_of_sections(),
+            limits = in(reg) &raw const words.limits,
             first = in(reg) first,
             no_slot = label { return add_elsewhere(words, first, delta) },
             options(nostack),
@@ -87,12 +107,10 @@ impl WordsByHand {
     fn new(by: IndexBy, sections: bool) -> Self {
         let populated = u32::try_from(Native::topology().cpu_limit()).expect("CPUs have u32s");
         let words = vec![0u64; (populated as usize + 1) * STRIDE / size_of::<u64>()].leak();
-        let index = area() + if by == IndexBy::Cpu { 4 } else { 24 };
         let limit = if sections { populated } else { 0 };
         WordsByHand {
-            limit,
+            limits: if by == IndexBy::Cpu { [limit, 0] } else { [0, limit] },
             populated,
-            index,
             by,
             rseq: sections,
             first: words.as_mut_ptr().cast(),
@@ -106,25 +124,11 @@ impl WordsByHand {
     }
 }
 
-/// Where the C library says that it put each thread's rseq area; 0 if it says nothing.
-fn area() -> isize {
-    unsafe extern "C" {
-        fn dlsym(handle: *mut c_void, name: *const c_char) -> *const c_void;
-    }
-    const NAME: &CStr = c"__rseq_offset";
-    // SAFETY: a null handle is the default scope, the name is a C string, and the C library
-    // keeps a `ptrdiff_t` of this name or nothing.
-    unsafe { dlsym(ptr::null_mut(), NAME.as_ptr()).cast::<isize>().as_ref() }.copied().unwrap_or(0)
-}
-
 /// Checks the hand-written words against the primitive.
 pub fn check() {
     for by in [IndexBy::Cpu, IndexBy::KernelCid] {
-        // A machine without concurrency IDs has nothing to check there, and one where the C
-        // library registers no threads has no area that this file knows.
-        let (Ok(generic), true) = (PerCpu::<AtomicU64>::words(by), area() != 0) else {
-            continue;
-        };
+        // A machine without concurrency IDs has nothing to check there.
+        let Ok(generic) = PerCpu::<AtomicU64>::words(by) else { continue };
         let by_hand = WordsByHand::new(by, generic.section().is_rseq());
         for delta in 0..100 {
             super::word_add_generic(&generic, delta);

@@ -64,6 +64,7 @@ mod tests;
 
 use core::fmt;
 use core::ops::Range;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -303,6 +304,10 @@ pub struct CidSpace<P: Policy, W: World = Native> {
     engine: P::Engine<W>,
     name: Arc<SpaceName>,
 }
+
+// Nothing under the lock panics half-way.
+impl<P: Policy, W: World> UnwindSafe for CidSpace<P, W> {}
+impl<P: Policy, W: World> RefUnwindSafe for CidSpace<P, W> {}
 
 impl<P: Policy> CidSpace<P> {
     /// A space without users, on this machine.

@@ -16,6 +16,7 @@
 
 use core::fmt;
 use core::mem::MaybeUninit;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::{self, NonNull};
 
 use coreline_world::{Cell, Native, Ordering, Slot, Word, World};
@@ -62,6 +63,10 @@ struct Parts<T: Slot, W: World> {
 unsafe impl<T: Slot, W: World> Send for Spread<T, W> {}
 // SAFETY: slots can be shared; what changes are words, and `slots`, once, before it is published.
 unsafe impl<T: Slot, W: World> Sync for Spread<T, W> {}
+
+// No addition can panic half-way.
+impl<T: Slot, W: World> UnwindSafe for Spread<T, W> {}
+impl<T: Slot, W: World> RefUnwindSafe for Spread<T, W> {}
 
 impl<T: Slot, W: World> Spread<T, W> {
     pub(super) fn new_in(pool: PerCpuPool<W>, init: fn() -> T) -> Self {

@@ -46,6 +46,7 @@
 
 use core::fmt;
 use core::iter;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -300,6 +301,10 @@ pub struct ByDomain<P: References, W: World> {
     /// How many slots of each extent are there, where the domain does not know the local.
     own: Option<Box<[u32]>>,
 }
+
+// As a handle of the domain.
+impl<P: References, W: World> UnwindSafe for ByDomain<P, W> {}
+impl<P: References, W: World> RefUnwindSafe for ByDomain<P, W> {}
 
 impl<P: References, W: World> ByDomain<P, W> {
     /// See [`find`](Indexing::find).

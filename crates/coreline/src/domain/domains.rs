@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::ops::Range;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use coreline_topology::NodeId;
@@ -84,6 +85,10 @@ pub struct Domains<P: References = Recent, W: World = Native> {
     common: Arc<Common<P, W>>,
 }
 
+// The layout never changes, and pools are unwind-safe.
+impl<P: References, W: World> UnwindSafe for Domains<P, W> {}
+impl<P: References, W: World> RefUnwindSafe for Domains<P, W> {}
+
 /// See [`Domains`].
 ///
 /// ```text
@@ -125,6 +130,21 @@ impl Domains {
     }
 }
 
+impl<P: References> Domains<P> {
+    /// Domains whose CPUs get the IDs of this layout. Operations on CPUs that it does not have use
+    /// the shared slot.
+    ///
+    /// # Errors
+    ///
+    /// As [`new_in`](Domains::new_in).
+    pub fn with_layout(
+        layout: CidLayout<P>,
+        options: DomainsOptions,
+    ) -> Result<Self, DomainsError> {
+        Self::with_layout_in(layout, options)
+    }
+}
+
 impl<P: References, W: World> Domains<P, W> {
     /// Of the machine of world `W`.
     ///
@@ -134,16 +154,15 @@ impl<P: References, W: World> Domains<P, W> {
     pub fn new_in(options: DomainsOptions) -> Result<Self, DomainsError> {
         // Each slot has pages of its own, so IDs of two nodes share none wherever they begin.
         let layout = CidLayout::with_slots_per_page(&W::topology(), 1)?;
-        Self::with_layout(layout, options)
+        Self::with_layout_in(layout, options)
     }
 
-    /// Domains whose CPUs get the IDs of this layout. Operations on CPUs that it does not have use
-    /// the shared slot.
+    /// As [`with_layout`](Domains::with_layout), in every world.
     ///
     /// # Errors
     ///
     /// As [`new_in`](Domains::new_in).
-    pub fn with_layout(
+    pub fn with_layout_in(
         layout: CidLayout<P>,
         options: DomainsOptions,
     ) -> Result<Self, DomainsError> {

@@ -5,6 +5,7 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use std::sync::Arc;
 
@@ -71,6 +72,10 @@ struct Parts<T: Slot, P: References, W: World> {
 unsafe impl<T: Slot, P: References, W: World> Send for DomainLocal<T, P, W> {}
 // SAFETY: slots can be shared, and what changes of an entry changes under the domain's lock.
 unsafe impl<T: Slot, P: References, W: World> Sync for DomainLocal<T, P, W> {}
+
+// As the slots.
+impl<T: Slot + UnwindSafe, P: References, W: World> UnwindSafe for DomainLocal<T, P, W> {}
+impl<T: Slot + RefUnwindSafe, P: References, W: World> RefUnwindSafe for DomainLocal<T, P, W> {}
 
 /// Bytes of each slot, until they are a local's.
 struct Bytes<'a, P: References, W: World> {
@@ -229,6 +234,9 @@ pub struct Exclusive<T> {
 unsafe impl<T: Send> Sync for Exclusive<T> {}
 // SAFETY: a shared reference to a value gives no reference to anything inside it.
 unsafe impl<T: Send + 'static> Slot for Exclusive<T> {}
+
+// By a shared reference no value is seen, whatever a panic left there.
+impl<T> RefUnwindSafe for Exclusive<T> {}
 
 impl<T> Exclusive<T> {
     /// A slot that holds `value`.

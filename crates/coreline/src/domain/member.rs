@@ -3,6 +3,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use coreline_world::{Native, World};
@@ -87,6 +88,10 @@ pub struct Inside<'a, P: References = Recent, W: World = Native> {
     _here: PhantomData<*const ()>,
 }
 
+// As the guard of a lock: a thread that panics inside leaves when the guard drops.
+impl<P: References, W: World> UnwindSafe for Inside<'_, P, W> {}
+impl<P: References, W: World> RefUnwindSafe for Inside<'_, P, W> {}
+
 impl<P: References, W: World> Inside<'_, P, W> {
     /// The domain.
     pub fn domain(&self) -> &Domain<P, W> {
@@ -121,6 +126,10 @@ pub struct Entered<P: References = Recent, W: World = Native> {
     /// What `inside` borrows; owned.
     member: NonNull<Member<P, W>>,
 }
+
+// As the guard that is in it.
+impl<P: References, W: World> UnwindSafe for Entered<P, W> {}
+impl<P: References, W: World> RefUnwindSafe for Entered<P, W> {}
 
 impl<P: References, W: World> Entered<P, W> {
     pub(super) fn new(member: Member<P, W>) -> (Self, Entry) {

@@ -136,6 +136,7 @@ mod member;
 mod tests;
 
 use ::core::fmt;
+use ::core::panic::{RefUnwindSafe, UnwindSafe};
 use ::core::ptr;
 use std::sync::Arc;
 
@@ -227,6 +228,10 @@ const _: () = {
     assert!(size_of::<Shared<Recent, Native>>() == 24);
     assert!(align_of::<Shared<Recent, Native>>() == 8);
 };
+
+// What can panic is what makes a slot: that did nothing, and the next operation tries again.
+impl<P: References, W: World> UnwindSafe for Domain<P, W> {}
+impl<P: References, W: World> RefUnwindSafe for Domain<P, W> {}
 
 impl Domain {
     /// Of this process, without users and without a presence.

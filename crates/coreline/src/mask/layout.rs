@@ -26,7 +26,7 @@ use super::bits::{self, PER_LEAF, Position};
 ///     threads_per_core: 2,
 /// })?;
 /// let layout = MaskLayout::new(&topology);
-/// let tenants = [(); 3].map(|()| CpuMask::<coreline_world::Native>::with_layout(&layout));
+/// let tenants = [(); 3].map(|()| CpuMask::with_layout(&layout));
 /// assert!(tenants[1].set(CpuId::new(383))?);
 /// assert!(!tenants[2].test(CpuId::new(383)));
 /// assert_eq!(layout.cpus().count(), 384);

@@ -89,6 +89,11 @@ impl CpuMask {
     pub fn new() -> Self {
         CpuMask::new_in()
     }
+
+    /// An empty mask for the CPUs of a layout.
+    pub fn with_layout(layout: &MaskLayout) -> Self {
+        CpuMask::with_layout_in(layout)
+    }
 }
 
 impl Default for CpuMask {
@@ -101,11 +106,11 @@ impl<W: World> CpuMask<W> {
     /// As [`new`](CpuMask::new), in every world.
     pub fn new_in() -> Self {
         static LAYOUT: WorldStatic = WorldStatic::new("layout of CPU masks");
-        LAYOUT.with::<W, _, _>(|| MaskLayout::new(&W::topology()), CpuMask::with_layout)
+        LAYOUT.with::<W, _, _>(|| MaskLayout::new(&W::topology()), CpuMask::with_layout_in)
     }
 
-    /// An empty mask for the CPUs of a layout.
-    pub fn with_layout(layout: &MaskLayout) -> Self {
+    /// As [`with_layout`](CpuMask::with_layout), in every world.
+    pub fn with_layout_in(layout: &MaskLayout) -> Self {
         CpuMask { layout: layout.clone(), bits: Bits::new_in(Arc::clone(layout.used())) }
     }
 

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::panic::UnwindSafe;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -355,6 +356,9 @@ pub struct Inside<'a, W: World = Native> {
     /// Not `Send`: present is the thread that entered.
     _here: PhantomData<*const ()>,
 }
+
+// As the guard of a lock: a thread that panics inside leaves when the guard drops.
+impl<W: World> UnwindSafe for Inside<'_, W> {}
 
 impl<W: World> Inside<'_, W> {
     /// Looks whether a shootdown waits for this context, and runs its function if so. One load if

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use std::sync::Arc;
 
@@ -270,6 +271,10 @@ pub struct Reading<'a, T: Send + Sync + 'static, W: World = Native> {
     /// Not `Send`: inside is the thread that entered.
     _here: PhantomData<*const ()>,
 }
+
+// As the guard of a lock: a thread that panics inside leaves when the guard drops. It gives out
+// shared references.
+impl<T: Send + Sync + RefUnwindSafe + 'static, W: World> UnwindSafe for Reading<'_, T, W> {}
 
 impl<T: Send + Sync + 'static, W: World> Reading<'_, T, W> {
     /// The current value: one load and a compare, while it is the one that was current before.

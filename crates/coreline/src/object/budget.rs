@@ -99,7 +99,7 @@ impl<W: World> Budget<W> {
             name: name.into(),
             limit: limit.min(SIGN - 1),
             batch: 1 << batch.ilog2(),
-            stocks: PerCpu::words(IndexBy::Cpu)?,
+            stocks: PerCpu::words_in(IndexBy::Cpu)?,
             used: Line(W::U64::new_in(0)),
         };
         Ok(Budget { shared: Arc::new(shared) })

@@ -3,6 +3,7 @@
 use core::alloc::Layout;
 use core::fmt;
 use core::mem::{self, MaybeUninit, offset_of};
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use coreline_topology::{NodeId, Topology};
@@ -119,6 +120,11 @@ const _: () = {
 unsafe impl<T: Send, L: Send, W: World> Send for ObjectCache<T, L, W> {}
 // SAFETY: the same; closures are `Sync`, and the rest is words and what guards itself.
 unsafe impl<T: Send, L: Send, W: World> Sync for ObjectCache<T, L, W> {}
+
+// A constructor that panics leaves no object behind, and objects are reached by their handles
+// alone.
+impl<T: Send + 'static, L: Send + 'static, W: World> UnwindSafe for ObjectCache<T, L, W> {}
+impl<T: Send + 'static, L: Send + 'static, W: World> RefUnwindSafe for ObjectCache<T, L, W> {}
 
 impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     /// The cache, which has no objects yet. They are made by `construct`, in the thread that gets

@@ -4,6 +4,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use coreline_world::{Native, Ordering, Word, World};
@@ -21,6 +22,20 @@ pub struct Object<'c, T: Send + 'static, L: Send + 'static = (), W: World = Nati
     body: NonNull<Body<T, L, W>>,
     /// It owns both.
     _owned: PhantomData<(T, L)>,
+}
+
+// As a box of both.
+impl<T, L, W: World> UnwindSafe for Object<'_, T, L, W>
+where
+    T: Send + UnwindSafe,
+    L: Send + UnwindSafe,
+{
+}
+impl<T, L, W: World> RefUnwindSafe for Object<'_, T, L, W>
+where
+    T: Send + RefUnwindSafe,
+    L: Send + RefUnwindSafe,
+{
 }
 
 // SAFETY: a handle owns its object, which goes with it: `T` and `L` are `Send`. Caches are shared.

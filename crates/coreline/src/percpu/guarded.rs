@@ -3,6 +3,7 @@
 
 use core::fmt;
 use core::ops::Deref;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use coreline_world::restartable::{self, Slot};
@@ -52,10 +53,27 @@ pub type Buffer<const N: usize, W = Native> = Guarded<restartable::Buffer<N, W>,
 // SAFETY: a struct of what may be in a slot, and a word.
 unsafe impl<F: Slot, W: World> Slot for Guarded<F, W> {}
 
-impl<F: Default, W: World> Guarded<F, W> {
+// No operation runs code that can panic half-way.
+impl<F, W: World> UnwindSafe for Guarded<F, W> {}
+impl<F, W: World> RefUnwindSafe for Guarded<F, W> {}
+
+impl<F: Default> Guarded<F, Native> {
     /// An empty one.
+    pub fn new() -> Self {
+        Self::new_in()
+    }
+}
+
+impl<F: Default, W: World> Guarded<F, W> {
+    /// As [`new`](Guarded::new), in every world.
     pub fn new_in() -> Self {
         Guarded { inner: F::default(), lock: SlotLock::new_in() }
+    }
+}
+
+impl<F: Default, W: World> Default for Guarded<F, W> {
+    fn default() -> Self {
+        Guarded::new_in()
     }
 }
 

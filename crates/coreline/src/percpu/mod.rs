@@ -220,9 +220,9 @@ impl<T: Slot, W: World> fmt::Debug for PerCpu<T, W> {
 }
 
 /// What is a word that holds an integer, and nothing else.
-impl<T: Slot + Integer, W: World> PerCpu<T, W>
+impl<T: Slot + Integer> PerCpu<T>
 where
-    Add<T::Value>: Operation<W, T, Output = ()>,
+    Add<T::Value>: Operation<Native, T, Output = ()>,
 {
     /// A word for each index, 0 at first.
     ///
@@ -230,6 +230,21 @@ where
     ///
     /// As [`new_in`](PerCpu::new_in).
     pub fn words(by: IndexBy) -> Result<Self, PoolError> {
+        Self::words_in(by)
+    }
+}
+
+/// What is a word that holds an integer, and nothing else, in every world.
+impl<T: Slot + Integer, W: World> PerCpu<T, W>
+where
+    Add<T::Value>: Operation<W, T, Output = ()>,
+{
+    /// As [`words`](PerCpu::words), in every world.
+    ///
+    /// # Errors
+    ///
+    /// As [`new_in`](PerCpu::new_in).
+    pub fn words_in(by: IndexBy) -> Result<Self, PoolError> {
         Self::new_in(by, || T::new_in(T::Value::default()))
     }
 

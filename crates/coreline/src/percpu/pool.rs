@@ -30,6 +30,7 @@
 
 use core::alloc::Layout;
 use core::fmt;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -136,6 +137,10 @@ pub(super) struct Shared<W: World> {
     lock: SlotLock<W>,
     state: Cell<State<W>, W>,
 }
+
+// Nothing under the lock panics half-way, and what is asked for nodes changes nothing.
+impl<W: World> UnwindSafe for Shared<W> {}
+impl<W: World> RefUnwindSafe for Shared<W> {}
 
 /// Read and written under the lock.
 struct State<W: World> {

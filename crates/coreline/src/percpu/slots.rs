@@ -8,7 +8,7 @@
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
-//! | `limit` | sections may use the slots below it; 0: none, now or ever | the holder of `lock` |
+//! | one of `limits` | sections may use slots below it; 0: none, now or ever | holder of `lock` |
 //! | `populated` | the slots below it are initialised | the holder of `lock`; never falls |
 //! | `lock` | held while slots are initialised, or stopped | [`SlotLock`] |
 //!
@@ -27,9 +27,10 @@
 //! initialises or has stopped slots: a signal handler may have interrupted just that thread.
 
 use core::fmt;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
-use coreline_world::restartable::{At, NoSlot, Slot};
+use coreline_world::restartable::{At, Limits, NoSlot, Slot};
 use coreline_world::{Ordering, Word, World};
 
 use super::field::Field;
@@ -52,7 +53,7 @@ const LOOKS: usize = 4;
 /// under way is in or out, never torn.
 #[repr(C)]
 pub struct Slots<T: Slot, W: World, I: Indexing<W> = OwnIndex<W>> {
-    limit: W::U32,
+    limits: Limits<W>,
     indexing: I,
     section: W::Section,
     first: NonNull<T>,
@@ -99,6 +100,11 @@ unsafe impl<T: Slot, W: World, I: Indexing<W>> Send for Slots<T, W, I> {}
 // what never changes.
 unsafe impl<T: Slot, W: World, I: Indexing<W>> Sync for Slots<T, W, I> {}
 
+// As an array of `T`. What can panic is what slots begin with, and then that slot is not made; or a
+// function that has slots stopped, and then they are opened again.
+impl<T: Slot + UnwindSafe, W: World, I: Indexing<W>> UnwindSafe for Slots<T, W, I> {}
+impl<T: Slot + RefUnwindSafe, W: World, I: Indexing<W>> RefUnwindSafe for Slots<T, W, I> {}
+
 impl<T: Slot, W: World> Slots<T, W> {
     /// Slots at `first` and each of the `indexes` multiples of the stride behind it; the last is
     /// the shared one. Each becomes what `init` returns, when it is first used: under the world's
@@ -131,7 +137,7 @@ impl<T: Slot, W: World> Slots<T, W> {
         };
         // Where there are no sections, the limit stays 0.
         let open =
-            if W::runs_sections(&self.section) { &self.limit } else { &self.indexing.populated };
+            if W::runs_sections(&self.section) { self.limit() } else { &self.indexing.populated };
         // Acquire pairs with the release in `populate_locked`: the slot is initialised.
         if index < open.load(Ordering::Acquire) {
             return true;
@@ -177,7 +183,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         // SAFETY: the shared slot is part of the caller's memory, and no other thread knows it yet.
         unsafe { first.byte_add(indexes as usize * W::STRIDE).write(shared) };
         let slots = Slots {
-            limit: W::U32::new_in(0),
+            limits: Limits::new_in(),
             indexing,
             section,
             first,
@@ -224,7 +230,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     /// them; `false` while a thread has them stopped.
     pub fn reopen(&self) -> bool {
         // Relaxed: a hint. If they were opened meanwhile, the lock below is free.
-        if !W::runs_sections(&self.section) || self.limit.load(Ordering::Relaxed) != 0 {
+        if !W::runs_sections(&self.section) || self.limit().load(Ordering::Relaxed) != 0 {
             return true;
         }
         let guard = self.lock.try_lock_by_name();
@@ -232,6 +238,11 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
             self.open();
         }
         guard.is_some()
+    }
+
+    /// See the module.
+    fn limit(&self) -> &W::U32 {
+        self.limits.by(W::index_by(&self.section))
     }
 
     /// How operations on these slots run.
@@ -307,7 +318,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     pub(super) unsafe fn at<F>(&self, first: NonNull<F>) -> At<'_, F, W> {
         // SAFETY: slots below the limit are initialised; `field` found the field; what is not a
         // section writes the shared slot, or slots of a machine that has no sections.
-        unsafe { At::new(&self.section, &self.limit, first) }.by_rows(self.indexing.rows())
+        unsafe { At::new(&self.section, &self.limits, first) }.by_rows(self.indexing.rows())
     }
 
     /// # Safety
@@ -351,7 +362,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         if W::runs_sections(&self.section) {
             // Release pairs with the acquire of a section's own load: it sees the slots
             // initialised, and what was written to them while they were stopped.
-            self.limit.store(self.indexing.limit(self.indexes), Ordering::Release);
+            self.limit().store(self.indexing.limit(self.indexes), Ordering::Release);
         }
     }
 
@@ -427,7 +438,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         //
         // The fence restarts thread 1 after the limit is 0 and before thread 2 takes the word; the
         // restarted section finds no slot. Relaxed: the fence orders the store before itself.
-        self.limit.store(0, Ordering::Relaxed);
+        self.limit().store(0, Ordering::Relaxed);
         let _reopen = Reopen(self);
         W::fence_restartable()?;
         Ok(f())

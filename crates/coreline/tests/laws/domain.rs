@@ -392,7 +392,7 @@ fn few_have_a_place() {
         threads_per_core: 1,
     };
     let layout = CidLayout::<Recent>::new(&Topology::uniform(shape).unwrap()).unwrap();
-    let domains = Domains::<Recent, Sim>::with_layout(layout, DomainsOptions::new()).unwrap();
+    let domains = Domains::<Recent, Sim>::with_layout_in(layout, DomainsOptions::new()).unwrap();
     let domain = domains.domain(DomainOptions::new());
     let local = marked(&domain);
     let threads = (0..12).map(|cpu| {

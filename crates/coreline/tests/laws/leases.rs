@@ -30,7 +30,7 @@ fn domain_of<W: Testbed>(cpus: u32, leases: usize) -> Arc<Domain<Recent, W>> {
     };
     let layout = CidLayout::new(&Topology::uniform(shape).unwrap()).unwrap();
     let options = DomainsOptions::new().leases(leases);
-    let domains = Domains::with_layout(layout, options).unwrap();
+    let domains = Domains::with_layout_in(layout, options).unwrap();
     Arc::new(domains.domain(DomainOptions::new()))
 }
 

@@ -19,7 +19,7 @@ use crate::worlds::{self, Effort, FEW, NATIVE, PREEMPTED};
 /// An empty mask. Not with the world's layout: where loom makes that, it takes a lock, and then
 /// loom does not try what comes of it if a thread that is spawned after that goes first.
 fn empty<W: Testbed>() -> CpuMask<W> {
-    CpuMask::with_layout(&MaskLayout::new(&W::topology()))
+    CpuMask::with_layout_in(&MaskLayout::new(&W::topology()))
 }
 
 /// What setters and the looker share.
@@ -134,7 +134,7 @@ fn two_words<W: Testbed>(leaves: u32) -> (Arc<CpuMask<W>>, CpuId, CpuId) {
         cores_per_cache: 34 - leaves,
         threads_per_core: 1,
     });
-    let mask = CpuMask::<W>::with_layout(&MaskLayout::new(&topology.unwrap()));
+    let mask = CpuMask::<W>::with_layout_in(&MaskLayout::new(&topology.unwrap()));
     let (first, second) = (CpuId::new(0), CpuId::new(32));
     for cpu in [first, second] {
         mask.set(cpu).unwrap();
@@ -424,7 +424,7 @@ fn masks_are_as_wide_as_the_tree() {
         .unwrap();
         let layout = MaskLayout::new(&topology);
         assert!(layout.cpus().eq(topology.cpus().map(|cpu| cpu.id)));
-        let mask = CpuMask::<Native>::with_layout(&layout);
+        let mask = CpuMask::with_layout(&layout);
         // Each third, so that what is a line, a word or a bit off is seen.
         let some: coreline_topology::CpuSet =
             topology.cpus().map(|cpu| cpu.id).filter(|cpu| cpu.get() % 3 == 0).collect();
@@ -449,7 +449,7 @@ fn a_cpu_that_is_not_there_has_no_bit() {
         threads_per_core: 1,
     };
     let topology = Topology::uniform(shape).unwrap().with_limit_at_least(8);
-    let mask = CpuMask::<Native>::with_layout(&MaskLayout::new(&topology));
+    let mask = CpuMask::with_layout(&MaskLayout::new(&topology));
     for again in [false, true] {
         for absent in (4..=9).chain([u32::MAX]).map(CpuId::new) {
             let none = Err(MaskError::NoSuchCpu { cpu: absent, has: 4 });

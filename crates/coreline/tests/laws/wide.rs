@@ -11,7 +11,7 @@ use coreline::domain::{DomainOptions, Domains, DomainsOptions, LocalError};
 use coreline::mask::MaskLayout;
 use coreline::percpu::{PoolError, Word64};
 use coreline_topology::{CpuId, CpuSet, MAX_CPUS, Shape, Topology};
-use coreline_world::{Native, Time};
+use coreline_world::Time;
 
 const LAST: CpuId = CpuId::new(MAX_CPUS - 1);
 
@@ -48,7 +48,7 @@ fn machines(test: &str) -> [Topology; 3] {
 fn the_widest_machines_have_masks() {
     for topology in machines("masks") {
         assert_eq!(topology.cpu_limit(), MAX_CPUS as usize);
-        let mask = CpuMask::<Native>::with_layout(&MaskLayout::new(&topology));
+        let mask = CpuMask::with_layout(&MaskLayout::new(&topology));
         let last = mask.cpus().last().unwrap();
         assert_eq!(mask.set(last), Ok(true));
         assert_eq!(mask.snapshot(), [last].into_iter().collect());
@@ -93,7 +93,7 @@ fn the_widest_machines_have_concurrency_ids() {
 fn domain<P: References>(topology: &Topology) {
     let layout = CidLayout::<P>::with_slots_per_page(topology, 1).unwrap();
     let options = DomainsOptions::new().leases(MAX_CPUS as usize);
-    let domains = Domains::<P, Native>::with_layout(layout, options).unwrap();
+    let domains = Domains::<P>::with_layout(layout, options).unwrap();
     let domain = domains.domain(DomainOptions::new());
     match domain.local(|| Word64::new(0)) {
         Ok(local) => {

@@ -79,7 +79,7 @@ const ROUNDS: u64 = 20;
 /// Threads that add to the memory of their concurrency IDs, sleep past expiries, and end; one calls
 /// exec. Returns the sum.
 fn program() -> u64 {
-    let slots = Arc::new(PerCpu::<SimU64, Sim>::words(IndexBy::KernelCid).unwrap());
+    let slots = Arc::new(PerCpu::<SimU64, Sim>::words_in(IndexBy::KernelCid).unwrap());
     let threads: Vec<_> = (0..THREADS)
         .map(|number| {
             let slots = Arc::clone(&slots);

@@ -6,6 +6,9 @@
 //!   the latency of memory that was just written hides what else an addition costs;
 //! - **8 in turn**: no addition waits for the one before it. The honest cost.
 //!
+//! The bare section is what is left of ours without a way out: it has no compact counter, loses
+//! what threads add that are not registered, and keeps where the area lies in a register.
+//!
 //! Candidates that need to know their thread are told its number before the loop and keep a
 //! reference to their part in a register: better than in a real program.
 
@@ -17,19 +20,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use contatori::counters::Observable;
 use contatori::counters::monotone::Monotone;
+use coreline::percpu::{PerCpu, PoolError, Word64};
 use coreline::{IndexBy, Lacking, PerCpuCounter};
+use coreline_world::{Native, Restartable};
 use crossbeam_utils::CachePadded;
 
 use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
+use crate::native::BareWords;
 
-const OURS: [&str; 2] = ["coreline PerCpuCounter cpu-id", "coreline PerCpuCounter kernel-cid"];
+const OURS: [&str; 4] = [
+    "coreline PerCpuCounter cpu-id",
+    "coreline PerCpuCounter kernel-cid",
+    "coreline PerCpu cpu-id",
+    "coreline PerCpu kernel-cid",
+];
 const REFERENCE: &str = "crossbeam CachePadded shards fetch_add";
 const FLOOR: &str = "plain add";
+/// By CPU number, and by concurrency ID.
+const BARE: [&str; 2] = ["bare rseq section cpu-id", "bare rseq section kernel-cid"];
 
 /// The goals, set in advance: times the reference where additions do not wait for each other,
 /// times the floor where they do.
 const IN_TURN_MOST: f64 = 0.35;
 const HOT_MOST: f64 = 1.1;
+/// Times a section by hand on the same kind of index, in both forms.
+const BARE_MOST: f64 = 1.1;
 
 const THREADS: [usize; 3] = [1, 2, 8];
 
@@ -47,6 +62,11 @@ pub(super) fn bench() -> Bench {
 fn form<const N: usize>(title: &'static str, suffix: &str, most: Most) -> Form {
     let candidate = |label, role, make| Candidate { name: format!("{label}{suffix}"), role, make };
     let goal = |label| Goal::everywhere(&format!("{label}{suffix}"), most.clone());
+    let by_bare = |(label, bare)| {
+        let most = Most::Times(BARE_MOST, format!("{bare}{suffix}"));
+        Goal::everywhere(&format!("{label}{suffix}"), most)
+    };
+    let by_bare = OURS.into_iter().zip(BARE.into_iter().cycle()).map(by_bare);
     Form {
         title,
         threads: THREADS.into(),
@@ -55,6 +75,8 @@ fn form<const N: usize>(title: &'static str, suffix: &str, most: Most) -> Form {
         candidates: vec![
             candidate(OURS[0], Role::Ours, per_cpu::<N>),
             candidate(OURS[1], Role::Ours, per_cid::<N>),
+            candidate(OURS[2], Role::Ours, || words::<N>(IndexBy::Cpu)),
+            candidate(OURS[3], Role::Ours, || words::<N>(IndexBy::KernelCid)),
             candidate("shared AtomicU64 fetch_add", Role::Rival, some::<Shared, N>),
             candidate(REFERENCE, Role::Rival, some::<Shards, N>),
             candidate(
@@ -67,9 +89,11 @@ fn form<const N: usize>(title: &'static str, suffix: &str, most: Most) -> Form {
             }),
             candidate("contatori Monotone", Role::Rival, some::<Monotone, N>),
             candidate(FLOOR, Role::Floor, || Ok(Arc::new(Plain::<N>::default()))),
+            candidate(BARE[0], Role::Floor, bare::<4, N>),
+            candidate(BARE[1], Role::Floor, bare::<24, N>),
         ],
         reference: format!("{REFERENCE}{suffix}"),
-        goals: OURS.map(goal).into(),
+        goals: OURS.map(goal).into_iter().chain(by_bare).collect(),
     }
 }
 
@@ -111,6 +135,60 @@ fn ours<const N: usize>(by: IndexBy) -> Result<Arc<dyn Subject>, Lacking> {
     let counters: Vec<_> = (0..N).map(|_| PerCpuCounter::new_in(by)).collect::<Result<_, _>>()?;
     let counters: [PerCpuCounter; N] = counters.try_into().expect("as many as were made");
     Ok(Arc::new(InTurn(counters)))
+}
+
+fn words<const N: usize>(by: IndexBy) -> Result<Arc<dyn Subject>, Lacking> {
+    let words = (0..N).map(|_| PerCpu::<Word64>::words(by)).collect::<Result<Vec<_>, _>>();
+    let words = words.map_err(|error| match error {
+        PoolError::Lacking(lacking) => lacking,
+        error => lacking("per-CPU memory", error.to_string()),
+    })?;
+    let words: [PerCpu<Word64>; N] = words.try_into().expect("as many as were made");
+    Ok(Arc::new(InTurn(words)))
+}
+
+fn lacking(capability: &'static str, why: String) -> Lacking {
+    Lacking { world: "native", capability, why: why.into(), remedy: "none is needed" }
+}
+
+impl Counter for PerCpu<Word64> {
+    #[inline(always)]
+    fn adder(&self, _: usize) -> impl Fn() {
+        || self.add(1)
+    }
+
+    fn sum(&self) -> u64 {
+        (**self).field(|word| word).sum()
+    }
+}
+
+/// `N` counters in turn, by the field of an area at this offset.
+struct Bare<const INDEX: usize, const N: usize> {
+    words: [BareWords; N],
+    area: isize,
+}
+
+impl<const INDEX: usize, const N: usize> Subject for Bare<INDEX, N> {
+    fn run(&self, _: usize, ops: u64) {
+        let area = self.area;
+        rounds(ops, |number| self.words[number % N].add::<INDEX>(area));
+    }
+
+    fn total(&self) -> Option<u64> {
+        Some(self.words.iter().map(BareWords::sum).sum())
+    }
+}
+
+fn bare<const INDEX: usize, const N: usize>() -> Result<Arc<dyn Subject>, Lacking> {
+    // What ours needs must be there for the floor, too; and the indexes are as many.
+    let by = if INDEX == 4 { IndexBy::Cpu } else { IndexBy::KernelCid };
+    let (section, indexes) = Native::section(by)?;
+    let none = || {
+        lacking("bare section", "it needs x86-64, and glibc that registers threads for rseq".into())
+    };
+    let area = BareWords::area().filter(|_| section.is_rseq()).ok_or_else(none)?;
+    let limit = u32::try_from(indexes).expect("a CPU number has 32 bits");
+    Ok(Arc::new(Bare::<INDEX, N> { words: BareWords::several(limit), area }))
 }
 
 impl Counter for PerCpuCounter {

@@ -31,6 +31,10 @@ impl Restartable for Sim {
         })
     }
 
+    fn index_by(section: &SimSection) -> IndexBy {
+        *section
+    }
+
     fn runs_sections(_: &SimSection) -> bool {
         true
     }

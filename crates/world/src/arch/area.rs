@@ -32,14 +32,16 @@
 //!
 //! # The words
 //!
-//! Two words of the process say in which area IDs are read ([`Reading`]), as bytes beyond the
-//! blank one. They are no `static` of Rust because other crates inline the code that reads them,
-//! and rustc would have each of those ask the dynamic linker for their address. A third one is the
-//! last number that a thread was given: copies of this crate share the block, and so the numbers.
+//! Three words of the process say in which area IDs are read, and on which sections run
+//! ([`Reading`]), as bytes beyond the blank one. They are no `static` of Rust because other crates
+//! inline the code that reads them, and rustc would have each of those ask the dynamic linker for
+//! their address. The last number that a thread was given is a word, too: copies of this crate
+//! share the block, and so the numbers.
 //!
 //! The symbols are weak and hidden: of two copies of this crate in one program or library one
-//! block is kept, and an area in which one copy may read IDs is as good for the other. So the
-//! block's symbol ends in its length: a copy whose block is longer would find the bytes of another
+//! block is kept, and an area in which one copy may read IDs, or run sections, is as good for the
+//! other: a copy that runs none keeps its limits at 0. So the block's symbol ends in its length: a
+//! copy whose block is longer would find the bytes of another
 //! thread-local behind a shorter one. Copies with blocks of different lengths, or in different
 //! libraries, have a block each, and the thread's registration is that of the first to register.
 
@@ -48,8 +50,6 @@ use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
 
 use super::{InRow, Reading, processor};
 
-/// What the offset of an area is a multiple of: areas are aligned to it, and thread pointers.
-const ALIGN: isize = 32;
 /// Where our own area lies in the block.
 const OWN: isize = 32;
 /// Where the marks lie in the block.
@@ -66,8 +66,8 @@ unsafe extern "C" {
     #[link_name = "coreline_rseq_block_80"]
     pub(super) static BLOCK: u8;
     /// The words, by [`Reading`].
-    #[link_name = "coreline_rseq_reading"]
-    pub(super) static READING: [AtomicIsize; 2];
+    #[link_name = "coreline_rseq_areas"]
+    pub(super) static READING: [AtomicIsize; 3];
     /// The last number that a thread was given.
     #[link_name = "coreline_last_thread"]
     static LAST_NUMBER: AtomicU32;
@@ -86,14 +86,14 @@ global_asm!(
     ".long 0, -1, 0, 0, 0, 0, -1, 0",
     ".long 0, 0, 0, 0",
     ".popsection",
-    ".pushsection .bss.coreline_rseq_reading, \"aw\", %nobits",
+    ".pushsection .bss.coreline_rseq_areas, \"aw\", %nobits",
     ".weak {reading}",
     ".hidden {reading}",
     ".type {reading}, %object",
-    ".size {reading}, 16",
+    ".size {reading}, 24",
     ".balign 16",
     "{reading}:",
-    ".zero 16",
+    ".zero 24",
     ".popsection",
     ".pushsection .bss.coreline_last_thread, \"aw\", %nobits",
     ".weak {last}",
@@ -118,19 +118,19 @@ pub(crate) struct Area {
 
 /// Where each thread has its index: in a field of one of its areas.
 ///
-/// One number says both, as areas are aligned, so that a section takes its index from where it is
-/// told and has no variants: the last bits are the field's offset, [`CPU_ID`](super::CPU_ID) or
-/// [`MM_CID`](super::MM_CID).
+/// Sections need the area alone: which field it is they learn from the limits of their slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Index {
-    /// Bytes from the thread pointer to the field.
-    pub(super) offset: isize,
+    area: Area,
+    /// [`CPU_ID`](super::CPU_ID) or [`MM_CID`](super::MM_CID).
+    #[cfg_attr(not(test), allow(dead_code, reason = "tests choose limits by it"))]
+    pub(super) field: usize,
 }
 
 impl Index {
     #[inline]
     pub(super) fn area(self) -> Area {
-        Area { offset: self.offset & -ALIGN }
+        self.area
     }
 }
 
@@ -178,7 +178,16 @@ impl Area {
         Area { offset: processor::offset_of_reading::<{ Reading::Cid as usize * 8 }>() }
     }
 
-    /// Has IDs of this kind be read in this area.
+    /// The area that sections run on: the blank one until [`read_in`](Area::read_in).
+    ///
+    /// The compiler may use what it has read before, in a loop for instance, and that is sound: a
+    /// section that still runs on the blank area finds no slot, and does nothing.
+    #[inline]
+    pub(crate) fn of_sections() -> Area {
+        Area { offset: processor::offset_of_sections() }
+    }
+
+    /// Has this area be used so from now on.
     pub(crate) fn read_in(self, what: Reading) {
         // SAFETY: the words are there, and zeros are valid ones.
         let word = unsafe { &READING[what as usize] };
@@ -192,17 +201,6 @@ impl Area {
         }
     }
 
-    /// The area so many bytes beyond the blank one.
-    ///
-    /// # Safety
-    ///
-    /// As for [`at`](Area::at). That holds for zero, and for what
-    /// [`bytes_beyond_blank`](Area::bytes_beyond_blank) says of an area.
-    #[inline]
-    pub(crate) unsafe fn beyond_blank(bytes: isize) -> Area {
-        Area { offset: processor::block().wrapping_add(bytes) }
-    }
-
     /// How many bytes beyond the blank area this one lies. Zero for the blank one only.
     pub(crate) fn bytes_beyond_blank(self) -> isize {
         self.offset.wrapping_sub(processor::block())
@@ -211,7 +209,7 @@ impl Area {
     /// A field of the area as an index: [`CPU_ID`](super::CPU_ID) or [`MM_CID`](super::MM_CID).
     #[inline]
     pub(crate) fn index(self, field: usize) -> Index {
-        Index { offset: self.offset + field.cast_signed() }
+        Index { area: self, field }
     }
 
     /// Where the calling thread has this area.

@@ -12,6 +12,7 @@
 //! | `thread_pointer` | the thread pointer |
 //! | `block` | bytes from there to the block of [`area`] |
 //! | `offset_of_reading` | to the area in which IDs are read, of the kind whose word lies there |
+//! | `offset_of_sections` | to the area that sections run on |
 //! | `read` | a word of the calling thread |
 //!
 //! x86-64 and aarch64 have them. On other processors, and under Miri, which knows no assembly, no
@@ -57,9 +58,9 @@
 //! | point | stands before |
 //! |---|---|
 //! | 0 | the section is armed |
-//! | 1 | the index is read; the CPU, where a row shows the index |
+//! | 1 | the CPU is read |
 //! | 10, 11 | the line of the CPU's row is read, and the row: where a row shows the index |
-//! | 2 | the limit is read |
+//! | 2 | the limit is read; by concurrency ID twice, as the CPU has one, too |
 //! | 3 | the slot is read for the first time |
 //! | 4 to 8 | the further steps of the definition, once per element in loops |
 //! | 9 | what follows the commit |
@@ -69,9 +70,12 @@
 //! a section has a result, it says in a register whether it has one, and its way out without a
 //! slot is label 8, behind the end: outputs and labels do not go together in stable Rust.
 //!
-//! The two ways to an index are `read_index`, a part of `enter`, and are chosen by the names of
-//! what they start from, [`Index`] and [`InRow`]. By a row it takes 11 instructions on x86-64 (12
-//! where there is a status to prepare) and 12 on aarch64, else 6.
+//! The two ways to an index are `find_index`, a part of `enter`, and are chosen by the names of
+//! what they start from, [`Index`] and [`InRow`]. The first tries the CPU number, and the
+//! concurrency ID where that is not below its limit: an array by concurrency ID has a limit of 0
+//! for CPU numbers, and the other way round. So neither way waits for a load that says which of the
+//! two is meant, and a branch that always goes the same way does. A concurrency ID counts only
+//! where the CPU number is not negative: in an area without registration it can look like one.
 //!
 //! Labels are numeric because a section is inlined into many callers, and start at 2 because labels
 //! of zeros and ones read as binary numbers in x86 syntax: 2 is where to start over, 3 and 4 the
@@ -138,6 +142,10 @@ pub(crate) const CPU_ID: usize = 4;
 /// Where the rseq area has the concurrency ID; 0 while the thread is not registered.
 pub(crate) const MM_CID: usize = 24;
 
+/// Where [`Limits`](crate::restartable::Limits) have the word of concurrency IDs; that of CPU
+/// numbers, and of rows, is at 0.
+pub(crate) const LIMIT_OF_CIDS: usize = 4;
+
 /// Where [`Rows`](crate::restartable::Rows) have the pointer to their table.
 pub(crate) const ROWS_TABLE: usize = 0;
 /// Where they have the number of CPUs.
@@ -153,13 +161,15 @@ const CPU_IN_LINE: usize = PER_LINE - 1;
 // Sections find the line and the row by shifts.
 const _: () = assert!(PER_LINE.is_power_of_two());
 
-/// What is read in an area.
+/// What an area is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// `cpu_id`.
     Cpu,
     /// `mm_cid`, and whether `cpu_id` is negative.
     Cid,
+    /// All that a section reads and writes.
+    Sections,
 }
 
 /// The index that the row of the thread's CPU shows.
@@ -176,9 +186,10 @@ pub struct InRow {
 pub struct SlotsAt<I, F> {
     /// The index of each thread: in its rseq area, or in its CPU's row.
     pub(crate) index: I,
-    /// The slots with an index below it may be used. Read inside of the section, before the slot:
-    /// an acquire load.
-    pub(crate) limit: *const AtomicU32,
+    /// The first of the two words of [`Limits`](crate::restartable::Limits): the slots with an
+    /// index below its word may be used. Read inside of the section, before the slot: acquire
+    /// loads.
+    pub(crate) limits: *const AtomicU32,
     /// What the section works on, in slot 0.
     pub(crate) first: *mut F,
 }

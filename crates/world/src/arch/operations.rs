@@ -7,7 +7,8 @@
 //! * the invariant of [`Area`](super::Area) makes what they write in the rseq area this thread's
 //!   own;
 //! * the index is checked against the limit, below which every slot is initialised, and the limit
-//!   is read inside, so that sections obey a thread that lowers it and then fences;
+//!   is read inside, so that sections obey a thread that lowers it and then fences. Of the two
+//!   limits the one of the other kind of index is 0 for good, so that no index is below it;
 //! * where a row shows the index, the CPU is below the number of rows, so its line's pointer lies
 //!   in the table, and is null or points to a line for as long as there are the rows. An index that
 //!   a row shows is of an initialised slot, if it is below the limit, and no other CPU's: a
@@ -19,7 +20,7 @@
 //! * that nothing is lost between the first load and the commit is the kernel's doing: had another
 //!   thread of this CPU run, the section would have been aborted. The sections of an unregistered
 //!   thread are not aborted, but its `cpu_id` is negative, so above every limit and every number of
-//!   rows, and sections that use another index look at it as well.
+//!   rows; and a negative one makes of every concurrency ID the largest number there is.
 
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -145,8 +146,8 @@ impl<I, F> SlotsAt<I, F> {
     /// while the limit is 0, so this is arithmetic with an address.)
     #[inline(always)]
     pub(super) fn field<G>(self, offset: usize) -> SlotsAt<I, G> {
-        let SlotsAt { index, limit, first } = self;
-        SlotsAt { index, limit, first: first.wrapping_byte_add(offset).cast() }
+        let SlotsAt { index, limits, first } = self;
+        SlotsAt { index, limits, first: first.wrapping_byte_add(offset).cast() }
     }
 }
 

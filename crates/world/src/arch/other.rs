@@ -36,10 +36,7 @@ impl Area {
         Area
     }
 
-    /// # Safety
-    ///
-    /// None needed here; the signature is that of processors with sections.
-    pub(crate) unsafe fn beyond_blank(_bytes: isize) -> Area {
+    pub(crate) fn of_sections() -> Area {
         Area
     }
 

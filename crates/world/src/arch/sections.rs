@@ -76,7 +76,9 @@ macro_rules! descriptor {
 macro_rules! assemble {
     ($before:tt, $behind:tt, Index, $at:expr, $($section:tt)*) => {
         assemble!(
-            @ $before, $behind, $at, [index = in(reg) $at.index.offset,], [], $($section)*
+            @ $before, $behind, $at, [],
+            [mm_cid = const $crate::arch::MM_CID, cids = const $crate::arch::LIMIT_OF_CIDS,],
+            $($section)*
         )
     };
     ($before:tt, $behind:tt, InRow, $at:expr, $($section:tt)*) => {
@@ -104,7 +106,7 @@ macro_rules! assemble {
             $($behind)*
             area = in(reg) $at.index.area().offset,
             $($index)*
-            limit = in(reg) $at.limit,
+            limits = in(reg) $at.limits,
             first = in(reg) $at.first,
             $($operands)*
             $($rows)*

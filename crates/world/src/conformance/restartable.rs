@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{rounds, spawn};
 use crate::restartable::definition::Add;
-use crate::restartable::{At, NoSlot};
+use crate::restartable::{At, Limits, NoSlot};
 use crate::{IndexBy, JoinHandle, Lacking, Ordering, Placement, Testbed, Word};
 
 /// A word for each index, all of them 0 at first, and nothing around them: an operation runs in a
@@ -14,7 +14,7 @@ use crate::{IndexBy, JoinHandle, Lacking, Ordering, Placement, Testbed, Word};
 #[derive(Debug)]
 pub struct BareWords<W: Testbed> {
     section: W::Section,
-    limit: W::U32,
+    limits: Limits<W>,
     indexes: usize,
     first: NonNull<W::U64>,
     layout: Layout,
@@ -44,8 +44,12 @@ impl<W: Testbed> BareWords<W> {
             // SAFETY: just mapped, a stride for each index.
             unsafe { first.byte_add(index * W::STRIDE).write(W::U64::new_in(0)) };
         }
-        let limit = W::U32::new_in(if W::runs_sections(&section) { indexes as u32 } else { 0 });
-        Ok(BareWords { section, limit, indexes, first, layout })
+        let limits = Limits::<W>::new_in();
+        if W::runs_sections(&section) {
+            // Relaxed: no other thread knows the words yet.
+            limits.by(by).store(indexes as u32, Ordering::Relaxed);
+        }
+        Ok(BareWords { section, limits, indexes, first, layout })
     }
 
     /// How operations on the words run.
@@ -55,12 +59,12 @@ impl<W: Testbed> BareWords<W> {
 
     /// The indexes below it have words that sections may use.
     pub fn limit(&self) -> &W::U32 {
-        &self.limit
+        self.limits.by(W::index_by(&self.section))
     }
 
     fn at(&self) -> At<'_, W::U64, W> {
         // SAFETY: there is a word for each index, and only `add` writes to them.
-        unsafe { At::new(&self.section, &self.limit, self.first) }
+        unsafe { At::new(&self.section, &self.limits, self.first) }
     }
 
     /// Adds to the calling thread's word, if a section can.

@@ -78,6 +78,10 @@ impl<P: Plant> Restartable for Model<P> {
         Ok((ModelSection(by), topology().cpu_limit()))
     }
 
+    fn index_by(section: &ModelSection) -> IndexBy {
+        section.0
+    }
+
     fn runs_sections(_: &ModelSection) -> bool {
         false
     }

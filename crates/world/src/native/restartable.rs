@@ -7,10 +7,10 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 use coreline_topology::Cid;
 
-use crate::arch::{self, CPU_ID, InRow, Index, MM_CID, SlotsAt};
+use crate::arch::{self, Area, CPU_ID, InRow, LIMIT_OF_CIDS, SlotsAt};
 use crate::native::{Native, place, rseq};
 use crate::restartable::rows::PER_LINE;
-use crate::restartable::{At, NoSlot, Operation, ResizableStack, Rows};
+use crate::restartable::{At, Limits, NoSlot, Operation, ResizableStack, Rows};
 use crate::{
     ArrayStack, Buffer, IndexBy, Lacking, Line, List, ListNode, Place, Restartable, World,
 };
@@ -18,8 +18,6 @@ use crate::{
 /// How restartable operations run natively: in rseq sections, or on atomics.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Section {
-    /// In the area of threads that are never registered, where operations run on atomics.
-    index: Index,
     by: IndexBy,
     rseq: bool,
 }
@@ -58,11 +56,12 @@ impl Restartable for Native {
             });
         }
         let rseq = rseq::sections().is_ok();
-        let index = rseq::area().index(match by {
-            IndexBy::Cpu => CPU_ID,
-            IndexBy::KernelCid => MM_CID,
-        });
-        Ok((Section { index, by, rseq }, place::cpu_limit()))
+        Ok((Section { by, rseq }, place::cpu_limit()))
+    }
+
+    #[inline]
+    fn index_by(section: &Section) -> IndexBy {
+        section.by
     }
 
     fn runs_sections(section: &Section) -> bool {
@@ -84,7 +83,10 @@ impl Restartable for Native {
         at: At<'_, F, Self>,
         operation: O,
     ) -> Result<O::Output, NoSlot> {
-        let (index, limit) = (at.section().index, ptr::from_ref(at.limit()));
+        // The same for all slots of a process. Where operations run on atomics it is the blank one,
+        // or the limits are 0.
+        let index = Area::of_sections().index(CPU_ID);
+        let limits = ptr::from_ref(at.limits()).cast();
         let first = at.first().as_ptr();
         // Whether there are rows is known when this is compiled: nothing is left of the other arm.
         //
@@ -93,10 +95,10 @@ impl Restartable for Native {
         // that a row shows has a slot if it is below the limit.
         let output: Option<O::Output> = unsafe {
             match at.rows() {
-                None => arch::Section::run(operation, SlotsAt { index, limit, first }),
+                None => arch::Section::run(operation, SlotsAt { index, limits, first }),
                 Some(rows) => {
                     let index = InRow { cpu: index, rows: ptr::from_ref(rows).cast() };
-                    arch::Section::run(operation, SlotsAt { index, limit, first })
+                    arch::Section::run(operation, SlotsAt { index, limits, first })
                 }
             }
         };
@@ -116,6 +118,8 @@ const _: () = {
     assert!(offset_of!(ResizableStack<u8, 3, Native>, entries) == 16);
     assert!(offset_of!(Buffer<3, Native>, len) == 0);
     assert!(offset_of!(Buffer<3, Native>, bytes) == 8);
+    let [cpu, cid] = Limits::<Native>::LAYOUT;
+    assert!(cpu == 0 && cid == LIMIT_OF_CIDS);
     let [table, cpus] = Rows::<Native>::LAYOUT;
     assert!(table == arch::ROWS_TABLE && cpus == arch::ROWS_CPUS);
     assert!(size_of::<Line<[AtomicU32; PER_LINE]>>() == PER_LINE * size_of::<AtomicU32>());

@@ -46,6 +46,7 @@
 
 pub mod buffer;
 pub mod definition;
+pub mod limits;
 pub mod list;
 pub mod operand;
 pub mod rows;
@@ -56,6 +57,7 @@ use core::ptr::NonNull;
 
 pub use buffer::{Buffer, Full};
 pub use definition::{Ended, Steps};
+pub use limits::Limits;
 pub use list::{List, ListNode};
 pub use operand::{Operand, WordOf};
 pub use rows::Rows;
@@ -110,7 +112,7 @@ unsafe impl<T: Slot> Slot for crate::Line<T> {}
 #[derive(Debug)]
 pub struct At<'a, F, W: Restartable> {
     section: &'a W::Section,
-    limit: &'a W::U32,
+    limits: &'a Limits<W>,
     first: NonNull<F>,
     rows: Option<&'a Rows<W>>,
 }
@@ -124,19 +126,21 @@ impl<F, W: Restartable> Clone for At<'_, F, W> {
 impl<F, W: Restartable> Copy for At<'_, F, W> {}
 
 impl<'a, F, W: Restartable> At<'a, F, W> {
-    /// The field at `first` in slot 0, and at the same place in the slots below `limit`.
+    /// The field at `first` in slot 0, and at the same place in the slots below the limit: the word
+    /// of `limits` for the [kind of index](Restartable::index_by) of `section`.
     ///
     /// # Safety
     ///
-    /// For `'a`: whenever `limit` says *n*, there are live values of `F` at `first` and at each of
-    /// the *n* - 1 multiples of [`STRIDE`](Restartable::STRIDE) behind it; it says no more than the
-    /// number of indexes of `section`; and only operations of this module, with this `section`,
-    /// write to them. Another writer first makes the limit 0 and then
-    /// [fences](crate::Fences::fence_restartable). By [rows](At::by_rows) there are values where a
-    /// row shows an index below *n*, which may be any number.
+    /// For `'a`: whenever the limit says *n*, there are live values of `F` at `first` and at each
+    /// of the *n* - 1 multiples of [`STRIDE`](Restartable::STRIDE) behind it; it says no more than
+    /// the number of indexes of `section`, and the other word of `limits` says 0; and only
+    /// operations of this module, with this `section`, write to them. Another writer first makes
+    /// the limit 0 and then [fences](crate::Fences::fence_restartable). By [rows](At::by_rows), for
+    /// which the section is by CPU number, there are values where a row shows an index below *n*,
+    /// which may be any number.
     #[inline]
-    pub unsafe fn new(section: &'a W::Section, limit: &'a W::U32, first: NonNull<F>) -> Self {
-        At { section, limit, first, rows: None }
+    pub unsafe fn new(section: &'a W::Section, limits: &'a Limits<W>, first: NonNull<F>) -> Self {
+        At { section, limits, first, rows: None }
     }
 
     /// The same, where the index is what the [row](rows) of the CPU says; `None`: the section's.
@@ -160,7 +164,13 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
     /// The indexes below it have a slot that sections may use.
     #[inline]
     pub fn limit(&self) -> &'a W::U32 {
-        self.limit
+        self.limits.by(W::index_by(self.section))
+    }
+
+    /// The words of which one is the [limit](At::limit).
+    #[inline]
+    pub fn limits(&self) -> &'a Limits<W> {
+        self.limits
     }
 
     /// The field in slot 0. May dangle while the limit is 0.
@@ -226,6 +236,9 @@ pub trait Restartable: Words {
     ///
     /// [`Lacking`] if the machine has no such index.
     fn section(by: IndexBy) -> Result<(Self::Section, usize), Lacking>;
+
+    /// What picks the slot.
+    fn index_by(section: &Self::Section) -> IndexBy;
 
     /// Whether operations run in restartable sections, and not on atomics.
     fn runs_sections(section: &Self::Section) -> bool;

@@ -105,7 +105,7 @@ pub(super) fn indexes_are_in_bounds<W: Testbed>() {
     let words = words::<W>();
     assert!(words.indexes() >= W::topology().cpu_limit());
     assert!(W::index(words.section()) < words.indexes());
-    match PerCpu::<W::U64, W>::words(IndexBy::KernelCid) {
+    match PerCpu::<W::U64, W>::words_in(IndexBy::KernelCid) {
         Ok(words) => {
             assert!(W::index(words.section()) < words.indexes());
             assert!(W::kernel_cid().is_some_and(|cid| cid.index() < words.indexes()));

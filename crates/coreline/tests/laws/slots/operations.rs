@@ -47,7 +47,7 @@ macro_rules! words_compute {
     ($($law:ident: $word:ident, $value:ty;)+) => {$(
         pub(super) fn $law<W: Testbed>() {
             on_one_cpu::<W>(|| {
-                let slots = PerCpu::<W::$word, W>::words(IndexBy::Cpu).expect("CPUs");
+                let slots = PerCpu::<W::$word, W>::words_in(IndexBy::Cpu).expect("CPUs");
                 let field = slots.field(|word| word);
                 let (mut dice, mut model) = (Dice::new(1), 0 as $value);
                 for _ in 0..tries::<W>() {

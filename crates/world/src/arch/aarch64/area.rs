@@ -2,6 +2,7 @@
 
 use core::arch::asm;
 
+use crate::arch::Reading;
 use crate::arch::area::{BLOCK, READING};
 
 /// The linker puts the number in, in place of the load, where it knows it.
@@ -34,6 +35,27 @@ pub(in crate::arch) fn offset_of_reading<const WORD: usize>() -> isize {
             reading = sym READING,
             at = const WORD,
             options(nostack, preserves_flags, readonly),
+        );
+    }
+    block().wrapping_add(beyond_block)
+}
+
+/// As [`offset_of_reading`], of the area that sections run on. The compiler may use what it has
+/// read before: see [`Area::of_sections`](crate::arch::Area::of_sections).
+#[inline]
+pub(in crate::arch) fn offset_of_sections() -> isize {
+    let beyond_block: isize;
+    // SAFETY: a relaxed load of a word of this program or library. It changes once, and either
+    // value will do: so this may be called pure, and free of memory.
+    unsafe {
+        asm!(
+            "adrp {word}, {reading}",
+            "add {word}, {word}, :lo12:{reading}",
+            "ldr {word}, [{word}, {at}]",
+            word = out(reg) beyond_block,
+            reading = sym READING,
+            at = const Reading::Sections as usize * 8,
+            options(pure, nomem, nostack, preserves_flags),
         );
     }
     block().wrapping_add(beyond_block)

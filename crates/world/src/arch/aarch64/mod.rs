@@ -32,7 +32,7 @@ mod texts;
 pub(super) mod traps;
 
 use super::Area;
-pub(super) use area::{block, offset_of_reading, read, thread_pointer};
+pub(super) use area::{block, offset_of_reading, offset_of_sections, read, thread_pointer};
 pub(crate) use sections::watch;
 
 /// What must stand in memory before an abort handler, as the registration of a thread says.

@@ -43,13 +43,7 @@ macro_rules! enter {
             3:
             ",
             $point!("1"),
-            read_index!($point, $by, $no_slot),
-            $point!("2"),
-            "
-            ldar {scratch:w}, [{limit}]
-            cmp {slot:w}, {scratch:w}
-            b.hs ",
-            $no_slot,
+            find_index!($point, $by, $no_slot),
             "
             add {slot}, {first}, {slot}, lsl {stride_shift}
             "
@@ -57,24 +51,40 @@ macro_rules! enter {
     };
 }
 
-/// Leaves the thread's index in `{slot}`, or goes to `$no_slot`; the area is in `{scratch}`.
+/// Leaves the thread's index in `{slot}`, or goes to `$no_slot` if it is not below its limit; the
+/// area is in `{scratch}`.
 ///
 /// In a row: a pointer to a line has eight bytes. So it lies as far behind the table's beginning as
 /// the CPU's number says when it is shifted by three bits less than to the line's number, but for
 /// the three bits that this leaves.
-macro_rules! read_index {
+macro_rules! find_index {
     ($point:ident, Index, $no_slot:literal) => {
         concat!(
             "
-            tbnz {index}, 2, 9f
             ldr {slot:w}, [{scratch}, {cpu_id}]
+            ",
+            $point!("2"),
+            "
+            ldar {scratch:w}, [{limits}]
+            cmp {slot:w}, {scratch:w}
+            b.lo 9f
             cmp {slot:w}, 0
             b.lt ",
             $no_slot,
             "
+            mrs {scratch}, tpidr_el0
+            add {scratch}, {scratch}, {area}
+            ldr {slot:w}, [{scratch}, {mm_cid}]
+            ",
+            $point!("2"),
+            "
+            add {scratch}, {limits}, {cids}
+            ldar {scratch:w}, [{scratch}]
+            cmp {slot:w}, {scratch:w}
+            b.hs ",
+            $no_slot,
+            "
             9:
-            and {slot}, {index}, 31
-            ldr {slot:w}, [{scratch}, {slot}]
             "
         )
     };
@@ -101,6 +111,14 @@ macro_rules! read_index {
             $point!("11"),
             "
             ldar {slot:w}, [{scratch}]
+            ",
+            $point!("2"),
+            "
+            ldar {scratch:w}, [{limits}]
+            cmp {slot:w}, {scratch:w}
+            b.hs ",
+            $no_slot,
+            "
             "
         )
     };

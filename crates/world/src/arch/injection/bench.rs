@@ -8,14 +8,14 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use super::interpreter::Interpreter;
 use super::trapped::Trapped;
-use crate::arch::{InRow, Index, Section, SlotsAt};
+use crate::arch::{InRow, Index, MM_CID, Section, SlotsAt};
 use crate::native;
 use crate::restartable::definition::{
     Add, AddIf, Append, Exchange, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
     StackPushBatch, StackResize, StoreIfEqual,
 };
 use crate::restartable::rows::PER_LINE;
-use crate::restartable::{At, Ended, Operation, ResizableStack, Rows};
+use crate::restartable::{At, Ended, Limits, Operation, ResizableStack, Rows};
 use crate::{ArrayStack, Buffer, IndexBy, Line, List, ListNode, Native, Restartable};
 
 pub(super) const STACK: usize = 5;
@@ -89,7 +89,9 @@ pub(super) struct Bench {
     indexes: usize,
     /// Whether all slots are one and the same memory.
     aliased: bool,
-    limit: AtomicU32,
+    /// As arrays have them by CPU number or by rows, and by concurrency ID: the limit of both.
+    by_cpu: Limits<Native>,
+    by_cid: Limits<Native>,
     /// Where indexes are in rows: the rows, and what they say at first.
     rows: Option<(Rows<Native>, Vec<Option<u32>>)>,
     section: native::Section,
@@ -239,7 +241,8 @@ impl Bench {
             memory: NonNull::new(memory.cast()).unwrap(),
             indexes,
             aliased,
-            limit: AtomicU32::new(0),
+            by_cpu: Limits::new_in(),
+            by_cid: Limits::new_in(),
             rows: None,
             section: Native::section(IndexBy::Cpu).unwrap().0,
             nodes: array::from_fn(|_| ListNode::new_in()),
@@ -306,8 +309,14 @@ impl Bench {
                 row.store(shown.unwrap_or(NO_INDEX), Ordering::Relaxed);
             }
         }
-        self.limit.store(self.indexes as u32, Ordering::Relaxed);
+        self.set_limit(self.indexes as u32);
         self.run(setup, |op| Interpreter::undisturbed(index).complete(self, op));
+    }
+
+    fn set_limit(&self, limit: u32) {
+        // Release, as slots do it.
+        self.by_cpu.by(IndexBy::Cpu).store(limit, Ordering::Release);
+        self.by_cid.by(IndexBy::KernelCid).store(limit, Ordering::Release);
     }
 
     /// Runs a program without interruption.
@@ -315,7 +324,7 @@ impl Bench {
         self.popped.set(None);
         let step = |op: &Op| match (*op, self.popped.get()) {
             (Op::Stop, _) => {
-                self.limit.store(0, Ordering::Release);
+                self.set_limit(0);
                 None
             }
             (Op::Show(word), _) => {
@@ -387,8 +396,15 @@ impl Bench {
         values.map(|entry| entry.load(Ordering::Relaxed).addr() as u64).collect()
     }
 
-    fn slots_at<F, I>(&self, index: I, at: At<'_, F, Native>) -> SlotsAt<I, F> {
-        SlotsAt { index, limit: &raw const self.limit, first: at.first().as_ptr() }
+    /// For a section that reads this field.
+    fn slots_at<F>(&self, index: Index, at: At<'_, F, Native>) -> SlotsAt<Index, F> {
+        let limits = if index.field == MM_CID { &self.by_cid } else { &self.by_cpu };
+        SlotsAt { index, limits: ptr::from_ref(limits).cast(), first: at.first().as_ptr() }
+    }
+
+    /// For a section that reads a row.
+    fn slots_by_row<F>(&self, index: InRow, at: At<'_, F, Native>) -> SlotsAt<InRow, F> {
+        SlotsAt { index, limits: ptr::from_ref(&self.by_cpu).cast(), first: at.first().as_ptr() }
     }
 
     /// A field of slot 0.
@@ -399,7 +415,7 @@ impl Bench {
 
     fn at<F>(&self, offset: usize) -> At<'_, F, Native> {
         // SAFETY: the slots below the limit are live, and written to by operations alone.
-        let at = unsafe { At::new(&self.section, &self.limit, self.first(offset)) };
+        let at = unsafe { At::new(&self.section, &self.by_cpu, self.first(offset)) };
         at.by_rows(self.rows())
     }
 
@@ -492,7 +508,7 @@ macro_rules! by_sections {
             Some(perform!(bench, op, |operation, at| unsafe {
                 match in_row {
                     None => $section::run(operation, bench.slots_at(field, at))?,
-                    Some(index) => $section::run(operation, bench.slots_at(index, at))?,
+                    Some(index) => $section::run(operation, bench.slots_by_row(index, at))?,
                 }
             }))
         }

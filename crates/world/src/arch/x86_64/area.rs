@@ -2,6 +2,7 @@
 
 use core::arch::asm;
 
+use crate::arch::Reading;
 use crate::arch::area::{BLOCK, READING};
 
 /// The linker puts the number in, in place of the load, where it knows it.
@@ -34,6 +35,28 @@ pub(in crate::arch) fn offset_of_reading<const WORD: usize>() -> isize {
             word = const WORD,
             block = sym BLOCK,
             options(nostack, readonly),
+        );
+    }
+    offset
+}
+
+/// As [`offset_of_reading`], of the area that sections run on. The compiler may use what it has
+/// read before: see [`Area::of_sections`](crate::arch::Area::of_sections).
+#[inline]
+pub(in crate::arch) fn offset_of_sections() -> isize {
+    let offset;
+    // SAFETY: a relaxed load of a word of this program or library, and a constant that the linker
+    // puts there. The word changes once, and either value will do: so this may be called pure, and
+    // free of memory.
+    unsafe {
+        asm!(
+            "mov {offset}, qword ptr [rip + {reading} + {word}]",
+            "add {offset}, qword ptr [rip + {block}@gottpoff]",
+            offset = out(reg) offset,
+            reading = sym READING,
+            word = const Reading::Sections as usize * 8,
+            block = sym BLOCK,
+            options(pure, nomem, nostack),
         );
     }
     offset

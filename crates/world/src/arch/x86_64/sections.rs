@@ -41,12 +41,7 @@ macro_rules! enter {
             3:
             ",
             $point!("1"),
-            read_index!($point, $by, $no_slot, $prepare, $line),
-            $point!("2"),
-            "
-            cmp {slot:e}, dword ptr [{limit}]
-            jae ",
-            $no_slot,
+            find_index!($point, $by, $no_slot, $prepare, $line),
             "
             shl {slot}, {stride_shift}
             "
@@ -54,25 +49,35 @@ macro_rules! enter {
     };
 }
 
-/// Leaves the thread's index in `{slot}`, or goes to `$no_slot`.
+/// Leaves the thread's index in `{slot}`, or goes to `$no_slot` if it is not below its limit.
+///
+/// By concurrency ID: the sign of `cpu_id` is in all bits of what the ID is joined with, so that
+/// there is none of a thread that is not registered.
 ///
 /// In a row: no register is free for the line in the longest sections. It has that of the status,
 /// which is prepared once more; a line that is not there needs no preparation, as null is no slot.
 /// And the CPU gives its register to the line's number and is read again: in a section it is the
 /// same.
-macro_rules! read_index {
+macro_rules! find_index {
     ($point:ident, Index, $no_slot:literal, $prepare:literal, $line:literal) => {
         concat!(
             "
-            test {index:l}, {cpu_id}
-            jnz 9f
             mov {slot:e}, dword ptr fs:[{area} + {cpu_id}]
-            test {slot:e}, {slot:e}
-            js ",
+            ",
+            $point!("2"),
+            "
+            cmp {slot:e}, dword ptr [{limits}]
+            jb 9f
+            sar {slot:e}, 31
+            or {slot:e}, dword ptr fs:[{area} + {mm_cid}]
+            ",
+            $point!("2"),
+            "
+            cmp {slot:e}, dword ptr [{limits} + {cids}]
+            jae ",
             $no_slot,
             "
             9:
-            mov {slot:e}, dword ptr fs:[{index}]
             "
         )
     };
@@ -111,7 +116,14 @@ macro_rules! read_index {
             $line,
             " + {slot} * 4]
             ",
-            $prepare
+            $prepare,
+            $point!("2"),
+            "
+            cmp {slot:e}, dword ptr [{limits}]
+            jae ",
+            $no_slot,
+            "
+            "
         )
     };
 }

@@ -28,7 +28,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use core::time::Duration;
 use std::io;
 
-use super::{SECTION_AREA, keeps_cids, mapped, registration};
+use super::{keeps_cids, mapped, registration};
 use crate::arch::{Area, HAS_SECTIONS, Reading};
 use crate::native::self_test::{self, SelfTestError};
 use crate::native::{Native, marks};
@@ -195,8 +195,7 @@ fn decide(choice: *const Choice) -> &'static Choice {
 fn set_areas(choice: &Choice) {
     find_published();
     if let Ok(area) = choice {
-        // Relaxed: see `area`.
-        SECTION_AREA.store(area.bytes_beyond_blank(), Ordering::Relaxed);
+        area.read_in(Reading::Sections);
         read_in(*area);
     }
 }

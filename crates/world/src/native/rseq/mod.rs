@@ -34,7 +34,7 @@
 //!
 //! | word | for | 0, the blank area | the C library's | our own |
 //! |---|---|---|---|---|
-//! | [`SECTION_AREA`] | sections | not settled, or atomics | chosen | chosen |
+//! | [`Sections`](crate::arch::Reading) | sections | not settled, or atomics | chosen | chosen |
 //! | [`Reading::Cpu`](crate::arch::Reading) | `cpu_id` | not looked, or none | published | chosen |
 //! | [`Reading::Cid`](crate::arch::Reading) | `mm_cid` | the same, or no IDs | published | chosen |
 //!
@@ -57,8 +57,6 @@ mod hint;
 mod mapped;
 mod registration;
 
-use core::sync::atomic::{AtomicIsize, Ordering};
-
 use coreline_topology::{Cid, CpuId};
 
 pub use choice::NoSections;
@@ -73,23 +71,8 @@ use crate::arch::Area;
 use crate::native::auxv::{self, MM_CID_END};
 use crate::native::place;
 
-/// The area that sections run on, as bytes beyond the blank one.
-static SECTION_AREA: AtomicIsize = AtomicIsize::new(0);
-
-/// The area that sections run on; the blank one if operations run on atomics, or before the first
-/// call of [`sections`]. Async-signal-safe.
-#[inline]
-pub(crate) fn area() -> Area {
-    // SAFETY: the word holds 0, or what `choice` put there: how far an area lies from the blank
-    // one.
-    //
-    // Relaxed: the word is all there is to read, and it changes once. A thread that misses the
-    // change gets the blank area and takes the slow path.
-    unsafe { Area::beyond_blank(SECTION_AREA.load(Ordering::Relaxed)) }
-}
-
-/// Gives the calling thread an index in [`area`], if it has none; `false` if it cannot have one.
-/// For operations whose section found none.
+/// Gives the calling thread an index in the area of sections, if it has none; `false` if it cannot
+/// have one. For operations whose section found none.
 ///
 /// Asks the kernel at most once in a thread's life. Settles nothing: making the memory did.
 ///

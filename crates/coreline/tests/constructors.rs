@@ -1,0 +1,87 @@
+//! Plain constructors make native types: none of these lines says in which world, and all compile.
+
+use coreline::cid::{CidLayout, CidSpace, Recent};
+use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions};
+use coreline::lock::{
+    Condvar, Mutex, Osq, RawMutex, RawRwLock, RawTicketLock, ReadMostly, RwLock, TicketLock,
+};
+use coreline::mask::{CpuMask, MaskLayout, Presence, PresenceOptions, Versioned};
+use coreline::object::{Budget, ObjectCache};
+use coreline::percpu::{ArrayStack, Buffer, List, PerCpu, PerCpuPool, PoolOptions, Word64};
+use coreline::{CounterSet, IndexBy, Lacking, PerCpuCounter, Workers};
+use coreline_world::{Native, Place};
+
+#[test]
+fn locks() {
+    let ticket = TicketLock::new(1);
+    let mutex = Mutex::new(2);
+    let rwlock = RwLock::new(3);
+    let read_mostly = ReadMostly::new(4).unwrap();
+    assert_eq!(*ticket.lock() + *mutex.lock() + *rwlock.read() + *read_mostly.read(), 10);
+
+    let raw = (RawTicketLock::new(), RawMutex::new(), RawRwLock::new());
+    assert!(raw.0.try_lock() && raw.1.try_lock() && raw.2.try_write());
+    let osq = Osq::new();
+    drop(osq.lock());
+    let condvar = Condvar::new();
+    condvar.notify_all();
+}
+
+#[test]
+fn counters_and_per_cpu_memory() {
+    let counter = PerCpuCounter::new().unwrap();
+    counter.add(1);
+    let set = CounterSet::<2>::new().unwrap();
+    set.add(1, 1);
+    assert_eq!((counter.read_exact(), set.read_exact()), (1, [0, 1]));
+
+    let words = PerCpu::<Word64>::new(|| Word64::new(0)).unwrap();
+    let sums = PerCpu::<Word64>::words(IndexBy::Cpu).unwrap();
+    words.add(1);
+    sums.add(1);
+    assert_eq!((words.sum(), sums.sum()), (1, 1));
+    let pool = PerCpuPool::new(PoolOptions::new()).unwrap();
+    let global = PerCpuPool::global(IndexBy::Cpu).unwrap();
+    let of_pool = PerCpuCounter::from_pool(&pool);
+    assert_eq!((of_pool.read_exact(), pool.live()), (0, 0));
+    assert!(global.mapped() > 0);
+
+    let lists = PerCpu::new(List::new).unwrap();
+    let stacks = PerCpu::new(ArrayStack::<u64, 3>::new).unwrap();
+    let logs = PerCpu::new(Buffer::<8>::new).unwrap();
+    assert!(lists.field(|list| list).pop().is_none());
+    assert!(stacks.field(|stack| stack).pop().is_none());
+    assert_eq!(logs.field(|log| log).append(b"log"), Ok(0));
+}
+
+#[test]
+fn masks_domains_and_the_rest() {
+    let topology = Native::topology();
+    let mask = CpuMask::new();
+    let of_layout = CpuMask::with_layout(&MaskLayout::new(&topology));
+    assert_eq!((mask.iter().count(), of_layout.iter().count()), (0, 0));
+    let presences = [Presence::new(), Presence::with_options(PresenceOptions::new())];
+    assert!(presences.iter().all(|presence| presence.register().is_ok()));
+    let versioned = Versioned::new(7);
+    let mut reader = versioned.reader().unwrap();
+    assert_eq!(*reader.enter().get(), 7);
+
+    let layout = CidLayout::<Recent>::new(&topology).unwrap();
+    let space = CidSpace::new(&layout);
+    drop(space);
+    let domain = Domain::new().unwrap();
+    let domains = Domains::new(DomainsOptions::new()).unwrap();
+    let of_layout = Domains::with_layout(layout, DomainsOptions::new()).unwrap();
+    for domain in
+        [domain, domains.domain(DomainOptions::new()), of_layout.domain(DomainOptions::new())]
+    {
+        assert!(domain.lease().is_ok());
+    }
+
+    let budget = Budget::new("bytes", 10).unwrap();
+    assert!(budget.charge(11).is_err());
+    let cache = ObjectCache::<u64>::builder("numbers").build(|| Ok::<_, Lacking>(5)).unwrap();
+    assert_eq!(*cache.get().unwrap(), 5);
+    let workers = Workers::new().unwrap();
+    drop(workers);
+}
