@@ -41,7 +41,7 @@ struct Mm {
 
 impl Mm {
     fn construct() -> Result<Mm, coreline::percpu::PoolError> {
-        Ok(Mm { row: Some(PerCpu::words(IndexBy::Cpu)?) })
+        Ok(Mm { row: Some(PerCpu::words_in(IndexBy::Cpu)?) })
     }
 }
 
