@@ -301,6 +301,9 @@ impl Machine {
     /// * Use more than 256 KiB of stack: a [failure](FailureKind::StackOverflow), in which locks of
     ///   the host that the thread held stay locked.
     /// * Wait in a loop that touches nothing simulated: no other thread runs meanwhile.
+    /// * Wait for a machine of the same replay line on another host thread, which waits for this
+    ///   one to end: the addresses that a program sees follow from that line, and are one machine's
+    ///   at a time. [`program`](Machine::program) tells lines apart.
     /// * Hold a lock of the host, or a `RefCell`'s borrow that others want, across anything
     ///   simulated.
     /// * Ask `std` for the thread or the time: `thread_local!`, `std::thread::panicking` and the
