@@ -131,3 +131,69 @@ impl<F, R, W: World> Packed<'_, F, R, W> {
         contents
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coreline_world::model::{Checker, Exchanges, Model, Plant};
+    use coreline_world::{JoinHandle, Placement, Testbed};
+
+    use super::*;
+
+    /// Two callers of a worker, which each take its part, too: no order comes from its wake word.
+    fn two_callers<W: Testbed>() {
+        let parcel = Arc::new(Parcel::<W>::new_in());
+        let call = |parcel: &Parcel<W>, number: u32| match parcel.pack(|| number, Caller::OUTSIDE) {
+            Ok(packed) => {
+                if number == 1 {
+                    // SAFETY: it was not sent.
+                    assert_eq!(unsafe { packed.unpack() }(), 1);
+                } else {
+                    // SAFETY: no other thread runs it.
+                    unsafe { Header::run(packed.as_message()) };
+                    // SAFETY: it was run.
+                    assert_eq!(unsafe { packed.into_value() }.unwrap(), number);
+                }
+            }
+            Err(function) => assert_eq!(function(), number),
+        };
+        let theirs = Arc::clone(&parcel);
+        let other = W::spawn(Placement::Anywhere, move || call(&theirs, 1)).unwrap();
+        call(&parcel, 2);
+        other.join();
+        let packed = parcel.pack(|| 3, Caller::OUTSIDE);
+        assert!(packed.is_ok(), "it was left to others");
+    }
+
+    #[test]
+    fn callers_follow_each_other_in_every_interleaving() {
+        Checker::new().check(two_callers::<Model<Exchanges>>);
+    }
+
+    /// As [`Exchanges`], with the order of claims or of the word that leaves the parcel missing.
+    struct Planted<const CLAIMS: bool>;
+
+    impl<const CLAIMS: bool> Plant for Planted<CLAIMS> {
+        const EXCHANGES: bool = true;
+
+        fn rmw(order: Ordering) -> Ordering {
+            if CLAIMS { Ordering::Relaxed } else { order }
+        }
+
+        fn store(order: Ordering) -> Ordering {
+            if CLAIMS { order } else { Ordering::Relaxed }
+        }
+    }
+
+    fn found<P: Plant>() -> String {
+        Checker::new().try_check(two_callers::<Model<P>>).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_missing_order_is_caught() {
+        let (claims, leaves) = (found::<Planted<true>>(), found::<Planted<false>>());
+        assert!(claims.contains("Causality violation"), "{claims}");
+        assert!(leaves.contains("Causality violation"), "{leaves}");
+    }
+}
