@@ -194,30 +194,37 @@ impl<W: World> Worker<W> {
         last.store(this, Ordering::Relaxed);
     }
 
-    /// Serves the calls that were put off, if this is in the middle of few by now; how many.
+    /// Serves the first call that was put off, if this is in the middle of few by now; how many.
+    ///
+    /// One, and others later: what it calls may serve callers that have another call put off when
+    /// they have their value. A worker that served all would stay here as long as two such callers
+    /// go on, and the callers of what it is in the middle of would wait as long.
     #[cold]
     #[inline(never)]
     fn serve_later(&self, peers: &[Self]) -> u32 {
         let [first, last] = &self.inbox.later;
-        let mut calls = 0;
         // Relaxed: this thread's alone.
-        while self.inbox.nested.load(Ordering::Relaxed) < Inbox::<W>::DEEP {
-            // Relaxed: this thread's alone.
-            let Some(call) = NonNull::new(first.load(Ordering::Relaxed)) else { break };
-            // Relaxed: this thread's alone.
-            // SAFETY: a call that was put off is there until it was run.
-            let next = unsafe { call.as_ref() }.next.load(Ordering::Relaxed);
-            // Relaxed: this thread's alone.
-            first.store(next, Ordering::Relaxed);
-            if next.is_null() {
-                // Relaxed: this thread's alone.
-                last.store(next, Ordering::Relaxed);
-            }
-            // SAFETY: it was sent to this worker, and is in no list any more.
-            unsafe { self.serve(call, peers) };
-            calls += 1;
+        if self.inbox.nested.load(Ordering::Relaxed) >= Inbox::<W>::DEEP {
+            return 0;
         }
-        calls
+        // Relaxed: this thread's alone.
+        let Some(call) = NonNull::new(first.load(Ordering::Relaxed)) else { return 0 };
+        // Relaxed: this thread's alone.
+        // SAFETY: a call that was put off is there until it was run.
+        let next = unsafe { call.as_ref() }.next.load(Ordering::Relaxed);
+        // Relaxed: this thread's alone.
+        first.store(next, Ordering::Relaxed);
+        if next.is_null() {
+            // Relaxed: this thread's alone.
+            last.store(next, Ordering::Relaxed);
+        }
+        // SAFETY: it was sent to this worker, and is in no list any more.
+        unsafe { self.serve(call, peers) };
+        if self.is_late() {
+            // To itself: it neither sleeps nor ends before it has looked here again.
+            self.post.offer_work();
+        }
+        1
     }
 
     /// Whether calls were put off.

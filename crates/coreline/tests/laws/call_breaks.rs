@@ -197,6 +197,135 @@ fn the_stack_of_a_worker_has_an_end_natively() {
     }
 }
 
+/// More callers than a worker serves on top of each other, of functions that call another worker:
+/// none waits while the others call again and again. What bounds it is how deep a worker nests, so
+/// the bound is far from what was seen, and four hundred calls of each other caller are farther.
+fn overtakes<W: Testbed>() {
+    const CALLERS: u32 = 8;
+    let workers = Arc::new(workers::<W>(TWO, POLLS));
+    let cpus: Vec<_> = workers.cpus().collect();
+    let place = Effort { cpus: 2 + CALLERS, ..TWO }.places::<W>();
+    let made = Arc::new(W::U32::new_in(0));
+    let call = |number: u32| {
+        let (workers, made, cpus) = (Arc::clone(&workers), Arc::clone(&made), cpus.clone());
+        let call = move || {
+            for _ in 0..400 {
+                // Relaxed, twice: a count.
+                let before = made.load(Ordering::Relaxed);
+                let nested = || workers.call_on(cpus[1], || W::work(Duration::from_micros(1)));
+                workers.call_on(cpus[0], nested).unwrap().unwrap();
+                let others = made.fetch_add(1, Ordering::Relaxed) - before;
+                assert!(others < 50 * CALLERS, "{others} calls of others came first");
+            }
+        };
+        W::spawn(place(2 + number), call).unwrap()
+    };
+    let callers: Vec<_> = (0..CALLERS).map(call).collect();
+    callers.into_iter().for_each(JoinHandle::join);
+}
+
+#[test]
+fn no_caller_is_overtaken_for_ever_in_simulation() {
+    worlds::simulate("call::overtakes", "epyc-9654-2s", Faults::NONE, overtakes::<Sim>).unwrap();
+}
+
+/// A function that keeps a token goes to a worker, and a value that keeps it comes back; or the
+/// function does, if it is refused.
+fn goes<W: Testbed, R: Send>(
+    workers: &Workers<W>,
+    round: u32,
+    function: impl FnOnce() -> R + Send,
+) {
+    let tries = round % 2 == 0;
+    let cpu = workers.cpus().nth(round as usize / 5 % 2).unwrap();
+    let came =
+        if tries { workers.try_call_on(cpu, function) } else { workers.call_on(cpu, function) };
+    if let Err(refused) = came {
+        assert!(refused.why == Why::Closed || tries && refused.why == Why::Busy);
+        if round % 3 == 0 {
+            (refused.function)();
+        }
+    }
+}
+
+/// What goes to a worker and back is dropped once, whatever its size, and whatever became of it.
+fn tokens<W: Testbed>(manner: Manner) {
+    #[repr(align(64))]
+    struct Wide(Arc<()>);
+    let token = Arc::new(());
+    let workers = Arc::new(workers::<W>(TWO, manner));
+    let place = TWO.places::<W>();
+    let call = |number: u32| {
+        let (workers, token) = (Arc::clone(&workers), Arc::clone(&token));
+        let call = move || {
+            for round in 0..TWO.rounds {
+                let (sent, more) = (Arc::clone(&token), Arc::clone(&token));
+                match (round + number) % 6 {
+                    0 => goes(&workers, round, move || sent),
+                    1 => goes(&workers, round, move || (sent, more)),
+                    2 => goes(&workers, round, move || drop(sent)),
+                    3 => goes(&workers, round, move || Wide(sent)),
+                    4 => goes(&workers, round, move || Err::<(), _>(Some(sent))),
+                    _ => {
+                        let wide = Wide(sent);
+                        goes(&workers, round, move || drop({ wide }.0));
+                    }
+                }
+                if (round, number) == (15, 0) {
+                    workers.close();
+                }
+            }
+        };
+        W::spawn(place(number), call).unwrap()
+    };
+    let callers: Vec<_> = (0..3).map(call).collect();
+    callers.into_iter().for_each(JoinHandle::join);
+    drop(Arc::into_inner(workers).expect("the callers have ended"));
+    assert_eq!(Arc::strong_count(&token), 1);
+}
+
+#[test]
+fn nothing_is_dropped_twice_or_never_natively() {
+    MANNERS.into_iter().for_each(|manner| (0..50).for_each(|_| tokens::<Native>(manner)));
+}
+
+#[test]
+fn nothing_is_dropped_twice_or_never_in_simulation() {
+    simulated("call::tokens", tokens::<Sim>);
+}
+
+/// Functions of a parcel that panic, and whose values and captures panic when they are dropped.
+#[test]
+fn small_functions_may_panic_natively() {
+    let workers = workers::<Native>(TWO, POLLS);
+    let cpu = workers.cpus().next().unwrap();
+    let fails = |call: &dyn Fn()| {
+        let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
+        assert!(panic.downcast_ref::<Bomb>().is_some_and(|bomb| bomb.0 == 1));
+        std::mem::forget(panic);
+        assert_eq!(workers.call_on(cpu, || 7).unwrap(), 7);
+    };
+    for _ in 0..1000 {
+        fails(&|| workers.call_on(cpu, || panic_any(Bomb(1))).unwrap());
+        let bomb = || Bomb(2);
+        fails(&|| drop(workers.call_on(cpu, bomb).unwrap()));
+        fails(&|| {
+            let bomb = Bomb(2);
+            workers.call_on(cpu, move || drop(bomb)).unwrap()
+        });
+        // Its function has panicked when it is dropped.
+        fails(&|| {
+            let bomb = Bomb(2);
+            workers
+                .call_on(cpu, move || {
+                    let _bomb = &bomb;
+                    panic_any(Bomb(1));
+                })
+                .unwrap()
+        });
+    }
+}
+
 /// A destructor that panics is seen by the thread that drops.
 #[test]
 fn a_bomb_is_one() {
