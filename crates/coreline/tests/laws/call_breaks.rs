@@ -236,13 +236,13 @@ fn goes<W: Testbed, R: Send>(
     round: u32,
     function: impl FnOnce() -> R + Send,
 ) {
-    let tries = round % 2 == 0;
+    let tries = round.is_multiple_of(2);
     let cpu = workers.cpus().nth(round as usize / 5 % 2).unwrap();
     let came =
         if tries { workers.try_call_on(cpu, function) } else { workers.call_on(cpu, function) };
     if let Err(refused) = came {
         assert!(refused.why == Why::Closed || tries && refused.why == Why::Busy);
-        if round % 3 == 0 {
+        if round.is_multiple_of(3) {
             (refused.function)();
         }
     }
