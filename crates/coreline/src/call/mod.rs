@@ -291,7 +291,8 @@ impl<W: World + Threads> Workers<W> {
     }
 
     /// Runs `function` on each of these CPUs, at the same time, and returns the values when all
-    /// have run it.
+    /// have run it. A function that waits until others have begun, too, may wait for ever where
+    /// calls of other threads come between.
     ///
     /// # Errors
     ///
