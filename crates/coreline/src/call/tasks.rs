@@ -19,9 +19,11 @@ unsafe impl<W: World> Send for Task<W> {}
 #[repr(C)]
 pub(super) struct Tasks<W: World> {
     queues: Line<Mutex<Queues<W>, Fifo, W>>,
-    /// How many tasks wait, and how many of these other workers may take: written by holders of
-    /// the lock, read by all.
-    lengths: Line<[W::U32; 2]>,
+    /// How many tasks wait. Written by holders of the lock.
+    waiting: Line<W::U32>,
+    /// How many of these other workers may take. Written by holders of the lock if it changes:
+    /// workers that run out of tasks look at all of these.
+    free: Line<W::U32>,
 }
 
 struct Queues<W: World> {
@@ -35,10 +37,8 @@ struct Queues<W: World> {
 impl<W: World> Tasks<W> {
     pub(super) fn new_in() -> Self {
         let queues = Queues { bound: VecDeque::new(), free: VecDeque::new(), is_closed: false };
-        Tasks {
-            queues: Line(Mutex::new_in(queues)),
-            lengths: Line([0, 1].map(|_| W::U32::new_in(0))),
-        }
+        let none = || Line(W::U32::new_in(0));
+        Tasks { queues: Line(Mutex::new_in(queues)), waiting: none(), free: none() }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Queues<W>) -> R) -> R {
@@ -46,9 +46,12 @@ impl<W: World> Tasks<W> {
         let returned = f(&mut queues);
         let (bound, free) = (queues.bound.len() as u32, queues.free.len() as u32);
         // Relaxed: senders and the workers that look have fences of their own.
-        self.lengths[0].store(bound + free, Ordering::Relaxed);
-        // Relaxed: as for the other one.
-        self.lengths[1].store(free, Ordering::Relaxed);
+        self.waiting.store(bound + free, Ordering::Relaxed);
+        // Relaxed: written under the lock alone.
+        if self.free.load(Ordering::Relaxed) != free {
+            // Relaxed: as for the other one.
+            self.free.store(free, Ordering::Relaxed);
+        }
         returned
     }
 
@@ -67,13 +70,13 @@ impl<W: World> Tasks<W> {
     #[inline]
     pub(super) fn is_any(&self) -> bool {
         // Relaxed: a hint, or after a fence of the caller.
-        self.lengths[0].load(Ordering::Relaxed) > 0
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Whether a task waits that any worker may run.
     pub(super) fn is_any_free(&self) -> bool {
         // Relaxed: a hint, or after a fence of the caller.
-        self.lengths[1].load(Ordering::Relaxed) > 0
+        self.free.load(Ordering::Relaxed) > 0
     }
 
     /// The next task; this worker's.
