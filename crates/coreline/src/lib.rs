@@ -20,21 +20,20 @@
 //! use coreline::{PerCpuCounter, TicketLock};
 //!
 //! static TOTAL: TicketLock<u64> = TicketLock::new(0);
+//! static REQUESTS: PerCpuCounter = PerCpuCounter::const_new();
 //!
-//! let requests = PerCpuCounter::new()?;
 //! std::thread::scope(|scope| {
 //!     for _ in 0..4 {
 //!         scope.spawn(|| {
 //!             for _ in 0..1000 {
-//!                 requests.add(1);
+//!                 REQUESTS.add(1);
 //!             }
 //!             *TOTAL.lock() += 1000;
 //!         });
 //!     }
 //! });
-//! assert_eq!(requests.read_exact(), 4000);
+//! assert_eq!(REQUESTS.read_exact(), 4000);
 //! assert_eq!(*TOTAL.lock(), 4000);
-//! # Ok::<(), coreline::Lacking>(())
 //! ```
 //!
 //! The same types over `coreline_sim::Sim` run on a simulated machine with hundreds of CPUs, and
@@ -52,6 +51,9 @@ pub mod percpu;
 
 pub use call::Workers;
 pub use cid::CidSpace;
+pub use coreline_topology as topology;
+pub use coreline_topology::{CpuId, CpuSet};
+pub use coreline_world as world;
 pub use coreline_world::{IndexBy, Lacking, Why};
 pub use counter::{CounterSet, PerCpuCounter};
 pub use domain::Domain;
@@ -59,6 +61,19 @@ pub use lock::{Mutex, RwLock, TicketLock};
 pub use mask::CpuMask;
 pub use object::ObjectCache;
 pub use percpu::{PerCpu, PerCpuPool};
+
+/// The CPU that runs the calling thread. It may run on another by the time that this returns,
+/// unless it is pinned to one: a hint, as `sched_getcpu` is.
+///
+/// ```
+/// let cpu = coreline::current_cpu();
+/// assert!(coreline::CpuSet::from_iter([cpu]).contains(cpu));
+/// ```
+///
+/// Async-signal-safe. Reads the thread's rseq area where it is registered, else asks the kernel.
+pub fn current_cpu() -> CpuId {
+    <world::Native as world::Place>::cpu()
+}
 
 /// The examples of README.md, as they stand there.
 #[cfg(doctest)]

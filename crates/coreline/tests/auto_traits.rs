@@ -10,7 +10,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use coreline::call::{self, Reply, Workers};
 use coreline::cid::{self, CidLayout, CidSpace, Recent};
-use coreline::counter::{self, CounterSet, Nonzero, PerCpuCounter};
+use coreline::counter::{self, CounterSet, Max, Nonzero, PerCpuCounter, PerCpuFold};
 use coreline::domain::{self, Domain, DomainFuture, DomainLocal, Domains};
 use coreline::lock::{self, Mutex, ReadMostly, RwLock, TicketLock};
 use coreline::mask::{self, CpuMask, Presence, Versioned};
@@ -47,7 +47,8 @@ table! { "+++++":
     percpu::StopError, percpu::Fault, percpu::Faults, percpu::Full, percpu::OwnIndex<Native>,
     percpu::Lines<Native>, percpu::List, percpu::ArrayStack<u64, 4>,
     percpu::ResizableStack<u64, 4>, percpu::Buffer<16>, percpu::ListNode, Word64, Word32,
-    WordSize, WordPtr<u64>, PerCpuCounter, CounterSet<4>, counter::Reading, Nonzero,
+    WordSize, WordPtr<u64>, PerCpuCounter, CounterSet<4>, counter::Reading, Nonzero, counter::Total,
+    PerCpuFold<Max<u64>>, Max<u64>, counter::Min<u64>, counter::Sum<f64>,
 }
 table! { "--+++": StoppedField, }
 table! { "+++--": percpu::Init<u64>, }

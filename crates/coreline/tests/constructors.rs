@@ -1,6 +1,7 @@
 //! Plain constructors make native types: none of these lines says in which world, and all compile.
 
 use coreline::cid::{CidLayout, CidSpace, Recent};
+use coreline::counter::{Max, PerCpuFold, Total};
 use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions};
 use coreline::lock::{
     Condvar, Mutex, Osq, RawMutex, RawRwLock, RawTicketLock, ReadMostly, RwLock, TicketLock,
@@ -34,6 +35,10 @@ fn counters_and_per_cpu_memory() {
     let set = CounterSet::<2>::new().unwrap();
     set.add(1, 1);
     assert_eq!((counter.read_exact(), set.read_exact()), (1, [0, 1]));
+    let (total, longest) = (Total::new().unwrap(), PerCpuFold::<Max<u64>>::new().unwrap());
+    total.add(2);
+    longest.record(3);
+    assert_eq!((total.read_exact(), longest.read()), (2, 3));
 
     let words = PerCpu::<Word64>::new(|| Word64::new(0)).unwrap();
     let sums = PerCpu::<Word64>::words(IndexBy::Cpu).unwrap();

@@ -137,7 +137,7 @@ fn a_write_after_the_free_is_found() {
 fn counters_spread_and_are_read() {
     let counter = PerCpuCounter::new().unwrap();
     let batched = PerCpuCounter::new().unwrap().batched(8);
-    let mut set = CounterSet::<3>::new().unwrap();
+    let set = CounterSet::<3>::new().unwrap();
     assert!(!counter.is_spread() && !batched.is_spread() && !set.is_spread());
     let add = || {
         for _ in 0..100 {
@@ -154,7 +154,7 @@ fn counters_spread_and_are_read() {
     let reading = batched.read();
     assert!(reading.low() <= -1_500 && reading.high() >= -1_500, "{reading:?}");
     assert_eq!(set.check_zero().unwrap_err().index, 1);
-    assert_eq!(set.reset(), [0, 500, 0]);
+    assert_eq!(set.drain(), [0, 500, 0]);
     assert_eq!(set.check_zero(), Ok(()));
 }
 

@@ -29,7 +29,7 @@ const PAGE: u32 = 64;
 ///
 /// ```
 /// use coreline::cid::{CidLayout, Clustered};
-/// use coreline_topology::{Cid, CpuId, NodeId, Shape, Topology};
+/// use coreline::topology::{Cid, CpuId, NodeId, Shape, Topology};
 ///
 /// let topology = Topology::uniform(Shape {
 ///     sockets: 2,

@@ -260,8 +260,8 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 ///
 /// ```
 /// use coreline::cid::{CidLayout, CidSpace, Recent};
-/// use coreline_topology::{CpuId, CpuSet, Shape, Topology};
-/// use coreline_world::Time;
+/// use coreline::topology::{CpuId, CpuSet, Shape, Topology};
+/// use coreline::world::Time;
 ///
 /// let shape = Shape {
 ///     sockets: 2,

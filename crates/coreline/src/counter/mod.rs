@@ -11,6 +11,11 @@
 //! |---|---|
 //! | [`PerCpuCounter`] | one counter |
 //! | [`CounterSet`] | several, side by side in each CPU's slot |
+//! | [`Total`] | one that only grows, unsigned |
+//! | [`PerCpuFold`] | a maximum, a minimum or a floating-point sum |
+//!
+//! Each of them has `const_new` for statics, and `drain`, which reads and begins anew and loses no
+//! addition.
 //!
 //! # Compact at first
 //!
@@ -45,11 +50,17 @@
 //! arrived. One word that rises and falls would not do: it can be read before an addition is
 //! announced, and the central word after another thread has gone on from where that left the slot.
 //!
+//! # Draining
+//!
+//! `drain` leaves the slots alone: it remembers what their sum was, in a word of its own, and the
+//! next one returns how much they have grown since. (A [`PerCpuFold`] cannot be subtracted from: it
+//! stops its slots, and empties them.)
+//!
 //! # The law
 //!
 //! After any set of additions has happened, and while none is under way, [`read_exact`] is their
-//! sum, and [`read`] differs from it by no more than it says. `tests/laws/counter.rs` checks it in
-//! all three worlds.
+//! sum but for what was drained, and [`read`] differs from it by no more than it says.
+//! `tests/laws/counter.rs` and `tests/laws/drain.rs` check it in all three worlds.
 //!
 //! Sources: `include/linux/percpu_counter.h`; seed 002 (per-CPU counters of an `mm`); Krisman's
 //! dual-mode counters and Overstreet's lazy ones (research notes on the kernel, section 3).
@@ -57,8 +68,10 @@
 //! [`read`]: PerCpuCounter::read
 //! [`read_exact`]: PerCpuCounter::read_exact
 
+mod fold;
 mod set;
 mod spread;
+mod total;
 
 use core::fmt;
 
@@ -68,7 +81,9 @@ use crate::percpu::PerCpuPool;
 use crate::{IndexBy, Lacking};
 use spread::Spread;
 
+pub use fold::{Fold, Max, Min, PerCpuFold, Sum};
 pub use set::{CounterSet, Nonzero};
+pub use total::Total;
 
 /// The value of a counter at some moment of a [read](PerCpuCounter::read), and how far it may be
 /// off.
@@ -149,6 +164,34 @@ impl PerCpuCounter {
     pub fn new() -> Result<Self, Lacking> {
         Self::new_in(IndexBy::Cpu)
     }
+
+    /// As [`new`](PerCpuCounter::new), for statics. The first addition allocates, so that one is
+    /// not async-signal-safe.
+    ///
+    /// ```
+    /// use coreline::PerCpuCounter;
+    ///
+    /// static REQUESTS: PerCpuCounter = PerCpuCounter::const_new();
+    ///
+    /// REQUESTS.add(1);
+    /// assert_eq!(REQUESTS.read_exact(), 1);
+    /// ```
+    pub const fn const_new() -> Self {
+        // SAFETY: it is one word.
+        PerCpuCounter { spread: unsafe { Spread::const_new() }, batched: None }
+    }
+}
+
+impl Default for PerCpuCounter {
+    /// As [`const_new`](PerCpuCounter::const_new).
+    fn default() -> Self {
+        Self::const_new()
+    }
+}
+
+/// What words begin as.
+fn zero<W: World>() -> W::U64 {
+    W::U64::new_in(0)
 }
 
 impl<W: World> PerCpuCounter<W> {
@@ -165,7 +208,7 @@ impl<W: World> PerCpuCounter<W> {
 
     /// A counter at zero whose slots come from this pool.
     pub fn from_pool(pool: &PerCpuPool<W>) -> Self {
-        PerCpuCounter { spread: Spread::new_in(pool.clone(), || W::U64::new_in(0)), batched: None }
+        PerCpuCounter { spread: Spread::new_in(pool.clone(), zero::<W>), batched: None }
     }
 
     /// Makes [`read`](PerCpuCounter::read) look at one line, for an error of half a `batch`,
@@ -178,7 +221,7 @@ impl<W: World> PerCpuCounter<W> {
     #[must_use]
     pub fn batched(mut self, batch: u32) -> Self {
         let block = !(u64::from(batch).next_power_of_two() - 1);
-        self.spread.slow_down();
+        self.spread.slow_down(zero::<W>);
         // Slots may have left blocks already, unbatched or by another batch.
         let slots = self.spread.slots().into_iter().flat_map(|slots| slots.iter());
         // Relaxed: only this thread has the counter, and it got the additions with it.
@@ -207,10 +250,13 @@ impl<W: World> PerCpuCounter<W> {
 
     #[inline(never)]
     fn add_otherwise(&self, delta: u64) {
-        let Some(slots) = self.spread.note_addition(self.batched.is_none()) else {
-            // Relaxed: a counter carries nothing but its own value.
-            self.spread.compact().fetch_add(delta, Ordering::Relaxed);
-            return;
+        let slots = match self.spread.note_addition(self.batched.is_none(), zero::<W>) {
+            Ok(slots) => slots,
+            Err(compact) => {
+                // Relaxed: a counter carries nothing but its own value.
+                compact.fetch_add(delta, Ordering::Relaxed);
+                return;
+            }
         };
         let word = slots.field(|word| word);
         let Some(batched) = &self.batched else {
@@ -234,6 +280,7 @@ impl<W: World> PerCpuCounter<W> {
         let (Some(slots), Some(batched)) = (self.spread.slots(), &self.batched) else {
             return Reading { value: self.read_exact(), error: 0 };
         };
+        let drained = self.spread.drained(|word| word);
         let Central { sum, announced, arrived } = &*batched.central;
         // Acquire pairs with the release in `leave_block`: what has arrived is in the sum.
         let arrived = arrived.load(Ordering::Acquire);
@@ -242,12 +289,13 @@ impl<W: World> PerCpuCounter<W> {
         let blocks = sum.load(Ordering::Acquire);
         // Relaxed: the acquires above order it behind what it must not miss.
         let on_its_way = announced.load(Ordering::Relaxed).wrapping_sub(arrived);
-        // Relaxed: a counter carries nothing but its own value.
-        let compact = self.spread.compact().load(Ordering::Relaxed);
+        // Relaxed: a counter carries nothing but its own value. Additions that happened before this
+        // call are seen because reads of one word never go back.
+        let compact = self.spread.shared().map_or(0, |word| word.load(Ordering::Relaxed));
         let rests = (slots.populated() as u64 + 1).wrapping_mul(!batched.block);
         // The rests are between none and all of that.
-        let value = compact.wrapping_add(blocks).wrapping_add(rests / 2).cast_signed();
-        Reading { value, error: rests.div_ceil(2).saturating_add(on_its_way) }
+        let value = compact.wrapping_sub(drained).wrapping_add(blocks).wrapping_add(rests / 2);
+        Reading { value: value.cast_signed(), error: rests.div_ceil(2).saturating_add(on_its_way) }
     }
 
     /// The sum of all that was added, wrapping. Reads one line for each CPU that added.
@@ -255,11 +303,25 @@ impl<W: World> PerCpuCounter<W> {
     /// Exact if no thread adds meanwhile. Otherwise every addition that happened before the call is
     /// in, and each concurrent one is in or out.
     pub fn read_exact(&self) -> i64 {
-        // Relaxed: a counter carries nothing but its own value. Additions to the compact word that
-        // happened before this call are seen because reads of one word never go back.
-        let compact = self.spread.compact().load(Ordering::Relaxed);
-        let slots = self.spread.slots().map_or(0, |slots| slots.sum());
-        compact.wrapping_add(slots).cast_signed()
+        self.spread.sum(|word| word).cast_signed()
+    }
+
+    /// As [`read_exact`](PerCpuCounter::read_exact), and takes what it returns out of the counter,
+    /// which loses nothing: each addition is in what one call returns, or still in the counter. For
+    /// metrics that are reported as what was added since the last report.
+    ///
+    /// Of a counter that is only added to, it never returns less than 0.
+    ///
+    /// ```
+    /// let requests = coreline::PerCpuCounter::new()?;
+    /// requests.add(3);
+    /// assert_eq!((requests.drain(), requests.drain()), (3, 0));
+    /// requests.add(1);
+    /// assert_eq!(requests.read_exact(), 1);
+    /// # Ok::<(), coreline::Lacking>(())
+    /// ```
+    pub fn drain(&self) -> i64 {
+        self.spread.drain(|word| word).cast_signed()
     }
 
     /// Whether the counter has slots, rather than one word.

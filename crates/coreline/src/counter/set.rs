@@ -51,6 +51,25 @@ impl<const N: usize> CounterSet<N> {
     pub fn new() -> Result<Self, Lacking> {
         Self::new_in(IndexBy::Cpu)
     }
+
+    /// As [`new`](CounterSet::new), for statics: at most 512 counters, or it does not compile. The
+    /// first addition allocates, so that one is not async-signal-safe.
+    pub const fn const_new() -> Self {
+        // SAFETY: they are words.
+        CounterSet { spread: unsafe { Spread::const_new() } }
+    }
+}
+
+impl<const N: usize> Default for CounterSet<N> {
+    /// As [`const_new`](CounterSet::const_new).
+    fn default() -> Self {
+        Self::const_new()
+    }
+}
+
+/// What words begin as.
+fn zeros<const N: usize, W: World>() -> [W::U64; N] {
+    array::from_fn(|_| W::U64::new_in(0))
 }
 
 impl<const N: usize, W: World> CounterSet<N, W> {
@@ -66,8 +85,7 @@ impl<const N: usize, W: World> CounterSet<N, W> {
 
     /// Counters at zero whose slots come from this pool.
     pub fn from_pool(pool: &PerCpuPool<W>) -> Self {
-        let zeros = || array::from_fn(|_| W::U64::new_in(0));
-        CounterSet { spread: Spread::new_in(pool.clone(), zeros) }
+        CounterSet { spread: Spread::new_in(pool.clone(), zeros::<N, W>) }
     }
 
     /// Adds `delta` to a counter, wrapping. Orders nothing.
@@ -86,11 +104,11 @@ impl<const N: usize, W: World> CounterSet<N, W> {
 
     #[inline(never)]
     fn add_otherwise(&self, index: usize, delta: u64) {
-        match self.spread.note_addition(true) {
-            Some(slots) => slots.field(|words| &words[index]).add(delta),
-            None => {
+        match self.spread.note_addition(true, zeros::<N, W>) {
+            Ok(slots) => slots.field(|words| &words[index]).add(delta),
+            Err(compact) => {
                 // Relaxed: a counter carries nothing but its own value.
-                self.spread.compact()[index].fetch_add(delta, Ordering::Relaxed);
+                compact[index].fetch_add(delta, Ordering::Relaxed);
             }
         }
     }
@@ -98,15 +116,20 @@ impl<const N: usize, W: World> CounterSet<N, W> {
     /// The sums of all that was added, wrapping. Reads the slots of the CPUs that added.
     ///
     /// Each is exact if no thread adds to it meanwhile. Otherwise every addition that happened
-    /// before the call is in, and each concurrent one is in or out.
+    /// before the call is in, and each concurrent one is in or out. They are read one after the
+    /// other, which is no snapshot of all.
     pub fn read_exact(&self) -> [i64; N] {
-        array::from_fn(|index| {
-            // Relaxed: as in `PerCpuCounter::read_exact`.
-            let compact = self.spread.compact()[index].load(Ordering::Relaxed);
-            let slots = self.spread.slots();
-            let slots = slots.map_or(0, |slots| slots.field(|words| &words[index]).sum());
-            compact.wrapping_add(slots).cast_signed()
-        })
+        array::from_fn(|index| self.spread.sum(|words| &words[index]).cast_signed())
+    }
+
+    /// As [`read_exact`](CounterSet::read_exact), and takes what it returns out of the counters,
+    /// one after the other: each addition is in what one call returns, or still in its counter. It
+    /// is no snapshot: of two additions that one thread does, the first may stay and the second
+    /// not.
+    ///
+    /// Counters that are only added to never return less than 0. Keeps the slots.
+    pub fn drain(&self) -> [i64; N] {
+        array::from_fn(|index| self.spread.drain(|words| &words[index]).cast_signed())
     }
 
     /// Whether all counters are at zero: what should hold when the thing that they count goes away.
@@ -120,17 +143,6 @@ impl<const N: usize, W: World> CounterSet<N, W> {
             Some((index, value)) => Err(Nonzero { index, value }),
             None => Ok(()),
         }
-    }
-
-    /// Sets all counters to zero, and returns what they were. Writes to the slots of the CPUs that
-    /// added; keeps the slots.
-    pub fn reset(&mut self) -> [i64; N] {
-        let before = self.read_exact();
-        let slots = self.spread.slots().into_iter().flat_map(|slots| slots.iter());
-        // Relaxed: only this thread has the counters, and hands these stores on with them.
-        let reset = |word: &W::U64| word.store(0, Ordering::Relaxed);
-        slots.chain([self.spread.compact()]).flatten().for_each(reset);
-        before
     }
 
     /// Whether the counters have slots, rather than a word each.

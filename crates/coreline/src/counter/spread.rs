@@ -2,17 +2,20 @@
 //!
 //! | state | meaning | next |
 //! |---|---|---|
+//! | no parts | nothing was added: what a static begins as | `COMPACT` |
 //! | `COMPACT` | additions go to one `T` that all CPUs share, atomically | `SPREAD`, `STUCK` |
 //! | `SPREAD` | additions go to the slots; the shared `T` keeps what it has | |
 //! | `STUCK` | there was no memory for slots: as `COMPACT`, for good | |
 //!
-//! A counter leaves `COMPACT` when a second CPU adds, or after [`HOT`] additions. One thread makes
-//! the slots, under a lock, and no thread waits for it: it may be the one that a signal handler
-//! interrupted. A child that was forked meanwhile makes slots of its own.
+//! The first addition makes the parts of a static. Of two threads that make them at once, one
+//! throws its own away. A counter leaves `COMPACT` when a second CPU adds, or after [`HOT`]
+//! additions. One thread makes the slots, under a lock, and no thread waits for it: it may be the
+//! one that a signal handler interrupted. A child that was forked meanwhile makes slots of its own.
 //!
 //! The fast path knows nothing of this. It works on whatever [`Slots`] the word `current` points
 //! to. At first those are an array without an index, whose shared slot is the one `T`: no section
-//! ever finds a slot there, and its slow path looks at the state.
+//! ever finds a slot there, and its slow path looks at the state. Those of a static are
+//! [blank](Slots::blank) before it has slots.
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -21,7 +24,8 @@ use core::ptr::{self, NonNull};
 
 use coreline_world::{Cell, Native, Ordering, Slot, Word, World};
 
-use crate::percpu::{Init, PerCpu, PerCpuPool, SlotLock, Slots, Word64};
+use crate::IndexBy;
+use crate::percpu::{Init, PerCpu, PerCpuPool, SlotLock, Slots, Word64, WordPtr};
 
 const COMPACT: u32 = 0;
 const SPREAD: u32 = 1;
@@ -32,9 +36,10 @@ const HOT: u32 = 256;
 
 /// Slots, or not yet.
 pub(super) struct Spread<T: Slot, W: World> {
-    /// Where additions go: `parts.compact`, then `parts.slots`. Never null.
+    /// Where additions go: `parts.compact` or blank slots, then `parts.slots`. Never null.
     current: W::Ptr<Slots<T, W>>,
-    parts: NonNull<Parts<T, W>>,
+    /// Null: there are none yet.
+    parts: W::Ptr<Parts<T, W>>,
 }
 
 const _: () = {
@@ -51,12 +56,13 @@ struct Parts<T: Slot, W: World> {
     first_cpu: W::U32,
     /// About how many additions there were while compact.
     additions: W::U32,
+    /// What was [taken out](Spread::drained) of the sums of all words.
+    drained: T,
     /// One slot, which lies in `memory`.
     compact: MaybeUninit<Slots<T, W>>,
     memory: MaybeUninit<T>,
     slots: Cell<MaybeUninit<PerCpu<T, W>>, W>,
     pool: PerCpuPool<W>,
-    init: fn() -> T,
 }
 
 // SAFETY: the parts are owned through the pointer, and are sent and shared as slots are.
@@ -68,30 +74,49 @@ unsafe impl<T: Slot, W: World> Sync for Spread<T, W> {}
 impl<T: Slot, W: World> UnwindSafe for Spread<T, W> {}
 impl<T: Slot, W: World> RefUnwindSafe for Spread<T, W> {}
 
+impl<T: Slot> Spread<T, Native> {
+    /// In a static.
+    ///
+    /// # Safety
+    ///
+    /// A `T` consists of [`Word64`]s, and nothing else.
+    pub(super) const unsafe fn const_new() -> Self {
+        // SAFETY: the caller's promise.
+        let blank = unsafe { Slots::blank() };
+        Spread { current: WordPtr::new(blank), parts: WordPtr::new(ptr::null_mut()) }
+    }
+}
+
 impl<T: Slot, W: World> Spread<T, W> {
     pub(super) fn new_in(pool: PerCpuPool<W>, init: fn() -> T) -> Self {
+        let parts = Self::make(pool, init);
+        Spread {
+            current: W::Ptr::new_in(Self::compact_slots(parts)),
+            parts: W::Ptr::new_in(parts.as_ptr()),
+        }
+    }
+
+    fn make(pool: PerCpuPool<W>, init: fn() -> T) -> NonNull<Parts<T, W>> {
         let section = *pool.section();
         let parts = NonNull::from_mut(Box::leak(Box::new(Parts {
             state: W::U32::new_in(COMPACT),
             making: SlotLock::new_in(),
             first_cpu: W::U32::new_in(0),
             additions: W::U32::new_in(0),
+            drained: init(),
             compact: MaybeUninit::uninit(),
             memory: MaybeUninit::uninit(),
             slots: Cell::new_in(MaybeUninit::uninit()),
             pool,
-            init,
         })));
         // SAFETY: just made, and no other thread knows it. Without an index there is one slot, the
         // shared one, and `memory` is used for nothing else.
-        let current = unsafe {
+        unsafe {
             let memory = NonNull::new_unchecked((&raw mut (*parts.as_ptr()).memory).cast());
             let slots = Slots::new_in(section, 0, memory, Init::Function(init));
-            let compact = Self::compact_slots(parts);
-            compact.write(slots);
-            compact
-        };
-        Spread { current: W::Ptr::new_in(current), parts }
+            Self::compact_slots(parts).write(slots);
+        }
+        parts
     }
 
     /// Where the compact slots lie. Not by way of a reference, whose end would be that of
@@ -101,9 +126,54 @@ impl<T: Slot, W: World> Spread<T, W> {
         unsafe { &raw mut (*parts.as_ptr()).compact }.cast()
     }
 
-    fn parts(&self) -> &Parts<T, W> {
+    /// The parts, if there are any: else all is as it was at first.
+    fn parts(&self) -> Option<&Parts<T, W>> {
+        // Acquire pairs with the release in `settle`: they are there.
         // SAFETY: owned.
-        unsafe { self.parts.as_ref() }
+        unsafe { self.parts.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The parts, made if there are none yet: each slot begins as `init` returns it.
+    fn settled(&self, init: fn() -> T) -> &Parts<T, W> {
+        self.parts().unwrap_or_else(|| self.settle(init))
+    }
+
+    #[cold]
+    fn settle(&self, init: fn() -> T) -> &Parts<T, W> {
+        let pool = PerCpuPool::global_in(IndexBy::Cpu);
+        let made = Self::make(pool.expect("CPUs have numbers in every world"), init);
+        // Release pairs with the acquires in `parts` and below: they are there. Acquire on failure
+        // pairs with the release of the thread that was first.
+        let (done, failed) = (Ordering::Release, Ordering::Acquire);
+        let none = ptr::null_mut();
+        match self.parts.compare_exchange(none, made.as_ptr(), done, failed) {
+            // SAFETY: whole, and owned from now on.
+            Ok(_) => unsafe { made.as_ref() },
+            Err(theirs) => {
+                // SAFETY: no other thread knew it; theirs are published, and owned.
+                unsafe {
+                    Self::drop_parts(made);
+                    &*theirs
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// They are whole, and never used again.
+    unsafe fn drop_parts(parts: NonNull<Parts<T, W>>) {
+        // SAFETY: made by `Box::leak`, written by `make`. The compact slots reach into `memory`, so
+        // nothing borrows all of the parts while they drop.
+        unsafe {
+            Self::compact_slots(parts).drop_in_place();
+            let parts = parts.as_ptr();
+            // Relaxed: no other thread uses them.
+            if (*parts).state.load(Ordering::Relaxed) == SPREAD {
+                (*parts).slots.get_mut().assume_init_drop();
+            }
+            drop(Box::from_raw(parts));
+        }
     }
 
     /// Where additions go.
@@ -114,41 +184,33 @@ impl<T: Slot, W: World> Spread<T, W> {
         unsafe { &*self.current.load(Ordering::Acquire) }
     }
 
-    /// Where additions went at first.
-    pub(super) fn compact(&self) -> &T {
-        // SAFETY: written by `new_in`.
-        unsafe { self.parts().compact.assume_init_ref() }.shared()
-    }
-
     /// Has later additions go the slow way for good, through [`note_addition`].
     ///
     /// [`note_addition`]: Spread::note_addition
-    pub(super) fn slow_down(&mut self) {
-        let compact = Self::compact_slots(self.parts);
+    pub(super) fn slow_down(&mut self, init: fn() -> T) {
+        let compact = Self::compact_slots(NonNull::from_ref(self.settled(init)));
         self.current.with_mut(|current| *current = compact);
     }
 
     /// The slots, if there are any.
     pub(super) fn slots(&self) -> Option<&PerCpu<T, W>> {
-        // Acquire pairs with the release in `spread`: the slots are there.
-        if self.parts().state.load(Ordering::Acquire) != SPREAD {
-            return None;
-        }
-        // SAFETY: written before the state said so, and not since.
-        self.parts().slots.with(|slots| Some(unsafe { (*slots).assume_init_ref() }))
+        self.parts()?.slots()
     }
 
-    /// Notes an addition that is about to be done; the slots, if it is to go there. `fast` says
-    /// whether later ones shall find the slots on their fast path.
-    pub(super) fn note_addition(&self, fast: bool) -> Option<&PerCpu<T, W>> {
+    /// Notes an addition that is about to be done, and says where: in the slots, or in what all
+    /// CPUs share. `fast` says whether later ones shall find the slots on their fast path.
+    pub(super) fn note_addition(&self, fast: bool, init: fn() -> T) -> Result<&PerCpu<T, W>, &T> {
+        let parts = self.settled(init);
         // Relaxed: a hint.
-        if self.parts().state.load(Ordering::Relaxed) == COMPACT {
-            if !self.pays() {
-                return None;
+        if parts.state.load(Ordering::Relaxed) == COMPACT {
+            if !parts.pays() {
+                return Err(parts.compact());
             }
-            self.spread();
+            parts.spread(init);
         }
-        let slots = self.slots()?;
+        let Some(slots) = parts.slots() else {
+            return Err(parts.compact());
+        };
         if fast {
             let slots = ptr::from_ref::<Slots<T, W>>(slots).cast_mut();
             // Here, and not where they are made: a child that is forked in between comes by. Looks
@@ -161,64 +223,125 @@ impl<T: Slot, W: World> Spread<T, W> {
                 self.current.store(slots, Ordering::Release);
             }
         }
-        Some(slots)
+        Ok(slots)
+    }
+
+    /// The wrapping sum of one word everywhere, but for what was drained.
+    pub(super) fn sum(&self, which: impl Fn(&T) -> &W::U64) -> u64 {
+        let drained = self.drained(&which);
+        self.parts().map_or(0, |parts| parts.total(which)).wrapping_sub(drained)
+    }
+
+    /// What was drained of the sum of one word. What is read after that was there when it was.
+    pub(super) fn drained(&self, which: impl Fn(&T) -> &W::U64) -> u64 {
+        // Acquire pairs with the release in `drain`: words are read no sooner than by the thread
+        // that drained.
+        self.parts().map_or(0, |parts| which(&parts.drained).load(Ordering::Acquire))
+    }
+
+    /// What all CPUs share, if anything was added.
+    pub(super) fn shared(&self) -> Option<&T> {
+        self.parts().map(Parts::compact)
+    }
+
+    /// Takes all out of the sum of one word, and returns it.
+    ///
+    /// The words themselves stay: what was taken out is remembered.
+    pub(super) fn drain(&self, which: impl Fn(&T) -> &W::U64) -> u64 {
+        let Some(parts) = self.parts() else {
+            return 0;
+        };
+        let drained = which(&parts.drained);
+        loop {
+            // Acquire pairs with the release below, of the thread that drained before:
+            //
+            //   Thread 1: adds up 5; drained: 0 to 5, and returns 5
+            //   Thread 2: loads drained: 5; adds up 4, without an addition that thread 1 saw
+            //   Thread 2: drained: 5 to 4, and returns -1
+            let before = drained.load(Ordering::Acquire);
+            let total = parts.total(&which);
+            // Release pairs with the acquires above and in `drained`. Relaxed on failure: it is
+            // loaded again.
+            let (done, failed) = (Ordering::Release, Ordering::Relaxed);
+            if drained.compare_exchange(before, total, done, failed).is_ok() {
+                return total.wrapping_sub(before);
+            }
+        }
+    }
+}
+
+impl<T: Slot, W: World> Parts<T, W> {
+    /// What all CPUs share.
+    fn compact(&self) -> &T {
+        // SAFETY: written by `Spread::make`.
+        unsafe { self.compact.assume_init_ref() }.shared()
+    }
+
+    fn slots(&self) -> Option<&PerCpu<T, W>> {
+        // Acquire pairs with the release in `spread`: the slots are there.
+        if self.state.load(Ordering::Acquire) != SPREAD {
+            return None;
+        }
+        // SAFETY: written before the state said so, and not since.
+        self.slots.with(|slots| Some(unsafe { (*slots).assume_init_ref() }))
+    }
+
+    /// The wrapping sum of one word everywhere, ever.
+    fn total(&self, which: impl Fn(&T) -> &W::U64) -> u64 {
+        let slots = self.slots().into_iter().flat_map(|slots| slots.iter());
+        // Additions that happened before this call are seen because reads of one word never go
+        // back. Acquire pairs with the release of an addition to a batched counter's slot: a
+        // thread that sees something drained sees that it was announced.
+        let value = |slot| which(slot).load(Ordering::Acquire);
+        [self.compact()].into_iter().chain(slots).map(value).fold(0, u64::wrapping_add)
     }
 
     /// Notes an addition, and whether slots pay from now on.
     fn pays(&self) -> bool {
-        let parts = self.parts();
         // Relaxed: a hint. What is missed is noticed at the next addition.
-        let additions = parts.additions.load(Ordering::Relaxed) + 1;
+        let additions = self.additions.load(Ordering::Relaxed) + 1;
         // Relaxed: a hint, too. Of two threads that count at once, one may be lost.
-        parts.additions.store(additions, Ordering::Relaxed);
+        self.additions.store(additions, Ordering::Relaxed);
         let cpu = W::cpu().get() + 1;
         // Relaxed: a hint.
-        let first = parts.first_cpu.load(Ordering::Relaxed);
+        let first = self.first_cpu.load(Ordering::Relaxed);
         if first == 0 {
             // Relaxed: a hint.
-            parts.first_cpu.store(cpu, Ordering::Relaxed);
+            self.first_cpu.store(cpu, Ordering::Relaxed);
         }
         (first != 0 && first != cpu) || additions >= HOT
     }
 
-    fn spread(&self) {
-        let parts = self.parts();
-        let Some(_making) = parts.making.try_lock_by_name() else {
+    fn spread(&self, init: fn() -> T) {
+        let Some(_making) = self.making.try_lock_by_name() else {
             return;
         };
         // Relaxed: only the holder of the lock writes it.
-        if parts.state.load(Ordering::Relaxed) != COMPACT {
+        if self.state.load(Ordering::Relaxed) != COMPACT {
             return;
         }
-        let Ok(slots) = parts.pool.per_cpu_of(Init::Function(parts.init)) else {
+        let Ok(slots) = self.pool.per_cpu_of(Init::Function(init)) else {
             // Relaxed: there is nothing to publish.
-            parts.state.store(STUCK, Ordering::Relaxed);
+            self.state.store(STUCK, Ordering::Relaxed);
             return;
         };
         // Here, where signals are held off already: the addition that follows finds its slot.
         slots.populate(W::index(slots.section()));
         // SAFETY: this thread alone holds the lock, and no thread reads before `SPREAD`. What a
         // thread that a fork left behind may have written is not used by any.
-        parts.slots.with_mut(|place| unsafe {
+        self.slots.with_mut(|place| unsafe {
             (*place).write(slots);
         });
         // Release pairs with the acquire in `slots`: they are there.
-        parts.state.store(SPREAD, Ordering::Release);
+        self.state.store(SPREAD, Ordering::Release);
     }
 }
 
 impl<T: Slot, W: World> Drop for Spread<T, W> {
     fn drop(&mut self) {
-        let spread = self.slots().is_some();
-        let parts = self.parts.as_ptr();
-        // SAFETY: made by `Box::leak`, written by `new_in`, and never used again. The compact slots
-        // reach into `memory`, so nothing borrows all of the parts while they drop.
-        unsafe {
-            Self::compact_slots(self.parts).drop_in_place();
-            if spread {
-                (*parts).slots.get_mut().assume_init_drop();
-            }
-            drop(Box::from_raw(parts));
+        if let Some(parts) = NonNull::new(self.parts.with_mut(|parts| *parts)) {
+            // SAFETY: published whole, and dropped once, here.
+            unsafe { Self::drop_parts(parts) };
         }
     }
 }
@@ -238,8 +361,8 @@ mod tests {
 
     use coreline_sim::{Machine, Sim};
     use coreline_topology::CpuId;
-    use coreline_world::model::{Checker, Model};
-    use coreline_world::{JoinHandle, Placement, Testbed, Threads, Words};
+    use coreline_world::model::{Checker, Model, RelaxedRmws};
+    use coreline_world::{Integer, JoinHandle, Placement, Testbed, Threads, Words};
 
     use super::*;
     use crate::IndexBy;
@@ -248,14 +371,19 @@ mod tests {
 
     fn compact<W: World>() -> Arc<Compact<W>> {
         let pool = PerCpuPool::global_in(IndexBy::Cpu).unwrap();
-        Arc::new(Spread::new_in(pool, || W::U64::new_in(0)))
+        Arc::new(Spread::new_in(pool, zero::<W>))
+    }
+
+    fn zero<W: World>() -> W::U64 {
+        W::U64::new_in(0)
     }
 
     /// So many additions on this CPU; says after which there were slots.
     fn add<W: Testbed>(spread: &Arc<Compact<W>>, cpu: u32, additions: u32, fast: bool) -> Vec<u32> {
         let spread = Arc::clone(spread);
-        let note =
-            move || (1..=additions).filter(|_| spread.note_addition(fast).is_some()).collect();
+        let note = move || {
+            (1..=additions).filter(|_| spread.note_addition(fast, zero::<W>).is_ok()).collect()
+        };
         W::spawn(Placement::On(CpuId::new(cpu)), note).unwrap().join()
     }
 
@@ -273,7 +401,7 @@ mod tests {
         assert_eq!(add(&two_cpus, 0, 1, true), [1]);
         assert!(are_fast(&two_cpus));
         let mut slow = Arc::into_inner(two_cpus).unwrap();
-        slow.slow_down();
+        slow.slow_down(zero::<Sim>);
         assert!(!are_fast(&slow));
     }
 
@@ -290,18 +418,60 @@ mod tests {
             let done = Arc::new(<Model as Words>::U32::new_in(0));
             let theirs = (Arc::clone(&spread), Arc::clone(&done));
             let add = move || {
-                assert!(theirs.0.note_addition(true).is_some());
+                assert!(theirs.0.note_addition(true, zero::<Model>).is_ok());
                 theirs.1.store(1, Ordering::Relaxed);
             };
             let adder = <Model as Threads>::spawn(Placement::On(CpuId::new(1)), add).unwrap();
             // Relaxed, on both sides: it orders nothing. It makes loom try the adder first, which
             // loads before it stores, so that loom would forget an earlier look.
             done.wait_until(Ordering::Relaxed, |done| done == 1);
-            if !ptr::eq(spread.current(), Spread::compact_slots(spread.parts)) {
+            let parts = spread.parts().unwrap();
+            if !ptr::eq(spread.current(), Spread::compact_slots(NonNull::from_ref(parts))) {
                 // The model sees an access to the cell, and none by way of a pointer.
-                spread.parts().slots.with(|_| ());
+                parts.slots.with(|_| ());
             }
             adder.join();
         });
+    }
+
+    /// Two threads make the first additions at once.
+    fn parts_are_made_once<W: Testbed>() {
+        // What a static would have.
+        let blank = Compact::<W>::make(PerCpuPool::global_in(IndexBy::Cpu).unwrap(), zero::<W>);
+        let unsettled = Spread {
+            current: W::Ptr::new_in(Spread::compact_slots(blank)),
+            parts: W::Ptr::new_in(ptr::null_mut()),
+        };
+        assert_eq!((unsettled.sum(|word| word), unsettled.drain(|word| word)), (0, 0));
+        let unsettled = Arc::new(unsettled);
+        let add = |spread: &Compact<W>| {
+            let at = spread.note_addition(false, zero::<W>).map(|slots| slots.shared());
+            let (Ok(word) | Err(word)) = at;
+            // Relaxed: a counter carries nothing but its own value.
+            word.fetch_add(1, Ordering::Relaxed);
+        };
+        let theirs = Arc::clone(&unsettled);
+        let adder = W::spawn(Placement::On(CpuId::new(1)), move || add(&theirs)).unwrap();
+        add(&unsettled);
+        adder.join();
+        assert_eq!(unsettled.sum(|word| word), 2, "an addition went to parts that are gone");
+        drop(unsettled);
+        // SAFETY: nothing uses it any more.
+        unsafe { Spread::drop_parts(blank) };
+    }
+
+    #[test]
+    fn the_parts_of_a_static_are_made_once_in_every_interleaving() {
+        Checker::new().preemption_bound(3).check(parts_are_made_once::<Model>);
+        Machine::preset("host-2c").unwrap().run(parts_are_made_once::<Sim>).unwrap();
+    }
+
+    #[test]
+    fn parts_that_are_published_by_a_relaxed_exchange_are_caught() {
+        let checker = Checker::new().preemption_bound(3);
+        let law = parts_are_made_once::<Model<RelaxedRmws>>;
+        let payload = std::panic::catch_unwind(|| checker.check(law)).unwrap_err();
+        let text = payload.downcast_ref::<String>().map_or("", |text| text);
+        assert!(text.contains("Causality violation"), "{text}");
     }
 }

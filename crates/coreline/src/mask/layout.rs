@@ -16,7 +16,7 @@ use super::bits::{self, PER_LEAF, Position};
 /// ```
 /// use coreline::CpuMask;
 /// use coreline::mask::MaskLayout;
-/// use coreline_topology::{CpuId, Shape, Topology};
+/// use coreline::topology::{CpuId, Shape, Topology};
 ///
 /// let topology = Topology::uniform(Shape {
 ///     sockets: 2,

@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use coreline::CpuMask;
-//! use coreline_topology::CpuId;
+//! use coreline::topology::CpuId;
 //!
 //! let mask = CpuMask::new();
 //! let cpu = mask.cpus().next().unwrap();

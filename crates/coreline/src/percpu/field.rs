@@ -153,6 +153,36 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
             word.compare_exchange(expected, new, done, failed).map(drop)
         })
     }
+
+    /// As [`load`](Field::load), in a section or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSlot`] if the thread has no slot that a section may use now.
+    #[inline]
+    pub fn try_load(self) -> Result<F::Value, NoSlot>
+    where
+        Load: Operation<W, F, Output = F::Value>,
+    {
+        W::run(self.at(), Load)
+    }
+
+    /// As [`store_if_equal`](Field::store_if_equal), in a section or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSlot`] if the thread has no slot that a section may use now.
+    #[inline]
+    pub fn try_store_if_equal(
+        self,
+        expected: F::Value,
+        new: F::Value,
+    ) -> Result<Result<(), F::Value>, NoSlot>
+    where
+        StoreIfEqual<F::Value>: Operation<W, F, Output = Result<(), F::Value>>,
+    {
+        W::run(self.at(), StoreIfEqual { expected, new })
+    }
 }
 
 /// On words that hold an integer.

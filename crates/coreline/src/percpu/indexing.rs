@@ -4,7 +4,7 @@
 use core::fmt;
 
 use coreline_world::restartable::{Rows, Slot};
-use coreline_world::{Native, Ordering, Word, World};
+use coreline_world::{ConstWorld, Native, Ordering, Word, World};
 
 use super::slots::Slots;
 
@@ -23,7 +23,7 @@ pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
     ///
     /// ```compile_fail
     /// use coreline::percpu::{Indexing, Slot, Slots};
-    /// use coreline_world::{Native, Ordering, Word};
+    /// use coreline::world::{Native, Ordering, Word};
     ///
     /// fn give<T: Slot, I: Indexing<Native>>(slots: &Slots<T, Native, I>) {
     ///     let row = slots.indexing().rows().unwrap().at(0).unwrap();
@@ -66,6 +66,14 @@ impl<W: World> OwnIndex<W> {
     /// No slot is initialised.
     pub(super) fn new_in() -> Self {
         OwnIndex { populated: W::U32::new_in(0) }
+    }
+
+    /// As [`new_in`](OwnIndex::new_in), for statics.
+    pub(super) const fn const_new() -> Self
+    where
+        W: ConstWorld,
+    {
+        OwnIndex { populated: W::U32_ZERO }
     }
 
     /// How many slots are initialised, from index 0 on.

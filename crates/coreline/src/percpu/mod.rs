@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use coreline::percpu::{PerCpu, Word64};
-//! use coreline_world::{Native, Slot, Word};
+//! use coreline::world::{Native, Slot, Word};
 //!
 //! /// What a server counts.
 //! struct Traffic {
@@ -76,6 +76,7 @@
 //! The kernel's `mm/percpu.c`; librseq's `mempool.h` (memory, checked mode) and `pseudocode.h`
 //! (operations); TCMalloc's `percpu.h` (stopping, fencing).
 
+mod blank;
 mod checked;
 mod chunk;
 mod field;

@@ -124,6 +124,23 @@ impl<T: Slot, W: World> Slots<T, W> {
         unsafe { Slots::indexed_by(OwnIndex::new_in(), section, indexes, first, init) }
     }
 
+    /// As [`new_in`](Slots::new_in), of parts that are there, as is the shared slot; and closed.
+    ///
+    /// # Safety
+    ///
+    /// As for [`new_in`](Slots::new_in); the parts are as they are made.
+    pub(super) const unsafe fn from_parts(
+        limits: Limits<W>,
+        indexing: OwnIndex<W>,
+        lock: SlotLock<W>,
+        section: W::Section,
+        indexes: u32,
+        first: NonNull<T>,
+        init: Init<T>,
+    ) -> Self {
+        Slots { limits, indexing, section, first, indexes, lock, init }
+    }
+
     /// How many slots are initialised, from index 0 on; the shared one is not counted.
     pub fn populated(&self) -> usize {
         self.indexing.populated() as usize

@@ -13,6 +13,7 @@ mod condvar;
 mod counter;
 mod domain;
 mod domain_breaks;
+mod drain;
 mod lease_magazines;
 mod leases;
 mod left;

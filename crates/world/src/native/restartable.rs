@@ -23,6 +23,9 @@ pub struct Section {
 }
 
 impl Section {
+    /// That of slots by CPU number on which no section ever works.
+    pub const ATOMICS: Self = Section { by: IndexBy::Cpu, rseq: false };
+
     /// Whether operations run in rseq sections rather than on atomics.
     pub fn is_rseq(&self) -> bool {
         self.rseq

@@ -4,7 +4,7 @@ use core::fmt;
 use core::mem::offset_of;
 
 use super::IndexBy;
-use crate::{Word, Words};
+use crate::{ConstWords, Word, Words};
 
 /// Two words, of which the one for the array's kind of index says below which index there are slots
 /// that sections may use. The other one is 0 for good.
@@ -31,6 +31,14 @@ impl<W: Words> Limits<W> {
     /// No slot may be used.
     pub fn new_in() -> Self {
         Limits { cpu: W::U32::new_in(0), cid: W::U32::new_in(0) }
+    }
+
+    /// As [`new_in`](Limits::new_in), for statics.
+    pub const fn const_new() -> Self
+    where
+        W: ConstWords,
+    {
+        Limits { cpu: W::U32_ZERO, cid: W::U32_ZERO }
     }
 
     /// The word of an array of this kind. No other word is ever written.

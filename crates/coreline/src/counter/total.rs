@@ -1,0 +1,85 @@
+//! [`Total`]: a counter that only grows.
+
+use core::fmt;
+
+use coreline_world::{Native, World};
+
+use super::PerCpuCounter;
+use crate::percpu::PerCpuPool;
+use crate::{IndexBy, Lacking};
+
+/// An unsigned [`PerCpuCounter`] that is only added to: bytes sent, requests served.
+///
+/// ```
+/// use coreline::counter::Total;
+///
+/// static SENT: Total = Total::const_new();
+///
+/// SENT.add(1500);
+/// SENT.add(64);
+/// assert_eq!((SENT.drain(), SENT.read_exact()), (1564, 0));
+/// ```
+///
+/// Memory, signals and fork: as [`PerCpuCounter`].
+pub struct Total<W: World = Native>(PerCpuCounter<W>);
+
+impl Total {
+    /// A total at zero, as [`PerCpuCounter::new`].
+    ///
+    /// # Errors
+    ///
+    /// None natively; see [`new_in`](Total::new_in).
+    pub fn new() -> Result<Self, Lacking> {
+        PerCpuCounter::new().map(Total)
+    }
+
+    /// A total at zero for statics, as [`PerCpuCounter::const_new`].
+    pub const fn const_new() -> Self {
+        Total(PerCpuCounter::const_new())
+    }
+}
+
+impl Default for Total {
+    /// As [`const_new`](Total::const_new).
+    fn default() -> Self {
+        Self::const_new()
+    }
+}
+
+impl<W: World> Total<W> {
+    /// A total at zero in world `W`, as [`PerCpuCounter::new_in`].
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] if the machine has no such index.
+    pub fn new_in(by: IndexBy) -> Result<Self, Lacking> {
+        PerCpuCounter::new_in(by).map(Total)
+    }
+
+    /// A total at zero whose slots come from this pool.
+    pub fn from_pool(pool: &PerCpuPool<W>) -> Self {
+        Total(PerCpuCounter::from_pool(pool))
+    }
+
+    /// Adds `delta`, wrapping. Orders nothing.
+    #[inline]
+    pub fn add(&self, delta: u64) {
+        self.0.add(delta.cast_signed());
+    }
+
+    /// The sum, as [`PerCpuCounter::read_exact`].
+    pub fn read_exact(&self) -> u64 {
+        self.0.read_exact().cast_unsigned()
+    }
+
+    /// Takes the sum out, as [`PerCpuCounter::drain`].
+    pub fn drain(&self) -> u64 {
+        self.0.drain().cast_unsigned()
+    }
+}
+
+impl<W: World> fmt::Debug for Total<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Total").field(&self.read_exact()).finish()
+    }
+}
