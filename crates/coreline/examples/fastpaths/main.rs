@@ -13,6 +13,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use coreline::counter::{Max, PerCpuFold};
 use coreline::domain::{Domain, DomainLocal, Member};
 use coreline::lock::{RawMutex, RawRwLock, RawTicketLock, ReadMostly};
 use coreline::mask::{Entry, Reader, Reading};
@@ -383,6 +384,13 @@ pub extern "C-unwind" fn counter_add_generic(counter: &PerCpuCounter, delta: i64
 #[inline(never)]
 pub extern "C-unwind" fn counter_set_add_generic(counters: &CounterSet<4>, delta: i64) {
     counters.add(2, delta);
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn max_record_generic(max: &PerCpuFold<Max<u64>>, value: u64) {
+    max.record(value);
 }
 
 /// The primitive.
