@@ -93,11 +93,12 @@ table! { "+++++":
 table! { "+-+++": mask::Reader<u64>, }
 table! { "--+++": mask::Inside<'static>, mask::Reading<'static, u64>, }
 
-// Calls, which hold boxed functions.
+// Calls.
 table! { "+++++":
-    call::Builder, call::StartError, call::Policy, call::WorkerStats, call::Why,
+    Workers, Reply<u64>, call::Users, call::NotAWorker, call::Builder, call::StartError,
+    call::Policy, call::WorkerStats, call::Why, call::Refused<fn()>,
 }
-table! { "+++--": Workers, Reply<u64>, }
+table! { "--+++": call::Using<'static>, }
 
 // What the rest speaks of.
 table! { "+++++": coreline::IndexBy, coreline::Lacking, coreline::Why, }

@@ -86,6 +86,7 @@ mod users;
 mod worker;
 
 use core::fmt;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -156,6 +157,10 @@ pub struct Workers<W: World + Threads = Native> {
     shared: Arc<Shared<W>>,
     threads: Vec<W::JoinHandle<()>>,
 }
+
+// A function that panics leaves the workers as they were: the panic goes to its caller.
+impl<W: World + Threads> UnwindSafe for Workers<W> {}
+impl<W: World + Threads> RefUnwindSafe for Workers<W> {}
 
 impl Workers {
     /// A worker on each CPU that this process may use.

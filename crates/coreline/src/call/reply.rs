@@ -5,7 +5,7 @@ use core::future::Future;
 use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context, Poll, Waker};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::Wake;
 
@@ -193,6 +193,10 @@ pub struct Reply<R, W: World = Native> {
     withdraws: bool,
     world: core::marker::PhantomData<fn() -> W>,
 }
+
+// A value is there or not, and whole: a function that panics leaves none.
+impl<R, W: World> UnwindSafe for Reply<R, W> {}
+impl<R, W: World> RefUnwindSafe for Reply<R, W> {}
 
 impl<R: Send + 'static, W: World> Reply<R, W> {
     pub(super) fn new<F>(letter: Arc<Letter<F, R, W>>, withdraws: bool) -> Self

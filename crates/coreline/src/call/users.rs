@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -62,6 +63,10 @@ pub struct Users<W: World = Native> {
     /// When bits were cleared for the last time.
     trimmed: TicketLock<Option<Time>, W>,
 }
+
+// Where a function panics, the others run it all the same, and bits are cleared before one runs.
+impl<W: World> UnwindSafe for Users<W> {}
+impl<W: World> RefUnwindSafe for Users<W> {}
 
 impl<W: World> Users<W> {
     /// Bits of workers that have left are cleared so often at most; see
