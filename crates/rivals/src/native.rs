@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::atomic::AtomicU32;
 
 use coreline_topology::CpuId;
+use coreline_world::native;
 
 /// The CPU that runs the caller, as the C library says.
 #[inline]
@@ -120,10 +121,9 @@ impl BareWords {
         if !cfg!(all(target_arch = "x86_64", target_env = "gnu")) {
             return None;
         }
-        // SAFETY: the name is a C string, and the C library keeps a `ptrdiff_t` of this name, or
-        // nothing.
-        unsafe { libc::dlsym(ptr::null_mut(), c"__rseq_offset".as_ptr()).cast::<isize>().as_ref() }
-            .copied()
+        // One that was told to register none still says where an area would lie, and that it has
+        // no bytes.
+        native::probe().registration.filter(|area| area.size > 0).map(|area| area.offset)
     }
 
     /// Adds 1 to the word of this index. `area` is [`area`](BareWords::area).

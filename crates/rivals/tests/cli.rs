@@ -80,6 +80,18 @@ fn counters_have_both_forms_at_every_thread_count() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("quick: "));
 }
 
+/// The sections by hand count nothing where the C library registers no thread for rseq.
+#[test]
+fn counters_do_without_the_sections_by_hand_that_count_nothing() {
+    let output = rivals(&["counters", "--quick", "--json", "--threads", "1"])
+        .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
+        .output()
+        .unwrap();
+    let result = json(&output);
+    assert_eq!(threads(&result, "plain add, hot"), [1]);
+    assert!(threads(&result, "bare rseq section cpu-id, hot").is_empty());
+}
+
 #[test]
 fn indexes_are_read_at_1_and_2_threads() {
     let result = json(&rivals(&["cid", "--quick", "--json"]).output().unwrap());

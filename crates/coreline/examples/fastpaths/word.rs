@@ -20,7 +20,7 @@ pub struct WordsByHand {
 fn area_of_sections() -> isize {
     unsafe extern "C" {
         /// The words of this program in which coreline keeps such.
-        #[link_name = "coreline_rseq_areas"]
+        #[link_name = "coreline_rseq_areas_3_of_block_80"]
         static AREAS: [isize; 3];
         /// A block of each thread, from which they count.
         #[link_name = "coreline_rseq_block_80"]

@@ -41,9 +41,12 @@
 //! The symbols are weak and hidden: of two copies of this crate in one program or library one
 //! block is kept, and an area in which one copy may read IDs, or run sections, is as good for the
 //! other: a copy that runs none keeps its limits at 0. So the block's symbol ends in its length: a
-//! copy whose block is longer would find the bytes of another
-//! thread-local behind a shorter one. Copies with blocks of different lengths, or in different
-//! libraries, have a block each, and the thread's registration is that of the first to register.
+//! copy whose block is longer would find the bytes of another thread-local behind a shorter one.
+//! The words' symbol says how many they are, for the same reason, and ends in the length of the
+//! block that they count from: a copy with another block would add to the distance from that one
+//! what counts from its own, and run sections on bytes that are no area. Copies with blocks of
+//! different lengths, or in different libraries, have a block and words each, and the thread's
+//! registration is that of the first to register.
 
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
@@ -61,13 +64,32 @@ const NUMBER: isize = 72;
 /// Where the number of nested holds lies in the block.
 const HOLDS: isize = 76;
 
+/// The length of the block, which symbols end in.
+macro_rules! length {
+    () => {
+        80
+    };
+}
+
+/// How many words say in which area something is read.
+macro_rules! words {
+    () => {
+        3
+    };
+}
+
+const _: () = {
+    assert!(length!() == HOLDS + 4, "the block ends with its last word");
+    assert!(words!() == Reading::Sections as usize + 1, "there is a word for each");
+};
+
 unsafe extern "C" {
     /// The block, by its symbol. Not an address of anything: see [`processor::block`].
-    #[link_name = "coreline_rseq_block_80"]
+    #[link_name = concat!("coreline_rseq_block_", length!())]
     pub(super) static BLOCK: u8;
     /// The words, by [`Reading`].
-    #[link_name = "coreline_rseq_areas"]
-    pub(super) static READING: [AtomicIsize; 3];
+    #[link_name = concat!("coreline_rseq_areas_", words!(), "_of_block_", length!())]
+    pub(super) static READING: [AtomicIsize; words!()];
     /// The last number that a thread was given.
     #[link_name = "coreline_last_thread"]
     static LAST_NUMBER: AtomicU32;
@@ -79,21 +101,21 @@ global_asm!(
     ".weak {block}",
     ".hidden {block}",
     ".type {block}, %object",
-    ".size {block}, 80",
+    ".size {block}, {length}",
     ".balign 32",
     "{block}:",
     ".long 0, -1, 0, 0, 0, 0, -1, 0",
     ".long 0, -1, 0, 0, 0, 0, -1, 0",
-    ".long 0, 0, 0, 0",
+    ".zero {length} - {marks}",
     ".popsection",
     ".pushsection .bss.coreline_rseq_areas, \"aw\", %nobits",
     ".weak {reading}",
     ".hidden {reading}",
     ".type {reading}, %object",
-    ".size {reading}, 24",
+    ".size {reading}, 8 * {words}",
     ".balign 16",
     "{reading}:",
-    ".zero 24",
+    ".zero 8 * {words}",
     ".popsection",
     ".pushsection .bss.coreline_last_thread, \"aw\", %nobits",
     ".weak {last}",
@@ -107,6 +129,9 @@ global_asm!(
     block = sym BLOCK,
     reading = sym READING,
     last = sym LAST_NUMBER,
+    length = const length!(),
+    marks = const MARKS,
+    words = const words!(),
 );
 
 /// Where each thread has one of its areas.

@@ -102,7 +102,9 @@ static PROCESSOR: Choice = Err(NoSections::Processor);
 ///
 /// Async-signal-safe once it was called. Before that not, as it starts threads.
 pub(crate) fn sections() -> Result<Area, &'static NoSections> {
-    chosen().unwrap_or_else(|| choose()).as_ref().copied()
+    // With the areas, though the thread that chose is about to set them: a loop over the memory
+    // that the caller makes may look for its area once, before it.
+    made().unwrap_or_else(|| choose()).as_ref().copied()
 }
 
 /// The choice, if it was made.
@@ -255,4 +257,22 @@ pub(crate) fn switch<'a>() -> Option<&'a CStr> {
     let value = unsafe { libc::getenv(SWITCH_C.as_ptr()) };
     // SAFETY: the environment's values are C strings, and no thread changes it meanwhile.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::native::signals::tests::in_a_child;
+
+    /// As in the moment between a choice and the words of its areas, in a process of its own: no
+    /// other test is to find them so.
+    #[test]
+    fn the_area_of_a_choice_that_another_thread_made_is_set() {
+        let Ok(area) = sections() else { return };
+        let set = in_a_child(|| {
+            Area::blank().read_in(Reading::Sections);
+            (sections() == Ok(area) && Area::of_sections() == area).into()
+        });
+        assert_eq!(set, 1, "sections still run on the blank area");
+    }
 }
