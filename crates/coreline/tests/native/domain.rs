@@ -1,16 +1,19 @@
 //! Domains while threads are moved by force, end inside of something, and fork.
 
+use std::future::Future;
 use std::mem;
+use std::pin::pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use coreline::domain::{Domain, Exclusive, LeaseError};
+use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions, Exclusive, LeaseError};
 use coreline::percpu::Word64;
 use coreline_world::{Clock, Native, Time};
 
-use crate::fork::in_children;
+use crate::fork::{in_child, in_children};
 
 const THREADS: usize = 32;
 /// A move of every thread each millisecond.
@@ -179,4 +182,39 @@ fn a_child_goes_on_in_a_domain_where_other_threads_stood() {
             word.add(1);
         });
     });
+}
+
+/// In a forked child, no thread of the parent's gets a lease, or keeps the child's from getting one.
+#[test]
+fn a_child_leases_though_threads_of_its_parent_wait() {
+    let domains = Domains::new(DomainsOptions::new().leases(1)).unwrap();
+    let domain = domains.domain(DomainOptions::new());
+    let out: Vec<_> = std::iter::from_fn(|| domain.lease().ok()).collect();
+    let poll = |future: std::pin::Pin<&mut coreline::domain::LeaseFuture<'_>>| {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    };
+    let mut waits = pin!(domain.lease_async());
+    assert!(poll(waits.as_mut()).is_pending());
+    thread::scope(|scope| {
+        let other = scope.spawn(|| domain.lease_wait().map(drop));
+        let (mut out, mut first) = (Some(out), None);
+        in_child(|| {
+            assert!(poll(waits.as_mut()).is_pending(), "all are out in the child, too");
+            out.take();
+            assert!(poll(waits.as_mut()).is_ready(), "it came first in the child");
+            let _lease = domain.lease_wait().unwrap();
+            assert_eq!(domain.usage().leased, 1);
+        });
+        // In the parent nothing has changed.
+        drop(out);
+        while first.is_none() {
+            first = match poll(waits.as_mut()) {
+                std::task::Poll::Ready(lease) => Some(lease.unwrap()),
+                std::task::Poll::Pending => None,
+            };
+        }
+        drop(first);
+        other.join().unwrap().unwrap();
+    });
+    assert_eq!(domain.usage().leased, 0);
 }
