@@ -191,3 +191,56 @@ impl<W: World> Lists<W> {
         Some(self.given.swap_remove(at).1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coreline_topology::{CpuId, Shape, Topology};
+    use coreline_world::model::{Checker, Exchanges, Model, Plant};
+    use coreline_world::{JoinHandle, Placement, Testbed};
+
+    use crate::cid::{CidLayout, Recent};
+    use crate::domain::{DomainOptions, Domains, DomainsOptions};
+
+    /// As [`Exchanges`], without light fences. That a heavy one is missing the model does not see:
+    /// freeing the mutex has a light fence, which orders as much there, and does not natively.
+    struct Unfenced;
+
+    impl Plant for Unfenced {
+        const EXCHANGES: bool = true;
+        const LIGHT: bool = false;
+    }
+
+    /// One waits while another returns the only lease.
+    fn one_waits_while_one_returns<W: Testbed>() {
+        let shape = Shape {
+            sockets: 1,
+            nodes_per_socket: 1,
+            caches_per_node: 1,
+            cores_per_cache: 2,
+            threads_per_core: 1,
+        };
+        let layout = CidLayout::new(&Topology::uniform(shape).unwrap()).unwrap();
+        let options = DomainsOptions::new().leases(1);
+        let domains = Domains::<Recent, W>::with_layout_in(layout, options).unwrap();
+        let domain = Arc::new(domains.domain(DomainOptions::new()));
+        let lease = domain.lease().unwrap();
+        let theirs = Arc::clone(&domain);
+        let waits = move || drop(theirs.lease_wait().unwrap());
+        let waits = W::spawn(Placement::On(CpuId::new(1)), waits).unwrap();
+        drop(lease);
+        waits.join();
+        assert_eq!(domain.usage().leased, 0);
+    }
+
+    #[test]
+    fn one_that_waits_gets_what_is_returned_in_every_interleaving() {
+        let checker = Checker::new().preemption_bound(2).max_branches(20_000);
+        // The queue's mutex has a law that needs stores to be exchanges.
+        checker.check(one_waits_while_one_returns::<Model<Exchanges>>);
+        let failure = checker.try_check(one_waits_while_one_returns::<Model<Unfenced>>);
+        let failure = failure.expect_err("a return without its fence");
+        assert!(failure.message.contains("deadlock"), "{failure}");
+    }
+}

@@ -1,5 +1,6 @@
 //! The laws of waiting for a lease: a lease is one holder's, one that waits gets one, in order of
-//! arrival, and one that gives up leaves its lease to the next.
+//! arrival, and one that gives up leaves its lease to the next. In the model they are in
+//! `domain/queue.rs`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,10 +14,9 @@ use coreline::domain::{
 };
 use coreline_sim::{Faults, Sim};
 use coreline_topology::{CpuId, Shape, Topology};
-use coreline_world::model::{Checker, Exchanges, Model};
 use coreline_world::{Cell, JoinHandle, Native, Placement, Testbed, Threads, Time, World};
 
-use crate::worlds::{self, Effort, FEW, PREEMPTED, TORN, Unfenced};
+use crate::worlds::{self, Effort, FEW, PREEMPTED, TORN};
 
 /// A domain with so many leases, in whose layout are the first two CPUs alone.
 fn domain_of<W: Testbed>(leases: usize) -> Domain<Recent, W> {
@@ -91,26 +91,6 @@ fn all_that_wait_get_a_lease_when_simulated() {
     worlds::simulate_seeds("lease_queue", "epyc-9654-2s", Faults::default(), 3, law).unwrap();
 }
 
-/// In the model: with the mutex of the queue, whose law needs stores to be exchanges.
-fn two_wait_for_one<W: Testbed>() {
-    all_get_one::<W>(Effort { threads: 2, rounds: 1, cpus: 2 }, 1);
-}
-
-#[test]
-fn two_that_wait_for_one_lease_get_it_in_every_interleaving() {
-    Checker::new().preemption_bound(2).check(two_wait_for_one::<Model<Exchanges>>);
-}
-
-#[test]
-fn a_missing_fence_leaves_one_waiting() {
-    for law in
-        [two_wait_for_one::<Model<Unfenced<true>>>, two_wait_for_one::<Model<Unfenced<false>>>]
-    {
-        let message = worlds::panic_of(|| Checker::new().preemption_bound(2).check(law));
-        assert!(message.contains("deadlock"), "{message}");
-    }
-}
-
 type Waits<'a, W> = LeaseFuture<'a, Recent, W>;
 
 fn poll<'a, W: World>(future: &mut Waits<'a, W>) -> Poll<<Waits<'a, W> as Future>::Output> {
@@ -130,7 +110,8 @@ fn order_of_arrival<W: Testbed>() {
         let [mut a, b, mut c] = waits;
         let exhausted = Err(LeaseError::Exhausted { most: 1 });
         assert_eq!(domain.lease_by(W::now()).map(drop), exhausted);
-        let b = if gives_up_late { Some(b) } else { None };
+        // Else it drops here.
+        let b = Some(b).filter(|_| gives_up_late);
         let cid = first.cid();
         drop(first);
         assert!(poll(&mut c).is_pending(), "came last");

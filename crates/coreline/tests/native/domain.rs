@@ -2,10 +2,10 @@
 
 use std::future::Future;
 use std::mem;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -184,15 +184,16 @@ fn a_child_goes_on_in_a_domain_where_other_threads_stood() {
     });
 }
 
+fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
 /// In a forked child, no thread of the parent's gets a lease, or keeps the child's from getting one.
 #[test]
 fn a_child_leases_though_threads_of_its_parent_wait() {
     let domains = Domains::new(DomainsOptions::new().leases(1)).unwrap();
     let domain = domains.domain(DomainOptions::new());
     let out: Vec<_> = std::iter::from_fn(|| domain.lease().ok()).collect();
-    let poll = |future: std::pin::Pin<&mut coreline::domain::LeaseFuture<'_>>| {
-        future.poll(&mut Context::from_waker(Waker::noop()))
-    };
     let mut waits = pin!(domain.lease_async());
     assert!(poll(waits.as_mut()).is_pending());
     thread::scope(|scope| {
@@ -209,8 +210,8 @@ fn a_child_leases_though_threads_of_its_parent_wait() {
         drop(out);
         while first.is_none() {
             first = match poll(waits.as_mut()) {
-                std::task::Poll::Ready(lease) => Some(lease.unwrap()),
-                std::task::Poll::Pending => None,
+                Poll::Ready(lease) => Some(lease.unwrap()),
+                Poll::Pending => None,
             };
         }
         drop(first);
