@@ -13,9 +13,9 @@ use coreline_topology::Cid;
 use coreline_world::{Native, Ordering, Slot, Word, World};
 
 use super::errors::{ForeignLocal, LeaseError};
+use super::held::Held;
 use super::local::{DomainLocal, Exclusive, LocalError};
 use super::magazines::{Leasing, Magazine, waits};
-use super::queue::Held;
 use super::{Domain, Shared};
 use crate::cid::{Bitmap, Recent, References};
 use crate::percpu::Init;
@@ -90,31 +90,27 @@ impl<P: References, W: World> Shared<P, W> {
     #[inline]
     pub(super) fn put_back(&self, held: Held<W>) {
         // SAFETY: this domain's.
-        match unsafe { held.round() } {
-            // Release: pairs with the Acquire in `Magazine::take_round`: the next holder sees what
-            // was done under the number.
-            Some(round) => round.store(waits(held.number), Ordering::Release),
-            None => return self.put_back_without_round(held),
-        }
+        let Some(round) = (unsafe { held.round() }) else {
+            return self.put_back_without_round(held);
+        };
+        // Release: pairs with the Acquire in `Magazine::take_round`: the next holder sees what was
+        // done under the number.
+        round.store(waits(held.number), Ordering::Release);
         // Partner: the heavy fence of one that waits; see `queue.rs`.
         W::fence_light();
         if self.leasing().is_some_and(|leasing| leasing.wanted().is_some()) {
-            self.give_again(held);
+            self.give_from(round);
         }
     }
 
-    /// Gives what was just returned to its round to one that waits, unless another thread has it.
+    /// Gives what was just returned to this round to one that waits, unless another thread has it.
     #[cold]
     #[inline(never)]
-    fn give_again(&self, mut held: Held<W>) {
-        // SAFETY: this domain's.
-        let Some(round) = (unsafe { held.round() }) else { return };
-        while let Some(leasing) = self.leasing()
-            && let Some(queue) = leasing.wanted()
+    fn give_from(&self, round: &W::U32) {
+        while let Some(queue) = self.leasing().and_then(Leasing::wanted)
             && let Some(number) = Magazine::<W>::take_round(round)
         {
-            held = Held::new((number, Some(round)));
-            if queue.give(held).is_ok() {
+            if queue.give(Held::new((number, Some(round)))).is_ok() {
                 return;
             }
             // Release: pairs with the Acquire in `Magazine::take_round`.
@@ -277,7 +273,8 @@ impl<P: References, W: World> fmt::Debug for Lease<'_, P, W> {
 /// let tenant = Domain::new()?;
 /// let buffers = tenant.local(|| Exclusive::new(Vec::new()))?;
 /// let mut lease = tenant.lease()?.into_owned();
-/// std::thread::spawn(move || lease.get_mut(&buffers).map(|buffer| buffer.push(1))).join().unwrap()?;
+/// let work = move || lease.get_mut(&buffers).map(|buffer| buffer.push(1));
+/// std::thread::spawn(work).join().unwrap()?;
 /// assert_eq!(tenant.usage().leased, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

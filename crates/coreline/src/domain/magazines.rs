@@ -45,6 +45,7 @@ use coreline_world::{Integer, Native, Ordering, Slot, Word, World};
 use super::core::{Core, Guard};
 use super::domains::Extent;
 use super::errors::LeaseError;
+use super::held::Taken;
 use super::local::DomainLocal;
 use super::queue::Queue;
 use crate::cid::{Bitmap, Place, References};
@@ -91,9 +92,6 @@ fn number(round: u32) -> Option<u32> {
     // One comparison: 0 is the highest of all here, and `SEEN` the one below.
     (number < SEEN - 1).then_some(number)
 }
-
-/// A number that is the caller's, and its round if it has one.
-pub(super) type Taken<'a, W> = (u32, Option<&'a <W as coreline_world::Words>::U32>);
 
 impl<W: World> Magazine<W> {
     pub(super) fn new_in() -> Self {

@@ -128,6 +128,7 @@ mod core;
 mod domains;
 mod errors;
 mod future;
+mod held;
 mod lease;
 mod local;
 mod magazines;

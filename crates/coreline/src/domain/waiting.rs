@@ -15,10 +15,10 @@ use crate::cid::{Recent, References};
 
 /// A lease that may have to be waited for, from [`Domain::lease_async`].
 ///
-/// Those that wait get leases in the order in which they were first polled. **Cancelling**: one that
-/// is dropped waits no longer, and a lease that it has got already goes to the next. One that is
-/// neither polled nor dropped after it was woken keeps its lease from the others, as with any fair
-/// lock. **Signals**: not in handlers. **Fork**: in the child, it comes last once more.
+/// Those that wait get leases in the order in which they were first polled. **Cancelling**: one
+/// that is dropped waits no longer, and a lease that it has got already goes to the next. One that
+/// is neither polled nor dropped after it was woken keeps its lease from the others, as with any
+/// fair lock. **Signals**: not in handlers. **Fork**: in the child, it comes last once more.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct LeaseFuture<'a, P: References = Recent, W: World = Native> {
     domain: &'a Domain<P, W>,

@@ -188,7 +188,7 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// In a forked child, no thread of the parent's gets a lease, or keeps the child's from getting one.
+/// In a forked child no thread of the parent's gets a lease, or keeps the child's from one.
 #[test]
 fn a_child_leases_though_threads_of_its_parent_wait() {
     let domains = Domains::new(DomainsOptions::new().leases(1)).unwrap();
