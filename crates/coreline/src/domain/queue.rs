@@ -22,12 +22,13 @@
 //! One of them sees the other. A lessee that does takes its lease once more and gives it to the
 //! first; if another thread was faster, that one has the lease, and will return it. What the waiter
 //! finds it gives to the first, too. Only a waiter that finds `waiting` at 0 fences: one that comes
-//! later relies on the look of that one, which follows its fence, and goes on while any wait.
+//! later relies on the look of that one, which follows its fence, and goes on while any wait. If
+//! that look fails, all others are sent away: each comes again, and one of them finds 0.
 //!
 //! # Fork
 //!
-//! The child of a fork makes a queue of its own: in its copy are threads that it has not, and the
-//! lists may be torn.
+//! The child of a fork makes a queue of its own: in its copy are threads that it has not. Of the
+//! copy it takes the leases that its own futures had got, unless the lists may be torn.
 
 use core::mem;
 use core::task::{Poll, Waker};
@@ -118,24 +119,35 @@ impl<W: World> Queue<W> {
         Ok(())
     }
 
-    /// Looks whether one has got its lease; else it is to be woken by `waker`.
-    pub(super) fn look(&self, ticket: u64, waker: &Waker) -> Poll<Held<W>> {
+    /// Looks whether one has got its lease; else it is to be woken by `waker`. `None`: it was sent
+    /// away.
+    pub(super) fn look(&self, ticket: u64, waker: &Waker) -> Option<Poll<Held<W>>> {
         let mut waker = waker.clone();
         let mut lists = self.lists.lock();
         if let Some(held) = lists.take_given(ticket) {
-            return Poll::Ready(held);
+            return Some(Poll::Ready(held));
         }
-        if let Some(entry) = lists.entries.iter_mut().find(|entry| entry.ticket == ticket) {
-            mem::swap(&mut entry.waker, &mut waker);
-        }
+        let entry = lists.entries.iter_mut().find(|entry| entry.ticket == ticket);
+        let waits = entry.map(|entry| mem::swap(&mut entry.waker, &mut waker));
         // What drops with a waker may be another that waits here.
         drop(lists);
-        Poll::Pending
+        waits.map(|()| Poll::Pending)
+    }
+
+    /// Has all that wait come again, and look for themselves.
+    pub(super) fn send_away(&self) {
+        let mut lists = self.lists.lock();
+        let entries = mem::take(&mut lists.entries);
+        self.count(&lists);
+        drop(lists);
+        entries.into_iter().for_each(|entry| entry.waker.wake());
     }
 
     /// One waits no longer; its lease, if it has got one.
     pub(super) fn leave(&self, ticket: u64) -> Option<Held<W>> {
-        let mut lists = self.lists.lock();
+        // In a forked child, where a thread of the parent's was at the lists they may be torn.
+        let lists = if self.is_own() { Some(self.lists.lock()) } else { self.lists.try_lock() };
+        let mut lists = lists?;
         let at = lists.entries.iter().position(|entry| entry.ticket == ticket);
         let entry = at.and_then(|at| lists.entries.remove(at));
         let held = lists.take_given(ticket);

@@ -219,3 +219,26 @@ fn a_child_leases_though_threads_of_its_parent_wait() {
     });
     assert_eq!(domain.usage().leased, 0);
 }
+
+/// A lease that a future had got before the fork, and has not looked for yet, is the child's, too.
+#[test]
+fn a_child_has_the_leases_that_its_futures_had_got() {
+    let domains = Domains::new(DomainsOptions::new().leases(1)).unwrap();
+    let domain = domains.domain(DomainOptions::new());
+    let lease = domain.lease().unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    let mut waits = Some(Box::pin(domain.lease_async()));
+    assert!(waits.as_mut().unwrap().as_mut().poll(&mut context).is_pending());
+    drop(lease);
+    in_child(|| {
+        let lease = waits.as_mut().unwrap().as_mut().poll(&mut context);
+        assert!(lease.is_ready(), "the lease is lost in the child");
+        drop(lease);
+        assert_eq!(domain.usage().leased, 0);
+    });
+    in_child(|| {
+        waits = None;
+        assert_eq!(domain.usage().leased, 0, "the lease is lost in the child");
+    });
+    assert!(waits.unwrap().as_mut().poll(&mut context).is_ready());
+}
