@@ -1,22 +1,15 @@
 //! Mistakes that cannot be planted from outside.
 
-use std::cell::RefCell;
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::Arc;
 use std::time::Duration;
 
 use coreline_sim::{Failure, Machine, Schedule, Sim};
-use coreline_topology::{CpuId, Shape, Topology};
-use coreline_world::model::{Checker, Model, Plant};
+use coreline_topology::CpuId;
 use coreline_world::{Clock, Integer, JoinHandle, Placement, Slot, Threads, Word, Words, Work};
 
 use super::core::Core;
 use super::*;
-use crate::cid::{CidLayout, FirstFit, Place};
+use crate::cid::{FirstFit, Place};
 use crate::percpu::Word64;
 
 const MADE: u64 = 0x600d;
@@ -227,91 +220,4 @@ fn waits_beside_a_queue_that_stands(forked: bool) -> Result<(), Box<Failure>> {
 fn a_forked_child_does_not_queue_behind_threads_that_it_has_not() {
     waits_beside_a_queue_that_stands(true).unwrap();
     waits_beside_a_queue_that_stands(false).unwrap_err();
-}
-
-/// Counts how often it was woken.
-struct Woken(AtomicU32);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-fn poll<F: Future + Unpin>(future: &mut F, woken: &Arc<Woken>) -> Poll<F::Output> {
-    Pin::new(future).poll(&mut Context::from_waker(&Waker::from(Arc::clone(woken))))
-}
-
-#[test]
-fn no_thread_waits_for_a_lease_under_the_lock_of_its_domain() {
-    let domains = Domains::new(DomainsOptions::new().leases(1)).unwrap();
-    let domain = domains.domain(DomainOptions::new());
-    let lease = domain.lease().unwrap();
-    let woken = Arc::new(Woken(AtomicU32::new(0)));
-    let mut first = domain.lease_async();
-    assert!(poll(&mut first, &woken).is_pending());
-    let (theirs, seen) = (domain.clone(), Arc::new(Mutex::new(None)));
-    let sees = Arc::clone(&seen);
-    let init = move || {
-        let deadline = Native::now() + Duration::from_millis(10);
-        *sees.lock().unwrap() = Some(theirs.lease_by(deadline).map(drop));
-        Word64::new(0)
-    };
-    drop(domain.local(init).unwrap());
-    assert_eq!(*seen.lock().unwrap(), Some(Err(LeaseError::Nested)));
-    drop(lease);
-    assert!(poll(&mut first, &woken).is_ready(), "a lease went to one that waits no longer");
-}
-
-/// The model, where a heavy fence is refused while another thread comes.
-struct Refusing;
-
-thread_local! {
-    /// What happens meanwhile. Of the host's thread, on which an execution runs.
-    static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
-}
-
-impl Plant for Refusing {
-    const EXCHANGES: bool = true;
-
-    fn refuses() -> bool {
-        MEANWHILE.take().map(|happens| happens()).is_some()
-    }
-}
-
-/// Two wait, of which the second relies on the fence of the first.
-fn one_waits_behind_one_that_cannot() {
-    let shape = Shape {
-        sockets: 1,
-        nodes_per_socket: 1,
-        caches_per_node: 1,
-        cores_per_cache: 1,
-        threads_per_core: 1,
-    };
-    let layout = CidLayout::<Recent>::new(&Topology::uniform(shape).unwrap()).unwrap();
-    let options = DomainsOptions::new().leases(1);
-    let domains = Domains::<Recent, Model<Refusing>>::with_layout_in(layout, options).unwrap();
-    let domain = Rc::new(domains.domain(DomainOptions::new()));
-    let lease = domain.lease().unwrap();
-    let woken = [(); 2].map(|()| Arc::new(Woken(AtomicU32::new(0))));
-    let wait = |domain: Rc<Domain<_, _>>| async move { domain.lease_async().await.map(drop) };
-    let mut first = Box::pin(wait(Rc::clone(&domain)));
-    let second = Rc::new(RefCell::new(Box::pin(wait(Rc::clone(&domain)))));
-    let theirs = (Rc::clone(&second), Arc::clone(&woken[1]));
-    MEANWHILE.set(Some(Box::new(move || {
-        assert!(poll(&mut *theirs.0.borrow_mut(), &theirs.1).is_pending());
-    })));
-    let refused = poll(&mut first, &woken[0]);
-    assert!(matches!(refused, Poll::Ready(Err(LeaseError::Lacking(_)))), "{refused:?}");
-    let times_woken = || woken[1].0.load(Ordering::Relaxed);
-    assert_eq!(times_woken(), 1, "it relies on a fence that there was not");
-    assert!(poll(&mut *second.borrow_mut(), &woken[1]).is_pending());
-    drop(lease);
-    assert_eq!(times_woken(), 2);
-    assert_eq!(poll(&mut *second.borrow_mut(), &woken[1]), Poll::Ready(Ok(())));
-}
-
-#[test]
-fn a_refused_fence_is_no_other_waiters_fence() {
-    Checker::new().max_branches(20_000).check(one_waits_behind_one_that_cannot);
 }

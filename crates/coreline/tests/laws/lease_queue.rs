@@ -1,11 +1,14 @@
 //! The laws of waiting for a lease: a lease is one holder's, one that waits gets one, in order of
-//! arrival, and one that gives up leaves its lease to the next. In the model they are in
-//! `domain/queue.rs`.
+//! arrival, and one that gives up leaves its lease to the next. In every interleaving of the model
+//! they are in `domain/queue.rs`.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use coreline::cid::{CidLayout, Recent};
@@ -14,6 +17,7 @@ use coreline::domain::{
 };
 use coreline_sim::{Faults, Sim};
 use coreline_topology::{CpuId, Shape, Topology};
+use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{Cell, JoinHandle, Native, Placement, Testbed, Threads, Time, World};
 
 use crate::worlds::{self, Effort, FEW, PREEMPTED, TORN};
@@ -180,4 +184,58 @@ fn a_thread_that_sleeps_is_woken_when_simulated() {
         assert_eq!(waits.unwrap().join(), cid);
     };
     worlds::simulate_seeds("lease_queue::sleeps", "host-2c", Faults::default(), 3, law).unwrap();
+}
+
+/// The model, where a heavy fence is refused while another thread comes.
+struct Refusing;
+
+thread_local! {
+    /// What happens meanwhile. Of the host's thread, on which an execution runs.
+    static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+impl Plant for Refusing {
+    const EXCHANGES: bool = true;
+
+    fn refuses() -> bool {
+        MEANWHILE.take().map(|happens| happens()).is_some()
+    }
+}
+
+/// Counts how often it was woken.
+struct Woken(AtomicU32);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        // Relaxed: one thread wakes and looks.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Two wait, of which the second comes during the fence of the first, and relies on it.
+fn one_waits_behind_one_that_cannot() {
+    let domain = Rc::new(domain_of::<Model<Refusing>>(1));
+    let lease = domain.lease().unwrap();
+    let woken = Arc::new(Woken(AtomicU32::new(0)));
+    let times_woken = || woken.0.load(Ordering::Relaxed);
+    let wait = |domain: Rc<Domain<_, _>>| async move { domain.lease_async().await.map(drop) };
+    let second = Rc::new(RefCell::new(Box::pin(wait(Rc::clone(&domain)))));
+    let poll_second = {
+        let (second, waker) = (Rc::clone(&second), Waker::from(Arc::clone(&woken)));
+        move || second.borrow_mut().as_mut().poll(&mut Context::from_waker(&waker))
+    };
+    let meanwhile = poll_second.clone();
+    MEANWHILE.set(Some(Box::new(move || assert!(meanwhile().is_pending()))));
+    let refused = poll(&mut domain.lease_async());
+    assert!(matches!(refused, Poll::Ready(Err(LeaseError::Lacking(_)))), "{refused:?}");
+    assert_eq!(times_woken(), 1, "it relies on a fence that there was not");
+    assert!(poll_second().is_pending());
+    drop(lease);
+    assert_eq!(times_woken(), 2);
+    assert_eq!(poll_second(), Poll::Ready(Ok(())));
+}
+
+#[test]
+fn a_refused_fence_is_no_other_waiters_fence() {
+    Checker::new().max_branches(20_000).check(one_waits_behind_one_that_cannot);
 }

@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::mem;
 use std::pin::{Pin, pin};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
@@ -226,12 +226,11 @@ fn a_child_has_the_leases_that_its_futures_had_got() {
     let domains = Domains::new(DomainsOptions::new().leases(1)).unwrap();
     let domain = domains.domain(DomainOptions::new());
     let lease = domain.lease().unwrap();
-    let mut context = Context::from_waker(Waker::noop());
     let mut waits = Some(Box::pin(domain.lease_async()));
-    assert!(waits.as_mut().unwrap().as_mut().poll(&mut context).is_pending());
+    assert!(poll(waits.as_mut().unwrap().as_mut()).is_pending());
     drop(lease);
     in_child(|| {
-        let lease = waits.as_mut().unwrap().as_mut().poll(&mut context);
+        let lease = poll(waits.as_mut().unwrap().as_mut());
         assert!(lease.is_ready(), "the lease is lost in the child");
         drop(lease);
         assert_eq!(domain.usage().leased, 0);
@@ -240,5 +239,26 @@ fn a_child_has_the_leases_that_its_futures_had_got() {
         waits = None;
         assert_eq!(domain.usage().leased, 0, "the lease is lost in the child");
     });
-    assert!(waits.unwrap().as_mut().poll(&mut context).is_ready());
+    assert!(poll(waits.unwrap().as_mut()).is_ready());
+}
+
+/// A thread in an `init` holds the lock under which others look for its lease.
+#[test]
+fn no_thread_waits_for_a_lease_in_an_init_of_its_domain() {
+    let domains = Domains::new(DomainsOptions::new().leases(1)).unwrap();
+    let domain = domains.domain(DomainOptions::new());
+    let lease = domain.lease().unwrap();
+    let mut first = pin!(domain.lease_async());
+    assert!(poll(first.as_mut()).is_pending());
+    let (theirs, seen) = (domain.clone(), Arc::new(Mutex::new(None)));
+    let sees = Arc::clone(&seen);
+    let init = move || {
+        let deadline = Native::now() + Duration::from_millis(10);
+        *sees.lock().unwrap() = Some(theirs.lease_by(deadline).map(drop));
+        Word64::new(0)
+    };
+    drop(domain.local(init).unwrap());
+    assert_eq!(*seen.lock().unwrap(), Some(Err(LeaseError::Nested)));
+    drop(lease);
+    assert!(poll(first.as_mut()).is_ready(), "a lease went to one that waits no longer");
 }
