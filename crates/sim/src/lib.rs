@@ -58,6 +58,7 @@
 //! | [`atomic`], [`sync`], [`thread`], [`time`], [`hint`] | std's modules, simulated |
 //! | [`collections`], [`task`] | hash maps whose order follows from the seed; an executor |
 //! | [`locks`] | reports on each lock of a run |
+//! | [`measure`] | threads that begin together, tables over numbers of threads, two side by side |
 //! | [`claim`] | what must hold over all that is unknown of a machine |
 //! | [`Faults`], [`on_signal`], [`Kernel`] | what the machine does to the program |
 //! | [`interrupts`] | from CPU to CPU, masked, and monitored waits |
@@ -79,6 +80,7 @@ mod world;
 pub use experiments::claim;
 pub use experiments::determinism::Divergence;
 pub use experiments::explore::{Explore, Explored, search};
+pub use experiments::measure;
 pub use hardware::arena::Allocator;
 pub use hardware::class::Class;
 pub use hardware::contention::{Arbitration, ParseArbitrationError};
@@ -87,6 +89,7 @@ pub use machine::calibration::{PingPong, Transfer};
 pub use machine::{Machine, Run};
 pub use mirrors::{atomic, collections, hint, sync, task, thread, time};
 pub use results::failure::{CpuState, Doing, Failure, FailureKind, Foreign, Lately, ThreadState};
+pub use results::false_sharing::WordGroup;
 pub use results::locks::{Handoffs, LockReport};
 pub use results::replay::{ParseReplayError, Replay};
 pub use results::report::{

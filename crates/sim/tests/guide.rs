@@ -10,8 +10,11 @@ use std::path::{Path, PathBuf};
 mod false_sharing;
 #[path = "../examples/lost_wake_up/gate.rs"]
 mod gate;
+#[allow(dead_code, reason = "its main function")]
+#[path = "../examples/scales.rs"]
+mod scales;
 
-const EXAMPLES: [&str; 2] = ["false_sharing", "lost_wake_up/gate"];
+const EXAMPLES: [&str; 3] = ["false_sharing", "lost_wake_up/gate", "scales"];
 
 fn crate_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
@@ -50,7 +53,8 @@ fn the_guides_code_is_cut_from_the_examples() {
 
 #[test]
 fn the_guides_output_is_that_of_the_examples() {
-    let stories = [false_sharing::story().unwrap(), gate::story().unwrap()];
+    let stories =
+        [false_sharing::story().unwrap(), gate::story().unwrap(), scales::story().unwrap()];
     let old = fs::read_to_string(guide()).unwrap();
     let mut new = String::new();
     let mut rest = old.as_str();

@@ -5,6 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coreline_sim::measure::parallel;
 use coreline_sim::sync::{self, Condvar, Mutex, RwLock};
 use coreline_sim::{Arbitration, Details, Machine, Report, Sim, Statistics, name};
 use coreline_world::{Cell, Clock, Integer, JoinHandle, Line, Ordering, Threads, Word, Words};
@@ -78,10 +79,46 @@ fn full_statistics_find_the_line_that_two_counters_share() {
     let site = details.sites.iter().find(|site| site.site == errors.site).unwrap();
     assert_eq!(site.cost, errors.cost);
 
+    let groups: Vec<_> =
+        shared.falsely_shared.iter().map(|it| (it.words.concat(), it.cores)).collect();
+    assert_eq!(groups, [("requests".to_owned(), 1), ("errors".to_owned(), 1)]);
+    assert_eq!(alone.falsely_shared, []);
+
     let text = report.to_string();
-    for part in ["requests, errors", "+8 errors", &errors.site.to_string(), "% miss"] {
+    for part in [
+        "false sharing on 1 line, ",
+        "  requests (1 core); errors (1 core)\n",
+        "requests, errors",
+        "+8 errors",
+        &errors.site.to_string(),
+        "% miss",
+    ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
+}
+
+/// Two locks of different threads that share a line, or have one each.
+fn two_locks(apart: bool) -> Vec<Vec<(String, usize)>> {
+    let run = machine("epyc-9654-2s", 1).statistics(Statistics::Full).run(move || {
+        let size = if apart { 64 } else { 8 };
+        let words = Line([const { sync::atomic::AtomicU32::new(0) }; 32]);
+        let lock = |number: usize| &words[number * size / 4];
+        name(lock(0), "left");
+        name(lock(1), "right");
+        parallel(4, 200, |number| _ = lock(number / 2).fetch_add(1, Ordering::Relaxed));
+    });
+    let details = run.unwrap().report.details.unwrap();
+    let shared = details.lines.into_iter().filter(|line| !line.falsely_shared.is_empty());
+    let groups = shared.map(|line| {
+        line.falsely_shared.into_iter().map(|it| (it.words.concat(), it.cores)).collect()
+    });
+    groups.collect()
+}
+
+#[test]
+fn two_locks_of_different_threads_on_one_line_are_told() {
+    assert_eq!(two_locks(false), [[("left".to_owned(), 2), ("right".to_owned(), 2)]]);
+    assert!(two_locks(true).is_empty());
 }
 
 #[test]

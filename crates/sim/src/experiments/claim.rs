@@ -112,6 +112,11 @@ impl Band {
         &self.points
     }
 
+    /// The machine that it is a band of.
+    pub fn machine_name(&self) -> &str {
+        self.spec.name()
+    }
+
     /// The machine of a point, ready to run the program of this name.
     ///
     /// # Panics
@@ -236,7 +241,7 @@ impl Figures {
     }
 
     /// The numbers, in the order of the band's points.
-    pub fn values(&self) -> impl Iterator<Item = f64> {
+    pub fn values(&self) -> impl Iterator<Item = f64> + Clone + '_ {
         self.points.iter().map(|point| point.0)
     }
 

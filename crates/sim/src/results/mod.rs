@@ -1,6 +1,7 @@
 //! What a run leaves behind: report, statistics and lock reports, or a failure and its replay line.
 
 pub(crate) mod failure;
+pub(crate) mod false_sharing;
 pub(crate) mod locks;
 pub(crate) mod replay;
 pub(crate) mod report;

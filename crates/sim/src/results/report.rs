@@ -7,6 +7,7 @@ use coreline_topology::CpuId;
 use serde::Serialize;
 
 use crate::hardware::coherence;
+use crate::results::false_sharing::{self, WordGroup};
 
 /// How much a machine keeps of what its accesses cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -179,6 +180,11 @@ pub struct LineCost {
     pub cost: AccessCost,
     /// What the accesses to each word cost, by word and place in the source.
     pub words: Vec<WordCost>,
+    /// What lies on the line and is used by cores of its own, if that is several groups of words:
+    /// false sharing. A core that accesses a word rarely beside others does not count as its user,
+    /// and where users of two words are partly the same nothing is said. A line whose memory had
+    /// one use after the other may be taken for one.
+    pub falsely_shared: Vec<WordGroup>,
 }
 
 /// What the accesses of one place in the source to one word cost.
@@ -302,9 +308,11 @@ fn rest<'a>(
 
 impl fmt::Display for Details {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\nhottest lines, and the accesses to them\n{HEADER}line")?;
         let hot: Vec<_> = self.lines.iter().filter(|line| line.cost.is_hot()).collect();
-        for LineCost { address, names, cost, words } in hot.iter().take(MOST_PRINTED) {
+        let lines = hot.iter().map(|it| (it.address, it.cost.time_ns, &it.falsely_shared[..]));
+        false_sharing::verdict(f, &lines.collect::<Vec<_>>())?;
+        writeln!(f, "\nhottest lines, and the accesses to them\n{HEADER}line")?;
+        for LineCost { address, names, cost, words, .. } in hot.iter().take(MOST_PRINTED) {
             writeln!(f, "{cost}{address:#x} {}", names.join(", "))?;
             for WordCost { offset, names, site, cost } in words.iter().filter(|it| it.cost.is_hot())
             {

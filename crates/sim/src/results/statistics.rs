@@ -4,6 +4,7 @@ use core::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::hardware::coherence::From;
+use crate::results::false_sharing::{self, Misses};
 use crate::results::report::{
     AccessCost, CpuTime, Details, LineCost, Site, SiteCost, SourceSite, Transfers, WordCost,
 };
@@ -40,6 +41,17 @@ pub(crate) struct Tally {
     pub(crate) queue: u64,
     /// Picoseconds from beginning to end.
     pub(crate) time: u64,
+    /// How often each core missed, by its number.
+    missed: Vec<(u32, u64)>,
+}
+
+impl Tally {
+    fn miss(&mut self, core: u32) {
+        match self.missed.binary_search_by_key(&core, |&(core, _)| core) {
+            Ok(index) => self.missed[index].1 += 1,
+            Err(index) => self.missed.insert(index, (core, 1)),
+        }
+    }
 }
 
 /// What the program calls parts of its memory: first address, bytes, name.
@@ -85,15 +97,16 @@ impl Ledger {
         let is_it = |tally: &Tally| core::ptr::eq(tally.site, site) && tally.offset == offset;
         let index = tallies.iter().position(is_it).unwrap_or_else(|| {
             let transfers = Transfers::default();
-            tallies.push(Tally { site, offset, transfers, queue: 0, time: 0 });
+            tallies.push(Tally { site, offset, transfers, queue: 0, time: 0, missed: Vec::new() });
             tallies.len() - 1
         });
         &mut tallies[index]
     }
 
-    /// An access that took `time` picoseconds, `queue` of them waiting for its turn.
+    /// A core's access that took `time` picoseconds, `queue` of them waiting for its turn.
     pub(crate) fn access(
         &mut self,
+        core: u32,
         (line, site, address): (usize, Site, usize),
         from: From,
         queue: u64,
@@ -101,6 +114,9 @@ impl Ledger {
     ) {
         let tally = self.tally(line, site, address);
         tally.transfers.count(from);
+        if from != From::Private {
+            tally.miss(core);
+        }
         tally.queue += queue;
         tally.time += time;
     }
@@ -122,7 +138,12 @@ impl Ledger {
             let mut cost = AccessCost::default();
             // The compiler may have made several locations of one place: they count as one.
             let mut places = BTreeMap::<(u8, SourceSite), (Transfers, u64, u64)>::new();
+            let mut misses = Misses::new();
             for tally in tallies {
+                let of_word = misses.entry(tally.offset).or_default();
+                for &(core, count) in &tally.missed {
+                    *of_word.entry(core).or_default() += count;
+                }
                 let site = SourceSite::of(tally.site);
                 let place = places.entry((tally.offset, site)).or_default();
                 place.0.add(&tally.transfers);
@@ -137,7 +158,10 @@ impl Ledger {
                 let called = names.of(address + u64::from(offset), 1);
                 words.push(WordCost { offset, names: called, site, cost: this });
             }
-            lines.push(LineCost { address, names: names.of(address, 64), cost, words });
+            let name = |offset: u8| names.of(address + u64::from(offset), 1);
+            let falsely_shared = false_sharing::groups(&misses, name);
+            let names = names.of(address, 64);
+            lines.push(LineCost { address, names, cost, words, falsely_shared });
         }
         lines.sort_by_key(|line| (Reverse(line.cost.time_ns), line.address));
         let mut sites: Vec<_> =
@@ -191,7 +215,7 @@ mod tests {
         assert!(!core::ptr::eq(sites[0], sites[1]));
         let mut ledger = Ledger::new(1, None);
         for site in sites {
-            ledger.access((0, site, 8), From::Private, 600, 700);
+            ledger.access(0, (0, site, 8), From::Private, 600, 700);
         }
         let details = ledger.details(1, |_| 0, &Names::default());
         let cost = details.lines[0].cost;

@@ -373,7 +373,8 @@ impl Engine {
         self.report.transfers.count(From::Private);
         if let Some(ledger) = &mut self.ledger {
             let &Request { line, site, word, .. } = request;
-            ledger.access((line, site, word), From::Private, 0, time);
+            let core = self.cpus[cpu].core;
+            ledger.access(core, (line, site, word), From::Private, 0, time);
             let now = self.cpus[cpu].now;
             self.put_down(cpu, request, now);
         }

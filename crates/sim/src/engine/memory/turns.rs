@@ -35,7 +35,8 @@ impl Engine {
         let busy = if alone { completion } else { start + costs.directory };
         self.directory.occupy(line, core, completion, busy);
         if let Some(ledger) = &mut self.ledger {
-            ledger.access((line, site, word), source, start - arrived, completion - issued);
+            let (queue, time) = (start - arrived, completion - issued);
+            ledger.access(core, (line, site, word), source, queue, time);
             self.put_down(cpu, request, start);
         }
         self.appoint(line);

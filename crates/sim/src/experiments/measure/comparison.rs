@@ -1,0 +1,118 @@
+//! [`Comparison`]: which of two programs is faster with how many threads.
+
+use core::fmt;
+
+use serde::{Serialize, Serializer};
+
+use super::scaling::{Scaling, Spread, short};
+
+/// Sets two programs side by side.
+pub fn compare<'a>(first: &'a Scaling, second: &'a Scaling) -> Comparison<'a> {
+    Comparison { first, second }
+}
+
+/// Two programs side by side, from [`compare`]. With the numbers of threads that both
+/// have.
+///
+/// Printed, it is a conclusion and a table.
+#[derive(Debug, Clone, Copy)]
+pub struct Comparison<'a> {
+    first: &'a Scaling,
+    second: &'a Scaling,
+}
+
+/// Which of two is faster over a whole band.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Faster {
+    /// The first.
+    First,
+    /// The second.
+    Second,
+    /// One of them at some points of the band, and the other at others. Or the two are of
+    /// different bands.
+    Undecided,
+}
+
+/// Two programs with one number of threads.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Side {
+    /// How many threads.
+    pub threads: usize,
+    /// Operations of the first per second, over those of the second.
+    pub ratio: Spread,
+    /// Which is faster.
+    pub faster: Faster,
+}
+
+impl<'a> Comparison<'a> {
+    /// By number of threads.
+    pub fn sides(&self) -> impl Iterator<Item = Side> + '_ {
+        self.first.threads().iter().filter_map(|&threads| {
+            let (own, other) = (self.first.rate(threads)?, self.second.rate(threads)?);
+            let (low, high) = own.ratios(other);
+            let ratio = Spread { value: own.value() / other.value(), low, high };
+            let faster = match () {
+                () if low > 1.0 => Faster::First,
+                () if high < 1.0 => Faster::Second,
+                () => Faster::Undecided,
+            };
+            Some(Side { threads, ratio, faster })
+        })
+    }
+
+    fn called(&self, faster: Faster) -> &'a str {
+        match faster {
+            Faster::First => self.first.name(),
+            Faster::Second => self.second.name(),
+            Faster::Undecided => "undecided",
+        }
+    }
+
+    /// Which is faster from where to where, in the order of the numbers of threads: a line each.
+    fn conclusion(&self) -> String {
+        let mut sides: Vec<Side> = self.sides().collect();
+        sides.sort_by_key(|side| side.threads);
+        let runs = sides.chunk_by(|one, next| one.faster == next.faster).map(|run| {
+            let (from, to) = (run[0].threads, run[run.len() - 1].threads);
+            let at = if from == to { format!("{from}") } else { format!("{from} to {to}") };
+            match run[0].faster {
+                Faster::Undecided => format!("undecided with {at} threads\n"),
+                faster => format!("{} is faster with {at} threads\n", self.called(faster)),
+            }
+        });
+        let text: String = runs.collect();
+        match text.is_empty() {
+            true => "no number of threads was measured of both\n".to_owned(),
+            false => text,
+        }
+    }
+}
+
+impl Serialize for Comparison<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.sides())
+    }
+}
+
+impl fmt::Display for Comparison<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, second] = [self.first, self.second].map(Scaling::name);
+        f.write_str(&self.conclusion())?;
+        writeln!(f, "{first} beside {second}, operations a second\n")?;
+        writeln!(
+            f,
+            "{:>7}  {:>8}  {:>8}  {:>6}  {:>17}  faster",
+            "threads", "first", "second", "ratio", "lowest to highest"
+        )?;
+        for Side { threads, ratio, faster } in self.sides() {
+            let rate = |of: &Scaling| of.rate(threads).map_or(f64::NAN, |rate| rate.value());
+            let [own, other] = [rate(self.first), rate(self.second)].map(short);
+            let Spread { value, low, high } = ratio;
+            let band = format!("{low:.2} to {high:.2}");
+            let faster = self.called(faster);
+            writeln!(f, "{threads:>7}  {own:>8}  {other:>8}  {value:>6.2}  {band:>17}  {faster}")?;
+        }
+        Ok(())
+    }
+}

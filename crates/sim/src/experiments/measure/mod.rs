@@ -1,0 +1,223 @@
+//! Whether code scales: threads that begin together, a table over numbers of threads, and two
+//! tables side by side.
+//!
+//! [`parallel`] runs in a machine and leaves out of its times what does not belong there: starting
+//! threads, first accesses, threads that begin apart. [`scaling`] runs a program with several
+//! numbers of threads over a band, and [`compare`] says which of two is faster where.
+//!
+//! ```
+//! use coreline_sim::claim::Band;
+//! use coreline_sim::measure::{Parallel, compare, parallel, scaling};
+//! use coreline_sim::sync::Mutex; // was std::sync
+//! use coreline_sim::{Allocator, Spec};
+//! use std::collections::VecDeque;
+//!
+//! #[global_allocator]
+//! static ALLOCATOR: Allocator = Allocator;
+//!
+//! fn locked(threads: usize) -> Parallel {
+//!     let queue = Mutex::new(VecDeque::new());
+//!     parallel(threads, 20, |n| {
+//!         queue.lock().unwrap().push_back(n);
+//!         queue.lock().unwrap().pop_front();
+//!     })
+//! }
+//!
+//! #[derive(Default)]
+//! #[repr(align(64))] // else neighbours share a line
+//! struct Apart(Mutex<VecDeque<usize>>);
+//!
+//! fn apart(threads: usize) -> Parallel {
+//!     let queues: Vec<Apart> = (0..threads).map(|_| Apart::default()).collect();
+//!     parallel(threads, 20, |n| {
+//!         queues[n].0.lock().unwrap().push_back(n);
+//!         queues[n].0.lock().unwrap().pop_front();
+//!     })
+//! }
+//!
+//! let band = Band::quick(&Spec::preset("epyc-9654-2s")?, 1);
+//! let threads = [1, 8, 24, 96];
+//! let locked = scaling(&band, "one queue", &threads, locked)?;
+//! let apart = scaling(&band, "a queue each", &threads, apart)?;
+//! println!("{locked}\n{apart}\n{}", compare(&apart, &locked));
+//! assert_eq!(locked.scales_to(), 1);
+//! assert_eq!(apart.scales_to(), 96, "{apart}");
+//! apart.rate(96).unwrap().at_least(10.0, locked.rate(96).unwrap())?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod comparison;
+mod scaling;
+
+use core::time::Duration;
+use std::panic::resume_unwind;
+
+use coreline_topology::CpuId;
+use coreline_world::{Clock as _, Line};
+
+use crate::Sim;
+use crate::mirrors::atomic::{AtomicU64, Ordering};
+use crate::mirrors::hint::work;
+use crate::mirrors::thread::{self, Builder, ScopedJoinHandle};
+
+pub use comparison::{Comparison, Faster, Side, compare};
+pub use scaling::{Row, Scaling, Spread, scaling};
+
+/// What threads did that began together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parallel {
+    /// How many operations each thread did.
+    pub rounds: u64,
+    /// Simulated nanoseconds from the common start to the end of the last thread.
+    pub span_ns: u64,
+    /// How long each thread took, by its number.
+    pub each_ns: Vec<u64>,
+    /// How long after the first thread the last one began. Little, unless several threads have one
+    /// CPU.
+    pub apart_ns: u64,
+}
+
+impl Parallel {
+    /// How many threads there were.
+    pub fn threads(&self) -> usize {
+        self.each_ns.len()
+    }
+
+    /// Operations of all threads, per simulated second.
+    pub fn per_second(&self) -> f64 {
+        let operations = self.rounds as f64 * self.threads() as f64;
+        operations * 1e9 / self.span_ns as f64
+    }
+
+    /// How long the fastest thread took, as a share of the slowest one's time: 1 is fair.
+    pub fn share(&self) -> f64 {
+        let [least, most] = [self.each_ns.iter().min(), self.each_ns.iter().max()];
+        least.zip(most).map_or(f64::NAN, |(least, most)| *least as f64 / (*most).max(1) as f64)
+    }
+}
+
+/// How often a thread that waits for the others looks whether they are there.
+const LOOK: Duration = Duration::from_micros(20);
+
+/// How long before the common start a thread is awake.
+const AWAKE: Duration = Duration::from_micros(5);
+
+/// How exactly threads begin together, about: as long as a look at the clock takes.
+const EXACT: Duration = Duration::from_nanos(30);
+
+/// Runs `op` so many times on each of so many threads, which begin at one time; `op` gets the
+/// number of its thread, from 0. To be called in a machine.
+///
+/// Thread `n` is on CPU `n`, and where there are more threads than CPUs they begin again with CPU
+/// 0. Before the start each thread does one operation more, which is not timed: first accesses
+/// miss, and there is memory to be made. Nothing else of the caller's counts, as what was made
+/// before, and what drops behind it.
+///
+/// ```
+/// use coreline_sim::atomic::{AtomicU64, Ordering};
+/// use coreline_sim::{Machine, measure};
+///
+/// #[global_allocator]
+/// static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+///
+/// let run = Machine::preset("epyc-9654-2s")?.run(|| {
+///     let hits = AtomicU64::new(0);
+///     measure::parallel(192, 10, |_| _ = hits.fetch_add(1, Ordering::Relaxed))
+/// })?;
+/// println!("{:.0} million additions a second", run.value.per_second() / 1e6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Panics
+///
+/// Outside of a machine; if `threads` or `rounds` is 0; if `op` does, once all threads are done.
+#[track_caller]
+pub fn parallel(threads: usize, rounds: u64, op: impl Fn(usize) + Sync) -> Parallel {
+    assert!(threads > 0 && rounds > 0, "{threads} threads and {rounds} rounds: nothing to measure");
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    let line = StartLine::default();
+    let part = |number| {
+        let arrival = Arrival(&line);
+        op(number);
+        drop(arrival);
+        line.pass();
+        let begin = now_ns();
+        (0..rounds).for_each(|_| op(number));
+        (begin, now_ns())
+    };
+    let lanes: Vec<(u64, u64)> = thread::scope(|scope| {
+        let start = |number| {
+            let builder = Builder::new().on(CpuId::new((number % cpus) as u32));
+            builder.spawn_scoped(scope, move || part(number)).expect("the CPU is the machine's")
+        };
+        let crew: Vec<_> = (0..threads).map(start).collect();
+        line.open(threads);
+        let join =
+            |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|it| resume_unwind(it));
+        crew.into_iter().map(join).collect()
+    });
+    let begins = lanes.iter().map(|lane| lane.0);
+    let (begin, last) = (begins.clone().min().unwrap_or(0), begins.max().unwrap_or(0));
+    let end = lanes.iter().map(|lane| lane.1).max().unwrap_or(0);
+    Parallel {
+        rounds,
+        span_ns: end - begin,
+        each_ns: lanes.iter().map(|(begin, end)| end - begin).collect(),
+        apart_ns: last - begin,
+    }
+}
+
+fn now_ns() -> u64 {
+    Sim::now().as_nanos()
+}
+
+/// Where threads wait until all are there, asleep: one that spun would keep those that it shares
+/// its CPU with from coming.
+#[derive(Default)]
+struct StartLine {
+    arrived: Line<AtomicU64>,
+    /// When all begin, in simulated nanoseconds; 0: not known yet.
+    start: Line<AtomicU64>,
+}
+
+/// A thread that comes to the start line. It counts as there also if it panics on its way: the
+/// others must not wait for it.
+struct Arrival<'a>(&'a StartLine);
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        self.0.arrived.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl StartLine {
+    /// Waits for the common start.
+    fn pass(&self) {
+        let start = loop {
+            match self.start.load(Ordering::Relaxed) {
+                0 => thread::sleep(LOOK),
+                start => break Duration::from_nanos(start),
+            }
+        };
+        let left = || start.saturating_sub(Duration::from_nanos(now_ns()));
+        thread::sleep(left().saturating_sub(AWAKE));
+        // Spans of work differ by a share of their length, so the last is a short one; then there
+        // are looks at the clock.
+        while left() > 4 * EXACT {
+            work(left() * 3 / 4);
+        }
+        while !left().is_zero() {}
+    }
+
+    /// Sets the start, once all wait.
+    fn open(&self, threads: usize) {
+        // Relaxed, as all here: lines up times and hands nothing over.
+        while self.arrived.load(Ordering::Relaxed) < threads as u64 {
+            thread::sleep(LOOK);
+        }
+        // All have looked by then: they read one line, one after the other.
+        let until = 3 * LOOK + Duration::from_nanos(threads as u64 * 500) + AWAKE;
+        let start = now_ns() + until.as_nanos() as u64;
+        self.start.store(start, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,246 @@
+//! [`scaling`]: a program with several numbers of threads.
+
+use core::fmt;
+
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
+
+use super::Parallel;
+use crate::experiments::claim::{Band, Figures};
+use crate::results::failure::Failure;
+
+/// Runs a program with each of these numbers of threads, at all points of a band, on as many host
+/// threads as there are CPUs; `program` gets the number of threads, and what it returns is mostly
+/// that of [`parallel`](super::parallel).
+///
+/// The replay line of a run calls the program `name threads=N`.
+///
+/// # Errors
+///
+/// The [`Failure`] of the first run that fails.
+pub fn scaling(
+    band: &Band,
+    name: &str,
+    threads: &[usize],
+    program: impl Fn(usize) -> Parallel + Clone + Send + Sync + 'static,
+) -> Result<Scaling, Box<Failure>> {
+    let named: Vec<_> = threads.iter().map(|&threads| Program { name, threads }).collect();
+    let run = |of: &Program<'_>, machine: crate::Machine| {
+        let (replay, program, threads) = (machine.replay_line(), program.clone(), of.threads);
+        machine.run(move || program(threads)).map(|run| (run.value, replay))
+    };
+    let done = band.run_all(&named, run, || ())?;
+    let figures = |of: fn(&Parallel) -> f64| {
+        let each = named.iter().zip(&done).map(|(program, points)| {
+            let points = points.iter().map(|(value, replay)| (of(value), replay.clone()));
+            Figures::new(program.to_string(), points.collect())
+        });
+        each.collect::<Vec<_>>()
+    };
+    Ok(Scaling {
+        name: name.to_owned(),
+        machine: band.machine_name().to_owned(),
+        points: band.points().len(),
+        threads: threads.to_vec(),
+        rates: figures(Parallel::per_second),
+        shares: figures(Parallel::share),
+    })
+}
+
+/// A program with a number of threads.
+struct Program<'a> {
+    name: &'a str,
+    threads: usize,
+}
+
+impl fmt::Display for Program<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} threads={}", self.name, self.threads)
+    }
+}
+
+/// How fast a program is with several numbers of threads.
+///
+/// Printed, it is a conclusion, a table and bars of at most 80 columns; [`csv`](Scaling::csv) and
+/// `Serialize` are for programs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scaling {
+    name: String,
+    machine: String,
+    points: usize,
+    threads: Vec<usize>,
+    /// Of each number of threads: operations of all of them per simulated second.
+    rates: Vec<Figures>,
+    shares: Vec<Figures>,
+}
+
+/// A number at a band's default point, and its lowest and highest.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spread {
+    /// At the default point.
+    pub value: f64,
+    /// The lowest of all points.
+    pub low: f64,
+    /// The highest of all points.
+    pub high: f64,
+}
+
+impl Spread {
+    pub(super) fn of(values: impl Iterator<Item = f64> + Clone) -> Spread {
+        let (low, high) = crate::experiments::claim::range(values.clone());
+        Spread { value: values.into_iter().next().unwrap_or(f64::NAN), low, high }
+    }
+}
+
+/// What came out with one number of threads.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Row {
+    /// How many threads.
+    pub threads: usize,
+    /// Operations of all of them per simulated second.
+    pub per_second: Spread,
+    /// How fast each is beside one of the first row.
+    pub efficiency: Spread,
+    /// The fastest thread's time as a share of the slowest one's: 1 is fair.
+    pub share: Spread,
+}
+
+/// How fast a thread must be, beside one of the first row, for the program to scale.
+const ENOUGH: f64 = 0.5;
+
+impl Scaling {
+    /// What was measured.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The numbers of threads, in the order in which they were asked for.
+    pub fn threads(&self) -> &[usize] {
+        &self.threads
+    }
+
+    /// Operations per second with so many threads, for claims; `None` if that was not measured.
+    pub fn rate(&self, threads: usize) -> Option<&Figures> {
+        let index = self.threads.iter().position(|&it| it == threads)?;
+        self.rates.get(index)
+    }
+
+    /// All that came out.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = Row> + '_ {
+        (0..self.threads.len()).map(|row| Row {
+            threads: self.threads[row],
+            per_second: Spread::of(self.rates[row].values()),
+            efficiency: Spread::of(self.efficiencies(row)),
+            share: Spread::of(self.shares[row].values()),
+        })
+    }
+
+    fn efficiencies(&self, row: usize) -> impl Iterator<Item = f64> + Clone + '_ {
+        let more = self.threads[row] as f64 / self.threads[0] as f64;
+        self.rates[row]
+            .values()
+            .zip(self.rates[0].values())
+            .map(move |(this, first)| this / first / more)
+    }
+
+    /// Up to how many threads it scales: each of them is at every point at least half as fast as
+    /// one of the first row, and so in all rows before. 0 if there is no row.
+    pub fn scales_to(&self) -> usize {
+        let rows = self.rows().take_while(|row| row.efficiency.low >= ENOUGH);
+        rows.last().map_or(0, |row| row.threads)
+    }
+
+    /// The first number of threads with which all together are slower, at every point, than they
+    /// are with fewer.
+    pub fn declines_at(&self) -> Option<usize> {
+        let slower =
+            |row: usize| (0..row).any(|less| self.rates[row].ratios(&self.rates[less]).1 < 1.0);
+        (0..self.threads.len()).find(|&row| slower(row)).map(|row| self.threads[row])
+    }
+
+    /// The rows as comma-separated values, with a header.
+    pub fn csv(&self) -> String {
+        let header =
+            ["per_second", "efficiency", "share"].map(|it| format!("{it},{it}_low,{it}_high"));
+        let mut text = format!("threads,{}\n", header.join(","));
+        for Row { threads, per_second, efficiency, share } in self.rows() {
+            let spreads = [per_second, efficiency, share];
+            let spreads =
+                spreads.map(|Spread { value, low, high }| format!("{value},{low},{high}"));
+            text += &format!("{threads},{}\n", spreads.join(","));
+        }
+        text
+    }
+
+    fn conclusion(&self) -> String {
+        let [scales_to, most] = [self.scales_to(), self.threads.iter().copied().max().unwrap_or(0)];
+        let mut text = match scales_to {
+            0 => return format!("{}: nothing was measured", self.name),
+            all if all == most => format!("{} scales to all {most} threads", self.name),
+            some => format!("{} scales to {some} of {most} threads", self.name),
+        };
+        if let Some(declines) = self.declines_at() {
+            text += &format!(", and is slower from {declines} on than with fewer");
+        }
+        text
+    }
+}
+
+impl Serialize for Scaling {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Scaling", 6)?;
+        fields.serialize_field("name", &self.name)?;
+        fields.serialize_field("machine", &self.machine)?;
+        fields.serialize_field("points", &self.points)?;
+        fields.serialize_field("scales_to", &self.scales_to())?;
+        fields.serialize_field("declines_at", &self.declines_at())?;
+        fields.serialize_field("rows", &self.rows().collect::<Vec<_>>())?;
+        fields.end()
+    }
+}
+
+/// How long the longest bar is.
+const BAR: f64 = 24.0;
+
+impl fmt::Display for Scaling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Scaling { machine, points, .. } = self;
+        writeln!(f, "{}", self.conclusion())?;
+        writeln!(f, "{machine}, {points} points; each: a thread's speed beside the first row's;")?;
+        writeln!(f, "share: the fastest thread's time over the slowest one's\n")?;
+        let band = "lowest to highest";
+        writeln!(f, "{:>7}  {:>8}  {band:>19}  {:>6}  {:>5}", "threads", "op/s", "each", "share")?;
+        let most = self.rates.iter().map(Figures::value).fold(0.0, f64::max);
+        for Row { threads, per_second, efficiency, share } in self.rows() {
+            let Spread { value, low, high } = per_second;
+            let bar = "#".repeat((BAR * value / most).round().clamp(1.0, BAR) as usize);
+            writeln!(
+                f,
+                "{threads:>7}  {:>8}  {:>19}  {:>6.2}  {:>5.2}  {bar}",
+                short(value),
+                format!("{} to {}", short(low), short(high)),
+                efficiency.value,
+                share.value
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Three digits and a letter for thousands.
+pub(super) fn short(value: f64) -> String {
+    let (value, letter) = match value {
+        _ if value >= 999.5e6 => (value / 1e9, " G"),
+        _ if value >= 999.5e3 => (value / 1e6, " M"),
+        _ if value >= 999.5 => (value / 1e3, " k"),
+        _ => (value, "  "),
+    };
+    let digits = if value >= 99.95 {
+        0
+    } else if value >= 9.995 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.digits$}{letter}")
+}

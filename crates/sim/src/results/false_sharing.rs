@@ -1,0 +1,138 @@
+//! False sharing: words of one line that different cores use.
+
+use core::fmt;
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// Words of one line that are used by cores of their own, which use no other word of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WordGroup {
+    /// What the words are called; one without a [name](crate::name) by its offset in the line.
+    pub words: Vec<String>,
+    /// How many cores use them.
+    pub cores: usize,
+    /// How often those missed on them.
+    pub misses: u64,
+}
+
+/// How often each core missed on a word, by the word's offset in its line and the core.
+pub(crate) type Misses = BTreeMap<u8, BTreeMap<u32, u64>>;
+
+/// A core that misses no more than so often on a word made it, or looked at it in the end.
+const FIRST_AND_LAST: u64 = 2;
+
+/// Nor does a core use a word if another misses so many times as often on it.
+const RARELY: u64 = 10;
+
+/// The groups of a line's words, which `name` names by their offsets; none if there are not
+/// several. Words that one core uses are in one group.
+pub(crate) fn groups(misses: &Misses, name: impl Fn(u8) -> Vec<String>) -> Vec<WordGroup> {
+    let mut groups: Vec<(Vec<u8>, BTreeMap<u32, u64>)> = Vec::new();
+    for (&offset, cores) in misses {
+        let most = cores.values().max().copied().unwrap_or(0);
+        let is_user =
+            |&(_, &count): &(&u32, &u64)| count > FIRST_AND_LAST && count * RARELY >= most;
+        let users: BTreeMap<u32, u64> =
+            cores.iter().filter(is_user).map(|(&core, &count)| (core, count)).collect();
+        if users.is_empty() {
+            continue;
+        }
+        // All groups that share a core with this word become one with it.
+        let mut group = (vec![offset], users);
+        for (offsets, theirs) in std::mem::take(&mut groups) {
+            if theirs.keys().all(|core| !group.1.contains_key(core)) {
+                groups.push((offsets, theirs));
+                continue;
+            }
+            group.0.extend(offsets);
+            for (core, count) in theirs {
+                *group.1.entry(core).or_default() += count;
+            }
+        }
+        groups.push(group);
+    }
+    if groups.len() < 2 {
+        return Vec::new();
+    }
+    groups.sort_by_key(|(offsets, _)| offsets.iter().min().copied());
+    let group = |(mut offsets, cores): (Vec<u8>, BTreeMap<u32, u64>)| {
+        offsets.sort_unstable();
+        let named = |&offset: &u8| match name(offset) {
+            names if names.is_empty() => format!("+{offset}"),
+            names => names.join(", "),
+        };
+        let mut called: Vec<String> = offsets.iter().map(named).collect();
+        called.dedup();
+        WordGroup { words: called, cores: cores.len(), misses: cores.values().sum() }
+    };
+    groups.into_iter().map(group).collect()
+}
+
+impl fmt::Display for WordGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.cores == 1 { "" } else { "s" };
+        write!(f, "{} ({} core{plural})", self.words.join(", "), self.cores)
+    }
+}
+
+/// How many lines, and groups of a line, the verdict names.
+const MOST_NAMED: usize = 4;
+
+/// A hot line: its address, how long accesses to it took, and its groups.
+pub(crate) type Hot<'a> = (u64, u64, &'a [WordGroup]);
+
+/// Says in words which of these lines are falsely shared; nothing if none is.
+pub(crate) fn verdict(f: &mut fmt::Formatter<'_>, lines: &[Hot<'_>]) -> fmt::Result {
+    let shared: Vec<&Hot<'_>> = lines.iter().filter(|(.., groups)| !groups.is_empty()).collect();
+    if shared.is_empty() {
+        return Ok(());
+    }
+    let (count, plural) = (shared.len(), if shared.len() == 1 { "" } else { "s" });
+    let of: u64 = shared.iter().map(|line| line.1).sum();
+    let all: u64 = lines.iter().map(|line| line.1).sum();
+    let share = 100.0 * of as f64 / all.max(1) as f64;
+    writeln!(f, "\nfalse sharing on {count} line{plural}, {share:.0} % of the time of hot lines:")?;
+    writeln!(f, "cores use different words of one line; give each a line of its own")?;
+    for (address, _, groups) in shared.into_iter().take(MOST_NAMED) {
+        let named: Vec<_> = groups.iter().take(MOST_NAMED).map(WordGroup::to_string).collect();
+        write!(f, "  {address:#x}  {}", named.join("; "))?;
+        match groups.len().saturating_sub(MOST_NAMED) {
+            0 => writeln!(f)?,
+            more => writeln!(f, "; {more} more")?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn misses(words: &[(u8, &[(u32, u64)])]) -> Misses {
+        words.iter().map(|&(offset, cores)| (offset, cores.iter().copied().collect())).collect()
+    }
+
+    fn found(words: &[(u8, &[(u32, u64)])]) -> Vec<(Vec<String>, usize, u64)> {
+        let groups = groups(&misses(words), |_| Vec::new());
+        groups.into_iter().map(|group| (group.words, group.cores, group.misses)).collect()
+    }
+
+    #[test]
+    fn words_of_different_cores_are_falsely_shared() {
+        let expected = vec![(vec!["+0".to_owned()], 1, 90), (vec!["+8".to_owned()], 1, 80)];
+        assert_eq!(found(&[(0, &[(1, 90)]), (8, &[(2, 80)])]), expected);
+        // One that made both, and one that looks at both now and then, make no difference.
+        let looked = [(0, &[(0, 2), (1, 90), (5, 8)][..]), (8, &[(0, 2), (2, 80), (5, 7)])];
+        assert_eq!(found(&looked), expected);
+    }
+
+    #[test]
+    fn words_with_a_core_in_common_are_not() {
+        assert_eq!(found(&[(0, &[(1, 90), (2, 90)]), (8, &[(2, 80), (3, 80)])]), []);
+        assert_eq!(found(&[(0, &[(1, 90), (2, 90)])]), [], "a word that two contend for");
+        // The third word is what the first two have in common.
+        assert_eq!(found(&[(0, &[(1, 90)]), (8, &[(2, 80)]), (16, &[(1, 50), (2, 50)])]), []);
+        assert_eq!(found(&[(0, &[(1, 2)]), (8, &[(2, 2)])]), [], "first accesses");
+    }
+}
