@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::error::Error;
 use crate::target::{Arch, Libc, NATIVE_PACKAGES, NOT_NATIVE, Target};
-use crate::{alone, golden, tidy, workspace};
+use crate::{alone, golden, packed, tidy, workspace};
 
 /// A step: its name, and what it does.
 struct Step {
@@ -79,6 +79,7 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         verb("musl", musl),
         verb("aarch64", aarch64),
         command("rivals", rivals),
+        verb("packed", packed::run),
         command("test", workspace::command("sh", &["-e", "-c", &test])),
     ])
 }
@@ -153,6 +154,6 @@ mod tests {
         let steps = steps("## Test\n```\ncargo test\n```\n").expect("a test command");
         let names: Vec<_> = steps.iter().map(|step| step.name).collect();
         let first = ["fmt", "tidy", "clippy", "docs", "golden", "doctor", "sectionless"];
-        assert_eq!(names, [&first[..], &["musl", "aarch64", "rivals", "test"]].concat());
+        assert_eq!(names, [&first[..], &["musl", "aarch64", "rivals", "packed", "test"]].concat());
     }
 }

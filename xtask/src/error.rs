@@ -25,6 +25,9 @@ pub(crate) enum Error {
     #[error("README.md has no command under \"## Test\"; CI runs the first fenced block there")]
     NoTestCommand,
 
+    #[error("README.md has no block ```toml that begins with [dependencies]; its reader needs one")]
+    NoDependencies,
+
     #[error("the step {step} failed: {source}")]
     Step { step: &'static str, source: Box<Error> },
 

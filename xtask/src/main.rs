@@ -1,4 +1,4 @@
-//! Developer commands of coreline: `cargo xtask ci`, `tidy`, `golden`, `guest`.
+//! Developer commands of coreline: `cargo xtask ci`, `tidy`, `golden`, `packed`, `guest`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program talks to its user")]
 
@@ -7,6 +7,7 @@ mod ci;
 mod error;
 mod golden;
 mod guest;
+mod packed;
 mod target;
 mod tidy;
 mod workspace;
@@ -38,6 +39,8 @@ enum Verb {
         #[arg(long)]
         bless: bool,
     },
+    /// Pack what is published, and build and run README's programs with that
+    Packed,
     /// Run the native tests under Debian's kernel, on an emulated machine with many CPUs
     Guest(guest::Options),
 }
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         }
         Verb::Tidy { list: false } => tidy::run(),
         Verb::Golden { bless } => golden::run(bless),
+        Verb::Packed => packed::run(),
         Verb::Guest(options) => guest::run(&options),
     };
     match done {
