@@ -43,6 +43,7 @@ pub mod call;
 pub mod cid;
 pub mod counter;
 pub mod domain;
+mod ear;
 pub mod lock;
 pub mod mask;
 mod numbered;

@@ -80,7 +80,8 @@ table! { "+++++":
     cid::CidError, cid::FirstFit, cid::Recent, cid::Owned, cid::Clustered, Domain, Domains,
     domain::DomainsError, domain::DomainsOptions, domain::DomainOptions, domain::Usage,
     domain::NoPresence, DomainLocal<Word64>, domain::Exclusive<u64>, domain::LocalError,
-    domain::Lease<'static>, domain::LeaseError, domain::ForeignLocal, domain::InUse,
+    domain::Lease<'static>, domain::OwnedLease, domain::LeaseFuture<'static>,
+    domain::LeaseError, domain::ForeignLocal, domain::InUse,
     domain::Member, DomainFuture<Ready<()>>, domain::ByDomain<Recent, Native>,
 }
 table! { "--+++": domain::Inside<'static>, domain::Entered, }

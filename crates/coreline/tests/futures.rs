@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use coreline::domain::{Domain, DomainLocal, DomainOptions, Domains, DomainsOptions, InDomain};
+use coreline::domain::{
+    Domain, DomainLocal, DomainOptions, Domains, DomainsOptions, Exclusive, InDomain,
+};
 use coreline::mask::PresenceOptions;
 use coreline::percpu::Word64;
 use tokio::runtime::{Builder, Runtime};
@@ -106,4 +108,44 @@ fn a_domain_without_seats_says_so_and_the_others_go_on() {
     let future: Pin<&mut _> = pin!(members.pop().unwrap());
     runtime().block_on(future);
     assert!(std::future::ready(()).in_domain(&domain).is_ok(), "a seat is free again");
+}
+
+/// More tasks than leases, on a few threads: each gets one, some give up while they wait, and none
+/// is lost.
+#[test]
+fn tasks_wait_for_leases_and_lose_none() {
+    const TASKS: u64 = 200;
+    const ROUNDS: u64 = 50;
+    let domains = Domains::new(DomainsOptions::new().leases(4)).unwrap();
+    let domain = domains.domain(DomainOptions::new());
+    let uses = Arc::new(domain.local(|| Exclusive::new(0_u64)).unwrap());
+    runtime().block_on(async {
+        let serve = |number: u64| {
+            let (domain, uses) = (domain.clone(), Arc::clone(&uses));
+            tokio::spawn(async move {
+                for round in 0..ROUNDS {
+                    if (number + round).is_multiple_of(7) {
+                        let mut gives_up = domain.lease_async();
+                        let poll = |cx: &mut Context<'_>| {
+                            let _pending = Pin::new(&mut gives_up).poll(cx);
+                            Poll::Ready(())
+                        };
+                        std::future::poll_fn(poll).await;
+                        tokio::task::yield_now().await;
+                    }
+                    let mut lease = domain.lease_async().await.unwrap().into_owned();
+                    tokio::task::yield_now().await;
+                    *lease.get_mut(&uses).unwrap() += 1;
+                }
+            })
+        };
+        let tasks: Vec<_> = (0..TASKS).map(serve).collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    assert_eq!(domain.usage().leased, 0);
+    let mut uses = Arc::into_inner(uses).unwrap();
+    let all: u64 = uses.iter_mut().map(|uses| *uses.get_mut()).sum();
+    assert_eq!(all, TASKS * ROUNDS);
 }

@@ -56,7 +56,8 @@
 //!   that waits for a task of its own making waits for ever.
 //! * Only workers of one set serve each other while they wait. Two sets that call each other in a
 //!   ring, or a call that waits for a thread which calls that worker, may wait for ever.
-//! * While workers end, one that calls another may be refused.
+//! * While workers end, one that calls another may be refused. Each ends when it has nothing more
+//!   to do itself: a task that then waits for one of its own making may wait for ever.
 //!
 //! # Signals, fork, panics
 //!
@@ -152,7 +153,8 @@ impl<F> From<Refused<F>> for Why {
 
 /// Threads, one pinned to each of some CPUs, that run calls and tasks. See the [module](self).
 ///
-/// Dropping closes them, and waits until all that was sent has run.
+/// Dropping closes them, and waits until all that was sent has run. On one of the workers it does
+/// not wait: they end when they have nothing more to do.
 pub struct Workers<W: World + Threads = Native> {
     shared: Arc<Shared<W>>,
     threads: Vec<W::JoinHandle<()>>,
@@ -425,12 +427,9 @@ impl<W: World + Threads> Drop for Workers<W> {
             return;
         }
         self.shared.close();
-        // A worker cannot wait for itself. It ends when it is done with what drops this.
-        let own = self.shared.current();
-        for (index, thread) in self.threads.drain(..).enumerate() {
-            if own != Some(index) {
-                thread.join();
-            }
+        // A worker cannot wait for itself, nor for another one, which may wait for a call to this.
+        if self.shared.current().is_none() {
+            self.threads.drain(..).for_each(JoinHandle::join);
         }
     }
 }

@@ -7,12 +7,11 @@ use core::ptr::NonNull;
 use core::task::{Context, Poll, Waker};
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::task::Wake;
 
-use coreline_world::{Native, Ordering, Word, World};
+use coreline_world::{Native, World};
 
 use super::request::{Caller, Header, Outcome};
-use crate::TicketLock;
+use crate::{TicketLock, ear};
 
 /// What a letter has come to.
 enum Stage<F, R> {
@@ -217,17 +216,8 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
     /// # Panics
     ///
     /// As the function did.
-    pub fn wait(mut self) -> R {
-        let ear = Arc::new(Ear::<W>(W::U32::new_in(0)));
-        let waker = Waker::from(Arc::clone(&ear));
-        loop {
-            // Acquire: pairs with the Release in `wake`: what was done before is seen below.
-            let heard = ear.0.load(Ordering::Acquire);
-            match Pin::new(&mut self).poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(value) => return value,
-                Poll::Pending => _ = W::park(&ear.0, heard, None),
-            }
-        }
+    pub fn wait(self) -> R {
+        ear::wait::<W, _>(self, None).expect("it waits for as long as it takes")
     }
 }
 
@@ -253,16 +243,5 @@ impl<R, W: World> Drop for Reply<R, W> {
 impl<R, W: World> fmt::Debug for Reply<R, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reply").field("ready", &self.letter.is_none()).finish()
-    }
-}
-
-/// What a thread sleeps on that waits for a reply.
-struct Ear<W: World>(W::U32);
-
-impl<W: World> Wake for Ear<W> {
-    fn wake(self: Arc<Self>) {
-        // Release: pairs with the Acquire in `wait`.
-        self.0.store(1, Ordering::Release);
-        W::wake(&raw const self.0, 1);
     }
 }

@@ -33,9 +33,10 @@ pub(super) struct Shared<W: World> {
     pub(super) policy: Policy,
     polling: Duration,
     pub(super) generation: NonZeroU32,
-    /// Workers without work that poll, or are about to.
-    poll: CpuMask<W>,
-    /// Workers without work that sleep, or are about to.
+    /// Workers without work. One mask for those that poll and those that sleep: of two, a thread
+    /// that looks at one after the other may find a worker in none that changes twice meanwhile.
+    idle: CpuMask<W>,
+    /// Of these, workers that sleep, or are about to: a hint.
     asleep: CpuMask<W>,
     /// The worker that is to search for tasks, or does: one at a time. [`NONE`]: there is none.
     searcher: Line<W::U32>,
@@ -78,7 +79,7 @@ impl<W: World> Shared<W> {
             policy,
             polling,
             generation: W::generation(),
-            poll: CpuMask::new_in(),
+            idle: CpuMask::new_in(),
             asleep: CpuMask::new_in(),
             searcher: Line(W::U32::new_in(NONE)),
             closing: Line(W::U32::new_in(0)),
@@ -136,14 +137,15 @@ impl<W: World> Shared<W> {
     /// Whether it is closed to all but its workers.
     #[inline]
     pub(super) fn is_closing(&self) -> bool {
-        // Acquire: pairs with the Release in `close`: what is refused for it comes after that.
-        self.closing.load(Ordering::Acquire) != 0
+        // Relaxed: nothing is read for it. Workers pass a fence between the message that `close`
+        // has left and this.
+        self.closing.load(Ordering::Relaxed) != 0
     }
 
     /// Takes no more calls and tasks; workers end when they have nothing more to do.
     pub(super) fn close(&self) {
-        // Release: pairs with the Acquire in `is_closing`.
-        self.closing.store(1, Ordering::Release);
+        // Relaxed: publishes nothing but itself.
+        self.closing.store(1, Ordering::Relaxed);
         // Partner: the fence of a worker that has taken a message.
         W::fence(Ordering::SeqCst);
         for worker in &self.workers {
@@ -158,15 +160,15 @@ impl<W: World> Shared<W> {
             let own = &self.workers[own];
             own.tasks.push(task, false)?;
             // One that serves a call, and has nothing else to do, runs the task next.
-            if !self.poll.test(own.cpu) {
+            if !self.is_idle(own) {
                 self.wake_searcher();
             }
             return Ok(());
         }
         let here = self.here();
-        let idle =
-            |mask: &CpuMask<W>| self.near(here).find(|index| mask.test(self.workers[*index].cpu));
-        let idle = idle(&self.poll).or_else(|| idle(&self.asleep));
+        let idle = || self.near(here).filter(|index| self.is_idle(&self.workers[*index]));
+        let polls = |index: &usize| !self.asleep.test(self.workers[*index].cpu);
+        let idle = idle().find(polls).or_else(|| idle().next());
         let worker = &self.workers[idle.unwrap_or(here)];
         worker.tasks.push(task, false)?;
         // Partner: the fence of a worker that has taken a message.
@@ -197,26 +199,24 @@ impl<W: World> Shared<W> {
 
     /// Whether a worker has no work.
     fn is_idle(&self, worker: &Worker<W>) -> bool {
-        let cpu = worker.cpu;
-        // Polling twice: a worker that goes to sleep sets the other bit first and then clears this
-        // one, and one that wakes up sets this one first.
-        self.poll.test(cpu) || self.asleep.test(cpu) || self.poll.test(cpu)
+        self.idle.test(worker.cpu)
     }
 
     /// Has one worker without work search, if a task waits that any may run, and none searches.
     fn wake_searcher(&self) {
-        // Between what the caller did and the looks here. Partners: the fence in `rest`, between a
-        // worker's saying that it has no work and its last look at all tasks; that in `wake_next`.
-        W::fence(Ordering::SeqCst);
-        // Relaxed: the exchange looks again.
-        if self.searcher.load(Ordering::Relaxed) != NONE {
-            return;
-        }
-        for index in self.near(self.here()) {
-            let worker = &self.workers[index];
-            if !self.is_idle(worker) {
-                continue;
+        loop {
+            // Between what the caller did and the looks here. Partners: the fence in `rest`,
+            // between a worker's saying that it has no work and its last look at all tasks; that
+            // in `wake_next`.
+            W::fence(Ordering::SeqCst);
+            // Relaxed: the exchange looks again.
+            if self.searcher.load(Ordering::Relaxed) != NONE {
+                return;
             }
+            let mut near = self.near(self.here());
+            let Some(index) = near.find(|index| self.is_idle(&self.workers[*index])) else {
+                return;
+            };
             // Relaxed, twice: which worker is to search says nothing of what it finds.
             let named = self.searcher.compare_exchange(
                 NONE,
@@ -230,10 +230,17 @@ impl<W: World> Shared<W> {
             // Partner: the fence in `run`: either the worker sees that it was named, or is seen
             // to have begun to work.
             W::fence(Ordering::SeqCst);
+            let worker = &self.workers[index];
             if self.is_idle(worker) && worker.post.offer_work() != Offered::Closed {
                 return;
             }
             self.resign(index);
+            // Again from the first one:
+            //
+            //   This:    finds worker 1 at work, names worker 2
+            //   Worker 1: comes to rest, finds no task
+            //   Another: adds a task, finds that worker 2 is to search: leaves it at that
+            //   This:    finds that worker 2 has begun to work      <- worker 1 is to search
         }
     }
 
@@ -272,9 +279,9 @@ impl<W: World> Shared<W> {
     /// Runs a task.
     fn run(&self, index: usize, task: Task<W>) {
         let own = &self.workers[index];
-        if self.poll.test(own.cpu) {
+        if self.is_idle(own) {
             // A worker has a bit: the mask is as wide as the machine.
-            let _ = self.poll.clear(own.cpu);
+            let _ = self.idle.clear(own.cpu);
         }
         // Partner: the fence in `wake_searcher`.
         W::fence(Ordering::SeqCst);
@@ -327,6 +334,8 @@ impl<W: World> Shared<W> {
                 }
             }
             if self.is_closing() {
+                // It is not to be named any more: it searches no more.
+                let _ = self.idle.clear(own.cpu);
                 if own.close() {
                     break;
                 }
@@ -340,7 +349,7 @@ impl<W: World> Shared<W> {
     /// Waits for a message: polls, and then sleeps. `has_served`: it has just answered a call.
     fn rest(&self, index: usize, window: &mut Duration, has_served: bool) {
         let own = &self.workers[index];
-        if self.poll.set(own.cpu).unwrap_or(false) {
+        if self.idle.set(own.cpu).unwrap_or(false) {
             // It has just run out of work. Partner: the fence in `wake_searcher`: either a thread
             // that has added a task finds this worker without work, or this finds the task.
             W::fence(Ordering::SeqCst);
@@ -353,11 +362,9 @@ impl<W: World> Shared<W> {
             return;
         };
         let _ = self.asleep.set(own.cpu);
-        let _ = self.poll.clear(own.cpu);
         let woken = own.post.sleep(|| false);
         own.counts.sleeps.add(woken);
         own.counts.spurious.add(woken.saturating_sub(1));
-        let _ = self.poll.set(own.cpu);
         let _ = self.asleep.clear(own.cpu);
         // The kernel's haltpoll: longer next time if polling would have met the message.
         *window = if W::now() - since <= self.polling {
@@ -393,3 +400,6 @@ impl<W: World> Shared<W> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

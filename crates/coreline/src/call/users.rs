@@ -124,6 +124,8 @@ impl<W: World> Users<W> {
     ///
     /// As `f` does on the first of the workers where it does, when all have run it.
     pub fn shootdown(&self, f: impl Fn() + Sync) -> Result<Shot, Why> {
+        // Before the lock: a forked child may find that of another thread.
+        self.shared.admit(self.shared.current())?;
         // Partner: the fence in `enter`.
         W::fence(Ordering::SeqCst);
         let users = self.bits.snapshot();
@@ -182,3 +184,6 @@ impl<W: World> fmt::Debug for Using<'_, W> {
         f.debug_struct("Using").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

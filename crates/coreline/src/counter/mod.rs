@@ -166,7 +166,8 @@ impl PerCpuCounter {
     }
 
     /// As [`new`](PerCpuCounter::new), for statics. The first addition allocates, so that one is
-    /// not async-signal-safe.
+    /// not async-signal-safe. A global allocator that counts must not count what that one
+    /// allocates: it would come back here without end.
     ///
     /// ```
     /// use coreline::PerCpuCounter;

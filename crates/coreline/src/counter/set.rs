@@ -35,7 +35,8 @@ pub struct Nonzero {
 /// # Ok::<(), coreline::Lacking>(())
 /// ```
 ///
-/// **Memory**: itself with a word for each counter, and `N` words in each slot once it has slots.
+/// **Memory**: itself with two words for each counter, and `N` words in each slot once it has
+/// slots.
 ///
 /// **Signals, fork**: as [`PerCpuCounter`](super::PerCpuCounter).
 pub struct CounterSet<const N: usize, W: World = Native> {

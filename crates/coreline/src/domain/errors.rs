@@ -1,5 +1,7 @@
 //! Why a lease, or the value of one, cannot be had; and why a domain cannot be another tenant's.
 
+use coreline_world::Lacking;
+
 use super::local::LocalError;
 
 /// There is no lease. Nothing was taken.
@@ -15,6 +17,9 @@ pub enum LeaseError {
         /// How many there are.
         most: usize,
     },
+    /// To wait for a lease, the process's other threads must be fenced, which the kernel refuses.
+    #[error(transparent)]
+    Lacking(#[from] Lacking),
     /// There is no memory for what the domain's first lease allocates.
     #[error(transparent)]
     Local(#[from] LocalError),

@@ -7,14 +7,15 @@
 //! leases that there are at once, and by no number of CPUs.
 
 use core::fmt;
-use core::ptr;
+use core::{mem, ptr};
 
 use coreline_topology::Cid;
 use coreline_world::{Native, Ordering, Slot, Word, World};
 
 use super::errors::{ForeignLocal, LeaseError};
+use super::held::Held;
 use super::local::{DomainLocal, Exclusive, LocalError};
-use super::magazines::{Leasing, Magazine, Taken, waits};
+use super::magazines::{Leasing, Magazine, waits};
 use super::{Domain, Shared};
 use crate::cid::{Bitmap, Recent, References};
 use crate::percpu::Init;
@@ -34,7 +35,7 @@ impl<P: References, W: World> Shared<P, W> {
             other => other.into(),
         })?;
         let taken = Bitmap::new_in(self.core.common.leases());
-        let made = Box::into_raw(Box::new(Leasing { taken, magazines }));
+        let made = Box::into_raw(Box::new(Leasing::new_in(taken, magazines)));
         // Release: pairs with the Acquire in `leasing`: a thread that sees the pointer sees what it
         // points to. Acquire: the same, where another thread was first.
         let (release, acquire) = (Ordering::Release, Ordering::Acquire);
@@ -51,28 +52,106 @@ impl<P: References, W: World> Shared<P, W> {
         Ok(unsafe { &*there })
     }
 
+    /// A number that the calling CPU's magazine has, or else any.
+    #[inline]
+    fn take(&self) -> Result<Held<W>, LeaseError> {
+        let cpu = W::cpu_hint();
+        if let Some(leasing) = self.leasing()
+            && let Some(magazine) = leasing.magazine_at(&self.core, cpu)
+        {
+            let first = &magazine.rounds[0];
+            if let Some(number) = Magazine::<W>::take_round(first) {
+                return Ok(Held::new((number, Some(first))));
+            }
+            if let Some(taken) = magazine.take() {
+                return Ok(Held::new(taken));
+            }
+        }
+        self.take_elsewhere()
+    }
+
     /// A number, where the fast path found none in this CPU's magazine.
     #[cold]
     #[inline(never)]
-    fn lease_elsewhere(&self) -> Result<Taken<'_, W>, LeaseError> {
+    pub(super) fn take_elsewhere(&self) -> Result<Held<W>, LeaseError> {
         let leasing = self.leasing().map_or_else(|| self.make_leasing(), Ok)?;
         let core = &*self.core;
         let at = core.place(W::cpu_hint().index());
         // SAFETY: an ID that operations may use has its slots.
         let magazine = at.and_then(|place| Some(unsafe { leasing.magazine(core.use_at(place)?) }));
         if let Some(taken) = magazine.and_then(Magazine::take) {
-            return Ok(taken);
+            return Ok(Held::new(taken));
         }
         let exhausted = || LeaseError::Exhausted { most: core.common.leases() };
-        leasing.take(core, at)?.ok_or_else(exhausted)
+        leasing.take(core, at)?.map(Held::new).ok_or_else(exhausted)
+    }
+
+    /// Takes back a number, or gives it to the first that waits for one.
+    #[inline]
+    pub(super) fn put_back(&self, held: Held<W>) {
+        // SAFETY: this domain's.
+        let Some(round) = (unsafe { held.round() }) else {
+            return self.put_back_without_round(held);
+        };
+        // Release: pairs with the Acquire in `Magazine::take_round`: the next holder sees what was
+        // done under the number.
+        round.store(waits(held.number), Ordering::Release);
+        // Partner: the heavy fence of one that waits; see `queue.rs`.
+        W::fence_light();
+        if self.leasing().is_some_and(|leasing| leasing.wanted().is_some()) {
+            self.give_from(round);
+        }
+    }
+
+    /// Gives what was just returned to this round to one that waits, unless another thread has it.
+    #[cold]
+    #[inline(never)]
+    fn give_from(&self, round: &W::U32) {
+        while let Some(queue) = self.leasing().and_then(Leasing::wanted)
+            && let Some(number) = Magazine::<W>::take_round(round)
+        {
+            if queue.give(Held::new((number, Some(round)))).is_ok() {
+                return;
+            }
+            // Release: pairs with the Acquire in `Magazine::take_round`.
+            round.store(waits(number), Ordering::Release);
+            // Partner: as in `put_back`.
+            W::fence_light();
+        }
     }
 
     /// Takes back a number without a round.
     #[cold]
     #[inline(never)]
-    fn put_back(&self, number: u32) {
-        if let Some(leasing) = self.leasing() {
-            leasing.put_back(&self.core, number);
+    fn put_back_without_round(&self, mut held: Held<W>) {
+        while let Some(leasing) = self.leasing() {
+            if leasing.wanted().is_some_and(|queue| queue.give(held).is_ok()) {
+                return;
+            }
+            leasing.put_back(&self.core, held.number);
+            // Partner: the heavy fence of one that waits; see `queue.rs`.
+            W::fence_light();
+            if leasing.wanted().is_none() {
+                return;
+            }
+            // The calling thread may be making a slot of this domain, under its lock. One that
+            // waits needs the lock for its look, and finds the number then.
+            match self.take_elsewhere() {
+                // SAFETY: this domain's.
+                Ok(found) => match unsafe { found.round() } {
+                    Some(_) => return self.give_or_put_back(found),
+                    None => held = found,
+                },
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Gives a number to the first that waits; else takes it back.
+    pub(super) fn give_or_put_back(&self, held: Held<W>) {
+        let queue = self.leasing().and_then(Leasing::wanted);
+        if queue.is_none_or(|queue| queue.give(held).is_err()) {
+            self.put_back(held);
         }
     }
 }
@@ -103,28 +182,35 @@ impl<P: References, W: World> Shared<P, W> {
 /// is its own.
 pub struct Lease<'a, P: References = Recent, W: World = Native> {
     domain: &'a Domain<P, W>,
-    round: Option<&'a W::U32>,
-    number: u32,
+    held: Held<W>,
 }
 
 impl<'a, P: References, W: World> Lease<'a, P, W> {
     #[inline]
     pub(super) fn new(domain: &'a Domain<P, W>) -> Result<Self, LeaseError> {
-        let cpu = W::cpu_hint();
-        let shared = domain.shared();
-        if let Some(leasing) = shared.leasing()
-            && let Some(magazine) = leasing.magazine_at(&shared.core, cpu)
-        {
-            let first = &magazine.rounds[0];
-            if let Some(number) = Magazine::<W>::take_round(first) {
-                return Ok(Lease { domain, round: Some(first), number });
-            }
-            if let Some((number, round)) = magazine.take() {
-                return Ok(Lease { domain, round, number });
-            }
+        Ok(Lease { domain, held: domain.shared().take()? })
+    }
+
+    /// One for a caller that can wait: `None` if others do, or all are out.
+    pub(super) fn unless_others_wait(domain: &'a Domain<P, W>) -> Result<Option<Self>, LeaseError> {
+        if domain.shared().leasing().is_some_and(|leasing| leasing.wanted().is_some()) {
+            return Ok(None);
         }
-        let (number, round) = shared.lease_elsewhere()?;
-        Ok(Lease { domain, round, number })
+        match Self::new(domain) {
+            Err(LeaseError::Exhausted { .. }) => Ok(None),
+            lease => lease.map(Some),
+        }
+    }
+
+    pub(super) fn of(domain: &'a Domain<P, W>, held: Held<W>) -> Self {
+        Lease { domain, held }
+    }
+
+    /// The same lease with a handle of the domain, so that it borrows nothing: for tasks.
+    pub fn into_owned(self) -> OwnedLease<P, W> {
+        let (domain, held) = (self.domain.clone(), self.held);
+        mem::forget(self);
+        OwnedLease { domain, held }
     }
 
     /// The domain.
@@ -134,7 +220,7 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
 
     /// The ID: no lease of the domain has the same at the same time. Above all that CPUs have.
     pub fn cid(&self) -> Cid {
-        Cid::new(self.domain.core().common.width() + self.number)
+        self.domain.leased_cid(self.held)
     }
 
     /// The value of this ID, shared with threads that read all values.
@@ -146,10 +232,7 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
         &'l self,
         local: &'l DomainLocal<T, P, W>,
     ) -> Result<&'l T, ForeignLocal> {
-        if !ptr::eq(&raw const **local.core(), &raw const **self.domain.core()) {
-            return Err(ForeignLocal);
-        }
-        Ok(local.get(self.cid().index()).expect("a leased ID has its slots"))
+        self.domain.leased_value(self.held, local)
     }
 
     /// The value of this ID, which only the holder of this lease can reach.
@@ -171,17 +254,101 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
 impl<P: References, W: World> Drop for Lease<'_, P, W> {
     #[inline]
     fn drop(&mut self) {
-        match self.round {
-            // Release: pairs with the Acquire in `Magazine::take_round`: the next holder sees what
-            // was done under the number.
-            Some(round) => round.store(waits(self.number), Ordering::Release),
-            None => self.domain.shared().put_back(self.number),
-        }
+        self.domain.shared().put_back(self.held);
     }
 }
 
 impl<P: References, W: World> fmt::Debug for Lease<'_, P, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease").field("cid", &self.cid()).finish_non_exhaustive()
+    }
+}
+
+/// A [`Lease`] that borrows nothing, from [`Lease::into_owned`]: for tasks that hold it across an
+/// `await`, and threads that are not scoped. It keeps the domain.
+///
+/// ```
+/// use coreline::domain::{Domain, Exclusive};
+///
+/// let tenant = Domain::new()?;
+/// let buffers = tenant.local(|| Exclusive::new(Vec::new()))?;
+/// let mut lease = tenant.lease()?.into_owned();
+/// let work = move || lease.get_mut(&buffers).map(|buffer| buffer.push(1));
+/// std::thread::spawn(work).join().unwrap()?;
+/// assert_eq!(tenant.usage().leased, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Forgetting it, **signals** and **fork**: as for [`Lease`].
+pub struct OwnedLease<P: References = Recent, W: World = Native> {
+    domain: Domain<P, W>,
+    held: Held<W>,
+}
+
+impl<P: References, W: World> OwnedLease<P, W> {
+    /// The domain.
+    pub fn domain(&self) -> &Domain<P, W> {
+        &self.domain
+    }
+
+    /// As [`Lease::cid`].
+    pub fn cid(&self) -> Cid {
+        self.domain.leased_cid(self.held)
+    }
+
+    /// As [`Lease::get`].
+    ///
+    /// # Errors
+    ///
+    /// [`ForeignLocal`] if the local is another domain's.
+    pub fn get<'l, T: Slot>(
+        &'l self,
+        local: &'l DomainLocal<T, P, W>,
+    ) -> Result<&'l T, ForeignLocal> {
+        self.domain.leased_value(self.held, local)
+    }
+
+    /// As [`Lease::get_mut`].
+    ///
+    /// # Errors
+    ///
+    /// [`ForeignLocal`] if the local is another domain's.
+    pub fn get_mut<'l, T: Send + 'static>(
+        &'l mut self,
+        local: &'l DomainLocal<Exclusive<T>, P, W>,
+    ) -> Result<&'l mut T, ForeignLocal> {
+        let value = self.get(local)?.get();
+        // SAFETY: no other lease has this ID, this one is borrowed, and so is the local, whose
+        // owner could reach the value, too.
+        Ok(unsafe { &mut *value })
+    }
+}
+
+impl<P: References, W: World> Drop for OwnedLease<P, W> {
+    fn drop(&mut self) {
+        self.domain.shared().put_back(self.held);
+    }
+}
+
+impl<P: References, W: World> fmt::Debug for OwnedLease<P, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedLease").field("cid", &self.cid()).finish_non_exhaustive()
+    }
+}
+
+impl<P: References, W: World> Domain<P, W> {
+    fn leased_cid(&self, held: Held<W>) -> Cid {
+        Cid::new(self.core().common.width() + held.number)
+    }
+
+    fn leased_value<'l, T: Slot>(
+        &self,
+        held: Held<W>,
+        local: &'l DomainLocal<T, P, W>,
+    ) -> Result<&'l T, ForeignLocal> {
+        if !ptr::eq(&raw const **local.core(), &raw const **self.core()) {
+            return Err(ForeignLocal);
+        }
+        Ok(local.get(self.leased_cid(held).index()).expect("a leased ID has its slots"))
     }
 }

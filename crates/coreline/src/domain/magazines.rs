@@ -37,6 +37,7 @@
 //! publishes its earlier returns, too: thread 1 finds B out and knows of A's return.
 
 use core::mem::ManuallyDrop;
+use core::ptr;
 
 use coreline_topology::CpuId;
 use coreline_world::{Integer, Native, Ordering, Slot, Word, World};
@@ -44,7 +45,9 @@ use coreline_world::{Integer, Native, Ordering, Slot, Word, World};
 use super::core::{Core, Guard};
 use super::domains::Extent;
 use super::errors::LeaseError;
+use super::held::Taken;
 use super::local::DomainLocal;
+use super::queue::Queue;
 use crate::cid::{Bitmap, Place, References};
 
 /// How many numbers have a round of their own in a magazine.
@@ -89,9 +92,6 @@ fn number(round: u32) -> Option<u32> {
     // One comparison: 0 is the highest of all here, and `SEEN` the one below.
     (number < SEEN - 1).then_some(number)
 }
-
-/// A number that is the caller's, and its round if it has one.
-pub(super) type Taken<'a, W> = (u32, Option<&'a <W as coreline_world::Words>::U32>);
 
 impl<W: World> Magazine<W> {
     pub(super) fn new_in() -> Self {
@@ -191,14 +191,67 @@ impl<W: World> Magazine<W> {
 
 /// What a domain has from its first lease on.
 pub(super) struct Leasing<P: References, W: World> {
-    pub(super) taken: Bitmap<W>,
-    pub(super) magazines: DomainLocal<Magazine<W>, P, W>,
+    taken: Bitmap<W>,
+    magazines: DomainLocal<Magazine<W>, P, W>,
+    /// Those that wait for a lease; null before the first.
+    queue: W::Ptr<Queue<W>>,
+}
+
+impl<P: References, W: World> Drop for Leasing<P, W> {
+    fn drop(&mut self) {
+        // What a forked child has of its parent's may be torn, and is leaked.
+        if let Some(queue) = self.own_queue().map(ptr::from_ref) {
+            // SAFETY: from `Box::into_raw` in `queue`, and no future is left, as each borrows a
+            // handle.
+            drop(unsafe { Box::from_raw(queue.cast_mut()) });
+        }
+    }
 }
 
 impl<P: References, W: World> Leasing<P, W> {
+    pub(super) fn new_in(taken: Bitmap<W>, magazines: DomainLocal<Magazine<W>, P, W>) -> Self {
+        Leasing { taken, magazines, queue: W::Ptr::new_in(ptr::null_mut()) }
+    }
+
+    /// The queue of those that wait for a lease, made if none has waited.
+    pub(super) fn queue(&self) -> &Queue<W> {
+        loop {
+            let there = self.any_queue();
+            if let Some(queue) = there.filter(|queue| queue.is_own()) {
+                return queue;
+            }
+            let there = there.map_or(ptr::null_mut(), |queue| ptr::from_ref(queue).cast_mut());
+            let made = Box::into_raw(Box::new(Queue::new_in()));
+            // Release: pairs with the Acquire in `any_queue`. Relaxed: it is loaded again.
+            let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
+            if self.queue.compare_exchange(there, made, release, relaxed).is_err() {
+                // SAFETY: made here, and no other thread has seen it.
+                drop(unsafe { Box::from_raw(made) });
+            }
+        }
+    }
+
+    /// The queue, if any wait in it.
+    #[inline]
+    pub(super) fn wanted(&self) -> Option<&Queue<W>> {
+        self.any_queue().filter(|queue| queue.is_wanted() && queue.is_own())
+    }
+
+    /// The queue, or that of the process that forked this one.
+    #[inline]
+    fn any_queue(&self) -> Option<&Queue<W>> {
+        // Acquire: pairs with the Release in `queue`: the queue is there.
+        // SAFETY: null, or from `Box::into_raw` in `queue`, and freed with this, or never.
+        unsafe { self.queue.load(Ordering::Acquire).as_ref() }
+    }
+
+    fn own_queue(&self) -> Option<&Queue<W>> {
+        self.any_queue().filter(|queue| queue.is_own())
+    }
+
     /// All bytes of it but those of the magazines, which are a local.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.taken.bytes()
+        size_of::<Self>() + self.taken.bytes() + self.own_queue().map_or(0, Queue::bytes)
     }
 
     /// How many leases are out. Stale when it is given.

@@ -115,7 +115,7 @@
 //! | a CPU that the layout does not have | its operations use the shared slot, by atomics |
 //! | more users than CPUs | nothing: IDs are bounded by CPUs, too |
 //! | a lease or member that is forgotten | its ID, its seat is gone for good; counted |
-//! | more leases than there are | [`LeaseError::Exhausted`] |
+//! | more leases than there are | [`LeaseError::Exhausted`], or waits: [`Domain::lease_wait`] |
 //!
 //! `docs/domains.md` has drawings, and figures.
 //!
@@ -128,12 +128,15 @@ mod core;
 mod domains;
 mod errors;
 mod future;
+mod held;
 mod lease;
 mod local;
 mod magazines;
 mod member;
+mod queue;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use ::core::fmt;
 use ::core::panic::{RefUnwindSafe, UnwindSafe};
@@ -143,6 +146,7 @@ use std::sync::Arc;
 use coreline_world::{Lacking, Native, Ordering, Slot, Time, Word, World};
 
 use crate::cid::{Recent, References};
+use crate::ear;
 use crate::mask::{self, Entry, Presence, PresenceOptions, Shot};
 use crate::percpu::Init;
 
@@ -154,9 +158,10 @@ pub use self::core::ByDomain;
 pub use domains::{Domains, DomainsError, DomainsOptions};
 pub use errors::{ForeignLocal, InUse, LeaseError};
 pub use future::{DomainFuture, InDomain};
-pub use lease::Lease;
+pub use lease::{Lease, OwnedLease};
 pub use local::{DomainLocal, Exclusive, LocalError};
 pub use member::{Entered, Inside, Member};
+pub use waiting::LeaseFuture;
 
 /// A domain without a presence was asked for a shootdown. No member was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -322,6 +327,52 @@ impl<P: References, W: World> Domain<P, W> {
     #[inline]
     pub fn lease(&self) -> Result<Lease<'_, P, W>, LeaseError> {
         Lease::new(self)
+    }
+
+    /// As [`lease`](Domain::lease), and waits while all are out, asleep. Those that wait get leases
+    /// in order of arrival; [`lease`](Domain::lease), which does not wait, may be faster.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError`], but not [`Exhausted`](LeaseError::Exhausted).
+    pub fn lease_wait(&self) -> Result<Lease<'_, P, W>, LeaseError> {
+        self.lease_within(None)
+    }
+
+    /// As [`lease_wait`](Domain::lease_wait), until `deadline` at most.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Exhausted`] if the deadline came first.
+    pub fn lease_by(&self, deadline: Time) -> Result<Lease<'_, P, W>, LeaseError> {
+        self.lease_within(Some(deadline))
+    }
+
+    fn lease_within(&self, deadline: Option<Time>) -> Result<Lease<'_, P, W>, LeaseError> {
+        if let Some(lease) = Lease::unless_others_wait(self)? {
+            return Ok(lease);
+        }
+        let exhausted = LeaseError::Exhausted { most: self.core().common.leases() };
+        ear::wait::<W, _>(self.lease_async(), deadline).unwrap_or(Err(exhausted))
+    }
+
+    /// As [`lease_wait`](Domain::lease_wait), as a future, on any executor.
+    ///
+    /// ```
+    /// use coreline::domain::{Domain, Exclusive};
+    ///
+    /// async fn serve(tenant: &Domain) -> Result<(), Box<dyn std::error::Error>> {
+    ///     let buffers = tenant.local(|| Exclusive::new(Vec::new()))?;
+    ///     let mut lease = tenant.lease_async().await?;
+    ///     lease.get_mut(&buffers)?.push(1);
+    ///     Ok(())
+    /// }
+    /// # let tenant = Domain::new()?;
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(serve(&tenant))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn lease_async(&self) -> LeaseFuture<'_, P, W> {
+        LeaseFuture::new(self)
     }
 
     /// Takes back IDs of CPUs that have not worked for the domain for

@@ -15,6 +15,7 @@ mod domain;
 mod domain_breaks;
 mod drain;
 mod lease_magazines;
+mod lease_queue;
 mod leases;
 mod left;
 mod lock;

@@ -1,16 +1,19 @@
 //! Domains while threads are moved by force, end inside of something, and fork.
 
+use std::future::Future;
 use std::mem;
-use std::sync::Mutex;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use coreline::domain::{Domain, Exclusive, LeaseError};
+use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions, Exclusive, LeaseError};
 use coreline::percpu::Word64;
 use coreline_world::{Clock, Native, Time};
 
-use crate::fork::in_children;
+use crate::fork::{in_child, in_children};
 
 const THREADS: usize = 32;
 /// A move of every thread each millisecond.
@@ -179,4 +182,83 @@ fn a_child_goes_on_in_a_domain_where_other_threads_stood() {
             word.add(1);
         });
     });
+}
+
+fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// In a forked child no thread of the parent's gets a lease, or keeps the child's from one.
+#[test]
+fn a_child_leases_though_threads_of_its_parent_wait() {
+    let domains = Domains::new(DomainsOptions::new().leases(1)).unwrap();
+    let domain = domains.domain(DomainOptions::new());
+    let out: Vec<_> = std::iter::from_fn(|| domain.lease().ok()).collect();
+    let mut waits = pin!(domain.lease_async());
+    assert!(poll(waits.as_mut()).is_pending());
+    thread::scope(|scope| {
+        let other = scope.spawn(|| domain.lease_wait().map(drop));
+        let (mut out, mut first) = (Some(out), None);
+        in_child(|| {
+            assert!(poll(waits.as_mut()).is_pending(), "all are out in the child, too");
+            out.take();
+            assert!(poll(waits.as_mut()).is_ready(), "it came first in the child");
+            let _lease = domain.lease_wait().unwrap();
+            assert_eq!(domain.usage().leased, 1);
+        });
+        // In the parent nothing has changed.
+        drop(out);
+        while first.is_none() {
+            first = match poll(waits.as_mut()) {
+                Poll::Ready(lease) => Some(lease.unwrap()),
+                Poll::Pending => None,
+            };
+        }
+        drop(first);
+        other.join().unwrap().unwrap();
+    });
+    assert_eq!(domain.usage().leased, 0);
+}
+
+/// A lease that a future had got before the fork, and has not looked for yet, is the child's, too.
+#[test]
+fn a_child_has_the_leases_that_its_futures_had_got() {
+    let domains = Domains::new(DomainsOptions::new().leases(1)).unwrap();
+    let domain = domains.domain(DomainOptions::new());
+    let lease = domain.lease().unwrap();
+    let mut waits = Some(Box::pin(domain.lease_async()));
+    assert!(poll(waits.as_mut().unwrap().as_mut()).is_pending());
+    drop(lease);
+    in_child(|| {
+        let lease = poll(waits.as_mut().unwrap().as_mut());
+        assert!(lease.is_ready(), "the lease is lost in the child");
+        drop(lease);
+        assert_eq!(domain.usage().leased, 0);
+    });
+    in_child(|| {
+        waits = None;
+        assert_eq!(domain.usage().leased, 0, "the lease is lost in the child");
+    });
+    assert!(poll(waits.unwrap().as_mut()).is_ready());
+}
+
+/// A thread in an `init` holds the lock under which others look for its lease.
+#[test]
+fn no_thread_waits_for_a_lease_in_an_init_of_its_domain() {
+    let domains = Domains::new(DomainsOptions::new().leases(1)).unwrap();
+    let domain = domains.domain(DomainOptions::new());
+    let lease = domain.lease().unwrap();
+    let mut first = pin!(domain.lease_async());
+    assert!(poll(first.as_mut()).is_pending());
+    let (theirs, seen) = (domain.clone(), Arc::new(Mutex::new(None)));
+    let sees = Arc::clone(&seen);
+    let init = move || {
+        let deadline = Native::now() + Duration::from_millis(10);
+        *sees.lock().unwrap() = Some(theirs.lease_by(deadline).map(drop));
+        Word64::new(0)
+    };
+    drop(domain.local(init).unwrap());
+    assert_eq!(*seen.lock().unwrap(), Some(Err(LeaseError::Nested)));
+    drop(lease);
+    assert!(poll(first.as_mut()).is_ready(), "a lease went to one that waits no longer");
 }

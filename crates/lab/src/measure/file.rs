@@ -11,6 +11,8 @@ use super::{Figure, Row};
 /// Quartiles further from the median than this make a cost uncertain: claims must hold while it
 /// moves by 30 %.
 const MOST_SPREAD: f64 = 0.1;
+/// A machine file says at least so many nanoseconds.
+const LEAST_NS: f64 = 0.001;
 
 /// What a file is made of.
 pub(super) struct File<'a> {
@@ -144,6 +146,9 @@ impl File<'_> {
             shape.cores_per_cache,
             shape.threads_per_core,
         );
+        // What is further away takes no less time, though it may have been measured so, or be a
+        // preset's.
+        let mut nearer: [Option<(&str, f64)>; 2] = [None; 2];
         for (cost, of_like) in like.sources() {
             let is_transfer = Class::ALL.iter().any(|class| class.name() == cost);
             let key = match (is_transfer, of_like.is_count) {
@@ -156,11 +161,20 @@ impl File<'_> {
                 source: format!("as {}: {}", like.name(), of_like.source),
                 uncertain: of_like.uncertain,
             };
-            let Cost { value, source, uncertain } = self.cost(cost).unwrap_or_else(cost_of_like);
+            let Cost { mut value, mut source, uncertain } =
+                self.cost(cost).unwrap_or_else(cost_of_like);
+            if is_transfer || cost.starts_with("memory_") {
+                let near = &mut nearer[usize::from(is_transfer)];
+                if let Some((name, least)) = near.filter(|(_, least)| value < *least) {
+                    source += &format!("; raised to {name}, which is nearer");
+                    value = least;
+                }
+                *near = Some((cost, value));
+            }
             let value = if of_like.is_count {
                 format!("{value:.0}")
             } else {
-                format!("{:?}", (value * 1000.0).round() / 1000.0)
+                format!("{:?}", ((value * 1000.0).round() / 1000.0).max(LEAST_NS))
             };
             let _ =
                 write!(text, "\n[cost.{cost}]\n{key} = {value}\nsource = {}\n", quoted(&source));
@@ -238,7 +252,9 @@ mod tests {
             |name| spec.sources().find(|(cost, _)| *cost == name).unwrap().1.source.clone();
         assert!(source("same_cache").contains("ping-pong"), "{}", source("same_cache"));
         assert!(source("other_socket").starts_with("as epyc-9654-2s: "), "{text}");
-        assert_eq!(source("same_socket"), "does not occur here: as same_cache");
+        let raised = "does not occur here: as same_cache; raised to same_node, which is nearer";
+        assert_eq!(source("same_socket"), raised);
+        assert_eq!(spec.costs().same_socket, spec.costs().same_node);
     }
 
     #[test]

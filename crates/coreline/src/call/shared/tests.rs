@@ -1,0 +1,228 @@
+//! The laws of tasks, in every interleaving of few threads: none waits while a worker has no work.
+
+use coreline_sim::{Failure, Machine, Schedule, Sim};
+use coreline_world::model::{Checker, Exchanges, Model, Plant};
+use coreline_world::{JoinHandle, Placement, Testbed};
+
+use super::super::reply::{Letter, Reply};
+use super::super::{Builder, Workers};
+use super::*;
+
+/// Workers that sleep at once. Which of them run is the test's to say.
+fn workers<W: Testbed>(count: u32) -> Arc<Shared<W>> {
+    let cpus: Vec<_> = (0..count).map(CpuId::new).collect();
+    Arc::new(Shared::new_in(&cpus, Policy::Notify, Duration::ZERO))
+}
+
+fn spawn<W: Testbed>(
+    shared: &Arc<Shared<W>>,
+    part: impl FnOnce(&Arc<Shared<W>>) + Send + 'static,
+) -> W::JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    W::spawn(Placement::Anywhere, move || part(&shared)).unwrap()
+}
+
+impl<W: World> Shared<W> {
+    /// What a worker does that has run out of work and finds a message.
+    fn comes_to_rest(&self, worker: usize) {
+        self.workers[worker].post.offer_work();
+        let mut window = Duration::ZERO;
+        self.rest(worker, &mut window, false);
+        self.workers[worker].serve_calls(&self.workers);
+    }
+}
+
+/// What the thread of worker 0 does, which is at work: adds a task for any worker.
+fn adds<W: Testbed>(shared: &Arc<Shared<W>>) {
+    let letter = Letter::new_in(|| ());
+    shared.workers[0].tasks.push(Task(letter.as_message()), false).unwrap();
+    shared.wake_searcher();
+}
+
+/// What a worker does that begins a task.
+fn works<W: Testbed>(shared: &Arc<Shared<W>>, worker: usize) {
+    let letter = Letter::new_in(|| ());
+    shared.run(worker, Task(letter.as_message()));
+}
+
+/// The parts have ended, and another worker has no work: it is to search if a task is left, and no
+/// worker is that is at work. Runs the task.
+fn none_is_left<W: Testbed>(shared: &Arc<Shared<W>>) {
+    let busy = &shared.workers[0].tasks;
+    // Relaxed: all have ended.
+    let searcher = shared.searcher.load(Ordering::Relaxed);
+    let searches = searcher != NONE && shared.is_idle(&shared.workers[searcher as usize]);
+    assert!(!busy.is_any_free() || searches, "a task is left, and a worker has no work");
+    while let Some(task) = busy.pop() {
+        shared.run(0, task);
+    }
+}
+
+/// A worker comes to rest while a busy one adds a task.
+fn rests_meanwhile<W: Testbed>() {
+    let shared = workers::<W>(2);
+    let other = spawn(&shared, |shared| shared.comes_to_rest(1));
+    adds(&shared);
+    other.join();
+    none_is_left(&shared);
+}
+
+/// A worker without work is named, and begins to work; another one has no work, either.
+fn works_meanwhile<W: Testbed>() {
+    let shared = workers::<W>(3);
+    [1, 2].into_iter().for_each(|worker| shared.comes_to_rest(worker));
+    let other = spawn(&shared, |shared| works(shared, 1));
+    adds(&shared);
+    other.join();
+    none_is_left(&shared);
+}
+
+/// A worker that is to search begins to work; another one has no work.
+fn resigns_meanwhile<W: Testbed>() {
+    let shared = workers::<W>(3);
+    [1, 2].into_iter().for_each(|worker| shared.comes_to_rest(worker));
+    shared.wake_searcher();
+    let other = spawn(&shared, |shared| works(shared, 1));
+    adds(&shared);
+    other.join();
+    none_is_left(&shared);
+}
+
+/// A thread has named a worker that begins to work. Meanwhile another worker comes to rest, and a
+/// busy one adds a task.
+fn names_in_vain<W: Testbed>() {
+    let shared = workers::<W>(3);
+    shared.comes_to_rest(2);
+    let works = spawn(&shared, |shared| works(shared, 2));
+    let rests = spawn(&shared, |shared| shared.comes_to_rest(1));
+    let adds = spawn(&shared, adds);
+    shared.wake_searcher();
+    [works, rests, adds].into_iter().for_each(JoinHandle::join);
+    none_is_left(&shared);
+}
+
+/// Tasks for a worker that has a message already, or for any where one has.
+fn behind<W: Testbed>(is_bound: bool) {
+    let shared = workers::<W>(1);
+    shared.workers[0].post.offer_work();
+    let worker = spawn(&shared, |shared| shared.work(0));
+    let letter = Letter::new_in(|| ());
+    let task = Task(letter.as_message());
+    let sent = if is_bound { shared.spawn_on(0, task) } else { shared.spawn(task) };
+    sent.unwrap();
+    Reply::<(), W>::new(letter, false).wait();
+    shared.close();
+    worker.join();
+}
+
+#[test]
+fn no_task_waits_for_a_worker_that_rests_in_every_interleaving() {
+    let checker = Checker::new().preemption_bound(2);
+    checker.check(rests_meanwhile::<Model<Exchanges>>);
+    checker.check(works_meanwhile::<Model<Exchanges>>);
+    checker.check(resigns_meanwhile::<Model<Exchanges>>);
+}
+
+#[test]
+fn a_worker_that_was_named_in_vain_leaves_no_task_in_every_interleaving() {
+    Checker::new().preemption_bound(2).check(names_in_vain::<Model<Exchanges>>);
+}
+
+#[test]
+fn a_task_behind_a_message_runs_in_every_interleaving() {
+    for is_bound in [true, false] {
+        Checker::new().preemption_bound(2).check(move || behind::<Model<Exchanges>>(is_bound));
+    }
+}
+
+/// As [`Exchanges`], without fences.
+struct Unfenced;
+
+impl Plant for Unfenced {
+    const EXCHANGES: bool = true;
+
+    fn fence(_: Ordering) -> Ordering {
+        Ordering::Relaxed
+    }
+}
+
+#[test]
+fn a_missing_fence_is_caught() {
+    let laws: [fn(); 3] =
+        [rests_meanwhile::<Model<Unfenced>>, works_meanwhile::<Model<Unfenced>>, || {
+            behind::<Model<Unfenced>>(true)
+        }];
+    for law in laws {
+        assert!(Checker::new().preemption_bound(2).try_check(law).is_err());
+    }
+}
+
+/// Under schedules that look for mistakes.
+fn search(seeds: u64, law: fn()) -> Result<u64, Box<Failure>> {
+    let machines = (0..seeds).map(|seed| {
+        let depth = 2 + (seed / 2 % 3) as u32;
+        let schedule =
+            if seed % 2 == 0 { Schedule::Random } else { Schedule::Pct { depth, steps: 1000 } };
+        let machine = Machine::preset("host-2c").expect("a preset").seed(seed);
+        machine.schedule(schedule).step_limit(1_000_000)
+    });
+    coreline_sim::search(machines, law)
+}
+
+/// Two workers that sleep at once.
+fn two<W: Testbed>() -> Workers<W> {
+    let builder: Builder<W> =
+        Workers::builder_in().cpus([0, 1].map(CpuId::new).into_iter().collect());
+    builder.polling(Duration::ZERO).start().unwrap()
+}
+
+/// A task waits for a task of its own making, while a thread calls the worker that is to run that.
+fn calls_one_that_sleeps<W: Testbed>() {
+    let workers = Arc::new(two::<W>());
+    let theirs = Arc::clone(&workers);
+    let waits = move || {
+        let word = Arc::new(W::U32::new_in(0));
+        let sets = Arc::clone(&word);
+        // Release: pairs with the Acquire below.
+        theirs.spawn(move || sets.store(1, Ordering::Release)).unwrap().detach();
+        // Acquire: pairs with the Release above.
+        word.wait_until(Ordering::Acquire, |word| word == 1);
+    };
+    workers.call_on(CpuId::new(1), || ()).unwrap();
+    let waits = workers.spawn_on(CpuId::new(0), waits).unwrap();
+    (0..2).for_each(|_| workers.call_on(CpuId::new(1), || ()).unwrap());
+    waits.wait();
+}
+
+/// A task drops the workers, while one on another worker calls its worker.
+fn drops<W: Testbed>() {
+    let workers = Arc::new(two::<W>());
+    let users = Arc::new(workers.users());
+    for cpu in workers.cpus() {
+        workers.call_on(cpu, || drop(users.enter().unwrap())).unwrap();
+    }
+    let word = Arc::new(W::U32::new_in(0));
+    let (theirs, dropped) = (Arc::clone(&workers), Arc::clone(&word));
+    let drops = workers.spawn_on(CpuId::new(0), move || {
+        // Relaxed: the handle's count orders it.
+        dropped.wait_until(Ordering::Relaxed, |word| word == 1);
+        drop(theirs);
+    });
+    // Told, or refused.
+    let calls = workers.spawn_on(CpuId::new(1), move || _ = users.shootdown(|| ()));
+    drop(workers);
+    // Relaxed: as above.
+    word.store(1, Ordering::Relaxed);
+    drops.unwrap().wait();
+    calls.unwrap().wait();
+}
+
+#[test]
+fn no_task_waits_while_a_worker_sleeps_again() {
+    search(400, calls_one_that_sleeps::<Sim>).unwrap();
+}
+
+#[test]
+fn a_worker_drops_the_workers() {
+    search(400, drops::<Sim>).unwrap();
+}

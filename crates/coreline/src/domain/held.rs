@@ -1,0 +1,45 @@
+//! [`Held`]: what a lease holds.
+
+use core::ptr::NonNull;
+
+use coreline_world::{Words, World};
+
+/// A number that is the caller's, and its round if it has one.
+pub(super) type Taken<'a, W> = (u32, Option<&'a <W as Words>::U32>);
+
+/// A number that is its owner's, and its round if it has one.
+pub(super) struct Held<W: World> {
+    pub(super) number: u32,
+    round: Option<NonNull<W::U32>>,
+}
+
+// SAFETY: the round is a word, which is shared with all threads.
+unsafe impl<W: World> Send for Held<W> {}
+// SAFETY: the same.
+unsafe impl<W: World> Sync for Held<W> {}
+
+impl<W: World> Clone for Held<W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W: World> Copy for Held<W> {}
+
+impl<W: World> Held<W> {
+    #[inline]
+    pub(super) fn new((number, round): Taken<'_, W>) -> Self {
+        Held { number, round: round.map(NonNull::from_ref) }
+    }
+
+    /// The round.
+    ///
+    /// # Safety
+    ///
+    /// The domain that has the round lives for `'a`.
+    #[inline]
+    pub(super) unsafe fn round<'a>(self) -> Option<&'a W::U32> {
+        // SAFETY: the caller's promise.
+        self.round.map(|round| unsafe { round.as_ref() })
+    }
+}

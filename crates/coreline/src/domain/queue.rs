@@ -1,0 +1,220 @@
+//! [`Queue`]: those that wait for a lease, in order of arrival.
+//!
+//! # State
+//!
+//! | what | meaning | written by |
+//! |---|---|---|
+//! | `Leasing::queue` | the queue of this memory; null: none has waited | the first that waits |
+//! | `waiting` | how many there are in `entries` | the holder of `lists` |
+//! | `entries` | those that wait; the first is the next | the holder of `lists` |
+//! | `given` | leases of those that do not wait any more, and do not know yet | the same |
+//!
+//! # No lease is missed
+//!
+//! One that waits and one that returns a lease look for each other, with the fences of an
+//! asymmetric pair between, of which returning has the light one:
+//!
+//! ```text
+//! Waiter: counts itself in `waiting`;  heavy fence;  looks for a lease
+//! Lessee: returns its lease;           light fence;  looks at `waiting`
+//! ```
+//!
+//! One of them sees the other. A lessee that does takes its lease once more and gives it to the
+//! first; if another thread was faster, that one has the lease, and will return it. What the waiter
+//! finds it gives to the first, too. Only a waiter that finds `waiting` at 0 fences: one that comes
+//! later relies on the look of that one, which follows its fence, and goes on while any wait. If
+//! that look fails, all others are sent away: each comes again, and one of them finds 0.
+//!
+//! # Fork
+//!
+//! The child of a fork makes a queue of its own: in its copy are threads that it has not. Of the
+//! copy it takes the leases that its own futures had got, unless the lists may be torn.
+
+use core::mem;
+use core::task::{Poll, Waker};
+use std::collections::VecDeque;
+
+use coreline_world::{Ordering, Word, World};
+
+use super::held::Held;
+use crate::lock::{Mutex, Near};
+
+/// See the module.
+pub(super) struct Queue<W: World> {
+    /// Of the memory in which those that wait are.
+    generation: u32,
+    waiting: W::U32,
+    lists: Mutex<Lists<W>, Near, W>,
+}
+
+struct Lists<W: World> {
+    /// How many have come ever.
+    tickets: u64,
+    entries: VecDeque<Entry>,
+    given: Vec<(u64, Held<W>)>,
+}
+
+struct Entry {
+    ticket: u64,
+    waker: Waker,
+}
+
+impl<W: World> Queue<W> {
+    pub(super) fn new_in() -> Self {
+        let lists = Lists { tickets: 0, entries: VecDeque::new(), given: Vec::new() };
+        Queue {
+            generation: W::generation().get(),
+            waiting: W::U32::new_in(0),
+            lists: Mutex::new_in(lists),
+        }
+    }
+
+    /// Whether it is of the memory of this process, and not its parent's.
+    pub(super) fn is_own(&self) -> bool {
+        self.generation == W::generation().get()
+    }
+
+    /// All bytes of it.
+    pub(super) fn bytes(&self) -> usize {
+        let lists = self.lists.lock();
+        let entries = lists.entries.capacity() * size_of::<Entry>();
+        size_of::<Self>() + entries + lists.given.capacity() * size_of::<(u64, Held<W>)>()
+    }
+
+    /// Whether any wait.
+    #[inline]
+    pub(super) fn is_wanted(&self) -> bool {
+        // Relaxed: the fences of the module's pair order it.
+        self.waiting.load(Ordering::Relaxed) != 0
+    }
+
+    /// One more; its ticket, and whether none waited.
+    pub(super) fn join(&self, waker: Waker) -> (u64, bool) {
+        let mut lists = self.lists.lock();
+        lists.tickets += 1;
+        let ticket = lists.tickets;
+        lists.entries.push_back(Entry { ticket, waker });
+        (ticket, self.count(&lists) == 1)
+    }
+
+    /// Writes how many wait, and returns it.
+    fn count(&self, lists: &Lists<W>) -> usize {
+        // Relaxed: the fences of the module's pair order it, and the lock its writers.
+        self.waiting.store(lists.entries.len() as u32, Ordering::Relaxed);
+        lists.entries.len()
+    }
+
+    /// Gives it to the first that waits.
+    ///
+    /// # Errors
+    ///
+    /// None does: the lease.
+    pub(super) fn give(&self, held: Held<W>) -> Result<(), Held<W>> {
+        let mut lists = self.lists.lock();
+        let Some(Entry { ticket, waker }) = lists.entries.pop_front() else { return Err(held) };
+        lists.given.push((ticket, held));
+        self.count(&lists);
+        drop(lists);
+        waker.wake();
+        Ok(())
+    }
+
+    /// Looks whether one has got its lease; else it is to be woken by `waker`. `None`: it was sent
+    /// away.
+    pub(super) fn look(&self, ticket: u64, waker: &Waker) -> Option<Poll<Held<W>>> {
+        let mut waker = waker.clone();
+        let mut lists = self.lists.lock();
+        if let Some(held) = lists.take_given(ticket) {
+            return Some(Poll::Ready(held));
+        }
+        let entry = lists.entries.iter_mut().find(|entry| entry.ticket == ticket);
+        let waits = entry.map(|entry| mem::swap(&mut entry.waker, &mut waker));
+        // What drops with a waker may be another that waits here.
+        drop(lists);
+        waits.map(|()| Poll::Pending)
+    }
+
+    /// Has all that wait come again, and look for themselves.
+    pub(super) fn send_away(&self) {
+        let mut lists = self.lists.lock();
+        let entries = mem::take(&mut lists.entries);
+        self.count(&lists);
+        drop(lists);
+        entries.into_iter().for_each(|entry| entry.waker.wake());
+    }
+
+    /// One waits no longer; its lease, if it has got one.
+    pub(super) fn leave(&self, ticket: u64) -> Option<Held<W>> {
+        // In a forked child, where a thread of the parent's was at the lists they may be torn.
+        let lists = if self.is_own() { Some(self.lists.lock()) } else { self.lists.try_lock() };
+        let mut lists = lists?;
+        let at = lists.entries.iter().position(|entry| entry.ticket == ticket);
+        let entry = at.and_then(|at| lists.entries.remove(at));
+        let held = lists.take_given(ticket);
+        self.count(&lists);
+        drop(lists);
+        // What drops with a waker may be another that waits here.
+        drop(entry);
+        held
+    }
+}
+
+impl<W: World> Lists<W> {
+    fn take_given(&mut self, ticket: u64) -> Option<Held<W>> {
+        let at = self.given.iter().position(|(given, _)| *given == ticket)?;
+        Some(self.given.swap_remove(at).1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coreline_topology::{CpuId, Shape, Topology};
+    use coreline_world::model::{Checker, Exchanges, Model, Plant};
+    use coreline_world::{JoinHandle, Placement, Testbed};
+
+    use crate::cid::{CidLayout, Recent};
+    use crate::domain::{DomainOptions, Domains, DomainsOptions};
+
+    /// As [`Exchanges`], without light fences. That a heavy one is missing the model does not see:
+    /// freeing the mutex has a light fence, which orders as much there, and does not natively.
+    struct Unfenced;
+
+    impl Plant for Unfenced {
+        const EXCHANGES: bool = true;
+        const LIGHT: bool = false;
+    }
+
+    /// One waits while another returns the only lease.
+    fn one_waits_while_one_returns<W: Testbed>() {
+        let shape = Shape {
+            sockets: 1,
+            nodes_per_socket: 1,
+            caches_per_node: 1,
+            cores_per_cache: 2,
+            threads_per_core: 1,
+        };
+        let layout = CidLayout::new(&Topology::uniform(shape).unwrap()).unwrap();
+        let options = DomainsOptions::new().leases(1);
+        let domains = Domains::<Recent, W>::with_layout_in(layout, options).unwrap();
+        let domain = Arc::new(domains.domain(DomainOptions::new()));
+        let lease = domain.lease().unwrap();
+        let theirs = Arc::clone(&domain);
+        let waits = move || drop(theirs.lease_wait().unwrap());
+        let waits = W::spawn(Placement::On(CpuId::new(1)), waits).unwrap();
+        drop(lease);
+        waits.join();
+        assert_eq!(domain.usage().leased, 0);
+    }
+
+    #[test]
+    fn one_that_waits_gets_what_is_returned_in_every_interleaving() {
+        let checker = Checker::new().preemption_bound(2).max_branches(20_000);
+        // The queue's mutex has a law that needs stores to be exchanges.
+        checker.check(one_waits_while_one_returns::<Model<Exchanges>>);
+        let failure = checker.try_check(one_waits_while_one_returns::<Model<Unfenced>>);
+        let failure = failure.expect_err("a return without its fence");
+        assert!(failure.message.contains("deadlock"), "{failure}");
+    }
+}

@@ -1,0 +1,130 @@
+//! [`LeaseFuture`]: one that waits for a lease.
+
+use core::fmt;
+use core::future::Future;
+use core::mem;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use coreline_world::{Native, World};
+
+use super::Domain;
+use super::errors::LeaseError;
+use super::held::Held;
+use super::lease::Lease;
+use super::queue::Queue;
+use crate::cid::{Recent, References};
+
+/// A lease that may have to be waited for, from [`Domain::lease_async`].
+///
+/// Those that wait get leases in the order in which they were first polled. **Cancelling**: one
+/// that is dropped waits no longer, and a lease that it has got already goes to the next. One that
+/// is neither polled nor dropped after it was woken keeps its lease from the others, as with any
+/// fair lock. **Signals**: not in handlers. **Fork**: in the child, one that has got its lease has
+/// it, unless another thread was at the queue just then; any other comes last once more.
+#[must_use = "a future does nothing unless it is polled"]
+pub struct LeaseFuture<'a, P: References = Recent, W: World = Native> {
+    domain: &'a Domain<P, W>,
+    /// Where it waits; `None` before that, and when it is ready.
+    place: Option<(&'a Queue<W>, u64)>,
+}
+
+impl<'a, P: References, W: World> LeaseFuture<'a, P, W> {
+    pub(super) fn new(domain: &'a Domain<P, W>) -> Self {
+        LeaseFuture { domain, place: None }
+    }
+
+    /// Comes to wait, unless there is a lease.
+    fn join(&mut self, context: &Context<'_>) -> Result<Option<Lease<'a, P, W>>, LeaseError> {
+        if let Some(lease) = Lease::unless_others_wait(self.domain)? {
+            return Ok(Some(lease));
+        }
+        let shared = self.domain.shared();
+        let leasing = shared.leasing().expect("made by the first lease");
+        let queue = leasing.queue();
+        let (ticket, is_first) = queue.join(context.waker().clone());
+        self.place = Some((queue, ticket));
+        let relied_on = is_first.then(|| ReliedOn(queue));
+        if is_first {
+            // Partner: the light fence in `Shared::put_back`; see `queue.rs`.
+            W::try_fence_all()?;
+        }
+        while queue.is_wanted() {
+            match shared.take_elsewhere() {
+                Ok(held) => shared.give_or_put_back(held),
+                Err(LeaseError::Exhausted { .. }) => break,
+                // In an `init` of this domain it would keep others waiting for the lock under which
+                // they look for its lease, too.
+                Err(error) => return Err(error),
+            }
+        }
+        mem::forget(relied_on);
+        Ok(None)
+    }
+
+    /// Waits no longer. What it has got.
+    fn leave(&mut self) -> Option<Held<W>> {
+        let (queue, ticket) = self.place.take()?;
+        queue.leave(ticket)
+    }
+
+    /// Waits no longer, and wants no lease.
+    fn give_up(&mut self) {
+        if let Some(held) = self.leave() {
+            self.domain.shared().give_or_put_back(held);
+        }
+    }
+}
+
+/// The look of one that found `waiting` at 0, on which those that come later rely. Dropped before
+/// it has come to its end (by an error or a panic), it has each look for itself.
+struct ReliedOn<'a, W: World>(&'a Queue<W>);
+
+impl<W: World> Drop for ReliedOn<'_, W> {
+    fn drop(&mut self) {
+        self.0.send_away();
+    }
+}
+
+impl<'a, P: References, W: World> Future for LeaseFuture<'a, P, W> {
+    type Output = Result<Lease<'a, P, W>, LeaseError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if this.place.is_some_and(|(queue, _)| !queue.is_own())
+            && let Some(held) = this.leave()
+        {
+            return Poll::Ready(Ok(Lease::of(this.domain, held)));
+        }
+        loop {
+            if let Some((queue, ticket)) = this.place
+                && let Some(looked) = queue.look(ticket, context.waker())
+            {
+                let held = core::task::ready!(looked);
+                this.place = None;
+                return Poll::Ready(Ok(Lease::of(this.domain, held)));
+            }
+            this.place = None;
+            match this.join(context) {
+                Ok(None) => {}
+                Ok(Some(lease)) => return Poll::Ready(Ok(lease)),
+                Err(error) => {
+                    this.give_up();
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+    }
+}
+
+impl<P: References, W: World> Drop for LeaseFuture<'_, P, W> {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+impl<P: References, W: World> fmt::Debug for LeaseFuture<'_, P, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseFuture").field("waits", &self.place.is_some()).finish_non_exhaustive()
+    }
+}
