@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::error::Error;
 use crate::target::{Arch, Libc, NATIVE_PACKAGES, NOT_NATIVE, Target};
-use crate::{alone, golden, tidy, workspace};
+use crate::{alone, figures, golden, msrv, packed, tidy, workspace};
 
 /// A step: its name, and what it does.
 struct Step {
@@ -60,8 +60,6 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
     // Says which fast paths the tests that follow had: a test of rseq sections has nothing to test
     // on a machine without them.
     let doctor = cargo("run --quiet --package coreline-lab -- doctor");
-    // Shows in seconds that it measures and counts right; its figures are not used.
-    let rivals = cargo("run --quiet --package coreline-rivals -- cid --quick --json");
     // The half of the source for processors without sections, which Miri runs, too.
     let mut sectionless = cargo("check --quiet --package coreline --target-dir target/sectionless");
     sectionless.env("RUSTFLAGS", "--cfg miri -D warnings");
@@ -78,7 +76,10 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         command("sectionless", sectionless),
         verb("musl", musl),
         verb("aarch64", aarch64),
-        command("rivals", rivals),
+        // Shows in seconds that it measures and counts right; these figures are not used.
+        verb("figures", || figures::run(true)),
+        verb("msrv", msrv::run),
+        verb("packed", packed::run),
         command("test", workspace::command("sh", &["-e", "-c", &test])),
     ])
 }
@@ -153,6 +154,9 @@ mod tests {
         let steps = steps("## Test\n```\ncargo test\n```\n").expect("a test command");
         let names: Vec<_> = steps.iter().map(|step| step.name).collect();
         let first = ["fmt", "tidy", "clippy", "docs", "golden", "doctor", "sectionless"];
-        assert_eq!(names, [&first[..], &["musl", "aarch64", "rivals", "test"]].concat());
+        assert_eq!(
+            names,
+            [&first[..], &["musl", "aarch64", "figures", "msrv", "packed", "test"]].concat()
+        );
     }
 }

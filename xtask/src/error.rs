@@ -25,6 +25,16 @@ pub(crate) enum Error {
     #[error("README.md has no command under \"## Test\"; CI runs the first fenced block there")]
     NoTestCommand,
 
+    #[error("README.md has no block ```toml that begins with [dependencies]; its reader needs one")]
+    NoDependencies,
+
+    #[error(
+        "not compiled with Rust {version}; if it is not there, `rustup toolchain install {version} \
+         --profile minimal`; if the code needs a later one, say so by `rust-version`, and in \
+         CHANGELOG.md"
+    )]
+    Rust { version: String },
+
     #[error("the step {step} failed: {source}")]
     Step { step: &'static str, source: Box<Error> },
 
@@ -45,6 +55,9 @@ pub(crate) enum Error {
          `cargo xtask golden --bless` and say in the commit why"
     )]
     Counts(PathBuf),
+
+    #[error("coreline-rivals gave no row {name} with {threads} threads")]
+    NoFigure { name: String, threads: u64 },
 
     #[error("{what} is not there; {remedy}")]
     Missing { what: String, remedy: String },

@@ -1,12 +1,16 @@
-//! Developer commands of coreline: `cargo xtask ci`, `tidy`, `golden`, `guest`.
+//! Developer commands of coreline: `cargo xtask ci`, `tidy`, `golden`, `packed`, `msrv`,
+//! `figures`, `guest`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program talks to its user")]
 
 mod alone;
 mod ci;
 mod error;
+mod figures;
 mod golden;
 mod guest;
+mod msrv;
+mod packed;
 mod target;
 mod tidy;
 mod workspace;
@@ -38,6 +42,16 @@ enum Verb {
         #[arg(long)]
         bless: bool,
     },
+    /// Pack what is published, and build and run README's programs with that
+    Packed,
+    /// Compile what is published with the Rust that it says it needs
+    Msrv,
+    /// Measure the figures of README.md, and print them as its table
+    Figures {
+        /// Few short samples, not optimised: that it works, and nothing to quote
+        #[arg(long)]
+        quick: bool,
+    },
     /// Run the native tests under Debian's kernel, on an emulated machine with many CPUs
     Guest(guest::Options),
 }
@@ -51,6 +65,9 @@ fn main() -> ExitCode {
         }
         Verb::Tidy { list: false } => tidy::run(),
         Verb::Golden { bless } => golden::run(bless),
+        Verb::Packed => packed::run(),
+        Verb::Msrv => msrv::run(),
+        Verb::Figures { quick } => figures::run(quick),
         Verb::Guest(options) => guest::run(&options),
     };
     match done {

@@ -76,10 +76,15 @@ pub fn current_cpu() -> CpuId {
     <world::Native as world::Place>::cpu()
 }
 
-/// The examples of README.md, as they stand there.
+/// The example of this crate's README.md, as it stands there.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+/// The examples of the repository's README.md, as they stand there. A package does not have it.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
-struct Readme;
+struct ReadmeOfAll;
 
 /// The tests here have simulated worlds too, whose memory must have addresses of their own.
 #[cfg(test)]

@@ -91,8 +91,9 @@ fn program(replay: &Replay) -> Result<Run, Error> {
     let first = program.split([' ', ':']).next();
     let scenario = first.and_then(Scenario::named);
     let remedy = match first {
-        _ if let Some(scenario) = scenario => {
-            format!("a run of the scenario is {}", scenario.form())
+        _ if scenario.is_some() => {
+            let form = scenario.map(|it| it.form()).unwrap_or_default();
+            format!("a run of the scenario is {form}")
         }
         Some("validate") => format!("a prediction is {}", Experiment::form()),
         Some(bench::PROGRAM) => "`coreline bench sim` runs it again".to_owned(),

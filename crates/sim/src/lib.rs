@@ -109,3 +109,8 @@ pub use world::{SimJoinHandle, exec, interrupts, locks};
 /// The simulated machine's world. A name for a type parameter; it has no values of interest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sim;
+
+/// The example of README.md, as it stands there.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

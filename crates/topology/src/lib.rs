@@ -50,3 +50,8 @@ pub use kind::CoreKind;
 pub use shape::{Shape, ShapeError};
 pub use sysfs::SysfsError;
 pub use topology::{Cpu, Distance, Topology};
+
+/// The example of README.md, as it stands there.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -91,7 +91,7 @@ impl<T, W: Words> Cell<T, W> {
     #[inline]
     #[track_caller]
     pub unsafe fn borrow(&self) -> CellRef<'_, T, W> {
-        let value = NonNull::from_ref(&self.value).cast::<T>();
+        let value = NonNull::from(&self.value).cast::<T>();
         let reading = self.track.reading(value.as_ptr().cast_const().cast(), size_of::<T>());
         CellRef { value, _reading: reading, _borrow: PhantomData }
     }
@@ -104,7 +104,7 @@ impl<T, W: Words> Cell<T, W> {
     #[inline]
     #[track_caller]
     pub unsafe fn borrow_mut(&self) -> CellMut<'_, T, W> {
-        let value = NonNull::from_ref(&self.value).cast::<T>();
+        let value = NonNull::from(&self.value).cast::<T>();
         let writing = self.track.writing(value.as_ptr().cast_const().cast(), size_of::<T>());
         CellMut { value, _writing: writing, _borrow: PhantomData }
     }

@@ -181,3 +181,8 @@ pub struct Lacking {
     /// What the reader can do about it.
     pub remedy: &'static str,
 }
+
+/// The example of README.md, as it stands there.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,4 +1,4 @@
-//! The figures that others published, from `docs/published`.
+//! The figures that others published, from `crates/lab/published`.
 
 use std::collections::BTreeMap;
 

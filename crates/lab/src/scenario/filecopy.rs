@@ -65,7 +65,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
     ],
     not_testable: "all CPUs share one L3 and are few: no evidence on what a hand-over to another \
                    node costs",
-    published: Some(include_str!("../../../../docs/published/filecopy.toml")),
+    published: Some(include_str!("../../published/filecopy.toml")),
     ..Scenario::new(
         "filecopy",
         "Threads copy blocks through one file object: how its mutex's spinners queue (seed 004)",

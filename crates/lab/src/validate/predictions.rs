@@ -14,7 +14,7 @@ use crate::progress::progress;
 pub(super) const MACHINE: &str = "host-2c";
 
 /// The file, as it was when the program was built.
-pub(super) const FILE: &str = include_str!("../../../../docs/validate/host-2c.predictions.toml");
+pub(super) const FILE: &str = include_str!("../../host-2c.predictions.toml");
 
 const SCHEMA: &str = "coreline.validate.predictions/1";
 

@@ -6,6 +6,7 @@ mod interrupt;
 mod machines;
 mod measure;
 mod page;
+mod readme;
 mod replay;
 mod scenario;
 mod storm;

@@ -98,7 +98,7 @@ fn what_takes_two_cores_is_not_testable_on_one() {
 
 #[test]
 fn predict_writes_the_file_of_predictions() {
-    let committed = include_str!("../../../../docs/validate/host-2c.predictions.toml");
+    let committed = include_str!("../../host-2c.predictions.toml");
     let engine = committed.lines().find(|line| line.starts_with("engine = ")).unwrap();
     let told = output(&["validate", "--predict", "abcdef0"]);
     assert!(told.status.success());

@@ -8,11 +8,13 @@ const WORD_BITS: u32 = u64::BITS;
 
 /// The kernel's set of CPUs, as wide as CPU numbers go. (`libc::cpu_set_t` ends at CPU 1023, and
 /// the kernel refuses to answer into a set narrower than its own.)
-struct Mask([u64; (MAX_CPUS / WORD_BITS) as usize]);
+struct Mask([u64; WORDS]);
+
+const WORDS: usize = (MAX_CPUS / WORD_BITS) as usize;
 
 impl Mask {
     fn of(cpu: CpuId) -> io::Result<Mask> {
-        let mut mask = Mask([0; _]);
+        let mut mask = Mask([0; WORDS]);
         match mask.0.get_mut((cpu.get() / WORD_BITS) as usize) {
             Some(word) => *word = 1 << (cpu.get() % WORD_BITS),
             // What the kernel says of a number that is beyond its own, smaller bound.
@@ -23,7 +25,7 @@ impl Mask {
 
     /// The calling thread's set, in so many words.
     fn of_caller(words: usize) -> io::Result<Mask> {
-        let mut mask = Mask([0; _]);
+        let mut mask = Mask([0; WORDS]);
         let set = &mut mask.0[..words];
         // SAFETY: the slice is live, of the size given, and has no invalid contents.
         let result =
@@ -68,6 +70,6 @@ pub(crate) fn pin(cpu: CpuId) -> io::Result<()> {
 /// The CPUs that the calling thread could be pinned to, found by asking for all: what is left is
 /// what the machine and the cpuset admit. The thread may then run on all of them.
 pub(crate) fn widen() -> io::Result<CpuSet> {
-    Mask([u64::MAX; _]).apply()?;
+    Mask([u64::MAX; WORDS]).apply()?;
     allowed()
 }

@@ -117,12 +117,18 @@ fn pool(folder: &Path) -> Option<HugePool> {
 pub(crate) fn waits() -> Vec<&'static str> {
     #[cfg(target_arch = "x86_64")]
     let found = {
-        use core::arch::x86_64::{__cpuid, __cpuid_count};
+        use core::arch::x86_64::{__cpuid_count, CpuidResult};
+
+        /// Asks for a leaf, and for its first sub-leaf where it has some.
+        #[allow(unused_unsafe, reason = "since Rust 1.94 the call is safe, and before it was not")]
+        fn leaf(number: u32) -> CpuidResult {
+            // SAFETY: every processor of this architecture has the instruction.
+            unsafe { __cpuid_count(number, 0) }
+        }
 
         // Leaf 7, sub-leaf 0, and leaf 0x8000_0001: ECX has one bit for each.
-        let features = if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).ecx } else { 0 };
-        let extended =
-            if __cpuid(0x8000_0000).eax > 0x8000_0000 { __cpuid(0x8000_0001).ecx } else { 0 };
+        let features = if leaf(0).eax >= 7 { leaf(7).ecx } else { 0 };
+        let extended = if leaf(0x8000_0000).eax > 0x8000_0000 { leaf(0x8000_0001).ecx } else { 0 };
         [("WAITPKG", features & 1 << 5 != 0), ("MONITORX", extended & 1 << 29 != 0)]
     };
     // The second has bit 31 of the auxiliary vector's second word, `HWCAP2_WFXT`.

@@ -81,7 +81,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
     // this one is gone, is not modelled.
     limited: |_, _| true,
     not_testable: "all CPUs share one L3 and are few: no evidence on a mutex that many CPUs want",
-    published: Some(include_str!("../../../../../docs/published/execstorm.toml")),
+    published: Some(include_str!("../../../published/execstorm.toml")),
     ..Scenario::new(
         "execstorm",
         "Objects with per-CPU memory that live and die on all CPUs, as exec's do (seed 002)",

@@ -95,7 +95,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
         sentence: "recent IDs are {} as fast as first-fit",
         ..Question::NONE
     },
-    published: Some(include_str!("../../../../../docs/published/intermittent.toml")),
+    published: Some(include_str!("../../../published/intermittent.toml")),
     told: Some(|it| format!("{:.2} ns per burst", it[0])),
     all_configs: true,
     runs: [5, 2],

@@ -61,7 +61,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
     ],
     not_testable: "all CPUs share one L3 and are few: there is next to nothing to look at, so what \
                    looking for work costs does not show",
-    published: Some(include_str!("../../../../../docs/published/ipistorm.toml")),
+    published: Some(include_str!("../../../published/ipistorm.toml")),
     ..Scenario::new(
         "ipistorm",
         "Waiting calls to an idle CPU that polls (seed 001)",

@@ -77,7 +77,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
     limited: |metric, _| metric == "requests_over_kernel_resched",
     not_testable: "all CPUs share one L3 and are few: a client and its server are all that there \
                    is room for",
-    published: Some(include_str!("../../../../../docs/published/pingserve.toml")),
+    published: Some(include_str!("../../../published/pingserve.toml")),
     ..Scenario::new(
         "pingserve",
         "Requests and answers between tasks that wake each other (seed 001)",

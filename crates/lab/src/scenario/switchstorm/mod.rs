@@ -126,7 +126,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
         sentence: "a test before it is {} as fast as a locked set",
         ..Question::NONE
     },
-    published: Some(include_str!("../../../../../docs/published/switchstorm.toml")),
+    published: Some(include_str!("../../../published/switchstorm.toml")),
     statistics: true,
     report: hottest,
     told: Some(|it| {

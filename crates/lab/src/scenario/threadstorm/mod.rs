@@ -129,7 +129,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
         sentence: "owned IDs allow {} as many as recent ones",
         ..Question::NONE
     },
-    published: Some(include_str!("../../../../../docs/published/threadstorm.toml")),
+    published: Some(include_str!("../../../published/threadstorm.toml")),
     statistics: true,
     report: lines,
     ..Scenario::new(
