@@ -59,6 +59,7 @@
 //! | [`collections`], [`task`] | hash maps whose order follows from the seed; an executor |
 //! | [`locks`] | reports on each lock of a run |
 //! | [`measure`] | threads that begin together, tables over numbers of threads, two side by side |
+//! | [`test`](macro@test) | `#[coreline_sim::test]`: a test on a machine, with many seeds |
 //! | [`claim`] | what must hold over all that is unknown of a machine |
 //! | [`Faults`], [`on_signal`], [`Kernel`] | what the machine does to the program |
 //! | [`interrupts`] | from CPU to CPU, masked, and monitored waits |
@@ -81,6 +82,8 @@ pub use experiments::claim;
 pub use experiments::determinism::Divergence;
 pub use experiments::explore::{Explore, Explored, search};
 pub use experiments::measure;
+#[doc(hidden)]
+pub use experiments::testing;
 pub use hardware::arena::Allocator;
 pub use hardware::class::Class;
 pub use hardware::contention::{Arbitration, ParseArbitrationError};
@@ -105,6 +108,43 @@ pub use world::probes::{name, transfers};
 pub use world::restartable::SimSection;
 pub use world::signals::{SimHeld, on_signal};
 pub use world::{SimJoinHandle, exec, interrupts, locks};
+
+/// Makes a function a test that runs on a simulated machine.
+///
+/// ```
+/// use coreline_sim::atomic::{AtomicU64, Ordering};
+/// use coreline_sim::thread;
+///
+/// #[global_allocator]
+/// static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator; // once in a test program
+///
+/// #[coreline_sim::test(machine = "epyc-9654-2s", seeds = 16, schedule = "random")]
+/// fn no_addition_is_lost() {
+///     let sum = AtomicU64::new(0);
+///     thread::scope(|scope| {
+///         for _ in 0..8 {
+///             scope.spawn(|| sum.fetch_add(1, Ordering::Relaxed));
+///         }
+///     });
+///     assert_eq!(sum.into_inner(), 8);
+/// }
+/// ```
+///
+/// | setting | meaning | if left out |
+/// |---|---|---|
+/// | `machine = "host-2c"` | a [preset](presets), or a file's path from the package on | needed |
+/// | `seeds = 16` | how many seeds | 1 |
+/// | `seed = 7` | the first | 0 |
+/// | `band = "quick"` | this [band](claim::Band) of each seed; or `"whole"` | its first point |
+/// | `schedule = "pct:3:1000"` | a [`Schedule`], as in a replay line | by time |
+/// | `faults = "preempt:8"` | [`Faults`], as in a replay line | none |
+/// | `steps = 100000` | the [step limit](Machine::step_limit) | [its default](Machine::STEP_LIMIT) |
+///
+/// The function has no arguments, and returns nothing or a `Result<(), E>` whose error fails it;
+/// `#[ignore]` and `#[should_panic]` mean what they do in other tests. The first run that fails ends
+/// the test, with its [`Failure`] and the command that brings back this run alone: it sets the
+/// environment variable `CORELINE_REPLAY` to the replay line.
+pub use coreline_sim_macros::test;
 
 /// The simulated machine's world. A name for a type parameter; it has no values of interest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

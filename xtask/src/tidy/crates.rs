@@ -11,6 +11,7 @@ use crate::error::Error;
 const STOREYS: &[(&str, u8)] = &[
     ("coreline-topology", 0),
     ("coreline-world", 1),
+    ("coreline-sim-macros", 0),
     ("coreline-sim", 2),
     ("coreline", 2),
     ("coreline-lab", 3),

@@ -5,3 +5,4 @@ pub mod claim;
 pub(crate) mod determinism;
 pub(crate) mod explore;
 pub mod measure;
+pub mod testing;

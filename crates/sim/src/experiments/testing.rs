@@ -1,0 +1,160 @@
+//! What the attribute `coreline_sim::test` runs.
+
+use core::fmt;
+use std::path::Path;
+
+use crate::experiments::claim::Band;
+use crate::hardware::spec::{Spec, SpecError};
+use crate::machine::Machine;
+use crate::results::failure::Failure;
+use crate::results::replay::Replay;
+
+/// The environment variable that has a test run one replay line alone.
+const REPLAY: &str = "CORELINE_REPLAY";
+
+/// A test as its attribute has it.
+#[derive(Debug, Clone)]
+pub struct Test {
+    /// The package, for the command that runs the test again.
+    pub package: &'static str,
+    /// Its folder.
+    pub folder: &'static str,
+    /// The test with its modules, from the crate on.
+    pub path: &'static str,
+    /// A preset, or a file.
+    pub machine: &'static str,
+    /// The first seed.
+    pub seed: u64,
+    /// How many seeds.
+    pub seeds: u64,
+    /// Which band; none if empty.
+    pub band: &'static str,
+    /// The schedule, as in a replay line; by time if empty.
+    pub schedule: &'static str,
+    /// The faults, as in a replay line; none if empty.
+    pub faults: &'static str,
+    /// The step limit.
+    pub steps: u64,
+}
+
+impl Test {
+    /// One run with seed 0, and a machine that is to be said.
+    pub fn new(package: &'static str, folder: &'static str, path: &'static str) -> Test {
+        Test {
+            package,
+            folder,
+            path,
+            machine: "",
+            seed: 0,
+            seeds: 1,
+            band: "",
+            schedule: "",
+            faults: "",
+            steps: Machine::STEP_LIMIT,
+        }
+    }
+
+    /// The test with its modules, as the test runner names it.
+    fn name(&self) -> &str {
+        self.path.split_once("::").map_or(self.path, |(_, name)| name)
+    }
+
+    fn spec(&self) -> Result<Spec, SpecError> {
+        let is_file = self.machine.contains('/') || self.machine.ends_with(".toml");
+        match is_file {
+            true => Spec::from_file(&Path::new(self.folder).join(self.machine)),
+            false => Spec::preset(self.machine),
+        }
+    }
+
+    fn machines(&self) -> Result<Vec<Machine>, String> {
+        let spec = self.spec().map_err(|error| error.to_string())?;
+        if let Some(line) = asked(self.name())? {
+            if line.machine != spec.name() {
+                let (asked, has) = (line.machine, spec.name());
+                return Err(format!("{REPLAY} is of the machine {asked}, and the test's is {has}"));
+            }
+            return Ok(vec![Machine::new(spec).replaying(&line)]);
+        }
+        let schedule = if self.schedule.is_empty() { "time" } else { self.schedule };
+        let schedule = schedule.parse().map_err(|error| format!("schedule: {error}"))?;
+        let faults = if self.faults.is_empty() { "none" } else { self.faults };
+        let faults = faults.parse().map_err(|error| format!("faults: {error}"))?;
+        let seeds = self.seed..self.seed.saturating_add(self.seeds);
+        let machines: Vec<Machine> = match self.band {
+            "" => seeds.map(|seed| Machine::new(spec.clone()).seed(seed)).collect(),
+            band => {
+                let band = |seed| match band {
+                    "whole" => Band::whole(&spec, seed),
+                    _ => Band::quick(&spec, seed),
+                };
+                let points = |band: Band| {
+                    let machine = |point| band.machine(point, self.name());
+                    band.points().iter().map(machine).collect::<Vec<_>>()
+                };
+                seeds.map(band).flat_map(points).collect()
+            }
+        };
+        let machine = |it: Machine| {
+            let it = it.schedule(Clone::clone(&schedule)).faults(faults);
+            it.step_limit(self.steps).program(self.name())
+        };
+        Ok(machines.into_iter().map(machine).collect())
+    }
+}
+
+/// The replay line that is asked for, if it is of this program.
+fn asked(program: &str) -> Result<Option<Replay>, String> {
+    let Ok(line) = std::env::var(REPLAY) else { return Ok(None) };
+    let replay: Replay = line.parse().map_err(|error| format!("{REPLAY}: {error}"))?;
+    Ok(Some(replay).filter(|replay| replay.program == program))
+}
+
+/// What a test may return.
+pub trait Outcome: 'static {
+    /// Panics if the test failed.
+    fn check(self);
+}
+
+impl Outcome for () {
+    fn check(self) {}
+}
+
+impl<E: fmt::Debug + 'static> Outcome for Result<(), E> {
+    #[track_caller]
+    fn check(self) {
+        self.expect("the test returned an error");
+    }
+}
+
+/// Runs a test on each of its machines, one after the other.
+///
+/// # Panics
+///
+/// At the first that fails, with its failure and the command that runs it alone.
+#[track_caller]
+pub fn run<T: Outcome>(test: &Test, program: fn() -> T) {
+    let machines = test.machines().unwrap_or_else(|error| panic!("{}: {error}", test.name()));
+    for machine in machines {
+        if let Err(failure) = machine.run(move || program().check()) {
+            panic!("{}", Failed { test, failure: &failure });
+        }
+    }
+}
+
+/// A failure, and how to have it again.
+struct Failed<'a> {
+    test: &'a Test,
+    failure: &'a Failure,
+}
+
+impl fmt::Display for Failed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failed { test, failure } = self;
+        writeln!(f, "{failure}")?;
+        writeln!(f, "  this run alone:")?;
+        let line = &failure.replay;
+        let (package, name) = (test.package, test.name());
+        write!(f, "  {REPLAY}='{line}' cargo test -p {package} {name} -- --exact")
+    }
+}
