@@ -116,7 +116,7 @@ pub use world::{SimJoinHandle, exec, interrupts, locks};
 /// use coreline_sim::thread;
 ///
 /// #[global_allocator]
-/// static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator; // once in a test program
+/// static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator; // one for all
 ///
 /// #[coreline_sim::test(machine = "epyc-9654-2s", seeds = 16, schedule = "random")]
 /// fn no_addition_is_lost() {
@@ -141,8 +141,8 @@ pub use world::{SimJoinHandle, exec, interrupts, locks};
 /// | `steps = 100000` | the [step limit](Machine::step_limit) | [its default](Machine::STEP_LIMIT) |
 ///
 /// The function has no arguments, and returns nothing or a `Result<(), E>` whose error fails it;
-/// `#[ignore]` and `#[should_panic]` mean what they do in other tests. The first run that fails ends
-/// the test, with its [`Failure`] and the command that brings back this run alone: it sets the
+/// `#[ignore]` and `#[should_panic]` mean what they do in other tests. The first run that fails
+/// ends the test, with its [`Failure`] and the command that brings back this run alone: it sets the
 /// environment variable `CORELINE_REPLAY` to the replay line.
 pub use coreline_sim_macros::test;
 
