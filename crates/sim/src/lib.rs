@@ -52,6 +52,7 @@
 //! |---|---|
 //! | [`Machine`], [`Run`], [`Report`] | what to run on, the run, what it cost |
 //! | [`Statistics`], [`Details`], [`name()`] | what explains it: by line, source and CPU |
+//! | [`Trace`] | what happened when, for a timeline viewer |
 //! | [`transfers()`] | the same by line, while the program runs |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
 //! | [`Class`], [`Transfer`], [`PingPong`] | published latencies, and what transfers cost |
@@ -100,6 +101,7 @@ pub use results::report::{
     Transfers, WordCost,
 };
 pub use results::tape::TracedAccess;
+pub use results::trace::Trace;
 pub use settings::faults::{Faults, ParseFaultsError};
 pub use settings::kernel::Kernel;
 pub use settings::schedule::{Choices, ParseScheduleError, Schedule};

@@ -16,6 +16,7 @@ mod choice;
 mod event_queue;
 mod kernel;
 mod lately;
+mod locks;
 mod memory;
 mod rng;
 mod run;
@@ -40,9 +41,10 @@ use crate::hardware::coherence::Directory;
 use crate::hardware::contention::{Arbitration, StoreNumber};
 use crate::hardware::spec::Spec;
 use crate::results::failure::FailureKind;
-use crate::results::locks::{self, LockReport};
+use crate::results::locks::Locks;
 use crate::results::report::{Report, Site, Transfers};
 use crate::results::statistics::{Activity, Ledger, Names};
+use crate::results::trace::{Trace, Tracer};
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
 use choice::Chooser;
@@ -258,6 +260,8 @@ pub(crate) struct Engine {
     kernel: Option<Box<dyn Kernel>>,
     /// What full statistics are made of; kept while the machine watches, too.
     ledger: Option<Box<Ledger>>,
+    /// What happens when, if that is put down.
+    tracer: Option<Box<Tracer>>,
     /// Whether full statistics were asked for.
     is_full: bool,
     statics: Statics,
@@ -267,7 +271,7 @@ pub(crate) struct Engine {
     host_unwinds: bool,
     failure: Option<FailureKind>,
     report: Report,
-    locks: locks::Locks,
+    locks: Locks,
     names: Names,
 }
 
@@ -381,17 +385,6 @@ impl Engine {
         thread.panicked
     }
 
-    /// The locks' log, and the event to log: which lock and which thread, where and when.
-    pub(crate) fn locks(&mut self, lock: usize) -> (&mut locks::Locks, locks::Event, &Topology) {
-        let event = locks::Event {
-            lock: self.relative(lock),
-            thread: self.current(),
-            cpu: self.cpu(),
-            at: self.here().now,
-        };
-        (&mut self.locks, event, &self.topology)
-    }
-
     /// How often the running thread was interrupted so far.
     pub(crate) fn interrupts(&self) -> u64 {
         self.threads[self.current()].interrupts
@@ -403,12 +396,6 @@ impl Engine {
         self.names.0.push((first, len as u64, name.to_owned()));
     }
 
-    /// The reports on the locks of the run so far.
-    fn lock_reports(&self) -> Vec<LockReport> {
-        let end = |thread: usize| self.threads[thread].ended.unwrap_or(self.settled);
-        self.locks.reports(end, |lock| self.names.of(lock, 1))
-    }
-
     /// The accesses so far to the lines of the arena that `which` selects; `None` if they are not
     /// counted.
     pub(crate) fn transfers(&self, which: impl Fn(usize) -> bool) -> Option<Transfers> {
@@ -417,6 +404,11 @@ impl Engine {
             self.arena.offset(address).is_some() && which(address)
         };
         Some(self.ledger.as_deref().filter(|_| self.is_full)?.transfers(is_it))
+    }
+
+    /// What happened so far, if it was put down.
+    fn trace(&self) -> Option<Trace> {
+        self.tracer.as_ref().map(|tracer| tracer.trace(self.spec.name(), &self.names))
     }
 
     /// The report of the run so far.

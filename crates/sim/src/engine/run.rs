@@ -29,6 +29,7 @@ use crate::results::locks::LockReport;
 use crate::results::report::{Report, Statistics};
 use crate::results::statistics::{Activity, Ledger};
 use crate::results::tape::Tape;
+use crate::results::trace::{Trace, Tracer};
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
 use crate::settings::schedule::Schedule;
@@ -47,6 +48,8 @@ pub(crate) struct Setup {
     pub(crate) statistics: Statistics,
     /// Where accesses are put down, with full statistics.
     pub(crate) tape: Option<Tape>,
+    /// Whether it is put down what happens when.
+    pub(crate) trace: bool,
     pub(crate) arbitration: Arbitration,
 }
 
@@ -55,6 +58,7 @@ pub(crate) struct Finished<T> {
     pub(crate) value: T,
     pub(crate) report: Report,
     pub(crate) locks: Vec<LockReport>,
+    pub(crate) trace: Option<Trace>,
     /// The decisions of a listed schedule, which could have been others.
     pub(crate) decisions: Vec<Decision>,
 }
@@ -227,6 +231,7 @@ pub(crate) fn run<T: 'static>(
     inside(|engine| engine.start(fiber));
     machine.run();
     let (report, locks) = inside(|engine| (engine.report(), engine.lock_reports()));
+    let trace = inside(|engine| engine.trace());
     // The machine's statics go in a thread of their own: their destructors may use the machine,
     // even make new ones. It is not counted in the report.
     while let Some(statics) = inside(Engine::take_statics) {
@@ -249,7 +254,7 @@ pub(crate) fn run<T: 'static>(
         }
         None => {
             let value = value.take().expect("a machine that stops well has run its first thread");
-            Ok(Finished { value, report, locks, decisions })
+            Ok(Finished { value, report, locks, trace, decisions })
         }
     }
 }
@@ -317,6 +322,7 @@ impl Engine {
             step_limit,
             look_at: lately::first(step_limit),
             watch: None,
+            tracer: setup.trace.then(|| Box::new(Tracer::new(cpu_count))),
             is_full: full,
             jitter: Rng::new(seed, Stream::Jitter),
             dice: Rng::new(seed, Stream::Faults),

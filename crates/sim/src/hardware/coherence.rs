@@ -9,8 +9,7 @@
 //! | none | some | clean copies (S); a writer must first invalidate all others |
 //!
 //! Caches here are private caches of a core, shared by its hardware threads, and have no size. The
-//! last-level cache appears as distance: a line that a core under the same last-level cache holds
-//! comes from there.
+//! last-level cache is a distance: a line that a core under the same one holds comes from there.
 //!
 //! A line leaves a core when another core writes it, or reads it after this one wrote it: that read
 //! takes ownership along, since a write mostly follows (migratory sharing). A further read, without
@@ -244,6 +243,11 @@ impl Directory {
         self.entries[line].name
     }
 
+    /// The core that has a line for itself.
+    pub(crate) fn owner(&self, line: usize) -> Option<u32> {
+        Some(self.entries[line].owner).filter(|&owner| owner != NONE)
+    }
+
     fn holds(&self, line: usize, core: u32) -> bool {
         let word = self.sharers[line * self.stride + core as usize / 64];
         word >> (core % 64) & 1 == 1
@@ -282,7 +286,7 @@ impl Directory {
             return From::Private;
         }
         let others = || self.holders(line).filter(|&other| other != core);
-        match ((entry.owner != NONE).then_some(entry.owner), access) {
+        match (self.owner(line), access) {
             (Some(owner), _) => self.distance(core, owner),
             // A read is served by the nearest copy; a copy in the shared cache is clean there.
             (None, Access::Load) => match others().map(|other| self.distance(core, other)).min() {

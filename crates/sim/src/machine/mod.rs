@@ -14,6 +14,7 @@ use crate::results::locks::LockReport;
 use crate::results::replay::Replay;
 use crate::results::report::{Report, Statistics};
 use crate::results::tape::Tape;
+use crate::results::trace::Trace;
 use crate::settings;
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
@@ -68,6 +69,7 @@ pub struct Machine {
     refused: Option<String>,
     statistics: Statistics,
     tape: Option<Tape>,
+    trace: bool,
     arbitration: Arbitration,
 }
 
@@ -80,6 +82,8 @@ pub struct Run<T> {
     pub report: Report,
     /// What happened to its locks, the one that was waited for longest first.
     pub locks: Vec<LockReport>,
+    /// What happened when; only with [`Machine::trace`].
+    pub trace: Option<Trace>,
 }
 
 impl Machine {
@@ -128,6 +132,7 @@ impl Machine {
             refused: None,
             statistics: Statistics::default(),
             tape: None,
+            trace: false,
             arbitration: Arbitration::default(),
         }
     }
@@ -226,6 +231,24 @@ impl Machine {
     /// How much the report says.
     pub fn statistics(mut self, statistics: Statistics) -> Machine {
         self.statistics = statistics;
+        self
+    }
+
+    /// Puts down what happens when, for a timeline viewer: [`Run::trace`]. Takes no simulated time,
+    /// and a hundred bytes of memory or so for each miss.
+    ///
+    /// ```no_run
+    /// use coreline_sim::{Machine, thread};
+    ///
+    /// # #[global_allocator]
+    /// # static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+    /// let run = Machine::preset("host-2c")?.trace().run(|| thread::spawn(|| ()).join().unwrap())?;
+    /// let file = std::fs::File::create("trace.json")?;
+    /// run.trace.unwrap_or_default().write_json(std::io::BufWriter::new(file))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn trace(mut self) -> Machine {
+        self.trace = true;
         self
     }
 
@@ -357,12 +380,13 @@ impl Machine {
             kernel: self.kernel,
             statistics: self.statistics,
             tape: self.tape,
+            trace: self.trace,
             arbitration: self.arbitration,
         };
         match engine::run(setup, root) {
             Ok(run) => {
-                let Finished { value, report, locks, decisions } = run;
-                (Ok(Run { value, report, locks }), decisions)
+                let Finished { value, report, locks, trace, decisions } = run;
+                (Ok(Run { value, report, locks, trace }), decisions)
             }
             Err(failed) => {
                 let engine::Failed { kind, at_ns, threads, cpus, locks } = *failed;

@@ -18,6 +18,15 @@ pub(crate) struct Event {
     pub(crate) at: u64,
 }
 
+/// What a [`Log`] puts down of it.
+pub(crate) type Happens = fn(&mut Log, Event, &Topology);
+
+/// Since when a thread waits for a lock, and holds it, in picoseconds.
+pub(crate) struct Since {
+    pub(crate) waiting: Option<u64>,
+    pub(crate) holding: Option<u64>,
+}
+
 /// The locks of a machine, by their offset in its memory.
 #[derive(Debug, Default)]
 pub(crate) struct Locks(BTreeMap<u64, Log>);
@@ -89,6 +98,11 @@ impl Log {
             held: 0,
             longest_hold: 0,
         }
+    }
+
+    pub(crate) fn since(&self, thread: usize) -> Since {
+        let of = |spans: &BTreeMap<usize, u64>| spans.get(&thread).copied();
+        Since { waiting: of(&self.waiting), holding: of(&self.holding) }
     }
 
     /// The counts of a thread and of its node, which are there from its first wait on.

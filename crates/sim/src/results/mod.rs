@@ -7,3 +7,4 @@ pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod statistics;
 pub(crate) mod tape;
+pub(crate) mod trace;

@@ -53,11 +53,9 @@
 
 use core::panic::Location;
 
-use coreline_topology::Topology;
-
 use crate::engine;
-use crate::results::locks::{Event, Log};
 pub use crate::results::locks::{Handoffs, LockReport};
+use crate::results::locks::{Happens, Log};
 
 /// Says that the calling thread waits for a lock from now on. Said again before it has the lock, it
 /// changes nothing.
@@ -86,11 +84,8 @@ pub fn released<T: ?Sized>(lock: &T) {
 }
 
 #[track_caller]
-fn note<T: ?Sized>(lock: &T, what: fn(&mut Log, Event, &Topology)) {
+fn note<T: ?Sized>(lock: &T, what: Happens) {
     let address = core::ptr::from_ref(lock).addr();
     let site = Location::caller();
-    engine::with(|engine| {
-        let (locks, event, topology) = engine.locks(address);
-        what(locks.log(event.lock, site), event, topology);
-    });
+    engine::with(|engine| engine.note_lock(address, site, what));
 }

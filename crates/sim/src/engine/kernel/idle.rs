@@ -55,6 +55,9 @@ impl Engine {
     fn take_idle(&mut self, cpu: usize, thread: usize) {
         self.threads[thread].state = State::Running;
         let place = &mut self.cpus[cpu];
+        if let Some(tracer) = &mut self.tracer {
+            tracer.begins(cpu, thread, place.now);
+        }
         place.current = Some(thread);
         place.next_tick = NEVER;
         place.slice_end = NEVER;
@@ -71,7 +74,11 @@ impl Engine {
             self.cpus[cpu].idle = None;
             return true;
         }
-        self.report.time_ns = self.report.time_ns.max(self.cpus[cpu].now / PS_PER_NS);
+        let now = self.cpus[cpu].now;
+        if let Some(tracer) = &mut self.tracer {
+            tracer.ends(cpu, now);
+        }
+        self.report.time_ns = self.report.time_ns.max(now / PS_PER_NS);
         if self.cpus[cpu].idle != Some(current) {
             return true;
         }

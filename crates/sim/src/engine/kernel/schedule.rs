@@ -370,6 +370,9 @@ impl Engine {
             kernel.switch_out(at, CpuId::new(cpu as u32), current);
         }
         let place = &mut self.cpus[cpu];
+        if let Some(tracer) = &mut self.tracer {
+            tracer.ends(cpu, place.now);
+        }
         // A handler that blocks takes the context along: the next interrupt needs another.
         place.idle = place.idle.filter(|&idle| idle != current);
         place.current = None;
@@ -545,6 +548,9 @@ impl Engine {
         place.current = Some(thread);
         place.slice_end = at + slice;
         self.threads[thread].state = State::Running;
+        if let Some(tracer) = &mut self.tracer {
+            tracer.begins(cpu, thread, at);
+        }
         let at = Time::from_nanos(at / PS_PER_NS);
         let place = CpuId::new(cpu as u32);
         let cid = self.kernel_of(thread).map(|kernel| kernel.switch_in(at, place, thread));

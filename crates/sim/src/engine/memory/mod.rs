@@ -486,7 +486,7 @@ impl Engine {
 
     /// A thread's request is served from `start` on: charges for the wait and for the transfer.
     fn served(&mut self, cpu: usize, request: &Request, start: u64) -> Progress {
-        let completion = self.serve(cpu, request, start);
+        let completion = self.serve(cpu, request, start, true);
         self.account(cpu, Activity::Queue, start - request.arrived);
         self.account(cpu, Activity::Miss, completion - start);
         self.cpus[cpu].now = completion;

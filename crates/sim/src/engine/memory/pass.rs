@@ -139,7 +139,7 @@ impl Engine {
                         now
                     };
                     self.account(cpu, Activity::Queue, start - pass.request.arrived);
-                    let completion = self.serve(cpu, &pass.request, start);
+                    let completion = self.serve(cpu, &pass.request, start, false);
                     self.cpus[cpu].now = start;
                     pass.done = pass.done.max(completion);
                     pass.window.push_back(completion);

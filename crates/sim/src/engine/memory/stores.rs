@@ -180,7 +180,7 @@ impl Engine {
         };
         if turn {
             self.stores.buffers[cpu].head = Head::Served;
-            let completion = self.serve(cpu, &store, now);
+            let completion = self.serve(cpu, &store, now, false);
             self.schedule_head(cpu, completion);
         }
     }

@@ -3,10 +3,11 @@
 //! Of the requests that wait at a line, one is appointed to act when the line is free; the others
 //! do not act. The one that is served appoints the next.
 
-use crate::engine::memory::Request;
+use crate::engine::memory::{LINE, Request};
 use crate::engine::{Engine, NEVER, State};
 use crate::hardware::coherence::Access;
 use crate::hardware::contention::{Actor, Waiting};
+use crate::results::trace::Miss;
 
 impl Engine {
     /// The time, if a thread that waits for a line has its turn.
@@ -20,11 +21,18 @@ impl Engine {
 
     /// Serves a request whose turn it is: from `start` on the line is on its way. Returns when it
     /// is there.
-    pub(in crate::engine) fn serve(&mut self, cpu: usize, request: &Request, start: u64) -> u64 {
+    pub(in crate::engine) fn serve(
+        &mut self,
+        cpu: usize,
+        request: &Request,
+        start: u64,
+        waits: bool,
+    ) -> u64 {
         let &Request { line, access, word, site, issued, arrived, .. } = request;
         let (core, node) = (self.cpus[cpu].core, self.cpus[cpu].node);
         let source = self.directory.source(line, core, node, access);
         self.report.transfers.count(source);
+        let owner = self.tracer.as_ref().and_then(|_| self.directory.owner(line));
         let alone = self.directory.transfer(line, core, node, access);
         let costs = self.spec.costs();
         let cost = self.jitter.jitter(source.cost(costs));
@@ -38,6 +46,13 @@ impl Engine {
             let (queue, time) = (start - arrived, completion - issued);
             ledger.access(core, (line, site, word), source, queue, time);
             self.put_down(cpu, request, start);
+        }
+        if let Some(tracer) = &mut self.tracer {
+            let address = self.directory.name(line) * LINE as u64 + (word % LINE) as u64;
+            let cpu_of = |owner: u32| self.cpus.iter().position(|it| it.core == owner);
+            let owner = owner.filter(|&owner| owner != core).and_then(cpu_of);
+            let miss = Miss { site, address, from: source, owner, waits };
+            tracer.missed(cpu, miss, issued, completion);
         }
         self.appoint(line);
         // A store's spinners are woken when it leaves its buffer.

@@ -1,0 +1,321 @@
+//! [`Trace`]: what a run did when, for a timeline viewer.
+
+use core::fmt::Write as _;
+use std::io;
+
+use crate::hardware::coherence::From;
+use crate::results::report::{Site, SourceSite};
+use crate::results::statistics::Names;
+
+/// What happened on a CPU, to a line or to a lock, from when to when, in picoseconds.
+#[derive(Debug, Clone, Copy)]
+struct Event {
+    what: What,
+    cpu: u32,
+    from: u64,
+    to: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Ran {
+        thread: usize,
+    },
+    Missed {
+        site: Site,
+        /// The word, as an offset in the machine's memory.
+        address: u64,
+        from: From,
+        /// The CPU that had the line for itself.
+        owner: Option<usize>,
+        /// Whether the CPU stood still meanwhile; not for what leaves a store buffer, or comes
+        /// ahead in a pass over memory.
+        waits: bool,
+    },
+    Waited {
+        lock: u64,
+        thread: usize,
+    },
+    Held {
+        lock: u64,
+        thread: usize,
+    },
+}
+
+/// A miss, as the engine has it.
+pub(crate) struct Miss {
+    pub(crate) site: Site,
+    pub(crate) address: u64,
+    pub(crate) from: From,
+    pub(crate) owner: Option<usize>,
+    pub(crate) waits: bool,
+}
+
+/// The events of a machine while it runs.
+pub(crate) struct Tracer {
+    events: Vec<Event>,
+    dropped: u64,
+    /// By CPU: the thread that runs there, and since when.
+    running: Vec<Option<(usize, u64)>>,
+}
+
+/// How many events are kept: some hundred megabytes of text.
+const MOST_EVENTS: usize = 2_000_000;
+
+impl Tracer {
+    pub(crate) fn new(cpus: usize) -> Tracer {
+        Tracer { events: Vec::new(), dropped: 0, running: vec![None; cpus] }
+    }
+
+    fn push(&mut self, what: What, cpu: usize, from: u64, to: u64) {
+        match self.events.len() < MOST_EVENTS {
+            true => self.events.push(Event { what, cpu: cpu as u32, from, to }),
+            false => self.dropped += 1,
+        }
+    }
+
+    pub(crate) fn begins(&mut self, cpu: usize, thread: usize, at: u64) {
+        self.running[cpu] = Some((thread, at));
+    }
+
+    pub(crate) fn ends(&mut self, cpu: usize, at: u64) {
+        if let Some((thread, since)) = self.running[cpu].take() {
+            self.push(What::Ran { thread }, cpu, since, at);
+        }
+    }
+
+    pub(crate) fn missed(&mut self, cpu: usize, miss: Miss, from: u64, to: u64) {
+        let Miss { site, address, from: source, owner, waits } = miss;
+        self.push(What::Missed { site, address, from: source, owner, waits }, cpu, from, to);
+    }
+
+    pub(crate) fn waited(&mut self, cpu: usize, (lock, thread): (u64, usize), from: u64, to: u64) {
+        self.push(What::Waited { lock, thread }, cpu, from, to);
+    }
+
+    pub(crate) fn held(&mut self, cpu: usize, (lock, thread): (u64, usize), from: u64, to: u64) {
+        self.push(What::Held { lock, thread }, cpu, from, to);
+    }
+
+    /// The trace of what happened so far on a machine of this name.
+    pub(crate) fn trace(&self, machine: &str, names: &Names) -> Trace {
+        let mut slices: Vec<Slice> = self.events.iter().map(|it| it.slice(names)).collect();
+        // What begins with another and ends later is around it.
+        slices.sort_by_key(|it| (it.begin_ps, core::cmp::Reverse(it.end_ps)));
+        Trace {
+            machine: machine.to_owned(),
+            cpus: self.running.len(),
+            slices,
+            dropped: self.dropped,
+        }
+    }
+}
+
+impl Event {
+    fn slice(&self, names: &Names) -> Slice {
+        let called = |address: u64| match names.of(address, 1) {
+            names if names.is_empty() => format!("{address:#x}"),
+            names => names.join(", "),
+        };
+        let (track, name, detail) = match self.what {
+            What::Ran { thread } => (Track::Cpu, format!("thread {thread}"), None),
+            What::Missed { site, address, from, owner, waits } => {
+                let track = if waits { Track::Cpu } else { Track::Beside };
+                let site = SourceSite::of(site);
+                let detail = Detail { from: source(from), site, owner: owner.filter(|_| waits) };
+                (track, format!("miss {}", called(address)), Some(detail))
+            }
+            What::Waited { lock, thread } => {
+                (Track::Waits(lock), format!("thread {thread} waits"), None)
+            }
+            What::Held { lock, thread } => {
+                (Track::Lock(lock, called(lock)), format!("thread {thread}"), None)
+            }
+        };
+        Slice { track, cpu: self.cpu, name, begin_ps: self.from, end_ps: self.to, detail }
+    }
+}
+
+fn source(from: From) -> &'static str {
+    match from {
+        From::Private => "private",
+        From::CleanSameCache | From::SameCache => "same cache",
+        From::SameNode => "same node",
+        From::SameSocket => "same socket",
+        From::OtherSocket => "other socket",
+        From::LocalMemory | From::RemoteMemory => "memory",
+    }
+}
+
+/// What a run did when: which thread ran on which CPU, each miss with where its line came from, and
+/// who waited for a lock and held it. From [`Run::trace`](crate::Run::trace) of a machine with
+/// [`Machine::trace`](crate::Machine::trace).
+///
+/// [`write_json`](Trace::write_json) writes it in the Trace Event Format, which the viewer Perfetto
+/// opens, and others.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Trace {
+    machine: String,
+    cpus: usize,
+    slices: Vec<Slice>,
+    dropped: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Slice {
+    track: Track,
+    cpu: u32,
+    name: String,
+    begin_ps: u64,
+    end_ps: u64,
+    detail: Option<Detail>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Detail {
+    from: &'static str,
+    site: SourceSite,
+    owner: Option<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Track {
+    /// The slice's CPU.
+    Cpu,
+    /// What the CPU does not wait for.
+    Beside,
+    /// A lock, with its name.
+    Lock(u64, String),
+    /// Those that wait for that lock: several at a time.
+    Waits(u64),
+}
+
+/// The groups of tracks, as processes of the format.
+const CPUS: u32 = 1;
+const LOCKS: u32 = 2;
+
+impl Trace {
+    /// How many slices it has.
+    pub fn len(&self) -> usize {
+        self.slices.len()
+    }
+
+    /// Whether nothing happened.
+    pub fn is_empty(&self) -> bool {
+        self.slices.is_empty()
+    }
+
+    /// How many slices it had no room for: it keeps the first two million that ended.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Writes it as JSON in the Trace Event Format: one process with a track for each CPU and one
+    /// with a track for each lock; times are simulated. A transfer from a CPU that had the line for
+    /// itself is a flow from there. Buffered stores and passes over memory, which no CPU waits for,
+    /// and those that wait for a lock are asynchronous slices.
+    ///
+    /// # Errors
+    ///
+    /// As `to` has them.
+    pub fn write_json(&self, mut to: impl io::Write) -> io::Result<()> {
+        let Trace { machine, dropped, .. } = self;
+        let head = format!("\"machine\":{},\"dropped\":{dropped}", quoted(machine));
+        write!(to, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{{head}}},\"traceEvents\":[")?;
+        let mut text = String::new();
+        name_track(&mut text, "process_name", CPUS, 0, &format!("CPUs of {machine}"));
+        name_track(&mut text, "process_name", LOCKS, 0, "locks");
+        for cpu in 0..self.cpus as u32 {
+            if self.slices.iter().any(|it| it.cpu == cpu) {
+                name_track(&mut text, "thread_name", CPUS, cpu, &format!("CPU {cpu}"));
+            }
+        }
+        let mut locks: Vec<u64> = Vec::new();
+        for slice in &self.slices {
+            if let Track::Lock(lock, name) = &slice.track
+                && !locks.contains(lock)
+            {
+                name_track(&mut text, "thread_name", LOCKS, locks.len() as u32, name);
+                locks.push(*lock);
+            }
+        }
+        to.write_all(text.trim_end_matches(",\n").as_bytes())?;
+        for (id, slice) in self.slices.iter().enumerate() {
+            text.clear();
+            slice.write(&mut text, id, &locks);
+            to.write_all(text.as_bytes())?;
+        }
+        writeln!(to, "]}}")
+    }
+}
+
+// Writing to a string does not fail, in all of these.
+
+fn name_track(text: &mut String, kind: &str, process: u32, track: u32, name: &str) {
+    let name = quoted(name);
+    let _ = writeln!(
+        text,
+        "{{\"ph\":\"M\",\"name\":\"{kind}\",\"pid\":{process},\"tid\":{track},\"args\":{{\"name\":{name}}}}},"
+    );
+}
+
+impl Slice {
+    fn write(&self, text: &mut String, id: usize, locks: &[u64]) {
+        let Slice { cpu, begin_ps, end_ps, detail, .. } = self;
+        let index = |lock: &u64| locks.iter().position(|it| it == lock).unwrap_or(locks.len());
+        let (process, track, category) = match &self.track {
+            Track::Cpu => (CPUS, *cpu as usize, None),
+            Track::Beside => (CPUS, *cpu as usize, Some("beside")),
+            Track::Lock(lock, _) => (LOCKS, index(lock), None),
+            Track::Waits(lock) => (LOCKS, index(lock), Some("waits")),
+        };
+        let place = format!("\"pid\":{process},\"tid\":{track}");
+        let mut arguments = format!("\"cpu\":{cpu}");
+        if let Some(Detail { from, site, .. }) = detail {
+            let site = quoted(&site.to_string());
+            let _ = write!(arguments, ",\"from\":\"{from}\",\"site\":{site}");
+        }
+        let name = quoted(&self.name);
+        let (begin, end) = (microseconds(*begin_ps), microseconds(*end_ps));
+        let event = |text: &mut String, kind: &str, at: &str, rest: &str| {
+            let _ = write!(text, ",\n{{\"ph\":\"{kind}\",\"ts\":{at},{rest}}}");
+        };
+        match category {
+            None => {
+                let length = microseconds(end_ps - begin_ps);
+                let rest =
+                    format!("\"dur\":{length},{place},\"name\":{name},\"args\":{{{arguments}}}");
+                event(text, "X", &begin, &rest);
+            }
+            Some(category) => {
+                let rest = format!("{place},\"cat\":\"{category}\",\"id\":{id},\"name\":{name}");
+                event(text, "b", &begin, &format!("{rest},\"args\":{{{arguments}}}"));
+                event(text, "e", &end, &rest);
+            }
+        }
+        if let Some(Detail { owner: Some(owner), .. }) = detail {
+            let rest = format!("\"cat\":\"line\",\"id\":{id},\"name\":\"line\"");
+            event(text, "s", &begin, &format!("\"pid\":{CPUS},\"tid\":{owner},{rest}"));
+            event(text, "f", &end, &format!("\"bp\":\"e\",{place},{rest}"));
+        }
+    }
+}
+
+/// The format's unit.
+fn microseconds(ps: u64) -> String {
+    format!("{}.{:06}", ps / 1_000_000, ps % 1_000_000)
+}
+
+/// A text as JSON has it.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            control if control < ' ' => _ = write!(quoted, "\\u{:04x}", control as u32),
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
