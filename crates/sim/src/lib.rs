@@ -140,7 +140,7 @@ pub use world::{SimJoinHandle, exec, interrupts, locks};
 /// | `band = "quick"` | this [band](claim::Band) of each seed; or `"whole"` | its first point |
 /// | `schedule = "pct:3:1000"` | a [`Schedule`], as in a replay line | by time |
 /// | `faults = "preempt:8"` | [`Faults`], as in a replay line | none |
-/// | `steps = 100000` | the [step limit](Machine::step_limit) | [its default](Machine::STEP_LIMIT) |
+/// | `steps = 100000` | the [step limit](Machine::step_limit) | [default](Machine::STEP_LIMIT) |
 ///
 /// The function has no arguments, and returns nothing or a `Result<(), E>` whose error fails it;
 /// `#[ignore]` and `#[should_panic]` mean what they do in other tests. The first run that fails

@@ -253,10 +253,9 @@ impl Trace {
 
 fn name_track(text: &mut String, kind: &str, process: u32, track: u32, name: &str) {
     let name = quoted(name);
-    let _ = writeln!(
-        text,
-        "{{\"ph\":\"M\",\"name\":\"{kind}\",\"pid\":{process},\"tid\":{track},\"args\":{{\"name\":{name}}}}},"
-    );
+    let place = format!("\"pid\":{process},\"tid\":{track}");
+    let name = format!("\"name\":\"{kind}\",\"args\":{{\"name\":{name}}}");
+    let _ = writeln!(text, "{{\"ph\":\"M\",{place},{name}}},");
 }
 
 impl Slice {
