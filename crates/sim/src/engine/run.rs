@@ -222,6 +222,8 @@ pub(crate) fn run<T: 'static>(
     }
     let arena = Arena::new(setup.home).map_err(|why| Failed::refused(&why.to_string()))?;
     watch_panics();
+    #[cfg(unoptimised)]
+    say_unoptimised();
     let value = Rc::new(Cell::new(None));
     let theirs = Rc::clone(&value);
     let stack = stack::new(&arena)
@@ -257,6 +259,21 @@ pub(crate) fn run<T: 'static>(
             Ok(Finished { value, report, locks, trace, decisions })
         }
     }
+}
+
+/// Says once on stderr that the machine is slow, and what cures it: a test that takes a minute looks
+/// like one without an end.
+#[cfg(unoptimised)]
+#[allow(clippy::print_stderr, reason = "a test has no other way to say it")]
+fn say_unoptimised() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        eprintln!(
+            "coreline-sim is built without optimisation and runs about 12 times slower; \
+             in Cargo.toml:\n[profile.dev]\nopt-level = 1\n[profile.dev.package.\"*\"]\n\
+             opt-level = 2"
+        );
+    });
 }
 
 /// Has panics in simulated code noted and not printed: such a panic becomes a
