@@ -261,15 +261,15 @@ pub(crate) fn run<T: 'static>(
     }
 }
 
-/// Says once on stderr that the machine is slow, and what cures it: a test that takes a minute looks
-/// like one without an end.
+/// Says once on stderr that the machine is slow, and what cures it: a test that takes minutes looks
+/// like one without end.
 #[cfg(unoptimised)]
 #[allow(clippy::print_stderr, reason = "a test has no other way to say it")]
 fn say_unoptimised() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         eprintln!(
-            "coreline-sim is built without optimisation and runs about 12 times slower; \
+            "coreline-sim is built without optimisation and runs ten times slower or so; \
              in Cargo.toml:\n[profile.dev]\nopt-level = 1\n[profile.dev.package.\"*\"]\n\
              opt-level = 2"
         );
