@@ -64,6 +64,10 @@ pub(crate) enum Error {
     ReplayMachine { line: String },
     #[error("the line is of the machine {line:?}, but {file} describes {found:?}")]
     OtherMachine { line: String, file: String, found: String },
+    #[error("cannot write to {}: {source}; choose another file with --trace", path.display())]
+    TraceFile { path: PathBuf, source: io::Error },
+    #[error("{program:?} is a prediction, which has no trace; replay a run of a scenario")]
+    NoTrace { program: String },
     #[error("cannot write to {}: {source}; choose another file with --out", path.display())]
     OutFile { path: PathBuf, source: io::Error },
     #[error("cannot write the result to {}: {source}", path.display())]
@@ -158,6 +162,8 @@ impl Error {
             | Error::ReplayMachine { .. }
             | Error::OtherMachine { .. }
             | Error::OutFile { .. }
+            | Error::TraceFile { .. }
+            | Error::NoTrace { .. }
             | Error::Verb { .. }
             | Error::ReplayEngine { .. }
             | Error::ReplaySetting { .. } => 2,

@@ -1,9 +1,11 @@
 //! The verb `replay`: runs the program of a replay line again.
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
 
-use coreline_sim::{Replay, Spec, SpecError};
+use coreline_sim::{Replay, Spec, SpecError, Trace};
 
 use crate::bench;
 use crate::error::Error;
@@ -15,19 +17,41 @@ use crate::validate::experiment::Experiment;
 use crate::validate::simulated;
 use crate::world;
 
-/// A program that a line can name, ready to run on the line's machine; returns its result.
-type Run = Box<dyn FnOnce(&Spec, &Replay) -> Result<String, Error>>;
+/// A program that a line can name, ready to run on the line's machine; returns its result, and
+/// where it is asked for what happened when.
+type Run = Box<dyn FnOnce(&Spec, &Replay, Option<&mut Trace>) -> Result<String, Error>>;
 
 /// Runs the program of a line, on the line's machine or on that of a machine file, and says what it
-/// came to.
-pub(crate) fn replay(line: &str, file: Option<&str>, out: &mut dyn Write) -> Result<(), Error> {
+/// came to. What happened when goes to the file `trace`.
+pub(crate) fn replay(
+    line: &str,
+    file: Option<&str>,
+    trace: Option<&Path>,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
     check(line.trim())?;
     let replay: Replay = line.parse()?;
     let run = program(&replay)?;
     let spec = machine(&replay, file)?;
+    // Before the run, which may take long.
+    let create = |path: &Path| {
+        File::create(path).map_err(|source| Error::TraceFile { path: path.to_owned(), source })
+    };
+    let to = trace.map(create).transpose()?;
     writeln!(out, "{}", replay.program)?;
-    let told = run(&spec, &replay)?;
+    let mut happened = Trace::default();
+    let told = run(&spec, &replay, trace.map(|_| &mut happened))?;
     writeln!(out, "it ended well: {told}")?;
+    if let Some((path, file)) = trace.zip(to) {
+        let mut file = BufWriter::new(file);
+        let written = happened.write_json(&mut file).and_then(|()| file.flush());
+        written.map_err(|source| Error::OutWrite { path: path.to_owned(), source })?;
+        let (slices, path) = (happened.len(), path.display());
+        writeln!(out, "{slices} slices are in {path}, which the viewer Perfetto opens")?;
+        if happened.dropped() > 0 {
+            writeln!(out, "there was no room for {} later ones", happened.dropped())?;
+        }
+    }
     Ok(())
 }
 
@@ -77,14 +101,17 @@ fn check(line: &str) -> Result<(), Error> {
 fn program(replay: &Replay) -> Result<Run, Error> {
     let program = replay.program.as_str();
     if let Some(experiment) = Experiment::of_program(program) {
-        return Ok(Box::new(move |spec, replay| {
+        return Ok(Box::new(move |spec, replay, trace| {
+            if trace.is_some() {
+                return Err(Error::NoTrace { program: replay.program.clone() });
+            }
             let ns = simulated::run(spec, replay, experiment)?;
             Ok(format!("{ns:.2} ns ({})", experiment.what))
         }));
     }
     if let Some(point) = ALL.iter().find_map(|scenario| Point::parse(scenario, program)) {
-        return Ok(Box::new(move |spec, replay| {
-            Ok(point.scenario.tell(&simulate(spec, replay, &point)?))
+        return Ok(Box::new(move |spec, replay, trace| {
+            Ok(point.scenario.tell(&simulate(spec, replay, &point, trace)?))
         }));
     }
     let machine = &replay.machine;

@@ -2,6 +2,8 @@
 
 mod run;
 
+use std::path::PathBuf;
+
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use coreline_world::native::note_interrupts;
@@ -91,6 +93,9 @@ struct Replay {
     /// The machine file, if the line is of a machine of your own
     #[arg(long, value_name = "FILE")]
     world: Option<String>,
+    /// Write what happened when to this file, as JSON that the viewer Perfetto opens
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// The line, as a failure printed it; quotes are not needed
     #[arg(required = true, trailing_var_arg = true, value_name = "LINE")]
     line: Vec<String>,
@@ -142,8 +147,9 @@ impl Cli {
                 ),
                 None => output.show(|| validate::validate(&choice), validate::Outcome::show),
             },
-            Some(Verb::Replay(Replay { world, line })) => {
-                replay::replay(&line.join(" "), world.as_deref(), &mut std::io::stdout().lock())
+            Some(Verb::Replay(Replay { world, trace, line })) => {
+                let (line, out) = (line.join(" "), &mut std::io::stdout().lock());
+                replay::replay(&line, world.as_deref(), trace.as_deref(), out)
             }
             Some(Verb::Bench(Bench { subject, quick, output })) => {
                 output.show(|| bench::run(subject, quick), bench::Outcome::show)

@@ -3,7 +3,7 @@
 use coreline_sim::claim::Band;
 #[cfg(test)]
 use coreline_sim::claim::Figures;
-use coreline_sim::{Machine, Replay, Spec, Statistics};
+use coreline_sim::{Machine, Replay, Spec, Statistics, Trace};
 use coreline_topology::CpuId;
 use coreline_world::native::was_interrupted;
 use indicatif::ProgressBar;
@@ -16,12 +16,17 @@ use crate::kernel;
 use crate::scenario::point::{Point, Setup};
 
 /// Runs a program as a replay line says on `spec`, which is the line's machine; gives the numbers
-/// that its figures are made of.
+/// that its figures are made of, and where it is asked for what happened when.
 ///
 /// # Errors
 ///
 /// If the machine has no such configuration, variant or kernel, or the program fails.
-pub(crate) fn simulate(spec: &Spec, replay: &Replay, point: &Point) -> Result<Vec<f64>, Error> {
+pub(crate) fn simulate(
+    spec: &Spec,
+    replay: &Replay,
+    point: &Point,
+    trace: Option<&mut Trace>,
+) -> Result<Vec<f64>, Error> {
     let scenario = point.scenario;
     let (cpus, most) = (spec.topology().cpu_limit(), scenario.most_cpus);
     if cpus > most {
@@ -39,6 +44,9 @@ pub(crate) fn simulate(spec: &Spec, replay: &Replay, point: &Point) -> Result<Ve
     if scenario.statistics {
         machine = machine.statistics(Statistics::Full);
     }
+    if trace.is_some() {
+        machine = machine.trace();
+    }
     if let Some(policy) = scenario.variant(point.variant).and_then(|variant| variant.policy) {
         let has = kernel::names(policy);
         let name = replay.kernel.clone().unwrap_or_else(|| has[0].clone());
@@ -48,6 +56,9 @@ pub(crate) fn simulate(spec: &Spec, replay: &Replay, point: &Point) -> Result<Ve
     }
     let run = scenario.simulated;
     let run = machine.run(move || run(&setup)).map_err(Error::Failed)?;
+    if let Some((to, trace)) = trace.zip(run.trace) {
+        *to = trace;
+    }
     let mut numbers = run.value.map_err(|broken| Error::broken(replay, broken))?;
     (scenario.report)(&run.report, &mut numbers);
     Ok(numbers)
@@ -150,7 +161,7 @@ fn over(
             if was_interrupted() {
                 return Ok(None);
             }
-            of_runs.push(simulate(machine.spec(), &line(run), program)?);
+            of_runs.push(simulate(machine.spec(), &line(run), program, None)?);
         }
         let mean = |number| of_runs.iter().map(|run| run[number]).sum::<f64>() / runs as f64;
         Ok(Some(((0..of_runs[0].len()).map(mean).collect(), line(0))))

@@ -94,6 +94,31 @@ fn the_line_of_a_failure_brings_the_failure_back() {
 }
 
 #[test]
+fn a_replay_says_what_happened_when() {
+    let line = format!(
+        "coreline-sim/1 machine={MACHINE} seed=7 request=30 faults=none \
+         program=shootdown config=8-core/1-L3 present=8 variant=lazy updates=20"
+    );
+    let path = file("trace.json", "");
+    let to = path.to_str().unwrap();
+    let told = String::from_utf8(output(&["replay", "--trace", to, &line]).stdout).unwrap();
+    let plain = String::from_utf8(output(&["replay", &line]).stdout).unwrap();
+    let last = told.strip_prefix(&plain).expect("the same result").trim();
+    let slices = last.split(' ').next().unwrap().parse::<usize>().unwrap();
+    assert!(slices > 1000 && last.ends_with("which the viewer Perfetto opens"), "{last}");
+    let trace: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(trace["otherData"]["machine"], MACHINE);
+    assert!(trace["traceEvents"].as_array().unwrap().len() > slices);
+
+    let (code, told) = refusal(&["replay", "--trace", "/proc/none/trace.json", &line]);
+    assert!(code == 2 && told.contains("choose another file with --trace"), "{told}");
+    let prediction = "coreline-sim/1 machine=host-2c seed=1 request=30 faults=none \
+                      program=validate fetch-add-2";
+    let (code, told) = refusal(&["replay", "--trace", to, prediction]);
+    assert!(code == 2 && told.contains("has no trace"), "{told}");
+}
+
+#[test]
 fn a_prediction_replays() {
     let only = ["validate", "--world", "host-2c", "--json", "--only", "test-and-set-2"];
     let row = &json(&only)["rows"][0]["predicted"];
