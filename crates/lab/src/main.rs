@@ -27,6 +27,7 @@ mod crew;
 mod disturbance;
 mod doctor;
 mod error;
+mod host;
 mod kernel;
 mod machines;
 mod measure;

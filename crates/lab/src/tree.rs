@@ -32,17 +32,21 @@ pub(crate) fn write(topology: &Topology, out: &mut dyn Write) -> io::Result<()> 
 
 /// The numbers of a machine's parts.
 pub(crate) fn counts(topology: &Topology) -> String {
-    let mut counts = format!("{} CPUs, {} cores", topology.cpu_count(), topology.core_count());
+    let some = |count: usize, what: &str| match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    };
+    let mut counts = vec![some(topology.cpu_count(), "CPU"), some(topology.core_count(), "core")];
     // Most machines have one second-level cache for each core, and no clusters.
     if topology.l2_count() < topology.core_count() {
-        counts += &format!(", {} L2", topology.l2_count());
+        counts.push(format!("{} L2", topology.l2_count()));
     }
     if topology.cluster_count() < topology.l2_count() {
-        counts += &format!(", {} clusters", topology.cluster_count());
+        counts.push(some(topology.cluster_count(), "cluster"));
     }
-    let [caches, nodes, sockets] =
-        [topology.cache_count(), topology.node_count(), topology.socket_count()];
-    counts + &format!(", {caches} L3, {nodes} nodes, {sockets} sockets")
+    counts.push(format!("{} L3", topology.cache_count()));
+    counts.extend([some(topology.node_count(), "node"), some(topology.socket_count(), "socket")]);
+    counts.join(", ")
 }
 
 /// The name of a level in the singular, and how a CPU's part of that level is numbered.

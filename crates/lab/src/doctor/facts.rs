@@ -12,9 +12,30 @@ use super::fast_paths;
 pub(super) struct Kernel {
     /// Empty if not known.
     pub(super) release: String,
+    /// How it hands out concurrency IDs, by its release; `null` if that is not known.
+    pub(super) cid_policy: Option<&'static str>,
 }
 
+/// How kernels hand out concurrency IDs: from which release on, and how. As docs/concurrency-ids.md
+/// has it.
+const CID_POLICIES: [((u32, u32), &str); 5] = [
+    ((6, 19), "owned by threads, or by CPUs if there are more threads"),
+    ((6, 13), "recent: a thread gets again what it, or else its CPU, had last"),
+    ((6, 4), "the lowest that is free; a CPU keeps one for 100 ms"),
+    ((6, 3), "the lowest that is free"),
+    ((0, 0), "none before 6.3"),
+];
+
 impl Kernel {
+    pub(super) fn of(probe: &Probe) -> Kernel {
+        let release = probe.kernel.clone();
+        let mut numbers = release.split(|it: char| !it.is_ascii_digit()).map(|it| it.parse().ok());
+        let version = numbers.next().flatten().zip(numbers.next().flatten());
+        let is_since = |version| move |it: &&((u32, u32), &str)| it.0 <= version;
+        let policy = version.and_then(|version| CID_POLICIES.iter().find(is_since(version)));
+        Kernel { cid_policy: policy.map(|it| it.1), release }
+    }
+
     pub(super) fn shown(&self) -> &str {
         if self.release.is_empty() { "of a release that is not known" } else { &self.release }
     }

@@ -9,6 +9,7 @@ use coreline_world::native::{HugePool, NoSections, Probe, Registrar, Registratio
 use coreline_world::{Lacking, Why};
 
 use super::Found;
+use crate::host::{Governor, Host, IdleState};
 
 /// Two nodes, and everything that there can be.
 pub(super) fn all_on() -> Found {
@@ -49,7 +50,20 @@ pub(super) fn all_on() -> Found {
         topology_error: None,
     };
     let cgroup = Ok(CgroupLimits { cpus: Some(cpus.clone()), quota: None });
-    Found { probe, allowed: Ok(cpus), cgroup }
+    let host = Host {
+        processor: Some("Processor 9 (family 1, model 2, stepping 3)".to_owned()),
+        hypervisor: None,
+        smt: Some("on".to_owned()),
+        governors: vec![Governor {
+            name: "performance".to_owned(),
+            driver: "acpi-cpufreq".to_owned(),
+            cpus: cpus.to_string(),
+        }],
+        idle_states: vec![IdleState { name: "C1".to_owned(), exit_us: 1, disabled: false }],
+        numa_balancing: Some(0),
+        proc_error: None,
+    };
+    Found { probe, allowed: Ok(cpus), cgroup, host }
 }
 
 /// A sandbox that refuses or hides whatever can be.
@@ -80,7 +94,8 @@ pub(super) fn all_off() -> Found {
         topology: one_node(),
         topology_error: Some(nowhere),
     };
-    Found { probe, allowed: Err(refused()), cgroup: Err("cannot read proc".to_owned()) }
+    let host = Host { proc_error: Some(refused()), ..Host::default() };
+    Found { probe, allowed: Err(refused()), cgroup: Err("cannot read proc".to_owned()), host }
 }
 
 /// The first of the two, with this quota in microseconds.

@@ -6,10 +6,12 @@
 //! | [`facts`] | what was found, as plain data in the shape of the JSON report |
 //! | [`fast_paths`] | what coreline can do fast, why it does not, and what would change that |
 //! | [`warnings`] | what makes good code slow here |
+//! | [`advice`] | the changes that would help most |
 //! | [`text`] | all of it for people |
 //!
 //! Nothing that is missing is an error: each line says what could not be read or had, and why.
 
+mod advice;
 mod facts;
 mod fast_paths;
 #[cfg(test)]
@@ -23,6 +25,7 @@ use coreline_topology::{CgroupLimits, CpuSet, allowed_cpus};
 use coreline_world::native::{self, Probe};
 use serde::Serialize;
 
+use crate::host::Host;
 use facts::{Futex, HugePages, Kernel, Limits, Membarrier, Processor, Rseq, Tree};
 use fast_paths::FastPath;
 
@@ -38,9 +41,12 @@ pub(crate) struct Report {
     futex: Futex,
     huge_pages: HugePages,
     processor: Processor,
+    host: Host,
     /// Sentences.
     warnings: Vec<String>,
     fast_paths: Vec<FastPath>,
+    /// The changes that would help most.
+    advice: Vec<String>,
     #[serde(skip)]
     found: Found,
 }
@@ -53,6 +59,7 @@ struct Found {
     allowed: Result<CpuSet, String>,
     /// What control groups admit, or why that is not known.
     cgroup: Result<CgroupLimits, String>,
+    host: Host,
 }
 
 impl Found {
@@ -67,7 +74,8 @@ impl Found {
             Err(error) => Err(format!("{why}; {error}")),
         });
         let cgroup = CgroupLimits::read(root).map_err(|error| error.to_string());
-        Found { probe, allowed, cgroup }
+        let host = Host::here(&probe.topology.set());
+        Found { probe, allowed, cgroup, host }
     }
 }
 
@@ -78,10 +86,11 @@ impl Report {
     }
 
     fn of(found: Found) -> Report {
-        let Found { probe, allowed, cgroup } = &found;
+        let Found { probe, allowed, cgroup, host } = &found;
+        let fast_paths = fast_paths::of(probe);
         Report {
             schema: "coreline.doctor/1",
-            kernel: Kernel { release: probe.kernel.clone() },
+            kernel: Kernel::of(probe),
             topology: Tree::of(probe, allowed),
             limits: Limits::of(cgroup),
             rseq: Rseq::of(probe),
@@ -89,8 +98,10 @@ impl Report {
             futex: Futex { works: probe.futex },
             huge_pages: HugePages::of(probe),
             processor: Processor { wait_instructions: probe.wait_instructions.clone() },
+            host: host.clone(),
             warnings: warnings::of(&found),
-            fast_paths: fast_paths::of(probe),
+            advice: advice::of(&found, &fast_paths),
+            fast_paths,
             found,
         }
     }
@@ -115,7 +126,7 @@ mod tests {
         for report in [json(made_up::all_on()), json(made_up::all_off()), json(Found::here())] {
             assert_eq!(report["schema"], "coreline.doctor/1");
             let parts = [
-                ("kernel", "release"),
+                ("kernel", "release cid_policy"),
                 (
                     "topology",
                     "cpus cpu_limit allowed allowed_error cores l2 clusters nodes sockets caches \
@@ -131,6 +142,10 @@ mod tests {
                 ("futex", "works"),
                 ("huge_pages", "transparent pools"),
                 ("processor", "wait_instructions"),
+                (
+                    "host",
+                    "processor hypervisor smt governors idle_states numa_balancing proc_error",
+                ),
             ];
             for (part, expected) in parts {
                 let expected: Vec<&str> = expected.split_whitespace().collect();
@@ -138,7 +153,7 @@ mod tests {
             }
             let mut all = vec!["schema"];
             all.extend(parts.map(|(part, _)| part));
-            all.extend(["warnings", "fast_paths"]);
+            all.extend(["warnings", "fast_paths", "advice"]);
             assert_eq!(keys(&report), all);
             for path in report["fast_paths"].as_array().unwrap() {
                 assert_eq!(keys(path), ["name", "on", "why", "remedy"]);

@@ -7,6 +7,7 @@ use coreline_topology::Quota;
 use super::facts::{HugePages, Rseq};
 use super::{FastPath, Report};
 use crate::error::Error;
+use crate::host::{Governor, Host, IdleState};
 use crate::text::Form;
 use crate::tree;
 
@@ -17,11 +18,19 @@ impl Report {
     /// Writes all of it.
     pub(crate) fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
         writeln!(out, "kernel {}", self.kernel.shown())?;
+        if !self.advice.is_empty() {
+            writeln!(out, "\nWhat would help most")?;
+            for (number, advice) in self.advice.iter().enumerate() {
+                writeln!(out, "  {}. {advice}", number + 1)?;
+            }
+        }
         writeln!(out, "\nCPUs")?;
         tree::write(&self.found.probe.topology, out)?;
         self.show_limits(out)?;
         writeln!(out, "\nrseq")?;
         show_rseq(&self.rseq, out)?;
+        let policy = self.kernel.cid_policy.unwrap_or("not known");
+        writeln!(out, "  concurrency IDs of this kernel, by its release: {policy}")?;
         writeln!(out, "\nKernel and processor")?;
         writeln!(out, "  membarrier: {}", list(&self.membarrier.commands))?;
         let futex = if self.futex.works {
@@ -31,6 +40,7 @@ impl Report {
         };
         writeln!(out, "  futex: {futex}")?;
         show_huge_pages(&self.huge_pages, out)?;
+        show_host(&self.host, out)?;
         let waits = list(&self.processor.wait_instructions);
         writeln!(out, "  instructions that wait for a store: {waits}")?;
         if !self.warnings.is_empty() {
@@ -140,6 +150,38 @@ fn show_rseq(rseq: &Rseq, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "  time slice extensions: {slices}")?;
     let switch = rseq.coreline_rseq.as_deref().unwrap_or("not set");
     writeln!(out, "  CORELINE_RSEQ: {switch}")
+}
+
+fn show_host(host: &Host, out: &mut dyn Write) -> io::Result<()> {
+    let known = |it: &Option<String>| it.clone().unwrap_or_else(|| "not known".to_owned());
+    writeln!(out, "  processor: {}", known(&host.processor))?;
+    match &host.hypervisor {
+        Some(name) => writeln!(out, "  hypervisor: {name}")?,
+        None => writeln!(out, "  hypervisor: none that can be seen")?,
+    }
+    writeln!(out, "  SMT: {}", known(&host.smt))?;
+    let governor = |it: &Governor| match it.driver.is_empty() {
+        true => format!("{} on {}", it.name, it.cpus),
+        false => format!("{} ({}) on {}", it.name, it.driver, it.cpus),
+    };
+    let governors: Vec<String> = host.governors.iter().map(governor).collect();
+    writeln!(out, "  governor: {}", or_none(&governors))?;
+    let state = |it: &IdleState| match it.disabled {
+        true => format!("{} (disabled)", it.name),
+        false => format!("{} {} us", it.name, it.exit_us),
+    };
+    let states: Vec<String> = host.idle_states.iter().map(state).collect();
+    writeln!(out, "  idle states, and how long they take to leave: {}", or_none(&states))?;
+    let balancing = match host.numa_balancing {
+        None => "not known".to_owned(),
+        Some(0) => "off".to_owned(),
+        Some(mode) => format!("on ({mode})"),
+    };
+    writeln!(out, "  NUMA balancing: {balancing}")
+}
+
+fn or_none(parts: &[String]) -> String {
+    if parts.is_empty() { "none that can be seen".to_owned() } else { parts.join(", ") }
 }
 
 fn show_huge_pages(huge_pages: &HugePages, out: &mut dyn Write) -> io::Result<()> {

@@ -6,12 +6,24 @@ use super::Found;
 
 /// A sentence for each.
 pub(super) fn of(found: &Found) -> Vec<String> {
-    let Found { probe, allowed, cgroup } = found;
+    let Found { probe, allowed, cgroup, host } = found;
     let mut warnings = Vec::new();
     if let Some(error) = probe.topology_error {
         warnings.push(format!(
             "the tree is made up of the CPUs that this process may use, as sysfs could not be \
              read: {error}"
+        ));
+    }
+    if let Some(error) = &host.proc_error {
+        warnings.push(format!(
+            "/proc cannot be read: {error}; quotas, and how often a thread waited for a CPU, are \
+             not seen"
+        ));
+    }
+    if let Err(error) = allowed {
+        warnings.push(format!(
+            "the CPUs that this process may use are not known: {error}; all of the machine count \
+             as usable, and threads that are started for each are too many if they are not"
         ));
     }
     if let Ok(allowed) = allowed {
@@ -32,8 +44,13 @@ pub(super) fn of(found: &Found) -> Vec<String> {
     warnings
 }
 
+/// Whether threads on so many CPUs use the quota up.
+pub(super) fn throttles(quota: Quota, cpus: usize) -> bool {
+    quota.cpus() < cpus as f64
+}
+
 fn throttling(quota: Quota, cpus: usize) -> Option<String> {
-    if quota.cpus() >= cpus as f64 {
+    if !throttles(quota, cpus) {
         return None;
     }
     let advice = match quota.time.as_micros() / quota.period.as_micros() {
@@ -80,6 +97,16 @@ mod tests {
         for time in [16_000, 100_000] {
             assert_eq!(of(&made_up::quota(time, 1_000)), [""; 0]);
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        let mut found = made_up::all_on();
+        found.allowed = Err("Operation not permitted".to_owned());
+        assert!(only(&found).contains("may use are not known: Operation not permitted"));
+        let mut found = made_up::all_on();
+        found.host.proc_error = Some("Permission denied".to_owned());
+        assert!(only(&found).starts_with("/proc cannot be read: Permission denied"));
     }
 
     #[test]

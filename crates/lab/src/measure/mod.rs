@@ -26,11 +26,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use comfy_table::ContentArrangement;
 use coreline_sim::{Class, Spec};
-use coreline_topology::{CpuId, Shape, Topology};
+use coreline_topology::{CpuId, CpuSet, Shape, Topology};
 use coreline_world::native::{Probe, probe};
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::host::Host;
 use crate::output::{Target, table};
 use crate::progress::progress;
 use crate::{text, world};
@@ -304,12 +305,8 @@ fn transfers(pairs: &[Pair]) -> Vec<(Class, Figure)> {
 
 /// The processor, as the kernel names it.
 fn processor() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |line: &str| {
-        let (key, value) = line.split_once(':')?;
-        (key.trim() == "model name").then(|| value.trim().to_owned())
-    };
-    text.lines().find_map(field).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+    let named = Host::here(&CpuSet::default()).processor;
+    named.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
 impl Outcome {
