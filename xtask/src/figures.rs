@@ -1,8 +1,8 @@
 //! The table of figures in README.md, as `coreline-rivals` measures it.
 //!
-//! All figures of a line come from one run, in which candidates take turns; lines come from a run
-//! of each class. Without `--quick` the program is optimised as a whole; with it, nothing is to be
-//! quoted, and it only shows that every line can be made.
+//! All figures of a group come from one run, in which candidates take turns. Without `--quick` the
+//! program is optimised as a whole; with it, nothing is to be quoted, and it only shows that the
+//! table can be made.
 
 use std::fs;
 
@@ -11,80 +11,56 @@ use serde_json::Value;
 use crate::error::Error;
 use crate::workspace;
 
-/// A line: a class, threads, one of ours, and what it is set beside.
-struct Line {
-    what: &'static str,
+/// What is set beside each other: rows of one class, the first of which is what ratios are to.
+/// A row is what the table calls it, and its name there.
+struct Group {
     class: &'static str,
-    threads: u64,
-    ours: &'static str,
-    others: &'static [(&'static str, &'static str)],
+    rows: &'static [(&'static str, &'static str)],
 }
 
-const ADDITIONS: &[(&str, &str)] = &[
-    ("shared atomic", "shared AtomicU64 fetch_add, 8 in turn"),
-    ("`CachePadded` shards, `fetch_add`", "crossbeam CachePadded shards fetch_add, 8 in turn"),
-    ("the same, one thread to a shard", "crossbeam CachePadded shards load+store, 8 in turn"),
-    ("rseq section by hand", "bare rseq section cpu-id, 8 in turn"),
-];
-const READS: &[(&str, &str)] = &[
-    ("arc-swap `load`", "arc-swap load"),
-    ("arc-swap `Cache`", "arc-swap Cache"),
-    ("std `RwLock<Arc<T>>`", "std RwLock<Arc<T>>"),
-];
-const OWN: &[(&str, &str)] =
-    &[("an atomic of the thread's own", "AtomicU64 fetch_add, a thread's own")];
+/// The columns.
+const THREADS: [u64; 2] = [1, 2];
 
-const LINES: &[Line] = &[
-    Line {
-        what: "`PerCpuCounter::add`, 1 thread",
+const GROUPS: &[Group] = &[
+    Group {
         class: "counters",
-        threads: 1,
-        ours: "coreline PerCpuCounter cpu-id, 8 in turn",
-        others: ADDITIONS,
+        rows: &[
+            ("**`PerCpuCounter::add`**", "coreline PerCpuCounter cpu-id, 8 in turn"),
+            ("one shared `AtomicU64`", "shared AtomicU64 fetch_add, 8 in turn"),
+            (
+                "`CachePadded` shards, `fetch_add`",
+                "crossbeam CachePadded shards fetch_add, 8 in turn",
+            ),
+            (
+                "the same, load and store: a thread to a shard",
+                "crossbeam CachePadded shards load+store, 8 in turn",
+            ),
+            ("an rseq section, by hand", "bare rseq section cpu-id, 8 in turn"),
+        ],
     },
-    Line {
-        what: "the same, 2 threads",
-        class: "counters",
-        threads: 2,
-        ours: "coreline PerCpuCounter cpu-id, 8 in turn",
-        others: ADDITIONS,
-    },
-    Line {
-        what: "`Versioned`, enter and get, 1 thread",
+    Group {
         class: "read-mostly",
-        threads: 1,
-        ours: "coreline Versioned enter+get",
-        others: READS,
+        rows: &[
+            ("**`Versioned`: enter and get**", "coreline Versioned enter+get"),
+            ("arc-swap `load`", "arc-swap load"),
+            ("arc-swap `Cache`", "arc-swap Cache"),
+            ("std `RwLock<Arc<T>>`", "std RwLock<Arc<T>>"),
+        ],
     },
-    Line {
-        what: "the same, 2 threads",
-        class: "read-mostly",
-        threads: 2,
-        ours: "coreline Versioned enter+get",
-        others: READS,
-    },
-    Line {
-        what: "a domain's value: add",
+    Group {
         class: "cid",
-        threads: 1,
-        ours: "coreline DomainLocal add",
-        others: OWN,
-    },
-    Line {
-        what: "a domain: enter, add, leave",
-        class: "cid",
-        threads: 1,
-        ours: "coreline domain enter, add, leave",
-        others: OWN,
+        rows: &[
+            ("**`DomainLocal`: add**", "coreline DomainLocal add"),
+            ("**`Domain`: enter, add, leave**", "coreline domain enter, add, leave"),
+            ("an atomic of the thread's own", "AtomicU64 fetch_add, a thread's own"),
+        ],
     },
 ];
 
 /// Measures, and prints the table.
 pub(crate) fn run(quick: bool) -> Result<(), Error> {
-    let mut classes: Vec<&str> = LINES.iter().map(|line| line.class).collect();
-    classes.dedup();
     let mut rows = Vec::new();
-    for class in classes {
+    for Group { class, .. } in GROUPS {
         let how = if quick { "" } else { " --release" };
         let line = format!("run --quiet{how} --package coreline-rivals -- {class} --json");
         let mut cargo = workspace::cargo(&line.split(' ').collect::<Vec<_>>());
@@ -101,29 +77,33 @@ pub(crate) fn run(quick: bool) -> Result<(), Error> {
 
 /// The table, in Markdown.
 fn table(rows: &[Value]) -> Result<String, Error> {
-    let mut text = "| | ns | beside it, ns and ratio |\n|---|---|---|\n".to_owned();
-    for Line { what, threads, ours, others, .. } in LINES {
-        let median = |name: &str| {
-            let mut named = rows.iter().filter(|row| row["name"] == name);
-            let row = named.find(|row| row["threads"] == *threads);
-            row.map(|row| row["ns_median"].as_f64())
-                .ok_or_else(|| Error::NoFigure { name: name.to_owned(), threads: *threads })
-        };
-        let own = median(ours)?;
-        let beside = others.iter().map(|(label, name)| {
-            let other = median(name)?;
-            // Other load may have disturbed all samples of one, and then there is no ratio.
-            let ratio = own.zip(other).map(|(own, other)| format!(" ({:.2})", own / other));
-            Ok(format!("{label} {}{}", shown(other), ratio.unwrap_or_default()))
-        });
-        let beside = beside.collect::<Result<Vec<_>, Error>>()?.join("; ");
-        text.push_str(&format!("| {what} | {} | {beside} |\n", shown(own)));
+    let median = |name: &str, threads: u64| {
+        let mut named = rows.iter().filter(|row| row["name"] == name);
+        let row = named.find(|row| row["threads"] == threads);
+        let missing = || Error::NoFigure { name: name.to_owned(), threads };
+        row.map(|row| row["ns_median"].as_f64()).ok_or_else(missing)
+    };
+    let mut text = "| ns, and times the first of the group | 1 thread | 2 threads |\n".to_owned();
+    text.push_str("|---|---|---|\n");
+    for (at, Group { rows, .. }) in GROUPS.iter().enumerate() {
+        if at > 0 {
+            text.push_str("| | | |\n");
+        }
+        for (label, name) in *rows {
+            text.push_str(&format!("| {label} |"));
+            for threads in THREADS {
+                let first = median(rows[0].1, threads)?;
+                let own = median(name, threads)?;
+                // Other load may have disturbed all samples of one, and then there is no ratio.
+                let ratio = own.zip(first).filter(|_| *name != rows[0].1);
+                let ratio = ratio.map(|(own, first)| format!(" ({:.1})", own / first));
+                let own = own.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.2}"));
+                text.push_str(&format!(" {own}{} |", ratio.unwrap_or_default()));
+            }
+            text.push('\n');
+        }
     }
     Ok(text)
-}
-
-fn shown(ns: Option<f64>) -> String {
-    ns.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.2}"))
 }
 
 /// The processor, as its maker and the kernel name it.
@@ -145,24 +125,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_are_ours_by_theirs() {
+    fn ratios_are_to_the_first_of_the_group() {
         let mut rows = Vec::new();
-        for Line { ours, others, threads, .. } in LINES {
-            let row = |name: &str, ns| json!({ "name": name, "threads": threads, "ns_median": ns });
-            rows.push(row(ours, Some(2.0)));
-            rows.extend(others.iter().map(|(_, name)| row(name, Some(8.0))));
+        for (_, name) in GROUPS.iter().flat_map(|group| group.rows) {
+            for threads in THREADS {
+                let ns = if name.starts_with("coreline") { 2.0 } else { 8.0 };
+                rows.push(json!({ "name": name, "threads": threads, "ns_median": ns }));
+            }
         }
-        rows[1]["ns_median"] = json!(null);
+        rows[3]["ns_median"] = json!(null);
         let text = table(&rows).expect("all rows are there");
-        let first = text.lines().nth(2).expect("a line");
-        assert!(
-            first.starts_with(
-                "| `PerCpuCounter::add`, 1 thread | 2.00 | shared atomic -; `CachePadded` \
-                 shards, `fetch_add` 8.00 (0.25); "
-            ),
-            "{first}"
-        );
-        assert_eq!(text.lines().count(), 2 + LINES.len());
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[2], "| **`PerCpuCounter::add`** | 2.00 | 2.00 |");
+        assert_eq!(lines[3], "| one shared `AtomicU64` | 8.00 (4.0) | - |");
+        assert_eq!(lines[4], "| `CachePadded` shards, `fetch_add` | 8.00 (4.0) | 8.00 (4.0) |");
+        let rows_and_gaps: usize = GROUPS.iter().map(|group| group.rows.len() + 1).sum();
+        assert_eq!(lines.len(), 2 + rows_and_gaps - 1);
         rows.pop();
         assert!(matches!(table(&rows), Err(Error::NoFigure { .. })));
     }

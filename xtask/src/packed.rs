@@ -5,8 +5,10 @@
 //! `[dependencies]` that README.md gives and one program for each of its Rust blocks, and all of
 //! them run.
 
+use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::{env, fmt::Write, fs, process};
+use std::{env, fs};
 
 use serde_json::Value;
 
@@ -23,8 +25,12 @@ pub(crate) fn run() -> Result<(), Error> {
     let target = metadata["target_directory"].as_str();
     let target = Path::new(target.ok_or(Error::Metadata { what: "target directory" })?);
     pack(&published)?;
-    // Not below the root, whose workspace cargo would take them for.
-    let folder = env::temp_dir().join(format!("coreline-packed-{}", process::id()));
+    // Not below the root, whose workspace cargo would take them for. The same folder each time, so
+    // that what is compiled of it replaces what was.
+    let mut hasher = DefaultHasher::new();
+    workspace::root().hash(&mut hasher);
+    let folder = env::temp_dir().join(format!("coreline-packed-{:x}", hasher.finish()));
+    let _ = fs::remove_dir_all(&folder);
     let done = build(&published, target, &folder);
     // What is left behind in the folder for such files does no harm.
     let _ = fs::remove_dir_all(&folder);
@@ -62,17 +68,23 @@ fn build(published: &[Published<'_>], target: &Path, folder: &Path) -> Result<()
         write(folder.join(format!("{READER}/src/bin/block-{number}.rs")), program)?;
     }
     write(folder.join(READER).join("Cargo.toml"), &manifest_of_reader(&dependencies))?;
-    write(folder.join("Cargo.toml"), &manifest(published))?;
-    // The versions that are tested, and that are here already.
-    write(folder.join("Cargo.lock"), &workspace::read("Cargo.lock")?)?;
+    let root = workspace::read("Cargo.toml")?;
+    write(folder.join("Cargo.toml"), &manifest(published, &root))?;
+    // The versions and the compiler that are tested, and that are here already.
+    for file in ["Cargo.lock", "rust-toolchain.toml"] {
+        write(folder.join(file), &workspace::read(file)?)?;
+    }
     for (name, version) in published {
         let package = target.join("package").join(format!("{name}-{version}.crate"));
-        let mut tar = workspace::command("tar", &["-xzf"]);
+        // Touched: all files of a package are of one day in 2006, and would never look changed.
+        let mut tar = workspace::command("tar", &["-xmzf"]);
         workspace::run(tar.arg(package).arg("-C").arg(folder))?;
     }
     let cargo = |line: &str| {
         let mut cargo = workspace::cargo(&line.split(' ').collect::<Vec<_>>());
-        cargo.current_dir(folder).arg("--target-dir").arg(target.join("packed"));
+        // The workspace's own folder and profiles, so that what was compiled of other packages
+        // serves here, too.
+        cargo.current_dir(folder).arg("--target-dir").arg(target);
         println!("{}", workspace::line(&cargo));
         workspace::run(&mut cargo)
     };
@@ -84,18 +96,31 @@ fn build(published: &[Published<'_>], target: &Path, folder: &Path) -> Result<()
     Ok(())
 }
 
-/// The workspace of what was unpacked: where it depends on a published package, it gets that.
-fn manifest(published: &[Published<'_>]) -> String {
+/// The workspace of what was unpacked: where it depends on a published package, it gets that. Its
+/// profiles are those of the manifest `root`.
+fn manifest(published: &[Published<'_>], root: &str) -> String {
     let mut text = format!("[workspace]\nresolver = \"3\"\nmembers = [\"{READER}\"");
     // Writing to a string does not fail, here and below.
     for (name, version) in published {
         let _ = write!(text, ", \"{name}-{version}\"");
     }
-    text.push_str("]\n\n[profile.dev]\nopt-level = 1\n\n[patch.crates-io]\n");
+    text.push_str("]\n\n[patch.crates-io]\n");
     for (name, version) in published {
         let _ = writeln!(text, "{name} = {{ path = \"{name}-{version}\" }}");
     }
+    for line in profiles(root) {
+        let _ = writeln!(text, "{line}");
+    }
     text
+}
+
+/// The lines of a manifest's profiles.
+fn profiles(manifest: &str) -> impl Iterator<Item = &str> {
+    let mut inside = false;
+    manifest.lines().filter(move |line| {
+        inside = if line.starts_with('[') { line.starts_with("[profile.") } else { inside };
+        inside
+    })
 }
 
 fn manifest_of_reader(dependencies: &str) -> String {
@@ -171,6 +196,14 @@ assert!(true);
         assert_eq!(programs(README), ["fn main() {}\n", main]);
         assert_eq!(dependencies("```toml\n[dev-dependencies]\n```\n"), None);
         assert_eq!(programs("```rust\nfn main() {}\n"), [""; 0], "no end");
+    }
+
+    #[test]
+    fn profiles_are_taken_along() {
+        let root = "[a]\nb = 1\n[profile.dev]\nc = 2\n[profile.release]\nd = 3\n[e]\nf = 4";
+        let lines = ["[profile.dev]", "c = 2", "[profile.release]", "d = 3"];
+        assert_eq!(profiles(root).collect::<Vec<_>>(), lines);
+        assert!(manifest(&[("x", "1.2.3")], root).ends_with("\n[profile.release]\nd = 3\n"));
     }
 
     #[test]

@@ -58,7 +58,24 @@ pub(crate) fn line(command: &Command) -> String {
 
 /// What cargo knows of the packages of the workspace.
 pub(crate) fn metadata() -> Result<Value, Error> {
-    let json = output(&mut cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
+    metadata_with(&["--no-deps"])
+}
+
+/// The same of all packages that this machine's programs are built from.
+pub(crate) fn metadata_of_all() -> Result<Value, Error> {
+    let compiler = output(&mut command("rustc", &["--version", "--verbose"]))?;
+    let compiler = String::from_utf8_lossy(&compiler);
+    let host = compiler.lines().find_map(|line| line.strip_prefix("host: "));
+    // Without this cargo would fetch the packages of other systems, too.
+    let host = host.ok_or_else(|| Error::Missing {
+        what: "a line `host:` in what `rustc --version --verbose` says".to_owned(),
+        remedy: "set PATH so that it finds rustc itself".to_owned(),
+    })?;
+    metadata_with(&["--filter-platform", host])
+}
+
+fn metadata_with(args: &[&str]) -> Result<Value, Error> {
+    let json = output(cargo(&["metadata", "--format-version", "1"]).args(args))?;
     serde_json::from_slice(&json).map_err(|_| Error::Metadata { what: "JSON" })
 }
 

@@ -36,6 +36,24 @@
 //! assert_eq!(*TOTAL.lock(), 4000);
 //! ```
 //!
+//! # When to use it, and when not to
+//!
+//! Use it where many threads write to one thing: a counter or a tenant's counters whose sum is read
+//! seldom, a value that is read always and changed seldom, a pool, a lock that many threads wait
+//! for. Do not use it where
+//!
+//! - nothing contends: an atomic is smaller, and takes a few nanoseconds. Where no two threads meet
+//!   on a tenant, a [`Domain`] for each of thousands is many times slower than an atomic for each;
+//! - each thread can own its part, and know which it is: a plain store to a padded line of its own
+//!   is faster than all that is here;
+//! - every read must be exact at that moment: a sum over all CPUs is what cheap additions cost.
+//!
+//! What operations cost beside atomics, padded shards, rseq by hand and arc-swap, README.md of the
+//! repository has in a table, which `cargo xtask figures` makes; what scenarios came to on
+//! simulated machines of hundreds of CPUs, its folder `docs`.
+//!
+//! # The other worlds
+//!
 //! The same types over `coreline_sim::Sim` run on a simulated machine with hundreds of CPUs, and
 //! over `coreline_world::model::Model` in a model checker; `tests/laws` does both.
 

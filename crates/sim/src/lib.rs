@@ -43,10 +43,10 @@
 //! The same seed gives the same answer on any host. A run that fails prints a line that brings it
 //! back. What the model leaves out is listed in [`NOT_MODELLED`] and printed with every result.
 //!
-//! Where to go next: `docs/simulating.md`, the user's guide, from this to a claim that can be
-//! quoted; [`claim`], for a verdict that does not depend on one guess of the machine; [`search()`],
-//! for mistakes that need an unlucky moment. Code that is generic over `coreline_world::World` runs
-//! unchanged, with [`Sim`] as its world.
+//! Where to go next: the user's guide, `docs/simulating.md` in the repository, from this to a claim
+//! that can be quoted; [`claim`], for a verdict that does not depend on one guess of the machine;
+//! [`search()`], for mistakes that need an unlucky moment. Code that is generic over
+//! `coreline_world::World` runs unchanged, with [`Sim`] as its world.
 //!
 //! | item | what |
 //! |---|---|

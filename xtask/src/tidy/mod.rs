@@ -7,6 +7,8 @@ mod algorithms;
 mod crates;
 mod cycles;
 mod lexer;
+mod licences;
+mod links;
 mod orderings;
 mod scenarios;
 mod seam;
@@ -67,6 +69,9 @@ enum Check {
     Files(fn(&[File]) -> Vec<Finding>),
     /// On the output of `cargo metadata`, and ARCHITECTURE.md.
     Crates(fn(&Value, &str) -> Result<Vec<Finding>, Error>),
+    /// On the output of `cargo metadata` with all packages that this machine's programs are
+    /// built from.
+    Dependencies(fn(&Value) -> Result<Vec<Finding>, Error>),
 }
 
 const RULES: &[Rule] = &[
@@ -79,6 +84,12 @@ const RULES: &[Rule] = &[
         name: "listed",
         demand: "ARCHITECTURE.md names every crate",
         check: Check::Crates(crates::listed),
+    },
+    Rule {
+        name: "licences",
+        demand: "all that we build with may be used under a licence of the list in \
+                 tidy/licences.rs",
+        check: Check::Dependencies(licences::check),
     },
     Rule {
         name: "cycles",
@@ -128,6 +139,12 @@ const RULES: &[Rule] = &[
         demand: "no marks of unfinished work, and no test that is switched off",
         check: Check::File(text::finished),
     },
+    Rule {
+        name: "links",
+        demand: "documents link to files and headings that are there, those of packages to none \
+                 outside; the paths that documents and comments name are there",
+        check: Check::Files(links::check),
+    },
 ];
 
 /// Prints the rules.
@@ -141,6 +158,7 @@ pub(crate) fn list() {
 pub(crate) fn run() -> Result<(), Error> {
     let files = files()?;
     let metadata = workspace::metadata()?;
+    let dependencies = workspace::metadata_of_all()?;
     let architecture = workspace::read("ARCHITECTURE.md")?;
     let mut findings = Vec::new();
     for rule in RULES {
@@ -148,6 +166,7 @@ pub(crate) fn run() -> Result<(), Error> {
             Check::File(check) => files.iter().flat_map(check).collect(),
             Check::Files(check) => check(&files),
             Check::Crates(check) => check(&metadata, &architecture)?,
+            Check::Dependencies(check) => check(&dependencies)?,
         };
         findings.extend(found.into_iter().map(|finding| (finding, rule.name)));
     }
