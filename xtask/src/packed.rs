@@ -217,14 +217,20 @@ assert!(true);
     }
 
     #[test]
-    fn five_packages_of_this_workspace_are_published() {
+    fn six_packages_of_this_workspace_are_published() {
         let metadata = workspace::metadata().expect("cargo runs");
         let names: Vec<_> = published(&metadata).expect("cargo's format");
         let names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
-        let five =
-            ["coreline-topology", "coreline-world", "coreline-sim", "coreline", "coreline-lab"];
-        assert_eq!(names.len(), five.len(), "{names:?}");
-        assert!(five.iter().all(|name| names.contains(name)), "{names:?}");
+        let six = [
+            "coreline-topology",
+            "coreline-world",
+            "coreline-sim-macros",
+            "coreline-sim",
+            "coreline",
+            "coreline-lab",
+        ];
+        assert_eq!(names.len(), six.len(), "{names:?}");
+        assert!(six.iter().all(|name| names.contains(name)), "{names:?}");
     }
 
     #[test]

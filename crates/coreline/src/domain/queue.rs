@@ -119,19 +119,16 @@ impl<W: World> Queue<W> {
         Ok(())
     }
 
-    /// Looks whether one has got its lease; else it is to be woken by `waker`. `None`: it was sent
-    /// away.
-    pub(super) fn look(&self, ticket: u64, waker: &Waker) -> Option<Poll<Held<W>>> {
-        let mut waker = waker.clone();
+    /// Looks whether one has got its lease; else it is to be woken by `waker`, which becomes the
+    /// one before: what drops with that may be another that waits here. `None`: it was sent away.
+    pub(super) fn look(&self, ticket: u64, waker: &mut Waker) -> Option<Poll<Held<W>>> {
         let mut lists = self.lists.lock();
         if let Some(held) = lists.take_given(ticket) {
             return Some(Poll::Ready(held));
         }
-        let entry = lists.entries.iter_mut().find(|entry| entry.ticket == ticket);
-        let waits = entry.map(|entry| mem::swap(&mut entry.waker, &mut waker));
-        // What drops with a waker may be another that waits here.
-        drop(lists);
-        waits.map(|()| Poll::Pending)
+        let entry = lists.entries.iter_mut().find(|entry| entry.ticket == ticket)?;
+        mem::swap(&mut entry.waker, waker);
+        Some(Poll::Pending)
     }
 
     /// Has all that wait come again, and look for themselves.
@@ -140,22 +137,56 @@ impl<W: World> Queue<W> {
         let entries = mem::take(&mut lists.entries);
         self.count(&lists);
         drop(lists);
-        entries.into_iter().for_each(|entry| entry.waker.wake());
+        Sent(entries).wake();
     }
 
     /// One waits no longer; its lease, if it has got one.
     pub(super) fn leave(&self, ticket: u64) -> Option<Held<W>> {
-        // In a forked child, where a thread of the parent's was at the lists they may be torn.
-        let lists = if self.is_own() { Some(self.lists.lock()) } else { self.lists.try_lock() };
-        let mut lists = lists?;
-        let at = lists.entries.iter().position(|entry| entry.ticket == ticket);
-        let entry = at.and_then(|at| lists.entries.remove(at));
-        let held = lists.take_given(ticket);
-        self.count(&lists);
+        let mut lists = self.lists.lock();
+        let (entry, held) = self.remove(&mut lists, ticket);
         drop(lists);
         // What drops with a waker may be another that waits here.
         drop(entry);
         held
+    }
+
+    /// The same of the queue of the process that forked this one. Nothing, if a thread of that
+    /// process was at the lists: they may be torn.
+    pub(super) fn leave_parents(&self, parents: &Self, ticket: u64) -> Option<Held<W>> {
+        // Of this process's threads one at a time, so that it is none of them that has the lists.
+        let turn = self.lists.lock();
+        let mut lists = parents.lists.try_lock()?;
+        let (entry, held) = parents.remove(&mut lists, ticket);
+        drop(lists);
+        drop(turn);
+        // As in `leave`.
+        drop(entry);
+        held
+    }
+
+    fn remove(&self, lists: &mut Lists<W>, ticket: u64) -> (Option<Entry>, Option<Held<W>>) {
+        let at = lists.entries.iter().position(|entry| entry.ticket == ticket);
+        let entry = at.and_then(|at| lists.entries.remove(at));
+        self.count(lists);
+        (entry, lists.take_given(ticket))
+    }
+}
+
+/// Those that were sent away, to be woken.
+struct Sent(VecDeque<Entry>);
+
+impl Sent {
+    fn wake(&mut self) {
+        while let Some(entry) = self.0.pop_front() {
+            entry.waker.wake();
+        }
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        // Those behind one whose waker panicked.
+        self.wake();
     }
 }
 

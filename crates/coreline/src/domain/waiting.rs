@@ -4,7 +4,7 @@ use core::fmt;
 use core::future::Future;
 use core::mem;
 use core::pin::Pin;
-use core::task::{Context, Poll};
+use core::task::{self, Context, Poll};
 
 use coreline_world::{Native, World};
 
@@ -65,7 +65,10 @@ impl<'a, P: References, W: World> LeaseFuture<'a, P, W> {
     /// Waits no longer. What it has got.
     fn leave(&mut self) -> Option<Held<W>> {
         let (queue, ticket) = self.place.take()?;
-        queue.leave(ticket)
+        if queue.is_own() {
+            return queue.leave(ticket);
+        }
+        self.domain.shared().leasing()?.queue().leave_parents(queue, ticket)
     }
 
     /// Waits no longer, and wants no lease.
@@ -97,12 +100,16 @@ impl<'a, P: References, W: World> Future for LeaseFuture<'a, P, W> {
             return Poll::Ready(Ok(Lease::of(this.domain, held)));
         }
         loop {
-            if let Some((queue, ticket)) = this.place
-                && let Some(looked) = queue.look(ticket, context.waker())
-            {
-                let held = core::task::ready!(looked);
-                this.place = None;
-                return Poll::Ready(Ok(Lease::of(this.domain, held)));
+            if let Some((queue, ticket)) = this.place {
+                let mut waker = context.waker().clone();
+                if let Some(looked) = queue.look(ticket, &mut waker) {
+                    let held = task::ready!(looked);
+                    this.place = None;
+                    let lease = Lease::of(this.domain, held);
+                    // Not before: if that panics the lease goes back.
+                    drop(waker);
+                    return Poll::Ready(Ok(lease));
+                }
             }
             this.place = None;
             match this.join(context) {

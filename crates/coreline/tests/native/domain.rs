@@ -1,13 +1,14 @@
 //! Domains while threads are moved by force, end inside of something, and fork.
 
 use std::future::Future;
-use std::mem;
+use std::panic::{self, AssertUnwindSafe};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Barrier, Mutex};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use std::thread;
 use std::time::Duration;
+use std::{iter, mem, ptr};
 
 use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions, Exclusive, LeaseError};
 use coreline::percpu::Word64;
@@ -193,7 +194,7 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 fn a_child_leases_though_threads_of_its_parent_wait() {
     let domains = Domains::new(DomainsOptions::new().leases(1)).unwrap();
     let domain = domains.domain(DomainOptions::new());
-    let out: Vec<_> = std::iter::from_fn(|| domain.lease().ok()).collect();
+    let out: Vec<_> = iter::from_fn(|| domain.lease().ok()).collect();
     let mut waits = pin!(domain.lease_async());
     assert!(poll(waits.as_mut()).is_pending());
     thread::scope(|scope| {
@@ -261,4 +262,62 @@ fn no_thread_waits_for_a_lease_in_an_init_of_its_domain() {
     assert_eq!(*seen.lock().unwrap(), Some(Err(LeaseError::Nested)));
     drop(lease);
     assert!(poll(first.as_mut()).is_ready(), "a lease went to one that waits no longer");
+}
+
+/// Whether the next waker that drops is to panic.
+static ARMED: AtomicBool = AtomicBool::new(false);
+
+const PANICKING: RawWakerVTable = RawWakerVTable::new(
+    |data| RawWaker::new(data, &PANICKING),
+    |_| {},
+    |_| {},
+    // Relaxed: one thread arms and drops.
+    |_| assert!(!ARMED.swap(false, Ordering::Relaxed), "a waker's drop"),
+);
+
+/// What drops in the poll that finds the lease may panic: the lease goes back.
+#[test]
+fn a_waker_that_panics_takes_no_lease_along() {
+    // SAFETY: no function of the table touches the data.
+    let waker = unsafe { Waker::new(ptr::null(), &PANICKING) };
+    let domains = Domains::new(DomainsOptions::new().leases(1)).unwrap();
+    let domain = domains.domain(DomainOptions::new());
+    let mut waits = pin!(domain.lease_async());
+    let mut context = Context::from_waker(&waker);
+    let lease = domain.lease().unwrap();
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    drop(lease);
+    ARMED.store(true, Ordering::Relaxed);
+    let poll = || waits.as_mut().poll(&mut context).map(drop);
+    assert!(panic::catch_unwind(AssertUnwindSafe(poll)).is_err());
+    assert_eq!(domain.usage().leased, 0, "the lease is lost");
+}
+
+/// Two threads of a child drop futures of its parent's, each of which has got a lease.
+#[test]
+fn threads_of_a_child_do_not_keep_each_other_from_their_futures_leases() {
+    const LEASES: usize = 2_000;
+    for _ in 0..5 {
+        let domains = Domains::new(DomainsOptions::new().leases(LEASES)).unwrap();
+        let domain = domains.domain(DomainOptions::new());
+        let leases: Vec<_> = iter::from_fn(|| domain.lease().ok()).collect();
+        let waits = leases.iter().map(|_| Box::pin(domain.lease_async()));
+        let mut waits: Vec<_> = waits.collect();
+        assert!(waits.iter_mut().all(|it| poll(it.as_mut()).is_pending()));
+        drop(leases);
+        in_child(|| {
+            let half = waits.split_off(waits.len() / 2);
+            let together = Barrier::new(2);
+            thread::scope(|scope| {
+                for waits in [half, waits] {
+                    let together = &together;
+                    scope.spawn(move || {
+                        together.wait();
+                        drop(waits);
+                    });
+                }
+            });
+            assert_eq!(domain.usage().leased, 0, "a lease is lost in the child");
+        });
+    }
 }
