@@ -52,9 +52,12 @@ mod tests {
 
     use super::*;
 
+    fn package(name: &str, version: Option<&str>, publish: Value) -> Value {
+        json!({ "name": name, "rust_version": version, "publish": publish })
+    }
+
     #[test]
     fn each_published_package_is_compiled_by_its_own() {
-        let package = |name: &str, version: Option<&str>, publish: Value| json!({ "name": name, "rust_version": version, "publish": publish });
         let all = json!({ "packages": [
             package("a", Some("1.89"), json!(null)),
             package("b", Some("1.91"), json!(null)),
