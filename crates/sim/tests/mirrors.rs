@@ -339,6 +339,7 @@ macro_rules! bodies {
     };
 }
 
+#[allow(clippy::incompatible_msrv, reason = "tests may need a later Rust than the library")]
 mod under_std {
     use std::{sync, sync::atomic, thread, thread_local, time};
     bodies!();
