@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::panic::{self, AssertUnwindSafe};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -212,6 +213,15 @@ impl Wake for Woken {
     }
 }
 
+/// Panics where it is woken.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker's wake");
+    }
+}
+
 /// Two wait, of which the second comes during the fence of the first, and relies on it.
 fn one_waits_behind_one_that_cannot() {
     let domain = Rc::new(domain_of::<Model<Refusing>>(1));
@@ -238,4 +248,35 @@ fn one_waits_behind_one_that_cannot() {
 #[test]
 fn a_refused_fence_is_no_other_waiters_fence() {
     Checker::new().max_branches(20_000).check(one_waits_behind_one_that_cannot);
+}
+
+/// Two more wait behind one whose fence is refused, and the waker of the first of these panics.
+fn one_waits_behind_one_whose_waker_panics() {
+    let domain = Rc::new(domain_of::<Model<Refusing>>(1));
+    let lease = domain.lease().unwrap();
+    let woken = Arc::new(Woken(AtomicU32::new(0)));
+    let wakers = [Waker::from(Arc::new(Panics)), Waker::from(Arc::clone(&woken))];
+    let wait = |domain: Rc<Domain<_, _>>| async move { domain.lease_async().await.map(drop) };
+    let others = [(); 2].map(|()| Box::pin(wait(Rc::clone(&domain))));
+    let others = Rc::new(RefCell::new(others));
+    let theirs = Rc::clone(&others);
+    MEANWHILE.set(Some(Box::new(move || {
+        for (future, waker) in theirs.borrow_mut().iter_mut().zip(&wakers) {
+            assert!(future.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+        }
+    })));
+    let mut first = domain.lease_async();
+    let polled = panic::catch_unwind(AssertUnwindSafe(|| poll(&mut first).is_ready()));
+    assert!(polled.is_err(), "the waker panics");
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1, "it is behind one that panicked");
+    drop((first, lease));
+    others.borrow_mut().iter_mut().for_each(|future| {
+        let ready = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(ready, Poll::Ready(Ok(())));
+    });
+}
+
+#[test]
+fn a_waker_that_panics_keeps_no_other_waiting() {
+    Checker::new().max_branches(20_000).check(one_waits_behind_one_whose_waker_panics);
 }

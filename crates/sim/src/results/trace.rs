@@ -1,6 +1,7 @@
 //! [`Trace`]: what a run did when, for a timeline viewer.
 
 use core::fmt::Write as _;
+use std::collections::BTreeSet;
 use std::io;
 
 use crate::hardware::coherence::From;
@@ -102,12 +103,7 @@ impl Tracer {
         let mut slices: Vec<Slice> = self.events.iter().map(|it| it.slice(names)).collect();
         // What begins with another and ends later is around it.
         slices.sort_by_key(|it| (it.begin_ps, core::cmp::Reverse(it.end_ps)));
-        Trace {
-            machine: machine.to_owned(),
-            cpus: self.running.len(),
-            slices,
-            dropped: self.dropped,
-        }
+        Trace { machine: machine.to_owned(), slices, dropped: self.dropped }
     }
 }
 
@@ -156,7 +152,6 @@ fn source(from: From) -> &'static str {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trace {
     machine: String,
-    cpus: usize,
     slices: Vec<Slice>,
     dropped: u64,
 }
@@ -225,10 +220,9 @@ impl Trace {
         let mut text = String::new();
         name_track(&mut text, "process_name", CPUS, 0, &format!("CPUs of {machine}"));
         name_track(&mut text, "process_name", LOCKS, 0, "locks");
-        for cpu in 0..self.cpus as u32 {
-            if self.slices.iter().any(|it| it.cpu == cpu) {
-                name_track(&mut text, "thread_name", CPUS, cpu, &format!("CPU {cpu}"));
-            }
+        let cpus: BTreeSet<u32> = self.slices.iter().map(|it| it.cpu).collect();
+        for cpu in cpus {
+            name_track(&mut text, "thread_name", CPUS, cpu, &format!("CPU {cpu}"));
         }
         let mut locks: Vec<u64> = Vec::new();
         for slice in &self.slices {
