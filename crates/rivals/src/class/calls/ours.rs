@@ -99,6 +99,7 @@ mod tests {
         let parked = Called::<500>::new(cpu).unwrap();
         parked.run(0, 100);
         let stats = parked.stats();
-        assert!(stats.sleeps > 50 && stats.spared == 0, "{stats:?}");
+        // A worker that loses its CPU within its window counts as polling until it has it again.
+        assert!(stats.sleeps > 50 && stats.sleeps > stats.spared, "{stats:?}");
     }
 }
