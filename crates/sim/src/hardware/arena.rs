@@ -327,9 +327,8 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        places::leave(self.start.addr().get());
         // SAFETY: gives up the machine's count.
-        unsafe { release(self.start.as_ptr()) };
+        places::leave(self.start.addr().get(), || unsafe { release(self.start.as_ptr()) });
     }
 }
 

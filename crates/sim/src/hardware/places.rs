@@ -112,14 +112,18 @@ pub(super) fn claim<T>(
     Err(NoPlace::None)
 }
 
-/// The machine of the place at `start` has ended.
-pub(super) fn leave(start: usize) {
+/// The machine of the place at `start` has ended, and gives its memory up by `release`.
+///
+/// That under the gate, too: a machine that waits for this place, and looked between the two, would
+/// find `LEFT` though nothing is left, and take another place.
+pub(super) fn leave(start: usize, release: impl FnOnce()) {
+    let _gate = gate();
     if let Some(place) = place_of(start) {
-        let _gate = gate();
         // Relaxed: looked at under the gate.
         STATES[place].store(LEFT, Ordering::Relaxed);
-        ENDED.notify_all();
     }
+    release();
+    ENDED.notify_all();
 }
 
 /// Nothing is mapped any more in the place at `start`, whose machine has ended.
