@@ -29,8 +29,8 @@ fn stripe<T>(object: &T) -> usize {
 }
 
 /// A program whose result depends on the addresses that it sees, of the heap and of stacks, and on
-/// the order of its maps. What it returns has no memory of the machine's, which would keep the place
-/// from the next machine until it is dropped.
+/// the order of its maps. What it returns has no memory of the machine's, which would keep the
+/// place from the next machine until it is dropped.
 fn looks_at_addresses() -> (u64, u64) {
     let stripes: Arc<Vec<AtomicU64>> = Arc::new((0..64).map(AtomicU64::new).collect());
     let threads: Vec<_> = (0..4)
