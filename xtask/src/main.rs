@@ -1,4 +1,4 @@
-//! Developer commands of coreline: `cargo xtask ci`, `tidy`, `golden`, `packed`, `msrv`,
+//! Developer commands of coreline: `cargo xtask ci`, `tidy`, `docs`, `golden`, `packed`, `msrv`,
 //! `figures`, `guest`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program talks to its user")]
@@ -11,6 +11,7 @@ mod golden;
 mod guest;
 mod msrv;
 mod packed;
+mod pages;
 mod target;
 mod tidy;
 mod workspace;
@@ -36,6 +37,8 @@ enum Verb {
         #[arg(long)]
         list: bool,
     },
+    /// Make the documentation, and follow its links
+    Docs,
     /// Check that fast paths compile to what hand-written code compiles to
     Golden {
         /// Write the table of instruction counts instead of comparing with it
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Verb::Tidy { list: false } => tidy::run(),
+        Verb::Docs => alone::docs(),
         Verb::Golden { bless } => golden::run(bless),
         Verb::Packed => packed::run(),
         Verb::Msrv => msrv::run(),
