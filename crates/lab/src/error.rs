@@ -72,6 +72,10 @@ pub(crate) enum Error {
     OutFile { path: PathBuf, source: io::Error },
     #[error("cannot write the result to {}: {source}", path.display())]
     OutWrite { path: PathBuf, source: io::Error },
+    #[error("cannot write {}: {source}; choose another folder with --prefix", path.display())]
+    Install { path: PathBuf, source: io::Error },
+    #[error("HOME is not set, which says where to install; give a folder with --prefix")]
+    NoHome,
     #[error("there is no verb {asked:?}; there are {}{}", has.join(", "), hint(asked, has))]
     Verb { asked: String, has: Vec<String> },
     #[error("cannot write the result: {0}")]
@@ -143,7 +147,7 @@ impl Error {
             // As shells say it of a program that the signal ended.
             Error::Interrupted | Error::NotWhole => 130,
             Error::Failed(_) | Error::BrokenInSimulation { .. } | Error::Miscounted { .. } => 1,
-            Error::Output(_) | Error::OutWrite { .. } => 1,
+            Error::Output(_) | Error::OutWrite { .. } | Error::Install { .. } => 1,
             Error::BrokenNatively { broken: RunError::Check(_), .. } => 1,
             Error::BrokenNatively { .. } | Error::NoCpus(_) | Error::Measure(_) | Error::Uneven => {
                 3
@@ -164,6 +168,7 @@ impl Error {
             | Error::OutFile { .. }
             | Error::TraceFile { .. }
             | Error::NoTrace { .. }
+            | Error::NoHome
             | Error::Verb { .. }
             | Error::ReplayEngine { .. }
             | Error::ReplaySetting { .. } => 2,

@@ -63,6 +63,13 @@ enum Verb {
         /// Of which verb
         verb: Vec<String>,
     },
+    /// Write the manual pages of all verbs, and the completions for bash, zsh and fish, to where
+    /// they are looked for
+    Install {
+        /// The folder whose `share` has them; `.local` in the home folder if nothing is said
+        #[arg(long, value_name = "DIR")]
+        prefix: Option<PathBuf>,
+    },
 }
 
 #[derive(Args)]
@@ -159,6 +166,9 @@ impl Cli {
             }
             Some(Verb::Man { verb }) => {
                 shell::man(Cli::command(), &verb, &mut std::io::stdout().lock())
+            }
+            Some(Verb::Install { prefix }) => {
+                shell::install(&Cli::command(), prefix, &mut std::io::stdout().lock())
             }
             None => overview::show(self.table, Form::of_output(), &mut std::io::stdout().lock()),
         }
