@@ -6,7 +6,7 @@
 //! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
 //! | [`cid`] | [`CidSpace`]: small numbers for running threads, to index by | `mm_cid` |
 //! | [`object`] | [`ObjectCache`]: objects that stay constructed; budgets | slab caches, sheaves |
-//! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant, a table | what an `mm` is |
+//! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant | what an `mm` is |
 //! | [`mask`] | [`CpuMask`]: which CPUs take part, read before it is written | `mm_cpumask` |
 //! | [`call`] | [`Workers`]: calls to workers that poll, queued work | `smp_call_function` |
 //! | [`lock`] | [`Mutex`], [`RwLock`]: spin in a queue, then sleep, in 8 bytes | `mutex`, `rwsem` |
