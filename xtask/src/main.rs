@@ -1,8 +1,9 @@
 //! Developer commands of coreline: `cargo xtask ci`, `tidy`, `docs`, `golden`, `packed`, `msrv`,
-//! `figures`, `guest`.
+//! `figures`, `advisories`, `guest`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program talks to its user")]
 
+mod advisories;
 mod alone;
 mod ci;
 mod error;
@@ -55,6 +56,8 @@ enum Verb {
         #[arg(long)]
         quick: bool,
     },
+    /// Look up what is known against the packages that we build with, by cargo-deny
+    Advisories,
     /// Run the native tests under Debian's kernel, on an emulated machine with many CPUs
     Guest(guest::Options),
 }
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Verb::Packed => packed::run(),
         Verb::Msrv => msrv::run(),
         Verb::Figures { quick } => figures::run(quick),
+        Verb::Advisories => advisories::run(),
         Verb::Guest(options) => guest::run(&options),
     };
     match done {
