@@ -8,6 +8,7 @@ use coreline_sim::{Failure, ParseReplayError, Replay, SpecError, presets};
 use coreline_world::SpawnError;
 
 use crate::nearest::hint;
+use crate::port::PortError;
 use crate::scenario::RunError;
 
 /// Why the program stopped. Each says what was asked, what was found and what to do.
@@ -106,6 +107,15 @@ pub(crate) enum Error {
     NotWhole,
     #[error("the CPUs that this process may use are not known: {0}")]
     NoCpus(String),
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// Which ones is in the result.
+    #[error(
+        "{left} {} left as {}: what threads share there is not the machine's",
+        if *left == 1 { "place" } else { "places" },
+        if *left == 1 { "it was" } else { "they were" }
+    )]
+    NotAllPorted { left: usize },
 }
 
 fn of_machine(error: &SpecError) -> String {
@@ -144,6 +154,7 @@ impl Error {
             Error::Interrupted | Error::NotWhole => 130,
             Error::Failed(_) | Error::BrokenInSimulation { .. } | Error::Miscounted { .. } => 1,
             Error::Output(_) | Error::OutWrite { .. } => 1,
+            Error::NotAllPorted { .. } | Error::Port(PortError::Write { .. }) => 1,
             Error::BrokenNatively { broken: RunError::Check(_), .. } => 1,
             Error::BrokenNatively { .. } | Error::NoCpus(_) | Error::Measure(_) | Error::Uneven => {
                 3
@@ -162,6 +173,7 @@ impl Error {
             | Error::ReplayMachine { .. }
             | Error::OtherMachine { .. }
             | Error::OutFile { .. }
+            | Error::Port(_)
             | Error::TraceFile { .. }
             | Error::NoTrace { .. }
             | Error::Verb { .. }

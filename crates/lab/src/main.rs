@@ -15,6 +15,7 @@
 //! | [`overview`] | what the program says if nothing was asked |
 //! | [`validate`] | sets the simulator's predictions beside measurements |
 //! | [`measure`] | what things cost on this machine, as a machine file |
+//! | [`port`] | copies of packages that run in the simulated machine |
 //! | [`disturbance`] | which native samples do not count |
 //! | [`text`] | lines, colours and characters that fit where text goes |
 //! | [`progress`] | how far a verb is |
@@ -34,6 +35,7 @@ mod measure;
 mod nearest;
 mod output;
 mod overview;
+mod port;
 mod progress;
 mod replay;
 mod run;

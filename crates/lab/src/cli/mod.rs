@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::output::Output;
 use crate::run as runs;
 use crate::text::Form;
-use crate::{bench, doctor, machines, measure, overview, replay, shell, table, validate};
+use crate::{bench, doctor, machines, measure, overview, port, replay, shell, table, validate};
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
 ///
@@ -51,6 +51,9 @@ enum Verb {
     Validate(Validate),
     /// Run the program of a replay line again, exactly
     Replay(Replay),
+    /// Copy a package so that it runs in the simulated machine: its imports of what threads share
+    /// lead into coreline-sim
+    Port(Box<port::Choice>),
     /// How fast the simulator is on this host
     Bench(Bench),
     /// Completions of this command line for a shell, to be read by it at its start
@@ -151,6 +154,7 @@ impl Cli {
                 let (line, out) = (line.join(" "), &mut std::io::stdout().lock());
                 replay::replay(&line, world.as_deref(), trace.as_deref(), out)
             }
+            Some(Verb::Port(choice)) => port::port(&choice),
             Some(Verb::Bench(Bench { subject, quick, output })) => {
                 output.show(|| bench::run(subject, quick), bench::Outcome::show)
             }

@@ -6,6 +6,7 @@ mod interrupt;
 mod machines;
 mod measure;
 mod page;
+mod port;
 mod readme;
 mod replay;
 mod scenario;
