@@ -63,8 +63,13 @@ fn folder(name: &str) -> PathBuf {
 
 /// The folders of the packages that this workspace is built with, as cargo has them.
 fn sources() -> Vec<String> {
+    // Of this host alone: what other systems need, cargo may not have fetched.
+    let rustc = Command::new("rustc").arg("-vV").current_dir(ROOT).output().unwrap();
+    let rustc = String::from_utf8(rustc.stdout).unwrap();
+    let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
     let cargo = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .args(["--filter-platform", host])
         .current_dir(ROOT)
         .output()
         .unwrap();
