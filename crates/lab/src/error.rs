@@ -8,8 +8,8 @@ use coreline_sim::{Failure, ParseReplayError, Replay, SpecError, presets};
 use coreline_world::SpawnError;
 
 use crate::nearest::hint;
-use crate::port::PortError;
 use crate::scenario::RunError;
+use crate::unportable::PortError;
 
 /// Why the program stopped. Each says what was asked, what was found and what to do.
 #[derive(Debug, thiserror::Error)]

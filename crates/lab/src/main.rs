@@ -15,7 +15,7 @@
 //! | [`overview`] | what the program says if nothing was asked |
 //! | [`validate`] | sets the simulator's predictions beside measurements |
 //! | [`measure`] | what things cost on this machine, as a machine file |
-//! | [`port`] | copies of packages that run in the simulated machine |
+//! | [`port`], [`unportable`] | copies of packages that run in the simulated machine; why not |
 //! | [`disturbance`] | which native samples do not count |
 //! | [`text`] | lines, colours and characters that fit where text goes |
 //! | [`progress`] | how far a verb is |
@@ -44,6 +44,7 @@ mod shell;
 mod table;
 mod text;
 mod tree;
+mod unportable;
 mod validate;
 mod world;
 

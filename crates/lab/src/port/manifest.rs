@@ -4,6 +4,7 @@ use serde::Serialize;
 use toml::{Table, Value};
 
 use super::mirrors::of_crate;
+use crate::unportable::ManifestError;
 
 /// A manifest that was read.
 #[derive(Debug)]
@@ -18,22 +19,6 @@ pub(super) struct Manifest {
     pub(super) needs: Vec<String>,
     /// Whether `[dependencies]` is a table of its own or none.
     is_open: bool,
-}
-
-/// Why a manifest cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ManifestError {
-    #[error("{0}")]
-    Parse(#[from] Box<toml::de::Error>),
-    #[error("it has no `package.{0}`; give the folder of one package")]
-    NoPackage(&'static str),
-    #[error(
-        "its {0} is its workspace's, which a copy does not have; `cargo vendor` and `cargo package` \
-         write it out"
-    )]
-    Inherited(String),
-    #[error("its dependencies are an inline table; write them as `[dependencies]`")]
-    Inline,
 }
 
 /// A package that is needed, and in which threads wait for each other.

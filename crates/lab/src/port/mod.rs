@@ -31,12 +31,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use self::manifest::{Manifest, ManifestError, Simulator};
+use self::manifest::{Manifest, Simulator};
 use self::report::{File, Outcome, Package};
 use self::source::Of;
 use self::tokens::Tokens;
 use crate::error::Error;
 use crate::output::Output;
+use crate::unportable::PortError;
 
 /// Of the verb's command line.
 #[derive(Args)]
@@ -56,30 +57,6 @@ pub(crate) struct Choice {
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
-}
-
-/// Why a package could not be ported at all.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PortError {
-    #[error(
-        "{} has no Cargo.toml: give the folder of a package, such as `cargo vendor` makes",
-        .0.display()
-    )]
-    NoManifest(PathBuf),
-    #[error("{} cannot be used: {why}", path.display())]
-    Manifest { path: PathBuf, why: ManifestError },
-    #[error("{}:{line}: this is not Rust: {reason}", path.display())]
-    Parse { path: PathBuf, line: usize, reason: String },
-    #[error("{} is there already: remove it, or choose another folder with --out", .0.display())]
-    Exists(PathBuf),
-    #[error("{} twice: the copies' folders have the packages' names", .0)]
-    Twice(String),
-    #[error("--sim: {} has no Cargo.toml; give the folder of coreline-sim, or a version", .0.display())]
-    NoSimulator(PathBuf),
-    #[error("cannot read {}: {why}", path.display())]
-    Read { path: PathBuf, why: io::Error },
-    #[error("cannot write {}: {why}", path.display())]
-    Write { path: PathBuf, why: io::Error },
 }
 
 /// What a package's folder holds, read and ported.
