@@ -140,13 +140,19 @@ impl Cli {
                 output.show(|| machines::Detail::new(&machine), machines::Detail::show)
             }
             Some(Verb::Measure(choice)) => measure::measure(&choice, &mut std::io::stdout().lock()),
-            Some(Verb::Validate(Validate { choice, output })) => match &choice.predict {
-                Some(engine) => output.show(
-                    || validate::Predictions::now(engine),
-                    |predictions, out| Ok(write!(out, "{}", predictions.text())?),
-                ),
-                None => output.show(|| validate::validate(&choice), validate::Outcome::show),
-            },
+            Some(Verb::Validate(Validate { choice, output })) => {
+                match (&choice.predict, &choice.blind) {
+                    (Some(engine), _) => output.show(
+                        || validate::Predictions::now(engine),
+                        |predictions, out| Ok(write!(out, "{}", predictions.text())?),
+                    ),
+                    (None, Some(engine)) => output.show(
+                        || validate::Blind::now(engine, &choice.rows),
+                        |blind, out| Ok(write!(out, "{}", blind.text())?),
+                    ),
+                    _ => output.show(|| validate::validate(&choice), validate::Outcome::show),
+                }
+            }
             Some(Verb::Replay(Replay { world, trace, line })) => {
                 let (line, out) = (line.join(" "), &mut std::io::stdout().lock());
                 replay::replay(&line, world.as_deref(), trace.as_deref(), out)

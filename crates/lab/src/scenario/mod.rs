@@ -18,11 +18,14 @@ mod filecopy;
 mod idle;
 mod intermittent;
 mod ipistorm;
+mod kernlock;
+mod lazymm;
 mod lockscale;
 pub(crate) mod metric;
 pub(crate) mod param;
 mod pingserve;
 pub(crate) mod point;
+mod rwsem;
 mod shootdown;
 mod switchstorm;
 mod tenants;
@@ -38,7 +41,7 @@ use param::Param;
 use point::{Point, Setup};
 
 /// All scenarios, in the order of the default run.
-pub(crate) static ALL: [&Scenario; 10] = [
+pub(crate) static ALL: [&Scenario; 13] = [
     &intermittent::SCENARIO,
     &switchstorm::SCENARIO,
     &shootdown::SCENARIO,
@@ -49,6 +52,9 @@ pub(crate) static ALL: [&Scenario; 10] = [
     &execstorm::SCENARIO,
     &ipistorm::SCENARIO,
     &pingserve::SCENARIO,
+    &lazymm::SCENARIO,
+    &kernlock::SCENARIO,
+    &rwsem::SCENARIO,
 ];
 
 /// Gives the numbers of a run, in the order that figures count them by.

@@ -159,11 +159,15 @@ fn each_scenario_has_its_own_help() {
         ("execstorm", &["--threads <N>", "--outside <US>", "--zero", "ctor-dtor"], "--place"),
         ("ipistorm", &["--scan", "--masked <NS>", "kernel-notify"], "--shape"),
         ("pingserve", &["--shape", "--clients <N>", "--work <NS>", "kernel-notify"], "--wake"),
+        ("lazymm", &["--tasks <N>", "--rest <N>", "refcounted", "shootdown"], "--threads"),
+        ("kernlock", &["--load <LOAD>", "--threads <N>", "lock2_threads", "queued"], "--place"),
+        ("rwsem", &["--load <LOAD>", "--place <PLACE>", "biases", "bits"], "--window"),
     ] {
         let help = String::from_utf8(output(&["run", scenario, "--help"]).stdout).unwrap();
         let words: Vec<&str> = help.split_whitespace().collect();
         let help = words.join(" ");
-        assert!(help.contains("(seed 00") || help.contains("(Linux 6.19)"), "{scenario}: {help}");
+        let sources = ["(seed 00", "(Linux 6.19)", "(will-it-scale)", "(Linux 5.1 and 5.3)"];
+        assert!(sources.iter().any(|source| help.contains(source)), "{scenario}: {help}");
         let common = ["--world <WORLD>", "--seed", "--variant", "--config", "--json"];
         for part in own.iter().chain(&common) {
             assert!(help.contains(part), "{scenario}: {part}: {help}");

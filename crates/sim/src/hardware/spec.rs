@@ -459,6 +459,9 @@ mod tests {
             ("epyc-7r13-2s", [192, 96, 12, 2, 2]),
             ("kunpeng920-96c-4n", [96, 96, 4, 4, 2]),
             ("ivybridge-ex-4s", [120, 60, 4, 4, 4]),
+            ("ivybridge-ex-8s", [240, 120, 8, 8, 8]),
+            ("haswell-ex-4s", [144, 72, 4, 4, 4]),
+            ("power8-16s", [1536, 192, 16, 16, 16]),
             ("x86-128c-8n", [128, 128, 16, 8, 2]),
             ("arm64-2x64c", [128, 128, 64, 2, 2]),
             ("desktop-12c", [24, 12, 2, 1, 1]),
@@ -476,7 +479,7 @@ mod tests {
             ];
             assert_eq!(found, shape, "{name}");
         }
-        assert_eq!(presets().count(), 10);
+        assert_eq!(presets().count(), 13);
     }
 
     /// A line that comes from further away takes longer; "does not occur" repeats a nearer figure.
