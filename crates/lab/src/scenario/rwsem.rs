@@ -3,10 +3,12 @@
 //!
 //! Threads take and release one semaphore as fast as they can, all for writing or all for reading.
 //!
-//! | variant | the count | taking it for writing | in |
-//! |---|---|---|---|
-//! | `biases` | a sum: 1 for each that has or wants it, a large negative number for a writer | adds; a thread that finds another takes its addition back, then waits | `kernel/locking/rwsem-xadd.c`, Linux 5.1 |
-//! | `bits` | one word of parts: a bit *locked by a writer*, one *waiters*, the number of readers | exchanges 0 by *locked*; a thread that fails has changed nothing | `kernel/locking/rwsem.c`, Linux 5.3 |
+//! * `biases` (`kernel/locking/rwsem-xadd.c`, Linux 5.1): the count is a sum, of 1 for each that
+//!   has or wants it, and of a large negative number for a writer. A writer adds to it; one that
+//!   finds another takes its addition back, then waits.
+//! * `bits` (`kernel/locking/rwsem.c`, Linux 5.3): one word of parts, a bit *locked by a writer*,
+//!   one *waiters*, and the number of readers. A writer exchanges 0 by *locked*; one that fails has
+//!   changed nothing.
 //!
 //! A writer that does not get it spins as long as the holder runs, in a queue (`osq`), in both:
 //! `rwsem_optimistic_spin`. Holders run all the time here, so that no thread sleeps. Readers do the
@@ -14,10 +16,9 @@
 //!
 //! # Lines
 //!
-//! | line | moves |
-//! |---|---|
-//! | `count`, `owner`, the queue's tail: one line of `struct rw_semaphore` (40 bytes) | with each take, release and try |
-//! | nodes of the queue, one for each CPU | from a waiter to the one before it |
+//! `count`, `owner` and the queue's tail are one line of `struct rw_semaphore` (40 bytes), which
+//! moves with each take, release and try; nodes of the queue, one for each CPU, go from a waiter to
+//! the one before it.
 //!
 //! The published load is a module that is not part of the kernel. What it does with the semaphore
 //! held and without it is declared: [`HELD`] and [`OUTSIDE`]; `rest` scales both.

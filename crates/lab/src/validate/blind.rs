@@ -22,12 +22,12 @@ const SCHEMA: &str = "coreline.validate.blind/1";
 /// What the file says to its reader.
 const HEADER: &str = "\
 # What the simulator says of figures that are published elsewhere. Made by `coreline validate
-# --blind COMMIT`; see README.md beside it. `seen` says what the author of a row knew of its figures.
+# --blind COMMIT`; see README.md beside it. `seen` says what the author of a row knew of figures.
 #
-# `ratio` is the rate of `variant` over that of `beside`: the mean over 16 seeds at the usual request
-# share. `low` and `high` are the ends of the band: three request shares with 16 seeds, and each
-# uncertain cost of the machine at 70 % and 130 %. `widest` has also what does not depend on the
-# variant at half and at twice its time. Rates are in 1/s.
+# `ratio` is the rate of `variant` over that of `beside`: the mean over 16 seeds at the usual share
+# of requests. `low` and `high` are the ends of the band: three request shares with 16 seeds, and
+# each uncertain cost of the machine at 70 % and 130 %. `widest` has also what does not depend on
+# the variant at half and at twice its time. Rates are in 1/s.
 ";
 
 /// A curve: what is predicted at each number of threads.
@@ -119,7 +119,8 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "d-write-packed",
-        what: "a semaphore taken for writing, threads on as few sockets as can be: bits over biases",
+        what: "a semaphore taken for writing, threads on as few sockets as can be: bits over \
+               biases",
         machine: "ivybridge-ex-8s",
         program: "rwsem config=240-thread/8-L3 load=write threads={at} place=packed rest={rest} \
                   variant={variant} window=2000",
@@ -316,4 +317,62 @@ fn ends(of: &[f64]) -> [f64; 2] {
 /// To thousandths.
 fn round(ratio: f64) -> f64 {
     (ratio * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> String {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/blind.predictions.toml");
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    fn committed() -> Blind {
+        toml::from_str(&file()).unwrap()
+    }
+
+    /// Recomputed at few threads only: the whole takes minutes of an optimised build, and
+    /// docs/validate/blind/README.md says how to compare it.
+    #[test]
+    fn the_file_is_what_the_code_says_where_threads_are_few() {
+        for curve in committed().rows {
+            let row = ROWS.iter().find(|it| it.name == curve.name).unwrap();
+            let few = curve.predictions.iter().filter(|it| it.at <= FEW).cloned().collect();
+            let now = row.curve(1..=FEW).unwrap();
+            assert!(!now.predictions.is_empty());
+            assert_eq!(now, Curve { predictions: few, ..curve });
+        }
+    }
+
+    const FEW: u64 = 2;
+
+    #[test]
+    fn the_file_says_all_there_is_and_each_ratio_lies_in_its_bands() {
+        let committed = committed();
+        assert_eq!(committed.text(), file());
+        assert!(committed.engine.len() >= 7, "{:?} is no commit", committed.engine);
+        assert!(!committed.rows.is_empty());
+        for curve in &committed.rows {
+            let row = ROWS.iter().find(|it| it.name == curve.name).unwrap();
+            let at: Vec<u64> = curve.predictions.iter().map(|it| it.at).collect();
+            assert_eq!(at, row.at);
+            for Ratio { at, ratio, low, high, widest: [least, most], .. } in &curve.predictions {
+                assert!(0.0 < *least && least <= low && low <= ratio, "{} {at}", row.name);
+                assert!(ratio <= high && high <= most, "{} {at}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_program_is_one_that_its_scenario_reads() {
+        for row in ROWS {
+            for (at, rest) in row.at.iter().flat_map(|at| RESTS.map(|rest| (*at, rest))) {
+                for variant in [row.variant, row.beside] {
+                    let program = row.point(at, rest, variant).to_string();
+                    assert!(program.ends_with(row.program.rsplit(' ').next().unwrap()));
+                }
+            }
+        }
+    }
 }

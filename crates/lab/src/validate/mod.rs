@@ -61,8 +61,8 @@ pub(crate) struct Choice {
     /// Instead: the file of predictions, for the engine at this commit
     #[arg(long, value_name = "COMMIT", conflicts_with_all = ["quick", "only", "world"])]
     pub(crate) predict: Option<String>,
-    /// Instead: predictions for figures that are published elsewhere, for the engine at this commit;
-    /// minutes
+    /// Instead: predictions for figures that are published elsewhere, for the engine at this
+    /// commit; minutes
     #[arg(long, value_name = "COMMIT", conflicts_with_all = ["quick", "only", "world", "predict"])]
     pub(crate) blind: Option<String>,
     /// Only this row of them; may be given more than once

@@ -1,10 +1,10 @@
 //! `kernlock`: system calls of threads of one process that take the kernel's spin locks (row c of
 //! `docs/validate/blind`).
 //!
-//! | load | of will-it-scale | locks of an iteration |
-//! |---|---|---|
-//! | `open` | `open1_threads`: each thread opens and closes a file of its own | `file_lock` of the process's file table, twice |
-//! | `lock` | `lock2_threads`: each locks and unlocks byte 0 of one file | `flc_lock` of the file, once; `file_lock`, half of the time |
+//! * `open` is `open1_threads`: each thread opens and closes a file of its own. An iteration
+//!   takes `file_lock` of the process's file table twice.
+//! * `lock` is `lock2_threads`: each thread locks and unlocks byte 0 of one file. An iteration
+//!   takes `flc_lock` of the file, and every second one `file_lock`.
 //!
 //! | variant | what the locks are |
 //! |---|---|
@@ -16,27 +16,34 @@
 //!
 //! # Lines of `open` (`fs/file.c`, `fs/file_table.c`, `fs/namei.c`, Linux 5.13)
 //!
-//! | line | what is done with it |
-//! |---|---|
-//! | `files->file_lock`, `next_fd`, and while there are 64 descriptors at most their bitmaps | the lock; read and written with it, at each open and close |
-//! | the bitmaps `open_fds` and `full_fds_bits` of a larger table | read and written with the lock |
-//! | `fd[]`, eight descriptors to a line | read with the lock, written without it by `fd_install`; written with it at a close |
-//! | `cred->usage`, one for all threads | added to by `alloc_empty_file`, taken from by `__fput`, without the lock |
-//! | the file's own dentry and inode, `struct file`, the slabs, counters by CPU | do not move |
-//! | `fs->seq`, the mount, `/` and `/tmp` | looked up under RCU: only read |
+//! Those that move:
+//!
+//! * `files->file_lock`, `next_fd`, and while there are 64 descriptors at most their bitmaps: the
+//!   lock; read and written with it, at each open and close.
+//! * The bitmaps `open_fds` and `full_fds_bits` of a larger table: read and written with the lock.
+//! * `fd[]`, eight descriptors to a line: read with the lock, written without it by `fd_install`;
+//!   written with it at a close.
+//! * `cred->usage`, one for all threads: added to by `alloc_empty_file`, taken from by `__fput`,
+//!   without the lock.
+//!
+//! Those that do not: the file's own dentry and inode, `struct file`, the slabs, counters by CPU;
+//! and `fs->seq`, the mount, `/` and `/tmp`, which are looked up under RCU, so only read.
 //!
 //! # Lines of `lock` (`fs/locks.c`, `fs/fcntl.c`)
 //!
 //! All threads have the same owner, the file table: none conflicts, and what one has locked another
 //! unlocks.
 //!
-//! | line | what is done with it |
-//! |---|---|
-//! | `ctx->flc_lock` and the head of `flc_posix` | the lock; read with it, written if a lock is inserted or deleted |
-//! | the `struct file_lock` in the list, two lines | written by the thread that inserts it; read by all; written by the one that deletes it |
-//! | the list of locks of the CPU that inserted it, with its own spin lock | written at an insertion and a deletion |
-//! | `files->file_lock`, and `fd[]` | after a lock was set: whether the descriptor is still the same |
-//! | `i_flctx`, `file_rwsem` (by CPU) | only read; do not move |
+//! * `ctx->flc_lock` and the head of `flc_posix`: the lock; read with it, written if a lock is
+//!   inserted or deleted.
+//! * The `struct file_lock` in the list, two lines: written by the thread that inserts it; read by
+//!   all; written by the one that deletes it.
+//! * The list of locks of the CPU that inserted it, with its own spin lock: written at an insertion
+//!   and a deletion.
+//! * `files->file_lock`, and `fd[]`: after a lock was set, whether the descriptor is still
+//!   the same.
+//!
+//! `i_flctx` is only read, and `file_rwsem` is by CPU.
 //!
 //! What does not move is time: [`OUTSIDE`] of each call, [`HELD`] with each lock; `rest` scales
 //! them.

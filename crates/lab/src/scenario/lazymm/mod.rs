@@ -18,13 +18,15 @@
 //!
 //! # Lines
 //!
-//! | line | moves between cores |
-//! |---|---|
-//! | `mm_count`, which has a line to itself (`include/linux/mm_types.h`) | yes: `refcounted` |
-//! | a CPU's slot | no: only its CPU uses it until the process ends |
-//! | `context.tlb_gen` and the CPU's bit in `mm_cpumask`, looked at on the way back from lazy mode | no: nothing is unmapped, so they are not written |
-//! | the pipes, their wait queues, the tasks, the run queues of a core's two CPUs, the word that an idle CPU watches | no: used by the threads of one core alone |
-//! | the file table of the process | no: no file is opened, so it is only read |
+//! One moves between cores: `mm_count`, which has a line to itself (`include/linux/mm_types.h`),
+//! under `refcounted`. Others do not:
+//!
+//! * a CPU's slot: only its CPU uses it until the process ends;
+//! * `context.tlb_gen`, and the CPU's bit in `mm_cpumask`: looked at on the way back from lazy
+//!   mode, and not written, as nothing is unmapped;
+//! * the pipes, their wait queues, the tasks, the run queues of a core's CPUs, the word that an
+//!   idle CPU watches: used by the threads of one core alone;
+//! * the file table of the process: no file is opened, so it is only read.
 //!
 //! Lines that do not move between cores are no words here but a span of time: of a call on a pipe,
 //! of a switch, of a wake-up. `rest` scales all of them.
