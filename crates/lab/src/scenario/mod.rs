@@ -32,7 +32,8 @@ mod tenants;
 mod threadstorm;
 
 use coreline_sim::Report;
-use coreline_world::SpawnError;
+use coreline_topology::CpuId;
+use coreline_world::{Place, SpawnError, Testbed};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
@@ -239,6 +240,22 @@ pub(crate) fn shuffle<T>(items: &mut [T], dice: &mut Pcg64) {
     }
 }
 
+/// Whether the machine says where all of these CPUs are.
+///
+/// # Errors
+///
+/// [`RunError::Lack`] if it does not.
+fn known<W: Testbed>(cpus: &[CpuId]) -> Result<(), RunError> {
+    let topology = <W as Place>::topology();
+    match cpus.iter().find(|&&cpu| topology.cpu(cpu).is_none()) {
+        Some(cpu) => {
+            let lacks = format!("the machine has no {cpu}, or does not say where it is");
+            Err(RunError::Lack(lacks))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Why a run gave no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
@@ -256,8 +273,7 @@ pub(crate) enum RunError {
 #[cfg(test)]
 mod tests {
     use coreline_sim::Machine;
-    use coreline_topology::CpuId;
-    use coreline_world::{JoinHandle, Native, Place, Placement, Threads};
+    use coreline_world::{JoinHandle, Native, Placement, Threads};
 
     use super::figure::Made;
     use super::point::Chosen;

@@ -38,7 +38,7 @@ use super::lockscale::mcs::Mcs;
 use super::metric::FigureKind::{ContendedRatio, Rate};
 use super::param::{Around, Domain, Param};
 use super::point::Setup;
-use super::{RunError, Scenario, Variant, draw};
+use super::{RunError, Scenario, Variant, draw, known};
 use crate::crew::{Start, crew, pinned};
 
 const RATE: usize = 0;
@@ -118,6 +118,7 @@ struct Field<W: Testbed> {
 }
 
 fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    known::<W>(&setup.cpus)?;
     let threads = setup.number("threads") as usize;
     let cpus = cpus::<W>(setup);
     let Some(cpus) = cpus.get(..threads) else {

@@ -67,7 +67,7 @@ use super::figure::Made::{Number, Over};
 use super::metric::FigureKind::{Gain, Rate};
 use super::param::{Around, Domain, Param};
 use super::point::Setup;
-use super::{RunError, Scenario, Variant, draw};
+use super::{RunError, Scenario, Variant, draw, known};
 use crate::crew::{Start, crew, pinned};
 
 /// The numbers of a run, in this order: iterations in a second; those of the thread that had the
@@ -172,6 +172,7 @@ struct Process<W: Testbed> {
 }
 
 fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    known::<W>(&setup.cpus)?;
     let threads = setup.number("threads") as usize;
     let Some(cpus) = setup.cpus.get(..threads) else {
         return Err(RunError::Lack(format!("{threads} threads have {} CPUs", setup.cpus.len())));
@@ -182,11 +183,7 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     let word = |value| W::U64::new_in(value);
     let lock =
         |_| Inserted { object: [Line(word(0)), Line(word(0))], list: Line(W::U32::new_in(0)) };
-    let files = Files {
-        lock: Queued::new(),
-        next_fd: W::U32::new_in(BEFORE as u32),
-        bits: [word(0), word(0)],
-    };
+    let files = Files { lock: Queued::new(), next_fd: W::U32::new_in(0), bits: [word(0), word(0)] };
     let context = Context { lock: Queued::new(), inserted: W::U32::new_in(0) };
     let process = Arc::new(Process::<W> {
         opens: setup.is("load", "open"),
@@ -209,9 +206,11 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     })?;
     // Relaxed: all threads have been joined.
     let used = process.credentials.load(Ordering::Relaxed);
-    let doubled: u64 = counts.iter().map(|count| count[1]).sum();
-    if used != 1 || doubled > 0 {
-        let found = format!("{used} users of the credentials, {doubled} descriptors given twice");
+    // Relaxed: as above.
+    let turns = u64::from(process.files.next_fd.load(Ordering::Relaxed));
+    let opened: u64 = counts.iter().map(|count| count[1]).sum();
+    if (used, turns) != (1, 2 * opened) {
+        let found = format!("{used} users of the credentials, {turns} turns of {opened} files");
         return Err(RunError::Check(found));
     }
     let counts: Vec<f64> = counts.iter().map(|count| count[0] as f64).collect();
@@ -222,7 +221,7 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
 }
 
 impl<W: Testbed> Process<W> {
-    /// A thread's part: iterations in the window, and descriptors that another thread had.
+    /// A thread's part: iterations in the window, and all files that it opened.
     fn work(&self, thread: usize) -> [u64; 2] {
         let Some(start) = self.start.wait() else { return [0, 0] };
         let mut dice = Pcg64::new(u128::from(self.seed), THREAD + thread as u128);
@@ -237,7 +236,8 @@ impl<W: Testbed> Process<W> {
         };
         loop {
             let iterations = if self.opens {
-                counts[1] += u64::from(!self.open_and_close(thread, &mut spend));
+                self.open_and_close(thread, &mut spend);
+                counts[1] += 1;
                 1
             } else {
                 self.lock_and_unlock(thread, &mut spend);
@@ -259,8 +259,7 @@ impl<W: Testbed> Process<W> {
         if is_embedded { &self.files.bits } else { &self.bits }
     }
 
-    /// Returns false if another thread has the same descriptor.
-    fn open_and_close(&self, thread: usize, spend: &mut impl FnMut(u64)) -> bool {
+    fn open_and_close(&self, thread: usize, spend: &mut impl FnMut(u64)) {
         // Relaxed, all: a count of users; what the locks guard; and a descriptor's place, which is
         // its thread's while it is open.
         self.credentials.fetch_add(1, Ordering::Relaxed);
@@ -276,7 +275,7 @@ impl<W: Testbed> Process<W> {
             spend(HELD);
         });
         // Relaxed: as above; `fd_install`.
-        let is_free = fd.load(Ordering::Relaxed) == 0;
+        let _ = fd.load(Ordering::Relaxed);
         fd.store(thread as u64 + 1, Ordering::Relaxed);
         files.lock.hold(&self.nodes, thread, || {
             // Relaxed, both: as above.
@@ -288,15 +287,15 @@ impl<W: Testbed> Process<W> {
         spend(OUTSIDE[1]);
         // Relaxed: as above.
         self.credentials.fetch_sub(1, Ordering::Relaxed);
-        is_free
     }
 
-    /// `next_fd` and the bitmaps, with the lock held.
+    /// `next_fd` and the bitmaps, with the lock held. Here `next_fd` counts turns: two threads that
+    /// have the lock at once lose each other's.
     fn change_bits(&self, thread: usize, opens: bool) {
         let [open, full] = self.bits();
         // Relaxed, all: guarded by the lock.
         let next = self.files.next_fd.load(Ordering::Relaxed);
-        self.files.next_fd.store(next, Ordering::Relaxed);
+        self.files.next_fd.store(next.wrapping_add(1), Ordering::Relaxed);
         let _ = full.load(Ordering::Relaxed);
         let bit = 1 << (thread % 64);
         let bits = open.load(Ordering::Relaxed);

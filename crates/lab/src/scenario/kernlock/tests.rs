@@ -60,13 +60,13 @@ fn one_thread_at_a_time_has_a_lock_and_all_get_their_turns() {
     for threads in [1, 2, 3, 5, 16] {
         for sorts in [false, true] {
             for seed in 0..8 {
-                for schedule in [Schedule::Timed, Schedule::Random] {
+                for schedule in [Schedule::Time, Schedule::Random] {
                     let found = counted(threads, seed, [true, sorts], schedule);
                     assert_eq!(found, threads as u64 * TURNS, "{threads} {sorts} {seed}");
                 }
             }
         }
     }
-    let without = counted(16, 0, [false, false], Schedule::Timed);
+    let without = counted(16, 0, [false, false], Schedule::Time);
     assert!(without < 16 * TURNS, "a missing lock would be seen");
 }

@@ -57,7 +57,7 @@ use super::figure::Made::{Number, Over};
 use super::metric::FigureKind::{ContendedRatio, Nanoseconds, Rate, Transfers};
 use super::param::Param;
 use super::point::Setup;
-use super::{RunError, Scenario, Variant, draw};
+use super::{RunError, Scenario, Variant, draw, known};
 use crate::crew::{Start, clock_ns, crew, nanos, pinned};
 
 /// The numbers of a run, in this order: iterations in a second.
@@ -102,6 +102,7 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
         "slots" => Kind::Slots,
         _ => Kind::Shootdown,
     };
+    known::<W>(&setup.cpus)?;
     let cores = cores::<W>(&setup.cpus);
     let tasks = setup.number("tasks") as usize;
     let pairs_on = |core: usize| (core..tasks).step_by(cores.len()).count();
@@ -171,8 +172,7 @@ struct Spot {
     cpu: CpuId,
 }
 
-/// The hardware threads of each core, in the order of cores. A CPU that the topology does not know
-/// is a core.
+/// The hardware threads of each core, in the order of cores.
 fn cores<W: Testbed>(cpus: &[CpuId]) -> Vec<Vec<CpuId>> {
     let topology = W::topology();
     let mut cores: Vec<(Option<_>, Vec<CpuId>)> = Vec::new();
