@@ -4,10 +4,12 @@
 //! build of the workspace shows neither that a package forgot to ask for a feature, nor that a
 //! library does not compile, or that its documentation has a broken link, without features.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::workspace;
+use crate::{pages, workspace};
 
 /// That each package compiles with the features that it asks for itself, and each library without
 /// features and with each feature alone.
@@ -19,10 +21,19 @@ pub(crate) fn clippy() -> Result<(), Error> {
 }
 
 /// That no documentation has a broken link: that of the workspace with all features of libraries,
-/// and that of each library without features.
+/// and that of each library without features. Of the former all links are followed; the latter's
+/// pages take their place.
 pub(crate) fn docs() -> Result<(), Error> {
-    for line in doc_lines(&workspace::metadata()?)? {
+    let metadata = workspace::metadata()?;
+    let target = metadata["target_directory"].as_str();
+    let folder = Path::new(target.ok_or(Error::Metadata { what: "target directory" })?).join("doc");
+    let crates: Vec<_> = packages(&metadata)?.iter().map(|it| it.name.replace('-', "_")).collect();
+    pages::clear(&folder, &crates)?;
+    for (number, line) in doc_lines(&metadata)?.into_iter().enumerate() {
         run(&line)?;
+        if number == 0 {
+            pages::check(&folder, &crates)?;
+        }
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::error::Error;
 use crate::target::{Arch, Libc, NATIVE_PACKAGES, NOT_NATIVE, Target};
-use crate::{alone, figures, golden, msrv, packed, tidy, workspace};
+use crate::{advisories, alone, figures, golden, msrv, packed, tidy, workspace};
 
 /// A step: its name, and what it does.
 struct Step {
@@ -69,6 +69,7 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
     Ok(vec![
         command("fmt", cargo("fmt --all --check")),
         verb("tidy", tidy::run),
+        verb("advisories", advisories::say),
         verb("clippy", alone::clippy),
         verb("docs", alone::docs),
         verb("golden", || golden::run(false)),
@@ -153,10 +154,8 @@ mod tests {
     fn the_tests_come_last() {
         let steps = steps("## Test\n```\ncargo test\n```\n").expect("a test command");
         let names: Vec<_> = steps.iter().map(|step| step.name).collect();
-        let first = ["fmt", "tidy", "clippy", "docs", "golden", "doctor", "sectionless"];
-        assert_eq!(
-            names,
-            [&first[..], &["musl", "aarch64", "figures", "msrv", "packed", "test"]].concat()
-        );
+        let first = ["fmt", "tidy", "advisories", "clippy", "docs", "golden", "doctor"];
+        let then = ["sectionless", "musl", "aarch64", "figures", "msrv", "packed", "test"];
+        assert_eq!(names, [first, then].concat());
     }
 }

@@ -41,6 +41,9 @@ pub(crate) enum Error {
     #[error("tidy: {0} findings; `cargo xtask tidy --list` explains the rules")]
     Untidy(usize),
 
+    #[error("{0} links of the pages that rustdoc made lead nowhere")]
+    Links(usize),
+
     #[error("no assembler text named fastpaths-*.s in {0}; was the example built?")]
     NoListing(PathBuf),
 

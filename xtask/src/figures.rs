@@ -144,4 +144,18 @@ mod tests {
         rows.pop();
         assert!(matches!(table(&rows), Err(Error::NoFigure { .. })));
     }
+
+    #[test]
+    fn the_front_page_of_the_library_has_the_table_of_the_readme() {
+        let rows_of = |path: &str, before: &str| -> Vec<String> {
+            let text = workspace::read(path).expect("it is there");
+            let lines = text.lines().map(|line| line.trim_start_matches(before));
+            let section = lines.skip_while(|line| !line.ends_with("# Figures")).skip(1);
+            let rows = section.skip_while(|line| !line.starts_with('|'));
+            rows.take_while(|line| line.starts_with('|')).map(str::to_owned).collect()
+        };
+        let rows = rows_of("README.md", "");
+        assert!(rows.len() > GROUPS.len(), "{rows:?}");
+        assert_eq!(rows, rows_of("crates/coreline/src/lib.rs", "//! "));
+    }
 }

@@ -1,8 +1,9 @@
-//! Developer commands of coreline: `cargo xtask ci`, `tidy`, `golden`, `packed`, `msrv`,
-//! `figures`, `guest`.
+//! Developer commands of coreline: `cargo xtask ci`, `tidy`, `docs`, `golden`, `packed`, `msrv`,
+//! `figures`, `advisories`, `guest`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program talks to its user")]
 
+mod advisories;
 mod alone;
 mod ci;
 mod error;
@@ -11,6 +12,7 @@ mod golden;
 mod guest;
 mod msrv;
 mod packed;
+mod pages;
 mod target;
 mod tidy;
 mod workspace;
@@ -36,6 +38,8 @@ enum Verb {
         #[arg(long)]
         list: bool,
     },
+    /// Make the documentation, and follow its links
+    Docs,
     /// Check that fast paths compile to what hand-written code compiles to
     Golden {
         /// Write the table of instruction counts instead of comparing with it
@@ -52,6 +56,8 @@ enum Verb {
         #[arg(long)]
         quick: bool,
     },
+    /// Look up what is known against the packages that we build with, by cargo-deny
+    Advisories,
     /// Run the native tests under Debian's kernel, on an emulated machine with many CPUs
     Guest(guest::Options),
 }
@@ -64,10 +70,12 @@ fn main() -> ExitCode {
             Ok(())
         }
         Verb::Tidy { list: false } => tidy::run(),
+        Verb::Docs => alone::docs(),
         Verb::Golden { bless } => golden::run(bless),
         Verb::Packed => packed::run(),
         Verb::Msrv => msrv::run(),
         Verb::Figures { quick } => figures::run(quick),
+        Verb::Advisories => advisories::run(),
         Verb::Guest(options) => guest::run(&options),
     };
     match done {

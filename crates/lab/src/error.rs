@@ -9,6 +9,7 @@ use coreline_world::SpawnError;
 
 use crate::nearest::hint;
 use crate::scenario::RunError;
+use crate::unportable::PortError;
 
 /// Why the program stopped. Each says what was asked, what was found and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +73,10 @@ pub(crate) enum Error {
     OutFile { path: PathBuf, source: io::Error },
     #[error("cannot write the result to {}: {source}", path.display())]
     OutWrite { path: PathBuf, source: io::Error },
+    #[error("cannot write {}: {source}; choose another folder with --prefix", path.display())]
+    Install { path: PathBuf, source: io::Error },
+    #[error("HOME is not set, which says where to install; give a folder with --prefix")]
+    NoHome,
     #[error("there is no verb {asked:?}; there are {}{}", has.join(", "), hint(asked, has))]
     Verb { asked: String, has: Vec<String> },
     #[error("cannot write the result: {0}")]
@@ -106,6 +111,15 @@ pub(crate) enum Error {
     NotWhole,
     #[error("the CPUs that this process may use are not known: {0}")]
     NoCpus(String),
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// Which ones is in the result.
+    #[error(
+        "{left} {} left as {}: what threads share there is not the machine's",
+        if *left == 1 { "place" } else { "places" },
+        if *left == 1 { "it was" } else { "they were" }
+    )]
+    NotAllPorted { left: usize },
 }
 
 fn of_machine(error: &SpecError) -> String {
@@ -143,7 +157,8 @@ impl Error {
             // As shells say it of a program that the signal ended.
             Error::Interrupted | Error::NotWhole => 130,
             Error::Failed(_) | Error::BrokenInSimulation { .. } | Error::Miscounted { .. } => 1,
-            Error::Output(_) | Error::OutWrite { .. } => 1,
+            Error::Output(_) | Error::OutWrite { .. } | Error::Install { .. } => 1,
+            Error::NotAllPorted { .. } | Error::Port(PortError::Write { .. }) => 1,
             Error::BrokenNatively { broken: RunError::Check(_), .. } => 1,
             Error::BrokenNatively { .. } | Error::NoCpus(_) | Error::Measure(_) | Error::Uneven => {
                 3
@@ -162,8 +177,10 @@ impl Error {
             | Error::ReplayMachine { .. }
             | Error::OtherMachine { .. }
             | Error::OutFile { .. }
+            | Error::Port(_)
             | Error::TraceFile { .. }
             | Error::NoTrace { .. }
+            | Error::NoHome
             | Error::Verb { .. }
             | Error::ReplayEngine { .. }
             | Error::ReplaySetting { .. } => 2,

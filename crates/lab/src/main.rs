@@ -14,7 +14,9 @@
 //! | [`table`] | shows such a result in a terminal of any width |
 //! | [`overview`] | what the program says if nothing was asked |
 //! | [`validate`] | sets the simulator's predictions beside measurements |
+//! | [`ledger`] | every published figure beside ours |
 //! | [`measure`] | what things cost on this machine, as a machine file |
+//! | [`port`], [`unportable`] | copies of packages that run in the simulated machine; why not |
 //! | [`disturbance`] | which native samples do not count |
 //! | [`text`] | lines, colours and characters that fit where text goes |
 //! | [`progress`] | how far a verb is |
@@ -29,11 +31,13 @@ mod doctor;
 mod error;
 mod host;
 mod kernel;
+mod ledger;
 mod machines;
 mod measure;
 mod nearest;
 mod output;
 mod overview;
+mod port;
 mod progress;
 mod replay;
 mod run;
@@ -42,6 +46,7 @@ mod shell;
 mod table;
 mod text;
 mod tree;
+mod unportable;
 mod validate;
 mod world;
 

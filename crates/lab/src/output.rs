@@ -31,6 +31,11 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// For standard output.
+    pub(crate) fn printed(json: bool) -> Output {
+        Output { json, out: None }
+    }
+
     /// What text may be made of.
     pub(crate) fn form(&self) -> Form {
         if self.out.is_some() { Form::plain() } else { Form::of_output() }

@@ -91,6 +91,7 @@ pub use hardware::contention::{Arbitration, ParseArbitrationError};
 pub use hardware::spec::{Cost, Costs, Spec, SpecError, presets};
 pub use machine::calibration::{PingPong, Transfer};
 pub use machine::{Machine, Run};
+pub use mirrors::statics::Static;
 pub use mirrors::{atomic, collections, hint, sync, task, thread, time};
 pub use results::failure::{CpuState, Doing, Failure, FailureKind, Foreign, Lately, ThreadState};
 pub use results::false_sharing::WordGroup;

@@ -57,7 +57,7 @@
 //! | [`Place`] | CPU, node, cache domain, kernel concurrency ID | [`place`] |
 //! | [`Restartable`] | operations on per-CPU memory that restart when preempted | [`restartable`] |
 //! | [`Fences`] | fences, and the pair of a light and a heavy one | [`fences`] |
-//! | [`Kick`] | interrupt another CPU; whether the own one is wanted | [`kick`] |
+//! | [`Kick`] | interrupt another CPU; whether the scheduler wants this one | [`kick`] |
 //! | [`Clock`] | time | [`clock`] |
 //! | [`Signals`] | hold signals off, tell processes and threads apart | [`signals`] |
 //! | [`Memory`] | map memory, place it on a node | [`memory`] |

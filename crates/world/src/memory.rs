@@ -33,11 +33,24 @@ pub trait Memory {
     /// [`MapError`] if there is none left.
     fn map(layout: Layout) -> Result<NonNull<u8>, MapError>;
 
+    /// Zeroed memory of this layout, in whole pages, each of which was read and not written yet:
+    /// the first write to a page takes a copy-on-write fault. For programs that ask what such a
+    /// fault costs: natively it is a private mapping of a file that lies in memory. A world without
+    /// pages gives what [`map`](Memory::map) gives.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError`] as from [`map`](Memory::map), and if the layout is not whole pages.
+    fn map_copy_on_write(layout: Layout) -> Result<NonNull<u8>, MapError> {
+        Self::map(layout)
+    }
+
     /// Gives the memory back.
     ///
     /// # Safety
     ///
-    /// It came from [`map`](Memory::map) with this layout, and no thread uses it any more.
+    /// It came from one of the two functions that map, with this layout, and no thread uses it any
+    /// more.
     unsafe fn unmap(at: NonNull<u8>, layout: Layout);
 
     /// Asks that the pages of this range, where they are not there yet, come from `node` as long

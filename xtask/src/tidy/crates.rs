@@ -25,11 +25,16 @@ const STRICT_STOREY: u8 = 1;
 /// The developer commands: they live outside of the house, and depend on no part of it.
 const OUTSIDE: &str = "xtask";
 
+/// Where users' crates are, as examples: they depend on what is published alone, and nothing on
+/// them.
+const USERS: &str = "examples/";
+
 /// A package, as far as the rules care.
 struct Package<'a> {
     name: &'a str,
     /// Relative to the root.
     manifest: &'a str,
+    is_published: bool,
     dependencies: &'a [Value],
 }
 
@@ -38,6 +43,7 @@ impl<'a> Package<'a> {
         Some(Package {
             name: metadata["name"].as_str()?,
             manifest: metadata["manifest_path"].as_str()?.strip_prefix(root)?.get(1..)?,
+            is_published: metadata["publish"].is_null(),
             dependencies: metadata["dependencies"].as_array()?,
         })
     }
@@ -61,17 +67,22 @@ pub(super) fn edges(metadata: &Value, _: &str) -> Result<Vec<Finding>, Error> {
     for package in &packages {
         let mut complain = |message| found.push(Finding::new(package.manifest, 1, message));
         let own = storey(package.name);
-        if own.is_none() && package.name != OUTSIDE {
+        let is_user = package.manifest.starts_with(USERS);
+        if is_user && package.is_published {
+            complain(format!("{} is an example: it says `publish = false`", package.name));
+        }
+        if own.is_none() && package.name != OUTSIDE && !is_user {
             complain(format!("{} has no storey; give it one in tidy/crates.rs", package.name));
             continue;
         }
         for dependency in package.dependencies {
             let name = dependency["name"].as_str().unwrap_or_default();
-            if !packages.iter().any(|package| package.name == name) {
+            let Some(other) = packages.iter().find(|package| package.name == name) else {
                 continue;
-            }
+            };
             let for_tests = dependency["kind"] == "dev";
             let allowed = match (own, storey(name)) {
+                _ if is_user => other.is_published,
                 (Some(own), Some(other)) if for_tests => {
                     own > STRICT_STOREY || other < own || name == package.name
                 }
@@ -110,17 +121,26 @@ mod tests {
 
     use super::*;
 
+    /// An example.
+    const USER: &str = "user";
+
     /// The messages of `edges` for a workspace with these (from, to, kind of dependency).
     fn messages(list: &[(&str, &str, Option<&str>)]) -> Vec<String> {
-        let names = STOREYS.iter().map(|&(name, _)| name).chain([OUTSIDE, "newcomer"]);
+        let names = STOREYS.iter().map(|&(name, _)| name).chain([OUTSIDE, USER, "newcomer"]);
         let packages: Vec<_> = names
             .filter(|name| *name != "newcomer" || list.iter().any(|edge| edge.0 == *name))
             .map(|name| {
                 let edges = list.iter().filter(|edge| edge.0 == name);
                 let dependencies: Vec<_> =
                     edges.map(|(_, to, kind)| json!({ "name": to, "kind": kind })).collect();
-                let manifest = format!("/r/crates/{name}/Cargo.toml");
-                json!({ "name": name, "manifest_path": manifest, "dependencies": dependencies })
+                let folder = if name == USER { "examples" } else { "crates" };
+                let unpublished = ["coreline-rivals", "coreline-plugin", OUTSIDE, USER];
+                json!({
+                    "name": name,
+                    "manifest_path": format!("/r/{folder}/{name}/Cargo.toml"),
+                    "publish": unpublished.contains(&name).then_some([""; 0]),
+                    "dependencies": dependencies,
+                })
             })
             .collect();
         let metadata = json!({ "workspace_root": "/r", "packages": packages });
@@ -141,6 +161,8 @@ mod tests {
                 ("coreline-rivals", "coreline", None),
                 ("coreline-lab", "serde", None),
                 ("xtask", "serde_json", None),
+                (USER, "coreline", None),
+                (USER, "coreline-sim", Some("dev")),
             ]),
             [""; 0]
         );
@@ -160,12 +182,32 @@ mod tests {
             ("xtask", "coreline-topology", Some("dev")),
             ("coreline-lab", "xtask", None),
             ("coreline-lab", "coreline-rivals", None),
+            (USER, "coreline-rivals", None),
+            (USER, "coreline-plugin", Some("dev")),
+            (USER, "xtask", None),
+            ("coreline-lab", USER, None),
+            ("coreline", USER, Some("dev")),
+            ("xtask", USER, None),
         ] {
             let found = messages(&[edge]);
             assert_eq!(found.len(), 1, "{edge:?}: {found:?}");
-            let file = format!("crates/{}/Cargo.toml: ", edge.0);
+            let folder = if edge.0 == USER { "examples" } else { "crates" };
+            let file = format!("{folder}/{}/Cargo.toml: ", edge.0);
             assert!(found[0].starts_with(&file) && found[0].contains(edge.1), "{found:?}");
         }
+    }
+
+    #[test]
+    fn an_example_that_could_be_published_is_found() {
+        let package = json!({
+            "name": USER,
+            "manifest_path": "/r/examples/user/Cargo.toml",
+            "publish": null,
+            "dependencies": [],
+        });
+        let metadata = json!({ "workspace_root": "/r", "packages": [package] });
+        let found = edges(&metadata, "").expect("metadata in cargo's format");
+        assert!(found.len() == 1 && found[0].message.contains("publish"), "{found:?}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::{File, Finding};
 
 /// The folders that paths of this repository begin with.
-const ROOTS: &[&str] = &["crates/", "docs/", "xtask/src/"];
+const ROOTS: &[&str] = &["crates/", "docs/", "examples/", "xtask/src/"];
 
 pub(super) fn check(files: &[File]) -> Vec<Finding> {
     let tree = Tree(files.iter().map(|file| file.path.as_str()).collect());

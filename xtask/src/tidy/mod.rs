@@ -77,7 +77,8 @@ enum Check {
 const RULES: &[Rule] = &[
     Rule {
         name: "edges",
-        demand: "crates depend downward only: topology < world < {sim, coreline} < {lab, rivals}",
+        demand: "crates depend downward only: topology < world < {sim, coreline} < {lab, rivals}; \
+                 examples on what is published",
         check: Check::Crates(crates::edges),
     },
     Rule {

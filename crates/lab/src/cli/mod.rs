@@ -12,7 +12,9 @@ use crate::error::Error;
 use crate::output::Output;
 use crate::run as runs;
 use crate::text::Form;
-use crate::{bench, doctor, machines, measure, overview, replay, shell, table, validate};
+use crate::{
+    bench, doctor, ledger, machines, measure, overview, port, replay, shell, table, validate,
+};
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
 ///
@@ -49,8 +51,13 @@ enum Verb {
     /// What the simulator predicts, beside what this machine measures; published core-to-core
     /// latencies, beside simulated ones
     Validate(Validate),
+    /// Every published figure of the scenarios beside the simulator's, as a page
+    Ledger(Ledger),
     /// Run the program of a replay line again, exactly
     Replay(Replay),
+    /// Copy a package so that it runs in the simulated machine: its imports of what threads share
+    /// lead into coreline-sim
+    Port(Box<port::Choice>),
     /// How fast the simulator is on this host
     Bench(Bench),
     /// Completions of this command line for a shell, to be read by it at its start
@@ -62,6 +69,13 @@ enum Verb {
     Man {
         /// Of which verb
         verb: Vec<String>,
+    },
+    /// Write the manual pages of all verbs, and the completions for bash, zsh and fish, to where
+    /// they are looked for
+    Install {
+        /// The folder whose `share` has them; `.local` in the home folder if nothing is said
+        #[arg(long, value_name = "DIR")]
+        prefix: Option<PathBuf>,
     },
 }
 
@@ -84,6 +98,14 @@ struct Machines {
 struct Validate {
     #[command(flatten)]
     choice: validate::Choice,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Args)]
+struct Ledger {
+    #[command(flatten)]
+    effort: ledger::Effort,
     #[command(flatten)]
     output: Output,
 }
@@ -140,17 +162,27 @@ impl Cli {
                 output.show(|| machines::Detail::new(&machine), machines::Detail::show)
             }
             Some(Verb::Measure(choice)) => measure::measure(&choice, &mut std::io::stdout().lock()),
-            Some(Verb::Validate(Validate { choice, output })) => match &choice.predict {
-                Some(engine) => output.show(
-                    || validate::Predictions::now(engine),
-                    |predictions, out| Ok(write!(out, "{}", predictions.text())?),
-                ),
-                None => output.show(|| validate::validate(&choice), validate::Outcome::show),
-            },
+            Some(Verb::Ledger(Ledger { effort, output })) => {
+                output.show(|| ledger::ledger(&effort), ledger::Ledger::show)
+            }
+            Some(Verb::Validate(Validate { choice, output })) => {
+                match (&choice.predict, &choice.blind) {
+                    (Some(engine), _) => output.show(
+                        || validate::Predictions::now(engine),
+                        |predictions, out| Ok(write!(out, "{}", predictions.text())?),
+                    ),
+                    (None, Some(engine)) => output.show(
+                        || validate::Blind::now(engine, &choice.rows),
+                        |blind, out| Ok(write!(out, "{}", blind.text())?),
+                    ),
+                    _ => output.show(|| validate::validate(&choice), validate::Outcome::show),
+                }
+            }
             Some(Verb::Replay(Replay { world, trace, line })) => {
                 let (line, out) = (line.join(" "), &mut std::io::stdout().lock());
                 replay::replay(&line, world.as_deref(), trace.as_deref(), out)
             }
+            Some(Verb::Port(choice)) => port::port(&choice),
             Some(Verb::Bench(Bench { subject, quick, output })) => {
                 output.show(|| bench::run(subject, quick), bench::Outcome::show)
             }
@@ -159,6 +191,9 @@ impl Cli {
             }
             Some(Verb::Man { verb }) => {
                 shell::man(Cli::command(), &verb, &mut std::io::stdout().lock())
+            }
+            Some(Verb::Install { prefix }) => {
+                shell::install(&Cli::command(), prefix, &mut std::io::stdout().lock())
             }
             None => overview::show(self.table, Form::of_output(), &mut std::io::stdout().lock()),
         }

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use coreline_topology::NodeId;
-use coreline_world::{Memory, Native};
+use coreline_world::{MapError, Memory, Native};
 
 /// Lines of a machine: 64 bytes, or one half of 128.
 const LINE: usize = 64;
@@ -30,15 +30,18 @@ unsafe impl Send for Lines {}
 unsafe impl Sync for Lines {}
 
 impl Lines {
-    fn map(bytes: usize) -> Result<Lines, &'static str> {
+    fn map(
+        bytes: usize,
+        map: impl Fn(Layout) -> Result<NonNull<u8>, MapError>,
+    ) -> Result<Lines, &'static str> {
         let layout = Layout::from_size_align(bytes, PAGE).map_err(|_| "no such range")?;
-        let at = Native::map(layout).map_err(|_| "there is no address space left for it")?;
+        let at = map(layout).map_err(|_| "there is no address space left for it")?;
         Ok(Lines { at, layout, last: AtomicU64::new(0) })
     }
 
     /// Memory on huge pages if the machine has any, on a node if it is given, and touched.
     pub(super) fn new(bytes: usize, node: Option<NodeId>) -> Result<Lines, &'static str> {
-        let lines = Lines::map(bytes)?;
+        let lines = Lines::map(bytes, Native::map)?;
         // SAFETY: the whole of a mapping that lives. What is lacking makes the figure less exact:
         // without huge pages, it includes misses of the TLB.
         let _ = unsafe { Native::advise_huge(lines.at, bytes) };
@@ -52,7 +55,12 @@ impl Lines {
 
     /// Memory that no thread has touched.
     pub(super) fn untouched() -> Result<Lines, &'static str> {
-        Lines::map(SMALL)
+        Lines::map(SMALL, Native::map)
+    }
+
+    /// Memory of which [`touch`](Lines::touch) writes so many pages, that was only read.
+    pub(super) fn copied(pages: usize) -> Result<Lines, &'static str> {
+        Lines::map(pages * PAGE, Native::map_copy_on_write)
     }
 
     /// How many pages [`touch`](Lines::touch) writes to.

@@ -83,6 +83,8 @@ pub(super) fn all(machine: &Probe, allowed: &[CpuId], bytes: usize) -> (Vec<Quan
     add("clock", "reading the clock", cost("clock"), &[one], 1, clock());
     add(SYSCALL, "waking threads where none sleeps", cost("syscall"), &[one], 1, syscall());
     add("page", "the first write to a page of new memory", Use::None, &[one], 1, page());
+    let what = "the first write to a page that was only read";
+    add("copied-page", what, cost("first_write"), &[one], 1, copied_page());
     let switch = Use::Beyond("switch", 2.0, SYSCALL);
     add("switch", "from one thread to the next on a CPU", switch, &[one, one], 1, alternate(500));
     add("slice", "how long a thread keeps a CPU", cost("slice"), &[one, one], 4, slice());
@@ -227,6 +229,15 @@ fn page() -> Arc<Part> {
     Arc::new(|_, _| {
         let fresh = Lines::untouched().ok()?;
         Some(time(|| fresh.touch()) / fresh.touches() as f64)
+    })
+}
+
+/// Copy-on-write faults in a row.
+fn copied_page() -> Arc<Part> {
+    const PAGES: usize = 64;
+    Arc::new(|_, _| {
+        let copied = Lines::copied(PAGES).ok()?;
+        Some(time(|| copied.touch()) / copied.touches() as f64)
     })
 }
 

@@ -24,6 +24,7 @@ use crate::world::World;
 use result::Outcome;
 
 pub(crate) use choice::Choice;
+pub(crate) use published::params as published_params;
 #[cfg(test)]
 pub(crate) use simulated::figures;
 pub(crate) use simulated::simulate;

@@ -1,6 +1,6 @@
 //! The figures that others published, from `crates/lab/published`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use coreline_sim::Spec;
 use serde::Deserialize;
@@ -38,6 +38,7 @@ struct Note {
     /// Metrics.
     of: Vec<String>,
     variants: Vec<String>,
+    config: Option<String>,
     /// Whether ours is the larger one.
     above: Option<bool>,
     /// The values of parameters, as rows have them; and the least that they are.
@@ -56,6 +57,7 @@ impl Note {
         };
         is_in(&self.of, metric)
             && is_in(&self.variants, point.variant)
+            && self.config.as_ref().is_none_or(|it| *it == point.config)
             && self.above.is_none_or(|it| it == above)
             && self.with.iter().all(|(name, value)| params.get(name) == Some(value))
             && self.least.iter().all(is_least)
@@ -92,6 +94,15 @@ enum Figure {
         of: f64,
         over: f64,
     },
+}
+
+/// The parameters that such a file's figures depend on, as rows call them.
+pub(crate) fn params(file: &str) -> BTreeSet<String> {
+    let published: Published =
+        toml::from_str(file).expect("the file is compiled in, and a test reads it");
+    let entries = published.row.into_iter().flat_map(|row| row.entries);
+    let is_param = |(_, entry): &(String, Entry)| matches!(entry, Entry::Param(_));
+    entries.filter(is_param).map(|(name, _)| name).collect()
 }
 
 impl Published {
@@ -176,8 +187,9 @@ mod tests {
 
     #[test]
     fn the_tables_derived_column_follows_from_its_others() {
-        let file =
-            Setup::new("intermittent config=x delay=1 variant=recent", []).scenario.published;
+        let file = Setup::new("intermittent config=x delay=1 turns=timed variant=recent", [])
+            .scenario
+            .published;
         let spec = Spec::preset("epyc-9654-2s").unwrap();
         let published = Published::about(file.unwrap(), &spec).unwrap();
         assert_eq!(published.row.len(), 8);
@@ -196,7 +208,8 @@ mod tests {
     #[test]
     fn a_figure_is_found_by_all_that_it_depends_on() {
         let figure = |kind, config, delay, variant| {
-            let program = format!("intermittent config={config} delay={delay} variant={variant}");
+            let program =
+                format!("intermittent config={config} delay={delay} turns=timed variant={variant}");
             figure("epyc-9654-2s", &program, "ns_per_burst", kind).map(|(figure, _)| figure)
         };
         assert_eq!(figure(Nanoseconds, "24-core/24-L3", 10, "first-fit"), Some(3648.0));
@@ -216,7 +229,7 @@ mod tests {
             figure(machine, &program, name, kind)
         };
         let ivy = "ivybridge-ex-4s";
-        let (cycles, source) = figure(ivy, "op_cycles", Cycles, "always-set").unwrap();
+        let (cycles, source) = figure(ivy, "sampled_cycles", Cycles, "always-set").unwrap();
         assert!(cycles == 12_500.0 && source.contains("10000 to 15000"), "{cycles} {source}");
         let (ratio, source) = figure(ivy, "throughput", Ratio, "test-first").unwrap();
         assert!(ratio == 1.08 && source.contains("144 over 133"), "{ratio} {source}");

@@ -18,18 +18,22 @@ mod filecopy;
 mod idle;
 mod intermittent;
 mod ipistorm;
+mod kernlock;
+mod lazymm;
 mod lockscale;
 pub(crate) mod metric;
 pub(crate) mod param;
 mod pingserve;
 pub(crate) mod point;
+mod rwsem;
 mod shootdown;
 mod switchstorm;
 mod tenants;
 mod threadstorm;
 
 use coreline_sim::Report;
-use coreline_world::SpawnError;
+use coreline_topology::CpuId;
+use coreline_world::{Place, SpawnError, Testbed};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
@@ -38,7 +42,7 @@ use param::Param;
 use point::{Point, Setup};
 
 /// All scenarios, in the order of the default run.
-pub(crate) static ALL: [&Scenario; 10] = [
+pub(crate) static ALL: [&Scenario; 13] = [
     &intermittent::SCENARIO,
     &switchstorm::SCENARIO,
     &shootdown::SCENARIO,
@@ -49,6 +53,9 @@ pub(crate) static ALL: [&Scenario; 10] = [
     &execstorm::SCENARIO,
     &ipistorm::SCENARIO,
     &pingserve::SCENARIO,
+    &lazymm::SCENARIO,
+    &kernlock::SCENARIO,
+    &rwsem::SCENARIO,
 ];
 
 /// Gives the numbers of a run, in the order that figures count them by.
@@ -233,6 +240,22 @@ pub(crate) fn shuffle<T>(items: &mut [T], dice: &mut Pcg64) {
     }
 }
 
+/// Whether the machine says where all of these CPUs are.
+///
+/// # Errors
+///
+/// [`RunError::Lack`] if it does not.
+fn known<W: Testbed>(cpus: &[CpuId]) -> Result<(), RunError> {
+    let topology = <W as Place>::topology();
+    match cpus.iter().find(|&&cpu| topology.cpu(cpu).is_none()) {
+        Some(cpu) => {
+            let lacks = format!("the machine has no {cpu}, or does not say where it is");
+            Err(RunError::Lack(lacks))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Why a run gave no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
@@ -250,8 +273,7 @@ pub(crate) enum RunError {
 #[cfg(test)]
 mod tests {
     use coreline_sim::Machine;
-    use coreline_topology::CpuId;
-    use coreline_world::{JoinHandle, Native, Place, Placement, Threads};
+    use coreline_world::{JoinHandle, Native, Placement, Threads};
 
     use super::figure::Made;
     use super::point::Chosen;

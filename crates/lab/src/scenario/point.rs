@@ -208,8 +208,8 @@ mod tests {
     }
 
     const PROGRAMS: [&str; 7] = [
-        "intermittent config=24-core/24-L3 delay=10 variant=recent",
-        "intermittent config=24-core/24-L3 delay=10 variant=recent sequences=2",
+        "intermittent config=24-core/24-L3 delay=10 turns=timed variant=recent",
+        "intermittent config=24-core/24-L3 delay=10 turns=timed variant=recent sequences=2",
         "switchstorm config=120-thread/4-L3 wake=barrier period=25 path=1500 flush=0 \
          variant=always-set rounds=200",
         "shootdown config=120-thread/4-L3 present=8 variant=eager updates=50",
@@ -267,7 +267,8 @@ mod tests {
         assert_eq!(
             forms[..2],
             [
-                "`intermittent config=NAME delay=MS variant=NAME`, optionally with `sequences=N`",
+                "`intermittent config=NAME delay=MS turns=timed|called variant=NAME`, optionally \
+                 with `sequences=N`",
                 "`switchstorm config=NAME wake=barrier|independent period=US path=NS flush=US \
                  variant=NAME rounds=N`",
             ]

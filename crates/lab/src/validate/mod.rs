@@ -6,6 +6,7 @@
 //! | [`sample`] | one sample: threads that meet and time their own part, in either world |
 //! | [`simulated`], [`native`] | predictions, and measurements |
 //! | [`predictions`] | the committed file of predictions |
+//! | [`blind`] | predictions for figures that are published elsewhere |
 //! | [`core_to_core`] | published core-to-core latencies beside simulated ping-pongs |
 //! | [`table`] | shows them |
 //!
@@ -13,6 +14,7 @@
 //! first: the machine file of the development machine knows a measured ping-pong, an addition
 //! alone, a pause and two threads that add to one word, and misses stay in the table.
 
+mod blind;
 pub(crate) mod core_to_core;
 pub(crate) mod experiment;
 mod native;
@@ -36,6 +38,7 @@ use experiment::Experiment;
 use native::{Measured, Plan};
 use simulated::Predicted;
 
+pub(crate) use blind::Blind;
 pub(crate) use predictions::Predictions;
 
 /// What is validated, and how thoroughly.
@@ -58,6 +61,18 @@ pub(crate) struct Choice {
     /// Instead: the file of predictions, for the engine at this commit
     #[arg(long, value_name = "COMMIT", conflicts_with_all = ["quick", "only", "world"])]
     pub(crate) predict: Option<String>,
+    /// Instead: predictions for figures that are published elsewhere, for the engine at this
+    /// commit; minutes
+    #[arg(long, value_name = "COMMIT", conflicts_with_all = ["quick", "only", "world", "predict"])]
+    pub(crate) blind: Option<String>,
+    /// Only this row of them; may be given more than once
+    #[arg(
+        long = "row",
+        value_name = "ROW",
+        requires = "blind",
+        value_parser = PossibleValuesParser::new(Blind::names()),
+    )]
+    pub(crate) rows: Vec<String>,
 }
 
 /// What became of a prediction.

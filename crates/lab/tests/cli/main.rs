@@ -3,9 +3,11 @@
 mod bench;
 mod doctor;
 mod interrupt;
+mod ledger;
 mod machines;
 mod measure;
 mod page;
+mod port;
 mod readme;
 mod replay;
 mod scenario;

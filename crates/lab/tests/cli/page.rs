@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::json;
+use crate::{json, port};
 
 const PAGE: &str = include_str!("../../../../docs/json.md");
 
@@ -45,9 +45,22 @@ fn is_held(field: &str, fields: &BTreeSet<String>, of_nothing: &[&str]) -> bool 
     fields.contains(field) || of_nothing.iter().any(|holder| field.starts_with(holder))
 }
 
+/// The committed file is the same value as what is printed, as a test of its module says; making
+/// it anew takes long.
+#[test]
+fn the_page_lists_what_predictions_have() {
+    let file = include_str!("../../host-2c.predictions.toml");
+    let file: Value = toml::from_str(file).unwrap();
+    let listed = listed(file["schema"].as_str().unwrap());
+    let mut fields = BTreeSet::new();
+    printed(&file, "", &listed, &mut fields);
+    assert_eq!(fields, listed);
+}
+
 #[test]
 fn the_page_lists_what_is_printed() {
     let own = ["--only", "ping-pong-cas"];
+    let package = port::package("page", "use std::sync::Arc;\n");
     for (arguments, of_nothing) in [
         (vec!["run", "shootdown", "--world", "host-2c", "--quick", "--json"], &[][..]),
         (vec!["run", "shootdown", "--quick", "--json"], &[]),
@@ -58,6 +71,8 @@ fn the_page_lists_what_is_printed() {
         // All samples may have been disturbed, and there may be one CPU.
         (vec!["measure", "--quick", "--json"], &["quantities[].ns.", "core_to_core[]."]),
         (vec!["bench", "sim", "--quick", "--json"], &[]),
+        // What leaves something ends with exit code 1.
+        (vec!["port", &package, "--check", "--json"], &["packages[].files[].left[]."]),
         // There may be no quota, nothing reserved, no tree, and none of the host's files.
         (vec!["doctor", "--json"], &["limits.quota.", "huge_pages.pools[].", "topology.", "host."]),
     ] {

@@ -20,7 +20,8 @@ fn a_replay_gives_the_figure_of_the_run_and_its_kernel() {
                 replay(&format!(
                     "coreline-sim/1 machine={MACHINE} seed={seed} request=30 faults=none \
                      kernel={policy}:{scan} \
-                     program=intermittent config=24-core/24-L3 delay=10 variant={variant}"
+                     program=intermittent config=24-core/24-L3 delay=10 turns=timed \
+                     variant={variant}"
                 ))
             });
             let mean = replayed.iter().sum::<f64>() / 2.0;
@@ -44,7 +45,8 @@ fn a_moved_cost_and_fewer_sequences_replay() {
         let head = format!("coreline-sim/1 machine={MACHINE} seed=7 request=30 faults=none");
         // Scans by switches, so that areas move in one sequence.
         let kernel = "kernel=first-fit:switch";
-        let program = "program=intermittent config=24-core/24-L3 delay=10 variant=first-fit";
+        let program =
+            "program=intermittent config=24-core/24-L3 delay=10 turns=called variant=first-fit";
         replay(&format!("{head}{more} {kernel} {program} sequences=1"))
     };
     // Four ownership requests that overlap, or five.
@@ -79,7 +81,7 @@ fn a_line_that_cannot_be_replayed_here_says_what_to_do_with_it() {
 #[test]
 fn the_line_of_a_failure_brings_the_failure_back() {
     for (machine, program) in [
-        (MACHINE, "intermittent config=8-core/1-L3 delay=10 variant=recent"),
+        (MACHINE, "intermittent config=8-core/1-L3 delay=10 turns=timed variant=recent"),
         ("host-2c", "validate fetch-add-2"),
     ] {
         let line = format!(
@@ -179,7 +181,7 @@ fn an_unknown_name_in_a_line_is_answered_with_the_nearest() {
     ] {
         let line = format!(
             "coreline-sim/1 machine=host-2c seed=1 request=0 faults=none kernel={kernel} \
-             program=intermittent config={config} delay=10 variant={variant}"
+             program=intermittent config={config} delay=10 turns=timed variant={variant}"
         );
         let (code, told) = refusal(&["replay", &line]);
         assert!(code == 2 && told.contains(what), "{line}: {code} {told}");
@@ -202,7 +204,7 @@ fn a_machine_of_ones_own_runs_and_replays() {
     assert_eq!((&row["published"], &row["verdict"]), (&Value::Null, &"none".into()));
 
     let line = "coreline-sim/1 machine=mine seed=1000 request=30 faults=none \
-                program=intermittent config=2-core/1-L3 delay=10 variant=cpu-id";
+                program=intermittent config=2-core/1-L3 delay=10 turns=timed variant=cpu-id";
     assert_eq!(refusal(&["replay", "--world", path, line]).0, 0);
     let (code, told) = refusal(&["replay", line]);
     assert!(code == 2 && told.contains("--world"), "{told}");

@@ -118,7 +118,10 @@ fn the_result_keeps_its_schema() {
         );
         let delay = row["params"]["delay_ms"].as_u64().unwrap();
         assert!([10, 200].contains(&delay), "{row}");
-        assert_eq!(row["params"], serde_json::json!({"delay_ms": delay, "scan": "tick"}));
+        assert_eq!(
+            row["params"],
+            serde_json::json!({"delay_ms": delay, "scan": "tick", "turns": "timed"})
+        );
         let [low, value, high] = ["low", "value", "high"].map(|key| row[key].as_f64().unwrap());
         assert!(0.0 < low && low <= value && value <= high, "{row}");
         let verdict = row["verdict"].as_str().unwrap();

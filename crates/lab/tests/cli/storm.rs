@@ -32,8 +32,8 @@ fn the_published_storm_stands_beside_ours_with_reasons() {
         assert!(row["source"].as_str().unwrap().contains("seed 003"), "{row}");
         row["published"].as_f64().unwrap()
     };
-    assert_eq!(published("op_cycles", "always-set"), 12_500.0);
-    assert_eq!(published("op_cycles", "test-first"), 600.0);
+    assert_eq!(published("sampled_cycles", "always-set"), 12_500.0);
+    assert_eq!(published("sampled_cycles", "test-first"), 600.0);
     assert_eq!(published("switch_share", "always-set"), 24.0);
     assert_eq!(published("switch_share", "test-first"), 5.5);
     assert_eq!(published("line_rank", "test-first"), 84.0);

@@ -1,5 +1,7 @@
 //! Wrong command lines, and where results go.
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
@@ -10,7 +12,7 @@ use crate::{MACHINE, coreline, file, output, refusal};
 fn a_variant_of_the_other_world_is_refused_with_those_of_this() {
     let line = format!(
         "coreline-sim/1 machine={MACHINE} seed=1 request=0 faults=none program=intermittent \
-         config=8-core/1-L3 delay=10 variant=kernel-cid"
+         config=8-core/1-L3 delay=10 turns=timed variant=kernel-cid"
     );
     let other =
         line.replace("program", "kernel=recent:tick program").replace("kernel-cid", "first-fit");
@@ -120,7 +122,7 @@ fn shells_and_manuals_know_every_verb() {
     let verbs: Vec<&str> = verbs
         .take_while(|line| !line.is_empty())
         .filter_map(|line| line.split(' ').nth(2))
-        .filter(|verb| !verb.is_empty())
+        .filter(|verb| !verb.is_empty() && *verb != "help")
         .collect();
     assert!(verbs.contains(&"run") && verbs.contains(&"man"), "{verbs:?}");
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
@@ -135,6 +137,56 @@ fn shells_and_manuals_know_every_verb() {
         assert!(page.contains(&format!("coreline\\-{verb}")), "{page}");
     }
     assert!(page.contains("Exit codes: 0 done"), "{page}");
+}
+
+#[test]
+fn pages_and_completions_are_installed_below_a_prefix() {
+    let home = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("home");
+    let _ = fs::remove_dir_all(&home);
+    let installed = coreline(&["install"]).env("HOME", &home).output().unwrap();
+    assert!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
+    let told = String::from_utf8(installed.stdout).unwrap();
+    let prefix = home.join(".local");
+    for (shell, path) in [
+        ("bash", "share/bash-completion/completions/coreline"),
+        ("zsh", "share/zsh/site-functions/_coreline"),
+        ("fish", "share/fish/vendor_completions.d/coreline.fish"),
+    ] {
+        let path = prefix.join(path);
+        assert!(told.contains(path.to_str().unwrap()), "{told}");
+        assert_eq!(fs::read(path).unwrap(), output(&["completions", shell]).stdout, "{shell}");
+    }
+
+    let pages = prefix.join("share/man/man1");
+    for verb in [&[][..], &["doctor"], &["run"], &["run", "tenants"], &["install"]] {
+        let file = [&["coreline"], verb].concat().join("-") + ".1";
+        let page = output(&[&["man"], verb].concat()).stdout;
+        let there = fs::read(pages.join(&file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert_eq!(String::from_utf8(there).unwrap(), String::from_utf8(page).unwrap(), "{file}");
+    }
+    // A page says which others there are.
+    let page = fs::read_to_string(pages.join("coreline.1")).unwrap()
+        + &fs::read_to_string(pages.join("coreline-run.1")).unwrap();
+    let files: Vec<_> =
+        fs::read_dir(&pages).unwrap().map(|file| file.unwrap().file_name()).collect();
+    for file in &files {
+        let name = file.to_str().unwrap().strip_suffix(".1").unwrap().replace('-', "\\-");
+        assert!(page.contains(&name), "{name}");
+    }
+    assert!(told.contains(&format!("{}: {} pages", pages.display(), files.len())), "{told}");
+}
+
+#[test]
+fn what_cannot_be_installed_says_where() {
+    let taken = file("taken", "");
+    let (code, told) = refusal(&["install", "--prefix", taken.to_str().unwrap()]);
+    assert!(
+        code == 1 && told.contains("taken/share/man/man1") && told.contains("--prefix"),
+        "{told}"
+    );
+    let homeless = coreline(&["install"]).env_remove("HOME").output().unwrap();
+    let told = String::from_utf8(homeless.stderr).unwrap();
+    assert!(homeless.status.code() == Some(2) && told.contains("--prefix"), "{told}");
 }
 
 /// The options of a scenario are its own, with what runs if nothing is said, and those of all.
@@ -159,11 +211,15 @@ fn each_scenario_has_its_own_help() {
         ("execstorm", &["--threads <N>", "--outside <US>", "--zero", "ctor-dtor"], "--place"),
         ("ipistorm", &["--scan", "--masked <NS>", "kernel-notify"], "--shape"),
         ("pingserve", &["--shape", "--clients <N>", "--work <NS>", "kernel-notify"], "--wake"),
+        ("lazymm", &["--tasks <N>", "--rest <N>", "refcounted", "shootdown"], "--threads"),
+        ("kernlock", &["--load <LOAD>", "--threads <N>", "lock2_threads", "queued"], "--place"),
+        ("rwsem", &["--load <LOAD>", "--place <PLACE>", "biases", "bits"], "--window"),
     ] {
         let help = String::from_utf8(output(&["run", scenario, "--help"]).stdout).unwrap();
         let words: Vec<&str> = help.split_whitespace().collect();
         let help = words.join(" ");
-        assert!(help.contains("(seed 00") || help.contains("(Linux 6.19)"), "{scenario}: {help}");
+        let sources = ["(seed 00", "(Linux 6.19)", "(will-it-scale)", "(Linux 5.1 and 5.3)"];
+        assert!(sources.iter().any(|source| help.contains(source)), "{scenario}: {help}");
         let common = ["--world <WORLD>", "--seed", "--variant", "--config", "--json"];
         for part in own.iter().chain(&common) {
             assert!(help.contains(part), "{scenario}: {part}: {help}");

@@ -58,6 +58,8 @@ pub(crate) use kernel::schedule::{
     exec, park, pause, sleep, spawn, wait_for, wake, work, yield_now,
 };
 pub(crate) use kernel::signals::{hold_signals, on_signal, release_signals};
+use memory::pages::Pages;
+pub(crate) use memory::pages::copy_on_write;
 pub(crate) use memory::pass::access_range;
 use memory::stores::Stores;
 pub(crate) use memory::stores::{before, keep_before};
@@ -223,6 +225,7 @@ pub(crate) struct Engine {
     /// What the program's hash maps are seeded by.
     hashes: Rng,
     directory: Directory,
+    pages: Pages,
     arbitration: Arbitration,
     stores: Stores,
     /// How many stores went into a buffer so far.

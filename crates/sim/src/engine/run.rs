@@ -14,6 +14,7 @@ use corosensei::CoroutineResult;
 
 use super::choice::{Chooser, Decision, Next};
 use super::kernel::fiber::Fiber;
+use super::memory::pages::Pages;
 use super::memory::stores::Stores;
 use super::rng::{Rng, Stream};
 use super::{
@@ -328,6 +329,7 @@ impl Engine {
         let cpu_count = cpus.len();
         Engine {
             directory: Directory::new(&topology, spec.costs()),
+            pages: Pages::new(topology.core_count()),
             arbitration: setup.arbitration,
             stores: Stores::new(cpu_count),
             buffered: 0,

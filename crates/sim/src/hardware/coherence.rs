@@ -11,12 +11,18 @@
 //! Caches here are private caches of a core, shared by its hardware threads, and have no size. The
 //! last-level cache is a distance: a line that a core under the same one holds comes from there.
 //!
+//! A core that idles for long empties its caches into the last-level one, where it finds what it
+//! had. A copy that another core asked for after this one counts as kept.
+//!
 //! A line leaves a core when another core writes it, or reads it after this one wrote it: that read
 //! takes ownership along, since a write mostly follows (migratory sharing). A further read, without
 //! a write between, leaves copies.
 //!
 //! A core keeps a line that it owns while it uses it at once: requests of others wait until the use
 //! pauses for `keep`, or has gone on for `hold` since the line came and the first of them arrived.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -104,9 +110,9 @@ struct Entry {
     written: bool,
 }
 
-/// Line numbers are small and dense: one multiplication spreads them well enough.
+/// Line and page numbers are small and dense: one multiplication spreads them well enough.
 #[derive(Default)]
-struct LineHasher(u64);
+pub(crate) struct LineHasher(u64);
 
 impl Hasher for LineHasher {
     fn write(&mut self, bytes: &[u8]) {
@@ -142,6 +148,8 @@ pub(crate) struct Directory {
     /// The costs of these names.
     keep: u64,
     hold: u64,
+    /// By core: when its own caches were empty last.
+    emptied: Vec<u64>,
 }
 
 impl Directory {
@@ -153,6 +161,7 @@ impl Directory {
                 CorePlace { cache: cpu.cache.get(), node: cpu.node, socket: cpu.socket };
         }
         let stride = cores.len().div_ceil(64);
+        let emptied = vec![0; cores.len()];
         Directory {
             cores,
             // Zeroed memory, of which the host provides what is touched.
@@ -166,7 +175,19 @@ impl Directory {
             // The least that a machine file can say is a picosecond, and means nothing.
             keep: costs.keep - 1,
             hold: costs.hold - 1,
+            emptied,
         }
+    }
+
+    /// A core's own caches are empty at `now`.
+    pub(crate) fn empty(&mut self, core: u32, now: u64) {
+        self.emptied[core as usize] = now;
+    }
+
+    /// Whether the core that asked for the line last lost it since then.
+    #[inline(always)]
+    fn is_lost(&self, entry: &Entry) -> bool {
+        entry.arrival < self.emptied[entry.asker as usize]
     }
 
     /// The index of a line of the arena that was touched before.
@@ -282,8 +303,12 @@ impl Directory {
     /// Where `core` would get the line from at this moment.
     pub(crate) fn source(&self, line: usize, core: u32, node: NodeId, access: Access) -> From {
         let entry = &self.entries[line];
+        let own = match entry.asker == core && self.is_lost(entry) {
+            true => From::CleanSameCache,
+            false => From::Private,
+        };
         if entry.owner == core || (access == Access::Load && self.holds(line, core)) {
-            return From::Private;
+            return own;
         }
         let others = || self.holders(line).filter(|&other| other != core);
         match (self.owner(line), access) {
@@ -297,7 +322,7 @@ impl Directory {
             // A write waits for the farthest copy to be invalidated.
             (None, _) => match others().map(|other| self.distance(core, other)).max() {
                 Some(from) => from,
-                None if self.holds(line, core) => From::Private,
+                None if self.holds(line, core) => own,
                 None => Self::memory(entry, node),
             },
         }
@@ -344,7 +369,7 @@ impl Directory {
     pub(crate) fn has(&self, line: usize, core: u32, access: Access, now: u64) -> bool {
         let entry = &self.entries[line];
         (entry.owner == core || (access == Access::Load && self.holds(line, core)))
-            && (entry.asker != core || entry.arrival <= now)
+            && (entry.asker != core || (entry.arrival <= now && !self.is_lost(entry)))
             && (entry.contention == 0 || self.keeps(line, core, now))
     }
 
@@ -463,138 +488,5 @@ impl Directory {
             }
         });
         next.map(|(index, _)| index)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::hardware::spec::Spec;
-
-    const NODE: NodeId = NodeId::new(0);
-    const FAR: NodeId = NodeId::new(1);
-
-    /// A directory with two lines.
-    fn directory() -> Directory {
-        let spec = Spec::preset("epyc-9654-2s").unwrap();
-        let mut directory = Directory::new(spec.topology(), spec.costs());
-        assert_eq!([directory.intern(500), directory.intern(7), directory.intern(500)], [0, 1, 0]);
-        directory
-    }
-
-    /// The source of an access, which then happens.
-    fn touch(d: &mut Directory, core: u32, node: NodeId, access: Access) -> From {
-        let from = d.source(0, core, node, access);
-        d.transfer(0, core, node, access);
-        from
-    }
-
-    #[test]
-    fn a_private_line_is_fetched_once_and_written_in_silence() {
-        let mut d = directory();
-        assert_eq!(touch(&mut d, 0, NODE, Access::Load), From::LocalMemory);
-        assert_eq!(touch(&mut d, 0, NODE, Access::Load), From::Private);
-        assert_eq!(touch(&mut d, 0, NODE, Access::Store), From::Private);
-    }
-
-    #[test]
-    fn a_written_line_comes_from_its_owner_by_distance() {
-        for (other, from) in [
-            (7, From::SameCache),
-            (8, From::SameNode),
-            (95, From::SameNode),
-            (96, From::OtherSocket),
-        ] {
-            let mut d = directory();
-            touch(&mut d, 0, NODE, Access::Store);
-            assert_eq!(touch(&mut d, other, NODE, Access::Load), from);
-            assert_eq!(touch(&mut d, other, NODE, Access::Load), From::Private);
-            assert_eq!(touch(&mut d, 0, NODE, Access::Store), from, "takes it back");
-            assert_eq!(d.source(0, other, NODE, Access::Load), from, "was invalidated");
-        }
-    }
-
-    #[test]
-    fn a_read_takes_the_nearest_copy_and_a_write_waits_for_the_farthest() {
-        let mut d = directory();
-        for core in [0, 8, 100] {
-            touch(&mut d, core, NODE, Access::Load);
-        }
-        assert_eq!(d.source(0, 1, NODE, Access::Load), From::CleanSameCache);
-        assert_eq!(d.source(0, 16, NODE, Access::Load), From::SameNode);
-        assert_eq!(d.source(0, 0, NODE, Access::Update), From::OtherSocket);
-    }
-
-    #[test]
-    fn a_placement_decides_before_the_first_touch() {
-        let mut d = directory();
-        let homes = |d: &mut Directory, lines: &[u64]| -> Vec<Option<u32>> {
-            let home = |&line| {
-                let line = d.intern(line);
-                Some(d.entries[line].home).filter(|&home| home != NONE)
-            };
-            lines.iter().map(home).collect()
-        };
-        d.set_home(100, 10, Some(NodeId::new(0)));
-        d.set_home(103, 4, Some(NodeId::new(1)));
-        d.set_home(108, 10, None);
-        assert_eq!(homes(&mut d, &[99, 100, 103, 107]), [None, Some(0), Some(1), Some(0)]);
-        assert_eq!(homes(&mut d, &[108, 109]), [None, None]);
-        // Once touched, a line stays.
-        d.set_home(99, 3, Some(NodeId::new(1)));
-        assert_eq!(homes(&mut d, &[99, 100, 101, 102]), [None, Some(0), Some(1), Some(0)]);
-    }
-
-    #[test]
-    fn the_first_touch_decides_the_home() {
-        let mut d = directory();
-        d.entries[0].home = NODE.get();
-        assert_eq!(d.source(0, 100, FAR, Access::Load), From::RemoteMemory);
-        assert_eq!(d.source(0, 0, NODE, Access::Load), From::LocalMemory);
-        assert_eq!(d.source(1, 100, FAR, Access::Load), From::LocalMemory);
-    }
-
-    #[test]
-    fn holders_beyond_one_word_are_seen() {
-        let mut d = directory();
-        for core in [0, 63, 64, 191] {
-            touch(&mut d, core, NODE, Access::Load);
-        }
-        assert_eq!(d.holders(0).collect::<Vec<_>>(), [0, 63, 64, 191]);
-    }
-
-    #[test]
-    fn a_read_of_what_was_written_takes_ownership_and_the_next_leaves_copies() {
-        let mut d = directory();
-        touch(&mut d, 0, NODE, Access::Store);
-        assert_eq!(touch(&mut d, 1, NODE, Access::Load), From::SameCache);
-        assert_eq!(d.source(0, 1, NODE, Access::Update), From::Private, "it may write");
-        // Nothing was written since: both have a copy, and neither may.
-        assert_eq!(touch(&mut d, 0, NODE, Access::Load), From::SameCache);
-        assert_eq!(touch(&mut d, 1, NODE, Access::Load), From::Private);
-        assert_eq!(d.source(0, 1, NODE, Access::Update), From::SameCache);
-    }
-
-    #[test]
-    fn an_owner_keeps_a_line_while_it_uses_it_at_once_and_no_longer_than_the_hold() {
-        let mut d = directory();
-        let (keep, hold) = (d.keep, d.hold);
-        touch(&mut d, 0, NODE, Access::Update);
-        d.occupy(0, 0, 100_000, 100_000);
-        d.contention_mut(0);
-        assert_eq!(d.free_at(0, 1), 100_000 + keep, "it may be used until then");
-        assert_eq!(d.free_at(0, 0), 100_000, "from a sibling hardware thread it is not kept");
-        d.used(0, 0, true, 101_000);
-        assert_eq!(d.free_at(0, 1), 101_000 + keep);
-        // However soon it is used again, another core waits for the hold; an access that began
-        // before its end is done.
-        d.used(0, 0, true, 99_000 + hold);
-        assert_eq!(d.free_at(0, 1), 100_000 + hold);
-        d.used(0, 0, true, 100_500 + hold);
-        assert_eq!(d.free_at(0, 1), 100_500 + hold);
-        // A request that comes late waits for no more than the hold.
-        d.ask(0, 900_000);
-        d.used(0, 0, true, 899_000);
-        assert_eq!(d.free_at(0, 1), 899_000 + keep);
     }
 }

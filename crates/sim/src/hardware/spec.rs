@@ -122,6 +122,15 @@ costs! {
     mwait_exit: Time,
     /// From one timer tick of a busy CPU to the next.
     tick: Time,
+    /// How long a core idles at least before its own caches and translations are empty.
+    idle_flush: Time,
+    /// Finding where a page lies, for a core whose translations are empty.
+    page_walk: Time,
+    /// A copy-on-write fault: the first write to a page that was only read.
+    first_write: Time,
+    /// What such a fault takes longer for each other CPU that ran the process and has switched
+    /// since the faulting core looked at it last: whether to interrupt it.
+    first_write_visit: Time,
 }
 
 impl Costs {
@@ -459,6 +468,9 @@ mod tests {
             ("epyc-7r13-2s", [192, 96, 12, 2, 2]),
             ("kunpeng920-96c-4n", [96, 96, 4, 4, 2]),
             ("ivybridge-ex-4s", [120, 60, 4, 4, 4]),
+            ("ivybridge-ex-8s", [240, 120, 8, 8, 8]),
+            ("haswell-ex-4s", [144, 72, 4, 4, 4]),
+            ("power8-16s", [1536, 192, 16, 16, 16]),
             ("x86-128c-8n", [128, 128, 16, 8, 2]),
             ("arm64-2x64c", [128, 128, 64, 2, 2]),
             ("desktop-12c", [24, 12, 2, 1, 1]),
@@ -476,7 +488,7 @@ mod tests {
             ];
             assert_eq!(found, shape, "{name}");
         }
-        assert_eq!(presets().count(), 10);
+        assert_eq!(presets().count(), 13);
     }
 
     /// A line that comes from further away takes longer; "does not occur" repeats a nearer figure.

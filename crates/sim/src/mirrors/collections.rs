@@ -142,6 +142,12 @@ macro_rules! table {
             pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
                 $name(host::$name::with_capacity_and_hasher(capacity, hasher))
             }
+
+            /// Like std's. It is named here because a trait's method of this name, called by its
+            /// path, would else be found before std's.
+            pub fn clear(&mut self) {
+                self.0.clear();
+            }
         }
 
         impl<$($param,)+ S> Deref for $name<$($param,)+ S> {

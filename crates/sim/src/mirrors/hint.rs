@@ -3,7 +3,7 @@
 //! [`work`] is not in std. A program's own computation takes no simulated time; where its length
 //! matters, between two uses of a lock for instance, the program states it.
 
-pub use core::hint::black_box;
+pub use core::hint::{assert_unchecked, black_box, unreachable_unchecked};
 
 use core::time::Duration;
 

@@ -2,6 +2,7 @@
 
 pub mod collections;
 pub mod hint;
+pub(crate) mod statics;
 pub mod sync;
 pub mod task;
 pub mod thread;

@@ -349,7 +349,7 @@ pub const NOT_MODELLED: &[&str] = &[
     "who asks for a word when a store to it is on its way: waits for it, never gets the line first",
     "misses of one thread that overlap, other than a declared pass over memory",
     "instruction fetch and execution time of plain code",
-    "TLB and page walks",
+    "TLB and page walks, but for the first in each page after a core has idled for long",
     "cache capacity",
     "bandwidth",
     "SMT resource sharing",

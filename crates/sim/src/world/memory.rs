@@ -10,6 +10,9 @@ use coreline_world::{Lacking, MapError, Memory, Why};
 use crate::Sim;
 use crate::engine::{self, inside};
 
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
 impl Memory for Sim {
     /// From the machine's arena, as everything that simulated code allocates.
     fn map(layout: Layout) -> Result<NonNull<u8>, MapError> {
@@ -26,8 +29,19 @@ impl Memory for Sim {
         NonNull::new(at).ok_or_else(|| fail("the host has none left"))
     }
 
+    fn map_copy_on_write(layout: Layout) -> Result<NonNull<u8>, MapError> {
+        if !layout.size().is_multiple_of(PAGE) || !layout.align().is_multiple_of(PAGE) {
+            let remedy = "ask for whole pages of 4096 bytes, aligned to pages";
+            return Err(MapError { layout, why: Why::new("these are no whole pages"), remedy });
+        }
+        let at = Self::map(layout)?;
+        engine::copy_on_write(at.addr().get(), layout.size(), true);
+        Ok(at)
+    }
+
     unsafe fn unmap(at: NonNull<u8>, layout: Layout) {
         engine::set_home(at.addr().get(), layout.size(), None);
+        engine::copy_on_write(at.addr().get(), layout.size(), false);
         // SAFETY: the caller's promise: allocated by `map`, with this layout.
         unsafe { alloc::dealloc(at.as_ptr(), layout) };
     }

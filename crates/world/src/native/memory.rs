@@ -4,6 +4,7 @@ use core::alloc::Layout;
 use core::ffi::{c_int, c_ulong};
 use core::ptr::{self, NonNull};
 use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use coreline_topology::NodeId;
 
@@ -33,45 +34,90 @@ fn succeeds(call: impl FnOnce() -> bool) -> io::Result<()> {
     keeping_errno(|| if call() { Ok(()) } else { Err(io::Error::last_os_error()) })
 }
 
+/// Whole pages of nothing, or of a file from its beginning on.
+fn map(layout: Layout, file: Option<c_int>) -> Result<NonNull<u8>, MapError> {
+    let fail = |why| MapError {
+        layout,
+        why,
+        remedy: "raise the limit on address space (ulimit -v), or ask for less",
+    };
+    let pages = whole_pages(layout).filter(|pages| pages.size() > 0);
+    let pages = pages.ok_or_else(|| fail(Why::new("there is no such range of pages")))?;
+    if cfg!(miri) {
+        // Miri knows no parts of mappings.
+        // SAFETY: the layout has a size.
+        let at = unsafe { std::alloc::alloc_zeroed(pages) };
+        return NonNull::new(at).ok_or_else(|| fail(Why::new("Miri has none left")));
+    }
+    // A range of this size with room to choose an aligned part.
+    let slack = pages.align() - page();
+    let whole = pages.size().checked_add(slack);
+    let whole = whole.ok_or_else(|| fail(Why::new("it is more than the address space")))?;
+    let anonymous = if file.is_none() { libc::MAP_ANONYMOUS } else { 0 };
+    let flags = libc::MAP_PRIVATE | anonymous | libc::MAP_NORESERVE;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping, wherever the kernel likes, replaces none.
+    let mapped = keeping_errno(|| unsafe {
+        match libc::mmap(ptr::null_mut(), whole, access, flags, file.unwrap_or(-1), 0) {
+            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            begin => Ok(begin),
+        }
+    });
+    let begin = mapped.map_err(|error| fail(Why::new("mmap").because(&error)))?;
+    let before = begin.addr().wrapping_neg() % pages.align();
+    let at = begin.wrapping_byte_add(before);
+    // SAFETY: the parts before and behind the aligned one were mapped above, and no thread knows
+    // them. A length of zero is refused and changes nothing.
+    keeping_errno(|| unsafe {
+        libc::munmap(begin, before);
+        libc::munmap(at.wrapping_byte_add(pages.size()), slack - before);
+    });
+    NonNull::new(at.cast()).ok_or_else(|| fail(Why::new("the kernel mapped address 0")))
+}
+
+/// A file of zeros that lies in memory, as long as this.
+fn file_of(len: usize) -> io::Result<OwnedFd> {
+    keeping_errno(|| {
+        // SAFETY: the name is a string, and the kernel copies it.
+        let file = unsafe { libc::memfd_create(c"coreline".as_ptr(), libc::MFD_CLOEXEC) };
+        if file < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just opened it, for this caller alone.
+        let file = unsafe { OwnedFd::from_raw_fd(file) };
+        let len = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        // SAFETY: changes the length of a file that no other thread knows.
+        match unsafe { libc::ftruncate(file.as_raw_fd(), len) } {
+            0 => Ok(file),
+            _ => Err(io::Error::last_os_error()),
+        }
+    })
+}
+
 impl Memory for Native {
     /// Whole pages.
     fn map(layout: Layout) -> Result<NonNull<u8>, MapError> {
-        let fail = |why| MapError {
-            layout,
-            why,
-            remedy: "raise the limit on address space (ulimit -v), or ask for less",
-        };
-        let pages = whole_pages(layout).filter(|pages| pages.size() > 0);
-        let pages = pages.ok_or_else(|| fail(Why::new("there is no such range of pages")))?;
+        map(layout, None)
+    }
+
+    /// Whole pages of a private mapping of a file in memory, each of which is read.
+    fn map_copy_on_write(layout: Layout) -> Result<NonNull<u8>, MapError> {
         if cfg!(miri) {
-            // Miri knows no parts of mappings.
-            // SAFETY: the layout has a size.
-            let at = unsafe { std::alloc::alloc_zeroed(pages) };
-            return NonNull::new(at).ok_or_else(|| fail(Why::new("Miri has none left")));
+            return map(layout, None);
         }
-        // A range of this size with room to choose an aligned part.
-        let slack = pages.align() - page();
-        let whole = pages.size().checked_add(slack);
-        let whole = whole.ok_or_else(|| fail(Why::new("it is more than the address space")))?;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping, wherever the kernel likes, replaces none.
-        let mapped = keeping_errno(|| unsafe {
-            match libc::mmap(ptr::null_mut(), whole, access, flags, -1, 0) {
-                libc::MAP_FAILED => Err(io::Error::last_os_error()),
-                begin => Ok(begin),
-            }
-        });
-        let begin = mapped.map_err(|error| fail(Why::new("mmap").because(&error)))?;
-        let before = begin.addr().wrapping_neg() % pages.align();
-        let at = begin.wrapping_byte_add(before);
-        // SAFETY: the parts before and behind the aligned one were mapped above, and no thread
-        // knows them. A length of zero is refused and changes nothing.
-        keeping_errno(|| unsafe {
-            libc::munmap(begin, before);
-            libc::munmap(at.wrapping_byte_add(pages.size()), slack - before);
-        });
-        NonNull::new(at.cast()).ok_or_else(|| fail(Why::new("the kernel mapped address 0")))
+        let whole = layout.size().checked_add(layout.align()).unwrap_or(layout.size());
+        let file = file_of(whole.next_multiple_of(page())).map_err(|error| MapError {
+            layout,
+            why: Why::new("a file in memory").because(&error),
+            remedy: "allow the process to create files and to grow them (ulimit -n, ulimit -f)",
+        })?;
+        // The mapping keeps the file.
+        let at = map(layout, Some(file.as_raw_fd()))?;
+        for offset in (0..layout.size()).step_by(page()) {
+            // SAFETY: inside of the mapping; volatile, so that the page is looked at.
+            unsafe { at.byte_add(offset).read_volatile() };
+        }
+        Ok(at)
     }
 
     unsafe fn unmap(at: NonNull<u8>, layout: Layout) {
@@ -146,6 +192,28 @@ mod tests {
                 Native::unmap(at, layout);
             }
         }
+    }
+
+    #[test]
+    fn memory_that_is_copied_on_write_is_zeroed_and_its_own() {
+        for align in [1, page(), 16 * page()] {
+            let layout = Layout::from_size_align(3 * page(), align).unwrap();
+            let [one, other] = [0, 1].map(|_| Native::map_copy_on_write(layout).unwrap());
+            assert_eq!(one.addr().get() % align, 0);
+            // SAFETY: mapped above, and given back once.
+            unsafe {
+                let bytes = core::slice::from_raw_parts_mut(one.as_ptr(), layout.size());
+                assert!(bytes.iter().all(|byte| *byte == 0));
+                bytes.fill(7);
+                assert_eq!(other.byte_add(page()).read(), 0, "each has a file of its own");
+                Native::unmap(one, layout);
+                Native::unmap(other, layout);
+            }
+        }
+        let layout = Layout::from_size_align(isize::MAX as usize - (2 << 20), 2 << 20).unwrap();
+        let error = Native::map_copy_on_write(layout).unwrap_err();
+        assert!(error.to_string().contains("cannot map"), "{error}");
+        assert!(Native::map_copy_on_write(Layout::from_size_align(0, 1).unwrap()).is_err());
     }
 
     #[test]

@@ -1,36 +1,47 @@
 //! `intermittent`: bursts on per-CPU memory, far apart in time (seed 000).
 //!
-//! One thread for each CPU of a configuration, pinned to it. The threads run one at a time, in an
-//! order that is drawn anew for each *sequence*, in which every thread runs once; a coordinator
-//! wakes them, and sleeps for the *delay* between a burst and the next wake-up. A burst increments
-//! each byte of a 16 KiB area, and its time is taken. Which area is the question. If an index comes
-//! to a CPU that did not have it before, its area's lines come from the CPU that did.
+//! One thread for each CPU of a configuration, pinned to it. They run one at a time, and sleep in
+//! between. A burst increments each byte of a 16 KiB area, and its time is taken. Which area is the
+//! question. If an index comes to a CPU that did not have it before, its area's lines come from the
+//! CPU that did.
 //!
-//! All alternatives have the same threads, areas and coordinator, and differ in the one number that
-//! picks the area. Where fewer threads than CPUs run at a time, concurrency IDs need fewer areas
-//! than there are CPUs; `first-fit` needs the fewest.
+//! All alternatives have the same threads, areas and turns, and differ in the one number that picks
+//! the area. Where fewer threads than CPUs run at a time, concurrency IDs need fewer areas than
+//! there are CPUs; `first-fit` needs the fewest.
 //!
-//! Where the seed says nothing:
+//! | | `timed` | `called` |
+//! |---|---|---|
+//! | a thread is woken by | its timer | a coordinator |
+//! | after | the delay, times the threads | the delay after the burst before |
+//! | order | drawn once | drawn anew for each round |
+//! | not counted | all spin at once, then each makes [`PASSES`] passes | a round |
+//! | counted | bursts, the first right after the passes | all bursts of the rounds |
 //!
-//! * the first sequence warms up (the areas' lines come from memory) and is not counted; the result
-//!   of a run is the mean over all bursts of those that follow, [`SEQUENCES`] if nothing is said;
-//! * the areas are page-aligned, as those of librseq's mempool, and one allocation each;
-//! * a coordinator wakes the threads. It is a thread of the process like the others, and so has a
-//!   concurrency ID itself. It is not pinned; simulated, it stays on CPU 0.
+//! `timed` is the published benchmark (librseq, `tests/basic_percpu_benchmark.c`, commit 95febd5):
+//! its passes are some milliseconds of user code, longer than a tick, so a scan for old references
+//! runs at the beginning of each thread. Of these passes two are made, and the time of the others
+//! is spent. What it does after the last burst is left out.
 //!
-//! The scenario checks itself: after `n` bursts the bytes at each position, over all areas, have
+//! The areas are a private mapping of a file, as those of librseq's pool: the first write to a page
+//! is a copy-on-write fault, which counts if it comes in a counted burst.
+//!
+//! The scenario checks itself: after `n` passes the bytes at each position, over all areas, have
 //! been incremented `n` times.
 
 #[cfg(test)]
 mod claims;
 
-use core::hint::black_box;
+mod areas;
+
+use core::time::Duration;
 use std::sync::Arc;
 
 use coreline_sim::Sim;
 use coreline_topology::Cid;
-use coreline_world::{Cell, Native, Place, Testbed};
+use coreline_world::{Native, Place, Testbed};
 use rand_pcg::Pcg64;
+
+use areas::Areas;
 
 use super::figure::Figure;
 use super::figure::Made::{Number, Over, Under};
@@ -38,7 +49,7 @@ use super::metric::FigureKind::{Gain, Nanoseconds, Ratio};
 use super::param::{Domain, Param, Role};
 use super::point::Setup;
 use super::{Only, Question, RunError, Scenario, Variant, shuffle};
-use crate::crew::{Sign, crew, pinned};
+use crate::crew::{Barrier, Sign, crew, nanos, pinned};
 
 pub(super) static SCENARIO: Scenario = Scenario {
     params: &[
@@ -47,6 +58,8 @@ pub(super) static SCENARIO: Scenario = Scenario {
             .unit("ms")
             .usual(&["10", "200"])
             .depends(|it| if it.quick && it.natively { vec![10] } else { Vec::new() }),
+        Param::new("turns", "What makes the threads run in turn", Domain::Names(TURNS))
+            .usual(&["timed"]),
         Param::new(
             "scan",
             "What makes a simulated kernel look for old references to concurrency IDs, at most \
@@ -55,9 +68,8 @@ pub(super) static SCENARIO: Scenario = Scenario {
         )
         .role(Role::Kernel)
         .usual(&["tick"]),
-        // How often each thread runs and is counted. The longest delay of the seed is past any
-        // expiry at once; the shortest needs more than one, with references of different ages.
-        Param::effort("sequences", 1000).role(Role::UsualEffort).usual(&["6"]),
+        // How often each thread runs and is counted.
+        Param::effort("sequences", 1000).role(Role::UsualEffort).usual(&["5"]),
     ],
     variants: &[
         Variant {
@@ -108,6 +120,11 @@ pub(super) static SCENARIO: Scenario = Scenario {
     )
 };
 
+const TURNS: &[(&str, &str)] = &[
+    ("timed", "Their own timers, in one order, as in the published benchmark"),
+    ("called", "A coordinator, in an order that is drawn anew for each round"),
+];
+
 const SCANS: &[(&str, &str)] = &[
     (
         "tick",
@@ -122,11 +139,7 @@ fn no_index(variant: &str) -> RunError {
     RunError::Lack(format!("{variant} {lack}"))
 }
 
-/// Bytes of an area, all of which a burst increments.
-const AREA: usize = 16 << 10;
-
-/// Runs the scenario. The caller is the coordinator. Gives the mean nanoseconds of the counted
-/// bursts.
+/// Runs the scenario. Gives the mean nanoseconds of the counted bursts.
 fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     let bursts = bursts::<W>(setup)?;
     Ok(vec![bursts.iter().sum::<u64>() as f64 / bursts.len() as f64])
@@ -134,32 +147,38 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
 
 /// By thread and in the order of the thread's bursts.
 fn bursts<W: Testbed>(setup: &Setup) -> Result<Vec<u64>, RunError> {
-    let bench = Arc::new(Bench::<W>::new(setup));
-    let bursts: Vec<Option<u64>> =
-        crew::<W, _, _>(&bench, pinned(&setup.cpus), Bench::work, |missing| {
-            if missing.is_none() {
-                bench.coordinate(setup);
-            }
-            // Threads that did start must end, whatever happened.
-            bench.turns[..missing.unwrap_or(setup.cpus.len())]
-                .iter()
-                .for_each(|turn| turn.set(END));
-        })?
-        .into_iter()
-        .flatten()
-        .collect();
-    let total = bursts.len();
+    let bench = Arc::new(Bench::<W>::new(setup)?);
+    let is_timed = setup.is("turns", "timed");
+    let part = move |bench: &Bench<W>, number| match is_timed {
+        true => bench.timed(number),
+        false => bench.called(number),
+    };
+    let bursts: Vec<Option<u64>> = crew::<W, _, _>(&bench, pinned(&setup.cpus), part, |missing| {
+        if missing.is_some() {
+            bench.all.give_up();
+        } else if !is_timed {
+            bench.coordinate(setup);
+        }
+        // Threads that did start must end, whatever happened.
+        bench.turns[..missing.unwrap_or(setup.cpus.len())].iter().for_each(|turn| turn.set(END));
+    })?
+    .into_iter()
+    .flatten()
+    .collect();
     let bursts: Option<Vec<u64>> = bursts.into_iter().collect();
     let bursts = bursts.ok_or_else(|| no_index(setup.variant))?;
-    bench.check((total + setup.cpus.len()) as u64)?;
+    let uncounted = if is_timed { MADE } else { 1 };
+    bench.areas.check(bursts.len() + setup.cpus.len() * uncounted)?;
     Ok(bursts)
 }
 
-/// One area. Alone on its pages.
-#[repr(C, align(4096))]
-struct Area<W: Testbed>(Cell<[u8; AREA], W>);
+/// How often a thread of `timed` goes over its area before its first burst.
+const PASSES: u32 = 20_000;
 
-/// Whose turn it is: one [`Sign`] for each thread.
+/// How many of these passes are made: the first, which fetches the area, and one that does not.
+const MADE: usize = 2;
+
+/// Whose turn it is in `called`: one [`Sign`] for each thread.
 ///
 /// | value | name | meaning | written by |
 /// |---|---|---|---|
@@ -174,40 +193,51 @@ const BURST: u32 = 1;
 const END: u32 = 2;
 
 struct Bench<W: Testbed> {
-    areas: Vec<Box<Area<W>>>,
+    areas: Areas<W>,
     turns: Vec<Sign<W>>,
+    /// By thread, its place in the order of `timed`.
+    places: Vec<u32>,
+    delay: Duration,
+    sequences: u64,
     /// Whether the CPU's number picks the area, and no concurrency ID.
     is_by_cpu: bool,
+    /// Where the threads of `timed` meet.
+    all: Barrier<W>,
 }
 
 impl<W: Testbed> Bench<W> {
-    fn new(setup: &Setup) -> Self {
-        // Every CPU number and every concurrency ID is below the limit.
-        let areas = (0..W::topology().cpu_limit())
-            .map(|_| Box::new(Area(Cell::new_in([0; AREA]))))
-            .collect();
-        let turns = setup.cpus.iter().map(|_| Sign::new(WAIT)).collect();
-        Bench { areas, turns, is_by_cpu: setup.variant == "cpu-id" }
+    fn new(setup: &Setup) -> Result<Self, RunError> {
+        let mut places: Vec<u32> = (0..setup.cpus.len() as u32).collect();
+        shuffle(&mut places, &mut Pcg64::new(u128::from(setup.seed), ORDER));
+        Ok(Bench {
+            // Every CPU number and every concurrency ID is below the limit.
+            areas: Areas::new(W::topology().cpu_limit())?,
+            turns: setup.cpus.iter().map(|_| Sign::new(WAIT)).collect(),
+            places,
+            delay: setup.duration("delay"),
+            sequences: setup.number("sequences"),
+            is_by_cpu: setup.variant == "cpu-id",
+            all: Barrier::new(&setup.cpus),
+        })
     }
 
-    /// The coordinator's part.
+    /// The coordinator's part in `called`.
     fn coordinate(&self, setup: &Setup) {
         let mut dice = Pcg64::new(u128::from(setup.seed), ORDER);
-        let delay = setup.duration("delay");
         let mut order: Vec<usize> = (0..self.turns.len()).collect();
-        for _ in 0..=setup.number("sequences") {
+        for _ in 0..=self.sequences {
             shuffle(&mut order, &mut dice);
             for &number in &order {
                 self.turns[number].set(BURST);
                 self.turns[number].wait(|now| now != BURST);
-                W::sleep(delay);
+                W::sleep(self.delay);
             }
         }
     }
 
-    /// A thread's part: returns the times of its bursts but the first; `None` for each without an
-    /// index.
-    fn work(&self, number: usize) -> Vec<Option<u64>> {
+    /// A thread's part in `called`: returns the times of its bursts but the first; `None` for each
+    /// without an index.
+    fn called(&self, number: usize) -> Vec<Option<u64>> {
         let turn = &self.turns[number];
         let mut bursts = Vec::new();
         while turn.wait(|now| now != WAIT) == BURST {
@@ -217,41 +247,35 @@ impl<W: Testbed> Bench<W> {
         bursts.into_iter().skip(1).collect()
     }
 
+    /// A thread's part in `timed`, as in `called`.
+    fn timed(&self, number: usize) -> Vec<Option<u64>> {
+        if !self.all.wait(number) {
+            return Vec::new();
+        }
+        W::sleep(self.delay * self.places[number]);
+        let made: Vec<_> = (0..MADE).map(|_| self.burst()).collect();
+        let hot = Duration::from_nanos(made[MADE - 1].unwrap_or(0));
+        W::work(hot * (PASSES - MADE as u32));
+        let next = self.delay * self.places.len() as u32;
+        let burst = |_| {
+            let burst = self.burst();
+            W::sleep(next);
+            burst
+        };
+        (0..self.sequences).map(burst).collect()
+    }
+
     /// One burst, and its nanoseconds.
     fn burst(&self) -> Option<u64> {
-        let start = W::now();
         let index = match self.is_by_cpu {
             true => W::cpu().index(),
             false => W::kernel_cid().map(Cid::index)?,
         };
-        self.areas.get(index)?.0.with_mut(|bytes| {
-            // SAFETY: the pointer is valid while this runs. Turns are given one at a time, so no
-            // other thread touches any area, whatever the index.
-            let bytes = unsafe { &mut *bytes };
-            bytes.iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
-            // The optimiser must take the bytes as read.
-            black_box(bytes);
-        });
-        u64::try_from((W::now() - start).as_nanos()).ok()
-    }
-
-    /// Whether every byte position was incremented as often as there were bursts. After all threads
-    /// ended.
-    fn check(&self, bursts: u64) -> Result<(), RunError> {
-        let mut sums = vec![0u8; AREA];
-        for area in &self.areas {
-            area.0.with(|bytes| {
-                // SAFETY: the pointer is valid while this runs, and all writers have been joined.
-                let bytes = unsafe { &*bytes };
-                sums.iter_mut().zip(bytes).for_each(|(sum, byte)| *sum = sum.wrapping_add(*byte));
-            });
-        }
-        let expected = bursts as u8;
-        let Some(position) = sums.iter().position(|&sum| sum != expected) else { return Ok(()) };
-        let found = sums[position];
-        Err(RunError::Check(format!(
-            "byte {position} of the areas has {found} increments (mod 256) after {bursts} bursts"
-        )))
+        self.areas.take(index, |increment| {
+            let start = W::now();
+            increment();
+            nanos(start, W::now())
+        })
     }
 }
 
@@ -264,8 +288,9 @@ mod tests {
 
     use super::*;
 
-    fn setup(variant: &str, cpus: u32) -> Setup {
-        Setup::new(&format!("intermittent config=x delay=1 variant={variant}"), 0..cpus)
+    fn setup(turns: &str, variant: &str, cpus: u32) -> Setup {
+        let program = format!("intermittent config=x delay=1 turns={turns} variant={variant}");
+        Setup::new(&program, 0..cpus)
     }
 
     fn simulated<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
@@ -274,29 +299,29 @@ mod tests {
 
     #[test]
     fn every_thread_bursts_once_in_each_counted_sequence() {
-        let bursts = simulated(|| bursts::<Sim>(&setup("cpu-id", 2)).unwrap());
-        assert_eq!(bursts.len(), 2 * 6);
-        assert!(bursts.iter().all(|&ns| ns > 0), "{bursts:?}");
+        for turns in ["timed", "called"] {
+            let bursts = simulated(|| bursts::<Sim>(&setup(turns, "cpu-id", 2)).unwrap());
+            assert_eq!(bursts.len(), 2 * 5);
+            assert!(bursts.iter().all(|&ns| ns > 0), "{bursts:?}");
+        }
     }
 
     #[test]
     fn a_missing_index_is_a_lack_and_every_thread_ends() {
         // No kernel is installed, so there are no concurrency IDs.
-        let error = simulated(|| run::<Sim>(&setup("kernel-cid", 1)).unwrap_err());
-        assert!(matches!(&error, RunError::Lack(what) if what.contains("kernel-cid")), "{error}");
+        for turns in ["timed", "called"] {
+            let lack = simulated(|| run::<Sim>(&setup(turns, "kernel-cid", 1)).unwrap_err());
+            assert!(matches!(&lack, RunError::Lack(what) if what.contains("kernel-cid")), "{lack}");
+        }
     }
 
     #[test]
-    fn the_check_finds_a_lost_increment() {
-        let error = simulated(|| {
-            let bench = Bench::<Sim>::new(&setup("cpu-id", 1));
-            bench.burst();
-            bench.burst();
-            bench.check(2).unwrap();
-            // SAFETY: one thread, and the pointer is valid while this runs.
-            bench.areas[1].0.with_mut(|bytes| unsafe { (*bytes)[77] = 255 });
-            bench.check(2).unwrap_err().to_string()
-        });
-        assert!(error.contains("byte 77") && error.contains("has 1 increments"), "{error}");
+    fn a_burst_after_a_long_sleep_is_cold_and_the_first_is_not() {
+        let bursts = simulated(|| bursts::<Sim>(&setup("timed", "cpu-id", 1)).unwrap());
+        let spec = coreline_sim::Spec::preset("host-2c").unwrap();
+        let hot = 256 * spec.costs().private_hit / 1000;
+        assert!(bursts[0] < 2 * hot, "{bursts:?}");
+        // A sleep of 1 ms is longer than `idle_flush`.
+        assert!(bursts[1..].iter().all(|&burst| burst > 2 * hot), "{bursts:?}");
     }
 }

@@ -46,7 +46,8 @@ impl Engine {
             }
         };
         let exit = self.spec.costs().mwait_exit;
-        self.cpus[cpu].now = at + exit;
+        let since = std::mem::replace(&mut self.cpus[cpu].now, at + exit);
+        self.end_idleness(cpu, since, at);
         self.account(cpu, Activity::Kernel, exit);
         self.take_idle(cpu, thread);
     }

@@ -547,6 +547,7 @@ impl Engine {
         let idle = std::mem::replace(&mut place.now, at);
         place.current = Some(thread);
         place.slice_end = at + slice;
+        self.end_idleness(cpu, idle, at);
         self.threads[thread].state = State::Running;
         if let Some(tracer) = &mut self.tracer {
             tracer.begins(cpu, thread, at);

@@ -20,6 +20,7 @@
 //!
 //! A plain store waits for none of this: see [`stores`].
 
+pub(super) mod pages;
 pub(super) mod pass;
 pub(super) mod stores;
 mod turns;
@@ -418,6 +419,14 @@ impl Engine {
         loop {
             match *stage {
                 Stage::Issue => {
+                    let reached = self.reach_page(cpu, request);
+                    if reached > 0 {
+                        self.pass(Activity::Miss, reached);
+                        if let Err(hold) = self.may_go_on() {
+                            return Progress::HeldUp(hold);
+                        }
+                        continue;
+                    }
                     match request.access {
                         Access::Load if self.forwards(cpu, request) => {
                             let cost = self.spec.costs().private_hit;

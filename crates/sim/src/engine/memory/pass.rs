@@ -3,11 +3,12 @@
 //! Each line is fetched by a request of its own, with its flight, its turn at the line and its
 //! response, so others act meanwhile and contend. The machine file declares how many are under way
 //! at one time: the next sets out when the oldest is complete. A pass starts over at each page,
-//! whose first line is fetched alone.
+//! as a prefetcher does, and its first line is fetched alone.
 
 use core::panic::Location;
 use std::collections::VecDeque;
 
+use crate::engine::memory::pages::LINES_PER_PAGE;
 use crate::engine::memory::{
     LINE, Progress, Request, Stage, access_at, unregistered, until_through,
 };
@@ -15,9 +16,6 @@ use crate::engine::{Engine, State, with};
 use crate::hardware::coherence::Access;
 use crate::hardware::contention::Actor;
 use crate::results::statistics::Activity;
-
-/// Lines of a page: a hardware prefetcher starts over at each.
-const LINES_PER_PAGE: u64 = 64;
 
 /// Charges for one access to each line of `len` bytes at `address`, in order, overlapping their
 /// misses as the machine's prefetcher does.
@@ -96,6 +94,15 @@ impl Engine {
                     if self.hit(request) {
                         pass.clock = pass.clock.max(now) + costs.private_hit;
                         pass.step();
+                        continue;
+                    }
+                    let reached = self.reach_page(cpu, request);
+                    if reached > 0 {
+                        // All before it is complete, and the next miss sets out after it.
+                        self.pass_until(cpu, Activity::Miss, pass.done);
+                        self.pass(Activity::Miss, reached);
+                        pass.window.clear();
+                        pass.clock = self.cpus[cpu].now;
                         continue;
                     }
                     let node = self.cpus[cpu].node;

@@ -1,0 +1,387 @@
+//! The verb `ledger`: every published figure of the scenarios beside ours, with its verdict, and
+//! what decides it.
+//!
+//! A figure that was published with parameters of ours left open stands beside several rows; its
+//! verdict is theirs if they agree, and else `undecided`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::Write;
+
+use clap::Args;
+use coreline_world::native::note_interrupts;
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::progress::Whole;
+use crate::run::result::FigureRow;
+use crate::run::verdict::{self, Verdict};
+use crate::run::{self, Choice};
+use crate::scenario::Scenario;
+use crate::scenario::param::Value;
+use crate::text;
+use crate::world::World;
+
+/// How thoroughly.
+#[derive(Debug, Args)]
+pub(crate) struct Effort {
+    /// Over the request shares alone, and without what takes minutes: no ledger to keep
+    #[arg(long)]
+    quick: bool,
+}
+
+/// How much of a scenario runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Over the whole band.
+    Band,
+    /// Over the request shares.
+    Shares,
+    /// The quick form, over the request shares: what takes minutes.
+    Quick,
+}
+
+/// A scenario as it stands in the ledger.
+struct Part {
+    scenario: &'static str,
+    machine: &'static str,
+    /// What the source says of parameters, or is known of them.
+    values: &'static [(&'static str, &'static [&'static str])],
+    form: Form,
+}
+
+const PARTS: &[Part] = &[
+    Part { scenario: "intermittent", machine: "epyc-9654-2s", values: &[], form: Form::Band },
+    // Linpack alternates so.
+    Part {
+        scenario: "switchstorm",
+        machine: "ivybridge-ex-4s",
+        values: &[("wake", &["barrier"])],
+        form: Form::Band,
+    },
+    // Its machine is not named: the largest.
+    Part {
+        scenario: "threadstorm",
+        machine: "epyc-9654-2s",
+        values: &[("place", &["roaming"])],
+        form: Form::Shares,
+    },
+    // A guest on such a machine; what a life takes elsewhere is known from one CPU.
+    Part {
+        scenario: "execstorm",
+        machine: "epyc-7r13-2s",
+        values: &[("outside", &["105"])],
+        form: Form::Quick,
+    },
+    Part { scenario: "filecopy", machine: "kunpeng920-96c-4n", values: &[], form: Form::Shares },
+    Part { scenario: "filecopy", machine: "x86-128c-8n", values: &[], form: Form::Shares },
+    Part { scenario: "ipistorm", machine: "epyc-7003-2s", values: &[], form: Form::Shares },
+    Part { scenario: "ipistorm", machine: "arm64-2x64c", values: &[], form: Form::Shares },
+    Part { scenario: "pingserve", machine: "epyc-7003-2s", values: &[], form: Form::Quick },
+];
+
+/// The result. The schema is `coreline.ledger/1`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Ledger {
+    schema: &'static str,
+    parts: Vec<Account>,
+}
+
+/// A scenario on a machine.
+#[derive(Debug, Serialize)]
+struct Account {
+    scenario: &'static str,
+    machine: String,
+    /// The command that gives its rows.
+    command: String,
+    file: String,
+    entries: Vec<Entry>,
+}
+
+/// A published figure.
+#[derive(Debug, Serialize)]
+struct Entry {
+    config: String,
+    params: BTreeMap<String, Value>,
+    variant: &'static str,
+    metric: &'static str,
+    unit: &'static str,
+    published: f64,
+    /// At the default point; of several rows the first's.
+    value: f64,
+    low: f64,
+    high: f64,
+    /// How many rows it stands beside.
+    rows: usize,
+    verdict: Verdict,
+    times: Option<f64>,
+    /// What decides it; why it is not better.
+    why: Option<String>,
+}
+
+impl Part {
+    fn choice(&self, quick: bool, whole: &mut Whole) -> Result<Choice, Error> {
+        let scenario = Scenario::named(self.scenario).expect("the ledger names what there is");
+        let values = self.values.iter().map(|(name, values)| {
+            let param = scenario.param(name);
+            let values = values.iter().filter_map(|value| param.parse(value)).collect();
+            (param.name, values)
+        });
+        Ok(Choice {
+            values: values.collect(),
+            quick: quick || self.form == Form::Quick,
+            band: !quick && self.form == Form::Band,
+            ..Choice::quick(scenario, World::preset(self.machine)?, whole)
+        })
+    }
+}
+
+/// Runs everything.
+///
+/// # Errors
+///
+/// If a run fails, or an interrupt comes: half a ledger is none.
+pub(crate) fn ledger(effort: &Effort) -> Result<Ledger, Error> {
+    note_interrupts();
+    let mut whole = Whole::new(PARTS.len());
+    let accounts = PARTS.iter().map(|part| part.account(effort.quick, &mut whole));
+    let parts = accounts.collect::<Result<_, _>>()?;
+    Ok(Ledger { schema: "coreline.ledger/1", parts })
+}
+
+impl Part {
+    fn account(&self, quick: bool, whole: &mut Whole) -> Result<Account, Error> {
+        let choice = self.choice(quick, whole)?;
+        let outcome = run::run(&choice)?;
+        if outcome.left_out.is_some() {
+            return Err(Error::NotWhole);
+        }
+        let known = choice.scenario.published.map(run::published_params).unwrap_or_default();
+        Ok(Account {
+            scenario: self.scenario,
+            machine: outcome.world.clone(),
+            command: outcome.command,
+            file: outcome.file.unwrap_or_default(),
+            entries: entries(&outcome.rows, &known),
+        })
+    }
+}
+
+/// Each published figure once. Of parameters, those are kept that were published.
+fn entries(rows: &[FigureRow], known: &BTreeSet<String>) -> Vec<Entry> {
+    let mut entries = Vec::<Entry>::new();
+    for row in rows {
+        let Some(published) = row.published else { continue };
+        let params: BTreeMap<_, _> =
+            row.params.iter().filter(|(name, _)| known.contains(*name)).collect();
+        let is_it = |entry: &&mut Entry| {
+            let of = (&*entry.config, entry.variant, entry.metric);
+            of == (&*row.config, row.variant, row.metric) && entry.params.iter().eq(params.clone())
+        };
+        if let Some(entry) = entries.iter_mut().find(is_it) {
+            entry.rows += 1;
+            entry.low = entry.low.min(row.low);
+            entry.high = entry.high.max(row.high);
+            if entry.verdict != row.verdict {
+                (entry.verdict, entry.times) = (Verdict::Undecided, None);
+            }
+            continue;
+        }
+        entries.push(Entry {
+            config: row.config.clone(),
+            params: params.into_iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            variant: row.variant,
+            metric: row.metric,
+            unit: row.unit,
+            published,
+            value: row.value,
+            low: row.low,
+            high: row.high,
+            rows: 1,
+            verdict: row.verdict,
+            times: row.times,
+            why: row.why.clone(),
+        });
+    }
+    entries
+}
+
+impl Account {
+    fn count(&self, verdict: Verdict) -> usize {
+        self.entries.iter().filter(|entry| entry.verdict == verdict).count()
+    }
+}
+
+/// In the order of the conclusion.
+const VERDICTS: [Verdict; 6] = [
+    Verdict::Reached,
+    Verdict::Direction,
+    Verdict::Undecided,
+    Verdict::Off,
+    Verdict::NoEffect,
+    Verdict::Against,
+];
+
+impl Ledger {
+    /// What documents are as wide as.
+    fn page() -> text::Form {
+        text::Form { width: 118, ..text::Form::plain() }
+    }
+
+    /// As Markdown: the page `docs/fidelity.md`.
+    pub(crate) fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
+        let all =
+            |parts: &[&Account], verdict| parts.iter().map(|it| it.count(verdict)).sum::<usize>();
+        let good = |parts: &[&Account]| {
+            let good = all(parts, Verdict::Reached) + all(parts, Verdict::Direction);
+            (good, parts.iter().map(|it| it.entries.len()).sum::<usize>())
+        };
+        let parts: Vec<&Account> = self.parts.iter().collect();
+        let kernel: Vec<&Account> = parts
+            .iter()
+            .copied()
+            .filter(|it| ["intermittent", "switchstorm"].contains(&it.scenario))
+            .collect();
+        let ((good_all, of_all), (good_kernel, of_kernel)) = (good(&parts), good(&kernel));
+        let form = Self::page();
+        let mut text = "# fidelity\n\n".to_owned();
+        let conclusion = format!(
+            "Of {of_all} published figures the simulator reaches {} in size, and {good_all} at \
+             least in direction; of the {of_kernel} of seeds 000 and 003, over the whole band, {} \
+             and {good_kernel}. None is calibrated on, and none is a prediction: they were known \
+             when the scenarios were written. What was predicted first is in \
+             [validate](validate/README.md).",
+            all(&parts, Verdict::Reached),
+            all(&kernel, Verdict::Reached),
+        );
+        let what = "`coreline ledger --out docs/fidelity.md` writes this page. *Value* is that of \
+                    the default point, *band* its range over request shares, seeds and uncertain \
+                    costs (the whole band), or over request shares alone. The verdicts are \
+                    explained in `crates/lab/src/run/verdict.rs`. A figure whose source leaves \
+                    parameters open stands beside several rows, and is `undecided` where these \
+                    disagree.";
+        for paragraph in [&conclusion, what] {
+            text += &form.paragraph("", paragraph);
+            text += "\n\n";
+        }
+        text += "| scenario | machine | figures |";
+        VERDICTS.iter().for_each(|it| _ = write!(text, " {} |", it.words()));
+        text += "\n|---|---|---|";
+        VERDICTS.iter().for_each(|_| text += "---|");
+        for part in &self.parts {
+            let Account { scenario, machine, entries, .. } = part;
+            _ = write!(text, "\n| `{scenario}` | `{machine}` | {} |", entries.len());
+            VERDICTS.iter().for_each(|it| _ = write!(text, " {} |", part.count(*it)));
+        }
+        text.push('\n');
+        self.parts.iter().for_each(|part| part.write(&mut text));
+        Ok(out.write_all(text.as_bytes())?)
+    }
+}
+
+impl Account {
+    fn write(&self, page: &mut String) {
+        let Account { scenario, machine, command, file, entries } = self;
+        _ = write!(
+            page,
+            "\n## {scenario}, {machine}\n\nPublished: `{file}`. Ours: `{command}`.\n\n"
+        );
+        *page += "| configuration | of | figure | published | value | band | verdict | |\n\
+                  |---|---|---|---|---|---|---|---|\n";
+        let mut notes = Vec::<&str>::new();
+        for entry in entries {
+            let Entry { config, params, variant, metric, unit, published, .. } = entry;
+            let params: String = params.iter().map(|(name, it)| format!(", {name} {it}")).collect();
+            let note = entry.why.as_deref().map(|why| {
+                let known = notes.iter().position(|it| *it == why);
+                known.unwrap_or_else(|| {
+                    notes.push(why);
+                    notes.len() - 1
+                }) + 1
+            });
+            let note = note.map(|it| it.to_string()).unwrap_or_default();
+            let rows =
+                if entry.rows > 1 { format!(" ({} rows)", entry.rows) } else { String::new() };
+            _ = writeln!(
+                page,
+                "| {config}{params} | `{variant}` | {metric}, {unit} | {published} | {} | {} to {} \
+                 | {}{rows} | {note} |",
+                entry.value,
+                entry.low,
+                entry.high,
+                verdict::said(entry.verdict, entry.times),
+            );
+        }
+        for (number, note) in notes.iter().enumerate() {
+            let form = Ledger::page();
+            *page +=
+                &format!("\n{}", form.paragraph(&format!("{}. ", number + 1), note).trim_end());
+        }
+        page.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::metric::Better;
+
+    /// A row of a figure that was published as 2.
+    fn row(delay: u64, scan: &str, verdict: Verdict) -> FigureRow {
+        let params = [
+            ("delay_ms".to_owned(), Value::Number(delay)),
+            ("scan".to_owned(), Value::Name(scan.to_owned())),
+        ];
+        FigureRow {
+            config: "all".to_owned(),
+            params: params.into(),
+            variant: "first-fit",
+            metric: "speedup",
+            value: delay as f64,
+            low: delay as f64 - 1.0,
+            high: delay as f64 + 1.0,
+            samples: None,
+            discarded: None,
+            unit: "ratio",
+            better: Better::Higher,
+            published: Some(2.0),
+            source: None,
+            verdict,
+            times: Some(3.0),
+            why: None,
+        }
+    }
+
+    #[test]
+    fn a_figure_stands_once_and_is_undecided_where_its_rows_disagree() {
+        let known = BTreeSet::from(["delay_ms".to_owned()]);
+        let unpublished = FigureRow { published: None, ..row(9, "tick", Verdict::None) };
+        let rows = [
+            row(1, "tick", Verdict::Reached),
+            row(2, "tick", Verdict::Direction),
+            row(1, "switch", Verdict::Reached),
+            row(2, "switch", Verdict::Against),
+            unpublished,
+        ];
+        let entries = entries(&rows, &known);
+        assert_eq!(entries.len(), 2);
+        let [one, two] = [&entries[0], &entries[1]];
+        assert_eq!((one.verdict, one.rows, one.times), (Verdict::Reached, 2, Some(3.0)));
+        assert_eq!((two.verdict, two.rows, two.times), (Verdict::Undecided, 2, None));
+        assert_eq!(one.params, BTreeMap::from([("delay_ms".to_owned(), Value::Number(1))]));
+    }
+
+    #[test]
+    fn the_ledger_names_scenarios_machines_and_values_that_are_there() {
+        let mut whole = Whole::new(PARTS.len());
+        for part in PARTS {
+            let choice = part.choice(false, &mut whole).unwrap();
+            assert!(choice.scenario.published.is_some(), "{}", part.scenario);
+            let values = choice.values.values().map(Vec::len).sum::<usize>();
+            assert_eq!(values, part.values.iter().map(|(_, it)| it.len()).sum::<usize>());
+        }
+        let parts: BTreeSet<_> = PARTS.iter().map(|part| part.scenario).collect();
+        let published = crate::scenario::ALL.iter().filter(|it| it.published.is_some());
+        assert_eq!(parts, published.map(|it| it.name).collect(), "each that has figures");
+    }
+}

@@ -1,0 +1,122 @@
+//! Pages: what an access costs beside its line, where its core has no translation of the page, or
+//! the page was never written.
+//!
+//! A core that idles for long loses what its own caches and its translations held, as where the
+//! machine's idle states turn it off; `idle_flush` of the machine file says how long. Its lines are
+//! then in the last-level cache ([`Directory::empty`]), and the first miss in each page takes a
+//! `page_walk`. Before a core has idled so long, all its translations count as there.
+//!
+//! The first write to a page of [`map_copy_on_write`](coreline_world::Memory::map_copy_on_write)
+//! takes a fault, `first_write`. As x86 does, the kernel then looks at each CPU that ran the
+//! process whether its translations matter (`first_write_visit`). A CPU's answer moves to the core
+//! that faults, and is dear again once the CPU has switched. An interrupt of a CPU that runs the
+//! process meanwhile is not charged.
+//!
+//! [`Directory::empty`]: crate::hardware::coherence::Directory::empty
+
+use std::collections::HashSet;
+use std::hash::BuildHasherDefault;
+
+use crate::engine::memory::{LINE, Request};
+use crate::engine::{Engine, with};
+use crate::hardware::coherence::LineHasher;
+
+/// Lines of a page.
+pub(in crate::engine) const LINES_PER_PAGE: u64 = 64;
+
+/// Numbers of pages: those of their lines in the machine's memory, by the page.
+type Numbers = HashSet<u64, BuildHasherDefault<LineHasher>>;
+
+/// What is to be known of pages.
+pub(in crate::engine) struct Pages {
+    /// Those whose first write is a fault.
+    unwritten: Numbers,
+    /// By core, the pages that it has translations of, once it has lost them all; before that
+    /// `None`.
+    translated: Vec<Option<Numbers>>,
+    /// By core, when it looked at other CPUs last.
+    looked: Vec<u64>,
+}
+
+impl Pages {
+    pub(in crate::engine) fn new(cores: usize) -> Pages {
+        Pages {
+            unwritten: Numbers::default(),
+            translated: vec![None; cores],
+            looked: vec![0; cores],
+        }
+    }
+}
+
+/// The first write to each page of the range is a fault from now on, or no longer.
+pub(crate) fn copy_on_write(address: usize, len: usize, on: bool) {
+    with(|engine| {
+        let Some(first) = engine.line_of(address) else { return };
+        let end = first + len.div_ceil(LINE) as u64;
+        for page in first / LINES_PER_PAGE..end.div_ceil(LINES_PER_PAGE) {
+            match on {
+                true => engine.pages.unwritten.insert(page),
+                false => engine.pages.unwritten.remove(&page),
+            };
+        }
+    });
+}
+
+impl Engine {
+    /// What it takes until an access that does not hit may set out, in picoseconds. Each is told
+    /// once.
+    #[inline]
+    pub(in crate::engine) fn reach_page(&mut self, cpu: usize, request: &Request) -> u64 {
+        let core = self.cpus[cpu].core as usize;
+        if self.pages.unwritten.is_empty() && self.pages.translated[core].is_none() {
+            return 0;
+        }
+        self.reach_page_slowly(cpu, core, request)
+    }
+
+    #[cold]
+    fn reach_page_slowly(&mut self, cpu: usize, core: usize, request: &Request) -> u64 {
+        let page = self.directory.name(request.line) / LINES_PER_PAGE;
+        let (mut time, costs) = (0, *self.spec.costs());
+        if let Some(translated) = &mut self.pages.translated[core]
+            && translated.insert(page)
+        {
+            time += costs.page_walk;
+        }
+        if request.access.writes() && self.pages.unwritten.remove(&page) {
+            // A CPU that has no thread has switched when its own time stopped; one that has one may
+            // have looked just now.
+            let looked = std::mem::replace(&mut self.pages.looked[core], self.cpus[cpu].now);
+            let has_switched = |other: &&super::Cpu| {
+                other.core as usize != core && other.now > looked && other.now > 0
+            };
+            let visits = self.cpus.iter().filter(has_switched).count() as u64;
+            time += costs.first_write + visits * costs.first_write_visit;
+        }
+        time
+    }
+
+    /// A CPU gets a thread, or an interrupt, at `now`, and had nothing to do since `since`: its
+    /// core may have lost what it held.
+    pub(in crate::engine) fn end_idleness(&mut self, cpu: usize, since: u64, now: u64) {
+        let least = self.spec.costs().idle_flush;
+        if now - since < least {
+            return;
+        }
+        let core = self.cpus[cpu].core;
+        let siblings = self.cpus.iter().enumerate();
+        let siblings = siblings.filter(|(number, it)| *number != cpu && it.core == core);
+        let mut busy_until = since;
+        for (_, sibling) in siblings {
+            if sibling.current.is_some() {
+                return;
+            }
+            busy_until = busy_until.max(sibling.now);
+        }
+        // A core that never did anything has nothing to lose.
+        if busy_until > 0 && now.saturating_sub(busy_until) >= least {
+            self.directory.empty(core, now);
+            self.pages.translated[core as usize] = Some(Numbers::default());
+        }
+    }
+}

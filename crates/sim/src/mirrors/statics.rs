@@ -1,0 +1,70 @@
+//! Statics of ported code.
+
+use core::fmt;
+use core::ops::Deref;
+use core::ptr;
+
+use coreline_world::WorldStatic;
+
+use crate::Sim;
+
+/// What a `static` of ordinary code becomes: an object that each machine makes anew, in its own
+/// memory, when the program first uses it.
+///
+/// A `static` atomic lies outside of the machine's memory, and would keep its value from one run to
+/// the next. `coreline port` puts this in its place; new code is better off with a
+/// [`WorldStatic`], which lends its object to a closure and needs no promise.
+///
+/// ```
+/// # #[global_allocator]
+/// # static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+/// use coreline_sim::atomic::{AtomicU64, Ordering};
+/// use coreline_sim::{Machine, Static};
+///
+/// // SAFETY: a `static`, and the program below keeps no reference to the counter.
+/// static TICKETS: Static<AtomicU64> = unsafe { Static::new("TICKETS", || AtomicU64::new(7)) };
+///
+/// for _ in 0..2 {
+///     let run = Machine::preset("host-2c")?.run(|| TICKETS.fetch_add(1, Ordering::Relaxed))?;
+///     assert_eq!(run.value, 7, "a run does not see what an earlier one left behind");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Static<T: 'static> {
+    key: WorldStatic,
+    init: fn() -> T,
+}
+
+impl<T> Static<T> {
+    /// A static with this name and initial value.
+    ///
+    /// # Safety
+    ///
+    /// The value that this makes is that of a `static`, which is never moved and never dropped. No
+    /// reference to the object is used when the machine's run is over.
+    pub const unsafe fn new(name: &'static str, init: fn() -> T) -> Self {
+        Static { key: WorldStatic::new(name), init }
+    }
+}
+
+impl<T: Send + Sync> Deref for Static<T> {
+    type Target = T;
+
+    /// # Panics
+    ///
+    /// Outside of a machine.
+    fn deref(&self) -> &T {
+        // SAFETY: by the promise to `new`, the key is part of a `static`.
+        let key: &'static WorldStatic = unsafe { &*ptr::from_ref(&self.key) };
+        let object = key.with::<Sim, T, _>(self.init, |object| ptr::from_ref(object));
+        // SAFETY: the machine keeps the object, where it is, until its run is over; by the promise
+        // to `new`, no reference is used after that.
+        unsafe { &*object }
+    }
+}
+
+impl<T> fmt::Debug for Static<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Static").field("name", &self.key.name()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,48 @@
+//! Three queues that many threads put into and take from at once, and tests that say which of them
+//! scales.
+//!
+//! | queue | is |
+//! |---|---|
+//! | [`Locked`] | a `VecDeque` in a mutex |
+//! | [`Ring`] | a ring without locks: Vyukov's bounded queue |
+//! | [`Lanes`] | several rings, of which each thread has one that it uses first |
+//!
+//! Their atomics and locks come from `src/sync.rs`: std's, and in tests those of the simulated
+//! machine.
+//!
+//! ```
+//! use queue_scaling::{Lanes, Queue};
+//!
+//! let queue = Lanes::new(64);
+//! queue.push(7).unwrap();
+//! assert_eq!((queue.pop(), queue.pop()), (Some(7), None));
+//! ```
+
+mod lanes;
+mod locked;
+mod ring;
+mod sync;
+#[cfg(test)]
+mod tests;
+
+pub use lanes::Lanes;
+pub use locked::Locked;
+pub use ring::Ring;
+
+/// A queue of bounded length.
+pub trait Queue<T>: Send + Sync {
+    /// An empty one, for as many values as this, or a few more.
+    fn new(capacity: usize) -> Self
+    where
+        Self: Sized;
+
+    /// Puts a value in.
+    ///
+    /// # Errors
+    ///
+    /// The value, if the queue is full.
+    fn push(&self, value: T) -> Result<(), T>;
+
+    /// Takes a value out; `None` if there is none.
+    fn pop(&self) -> Option<T>;
+}
