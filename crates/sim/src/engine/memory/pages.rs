@@ -100,7 +100,7 @@ impl Engine {
     /// core may have lost what it held.
     pub(in crate::engine) fn end_idleness(&mut self, cpu: usize, since: u64, now: u64) {
         let least = self.spec.costs().idle_flush;
-        if now - since < least {
+        if now.saturating_sub(since) < least {
             return;
         }
         let core = self.cpus[cpu].core;
