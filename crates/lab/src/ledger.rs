@@ -262,7 +262,7 @@ impl Ledger {
                     disagree.";
         for paragraph in [&conclusion, what] {
             text += &form.paragraph("", paragraph);
-            text += "\n\n";
+            text.push('\n');
         }
         text += "| scenario | machine | figures |";
         VERDICTS.iter().for_each(|it| _ = write!(text, " {} |", it.words()));

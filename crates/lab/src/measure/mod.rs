@@ -347,7 +347,8 @@ impl Outcome {
             }
         }
         for Row { name, why, .. } in self.quantities.iter().filter(|row| row.ns.is_none()) {
-            writeln!(out, "{name} was not measured: {}", why.as_deref().unwrap_or_default())?;
+            let why = format!("{name} was not measured: {}", why.as_deref().unwrap_or_default());
+            write!(out, "{}", text::Form::plain().paragraph("", &why))?;
         }
         match &self.file {
             Some(path) => writeln!(
