@@ -163,9 +163,12 @@ mod tests {
     #[test]
     fn attributes_and_the_result_are_kept() {
         let settings = "machine = \"host-2c\", seeds = 3".parse().expect("tokens");
-        let function = "#[ignore] fn f() -> Result<(), u8> { Ok(()) }".parse().expect("tokens");
+        let function =
+            "#[should_panic] fn f() -> Result<(), u8> { Ok(()) }".parse().expect("tokens");
         let text = expand(settings, function).expect("a test").to_string();
-        for part in ["# [ignore]", "fn program () -> Result < () , u8 > { Ok (()) }", "seeds : 3"] {
+        for part in
+            ["# [should_panic]", "fn program () -> Result < () , u8 > { Ok (()) }", "seeds : 3"]
+        {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
     }

@@ -144,9 +144,9 @@ pub use world::{SimJoinHandle, exec, interrupts, locks};
 /// | `steps = 100000` | the [step limit](Machine::step_limit) | [default](Machine::STEP_LIMIT) |
 ///
 /// The function has no arguments, and returns nothing or a `Result<(), E>` whose error fails it;
-/// `#[ignore]` and `#[should_panic]` mean what they do in other tests. The first run that fails
-/// ends the test, with its [`Failure`] and the command that brings back this run alone: it sets the
-/// environment variable `CORELINE_REPLAY` to the replay line.
+/// other attributes, as `#[should_panic]`, mean what they do in other tests. The first run that
+/// fails ends the test, with its [`Failure`] and the command that brings back this run alone: it
+/// sets the environment variable `CORELINE_REPLAY` to the replay line.
 pub use coreline_sim_macros::test;
 
 /// The simulated machine's world. A name for a type parameter; it has no values of interest.

@@ -51,7 +51,7 @@ impl<T> Ring<T> {
                 return None;
             }
             if off > 0 {
-                // Another thread got this ticket. Relaxed: as above.
+                // Another thread got this ticket. Relaxed: a guess, which the exchange checks.
                 ticket = counter.load(Ordering::Relaxed);
                 continue;
             }

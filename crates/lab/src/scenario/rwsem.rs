@@ -203,7 +203,7 @@ impl<W: Testbed> Field<W> {
                 // Relaxed: `rwsem_set_reader_owned`, a hint.
                 semaphore.owner.store(thread as u32 + 1, Ordering::Relaxed);
                 spend(HELD);
-                // Release: as above.
+                // Release: pairs with the Acquire of the next writer.
                 semaphore.count.fetch_sub(share, Ordering::Release);
             }
             spend(OUTSIDE);

@@ -45,7 +45,7 @@ impl Store for OnMap {
     }
 
     fn totals(&self, tenant: usize) -> Totals {
-        // Relaxed: as above.
+        // Relaxed: a counter carries nothing but itself.
         let read = |it: &Tenant| it.counters.each_ref().map(|it| it.load(Ordering::Relaxed));
         self.with(tenant, read).into()
     }

@@ -54,7 +54,7 @@ impl Store for OnShards {
     }
 
     fn totals(&self, tenant: usize) -> Totals {
-        // Relaxed: as above.
+        // Relaxed: a counter carries nothing but itself.
         let sum = |which: usize| {
             let of = |shard: &Shard| shard[which].load(Ordering::Relaxed);
             self.0[tenant].shards.iter().map(of).fold(0, u64::wrapping_add)

@@ -211,7 +211,7 @@ fn drops<W: Testbed>() {
     // Told, or refused.
     let calls = workers.spawn_on(CpuId::new(1), move || _ = users.shootdown(|| ()));
     drop(workers);
-    // Relaxed: as above.
+    // Relaxed: the count of the handle that the task drops orders it.
     word.store(1, Ordering::Relaxed);
     drops.unwrap().wait();
     calls.unwrap().wait();

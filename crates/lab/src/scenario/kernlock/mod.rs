@@ -206,7 +206,7 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     })?;
     // Relaxed: all threads have been joined.
     let used = process.credentials.load(Ordering::Relaxed);
-    // Relaxed: as above.
+    // Relaxed: all threads have been joined.
     let turns = u64::from(process.files.next_fd.load(Ordering::Relaxed));
     let opened: u64 = counts.iter().map(|count| count[1]).sum();
     if (used, turns) != (1, 2 * opened) {
@@ -270,22 +270,22 @@ impl<W: Testbed> Process<W> {
         let fd = &self.fd[(thread + BEFORE) / PER_LINE][(thread + BEFORE) % PER_LINE];
         files.lock.hold(&self.nodes, thread, || {
             self.change_bits(thread, true);
-            // Relaxed: as above.
+            // Relaxed: the descriptor is the thread's own while it is open.
             let _ = fd.load(Ordering::Relaxed);
             spend(HELD);
         });
-        // Relaxed: as above; `fd_install`.
+        // Relaxed: `fd_install`, of a descriptor that is the thread's own.
         let _ = fd.load(Ordering::Relaxed);
         fd.store(thread as u64 + 1, Ordering::Relaxed);
         files.lock.hold(&self.nodes, thread, || {
-            // Relaxed, both: as above.
+            // Relaxed, both: the descriptor is the thread's own until it is closed here.
             let _ = fd.load(Ordering::Relaxed);
             fd.store(0, Ordering::Relaxed);
             self.change_bits(thread, false);
             spend(HELD);
         });
         spend(OUTSIDE[1]);
-        // Relaxed: as above.
+        // Relaxed: a count of users.
         self.credentials.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -321,12 +321,12 @@ impl<W: Testbed> Process<W> {
         });
         self.files.lock.hold(&self.nodes, thread, || {
             let fd = thread + BEFORE;
-            // Relaxed: as above.
+            // Relaxed: a descriptor that stays as it is.
             let _ = self.fd[fd / PER_LINE][fd % PER_LINE].load(Ordering::Relaxed);
         });
         spend(OUTSIDE[2]);
         context.lock.hold(&self.nodes, thread, || {
-            // Relaxed, all: as above.
+            // Relaxed, both: guarded by the lock.
             let inserted = context.inserted.load(Ordering::Relaxed);
             if inserted != 0 {
                 self.change(inserted as usize - 1);
@@ -343,9 +343,9 @@ impl<W: Testbed> Process<W> {
             // Relaxed, both: guarded by the lock.
             line.store(line.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
-        // Relaxed: a lock that no other thread wants at this time, and its release.
+        // Relaxed: a lock that no other thread wants at this time.
         list.fetch_add(1, Ordering::Relaxed);
-        // Relaxed: as above.
+        // Relaxed: the release of a lock that no other thread wants at this time.
         list.store(0, Ordering::Relaxed);
     }
 }

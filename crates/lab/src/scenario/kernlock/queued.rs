@@ -122,7 +122,7 @@ impl<W: Testbed> Queued<W> {
         mine.next.store(0, Ordering::Relaxed);
         mine.locked.store(0, Ordering::Relaxed);
         if nodes.sorts {
-            // Relaxed, both: as above.
+            // Relaxed, both: published by the exchange or by the link.
             mine.place.store(nodes.places[thread], Ordering::Relaxed);
             mine.began.store(0, Ordering::Relaxed);
         }
@@ -151,7 +151,7 @@ impl<W: Testbed> Queued<W> {
         if is_alone && draw::<W>(&mine.dice) & SORTS != 0 {
             return false;
         }
-        // Relaxed: as above.
+        // Relaxed: the head's own.
         let began = mine.began.load(Ordering::Relaxed);
         if began != 0 && W::now() - Time::from_nanos(began) > THRESHOLD {
             return true;
@@ -246,7 +246,7 @@ impl<W: Testbed> Queued<W> {
             let next = nodes.node(next);
             next.place.store(mine.place.load(Ordering::Relaxed), Ordering::Relaxed);
             if last != HEAD {
-                // Relaxed, both: as above.
+                // Relaxed, both: published by the Release below.
                 next.began.store(mine.began.load(Ordering::Relaxed), Ordering::Relaxed);
             }
         }
