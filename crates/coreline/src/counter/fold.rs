@@ -112,7 +112,9 @@ fold! {
 /// **Signals**: recording and reading is async-signal-safe, but for the first record of one made by
 /// [`const_new`](PerCpuFold::const_new), which allocates.
 ///
-/// **Fork**: as [`PerCpuCounter`](super::PerCpuCounter).
+/// **Fork**: as [`PerCpuCounter`](super::PerCpuCounter), but for a [`drain`](PerCpuFold::drain)
+/// that is under way: it empties one slot after the other, and what it took before the fork is
+/// missing in the child.
 pub struct PerCpuFold<F: Fold, W: World = Native> {
     spread: Spread<W::U64, W>,
     fold: PhantomData<F>,
@@ -129,7 +131,8 @@ impl<F: Fold> PerCpuFold<F> {
     }
 
     /// As [`new`](PerCpuFold::new), for statics. The first record allocates, so that one is not
-    /// async-signal-safe.
+    /// async-signal-safe; it does all that the first addition to a
+    /// [counter](super::PerCpuCounter::const_new) does.
     pub const fn const_new() -> Self {
         // SAFETY: it is one word.
         PerCpuFold { spread: unsafe { Spread::const_new() }, fold: PhantomData }

@@ -120,8 +120,9 @@ impl Reading {
 /// **Memory**: itself, and 8 bytes in each slot once it has slots. A batched counter has a line
 /// more.
 ///
-/// **Signals**: adding and reading is async-signal-safe. An addition in a handler that interrupts
-/// an addition loses neither.
+/// **Signals**: adding and reading is async-signal-safe, but for the first addition to one made by
+/// [`const_new`](PerCpuCounter::const_new). An addition in a handler that interrupts an addition
+/// loses neither.
 ///
 /// **Fork**: the child has its own copy with the values at the time of the fork. An addition that
 /// another thread had under way is in or out, never torn.
@@ -168,6 +169,12 @@ impl PerCpuCounter {
     /// As [`new`](PerCpuCounter::new), for statics. The first addition allocates, so that one is
     /// not async-signal-safe. A global allocator that counts must not count what that one
     /// allocates: it would come back here without end.
+    ///
+    /// If it is also the process's first use of per-CPU memory, it finds out what this machine
+    /// offers: it reads files of the system, starts threads for some milliseconds, and waits for
+    /// the dynamic loader. So a thread that adds first while it holds a mutex which the constructor
+    /// of a library takes may wait for a `dlopen` that waits for it. `add(0)` at the start of
+    /// `main` has that done.
     ///
     /// ```
     /// use coreline::PerCpuCounter;
