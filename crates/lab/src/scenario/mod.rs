@@ -336,8 +336,8 @@ mod tests {
             if (setup.scenario.variant(setup.variant).unwrap().lacks)().is_some() {
                 continue;
             }
-            // The kernel may take a CPU for longer than a window is, and then nothing was counted in
-            // it: `run` discards such a round, or takes the median of it and others. A program that
+            // The kernel may take a CPU for longer than a window, in which nothing is counted then:
+            // `run` discards such a round, or takes the median of it and others. A program that
             // counts nothing does so in every round.
             let counts_something = (0..ROUNDS).any(|_| {
                 let numbers = match (setup.scenario.native)(&setup) {
