@@ -2,7 +2,8 @@
 
 use std::io::Write;
 
-use coreline_sim::{Cost, Spec, presets};
+use coreline_sim::{Cost, NodeDistance, Spec, presets};
+use coreline_topology::NodeId;
 use serde::Serialize;
 
 use crate::error::Error;
@@ -70,6 +71,8 @@ pub(crate) struct Detail {
     #[serde(flatten)]
     machine: Machine,
     costs: Vec<CostRow>,
+    /// Pairs of nodes of which the file says more than their class.
+    node_distances: Vec<NodeRow>,
     /// What transfers cost, so that ping-pongs come to the figures among the costs.
     core_to_core: Vec<CoreToCore>,
     #[serde(skip)]
@@ -95,6 +98,27 @@ impl CostRow {
     }
 }
 
+#[derive(Debug, Serialize)]
+struct NodeRow {
+    nodes: [u32; 2],
+    ping_pong_ns: f64,
+    memory_ns: Option<f64>,
+    source: String,
+}
+
+impl NodeRow {
+    fn new(distance: &NodeDistance) -> NodeRow {
+        let ns = |ps: u64| ps as f64 / 1000.0;
+        let NodeDistance { nodes, ping_pong, memory, source } = distance;
+        NodeRow {
+            nodes: nodes.map(NodeId::get),
+            ping_pong_ns: ns(*ping_pong),
+            memory_ns: memory.map(ns),
+            source: source.clone(),
+        }
+    }
+}
+
 impl Detail {
     /// The machine of a preset or file.
     pub(crate) fn new(asked: &str) -> Result<Detail, Error> {
@@ -103,6 +127,7 @@ impl Detail {
             schema: "coreline.machine/1",
             machine: Machine::of(&spec),
             costs: spec.sources().map(CostRow::new).collect(),
+            node_distances: spec.node_distances().iter().map(NodeRow::new).collect(),
             core_to_core: core_to_core::of(&spec)?,
             spec,
         })
@@ -115,6 +140,13 @@ impl Detail {
         for CostRow { name, value, unit, uncertain, source } in &self.costs {
             let uncertain = if *uncertain { "+-30 %" } else { "" };
             table.add_row([*name, &format!("{value} {unit}"), uncertain, source]);
+        }
+        for NodeRow { nodes: [a, b], memory_ns, source, .. } in &self.node_distances {
+            // The ping-pong stands among those of all classes.
+            if let Some(ns) = memory_ns {
+                let of = format!("memory, nodes {a} and {b}");
+                table.add_row([&of, &format!("{ns} ns"), "", source]);
+            }
         }
         writeln!(out, "{}\n", table.trim_fmt())?;
         core_to_core::show(&self.core_to_core, out)

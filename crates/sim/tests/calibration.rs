@@ -22,7 +22,7 @@ fn every_published_figure_comes_back_at_every_request_share() {
         for share in Machine::REQUEST_BAND {
             let machine = machine(name, 1).request_percent(share);
             for transfer in machine.calibration().unwrap() {
-                let Transfer { class, published, raw, simulated, reached } = transfer;
+                let Transfer { class, published, raw, simulated, reached, .. } = transfer;
                 assert!(reached, "{name} {class:?} at {share} %: {transfer:?}");
                 assert!(is_near(simulated, published), "{name} {class:?}: {transfer:?}");
                 assert_eq!(published, machine.spec().costs().of(class));

@@ -222,6 +222,18 @@ impl Topology {
         self.nodes.distance(from, to)
     }
 
+    /// The same machine with these distances of nodes, each in both directions.
+    #[must_use]
+    pub fn with_node_distances(
+        mut self,
+        distances: impl IntoIterator<Item = ([NodeId; 2], u32)>,
+    ) -> Self {
+        for ([a, b], far) in distances {
+            self.nodes.distances.extend([((a, b), far), ((b, a), far)]);
+        }
+        self
+    }
+
     /// The number of sockets.
     pub fn socket_count(&self) -> usize {
         self.socket_count

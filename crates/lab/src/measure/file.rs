@@ -114,9 +114,11 @@ impl File<'_> {
         if class.pair(self.topology).is_some() {
             return None;
         }
-        // A machine with several caches of one core each has no nearest class.
-        let nearer = |it: &&(Class, Figure)| it.0 < class;
-        let (found, figure) = self.transfers.iter().rfind(nearer).or(self.transfers.first())?;
+        // What hardware threads of one core take says nothing of cores, and no core anything of
+        // them. A machine with several caches of one core each has no nearest class.
+        let mut cores = self.transfers.iter().filter(|it| it.0 != Class::SameCore);
+        let first = cores.clone().next().filter(|_| class != Class::SameCore)?;
+        let (found, figure) = cores.rfind(|it| it.0 < class).unwrap_or(first);
         let source = format!("does not occur here: as {}", found.name());
         Some(Cost { value: figure.median, source, uncertain: false })
     }
@@ -149,20 +151,28 @@ impl File<'_> {
         // What is further away takes no less time, though it may have been measured so, or be a
         // preset's.
         let mut nearer: [Option<(&str, f64)>; 2] = [None; 2];
-        for (cost, of_like) in like.sources() {
+        for &cost in Costs::NAMES {
+            let of_like = like.sources().find(|(name, _)| *name == cost).map(|(_, cost)| cost);
+            let is_count = of_like.is_some_and(|cost| cost.is_count);
             let is_transfer = Class::ALL.iter().any(|class| class.name() == cost);
-            let key = match (is_transfer, of_like.is_count) {
+            let key = match (is_transfer, is_count) {
                 (true, _) => "ping_pong_ns",
                 (false, true) => "count",
                 (false, false) => "ns",
             };
-            let cost_of_like = || Cost {
-                value: of_like.value as f64 / if of_like.is_count { 1.0 } else { 1000.0 },
-                source: format!("as {}: {}", like.name(), of_like.source),
-                uncertain: of_like.uncertain,
+            let cost_of_like = || {
+                of_like.map(|of_like| Cost {
+                    value: of_like.value as f64 / if is_count { 1.0 } else { 1000.0 },
+                    source: format!("as {}: {}", like.name(), of_like.source),
+                    uncertain: of_like.uncertain,
+                })
             };
-            let Cost { mut value, mut source, uncertain } =
-                self.cost(cost).unwrap_or_else(cost_of_like);
+            let Some(Cost { mut value, mut source, uncertain }) =
+                self.cost(cost).or_else(cost_of_like)
+            else {
+                // A cost that a file may leave out.
+                continue;
+            };
             if is_transfer || cost.starts_with("memory_") {
                 let near = &mut nearer[usize::from(is_transfer)];
                 if let Some((name, least)) = near.filter(|(_, least)| value < *least) {
@@ -171,7 +181,7 @@ impl File<'_> {
                 }
                 *near = Some((cost, value));
             }
-            let value = if of_like.is_count {
+            let value = if is_count {
                 format!("{value:.0}")
             } else {
                 format!("{:?}", ((value * 1000.0).round() / 1000.0).max(LEAST_NS))
@@ -187,8 +197,11 @@ impl File<'_> {
 
     /// How many of a machine's costs were measured, and how many there are.
     pub(super) fn count(&self) -> [usize; 2] {
+        let has = |cost: &&&str| {
+            **cost != Class::SameCore.name() || Class::SameCore.pair(self.topology).is_some()
+        };
         let measured = Costs::NAMES.iter().filter(|cost| self.cost(cost).is_some()).count();
-        [measured, Costs::NAMES.len()]
+        [measured, Costs::NAMES.iter().filter(has).count()]
     }
 }
 
@@ -255,6 +268,15 @@ mod tests {
         let raised = "does not occur here: as same_cache; raised to same_node, which is nearer";
         assert_eq!(source("same_socket"), raised);
         assert_eq!(spec.costs().same_socket, spec.costs().same_node);
+    }
+
+    #[test]
+    fn siblings_have_a_cost_where_they_were_measured() {
+        let transfers = [(Class::SameCore, figure(12.0)), (Class::SameCache, figure(30.0))];
+        let of = |transfers| Spec::parse("mine", &text_on("epyc-9654-2s", &[], transfers)).unwrap();
+        assert_eq!(of(&transfers).costs().same_core, 12_000);
+        assert_eq!(of(&transfers[1..]).costs().same_core, 0);
+        assert_eq!(of(&transfers[..1]).costs().same_cache, of(&[]).costs().same_cache);
     }
 
     #[test]

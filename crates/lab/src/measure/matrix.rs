@@ -22,7 +22,7 @@ const ASCII_SHADES: [&str; 5] = [".", ":", "+", "#", "@"];
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Pair {
     pub(super) cpus: [u32; 2],
-    /// The class of the machine file's cost; `null` of two threads of one core.
+    /// The class of the machine file's cost; `null` if the machine does not say how far they are.
     pub(super) class: Option<&'static str>,
     pub(super) ns: Figure,
 }
@@ -48,10 +48,11 @@ pub(super) fn players(topology: &Topology, allowed: &CpuSet) -> Vec<CpuId> {
     players
 }
 
-/// The class of two cores; `None` for hardware threads of one core.
+/// The class of two CPUs; `None` if they are one.
 pub(super) fn class(topology: &Topology, [a, b]: [CpuId; 2]) -> Option<Class> {
     Some(match topology.distance(a, b)? {
-        Distance::SameCpu | Distance::SameCore => return None,
+        Distance::SameCpu => return None,
+        Distance::SameCore => Class::SameCore,
         Distance::SameL2 | Distance::SameCluster | Distance::SameCache => Class::SameCache,
         Distance::SameNode => Class::SameNode,
         Distance::SameSocket => Class::SameSocket,
@@ -148,8 +149,8 @@ mod tests {
         let epyc = Spec::preset("epyc-9654-2s").unwrap();
         let of = |b| class(epyc.topology(), [0, b].map(CpuId::new)).map(Class::name);
         assert_eq!(
-            [1, 8, 96, 192].map(of),
-            [Some("same_cache"), Some("same_node"), Some("other_socket"), None]
+            [0, 1, 8, 96, 192].map(of),
+            [None, Some("same_cache"), Some("same_node"), Some("other_socket"), Some("same_core")]
         );
     }
 

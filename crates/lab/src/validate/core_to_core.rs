@@ -3,16 +3,19 @@
 use std::io::Write;
 
 use coreline_sim::{Class, Machine, Spec, Transfer};
+use coreline_topology::NodeId;
 use serde::Serialize;
 
 use crate::error::Error;
 use crate::output::table;
 
-/// One class of distance of one machine, at one request share.
+/// One class of distance of one machine, or one pair of its nodes, at one request share.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct CoreToCore {
     pub(crate) machine: String,
     pub(crate) class: &'static str,
+    /// Two nodes of which the machine file says more than their class.
+    pub(crate) nodes: Option<[u32; 2]>,
     /// The figure of the machine file.
     pub(crate) published_ns: f64,
     pub(crate) request_percent: u32,
@@ -26,29 +29,32 @@ pub(crate) struct CoreToCore {
 
 /// All classes that a machine has, at all request shares of the band.
 pub(crate) fn of(spec: &Spec) -> Result<Vec<CoreToCore>, Error> {
-    let source = |name| {
-        let cost = spec.sources().find(|(cost, _)| *cost == name);
-        cost.map(|(_, cost)| cost.source.clone()).unwrap_or_default()
+    let source = |class: Class, nodes: Option<[NodeId; 2]>| {
+        let of_class = spec.sources().find(|(cost, _)| *cost == class.name());
+        let stated = spec.node_distances().iter().find(|it| Some(it.nodes) == nodes);
+        let source = stated.map(|it| &it.source).or(of_class.map(|(_, cost)| &cost.source));
+        source.cloned().unwrap_or_default()
     };
     let ns = |ps: u64| ps as f64 / 1000.0;
     let mut rows = Vec::new();
     for request_percent in Machine::REQUEST_BAND {
         let machine = Machine::new(spec.clone()).request_percent(request_percent);
         for transfer in machine.calibration().map_err(Error::Failed)? {
-            let Transfer { class, published, raw, simulated, reached } = transfer;
+            let Transfer { class, nodes, published, raw, simulated, reached } = transfer;
             rows.push(CoreToCore {
                 machine: spec.name().to_owned(),
                 class: class.name(),
+                nodes: nodes.map(|nodes| nodes.map(NodeId::get)),
                 published_ns: ns(published),
                 request_percent,
                 transfer_ns: ns(raw),
                 simulated_ns: ns(simulated),
                 reached,
-                source: source(class.name()),
+                source: source(class, nodes),
             });
         }
     }
-    rows.sort_by_key(|row| Class::ALL.iter().position(|it| it.name() == row.class));
+    rows.sort_by_key(|row| (Class::ALL.iter().position(|it| it.name() == row.class), row.nodes));
     Ok(rows)
 }
 
@@ -56,7 +62,8 @@ pub(crate) fn of(spec: &Spec) -> Result<Vec<CoreToCore>, Error> {
 pub(crate) fn show(rows: &[CoreToCore], out: &mut dyn Write) -> Result<(), Error> {
     writeln!(out, "core to core, one way: published beside simulated, at each request share; ns")?;
     let mut lines = table(["machine", "class", "published", "simulated", "transfer", "source"]);
-    let same = |a: &CoreToCore, b: &CoreToCore| (&a.machine, a.class) == (&b.machine, b.class);
+    let what = |it: &CoreToCore| (it.machine.clone(), it.class, it.nodes);
+    let same = |a: &CoreToCore, b: &CoreToCore| what(a) == what(b);
     for class in rows.chunk_by(same) {
         let first = &class[0];
         let join = |figure: fn(&CoreToCore) -> f64| {
@@ -69,7 +76,10 @@ pub(crate) fn show(rows: &[CoreToCore], out: &mut dyn Write) -> Result<(), Error
         }
         lines.add_row([
             first.machine.clone(),
-            first.class.to_owned(),
+            match first.nodes {
+                Some([a, b]) => format!("nodes {a} and {b}"),
+                None => first.class.to_owned(),
+            },
             format!("{:.1}", first.published_ns),
             simulated,
             join(|it| it.transfer_ns),

@@ -36,7 +36,8 @@ fn cpus(spec: &Spec, experiment: &Experiment) -> Option<Vec<CpuId>> {
     if experiment.threads == 1 {
         return Some(spec.topology().cpus().take(1).map(|cpu| cpu.id).collect());
     }
-    Class::ALL.iter().find_map(|class| class.pair(spec.topology())).map(Vec::from)
+    let classes = Class::ALL.iter().filter(|class| **class != Class::SameCore);
+    classes.map(|class| class.pair(spec.topology())).find_map(|pair| pair).map(Vec::from)
 }
 
 /// Predicts an experiment's figure; `None` if the machine has no two cores and it takes two.

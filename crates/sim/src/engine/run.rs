@@ -328,7 +328,7 @@ impl Engine {
             .collect();
         let cpu_count = cpus.len();
         Engine {
-            directory: Directory::new(&topology, spec.costs()),
+            directory: Directory::new(&topology, spec.costs(), spec.distances()),
             pages: Pages::new(topology.core_count()),
             arbitration: setup.arbitration,
             stores: Stores::new(cpu_count),

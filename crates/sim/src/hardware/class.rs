@@ -1,10 +1,12 @@
-//! How far apart two cores are: the classes of transfers.
+//! How far apart two CPUs are: the classes of transfers.
 
 use coreline_topology::{CpuId, Distance, Topology};
 
-/// How far apart two cores are that exchange a line.
+/// How far apart two CPUs are that exchange a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
+    /// Hardware threads of one core.
+    SameCore,
     /// Under one last-level cache.
     SameCache,
     /// Under different caches of a memory node.
@@ -17,12 +19,13 @@ pub enum Class {
 
 impl Class {
     /// All classes, the nearest first.
-    pub const ALL: [Class; 4] =
-        [Class::SameCache, Class::SameNode, Class::SameSocket, Class::OtherSocket];
+    pub const ALL: [Class; 5] =
+        [Class::SameCore, Class::SameCache, Class::SameNode, Class::SameSocket, Class::OtherSocket];
 
     /// The class's name, which is that of its cost.
     pub fn name(self) -> &'static str {
         match self {
+            Class::SameCore => "same_core",
             Class::SameCache => "same_cache",
             Class::SameNode => "same_node",
             Class::SameSocket => "same_socket",
@@ -30,16 +33,27 @@ impl Class {
         }
     }
 
-    /// The first two CPUs of a machine that are so far apart; `None` if no two are.
-    pub fn pair(self, topology: &Topology) -> Option<[CpuId; 2]> {
-        let distance = match self {
+    /// Whether two CPUs at this distance are of the class.
+    pub(crate) fn is_of(self, distance: Option<Distance>) -> bool {
+        distance == Some(self.distance())
+    }
+
+    /// The distance of two CPUs of a machine file's machine, whose cores have second-level caches
+    /// of their own.
+    fn distance(self) -> Distance {
+        match self {
+            Class::SameCore => Distance::SameCore,
             Class::SameCache => Distance::SameCache,
             Class::SameNode => Distance::SameNode,
             Class::SameSocket => Distance::SameSocket,
             Class::OtherSocket => Distance::OtherSocket,
-        };
+        }
+    }
+
+    /// The first two CPUs of a machine that are so far apart; `None` if no two are.
+    pub fn pair(self, topology: &Topology) -> Option<[CpuId; 2]> {
         let first = topology.cpus().next()?.id;
-        let other = topology.cpus().find(|cpu| topology.distance(first, cpu.id) == Some(distance));
+        let other = topology.cpus().find(|cpu| self.is_of(topology.distance(first, cpu.id)));
         Some([first, other?.id])
     }
 }

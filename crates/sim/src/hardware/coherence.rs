@@ -8,8 +8,10 @@
 //! | core c | only c | c holds it exclusively and may write without asking (E or M) |
 //! | none | some | clean copies (S); a writer must first invalidate all others |
 //!
-//! Caches here are private caches of a core, shared by its hardware threads, and have no size. The
-//! last-level cache is a distance: a line that a core under the same one holds comes from there.
+//! Caches here are private caches of a core, shared by its hardware threads, and have no size. What
+//! one of them wrote costs the others a hit, or, where the machine file says what that takes
+//! (`same_core`), so much at their first look. The last-level cache is a distance: a line that a
+//! core under the same one holds comes from there.
 //!
 //! A core that idles for long empties its caches into the last-level one, where it finds what it
 //! had. A copy that another core asked for after this one counts as kept.
@@ -31,7 +33,8 @@ use coreline_topology::{NodeId, Topology};
 
 use crate::hardware::arena;
 use crate::hardware::contention::{Arbitration, Contention};
-use crate::hardware::spec::Costs;
+use crate::hardware::costs::Costs;
+use crate::hardware::distances::{Distances, Pair};
 
 /// What an access wants of its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +69,23 @@ pub(crate) enum From {
 }
 
 impl From {
-    pub(crate) fn cost(self, costs: &Costs) -> u64 {
+    /// The last of them.
+    const COUNT: usize = From::RemoteMemory as usize + 1;
+
+    /// Of two cores at these places.
+    fn between(a: CorePlace, b: CorePlace) -> From {
+        if a.cache == b.cache {
+            From::SameCache
+        } else if a.node == b.node {
+            From::SameNode
+        } else if a.socket == b.socket {
+            From::SameSocket
+        } else {
+            From::OtherSocket
+        }
+    }
+
+    fn cost(self, costs: &Costs) -> u64 {
         match self {
             From::Private => costs.private_hit,
             From::CleanSameCache => costs.cache_hit,
@@ -78,6 +97,15 @@ impl From {
             From::RemoteMemory => costs.memory_remote,
         }
     }
+}
+
+/// Where a line comes from, and what that costs. A nearer class comes before a farther one, and of
+/// one class the cheaper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Source {
+    pub(crate) from: From,
+    /// In picoseconds, before jitter.
+    pub(crate) cost: u64,
 }
 
 /// Where a core is.
@@ -106,6 +134,9 @@ struct Entry {
     home: u32,
     /// The line's place in [`Directory::contentions`]; 0 for a line that never had one.
     contention: u32,
+    /// The CPU that wrote the line last, if no hardware thread beside it has read that yet. Kept
+    /// where a machine file says what such a read costs.
+    writer: u32,
     /// Whether the owner wrote the line since it has it.
     written: bool,
 }
@@ -150,10 +181,16 @@ pub(crate) struct Directory {
     hold: u64,
     /// By core: when its own caches were empty last.
     emptied: Vec<u64>,
+    /// By class.
+    costs: [u64; From::COUNT],
+    /// Nodes that have costs of their own.
+    pairs: Box<[Pair]>,
+    /// What a hardware thread pays for what one beside it wrote; 0: a hit.
+    siblings: u64,
 }
 
 impl Directory {
-    pub(crate) fn new(topology: &Topology, costs: &Costs) -> Directory {
+    pub(crate) fn new(topology: &Topology, costs: &Costs, distances: &Distances) -> Directory {
         let mut cores =
             vec![CorePlace { cache: 0, node: NodeId::new(0), socket: 0 }; topology.core_count()];
         for cpu in topology.cpus() {
@@ -176,7 +213,31 @@ impl Directory {
             keep: costs.keep - 1,
             hold: costs.hold - 1,
             emptied,
+            costs: [
+                From::Private,
+                From::CleanSameCache,
+                From::SameCache,
+                From::SameNode,
+                From::SameSocket,
+                From::OtherSocket,
+                From::LocalMemory,
+                From::RemoteMemory,
+            ]
+            .map(|from| from.cost(costs)),
+            pairs: distances.pairs().into(),
+            siblings: costs.same_core,
         }
+    }
+
+    /// Of a class that has one cost.
+    fn of(&self, from: From) -> Source {
+        Source { from, cost: self.costs[from as usize] }
+    }
+
+    /// What the machine file says of two nodes.
+    fn pair(&self, a: NodeId, b: NodeId) -> Option<&Pair> {
+        // Empty for nearly every machine.
+        self.pairs.iter().find(|pair| pair.is_of(a, b))
     }
 
     /// A core's own caches are empty at `now`.
@@ -229,6 +290,7 @@ impl Directory {
             owner: NONE,
             home,
             contention: 0,
+            writer: NONE,
             written: false,
         });
         self.sharers.resize(self.entries.len() * self.stride, 0);
@@ -287,54 +349,74 @@ impl Directory {
     }
 
     /// How far the copy of `other` is from `core`.
-    fn distance(&self, core: u32, other: u32) -> From {
+    fn distance(&self, core: u32, other: u32) -> Source {
         let (a, b) = (self.cores[core as usize], self.cores[other as usize]);
-        if a.cache == b.cache {
-            From::SameCache
-        } else if a.node == b.node {
-            From::SameNode
-        } else if a.socket == b.socket {
-            From::SameSocket
-        } else {
-            From::OtherSocket
+        let from = From::between(a, b);
+        match self.pair(a.node, b.node) {
+            Some(pair) => Source { from, cost: pair.transfer },
+            None => self.of(from),
         }
     }
 
     /// Where `core` would get the line from at this moment.
-    pub(crate) fn source(&self, line: usize, core: u32, node: NodeId, access: Access) -> From {
+    pub(crate) fn source(&self, line: usize, core: u32, node: NodeId, access: Access) -> Source {
         let entry = &self.entries[line];
         let own = match entry.asker == core && self.is_lost(entry) {
             true => From::CleanSameCache,
             false => From::Private,
         };
         if entry.owner == core || (access == Access::Load && self.holds(line, core)) {
-            return own;
+            return self.of(own);
         }
         let others = || self.holders(line).filter(|&other| other != core);
         match (self.owner(line), access) {
             (Some(owner), _) => self.distance(core, owner),
             // A read is served by the nearest copy; a copy in the shared cache is clean there.
             (None, Access::Load) => match others().map(|other| self.distance(core, other)).min() {
-                Some(From::SameCache) => From::CleanSameCache,
-                Some(from) => from,
-                None => Self::memory(entry, node),
+                Some(Source { from: From::SameCache, .. }) => self.of(From::CleanSameCache),
+                Some(source) => source,
+                None => self.memory(entry, node),
             },
             // A write waits for the farthest copy to be invalidated.
             (None, _) => match others().map(|other| self.distance(core, other)).max() {
-                Some(from) => from,
-                None if self.holds(line, core) => own,
-                None => Self::memory(entry, node),
+                Some(source) => source,
+                None if self.holds(line, core) => self.of(own),
+                None => self.memory(entry, node),
             },
         }
     }
 
-    fn memory(entry: &Entry, node: NodeId) -> From {
+    fn memory(&self, entry: &Entry, node: NodeId) -> Source {
         // The first to touch a line decides where it lives.
         if [NONE, node.get()].contains(&entry.home) {
-            From::LocalMemory
-        } else {
-            From::RemoteMemory
+            return self.of(From::LocalMemory);
         }
+        match self.pair(node, NodeId::new(entry.home)) {
+            Some(pair) => Source { from: From::RemoteMemory, cost: pair.memory },
+            None => self.of(From::RemoteMemory),
+        }
+    }
+
+    /// What `cpu`, whose core has the line, pays for reading it: more, if a hardware thread beside
+    /// it wrote it last and it has not looked at it since.
+    #[inline]
+    pub(crate) fn read_hit(&mut self, line: usize, cpu: u32, writes: bool) -> u64 {
+        let hit = self.costs[From::Private as usize];
+        if self.siblings == 0 {
+            return hit;
+        }
+        let entry = &mut self.entries[line];
+        let is_news = entry.writer != NONE && entry.writer != cpu;
+        if is_news && !writes {
+            entry.writer = NONE;
+        }
+        if is_news { self.siblings.max(hit) } else { hit }
+    }
+
+    /// `cpu` has written the line last; or no CPU of its core, which got it from elsewhere.
+    #[inline(always)]
+    pub(crate) fn set_writer(&mut self, line: usize, cpu: Option<u32>) {
+        self.entries[line].writer = cpu.unwrap_or(NONE);
     }
 
     /// Gives the line to `core`, as `access` wants it. Whether no other core has it any more.
@@ -417,11 +499,11 @@ impl Directory {
         (core, node): (u32, NodeId),
         access: Access,
         arbitration: Arbitration,
-    ) -> From {
+    ) -> Source {
         let in_turn = arbitration == Arbitration::Fifo;
         let waiting = self.contention(line).filter(|_| in_turn);
         match waiting.and_then(|contention| contention.waiting.back()) {
-            Some(last) if last.core == core => From::Private,
+            Some(last) if last.core == core => self.of(From::Private),
             Some(last) => self.distance(core, last.core),
             None => self.source(line, core, node, access),
         }
@@ -483,7 +565,7 @@ impl Directory {
         // Of several that are equally near, the first: it has waited longest.
         let next = waiting.iter().enumerate().min_by_key(|(_, waiting)| {
             match waiting.core == asker || asker == NONE {
-                true => From::Private,
+                true => self.of(From::Private),
                 false => self.distance(waiting.core, asker),
             }
         });

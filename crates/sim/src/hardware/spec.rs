@@ -3,159 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use coreline_topology::{CpuId, CpuSet, Shape, Topology};
+use coreline_topology::{NodeId, Shape, Topology};
 use serde::Deserialize;
 
 use crate::hardware::class::Class;
+use crate::hardware::costs::{Cost, Costs, RawCost, check_distances};
 use crate::hardware::digest::digest;
+use crate::hardware::distances::{Distances, NodeDistance, RawDistance};
 use crate::hardware::presets::PRESETS;
 pub use crate::hardware::presets::{SpecError, presets};
-
-/// One number of a machine file.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Cost {
-    /// Picoseconds, or a plain count for the costs that are counts.
-    pub value: u64,
-    /// Whether [`value`](Cost::value) is a count.
-    pub is_count: bool,
-    /// Where the number comes from.
-    pub source: String,
-    /// Whether claims must hold while it moves by 30 % (the band).
-    pub uncertain: bool,
-}
-
-macro_rules! costs {
-    ($($(#[doc = $doc:literal])+ $name:ident: $unit:ident,)+) => {
-        /// What things cost on a machine, in picoseconds unless said otherwise; of transfers, the
-        /// latencies of ping-pongs, from which a [`Machine`](crate::Machine) finds what they cost.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub struct Costs {
-            $($(#[doc = $doc])+ pub $name: u64,)+
-        }
-
-        impl Costs {
-            /// The names of all costs, in the order of a machine file.
-            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),+];
-
-            fn build(
-                file: &str,
-                table: &BTreeMap<String, RawCost>,
-            ) -> Result<(Costs, BTreeMap<&'static str, Cost>), SpecError> {
-                let mut sources = BTreeMap::new();
-                let costs = Costs {
-                    $($name: {
-                        let cost = RawCost::take(file, table, stringify!($name), Unit::$unit)?;
-                        let value = cost.value;
-                        sources.insert(stringify!($name), cost);
-                        value
-                    },)+
-                };
-                Ok((costs, sources))
-            }
-
-            fn get_mut(&mut self, name: &str) -> Option<&mut u64> {
-                match name {
-                    $(stringify!($name) => Some(&mut self.$name),)+
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-
-costs! {
-    /// An access that the core's private cache serves.
-    private_hit: Time,
-    /// A clean line that another core under the same last-level cache holds.
-    cache_hit: Time,
-    /// The one-way latency of a ping-pong with a core under the same last-level cache.
-    same_cache: PingPong,
-    /// The same under another last-level cache of the same node.
-    same_node: PingPong,
-    /// The same in another node of the same socket.
-    same_socket: PingPong,
-    /// The same in another socket.
-    other_socket: PingPong,
-    /// A line that no cache holds, in the memory of the CPU's own node.
-    memory_local: Time,
-    /// A line that no cache holds, in the memory of another node.
-    memory_remote: Time,
-    /// What an atomic read-modify-write adds to a store.
-    locked: Time,
-    /// How long the home of a line is occupied by one reader of many.
-    directory: Time,
-    /// How soon a core uses a line again that it keeps from others for that.
-    keep: Time,
-    /// How long a core keeps a line from others at most, however soon it uses it again.
-    hold: Time,
-    /// A plain store on its way into the store buffer.
-    store_issue: Time,
-    /// A count: how many stores the store buffer holds.
-    store_queue: Count,
-    /// A spin loop's pause.
-    pause: Time,
-    /// A count: how many misses of a sequential read overlap.
-    stream_loads: Count,
-    /// A count: how many ownership requests of a sequential update overlap.
-    stream_stores: Count,
-    /// From one thread to the next on a CPU.
-    switch: Time,
-    /// From a wake-up until the woken thread runs, on an idle CPU.
-    wake: Time,
-    /// A system call that does nothing.
-    syscall: Time,
-    /// Reading the clock.
-    clock: Time,
-    /// From spawning a thread until it runs.
-    spawn: Time,
-    /// How long a thread runs before another one that wants the CPU gets it.
-    slice: Time,
-    /// A fence that interrupts all running threads.
-    broadcast: Time,
-    /// From sending an interrupt to another CPU until it arrives there.
-    ipi: Time,
-    /// From an interrupt's arrival until its handler runs.
-    irq_entry: Time,
-    /// From the end of an interrupt's handler until the interrupted code goes on.
-    irq_exit: Time,
-    /// From what ends a monitored wait until the CPU executes.
-    mwait_exit: Time,
-    /// From one timer tick of a busy CPU to the next.
-    tick: Time,
-    /// How long a core idles at least before its own caches and translations are empty.
-    idle_flush: Time,
-    /// Finding where a page lies, for a core whose translations are empty.
-    page_walk: Time,
-    /// A copy-on-write fault: the first write to a page that was only read.
-    first_write: Time,
-    /// What such a fault takes longer for each other CPU that ran the process and has switched
-    /// since the faulting core looked at it last: whether to interrupt it.
-    first_write_visit: Time,
-}
-
-impl Costs {
-    /// The latency of a ping-pong between cores so far apart; in a machine that runs, the cost of a
-    /// transfer instead.
-    pub fn of(&self, class: Class) -> u64 {
-        match class {
-            Class::SameCache => self.same_cache,
-            Class::SameNode => self.same_node,
-            Class::SameSocket => self.same_socket,
-            Class::OtherSocket => self.other_socket,
-        }
-    }
-}
-
-/// How a cost is given in a machine file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Unit {
-    /// Given as `ns`.
-    Time,
-    /// Given as `ping_pong_ns`, half of a round trip.
-    PingPong,
-    /// Given as `count`.
-    Count,
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -164,6 +20,8 @@ struct RawSpec {
     summary: String,
     topology: RawShape,
     cost: BTreeMap<String, RawCost>,
+    #[serde(default)]
+    distance: Vec<RawDistance>,
 }
 
 #[derive(Deserialize)]
@@ -176,96 +34,6 @@ struct RawShape {
     threads_per_core: u32,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawCost {
-    ns: Option<f64>,
-    ping_pong_ns: Option<f64>,
-    count: Option<u64>,
-    source: String,
-    #[serde(default)]
-    uncertain: bool,
-}
-
-/// The engine's unit of time.
-const LEAST_NS: f64 = 0.001;
-
-/// A line that comes from further away takes no less time: what is nearer, and why, if one does.
-fn check_distances(costs: &Costs) -> Result<(), (&'static str, String)> {
-    let transfers = Class::ALL.map(|class| (class.name(), costs.of(class)));
-    let memory = [("memory_local", costs.memory_local), ("memory_remote", costs.memory_remote)];
-    for pair in transfers.windows(2).chain(memory.windows(2)) {
-        let [(near, less), (far, more)] = pair else { continue };
-        if more < less {
-            let [less, more] = [less, more].map(|ps| *ps as f64 / 1000.0);
-            let why = format!("{more} ns is less than the {less} of {near}, which is nearer");
-            return Err((far, why));
-        }
-    }
-    Ok(())
-}
-
-impl RawCost {
-    /// Times up to a second, ping-pongs up to ten microseconds, counts up to a thousand: more is
-    /// taken for a typing mistake.
-    const MOST_NS: f64 = 1e9;
-    const MOST_PING_PONG_NS: f64 = 1e4;
-    const MOST: u64 = 1000;
-
-    fn take(
-        file: &str,
-        table: &BTreeMap<String, RawCost>,
-        name: &str,
-        unit: Unit,
-    ) -> Result<Cost, SpecError> {
-        let wrong = |why: String| SpecError::Value {
-            file: file.to_owned(),
-            key: format!("cost.{name}"),
-            why,
-        };
-        let raw = table.get(name).ok_or_else(|| wrong("is missing".to_owned()))?;
-        if raw.source.trim().is_empty() {
-            return Err(wrong(
-                "has no source; say where it is from, or \"from memory\"".to_owned(),
-            ));
-        }
-        let (key, most) = match unit {
-            Unit::PingPong => ("ping_pong_ns", Self::MOST_PING_PONG_NS),
-            Unit::Time | Unit::Count => ("ns", Self::MOST_NS),
-        };
-        let value = match (unit, raw.ns, raw.ping_pong_ns, raw.count) {
-            (Unit::Time, Some(ns), None, None) | (Unit::PingPong, None, Some(ns), None) => {
-                if !(LEAST_NS..=most).contains(&ns) {
-                    return Err(wrong(format!(
-                        "{key} = {ns} is not between {LEAST_NS} and {most}: nothing is for free, \
-                         and time must pass for a CPU that spins"
-                    )));
-                }
-                // In range, so the rounded picoseconds fit, and are at least 1.
-                (ns * 1000.0).round() as u64
-            }
-            (Unit::Count, None, None, Some(count)) if (1..=Self::MOST).contains(&count) => count,
-            (Unit::Count, None, None, Some(count)) => {
-                return Err(wrong(format!("count = {count} is not between 1 and {}", Self::MOST)));
-            }
-            (Unit::Time, ..) => {
-                return Err(wrong("is a time: give `ns` and nothing else".to_owned()));
-            }
-            (Unit::PingPong, ..) => {
-                return Err(wrong(
-                    "is the one-way latency of a ping-pong: give `ping_pong_ns` and nothing else"
-                        .to_owned(),
-                ));
-            }
-            (Unit::Count, ..) => {
-                return Err(wrong("is a count: give `count` and nothing else".to_owned()));
-            }
-        };
-        let is_count = unit == Unit::Count;
-        Ok(Cost { value, is_count, source: raw.source.clone(), uncertain: raw.uncertain })
-    }
-}
-
 /// A machine: its tree and its costs.
 #[derive(Debug, Clone)]
 pub struct Spec {
@@ -274,6 +42,7 @@ pub struct Spec {
     topology: Topology,
     costs: Costs,
     sources: BTreeMap<&'static str, Cost>,
+    distances: Distances,
     /// Costs that were moved, and to how many percent.
     scaled: BTreeMap<String, u64>,
     /// The digest of the text; `None` for a preset.
@@ -342,6 +111,12 @@ impl Spec {
         }
         let (costs, sources) = Costs::build(file, &raw.cost)?;
         check_distances(&costs).map_err(|(key, why)| wrong(format!("cost.{key}"), why))?;
+        let stated: Result<Vec<_>, _> =
+            raw.distance.into_iter().map(|distance| distance.check(&topology)).collect();
+        let distances = stated.and_then(|stated| Distances::new(stated, &topology, &costs));
+        let distances = distances.map_err(|why| wrong("distance".to_owned(), why))?;
+        let firmware = distances.of_firmware(&topology, &costs);
+        let topology = topology.with_node_distances(firmware);
         let preset = PRESETS.iter().find(|(name, _)| *name == raw.name);
         if preset.is_some_and(|(_, theirs)| *theirs != text) {
             let why = format!("{:?} is a preset, and this is another machine: rename it", raw.name);
@@ -349,7 +124,7 @@ impl Spec {
         }
         let digest = preset.is_none().then(|| digest(text.as_bytes()));
         let (name, summary, scaled) = (raw.name, raw.summary, BTreeMap::new());
-        Ok(Spec { name, summary, topology, costs, sources, scaled, digest })
+        Ok(Spec { name, summary, topology, costs, sources, distances, scaled, digest })
     }
 
     /// The digest of the machine's file, by which a replay line tells it from others of its name;
@@ -389,8 +164,18 @@ impl Spec {
         Costs::NAMES.iter().filter_map(|name| Some((*name, self.sources.get(name)?)))
     }
 
+    /// Pairs of nodes that the file says more of than their class, as it says it.
+    pub fn node_distances(&self) -> &[NodeDistance] {
+        self.distances.stated()
+    }
+
+    /// Those pairs, with the costs as used.
+    pub(crate) fn distances(&self) -> &Distances {
+        &self.distances
+    }
+
     /// Moves one cost to `percent` of the file's value, at most 1000, for a band. It stays at least
-    /// 1.
+    /// 1. What the file says of pairs of nodes in place of it moves along.
     ///
     /// # Errors
     ///
@@ -413,6 +198,7 @@ impl Spec {
             });
         }
         *value = ((base * percent + 50) / 100).max(1);
+        self.distances.scale(cost, percent, &self.costs);
         match percent {
             100 => self.scaled.remove(cost),
             _ => self.scaled.insert(cost.to_owned(), percent),
@@ -428,20 +214,32 @@ impl Spec {
 }
 
 impl Spec {
-    /// Replaces the ping-pong figure of a class by what a transfer costs.
-    pub(crate) fn set_transfer(&mut self, class: Class, raw: u64) {
-        if let Some(cost) = self.costs.get_mut(class.name()) {
-            *cost = raw;
+    /// Replaces the ping-pong figure of a class, or of two nodes, by what a transfer costs.
+    pub(crate) fn set_transfer(&mut self, class: Class, nodes: Option<[NodeId; 2]>, raw: u64) {
+        match (nodes, self.costs.get_mut(class.name())) {
+            (Some(nodes), _) => self.distances.set_transfer(nodes, raw),
+            (None, Some(cost)) => *cost = raw,
+            (None, None) => {}
         }
     }
 
-    /// Two cores of these costs, whose transfers all cost `raw`: their distance only selects the
-    /// name of a cost.
-    pub(crate) fn two_cores(&self, raw: u64) -> Spec {
-        let cpus = CpuSet::from_iter([0, 1].map(CpuId::new));
-        let topology = Topology::flat(&cpus).expect("two CPUs are a machine");
-        let mut spec = Spec { topology, ..self.clone() };
-        Class::ALL.into_iter().for_each(|class| spec.set_transfer(class, raw));
+    /// Two CPUs of these costs, whose transfers all cost `raw`: hardware threads of one core if
+    /// the class is theirs; else two cores, whose distance only selects the name of a cost.
+    pub(crate) fn two_cpus(&self, class: Class, raw: u64) -> Spec {
+        let cores = if class == Class::SameCore { 1 } else { 2 };
+        let shape = Shape {
+            sockets: 1,
+            nodes_per_socket: 1,
+            caches_per_node: 1,
+            cores_per_cache: cores,
+            threads_per_core: 2 / cores,
+        };
+        let topology = Topology::uniform(shape).expect("two CPUs are a machine");
+        let mut spec = Spec { topology, distances: Distances::default(), ..self.clone() };
+        Class::ALL.into_iter().for_each(|class| spec.set_transfer(class, None, raw));
+        if class != Class::SameCore {
+            spec.costs.same_core = 0;
+        }
         spec
     }
 }
@@ -455,7 +253,8 @@ mod tests {
         for name in presets() {
             let spec = Spec::preset(name).unwrap();
             assert_eq!(spec.name(), name);
-            assert_eq!(spec.sources().count(), Costs::NAMES.len());
+            // No source is known for hardware threads of one core.
+            assert_eq!(spec.sources().count(), Costs::NAMES.len() - 1);
         }
     }
 
@@ -498,7 +297,8 @@ mod tests {
             let costs = *Spec::preset(name).unwrap().costs();
             let figures = Class::ALL.map(|class| costs.of(class));
             assert!(figures.is_sorted(), "{name}: {figures:?}");
-            assert!(costs.private_hit < costs.cache_hit && costs.cache_hit < figures[0], "{name}");
+            assert!(costs.private_hit < costs.cache_hit, "{name}");
+            assert!(costs.cache_hit < costs.same_cache, "{name}");
             assert!(costs.memory_local <= costs.memory_remote, "{name}");
         }
     }

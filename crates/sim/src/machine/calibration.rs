@@ -19,14 +19,16 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coreline_topology::CpuId;
+use coreline_topology::{CpuId, NodeId};
 use coreline_world::{
     Clock, Integer, JoinHandle, Line, Ordering, Placement, SpawnError, Threads, Word, Words, World,
 };
 
 use crate::Sim;
 use crate::hardware::class::Class;
-use crate::hardware::spec::{Costs, Spec};
+use crate::hardware::costs::Costs;
+use crate::hardware::distances::Distances;
+use crate::hardware::spec::Spec;
 use crate::results::failure::Failure;
 
 /// The game of the published tools: two players, one word, compare-and-exchange.
@@ -55,11 +57,13 @@ impl<W: World> PingPong<W> {
     }
 }
 
-/// The cost of exchanging a line between two cores of a machine.
+/// The cost of exchanging a line between two CPUs of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer {
-    /// How far apart the cores are.
+    /// How far apart the CPUs are.
     pub class: Class,
+    /// The nodes that they are of, if the machine file says more of these than their class.
+    pub nodes: Option<[NodeId; 2]>,
     /// The one-way latency of the machine file, in picoseconds.
     pub published: u64,
     /// What one transfer costs if a ping-pong takes that, in picoseconds.
@@ -123,25 +127,27 @@ pub(crate) fn one_way(times: Times) -> u64 {
 /// A cost, the latency of a game with it, and whether that is the one asked for.
 type Answer = (u64, u64, bool);
 
-/// What was found before, by what it depends on: all costs, with the figure for every transfer, and
-/// the request share. These are values of a pure function, so the order of callers does not matter.
-static ANSWERS: Mutex<BTreeMap<(Costs, u32), Answer>> = Mutex::new(BTreeMap::new());
+/// What was found before, by what it depends on: all costs, with the figure for every transfer, the
+/// request share, and whether hardware threads of one core play. These are values of a pure function, so the order of callers does not matter.
+static ANSWERS: Mutex<BTreeMap<(Costs, u32, bool), Answer>> = Mutex::new(BTreeMap::new());
 
-/// Finds the cost of a transfer of this class on a machine of these costs.
+/// Finds the cost of a transfer of this class, with which a game takes `published`, on a machine of
+/// these costs.
 fn solve(
     spec: &Spec,
-    class: Class,
+    (class, published): (Class, u64),
     request_percent: u32,
     play: Play,
 ) -> Result<Answer, Box<Failure>> {
-    let published = spec.costs().of(class);
     let least = spec.costs().private_hit;
-    let question = (*spec.two_cores(published).costs(), request_percent);
+    let of_siblings = class == Class::SameCore;
+    let question = (*spec.two_cpus(class, published).costs(), request_percent, of_siblings);
     let answers = || ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(&answer) = answers().get(&question) {
         return Ok(answer);
     }
-    let play = |raw| play(spec.two_cores(raw), request_percent, [CpuId::new(0), CpuId::new(1)]);
+    let cpus = [0, 1].map(CpuId::new);
+    let play = |raw| play(spec.two_cpus(class, raw), request_percent, cpus);
     let answer = search(published, least, request_percent, play)?;
     answers().insert(question, answer);
     Ok(answer)
@@ -192,19 +198,32 @@ fn search(
     Ok((best.0, best.1, off(best.1) * FINENESS <= published))
 }
 
-/// The costs of all transfers of a machine, by class; only classes that it has.
+/// The costs of all transfers of a machine, by class, then by pairs of nodes; only classes that it
+/// has.
 ///
-/// `simulated` is that of two cores under one cache.
+/// `simulated` is that of two cores under one cache, or of two hardware threads of one core.
 pub(crate) fn transfers(
     spec: &Spec,
     share: u32,
     play: Play,
 ) -> Result<Vec<Transfer>, Box<Failure>> {
-    let has = |class: &Class| class.pair(spec.topology()).is_some();
-    let transfer = |class: Class| {
-        let published = spec.costs().of(class);
-        let (raw, simulated, reached) = solve(spec, class, share, play)?;
-        Ok(Transfer { class, published, raw, simulated, reached })
+    let classes = Class::ALL.into_iter().map(|class| (class, None, spec.costs().of(class)));
+    // Of siblings a machine file may say nothing.
+    let classes =
+        classes.filter(|&(class, _, published)| published > 0 && cpus(spec, class, None).is_some());
+    let pairs = spec.distances().pairs().iter();
+    let pairs = pairs.map(|pair| (pair.class, Some(pair.nodes), pair.transfer));
+    let transfer = |(class, nodes, published)| {
+        let (raw, simulated, reached) = solve(spec, (class, published), share, play)?;
+        Ok(Transfer { class, nodes, published, raw, simulated, reached })
     };
-    Class::ALL.into_iter().filter(has).map(transfer).collect()
+    classes.chain(pairs).map(transfer).collect()
+}
+
+/// The first two CPUs of a machine whose transfers have such a cost.
+pub(crate) fn cpus(spec: &Spec, class: Class, nodes: Option<[NodeId; 2]>) -> Option<[CpuId; 2]> {
+    match nodes {
+        None => spec.distances().cpus(class, spec.topology()),
+        Some(nodes) => Distances::cpus_of(nodes, spec.topology()),
+    }
 }

@@ -280,7 +280,8 @@ impl Machine {
         &self.spec
     }
 
-    /// By class, the cost of one transfer between two cores with which a ping-pong takes what the
+    /// By class, and for pairs of nodes of which the machine file says more, the cost of one
+    /// transfer between two CPUs with which a ping-pong takes what the
     /// machine file says, and the latency of a simulated ping-pong on this machine. Classes that
     /// the machine does not have are left out.
     ///
@@ -290,7 +291,8 @@ impl Machine {
     pub fn calibration(&self) -> Result<Vec<Transfer>, Box<Failure>> {
         let mut transfers = calibration::transfers(&self.spec, self.request_percent, play)?;
         for transfer in &mut transfers {
-            let Some(cpus) = transfer.class.pair(self.spec.topology()) else { continue };
+            let cpus = calibration::cpus(&self.spec, transfer.class, transfer.nodes);
+            let Some(cpus) = cpus else { continue };
             let machine = Machine::new(self.spec.clone()).request_percent(self.request_percent);
             transfer.simulated = play(machine.calibrated()?.spec, self.request_percent, cpus)?;
         }
@@ -300,7 +302,7 @@ impl Machine {
     /// This machine with transfers at their cost instead of at their ping-pong figure.
     fn calibrated(mut self) -> Result<Machine, Box<Failure>> {
         for transfer in calibration::transfers(&self.spec, self.request_percent, play)? {
-            self.spec.set_transfer(transfer.class, transfer.raw);
+            self.spec.set_transfer(transfer.class, transfer.nodes, transfer.raw);
         }
         Ok(self)
     }

@@ -354,15 +354,17 @@ impl Engine {
             return false;
         }
         let costs = self.spec.costs();
+        let mut read = || self.directory.read_hit(request.line, cpu as u32, access.writes());
         let cost = match access {
-            Access::Load | Access::Own => costs.private_hit,
+            Access::Load | Access::Own => read(),
             Access::Store => costs.store_issue,
-            Access::Update => costs.private_hit + costs.locked,
+            Access::Update => read() + costs.locked,
         };
         self.count_hit(cpu, request, cost);
         self.pass(Activity::Hit, cost);
         self.directory.used(request.line, core, access.writes(), now + cost);
         if access.writes() {
+            self.directory.set_writer(request.line, Some(cpu as u32));
             self.wake_watchers(request.line, now + cost);
         }
         true
@@ -466,7 +468,7 @@ impl Engine {
                         request.access,
                         self.arbitration,
                     );
-                    let flight = source.cost(self.spec.costs()) * self.request_percent / 100;
+                    let flight = source.cost * self.request_percent / 100;
                     (request.issued, request.arrived) = (now, now + flight);
                     self.set_state(cpu, State::Accessing);
                     self.pass(Activity::Miss, flight);

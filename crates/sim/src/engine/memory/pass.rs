@@ -112,7 +112,7 @@ impl Engine {
                         access,
                         self.arbitration,
                     );
-                    let flight = source.cost(&costs) * self.request_percent / 100;
+                    let flight = source.cost * self.request_percent / 100;
                     let room = match pass.window.len() as u64 >= overlap {
                         true => pass.window.pop_front().unwrap_or(0),
                         false => 0,

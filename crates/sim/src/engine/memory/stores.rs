@@ -136,17 +136,18 @@ impl Engine {
             let request = if self.directory.has(store.line, core, Access::Store, now) {
                 None
             } else {
-                let from = self.directory.request_to(
+                let source = self.directory.request_to(
                     store.line,
                     (core, node),
                     Access::Store,
                     self.arbitration,
                 );
-                Some(from.cost(self.spec.costs()) * self.request_percent / 100)
+                Some(source.cost * self.request_percent / 100)
             };
             let Some(flight) = request else {
                 self.count_hit(cpu, &store, 0);
                 self.directory.used(store.line, core, true, now);
+                self.directory.set_writer(store.line, Some(cpu as u32));
                 self.store_done(cpu, now);
                 continue;
             };

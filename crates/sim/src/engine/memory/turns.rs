@@ -31,11 +31,12 @@ impl Engine {
         let &Request { line, access, word, site, issued, arrived, .. } = request;
         let (core, node) = (self.cpus[cpu].core, self.cpus[cpu].node);
         let source = self.directory.source(line, core, node, access);
-        self.report.transfers.count(source);
+        self.report.transfers.count(source.from);
         let owner = self.tracer.as_ref().and_then(|_| self.directory.owner(line));
         let alone = self.directory.transfer(line, core, node, access);
+        self.directory.set_writer(line, access.writes().then_some(cpu as u32));
         let costs = self.spec.costs();
-        let cost = self.jitter.jitter(source.cost(costs));
+        let cost = self.jitter.jitter(source.cost);
         let response = cost - cost * self.request_percent / 100;
         let locked = if access == Access::Update { costs.locked } else { 0 };
         let completion = start + response + locked;
@@ -44,14 +45,14 @@ impl Engine {
         self.directory.occupy(line, core, completion, busy);
         if let Some(ledger) = &mut self.ledger {
             let (queue, time) = (start - arrived, completion - issued);
-            ledger.access(core, (line, site, word), source, queue, time);
+            ledger.access(core, (line, site, word), source.from, queue, time);
             self.put_down(cpu, request, start);
         }
         if let Some(tracer) = &mut self.tracer {
             let address = self.directory.name(line) * LINE as u64 + (word % LINE) as u64;
             let cpu_of = |owner: u32| self.cpus.iter().position(|it| it.core == owner);
             let owner = owner.filter(|&owner| owner != core).and_then(cpu_of);
-            let miss = Miss { site, address, from: source, owner, waits };
+            let miss = Miss { site, address, from: source.from, owner, waits };
             tracer.missed(cpu, miss, issued, completion);
         }
         self.appoint(line);

@@ -7,14 +7,14 @@ const FAR: NodeId = NodeId::new(1);
 /// A directory with two lines.
 fn directory() -> Directory {
     let spec = Spec::preset("epyc-9654-2s").unwrap();
-    let mut directory = Directory::new(spec.topology(), spec.costs());
+    let mut directory = Directory::new(spec.topology(), spec.costs(), spec.distances());
     assert_eq!([directory.intern(500), directory.intern(7), directory.intern(500)], [0, 1, 0]);
     directory
 }
 
 /// The source of an access, which then happens.
 fn touch(d: &mut Directory, core: u32, node: NodeId, access: Access) -> From {
-    let from = d.source(0, core, node, access);
+    let from = d.source(0, core, node, access).from;
     d.transfer(0, core, node, access);
     from
 }
@@ -37,7 +37,7 @@ fn a_written_line_comes_from_its_owner_by_distance() {
         assert_eq!(touch(&mut d, other, NODE, Access::Load), from);
         assert_eq!(touch(&mut d, other, NODE, Access::Load), From::Private);
         assert_eq!(touch(&mut d, 0, NODE, Access::Store), from, "takes it back");
-        assert_eq!(d.source(0, other, NODE, Access::Load), from, "was invalidated");
+        assert_eq!(d.source(0, other, NODE, Access::Load).from, from, "was invalidated");
     }
 }
 
@@ -47,9 +47,9 @@ fn a_read_takes_the_nearest_copy_and_a_write_waits_for_the_farthest() {
     for core in [0, 8, 100] {
         touch(&mut d, core, NODE, Access::Load);
     }
-    assert_eq!(d.source(0, 1, NODE, Access::Load), From::CleanSameCache);
-    assert_eq!(d.source(0, 16, NODE, Access::Load), From::SameNode);
-    assert_eq!(d.source(0, 0, NODE, Access::Update), From::OtherSocket);
+    assert_eq!(d.source(0, 1, NODE, Access::Load).from, From::CleanSameCache);
+    assert_eq!(d.source(0, 16, NODE, Access::Load).from, From::SameNode);
+    assert_eq!(d.source(0, 0, NODE, Access::Update).from, From::OtherSocket);
 }
 
 #[test]
@@ -76,9 +76,9 @@ fn a_placement_decides_before_the_first_touch() {
 fn the_first_touch_decides_the_home() {
     let mut d = directory();
     d.entries[0].home = NODE.get();
-    assert_eq!(d.source(0, 100, FAR, Access::Load), From::RemoteMemory);
-    assert_eq!(d.source(0, 0, NODE, Access::Load), From::LocalMemory);
-    assert_eq!(d.source(1, 100, FAR, Access::Load), From::LocalMemory);
+    assert_eq!(d.source(0, 100, FAR, Access::Load).from, From::RemoteMemory);
+    assert_eq!(d.source(0, 0, NODE, Access::Load).from, From::LocalMemory);
+    assert_eq!(d.source(1, 100, FAR, Access::Load).from, From::LocalMemory);
 }
 
 #[test]
@@ -95,11 +95,11 @@ fn a_read_of_what_was_written_takes_ownership_and_the_next_leaves_copies() {
     let mut d = directory();
     touch(&mut d, 0, NODE, Access::Store);
     assert_eq!(touch(&mut d, 1, NODE, Access::Load), From::SameCache);
-    assert_eq!(d.source(0, 1, NODE, Access::Update), From::Private, "it may write");
+    assert_eq!(d.source(0, 1, NODE, Access::Update).from, From::Private, "it may write");
     // Nothing was written since: both have a copy, and neither may.
     assert_eq!(touch(&mut d, 0, NODE, Access::Load), From::SameCache);
     assert_eq!(touch(&mut d, 1, NODE, Access::Load), From::Private);
-    assert_eq!(d.source(0, 1, NODE, Access::Update), From::SameCache);
+    assert_eq!(d.source(0, 1, NODE, Access::Update).from, From::SameCache);
 }
 
 #[test]
