@@ -58,6 +58,7 @@
 //! | [`Class`], [`Transfer`], [`PingPong`] | published latencies, and what transfers cost |
 //! | [`atomic`], [`sync`], [`thread`], [`time`], [`hint`] | std's modules, simulated |
 //! | [`collections`], [`task`] | hash maps whose order follows from the seed; an executor |
+//! | [`cell`], [`Machine::find_races`] | plain shared data, and what orders its accesses |
 //! | [`locks`] | reports on each lock of a run |
 //! | [`measure`] | threads that begin together, tables over numbers of threads, two side by side |
 //! | [`test`](macro@test) | `#[coreline_sim::test]`: a test on a machine, with many seeds |
@@ -94,8 +95,10 @@ pub use hardware::spec::{Spec, SpecError, presets};
 pub use machine::calibration::{PingPong, Transfer};
 pub use machine::{Machine, Run};
 pub use mirrors::statics::Static;
-pub use mirrors::{atomic, collections, hint, sync, task, thread, time};
-pub use results::failure::{CpuState, Doing, Failure, FailureKind, Foreign, Lately, ThreadState};
+pub use mirrors::{atomic, cell, collections, hint, sync, task, thread, time};
+pub use results::failure::{
+    CpuState, Doing, Failure, FailureKind, Foreign, Lately, PlainAccess, ThreadState,
+};
 pub use results::false_sharing::WordGroup;
 pub use results::locks::{Handoffs, LockReport};
 pub use results::replay::{ParseReplayError, Replay};

@@ -18,6 +18,7 @@ mod kernel;
 mod lately;
 mod locks;
 mod memory;
+pub(crate) mod races;
 mod rng;
 mod run;
 mod stack;

@@ -18,8 +18,8 @@ use super::memory::pages::Pages;
 use super::memory::stores::Stores;
 use super::rng::{Rng, Stream};
 use super::{
-    Cpu, ENGINE, Engine, EventQueue, NEVER, PS_PER_NS, STACK, State, Thread, inside, lately, stack,
-    with,
+    Cpu, ENGINE, Engine, EventQueue, NEVER, PS_PER_NS, STACK, State, Thread, inside, lately, races,
+    stack, with,
 };
 use crate::hardware::arena::{self, Arena};
 use crate::hardware::coherence::Directory;
@@ -51,6 +51,8 @@ pub(crate) struct Setup {
     pub(crate) tape: Option<Tape>,
     /// Whether it is put down what happens when.
     pub(crate) trace: bool,
+    /// Whether it looks for data races.
+    pub(crate) races: bool,
     pub(crate) arbitration: Arbitration,
 }
 
@@ -100,7 +102,8 @@ struct Installed {
 }
 
 impl Installed {
-    fn new(engine: Box<Engine>) -> Installed {
+    fn new(engine: Box<Engine>, looks_for_races: bool) -> Installed {
+        races::begin(looks_for_races);
         let engine = Box::into_raw(engine);
         ENGINE.set(engine);
         Installed { engine, fibers: Vec::new(), resuming: false }
@@ -165,6 +168,7 @@ impl Installed {
 impl Drop for Installed {
     fn drop(&mut self) {
         ENGINE.set(ptr::null_mut());
+        races::end();
         // SAFETY: the pointer came from `Box::into_raw`, and is given back once, here.
         let mut engine = unsafe { Box::from_raw(self.engine) };
         self.fibers.drain(..).flatten().chain(engine.newborn.drain(..)).for_each(mem::forget);
@@ -230,7 +234,8 @@ pub(crate) fn run<T: 'static>(
     let stack = stack::new(&arena)
         .map_err(|why| Failed::refused(&format!("no stack for the first thread: {why}")))?;
     let fiber = Fiber::new(stack, move || theirs.set(Some(root())));
-    let mut machine = Installed::new(Box::new(Engine::new(setup, arena)));
+    let looks = setup.races;
+    let mut machine = Installed::new(Box::new(Engine::new(setup, arena)), looks);
     inside(|engine| engine.start(fiber));
     machine.run();
     let (report, locks) = inside(|engine| (engine.report(), engine.lock_reports()));
@@ -385,6 +390,7 @@ impl Engine {
         let cpu = 0;
         self.ending = false;
         let number = self.add_thread(cpu, false);
+        races::started_last(number);
         let now = self.settled;
         self.adopt(number, fiber, cpu, now);
     }

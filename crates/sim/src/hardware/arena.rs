@@ -32,7 +32,7 @@
 //! current one is counted, but not used again.
 
 use core::alloc::{GlobalAlloc, Layout};
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::alloc::System;
@@ -66,6 +66,26 @@ const CLASSES: usize = 64 + 25;
 thread_local! {
     /// The arena of the simulated code that runs on this thread now; null while host code runs.
     static CURRENT: Cell<*mut Header> = const { Cell::new(ptr::null_mut()) };
+    /// Whether allocations in it are put down, and those since that was asked last.
+    static IS_LOGGED: Cell<bool> = const { Cell::new(false) };
+    static LOG: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// From now on this host thread's allocations in an arena are put down, or are not.
+pub(crate) fn log_allocations(are_logged: bool) {
+    IS_LOGGED.set(are_logged);
+    LOG.take();
+}
+
+/// Calls `f` with the address and size of each block since the last call.
+pub(crate) fn take_allocations(mut f: impl FnMut(usize, usize)) {
+    LOG.with_borrow_mut(|log| log.drain(..).for_each(|(start, size)| f(start, size)));
+}
+
+#[cold]
+fn log(block: *mut u8, size: usize) {
+    let _host = leave();
+    LOG.with_borrow_mut(|log| log.push((block.addr(), size)));
 }
 
 /// The first bytes of an arena.
@@ -201,6 +221,9 @@ unsafe fn allocate(arena: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>
     };
     // Relaxed: a count on its own; the machine's own count keeps it from zero here.
     header.live.fetch_add(1, Ordering::Relaxed);
+    if IS_LOGGED.get() {
+        log(block, size);
+    }
     NonNull::new(block)
 }
 

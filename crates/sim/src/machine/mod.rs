@@ -70,6 +70,7 @@ pub struct Machine {
     statistics: Statistics,
     tape: Option<Tape>,
     trace: bool,
+    races: bool,
     arbitration: Arbitration,
 }
 
@@ -133,6 +134,7 @@ impl Machine {
             statistics: Statistics::default(),
             tape: None,
             trace: false,
+            races: false,
             arbitration: Arbitration::default(),
         }
     }
@@ -177,6 +179,12 @@ impl Machine {
             .schedule(replay.schedule.clone())
             .step_limit(replay.step_limit)
             .program(&replay.program)
+            .races(replay.races)
+    }
+
+    fn races(mut self, races: bool) -> Machine {
+        self.races = races;
+        self
     }
 
     /// The seed of everything random: jitter, what faults hit, and what schedules choose.
@@ -252,6 +260,41 @@ impl Machine {
         self
     }
 
+    /// Looks for data races: a run fails as soon as two accesses to the same
+    /// [cell](crate::cell::UnsafeCell), one of which writes, are ordered by nothing that the program
+    /// does: no release and acquire, lock, fence, start or end of a thread.
+    ///
+    /// It finds orderings that are missing, though every run is sequentially consistent, in each
+    /// run whose accesses come close enough, whatever values they see. It takes no simulated time;
+    /// of the host's, some for each thread at each access to a word that synchronises.
+    ///
+    /// ```
+    /// use coreline_sim::atomic::{AtomicBool, Ordering};
+    /// use coreline_sim::cell::UnsafeCell;
+    /// use coreline_sim::sync::Arc;
+    /// use coreline_sim::{FailureKind, Machine, thread};
+    ///
+    /// # #[global_allocator]
+    /// # static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+    /// let failure = Machine::preset("host-2c")?.find_races().run(|| {
+    ///     let shared = Arc::new((UnsafeCell::new(0), AtomicBool::new(false)));
+    ///     let theirs = Arc::clone(&shared);
+    ///     thread::spawn(move || {
+    ///         // SAFETY: this is the mistake: `Relaxed` passes nothing on. (Here all is well.)
+    ///         theirs.0.with_mut(|it| unsafe { *it = 42 });
+    ///         theirs.1.store(true, Ordering::Relaxed);
+    ///     });
+    ///     while !shared.1.load(Ordering::Acquire) {}
+    ///     // SAFETY: as in the other thread.
+    ///     shared.0.with(|it| unsafe { *it })
+    /// });
+    /// assert!(matches!(failure.unwrap_err().kind, FailureKind::DataRace { .. }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn find_races(self) -> Machine {
+        self.races(true)
+    }
+
     /// Puts down all accesses.
     pub(crate) fn tape(self, tape: &Tape) -> Machine {
         Machine { tape: Some(Tape::clone(tape)), ..self.statistics(Statistics::Full) }
@@ -271,6 +314,7 @@ impl Machine {
             step_limit: self.step_limit,
             scaled: scaled.collect(),
             kernel: self.kernel.as_ref().map(|kernel| kernel.name().to_owned()),
+            races: self.races,
             program: self.program.clone(),
         }
     }
@@ -383,6 +427,7 @@ impl Machine {
             statistics: self.statistics,
             tape: self.tape,
             trace: self.trace,
+            races: self.races,
             arbitration: self.arbitration,
         };
         match engine::run(setup, root) {

@@ -1,5 +1,6 @@
 //! Mirrors of std's modules, simulated.
 
+pub mod cell;
 pub mod collections;
 pub mod hint;
 pub(crate) mod statics;

@@ -62,6 +62,16 @@ pub enum FailureKind {
         /// What memory that is.
         memory: Foreign,
     },
+    /// Two accesses to the same plain data, one of which writes, that nothing orders; only with
+    /// [`Machine::find_races`](crate::Machine::find_races).
+    DataRace {
+        /// The one that this run has made first.
+        earlier: PlainAccess,
+        /// The one at which that was seen.
+        later: PlainAccess,
+        /// How many bytes that one is of.
+        len: usize,
+    },
     /// A thread used more stack than it has, 256 KiB.
     StackOverflow {
         /// The thread's number.
@@ -74,6 +84,27 @@ pub enum FailureKind {
         /// Why.
         why: String,
     },
+}
+
+/// An access to plain data that is shared: a cell's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlainAccess {
+    /// The thread's number.
+    pub thread: usize,
+    /// The CPU that it ran on.
+    pub cpu: CpuId,
+    /// Where in the source.
+    pub site: SourceSite,
+    /// Whether it writes.
+    pub writes: bool,
+}
+
+impl fmt::Display for PlainAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PlainAccess { thread, cpu, site, writes } = self;
+        let what = if *writes { "write" } else { "read" };
+        write!(f, "the {what} by thread {thread} on {cpu} at {site}")
+    }
 }
 
 /// Memory that is not the machine's.
@@ -239,6 +270,9 @@ impl fmt::Display for FailureKind {
                     "no end after {steps} steps: {verdict}\n  the last {last} steps: {accesses} \
                      accesses, {changes} writes of another value, {acquisitions} locks taken"
                 )
+            }
+            FailureKind::DataRace { earlier, later, len } => {
+                write!(f, "data race on {len} bytes: nothing orders\n  {earlier}, and\n  {later}")
             }
             FailureKind::StackOverflow { thread, cpu } => write!(
                 f,

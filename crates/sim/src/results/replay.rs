@@ -13,7 +13,8 @@ use crate::settings::{REQUEST_PERCENT, STEP_LIMIT};
 ///
 /// Settings that are as in a [new machine](crate::Machine::new) are left out of the line: first
 /// come, first served at a line, the schedule by time, the
-/// [step limit](crate::Machine::STEP_LIMIT), the costs of the machine's file, and no kernel.
+/// [step limit](crate::Machine::STEP_LIMIT), the costs of the machine's file, no kernel, and no
+/// look for data races.
 ///
 /// ```
 /// use coreline_sim::{Replay, Schedule};
@@ -50,6 +51,8 @@ pub struct Replay {
     pub scaled: Vec<(String, u64)>,
     /// The [name](crate::Kernel::name) of the machine's kernel, if it has one.
     pub kernel: Option<String>,
+    /// Whether it looks for [data races](crate::Machine::find_races).
+    pub races: bool,
     /// What ran. Up to the end of the line.
     pub program: String,
 }
@@ -68,6 +71,7 @@ impl Replay {
             step_limit: STEP_LIMIT,
             scaled: Vec::new(),
             kernel: None,
+            races: false,
             program: program.to_owned(),
         }
     }
@@ -84,7 +88,8 @@ impl Replay {
     /// not change addresses, since the program is the same under other schedules and limits.
     pub(crate) fn home(&self) -> u64 {
         let schedule = Schedule::Time;
-        let line = Replay { schedule, step_limit: STEP_LIMIT, ..self.clone() }.to_string();
+        let line =
+            Replay { schedule, step_limit: STEP_LIMIT, races: false, ..self.clone() }.to_string();
         digest(line.as_bytes())
     }
 }
@@ -113,6 +118,9 @@ impl fmt::Display for Replay {
         if let Some(kernel) = &self.kernel {
             write!(f, " kernel={kernel}")?;
         }
+        if self.races {
+            write!(f, " races=found")?;
+        }
         write!(f, " program={}", self.program)
     }
 }
@@ -121,7 +129,7 @@ impl fmt::Display for Replay {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a replay line: {0}; it looks like `{TAG} machine=M seed=N request=P faults=F \
-     [arbitration=A] [schedule=S] [steps=N] [scaled=COST:PERCENT,..] [kernel=K] program=...`"
+     [arbitration=A] [schedule=S] [steps=N] [scaled=COST:PERCENT,..] [kernel=K] [races=found] program=...`"
 )]
 pub struct ParseReplayError(String);
 
@@ -167,6 +175,7 @@ impl FromStr for Replay {
                     }
                 }
                 "kernel" => replay.kernel = Some(value.to_owned()),
+                "races" if value == "found" => replay.races = true,
                 _ => return Err(wrong(&format!("{key:?} is unknown"))),
             }
         }

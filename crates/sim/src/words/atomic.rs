@@ -49,7 +49,7 @@ pub use core::sync::atomic::{Ordering, compiler_fence};
 use coreline_world::Fences as _;
 
 use crate::Sim;
-use crate::engine;
+use crate::engine::{self, races};
 use crate::hardware::coherence::Access;
 use crate::words::effect;
 
@@ -119,7 +119,9 @@ macro_rules! common {
             #[track_caller]
             #[inline]
             pub fn load(&self, order: Ordering) -> $value {
-                effect::read(&self.0, Access::Load, |word| word.load(order))
+                let value = effect::read(&self.0, Access::Load, |word| word.load(order));
+                races::loaded(self.as_ptr().addr(), order);
+                value
             }
 
             /// Writes the value.
@@ -127,13 +129,16 @@ macro_rules! common {
             #[inline]
             pub fn store(&self, value: $value, order: Ordering) {
                 effect::write(&self.0, order, |word| word.store(value, order));
+                races::stored(self.as_ptr().addr(), order);
             }
 
             /// Writes a value and returns the value before.
             #[track_caller]
             #[inline]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
-                effect::read(&self.0, Access::Update, |word| word.swap(value, order))
+                let before = effect::read(&self.0, Access::Update, |word| word.swap(value, order));
+                races::updated(self.as_ptr().addr(), order);
+                before
             }
 
             /// Writes `new` if the value is `current`. Returns what was there: `Ok` if written.
@@ -150,9 +155,14 @@ macro_rules! common {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                effect::read(&self.0, Access::Update, |word| {
+                let result = effect::read(&self.0, Access::Update, |word| {
                     word.compare_exchange(current, new, success, failure)
-                })
+                });
+                match result {
+                    Ok(_) => races::updated(self.as_ptr().addr(), success),
+                    Err(_) => races::loaded(self.as_ptr().addr(), failure),
+                }
+                result
             }
 
             /// Like [`compare_exchange`](Self::compare_exchange); never fails spuriously here.
@@ -247,7 +257,10 @@ macro_rules! updates {
             #[track_caller]
             #[inline]
             pub fn $method(&self, value: $value, order: Ordering) -> $value {
-                effect::read(&self.0, Access::Update, |word| word.$method(value, order))
+                let before =
+                    effect::read(&self.0, Access::Update, |word| word.$method(value, order));
+                races::updated(self.as_ptr().addr(), order);
+                before
             }
         )+
     };
@@ -355,7 +368,10 @@ macro_rules! pointer_updates {
             #[track_caller]
             #[inline]
             pub fn $method(&self, value: usize, order: Ordering) -> *mut T {
-                effect::read(&self.0, Access::Update, |word| word.$method(value, order))
+                let before =
+                    effect::read(&self.0, Access::Update, |word| word.$method(value, order));
+                races::updated(self.as_ptr().addr(), order);
+                before
             }
         )+}
     };

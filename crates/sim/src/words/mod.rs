@@ -11,12 +11,13 @@ pub mod atomic;
 pub(crate) mod effect;
 
 use core::hint;
+use core::panic::Location;
 
 use coreline_world::{ConstWords, Integer, Ordering, Slot, Time, Track, Word, Words};
 
 use self::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use crate::Sim;
-use crate::engine;
+use crate::engine::{self, races};
 use crate::hardware::coherence::Access;
 
 macro_rules! word {
@@ -134,7 +135,12 @@ macro_rules! word {
                 order: Ordering,
                 allowed: impl FnOnce() -> bool,
             ) -> bool {
-                effect::store(&self.atomic.0, allowed, |word| word.store(value, order))
+                let stored =
+                    effect::store(&self.atomic.0, allowed, |word| word.store(value, order));
+                if stored {
+                    races::stored(self.atomic.as_ptr().addr(), order);
+                }
+                stored
             }
 
             #[track_caller]
@@ -198,11 +204,13 @@ impl Track for SimTrack {
     #[track_caller]
     fn reading(&self, at: *const u8, len: usize) {
         engine::access_range(at.addr(), len, Access::Load);
+        races::touched(at.addr(), len, false, Location::caller());
     }
 
     #[track_caller]
     fn writing(&self, at: *const u8, len: usize) {
         engine::access_range(at.addr(), len, Access::Own);
+        races::touched(at.addr(), len, true, Location::caller());
     }
 }
 

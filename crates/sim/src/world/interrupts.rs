@@ -46,7 +46,7 @@ use core::ptr;
 use coreline_topology::CpuId;
 use coreline_world::{Ordering, Word};
 
-use crate::engine;
+use crate::engine::{self, races};
 
 /// Why no interrupt was sent. The function was dropped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -73,8 +73,14 @@ pub struct SendError {
 ///
 /// Outside of a simulated machine.
 pub fn send(cpu: CpuId, f: impl FnOnce() + Send + 'static) -> Result<(), SendError> {
-    let handler = Box::new(f);
     engine::issue();
+    let sent = races::sent();
+    let handler = Box::new(move || {
+        if let Some(sent) = sent {
+            sent.arrived();
+        }
+        f();
+    });
     engine::inside(|engine| {
         if let Some(why) = engine.out_of_service(cpu) {
             return Err(SendError { cpu, why, online: engine.online().to_string() });

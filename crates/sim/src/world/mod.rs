@@ -20,7 +20,7 @@ use coreline_world::{
 };
 
 use crate::Sim;
-use crate::engine::{self, Engine, Key, inside};
+use crate::engine::{self, Engine, Key, inside, races};
 use crate::words::SimU32;
 
 // SAFETY: `tests/conformance.rs` runs every law of `World` on it.
@@ -69,13 +69,17 @@ impl Fences for Sim {
             engine::drain();
             inside(|engine| engine.spend(engine.spec().costs().locked));
         }
+        races::fenced(order);
     }
 
-    fn fence_light() {}
+    fn fence_light() {
+        races::fenced(Ordering::SeqCst);
+    }
 
     fn try_fence_all() -> Result<(), Lacking> {
         engine::drain();
         inside(|engine| engine.spend(engine.spec().costs().broadcast));
+        races::fenced(Ordering::SeqCst);
         Ok(())
     }
 
@@ -91,6 +95,7 @@ impl Fences for Sim {
             engine.interrupt_all();
             engine.spend(engine.spec().costs().broadcast);
         });
+        races::fenced_sections();
         Ok(())
     }
 }
@@ -236,8 +241,10 @@ impl Statics for Sim {
         let object = inside(|engine| engine.find_static(&id)).unwrap_or_else(|| {
             // `init` is simulated code and may let other threads run, one of which may be faster.
             let made: Rc<dyn Any + Send + Sync> = Rc::new(init());
+            races::updated(id.0, Ordering::Release);
             inside(|engine| engine.keep_static(id, &made))
         });
+        races::loaded(id.0, Ordering::Acquire);
         use_it(object.downcast_ref().expect("the key holds the type"))
     }
 

@@ -5,7 +5,7 @@ use coreline_world::restartable::{At, Ended, NoSlot, Operation, Steps};
 use coreline_world::{Cell, IndexBy, Lacking, Ordering, Restartable, Why, Word};
 
 use crate::Sim;
-use crate::engine::{self, inside};
+use crate::engine::{self, inside, races};
 
 /// What an operation is indexed by, in the simulated machine.
 pub type SimSection = IndexBy;
@@ -58,10 +58,14 @@ impl Restartable for Sim {
         loop {
             inside(|engine| engine.set_section(true));
             let section = Ends;
-            let outcome = operation.attempt(&mut Interpreter::new(), at);
+            let mut steps = Interpreter::new();
+            let outcome = operation.attempt(&mut steps, at);
             drop(section);
             match outcome {
-                Ok(output) => return Ok(output),
+                Ok(output) => {
+                    races::completed(steps.slot);
+                    return Ok(output);
+                }
                 Err(Ended::NoSlot) => return Err(NoSlot),
                 Err(Ended::Aborted) => inside(|engine| engine.count_restart()),
             }
@@ -87,6 +91,8 @@ struct Interpreter {
     began: u64,
     /// Whether the kernel makes the attempt fail, as it should.
     aborts: bool,
+    /// The address of the slot that it works on.
+    slot: usize,
 }
 
 impl Interpreter {
@@ -94,6 +100,7 @@ impl Interpreter {
         inside(|engine| Interpreter {
             began: engine.interrupts(),
             aborts: !engine.faults().missed_aborts,
+            slot: 0,
         })
     }
 
@@ -146,7 +153,10 @@ unsafe impl Steps<Sim> for Interpreter {
             return Err(Ended::NoSlot);
         }
         // SAFETY: slots below the limit are initialised.
-        Ok(unsafe { at.slot(index) })
+        let slot = unsafe { at.slot(index) };
+        self.slot = core::ptr::from_ref(slot).addr();
+        races::has_slot(self.slot);
+        Ok(slot)
     }
 
     fn load<T: Word>(&mut self, word: &T) -> Result<T::Value, Ended> {

@@ -15,7 +15,7 @@ use crate::engine::kernel::fiber::Fiber;
 use crate::engine::kernel::interrupts;
 use crate::engine::kernel::points::issue;
 use crate::engine::{
-    Cpu, END_OF_TIME, Engine, NEVER, PS_PER_NS, State, Thread, inside, stack, suspend,
+    Cpu, END_OF_TIME, Engine, NEVER, PS_PER_NS, State, Thread, inside, races, stack, suspend,
 };
 use crate::results::report::Site;
 use crate::results::statistics::Activity;
@@ -39,6 +39,7 @@ pub(crate) fn spawn(placement: Placement, f: impl FnOnce() + 'static) -> Result<
         let at = engine.here().now + engine.jitter.jitter(costs.spawn) + spread;
         (number, at)
     });
+    races::started(number, fiber.stack);
     inside(|engine| engine.adopt(number, fiber, cpu, at));
     Ok(number)
 }
@@ -172,6 +173,7 @@ pub(crate) fn wait_for(number: usize) {
     if blocked {
         suspend();
     }
+    races::joined(number);
 }
 
 impl Thread {

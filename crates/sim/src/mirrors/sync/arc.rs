@@ -11,7 +11,7 @@ use core::hash::{Hash, Hasher};
 use core::ops::Deref;
 use std::sync as host;
 
-use crate::engine;
+use crate::engine::{self, races};
 use crate::hardware::coherence::Access;
 
 /// Like [`std::sync::Arc`], its counts charged: a clone or a drop is an update of the count's line,
@@ -70,6 +70,7 @@ impl<T> Arc<T> {
     #[track_caller]
     pub fn try_unwrap(this: Arc<T>) -> Result<T, Arc<T>> {
         this.charge(Access::Update);
+        this.synchronise();
         host::Arc::try_unwrap(this.into_std()).map_err(Arc)
     }
 
@@ -77,6 +78,7 @@ impl<T> Arc<T> {
     #[track_caller]
     pub fn into_inner(this: Arc<T>) -> Option<T> {
         this.charge(Access::Update);
+        this.synchronise();
         host::Arc::into_inner(this.into_std())
     }
 
@@ -109,6 +111,12 @@ impl<T: ?Sized> Arc<T> {
     #[track_caller]
     fn charge(&self, access: Access) {
         engine::access(strong((&raw const *self.0).addr(), align_of_val(&*self.0)), access);
+    }
+
+    /// What was done with other references is known here: this one ends, or is the only one.
+    fn synchronise(&self) {
+        let counts = strong((&raw const *self.0).addr(), align_of_val(&*self.0));
+        races::updated(counts, coreline_world::Ordering::AcqRel);
     }
 
     /// The std reference, with the count that this one had.
@@ -153,6 +161,7 @@ impl<T: ?Sized> Arc<T> {
     #[track_caller]
     pub fn get_mut(this: &mut Arc<T>) -> Option<&mut T> {
         this.charge(Access::Update);
+        this.synchronise();
         host::Arc::get_mut(&mut this.0)
     }
 }
@@ -162,6 +171,7 @@ impl<T: Clone> Arc<T> {
     #[track_caller]
     pub fn make_mut(this: &mut Arc<T>) -> &mut T {
         this.charge(Access::Update);
+        this.synchronise();
         host::Arc::make_mut(&mut this.0)
     }
 }
@@ -177,6 +187,7 @@ impl<T: ?Sized> Clone for Arc<T> {
 impl<T: ?Sized> Drop for Arc<T> {
     fn drop(&mut self) {
         self.charge(Access::Update);
+        self.synchronise();
     }
 }
 

@@ -13,6 +13,7 @@ use coreline_world::{ConstWords as _, Ordering, Sleep as _, Word as _, Words as 
 use super::poison::{Before, Flag};
 use super::{SPINS, used};
 use crate::Sim;
+use crate::engine::races;
 use crate::hardware::coherence::Access;
 use crate::results::report::Site;
 use crate::words::{SimU32, effect};
@@ -89,7 +90,9 @@ impl Raw {
         locks::released(self);
         // Release: pairs with the Acquire access that takes the lock next.
         let free = |word: &AtomicU32| word.swap(FREE, Ordering::Release);
-        if effect::read_at(site, &self.0.atomic.0, Access::Update, free) == CONTENDED {
+        let state = effect::read_at(site, &self.0.atomic.0, Access::Update, free);
+        races::updated(self.0.atomic.as_ptr().addr(), Ordering::Release);
+        if state == CONTENDED {
             Sim::wake(&self.0, 1);
         }
     }

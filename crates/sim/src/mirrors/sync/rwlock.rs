@@ -14,6 +14,7 @@ use coreline_world::{ConstWords as _, Integer as _, Ordering, Sleep as _, Word a
 use super::poison::{Before, Flag};
 use super::{SPINS, used};
 use crate::Sim;
+use crate::engine::races;
 use crate::hardware::coherence::Access;
 use crate::results::report::Site;
 use crate::words::{SimU32, effect};
@@ -200,6 +201,7 @@ impl Raw {
         // Release: pairs with the Acquire of a writer.
         let leave = |word: &AtomicU32| word.fetch_sub(1, Ordering::Release) - 1;
         let state = effect::read_at(site, &self.state.atomic.0, Access::Update, leave);
+        races::updated(self.state.atomic.as_ptr().addr(), Ordering::Release);
         if is_free(state) && state & WRITERS_WAIT != 0 {
             self.wake(state);
         }
@@ -211,6 +213,7 @@ impl Raw {
         // Release: pairs with the Acquire of the next holder.
         let leave = |word: &AtomicU32| word.fetch_sub(WRITER, Ordering::Release) - WRITER;
         let state = effect::read_at(site, &self.state.atomic.0, Access::Update, leave);
+        races::updated(self.state.atomic.as_ptr().addr(), Ordering::Release);
         if state & (READERS_WAIT | WRITERS_WAIT) != 0 {
             self.wake(state);
         }

@@ -1,0 +1,402 @@
+//! Data races: two accesses to plain data, one of which writes, that nothing orders.
+//!
+//! A run is sequentially consistent, so a missing ordering changes no value that it sees. What is
+//! missing shows all the same, since it is known of each access which order it asked for: a thread
+//! knows of another one's past what releases and acquires, threads' starts and ends have told it.
+//! Each thread has a vector clock, each atomic word one for what it passes on, each piece of plain
+//! data its last write and the reads since (Flanagan and Freund, *FastTrack*, PLDI 2009, without
+//! its short form). Two accesses race if the later one's thread does not know of the earlier one.
+//!
+//! | what | passes on |
+//! |---|---|
+//! | a release store, or one behind a release fence | what the thread knows |
+//! | a relaxed store | nothing, and what the word had is gone |
+//! | an update | what it adds, and what the word had: a release sequence goes on |
+//! | a light fence, a heavy one | as a fence that is sequentially consistent |
+//! | a restartable operation | from each one on a slot to the next on that |
+//! | a fence of restartable operations | from and to all of them |
+//! | an object that threads find by a static | from the thread that has made it |
+//! | the drop of an `Arc` | from each one to those after it |
+//! | an interrupt | from its sender to its handler |
+//!
+//! So a race may be found that this run's values do not show, and one that needs another schedule
+//! is not: other seeds and schedules bring other runs. No race is found that is none, but where
+//! plain data is shared by what the machine does not see: words of std, a kernel's hook.
+
+use core::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use coreline_topology::CpuId;
+use coreline_world::Ordering;
+
+use super::{Engine, inside, suspend, with};
+use crate::hardware::arena;
+use crate::results::failure::{FailureKind, PlainAccess};
+use crate::results::report::{Site, SourceSite};
+
+thread_local! {
+    /// Whether the machine of this host thread looks for races. Apart from the engine, so that an
+    /// access in one that does not pays for a look at this alone.
+    static ARE_LOOKED_FOR: Cell<bool> = const { Cell::new(false) };
+    static RACES: RefCell<Option<Races>> = const { RefCell::new(None) };
+}
+
+/// Of each thread, by number, how far its past is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Clock(Vec<u32>);
+
+impl Clock {
+    fn get(&self, thread: usize) -> u32 {
+        self.0.get(thread).copied().unwrap_or(0)
+    }
+
+    fn join(&mut self, other: &Clock) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine = (*mine).max(*theirs);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    /// What it knows. Its own part counts what it has passed on.
+    knows: Clock,
+    /// What its relaxed loads have found, and an acquire fence would tell it.
+    found: Clock,
+    /// What its relaxed stores pass on: what it knew at its last release fence.
+    fenced: Clock,
+}
+
+/// An access to plain data.
+#[derive(Debug, Clone, Copy)]
+struct Touch {
+    thread: usize,
+    cpu: CpuId,
+    /// The thread's own part of its clock then.
+    at: u32,
+    site: Site,
+    writes: bool,
+}
+
+impl Touch {
+    fn plain(self) -> PlainAccess {
+        let Touch { thread, cpu, site, writes, .. } = self;
+        PlainAccess { thread, cpu, site: SourceSite::of(site), writes }
+    }
+}
+
+/// A piece of plain data that was accessed as a whole.
+#[derive(Debug)]
+struct Piece {
+    len: usize,
+    write: Option<Touch>,
+    /// Since that write; one of a thread.
+    reads: Vec<Touch>,
+}
+
+#[derive(Debug, Default)]
+struct Races {
+    threads: Vec<Thread>,
+    /// What each word passes on.
+    words: BTreeMap<usize, Clock>,
+    /// By address.
+    pieces: BTreeMap<usize, Piece>,
+    /// The longest piece: no other one reaches an address from further away.
+    longest: usize,
+    /// What all restartable operations have passed on, and all fences of theirs.
+    operations: Clock,
+    fences: Clock,
+}
+
+impl Races {
+    fn thread(&mut self, thread: usize) -> &mut Thread {
+        while self.threads.len() <= thread {
+            let mut knows = Clock(vec![0; self.threads.len() + 1]);
+            // From 1 on: 0 is what a thread that was told nothing knows.
+            knows.0[self.threads.len()] = 1;
+            self.threads.push(Thread { knows, ..Thread::default() });
+        }
+        &mut self.threads[thread]
+    }
+
+    /// What the thread knows now, to be passed on; what it does from now on is not known by that.
+    fn release(&mut self, thread: usize) -> Clock {
+        let this = self.thread(thread);
+        let known = this.knows.clone();
+        this.knows.0[thread] += 1;
+        known
+    }
+
+    fn acquire(&mut self, thread: usize, from: &Clock) {
+        self.thread(thread).knows.join(from);
+    }
+
+    fn loaded(&mut self, thread: usize, word: usize, order: Ordering) {
+        let Some(passed) = self.words.get(&word).cloned() else { return };
+        let this = self.thread(thread);
+        let to = if acquires(order) { &mut this.knows } else { &mut this.found };
+        to.join(&passed);
+    }
+
+    fn stored(&mut self, thread: usize, word: usize, order: Ordering) {
+        let passed = self.passed(thread, order);
+        self.words.insert(word, passed);
+    }
+
+    fn updated(&mut self, thread: usize, word: usize, order: Ordering) {
+        self.loaded(thread, word, order);
+        let passed = self.passed(thread, order);
+        self.words.entry(word).or_default().join(&passed);
+    }
+
+    /// What a write of this order passes on.
+    fn passed(&mut self, thread: usize, order: Ordering) -> Clock {
+        match releases(order) {
+            true => self.release(thread),
+            false => self.thread(thread).fenced.clone(),
+        }
+    }
+
+    fn fenced(&mut self, thread: usize, order: Ordering) {
+        let this = self.thread(thread);
+        if acquires(order) {
+            let found = core::mem::take(&mut this.found);
+            this.knows.join(&found);
+        }
+        if releases(order) {
+            let known = self.release(thread);
+            self.thread(thread).fenced = known;
+        }
+    }
+
+    /// Memory is new: what was there before is another piece of data.
+    fn forget(&mut self, start: usize, len: usize) {
+        let end = start.saturating_add(len);
+        while let Some((&word, _)) = self.words.range(start..end).next() {
+            self.words.remove(&word);
+        }
+        let first = start.saturating_sub(self.longest);
+        let mut from = first;
+        while let Some((&at, piece)) = self.pieces.range(from..end).next() {
+            from = at + 1;
+            if at + piece.len > start {
+                self.pieces.remove(&at);
+            }
+        }
+    }
+
+    /// An access to `len` bytes. Returns an earlier one that nothing orders before it.
+    fn touched(&mut self, start: usize, len: usize, touch: Touch) -> Option<Touch> {
+        self.longest = self.longest.max(len);
+        let knows = &self.threads[touch.thread].knows;
+        let is_known = |earlier: &Touch| earlier.at <= knows.get(earlier.thread);
+        let near = start.saturating_sub(self.longest)..start + len;
+        for (&at, piece) in self.pieces.range(near) {
+            if at + piece.len <= start {
+                continue;
+            }
+            let reads = piece.reads.iter().filter(|_| touch.writes);
+            if let Some(&racing) = piece.write.iter().chain(reads).find(|it| !is_known(it)) {
+                return Some(racing);
+            }
+        }
+        let piece =
+            self.pieces.entry(start).or_insert(Piece { len, write: None, reads: Vec::new() });
+        piece.len = piece.len.max(len);
+        if touch.writes {
+            piece.reads.clear();
+            piece.write = Some(touch);
+        } else {
+            piece.reads.retain(|read| read.thread != touch.thread);
+            piece.reads.push(touch);
+        }
+        None
+    }
+}
+
+fn acquires(order: Ordering) -> bool {
+    matches!(order, Ordering::Acquire | Ordering::AcqRel | Ordering::SeqCst)
+}
+
+fn releases(order: Ordering) -> bool {
+    matches!(order, Ordering::Release | Ordering::AcqRel | Ordering::SeqCst)
+}
+
+/// Whether the machine of this host thread looks for races.
+#[inline(always)]
+pub(crate) fn are_looked_for() -> bool {
+    ARE_LOOKED_FOR.get()
+}
+
+/// A machine on this host thread begins; it looks for races, or does not.
+pub(super) fn begin(looks: bool) {
+    RACES.set(looks.then(Races::default));
+    ARE_LOOKED_FOR.set(looks);
+    arena::log_allocations(looks);
+}
+
+/// The machine ends.
+pub(super) fn end() {
+    begin(false);
+}
+
+/// Calls `f` with the running thread, in a machine that looks for races. In a kernel's hook there
+/// is no thread, and nothing is noted.
+fn note<R>(f: impl FnOnce(&mut Races, usize, &Engine) -> R) -> Option<R> {
+    let noted = with(|engine| {
+        RACES.with_borrow_mut(|races| {
+            let races = races.as_mut()?;
+            arena::take_allocations(|start, len| races.forget(start, len));
+            Some(f(races, engine.current(), engine))
+        })
+    });
+    noted.flatten()
+}
+
+macro_rules! accesses {
+    ($($(#[$doc:meta])* $name:ident)+) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        pub(crate) fn $name(word: usize, order: Ordering) {
+            #[cold]
+            fn slowly(word: usize, order: Ordering) {
+                note(|races, thread, _| races.$name(thread, word, order));
+            }
+            if are_looked_for() {
+                slowly(word, order);
+            }
+        }
+    )+};
+}
+
+accesses! {
+    /// The running thread has loaded a word.
+    loaded
+    /// It has stored to it.
+    stored
+    /// It has updated it.
+    updated
+}
+
+/// It has passed a fence.
+pub(crate) fn fenced(order: Ordering) {
+    if are_looked_for() {
+        note(|races, thread, _| races.fenced(thread, order));
+    }
+}
+
+/// It has started a thread, whose stack begins there.
+pub(super) fn started(child: usize, stack: (usize, usize)) {
+    if are_looked_for() {
+        note(|races, thread, _| {
+            let (limit, base) = stack;
+            races.forget(limit, base - limit);
+            let known = races.release(thread);
+            races.acquire(child, &known);
+        });
+    }
+}
+
+/// It has seen the end of a thread, if there is one of that number.
+pub(super) fn joined(child: usize) {
+    if are_looked_for() {
+        note(|races, thread, engine| {
+            if child < engine.threads.len() {
+                let known = races.release(child);
+                races.acquire(thread, &known);
+            }
+        });
+    }
+}
+
+/// A thread begins that the machine starts, when all others have ended.
+pub(super) fn started_last(last: usize) {
+    if !are_looked_for() {
+        return;
+    }
+    RACES.with_borrow_mut(|races| {
+        let Some(races) = races else { return };
+        for thread in 0..races.threads.len() {
+            let known = races.release(thread);
+            races.acquire(last, &known);
+        }
+    });
+}
+
+/// What the running thread knows, for the handler of an interrupt that it sends.
+pub(crate) fn sent() -> Option<Sent> {
+    if !are_looked_for() {
+        return None;
+    }
+    note(|races, thread, _| Sent(races.release(thread)))
+}
+
+/// What an interrupt passes on.
+pub(crate) struct Sent(Clock);
+
+impl Sent {
+    /// The handler of the interrupt begins, on the running thread.
+    pub(crate) fn arrived(self) {
+        note(|races, thread, _| races.acquire(thread, &self.0));
+    }
+}
+
+/// The running thread is in a restartable operation on the slot at this address.
+pub(crate) fn has_slot(slot: usize) {
+    if are_looked_for() {
+        note(|races, thread, _| {
+            races.loaded(thread, slot, Ordering::Acquire);
+            let passed = races.fences.clone();
+            races.acquire(thread, &passed);
+        });
+    }
+}
+
+/// It has completed that.
+pub(crate) fn completed(slot: usize) {
+    if are_looked_for() {
+        note(|races, thread, _| {
+            let known = races.release(thread);
+            races.words.entry(slot).or_default().join(&known);
+            races.operations.join(&known);
+        });
+    }
+}
+
+/// A fence of restartable operations.
+pub(crate) fn fenced_sections() {
+    if !are_looked_for() {
+        return;
+    }
+    note(|races, thread, _| {
+        let passed = races.operations.clone();
+        races.acquire(thread, &passed);
+        let known = races.release(thread);
+        races.fences.join(&known);
+    });
+}
+
+/// The running thread accesses plain data. Stops the machine if that races.
+#[inline(always)]
+pub(crate) fn touched(start: usize, len: usize, writes: bool, site: Site) {
+    if are_looked_for() && len > 0 {
+        touched_slowly(start, len, writes, site);
+    }
+}
+
+#[cold]
+fn touched_slowly(start: usize, len: usize, writes: bool, site: Site) {
+    let racing = note(|races, thread, engine| {
+        let at = races.thread(thread).knows.get(thread);
+        let touch = Touch { thread, cpu: engine.cpu(), at, site, writes };
+        races.touched(start, len, touch).map(|earlier| (earlier.plain(), touch.plain()))
+    });
+    let Some((earlier, later)) = racing.flatten() else { return };
+    inside(|engine| engine.fail(FailureKind::DataRace { earlier, later, len }));
+    loop {
+        suspend();
+    }
+}
