@@ -116,20 +116,22 @@ fn the_first_write_to_a_page_is_a_fault_and_no_read_is() {
             };
             let write = |page: usize| timed(&|| _ = words[page].0.swap(1, Ordering::Relaxed));
             let read = timed(&|| _ = words[0].0.load(Ordering::Relaxed));
-            // Its line is in this core's cache now: what faults is a write to another line.
-            let times = [read, write(1), write(1)];
+            // Its line is this core's alone now, and the page is as it was.
+            let times = [read, write(0), write(0), write(1), write(1)];
             // SAFETY: mapped so, and no reference is used any more.
             unsafe { Sim::unmap(memory, layout) };
             times
         })
         .join()
     });
-    let [read, first, second] = run.unwrap().value;
+    let [read, first, second, elsewhere, again] = run.unwrap().value;
     let memory = cost(|costs| costs.memory_remote) + 50;
     assert!(read < memory, "{read}");
-    assert!(second < 100, "{second}");
+    assert!(second < 100 && again < 100, "{second} {again}");
     let least = fault + u64::from(others) * visit;
     assert!((least..least + memory + 3 * visit).contains(&first), "{first}, at least {least}");
+    // No CPU has switched since but those that did nothing.
+    assert!((fault..least + memory).contains(&elsewhere), "{elsewhere}, at least {fault}");
 }
 
 #[test]

@@ -310,7 +310,9 @@ fn a_stack_without_the_abort_check_is_caught() {
     let law = || tokens_are_conserved::<Sim, Stack<Sim>>(FEW, IndexBy::Cpu);
     let faults = Faults { missed_aborts: true, ..TORN };
     let failure = worlds::simulate("percpu::stack", "host-2c", faults, law).unwrap_err();
-    assert!(failure.to_string().contains("token"), "{failure}");
+    // Two threads hold a token: one says so, or nothing orders what they do to it.
+    let text = failure.to_string();
+    assert!(text.contains("token") || text.contains("data race"), "{failure}");
 }
 
 /// Threads append records and add to words; the first thread stops the slots and takes both away.

@@ -119,6 +119,7 @@ pub(crate) fn simulate_seeds(
                 seed,
                 request_percent: Machine::REQUEST_BAND[seed as usize % 3],
                 faults,
+                races: true,
                 ..Replay::new(machine, &program)
             })
             .collect(),

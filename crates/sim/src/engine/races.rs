@@ -13,7 +13,7 @@
 //! | a relaxed store | nothing, and what the word had is gone |
 //! | an update | what it adds, and what the word had: a release sequence goes on |
 //! | a light fence, a heavy one | as a fence that is sequentially consistent |
-//! | a restartable operation | from each one on a slot to the next on that |
+//! | a restartable operation, also one that aborts | from each one on a slot to the next on that |
 //! | a fence of restartable operations | from and to all of them |
 //! | an object that threads find by a static | from the thread that has made it |
 //! | the drop of an `Arc` | from each one to those after it |
@@ -106,6 +106,9 @@ struct Races {
     pieces: BTreeMap<usize, Piece>,
     /// The longest piece: no other one reaches an address from further away.
     longest: usize,
+    /// What restartable operations on each slot pass on. Apart from `words`: a slot's first word
+    /// has its address.
+    slots: BTreeMap<usize, Clock>,
     /// What all restartable operations have passed on, and all fences of theirs.
     operations: Clock,
     fences: Clock,
@@ -175,8 +178,10 @@ impl Races {
     /// Memory is new: what was there before is another piece of data.
     fn forget(&mut self, start: usize, len: usize) {
         let end = start.saturating_add(len);
-        while let Some((&word, _)) = self.words.range(start..end).next() {
-            self.words.remove(&word);
+        for words in [&mut self.words, &mut self.slots] {
+            while let Some((&word, _)) = words.range(start..end).next() {
+                words.remove(&word);
+            }
         }
         let first = start.saturating_sub(self.longest);
         let mut from = first;
@@ -348,19 +353,19 @@ impl Sent {
 pub(crate) fn has_slot(slot: usize) {
     if are_looked_for() {
         note(|races, thread, _| {
-            races.loaded(thread, slot, Ordering::Acquire);
-            let passed = races.fences.clone();
+            let mut passed = races.fences.clone();
+            passed.join(races.slots.entry(slot).or_default());
             races.acquire(thread, &passed);
         });
     }
 }
 
-/// It has completed that.
-pub(crate) fn completed(slot: usize) {
+/// It has completed that, or broken it off, having perhaps written what does not count yet.
+pub(crate) fn left_slot(slot: usize) {
     if are_looked_for() {
         note(|races, thread, _| {
             let known = races.release(thread);
-            races.words.entry(slot).or_default().join(&known);
+            races.slots.entry(slot).or_default().join(&known);
             races.operations.join(&known);
         });
     }

@@ -1,6 +1,7 @@
 //! Statics of ported code.
 
 use core::fmt;
+use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr;
 
@@ -14,6 +15,9 @@ use crate::Sim;
 /// A `static` atomic lies outside of the machine's memory, and would keep its value from one run to
 /// the next. `coreline port` puts this in its place; new code is better off with a
 /// [`WorldStatic`], which lends its object to a closure and needs no promise.
+///
+/// As a `static`, it is never dropped: its memory goes with the machine's. Of threads that use it
+/// first at one time, each may make the object, and one of these is kept.
 ///
 /// ```
 /// # #[global_allocator]
@@ -56,9 +60,10 @@ impl<T: Send + Sync> Deref for Static<T> {
     fn deref(&self) -> &T {
         // SAFETY: by the promise to `new`, the key is part of a `static`.
         let key: &'static WorldStatic = unsafe { &*ptr::from_ref(&self.key) };
-        let object = key.with::<Sim, T, _>(self.init, |object| ptr::from_ref(object));
-        // SAFETY: the machine keeps the object, where it is, until its run is over; by the promise
-        // to `new`, no reference is used after that.
+        let init = || ManuallyDrop::new((self.init)());
+        let object = key.with::<Sim, ManuallyDrop<T>, _>(init, |object| ptr::from_ref(object));
+        // SAFETY: the machine keeps the object, where it is, until its memory goes, and does not
+        // drop what is in it; by the promise to `new`, no reference is used after its run.
         unsafe { &*object }
     }
 }

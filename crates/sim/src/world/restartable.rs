@@ -61,11 +61,9 @@ impl Restartable for Sim {
             let mut steps = Interpreter::new();
             let outcome = operation.attempt(&mut steps, at);
             drop(section);
+            races::left_slot(steps.slot);
             match outcome {
-                Ok(output) => {
-                    races::completed(steps.slot);
-                    return Ok(output);
-                }
+                Ok(output) => return Ok(output),
                 Err(Ended::NoSlot) => return Err(NoSlot),
                 Err(Ended::Aborted) => inside(|engine| engine.count_restart()),
             }

@@ -350,6 +350,7 @@ impl Engine {
         if !ordered
             || !self.directory.has(request.line, core, access, now)
             || self.foreign_store(cpu, request).is_some()
+            || (access.writes() && self.is_unwritten(request.line))
         {
             return false;
         }

@@ -63,6 +63,14 @@ pub(crate) fn copy_on_write(address: usize, len: usize, on: bool) {
 }
 
 impl Engine {
+    /// Whether the line is in a page whose first write is a fault, also by a core that has the line
+    /// for itself, as it has read it.
+    #[inline]
+    pub(in crate::engine) fn is_unwritten(&self, line: usize) -> bool {
+        let unwritten = &self.pages.unwritten;
+        !unwritten.is_empty() && unwritten.contains(&(self.directory.name(line) / LINES_PER_PAGE))
+    }
+
     /// What it takes until an access that does not hit may set out, in picoseconds. Each is told
     /// once.
     #[inline]
