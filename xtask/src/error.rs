@@ -35,6 +35,9 @@ pub(crate) enum Error {
     )]
     Rust { version: String },
 
+    #[error("the installed program says {said:?}, and not {expected:?}")]
+    Installed { said: String, expected: String },
+
     #[error("the step {step} failed: {source}")]
     Step { step: &'static str, source: Box<Error> },
 

@@ -3,11 +3,12 @@
 //! They are packed, unpacked outside of the workspace, and built there: a file, a version or a
 //! dependency that only the workspace has is missed here. Beside them lies a new crate with the
 //! `[dependencies]` that README.md gives and one program for each of its Rust blocks, and all of
-//! them run.
+//! them run. The packed program is installed, too, and says its version.
 
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::{env, fs};
 
 use serde_json::Value;
@@ -17,6 +18,12 @@ use crate::workspace;
 
 /// The crate that README's reader makes.
 const READER: &str = "reader";
+
+/// The folder below which the program is installed.
+const INSTALLED: &str = "installed";
+
+/// The package of the program, and the program's name.
+const PROGRAM: [&str; 2] = ["coreline-lab", "coreline"];
 
 /// Packs, unpacks, builds, runs.
 pub(crate) fn run() -> Result<(), Error> {
@@ -88,16 +95,50 @@ fn build(published: &[Published<'_>], target: &Path, folder: &Path) -> Result<()
         println!("{}", workspace::line(&cargo));
         workspace::run(&mut cargo)
     };
-    cargo("check --quiet --workspace --lib --bins")?;
+    // Together packages have features that one lacks which is built by itself.
+    cargo(&format!("check --quiet --package {READER}"))?;
+    cargo("build --quiet --workspace --lib --bins")?;
     for number in 0..programs.len() {
-        cargo(&format!("run --quiet --package {READER} --bin block-{number}"))?;
+        // Not by cargo, which would compile all of it again for this one package's features.
+        let mut block = Command::new(target.join("debug").join(format!("block-{number}")));
+        println!("{}", workspace::line(&block));
+        workspace::run(&mut block)?;
     }
+    install(published, folder, cargo)?;
     println!("packed: {} packages, {} programs of README.md", published.len(), programs.len());
     Ok(())
 }
 
+/// Installs the program and asks it for its version.
+fn install(
+    published: &[Published<'_>],
+    folder: &Path,
+    cargo: impl Fn(&str) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let [package, program] = PROGRAM;
+    let version = published.iter().find(|(name, _)| *name == package).map(|(_, version)| version);
+    let version = version.ok_or(Error::Metadata { what: "package of the program" })?;
+    // As it was built before.
+    cargo(&format!(
+        "install --quiet --debug --locked --path {package}-{version} --root {INSTALLED}"
+    ))?;
+    let mut installed = Command::new(folder.join(INSTALLED).join("bin").join(program));
+    println!("{program} --version");
+    let said = workspace::output(installed.arg("--version"))?;
+    is_version(&String::from_utf8_lossy(&said), program, version)
+}
+
+fn is_version(said: &str, program: &str, version: &str) -> Result<(), Error> {
+    let expected = format!("{program} {version}");
+    match said.trim_end() == expected {
+        true => Ok(()),
+        false => Err(Error::Installed { said: said.trim_end().to_owned(), expected }),
+    }
+}
+
 /// The workspace of what was unpacked: where it depends on a published package, it gets that. Its
-/// profiles are those of the manifest `root`.
+/// profiles are those of the manifest `root`, but that the program is not optimised, to be compiled
+/// soon.
 fn manifest(published: &[Published<'_>], root: &str) -> String {
     let mut text = format!("[workspace]\nresolver = \"3\"\nmembers = [\"{READER}\"");
     // Writing to a string does not fail, here and below.
@@ -111,6 +152,8 @@ fn manifest(published: &[Published<'_>], root: &str) -> String {
     for line in profiles(root) {
         let _ = writeln!(text, "{line}");
     }
+    let [package, _] = PROGRAM;
+    let _ = writeln!(text, "[profile.dev.package.{package}]\nopt-level = 0\ndebug = false");
     text
 }
 
@@ -203,7 +246,7 @@ assert!(true);
         let root = "[a]\nb = 1\n[profile.dev]\nc = 2\n[profile.release]\nd = 3\n[e]\nf = 4";
         let lines = ["[profile.dev]", "c = 2", "[profile.release]", "d = 3"];
         assert_eq!(profiles(root).collect::<Vec<_>>(), lines);
-        assert!(manifest(&[("x", "1.2.3")], root).ends_with("\n[profile.release]\nd = 3\n"));
+        assert!(manifest(&[("x", "1.2.3")], root).contains("\n[profile.release]\nd = 3\n["));
     }
 
     #[test]
@@ -231,6 +274,15 @@ assert!(true);
         ];
         assert_eq!(names.len(), six.len(), "{names:?}");
         assert!(six.iter().all(|name| names.contains(name)), "{names:?}");
+    }
+
+    #[test]
+    fn a_program_of_another_version_is_an_error() {
+        assert!(is_version("coreline 1.2.3\n", "coreline", "1.2.3").is_ok());
+        for said in ["coreline 1.2.30\n", "coreline 1.2.3-a", "lab 1.2.3\n", ""] {
+            let error = is_version(said, "coreline", "1.2.3");
+            assert!(matches!(error, Err(Error::Installed { .. })), "{said:?}");
+        }
     }
 
     #[test]

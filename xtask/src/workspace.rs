@@ -61,7 +61,7 @@ pub(crate) fn metadata() -> Result<Value, Error> {
     metadata_with(&["--no-deps"])
 }
 
-/// The same of all packages that this machine's programs are built from.
+/// The same of all packages that this machine's programs are built from, with whatever features.
 pub(crate) fn metadata_of_all() -> Result<Value, Error> {
     let compiler = output(&mut command("rustc", &["--version", "--verbose"]))?;
     let compiler = String::from_utf8_lossy(&compiler);
@@ -71,7 +71,7 @@ pub(crate) fn metadata_of_all() -> Result<Value, Error> {
         what: "a line `host:` in what `rustc --version --verbose` says".to_owned(),
         remedy: "set PATH so that it finds rustc itself".to_owned(),
     })?;
-    metadata_with(&["--filter-platform", host])
+    metadata_with(&["--all-features", "--filter-platform", host])
 }
 
 fn metadata_with(args: &[&str]) -> Result<Value, Error> {
@@ -112,4 +112,18 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Error> {
     fs::create_dir_all(folder)
         .and_then(|()| fs::write(&path, text))
         .map_err(|source| Error::Write { path, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_that_a_feature_asks_for_are_known() {
+        let metadata = metadata_of_all().expect("cargo runs");
+        let packages = metadata["packages"].as_array().expect("cargo's format");
+        for name in ["tikv-jemalloc-sys", "snmalloc-sys"] {
+            assert!(packages.iter().any(|it| it["name"] == name), "{name} is not there");
+        }
+    }
 }

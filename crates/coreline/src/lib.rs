@@ -59,7 +59,7 @@
 //! | one shared `AtomicU64` | 2.28 (2.6) | 18.16 (16.4) |
 //! | `CachePadded` shards, `fetch_add` | 2.28 (2.6) | 2.52 (2.3) |
 //! | the same, load and store: a thread to a shard | 0.30 (0.3) | 0.37 (0.3) |
-//! | an rseq section, by hand | 0.70 (0.8) | 0.88 (0.8) |
+//! | an rseq section by hand, as librseq's | 0.70 (0.8) | 0.88 (0.8) |
 //! | | | |
 //! | **`Versioned`: enter and get** | 1.69 | 1.72 |
 //! | arc-swap `load` | 5.93 (3.5) | 5.94 (3.5) |
@@ -76,7 +76,8 @@
 //! # The other worlds
 //!
 //! The same types over `coreline_sim::Sim` run on a simulated machine with hundreds of CPUs, and
-//! over `coreline_world::model::Model` in a model checker; `tests/laws` does both.
+//! over `coreline_world::model::Model` in a model checker: `tests/laws`, in the repository, does
+//! both.
 
 pub mod call;
 pub mod cid;

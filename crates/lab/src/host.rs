@@ -15,6 +15,8 @@ pub(crate) struct Host {
     pub(crate) processor: Option<String>,
     /// What runs this machine, if it is a virtual one.
     pub(crate) hypervisor: Option<String>,
+    /// Whether `None` there means that this machine is no virtual one, as far as can be seen.
+    pub(crate) hypervisor_known: bool,
     /// `on`, `off`, `forceoff`, `notsupported`, `notimplemented`.
     pub(crate) smt: Option<String>,
     /// What decides about the clock, and where.
@@ -68,11 +70,14 @@ impl Host {
         };
         let cpu_info = read("proc/cpuinfo");
         let fields = cpu_info.as_deref().map(fields).unwrap_or_default();
-        let is_virtual = fields.get("flags").is_some_and(|it| it.split(' ').any(is_hypervisor));
-        let named = || {
-            let names = ["sys/hypervisor/type", "sys/class/dmi/id/product_name"];
-            names.into_iter().find_map(line).unwrap_or_else(|| "unnamed".to_owned())
-        };
+        // A line of x86 alone: other processors do not say whether they are a virtual machine's.
+        let flags = fields.get("flags");
+        let is_virtual = flags.is_some_and(|it| it.split(' ').any(is_hypervisor));
+        // Only a kernel that knows its hypervisor has this file.
+        let by_type = line("sys/hypervisor/type");
+        let named =
+            || line("sys/class/dmi/id/product_name").unwrap_or_else(|| "unnamed".to_owned());
+        let hypervisor = by_type.or_else(|| is_virtual.then(named));
         let of_cpu = |path: &str| line(&format!("sys/devices/system/cpu/{path}"));
         let mut governed: BTreeMap<(String, String), CpuSet> = BTreeMap::new();
         for cpu in cpus.iter() {
@@ -95,7 +100,8 @@ impl Host {
         };
         Host {
             processor: processor(&fields),
-            hypervisor: is_virtual.then(named),
+            hypervisor_known: flags.is_some() || hypervisor.is_some(),
+            hypervisor,
             smt: of_cpu("smt/control"),
             governors: governed.into_iter().map(governor).collect(),
             idle_states: (0..MOST_STATES).map_while(idle_state).collect(),
@@ -197,6 +203,7 @@ mod tests {
         let expected = Host {
             processor: Some("AMD EPYC 9654 (family 25, model 17, stepping 1)".to_owned()),
             hypervisor: None,
+            hypervisor_known: true,
             smt: Some("on".to_owned()),
             governors: vec![
                 governor("performance", "amd-pstate", "0-1"),
@@ -217,15 +224,20 @@ mod tests {
         let with_type = [info, product, ("sys/hypervisor/type", "xen\n")];
         assert_eq!(host(&with_type).hypervisor.as_deref(), Some("xen"));
         assert_eq!(host(&[info]).hypervisor.as_deref(), Some("unnamed"));
+        assert!(host(&[info]).hypervisor_known);
         assert_eq!(host(&[info]).processor.as_deref(), Some("AMD EPYC"));
     }
 
     #[test]
     fn an_arm_processor_is_its_numbers() {
         let info = "processor : 0\nCPU implementer : 0x48\nCPU variant : 0x1\nCPU part : 0xd01\n";
-        let processor = host(&[("proc/cpuinfo", info)]).processor;
+        let info = ("proc/cpuinfo", info);
+        let arm = host(&[info]);
         let expected = "arm64 (implementer 0x48, part 0xd01, variant 0x1)";
-        assert_eq!(processor.as_deref(), Some(expected));
+        assert_eq!(arm.processor.as_deref(), Some(expected));
+        assert_eq!((arm.hypervisor, arm.hypervisor_known), (None, false));
+        let xen = host(&[info, ("sys/hypervisor/type", "xen\n")]);
+        assert_eq!((xen.hypervisor.as_deref(), xen.hypervisor_known), (Some("xen"), true));
     }
 
     #[test]

@@ -80,7 +80,9 @@ const PARTS: &[Part] = &[
     Part { scenario: "pingserve", machine: "epyc-7003-2s", values: &[], form: Form::Quick },
 ];
 
-/// The result. The schema is `coreline.ledger/1`.
+const SCHEMA: &str = "coreline.ledger/1";
+
+/// The result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Ledger {
     schema: &'static str,
@@ -146,7 +148,7 @@ pub(crate) fn ledger(effort: &Effort) -> Result<Ledger, Error> {
     let mut whole = Whole::new(PARTS.len());
     let accounts = PARTS.iter().map(|part| part.account(effort.quick, &mut whole));
     let parts = accounts.collect::<Result<_, _>>()?;
-    Ok(Ledger { schema: "coreline.ledger/1", parts })
+    Ok(Ledger { schema: SCHEMA, parts })
 }
 
 impl Part {
@@ -282,9 +284,10 @@ impl Ledger {
 impl Account {
     fn write(&self, page: &mut String) {
         let Account { scenario, machine, command, file, entries } = self;
+        // The command in a line of its own, to be copied.
         _ = write!(
             page,
-            "\n## {scenario}, {machine}\n\nPublished: `{file}`. Ours: `{command}`.\n\n"
+            "\n## {scenario}, {machine}\n\nPublished: `{file}`.\nOurs: `{command}`.\n\n"
         );
         *page += "| configuration | of | figure | published | value | band | verdict | |\n\
                   |---|---|---|---|---|---|---|---|\n";
@@ -324,6 +327,7 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields;
     use crate::scenario::metric::Better;
 
     /// A row of a figure that was published as 2.
@@ -369,6 +373,32 @@ mod tests {
         assert_eq!((one.verdict, one.rows, one.times), (Verdict::Reached, 2, Some(3.0)));
         assert_eq!((two.verdict, two.rows, two.times), (Verdict::Undecided, 2, None));
         assert_eq!(one.params, BTreeMap::from([("delay_ms".to_owned(), Value::Number(1))]));
+    }
+
+    /// Of one row: a whole one takes minutes.
+    fn small() -> Ledger {
+        let known = BTreeSet::from(["delay_ms".to_owned()]);
+        let account = Account {
+            scenario: "intermittent",
+            machine: "desktop-12c".to_owned(),
+            command: "a command".to_owned(),
+            file: "a file".to_owned(),
+            entries: entries(&[row(1, "tick", Verdict::Reached)], &known),
+        };
+        Ledger { schema: SCHEMA, parts: vec![account] }
+    }
+
+    #[test]
+    fn the_page_of_json_lists_what_a_ledger_has() {
+        fields::assert_listed(&serde_json::to_value(small()).unwrap());
+    }
+
+    #[test]
+    fn the_command_has_a_line_of_its_own() {
+        let mut page = Vec::new();
+        small().show(&mut page).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        assert!(page.contains("\nPublished: `a file`.\nOurs: `a command`.\n\n|"), "{page}");
     }
 
     #[test]

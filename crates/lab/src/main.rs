@@ -29,6 +29,9 @@ mod crew;
 mod disturbance;
 mod doctor;
 mod error;
+#[cfg(test)]
+#[path = "../tests/cli/fields.rs"]
+mod fields;
 mod host;
 mod kernel;
 mod ledger;

@@ -1,6 +1,7 @@
 //! How text of a result is fitted to where it goes: its width, its colours, its characters.
 
 use std::env;
+use std::fmt::Display;
 
 use console::{Style, Term, measure_text_width};
 
@@ -104,6 +105,19 @@ impl Form {
     }
 }
 
+/// So many of what has this name, whose plural ends in s.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
+/// A CPU list with the word before it.
+pub(crate) fn cpus(list: impl Display) -> String {
+    let list = list.to_string();
+    let plural = if list.bytes().all(|byte| byte.is_ascii_digit()) { "" } else { "s" };
+    format!("CPU{plural} {list}")
+}
+
 /// Whether text may have more than ASCII in it.
 pub(crate) fn is_unicode() -> bool {
     is_utf8(|name| env::var(name).ok())
@@ -138,6 +152,13 @@ mod tests {
             };
             assert_eq!(is_utf8(value), unicode, "{variables:?}");
         }
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!([0, 1, 2].map(|it| counted(it, "CPU")), ["0 CPUs", "1 CPU", "2 CPUs"]);
+        let lists = ["0", "12", "0-1", "0,2"].map(cpus);
+        assert_eq!(lists, ["CPU 0", "CPU 12", "CPUs 0-1", "CPUs 0,2"]);
     }
 
     #[test]

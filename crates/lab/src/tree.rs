@@ -8,13 +8,15 @@ use std::io::{self, Write};
 
 use coreline_topology::{Cpu, CpuSet, NodeId, Topology};
 
+use crate::text::{self, counted};
+
 /// Writes the counts of all parts, the tree, and the memory nodes.
 pub(crate) fn write(topology: &Topology, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "  {}", counts(topology))?;
     let kinds = topology.kinds();
     if kinds.len() > 1 {
         for kind in kinds {
-            writeln!(out, "  {kind}: CPUs {}", topology.cpus_of_kind(kind))?;
+            writeln!(out, "  {kind}: {}", text::cpus(topology.cpus_of_kind(kind)))?;
         }
     }
     let limit = topology.cpu_limit();
@@ -32,20 +34,18 @@ pub(crate) fn write(topology: &Topology, out: &mut dyn Write) -> io::Result<()> 
 
 /// The numbers of a machine's parts.
 pub(crate) fn counts(topology: &Topology) -> String {
-    let some = |count: usize, what: &str| match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    };
-    let mut counts = vec![some(topology.cpu_count(), "CPU"), some(topology.core_count(), "core")];
+    let (cpus, cores) = (topology.cpu_count(), topology.core_count());
+    let mut counts = vec![counted(cpus, "CPU"), counted(cores, "core")];
     // Most machines have one second-level cache for each core, and no clusters.
     if topology.l2_count() < topology.core_count() {
         counts.push(format!("{} L2", topology.l2_count()));
     }
     if topology.cluster_count() < topology.l2_count() {
-        counts.push(some(topology.cluster_count(), "cluster"));
+        counts.push(counted(topology.cluster_count(), "cluster"));
     }
     counts.push(format!("{} L3", topology.cache_count()));
-    counts.extend([some(topology.node_count(), "node"), some(topology.socket_count(), "socket")]);
+    let (nodes, sockets) = (topology.node_count(), topology.socket_count());
+    counts.extend([counted(nodes, "node"), counted(sockets, "socket")]);
     counts.join(", ")
 }
 
@@ -107,10 +107,7 @@ fn part(
 fn core(topology: &Topology, threads: &[Cpu]) -> String {
     let kind = threads.first().filter(|_| topology.kinds().len() > 1).map(|cpu| cpu.kind);
     let kind = kind.map(|kind| format!(", {kind}")).unwrap_or_default();
-    match threads.len() {
-        1 => format!("1 thread{kind}"),
-        threads => format!("{threads} threads{kind}"),
-    }
+    format!("{}{kind}", counted(threads.len(), "thread"))
 }
 
 impl Part {
@@ -141,8 +138,7 @@ fn draw(parts: &[Part], depth: usize, out: &mut dyn Write) -> io::Result<()> {
         if !matches!(first.level, "socket" | "node" | "cache")
             && let Some(core) = first.only_core()
         {
-            let cores = if alike.len() == 1 { "core" } else { "cores" };
-            writeln!(out, "{indent}{} {cores} of {}", alike.len(), core.build)?;
+            writeln!(out, "{indent}{} of {}", counted(alike.len(), "core"), core.build)?;
             continue;
         }
         let mut names = vec![name(first)];
@@ -155,18 +151,20 @@ fn draw(parts: &[Part], depth: usize, out: &mut dyn Write) -> io::Result<()> {
                 names.push(name(inner));
             }
         }
-        writeln!(out, "{indent}{}: CPUs {}", names.join(", "), first.cpus)?;
+        writeln!(out, "{indent}{}: {}", names.join(", "), text::cpus(&first.cpus))?;
         draw(&inner.parts, depth + 1, out)?;
         match alike {
             [] | [_] => {}
-            [_, last] => writeln!(out, "{indent}{} alike: CPUs {}", name(last.shown()), last.cpus)?,
+            [_, last] => {
+                writeln!(out, "{indent}{} alike: {}", name(last.shown()), text::cpus(&last.cpus))?;
+            }
             [_, second, .., last] => writeln!(
                 out,
-                "{indent}{}s {}-{} alike, up to CPUs {}",
+                "{indent}{}s {}-{} alike, up to {}",
                 second.shown().level,
                 second.shown().number,
                 last.shown().number,
-                last.cpus
+                text::cpus(&last.cpus)
             )?,
         }
     }
@@ -238,6 +236,16 @@ mod tests {
   node distances: 10 to itself, 20 to any other
 ";
         assert_eq!(drawn(&machine.unwrap()), expected);
+    }
+
+    #[test]
+    fn one_of_each_has_no_plural() {
+        let machine = Topology::flat(&"0".parse().unwrap()).unwrap();
+        let expected = "  1 CPU, 1 core, 1 L3, 1 node, 1 socket
+  socket 0, node 0, cache 0: CPU 0
+    1 core of 1 thread
+";
+        assert_eq!(drawn(&machine), expected);
     }
 
     /// Two performance cores of two threads and four efficient ones with a common second-level

@@ -31,8 +31,8 @@
 //! assert!(Checker::new().try_check(hand_over::<Model<RelaxedStores>>).is_err());
 //! ```
 //!
-//! A small primitive is `crates/coreline/src/lock/ticket.rs`; how its laws are run in all worlds,
-//! CONTRIBUTING.md says.
+//! In the repository, a small primitive is `crates/coreline/src/lock/ticket.rs`; how its laws are
+//! run in all worlds, CONTRIBUTING.md says there.
 //!
 //! # The worlds
 //!

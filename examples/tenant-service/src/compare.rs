@@ -32,6 +32,9 @@ pub(crate) struct Options {
     /// How often stores take turns.
     #[arg(long, default_value_t = 11)]
     rounds: u32,
+    /// How often the bookkeeping of a request is done in one turn.
+    #[arg(long, default_value_t = 20_000)]
+    times: u32,
     /// Bytes of each request's body.
     #[arg(long, default_value_t = 512)]
     body: usize,
@@ -110,9 +113,6 @@ struct Bookkeeping {
     ratio: f64,
 }
 
-/// How often work is done in one round.
-const TIMES: u32 = 20_000;
-
 /// How often stores take turns at that in each round: time is short, so that most turns lie between
 /// two of other programs on a CPU.
 const TURNS: u32 = 5;
@@ -181,7 +181,7 @@ impl Options {
         for tenants in [self.shape.tenants, 1] {
             for work in Work::ALL {
                 let turn =
-                    |_| candidates.iter().map(|it| (it.time)(tenants, work, TIMES)).collect();
+                    |_| candidates.iter().map(|it| (it.time)(tenants, work, self.times)).collect();
                 // One round more, to warm up.
                 let turns: Vec<Vec<f64>> =
                     (0..=TURNS * self.rounds.max(1)).map(turn).skip(1).collect();

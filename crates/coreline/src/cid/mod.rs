@@ -12,7 +12,7 @@
 //! | [`Owned`] | what its task owns; what the CPU owns, where tasks are many | since 6.19 |
 //! | [`Clustered`] | as `Recent`, from the range of numbers of its last-level cache | never |
 //!
-//! `docs/concurrency-ids.md` has a drawing of each, and says which to choose.
+//! In the repository, `docs/concurrency-ids.md` has a drawing of each, and says which to choose.
 //!
 //! # Two ways to drive a space
 //!
@@ -40,8 +40,8 @@
 //! * Getting an ID takes a bounded number of steps, and one lock that is held for one scan of the
 //!   rows at most.
 //!
-//! `tests/laws/cid.rs` has them in all three worlds; `cid/tests` says for each step of a policy
-//! which test fails without it.
+//! In the repository, `tests/laws/cid.rs` has them in all three worlds, and `cid/tests.rs` says for
+//! each step of a policy which test fails without it.
 //!
 //! # Sources
 //!

@@ -117,7 +117,7 @@
 //! | a lease or member that is forgotten | its ID, its seat is gone for good; counted |
 //! | more leases than there are | [`LeaseError::Exhausted`], or waits: [`Domain::lease_wait`] |
 //!
-//! `docs/domains.md` has drawings, and figures.
+//! In the repository, `docs/domains.md` has drawings, and figures.
 //!
 //! # Source
 //!

@@ -32,8 +32,8 @@
 //!
 //! # Law
 //!
-//! A writer is alone, and a reader sees all that earlier writers wrote:
-//! `tests/laws/read_mostly.rs`, in all three worlds.
+//! A writer is alone, and a reader sees all that earlier writers wrote. In the repository,
+//! `tests/laws/read_mostly.rs` checks it in all three worlds.
 
 use core::cell::UnsafeCell;
 use core::fmt;

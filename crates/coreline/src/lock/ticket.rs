@@ -22,8 +22,8 @@
 //!
 //! # Law
 //!
-//! At most one holder, and what a holder wrote is visible to the next: `tests/laws/lock.rs`, in all
-//! three worlds.
+//! At most one holder, and what a holder wrote is visible to the next. In the repository,
+//! `tests/laws/lock.rs` checks it in all three worlds.
 
 use core::fmt;
 use core::marker::PhantomData;

@@ -18,8 +18,8 @@ use crate::{
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
 ///
-/// Without a verb: what this machine offers, then the quick form of every scenario, natively and
-/// simulated.
+/// Without a verb: what this machine offers, then an answer for each of five scenarios, in their
+/// quick form, natively and simulated.
 #[derive(Parser)]
 #[command(
     name = "coreline",

@@ -3,6 +3,7 @@
 use super::Found;
 use super::fast_paths::FastPath;
 use super::warnings;
+use crate::text;
 
 /// So many of them.
 const MOST: usize = 3;
@@ -37,9 +38,9 @@ pub(super) fn of(found: &Found, fast_paths: &[FastPath]) -> Vec<String> {
         |it: &&crate::host::Governor| it.name == "powersave" && !it.driver.contains("pstate");
     if let Some(governor) = host.governors.iter().find(slow) {
         advice.push(format!(
-            "another governor than powersave on CPUs {}: it keeps the lowest clock (cpupower \
+            "another governor than powersave on {}: it keeps the lowest clock (cpupower \
              frequency-set -g schedutil)",
-            governor.cpus
+            text::cpus(&governor.cpus)
         ));
     }
     let enabled = host.idle_states.iter().filter(|state| !state.disabled);

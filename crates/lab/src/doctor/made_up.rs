@@ -53,6 +53,7 @@ pub(super) fn all_on() -> Found {
     let host = Host {
         processor: Some("Processor 9 (family 1, model 2, stepping 3)".to_owned()),
         hypervisor: None,
+        hypervisor_known: true,
         smt: Some("on".to_owned()),
         governors: vec![Governor {
             name: "performance".to_owned(),

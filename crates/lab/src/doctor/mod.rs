@@ -144,7 +144,8 @@ mod tests {
                 ("processor", "wait_instructions"),
                 (
                     "host",
-                    "processor hypervisor smt governors idle_states numa_balancing proc_error",
+                    "processor hypervisor hypervisor_known smt governors idle_states \
+                     numa_balancing proc_error",
                 ),
             ];
             for (part, expected) in parts {

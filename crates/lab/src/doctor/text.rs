@@ -8,7 +8,7 @@ use super::facts::{HugePages, Rseq};
 use super::{FastPath, Report};
 use crate::error::Error;
 use crate::host::{Governor, Host, IdleState};
-use crate::text::Form;
+use crate::text::{Form, counted};
 use crate::tree;
 
 /// Lines as they are, however long.
@@ -67,15 +67,16 @@ impl Report {
         let on = count(|path| path.on);
         let off = count(|path| !path.on && path.remedy.is_some());
         writeln!(out, "this machine: {}", tree::counts(&self.found.probe.topology))?;
-        let warnings = self.warnings.len();
-        writeln!(out, "  {on} fast paths on, {off} off, {warnings} warnings: coreline doctor")?;
+        let (on, warnings) = (counted(on, "fast path"), counted(self.warnings.len(), "warning"));
+        writeln!(out, "  {on} on, {off} off, {warnings}: coreline doctor")?;
         Ok(())
     }
 
     fn show_limits(&self, out: &mut dyn Write) -> io::Result<()> {
         match &self.found.allowed {
             Ok(allowed) => {
-                writeln!(out, "  this process may use: {allowed} ({} CPUs)", allowed.len())?;
+                let count = counted(allowed.len(), "CPU");
+                writeln!(out, "  this process may use: {allowed} ({count})")?;
             }
             Err(why) => writeln!(out, "  which this process may use is not known: {why}")?,
         }
@@ -157,9 +158,16 @@ fn show_host(host: &Host, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "  processor: {}", known(&host.processor))?;
     match &host.hypervisor {
         Some(name) => writeln!(out, "  hypervisor: {name}")?,
-        None => writeln!(out, "  hypervisor: none that can be seen")?,
+        None if host.hypervisor_known => writeln!(out, "  hypervisor: none that can be seen")?,
+        None => writeln!(out, "  hypervisor: not known")?,
     }
-    writeln!(out, "  SMT: {}", known(&host.smt))?;
+    let smt = host.smt.as_deref().map_or("not known", |word| match word {
+        "forceoff" => "off until the next start of the machine",
+        "notsupported" => "not supported",
+        "notimplemented" => "not implemented",
+        word => word,
+    });
+    writeln!(out, "  SMT: {smt}")?;
     let governor = |it: &Governor| match it.driver.is_empty() {
         true => format!("{} on {}", it.name, it.cpus),
         false => format!("{} ({}) on {}", it.name, it.driver, it.cpus),
@@ -244,6 +252,43 @@ mod tests {
         let line = "  cgroup quota: 1.50 CPUs (1.5ms in every 1ms); 2 busy threads use it up\n";
         assert!(text.contains(line), "{text}");
         assert!(text.contains("\nWarnings\n  warning: the quota is the time of 1.50"), "{text}");
+    }
+
+    #[test]
+    fn one_of_each_has_no_plural() {
+        let mut found = made_up::all_on();
+        found.allowed = Ok("7".parse().unwrap());
+        let text = text(found);
+        assert!(text.contains("\n  this process may use: 7 (1 CPU)\n"), "{text}");
+        let mut report = Report::of(made_up::all_on());
+        let brief = |report: &Report| {
+            let mut text = Vec::new();
+            report.show_in_brief(&mut text).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        assert!(brief(&report).contains("\n  6 fast paths on, 0 off, 0 warnings: "));
+        report.fast_paths.truncate(1);
+        report.warnings.push("one".to_owned());
+        assert!(brief(&report).contains("\n  1 fast path on, 0 off, 1 warning: "));
+    }
+
+    #[test]
+    fn what_is_not_known_of_the_host_is_said_and_the_kernels_words_are_put_into_ours() {
+        for (word, shown) in [
+            ("on", "on"),
+            ("forceoff", "off until the next start of the machine"),
+            ("notsupported", "not supported"),
+            ("notimplemented", "not implemented"),
+        ] {
+            let mut found = made_up::all_on();
+            found.host.smt = Some(word.to_owned());
+            let text = text(found);
+            assert!(text.contains(&format!("\n  SMT: {shown}\n")), "{text}");
+        }
+        let mut found = made_up::all_on();
+        found.host.hypervisor_known = false;
+        let text = text(found);
+        assert!(text.contains("\n  hypervisor: not known\n"), "{text}");
     }
 
     #[test]

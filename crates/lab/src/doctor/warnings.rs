@@ -3,6 +3,7 @@
 use coreline_topology::Quota;
 
 use super::Found;
+use crate::text::counted;
 
 /// A sentence for each.
 pub(super) fn of(found: &Found) -> Vec<String> {
@@ -27,6 +28,13 @@ pub(super) fn of(found: &Found) -> Vec<String> {
         ));
     }
     if let Ok(allowed) = allowed {
+        if let Err(why) = &probe.allowed {
+            warnings.push(format!(
+                "the call that asks for the CPUs that this process may use is refused: {why}; \
+                 /proc has them, but programs that ask by the call alone, as the standard library \
+                 does, count all CPUs as usable, and start too many threads if they are not"
+            ));
+        }
         if allowed.len() == 1 {
             warnings.push(
                 "this process may use one CPU only: a thread that spins keeps the thread that it \
@@ -59,10 +67,11 @@ fn throttling(quota: Quota, cpus: usize) -> Option<String> {
         whole => format!("keep no more than {whole} threads busy, or raise the quota"),
     };
     Some(format!(
-        "the quota is the time of {:.2} of the {cpus} CPUs that this process may use: threads that \
-         spin use it up, and then all are stopped until the next period ({:?}); {advice} (cpu.max \
-         of control groups, cpu.cfs_quota_us in version 1)",
+        "the quota is the time of {:.2} of the {} that this process may use: threads that spin use \
+         it up, and then all are stopped until the next period ({:?}); {advice} (cpu.max of \
+         control groups, cpu.cfs_quota_us in version 1)",
         quota.cpus(),
+        counted(cpus, "CPU"),
         quota.period
     ))
 }
@@ -107,6 +116,17 @@ mod tests {
         let mut found = made_up::all_on();
         found.host.proc_error = Some("Permission denied".to_owned());
         assert!(only(&found).starts_with("/proc cannot be read: Permission denied"));
+    }
+
+    #[test]
+    fn a_call_that_is_refused_is_told_though_a_file_answers() {
+        let mut found = made_up::all_on();
+        found.probe.allowed = Err("Operation not permitted".to_owned());
+        let warning = only(&found);
+        assert!(warning.contains("is refused: Operation not permitted; /proc has"), "{warning}");
+        // One warning, and not two, where nothing is known.
+        found.allowed = found.probe.allowed.clone();
+        assert!(only(&found).contains("may use are not known"));
     }
 
     #[test]

@@ -309,6 +309,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn documents_say_how_many_scenarios_there_are_and_how_many_are_asked() {
+        let words = "none one two three four five six seven eight nine ten eleven twelve thirteen \
+                     fourteen fifteen sixteen seventeen eighteen nineteen twenty";
+        let word = |count: usize| words.split(' ').nth(count).unwrap();
+        let all = format!("{} scenarios", word(ALL.len()));
+        let asked = ALL.iter().filter(|it| it.question.is_asked()).count();
+        let asked = format!("an answer for each of {} scenarios", word(asked));
+        for text in [
+            include_str!("../../../../README.md"),
+            include_str!("../../../../CHANGELOG.md"),
+            include_str!("../../README.md"),
+        ] {
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(text.contains(&all) && text.contains(&asked), "{all}, {asked}: {text}");
+        }
+        let help = include_str!("../cli/mod.rs").replace("\n///", "");
+        assert!(help.contains(&asked), "{asked}: {help}");
+    }
+
     /// The first quick point of each variant of a world.
     fn quick(natively: bool, cpus: &[CpuId]) -> Vec<Setup> {
         let config = Config::of_unknown(cpus.to_vec());

@@ -365,6 +365,12 @@ mod tests {
     }
 
     #[test]
+    fn what_is_printed_is_what_the_file_has() {
+        let printed = serde_json::to_value(committed()).unwrap();
+        assert_eq!(printed, toml::from_str::<serde_json::Value>(&file()).unwrap());
+    }
+
+    #[test]
     fn every_program_is_one_that_its_scenario_reads() {
         for row in ROWS {
             for (at, rest) in row.at.iter().flat_map(|at| RESTS.map(|rest| (*at, rest))) {

@@ -2,6 +2,7 @@
 
 mod bench;
 mod doctor;
+mod fields;
 mod interrupt;
 mod ledger;
 mod machines;

@@ -1,60 +1,51 @@
 //! The page that lists what `--json` prints, `docs/json.md`, beside what it prints.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
-use serde_json::Value;
-
+use crate::fields::{self, PAGE, listed};
 use crate::{json, port};
-
-const PAGE: &str = include_str!("../../../../docs/json.md");
-
-/// The fields that the page lists for a schema.
-fn listed(schema: &str) -> BTreeSet<String> {
-    let head = format!("## `{schema}`\n");
-    let (_, section) = PAGE.split_once(&head).unwrap_or_else(|| panic!("no section {schema}"));
-    let section = section.split("\n## ").next().unwrap();
-    let field = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
-    section.lines().filter_map(field).collect()
-}
-
-/// Adds the fields of a value. What a list or an object holds is listed below it, and an object
-/// whose keys are data is one that the page lists with `*`.
-fn printed(value: &Value, path: &str, listed: &BTreeSet<String>, fields: &mut BTreeSet<String>) {
-    match value {
-        Value::Object(object) => {
-            for (key, value) in object {
-                let field = |key: &str| match path {
-                    "" => key.to_owned(),
-                    path => format!("{path}.{key}"),
-                };
-                let any = field("*");
-                let field = if listed.contains(&any) { any } else { field(key) };
-                printed(value, &field, listed, fields);
-                fields.insert(field);
-            }
-        }
-        Value::Array(items) => {
-            items.iter().for_each(|item| printed(item, &format!("{path}[]"), listed, fields));
-        }
-        _ => {}
-    }
-}
 
 /// A field may be missing where what holds it was `null` or empty.
 fn is_held(field: &str, fields: &BTreeSet<String>, of_nothing: &[&str]) -> bool {
     fields.contains(field) || of_nothing.iter().any(|holder| field.starts_with(holder))
 }
 
-/// The committed file is the same value as what is printed, as a test of its module says; making
-/// it anew takes long.
+/// The committed files are the same values as what is printed, as tests of their modules say;
+/// making them anew takes long.
 #[test]
 fn the_page_lists_what_predictions_have() {
-    let file = include_str!("../../host-2c.predictions.toml");
-    let file: Value = toml::from_str(file).unwrap();
-    let listed = listed(file["schema"].as_str().unwrap());
-    let mut fields = BTreeSet::new();
-    printed(&file, "", &listed, &mut fields);
-    assert_eq!(fields, listed);
+    for file in [
+        include_str!("../../host-2c.predictions.toml"),
+        include_str!("../../blind.predictions.toml"),
+    ] {
+        fields::assert_listed(&toml::from_str(file).unwrap());
+    }
+}
+
+#[test]
+fn each_schema_has_its_section() {
+    let mut named = BTreeSet::new();
+    schemas(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut named);
+    // Another package's, which has a test of its own.
+    named.insert("coreline.rivals/1".to_owned());
+    let heads = PAGE.lines().filter_map(|line| line.strip_prefix("## `")?.strip_suffix('`'));
+    assert_eq!(heads.map(str::to_owned).collect::<BTreeSet<_>>(), named);
+}
+
+/// Adds the schemas that the source in a folder names.
+fn schemas(folder: &Path, named: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            schemas(&path, named);
+        } else {
+            let text = fs::read_to_string(&path).unwrap();
+            let parts = text.split('"').filter(|it| it.starts_with("coreline."));
+            named.extend(parts.filter(|it| it.ends_with("/1")).map(str::to_owned));
+        }
+    }
 }
 
 #[test]
@@ -78,8 +69,7 @@ fn the_page_lists_what_is_printed() {
     ] {
         let result = json(&arguments);
         let listed = listed(result["schema"].as_str().unwrap());
-        let mut fields = BTreeSet::new();
-        printed(&result, "", &listed, &mut fields);
+        let fields = fields::of(&result, &listed);
         let unknown: Vec<_> = fields.difference(&listed).collect();
         assert!(unknown.is_empty(), "{arguments:?}: not on the page: {unknown:?}");
         let gone: Vec<_> =

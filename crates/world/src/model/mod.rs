@@ -24,12 +24,12 @@
 //!
 //! loom's own limits: of a load and a compare-exchange of one thread on one word, it remembers the
 //! latter only, and does not try what another thread could have read before the former; so code
-//! that loads and then exchanges is explored less than it seems (`tests/model.rs` shows it); at
-//! most 5 threads in an execution, the one that starts it included; loads are never reordered with
-//! later stores of the same thread; `SeqCst` on loads, stores and read-modify-writes is no stronger
-//! than `AcqRel`, so that an algorithm that needs more must say so with fences; a weak
-//! compare-exchange never fails without a reason. A program must be deterministic but for what it
-//! reads through its words.
+//! that loads and then exchanges is explored less than it seems (`tests/model.rs` in the repository
+//! shows it); at most 5 threads in an execution, the one that starts it included; loads are never
+//! reordered with later stores of the same thread; `SeqCst` on loads, stores and read-modify-writes
+//! is no stronger than `AcqRel`, so that an algorithm that needs more must say so with fences; a
+//! weak compare-exchange never fails without a reason. A program must be deterministic but for what
+//! it reads through its words.
 //!
 //! # Does the test see anything?
 //!

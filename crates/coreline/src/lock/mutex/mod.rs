@@ -25,7 +25,8 @@
 //! miss, a thread that queues meanwhile, the holder looks for behind the store, after a light
 //! fence; a first waiter pays for that with a heavy one before it sleeps. It pays once from an
 //! arrival in an empty queue until the queue is empty again, however many waiters sleep meanwhile
-//! and however often. `docs/mutex.md` has what that was chosen over, with figures.
+//! and however often. In the repository, `docs/mutex.md` has what that was chosen over, with
+//! figures.
 //!
 //! # Which thread is next
 //!
@@ -38,7 +39,7 @@
 //! # Laws
 //!
 //! At most one holder, whose writes the next holder sees; every waiter gets the lock or gives up;
-//! no wake-up is lost: `tests/laws/lock.rs`, in all three worlds.
+//! no wake-up is lost. `tests/laws/lock.rs`, in the repository too, checks it in all three worlds.
 
 mod guard;
 mod raw;
