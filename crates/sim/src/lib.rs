@@ -69,6 +69,11 @@
 //! | [`Machine::check_determinism`], [`Divergence`] | whether two runs are the same |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |
 
+/// Machines run in this crate's own tests, too.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
 mod engine;
 mod experiments;
 mod hardware;
