@@ -148,6 +148,10 @@ pub use world::{SimJoinHandle, exec, interrupts, locks};
 /// | `faults = "preempt:8"` | [`Faults`], as in a replay line | none |
 /// | `steps = 100000` | the [step limit](Machine::step_limit) | [default](Machine::STEP_LIMIT) |
 ///
+/// The attribute does not set the [`Allocator`]: a program has one global allocator, and an
+/// attribute on each of several tests would make several. A machine without it does not start, and
+/// says which [two lines](FailureKind::NoAllocator) are missing.
+///
 /// The function has no arguments, and returns nothing or a `Result<(), E>` whose error fails it;
 /// other attributes, as `#[should_panic]`, mean what they do in other tests. The first run that
 /// fails ends the test, with its [`Failure`] and the command that brings back this run alone: it

@@ -22,6 +22,7 @@ mod rng;
 mod run;
 mod stack;
 mod states;
+mod unoptimised;
 
 use std::any::{Any, TypeId};
 use std::cell::Cell;
@@ -270,6 +271,8 @@ pub(crate) struct Engine {
     statics: Statics,
     /// The latest panic in simulated code.
     panic: Option<FailureKind>,
+    /// What the run fails with of each thread that panicked, until another thread learns of it.
+    unlearnt: BTreeMap<usize, FailureKind>,
     /// Whether the host's own code was unwinding when it started the machine.
     host_unwinds: bool,
     failure: Option<FailureKind>,
