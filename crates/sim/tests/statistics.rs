@@ -237,6 +237,41 @@ fn hot_lines_of_locks_name_the_programs_lines() {
 }
 
 #[test]
+fn hot_lines_of_a_channel_name_the_programs_lines() {
+    let run = machine("epyc-9654-2s", 1).statistics(Statistics::Full).run(|| {
+        let (sender, receiver) = sync::mpsc::channel();
+        let threads = [8, 96].map(|cpu| {
+            let sender = sender.clone();
+            on(cpu, move || {
+                (0..20).for_each(|n| sender.send(n).unwrap());
+                let copy = sender.clone();
+                // Destructors have no place in the program.
+                std::mem::forget((sender, copy));
+            })
+        });
+        let mut count = 0;
+        for _ in &receiver {
+            count += 1;
+            if count == 30 {
+                break;
+            }
+        }
+        threads.into_iter().for_each(JoinHandle::join);
+        for _ in receiver.try_iter() {
+            count += 1;
+        }
+        std::mem::forget((sender, receiver));
+        count
+    });
+    let run = run.unwrap();
+    assert_eq!(run.value, 40);
+    let sites = run.report.details.unwrap().sites;
+    let elsewhere: Vec<_> =
+        sites.iter().filter(|site| !site.site.file.ends_with("tests/statistics.rs")).collect();
+    assert!(elsewhere.is_empty() && sites.len() >= 5, "{elsewhere:#?}");
+}
+
+#[test]
 fn lines_that_missed_once_do_not_fill_a_printed_report() {
     let run = machine("epyc-9654-2s", 1).statistics(Statistics::Full).run(|| {
         let cold: Vec<_> = (0..100).map(|_| Line(U64::new_in(0))).collect();
