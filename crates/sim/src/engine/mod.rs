@@ -412,6 +412,11 @@ impl Engine {
         Some(self.ledger.as_deref().filter(|_| self.is_full)?.transfers(is_it))
     }
 
+    /// All accesses so far.
+    pub(crate) fn all_transfers(&self) -> Transfers {
+        self.report.transfers
+    }
+
     /// What happened so far, if it was put down.
     fn trace(&self) -> Option<Trace> {
         self.tracer.as_ref().map(|tracer| tracer.trace(self.spec.name(), &self.names))

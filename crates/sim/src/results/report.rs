@@ -73,6 +73,18 @@ impl Transfers {
         self.total() - self.private
     }
 
+    /// Those that were counted since `before`.
+    pub(crate) fn since(&self, before: &Transfers) -> Transfers {
+        Transfers {
+            private: self.private.saturating_sub(before.private),
+            same_cache: self.same_cache.saturating_sub(before.same_cache),
+            same_node: self.same_node.saturating_sub(before.same_node),
+            same_socket: self.same_socket.saturating_sub(before.same_socket),
+            other_socket: self.other_socket.saturating_sub(before.other_socket),
+            memory: self.memory.saturating_sub(before.memory),
+        }
+    }
+
     pub(crate) fn add(&mut self, other: &Transfers) {
         self.private += other.private;
         self.same_cache += other.same_cache;
