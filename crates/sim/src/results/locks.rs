@@ -219,7 +219,7 @@ impl Handoffs {
 }
 
 /// What happened to one lock in a run. The same for the same machine, seed and program, on any
-/// host.
+/// host. As JSON, by serde, it has the fields that `docs/json.md` in the repository lists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LockReport {
     /// The lock's address, as an offset in the machine's memory.

@@ -98,7 +98,8 @@ impl Transfers {
 /// What a run cost. The same for the same machine, seed and program, on any host.
 ///
 /// Printing it gives the totals, and with [full statistics](Statistics::Full) the hottest lines and
-/// what the CPUs did.
+/// what the CPUs did. As JSON, by serde, it has the fields that `docs/json.md` in the repository
+/// lists.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Report {
     /// Simulated nanoseconds from the start until the last thread ended.
