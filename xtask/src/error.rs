@@ -25,8 +25,11 @@ pub(crate) enum Error {
     #[error("README.md has no command under \"## Test\"; CI runs the first fenced block there")]
     NoTestCommand,
 
-    #[error("README.md has no block ```toml that begins with [dependencies]; its reader needs one")]
-    NoDependencies,
+    #[error(
+        "{file} has no block ```toml that begins with [dependencies] or [dev-dependencies]; its \
+         reader needs one"
+    )]
+    NoDependencies { file: &'static str },
 
     #[error(
         "not compiled with Rust {version}; if it is not there, `rustup toolchain install {version} \

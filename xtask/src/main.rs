@@ -46,7 +46,7 @@ enum Verb {
         #[arg(long)]
         bless: bool,
     },
-    /// Pack what is published, and build and run README's programs with that
+    /// Pack what is published, and build and run the programs of README and guide with that
     Packed,
     /// Compile what is published with the Rust that it says it needs
     Msrv,

@@ -1,9 +1,10 @@
 //! The packages that are published, as their users get them.
 //!
 //! They are packed, unpacked outside of the workspace, and built there: a file, a version or a
-//! dependency that only the workspace has is missed here. Beside them lies a new crate with the
-//! `[dependencies]` that README.md gives and one program for each of its Rust blocks, and all of
-//! them run. The packed program is installed, too, and says its version.
+//! dependency that only the workspace has is missed here. Beside them lie new crates, one for each
+//! of [`PAGES`], with the dependencies that the page gives and a program or a test for each of its
+//! Rust blocks that stand alone, and all of them run. The packed program is installed, too,
+//! and says its version.
 
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,8 +17,20 @@ use serde_json::Value;
 use crate::error::Error;
 use crate::workspace;
 
-/// The crate that README's reader makes.
-const READER: &str = "reader";
+/// A page whose reader makes a new crate of it.
+struct Page {
+    file: &'static str,
+    /// What we call the crate.
+    reader: &'static str,
+    /// How many of its Rust blocks are whole programs or tests: the first ones.
+    whole: usize,
+}
+
+const PAGES: [Page; 2] = [
+    Page { file: "README.md", reader: "reader", whole: usize::MAX },
+    // The other blocks of the guide are cut from examples.
+    Page { file: "docs/simulating.md", reader: "reader-of-the-guide", whole: 1 },
+];
 
 /// The folder below which the program is installed.
 const INSTALLED: &str = "installed";
@@ -67,14 +80,23 @@ fn pack(published: &[Published<'_>]) -> Result<(), Error> {
 }
 
 fn build(published: &[Published<'_>], target: &Path, folder: &Path) -> Result<(), Error> {
-    let readme = workspace::read("README.md")?;
-    let programs = programs(&readme);
-    let dependencies = dependencies(&readme).ok_or(Error::NoDependencies)?;
     let write = |path: PathBuf, text: &str| workspace::write(&path, text);
-    for (number, program) in programs.iter().enumerate() {
-        write(folder.join(format!("{READER}/src/bin/block-{number}.rs")), program)?;
+    let mut runs = Vec::new();
+    for Page { file, reader, whole } in PAGES {
+        let page = workspace::read(file)?;
+        let dependencies = dependencies(&page).ok_or(Error::NoDependencies { file })?;
+        let reader_folder = folder.join(reader);
+        write(reader_folder.join("Cargo.toml"), &manifest_of_reader(reader, &dependencies))?;
+        // A package has to have more than tests.
+        write(reader_folder.join("src/lib.rs"), "")?;
+        for (number, Program { text, kind }) in programs(&page, whole).into_iter().enumerate() {
+            let folder = if kind == Kind::Main { "src/bin" } else { "tests" };
+            // Programs of all readers lie in one folder.
+            let name = format!("{reader}-{number}");
+            write(reader_folder.join(format!("{folder}/{name}.rs")), &text)?;
+            runs.push((reader, name, kind));
+        }
     }
-    write(folder.join(READER).join("Cargo.toml"), &manifest_of_reader(&dependencies))?;
     let root = workspace::read("Cargo.toml")?;
     write(folder.join("Cargo.toml"), &manifest(published, &root))?;
     // The versions and the compiler that are tested, and that are here already.
@@ -96,16 +118,24 @@ fn build(published: &[Published<'_>], target: &Path, folder: &Path) -> Result<()
         workspace::run(&mut cargo)
     };
     // Together packages have features that one lacks which is built by itself.
-    cargo(&format!("check --quiet --package {READER}"))?;
+    for Page { reader, .. } in &PAGES {
+        cargo(&format!("check --quiet --package {reader} --all-targets"))?;
+    }
     cargo("build --quiet --workspace --lib --bins")?;
-    for number in 0..programs.len() {
-        // Not by cargo, which would compile all of it again for this one package's features.
-        let mut block = Command::new(target.join("debug").join(format!("block-{number}")));
-        println!("{}", workspace::line(&block));
-        workspace::run(&mut block)?;
+    for (reader, name, kind) in &runs {
+        match kind {
+            // Not by cargo, which would compile all of it again for this one package's features.
+            Kind::Main => {
+                let mut block = Command::new(target.join("debug").join(name));
+                println!("{}", workspace::line(&block));
+                workspace::run(&mut block)?;
+            }
+            Kind::Test => cargo(&format!("test --quiet --package {reader} --test {name}"))?,
+        }
     }
     install(published, folder, cargo)?;
-    println!("packed: {} packages, {} programs of README.md", published.len(), programs.len());
+    let pages = PAGES.map(|page| page.file).join(" and ");
+    println!("packed: {} packages, {} programs of {pages}", published.len(), runs.len());
     Ok(())
 }
 
@@ -140,13 +170,13 @@ fn is_version(said: &str, program: &str, version: &str) -> Result<(), Error> {
 /// profiles are those of the manifest `root`, but that the program is not optimised, to be compiled
 /// soon.
 fn manifest(published: &[Published<'_>], root: &str) -> String {
-    let mut text = format!("[workspace]\nresolver = \"3\"\nmembers = [\"{READER}\"");
-    // Writing to a string does not fail, here and below.
+    let readers = PAGES.iter().map(|page| page.reader.to_owned());
+    let packages = published.iter().map(|(name, version)| format!("{name}-{version}"));
+    let members: Vec<_> = readers.chain(packages).collect();
+    let mut text = format!("[workspace]\nresolver = \"3\"\nmembers = {members:?}\n");
+    text.push_str("\n[patch.crates-io]\n");
     for (name, version) in published {
-        let _ = write!(text, ", \"{name}-{version}\"");
-    }
-    text.push_str("]\n\n[patch.crates-io]\n");
-    for (name, version) in published {
+        // Writing to a string does not fail, here and below.
         let _ = writeln!(text, "{name} = {{ path = \"{name}-{version}\" }}");
     }
     for line in profiles(root) {
@@ -159,21 +189,28 @@ fn manifest(published: &[Published<'_>], root: &str) -> String {
 
 /// The lines of a manifest's profiles.
 fn profiles(manifest: &str) -> impl Iterator<Item = &str> {
+    lines(manifest, true)
+}
+
+/// The lines of a manifest's profiles, or all others.
+fn lines(manifest: &str, of_profiles: bool) -> impl Iterator<Item = &str> {
     let mut inside = false;
     manifest.lines().filter(move |line| {
         inside = if line.starts_with('[') { line.starts_with("[profile.") } else { inside };
-        inside
+        inside == of_profiles
     })
 }
 
-fn manifest_of_reader(dependencies: &str) -> String {
-    format!("[package]\nname = \"{READER}\"\nedition = \"2024\"\n\n{dependencies}\n")
+/// Without the profiles that a page gives: cargo takes those of a workspace's root alone.
+fn manifest_of_reader(reader: &str, dependencies: &str) -> String {
+    let dependencies = lines(dependencies, false).collect::<Vec<_>>().join("\n");
+    format!("[package]\nname = \"{reader}\"\nedition = \"2024\"\n\n{dependencies}\n")
 }
 
-/// The texts of a README's fenced blocks in this language.
-fn blocks(readme: &str, language: &str) -> Vec<String> {
+/// The texts of a page's fenced blocks in this language.
+fn blocks(page: &str, language: &str) -> Vec<String> {
     let (mut blocks, mut open): (Vec<String>, Option<String>) = (Vec::new(), None);
-    for line in readme.lines() {
+    for line in page.lines() {
         match (line.strip_prefix("```"), &mut open) {
             (Some(_), Some(_)) => blocks.extend(open.take().and_then(|it| {
                 let (of, text) = it.split_once('\n')?;
@@ -190,19 +227,37 @@ fn blocks(readme: &str, language: &str) -> Vec<String> {
     blocks
 }
 
-/// The dependencies that a README gives.
-fn dependencies(readme: &str) -> Option<String> {
-    blocks(readme, "toml").into_iter().find(|block| block.starts_with("[dependencies]\n"))
+/// The dependencies that a page gives, with the profiles beside them.
+fn dependencies(page: &str) -> Option<String> {
+    let heads = ["[dependencies]\n", "[dev-dependencies]\n"];
+    let is_it = |block: &String| heads.iter().any(|head| block.starts_with(head));
+    blocks(page, "toml").into_iter().find(is_it)
 }
 
-/// The programs that a README gives. A block without a `main` is the inside of one, as it is for
-/// rustdoc.
-fn programs(readme: &str) -> Vec<String> {
-    let program = |block: String| match block.contains("fn main()") {
-        true => block,
-        false => format!("fn main() {{\n{block}}}\n"),
+/// A block that stands alone.
+#[derive(Debug, PartialEq, Eq)]
+struct Program {
+    text: String,
+    kind: Kind,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    /// It has a `main`.
+    Main,
+    /// It has tests.
+    Test,
+}
+
+/// The first so many programs and tests that a page gives. A block with neither is the inside of a
+/// `main`, as it is for rustdoc.
+fn programs(page: &str, whole: usize) -> Vec<Program> {
+    let program = |text: String| match text.lines().any(|line| line.starts_with("#[test]")) {
+        true => Program { text, kind: Kind::Test },
+        false if text.contains("fn main()") => Program { text, kind: Kind::Main },
+        false => Program { text: format!("fn main() {{\n{text}}}\n"), kind: Kind::Main },
     };
-    blocks(readme, "rust").into_iter().map(program).collect()
+    blocks(page, "rust").into_iter().take(whole).map(program).collect()
 }
 
 #[cfg(test)]
@@ -230,15 +285,33 @@ text
 ```rust
 assert!(true);
 ```
+```rust
+#[test]
+fn f() {}
+```
 ";
 
     #[test]
     fn the_blocks_of_a_readme_are_found() {
         assert_eq!(dependencies(README).as_deref(), Some("[dependencies]\nx = \"1\"\n"));
-        let main = "fn main() {\nassert!(true);\n}\n";
-        assert_eq!(programs(README), ["fn main() {}\n", main]);
-        assert_eq!(dependencies("```toml\n[dev-dependencies]\n```\n"), None);
-        assert_eq!(programs("```rust\nfn main() {}\n"), [""; 0], "no end");
+        let program = |text: &str, kind| Program { text: text.to_owned(), kind };
+        let all = [
+            program("fn main() {}\n", Kind::Main),
+            program("fn main() {\nassert!(true);\n}\n", Kind::Main),
+            program("#[test]\nfn f() {}\n", Kind::Test),
+        ];
+        assert_eq!(programs(README, usize::MAX), all);
+        assert_eq!(programs(README, 1), all[..1]);
+        assert_eq!(dependencies("```toml\n[features]\n```\n"), None);
+        assert_eq!(programs("```rust\nfn main() {}\n", 1), [], "no end");
+    }
+
+    #[test]
+    fn a_readers_manifest_has_the_dependencies_of_its_page_and_no_profiles() {
+        let page = "```toml\n[dev-dependencies]\nx = \"1\"\n\n[profile.dev]\nopt-level = 1\n```\n";
+        let manifest = manifest_of_reader("r", &dependencies(page).expect("a block"));
+        let head = "[package]\nname = \"r\"\nedition = \"2024\"\n\n";
+        assert_eq!(manifest, format!("{head}[dev-dependencies]\nx = \"1\"\n\n"));
     }
 
     #[test]
@@ -290,6 +363,13 @@ assert!(true);
         let readme = workspace::read("README.md").expect("README.md is there");
         let dependencies = dependencies(&readme).expect("a block of dependencies");
         assert!(dependencies.contains("\ncoreline = "), "{dependencies}");
-        assert!(programs(&readme).len() > 1);
+        assert!(programs(&readme, usize::MAX).len() > 1);
+    }
+
+    #[test]
+    fn the_guide_begins_with_a_test() {
+        let guide = workspace::read("docs/simulating.md").expect("the guide is there");
+        assert!(dependencies(&guide).is_some_and(|it| it.contains("\ncoreline-sim = ")));
+        assert!(programs(&guide, 1).iter().any(|it| it.kind == Kind::Test));
     }
 }

@@ -65,6 +65,11 @@ pub(crate) enum Error {
     ReplayMachine { line: String },
     #[error("the line is of the machine {line:?}, but {file} describes {found:?}")]
     OtherMachine { line: String, file: String, found: String },
+    #[error(
+        "the line is of a file of the machine {line:?} with the digest {asked:016x}, and that of \
+         {of} is {found}: it is another file, or has changed since"
+    )]
+    OtherFile { line: String, asked: u64, of: String, found: String },
     #[error("cannot write to {}: {source}; choose another file with --trace", path.display())]
     TraceFile { path: PathBuf, source: io::Error },
     #[error("{program:?} is a prediction, which has no trace; replay a run of a scenario")]
@@ -176,6 +181,7 @@ impl Error {
             | Error::OneCore { .. }
             | Error::ReplayMachine { .. }
             | Error::OtherMachine { .. }
+            | Error::OtherFile { .. }
             | Error::OutFile { .. }
             | Error::Port(_)
             | Error::TraceFile { .. }

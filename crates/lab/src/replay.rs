@@ -163,6 +163,14 @@ fn machine(replay: &Replay, file: Option<&str>) -> Result<Spec, Error> {
             found: spec.name().to_owned(),
         });
     }
+    if let Some(asked) = replay.digest.filter(|&digest| spec.digest() != Some(digest)) {
+        return Err(Error::OtherFile {
+            line: replay.machine.clone(),
+            asked,
+            of: file.unwrap_or("the preset").to_owned(),
+            found: spec.digest().map_or("none".to_owned(), |digest| format!("{digest:016x}")),
+        });
+    }
     for (cost, percent) in &replay.scaled {
         // The machine does so again, from the file's value; a mistake is the user's, not a failure.
         spec.scale(cost, *percent).map_err(Error::MachineFile)?;

@@ -70,6 +70,11 @@
 //! | [`Machine::check_determinism`], [`Divergence`] | whether two runs are the same |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |
 
+/// Machines run in this crate's own tests, too.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
 mod engine;
 mod experiments;
 mod hardware;
@@ -147,6 +152,10 @@ pub use world::{SimJoinHandle, exec, interrupts, locks};
 /// | `schedule = "pct:3:1000"` | a [`Schedule`], as in a replay line | by time |
 /// | `faults = "preempt:8"` | [`Faults`], as in a replay line | none |
 /// | `steps = 100000` | the [step limit](Machine::step_limit) | [default](Machine::STEP_LIMIT) |
+///
+/// The attribute does not set the [`Allocator`]: a program has one global allocator, and an
+/// attribute on each of several tests would make several. A machine without it does not start, and
+/// says which [two lines](FailureKind::NoAllocator) are missing.
 ///
 /// The function has no arguments, and returns nothing or a `Result<(), E>` whose error fails it;
 /// other attributes, as `#[should_panic]`, mean what they do in other tests. The first run that

@@ -114,6 +114,27 @@ fn a_panic_of_which_no_thread_learns_ends_the_run() {
 }
 
 #[test]
+fn a_panic_of_which_no_thread_learns_fails_the_run_though_its_handle_is_kept() {
+    let panics = || thread::spawn(|| panic!("of a returned handle"));
+    let returned = machine("host-2c", 1).run(panics).map(|run| drop(run.value)).unwrap_err();
+    let FailureKind::Panic { thread, message, location, .. } = &returned.kind else {
+        panic!("{returned}")
+    };
+    assert_eq!((*thread, message.as_str()), (1, "of a returned handle"));
+    assert!(location.as_ref().unwrap().contains("failures.rs"), "{returned}");
+    let (message, _) = panic_of(move || std::mem::forget(panics()));
+    assert_eq!(message, "of a returned handle");
+    // A scope's owner learns of it, and may live with it.
+    let caught = || {
+        let panics = || thread::scope(|scope| _ = scope.spawn(|| panic!("of a scope")));
+        catch_unwind(panics).is_err()
+    };
+    assert!(machine("host-2c", 1).run(caught).unwrap().value);
+    // The handle of a thread that ends well may leave the machine.
+    drop(machine("host-2c", 1).run(|| thread::spawn(|| ())).unwrap().value);
+}
+
+#[test]
 fn a_payload_that_uses_the_machine_does_not_outlive_it() {
     struct Payload(Arc<Line<U32>>);
 
@@ -397,7 +418,10 @@ fn memory_that_is_not_the_machines_is_told_by_place_and_kind() {
     let add = |word: &AtomicU64| _ = word.fetch_add(1, Ordering::Relaxed);
     let (memory, text) = told(add, &COUNT);
     let Foreign::Static { image, .. } = memory else { panic!("{text}") };
-    assert!(image.starts_with("failures-") && text.contains("WorldStatic"), "{text}");
+    assert!(image.starts_with("failures-"), "{text}");
+    for remedy in ["coreline_sim::Static", "WorldStatic", "`coreline port`"] {
+        assert!(text.contains(remedy), "{text}");
+    }
     let (memory, _) = told(add, Box::leak(Box::default()));
     assert_eq!(memory, Foreign::Host);
     let fill = |word: &AtomicU64| {

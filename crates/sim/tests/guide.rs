@@ -16,6 +16,9 @@ mod scales;
 
 const EXAMPLES: [&str; 3] = ["false_sharing", "lost_wake_up/gate", "scales"];
 
+/// The test on the guide's first page.
+const FIRST: &str = "tests/queue_scales.rs";
+
 fn crate_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
@@ -38,8 +41,13 @@ fn blocks<'a>(text: &'a str, kind: &str) -> Vec<&'a str> {
 #[test]
 fn the_guides_code_is_cut_from_the_examples() {
     let text = fs::read_to_string(guide()).unwrap();
-    let sources = EXAMPLES
-        .map(|name| fs::read_to_string(crate_root().join(format!("examples/{name}.rs"))).unwrap());
+    let examples = EXAMPLES.map(|name| format!("examples/{name}.rs"));
+    let sources: Vec<_> = examples
+        .iter()
+        .map(String::as_str)
+        .chain([FIRST])
+        .map(|path| fs::read_to_string(crate_root().join(path)).unwrap())
+        .collect();
     let blocks = blocks(&text, "rust");
     assert!(blocks.len() > 5, "{} blocks of code", blocks.len());
     for block in blocks {
@@ -49,6 +57,17 @@ fn the_guides_code_is_cut_from_the_examples() {
             .any(|source| trimmed(source).windows(block.len()).any(|lines| lines == block));
         assert!(found, "no example has this:\n{}", block.join("\n"));
     }
+}
+
+/// A reader copies one block and has a test: it is all of a file that is one here.
+#[test]
+fn the_first_block_is_a_whole_test() {
+    let guide = fs::read_to_string(guide()).unwrap();
+    let file = fs::read_to_string(crate_root().join(FIRST)).unwrap();
+    let (head, test) = file.split_once("\n\n").unwrap();
+    assert!(head.lines().all(|line| line.starts_with("//!")), "{head}");
+    assert_eq!(blocks(&guide, "rust")[0], test);
+    assert!(test.lines().count() < 40 && test.contains("\n#[test]\n"), "{test}");
 }
 
 #[test]

@@ -48,6 +48,24 @@ fn an_operation_runs_once_more_than_is_timed() {
 }
 
 #[test]
+fn the_accesses_are_those_of_the_span() {
+    let run = machine("epyc-9654-2s", 1).run(|| {
+        let before: Vec<AtomicU64> = (0..1000).map(AtomicU64::new).collect();
+        let add = |word: &AtomicU64| _ = word.fetch_add(1, Ordering::Relaxed);
+        before.iter().for_each(add);
+        let done = parallel(8, 100, |n| add(&before[n / 4]));
+        before.iter().for_each(add);
+        done
+    });
+    let run = run.unwrap();
+    let Parallel { transfers, .. } = run.value;
+    // 800 additions, and what threads do as they end; none of the 2,000 before and after.
+    assert!((800..1000).contains(&transfers.total()), "{transfers:?}");
+    assert!(run.report.transfers.total() > transfers.total() + 2000);
+    assert!(transfers.same_cache > 100 && transfers.other_socket == 0, "{transfers:?}");
+}
+
+#[test]
 fn more_threads_than_cpus_may_wait_for_each_other() {
     let done = run("host-2c", || {
         let barrier = Barrier::new(16);

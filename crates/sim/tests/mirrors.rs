@@ -310,8 +310,12 @@ macro_rules! bodies {
             let since = now.duration_since(UNIX_EPOCH).is_ok();
             let ahead = now.duration_since(later).unwrap_err().duration();
             let back = UNIX_EPOCH.checked_add(Duration::from_secs(3)).unwrap();
+            let mut moved = back;
+            moved += Duration::from_secs(5);
+            moved -= Duration::from_secs(1);
+            let moved = moved.duration_since(back);
             let paths = sync::atomic::AtomicU8::new(7).into_inner();
-            format!("{since} {ahead:?} {:?} {paths}", back.duration_since(UNIX_EPOCH))
+            format!("{since} {ahead:?} {:?} {moved:?} {paths}", back.duration_since(UNIX_EPOCH))
         }
 
         pub(crate) fn references() -> String {
@@ -428,7 +432,8 @@ fn futures_run_on_one_thread_and_are_woken_by_others() {
             poll_fn(|context| {
                 let mut slot = self.0.lock().unwrap();
                 slot.1 = Some(context.waker().clone());
-                slot.0.map_or(Poll::Pending, Poll::Ready)
+                let ready = slot.0.map_or(Poll::Pending, Poll::Ready);
+                Poll::Ready(task::ready!(ready))
             })
             .await
         }

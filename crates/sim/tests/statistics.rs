@@ -97,28 +97,40 @@ fn full_statistics_find_the_line_that_two_counters_share() {
     }
 }
 
-/// Two locks of different threads that share a line, or have one each.
-fn two_locks(apart: bool) -> Vec<Vec<(String, usize)>> {
+/// Four threads take two mutexes, two of them each: what the report says of false sharing.
+fn two_locks(apart: bool, named: bool) -> String {
     let run = machine("epyc-9654-2s", 1).statistics(Statistics::Full).run(move || {
-        let size = if apart { 64 } else { 8 };
-        let words = Line([const { sync::atomic::AtomicU32::new(0) }; 32]);
-        let lock = |number: usize| &words[number * size / 4];
-        name(lock(0), "left");
-        name(lock(1), "right");
-        parallel(4, 200, |number| _ = lock(number / 2).fetch_add(1, Ordering::Relaxed));
+        // 16 bytes each: four to a line.
+        let locks: Line<[Mutex<u64>; 8]> = Line::default();
+        let lock = |number: usize| &locks[if apart { 4 * number } else { number }];
+        if named {
+            name(lock(0), "left");
+            name(lock(1), "right");
+        }
+        parallel(4, 200, |number| *lock(number / 2).lock().unwrap() += 1);
     });
-    let details = run.unwrap().report.details.unwrap();
-    let shared = details.lines.into_iter().filter(|line| !line.falsely_shared.is_empty());
-    let groups = shared.map(|line| {
-        line.falsely_shared.into_iter().map(|it| (it.words.concat(), it.cores)).collect()
-    });
-    groups.collect()
+    let text = run.unwrap().report.to_string();
+    let verdict = text.lines().skip_while(|line| !line.starts_with("false sharing"));
+    verdict.take_while(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect()
 }
 
 #[test]
 fn two_locks_of_different_threads_on_one_line_are_told() {
-    assert_eq!(two_locks(false), [[("left".to_owned(), 2), ("right".to_owned(), 2)]]);
-    assert!(two_locks(true).is_empty());
+    let text = two_locks(false, true);
+    for part in [
+        "\ncores use different words of one line; give each a line of its own\n",
+        "  two locks of different threads on one line\n    left (2 cores)\n    right (2 cores)\n",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    // One without a name is told by where it was first taken.
+    let text = two_locks(false, false);
+    assert!(text.contains("  two locks of different threads on one line\n"), "{text}");
+    for offset in [0, 16] {
+        let lock = format!("    +{offset} lock first used at crates/sim/tests/statistics.rs:");
+        assert!(text.contains(&lock), "{lock:?} is not in\n{text}");
+    }
+    assert_eq!(two_locks(true, false), "");
 }
 
 #[test]
@@ -234,6 +246,41 @@ fn hot_lines_of_locks_name_the_programs_lines() {
     let drops = |site: &str| site.ends_with("sync/arc.rs");
     assert!(elsewhere.iter().all(|site| drops(&site.site.file)), "{elsewhere:#?}");
     assert!(elsewhere.len() <= 1 && here.len() >= 5, "{here:#?}");
+}
+
+#[test]
+fn hot_lines_of_a_channel_name_the_programs_lines() {
+    let run = machine("epyc-9654-2s", 1).statistics(Statistics::Full).run(|| {
+        let (sender, receiver) = sync::mpsc::channel();
+        let threads = [8, 96].map(|cpu| {
+            let sender = sender.clone();
+            on(cpu, move || {
+                (0..20).for_each(|n| sender.send(n).unwrap());
+                let copy = sender.clone();
+                // Destructors have no place in the program.
+                std::mem::forget((sender, copy));
+            })
+        });
+        let mut count = 0;
+        for _ in &receiver {
+            count += 1;
+            if count == 30 {
+                break;
+            }
+        }
+        threads.into_iter().for_each(JoinHandle::join);
+        for _ in receiver.try_iter() {
+            count += 1;
+        }
+        std::mem::forget((sender, receiver));
+        count
+    });
+    let run = run.unwrap();
+    assert_eq!(run.value, 40);
+    let sites = run.report.details.unwrap().sites;
+    let elsewhere: Vec<_> =
+        sites.iter().filter(|site| !site.site.file.ends_with("tests/statistics.rs")).collect();
+    assert!(elsewhere.is_empty() && sites.len() >= 5, "{elsewhere:#?}");
 }
 
 #[test]

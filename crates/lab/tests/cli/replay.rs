@@ -210,4 +210,19 @@ fn a_machine_of_ones_own_runs_and_replays() {
     assert!(code == 2 && told.contains("--world"), "{told}");
     let (code, told) = refusal(&["replay", "--world", MACHINE, line]);
     assert!(code == 2 && told.contains(MACHINE), "{told}");
+
+    // The simulator's own lines name the file's content, too: that file's line runs, another's not.
+    let digest = coreline_sim::Spec::from_file(path.as_ref()).unwrap().digest().unwrap();
+    let of = |digest: u64| line.replace("machine=mine", &format!("machine=mine@{digest:016x}"));
+    assert_eq!(refusal(&["replay", "--world", path, &of(digest)]).0, 0);
+    let (code, told) = refusal(&["replay", "--world", path, &of(digest ^ 1)]);
+    assert!(code == 2 && told.contains("has changed since"), "{told}");
+    for digest in [digest, digest ^ 1] {
+        assert!(told.contains(&format!("{digest:016x}")), "{told}");
+    }
+    let (code, told) = refusal(&["replay", &of(digest)]);
+    assert!(code == 2 && told.contains("--world"), "{told}");
+    let preset = of(digest).replace("machine=mine", "machine=host-2c");
+    let (code, told) = refusal(&["replay", &preset]);
+    assert!(code == 2 && told.contains("the preset is none"), "{told}");
 }

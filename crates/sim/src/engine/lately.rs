@@ -8,10 +8,11 @@ use crate::results::failure::{FailureKind, Lately};
 use crate::results::statistics::Ledger;
 
 /// How many steps the machine watches.
-const WINDOW: u64 = 1_000_000;
+const WINDOW: u64 = CHECK / 500;
 
-/// After how many steps it looks whether the threads get anywhere; then again and again.
-const CHECK: u64 = 500_000_000;
+/// After how many steps it looks whether the threads get anywhere; then again and again. Few in
+/// this crate's own tests, which are to get there.
+const CHECK: u64 = if cfg!(test) { 100_000 } else { 500_000_000 };
 
 /// What was seen.
 #[derive(Debug, Default)]
@@ -119,4 +120,75 @@ fn resize<T: Clone>(table: &mut Vec<Option<T>>, index: usize) -> &mut Vec<Option
         table.resize(index + 1, None);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::run::{Setup, run};
+    use super::*;
+    use crate::hardware::spec::Spec;
+    use crate::mirrors::atomic::{AtomicU64, Ordering};
+    use crate::results::report::Statistics;
+    use crate::settings::schedule::Schedule;
+
+    /// Runs a program on a word, with room for ten checks: why it failed.
+    fn failure_of(program: fn(&AtomicU64)) -> Option<FailureKind> {
+        let setup = Setup {
+            spec: Spec::preset("host-2c").unwrap(),
+            home: None,
+            seed: 1,
+            request_percent: 30,
+            faults: Default::default(),
+            schedule: Schedule::Time,
+            step_limit: 10 * CHECK,
+            kernel: None,
+            statistics: Statistics::Totals,
+            tape: None,
+            trace: false,
+            arbitration: Default::default(),
+        };
+        run(setup, move || program(&AtomicU64::new(0))).err().map(|failed| failed.kind)
+    }
+
+    /// Accesses without an effect, without an end.
+    fn stuck(word: &AtomicU64) {
+        while word.swap(0, Ordering::Relaxed) == 0 {}
+    }
+
+    /// So many accesses that change something.
+    fn count(word: &AtomicU64, times: u64) {
+        (0..times).for_each(|_| _ = word.fetch_add(1, Ordering::Relaxed));
+    }
+
+    fn livelock_after(failure: Option<FailureKind>) -> u64 {
+        let Some(FailureKind::Livelock { steps, lately }) = failure else { panic!("{failure:?}") };
+        assert_eq!((lately.steps, lately.changes, lately.acquisitions), (WINDOW, 0, 0));
+        // One step in the window may be a decision about a thread.
+        assert!(lately.accesses + 10 > WINDOW, "{lately:?}");
+        steps
+    }
+
+    #[test]
+    fn a_livelock_ends_at_the_first_look_long_before_the_limit() {
+        assert_eq!(livelock_after(failure_of(stuck)), CHECK);
+    }
+
+    #[test]
+    fn a_livelock_that_begins_late_ends_at_the_next_look() {
+        let late = failure_of(|word| {
+            count(word, 2 * CHECK + CHECK / 2);
+            word.store(0, Ordering::Relaxed);
+            stuck(word);
+        });
+        assert_eq!(livelock_after(late), 3 * CHECK);
+    }
+
+    #[test]
+    fn slow_progress_goes_on_through_all_looks() {
+        assert_eq!(failure_of(|word| count(word, 5 * CHECK)), None);
+        // Up to the limit, which is told as what it is.
+        let endless = failure_of(|word| count(word, u64::MAX));
+        let Some(FailureKind::Livelock { steps, lately }) = endless else { panic!("{endless:?}") };
+        assert!(steps == 10 * CHECK && lately.is_progress(), "{lately:?}");
+    }
 }

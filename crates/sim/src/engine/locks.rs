@@ -5,15 +5,15 @@ use crate::results::locks::{Event, Happens, LockReport};
 use crate::results::report::Site;
 
 impl Engine {
-    /// The running thread says what happens to a lock.
-    pub(crate) fn note_lock(&mut self, lock: usize, site: Site, what: Happens) {
+    /// The running thread says what happens to a lock of `len` bytes.
+    pub(crate) fn note_lock(&mut self, lock: usize, len: usize, site: Site, what: Happens) {
         let event = Event {
             lock: self.relative(lock),
             thread: self.current(),
             cpu: self.cpu(),
             at: self.here().now,
         };
-        let log = self.locks.log(event.lock, site);
+        let log = self.locks.log(event.lock, len as u64, site);
         let before = log.since(event.thread);
         what(log, event, &self.topology);
         let Some(tracer) = &mut self.tracer else { return };

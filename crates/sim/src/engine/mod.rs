@@ -23,6 +23,7 @@ mod rng;
 mod run;
 mod stack;
 mod states;
+mod unoptimised;
 
 use std::any::{Any, TypeId};
 use std::cell::Cell;
@@ -271,6 +272,8 @@ pub(crate) struct Engine {
     statics: Statics,
     /// The latest panic in simulated code.
     panic: Option<FailureKind>,
+    /// What the run fails with of each thread that panicked, until another thread learns of it.
+    unlearnt: BTreeMap<usize, FailureKind>,
     /// Whether the host's own code was unwinding when it started the machine.
     host_unwinds: bool,
     failure: Option<FailureKind>,
@@ -410,6 +413,11 @@ impl Engine {
         Some(self.ledger.as_deref().filter(|_| self.is_full)?.transfers(is_it))
     }
 
+    /// All accesses so far.
+    pub(crate) fn all_transfers(&self) -> Transfers {
+        self.report.transfers
+    }
+
     /// What happened so far, if it was put down.
     fn trace(&self) -> Option<Trace> {
         self.tracer.as_ref().map(|tracer| tracer.trace(self.spec.name(), &self.names))
@@ -418,7 +426,8 @@ impl Engine {
     /// The report of the run so far.
     fn report(&self) -> Report {
         let address = |line| self.directory.name(line) * memory::LINE as u64;
-        let details = |ledger: &Ledger| ledger.details(self.report.time_ns, address, &self.names);
+        let known = (&self.names, &self.locks);
+        let details = |ledger: &Ledger| ledger.details(self.report.time_ns, address, known);
         let full = self.ledger.as_deref().filter(|_| self.is_full);
         Report { details: full.map(details), ..self.report.clone() }
     }

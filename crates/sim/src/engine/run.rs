@@ -7,7 +7,7 @@ use std::mem::{self, ManuallyDrop};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::ptr;
 use std::rc::Rc;
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Once, OnceLock};
 
 use coreline_topology::CpuId;
 use corosensei::CoroutineResult;
@@ -19,11 +19,12 @@ use super::memory::stores::Stores;
 use super::rng::{Rng, Stream};
 use super::{
     Cpu, ENGINE, Engine, EventQueue, NEVER, PS_PER_NS, STACK, State, Thread, inside, lately, races,
-    stack, with,
+    stack, unoptimised, with,
 };
 use crate::hardware::arena::{self, Arena};
 use crate::hardware::coherence::Directory;
 use crate::hardware::contention::Arbitration;
+use crate::hardware::places::NoPlace;
 use crate::hardware::spec::Spec;
 use crate::results::failure::{CpuState, FailureKind, ThreadState};
 use crate::results::locks::LockReport;
@@ -77,7 +78,10 @@ pub(crate) struct Failed {
 
 impl Failed {
     fn refused(why: &str) -> Box<Failed> {
-        let kind = FailureKind::Refused { why: why.to_owned() };
+        Failed::at_the_start(FailureKind::Refused { why: why.to_owned() })
+    }
+
+    fn at_the_start(kind: FailureKind) -> Box<Failed> {
         Box::new(Failed {
             kind,
             at_ns: 0,
@@ -205,7 +209,9 @@ pub(crate) fn caught(payload: &(dyn Any + Send)) -> FailureKind {
         let message = payload.downcast_ref::<String>().map(String::as_str);
         let message = message.or(payload.downcast_ref::<&'static str>().copied());
         let (thread, cpu) = (engine.current(), engine.cpu());
-        engine.panic_of(thread, cpu, message.unwrap_or(NOT_A_STRING).to_owned())
+        let kind = engine.panic_of(thread, cpu, message.unwrap_or(NOT_A_STRING).to_owned());
+        engine.keep_panic(&kind);
+        kind
     })
 }
 
@@ -225,10 +231,14 @@ pub(crate) fn run<T: 'static>(
     if !ENGINE.get().is_null() {
         return Err(Failed::refused("a machine cannot run inside a machine"));
     }
+    if !is_allocator_global().map_err(|why| Failed::refused(&why.to_string()))? {
+        return Err(Failed::at_the_start(FailureKind::NoAllocator));
+    }
     let arena = Arena::new(setup.home).map_err(|why| Failed::refused(&why.to_string()))?;
     watch_panics();
-    #[cfg(unoptimised)]
-    say_unoptimised();
+    if cfg!(unoptimised) {
+        unoptimised::say();
+    }
     let value = Rc::new(Cell::new(None));
     let theirs = Rc::clone(&value);
     let stack = stack::new(&arena)
@@ -251,6 +261,7 @@ pub(crate) fn run<T: 'static>(
         inside(|engine| engine.start(fiber));
         machine.run();
     }
+    inside(Engine::fail_if_unlearnt);
     let failed = inside(Engine::failed);
     let decisions = inside(Engine::take_decisions);
     drop(machine);
@@ -267,19 +278,20 @@ pub(crate) fn run<T: 'static>(
     }
 }
 
-/// Says once on stderr that the machine is slow, and what cures it: a test that takes minutes looks
-/// like one without end.
-#[cfg(unoptimised)]
-#[allow(clippy::print_stderr, reason = "a test has no other way to say it")]
-fn say_unoptimised() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        eprintln!(
-            "coreline-sim is built without optimisation and runs ten times slower or so; \
-             in Cargo.toml:\n[profile.dev]\nopt-level = 1\n[profile.dev.package.\"*\"]\n\
-             opt-level = 2"
-        );
-    });
+/// Whether what simulated code allocates is a machine's memory. Tried in an arena that no machine
+/// has: a block of the program's own would move all that follow.
+fn is_allocator_global() -> Result<bool, NoPlace> {
+    static IS_GLOBAL: OnceLock<bool> = OnceLock::new();
+    if let Some(&known) = IS_GLOBAL.get() {
+        return Ok(known);
+    }
+    let arena = Arena::new(None)?;
+    let block = {
+        let _simulated = arena.entry().enter();
+        std::hint::black_box(Box::new(0_u64))
+    };
+    let found = arena.offset((&raw const *block).addr()).is_some();
+    Ok(*IS_GLOBAL.get_or_init(|| found))
 }
 
 /// Has panics in simulated code noted and not printed: such a panic becomes a
@@ -371,6 +383,7 @@ impl Engine {
             ledger: full.then(|| Box::new(Ledger::new(cpu_count, setup.tape))),
             statics: Vec::new(),
             panic: None,
+            unlearnt: BTreeMap::new(),
             host_unwinds: std::thread::panicking(),
             failure: None,
             report: Report::default(),
@@ -530,6 +543,25 @@ impl Engine {
             _ => None,
         };
         FailureKind::Panic { thread, cpu, message, location }
+    }
+
+    /// The running thread panicked, and another may learn of it.
+    fn keep_panic(&mut self, kind: &FailureKind) {
+        let current = self.current();
+        self.unlearnt.insert(current, kind.clone());
+    }
+
+    /// Another thread has learnt of a thread's panic, if it panicked.
+    pub(crate) fn learn_of(&mut self, thread: usize) {
+        self.unlearnt.remove(&thread);
+    }
+
+    /// Fails if a thread panicked of which no other learnt, though a handle to it is left: one that
+    /// the program returned, or forgot.
+    fn fail_if_unlearnt(&mut self) {
+        if let Some((_, kind)) = self.unlearnt.pop_first() {
+            self.fail(kind);
+        }
     }
 
     /// The running thread, if any, gave the host thread back.

@@ -4,5 +4,6 @@
 pub mod claim;
 pub(crate) mod determinism;
 pub(crate) mod explore;
+mod json;
 pub mod measure;
 pub mod testing;

@@ -13,7 +13,7 @@ use core::pin::{Pin, pin};
 use std::collections::VecDeque;
 use std::sync::Arc as HostArc;
 
-pub use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+pub use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker, ready};
 
 use super::sync::{Arc, Condvar, Mutex, PoisonError};
 use super::thread::{self, Thread};

@@ -132,6 +132,18 @@ impl Add<Duration> for SystemTime {
     }
 }
 
+impl AddAssign<Duration> for SystemTime {
+    fn add_assign(&mut self, span: Duration) {
+        *self = *self + span;
+    }
+}
+
+impl SubAssign<Duration> for SystemTime {
+    fn sub_assign(&mut self, span: Duration) {
+        *self = *self - span;
+    }
+}
+
 impl Sub<Duration> for SystemTime {
     type Output = SystemTime;
 

@@ -79,6 +79,9 @@ pub enum FailureKind {
         /// The CPU that it ran on.
         cpu: CpuId,
     },
+    /// The machine did not start, as the program's allocator is not the one that gives simulated
+    /// code the machine's memory.
+    NoAllocator,
     /// The machine could not even start.
     Refused {
         /// Why.
@@ -118,8 +121,8 @@ pub enum Foreign {
         /// Its address there, as `nm` prints it.
         offset: usize,
     },
-    /// Other memory of the host: allocated outside of the machine, or without `Allocator` as the
-    /// global allocator; a `thread_local!` of std; a stack.
+    /// Other memory of the host: allocated outside of the machine; a `thread_local!` of std; a
+    /// stack.
     Host,
     /// The host's, since the program uses more than the machine has, 512 MiB.
     Exhausted,
@@ -131,13 +134,13 @@ impl fmt::Display for Foreign {
             Foreign::Static { image, offset } => write!(
                 f,
                 "a static, at {offset:#x} in {image} (`nm -C {image} | sort` names it): make the \
-                 object inside of the simulated program, or keep it in a `WorldStatic`"
+                 object inside of the simulated program, or keep it in a `coreline_sim::Static` or \
+                 a `WorldStatic`, as `coreline port` does it in a package that others wrote"
             ),
             Foreign::Host => write!(
                 f,
-                "memory of the host: make words and cells inside of the simulated program, with \
-                 `coreline_sim::Allocator` as the global allocator, and thread-local ones by \
-                 `coreline_sim::thread_local!`"
+                "memory of the host: make words and cells inside of the simulated program, and \
+                 thread-local ones by `coreline_sim::thread_local!`"
             ),
             Foreign::Exhausted => {
                 write!(f, "the host's memory, as the program uses more than the machine's 512 MiB")
@@ -278,6 +281,13 @@ impl fmt::Display for FailureKind {
                 f,
                 "thread {thread} on {cpu} used more than the 256 KiB of stack that a simulated \
                  thread has: recurse less deeply, or put large values into boxes"
+            ),
+            FailureKind::NoAllocator => write!(
+                f,
+                "the machine did not start: coreline_sim::Allocator is not the global allocator; \
+                 add these two lines to the program or test:\n\
+                 #[global_allocator]\n\
+                 static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;"
             ),
             FailureKind::Refused { why } => write!(f, "the machine did not start: {why}"),
             FailureKind::Unregistered { thread, cpu, site, memory } => write!(

@@ -8,12 +8,36 @@ use serde::Serialize;
 /// Words of one line that are used by cores of their own, which use no other word of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WordGroup {
-    /// What the words are called; one without a [name](crate::name) by its offset in the line.
+    /// What the words are called: by their [names](crate::name). One without a name is called by
+    /// its offset in the line, and one of a [lock](crate::locks) by where that was first used, too.
     pub words: Vec<String>,
     /// How many cores use them.
     pub cores: usize,
     /// How often those missed on them.
     pub misses: u64,
+    /// The locks that the words are part of: their addresses, as in
+    /// [`LockReport::lock`](crate::LockReport::lock).
+    pub locks: Vec<u64>,
+}
+
+/// What is known of a word.
+#[derive(Debug, Default)]
+pub(crate) struct Word {
+    /// The names of the objects that it is part of.
+    pub(crate) names: Vec<String>,
+    /// The lock that it is part of: its address, and where it was first used.
+    pub(crate) lock: Option<(u64, String)>,
+}
+
+impl Word {
+    /// What the word at this offset of its line is called.
+    fn called(&self, offset: u8) -> String {
+        match (&self.names[..], &self.lock) {
+            ([], None) => format!("+{offset}"),
+            ([], Some((_, site))) => format!("+{offset} lock first used at {site}"),
+            (names, _) => names.join(", "),
+        }
+    }
 }
 
 /// How often each core missed on a word, by the word's offset in its line and the core.
@@ -25,9 +49,9 @@ const FIRST_AND_LAST: u64 = 2;
 /// Nor does a core use a word if another misses so many times as often on it.
 const RARELY: u64 = 10;
 
-/// The groups of a line's words, which `name` names by their offsets; none if there are not
+/// The groups of a line's words, of which `word` tells by their offsets; none if there are not
 /// several. Words that one core uses are in one group.
-pub(crate) fn groups(misses: &Misses, name: impl Fn(u8) -> Vec<String>) -> Vec<WordGroup> {
+pub(crate) fn groups(misses: &Misses, word: impl Fn(u8) -> Word) -> Vec<WordGroup> {
     let mut groups: Vec<(Vec<u8>, BTreeMap<u32, u64>)> = Vec::new();
     for (&offset, cores) in misses {
         let most = cores.values().max().copied().unwrap_or(0);
@@ -58,13 +82,13 @@ pub(crate) fn groups(misses: &Misses, name: impl Fn(u8) -> Vec<String>) -> Vec<W
     groups.sort_by_key(|(offsets, _)| offsets.iter().min().copied());
     let group = |(mut offsets, cores): (Vec<u8>, BTreeMap<u32, u64>)| {
         offsets.sort_unstable();
-        let named = |&offset: &u8| match name(offset) {
-            names if names.is_empty() => format!("+{offset}"),
-            names => names.join(", "),
-        };
-        let mut called: Vec<String> = offsets.iter().map(named).collect();
-        called.dedup();
-        WordGroup { words: called, cores: cores.len(), misses: cores.values().sum() }
+        let known: Vec<_> = offsets.iter().map(|&offset| (offset, word(offset))).collect();
+        let mut words: Vec<_> = known.iter().map(|(offset, word)| word.called(*offset)).collect();
+        words.dedup();
+        let mut locks: Vec<_> =
+            known.iter().filter_map(|(_, word)| Some(word.lock.as_ref()?.0)).collect();
+        locks.dedup();
+        WordGroup { words, cores: cores.len(), misses: cores.values().sum(), locks }
     };
     groups.into_iter().map(group).collect()
 }
@@ -95,6 +119,16 @@ pub(crate) fn verdict(f: &mut fmt::Formatter<'_>, lines: &[Hot<'_>]) -> fmt::Res
     writeln!(f, "\nfalse sharing on {count} line{plural}, {share:.0} % of the time of hot lines:")?;
     writeln!(f, "cores use different words of one line; give each a line of its own")?;
     for (address, _, groups) in shared.into_iter().take(MOST_NAMED) {
+        if let Some(locks) = several_locks(groups) {
+            writeln!(f, "  {address:#x}  {locks} locks of different threads on one line")?;
+            for group in groups.iter().take(MOST_NAMED) {
+                writeln!(f, "    {group}")?;
+            }
+            if let more @ 1.. = groups.len().saturating_sub(MOST_NAMED) {
+                writeln!(f, "    {more} more")?;
+            }
+            continue;
+        }
         let named: Vec<_> = groups.iter().take(MOST_NAMED).map(WordGroup::to_string).collect();
         write!(f, "  {address:#x}  {}", named.join("; "))?;
         match groups.len().saturating_sub(MOST_NAMED) {
@@ -103,6 +137,18 @@ pub(crate) fn verdict(f: &mut fmt::Formatter<'_>, lines: &[Hot<'_>]) -> fmt::Res
         }
     }
     Ok(())
+}
+
+/// How many groups have a lock, in words, if several do. Their cores are different ones and miss
+/// again and again, so it is different threads that take these locks.
+fn several_locks(groups: &[WordGroup]) -> Option<String> {
+    match groups.iter().filter(|group| !group.locks.is_empty()).count() {
+        0 | 1 => None,
+        2 => Some("two".to_owned()),
+        3 => Some("three".to_owned()),
+        4 => Some("four".to_owned()),
+        more => Some(more.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -114,7 +160,7 @@ mod tests {
     }
 
     fn found(words: &[(u8, &[(u32, u64)])]) -> Vec<(Vec<String>, usize, u64)> {
-        let groups = groups(&misses(words), |_| Vec::new());
+        let groups = groups(&misses(words), |_| Word::default());
         groups.into_iter().map(|group| (group.words, group.cores, group.misses)).collect()
     }
 

@@ -3,9 +3,11 @@
 use core::fmt;
 use core::panic::Location;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use coreline_topology::{CpuId, Distance, NodeId, Topology};
+use serde::{Serialize, Serializer};
+
+use crate::results::report::SourceSite;
 
 /// What happens to a lock: which thread does it, where and when.
 #[derive(Debug, Clone, Copy)]
@@ -32,9 +34,21 @@ pub(crate) struct Since {
 pub(crate) struct Locks(BTreeMap<u64, Log>);
 
 impl Locks {
-    /// What is known of a lock that was first used at `site`, unless it was used before.
-    pub(crate) fn log(&mut self, lock: u64, site: &'static Location<'static>) -> &mut Log {
-        self.0.entry(lock).or_insert_with(|| Log::new(site))
+    /// What is known of a lock of `len` bytes that was first used at `site`, unless it was used
+    /// before.
+    pub(crate) fn log(
+        &mut self,
+        lock: u64,
+        len: u64,
+        site: &'static Location<'static>,
+    ) -> &mut Log {
+        self.0.entry(lock).or_insert_with(|| Log::new(len, site))
+    }
+
+    /// The lock that a word is part of: its address, and where it was first used.
+    pub(crate) fn at(&self, word: u64) -> Option<(u64, String)> {
+        let (&lock, log) = self.0.range(..=word).next_back()?;
+        (word < lock + log.len.max(1)).then(|| (lock, SourceSite::of(log.site).to_string()))
     }
 
     /// The reports, the lock that was waited for longest first. `end` says when a thread ended, or
@@ -65,6 +79,8 @@ impl Locks {
 /// What is known of a lock while the machine runs. Times are in picoseconds.
 #[derive(Debug)]
 pub(crate) struct Log {
+    /// Bytes of the lock.
+    len: u64,
     site: &'static Location<'static>,
     /// The CPU of the last holder.
     last: Option<CpuId>,
@@ -83,8 +99,9 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    fn new(site: &'static Location<'static>) -> Log {
+    fn new(len: u64, site: &'static Location<'static>) -> Log {
         Log {
+            len,
             site,
             last: None,
             waiting: BTreeMap::new(),
@@ -157,7 +174,7 @@ impl Log {
             names,
             holders: self.holding.keys().copied().collect(),
             waiters: waiters.into_iter().map(|(thread, waited)| (thread, ns(waited))).collect(),
-            site: site(self.site),
+            site: SourceSite::of(self.site).to_string(),
             acquisitions: self.by_thread.values().sum(),
             contended: self.contended,
             handoffs: self.handoffs,
@@ -171,17 +188,9 @@ impl Log {
     }
 }
 
-/// File and line; of a file that the compiler knows by where it lies on this host, its name alone.
-fn site(site: &Location<'_>) -> String {
-    let path = Path::new(site.file());
-    let name = path.file_name().filter(|_| path.is_absolute());
-    let file = name.and_then(|name| name.to_str()).unwrap_or(site.file());
-    format!("{file}:{}", site.line())
-}
-
 /// How often a lock went from the CPU of one holder to that of the next, by how far the two are
 /// apart. One that a thread takes again right after giving it back stays on its CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Handoffs {
     /// It stayed on the CPU.
     pub same_cpu: u64,
@@ -210,8 +219,8 @@ impl Handoffs {
 }
 
 /// What happened to one lock in a run. The same for the same machine, seed and program, on any
-/// host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// host. As JSON, by serde, it has the fields that `docs/json.md` in the repository lists.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LockReport {
     /// The lock's address, as an offset in the machine's memory.
     pub lock: u64,
@@ -223,6 +232,7 @@ pub struct LockReport {
     pub holders: Vec<usize>,
     /// The threads that still waited for it when they, or the run, ended, and how long they had,
     /// in simulated nanoseconds; the longest first.
+    #[serde(serialize_with = "waiters")]
     pub waiters: Vec<(usize, u64)>,
     /// How often it was taken.
     pub acquisitions: u64,
@@ -240,9 +250,40 @@ pub struct LockReport {
     pub longest_hold_ns: u64,
     /// How often each thread that wanted it took it, by the threads' numbers; the program's first
     /// thread is 0.
+    #[serde(serialize_with = "by_thread")]
     pub by_thread: Vec<(usize, u64)>,
     /// How often it was taken on each node where a thread wanted it.
+    #[serde(serialize_with = "by_node")]
     pub by_node: Vec<(NodeId, u64)>,
+}
+
+// Pairs become objects: a program that reads them finds names, as everywhere else.
+
+fn waiters<S: Serializer>(pairs: &[(usize, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Waiter {
+        thread: usize,
+        waited_ns: u64,
+    }
+    serializer.collect_seq(pairs.iter().map(|&(thread, waited_ns)| Waiter { thread, waited_ns }))
+}
+
+fn by_thread<S: Serializer>(pairs: &[(usize, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct OfThread {
+        thread: usize,
+        count: u64,
+    }
+    serializer.collect_seq(pairs.iter().map(|&(thread, count)| OfThread { thread, count }))
+}
+
+fn by_node<S: Serializer>(pairs: &[(NodeId, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct OfNode {
+        node: u32,
+        count: u64,
+    }
+    serializer.collect_seq(pairs.iter().map(|&(node, count)| OfNode { node: node.get(), count }))
 }
 
 impl LockReport {

@@ -73,6 +73,18 @@ impl Transfers {
         self.total() - self.private
     }
 
+    /// Those that were counted since `before`.
+    pub(crate) fn since(&self, before: &Transfers) -> Transfers {
+        Transfers {
+            private: self.private.saturating_sub(before.private),
+            same_cache: self.same_cache.saturating_sub(before.same_cache),
+            same_node: self.same_node.saturating_sub(before.same_node),
+            same_socket: self.same_socket.saturating_sub(before.same_socket),
+            other_socket: self.other_socket.saturating_sub(before.other_socket),
+            memory: self.memory.saturating_sub(before.memory),
+        }
+    }
+
     pub(crate) fn add(&mut self, other: &Transfers) {
         self.private += other.private;
         self.same_cache += other.same_cache;
@@ -86,7 +98,8 @@ impl Transfers {
 /// What a run cost. The same for the same machine, seed and program, on any host.
 ///
 /// Printing it gives the totals, and with [full statistics](Statistics::Full) the hottest lines and
-/// what the CPUs did.
+/// what the CPUs did. As JSON, by serde, it has the fields that `docs/json.md` in the repository
+/// lists.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Report {
     /// Simulated nanoseconds from the start until the last thread ended.

@@ -4,7 +4,8 @@ use core::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::hardware::coherence::From;
-use crate::results::false_sharing::{self, Misses};
+use crate::results::false_sharing::{self, Misses, Word};
+use crate::results::locks::Locks;
 use crate::results::report::{
     AccessCost, CpuTime, Details, LineCost, Site, SiteCost, SourceSite, Transfers, WordCost,
 };
@@ -129,7 +130,7 @@ impl Ledger {
         &self,
         time_ns: u64,
         address: impl Fn(usize) -> u64,
-        names: &Names,
+        (names, locks): (&Names, &Locks),
     ) -> Details {
         let mut sites = BTreeMap::<SourceSite, AccessCost>::new();
         let mut lines = Vec::new();
@@ -158,8 +159,11 @@ impl Ledger {
                 let called = names.of(address + u64::from(offset), 1);
                 words.push(WordCost { offset, names: called, site, cost: this });
             }
-            let name = |offset: u8| names.of(address + u64::from(offset), 1);
-            let falsely_shared = false_sharing::groups(&misses, name);
+            let word = |offset: u8| {
+                let word = address + u64::from(offset);
+                Word { names: names.of(word, 1), lock: locks.at(word) }
+            };
+            let falsely_shared = false_sharing::groups(&misses, word);
             let names = names.of(address, 64);
             lines.push(LineCost { address, names, cost, words, falsely_shared });
         }
@@ -217,7 +221,7 @@ mod tests {
         for site in sites {
             ledger.access(0, (0, site, 8), From::Private, 600, 700);
         }
-        let details = ledger.details(1, |_| 0, &Names::default());
+        let details = ledger.details(1, |_| 0, (&Names::default(), &Locks::default()));
         let cost = details.lines[0].cost;
         assert_eq!((cost.queue_ns, cost.time_ns, cost.transfers.private), (1, 1, 2));
         assert_eq!(details.sites.len(), 1);

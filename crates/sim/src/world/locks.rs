@@ -85,7 +85,7 @@ pub fn released<T: ?Sized>(lock: &T) {
 
 #[track_caller]
 fn note<T: ?Sized>(lock: &T, what: Happens) {
-    let address = core::ptr::from_ref(lock).addr();
+    let (address, len) = (core::ptr::from_ref(lock).addr(), size_of_val(lock));
     let site = Location::caller();
-    engine::with(|engine| engine.note_lock(address, site, what));
+    engine::with(|engine| engine.note_lock(address, len, site, what));
 }

@@ -56,9 +56,11 @@ use coreline_topology::CpuId;
 use coreline_world::{Clock as _, Line};
 
 use crate::Sim;
+use crate::engine::inside;
 use crate::mirrors::atomic::{AtomicU64, Ordering};
 use crate::mirrors::hint::work;
 use crate::mirrors::thread::{self, Builder, ScopedJoinHandle};
+use crate::results::report::Transfers;
 
 pub use comparison::{Comparison, Faster, Side, compare};
 pub use scaling::{Row, Scaling, Spread, scaling};
@@ -75,6 +77,9 @@ pub struct Parallel {
     /// How long after the first thread the last one began. Little, unless several threads have one
     /// CPU.
     pub apart_ns: u64,
+    /// Where the accesses of the span were served from, those of the whole machine: also the few
+    /// that a thread makes as it ends before the last.
+    pub transfers: Transfers,
 }
 
 impl Parallel {
@@ -141,11 +146,11 @@ pub fn parallel(threads: usize, rounds: u64, op: impl Fn(usize) + Sync) -> Paral
         op(number);
         drop(arrival);
         line.pass();
-        let begin = now_ns();
+        let begin = Moment::now();
         (0..rounds).for_each(|_| op(number));
-        (begin, now_ns())
+        [begin, Moment::now()]
     };
-    let lanes: Vec<(u64, u64)> = thread::scope(|scope| {
+    let lanes: Vec<[Moment; 2]> = thread::scope(|scope| {
         let start = |number| {
             let builder = Builder::new().on(CpuId::new((number % cpus) as u32));
             builder.spawn_scoped(scope, move || part(number)).expect("the CPU is the machine's")
@@ -156,14 +161,30 @@ pub fn parallel(threads: usize, rounds: u64, op: impl Fn(usize) + Sync) -> Paral
             |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|it| resume_unwind(it));
         crew.into_iter().map(join).collect()
     });
-    let begins = lanes.iter().map(|lane| lane.0);
-    let (begin, last) = (begins.clone().min().unwrap_or(0), begins.max().unwrap_or(0));
-    let end = lanes.iter().map(|lane| lane.1).max().unwrap_or(0);
+    let begins = || lanes.iter().map(|[begin, _]| *begin);
+    let by_time = |moment: &Moment| moment.at_ns;
+    let first = begins().min_by_key(by_time).unwrap_or_default();
+    let end = lanes.iter().map(|[_, end]| *end).max_by_key(by_time).unwrap_or_default();
+    let last_ns = begins().map(|begin| begin.at_ns).max().unwrap_or_default();
     Parallel {
         rounds,
-        span_ns: end - begin,
-        each_ns: lanes.iter().map(|(begin, end)| end - begin).collect(),
-        apart_ns: last - begin,
+        span_ns: end.at_ns - first.at_ns,
+        each_ns: lanes.iter().map(|[begin, end]| end.at_ns - begin.at_ns).collect(),
+        apart_ns: last_ns - first.at_ns,
+        transfers: end.transfers.since(&first.transfers),
+    }
+}
+
+/// A point of a run: the time, and the accesses so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct Moment {
+    at_ns: u64,
+    transfers: Transfers,
+}
+
+impl Moment {
+    fn now() -> Moment {
+        Moment { at_ns: now_ns(), transfers: inside(|engine| engine.all_transfers()) }
     }
 }
 

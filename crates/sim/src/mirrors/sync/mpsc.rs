@@ -105,6 +105,7 @@ impl<T> Shared<T> {
         }
     }
 
+    #[track_caller]
     fn add_sender(&self) {
         self.lock().senders += 1;
     }
@@ -135,6 +136,7 @@ pub struct SyncSender<T>(Arc<Shared<T>>);
 /// Like [`std::sync::mpsc::Receiver`].
 pub struct Receiver<T>(Arc<Shared<T>>);
 
+#[track_caller]
 fn new<T>(bound: Option<usize>) -> (Arc<Shared<T>>, Receiver<T>) {
     let state = State {
         queue: VecDeque::new(),
@@ -151,12 +153,14 @@ fn new<T>(bound: Option<usize>) -> (Arc<Shared<T>>, Receiver<T>) {
 }
 
 /// A channel in which any number of messages may wait.
+#[track_caller]
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let (shared, receiver) = new(None);
     (Sender(shared), receiver)
 }
 
 /// A channel in which `bound` messages may wait; of 0, each send waits for its receive.
+#[track_caller]
 pub fn sync_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
     let (shared, receiver) = new(Some(bound));
     (SyncSender(shared), receiver)
@@ -273,6 +277,7 @@ pub struct IntoIter<T>(Receiver<T>);
 impl<T> Iterator for Iter<'_, T> {
     type Item = T;
 
+    #[track_caller]
     fn next(&mut self) -> Option<T> {
         self.0.recv().ok()
     }
@@ -281,6 +286,7 @@ impl<T> Iterator for Iter<'_, T> {
 impl<T> Iterator for TryIter<'_, T> {
     type Item = T;
 
+    #[track_caller]
     fn next(&mut self) -> Option<T> {
         self.0.try_recv().ok()
     }
@@ -289,6 +295,7 @@ impl<T> Iterator for TryIter<'_, T> {
 impl<T> Iterator for IntoIter<T> {
     type Item = T;
 
+    #[track_caller]
     fn next(&mut self) -> Option<T> {
         self.0.recv().ok()
     }
@@ -328,6 +335,7 @@ impl<T> Drop for Receiver<T> {
 macro_rules! senders {
     ($($name:ident)+) => {$(
         impl<T> Clone for $name<T> {
+            #[track_caller]
             fn clone(&self) -> Self {
                 self.0.add_sender();
                 $name(Arc::clone(&self.0))

@@ -3,7 +3,7 @@
 //! | std | here |
 //! |---|---|
 //! | the system chooses a CPU | the one with the fewest threads, or [`Builder::on`] |
-//! | a panic is `Err` for the joining thread | the same; of which no thread learns, ends the run |
+//! | a panic is `Err` for the joining thread | the same; of which no thread learns, a failure (2) |
 //! | a panic is printed | it is not, since the joining thread is told |
 //! | a destroyed `thread_local!` stays so | used again by a destructor, it is made again |
 //! | [`ThreadId`]s are unique in the process | unique in the machine |
@@ -13,6 +13,7 @@
 //!
 //! 1. The host counts panics of all simulated threads as one thread's. A thread that caught a panic
 //!    and did not ask since may be taken to unwind while another thread does.
+//! 2. At once if no handle is left, at the run's end if the program returns or forgets the handle.
 //!
 //! All functions but [`panicking`] panic outside of a machine.
 
@@ -349,7 +350,12 @@ impl<T> Drop for Packet<T> {
         if let Some(Err(_)) = &value {
             let panic = self.panic.get_mut().unwrap_or_else(PoisonError::into_inner).take();
             match (&self.scope, panic) {
-                (Some(scope), _) => scope.panicked(),
+                (Some(scope), panic) => {
+                    scope.panicked();
+                    if let Some(FailureKind::Panic { thread, .. }) = panic {
+                        engine::with(|engine| engine.learn_of(thread));
+                    }
+                }
                 (None, Some(panic)) => engine::fail(panic),
                 (None, None) => {}
             }
@@ -368,6 +374,7 @@ impl<T> Handle<T> {
     #[track_caller]
     fn join(self) -> Result<T> {
         engine::wait_for(self.number);
+        engine::with(|engine| engine.learn_of(self.number));
         let value = self.packet.value.lock().unwrap_or_else(PoisonError::into_inner).take();
         value.expect("a thread is joined in the machine that it ran in")
     }
