@@ -145,6 +145,7 @@ mod tests {
             statistics: Statistics::Totals,
             tape: None,
             trace: false,
+            races: false,
             arbitration: Default::default(),
         };
         run(setup, move || program(&AtomicU64::new(0))).err().map(|failed| failed.kind)
