@@ -128,7 +128,8 @@ pub(crate) fn one_way(times: Times) -> u64 {
 type Answer = (u64, u64, bool);
 
 /// What was found before, by what it depends on: all costs, with the figure for every transfer, the
-/// request share, and whether hardware threads of one core play. These are values of a pure function, so the order of callers does not matter.
+/// request share, and whether hardware threads of one core play. These are values of a pure
+/// function, so the order of callers does not matter.
 static ANSWERS: Mutex<BTreeMap<(Costs, u32, bool), Answer>> = Mutex::new(BTreeMap::new());
 
 /// Finds the cost of a transfer of this class, with which a game takes `published`, on a machine of

@@ -261,8 +261,8 @@ impl Machine {
     }
 
     /// Looks for data races: a run fails as soon as two accesses to the same
-    /// [cell](crate::cell::UnsafeCell), one of which writes, are ordered by nothing that the program
-    /// does: no release and acquire, lock, fence, start or end of a thread.
+    /// [cell](crate::cell::UnsafeCell), one of which writes, are ordered by nothing that the
+    /// program does: no release and acquire, lock, fence, start or end of a thread.
     ///
     /// It finds orderings that are missing, though every run is sequentially consistent, in each
     /// run whose accesses come close enough, whatever values they see. It takes no simulated time;

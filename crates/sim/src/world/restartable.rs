@@ -173,9 +173,13 @@ unsafe impl Steps<Sim> for Interpreter {
         bytes: &[u8],
     ) -> Result<(), Ended> {
         self.boundary()?;
+        races::has_slot(self.slot);
         // SAFETY: bytes behind those that count, of a slot that no other thread of this CPU writes
         // to meanwhile; and simulated threads take turns.
         let written = unsafe { to.write_at(offset, bytes, || !self.interrupted()) };
+        // A thread that comes between two steps finds these bytes, which do not count yet, and may
+        // write over them; this one aborts then.
+        races::left_slot(self.slot);
         if written { Ok(()) } else { Err(Ended::Aborted) }
     }
 
