@@ -129,7 +129,8 @@ impl fmt::Display for Replay {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a replay line: {0}; it looks like `{TAG} machine=M seed=N request=P faults=F \
-     [arbitration=A] [schedule=S] [steps=N] [scaled=COST:PERCENT,..] [kernel=K] [races=found] program=...`"
+     [arbitration=A] [schedule=S] [steps=N] [scaled=COST:PERCENT,..] [kernel=K] \
+     [races=found] program=...`"
 )]
 pub struct ParseReplayError(String);
 
