@@ -294,7 +294,7 @@ fn what_std_has_orders() {
             in_four(|_| {
                 once.call_once(|| shared.write());
                 assert_eq!(shared.read(), 1);
-                lock.get_or_init(|| Shared::default()).read();
+                lock.get_or_init(Shared::default).read();
             });
         }),
         ("channel", || {

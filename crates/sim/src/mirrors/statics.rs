@@ -61,7 +61,7 @@ impl<T: Send + Sync> Deref for Static<T> {
         // SAFETY: by the promise to `new`, the key is part of a `static`.
         let key: &'static WorldStatic = unsafe { &*ptr::from_ref(&self.key) };
         let init = || ManuallyDrop::new((self.init)());
-        let object = key.with::<Sim, ManuallyDrop<T>, _>(init, |object| ptr::from_ref(object));
+        let object = key.with::<Sim, ManuallyDrop<T>, _>(init, ptr::from_ref);
         // SAFETY: the machine keeps the object, where it is, until its memory goes, and does not
         // drop what is in it; by the promise to `new`, no reference is used after its run.
         unsafe { &*object }
