@@ -4,7 +4,7 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
-use syn::{Attribute, Error, Ident, LitInt, LitStr, ReturnType, Token, Visibility};
+use syn::{Attribute, Error, Ident, LitBool, LitInt, LitStr, ReturnType, Token, Visibility};
 
 /// The test, or what is wrong with it.
 pub(crate) fn expand(settings: TokenStream, function: TokenStream) -> Result<TokenStream, Error> {
@@ -81,11 +81,15 @@ impl Parse for Setting {
                 }
                 quote!(#name: #number)
             }
+            "races" => {
+                let is_wanted: LitBool = input.parse()?;
+                quote!(#name: #is_wanted)
+            }
             _ => {
                 return Err(Error::new(
                     name.span(),
-                    "a setting is `machine`, `seeds`, `seed`, `band`, `schedule`, `faults` or \
-                     `steps`",
+                    "a setting is `machine`, `seeds`, `seed`, `band`, `schedule`, `faults`, \
+                     `steps` or `races`",
                 ));
             }
         };

@@ -152,6 +152,7 @@ pub use world::{SimJoinHandle, exec, interrupts, locks};
 /// | `schedule = "pct:3:1000"` | a [`Schedule`], as in a replay line | by time |
 /// | `faults = "preempt:8"` | [`Faults`], as in a replay line | none |
 /// | `steps = 100000` | the [step limit](Machine::step_limit) | [default](Machine::STEP_LIMIT) |
+/// | `races = true` | it looks for [data races](Machine::find_races) | it does not |
 ///
 /// The attribute does not set the [`Allocator`]: a program has one global allocator, and an
 /// attribute on each of several tests would make several. A machine without it does not start, and

@@ -4,6 +4,7 @@ use std::panic;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64 as HostU64, Ordering};
 
+use coreline_sim::cell::UnsafeCell;
 use coreline_sim::testing::{self, Test};
 use coreline_sim::{Allocator, Sim, sync, thread};
 use coreline_topology::CpuId;
@@ -123,4 +124,16 @@ fn a_failure_says_how_to_have_it_again() {
 fn a_line_of_another_test_changes_nothing() {
     let line = "coreline-sim/1 machine=host-2c seed=7 request=30 faults=none program=other";
     assert!(lost(Some(line)).contains("program=loses_an_addition"));
+}
+
+#[coreline_sim::test(machine = "host-2c", races = true)]
+#[should_panic(expected = "data race on 8 bytes")]
+fn a_race_fails_a_test_that_looks_for_races() {
+    let cell = sync::Arc::new(UnsafeCell::new(0_u64));
+    let theirs = sync::Arc::clone(&cell);
+    // SAFETY: a machine's threads take turns; that nothing orders these is what is tested.
+    let other = thread::spawn(move || theirs.with_mut(|at| unsafe { *at += 1 }));
+    // SAFETY: as in the other thread: they take turns.
+    cell.with_mut(|at| unsafe { *at += 1 });
+    other.join().unwrap();
 }

@@ -5,7 +5,7 @@ mod common;
 use common::{machine, on};
 use coreline_sim::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use coreline_sim::cell::UnsafeCell;
-use coreline_sim::sync::{Arc, Barrier, Condvar, Mutex, Once, OnceLock, RwLock, mpsc};
+use coreline_sim::sync::{Arc, Barrier, Condvar, Mutex, Once, OnceLock, RwLock, Weak, mpsc};
 use coreline_sim::{Failure, FailureKind, Faults, Machine, Schedule, Sim, interrupts, thread};
 use coreline_topology::CpuId;
 use coreline_world::{Fences, JoinHandle};
@@ -248,7 +248,7 @@ fn what_orders_nothing_is_found_though_all_values_are_right() {
 /// A program with a cell, which each of these guards or passes on.
 #[test]
 fn what_std_has_orders() {
-    let programs: [(&str, fn()); 10] = [
+    let programs: [(&str, fn()); 13] = [
         ("threads", || {
             let shared = Arc::new(Shared::default());
             shared.write();
@@ -342,6 +342,59 @@ fn what_std_has_orders() {
             drop(shared);
             readers.into_iter().for_each(|reader| reader.join().unwrap());
         }),
+        ("a value that is withdrawn", || {
+            // The load may find the first value while the store of the second is on its way.
+            let shared = Arc::new(Shared::default());
+            let theirs = Arc::clone(&shared);
+            let other = on(2, move || {
+                theirs.write();
+                theirs.count.store(1, Release);
+                theirs.count.store(2, Relaxed);
+            });
+            while shared.count.load(Relaxed) == 0 {}
+            if shared.count.load(Acquire) == 1 {
+                assert_eq!(shared.read(), 1);
+            }
+            other.join();
+        }),
+        ("a reference to itself", || {
+            let (sender, receiver) = mpsc::channel::<Weak<Shared>>();
+            let other = thread::spawn(move || {
+                let weak = receiver.recv().unwrap();
+                let shared = loop {
+                    match weak.upgrade() {
+                        Some(shared) => break shared,
+                        None => thread::yield_now(),
+                    }
+                };
+                assert_eq!(shared.read(), 1);
+            });
+            let shared = Arc::new_cyclic(|weak| {
+                sender.send(weak.clone()).unwrap();
+                thread::yield_now();
+                let shared = Shared::default();
+                shared.write();
+                shared
+            });
+            other.join().unwrap();
+            assert_eq!(shared.read(), 1);
+        }),
+        ("memory that is used again for other lengths", || {
+            let cells = Box::new([const { AtomicUsize::new(0) }; 8]);
+            // SAFETY: as long and as aligned as the words, which are not used meanwhile.
+            let whole = unsafe { &*(&raw const *cells).cast::<UnsafeCell<[usize; 8]>>() };
+            // SAFETY: the machine's threads take turns, here and below.
+            whole.with_mut(|it| unsafe { *it = [1; 8] });
+            // SAFETY: as for `whole`, each for its own word.
+            let parts = unsafe { &*(&raw const *cells).cast::<[UnsafeCell<usize>; 8]>() };
+            let parts: Vec<_> = parts.iter().map(Of).collect();
+            thread::scope(|scope| {
+                for part in &parts {
+                    // SAFETY: the machine's threads take turns.
+                    scope.spawn(move || part.0.with_mut(|it| unsafe { *it += 1 }));
+                }
+            });
+        }),
         ("memory that is used again", || {
             in_four(|_| {
                 for _ in 0..20 {
@@ -358,6 +411,9 @@ fn what_std_has_orders() {
         }
     }
 }
+
+/// A cell of several.
+struct Of<'a>(&'a UnsafeCell<usize>);
 
 fn in_four(part: impl Fn(usize) + Sync) {
     thread::scope(|scope| {

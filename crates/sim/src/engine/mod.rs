@@ -54,7 +54,7 @@ pub(crate) use choice::Decision;
 use event_queue::{EventQueue, NEVER};
 use kernel::fiber::Fiber;
 use kernel::interrupts;
-pub(crate) use kernel::interrupts::{mask, unmask};
+pub(crate) use kernel::interrupts::{Handler, mask, unmask};
 pub(crate) use kernel::points::{drain, interrupt_point, issue};
 pub(crate) use kernel::schedule::{
     exec, park, pause, sleep, spawn, wait_for, wake, work, yield_now,

@@ -12,7 +12,7 @@
 //! | a release store, or one behind a release fence | what the thread knows |
 //! | a relaxed store | nothing, and what the word had is gone |
 //! | an update | what it adds, and what the word had: a release sequence goes on |
-//! | a light fence, a heavy one | as a fence that is sequentially consistent |
+//! | a light fence, a heavy one | as a fence that is sequentially consistent; so do two light ones |
 //! | a restartable operation, also one that aborts | from each one on a slot to the next on that |
 //! | a fence of restartable operations | from and to all of them |
 //! | an object that threads find by a static | from the thread that has made it |
@@ -21,7 +21,11 @@
 //!
 //! So a race may be found that this run's values do not show, and one that needs another schedule
 //! is not: other seeds and schedules bring other runs. No race is found that is none, but where
-//! plain data is shared by what the machine does not see: words of std, a kernel's hook.
+//! plain data is shared by what the machine does not see: words of std, references that std was
+//! given (a `Waker`'s), a kernel's hook. Where there is a doubt, more is taken to be ordered than
+//! is: an access counts at its beginning alone; a load that finds the value before a store on its
+//! way acquires all that the word has ever passed on; each drop of an `Arc` acquires, not the last
+//! alone.
 
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -39,6 +43,8 @@ thread_local! {
     /// access in one that does not pays for a look at this alone.
     static ARE_LOOKED_FOR: Cell<bool> = const { Cell::new(false) };
     static RACES: RefCell<Option<Races>> = const { RefCell::new(None) };
+    /// Whether the access to a word that is put down next has found the value before a store.
+    static HAS_FOUND_BEFORE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Of each thread, by number, how far its past is known.
@@ -88,10 +94,16 @@ impl Touch {
     }
 }
 
+/// What a word passes on to a load, and what it has ever passed on.
+#[derive(Debug, Default)]
+struct Passed {
+    now: Clock,
+    ever: Clock,
+}
+
 /// A piece of plain data that was accessed as a whole.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Piece {
-    len: usize,
     write: Option<Touch>,
     /// Since that write; one of a thread.
     reads: Vec<Touch>,
@@ -100,10 +112,9 @@ struct Piece {
 #[derive(Debug, Default)]
 struct Races {
     threads: Vec<Thread>,
-    /// What each word passes on.
-    words: BTreeMap<usize, Clock>,
-    /// By address.
-    pieces: BTreeMap<usize, Piece>,
+    words: BTreeMap<usize, Passed>,
+    /// By address and length: memory that is used again may hold pieces of other lengths.
+    pieces: BTreeMap<(usize, usize), Piece>,
     /// The longest piece: no other one reaches an address from further away.
     longest: usize,
     /// What restartable operations on each slot pass on. Apart from `words`: a slot's first word
@@ -138,7 +149,9 @@ impl Races {
     }
 
     fn loaded(&mut self, thread: usize, word: usize, order: Ordering) {
-        let Some(passed) = self.words.get(&word).cloned() else { return };
+        let has_found_before = HAS_FOUND_BEFORE.take();
+        let Some(passed) = self.words.get(&word) else { return };
+        let passed = if has_found_before { &passed.ever } else { &passed.now }.clone();
         let this = self.thread(thread);
         let to = if acquires(order) { &mut this.knows } else { &mut this.found };
         to.join(&passed);
@@ -146,13 +159,17 @@ impl Races {
 
     fn stored(&mut self, thread: usize, word: usize, order: Ordering) {
         let passed = self.passed(thread, order);
-        self.words.insert(word, passed);
+        let word = self.words.entry(word).or_default();
+        word.ever.join(&passed);
+        word.now = passed;
     }
 
     fn updated(&mut self, thread: usize, word: usize, order: Ordering) {
         self.loaded(thread, word, order);
         let passed = self.passed(thread, order);
-        self.words.entry(word).or_default().join(&passed);
+        let word = self.words.entry(word).or_default();
+        word.ever.join(&passed);
+        word.now.join(&passed);
     }
 
     /// What a write of this order passes on.
@@ -178,17 +195,17 @@ impl Races {
     /// Memory is new: what was there before is another piece of data.
     fn forget(&mut self, start: usize, len: usize) {
         let end = start.saturating_add(len);
-        for words in [&mut self.words, &mut self.slots] {
-            while let Some((&word, _)) = words.range(start..end).next() {
-                words.remove(&word);
-            }
+        while let Some((&word, _)) = self.words.range(start..end).next() {
+            self.words.remove(&word);
         }
-        let first = start.saturating_sub(self.longest);
-        let mut from = first;
-        while let Some((&at, piece)) = self.pieces.range(from..end).next() {
-            from = at + 1;
-            if at + piece.len > start {
-                self.pieces.remove(&at);
+        while let Some((&slot, _)) = self.slots.range(start..end).next() {
+            self.slots.remove(&slot);
+        }
+        let mut from = (start.saturating_sub(self.longest), 0);
+        while let Some((&piece @ (at, len), _)) = self.pieces.range(from..(end, 0)).next() {
+            from = (at, len + 1);
+            if at + len > start {
+                self.pieces.remove(&piece);
             }
         }
     }
@@ -198,9 +215,9 @@ impl Races {
         self.longest = self.longest.max(len);
         let knows = &self.threads[touch.thread].knows;
         let is_known = |earlier: &Touch| earlier.at <= knows.get(earlier.thread);
-        let near = start.saturating_sub(self.longest)..start + len;
-        for (&at, piece) in self.pieces.range(near) {
-            if at + piece.len <= start {
+        let near = (start.saturating_sub(self.longest), 0)..(start.saturating_add(len), 0);
+        for (&(at, long), piece) in self.pieces.range(near) {
+            if at + long <= start {
                 continue;
             }
             let reads = piece.reads.iter().filter(|_| touch.writes);
@@ -208,9 +225,7 @@ impl Races {
                 return Some(racing);
             }
         }
-        let piece =
-            self.pieces.entry(start).or_insert(Piece { len, write: None, reads: Vec::new() });
-        piece.len = piece.len.max(len);
+        let piece = self.pieces.entry((start, len)).or_default();
         if touch.writes {
             piece.reads.clear();
             piece.write = Some(touch);
@@ -238,9 +253,13 @@ pub(crate) fn are_looked_for() -> bool {
 
 /// A machine on this host thread begins; it looks for races, or does not.
 pub(super) fn begin(looks: bool) {
-    RACES.set(looks.then(Races::default));
-    ARE_LOOKED_FOR.set(looks);
-    arena::log_allocations(looks);
+    // Not touched without need: they have destructors, and a machine may run in one of those of its
+    // host thread.
+    if looks || are_looked_for() {
+        RACES.set(looks.then(Races::default));
+        arena::log_allocations(looks);
+        ARE_LOOKED_FOR.set(looks);
+    }
 }
 
 /// The machine ends.
@@ -284,6 +303,14 @@ accesses! {
     stored
     /// It has updated it.
     updated
+}
+
+/// The running thread finds the value before a store that is on its way: what it has done is put
+/// down next.
+pub(crate) fn found_before() {
+    if are_looked_for() {
+        HAS_FOUND_BEFORE.set(true);
+    }
 }
 
 /// It has passed a fence.

@@ -35,6 +35,8 @@ pub struct Test {
     pub faults: &'static str,
     /// The step limit.
     pub steps: u64,
+    /// Whether it looks for data races.
+    pub races: bool,
 }
 
 impl Test {
@@ -51,6 +53,7 @@ impl Test {
             schedule: "",
             faults: "",
             steps: Machine::STEP_LIMIT,
+            races: false,
         }
     }
 
@@ -97,7 +100,7 @@ impl Test {
         };
         let machine = |it: Machine| {
             let it = it.schedule(Clone::clone(&schedule)).faults(faults);
-            it.step_limit(self.steps).program(self.name())
+            it.step_limit(self.steps).program(self.name()).races(self.races)
         };
         Ok(machines.into_iter().map(machine).collect())
     }

@@ -41,7 +41,7 @@ impl Pair {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawDistance {
-    nodes: [u32; 2],
+    nodes: Vec<u32>,
     ping_pong_ns: f64,
     memory_ns: Option<f64>,
     source: String,
@@ -50,7 +50,10 @@ pub(crate) struct RawDistance {
 impl RawDistance {
     /// What the file says, if it is possible there; or why it is not.
     pub(crate) fn check(self, topology: &Topology) -> Result<NodeDistance, String> {
-        let RawDistance { nodes: [a, b], ping_pong_ns, memory_ns, source } = self;
+        let RawDistance { nodes, ping_pong_ns, memory_ns, source } = self;
+        let &[a, b] = &nodes[..] else {
+            return Err(format!("{nodes:?} are not two nodes"));
+        };
         let count = topology.node_count();
         if let Some(none) = [a, b].into_iter().find(|&node| node as usize >= count) {
             return Err(format!("there is no node {none}: the machine has {count}, from 0 on"));

@@ -187,7 +187,7 @@ impl Spec {
             return Err(SpecError::Value {
                 file: self.name.clone(),
                 key: format!("cost.{cost}"),
-                why: format!("no such cost; the costs are {}", Costs::NAMES.join(", ")),
+                why: format!("no such cost; this machine's are {}", self.costs_stated()),
             });
         };
         if percent > Spec::MOST_PERCENT {
@@ -204,6 +204,11 @@ impl Spec {
             _ => self.scaled.insert(cost.to_owned(), percent),
         };
         Ok(())
+    }
+
+    /// The names of the costs that its file has.
+    fn costs_stated(&self) -> String {
+        self.sources().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
     }
 
     /// The costs that were [moved](Spec::scale), and to how many percent of the file's value, by

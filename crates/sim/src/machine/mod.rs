@@ -182,7 +182,7 @@ impl Machine {
             .races(replay.races)
     }
 
-    fn races(mut self, races: bool) -> Machine {
+    pub(crate) fn races(mut self, races: bool) -> Machine {
         self.races = races;
         self
     }
@@ -266,7 +266,9 @@ impl Machine {
     ///
     /// It finds orderings that are missing, though every run is sequentially consistent, in each
     /// run whose accesses come close enough, whatever values they see. It takes no simulated time;
-    /// of the host's, some for each thread at each access to a word that synchronises.
+    /// of the host's, some for each thread at each access to a word that synchronises, and memory
+    /// for each pair of threads. What std synchronises itself is not seen, and may be reported:
+    /// words of std, a `Waker` that was made of an `Arc`.
     ///
     /// ```
     /// use coreline_sim::atomic::{AtomicBool, Ordering};

@@ -104,6 +104,7 @@ fn read_before<A: Host, R>(store: StoreNumber, word: &A, f: impl FnOnce(&A) -> R
     let Some(before) = engine::before(address, store) else {
         return f(word);
     };
+    engine::races::found_before();
     let before = A::of(before);
     let result = f(&before);
     engine::keep_before(address, store, before.value());

@@ -74,13 +74,13 @@ pub struct SendError {
 /// Outside of a simulated machine.
 pub fn send(cpu: CpuId, f: impl FnOnce() + Send + 'static) -> Result<(), SendError> {
     engine::issue();
-    let sent = races::sent();
-    let handler = Box::new(move || {
-        if let Some(sent) = sent {
+    let handler: engine::Handler = match races::sent() {
+        Some(sent) => Box::new(move || {
             sent.arrived();
-        }
-        f();
-    });
+            f();
+        }),
+        None => Box::new(f),
+    };
     engine::inside(|engine| {
         if let Some(why) = engine.out_of_service(cpu) {
             return Err(SendError { cpu, why, online: engine.online().to_string() });

@@ -11,6 +11,8 @@ use core::hash::{Hash, Hasher};
 use core::ops::Deref;
 use std::sync as host;
 
+use coreline_world::Ordering;
+
 use crate::engine::{self, races};
 use crate::hardware::coherence::Access;
 
@@ -59,7 +61,10 @@ impl<T> Arc<T> {
 
     /// A value that knows its own reference, which cannot be upgraded while `f` makes it.
     pub fn new_cyclic(f: impl FnOnce(&Weak<T>) -> T) -> Arc<T> {
-        Arc(host::Arc::new_cyclic(|weak| f(&Weak(weak.clone()))))
+        let this = Arc(host::Arc::new_cyclic(|weak| f(&Weak(weak.clone()))));
+        // A thread that upgrades the reference that `f` was given knows what `f` did.
+        races::updated(this.counts(), Ordering::Release);
+        this
     }
 
     /// The value, if this is the only strong reference.
@@ -110,13 +115,17 @@ impl<T> Arc<T> {
 impl<T: ?Sized> Arc<T> {
     #[track_caller]
     fn charge(&self, access: Access) {
-        engine::access(strong((&raw const *self.0).addr(), align_of_val(&*self.0)), access);
+        engine::access(self.counts(), access);
     }
 
     /// What was done with other references is known here: this one ends, or is the only one.
     fn synchronise(&self) {
-        let counts = strong((&raw const *self.0).addr(), align_of_val(&*self.0));
-        races::updated(counts, coreline_world::Ordering::AcqRel);
+        races::updated(self.counts(), Ordering::AcqRel);
+    }
+
+    /// The address of the counts.
+    fn counts(&self) -> usize {
+        strong((&raw const *self.0).addr(), align_of_val(&*self.0))
     }
 
     /// The std reference, with the count that this one had.
@@ -225,7 +234,11 @@ impl<T: ?Sized> Weak<T> {
     #[track_caller]
     pub fn upgrade(&self) -> Option<Arc<T>> {
         self.charge(Access::Update);
-        self.0.upgrade().map(Arc)
+        let upgraded = self.0.upgrade().map(Arc);
+        if let Some(this) = &upgraded {
+            races::loaded(this.counts(), Ordering::Acquire);
+        }
+        upgraded
     }
 
     /// How many references keep the value.
