@@ -10,8 +10,8 @@
 //!
 //! Caches here are private caches of a core, shared by its hardware threads, and have no size. What
 //! one of them wrote costs the others a hit, or, where the machine file says what that takes
-//! (`same_core`), so much for the first of them that looks. The last-level cache is a distance: a line that a
-//! core under the same one holds comes from there.
+//! (`same_core`), so much for the first of them that looks. The last-level cache is a distance: a
+//! line that a core under the same one holds comes from there.
 //!
 //! A core that idles for long empties its caches into the last-level one, where it finds what it
 //! had. A copy that another core asked for after this one counts as kept.
