@@ -156,6 +156,42 @@ fn a_check_writes_nothing_and_the_exit_code_says_whether_something_was_left() {
 }
 
 #[test]
+fn copies_lie_outside_of_what_is_copied() {
+    let whole = package("outside", "pub use std::sync::Arc;\n");
+    std::os::unix::fs::symlink(&whole, format!("{whole}-linked")).ok();
+    for out in ["", "/src", "/src/new", "/../outside-linked/src", "/new/../src"] {
+        let out = format!("{whole}{out}");
+        let (code, told) = refusal(&["port", &whole, "--out", &out]);
+        assert!(code == 2 && told.contains("--out"), "{out}: {code}: {told}");
+        assert!(!Path::new(&out).join("made-up").exists(), "{out}");
+    }
+}
+
+#[test]
+fn what_is_no_file_is_skipped_and_what_is_no_text_is_copied_as_it_is() {
+    let whole = package("strange", "pub use std::sync::Arc;\n");
+    let (root, out) = (Path::new(&whole), folder("strange-copies"));
+    for (to, link) in [(".", "one"), (".", "src/two"), ("lib.rs", "src/linked.rs")] {
+        std::os::unix::fs::symlink(to, root.join(link)).unwrap();
+    }
+    assert!(Command::new("mkfifo").arg(root.join("src/pipe.rs")).status().unwrap().success());
+    let latin = b"// \n// \xe4\nfn f() { std::thread::park() }\n";
+    fs::write(root.join("src/latin.rs"), latin).unwrap();
+    let told = coreline(&["port", &whole, "--json", "--out", out.to_str().unwrap()]).output();
+    let result: Value = serde_json::from_slice(&told.unwrap().stdout).unwrap();
+    let package = &result["packages"][0];
+    let notes = package["notes"].to_string();
+    for name in ["one", "src/two", "src/linked.rs", "src/pipe.rs"] {
+        assert!(notes.contains(&format!("{name}: neither")), "{name}: {notes}");
+        assert!(!out.join("made-up").join(name).exists(), "{name}");
+    }
+    let files = package["files"].as_array().unwrap();
+    let file = files.iter().find(|it| it["path"] == "src/latin.rs").unwrap();
+    assert_eq!((&file["left"][0]["line"], &result["left"]), (&2.into(), &1.into()));
+    assert_eq!(fs::read(out.join("made-up/src/latin.rs")).unwrap(), latin);
+}
+
+#[test]
 fn what_cannot_be_ported_is_a_usage_error_that_says_why() {
     let good = package("good", "");
     let bad = package("bad", "\nfn f( {\n");
