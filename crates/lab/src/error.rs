@@ -80,6 +80,12 @@ pub(crate) enum Error {
     OutWrite { path: PathBuf, source: io::Error },
     #[error("cannot write {}: {source}; choose another folder with --prefix", path.display())]
     Install { path: PathBuf, source: io::Error },
+    #[error(
+        "{} is there already and names no coreline: nothing was written; move it away, or choose \
+         another folder with --prefix",
+        .0.display()
+    )]
+    Foreign(PathBuf),
     #[error("HOME is not set, which says where to install; give a folder with --prefix")]
     NoHome,
     #[error("there is no verb {asked:?}; there are {}{}", has.join(", "), hint(asked, has))]
@@ -162,7 +168,10 @@ impl Error {
             // As shells say it of a program that the signal ended.
             Error::Interrupted | Error::NotWhole => 130,
             Error::Failed(_) | Error::BrokenInSimulation { .. } | Error::Miscounted { .. } => 1,
-            Error::Output(_) | Error::OutWrite { .. } | Error::Install { .. } => 1,
+            Error::Output(_)
+            | Error::OutWrite { .. }
+            | Error::Install { .. }
+            | Error::Foreign(_) => 1,
             Error::NotAllPorted { .. } | Error::Port(PortError::Write { .. }) => 1,
             Error::BrokenNatively { broken: RunError::Check(_), .. } => 1,
             Error::BrokenNatively { .. } | Error::NoCpus(_) | Error::Measure(_) | Error::Uneven => {

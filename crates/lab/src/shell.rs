@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
+use std::{env, fs, io, process};
 
 use clap::Command;
 use clap_complete::Shell;
@@ -61,12 +61,14 @@ pub(crate) fn man(program: Command, verb: &[String], out: &mut dyn Write) -> Res
 }
 
 /// Writes the manual pages of the program and of each verb, and the completions, to where they are
-/// looked for below a prefix; if nothing is said, the folder of one user.
+/// looked for below a prefix; if nothing is said, the folders of one user. Where a file of another
+/// program has one of the names, nothing is written.
 pub(crate) fn install(
     program: &Command,
     prefix: Option<PathBuf>,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
+    let data = if prefix.is_none() { data_home() } else { None };
     let prefix = match prefix {
         Some(prefix) => prefix,
         None => home().ok_or(Error::NoHome)?.join(".local"),
@@ -74,23 +76,38 @@ pub(crate) fn install(
     let folder = prefix.join(PAGES);
     let mut pages = Vec::new();
     collect(&with_pages(program.clone()), &mut pages);
+    let mut files = Vec::new();
     for page in &pages {
         let mut text = Vec::new();
         page.render(&mut text)?;
-        write(&folder, &page.get_filename(), &text)?;
+        files.push((folder.join(page.get_filename()), text));
     }
-    writeln!(out, "man   {}: {} pages", folder.display(), pages.len())?;
+    let mut completions = Vec::new();
     for (shell, folder, file) in COMPLETIONS {
-        let text = completions_of(program.clone(), shell);
-        let path = write(&prefix.join(folder), file, &text)?;
+        // Bash and fish look into the folder that the user's environment names; zsh knows none.
+        let of_user = data.as_ref().zip(folder.strip_prefix("share/"));
+        let folder = match of_user.filter(|_| shell != Shell::Zsh) {
+            Some((data, inner)) => data.join(inner),
+            None => prefix.join(folder),
+        };
+        completions.push((shell, folder.join(file)));
+        files.push((folder.join(file), completions_of(program.clone(), shell)));
+    }
+    files.iter().try_for_each(|(path, _)| is_ours(path))?;
+    files.iter().try_for_each(|(path, text)| write(path, text))?;
+    writeln!(out, "man   {}: {} pages", folder.display(), pages.len())?;
+    for (shell, path) in completions {
         writeln!(out, "{:<5} {}", shell.to_string(), path.display())?;
     }
     let (_, functions, _) = COMPLETIONS[1];
-    let functions = prefix.join(functions);
     writeln!(
         out,
-        "A shell that starts from now on reads them; zsh if its `fpath` has {}.",
-        functions.display()
+        "From its next start zsh reads its own if `fpath` has {}; bash and fish, if {} is one of \
+         their data folders: XDG_DATA_HOME, else ~/.local/share, and those of XDG_DATA_DIRS. man \
+         finds the pages if `manpath` has {}.",
+        prefix.join(functions).display(),
+        data.unwrap_or_else(|| prefix.join("share")).display(),
+        prefix.join("share/man").display(),
     )?;
     Ok(())
 }
@@ -101,14 +118,43 @@ fn collect(command: &Command, pages: &mut Vec<Man>) {
     command.get_subcommands().for_each(|below| collect(below, pages));
 }
 
-/// Writes a file, and the folders above it that are not there.
-fn write(folder: &Path, file: &str, text: &[u8]) -> Result<PathBuf, Error> {
-    let path = folder.join(file);
-    let written = fs::create_dir_all(folder).and_then(|()| fs::write(&path, text));
-    written.map_err(|source| Error::Install { path: path.clone(), source })?;
-    Ok(path)
+/// Refuses a path that a file of another program has. A link is none: it is replaced, and what it
+/// leads to is not touched.
+fn is_ours(path: &Path) -> Result<(), Error> {
+    let failed = |source| Error::Install { path: path.to_owned(), source };
+    let is_file = match fs::symlink_metadata(path) {
+        Ok(there) if there.is_symlink() => return Ok(()),
+        Ok(there) => there.is_file(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    let names = |text: &[u8]| text.windows(PROGRAM.len()).any(|it| it == PROGRAM.as_bytes());
+    match is_file && names(&fs::read(path).map_err(failed)?) {
+        true => Ok(()),
+        false => Err(Error::Foreign(path.to_owned())),
+    }
+}
+
+/// Writes a file, and the folders above it that are not there. It appears whole, by its last name:
+/// what is opened is a new file beside it, never what a link leads to.
+fn write(path: &Path, text: &[u8]) -> Result<(), Error> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}", process::id()));
+    let written = (|| {
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        let mut file = fs::File::create_new(&beside)?;
+        let done = file.write_all(text).and_then(|()| fs::rename(&beside, path));
+        done.inspect_err(|_| _ = fs::remove_file(&beside))
+    })();
+    written.map_err(|source| Error::Install { path: path.to_owned(), source })
 }
 
 fn home() -> Option<PathBuf> {
     env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from)
+}
+
+/// Where the user has the data of programs, if that is said: a path that is not absolute counts as
+/// not said.
+fn data_home() -> Option<PathBuf> {
+    env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute())
 }

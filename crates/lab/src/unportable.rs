@@ -15,6 +15,13 @@ pub(crate) enum PortError {
     Manifest { path: PathBuf, why: ManifestError },
     #[error("{}:{line}: this is not Rust: {reason}", path.display())]
     Parse { path: PathBuf, line: usize, reason: String },
+    #[error("{}:{line}: more than {most} brackets in each other", path.display())]
+    TooDeep { path: PathBuf, line: usize, most: usize },
+    #[error(
+        "--out: {} lies in {}, which is copied; choose a folder outside of it",
+        out.display(), package.display()
+    )]
+    Inside { out: PathBuf, package: PathBuf },
     #[error("{} is there already: remove it, or choose another folder with --out", .0.display())]
     Exists(PathBuf),
     #[error("{} twice: the copies' folders have the packages' names", .0)]
@@ -39,6 +46,11 @@ pub(crate) enum ManifestError {
          `cargo package` write it out"
     )]
     Inherited(String),
-    #[error("its dependencies are an inline table; write them as `[dependencies]`")]
+    #[error(
+        "its name is {0:?}; a package's name, and its copy's folder's, has letters and digits of \
+         ASCII, `-` and `_`"
+    )]
+    Name(String),
+    #[error("its dependencies are no table of their own; write them as `[dependencies]`")]
     Inline,
 }

@@ -2,15 +2,18 @@
 
 use std::cell::Cell;
 
-use crate::Queue;
 use crate::ring::{Line, Ring};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{thread, thread_local};
+use crate::{Queue, TooLarge};
 
 /// Rings of which each thread has one that it uses first; it goes on to the others where that is
-/// full or empty. What one thread puts in, and takes out itself, comes in that order; values of
-/// several threads come in any. While threads find something in their own ring, no two of them
-/// change one line. To find all of them empty takes a look at each.
+/// full or empty. While threads find something in their own ring, no two of them change one line.
+///
+/// It promises no order, not even to one thread: what went into another ring while its own was
+/// full may come out behind what it put into its own later. To find all rings empty takes a look at
+/// each, one after the other: `None` says of no moment that all were, and a value that was put into
+/// one meanwhile may be there.
 pub struct Lanes<T> {
     /// One for each CPU.
     rings: Box<[Ring<T>]>,
@@ -38,10 +41,11 @@ impl<T> Lanes<T> {
 }
 
 impl<T: Send> Queue<T> for Lanes<T> {
-    fn new(capacity: usize) -> Self {
+    fn new(capacity: usize) -> Result<Self, TooLarge> {
         let count = thread::available_parallelism().map_or(1, usize::from);
-        let rings = (0..count).map(|_| Ring::new(capacity.div_ceil(count))).collect();
-        Lanes { rings, next: Line::default() }
+        let ring = |_| Ring::new(capacity.div_ceil(count)).map_err(|_| TooLarge { capacity });
+        let rings = (0..count).map(ring).collect::<Result<_, _>>()?;
+        Ok(Lanes { rings, next: Line::default() })
     }
 
     fn push(&self, mut value: T) -> Result<(), T> {

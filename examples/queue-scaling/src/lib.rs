@@ -13,7 +13,7 @@
 //! ```
 //! use queue_scaling::{Lanes, Queue};
 //!
-//! let queue = Lanes::new(64);
+//! let queue = Lanes::new(64).unwrap();
 //! queue.push(7).unwrap();
 //! assert_eq!((queue.pop(), queue.pop()), (Some(7), None));
 //! ```
@@ -25,14 +25,36 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
+use std::error::Error;
+use std::fmt;
+
 pub use lanes::Lanes;
 pub use locked::Locked;
 pub use ring::Ring;
 
+/// A queue cannot have so many places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLarge {
+    /// How many were asked for.
+    pub capacity: usize,
+}
+
+impl fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there is no memory for {} places: ask for fewer", self.capacity)
+    }
+}
+
+impl Error for TooLarge {}
+
 /// A queue of bounded length.
 pub trait Queue<T>: Send + Sync {
-    /// An empty one, for as many values as this, or a few more.
-    fn new(capacity: usize) -> Self
+    /// An empty one, for as many values as this, or more: up to a power of two.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLarge`] if there is no memory for so many places.
+    fn new(capacity: usize) -> Result<Self, TooLarge>
     where
         Self: Sized;
 

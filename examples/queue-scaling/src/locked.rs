@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 
-use crate::Queue;
 use crate::sync::Mutex;
+use crate::{Queue, TooLarge};
 
 /// First in, first out. All threads wait for one lock.
 #[derive(Debug)]
@@ -14,8 +14,10 @@ pub struct Locked<T> {
 }
 
 impl<T: Send> Queue<T> for Locked<T> {
-    fn new(capacity: usize) -> Self {
-        Locked { values: Mutex::new(VecDeque::with_capacity(capacity)), capacity }
+    fn new(capacity: usize) -> Result<Self, TooLarge> {
+        let mut values = VecDeque::new();
+        values.try_reserve_exact(capacity).map_err(|_| TooLarge { capacity })?;
+        Ok(Locked { values: Mutex::new(values), capacity })
     }
 
     fn push(&self, value: T) -> Result<(), T> {

@@ -8,8 +8,8 @@
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 
-use crate::Queue;
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::{Queue, TooLarge};
 
 /// First in, first out, without locks. All that put in change one word, and all that take out
 /// another.
@@ -66,15 +66,17 @@ impl<T> Ring<T> {
 }
 
 impl<T: Send> Queue<T> for Ring<T> {
-    fn new(capacity: usize) -> Self {
+    fn new(capacity: usize) -> Result<Self, TooLarge> {
         // With one place, its turn after a `push` would be that of the next one.
-        let places = capacity.next_power_of_two().max(2);
+        let count = capacity.checked_next_power_of_two().ok_or(TooLarge { capacity })?.max(2);
+        let mut places = Vec::new();
+        places.try_reserve_exact(count).map_err(|_| TooLarge { capacity })?;
         let place = |ticket| {
             let value = UnsafeCell::new(MaybeUninit::uninit());
             Line(Place { turn: AtomicUsize::new(ticket), value })
         };
-        let places = (0..places).map(place).collect();
-        Ring { head: Line::default(), tail: Line::default(), places }
+        places.extend((0..count).map(place));
+        Ok(Ring { head: Line::default(), tail: Line::default(), places: places.into() })
     }
 
     fn push(&self, value: T) -> Result<(), T> {

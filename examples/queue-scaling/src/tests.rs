@@ -36,7 +36,7 @@ fn each_comes_out_once<Q: Queue<usize> + 'static>() {
     const PAIRS: usize = 4;
     const EACH: usize = 20;
     // Smaller than what goes through, so that it is full at times.
-    let queue = Arc::new(Q::new(8));
+    let queue = Arc::new(Q::new(8).unwrap());
     let spawn = |number: usize| {
         let queue = Arc::clone(&queue);
         thread::spawn(move || -> Vec<usize> {
@@ -84,8 +84,8 @@ fn lanes_are_a_queue_in_unlikely_orders() {
 struct Careless(Mutex<Vec<usize>>);
 
 impl Queue<usize> for Careless {
-    fn new(_: usize) -> Self {
-        Careless(Mutex::default())
+    fn new(_: usize) -> Result<Self, TooLarge> {
+        Ok(Careless(Mutex::default()))
     }
 
     fn push(&self, value: usize) -> Result<(), usize> {
@@ -109,7 +109,7 @@ fn a_careless_queue_is_caught() {
 #[test]
 fn what_is_left_in_a_ring_is_dropped() {
     let value = Arc::new(());
-    let ring = Ring::new(4);
+    let ring = Ring::new(4).unwrap();
     (0..4).for_each(|_| ring.push(Arc::clone(&value)).unwrap());
     assert!(ring.push(Arc::clone(&value)).is_err(), "it is full");
     drop(ring.pop());
@@ -118,10 +118,31 @@ fn what_is_left_in_a_ring_is_dropped() {
     assert_eq!(Arc::strong_count(&value), 1);
 }
 
+#[coreline_sim::test(machine = "host-2c")]
+fn what_no_memory_has_is_refused() {
+    for capacity in [usize::MAX, usize::MAX / 2 + 1, isize::MAX as usize / 128] {
+        assert_eq!(Ring::<u8>::new(capacity).err(), Some(TooLarge { capacity }));
+    }
+    let capacity = usize::MAX;
+    assert_eq!(Lanes::<u8>::new(capacity).err(), Some(TooLarge { capacity }));
+    assert_eq!(Locked::<u8>::new(capacity).err(), Some(TooLarge { capacity }));
+}
+
+/// What went into another ring while its own was full comes out late.
+#[coreline_sim::test(machine = "host-2c")]
+fn lanes_promise_no_order() {
+    let lanes = Lanes::new(4).unwrap();
+    (1..=3).for_each(|value| lanes.push(value).unwrap());
+    assert_eq!(lanes.pop(), Some(1));
+    lanes.push(4).unwrap();
+    let rest = [(); 3].map(|()| lanes.pop().unwrap());
+    assert_eq!(rest, [2, 4, 3]);
+}
+
 /// So many threads put a value in and take one out, four times each time: so the first time, which
 /// does not count, gets at all that the others need.
 fn used<Q: Queue<usize>>(threads: usize) -> Parallel {
-    let queue = Q::new(4 * threads);
+    let queue = Q::new(4 * threads).unwrap();
     let four = |thread| {
         for _ in 0..4 {
             push(&queue, thread);

@@ -7,14 +7,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, value_parser};
 use serde::Serialize;
 use tenant_service::load::{self, Load};
 use tenant_service::measure::{Memory, Work, median, time};
 use tenant_service::{OnDomains, OnMap, OnShards, Service, Store};
 use tokio::runtime::Runtime;
 
-use super::{PATIENCE, Shape};
+use super::{PATIENCE, Shape, number};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -24,19 +24,19 @@ pub(crate) struct Options {
     #[command(flatten)]
     shape: Shape,
     /// Connections, each with one request at a time.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = number(1..=65_536))]
     concurrency: usize,
     /// How long each store is loaded, in all rounds together.
-    #[arg(long, default_value_t = 10.0)]
+    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
     /// How often stores take turns.
-    #[arg(long, default_value_t = 11)]
+    #[arg(long, default_value_t = 11, value_parser = value_parser!(u32).range(1..=10_000))]
     rounds: u32,
     /// How often the bookkeeping of a request is done in one turn.
     #[arg(long, default_value_t = 20_000)]
     times: u32,
     /// Bytes of each request's body.
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, default_value_t = 512, value_parser = number(0..=65_536))]
     body: usize,
     /// Says it as JSON.
     #[arg(long)]
@@ -49,6 +49,14 @@ enum Stores {
     Dashmap,
     Sharded,
     All,
+}
+
+/// A time that can be waited for: up to a day.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if 0.0 < seconds && seconds <= 86_400.0 => Ok(seconds),
+        _ => Err("it is no number of seconds above 0, up to 86400".to_owned()),
+    }
 }
 
 /// Lines that are not in order, of so many bytes.
@@ -139,6 +147,9 @@ impl Options {
                 let mut done = runtime.block_on(done)?;
                 done.latencies.sort_unstable();
                 let count = done.latencies.len();
+                if count == 0 {
+                    return Err(format!("no request in {span:?}; give more --seconds").into());
+                }
                 let at = |share: usize| done.latencies[(count * share / 100).min(count - 1)] as f64;
                 figures[0].push(count as f64 / done.span.as_secs_f64());
                 figures[1].push(at(50) / 1e3);

@@ -12,9 +12,11 @@ mod heap;
 
 use std::error::Error;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tenant_service::measure::Memory;
 use tenant_service::{OnDomains, OnMap, OnShards, Service, Store, router};
@@ -59,10 +61,10 @@ enum Verb {
 #[derive(Args, Clone, Copy)]
 struct Shape {
     /// How many tenants.
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = number(1..=1_000_000))]
     tenants: usize,
     /// How many buffers each has.
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = number(1..=65_536))]
     buffers: usize,
 }
 
@@ -71,6 +73,11 @@ enum StoreName {
     Coreline,
     Dashmap,
     Sharded,
+}
+
+/// A number of these.
+pub(crate) fn number(range: RangeInclusive<u64>) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(range)
 }
 
 /// How long a request waits for a buffer.

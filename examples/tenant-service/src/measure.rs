@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
-use std::{fs, io};
+use std::{fs, io, thread};
 
 use coreline::CpuId;
 use coreline::world::{JoinHandle, Native, Place, Placement, Threads};
@@ -74,11 +74,14 @@ impl Work {
     }
 }
 
-/// A buffer where there is one: with fewer threads than buffers there is.
+/// A buffer, once there is one: with more CPUs than buffers a thread waits for another's.
 fn lease_now<S: Store>(store: &S, tenant: usize) -> S::Buffer {
-    match pin!(store.lease(tenant)).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(buffer) => buffer.expect("there is memory"),
-        Poll::Pending => panic!("all buffers of tenant {tenant} are taken"),
+    let mut lease = pin!(store.lease(tenant));
+    loop {
+        match lease.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(buffer) => return buffer.expect("there is memory"),
+            Poll::Pending => thread::yield_now(),
+        }
     }
 }
 
@@ -192,4 +195,27 @@ fn resident() -> usize {
 pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{OnDomains, OnShards};
+
+    /// As with one CPU more than there are buffers.
+    fn waits_for_another<S: Store>() {
+        let store = S::new(1, 1).expect("a store");
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..200).for_each(|_| Work::Request.run(&store, 0)));
+            }
+        });
+        assert_eq!((store.totals(0).requests, store.leased(0)), (600, 0));
+    }
+
+    #[test]
+    fn a_thread_waits_where_all_buffers_are_taken() {
+        waits_for_another::<OnDomains>();
+        waits_for_another::<OnShards>();
+    }
 }

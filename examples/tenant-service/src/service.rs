@@ -10,6 +10,9 @@ use crate::store::{Store, StoreError, Totals};
 pub const LATENCIES: [u64; 12] =
     [50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000];
 
+/// How long clients have for a body if nothing is said.
+const HURRY: Duration = Duration::from_secs(30);
+
 /// The buckets, and behind them the sum of all.
 const HOT: usize = LATENCIES.len() + 2;
 
@@ -22,6 +25,7 @@ pub struct Service<S> {
     store: S,
     tenants: usize,
     patience: Duration,
+    hurry: Duration,
     /// Every request of every tenant adds to it: on all CPUs at once, so it must not be one word.
     latencies: CounterSet<HOT>,
 }
@@ -35,7 +39,19 @@ impl<S: Store> Service<S> {
     /// As [`Store::new`].
     pub fn new(tenants: usize, buffers: usize, patience: Duration) -> Result<Self, StoreError> {
         let store = S::new(tenants, buffers)?;
-        Ok(Service { store, tenants, patience, latencies: CounterSet::default() })
+        Ok(Service { store, tenants, patience, hurry: HURRY, latencies: CounterSet::default() })
+    }
+
+    /// The same, whose clients have so long to send a request's body, instead of 30 seconds. What
+    /// is late is refused, and its buffer goes back.
+    #[must_use]
+    pub fn with_hurry(self, hurry: Duration) -> Self {
+        Service { hurry, ..self }
+    }
+
+    /// How long a client may take to begin a body, and once it has a buffer, to end it.
+    pub(crate) fn hurry(&self) -> Duration {
+        self.hurry
     }
 
     /// How long a request waits for a buffer.

@@ -1,5 +1,7 @@
 //! The manifest of a package: it depends on the simulator, and no longer on what its tests need.
 
+use std::path::{Component, Path, PathBuf};
+
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -14,11 +16,9 @@ pub(super) struct Manifest {
     /// `2015` where it says nothing.
     pub(super) edition: String,
     /// Its build script's path, which runs on the host.
-    pub(super) build: String,
+    pub(super) build: PathBuf,
     /// The packages that it needs at run time, in order.
     pub(super) needs: Vec<String>,
-    /// Whether `[dependencies]` is a table of its own or none.
-    is_open: bool,
 }
 
 /// A package that is needed, and in which threads wait for each other.
@@ -50,18 +50,16 @@ impl Manifest {
         let mut names: Vec<_> = needs.iter().map(package_of).collect();
         names.sort();
         names.dedup();
-        let is_open = !text.lines().any(|line| {
-            line.trim_start()
-                .strip_prefix("dependencies")
-                .is_some_and(|rest| rest.trim_start().starts_with('='))
-        });
+        let name = text_of("name").ok_or(ManifestError::NoPackage("name"))?;
+        if !is_name(&name) {
+            return Err(ManifestError::Name(name));
+        }
         Ok(Manifest {
-            name: text_of("name").ok_or(ManifestError::NoPackage("name"))?,
+            name,
             version: text_of("version").unwrap_or_else(|| "0.0.0".to_owned()),
             edition: text_of("edition").unwrap_or_else(|| "2015".to_owned()),
-            build: text_of("build").unwrap_or_else(|| "build.rs".to_owned()),
+            build: text_of("build").map_or_else(|| "build.rs".into(), |path| plain(&path)),
             needs: names,
-            is_open,
         })
     }
 
@@ -77,6 +75,17 @@ impl Manifest {
         };
         self.needs.iter().filter_map(of).collect()
     }
+}
+
+/// Whether it can be a package's name: the copy's folder has it, and must lie in `--out`.
+fn is_name(name: &str) -> bool {
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+    !name.is_empty() && name.chars().all(fits)
+}
+
+/// The path as the list of files has it: without `.`.
+fn plain(path: &str) -> PathBuf {
+    Path::new(path).components().filter(|part| *part != Component::CurDir).collect()
 }
 
 /// The dependencies at run time, also those of some targets only.
@@ -103,19 +112,17 @@ pub(super) fn port(
     text: &str,
     simulator: &Simulator,
 ) -> Result<(String, Vec<String>), ManifestError> {
-    if !manifest.is_open {
-        return Err(ManifestError::Inline);
-    }
     let mut out = String::new();
     let mut gone: Vec<String> = Vec::new();
-    let mut is_kept = true;
+    let (mut is_kept, mut at) = (true, 0);
     for line in text.split_inclusive('\n') {
-        if let Some(header) = header(line) {
-            is_kept = !is_of_tests(&header);
+        if let Some(path) = header(&text[..at], line) {
+            is_kept = !is_of_tests(&path);
             if !is_kept {
-                gone.push(header);
+                gone.push(path.join("."));
             }
         }
+        at += line.len();
         if is_kept {
             out += line;
         }
@@ -131,23 +138,42 @@ pub(super) fn port(
     let value = Value::String(value.clone());
     out +=
         &format!("\n# Added by `coreline port`.\n[dependencies.coreline-sim]\n{key} = {value}\n");
-    let _: Table = out.parse().map_err(Box::new)?;
-    Ok((out, gone))
+    // Sections alone went, so what cannot be read is the one that came.
+    match out.parse::<Table>() {
+        Ok(_) => Ok((out, gone)),
+        Err(why) if manifest.needs.iter().any(|it| it == "coreline-sim") => {
+            Err(Box::new(why).into())
+        }
+        Err(_) => Err(ManifestError::Inline),
+    }
 }
 
-/// The name in a line such as `[dependencies]` or `[[bench]]`.
-fn header(line: &str) -> Option<String> {
-    let line = line.trim();
-    let inner = line.strip_prefix('[')?.split('#').next()?.trim_end().strip_suffix(']')?;
-    let inner = inner.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(inner);
-    Some(inner.trim().to_owned())
+/// The keys in a line such as `[dependencies]` or `[[bench]]`, if it is one: what is before it is
+/// whole by itself, so the line lies in no string and in no array.
+fn header(before: &str, line: &str) -> Option<Vec<String>> {
+    if !line.trim_start().starts_with('[') {
+        return None;
+    }
+    let mut inner: Table = line.parse().ok()?;
+    let _: Table = before.parse().ok()?;
+    let mut path = Vec::new();
+    while let Some((key, value)) = inner.into_iter().next() {
+        path.push(key);
+        inner = match value {
+            Value::Table(table) => table,
+            _ => break,
+        };
+    }
+    Some(path)
 }
 
 /// Whether a section is of what the copy does not have.
-fn is_of_tests(header: &str) -> bool {
-    let names = |part: &str| matches!(part, "dev-dependencies" | "test" | "bench" | "example");
-    let first = header.split('.').next().unwrap_or_default();
-    names(first) || (first == "target" && header.contains(".dev-dependencies"))
+fn is_of_tests(path: &[String]) -> bool {
+    match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["dev-dependencies" | "test" | "bench" | "example", ..] => true,
+        ["target", _, "dev-dependencies", ..] => true,
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -190,7 +216,7 @@ std = []
         assert_eq!(manifest.needs, ["crossbeam-utils", "loom", "parking_lot"]);
         let simulator = Simulator::Path("../sim".to_owned());
         let (text, gone) = port(&manifest, TEXT, &simulator).unwrap();
-        let more = "target.'cfg(loom)'.dev-dependencies.more";
+        let more = "target.cfg(loom).dev-dependencies.more";
         assert_eq!(gone, ["bench", "dev-dependencies.rand", more]);
         let table: Table = text.parse().unwrap();
         assert_eq!(table["dependencies"]["coreline-sim"]["path"].as_str(), Some("../sim"));
@@ -214,10 +240,55 @@ std = []
         assert!(error("[package]\nname = \"a\"\nversion.workspace = true\n").contains("version"));
         let needs = "[package]\nname = \"a\"\n[dependencies]\nb = { workspace = true }\n";
         assert!(error(needs).contains("dependency b"));
+        for name in ["", "..", "../escaped", "/escaped", "../.cargo", "a/b", "a b", "\u{e4}"] {
+            let told = error(&format!("[package]\nname = {name:?}\n"));
+            assert!(told.contains(&format!("{name:?}")) && told.contains("name"), "{told}");
+        }
         assert!(error("[package\n").contains("expected"), "{}", error("[package\n"));
         let inline = "dependencies = {}\n[package]\nname = \"a\"\n";
         let manifest = Manifest::read(inline).unwrap();
         let version = Simulator::Version("0.1.0".to_owned());
         assert!(matches!(port(&manifest, inline, &version), Err(ManifestError::Inline)));
+    }
+
+    fn ported(text: &str) -> (Table, Vec<String>) {
+        let manifest = Manifest::read(text).unwrap();
+        let version = Simulator::Version("0.1.0".to_owned());
+        let (text, gone) = port(&manifest, text, &version).unwrap();
+        (text.parse().unwrap(), gone)
+    }
+
+    #[test]
+    fn a_line_in_a_string_or_an_array_is_no_header() {
+        let (table, gone) = ported(
+            "[package]\nname = \"a\"\ndescription = \"\"\"\n[dev-dependencies]\n\
+             dependencies = 1\n\"\"\"\n\
+             [package.metadata]\nlists = [\n[1],\n[2]\n]\nlast = 1\n[features]\nstd = []\n",
+        );
+        assert!(table.contains_key("features") && gone.is_empty(), "{table} {gone:?}");
+        assert_eq!(table["package"]["metadata"]["last"].as_integer(), Some(1));
+    }
+
+    #[test]
+    fn what_is_needed_at_run_time_stays_below_what_tests_need() {
+        let (table, gone) = ported(
+            "[package]\nname = \"a\"\n[dev-dependencies]\nrand = \"1\"\n\
+             [target.'cfg(feature = \"a#b]\")'.dependencies] # why\nlibc = \"0.2\"\n\
+             [ \"dev-dependencies\" . more ]\nversion = \"1\"\n",
+        );
+        let of_target = &table["target"]["cfg(feature = \"a#b]\")"]["dependencies"];
+        assert_eq!(of_target["libc"].as_str(), Some("0.2"));
+        assert_eq!(gone, ["dev-dependencies", "dev-dependencies.more"]);
+    }
+
+    #[test]
+    fn a_build_script_is_known_by_its_path_however_it_is_written() {
+        let build = |text: &str| {
+            let text = format!("[package]\nname = \"a\"\n{text}");
+            Manifest::read(&text).unwrap().build
+        };
+        assert_eq!(build(""), Path::new("build.rs"));
+        assert_eq!(build("build = \"./build.rs\"\n"), Path::new("build.rs"));
+        assert_eq!(build("build = \"./of/./build.rs\"\n").to_str(), Some("of/build.rs"));
     }
 }

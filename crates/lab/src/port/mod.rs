@@ -27,14 +27,14 @@ mod tests;
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use clap::Args;
 
 use self::manifest::{Manifest, Simulator};
 use self::report::{File, Outcome, Package};
-use self::source::Of;
-use self::tokens::Tokens;
+use self::source::{Left, Of};
+use self::tokens::{DEEPEST, Tokens, Unread};
 use crate::error::Error;
 use crate::output::Output;
 use crate::unportable::PortError;
@@ -100,6 +100,9 @@ fn run(choice: &Choice) -> Result<Outcome, PortError> {
         return Err(PortError::Twice(names[twice].clone()));
     }
     let out = choice.out.as_deref();
+    if let Some(out) = out {
+        manifests.iter().try_for_each(|(folder, ..)| outside(out, folder))?;
+    }
     if let Some(there) = names.iter().filter_map(|it| Some(out?.join(it))).find(|it| it.exists()) {
         return Err(PortError::Exists(there));
     }
@@ -112,6 +115,28 @@ fn run(choice: &Choice) -> Result<Outcome, PortError> {
         copies.iter().try_for_each(|copy| write(&out.join(&copy.package.name), &copy.files))?;
     }
     Ok(Outcome::new(copies.into_iter().map(|copy| copy.package).collect(), out))
+}
+
+/// Whether copies in this folder lie outside of a package: what is copied must not grow.
+fn outside(out: &Path, package: &Path) -> Result<(), PortError> {
+    let known = |path: &Path| {
+        fs::canonicalize(path).map_err(|why| PortError::Read { path: path.to_owned(), why })
+    };
+    let whole =
+        std::path::absolute(out).map_err(|why| PortError::Write { path: out.to_owned(), why })?;
+    // What is not there yet has no links in it.
+    let there = whole.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let mut real = known(there)?;
+    for part in whole.strip_prefix(there).unwrap_or(Path::new("")).components() {
+        match part {
+            Component::ParentDir => _ = real.pop(),
+            part => real.push(part),
+        }
+    }
+    match real.starts_with(known(package)?) {
+        true => Err(PortError::Inside { out: out.to_owned(), package: package.to_owned() }),
+        false => Ok(()),
+    }
 }
 
 fn simulator(asked: &str) -> Result<Simulator, PortError> {
@@ -145,36 +170,49 @@ fn copy(
         removed,
         ..Package::default()
     };
-    let mut paths = Vec::new();
-    list(folder, Path::new(""), &mut paths)?;
+    let mut found = Found::default();
+    list(folder, Path::new(""), &mut found)?;
+    for path in found.others {
+        let what = "neither a file nor a folder, so the copy does not have it";
+        package.notes.push(format!("{}: {what}", path.display()));
+    }
     let mut read = Vec::new();
-    for path in paths {
+    for path in found.files {
         let whole = folder.join(&path);
         let bytes = fs::read(&whole).map_err(|why| PortError::Read { path: whole, why })?;
         read.push((path, bytes));
     }
-    let is_source = |path: &Path| {
-        path.extension().is_some_and(|it| it == "rs") && path != Path::new(&manifest.build)
-    };
+    let is_source =
+        |path: &Path| path.extension().is_some_and(|it| it == "rs") && path != manifest.build;
     let (mut types, mut keeps_arc) = (Vec::new(), false);
     for (path, bytes) in read.iter().filter(|it| is_source(&it.0)) {
-        let text = text_of(folder, path, bytes)?;
+        let Ok(text) = std::str::from_utf8(bytes) else { continue };
         let tokens = Tokens::new(text).map_err(|why| parse_error(folder, path, &why))?;
         types.extend(statics::types(&tokens));
         keeps_arc |= statics::takes_arc(&tokens);
     }
     let of = Of { shared: statics::shared(&types), keeps_arc, ported };
-    let mut files = Vec::new();
+    let mut files = vec![(PathBuf::from("Cargo.toml"), new_manifest.into_bytes())];
     for (path, bytes) in read {
-        if path == Path::new("Cargo.toml") {
-            files.push((path, new_manifest.clone().into_bytes()));
-            continue;
-        }
         if !is_source(&path) {
             files.push((path, bytes));
             continue;
         }
-        let text = text_of(folder, &path, &bytes)?;
+        let text = match std::str::from_utf8(&bytes) {
+            Ok(text) => text,
+            Err(why) => {
+                let before = bytes[..why.valid_up_to()].iter();
+                let left = Left {
+                    line: 1 + before.filter(|byte| **byte == b'\n').count(),
+                    what: "the whole file".to_owned(),
+                    why: "it is not UTF-8".to_owned(),
+                };
+                let (name, left) = (path.to_string_lossy().into_owned(), vec![left]);
+                package.files.push(File { path: name, changes: Vec::new(), left });
+                files.push((path, bytes));
+                continue;
+            }
+        };
         let done = source::port(text, &of).map_err(|why| parse_error(folder, &path, &why))?;
         files.push((path.clone(), done.text.into_bytes()));
         package.uncharged += done.uncharged;
@@ -188,17 +226,14 @@ fn copy(
     Ok(Copy { package, files })
 }
 
-fn text_of<'a>(folder: &Path, path: &Path, bytes: &'a [u8]) -> Result<&'a str, PortError> {
-    std::str::from_utf8(bytes).map_err(|why| PortError::Parse {
-        path: folder.join(path),
-        line: 1 + bytes[..why.valid_up_to()].iter().filter(|byte| **byte == b'\n').count(),
-        reason: "it is not UTF-8".to_owned(),
-    })
-}
-
-fn parse_error(folder: &Path, path: &Path, why: &proc_macro2::LexError) -> PortError {
-    let (line, reason) = (why.span().start().line, why.to_string());
-    PortError::Parse { path: folder.join(path), line, reason }
+fn parse_error(folder: &Path, path: &Path, why: &Unread) -> PortError {
+    let path = folder.join(path);
+    match why {
+        Unread::Lex(why) => {
+            PortError::Parse { path, line: why.span().start().line, reason: why.to_string() }
+        }
+        Unread::TooDeep(line) => PortError::TooDeep { path, line: *line, most: DEEPEST },
+    }
 }
 
 /// What a copy does not have: what tests and benchmarks are made of, and what cargo keeps beside a
@@ -219,8 +254,16 @@ fn is_left_out(path: &Path) -> bool {
     NAMES.iter().any(|name| path == Path::new(name))
 }
 
-/// The files of a folder, by their paths in it, in order.
-fn list(folder: &Path, inner: &Path, paths: &mut Vec<PathBuf>) -> Result<(), PortError> {
+/// What a folder holds, by paths in it.
+#[derive(Default)]
+struct Found {
+    files: Vec<PathBuf>,
+    /// Neither files nor folders: a link may lead anywhere, and a pipe never ends.
+    others: Vec<PathBuf>,
+}
+
+/// Adds what a folder holds, in order, but for its own manifest, which was read.
+fn list(folder: &Path, inner: &Path, found: &mut Found) -> Result<(), PortError> {
     let whole = folder.join(inner);
     let failed = |why| PortError::Read { path: whole.clone(), why };
     let entries: io::Result<Vec<_>> = fs::read_dir(&whole).map_err(failed)?.collect();
@@ -228,13 +271,13 @@ fn list(folder: &Path, inner: &Path, paths: &mut Vec<PathBuf>) -> Result<(), Por
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let path = inner.join(entry.file_name());
-        if is_left_out(&path) {
+        if is_left_out(&path) || path == Path::new("Cargo.toml") {
             continue;
         }
-        if folder.join(&path).is_dir() {
-            list(folder, &path, paths)?;
-        } else {
-            paths.push(path);
+        match entry.file_type().map_err(failed)? {
+            it if it.is_dir() => list(folder, &path, found)?,
+            it if it.is_file() => found.files.push(path),
+            _ => found.others.push(path),
         }
     }
     Ok(())

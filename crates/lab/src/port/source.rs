@@ -4,12 +4,11 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use proc_macro2::LexError;
 use serde::Serialize;
 
 use super::mirrors::{Leads, WAITS, is_std, leads, of_crate};
 use super::statics::{self, Static};
-use super::tokens::Tokens;
+use super::tokens::{Tokens, Unread};
 use super::uses::{Part, use_tree};
 
 /// A place that was changed.
@@ -66,7 +65,7 @@ struct Work<'a> {
 }
 
 /// Ports a file of this package.
-pub(super) fn port(text: &str, of: &Of<'_>) -> Result<Ported, LexError> {
+pub(super) fn port(text: &str, of: &Of<'_>) -> Result<Ported, Unread> {
     let tokens = Tokens::new(text)?;
     let (modules, gone) = (Vec::new(), Vec::new());
     let done = Ported::default();
@@ -259,7 +258,7 @@ impl Work<'_> {
     /// it runs.
     fn lazy_static(&mut self, name: usize) {
         let tokens = self.tokens;
-        let (open, begin) = (name + 2, if tokens.is_led_to(name) { name - 3 } else { name });
+        let (open, begin) = (name + 2, tokens.path_begin(name));
         let close = tokens.close(open).unwrap_or(open);
         let first = self.done.changes.len();
         let mut number = open + 1;
@@ -271,6 +270,8 @@ impl Work<'_> {
                 let behind_ref = tokens.at(number + 2).start;
                 self.edits.push((tokens.at(number + 1).start..behind_ref, String::new()));
                 self.shared(&it);
+                // What is in its value is looked at by itself: it may be a `lazy_static!`, too.
+                number = it.value.1;
             }
             number += 1;
         }

@@ -67,7 +67,10 @@ pub(super) fn read(tokens: &Tokens<'_>, keyword: usize, shared: &BTreeSet<String
         let why = "a static lies outside of the machine's memory; its accesses are not charged";
         return Static::Left(format!("static mut {name}"), why);
     }
-    let Some(it) = declared(tokens, keyword, keyword + 1) else { return Static::Plain };
+    // In a macro, `static $name: Type`.
+    let is_given = tokens.is_mark(keyword + 1, '$');
+    let name = keyword + 1 + usize::from(is_given);
+    let Some(it) = declared(tokens, keyword, name) else { return Static::Plain };
     let (first, last) = it.of_type;
     if tokens.is_word(first, "coreline_sim") && tokens.is_word(first + 3, "Static") {
         return Static::Plain;
@@ -75,6 +78,10 @@ pub(super) fn read(tokens: &Tokens<'_>, keyword: usize, shared: &BTreeSet<String
     let mut words = (first..=last).filter_map(|number| tokens.word(number));
     if !words.any(|word| is_shared(word) || shared.contains(word)) {
         return Static::Plain;
+    }
+    if is_given {
+        let why = "a macro gets its name, and a static of the machine is made with its own";
+        return Static::Left(format!("static ${}", it.name), why);
     }
     if is_of_thread(tokens, keyword) {
         let why = "a thread of the machine is none of the host's: use `thread_local!`";

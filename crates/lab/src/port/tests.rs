@@ -2,7 +2,7 @@
 
 use super::source::{Of, Ported, port};
 use super::statics;
-use super::tokens::Tokens;
+use super::tokens::{DEEPEST, Tokens, Unread};
 
 fn ported(text: &str) -> Ported {
     let tokens = Tokens::new(text).unwrap();
@@ -184,11 +184,52 @@ fn a_lazy_static_becomes_a_static_of_the_machine_whatever_it_holds() {
             format!("{head} {{ /// Docs.\n pub static ref R: Registry = Registry {{ n: 1 }}; }}");
         let done = ported(&text);
         let docs = " /// Docs.\n pub static R: coreline_sim::Static<Registry> =";
-        let begin = if head.starts_with("::") { "::" } else { "" };
-        assert_eq!(done.text.trim_start_matches(begin), format!("{docs} {new}; "), "{text}");
+        assert_eq!(done.text, format!("{docs} {new}; "), "{text}");
         assert!(done.left.is_empty());
     }
     assert_eq!(left("lazy_static! { what }"), [(1, "lazy_static!".to_owned())]);
+    // One in the value of another.
+    let inner = "lazy_static! { static ref B: u8 = 1; }";
+    let done = ported(&format!("lazy_static! {{ static ref A: u8 = {{ {inner} *B }}; }}"));
+    let of = |name: &str, value: &str| {
+        let new = format!("unsafe {{ coreline_sim::Static::new(\"{name}\", || {value}) }}");
+        format!(" static {name}: coreline_sim::Static<u8> = {new}; ")
+    };
+    assert_eq!(done.text, of("A", &format!("{{ {} *B }}", of("B", "1"))));
+}
+
+#[test]
+fn a_path_behind_an_arrow_is_one_from_the_crates_on() {
+    for (from, to) in [
+        ("fn b() -> ::std::sync::Arc<u8> {}", "fn b() -> ::coreline_sim::sync::Arc<u8> {}"),
+        (
+            "fn f() { match 1 { _ => ::std::thread::park() } }",
+            "fn f() { match 1 { _ => ::coreline_sim::thread::park() } }",
+        ),
+    ] {
+        becomes(from, to);
+    }
+    stays("fn f() { Own::<u8>::std::sync::g() }");
+}
+
+#[test]
+fn names_that_are_not_followed_are_told() {
+    let whole = [(1, "std as s".to_owned())];
+    assert_eq!(left("use std as s; fn f() { s::thread::park() }"), whole);
+    assert_eq!(left("use std::{self as s, fmt};"), whole);
+    stays("use std as _;");
+    let in_macro = "macro_rules! m { ($n:ident) => { static $n: AtomicU32 = AtomicU32::new(0); } }";
+    assert_eq!(left(in_macro), [(1, "static $n".to_owned())]);
+}
+
+#[test]
+fn brackets_may_be_in_each_other_so_often() {
+    let of = |depth: usize| format!("\n{}{}", "(".repeat(depth), ")".repeat(depth));
+    assert_eq!(ported(&of(DEEPEST)).text, of(DEEPEST));
+    for depth in [DEEPEST + 1, 200_000] {
+        let told = port(&of(depth), &Of::default());
+        assert!(matches!(told, Err(Unread::TooDeep(2))), "{depth}: {told:?}");
+    }
 }
 
 #[test]

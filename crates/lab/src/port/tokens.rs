@@ -4,6 +4,20 @@ use std::ops::Range;
 
 use proc_macro2::{Delimiter, LexError, Span, TokenStream, TokenTree};
 
+/// How many brackets may be in each other. A file that a compiler takes has far fewer, and each one
+/// takes stack here.
+pub(super) const DEEPEST: usize = 500;
+
+/// Why a file has no tokens.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unread {
+    #[error(transparent)]
+    Lex(#[from] LexError),
+    /// More than [`DEEPEST`] brackets are in each other, in this line.
+    #[error("line {0}: more than {DEEPEST} brackets in each other")]
+    TooDeep(usize),
+}
+
 /// What a token is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
@@ -30,30 +44,34 @@ pub(super) struct Tokens<'a> {
 }
 
 impl<'a> Tokens<'a> {
-    pub(super) fn new(text: &'a str) -> Result<Tokens<'a>, LexError> {
+    pub(super) fn new(text: &'a str) -> Result<Tokens<'a>, Unread> {
         let mut tokens = Tokens { text, tokens: Vec::new() };
         // A byte order mark is no token, and would move all places.
         let stream: TokenStream = text.parse()?;
-        tokens.flatten(stream);
+        tokens.flatten(stream, 0)?;
         Ok(tokens)
     }
 
-    fn flatten(&mut self, stream: TokenStream) {
+    fn flatten(&mut self, stream: TokenStream, depth: usize) -> Result<(), Unread> {
         for tree in stream {
             match tree {
                 TokenTree::Group(group) if group.delimiter() != Delimiter::None => {
+                    if depth == DEEPEST {
+                        return Err(Unread::TooDeep(group.span_open().start().line));
+                    }
                     let open = self.tokens.len();
                     self.add(Kind::Open, group.span_open());
-                    self.flatten(group.stream());
+                    self.flatten(group.stream(), depth + 1)?;
                     self.tokens[open].close = self.tokens.len();
                     self.add(Kind::Close, group.span_close());
                 }
-                TokenTree::Group(group) => self.flatten(group.stream()),
+                TokenTree::Group(group) => self.flatten(group.stream(), depth)?,
                 TokenTree::Ident(word) => self.add(Kind::Word(word.to_string()), word.span()),
                 TokenTree::Punct(mark) => self.add(Kind::Mark(mark.as_char()), mark.span()),
                 TokenTree::Literal(literal) => self.add(Kind::Literal, literal.span()),
             }
         }
+        Ok(())
     }
 
     fn add(&mut self, kind: Kind, span: Span) {
@@ -100,9 +118,26 @@ impl<'a> Tokens<'a> {
             None => false,
             Some(before) => match self.word(before) {
                 Some(word) => !is_keyword(word),
-                None => self.is_mark(before, '>'),
+                // The end of a generic: no arrow, behind which a path begins.
+                None => {
+                    let is_arrow = |mark| before > 0 && self.is_mark(before - 1, mark);
+                    self.is_mark(before, '>') && !is_arrow('-') && !is_arrow('=')
+                }
             },
         }
+    }
+
+    /// The first token of the path whose last word this is.
+    pub(super) fn path_begin(&self, last: usize) -> usize {
+        let mut begin = last;
+        while begin >= 2 && self.is_path(begin - 2) {
+            let before = begin.checked_sub(3).filter(|it| self.word(*it).is_some());
+            begin = match before {
+                Some(word) if self.is_led_to(begin) => word,
+                _ => return begin - 2,
+            };
+        }
+        begin
     }
 
     /// The closing token of the group that opens here.

@@ -111,6 +111,12 @@ fn of_std(tokens: &Tokens<'_>, leaves: &[Leaf], keeps_arc: bool, parts: &mut Vec
         leads(&path, keeps_arc)
     };
     for leaf in leaves {
+        let renamed = leaf.rename.as_ref().filter(|name| leaf.path.len() == 1 && *name != "_");
+        if let Some(name) = renamed {
+            let path = format!("{} as {name}", leaf.path[0]);
+            let why = "paths that begin with another name of the standard library are not followed";
+            parts.push(Part::Left { token: leaf.root, path, why });
+        }
         match verdict(leaf) {
             Leads::Missing(why) => {
                 parts.push(Part::Left { token: leaf.root, path: leaf.path.join("::"), why });

@@ -129,6 +129,11 @@ fn two_packages_of_the_registry_run_on_a_machine_once_they_are_ported() {
     assert!(moved > 500 && accesses > 5000, "{text}");
 }
 
+/// A link, which only a system's own part of std makes.
+pub(crate) fn link(to: &str, at: &Path) {
+    assert!(Command::new("ln").args(["-s", to]).arg(at).status().unwrap().success());
+}
+
 /// A made-up package with one file.
 pub(crate) fn package(name: &str, source: &str) -> String {
     let folder = folder(name);
@@ -153,6 +158,44 @@ fn a_check_writes_nothing_and_the_exit_code_says_whether_something_was_left() {
     let part = package("part", "pub static mut N: u8 = 0;\n");
     let (code, told) = refusal(&["port", &part, "--check"]);
     assert!(code == 1 && told.contains("1 place left as it was"), "{code}: {told}");
+}
+
+#[test]
+fn copies_lie_outside_of_what_is_copied() {
+    let whole = package("outside", "pub use std::sync::Arc;\n");
+    let linked = format!("{whole}-linked");
+    let _ = fs::remove_file(&linked);
+    link(&whole, Path::new(&linked));
+    for out in ["", "/src", "/src/new", "/../outside-linked/src", "/new/../src"] {
+        let out = format!("{whole}{out}");
+        let (code, told) = refusal(&["port", &whole, "--out", &out]);
+        assert!(code == 2 && told.contains("--out"), "{out}: {code}: {told}");
+        assert!(!Path::new(&out).join("made-up").exists(), "{out}");
+    }
+}
+
+#[test]
+fn what_is_no_file_is_skipped_and_what_is_no_text_is_copied_as_it_is() {
+    let whole = package("strange", "pub use std::sync::Arc;\n");
+    let (root, out) = (Path::new(&whole), folder("strange-copies"));
+    for (to, at) in [(".", "one"), (".", "src/two"), ("lib.rs", "src/linked.rs")] {
+        link(to, &root.join(at));
+    }
+    assert!(Command::new("mkfifo").arg(root.join("src/pipe.rs")).status().unwrap().success());
+    let latin = b"// \n// \xe4\nfn f() { std::thread::park() }\n";
+    fs::write(root.join("src/latin.rs"), latin).unwrap();
+    let told = coreline(&["port", &whole, "--json", "--out", out.to_str().unwrap()]).output();
+    let result: Value = serde_json::from_slice(&told.unwrap().stdout).unwrap();
+    let package = &result["packages"][0];
+    let notes = package["notes"].to_string();
+    for name in ["one", "src/two", "src/linked.rs", "src/pipe.rs"] {
+        assert!(notes.contains(&format!("{name}: neither")), "{name}: {notes}");
+        assert!(!out.join("made-up").join(name).exists(), "{name}");
+    }
+    let files = package["files"].as_array().unwrap();
+    let file = files.iter().find(|it| it["path"] == "src/latin.rs").unwrap();
+    assert_eq!((&file["left"][0]["line"], &result["left"]), (&2.into(), &1.into()));
+    assert_eq!(fs::read(out.join("made-up/src/latin.rs")).unwrap(), latin);
 }
 
 #[test]

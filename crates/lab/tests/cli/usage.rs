@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::port::link;
 use crate::{MACHINE, coreline, file, output, refusal};
 
 #[test]
@@ -143,7 +144,12 @@ fn shells_and_manuals_know_every_verb() {
 fn pages_and_completions_are_installed_below_a_prefix() {
     let home = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("home");
     let _ = fs::remove_dir_all(&home);
-    let installed = coreline(&["install"]).env("HOME", &home).output().unwrap();
+    let install = || {
+        let mut install = coreline(&["install"]);
+        install.env("HOME", &home).env_remove("XDG_DATA_HOME");
+        install
+    };
+    let installed = install().output().unwrap();
     assert!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
     let told = String::from_utf8(installed.stdout).unwrap();
     let prefix = home.join(".local");
@@ -174,6 +180,41 @@ fn pages_and_completions_are_installed_below_a_prefix() {
         assert!(page.contains(&name), "{name}");
     }
     assert!(told.contains(&format!("{}: {} pages", pages.display(), files.len())), "{told}");
+    // Once more, with a folder for data: for the shells that look there.
+    let (data, bash) = (home.join("data"), "bash-completion/completions/coreline");
+    let installed = install().env("XDG_DATA_HOME", &data).output().unwrap();
+    let told = String::from_utf8(installed.stdout).unwrap();
+    for path in [&data.join(bash), &data.join("fish/vendor_completions.d/coreline.fish")] {
+        assert!(path.exists() && told.contains(path.to_str().unwrap()), "{told}");
+    }
+    assert!(!data.join("zsh").exists() && !data.join("man").exists(), "{told}");
+    let relative = install().env("XDG_DATA_HOME", "data").output().unwrap();
+    let told = String::from_utf8(relative.stdout).unwrap();
+    assert!(told.contains(prefix.join("share").join(bash).to_str().unwrap()), "{told}");
+}
+
+#[test]
+fn what_others_have_written_stays() {
+    let prefix = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("others");
+    let _ = fs::remove_dir_all(&prefix);
+    let folder = prefix.join("share/bash-completion/completions");
+    fs::create_dir_all(&folder).unwrap();
+    let (theirs, ours) = (folder.join("theirs"), folder.join("coreline"));
+    fs::write(&theirs, "theirs").unwrap();
+    fs::write(&ours, "of another program").unwrap();
+    let arguments = ["install", "--prefix", prefix.to_str().unwrap()];
+    let (code, told) = refusal(&arguments);
+    assert!(code == 1 && told.contains(ours.to_str().unwrap()), "{code}: {told}");
+    assert_eq!(fs::read_to_string(&ours).unwrap(), "of another program");
+    assert!(!prefix.join("share/man").exists(), "nothing was written");
+
+    fs::remove_file(&ours).unwrap();
+    link(theirs.to_str().unwrap(), &ours);
+    output(&arguments);
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
+    assert!(!ours.is_symlink() && fs::read_to_string(&ours).unwrap().contains("coreline"));
+    // No file that was on its way is left.
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
 }
 
 #[test]

@@ -75,6 +75,21 @@ fn map(layout: Layout, file: Option<c_int>) -> Result<NonNull<u8>, MapError> {
     NonNull::new(at.cast()).ok_or_else(|| fail(Why::new("the kernel mapped address 0")))
 }
 
+/// Whether the process may have a file of this length. The kernel ends a process that makes one
+/// longer than its limit, by a signal, so it is not asked to.
+fn fits_limit(len: libc::off_t) -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the kernel fills in a live value of the type that it expects.
+    if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // No limit is the largest number.
+    match limit.rlim_cur >= len.cast_unsigned() {
+        true => Ok(()),
+        false => Err(io::Error::from_raw_os_error(libc::EFBIG)),
+    }
+}
+
 /// A file of zeros that lies in memory, as long as this.
 fn file_of(len: usize) -> io::Result<OwnedFd> {
     keeping_errno(|| {
@@ -86,6 +101,7 @@ fn file_of(len: usize) -> io::Result<OwnedFd> {
         // SAFETY: the kernel has just opened it, for this caller alone.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
         let len = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        fits_limit(len)?;
         // SAFETY: changes the length of a file that no other thread knows.
         match unsafe { libc::ftruncate(file.as_raw_fd(), len) } {
             0 => Ok(file),
@@ -102,14 +118,20 @@ impl Memory for Native {
 
     /// Whole pages of a private mapping of a file in memory, each of which is read.
     fn map_copy_on_write(layout: Layout) -> Result<NonNull<u8>, MapError> {
+        let fail = |why, remedy| MapError { layout, why, remedy };
+        if !layout.size().is_multiple_of(page()) {
+            let why = Why::new("it is not whole pages");
+            return Err(fail(why, "ask for a multiple of the page's size"));
+        }
         if cfg!(miri) {
             return map(layout, None);
         }
-        let whole = layout.size().checked_add(layout.align()).unwrap_or(layout.size());
-        let file = file_of(whole.next_multiple_of(page())).map_err(|error| MapError {
-            layout,
-            why: Why::new("a file in memory").because(&error),
-            remedy: "allow the process to create files and to grow them (ulimit -n, ulimit -f)",
+        // Wherever in it the aligned part begins, the file has all pages of that part.
+        let len = whole_pages(layout).and_then(|it| it.size().checked_add(it.align() - page()));
+        let file = file_of(len.unwrap_or(usize::MAX)).map_err(|error| {
+            let remedy =
+                "allow the process to create files and to grow them (ulimit -n, ulimit -f)";
+            fail(Why::new("a file in memory").because(&error), remedy)
         })?;
         // The mapping keeps the file.
         let at = map(layout, Some(file.as_raw_fd()))?;
@@ -214,6 +236,49 @@ mod tests {
         let error = Native::map_copy_on_write(layout).unwrap_err();
         assert!(error.to_string().contains("cannot map"), "{error}");
         assert!(Native::map_copy_on_write(Layout::from_size_align(0, 1).unwrap()).is_err());
+    }
+
+    #[test]
+    fn memory_that_is_copied_on_write_is_whole_pages() {
+        for size in [1, page() - 1, 3 * page() + 1] {
+            let layout = Layout::from_size_align(size, 1).unwrap();
+            let error = Native::map_copy_on_write(layout).unwrap_err();
+            assert!(error.to_string().contains("whole pages"), "{error}");
+        }
+        // All that the mapping has, up to the next multiple of the alignment, can be read.
+        let layout = Layout::from_size_align(3 * page(), 64 * page()).unwrap();
+        let all = [(); 8].map(|()| Native::map_copy_on_write(layout).unwrap());
+        for at in all {
+            for offset in (0..64 * page()).step_by(page()) {
+                // SAFETY: mapped in whole multiples of its alignment.
+                assert_eq!(unsafe { at.byte_add(offset).read_volatile() }, 0);
+            }
+        }
+        // SAFETY: mapped above, and given back once.
+        all.into_iter().for_each(|at| unsafe { Native::unmap(at, layout) });
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn a_limit_on_files_is_an_error_and_ends_no_process() {
+        use crate::native::signals::tests::in_a_child;
+
+        let [fits, is_more] =
+            [2, 3].map(|pages| Layout::from_size_align(pages * page(), 1).unwrap());
+        let told = in_a_child(|| {
+            let two = fits.size() as libc::rlim_t;
+            let limit = libc::rlimit { rlim_cur: two, rlim_max: two };
+            // SAFETY: sets a limit of this child, and its own `errno`.
+            unsafe {
+                libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit);
+                *libc::__errno_location() = 77;
+            }
+            let both = [fits, is_more].map(|layout| Native::map_copy_on_write(layout).is_ok());
+            // SAFETY: the word is the thread's own.
+            let errno = unsafe { *libc::__errno_location() };
+            u8::from(both == [true, false]) + 2 * u8::from(errno == 77)
+        });
+        assert_eq!(told, 3);
     }
 
     #[test]

@@ -148,8 +148,11 @@ impl From<[u64; COUNTERS]> for Totals {
     }
 }
 
+/// Bytes that an idle buffer keeps of its text, and of the order of its lines.
+const KEPT: usize = 8 * 1024;
+
 /// The body of a request, and its lines in order. What it has allocated stays from one request to
-/// the next.
+/// the next, up to a bound.
 #[derive(Debug, Default)]
 pub struct Lines {
     text: Vec<u8>,
@@ -161,6 +164,14 @@ impl Lines {
     pub fn clear(&mut self) {
         self.text.clear();
         self.order.clear();
+    }
+
+    /// Forgets the last request, and what it took beyond [`KEPT`] bytes: idle buffers are many, and
+    /// one large request for each must not stay in memory for ever.
+    pub fn rest(&mut self) {
+        self.clear();
+        self.text.shrink_to(KEPT);
+        self.order.shrink_to(KEPT / size_of::<Range<u32>>());
     }
 
     /// Puts more of the body behind what is there: below 4 GiB in all.
@@ -218,6 +229,21 @@ mod tests {
             let all: Vec<u8> =
                 (0..).map_while(|number| lines.line(number)).flatten().copied().collect();
             assert_eq!(String::from_utf8(all).unwrap(), sorted);
+        }
+    }
+
+    #[test]
+    fn an_idle_buffer_keeps_little() {
+        let mut lines = Lines::default();
+        for (size, keeps) in [(512, true), (64 * 1024, false)] {
+            lines.push(&vec![b'\n'; size]);
+            lines.sort();
+            let before = [lines.text.capacity(), lines.order.capacity()];
+            lines.rest();
+            let after = [lines.text.capacity(), lines.order.capacity()];
+            assert_eq!(before == after, keeps, "{before:?} {after:?}");
+            assert!(after[0] <= KEPT && after[1] * size_of::<Range<u32>>() <= KEPT, "{after:?}");
+            assert!(lines.is_empty() && lines.line(0).is_none());
         }
     }
 

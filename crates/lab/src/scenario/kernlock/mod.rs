@@ -52,6 +52,7 @@ mod queued;
 #[cfg(test)]
 mod tests;
 
+use core::cell::UnsafeCell;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -134,12 +135,50 @@ const EMBEDDED: usize = 64;
 const PER_LINE: usize = 8;
 const BEFORE: usize = 6;
 
+/// How often a lock was held: read when a turn begins and written when it ends, so two threads that
+/// have the lock at once lose a turn. It is the host's data: a simulated access would change what
+/// is predicted.
+#[derive(Default)]
+struct Turns(UnsafeCell<u64>);
+
+// SAFETY: `during` is called by the holder of one lock alone, as its callers promise.
+unsafe impl Sync for Turns {}
+
+impl Turns {
+    /// Counts one turn, during which `turn` runs.
+    ///
+    /// # Safety
+    ///
+    /// No two threads of the host are in here at once, and the one that comes sees what the one
+    /// before wrote: a lock is held, or the threads are simulated ones.
+    unsafe fn during<T>(&self, turn: impl FnOnce() -> T) -> T {
+        // SAFETY: no other thread writes now, as the caller promises.
+        let before = unsafe { self.0.get().read() };
+        let came = turn();
+        // SAFETY: the same.
+        unsafe { self.0.get().write(before.wrapping_add(1)) };
+        came
+    }
+
+    /// How many there were.
+    ///
+    /// # Safety
+    ///
+    /// All threads that counted were joined.
+    unsafe fn count(&self) -> u64 {
+        // SAFETY: no thread writes any more, as the caller promises.
+        unsafe { self.0.get().read() }
+    }
+}
+
 /// The written part of `struct files_struct`.
 struct Files<W: Testbed> {
     lock: Queued<W>,
     next_fd: W::U32,
     /// `open_fds_init` and `full_fds_bits_init`.
     bits: [W::U64; 2],
+    /// Of `lock`, where it is held without `next_fd`.
+    turns: Turns,
 }
 
 /// `struct file_lock_context`.
@@ -147,6 +186,7 @@ struct Context<W: Testbed> {
     lock: Queued<W>,
     /// The thread that inserted the lock which is there, from 1 on.
     inserted: W::U32,
+    turns: Turns,
 }
 
 /// `struct file_lock`, and the list of its CPU.
@@ -183,8 +223,14 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     let word = |value| W::U64::new_in(value);
     let lock =
         |_| Inserted { object: [Line(word(0)), Line(word(0))], list: Line(W::U32::new_in(0)) };
-    let files = Files { lock: Queued::new(), next_fd: W::U32::new_in(0), bits: [word(0), word(0)] };
-    let context = Context { lock: Queued::new(), inserted: W::U32::new_in(0) };
+    let files = Files {
+        lock: Queued::new(),
+        next_fd: W::U32::new_in(0),
+        bits: [word(0), word(0)],
+        turns: Turns::default(),
+    };
+    let turns = Turns::default();
+    let context = Context { lock: Queued::new(), inserted: W::U32::new_in(0), turns };
     let process = Arc::new(Process::<W> {
         opens: setup.is("load", "open"),
         nodes: Nodes::new(&places, setup.variant == "near"),
@@ -208,9 +254,16 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     let used = process.credentials.load(Ordering::Relaxed);
     // Relaxed: all threads have been joined.
     let turns = u64::from(process.files.next_fd.load(Ordering::Relaxed));
-    let opened: u64 = counts.iter().map(|count| count[1]).sum();
-    if (used, turns) != (1, 2 * opened) {
-        let found = format!("{used} users of the credentials, {turns} turns of {opened} files");
+    let rounds: u64 = counts.iter().map(|count| count[1]).sum();
+    if process.opens && (used, turns) != (1, 2 * rounds) {
+        let found = format!("{used} users of the credentials, {turns} turns of {rounds} files");
+        return Err(RunError::Check(found));
+    }
+    // SAFETY: all threads have been joined.
+    let turns = unsafe { [process.context.turns.count(), process.files.turns.count()] };
+    if !process.opens && turns != [2 * rounds, rounds] {
+        let [of_context, of_files] = turns;
+        let found = format!("{of_context} and {of_files} turns of two locks in {rounds} rounds");
         return Err(RunError::Check(found));
     }
     let counts: Vec<f64> = counts.iter().map(|count| count[0] as f64).collect();
@@ -221,7 +274,8 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
 }
 
 impl<W: Testbed> Process<W> {
-    /// A thread's part: iterations in the window, and all files that it opened.
+    /// A thread's part: iterations in the window, and all its rounds: each opens a file, or locks
+    /// and unlocks.
     fn work(&self, thread: usize) -> [u64; 2] {
         let Some(start) = self.start.wait() else { return [0, 0] };
         let mut dice = Pcg64::new(u128::from(self.seed), THREAD + thread as u128);
@@ -237,12 +291,12 @@ impl<W: Testbed> Process<W> {
         loop {
             let iterations = if self.opens {
                 self.open_and_close(thread, &mut spend);
-                counts[1] += 1;
                 1
             } else {
                 self.lock_and_unlock(thread, &mut spend);
                 2
             };
+            counts[1] += 1;
             let now = W::now();
             if begin < now && now <= end {
                 counts[0] += iterations;
@@ -303,10 +357,10 @@ impl<W: Testbed> Process<W> {
     }
 
     fn lock_and_unlock(&self, thread: usize, spend: &mut impl FnMut(u64)) {
-        let context = &*self.context;
+        let (context, files) = (&*self.context, &*self.files);
         spend(OUTSIDE[2]);
         // Relaxed, all: guarded by the locks.
-        context.lock.hold(&self.nodes, thread, || {
+        let set = || {
             match context.inserted.load(Ordering::Relaxed) {
                 0 => {
                     self.change(thread);
@@ -318,14 +372,18 @@ impl<W: Testbed> Process<W> {
                 }
             }
             spend(HELD);
-        });
-        self.files.lock.hold(&self.nodes, thread, || {
+        };
+        // SAFETY: these are turns of the lock that is held.
+        context.lock.hold(&self.nodes, thread, || unsafe { context.turns.during(set) });
+        let look = || {
             let fd = thread + BEFORE;
             // Relaxed: a descriptor that stays as it is.
             let _ = self.fd[fd / PER_LINE][fd % PER_LINE].load(Ordering::Relaxed);
-        });
+        };
+        // SAFETY: these are turns of the lock that is held.
+        files.lock.hold(&self.nodes, thread, || unsafe { files.turns.during(look) });
         spend(OUTSIDE[2]);
-        context.lock.hold(&self.nodes, thread, || {
+        let clear = || {
             // Relaxed, both: guarded by the lock.
             let inserted = context.inserted.load(Ordering::Relaxed);
             if inserted != 0 {
@@ -333,7 +391,9 @@ impl<W: Testbed> Process<W> {
                 context.inserted.store(0, Ordering::Relaxed);
             }
             spend(HELD);
-        });
+        };
+        // SAFETY: these are turns of the lock that is held.
+        context.lock.hold(&self.nodes, thread, || unsafe { context.turns.during(clear) });
     }
 
     /// Puts the `struct file_lock` of a thread into the lists, or takes it out.
