@@ -169,11 +169,12 @@ fn header(before: &str, line: &str) -> Option<Vec<String>> {
 
 /// Whether a section is of what the copy does not have.
 fn is_of_tests(path: &[String]) -> bool {
-    match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["dev-dependencies" | "test" | "bench" | "example", ..] => true,
-        ["target", _, "dev-dependencies", ..] => true,
-        _ => false,
-    }
+    let path: Vec<_> = path.iter().map(String::as_str).collect();
+    matches!(
+        path[..],
+        ["dev-dependencies" | "test" | "bench" | "example", ..]
+            | ["target", _, "dev-dependencies", ..]
+    )
 }
 
 #[cfg(test)]
