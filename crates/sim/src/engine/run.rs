@@ -346,7 +346,7 @@ impl Engine {
         let cpu_count = cpus.len();
         Engine {
             directory: Directory::new(&topology, spec.costs(), spec.distances()),
-            pages: Pages::new(topology.core_count()),
+            pages: Pages::new(&topology),
             arbitration: setup.arbitration,
             stores: Stores::new(cpu_count),
             buffered: 0,

@@ -166,7 +166,7 @@ impl Lines {
         self.order.clear();
     }
 
-    /// Forgets the last request, and what it took beyond [`KEPT`] bytes: idle buffers are many, and
+    /// Forgets the last request, and what it took beyond `KEPT` bytes: idle buffers are many, and
     /// one large request for each must not stay in memory for ever.
     pub fn rest(&mut self) {
         self.clear();

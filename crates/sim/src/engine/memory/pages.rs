@@ -17,6 +17,8 @@
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 
+use coreline_topology::Topology;
+
 use crate::engine::memory::{LINE, Request};
 use crate::engine::{Engine, with};
 use crate::hardware::coherence::LineHasher;
@@ -36,11 +38,19 @@ pub(in crate::engine) struct Pages {
     translated: Vec<Option<Numbers>>,
     /// By core, when it looked at other CPUs last.
     looked: Vec<u64>,
+    /// By core, its CPUs.
+    cpus: Vec<Vec<usize>>,
 }
 
 impl Pages {
-    pub(in crate::engine) fn new(cores: usize) -> Pages {
+    pub(in crate::engine) fn new(topology: &Topology) -> Pages {
+        let cores = topology.core_count();
+        let mut cpus = vec![Vec::new(); cores];
+        for (number, cpu) in topology.cpus().enumerate() {
+            cpus[cpu.core as usize].push(number);
+        }
         Pages {
+            cpus,
             unwritten: Numbers::default(),
             translated: vec![None; cores],
             looked: vec![0; cores],
@@ -112,10 +122,9 @@ impl Engine {
             return;
         }
         let core = self.cpus[cpu].core;
-        let siblings = self.cpus.iter().enumerate();
-        let siblings = siblings.filter(|(number, it)| *number != cpu && it.core == core);
+        let siblings = self.pages.cpus[core as usize].iter().filter(|&&number| number != cpu);
         let mut busy_until = since;
-        for (_, sibling) in siblings {
+        for sibling in siblings.map(|&number| &self.cpus[number]) {
             if sibling.current.is_some() {
                 return;
             }
