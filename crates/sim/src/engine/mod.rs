@@ -227,6 +227,9 @@ pub(crate) struct Engine {
     /// What the program's hash maps are seeded by.
     hashes: Rng,
     directory: Directory,
+    /// Whether a hit may cost more than another: of what a sibling wrote, or in a page whose first
+    /// write is a fault. For most machines and programs no, so that a hit pays for one look.
+    hits_differ: bool,
     pages: Pages,
     arbitration: Arbitration,
     stores: Stores,

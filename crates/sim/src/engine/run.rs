@@ -347,6 +347,7 @@ impl Engine {
         Engine {
             directory: Directory::new(&topology, spec.costs(), spec.distances()),
             pages: Pages::new(&topology),
+            hits_differ: spec.costs().same_core > 0,
             arbitration: setup.arbitration,
             stores: Stores::new(cpu_count),
             buffered: 0,

@@ -350,22 +350,31 @@ impl Engine {
         if !ordered
             || !self.directory.has(request.line, core, access, now)
             || self.foreign_store(cpu, request).is_some()
-            || (access.writes() && self.is_unwritten(request.line))
         {
             return false;
         }
+        let mut read = self.spec.costs().private_hit;
+        if self.hits_differ {
+            if access.writes() && self.is_unwritten(request.line) {
+                return false;
+            }
+            if access != Access::Store {
+                read = self.directory.read_hit(request.line, cpu as u32, access.writes());
+            }
+            if access.writes() {
+                self.directory.set_writer(request.line, Some(cpu as u32));
+            }
+        }
         let costs = self.spec.costs();
-        let mut read = || self.directory.read_hit(request.line, cpu as u32, access.writes());
         let cost = match access {
-            Access::Load | Access::Own => read(),
+            Access::Load | Access::Own => read,
             Access::Store => costs.store_issue,
-            Access::Update => read() + costs.locked,
+            Access::Update => read + costs.locked,
         };
         self.count_hit(cpu, request, cost);
         self.pass(Activity::Hit, cost);
         self.directory.used(request.line, core, access.writes(), now + cost);
         if access.writes() {
-            self.directory.set_writer(request.line, Some(cpu as u32));
             self.wake_watchers(request.line, now + cost);
         }
         true

@@ -63,6 +63,7 @@ pub(crate) fn copy_on_write(address: usize, len: usize, on: bool) {
     with(|engine| {
         let Some(first) = engine.line_of(address) else { return };
         let end = first + len.div_ceil(LINE) as u64;
+        engine.hits_differ |= on;
         for page in first / LINES_PER_PAGE..end.div_ceil(LINES_PER_PAGE) {
             match on {
                 true => engine.pages.unwritten.insert(page),
@@ -75,7 +76,6 @@ pub(crate) fn copy_on_write(address: usize, len: usize, on: bool) {
 impl Engine {
     /// Whether the line is in a page whose first write is a fault, also by a core that has the line
     /// for itself, as it has read it.
-    #[inline]
     pub(in crate::engine) fn is_unwritten(&self, line: usize) -> bool {
         let unwritten = &self.pages.unwritten;
         !unwritten.is_empty() && unwritten.contains(&(self.directory.name(line) / LINES_PER_PAGE))
