@@ -181,6 +181,8 @@ pub(crate) struct Directory {
     hold: u64,
     /// By core: when its own caches were empty last.
     emptied: Vec<u64>,
+    /// When any core's were. What arrived since is lost nowhere, which spares a look at the core.
+    last_emptied: u64,
     /// By class.
     costs: [u64; From::COUNT],
     /// Nodes that have costs of their own.
@@ -213,6 +215,7 @@ impl Directory {
             keep: costs.keep - 1,
             hold: costs.hold - 1,
             emptied,
+            last_emptied: 0,
             costs: [
                 From::Private,
                 From::CleanSameCache,
@@ -243,12 +246,13 @@ impl Directory {
     /// A core's own caches are empty at `now`.
     pub(crate) fn empty(&mut self, core: u32, now: u64) {
         self.emptied[core as usize] = now;
+        self.last_emptied = self.last_emptied.max(now);
     }
 
     /// Whether the core that asked for the line last lost it since then.
     #[inline(always)]
     fn is_lost(&self, entry: &Entry) -> bool {
-        entry.arrival < self.emptied[entry.asker as usize]
+        entry.arrival < self.last_emptied && entry.arrival < self.emptied[entry.asker as usize]
     }
 
     /// The index of a line of the arena that was touched before.

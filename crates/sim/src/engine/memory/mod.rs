@@ -105,23 +105,21 @@ pub(crate) fn access(address: usize, access: Access) -> Option<StoreNumber> {
 enum Attempt {
     Done,
     HeldUp(Hold),
-    /// It has begun, and asks others. The line's index in the directory; `None` if the machine does
-    /// not know the memory.
-    Begun(Option<usize>),
+    /// It has begun, and asks others.
+    Begun,
+    /// The machine does not know the memory.
+    Unknown,
 }
 
 /// Like [`access`], of this place in the source.
 pub(crate) fn access_at(word: usize, access: Access, site: Site) -> Option<StoreNumber> {
     loop {
         let mut request = Request { word, access, site, line: 0, since: 0, issued: 0, arrived: 0 };
-        match with(|engine| engine.attempt(request)) {
+        match with(|engine| engine.attempt(&mut request)) {
             None | Some(Attempt::Done) => return None,
             Some(Attempt::HeldUp(hold)) => held_up(hold),
-            Some(Attempt::Begun(None)) => unregistered(word, site),
-            Some(Attempt::Begun(Some(line))) => {
-                request.line = line;
-                return access_slowly(request);
-            }
+            Some(Attempt::Unknown) => unregistered(word, site),
+            Some(Attempt::Begun) => return access_slowly(request),
         }
     }
 }
@@ -316,15 +314,16 @@ impl Engine {
 
     /// Makes an access, if the thread may go on and no request is needed.
     #[inline(always)]
-    fn attempt(&mut self, mut request: Request) -> Attempt {
+    fn attempt(&mut self, request: &mut Request) -> Attempt {
         if let Err(hold) = self.may_go_on() {
             return Attempt::HeldUp(hold);
         }
+        let cpu = self.cpu().index();
         let Some(line) = self.line_index(request.word) else {
-            return Attempt::Begun(None);
+            return Attempt::Unknown;
         };
         request.line = line;
-        if self.hit(&request) { Attempt::Done } else { Attempt::Begun(Some(line)) }
+        if self.hit(cpu, request) { Attempt::Done } else { Attempt::Begun }
     }
 
     /// Takes an access, whose line is known, as far as it gets without others.
@@ -333,7 +332,7 @@ impl Engine {
             if let Err(hold) = self.may_go_on() {
                 return Progress::HeldUp(hold);
             }
-            if self.hit(request) {
+            if self.hit(self.cpu().index(), request) {
                 return Progress::Done;
             }
         }
@@ -342,10 +341,9 @@ impl Engine {
 
     /// Serves an access at once, if it needs no request and no other is at the line.
     #[inline(always)]
-    pub(in crate::engine) fn hit(&mut self, request: &Request) -> bool {
+    pub(in crate::engine) fn hit(&mut self, cpu: usize, request: &Request) -> bool {
         let access = request.access;
-        let cpu = self.cpu().index();
-        let &mut Cpu { core, now, buffered, .. } = self.here();
+        let Cpu { core, now, buffered, .. } = self.cpus[cpu];
         let ordered = buffered == 0 || matches!(access, Access::Load | Access::Own);
         if !ordered
             || !self.directory.has(request.line, core, access, now)
@@ -353,31 +351,55 @@ impl Engine {
         {
             return false;
         }
-        let mut read = self.spec.costs().private_hit;
         if self.hits_differ {
-            if access.writes() && self.is_unwritten(request.line) {
-                return false;
-            }
-            if access != Access::Store {
-                read = self.directory.read_hit(request.line, cpu as u32, access.writes());
-            }
-            if access.writes() {
-                self.directory.set_writer(request.line, Some(cpu as u32));
-            }
+            return self.differing_hit(cpu, request);
         }
+        self.serve_hit(cpu, request, self.spec.costs().private_hit);
+        true
+    }
+
+    /// Serves a hit on a machine whose hits differ, unless the page comes first. Out of line, so
+    /// that the hits of all others are short.
+    #[inline(never)]
+    fn differing_hit(&mut self, cpu: usize, request: &Request) -> bool {
+        let &Request { line, access, .. } = request;
+        if access.writes() && self.is_unwritten(line) {
+            return false;
+        }
+        let read = match access {
+            Access::Store => self.spec.costs().private_hit,
+            _ => self.directory.read_hit(line, cpu as u32, access.writes()),
+        };
+        if access.writes() {
+            self.directory.set_writer(line, Some(cpu as u32));
+        }
+        self.serve_hit(cpu, request, read);
+        true
+    }
+
+    /// Charges for a hit, where reading costs `read`.
+    #[inline(always)]
+    fn serve_hit(&mut self, cpu: usize, request: &Request, read: u64) {
+        let &Request { line, access, .. } = request;
         let costs = self.spec.costs();
         let cost = match access {
             Access::Load | Access::Own => read,
             Access::Store => costs.store_issue,
             Access::Update => read + costs.locked,
         };
+        // Nothing ever went on at most lines, and nothing below looks at these again.
+        let is_contended = self.directory.contention(line).is_some();
         self.count_hit(cpu, request, cost);
-        self.pass(Activity::Hit, cost);
-        self.directory.used(request.line, core, access.writes(), now + cost);
-        if access.writes() {
-            self.wake_watchers(request.line, now + cost);
+        let place = &mut self.cpus[cpu];
+        place.now += cost;
+        let (core, end) = (place.core, place.now);
+        self.account(cpu, Activity::Hit, cost);
+        if is_contended || access.writes() {
+            self.directory.used(line, core, access.writes(), end);
         }
-        true
+        if is_contended && access.writes() {
+            self.wake_watchers(line, end);
+        }
     }
 
     /// Notes an access that the core's own cache served.

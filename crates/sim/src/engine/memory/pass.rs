@@ -91,7 +91,7 @@ impl Engine {
                     let request = &mut pass.request;
                     request.line = self.directory.intern(pass.next);
                     let now = self.cpus[cpu].now;
-                    if self.hit(request) {
+                    if self.hit(cpu, request) {
                         pass.clock = pass.clock.max(now) + costs.private_hit;
                         pass.step();
                         continue;
