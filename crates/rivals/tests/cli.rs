@@ -110,6 +110,7 @@ fn masks_and_values_have_all_their_rivals() {
             &[
                 "coreline Versioned get",
                 "coreline Versioned enter+get",
+                "coreline Versioned, thread-local reader",
                 "arc-swap load",
                 "arc-swap Cache",
                 "std RwLock<Arc<T>>",

@@ -38,6 +38,7 @@ mod bits;
 mod layout;
 mod presence;
 mod roll;
+mod rolls;
 mod versioned;
 
 use core::fmt;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use coreline_world::{Native, Ordering, Word, World};
 
-use super::Position;
-use super::presence::{Announcer, Full, PresenceOptions};
+use super::presence::{Announcer, PresenceOptions};
 use super::roll::{News, Roll, Seat};
+use super::rolls::{Place, Rolls, Taken};
 use crate::TicketLock;
 
 /// A value that is read always and changed seldom.
@@ -26,27 +26,49 @@ use crate::TicketLock;
 /// use coreline::mask::Versioned;
 ///
 /// let routes = Versioned::new(vec!["10.0.0.0/8"]);
-/// let mut reader = routes.reader()?;
+/// let mut reader = routes.reader();
 /// let mut reading = reader.enter();
 /// assert_eq!(reading.get().len(), 1);
 /// routes.update(vec!["10.0.0.0/8", "192.168.0.0/16"]);
 /// assert_eq!(reading.get().len(), 2, "an update is seen by every read after it");
-/// # Ok::<(), coreline::mask::Full>(())
+/// ```
+///
+/// Code that has no place to keep a reader, as tasks that move between threads, keeps one for each
+/// thread:
+///
+/// ```
+/// use coreline::mask::{Reader, Versioned};
+/// use std::cell::RefCell;
+/// use std::sync::LazyLock;
+///
+/// static ROUTES: LazyLock<Versioned<Vec<&str>>> =
+///     LazyLock::new(|| Versioned::new(vec!["10.0.0.0/8"]));
+///
+/// fn routes<R>(f: impl FnOnce(&Vec<&str>) -> R) -> R {
+///     thread_local! {
+///         static READER: RefCell<Reader<Vec<&'static str>>> = RefCell::new(ROUTES.reader());
+///     }
+///     READER.with_borrow_mut(|reader| f(reader.enter().get()))
+/// }
+///
+/// assert_eq!(routes(Vec::len), 1);
 /// ```
 ///
 /// A handle: clones are the same value.
 ///
 /// **Costs**: an update is two heavy fences (system calls natively), a read of the lines of readers
 /// whose bits are set, and a write to each. A reader that stays inside without reading keeps old
-/// values alive, however many: leave where you block. **Signals, fork**: reads may be done in a
-/// signal handler by a reader of its own; updates not. In a forked child, readers of other threads
-/// that were inside stay there, and keep what they held.
+/// values alive, however many: leave where you block. A reader for which no seat is free adds as
+/// many as there are, 256 for each last-level cache at most; they stay, and cost each update two
+/// fences more. **Signals, fork**: reads may be done in a signal handler by a reader that was made
+/// outside; updates not. In a forked child, readers of other threads that were inside stay there,
+/// and keep what they held.
 pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
 }
 
 struct Shared<T: Send + Sync + 'static, W: World> {
-    roll: Roll<W>,
+    rolls: Rolls<W>,
     current: W::Ptr<T>,
     updater: TicketLock<Updater<T>, W>,
     options: PresenceOptions,
@@ -66,7 +88,7 @@ struct Retired<T> {
     /// The change that replaced the last of them.
     number: u64,
     /// Readers that were present then, and have not looked since.
-    holders: Vec<Position>,
+    holders: Vec<Place>,
 }
 
 // SAFETY: the pointers own values of a type that may be sent, and are used under the lock only.
@@ -94,11 +116,12 @@ impl<T: Send + Sync + 'static, W: World> Clone for Versioned<T, W> {
 }
 
 impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
-    /// As [`new`](Versioned::new), in every world, with seats for readers and a limit to trimming.
+    /// As [`new`](Versioned::new), in every world, with seats for the readers that are expected and
+    /// a limit to trimming.
     pub fn new_in(value: T, options: PresenceOptions) -> Self {
         Versioned {
             shared: Arc::new(Shared {
-                roll: Roll::new_in(&W::topology(), options.seats),
+                rolls: Rolls::new_in(&W::topology(), options.seats),
                 current: <W::Ptr<T> as Word>::new_in(Box::into_raw(Box::new(value))),
                 updater: TicketLock::new_in(Updater {
                     announcer: Announcer::new(),
@@ -112,14 +135,24 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
 
     /// A reader, for one thread at a time. It holds nothing until it enters.
     ///
-    /// # Errors
-    ///
-    /// [`Full`] if all seats are taken.
-    pub fn reader(&self) -> Result<Reader<T, W>, Full> {
-        let roll = &self.shared.roll;
-        // SAFETY: the reader keeps the roll with its seat.
-        let seat = unsafe { roll.take() }.ok_or_else(|| Full { most: roll.capacity() })?;
-        Ok(Reader { shared: Arc::clone(&self.shared), seat, cached: NonNull::dangling() })
+    /// Takes a seat near the caller's CPU if one is free there. Where none is free at all, waits
+    /// for updates that are under way and makes more.
+    pub fn reader(&self) -> Reader<T, W> {
+        let shared = &*self.shared;
+        // SAFETY: the reader keeps the rolls with its seat.
+        let taken = unsafe { shared.rolls.take() }.unwrap_or_else(|| {
+            let _updater = shared.updater.lock();
+            loop {
+                // SAFETY: as above. Once more, as other readers may have gone, or have added seats;
+                // and again, as others may take those that we add.
+                match unsafe { shared.rolls.take() } {
+                    Some(taken) => break taken,
+                    None => shared.rolls.grow(),
+                }
+            }
+        });
+        let Taken { seat, roll } = taken;
+        Reader { shared: Arc::clone(&self.shared), seat, roll, cached: NonNull::dangling() }
     }
 
     /// Replaces the value. Every [`get`](Reading::get) that begins after this returned finds the
@@ -138,9 +171,9 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             let old = shared.current.swap(value.as_ptr(), Ordering::Release);
             updater.replaced.push(NonNull::new(old).expect("there is always a value"));
             let change = updater.announcer.next::<W>(shared.options.trim_every);
-            let told = shared.roll.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
+            let holders = shared.rolls.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
             let values = mem::take(&mut updater.replaced);
-            updater.retired.push(Retired { values, number: change.number, holders: told.pending });
+            updater.retired.push(Retired { values, number: change.number, holders });
             shared.unheld(&mut updater)
         };
         drop(free);
@@ -164,7 +197,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             let Some((number, holders)) = held else { return };
             // Not under the lock: a reader that is waited for may want to update.
             for at in holders {
-                shared.roll.wait_until_done(at, number);
+                shared.rolls.wait_until_done(at, number);
             }
         }
     }
@@ -181,7 +214,7 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
     fn unheld(&self, updater: &mut Updater<T>) -> Vec<Box<T>> {
         let mut free = Vec::new();
         updater.retired.retain_mut(|old| {
-            old.holders.retain(|&at| !self.roll.is_done(at, old.number));
+            old.holders.retain(|&at| !self.rolls.is_done(at, old.number));
             if old.holders.is_empty() {
                 // SAFETY: from boxes, and taken out of `retired` here. No reader holds one: each
                 // that was present when they were replaced has looked again since, or left, and
@@ -210,12 +243,14 @@ impl<T: Send + Sync + 'static, W: World> Drop for Shared<T, W> {
 pub struct Reader<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
     seat: Seat<W>,
+    /// The roll of the seat, which `shared` keeps.
+    roll: NonNull<Roll<W>>,
     /// What was current when the reader last looked.
     cached: NonNull<T>,
 }
 
-// SAFETY: the pointer is to a value that may be shared, which the seat keeps alive while the reader
-// is inside; outside it is not used.
+// SAFETY: one pointer is to a value that may be shared, which the seat keeps alive while the reader
+// is inside; outside it is not used. The other is to a roll, which all threads share.
 unsafe impl<T: Send + Sync, W: World> Send for Reader<T, W> {}
 
 impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
@@ -235,7 +270,8 @@ impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
     #[inline(never)]
     fn entered(&mut self, news: News) {
         // Only a refresh can be wanted: an update asks no reader to run a call.
-        self.shared.roll.entered(&mut self.seat, news);
+        // SAFETY: `shared` keeps it, and rolls are shared by all threads.
+        unsafe { self.roll.as_ref() }.entered(&mut self.seat, news);
         self.refresh();
     }
 
@@ -243,10 +279,15 @@ impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
     #[cold]
     #[inline(never)]
     fn catch_up(&mut self, news: News) {
-        self.shared.roll.set_bit(&self.seat);
+        self.roll().set_bit(&self.seat);
         // Before the acknowledgement: after it, what is cached may be freed.
         self.refresh();
         self.seat.acknowledge(news);
+    }
+
+    fn roll(&self) -> &Roll<W> {
+        // SAFETY: `shared` keeps it, and rolls are shared by all threads.
+        unsafe { self.roll.as_ref() }
     }
 
     fn refresh(&mut self) {
@@ -258,7 +299,7 @@ impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
 
 impl<T: Send + Sync + 'static, W: World> Drop for Reader<T, W> {
     fn drop(&mut self) {
-        self.shared.roll.give_back(&self.seat);
+        self.roll().give_back(&self.seat);
     }
 }
 
@@ -302,6 +343,7 @@ impl<T: Send + Sync + 'static, W: World> Drop for Reading<'_, T, W> {
 impl<T: Send + Sync + 'static, W: World> fmt::Debug for Versioned<T, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Versioned");
+        out.field("seats", &self.shared.rolls.capacity());
         match self.shared.updater.try_lock() {
             Some(updater) => out.field("retired", &updater.held().count()),
             None => out.field("retired", &format_args!("<locked>")),

@@ -4,6 +4,7 @@
 //! as a stress test, on simulated machines with many seeds and faults, and in the model checker in
 //! every interleaving. One binary holds all of it: the world is a type parameter.
 
+mod beyond_seats;
 mod budget;
 mod call;
 mod call_breaks;

@@ -45,7 +45,7 @@ fn reads(program: Program) -> (u128, u64) {
         .map(|place| {
             let (value, left) = (value.clone(), Arc::clone(&left));
             let read = move || {
-                let mut reader = value.reader().unwrap();
+                let mut reader = value.reader();
                 drop(reader.enter());
                 let begun = Sim::now();
                 if enters {

@@ -131,7 +131,7 @@ fn nothing_is_freed_early(refused: u32, trim_every: Duration) {
     let value = Versioned::<Page, Refusing>::new_in(Page::new_in(), options(trim_every));
     let theirs = value.clone();
     let read = move || {
-        let mut reader = theirs.reader().unwrap();
+        let mut reader = theirs.reader();
         for _ in 0..2 {
             let mut reading = reader.enter();
             reading.get().look();

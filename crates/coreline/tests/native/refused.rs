@@ -96,7 +96,7 @@ impl Scene {
             domain,
             mask: CpuMask::new(),
             member: Presence::new().register().unwrap(),
-            reader: Versioned::new(7).reader().unwrap(),
+            reader: Versioned::new(7).reader(),
             page: Native::map(PAGE).unwrap(),
             mapped: None,
             allocated: None,

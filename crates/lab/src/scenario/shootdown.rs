@@ -172,8 +172,7 @@ impl<W: Testbed> Range<W> {
 
     /// A context's part.
     fn context(&self, number: usize) -> Result<Tally, RunError> {
-        let mut seats =
-            self.presence.register().and_then(|member| Ok((member, self.value.reader()?)));
+        let mut seats = self.presence.register().map(|member| (member, self.value.reader()));
         if let Ok((member, reader)) = &mut seats {
             // Leaves at once: the bits stay.
             let _ = member.enter();

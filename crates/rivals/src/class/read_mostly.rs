@@ -6,28 +6,31 @@
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, LazyLock, Mutex, RwLock};
 
 use arc_swap::{ArcSwap, Cache};
 use coreline::Lacking;
-use coreline::mask::Versioned;
+use coreline::mask::{Reader, Versioned};
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 
 use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
 
 const OURS: [&str; 2] = ["coreline Versioned get", "coreline Versioned enter+get"];
+const OF_THE_THREAD: &str = "coreline Versioned, thread-local reader";
 const REFERENCE: &str = "arc-swap load";
 
-/// The goal, set in advance: times the reference.
+/// The goals, set in advance: times the reference.
 const MOST: f64 = 0.5;
+const MOST_OF_THE_THREAD: f64 = 1.0;
 
 /// What is read.
 const VALUE: u64 = 7;
 
 pub(super) fn bench() -> Bench {
     let candidate = |name: &str, role, make| Candidate { name: name.to_owned(), role, make };
-    let goal = |name| Goal::everywhere(name, Most::Times(MOST, REFERENCE.to_owned()));
+    let goal = |(name, most)| Goal::everywhere(name, Most::Times(most, REFERENCE.to_owned()));
+    let goals = [(OURS[0], MOST), (OURS[1], MOST), (OF_THE_THREAD, MOST_OF_THE_THREAD)];
     let form = Form {
         title: "read",
         threads: vec![1, 2],
@@ -36,7 +39,7 @@ pub(super) fn bench() -> Bench {
         candidates: vec![
             candidate(OURS[0], Role::Ours, || {
                 threads(Versioned::new(VALUE), |value, ops| {
-                    let mut reader = value.reader().expect("seats for so few threads");
+                    let mut reader = value.reader();
                     let mut reading = reader.enter();
                     rounds(ops, |_| {
                         black_box(*reading.get());
@@ -45,9 +48,16 @@ pub(super) fn bench() -> Bench {
             }),
             candidate(OURS[1], Role::Ours, || {
                 threads(Versioned::new(VALUE), |value, ops| {
-                    let mut reader = value.reader().expect("seats for so few threads");
+                    let mut reader = value.reader();
                     rounds(ops, |_| {
                         black_box(*reader.enter().get());
+                    });
+                })
+            }),
+            candidate(OF_THE_THREAD, Role::Ours, || {
+                threads((), |(), ops| {
+                    rounds(ops, |_| {
+                        READER.with_borrow_mut(|reader| black_box(*reader.enter().get()));
                     });
                 })
             }),
@@ -103,9 +113,16 @@ pub(super) fn bench() -> Bench {
             }),
         ],
         reference: REFERENCE.to_owned(),
-        goals: OURS.map(goal).into(),
+        goals: goals.map(goal).into(),
     };
     Bench { operation: "a read", forms: vec![form] }
+}
+
+/// What code reads that has no place to keep a reader, as tasks that move between threads.
+static SHARED: LazyLock<Versioned<u64>> = LazyLock::new(|| Versioned::new(VALUE));
+
+thread_local! {
+    static READER: RefCell<Reader<u64>> = RefCell::new(SHARED.reader());
 }
 
 /// A value, and how a thread reads it many times.

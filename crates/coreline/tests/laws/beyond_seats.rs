@@ -1,0 +1,137 @@
+//! The law of readers that find no seat free: none is refused, and an update waits for each as for
+//! any other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coreline::mask::{PresenceOptions, Reader, Versioned};
+use coreline_sim::Sim;
+use coreline_world::model::Model;
+use coreline_world::{Cell, JoinHandle, Line, Native, Ordering, Place, Placement, Testbed, Word};
+
+use crate::worlds::{self, PREEMPTED};
+
+const ALIVE: u64 = 7;
+const DEAD: u64 = 0xdead;
+
+/// A value that is written when it dies, so that a late read of it is noticed. Its number is larger
+/// than those of the values before it.
+struct Page<W: Testbed>(Line<Cell<u64, W>>, u32);
+
+impl<W: Testbed> Page<W> {
+    fn new_in(number: u32) -> Self {
+        Page(Line(Cell::new_in(ALIVE)), number)
+    }
+
+    /// Its number, if it is alive.
+    fn look(&self) -> u32 {
+        // SAFETY: a page that is read is not freed: that is what is tested.
+        assert_eq!(self.0.with(|at| unsafe { at.read_volatile() }), ALIVE, "it was freed");
+        self.1
+    }
+}
+
+impl<W: Testbed> Drop for Page<W> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: no other thread has the page: that is what is tested.
+            self.0.with_mut(|at| unsafe { at.write_volatile(DEAD) });
+        }
+    }
+}
+
+type Value<W> = Versioned<Page<W>, W>;
+
+/// A value, and readers that have all its seats.
+fn full<W: Testbed>(trim_every: Duration) -> (Value<W>, Vec<Reader<Page<W>, W>>) {
+    let options = PresenceOptions::new().seats(0).trim_every(trim_every);
+    let value = Value::new_in(Page::new_in(0), options);
+    // Two for each CPU, as the options say.
+    let seats = 2 * W::topology().cpu_count();
+    let readers = (0..seats).map(|_| value.reader()).collect();
+    assert!(format!("{value:?}").contains(&format!("seats: {seats},")), "{value:?}");
+    (value, readers)
+}
+
+/// Readers come when all seats are taken, while the value is replaced.
+fn come<W: Testbed>(threads: u32, entries: u32, updates: u32, trim_every: Duration) {
+    let (value, seated) = full::<W>(trim_every);
+    let latest = Arc::new(W::U32::new_in(0));
+    let threads: Vec<_> = (0..threads)
+        .map(|_| {
+            let (value, latest) = (value.clone(), Arc::clone(&latest));
+            let read = move || {
+                let mut reader = value.reader();
+                for _ in 0..entries {
+                    // Acquire: pairs with the Release below: that update has returned.
+                    let least = latest.load(Ordering::Acquire);
+                    let found = reader.enter().get().look();
+                    assert!(found >= least, "found {found} after {least} was there");
+                }
+            };
+            W::spawn(Placement::Anywhere, read).unwrap()
+        })
+        .collect();
+    for number in 1..=updates {
+        value.update(Page::new_in(number));
+        latest.store(number, Ordering::Release);
+    }
+    threads.into_iter().for_each(JoinHandle::join);
+    value.synchronize();
+    assert_eq!(value.retired(), 0, "no thread reads any more");
+    drop(seated);
+}
+
+const ALWAYS: Duration = Duration::ZERO;
+const NEVER: Duration = Duration::from_secs(3600);
+
+#[test]
+fn a_reader_beyond_the_seats_reads_nothing_freed_in_every_interleaving() {
+    for trim_every in [ALWAYS, NEVER] {
+        worlds::check(move || come::<Model>(1, 2, 2, trim_every));
+    }
+}
+
+#[test]
+fn two_readers_beyond_the_seats_find_some_in_every_interleaving() {
+    // Without updates: with one, this has no end.
+    worlds::check(|| come::<Model>(2, 0, 0, ALWAYS));
+}
+
+#[test]
+fn readers_beyond_the_seats_read_nothing_freed_in_simulation() {
+    let law = || {
+        come::<Sim>(9, 6, 20, ALWAYS);
+        come::<Sim>(9, 6, 20, NEVER);
+    };
+    worlds::simulate("beyond_seats::come", "host-2c", PREEMPTED, law).unwrap();
+}
+
+#[test]
+fn readers_beyond_the_seats_read_nothing_freed_natively() {
+    for trim_every in [ALWAYS, NEVER] {
+        for _ in 0..20 {
+            come::<Native>(6, 200, 200, trim_every);
+        }
+    }
+}
+
+#[test]
+fn more_readers_than_a_roll_can_have_are_all_waited_for() {
+    // 256 seats for each cache are the most at one time.
+    let count = 2 * 256 * Native::topology().cache_count() + 100;
+    let value = Value::<Native>::new_in(Page::new_in(0), PresenceOptions::new());
+    let mut readers: Vec<_> = (0..count).map(|_| value.reader()).collect();
+    let mut readings: Vec<_> = readers.iter_mut().map(Reader::enter).collect();
+    value.update(Page::new_in(1));
+    // One after the other looks again or leaves, and the last one frees what was replaced.
+    while let Some(mut reading) = readings.pop() {
+        assert_eq!(value.retired(), 1, "{} still hold it", readings.len() + 1);
+        if readings.len() % 2 == 0 {
+            assert_eq!(reading.get().look(), 1);
+        }
+        drop(reading);
+    }
+    value.synchronize();
+    assert_eq!(value.retired(), 0);
+}
