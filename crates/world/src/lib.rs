@@ -92,7 +92,6 @@ pub mod kick;
 pub mod memory;
 #[cfg(feature = "model")]
 pub mod model;
-#[cfg(target_os = "linux")]
 pub mod native;
 pub mod place;
 pub mod restartable;
@@ -104,10 +103,11 @@ mod why;
 pub mod word;
 pub mod work;
 
-#[cfg(target_os = "linux")]
+// By the condition that `native` chooses by, which is what sections need of Linux.
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
 mod arch;
-/// Without a native world an operation needs no section.
-#[cfg(not(target_os = "linux"))]
+/// The portable world has no sections, so an operation needs none.
+#[cfg(any(not(target_os = "linux"), feature = "portable"))]
 mod arch {
     pub trait Sections<F, R> {}
 
@@ -121,7 +121,6 @@ pub use clock::{Clock, Time};
 pub use fences::Fences;
 pub use kick::Kick;
 pub use memory::{MapError, Memory};
-#[cfg(target_os = "linux")]
 pub use native::Native;
 pub use place::Place;
 pub use restartable::{ArrayStack, Buffer, Full, IndexBy, List, ListNode, Restartable, Slot};
