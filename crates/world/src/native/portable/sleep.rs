@@ -51,9 +51,9 @@ struct Sleeper {
 impl Queue {
     /// The lock of the queue for an address.
     fn lock(address: usize) -> MutexGuard<'static, Queue> {
-        // Fibonacci hashing, by the upper half of the product. Words lie four bytes apart.
-        let mixed = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let queue = &TABLE[mixed as usize % QUEUES].0;
+        // Fibonacci hashing: the uppermost bits of the product.
+        let mixed = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let queue = &TABLE[(mixed >> (u64::BITS - QUEUES.ilog2())) as usize].0;
         // Nothing under the lock panics.
         queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -136,5 +136,110 @@ impl Sleep for Native {
             false
         });
         woken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    /// More words than there are queues, so that some share one.
+    const WORDS: usize = 2 * QUEUES;
+
+    /// How many sleep on a word, as its queue has it.
+    fn sleepers(word: &AtomicU32) -> u32 {
+        let (address, mut count) = (ptr::from_ref(word).addr(), 0);
+        Queue::lock(address).retain(|sleeper| {
+            count += u32::from(sleeper.word == address);
+            true
+        });
+        count
+    }
+
+    fn wait_for(sleeping: u32, word: &AtomicU32) {
+        while sleepers(word) != sleeping {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn those_that_slept_longest_are_woken_first() {
+        let (word, order) = (AtomicU32::new(0), Mutex::new(Vec::new()));
+        thread::scope(|scope| {
+            for number in 0..8 {
+                let (word, order) = (&word, &order);
+                scope.spawn(move || {
+                    assert_eq!(Native::park(word, 0, None), Parked::Woken);
+                    order.lock().unwrap().push(number);
+                });
+                wait_for(number + 1, word);
+            }
+            for woken in 1..=8 {
+                assert_eq!(Native::wake(&raw const word, 1), 1);
+                while order.lock().unwrap().len() < woken {
+                    thread::yield_now();
+                }
+            }
+        });
+        assert_eq!(order.into_inner().unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(Native::wake(&raw const word, u32::MAX), 0);
+    }
+
+    #[test]
+    fn words_that_share_a_queue_wake_their_own_sleepers() {
+        let words: Vec<_> = (0..WORDS).map(|_| AtomicU32::new(0)).collect();
+        let lock_of = |word: &AtomicU32| ptr::from_ref(&*Queue::lock(ptr::from_ref(word).addr()));
+        let first = &words[0];
+        let shares = |word: &&AtomicU32| ptr::eq(lock_of(word), lock_of(first));
+        let other = words[1..].iter().find(shares);
+        // Where no other word shares the first one's queue, another queue has to do.
+        let other = other.unwrap_or(&words[1]);
+        thread::scope(|scope| {
+            let all = [first, other, first, other].map(|word| {
+                let before = sleepers(word);
+                let thread = scope.spawn(move || Native::park(word, 0, None));
+                wait_for(before + 1, word);
+                thread
+            });
+            assert_eq!(Native::wake(other, u32::MAX), 2);
+            assert_eq!((sleepers(first), sleepers(other)), (2, 0));
+            assert_eq!(Native::wake(first, u32::MAX), 2);
+            assert_eq!(all.map(|it| it.join().unwrap()), [Parked::Woken; 4]);
+        });
+    }
+
+    #[test]
+    fn one_that_gives_up_leaves_the_others_in_the_queue() {
+        let word = Arc::new(AtomicU32::new(0));
+        let park = |deadline| {
+            let word = Arc::clone(&word);
+            let before = sleepers(&word);
+            let theirs = Arc::clone(&word);
+            let thread = thread::spawn(move || Native::park(&theirs, 0, deadline));
+            // One that was late has given up.
+            while sleepers(&word) == before && !thread.is_finished() {
+                thread::yield_now();
+            }
+            thread
+        };
+        let first = park(None);
+        let soon = park(Some(Native::now() + Duration::from_secs(1)));
+        let last = park(None);
+        assert_eq!(soon.join().unwrap(), Parked::TimedOut);
+        assert_eq!(sleepers(&word), 2);
+        assert_eq!(Native::wake(&raw const *word, u32::MAX), 2);
+        assert_eq!([first, last].map(|it| it.join().unwrap()), [Parked::Woken; 2]);
+        // What is over is over: a deadline in the past, and no time at all.
+        assert_eq!(Native::park(&word, 0, Some(Time::from_nanos(0))), Parked::TimedOut);
+        assert_eq!(Native::park(&word, 1, Some(Time::from_nanos(0))), Parked::Changed);
+    }
+
+    #[test]
+    fn a_wake_needs_no_live_word() {
+        assert_eq!(Native::wake(ptr::null(), u32::MAX), 0);
     }
 }
