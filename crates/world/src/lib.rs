@@ -38,7 +38,7 @@
 //!
 //! | world | what it is | what it is good for |
 //! |---|---|---|
-//! | [`Native`] | Linux: rseq, futex, membarrier | speed, signals |
+//! | [`Native`] | Linux: rseq, futex, membarrier; elsewhere, what std has | speed, signals |
 //! | `coreline_sim::Sim` | the simulated many-core machine | scaling, preemption anywhere, faults |
 //! | `model::Model` (feature `model`) | the loom model checker | weak memory order |
 //!
@@ -82,6 +82,10 @@
 //! | `laws` | `conformance`, the laws that every world must pass | tests of a world |
 //! | `model` | `model::Model`, by way of loom | tests of an algorithm |
 //! | `overflow` | `native::overflow`, a hook for stack overflows | the simulator |
+//! | `portable` | a [`Native`] of what std has, on Linux too | programs, and tests of them |
+//!
+//! `portable` takes away what only Linux has, and one package of a program that asks for it has it
+//! for all: a library should not ask. The front page of `coreline` says what is missing then.
 
 pub mod cell;
 pub mod clock;
