@@ -107,7 +107,7 @@ mod why;
 pub mod word;
 pub mod work;
 
-// By the condition that `native` chooses by, which is what sections need of Linux.
+// Sections need Linux. `native` chooses by the same condition.
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 mod arch;
 /// The portable world has no sections, so an operation needs none.

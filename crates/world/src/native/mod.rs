@@ -14,7 +14,8 @@
 //!
 //! Where there is no Linux, and with the feature `portable` on Linux too, the world is made of what
 //! std has. It passes the same laws. The front page of `coreline` has a table of what is missing
-//! there; and there is nothing of this module but [`Native`] and the types of its capabilities.
+//! there. Of this module there are [`Native`] and the types of its capabilities then; and on Linux
+//! the simulator's hooks.
 //!
 //! # On Linux
 //!
