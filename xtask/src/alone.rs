@@ -11,6 +11,9 @@ use serde_json::Value;
 use crate::error::Error;
 use crate::{pages, workspace};
 
+/// The feature that takes away what only Linux has, and pages about that with it.
+const PORTABLE: &str = "portable";
+
 /// That each package compiles with the features that it asks for itself, and each library without
 /// features and with each feature alone.
 pub(crate) fn clippy() -> Result<(), Error> {
@@ -20,9 +23,9 @@ pub(crate) fn clippy() -> Result<(), Error> {
     Ok(())
 }
 
-/// That no documentation has a broken link: that of the workspace with all features of libraries,
-/// and that of each library without features. Of the former all links are followed; the latter's
-/// pages take their place.
+/// That no documentation has a broken link: that of the workspace with all features of libraries
+/// but [`PORTABLE`], and that of each library without features. Of the former all links are
+/// followed; the latter's pages take their place.
 pub(crate) fn docs() -> Result<(), Error> {
     let metadata = workspace::metadata()?;
     let target = metadata["target_directory"].as_str();
@@ -92,7 +95,16 @@ fn doc_lines(metadata: &Value) -> Result<Vec<String>, Error> {
     let (libraries, programs): (Vec<_>, Vec<_>) = packages.iter().partition(|it| it.is_library);
     let plain = || programs.iter().filter(|it| !it.features.is_empty()).map(|it| it.name);
     let excluded: String = plain().map(|name| format!(" --exclude {name}")).collect();
-    let mut lines = vec![format!("doc --workspace --no-deps --all-features{excluded}")];
+    let mut features = Vec::new();
+    for Package { name, features: all, .. } in &libraries {
+        let shown = all.iter().filter(|feature| **feature != PORTABLE);
+        features.extend(shown.map(|feature| format!("{name}/{feature}")));
+    }
+    let features = match features.is_empty() {
+        true => String::new(),
+        false => format!(" --features {}", features.join(",")),
+    };
+    let mut lines = vec![format!("doc --workspace --no-deps{features}{excluded}")];
     lines.extend(plain().map(|name| format!("doc --quiet --no-deps -p {name}")));
     let bare =
         |it: &&Package<'_>| format!("doc --quiet --no-deps --no-default-features -p {}", it.name);
@@ -133,14 +145,14 @@ mod tests {
     fn programs_are_documented_without_features() {
         let (lib, program) = (json!([{ "kind": ["lib"] }]), json!([{ "kind": ["bin"] }]));
         let metadata = json!({ "packages": [
-            { "name": "a", "targets": lib, "features": { "x": [] } },
+            { "name": "a", "targets": lib, "features": { "portable": [], "x": [], "y": [] } },
             { "name": "b", "targets": program, "features": {} },
             { "name": "c", "targets": program, "features": { "z": [] } },
         ] });
         assert_eq!(
             doc_lines(&metadata).expect("metadata in cargo's format"),
             [
-                "doc --workspace --no-deps --all-features --exclude c",
+                "doc --workspace --no-deps --features a/x,a/y --exclude c",
                 "doc --quiet --no-deps -p c",
                 "doc --quiet --no-deps --no-default-features -p a",
             ]

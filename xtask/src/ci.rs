@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::error::Error;
-use crate::target::{Arch, Libc, NATIVE_PACKAGES, NOT_NATIVE, Target};
+use crate::target::{self, Arch, ELSEWHERE, Libc, NATIVE_PACKAGES, NOT_NATIVE, Target};
 use crate::{advisories, alone, figures, golden, msrv, packed, tidy, workspace};
 
 /// A step: its name, and what it does.
@@ -77,6 +77,7 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         command("sectionless", sectionless),
         verb("musl", musl),
         verb("aarch64", aarch64),
+        verb("portable", portable),
         // Shows in seconds that it measures and counts right; these figures are not used.
         verb("figures", || figures::run(true)),
         verb("msrv", msrv::run),
@@ -92,17 +93,42 @@ fn musl() -> Result<(), Error> {
         what: format!("a musl target for {}", env::consts::ARCH),
         remedy: "run CI on x86_64 or aarch64".to_owned(),
     })?;
-    let skips = NOT_NATIVE.map(|name| format!(" --skip {name}")).concat();
-    let tests = format!("test {NATIVE_PACKAGES} --{skips}");
+    let tests = format!("test {NATIVE_PACKAGES} -- {}", native_only());
     build_for(Target { arch, libc: Libc::Musl }, &[&tests])
+}
+
+/// What has a test program run its native tests alone.
+fn native_only() -> String {
+    NOT_NATIVE.map(|name| format!("--skip {name}")).join(" ")
 }
 
 /// That the other processor's half of the source compiles, is clean and links. Running it takes an
 /// emulated machine, and time: `cargo xtask guest --arch aarch64`.
 fn aarch64() -> Result<(), Error> {
-    let clippy = format!("clippy --all-targets --all-features {NATIVE_PACKAGES} -- -D warnings");
+    // All targets have all features: the tests ask for them.
+    let clippy = format!("clippy --all-targets {NATIVE_PACKAGES} -- -D warnings");
     let tests = format!("test --no-run {NATIVE_PACKAGES}");
     build_for(Target { arch: Arch::Aarch64, libc: Libc::Glibc }, &[&clippy, &tests])
+}
+
+/// The native world of what std has: its tests, on this machine; and that the libraries compile
+/// where there is no Linux. Nothing is linked for there, and nothing run.
+fn portable() -> Result<(), Error> {
+    ELSEWHERE.into_iter().try_for_each(target::check_std)?;
+    let on = "--features portable -p coreline-world -p coreline";
+    let elsewhere = ELSEWHERE
+        .map(|target| format!("clippy --quiet --target {target} {NATIVE_PACKAGES} -- -D warnings"));
+    let here = [
+        format!("clippy --quiet --all-targets {on} -- -D warnings"),
+        // Examples and those in documentation show nothing more, and take as long to build.
+        format!("test --tests {on} -- {}", native_only()),
+    ];
+    for line in elsewhere.into_iter().chain(here) {
+        let mut cargo = workspace::cargo(&line.split(' ').collect::<Vec<_>>());
+        println!("{}", workspace::line(&cargo));
+        workspace::run(&mut cargo)?;
+    }
+    Ok(())
 }
 
 fn build_for(target: Target, lines: &[&str]) -> Result<(), Error> {
@@ -155,7 +181,8 @@ mod tests {
         let steps = steps("## Test\n```\ncargo test\n```\n").expect("a test command");
         let names: Vec<_> = steps.iter().map(|step| step.name).collect();
         let first = ["fmt", "tidy", "advisories", "clippy", "docs", "golden", "doctor"];
-        let then = ["sectionless", "musl", "aarch64", "figures", "msrv", "packed", "test"];
-        assert_eq!(names, [first, then].concat());
+        let then = ["sectionless", "musl", "aarch64", "portable", "figures", "msrv"];
+        let last = ["packed", "test"];
+        assert_eq!(names, [&first[..], &then[..], &last[..]].concat());
     }
 }

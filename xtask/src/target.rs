@@ -25,6 +25,9 @@ pub(crate) const NOT_NATIVE: [&str; 7] = [
     "are_caught",
 ];
 
+/// Targets without Linux, on which what programs are built from must compile.
+pub(crate) const ELSEWHERE: [&str; 2] = ["x86_64-pc-windows-gnu", "aarch64-apple-darwin"];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Arch {
     #[value(name = "x86_64")]
@@ -109,15 +112,7 @@ impl Target {
     ///
     /// If something is not there: Rust's standard library for the target, or a linker.
     pub(crate) fn check(self) -> Result<(), Error> {
-        let triple = self.to_string();
-        let print = ["--print", "target-libdir", "--target", &triple];
-        let folder = workspace::output(&mut workspace::command("rustc", &print))?;
-        if !Path::new(String::from_utf8_lossy(&folder).trim_end()).is_dir() {
-            return Err(Error::Missing {
-                what: format!("Rust's standard library for {triple}"),
-                remedy: format!("run `rustup target add {triple}`"),
-            });
-        }
+        check_std(&self.to_string())?;
         self.linker()?;
         self.strip()?;
         Ok(())
@@ -165,6 +160,23 @@ impl Target {
             }
         };
         names.into_iter().map(find).collect()
+    }
+}
+
+/// Asks for Rust's standard library for a target, by the name that rustc has for it.
+///
+/// # Errors
+///
+/// If it is not there.
+pub(crate) fn check_std(triple: &str) -> Result<(), Error> {
+    let print = ["--print", "target-libdir", "--target", triple];
+    let folder = workspace::output(&mut workspace::command("rustc", &print))?;
+    match Path::new(String::from_utf8_lossy(&folder).trim_end()).is_dir() {
+        true => Ok(()),
+        false => Err(Error::Missing {
+            what: format!("Rust's standard library for {triple}"),
+            remedy: format!("run `rustup target add {triple}`"),
+        }),
     }
 }
 

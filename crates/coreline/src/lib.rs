@@ -73,6 +73,41 @@
 //! `cargo xtask figures` makes it anew, in the repository; its folder `docs` says what scenarios
 //! came to on simulated machines of hundreds of CPUs.
 //!
+//! # Where there is no Linux
+//!
+//! On other 64-bit systems, and on Linux with the feature `portable`, the machine is made of what
+//! std has. All types are there and keep their laws, but nothing is faster than atomics and std's
+//! locks. What the modules promise of signal handlers and of children that are forked, they promise
+//! on Linux.
+//!
+//! | missing | in its place |
+//! |---|---|
+//! | restartable sections | atomic instructions; lists, stacks and buffers take a lock |
+//! | the CPU that a thread runs on | the thread's number, modulo [`available_parallelism`] (1) |
+//! | threads kept on a CPU | a placed thread has the CPU's number, and runs anywhere (2) |
+//! | the machine's tree | one node and one cache: no CPU is nearer than another |
+//! | the kernel's concurrency IDs | an error where an index is to be one (3) |
+//! | the futex | std's locks and condition variables, in a table by address |
+//! | asymmetric fences, kicks | full fences on both sides; a kick interrupts nothing |
+//! | memory on a node, huge pages | an error for each; memory is that of std's system allocator |
+//! | signals held off | nothing: no signal handler may use what is here |
+//! | memory wiped at a fork | the number of the process (4) |
+//! | what the machine has, as `doctor` shows it | nothing: `native::probe` is not there |
+//!
+//! 1. For the thread's whole life. Threads that have the same number may run at the same time.
+//! 2. So do [`Workers`]: as many as there are CPUs, each with a number of its own.
+//! 3. For [`IndexBy::KernelCid`]. The IDs of a [`CidSpace`] or a [`Domain`] are our own.
+//! 4. A child that sleeps or wakes may wait for ever.
+//!
+//! On Windows and macOS the crate is only known to compile. The laws are run on Linux, with the
+//! feature.
+//!
+//! **The feature is for a whole program.** Cargo builds a crate once, with every feature that any
+//! package of the program asks for: one that asks for `portable` has it for all. So a program or
+//! a test may ask for it, and a library should not.
+//!
+//! [`available_parallelism`]: std::thread::available_parallelism
+//!
 //! # The other worlds
 //!
 //! The same types over `coreline_sim::Sim` run on a simulated machine with hundreds of CPUs, and
@@ -111,7 +146,8 @@ pub use percpu::{PerCpu, PerCpuPool};
 /// assert!(coreline::CpuSet::from_iter([cpu]).contains(cpu));
 /// ```
 ///
-/// Async-signal-safe. Reads the thread's rseq area where it is registered, else asks the kernel.
+/// On Linux async-signal-safe: reads the thread's rseq area where it is registered, else asks the
+/// kernel. Elsewhere [a number of the thread's](crate#where-there-is-no-linux).
 pub fn current_cpu() -> CpuId {
     <world::Native as world::Place>::cpu()
 }

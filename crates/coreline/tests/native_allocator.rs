@@ -3,7 +3,7 @@
 //!
 //! The self-test of rseq starts threads. Were they to allocate, they would count with words that
 //! are not there yet, as their maker waits for the self-test.
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", not(feature = "portable")))]
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
 //! The native world in a sandbox that refuses system calls it would like to make, or answers in the
 //! kernel's place.
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", not(feature = "portable")))]
 
 #[path = "native/filter.rs"]
 mod filter;

@@ -1,7 +1,7 @@
 //! A child that is forked while another thread does something for the first time.
 //!
 //! What is done once for a process is tried in many: in children that have done nothing yet.
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", not(feature = "portable")))]
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;

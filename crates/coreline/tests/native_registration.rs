@@ -3,7 +3,7 @@
 //! The C library's mind is made up when a process starts, so each case is a process: this program
 //! again, with one test asked for, [`CHILD`] set, and glibc told to register nothing. (musl never
 //! does.)
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", not(feature = "portable")))]
 
 use core::ffi::{c_int, c_void};
 use core::mem;

@@ -1,5 +1,5 @@
 //! Restartable operations on the real machine, disturbed in every way that a program can arrange.
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", not(feature = "portable")))]
 
 #[path = "laws/slots/in_rows.rs"]
 mod in_rows;

@@ -1,6 +1,6 @@
 //! `CORELINE_RSEQ` in the environment. The choice is made once per process, so each case is a
 //! process: this program again, with one test asked for.
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", not(feature = "portable")))]
 
 use std::env;
 use std::process::Command;

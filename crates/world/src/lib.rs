@@ -38,7 +38,7 @@
 //!
 //! | world | what it is | what it is good for |
 //! |---|---|---|
-//! | [`Native`] | Linux: rseq, futex, membarrier | speed, signals |
+//! | [`Native`] | Linux: rseq, futex, membarrier; elsewhere, what std has | speed, signals |
 //! | `coreline_sim::Sim` | the simulated many-core machine | scaling, preemption anywhere, faults |
 //! | `model::Model` (feature `model`) | the loom model checker | weak memory order |
 //!
@@ -82,6 +82,10 @@
 //! | `laws` | `conformance`, the laws that every world must pass | tests of a world |
 //! | `model` | `model::Model`, by way of loom | tests of an algorithm |
 //! | `overflow` | `native::overflow`, a hook for stack overflows | the simulator |
+//! | `portable` | a [`Native`] of what std has, on Linux too | programs, and tests of them |
+//!
+//! `portable` takes away what only Linux has, and one package of a program that asks for it has it
+//! for all: a library should not ask. The front page of `coreline` says what is missing then.
 
 pub mod cell;
 pub mod clock;
@@ -92,7 +96,6 @@ pub mod kick;
 pub mod memory;
 #[cfg(feature = "model")]
 pub mod model;
-#[cfg(target_os = "linux")]
 pub mod native;
 pub mod place;
 pub mod restartable;
@@ -104,10 +107,11 @@ mod why;
 pub mod word;
 pub mod work;
 
-#[cfg(target_os = "linux")]
+// Sections need Linux. `native` chooses by the same condition.
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
 mod arch;
-/// Without a native world an operation needs no section.
-#[cfg(not(target_os = "linux"))]
+/// The portable world has no sections, so an operation needs none.
+#[cfg(any(not(target_os = "linux"), feature = "portable"))]
 mod arch {
     pub trait Sections<F, R> {}
 
@@ -121,7 +125,6 @@ pub use clock::{Clock, Time};
 pub use fences::Fences;
 pub use kick::Kick;
 pub use memory::{MapError, Memory};
-#[cfg(target_os = "linux")]
 pub use native::Native;
 pub use place::Place;
 pub use restartable::{ArrayStack, Buffer, Full, IndexBy, List, ListNode, Restartable, Slot};

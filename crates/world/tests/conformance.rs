@@ -1,6 +1,5 @@
 //! The laws, in the worlds of this crate.
 
-#[cfg(target_os = "linux")]
 mod native {
     use coreline_world::conformance::{threads, words};
     use coreline_world::{Native, conformance_tests};

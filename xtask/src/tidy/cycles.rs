@@ -29,7 +29,7 @@ const ONE: &[(&str, &[&str], &str)] = &[
         "the definition of each operation and its sections: the compiler holds them together",
     ),
     (
-        "crates/world/src/native",
+        "crates/world/src/native/linux",
         &["rseq", "place", "self_test"],
         "the area says on which CPU a thread is, and is proven by moving threads between CPUs",
     ),

@@ -6,7 +6,7 @@
 //! exchange, store if equal, add, add if; push and pop of lists and of bounded stacks, one and
 //! many; append to a buffer. Where the machine has restartable sections, none of them takes a lock,
 //! allocates or makes a system call, but for the first of a CPU, which initialises the slot, and
-//! while slots are stopped. All are async-signal-safe everywhere.
+//! while slots are stopped. On Linux all are async-signal-safe, with sections and without.
 //!
 //! ```
 //! use coreline::percpu::{PerCpu, Word64};

@@ -38,19 +38,22 @@ mod slots;
 mod wide;
 mod worlds;
 
+use coreline::IndexBy;
+use coreline_world::{Native, Restartable};
+
 #[global_allocator]
 static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
 
 /// The choice between sections and atomics is made once per process, so this runs in another one.
 #[test]
 fn what_holds_natively_holds_on_atomics() {
-    const SWITCH: &str = "CORELINE_RSEQ";
-    if std::env::var(SWITCH).is_ok_and(|set| set == "off") {
+    let (section, _) = Native::section(IndexBy::Cpu).expect("CPUs have numbers");
+    if !Native::runs_sections(&section) {
         return;
     }
     let again = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["natively", "--skip", "on_atomics"])
-        .env(SWITCH, "off")
+        .env("CORELINE_RSEQ", "off")
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&again.stdout);

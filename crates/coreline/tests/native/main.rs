@@ -1,5 +1,5 @@
 //! What only the real machine has: signals, forks, and the switch that turns sections off.
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", not(feature = "portable")))]
 
 mod crowd;
 mod domain;

@@ -17,9 +17,9 @@
 //! |---|---|---|
 //! | 0 | 32 | the blank area |
 //! | 32 | 32 | our own area |
-//! | 64 | 4 | marks, for [`native::rseq`](crate::native::rseq); zero at first |
+//! | 64 | 4 | marks, for [`rseq`](crate::native::linux::rseq); zero at first |
 //! | 68 | 4 | a hint of the CPU, for the same; zero at first |
-//! | 72 | 4 | the thread's number, for [`native::signals`](crate::native::signals); zero at first |
+//! | 72 | 4 | the thread's number, for [`signals`](crate::native::linux::signals); zero at first |
 //! | 76 | 4 | how many holds off of signals are nested, for the same; zero at first |
 //!
 //! It is thread-local memory at a fixed distance from the thread pointer (the *initial-exec* model

@@ -43,7 +43,7 @@
 //!   the kernel finds nothing to abort and clears the field itself. That saves a store per
 //!   operation. The price: until the next preemption the field points at the descriptor, and the
 //!   kernel kills a process whose descriptor it cannot read, so code with sections in it must never
-//!   be unmapped: `native/rseq/mapped.rs` sees to that.
+//!   be unmapped: `native/linux/rseq/mapped.rs` sees to that.
 //! * **The abort handler is preceded by the signature** under which the thread was registered with
 //!   the kernel, so that a corrupted descriptor cannot send a thread just anywhere.
 //! * **Nothing in a section calls the kernel.** The kernel does not allow it.

@@ -6,7 +6,7 @@ use core::num::NonZeroUsize;
 use core::ptr::{self, NonNull};
 use std::io;
 
-use crate::native::signals::keeping_errno;
+use crate::native::host::{self, keeping_errno};
 use crate::{MapError, Why};
 
 /// Why there are no pages at an address.
@@ -73,7 +73,7 @@ pub fn map(at: NonZeroUsize, size: usize, guard: usize) -> Result<NonNull<u8>, F
 
 /// Bytes of a page.
 pub fn page() -> usize {
-    super::memory::page()
+    host::page()
 }
 
 /// Gives memory back.

@@ -1,25 +1,23 @@
-//! The native world: Linux on a 64-bit processor, as it is.
+//! The native world: this machine, a 64-bit one, as it is.
 //!
 //! | file | capability | made of |
 //! |---|---|---|
 //! | `words` | words | `core::sync::atomic`, cells of no cost |
 //! | `statics` | statics | a slot beside the key, a thread-local list |
-//! | `futex` | sleep and wake | `futex` |
-//! | `place` | place | sysfs, the rseq area, `getcpu` |
-//! | `restartable` | restartable operations | rseq sections of `crate::arch` |
-//! | `rseq`, `self_test`, `marks`, `auxv` | the choice of rseq | libc's rseq area, or ours |
-//! | `fences` | fences | `membarrier` |
-//! | `kick` | kick | `membarrier` on one CPU |
-//! | `threads`, `affinity` | threads | `std::thread`, `sched_setaffinity` |
-//! | `clock` | clock | `CLOCK_MONOTONIC` |
+//! | `threads` | threads | `std::thread` |
 //! | `work` | work | the clock |
-//! | `signals` | signals | `pthread_sigmask` |
-//! | `interrupt` | none: for programs that stop half-way | `sigaction` |
+//! | `linux` | all others, on Linux | rseq, futex, membarrier |
+//! | `portable` | all others elsewhere, or with the feature `portable` | std |
 //! | `overflow`, a feature | none: a hook for the simulator | `SIGSEGV`, an alternate stack |
 //! | `fixed`, of that feature | none: the simulator's addresses | `mmap` at an address |
 //! | `image`, of that feature | none: what an address is | `dladdr` |
-//! | `memory` | memory | `mmap`, `mbind`, `madvise` |
-//! | `probe`, `machine` | what `coreline doctor` shows | all of these |
+//!
+//! Where there is no Linux, and with the feature `portable` on Linux too, the world is made of what
+//! std has. It passes the same laws. The front page of `coreline` has a table of what is missing
+//! there. Of this module there are [`Native`] and the types of its capabilities then; and on Linux
+//! the simulator's hooks.
+//!
+//! # On Linux
 //!
 //! What a kernel, a C library, a sandbox or an emulator really has is found by trying, once per
 //! process, and reported by [`probe()`].
@@ -66,44 +64,38 @@
 //! **Debuggers.** A section that is stepped through never ends, as each step preempts the thread:
 //! step over it with a breakpoint behind it, or debug with `CORELINE_RSEQ=off`.
 
-pub(crate) mod affinity;
-mod auxv;
-mod clock;
-mod fences;
-#[cfg(feature = "overflow")]
+#[cfg(all(target_os = "linux", feature = "overflow"))]
 pub mod fixed;
-mod futex;
-#[cfg(feature = "overflow")]
+#[cfg(all(target_os = "linux", any(not(feature = "portable"), feature = "overflow")))]
+mod host;
+#[cfg(all(target_os = "linux", feature = "overflow"))]
 pub mod image;
-mod interrupt;
-mod kick;
-mod machine;
-mod marks;
-mod memory;
-#[cfg(feature = "overflow")]
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+pub(crate) mod linux;
+#[cfg(all(target_os = "linux", feature = "overflow"))]
 pub mod overflow;
-mod place;
-mod probe;
-mod restartable;
-pub(crate) mod rseq;
-mod self_test;
-mod signals;
+#[cfg(any(not(target_os = "linux"), feature = "portable"))]
+mod portable;
+mod section;
 mod statics;
 mod threads;
-mod waits;
 mod words;
 mod work;
 
-pub use interrupt::{note_interrupts, was_interrupted};
-pub use machine::HugePool;
-pub use probe::{Probe, Registrar, RseqAbi, probe};
-pub use restartable::Section;
-pub use rseq::{NoSections, Registration};
-pub use self_test::SelfTestError;
-pub use signals::Held;
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+pub use linux::{
+    Held, HugePool, NoSections, Probe, Registrar, Registration, RseqAbi, SelfTestError,
+    note_interrupts, probe, run_queue_wait, was_interrupted,
+};
+pub use section::Section;
 pub use threads::JoinHandle;
-pub use waits::run_queue_wait;
 pub use words::Untracked;
+
+// What lies below the rest of this module. `crate::arch` is chosen by the same condition.
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
+use linux as system;
+#[cfg(any(not(target_os = "linux"), feature = "portable"))]
+use portable as system;
 
 use crate::World;
 

@@ -30,7 +30,7 @@ use self::bench::{Answer, Bench, NO_INDEX, Op, Stack, by_section, by_trapped_sec
 use self::interpreter::{Before, Interpreter};
 use self::programs::{CHANGES, FAMILIES, Family, HALF, HOME, OTHER, SLOTS};
 use crate::arch::{Area, CPU_ID, Index, MM_CID, processor};
-use crate::native::rseq;
+use crate::native::linux::rseq;
 use crate::{IndexBy, Native, Restartable};
 
 /// The point at which the next trap is sprung; [`NOWHERE`] if none is.

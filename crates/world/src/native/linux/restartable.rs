@@ -1,6 +1,5 @@
 //! Restartable operations: in rseq sections where those are proven to work, else on atomics.
 
-use core::fmt;
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
@@ -8,41 +7,13 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use coreline_topology::Cid;
 
 use crate::arch::{self, Area, CPU_ID, InRow, LIMIT_OF_CIDS, SlotsAt};
-use crate::native::{Native, place, rseq};
+use crate::native::linux::{place, rseq};
+use crate::native::{Native, Section};
 use crate::restartable::rows::PER_LINE;
 use crate::restartable::{At, Limits, NoSlot, Operation, ResizableStack, Rows};
 use crate::{
     ArrayStack, Buffer, IndexBy, Lacking, Line, List, ListNode, Place, Restartable, World,
 };
-
-/// How restartable operations run natively: in rseq sections, or on atomics.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Section {
-    by: IndexBy,
-    rseq: bool,
-}
-
-impl Section {
-    /// That of slots by CPU number on which no section ever works.
-    pub const ATOMICS: Self = Section { by: IndexBy::Cpu, rseq: false };
-
-    /// Whether operations run in rseq sections rather than on atomics.
-    pub fn is_rseq(&self) -> bool {
-        self.rseq
-    }
-
-    /// What picks the slot.
-    pub fn index_by(&self) -> IndexBy {
-        self.by
-    }
-}
-
-impl fmt::Debug for Section {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = if self.is_rseq() { "rseq" } else { "atomics" };
-        write!(f, "Section({how}, {})", self.index_by())
-    }
-}
 
 impl Restartable for Native {
     type Section = Section;

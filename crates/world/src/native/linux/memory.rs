@@ -9,20 +9,13 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use coreline_topology::NodeId;
 
 use crate::native::Native;
-use crate::native::signals::keeping_errno;
+use crate::native::host::{keeping_errno, page};
 use crate::{Lacking, MapError, Memory, Why, World};
 
 /// `MPOL_PREFERRED`: from this node, and from others when it has none left.
 const PREFERRED: c_int = 1;
 /// Nodes that a mask here can name. Linux is built for at most 1024.
 const NODES: usize = 1024;
-
-/// What the kernel's `mmap` aligns to.
-pub(super) fn page() -> usize {
-    // SAFETY: asks for a number.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(size).unwrap_or(4096)
-}
 
 /// The layout in whole pages; `None` if that is more than can be.
 fn whole_pages(layout: Layout) -> Option<Layout> {
@@ -261,7 +254,7 @@ mod tests {
     #[cfg(not(miri))]
     #[test]
     fn a_limit_on_files_is_an_error_and_ends_no_process() {
-        use crate::native::signals::tests::in_a_child;
+        use crate::native::linux::signals::tests::in_a_child;
 
         let [fits, is_more] =
             [2, 3].map(|pages| Layout::from_size_align(pages * page(), 1).unwrap());

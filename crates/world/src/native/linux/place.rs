@@ -8,7 +8,8 @@ use std::sync::Arc;
 use coreline_topology::{CacheId, Cid, CpuId, MAX_CPUS, NodeId, SysfsError, Topology};
 
 use crate::Place;
-use crate::native::{Native, affinity, rseq};
+use crate::native::Native;
+use crate::native::linux::{affinity, rseq};
 
 /// The machine's tree, and why it is a made-up one where sysfs could not be read.
 type Tree = (Arc<Topology>, Option<SysfsError>);

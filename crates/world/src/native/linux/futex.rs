@@ -7,7 +7,7 @@ use core::sync::atomic::AtomicU32;
 use std::io;
 
 use crate::native::Native;
-use crate::native::signals::keeping_errno;
+use crate::native::host::keeping_errno;
 use crate::{Parked, Sleep, Time};
 
 impl Sleep for Native {

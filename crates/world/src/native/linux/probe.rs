@@ -11,9 +11,10 @@ use std::sync::Arc;
 use coreline_topology::{Cid, CpuSet, SysfsError, Topology};
 
 use crate::arch::Area;
-use crate::native::machine::{self, HugePool};
-use crate::native::rseq::{self, NoSections, Registration};
-use crate::native::{Native, affinity, auxv, fences, place};
+use crate::native::Native;
+use crate::native::linux::machine::{self, HugePool};
+use crate::native::linux::rseq::{self, NoSections, Registration};
+use crate::native::linux::{affinity, auxv, fences, place};
 use crate::{Lacking, Parked, Sleep};
 
 /// What registers the threads of this process for rseq.

@@ -68,8 +68,8 @@ pub(crate) use registration::{
 };
 
 use crate::arch::Area;
-use crate::native::auxv::{self, MM_CID_END};
-use crate::native::place;
+use crate::native::linux::auxv::{self, MM_CID_END};
+use crate::native::linux::place;
 
 /// Gives the calling thread an index in the area of sections, if it has none; `false` if it cannot
 /// have one. For operations whose section found none.

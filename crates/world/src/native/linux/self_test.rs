@@ -53,8 +53,9 @@ use std::{io, thread};
 use coreline_topology::CpuId;
 
 use crate::arch::{self, Area, Watched};
-use crate::native::rseq::{self, NoSections};
-use crate::native::{Native, affinity, place};
+use crate::native::Native;
+use crate::native::linux::rseq::{self, NoSections};
+use crate::native::linux::{affinity, place};
 use crate::{Clock, Parked, Signals, Sleep, Time};
 
 /// How long the watcher waits for a preemption: hundreds of time slices.

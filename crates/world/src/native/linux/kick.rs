@@ -9,7 +9,8 @@
 
 use coreline_topology::CpuId;
 
-use crate::native::{Native, fences, rseq};
+use crate::native::Native;
+use crate::native::linux::{fences, rseq};
 use crate::{Fences, Kick, Lacking};
 
 impl Kick for Native {
@@ -29,7 +30,7 @@ mod tests {
 
     use super::*;
     use crate::arch::{self, Watched};
-    use crate::native::affinity;
+    use crate::native::linux::affinity;
     use crate::{JoinHandle, Placement, Threads};
 
     /// Sections that last for many kicks of their CPU end by one.

@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::Signals;
 use crate::arch;
 use crate::native::Native;
+use crate::native::host::keeping_errno;
 
 /// Signals that a thread causes itself. The kernel kills the process if such a one is held off.
 const OWN: [libc::c_int; 6] =
@@ -144,16 +145,6 @@ fn wiped_at_fork() -> Option<&'static AtomicU32> {
     }
     // SAFETY: a page that is never unmapped, or a static.
     (word != refused).then(|| unsafe { &*word })
-}
-
-/// Keeps `errno`: a program that a signal handler interrupted may be about to read it.
-pub(super) fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
-    // SAFETY: the word is the thread's own.
-    let errno = unsafe { *libc::__errno_location() };
-    let result = f();
-    // SAFETY: the word is the thread's own.
-    unsafe { *libc::__errno_location() = errno };
-    result
 }
 
 fn map_wiped_at_fork() -> Option<*mut AtomicU32> {

@@ -1,8 +1,11 @@
 //! The CPUs that a thread may use.
 
-use std::io;
+use std::{io, thread};
 
 use coreline_topology::{CpuId, CpuSet, MAX_CPUS};
+
+use crate::SpawnError;
+use crate::native::host::keeping_errno;
 
 const WORD_BITS: u32 = u64::BITS;
 
@@ -72,4 +75,54 @@ pub(crate) fn pin(cpu: CpuId) -> io::Result<()> {
 pub(crate) fn widen() -> io::Result<CpuSet> {
     Mask([u64::MAX; WORDS]).apply()?;
     allowed()
+}
+
+/// Keeps the calling thread on one CPU, or says why a thread cannot be there.
+pub(in crate::native) fn settle(cpu: CpuId) -> Result<(), SpawnError> {
+    pin(cpu).map_err(|error| misplaced(cpu, &error))
+}
+
+/// Why the calling thread, which is about to end, could not be pinned, and where it could have
+/// been.
+fn misplaced(cpu: CpuId, error: &io::Error) -> SpawnError {
+    let why = if error.raw_os_error() == Some(libc::EINVAL) {
+        "there is no such CPU online in this process's cpuset".to_owned()
+    } else {
+        error.to_string()
+    };
+    let allowed = match widen() {
+        Ok(cpus) => format!("CPUs {cpus}"),
+        Err(error) => format!("CPUs of this process (not known: {error})"),
+    };
+    SpawnError::Cpu { cpu, why, allowed }
+}
+
+/// Async-signal-safe, and leaves `errno` alone.
+pub(in crate::native) fn yield_now() {
+    keeping_errno(thread::yield_now);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{JoinHandle as _, Native, Place, Placement, Threads};
+
+    #[test]
+    fn a_thread_runs_on_its_cpu_from_the_start() {
+        for cpu in allowed().unwrap().iter() {
+            let thread = Native::spawn(Placement::On(cpu), || {
+                (Native::cpu(), allowed().unwrap().to_string())
+            });
+            let (ran_on, allowed) = thread.unwrap().join();
+            assert_eq!((ran_on, allowed), (cpu, cpu.get().to_string()));
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_cpus_that_can_be_had() {
+        let nowhere = Native::spawn(Placement::On(CpuId::new(60_000)), || ());
+        let error = nowhere.map(|_| ()).unwrap_err();
+        let SpawnError::Cpu { allowed: named, .. } = &error else { panic!("{error}") };
+        assert!(named.contains(&allowed().unwrap().to_string()), "{error}");
+    }
 }

@@ -30,8 +30,9 @@ use std::io;
 
 use super::{keeps_cids, mapped, registration};
 use crate::arch::{Area, HAS_SECTIONS, Reading};
-use crate::native::self_test::{self, SelfTestError};
-use crate::native::{Native, marks};
+use crate::native::Native;
+use crate::native::linux::marks;
+use crate::native::linux::self_test::{self, SelfTestError};
 use crate::{Clock, Parked, Signals, Sleep};
 
 /// The environment variable that switches rseq off; its only value is `off`.
@@ -262,7 +263,7 @@ pub(crate) fn switch<'a>() -> Option<&'a CStr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::signals::tests::in_a_child;
+    use crate::native::linux::signals::tests::in_a_child;
 
     /// As in the moment between a choice and the words of its areas, in a process of its own: no
     /// other test is to find them so.

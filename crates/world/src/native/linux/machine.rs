@@ -133,7 +133,7 @@ pub(crate) fn waits() -> Vec<&'static str> {
     };
     // The second has bit 31 of the auxiliary vector's second word, `HWCAP2_WFXT`.
     #[cfg(target_arch = "aarch64")]
-    let found = [("WFE", true), ("WFET", crate::native::auxv::hwcap2() & 1 << 31 != 0)];
+    let found = [("WFE", true), ("WFET", super::auxv::hwcap2() & 1 << 31 != 0)];
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let found = [("", false)];
     found.into_iter().filter(|&(_, has)| has).map(|(name, _)| name).collect()

@@ -9,8 +9,8 @@
 //! A thread registers its [own area](Area::own) when it first needs an index, with a length of 32
 //! bytes: the legacy ABI, in which a kernel of any version aborts a section at every preemption.
 //!
-//! * **It asks once.** A refusal, or the end of the thread, is a [mark](crate::native::marks), not
-//!   an ID field.
+//! * **It asks once.** A refusal, or the end of the thread, is a
+//!   [mark](crate::native::linux::marks), not an ID field.
 //! * **A signal handler may come anywhere.** If it registers the thread first, the kernel answers
 //!   `EBUSY`, and the thread is registered.
 //! * **The thread unregisters before its memory goes.** musl unmaps a detached thread's stack, with
@@ -29,8 +29,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 
 use crate::arch::{Area, SIGNATURE};
-use crate::native::marks;
-use crate::native::signals::keeping_errno;
+use crate::native::host::keeping_errno;
+use crate::native::linux::marks;
 
 /// What the C library says about the rseq areas of its threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

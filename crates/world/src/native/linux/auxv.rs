@@ -1,6 +1,6 @@
 //! The auxiliary vector: what the kernel told the process about itself when it started it.
 
-use crate::native::signals::keeping_errno;
+use crate::native::host::keeping_errno;
 
 /// `AT_RSEQ_FEATURE_SIZE`: how many bytes of an rseq area the kernel fills in.
 const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;

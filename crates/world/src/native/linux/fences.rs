@@ -44,8 +44,9 @@ use std::io;
 
 use coreline_topology::CpuId;
 
-use crate::native::signals::keeping_errno;
-use crate::native::{Native, rseq};
+use crate::native::Native;
+use crate::native::host::keeping_errno;
+use crate::native::linux::rseq;
 use crate::{Fences, Lacking, Why, World};
 
 /// How this process fences.
@@ -260,7 +261,7 @@ pub(super) fn restart_on(cpu: CpuId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::signals::tests::in_a_child;
+    use crate::native::linux::signals::tests::in_a_child;
 
     #[test]
     fn a_forked_child_is_registered_too() {
@@ -281,7 +282,7 @@ mod tests {
         const CHILD: &str = "CORELINE_TEST_CHILD";
         if std::env::var_os(CHILD).is_none() {
             let child = std::process::Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", &format!("native::fences::tests::{NAME}")])
+                .args(["--exact", &format!("native::linux::fences::tests::{NAME}")])
                 .env(CHILD, "1")
                 .output()
                 .unwrap();

@@ -1,0 +1,46 @@
+//! The native world on Linux.
+//!
+//! | file | capability | made of |
+//! |---|---|---|
+//! | `futex` | sleep and wake | `futex` |
+//! | `place` | place | sysfs, the rseq area, `getcpu` |
+//! | `restartable` | restartable operations | rseq sections of `crate::arch` |
+//! | `rseq`, `self_test`, `marks`, `auxv` | the choice of rseq | libc's rseq area, or ours |
+//! | `fences` | fences | `membarrier` |
+//! | `kick` | kick | `membarrier` on one CPU |
+//! | `affinity` | where threads run | `sched_setaffinity` |
+//! | `clock` | clock | `CLOCK_MONOTONIC` |
+//! | `signals` | signals | `pthread_sigmask` |
+//! | `interrupt` | none: for programs that stop half-way | `sigaction` |
+//! | `memory` | memory | `mmap`, `mbind`, `madvise` |
+//! | `probe`, `machine` | what `coreline doctor` shows | all of these |
+//!
+//! What a program must know of it stands in [`native`](crate::native).
+
+pub(crate) mod affinity;
+mod auxv;
+mod clock;
+mod fences;
+mod futex;
+mod interrupt;
+mod kick;
+mod machine;
+mod marks;
+mod memory;
+mod place;
+mod probe;
+mod restartable;
+pub(crate) mod rseq;
+mod self_test;
+mod signals;
+mod waits;
+
+pub use interrupt::{note_interrupts, was_interrupted};
+pub use machine::HugePool;
+pub use probe::{Probe, Registrar, RseqAbi, probe};
+pub use rseq::{NoSections, Registration};
+pub use self_test::SelfTestError;
+pub use signals::Held;
+pub use waits::run_queue_wait;
+
+pub(super) use affinity::{settle, yield_now};

@@ -1,0 +1,44 @@
+//! Fences and kick: full fences, on both sides.
+//!
+//! Restartable operations run on atomics, each of which is whole or not there, so none is ever
+//! under way that a fence could abort.
+
+use core::sync::atomic::{self, Ordering};
+
+use coreline_topology::CpuId;
+
+use crate::native::Native;
+use crate::{Fences, Kick, Lacking};
+
+impl Fences for Native {
+    #[inline]
+    fn fence(order: Ordering) {
+        atomic::fence(order);
+    }
+
+    #[inline]
+    fn fence_light() {
+        // Partner: the same fence in `try_fence_all`. Without either, each side may miss the
+        // other's earlier store.
+        atomic::fence(Ordering::SeqCst);
+    }
+
+    /// Never fails.
+    fn try_fence_all() -> Result<(), Lacking> {
+        // Partner: the same fence in `fence_light`.
+        atomic::fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Never fails: a heavy fence, as nothing is under way.
+    fn fence_restartable() -> Result<(), Lacking> {
+        Self::try_fence_all()
+    }
+}
+
+impl Kick for Native {
+    /// Interrupts nothing, as nothing is under way, and never fails: a heavy fence.
+    fn kick(_: CpuId) -> Result<(), Lacking> {
+        Self::fence_restartable()
+    }
+}

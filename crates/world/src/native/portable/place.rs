@@ -1,0 +1,96 @@
+//! Place: a CPU is a number that a thread has, and keeps.
+//!
+//! std tells no thread where it runs, and keeps none in a place. So the machine is one of as many
+//! CPUs as [`available_parallelism`] said first, in one cache of one node. A thread that is
+//! [placed](crate::Placement::On) has the number that it was placed on; any other has its own
+//! [number](crate::Signals::thread_id) modulo the CPUs. Threads with one number can run at the same
+//! time, which no two threads of a real CPU do. Operations on per-CPU memory are atomic here, so
+//! that costs time and no update.
+
+use core::cell::Cell;
+use std::sync::{Arc, OnceLock};
+use std::thread::available_parallelism;
+
+use coreline_topology::{Cid, CpuId, MAX_CPUS, Topology};
+
+use crate::native::Native;
+use crate::{Place, Signals, SpawnError};
+
+/// What [`CPU`] holds while the thread has no number. No CPU is that high.
+const NONE: u32 = u32::MAX;
+
+std::thread_local! {
+    /// The number of the calling thread's CPU.
+    static CPU: Cell<u32> = const { Cell::new(NONE) };
+}
+
+fn tree() -> &'static Arc<Topology> {
+    static TREE: OnceLock<Arc<Topology>> = OnceLock::new();
+    TREE.get_or_init(|| {
+        let cpus = available_parallelism().map_or(1, usize::from);
+        let cpus = u32::try_from(cpus).map_or(MAX_CPUS, |cpus| cpus.min(MAX_CPUS));
+        let set = (0..cpus).map(CpuId::new).collect();
+        Arc::new(Topology::flat(&set).expect("there is a CPU"))
+    })
+}
+
+/// Gives the calling thread the number of this CPU, if there is such a one.
+pub(in crate::native) fn settle(cpu: CpuId) -> Result<(), SpawnError> {
+    if tree().cpu(cpu).is_none() {
+        return Err(SpawnError::Cpu {
+            cpu,
+            why: "this machine runs no more threads at a time than it has lower numbers".to_owned(),
+            allowed: format!("CPUs {}", tree().set()),
+        });
+    }
+    CPU.set(cpu.get());
+    Ok(())
+}
+
+/// Gives the calling thread a number, as it has none.
+#[cold]
+fn settle_anywhere() -> CpuId {
+    let cpus = u32::try_from(tree().cpu_limit()).unwrap_or(NONE);
+    // The first thread has number 1, and CPU 0.
+    let cpu = (Native::thread_id().get() - 1) % cpus;
+    CPU.set(cpu);
+    CpuId::new(cpu)
+}
+
+impl Place for Native {
+    fn topology() -> Arc<Topology> {
+        Arc::clone(tree())
+    }
+
+    /// The same for all of a thread's life.
+    #[inline]
+    fn cpu() -> CpuId {
+        match CPU.get() {
+            NONE => settle_anywhere(),
+            cpu => CpuId::new(cpu),
+        }
+    }
+
+    /// There is none.
+    fn kernel_cid() -> Option<Cid> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn threads_share_the_cpus_evenly_and_keep_theirs() {
+        let cpus = Native::topology().cpu_limit();
+        assert_eq!(cpus, available_parallelism().unwrap().get());
+        let ask = || (Native::thread_id().get() as usize, Native::cpu(), Native::cpu());
+        for _ in 0..2 * cpus {
+            let (number, first, again) = thread::spawn(ask).join().unwrap();
+            assert_eq!((first.index(), again), ((number - 1) % cpus, first));
+        }
+    }
+}
