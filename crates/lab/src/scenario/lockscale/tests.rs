@@ -214,20 +214,15 @@ fn near_gives_more_turns_on_many_nodes_and_each_node_its_share() {
 
 #[test]
 fn near_costs_next_to_nothing_where_few_threads_want_the_lock() {
-    for (machine, place, threads, everywhere) in [
-        (ARM, "packed", &[1, 2, 4, 8, 16][..], &[1, 2, 4, 8, 16][..]),
-        (X86, "packed", &[1, 2, 4, 8, 16], &[1, 2, 4, 8]),
-        (ARM, "spread", &[2, 4, 8, 16], &[2, 16]),
-        (X86, "spread", &[2, 4, 8, 16], &[2, 4, 16]),
+    for (machine, place, threads) in [
+        (ARM, "packed", &[1, 2, 4, 8, 16][..]),
+        (X86, "packed", &[1, 2, 4, 8, 16]),
+        (ARM, "spread", &[2, 4, 8, 16]),
+        (X86, "spread", &[2, 4, 8, 16]),
     ] {
         for &threads in threads {
             let [fifo, near] = claimed(machine, threads, place, ["fifo", "near"]);
-            let [of_fifo, of_near] = [&fifo, &near].map(|it| it[RATE].values().sum::<f64>());
-            let over = of_near / of_fifo;
-            assert!(over >= 0.95, "{machine:?}, {threads} threads, {place}: {over} of the turns");
-            if everywhere.contains(&threads) {
-                near[RATE].at_least(0.95, &fifo[RATE]).unwrap();
-            }
+            near[RATE].at_least(0.95, &fifo[RATE]).unwrap();
         }
     }
 }
