@@ -180,3 +180,41 @@ fn a_waiter_is_passed_over_for_so_long_at_most() {
     };
     worlds::simulate_seeds("osq::passing", "x86-128c-8n", Faults::default(), 2, law).unwrap();
 }
+
+/// Threads of three places take turns that are so long that time ends runs, with waiters left; one
+/// of three gives up when it has waited for some turns.
+fn long_turns<W: Testbed>() {
+    struct Shared<W: Testbed> {
+        queue: Osq<Near, W>,
+        turns: Line<Cell<u64, W>>,
+    }
+    let shared = Arc::new(Shared::<W> { queue: Osq::new_in(), turns: Line(Cell::new_in(0)) });
+    let start = |number: u32| {
+        let shared = Arc::clone(&shared);
+        let turn = move |round: u32| {
+            let turn = match (number + round) % 3 {
+                0 => shared.queue.lock_by(W::now() + 5 * TURN),
+                _ => Some(shared.queue.lock()),
+            };
+            let Some(turn) = turn else { return 0 };
+            // SAFETY: this thread has its turn.
+            shared.turns.with_mut(|turns| unsafe { *turns += 1 });
+            W::work(TURN);
+            drop(turn);
+            1
+        };
+        let all = move || (0..8).map(&turn).sum::<u64>();
+        W::spawn(Placement::On(CpuId::new(number % 3 * 8 + number / 3)), all).unwrap()
+    };
+    let threads: Vec<_> = (0..12).map(start).collect();
+    let taken: u64 = threads.into_iter().map(JoinHandle::join).sum();
+    // SAFETY: all threads have been joined.
+    assert_eq!(shared.turns.with(|turns| unsafe { *turns }), taken, "a turn was lost");
+    assert!(!shared.queue.is_locked(), "a queue without waiters is free");
+}
+
+#[test]
+fn runs_that_time_ends_lose_no_waiter_under_schedules_that_look_for_mistakes() {
+    let schedules = worlds::schedules(60);
+    worlds::search("osq::long", "x86-128c-8n", schedules, long_turns::<Sim>).unwrap();
+}
