@@ -199,16 +199,10 @@ fn machines(seeds: u64, faults: Faults) -> impl Iterator<Item = Machine> {
     })
 }
 
-/// What schedules there are in CI; `CORELINE_SCHEDULES` asks for another number.
-fn schedules() -> u64 {
-    let set = std::env::var("CORELINE_SCHEDULES").ok();
-    set.map_or(300, |set| set.parse().expect("CORELINE_SCHEDULES is a number"))
-}
-
 #[test]
 fn sections_share_no_id_under_schedules_that_look_for_mistakes() {
     let seldom = Faults { preempt: 20, migrate: 15, preempt_access: 50, ..Faults::NONE };
-    let share = schedules().div_ceil(3);
+    let share = worlds::schedules(300).div_ceil(3);
     let law = an_id_is_taken_away::<FirstFit, Sim>;
     coreline_sim::search(machines(share, seldom), law).unwrap();
     let law = || sums_are_exact::<Recent, Sim>(Effort { threads: 3, rounds: 4, cpus: 2 });

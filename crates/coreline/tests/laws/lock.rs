@@ -8,6 +8,7 @@ use coreline::lock::{Fifo, MutexGuard, Near, Order, Osq, Readers, RwLockWriteGua
 use coreline::lock::{SpinningReaders, TicketGuard, Turn};
 use coreline::{Mutex, RwLock, TicketLock};
 use coreline_sim::{FailureKind, Faults, Replay, Sim};
+use coreline_topology::CpuId;
 use coreline_world::model::{Checker, Exchanges, Model, RelaxedLoads, RelaxedStores};
 use coreline_world::{Cell, ConstWorld, Integer, JoinHandle, Line, Native, Ordering};
 use coreline_world::{Placement, Testbed, Time, Word};
@@ -181,8 +182,15 @@ pub(crate) enum Manner {
 
 /// Threads take the lock and increment what it guards, and none of it is lost.
 pub(crate) fn exclusion<W: Testbed, L: Lock>(effort: Effort, manner: Manner) {
+    exclusion_at::<W, L>(effort, manner, effort.places::<W>());
+}
+
+fn exclusion_at<W: Testbed, L: Lock>(
+    effort: Effort,
+    manner: Manner,
+    place: impl Fn(u32) -> Placement,
+) {
     let guarded = Arc::new(Guarded::<L, W>::new_in());
-    let place = effort.places::<W>();
     let threads: Vec<_> = (0..effort.threads)
         .map(|number| {
             let guarded = Arc::clone(&guarded);
@@ -215,6 +223,20 @@ fn simulated<L: Lock>(name: &'static str, machine: &str, faults: Faults, effort:
     }
 }
 
+/// As [`exclusion`], under schedules that look for mistakes: with two threads to a CPU, and with
+/// two to a cache, so that an order by place has what to sort.
+fn searched<L: Lock>(name: &'static str) {
+    let schedules = worlds::schedules(60);
+    for manner in [Manner::Waits, Manner::Mixed] {
+        let crowded = move || exclusion::<Sim, L>(Effort { rounds: 4, ..FEW }, manner);
+        worlds::search(name, "host-2c", schedules.div_ceil(4), crowded).unwrap();
+        let effort = Effort { threads: 6, rounds: 4, cpus: 128 };
+        let place = |number| Placement::On(CpuId::new(number % 3 * 8 + number / 3));
+        let spread = move || exclusion_at::<Sim, L>(effort, manner, place);
+        worlds::search(name, "x86-128c-8n", schedules.div_ceil(4), spread).unwrap();
+    }
+}
+
 /// The laws of one lock, in the model of that name.
 macro_rules! laws {
     ($($name:ident: $lock:ident<$($parameter:ty),*>, $model:ty, natively $native:expr;)+) => {$(
@@ -243,6 +265,12 @@ macro_rules! laws {
                 for faults in [Faults::NONE, worlds::TORN, worlds::PREEMPTED] {
                     simulated::<$lock<$($parameter,)* Sim>>(NAME, "host-2c", faults, FEW);
                 }
+            }
+
+            #[test]
+            fn excludes_under_schedules_that_look_for_mistakes() {
+                let name = concat!("lock::searched_", stringify!($name));
+                searched::<$lock<$($parameter,)* Sim>>(name);
             }
 
             #[test]
@@ -343,6 +371,18 @@ impl Lock for Open {
     fn try_lock(&self) -> Option<()> {
         Some(())
     }
+}
+
+#[test]
+fn schedules_that_look_for_mistakes_find_two_holders() {
+    let law = || exclusion::<Sim, Open>(Effort { rounds: 4, ..FEW }, Manner::Waits);
+    let failure = worlds::search("lock::searched_open", "host-2c", 60, law).unwrap_err();
+    assert!(matches!(failure.kind, FailureKind::DataRace { .. }), "{failure}");
+    let found = |seed| {
+        let line = Replay { races: false, seed, ..failure.replay.clone() };
+        worlds::replay(&line).run(law).is_err_and(|it| it.to_string().contains("two holders"))
+    };
+    assert!((0..60).any(found), "no schedule lets two holders meet");
 }
 
 #[test]

@@ -101,6 +101,16 @@ fn readers_and_writers_share_in_simulation() {
 }
 
 #[test]
+fn readers_and_writers_share_under_schedules_that_look_for_mistakes() {
+    let schedules = worlds::schedules(60);
+    let effort = Effort { rounds: 4, ..FEW };
+    let law = move || sharing::<Near, SpinningReaders, Sim>(effort, 2);
+    worlds::search("rwlock::searched_near", "host-2c", schedules, law).unwrap();
+    let law = move || sharing::<Fifo, SleepingReaders, Sim>(effort, 2);
+    worlds::search("rwlock::searched_sleeping", "host-2c", schedules, law).unwrap();
+}
+
+#[test]
 fn readers_and_writers_share_in_every_interleaving() {
     worlds::check(|| sharing::<Fifo, SpinningReaders, Model>(MODEL, 2));
     worlds::check(|| sharing::<Near, SleepingReaders, Model>(MODEL, 2));

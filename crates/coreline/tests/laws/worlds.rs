@@ -1,6 +1,6 @@
 //! How each world runs a law.
 
-use coreline_sim::{Failure, Faults, Kernel, Machine, Replay};
+use coreline_sim::{Failure, Faults, Kernel, Machine, Replay, Schedule};
 use coreline_topology::{Cid, Cpu, CpuId};
 use coreline_world::model::{Checker, Plant};
 use coreline_world::{JoinHandle, Placement, Testbed, Time};
@@ -105,26 +105,61 @@ pub(crate) fn simulate_seeds(
     seeds: u64,
     law: impl Fn() + Copy + 'static,
 ) -> Result<(), Box<Failure>> {
+    run_lines(name, machine, seeds, law, |line| Replay { faults, ..line })
+}
+
+/// Runs `law` under so many schedules that look for mistakes, random ones and such with few
+/// preemptions (PCT) by turns. Of three, one is without faults, one takes threads off their CPUs
+/// and moves them, and one shows stores late.
+pub(crate) fn search(
+    name: &str,
+    machine: &str,
+    schedules: u64,
+    law: impl Fn() + Copy + 'static,
+) -> Result<(), Box<Failure>> {
+    run_lines(name, machine, schedules, law, |line| Replay {
+        faults: match line.seed % 3 {
+            0 => Faults::NONE,
+            1 => Faults { preempt: 20, migrate: 15, preempt_access: 50, ..Faults::NONE },
+            _ => Faults { delay: 10, preempt_access: 50, ..Faults::NONE },
+        },
+        schedule: match line.seed % 2 {
+            0 => Schedule::Random,
+            _ => Schedule::Pct { depth: 1 + line.seed as u32 / 2 % 4, steps: 3000 },
+        },
+        step_limit: 2_000_000,
+        ..line
+    })
+}
+
+/// So many schedules; or as many as `CORELINE_SCHEDULES` asks for.
+pub(crate) fn schedules(usual: u64) -> u64 {
+    let set = std::env::var("CORELINE_SCHEDULES").ok();
+    set.map_or(usual, |set| set.parse().expect("CORELINE_SCHEDULES is a number"))
+}
+
+fn run_lines(
+    name: &str,
+    machine: &str,
+    seeds: u64,
+    law: impl Fn() + Copy + 'static,
+    set: impl Fn(Replay) -> Replay,
+) -> Result<(), Box<Failure>> {
     let program = format!("laws::{name}");
-    let lines: Vec<Replay> = match std::env::var("CORELINE_REPLAY") {
-        Ok(line) => {
-            let replay: Replay = line.parse().expect("CORELINE_REPLAY is a replay line");
-            if replay.program != program || replay.machine != machine {
-                return Ok(());
-            }
-            vec![replay]
+    if let Ok(line) = std::env::var("CORELINE_REPLAY") {
+        let line: Replay = line.parse().expect("CORELINE_REPLAY is a replay line");
+        if line.program == program && line.machine == machine {
+            replay(&line).run(law)?;
         }
-        Err(_) => (0..seeds)
-            .map(|seed| Replay {
-                seed,
-                request_percent: Machine::REQUEST_BAND[seed as usize % 3],
-                faults,
-                races: true,
-                ..Replay::new(machine, &program)
-            })
-            .collect(),
-    };
-    for line in lines {
+        return Ok(());
+    }
+    for seed in 0..seeds {
+        let line = set(Replay {
+            seed,
+            request_percent: Machine::REQUEST_BAND[seed as usize % 3],
+            races: true,
+            ..Replay::new(machine, &program)
+        });
         replay(&line).run(law)?;
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! [`Tables`]: what threads wait in, and where holders sort them by place.
 
-use coreline_topology::{CpuId, Topology};
+use coreline_topology::{CacheId, Cpu, CpuId, Topology};
 use coreline_world::{Line, Native, Ordering, Word, Words, World};
 
 use crate::numbered::{NONE, Number, Pool, Pooled};
@@ -25,6 +25,9 @@ pub(super) struct Node<W: Words> {
     /// Of the holder: what goes along with the turn until the queue is empty. [`FENCED`]; and in
     /// the bits above, for how many turns no board is tried.
     pub(super) along: Own<W::U32>,
+    /// Of a holder that has a board: its [`Run`], and until when that lasts, in nanoseconds.
+    pub(super) run: Own<W::U32>,
+    pub(super) until: Own<W::U64>,
 }
 
 /// In `along`: a heavy fence came after the queue was last empty; see `fence`.
@@ -83,27 +86,70 @@ impl<T: Word> Own<T> {
     }
 }
 
+/// Turns one after the other of one ring. It goes along from holder to holder in the line that a
+/// hand-over writes anyway, so that within a run no holder writes to the board, and each reads one
+/// line of it.
+///
+/// The waiters that a run has taken are in its ring still. A holder that reads or changes that ring
+/// counts them out first:
+///
+/// ```text
+/// Thread 1: takes waiter 7, gives it the turn
+/// Thread 2, waiter 7: sorts, begins a run of another ring     <- without counting
+/// Thread 3: begins a run of the first ring again, takes waiter 7: whose node is another lock's
+/// ```
+///
+/// | bits of `run` | meaning |
+/// |---|---|
+/// | 0 to 4 | the ring |
+/// | 5 to 9 | where in it the next waiter is |
+/// | 10 to 14 | how many waiters are left in it |
+/// | 15 to 21 | how many turns the run still has, at most |
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) ring: u32,
+    pub(super) start: u32,
+    pub(super) len: u32,
+    pub(super) left: u32,
+    /// Then it is over, in nanoseconds.
+    pub(super) until: u64,
+}
+
+impl Run {
+    pub(super) fn new<W: Words>(node: &Node<W>) -> Run {
+        let word = node.run.get();
+        let five = |from: u32| word >> from & 0x1f;
+        Run {
+            ring: five(0),
+            start: five(5),
+            len: five(10),
+            left: word >> 15,
+            until: node.until.get(),
+        }
+    }
+
+    pub(super) fn give<W: Words>(self, node: &Node<W>) {
+        node.run.set(self.ring | self.start << 5 | self.len << 10 | self.left << 15);
+        node.until.set(self.until);
+    }
+}
+
 /// Where the holder of one contended lock sorts its waiters by their places.
 pub(super) struct Board<W: Words> {
     /// A [`Link`] to the first waiter that is not sorted, which is in the queue still: the last one
     /// always is, as a thread that arrives links itself to it. Of a free board, the number of the
     /// next free one.
     pub(super) rest: Own<W::U32>,
-    /// The ring whose waiters have their turns.
-    pub(super) ring: Own<W::U32>,
-    /// How many turns in a row they had, and since when, in nanoseconds.
-    pub(super) run: Own<W::U32>,
-    pub(super) since: Own<W::U64>,
-    /// Since the board is in use: how many waiters were sorted, and how many of them taken out.
+    /// Since when the board is in use, in nanoseconds.
+    pub(super) born: Own<W::U64>,
+    /// Since the board is in use: how many waiters were sorted, and how many of them taken out, but
+    /// for those that the [`Run`] took since it was counted last.
     pub(super) sorted: Own<W::U32>,
     pub(super) turns: Own<W::U32>,
-    /// How many had been sorted before the oldest waiter of another ring.
-    pub(super) oldest: Own<W::U32>,
+    /// What `turns` was when the run began.
+    pub(super) began: Own<W::U32>,
     /// How many rings in a row had one turn or two, and no more waiters.
     pub(super) short: Own<W::U32>,
-    /// How many rings had waiters when this one's turns began: without itself, and with the one
-    /// before, whose threads may wait again soon. At least one.
-    pub(super) others: Own<W::U32>,
     /// Of each other ring, a [`Waiter`] that stands for its first one; 0 of an empty one.
     pub(super) firsts: Line<[Own<W::U32>; RINGS]>,
     pub(super) rings: [Line<Ring<W>>; RINGS],
@@ -154,7 +200,9 @@ pub(super) const RINGS: usize = 32;
 pub(super) const RING: usize = 30;
 
 const _: () = {
-    assert!(size_of::<Node<Native>>() == 20);
+    assert!(size_of::<Node<Native>>() == 32);
+    // Ring, place in it and number of waiters have five bits each in a word.
+    assert!(RINGS <= 32 && RING < 32);
     assert!(size_of::<Line<Node<Native>>>() == 64);
     assert!(size_of::<Board<Native>>() == 64 + RINGS * 4 + RINGS * 128);
 };
@@ -163,7 +211,15 @@ impl<W: World> Pooled<W> for Node<W> {
     fn new_in() -> Self {
         let word = || W::U32::new_in(NONE);
         let own = || Own(word());
-        Node { state: word(), next: word(), place: own(), board: own(), along: own() }
+        Node {
+            state: word(),
+            next: word(),
+            place: own(),
+            board: own(),
+            along: own(),
+            run: own(),
+            until: Own(W::U64::new_in(0)),
+        }
     }
 
     fn link(&self) -> &W::U32 {
@@ -178,14 +234,11 @@ impl<W: World> Pooled<W> for Board<W> {
         let ring = |_| Line(Ring { start: word(), len: word(), waiters: waiters() });
         Board {
             rest: word(),
-            ring: word(),
-            run: word(),
-            since: Own(W::U64::new_in(0)),
+            born: Own(W::U64::new_in(0)),
             sorted: word(),
             turns: word(),
-            oldest: word(),
+            began: word(),
             short: word(),
-            others: word(),
             firsts: Line(core::array::from_fn(|_| word())),
             rings: core::array::from_fn(ring),
         }
@@ -227,7 +280,8 @@ pub struct Tables<W: World> {
 impl<W: World> Tables<W> {
     pub(super) fn new_in() -> Self {
         let topology = W::topology();
-        let place = |cpu| place(&topology, cpu);
+        let caches = caches(topology.cpus());
+        let place = |cpu| place(&topology, &caches, cpu);
         let places: Box<[u32]> = (0..topology.cpu_limit()).map(place).collect();
         Tables {
             nodes: Pool::new_in(NODES, SPREAD_NODES),
@@ -238,15 +292,56 @@ impl<W: World> Tables<W> {
         }
     }
 
-    /// Where the calling thread runs: the number of its last-level cache, of which [`RINGS`] are
+    /// Where the calling thread runs: which of the last-level caches it has, of which [`RINGS`] are
     /// told apart. A hint.
     pub(super) fn place(&self) -> u32 {
         self.places.get(W::cpu_hint().index()).copied().unwrap_or(0)
     }
 }
 
+/// The last-level caches, those that are near each other one after the other.
+fn caches<'a>(cpus: impl Iterator<Item = &'a Cpu>) -> Vec<CacheId> {
+    let mut cpus: Vec<_> = cpus.map(|cpu| (cpu.socket, cpu.node, cpu.cache)).collect();
+    cpus.sort_unstable();
+    let mut caches = Vec::new();
+    for (.., cache) in cpus {
+        if !caches.contains(&cache) {
+            caches.push(cache);
+        }
+    }
+    caches
+}
+
 /// Numbers of CPUs that the machine does not have count as the first place.
-fn place(topology: &Topology, cpu: usize) -> u32 {
+fn place(topology: &Topology, caches: &[CacheId], cpu: usize) -> u32 {
     let cpu = u32::try_from(cpu).ok().and_then(|cpu| topology.cpu(CpuId::new(cpu)));
-    cpu.map_or(0, |cpu| cpu.cache.get() % RINGS as u32)
+    let at = cpu.and_then(|cpu| caches.iter().position(|cache| *cache == cpu.cache));
+    at.map_or(0, |at| (at % RINGS) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_topology::NodeId;
+
+    use super::*;
+
+    #[test]
+    fn caches_that_are_near_each_other_have_places_that_follow_each_other() {
+        // By CPU: its socket, node and cache. As where firmware numbers CPUs by turns of sockets.
+        let parts = [(0, 0, 0), (1, 1, 1), (0, 0, 2), (1, 1, 3), (0, 0, 0), (1, 1, 1)];
+        let cpu = |(id, (socket, node, cache)): (u32, (u32, u32, u32))| Cpu {
+            id: CpuId::new(id),
+            core: id,
+            thread: 0,
+            l2: id,
+            cluster: id,
+            cache: CacheId::new(cache),
+            node: NodeId::new(node),
+            socket,
+            kind: Default::default(),
+        };
+        let cpus: Vec<Cpu> = (0..).zip(parts).map(cpu).collect();
+        let caches: Vec<u32> = caches(cpus.iter()).iter().map(|cache| cache.get()).collect();
+        assert_eq!(caches, [0, 2, 1, 3]);
+    }
 }

@@ -3,7 +3,7 @@
 use coreline_world::{Ordering, Word, World};
 
 use super::Osq;
-use super::nodes::{Board, CALM, Link, RING, Ring, Tables, Waiter};
+use super::nodes::{Board, CALM, Link, RING, RINGS, Ring, Run, Tables, Waiter};
 use crate::numbered::{NONE, Number};
 
 /// The order of turns: [`Near`] or [`Fifo`].
@@ -38,9 +38,10 @@ impl Pass for Fifo {
     ) -> Option<Number> {
         let along = tables.nodes.get(number).along.get();
         while let Some(next) = osq.behind(tables, number).map(Link::number) {
+            let asleep = tables.grant(next, along);
             tables.nodes.put_back(number);
-            if let Some(asleep) = tables.grant(next, along) {
-                return Some(asleep);
+            if asleep.is_some() {
+                return asleep;
             }
             // That thread has given up: the node is ours, and what lies behind it.
             number = next;
@@ -60,13 +61,19 @@ impl Pass for Fifo {
 /// again; their locks, and boards that are bound while a lock is contended, are proposals for the
 /// kernel.)
 ///
+/// Turns one after the other of one place are a run. What a holder must know of it goes along in
+/// the waiter's node, which a hand-over writes anyway: the board is looked at when a run ends.
+///
 /// A waiter is passed over by at most [`PASSES`](Near::PASSES) that arrived later, turns under way
 /// apart. A place has the lock for so many turns that the others with waiters together come to
 /// that, or for its part of [`SPAN`](Near::SPAN), or until the first waiter elsewhere was passed
-/// over so often; then comes the place of the waiter that was sorted first.
+/// over so often; then comes the place of the waiter that was sorted first. Only while a board is
+/// young, for 125 µs, do places come in their own order, in which near ones follow each other, and
+/// within the bounds all the same: threads come back in the order of their turns, so the order that
+/// a board began with stays, without it as well.
 ///
 /// Without a board, turns cost as much as in [`Fifo`]: where all waiters are of one place from the
-/// beginning, or one waits; and for 256 turns after a board has shown that few waiters are near
+/// beginning, or one waits; and for 512 turns after a board has shown that few waiters are near
 /// each other, or until none waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Near;
@@ -83,8 +90,20 @@ impl Near {
 /// waiters are near each other, and a board takes more lines along than they save.
 const VAIN: u32 = 4;
 
-/// Then there is no board for so many turns, or until the queue is empty.
-const PAUSE: u32 = 256;
+/// Then there is no board for so many turns, or until the queue is empty. A board in vain has about
+/// ten turns, each of which costs up to twice as much: that is 2 % of so many.
+const PAUSE: u32 = 512;
+
+/// For so many nanoseconds of a board, rings come in the order of their places; then in order of
+/// age. Without an end, the threads of one ring could pass over a waiter deep in another one in run
+/// after run. The bound on passes would end that, but the one on time would not hold:
+///
+/// ```text
+/// ring 1: a, b, c         ring 0: x      each ring has one long turn at a time
+/// a                       x              x waits again
+/// b                       x              passes over c a second time; in order of age, c is next
+/// ```
+const YOUNG: u64 = Near::SPAN / 8;
 
 impl Order for Near {}
 
@@ -94,9 +113,11 @@ impl Pass for Near {
         tables: &Tables<W>,
         mut number: Number,
     ) -> Option<Number> {
-        let mut along = tables.nodes.get(number).along.get();
-        let mut board = tables.nodes.get(number).board.get();
-        let place = tables.nodes.get(number).place.get();
+        let node = tables.nodes.get(number);
+        let mut along = node.along.get();
+        let mut board = node.board.get();
+        let place = node.place.get();
+        let mut run = if board == NONE { Run::default() } else { Run::new(node) };
         loop {
             if board == NONE {
                 let Some(next) = osq.behind(tables, number) else {
@@ -105,21 +126,22 @@ impl Pass for Near {
                 };
                 if along >= CALM {
                     along -= CALM;
-                } else {
-                    board = sort_from(tables, next, place);
+                } else if let Some(sorted) = sort_from(tables, next, place) {
+                    (board, run) = sorted;
                 }
                 let next = next.number();
                 if board == NONE {
+                    let asleep = tables.grant(next, along);
                     tables.nodes.put_back(number);
-                    if let Some(asleep) = tables.grant(next, along) {
-                        return Some(asleep);
+                    if asleep.is_some() {
+                        return asleep;
                     }
                     number = next;
                     continue;
                 }
             }
             let sorting = Sorting { tables, board: tables.boards.get(board) };
-            let (next, of_queue) = sorting.choose();
+            let (next, of_queue) = sorting.choose(&mut run);
             if of_queue {
                 // All that were sorted have had their turns. While there is a board, none of the
                 // pause before is left.
@@ -128,7 +150,9 @@ impl Pass for Near {
                 }
                 tables.boards.put_back(core::mem::replace(&mut board, NONE));
             }
-            tables.nodes.get(next).board.set(board);
+            let node = tables.nodes.get(next);
+            node.board.set(board);
+            run.give(node);
             if let Some(asleep) = tables.grant(next, along) {
                 tables.nodes.put_back(number);
                 return Some(asleep);
@@ -141,30 +165,39 @@ impl Pass for Near {
     }
 }
 
-/// A board for the waiters from `first` on, the queue's first one; [`NONE`] if that one is of the
-/// holder's place, or alone, or if all boards are taken: then it is next.
-fn sort_from<W: World>(tables: &Tables<W>, first: Link, place: u32) -> Number {
+/// A board for the waiters from `first` on, the queue's first one, and the run that is under way;
+/// `None` if that one is of the holder's place, or alone, or if all boards are taken: then it is
+/// next.
+fn sort_from<W: World>(tables: &Tables<W>, first: Link, place: u32) -> Option<(Number, Run)> {
     if first.place() == place {
-        return NONE;
+        return None;
     }
     // Relaxed: only compared.
     if tables.nodes.get(first.number()).next.load(Ordering::Relaxed) == NONE {
-        return NONE;
+        return None;
     }
-    let Some(number) = tables.boards.take() else {
-        return NONE;
-    };
+    let number = tables.boards.take()?;
     let board = tables.boards.get(number);
+    let now = W::now().as_nanos();
     board.rest.set(first.word());
-    board.ring.set(place);
-    board.run.set(0);
+    board.born.set(now);
     board.sorted.set(0);
     board.turns.set(0);
-    board.oldest.set(0);
+    // The holder's own turn is the first one of the run.
+    board.began.set(u32::MAX);
     board.short.set(0);
-    board.others.set(tables.other_places);
-    board.since.set(W::now().as_nanos());
-    number
+    let left = Near::PASSES / tables.other_places;
+    let until = now + share(tables);
+    let start = board.rings[place as usize].start.get();
+    Some((number, Run { ring: place, start, len: 0, left, until }))
+}
+
+/// For how long a place has the lock. Shares of time are those of all places, as it has no second
+/// bound as passes have. They come to the span, as a waiter is passed over in one run of each other
+/// place at most: what is left there came later, and so goes behind it, once the board is no longer
+/// young.
+fn share<W: World>(tables: &Tables<W>) -> u64 {
+    (Near::SPAN - YOUNG) / u64::from(tables.other_places)
 }
 
 /// A holder at its board.
@@ -176,36 +209,42 @@ struct Sorting<'a, W: World> {
 impl<'a, W: World> Sorting<'a, W> {
     /// The waiter whose turn is next, and whether it is the queue's first one; else it was sorted,
     /// and is on the board no more.
-    fn choose(&self) -> (Number, bool) {
+    fn choose(&self, run: &mut Run) -> (Number, bool) {
+        if run.len == 0 {
+            self.count(run);
+            self.sort(run.ring);
+            run.len = self.ring(run.ring).len.get();
+        }
+        let runs_out = run.len == 0;
+        if !runs_out && run.left > 0 && W::now().as_nanos() < run.until {
+            return (run.take(self.ring(run.ring)), false);
+        }
+        let turns = self.count(run);
+        self.sort(run.ring);
         let board = self.board;
-        let turns = board.turns.get().wrapping_add(1);
-        board.turns.set(turns);
-        let number = board.ring.get();
-        let ring = self.ring(number);
-        if ring.first().is_none() {
-            self.sort(number);
-        }
-        let run = board.run.get();
-        let runs_out = ring.first().is_none();
-        if !runs_out && !self.is_over(run, turns) {
-            board.run.set(run + 1);
-            return (ring.take(), false);
-        }
-        self.sort(number);
+        let ring = self.ring(run.ring);
         if let Some(first) = ring.first() {
-            board.firsts[number as usize].set(first.word());
+            board.firsts[run.ring as usize].set(first.word());
         }
-        let Some((next, oldest)) = self.oldest() else {
+        let Some(next) = self.next(run.ring, turns) else {
             return (Link::of(board.rest.get()).number(), true);
         };
-        board.firsts[next as usize].set(0);
-        board.oldest.set(oldest);
-        let is_short = runs_out && run <= 1;
+        board.firsts[next.ring as usize].set(0);
+        let is_short = runs_out && turns.wrapping_sub(board.began.get()) <= 2;
         board.short.set(if is_short { board.short.get() + 1 } else { 0 });
-        board.ring.set(next);
-        board.run.set(0);
-        board.since.set(W::now().as_nanos());
-        (self.ring(next).take(), false)
+        board.began.set(turns);
+        *run = next;
+        (run.take(self.ring(run.ring)), false)
+    }
+
+    /// Puts down what the run has taken; how many were taken since the board is in use.
+    fn count(&self, run: &Run) -> u32 {
+        let ring = self.ring(run.ring);
+        let turns = self.board.turns.get().wrapping_add(ring.len.get() - run.len);
+        ring.start.set(run.start);
+        ring.len.set(run.len);
+        self.board.turns.set(turns);
+        turns
     }
 
     /// Whether sorting costs and gains nothing. Then no waiter is sorted, so that the board ends
@@ -214,46 +253,57 @@ impl<'a, W: World> Sorting<'a, W> {
         self.board.short.get() >= VAIN
     }
 
-    /// Whether another ring comes next, if there is another.
-    fn is_over(&self, run: u32, turns: u32) -> bool {
-        // All that were sorted before the oldest one had their turns: those after them went to
-        // waiters that came later. Less than none, where some of them had not.
-        let passes = turns.wrapping_sub(self.board.oldest.get()).cast_signed();
-        let since = self.board.since.get();
-        // The share of turns goes by the rings that have waiters. More of them may have some a
-        // moment later: then the bound on passes ends a run. Time has no such second bound, so its
-        // shares are those of all places. They come to the span, as a waiter is passed over in one
-        // run of each other place at most: what is left there came later, and so goes behind it.
-        run >= Near::PASSES / self.board.others.get()
-            || passes >= Near::PASSES.cast_signed()
-            || W::now().as_nanos().saturating_sub(since)
-                >= Near::SPAN / u64::from(self.tables.other_places)
-    }
-
-    /// The ring whose first waiter was sorted before those of all others, and how many had been
-    /// before the oldest one of another ring.
-    fn oldest(&self) -> Option<(u32, u32)> {
-        let sorted = self.board.sorted.get();
+    /// The run that comes after that of `current`, after so many turns; `None` if no ring has
+    /// waiters.
+    fn next(&self, current: u32, turns: u32) -> Option<Run> {
+        let board = self.board;
+        let sorted = board.sorted.get();
         let mut found: [Option<(u32, u32)>; 2] = [None; 2];
+        let mut nearest = (u32::MAX, current);
         let mut others = 0;
-        for (number, first) in (0..).zip(&self.board.firsts.0) {
+        for (number, first) in (0..).zip(&board.firsts.0) {
             let first = first.get();
             if first == 0 {
                 continue;
             }
             // The one that comes next is counted in place of the one before, and so also where that
             // one has no waiters now: its threads may wait again soon.
-            others += u32::from(number != self.board.ring.get());
+            others += u32::from(number != current);
             let this = Some((Waiter::of(first).age(sorted), number));
             if this > found[0] {
                 found = [this, found[0]];
             } else if this > found[1] {
                 found[1] = this;
             }
+            nearest = nearest.min((number.wrapping_sub(current + 1) % RINGS as u32, number));
         }
-        self.board.others.set(others.max(1));
-        let [next, other] = found;
-        Some((next?.1, sorted.wrapping_sub(other.map_or(0, |(age, _)| age))))
+        let others = others.max(1);
+        let [oldest, second] = found;
+        let oldest = oldest?;
+        // How many that came later had their turns before a waiter of such an age, if the next turn
+        // goes to one of them, too: all that were sorted before the oldest one of all had theirs.
+        // Less than none, where some had not.
+        let passes =
+            |age: u32| turns.wrapping_add(1).wrapping_sub(sorted.wrapping_sub(age)).cast_signed();
+        let now = W::now().as_nanos();
+        let is_young = now.saturating_sub(board.born.get()) < YOUNG;
+        let by_place = is_young && passes(oldest.0) < Near::PASSES.cast_signed();
+        let ring = if by_place { nearest.1 } else { oldest.1 };
+        let other = if ring == oldest.1 { second } else { Some(oldest) };
+        // The first turn, in order of age, passes over none. To it comes a share that goes by the
+        // rings that have waiters. More may have some a moment later: then the bound on passes ends
+        // a run.
+        let passed = other.map_or(0, |(age, _)| passes(age));
+        let left = (Near::PASSES / others + 1).cast_signed();
+        let left = left.min(Near::PASSES.cast_signed() - passed);
+        let of = self.ring(ring);
+        Some(Run {
+            ring,
+            start: of.start.get(),
+            len: of.len.get(),
+            left: left.max(1).cast_unsigned(),
+            until: now + share(self.tables),
+        })
     }
 
     fn ring(&self, number: u32) -> &'a Ring<W> {
@@ -290,6 +340,18 @@ impl<'a, W: World> Sorting<'a, W> {
     }
 }
 
+impl Run {
+    /// Takes the next waiter out of the ring, which has one. The ring is told of it when the run is
+    /// [counted](Sorting::count).
+    fn take<W: World>(&mut self, ring: &Ring<W>) -> Number {
+        let next = ring.waiters[self.start as usize].get();
+        self.start = (self.start + 1) % RING as u32;
+        self.len -= 1;
+        self.left = self.left.saturating_sub(1);
+        Waiter::of(next).number()
+    }
+}
+
 impl<W: World> Ring<W> {
     fn first(&self) -> Option<Waiter> {
         let first = || Waiter::of(self.waiters[self.start.get() as usize].get());
@@ -306,20 +368,13 @@ impl<W: World> Ring<W> {
         self.len.set(len + 1);
         true
     }
-
-    /// Takes the first one out. There is one.
-    fn take(&self) -> Number {
-        let start = self.start.get();
-        self.start.set((start + 1) % RING as u32);
-        self.len.set(self.len.get() - 1);
-        Waiter::of(self.waiters[start as usize].get()).number()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use coreline_world::Native;
 
+    use super::super::nodes::Node;
     use super::*;
     use crate::numbered::Pooled;
 
@@ -332,9 +387,20 @@ mod tests {
             let numbers: Vec<Number> = (1..=RING as u32).collect();
             assert!(numbers.iter().all(|number| ring.put(Waiter::new(*number, 0))), "room");
             assert!(!ring.put(Waiter::new(31, 0)), "a full ring has no room");
-            let taken: Vec<Number> = numbers.iter().map(|_| ring.take()).collect();
+            let mut run = Run { ring: 0, start, len: RING as u32, left: 64, until: 0 };
+            let taken: Vec<Number> = numbers.iter().map(|_| run.take(ring)).collect();
             assert_eq!(taken, numbers, "a ring that began at {start}");
-            assert!(ring.first().is_none());
+            assert_eq!(run, Run { start, left: 34, ..Run::default() });
+        }
+    }
+
+    #[test]
+    fn a_run_goes_along_in_two_words() {
+        let most = Run { ring: 31, start: 29, len: 30, left: Near::PASSES + 1, until: u64::MAX };
+        for run in [most, Run::default(), Run { ring: 0, len: 0, ..most }] {
+            let node: Node<Native> = Pooled::<Native>::new_in();
+            run.give(&node);
+            assert_eq!(Run::new(&node), run);
         }
     }
 }

@@ -166,24 +166,22 @@ fn a_lock_that_excludes_nothing_is_found_in_some_interleaving() {
 ///
 /// | claim | where | found |
 /// |---|---|---|
-/// | `near` has at least 1.5 times the turns of `fifo` | arm64, 96 threads | holds: 1.90 to 3.36 |
-/// | the same, 1.35 times | x86 of 8 nodes, 128 threads | holds: 1.63 to 2.11 |
-/// | each node has at least 0.9 of the turns of any other | both | holds: 0.96 to 1 |
-/// | at least 0.95 of the turns of `fifo` | arm64, 1 to 16, packed | holds: 0.976 to 0.997 |
-/// | the same | x86, 1 to 8, packed | holds: 0.971 to 0.998 |
-/// | the same | x86, 16, packed | **not at all points**: 0.91 to 2.93 |
-/// | the same | both, 2, spread | holds: 0.985 to 0.999 |
-/// | the same | x86, 4, spread | holds: 0.968 to 0.980 |
-/// | the same | arm64, 4, spread | **not at all points**: 0.66 to 1.54 |
-/// | the same | both, 8, spread | **not at all points**: 0.72 to 1.91, and 0.84 to 1.23 |
-/// | the same | both, 16, spread | holds: 1.16 to 3.40 |
-/// | at least 0.95 of them, all points together | both, 1 to 16 | holds: 0.959 at least |
+/// | `near` has at least 1.5 times the turns of `fifo` | arm64, 96 threads | 1.88 to 2.99 |
+/// | the same, 1.35 times | x86 of 8 nodes, 128 threads | 1.45 to 1.86 |
+/// | each node has at least 0.9 of the turns of any other | both | 0.95 to 1 |
+/// | at least 0.95 of the turns of `fifo` | arm64, 1 to 16, packed | 0.987 to 1.001 |
+/// | the same | x86, 1 to 8, packed | 0.983 to 1.000 |
+/// | the same | x86, 16, packed | 1.33 to 3.02 |
+/// | the same | both, 2, spread | 0.986 to 0.999 |
+/// | the same | x86, 4, spread | 0.978 to 0.986 |
+/// | the same | arm64, 4, spread | 0.975 to 1.57 |
+/// | the same | both, 8, spread | 0.974 to 2.02, and 0.972 to 1.31 |
+/// | the same | both, 16, spread | 1.14 to 3.49 |
 ///
-/// All but the last are those of the work on seed 004, from before the scenario first ran; "packed"
-/// and "spread" were not told apart there. `docs/lockscale.md` says why some do not hold. The last
-/// one was made when that was seen, and so was the one that `near` has at least 1.25 times the
-/// turns of `reciprocating` at all CPUs: it has 1.59 to 2.72 times on the arm64 machine, and 1.35
-/// to 1.74 times on the x86 one.
+/// All are those of the work on seed 004, from before the scenario first ran, and hold; "packed"
+/// and "spread" were not told apart there. One was made later: `near` has at least 1.25 times the
+/// turns of `reciprocating` at all CPUs. It has 1.76 to 3.07 times on the arm64 machine, and 1.40
+/// to 1.91 times on the x86 one.
 fn claimed<const N: usize>(
     (machine, config): (&str, &str),
     threads: u32,
@@ -214,20 +212,15 @@ fn near_gives_more_turns_on_many_nodes_and_each_node_its_share() {
 
 #[test]
 fn near_costs_next_to_nothing_where_few_threads_want_the_lock() {
-    for (machine, place, threads, everywhere) in [
-        (ARM, "packed", &[1, 2, 4, 8, 16][..], &[1, 2, 4, 8, 16][..]),
-        (X86, "packed", &[1, 2, 4, 8, 16], &[1, 2, 4, 8]),
-        (ARM, "spread", &[2, 4, 8, 16], &[2, 16]),
-        (X86, "spread", &[2, 4, 8, 16], &[2, 4, 16]),
+    for (machine, place, threads) in [
+        (ARM, "packed", &[1, 2, 4, 8, 16][..]),
+        (X86, "packed", &[1, 2, 4, 8, 16]),
+        (ARM, "spread", &[2, 4, 8, 16]),
+        (X86, "spread", &[2, 4, 8, 16]),
     ] {
         for &threads in threads {
             let [fifo, near] = claimed(machine, threads, place, ["fifo", "near"]);
-            let [of_fifo, of_near] = [&fifo, &near].map(|it| it[RATE].values().sum::<f64>());
-            let over = of_near / of_fifo;
-            assert!(over >= 0.95, "{machine:?}, {threads} threads, {place}: {over} of the turns");
-            if everywhere.contains(&threads) {
-                near[RATE].at_least(0.95, &fifo[RATE]).unwrap();
-            }
+            near[RATE].at_least(0.95, &fifo[RATE]).unwrap();
         }
     }
 }
