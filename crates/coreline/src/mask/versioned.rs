@@ -61,8 +61,10 @@ use crate::TicketLock;
 /// values alive, however many: leave where you block. A reader for which no seat is free adds as
 /// many as there are, 256 for each last-level cache at most; they stay, and cost each update two
 /// fences more. **Signals, fork**: reads may be done in a signal handler by a reader that was made
-/// outside; updates not. In a forked child, readers of other threads that were inside stay there,
-/// and keep what they held.
+/// outside; updates not, and no readers made. In a forked child, readers of other threads that were
+/// inside stay there, and keep what they held. If one of these threads was in an update then, or
+/// was adding seats, updates of the child wait for ever, and so does the making of a reader for
+/// which no seat is free.
 pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
 }
@@ -135,8 +137,9 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
 
     /// A reader, for one thread at a time. It holds nothing until it enters.
     ///
-    /// Takes a seat near the caller's CPU if one is free there. Where none is free at all, waits
-    /// for updates that are under way and makes more.
+    /// Takes one of the first seats if one is free, else one of those that were added first, and so
+    /// on; of them, one near the caller's CPU if one is free there. Where none is free at all,
+    /// waits for updates that are under way and makes more.
     pub fn reader(&self) -> Reader<T, W> {
         let shared = &*self.shared;
         // SAFETY: the reader keeps the rolls with its seat.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use coreline::mask::{PresenceOptions, Reader, Versioned};
 use coreline_sim::Sim;
-use coreline_world::model::Model;
+use coreline_world::model::{Model, NoHeavyFences, RelaxedLoads, RelaxedStores};
 use coreline_world::{Cell, JoinHandle, Line, Native, Ordering, Place, Placement, Testbed, Word};
 
-use crate::worlds::{self, PREEMPTED};
+use crate::worlds::{self, PREEMPTED, panic_of};
 
 const ALIVE: u64 = 7;
 const DEAD: u64 = 0xdead;
@@ -49,15 +49,22 @@ fn full<W: Testbed>(trim_every: Duration) -> (Value<W>, Vec<Reader<Page<W>, W>>)
     // Two for each CPU, as the options say.
     let seats = 2 * W::topology().cpu_count();
     let readers = (0..seats).map(|_| value.reader()).collect();
-    assert!(format!("{value:?}").contains(&format!("seats: {seats},")), "{value:?}");
+    assert_eq!(seats_of(&value), seats);
     (value, readers)
+}
+
+/// How many seats there are.
+fn seats_of<W: Testbed>(value: &Value<W>) -> usize {
+    let text = format!("{value:?}");
+    let seats = text.split_once("seats: ").and_then(|(_, rest)| rest.split_once(','));
+    seats.and_then(|(seats, _)| seats.parse().ok()).expect(&text)
 }
 
 /// Readers come when all seats are taken, while the value is replaced.
 fn come<W: Testbed>(threads: u32, entries: u32, updates: u32, trim_every: Duration) {
     let (value, seated) = full::<W>(trim_every);
     let latest = Arc::new(W::U32::new_in(0));
-    let threads: Vec<_> = (0..threads)
+    let readers: Vec<_> = (0..threads)
         .map(|_| {
             let (value, latest) = (value.clone(), Arc::clone(&latest));
             let read = move || {
@@ -76,9 +83,15 @@ fn come<W: Testbed>(threads: u32, entries: u32, updates: u32, trim_every: Durati
         value.update(Page::new_in(number));
         latest.store(number, Ordering::Release);
     }
-    threads.into_iter().for_each(JoinHandle::join);
+    readers.into_iter().for_each(JoinHandle::join);
     value.synchronize();
     assert_eq!(value.retired(), 0, "no thread reads any more");
+    if threads as usize <= seated.len() {
+        // A reader that finds no seat looks again before it adds some. So one roll is enough for
+        // all. With a second one there would be four times as many seats as before.
+        let seats = seats_of(&value);
+        assert!(seats < 4 * seated.len(), "{seats} seats for {threads} more than {}", seated.len());
+    }
     drop(seated);
 }
 
@@ -96,6 +109,16 @@ fn a_reader_beyond_the_seats_reads_nothing_freed_in_every_interleaving() {
 fn two_readers_beyond_the_seats_find_some_in_every_interleaving() {
     // Without updates: with one, this has no end.
     worlds::check(|| come::<Model>(2, 0, 0, ALWAYS));
+}
+
+#[test]
+fn a_missing_ordering_is_caught() {
+    let stores = || worlds::check(|| come::<Model<RelaxedStores>>(2, 0, 0, ALWAYS));
+    let loads = || worlds::check(|| come::<Model<RelaxedLoads>>(2, 0, 0, ALWAYS));
+    let fences = || worlds::check(|| come::<Model<NoHeavyFences>>(1, 2, 2, ALWAYS));
+    let messages = [panic_of(stores), panic_of(loads), panic_of(fences)];
+    let all = messages.iter().all(|message| message.contains("Causality violation"));
+    assert!(all, "{messages:#?}");
 }
 
 #[test]
@@ -132,6 +155,47 @@ fn more_readers_than_a_roll_can_have_are_all_waited_for() {
         }
         drop(reading);
     }
+    value.synchronize();
+    assert_eq!(value.retired(), 0);
+}
+
+#[test]
+fn seats_that_were_given_back_are_taken_again() {
+    let (value, seated) = full::<Native>(ALWAYS);
+    let (first, mut readers) = (seated.len(), seated);
+    readers.push(value.reader());
+    let all = seats_of(&value);
+    assert!(all >= 2 * first, "{all} seats, and there were {first}");
+    readers.resize_with(all, || value.reader());
+    let mut readers: Vec<_> = readers.into_iter().map(Some).collect();
+    for at in (0..all).chain((0..all).rev()) {
+        readers[at] = None;
+        readers[at] = Some(value.reader());
+        assert_eq!(seats_of(&value), all, "a seat was free");
+    }
+    value.update(Page::new_in(1));
+    let found = readers.iter_mut().flatten().map(|reader| reader.enter().get().look());
+    assert!(found.eq((0..all).map(|_| 1)));
+}
+
+/// Makes readers, and replaces the value that it was, when it dies.
+struct Mourner(Option<Versioned<Mourner>>);
+
+impl Drop for Mourner {
+    fn drop(&mut self) {
+        if let Some(value) = self.0.take() {
+            let mut readers: Vec<_> = (0..300).map(|_| value.reader()).collect();
+            value.update(Mourner(None));
+            assert!(readers.iter_mut().all(|reader| reader.enter().get().0.is_none()));
+        }
+    }
+}
+
+#[test]
+fn a_value_that_dies_may_make_readers_and_updates() {
+    let value = Versioned::new(Mourner(None));
+    value.update(Mourner(Some(value.clone())));
+    value.update(Mourner(None));
     value.synchronize();
     assert_eq!(value.retired(), 0);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use coreline::mask::{Entry, Presence, PresenceOptions, Versioned};
 use coreline_world::model::{Model, Plant};
-use coreline_world::{Cell, JoinHandle, Line, Ordering, Placement, Threads, Word, Words};
+use coreline_world::{Cell, JoinHandle, Line, Ordering, Place, Placement, Threads, Word, Words};
 
 use crate::worlds;
 
@@ -153,5 +153,39 @@ fn no_value_is_freed_early_or_lost_after_a_refused_fence() {
     for trim_every in [ALWAYS, NEVER] {
         worlds::check(move || nothing_is_freed_early(1, trim_every));
         worlds::check(move || nothing_is_freed_early(2, trim_every));
+    }
+}
+
+/// The same where two rolls are told, two fences each: an update that fails at its `refused`th.
+fn nothing_is_freed_early_of_two_rolls(refused: u32, trim_every: Duration) {
+    BEFORE.set(None);
+    let value = Versioned::<Page, Refusing>::new_in(Page::new_in(), options(trim_every));
+    let seats = 2 * Refusing::topology().cpu_count();
+    let mut readers: Vec<_> = (0..=seats).map(|_| value.reader()).collect();
+    // One of each roll. Their bits are set, as that of the member above.
+    let mut two = [readers.remove(0), readers.pop().unwrap()];
+    two.iter_mut().for_each(|reader| drop(reader.enter()));
+    let read = move || {
+        for _ in 0..2 {
+            let mut readings = two.each_mut().map(|reader| reader.enter());
+            readings.iter_mut().for_each(|reading| reading.get().look());
+        }
+    };
+    let reader = Refusing::spawn(Placement::Anywhere, read).unwrap();
+    BEFORE.set(Some(refused - 1));
+    let updated = catch_unwind(AssertUnwindSafe(|| value.update(Page::new_in())));
+    assert!(updated.is_err() && BEFORE.get().is_none());
+    value.update(Page::new_in());
+    reader.join();
+    value.synchronize();
+    assert_eq!(value.retired(), 0, "what the refused update replaced was freed by the next");
+}
+
+#[test]
+fn no_value_is_freed_early_or_lost_after_a_fence_is_refused_in_the_midst_of_rolls() {
+    for trim_every in [ALWAYS, NEVER] {
+        for refused in 1..=4 {
+            worlds::few(move || nothing_is_freed_early_of_two_rolls(refused, trim_every));
+        }
     }
 }

@@ -8,7 +8,9 @@
 //! that costs time and no update.
 
 use core::cell::Cell;
-use std::sync::{Arc, OnceLock};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use coreline_topology::{Cid, CpuId, MAX_CPUS, Topology};
@@ -24,14 +26,41 @@ std::thread_local! {
     static CPU: Cell<u32> = const { Cell::new(NONE) };
 }
 
+/// The tree of this process; null until it was made. It goes from null to its final value in one
+/// exchange.
+///
+/// Threads that find none at the same time each make one, and the first one's counts. No thread
+/// waits for another, nor for itself: to make a tree is to allocate, and the program's allocator
+/// may ask for its CPU.
+static TREE: AtomicPtr<Arc<Topology>> = AtomicPtr::new(ptr::null_mut());
+
 fn tree() -> &'static Arc<Topology> {
-    static TREE: OnceLock<Arc<Topology>> = OnceLock::new();
-    TREE.get_or_init(|| {
-        let cpus = available_parallelism().map_or(1, usize::from);
-        let cpus = u32::try_from(cpus).map_or(MAX_CPUS, |cpus| cpus.min(MAX_CPUS));
-        let set = (0..cpus).map(CpuId::new).collect();
-        Arc::new(Topology::flat(&set).expect("there is a CPU"))
-    })
+    // Acquire pairs with the release in `make_tree`: without it the tree could be seen unwritten.
+    match NonNull::new(TREE.load(Ordering::Acquire)) {
+        // SAFETY: once it is there the tree never changes and never goes.
+        Some(tree) => unsafe { tree.as_ref() },
+        None => make_tree(),
+    }
+}
+
+#[cold]
+fn make_tree() -> &'static Arc<Topology> {
+    let cpus = available_parallelism().map_or(1, usize::from);
+    let cpus = u32::try_from(cpus).map_or(MAX_CPUS, |cpus| cpus.min(MAX_CPUS));
+    let set = (0..cpus).map(CpuId::new).collect();
+    let tree = Arc::new(Topology::flat(&set).expect("there is a CPU"));
+    let ours = Box::into_raw(Box::new(tree));
+    // Release pairs with the acquire in `tree`. Acquire, where another thread was faster.
+    match TREE.compare_exchange(ptr::null_mut(), ours, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: made above, and kept for good.
+        Ok(_) => unsafe { &*ours },
+        Err(theirs) => {
+            // SAFETY: made above, and no other thread has seen it.
+            drop(unsafe { Box::from_raw(ours) });
+            // SAFETY: once it is there the tree never changes and never goes.
+            unsafe { &*theirs }
+        }
+    }
 }
 
 /// Gives the calling thread the number of this CPU, if there is such a one.
@@ -50,6 +79,8 @@ pub(in crate::native) fn settle(cpu: CpuId) -> Result<(), SpawnError> {
 /// Gives the calling thread a number, as it has none.
 #[cold]
 fn settle_anywhere() -> CpuId {
+    // Every machine has it: for the program's allocator, if the tree is yet to be made.
+    CPU.set(0);
     let cpus = u32::try_from(tree().cpu_limit()).unwrap_or(NONE);
     // The first thread has number 1, and CPU 0.
     let cpu = (Native::thread_id().get() - 1) % cpus;
@@ -62,7 +93,7 @@ impl Place for Native {
         Arc::clone(tree())
     }
 
-    /// The same for all of a thread's life.
+    /// The same for all of a thread's life, from the end of the first call on.
     #[inline]
     fn cpu() -> CpuId {
         match CPU.get() {

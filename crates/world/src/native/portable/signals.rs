@@ -19,7 +19,8 @@ impl Signals for Native {
     /// Holds nothing off: a signal handler must not use what its thread may be in the middle of.
     fn hold() {}
 
-    /// The process's number: a child has another one than its parent.
+    /// The process's number: a child has another one than its parent, unless it is the first
+    /// process of a PID namespace, as its parent is of another.
     fn generation() -> NonZeroU32 {
         NonZeroU32::new(process::id()).unwrap_or(NonZeroU32::MIN)
     }

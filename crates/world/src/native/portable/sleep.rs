@@ -238,6 +238,66 @@ mod tests {
         assert_eq!(Native::park(&word, 1, Some(Time::from_nanos(0))), Parked::Changed);
     }
 
+    /// Sleepers give up all the time while others are woken one by one. Here no sleep ends for no
+    /// reason, so each wake that is counted has woken one that says so, and is lost to no other.
+    #[test]
+    fn a_wake_that_meets_a_deadline_is_counted_by_both_or_by_neither() {
+        const SLEEPS: usize = 1000;
+        let (word, left) = (&AtomicU32::new(0), &AtomicU32::new(3));
+        let later = |micros| Native::now() + Duration::from_micros(micros);
+        let sleep = move |micros| {
+            let answers = (0..SLEEPS).map(|_| Native::park(word, 0, Some(later(micros))));
+            let woken = answers.filter(|answer| *answer == Parked::Woken).count();
+            // Relaxed: a count.
+            left.fetch_sub(1, Ordering::Relaxed);
+            woken
+        };
+        let (counted, woken) = thread::scope(|scope| {
+            let sleepers = [0, 20, 50].map(|micros| scope.spawn(move || sleep(micros)));
+            let (mut counted, mut wakes) = (0, 0);
+            // Relaxed: a count.
+            while left.load(Ordering::Relaxed) > 0 {
+                counted += Native::wake(word, 1) as usize;
+                // So that some sleep to their deadline, and some of these are woken just then.
+                wakes += 1;
+                let next = later(wakes * 37 % 200);
+                while Native::now() < next {}
+            }
+            (counted, sleepers.map(|it| it.join().unwrap()).iter().sum::<usize>())
+        });
+        assert_eq!((counted, sleepers(word)), (woken, 0));
+        assert!(counted > 0, "no wake met a sleeper");
+    }
+
+    #[test]
+    fn a_sleep_until_the_end_of_time_can_be_ended() {
+        let word = &AtomicU32::new(0);
+        thread::scope(|scope| {
+            let end = Time::from_nanos(u64::MAX);
+            let sleeper = scope.spawn(move || Native::park(word, 0, Some(end)));
+            wait_for(1, word);
+            assert_eq!(Native::wake(word, 1), 1);
+            assert_eq!(sleeper.join().unwrap(), Parked::Woken);
+        });
+    }
+
+    /// A thread that ends sleeps and wakes like any other, in the destructors of its locals too.
+    #[test]
+    fn a_thread_may_sleep_and_wake_as_it_ends() {
+        static WORD: AtomicU32 = AtomicU32::new(0);
+        struct Last;
+        impl Drop for Last {
+            fn drop(&mut self) {
+                assert_eq!(Native::park(&WORD, 0, None), Parked::Woken);
+            }
+        }
+        std::thread_local!(static LAST: Last = const { Last });
+        let sleepers = [(); 2].map(|()| thread::spawn(|| LAST.with(|_| ())));
+        wait_for(2, &WORD);
+        assert_eq!(Native::wake(&raw const WORD, u32::MAX), 2);
+        sleepers.into_iter().for_each(|it| it.join().unwrap());
+    }
+
     #[test]
     fn a_wake_needs_no_live_word() {
         assert_eq!(Native::wake(ptr::null(), u32::MAX), 0);
