@@ -37,6 +37,8 @@
 //! a queue that waiters have left goes on. In the repository, `tests/laws/osq.rs` checks it in all
 //! three worlds.
 
+#[cfg(test)]
+mod laws;
 mod nodes;
 mod order;
 mod sleeping;
