@@ -41,17 +41,17 @@ use crate::TicketLock;
 /// use std::cell::RefCell;
 /// use std::sync::LazyLock;
 ///
-/// static ROUTES: LazyLock<Versioned<Vec<&str>>> =
-///     LazyLock::new(|| Versioned::new(vec!["10.0.0.0/8"]));
+/// static ROUTES: LazyLock<Versioned<Vec<String>>> =
+///     LazyLock::new(|| Versioned::new(vec!["10.0.0.0/8".to_owned()]));
 ///
-/// fn routes<R>(f: impl FnOnce(&Vec<&str>) -> R) -> R {
+/// fn routes<R>(f: impl FnOnce(&[String]) -> R) -> R {
 ///     thread_local! {
-///         static READER: RefCell<Reader<Vec<&'static str>>> = RefCell::new(ROUTES.reader());
+///         static READER: RefCell<Reader<Vec<String>>> = RefCell::new(ROUTES.reader());
 ///     }
 ///     READER.with_borrow_mut(|reader| f(reader.enter().get()))
 /// }
 ///
-/// assert_eq!(routes(Vec::len), 1);
+/// assert_eq!(routes(|routes| routes.len()), 1);
 /// ```
 ///
 /// A handle: clones are the same value.
