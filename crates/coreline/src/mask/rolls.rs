@@ -23,7 +23,7 @@ pub(super) struct Rolls<W: World> {
 
 /// Where a seat is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RollPosition {
     roll: usize,
     at: Position,
 }
@@ -82,27 +82,27 @@ impl<W: World> Rolls<W> {
     ///
     /// [`Lacking`] if a heavy fence is refused. Those that were told already learn of the next
     /// change, too: their bits stay.
-    pub(super) fn tell(&self, change: Change) -> Result<Vec<Place>, Lacking> {
+    pub(super) fn tell(&self, change: Change) -> Result<Vec<RollPosition>, Lacking> {
         let mut present = Vec::new();
         for (roll, rolls) in self.iter().enumerate() {
             let told = rolls.roll.tell(change)?;
-            present.extend(told.pending.into_iter().map(|at| Place { roll, at }));
+            present.extend(told.pending.into_iter().map(|at| RollPosition { roll, at }));
         }
         Ok(present)
     }
 
-    fn roll(&self, place: Place) -> &Roll<W> {
+    fn roll(&self, place: RollPosition) -> &Roll<W> {
         let rolls = self.iter().nth(place.roll);
         &rolls.expect("rolls are never taken away").roll
     }
 
     /// Whether the owner of a seat knows of a change, or is away.
-    pub(super) fn is_done(&self, place: Place, number: u64) -> bool {
+    pub(super) fn is_done(&self, place: RollPosition, number: u64) -> bool {
         self.roll(place).is_done(place.at, number)
     }
 
     /// Waits until the owner of a seat knows of a change, or is away.
-    pub(super) fn wait_until_done(&self, place: Place, number: u64) {
+    pub(super) fn wait_until_done(&self, place: RollPosition, number: u64) {
         self.roll(place).wait_until_done(place.at, number);
     }
 }
@@ -115,7 +115,7 @@ impl<W: World> Drop for Rolls<W> {
         while let Some(rolls) = NonNull::new(next) {
             // SAFETY: from a box, in one place, and taken out of it below before it is dropped.
             let rolls = unsafe { Box::from_raw(rolls.as_ptr()) };
-            // Relaxed: as above.
+            // Relaxed: no other thread has these rolls any more.
             next = rolls.next.swap(ptr::null_mut(), Ordering::Relaxed);
         }
     }

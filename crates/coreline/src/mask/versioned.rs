@@ -11,7 +11,7 @@ use coreline_world::{Native, Ordering, Word, World};
 
 use super::presence::{Announcer, PresenceOptions};
 use super::roll::{News, Roll, Seat};
-use super::rolls::{Place, Rolls, Taken};
+use super::rolls::{RollPosition, Rolls, Taken};
 use crate::TicketLock;
 
 /// A value that is read always and changed seldom.
@@ -90,7 +90,7 @@ struct Retired<T> {
     /// The change that replaced the last of them.
     number: u64,
     /// Readers that were present then, and have not looked since.
-    holders: Vec<Place>,
+    holders: Vec<RollPosition>,
 }
 
 // SAFETY: the pointers own values of a type that may be sent, and are used under the lock only.
@@ -146,8 +146,9 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         let taken = unsafe { shared.rolls.take() }.unwrap_or_else(|| {
             let _updater = shared.updater.lock();
             loop {
-                // SAFETY: as above. Once more, as other readers may have gone, or have added seats;
-                // and again, as others may take those that we add.
+                // Once more, as other readers may have left, or have added seats; and again, as
+                // others may take those that this thread adds.
+                // SAFETY: the reader keeps the rolls with its seat.
                 match unsafe { shared.rolls.take() } {
                     Some(taken) => break taken,
                     None => shared.rolls.grow(),
