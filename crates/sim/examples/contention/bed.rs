@@ -19,9 +19,9 @@ pub(crate) trait Bed: Testbed {
     /// A deque in std's mutex.
     type Deque: Deque;
 
-    /// Computes for about `span`; the result depends on `seed`, so the computation begins when
-    /// that is there.
-    fn compute(span: Duration, seed: u64) -> u64;
+    /// What computes for about `span` each time. Its result depends on its argument, so it begins
+    /// when that is there. Ask for it ahead: how long a computation is takes time to find.
+    fn computing(span: Duration) -> impl Fn(u64) -> u64 + Copy + Send + Sync + 'static;
 
     /// For how long the calling thread wanted a CPU and had none, where that is known.
     fn waited() -> Option<u64>;
@@ -63,11 +63,13 @@ deque!(SimDeque, SimMutex);
 impl Bed for Sim {
     type Deque = SimDeque;
 
-    fn compute(span: Duration, seed: u64) -> u64 {
-        if !span.is_zero() {
-            Sim::work(span);
+    fn computing(span: Duration) -> impl Fn(u64) -> u64 + Copy + Send + Sync + 'static {
+        move |seed| {
+            if !span.is_zero() {
+                Sim::work(span);
+            }
+            seed
         }
-        seed
     }
 
     fn waited() -> Option<u64> {
@@ -78,12 +80,12 @@ impl Bed for Sim {
 impl Bed for Native {
     type Deque = NativeDeque;
 
-    fn compute(span: Duration, seed: u64) -> u64 {
-        if span.is_zero() {
-            return seed;
-        }
-        let turns = (span.as_nanos() as f64 / ns_per_turn()).round() as u64;
-        black_box(chain(turns, seed))
+    fn computing(span: Duration) -> impl Fn(u64) -> u64 + Copy + Send + Sync + 'static {
+        let turns = match span.is_zero() {
+            true => 0,
+            false => (span.as_nanos() as f64 / ns_per_turn()).round() as u64,
+        };
+        move |seed| if turns == 0 { seed } else { black_box(chain(turns, seed)) }
     }
 
     fn waited() -> Option<u64> {

@@ -1,12 +1,18 @@
 //! Contention of two threads and more, natively and simulated: docs/contention.md.
 //!
 //! ```sh
-//! cargo run --release -p coreline-sim --example contention -- mechanisms native
+//! cargo run --release -p coreline-sim --example contention -- mechanisms native host-2c
 //! cargo run --release -p coreline-sim --example contention -- mechanisms host-2c
-//! cargo run --release -p coreline-sim --example contention -- structures native
+//! cargo run --release -p coreline-sim --example contention -- structures native host-2c
 //! cargo run --release -p coreline-sim --example contention -- structures host-2c
+//! cargo run --release -p coreline-sim --example contention -- alone native
+//! cargo run --release -p coreline-sim --example contention -- alone host-2c
 //! cargo run --release -p coreline-sim --example contention -- many epyc-9654-2s
 //! ```
+//!
+//! A hypervisor may move a virtual machine's CPUs, of which its kernel sees nothing. So what two
+//! CPUs do is measured natively only while a ping-pong between them takes what the named machine's
+//! takes under one last-level cache.
 //!
 //! | module | holds |
 //! |---|---|
@@ -40,7 +46,7 @@ const ATTEMPTS: usize = 8;
 /// Rounds of native samples, each of one sample of everything, so that a slow spell of the machine
 /// hits all alike; and operations of a sample. Structures take longer than mechanisms.
 const MECHANISMS: (usize, Length) = (101, Length(8_000));
-const STRUCTURES: (usize, Length) = (41, Length(3_000));
+const STRUCTURES: (usize, Length) = (101, Length(3_000));
 
 /// Operations of a simulated sample.
 const SIMULATED: Length = Length(4_000);
@@ -54,14 +60,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
     let table = match words[..] {
-        ["mechanisms", "native"] => native(&mechanisms::all::<Native>(), MECHANISMS)?,
+        ["mechanisms", "native", near] => {
+            native(&mechanisms::all::<Native>(), MECHANISMS, &spec(near)?)?
+        }
         ["mechanisms", machine] => simulated(&spec(machine)?, mechanisms::all::<Sim>)?,
-        ["structures", "native"] => native(&structures::<Native>(), STRUCTURES)?,
+        ["structures", "native", near] => {
+            native(&structures::<Native>(), STRUCTURES, &spec(near)?)?
+        }
         ["structures", machine] => simulated(&spec(machine)?, structures::<Sim>)?,
+        ["alone", "native"] => native_alone()?,
+        ["alone", machine] => simulated(&spec(machine)?, alone::<Sim>)?,
         ["many", machine] => many(&spec(machine)?)?,
         _ => {
-            return Err("usage: contention mechanisms|structures native|MACHINE, or contention \
-                         many MACHINE"
+            return Err("usage: contention mechanisms|structures MACHINE, \
+                         contention mechanisms|structures native MACHINE, \
+                         contention alone native|MACHINE, or contention many MACHINE"
                 .into());
         }
     };
@@ -76,12 +89,30 @@ fn structures<W: Bed>() -> Vec<Mechanism> {
     structures::of_two().into_iter().map(program).collect()
 }
 
+/// The structures, as one thread uses them.
+fn alone<W: Bed>() -> Vec<Mechanism> {
+    let program = |it: Use| -> Mechanism {
+        Box::new(move |cpus, length| it.sample::<W>(&cpus[..1], length))
+    };
+    structures::of_many().into_iter().map(program).collect()
+}
+
 /// A preset, or a machine file.
 fn spec(machine: &str) -> Result<Spec, Box<dyn Error>> {
     if machine.ends_with(".toml") {
         return Ok(Spec::from_file(machine.as_ref())?);
     }
     Ok(Spec::preset(machine)?)
+}
+
+/// How far a ping-pong may be off, in percent, and the CPUs be as far apart as asked for.
+const MOST_OFF: f64 = 30.0;
+
+/// Whether the CPUs are as far apart as the machine's cores under one cache.
+fn is_near(cpus: &[CpuId], spec: &Spec) -> bool {
+    let expected = spec.costs().same_cache as f64 / 1000.0;
+    let (figures, _) = mechanisms::ping_pong::<Native>(cpus, Length(2_000));
+    figures.iter().all(|(_, ns)| (ns - expected).abs() * 100.0 <= expected * MOST_OFF)
 }
 
 /// Samples of several figures.
@@ -91,6 +122,8 @@ struct Samples {
     names: Vec<String>,
     all: BTreeMap<String, Vec<f64>>,
     discarded: usize,
+    /// Samples while the CPUs were not as far apart as asked for.
+    elsewhere: usize,
 }
 
 impl Samples {
@@ -119,31 +152,56 @@ impl Samples {
             let (low, median, high, samples) = (at(1), at(2), at(3), figures.len());
             table += &format!("| {name} | {median:.1} | {low:.1} to {high:.1} | {samples} |\n");
         }
-        table + &format!("\n{} samples discarded\n", self.discarded)
+        let Samples { discarded, elsewhere, .. } = self;
+        table + &format!("\n{discarded} samples discarded, {elsewhere} taken elsewhere\n")
     }
 }
 
-/// Measures here, on the first two CPUs of this process.
+/// Measures here, on the first two CPUs of this process, while they are as near each other as this
+/// machine's.
 fn native(
     mechanisms: &[Mechanism],
-    (rounds, length): (usize, Length),
+    rounds: (usize, Length),
+    near: &Spec,
 ) -> Result<String, Box<dyn Error>> {
     let allowed = probe().allowed?;
     let cpus: Vec<CpuId> = allowed.iter().take(2).collect();
     if cpus.len() < 2 {
         return Err("this takes two CPUs, and this process may use one".into());
     }
+    Ok(measured(mechanisms, rounds, &cpus, &|| is_near(&cpus, near)).table())
+}
+
+/// Measures what one thread does.
+fn native_alone() -> Result<String, Box<dyn Error>> {
+    let allowed = probe().allowed?;
+    let cpus: Vec<CpuId> = allowed.iter().take(1).collect();
+    Ok(measured(&alone::<Native>(), STRUCTURES, &cpus, &|| true).table())
+}
+
+/// Samples of everything in turns. One that other load disturbed, or before or after which the CPUs
+/// are not in place, does not count, and is taken again.
+fn measured(
+    mechanisms: &[Mechanism],
+    (rounds, length): (usize, Length),
+    cpus: &[CpuId],
+    in_place: &dyn Fn() -> bool,
+) -> Samples {
     let mut samples = Samples::default();
     for _ in 0..rounds {
         for mechanism in mechanisms {
             for _ in 0..ATTEMPTS {
-                if samples.add(mechanism(&cpus, length)) {
+                let before = in_place();
+                let sample = mechanism(cpus, length);
+                if !before || !in_place() {
+                    samples.elsewhere += 1;
+                } else if samples.add(sample) {
                     break;
                 }
             }
         }
     }
-    Ok(samples.table())
+    samples
 }
 
 /// The same on the nearest two cores of a machine, with several seeds.

@@ -8,7 +8,7 @@ use coreline_sim::PingPong;
 use coreline_topology::CpuId;
 use coreline_world::{Integer, Line, Ordering, Word, Words};
 
-use crate::bed::{Bed, Sample, sample};
+use crate::bed::{Bed, sample};
 
 /// A figure of a mechanism: its name, and nanoseconds or a count.
 pub(crate) type Figure = (String, f64);
@@ -28,6 +28,7 @@ pub(crate) fn all<W: Bed>() -> Vec<Mechanism> {
     let mut all: Vec<Mechanism> = vec![
         Box::new(alone::<W>),
         Box::new(paused::<W>),
+        Box::new(own_lines::<W>),
         Box::new(ping_pong::<W>),
         Box::new(reads::<W>),
     ];
@@ -57,6 +58,47 @@ fn alone<W: Bed>(cpus: &[CpuId], Length(ops): Length) -> Figures {
     (vec![("addition, alone".to_owned(), added.wall as f64 / ops as f64)], added.disturbed)
 }
 
+/// Reads of the core's own lines: each where the last one said; free to overlap; and four of those
+/// behind each addition.
+fn own_lines<W: Bed>(cpus: &[CpuId], Length(ops): Length) -> Figures {
+    let lines: Vec<_> = (0..LINES).map(|_| Apart::<W>(W::U64::new_in(0), [0; 39])).collect();
+    let sum = word::<W>();
+    let rounds = ops / LINES as u64 + 1;
+    let taken = sample::<W, _>(&cpus[..1], move |_, _| {
+        let (mut times, mut read) = ([0; 3], 0);
+        let mut start = W::now().as_nanos();
+        let mut lap = |time: &mut u64| {
+            let now = W::now().as_nanos();
+            *time += now - start;
+            start = now;
+        };
+        for _ in 0..rounds {
+            one_by_one::<W>(&lines, load::<W>);
+        }
+        lap(&mut times[0]);
+        for _ in 0..rounds {
+            ORDER.iter().for_each(|&at| read |= load::<W>(&lines[at].0));
+        }
+        lap(&mut times[1]);
+        for _ in 0..rounds {
+            for four in ORDER.chunks(4) {
+                add::<W>(&sum);
+                four.iter().for_each(|&at| read |= load::<W>(&lines[at].0));
+            }
+        }
+        lap(&mut times[2]);
+        (times, read)
+    });
+    let reads = (rounds * LINES as u64) as f64;
+    let [dependent, free, behind] = taken.each[0].0.map(|time| time as f64 / reads);
+    let figures = vec![
+        ("read of an own line, one after the other".to_owned(), dependent),
+        ("read of an own line, free to overlap".to_owned(), free),
+        ("an addition and four reads of own lines".to_owned(), 4.0 * behind),
+    ];
+    (figures, taken.disturbed)
+}
+
 /// A spin loop's pause.
 fn paused<W: Bed>(cpus: &[CpuId], Length(ops): Length) -> Figures {
     let paused = sample::<W, _>(&cpus[..1], move |_, _| (0..ops).for_each(|_| W::relax()));
@@ -64,7 +106,7 @@ fn paused<W: Bed>(cpus: &[CpuId], Length(ops): Length) -> Figures {
 }
 
 /// The published tools' game.
-fn ping_pong<W: Bed>(cpus: &[CpuId], Length(ops): Length) -> Figures {
+pub(crate) fn ping_pong<W: Bed>(cpus: &[CpuId], Length(ops): Length) -> Figures {
     let game = PingPong::<W>::new_in();
     let rounds = (ops / 8).max(1);
     let played = sample::<W, _>(cpus, move |player, _| game.play(player as u32, rounds));
@@ -75,29 +117,36 @@ fn ping_pong<W: Bed>(cpus: &[CpuId], Length(ops): Length) -> Figures {
 /// What a thread computes between two additions, in nanoseconds.
 const GAPS: [u64; 7] = [0, 1, 2, 3, 5, 10, 20];
 
-/// Two threads add to one word: how many additions in a row each makes, and how long a row takes.
+/// Threads add to one word: how many additions in a row each of two makes, how long a row takes,
+/// and how long an addition of one thread alone.
 fn bursts<W: Bed>(cpus: &[CpuId], Length(ops): Length, gap: u64) -> Figures {
-    let sum = word::<W>();
-    let span = Duration::from_nanos(gap);
-    let added = sample::<W, u64>(cpus, move |_, _| {
-        let (mut next, mut bursts) = (u64::MAX, 0);
-        for _ in 0..ops {
-            // Relaxed: a count.
-            let found = sum.fetch_add(1, Ordering::Relaxed);
-            bursts += u64::from(found != next);
-            next = found + 1;
-            W::compute(span, found);
-        }
-        bursts
-    });
-    let Sample { wall, disturbed, each } = added;
-    let (bursts, wall) = (each.iter().sum::<u64>() as f64, wall as f64);
+    let take = |cpus| {
+        let sum = word::<W>();
+        let compute = W::computing(Duration::from_nanos(gap));
+        sample::<W, u64>(cpus, move |_, _| {
+            let (mut next, mut bursts, mut step) = (u64::MAX, 0, 1);
+            for _ in 0..ops {
+                // Relaxed: a count.
+                let found = sum.fetch_add(step, Ordering::Relaxed);
+                bursts += u64::from(found != next);
+                next = found + 1;
+                // One again: what is added waits for the computation, as the computation does for
+                // what was found.
+                step = compute(found) >> 63 | 1;
+            }
+            bursts
+        })
+    };
+    let (alone, both) = (take(&cpus[..1]), take(cpus));
+    let (bursts, wall) = (both.each.iter().sum::<u64>() as f64, both.wall as f64);
+    let ops = ops as f64;
     let figures = vec![
-        (format!("additions with {gap} ns between, ns of each thread's"), wall / ops as f64),
-        (format!("additions with {gap} ns between, in a row"), (2 * ops) as f64 / bursts),
+        (format!("addition with {gap} ns between, alone"), alone.wall as f64 / ops),
+        (format!("additions with {gap} ns between, ns of each thread's"), wall / ops),
+        (format!("additions with {gap} ns between, in a row"), 2.0 * ops / bursts),
         (format!("additions with {gap} ns between, ns a row"), wall / bursts),
     ];
-    (figures, disturbed)
+    (figures, alone.disturbed || both.disturbed)
 }
 
 /// Lines that are passed from core to core.

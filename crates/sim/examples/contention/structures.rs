@@ -95,12 +95,13 @@ impl Use {
         let operators = cpus.len() - usize::from(reader);
         let subject = structure.subject::<W>(cpus.len());
         let left = [(); 2].map(|()| Line(W::U64::new_in(operators as u64)));
+        let compute = W::computing(between);
         let used = sample::<W, _>(cpus, move |thread, timed| {
             let left = &left[usize::from(timed)];
             let mut seed = 0;
             if thread < operators {
                 for _ in 0..ops {
-                    seed = W::compute(between, subject.operate(thread));
+                    seed = compute(subject.operate(thread));
                 }
                 // Relaxed: a count.
                 left.fetch_sub(1, Ordering::Relaxed);
