@@ -20,8 +20,8 @@
 //! takes ownership along, since a write mostly follows (migratory sharing). A further read, without
 //! a write between, leaves copies.
 //!
-//! A core keeps a line that it owns while it uses it at once: requests of others wait until the use
-//! pauses for `keep`, or has gone on for `hold` since the line came and the first of them arrived.
+//! A line that came to a core stays there for as long as another request is on its way, whatever the
+//! core does: a request of another core waits until then, and for an access that has begun.
 
 #[cfg(test)]
 mod tests;
@@ -124,7 +124,8 @@ const NONE: u32 = u32::MAX;
 struct Entry {
     /// The line's number in the machine's memory.
     name: u64,
-    /// Until when the line is on its way to the core that asked last: later requests queue behind.
+    /// Until when the line serves no core but the one that asked last: it is on its way there, and
+    /// stays for a while.
     busy_until: u64,
     /// When the line reaches `asker`.
     arrival: u64,
@@ -176,9 +177,6 @@ pub(crate) struct Directory {
     /// One bit per core, `stride` words per line.
     sharers: Vec<u64>,
     stride: usize,
-    /// The costs of these names.
-    keep: u64,
-    hold: u64,
     /// By core: when its own caches were empty last.
     emptied: Vec<u64>,
     /// When any core's were. What arrived since is lost nowhere, which spares a look at the core.
@@ -211,9 +209,6 @@ impl Directory {
             placed: BTreeMap::new(),
             sharers: Vec::new(),
             stride,
-            // The least that a machine file can say is a picosecond, and means nothing.
-            keep: costs.keep - 1,
-            hold: costs.hold - 1,
             emptied,
             last_emptied: 0,
             costs: [
@@ -456,23 +451,14 @@ impl Directory {
         let entry = &self.entries[line];
         (entry.owner == core || (access == Access::Load && self.holds(line, core)))
             && (entry.asker != core || (entry.arrival <= now && !self.is_lost(entry)))
-            && (entry.contention == 0 || self.keeps(line, core, now))
+            && (entry.contention == 0 || self.keeps(line, now))
     }
 
-    /// Whether no request that waits gets the line from `core`, which has it, at `now`.
-    fn keeps(&self, line: usize, core: u32, now: u64) -> bool {
+    /// Whether no request that waits gets the line from a core that has it at `now`.
+    fn keeps(&self, line: usize, now: u64) -> bool {
         let entry = &self.entries[line];
         let contention = &self.contentions[entry.contention as usize];
-        contention.waiting.is_empty()
-            || now < entry.busy_until
-            || (entry.owner == core && now < self.kept_until(entry, contention))
-    }
-
-    /// Until when the owner keeps the line from requests that wait, as far as it has used it.
-    fn kept_until(&self, entry: &Entry, contention: &Contention) -> u64 {
-        let used = contention.used.max(entry.arrival);
-        let longest = contention.asked.max(entry.arrival) + self.hold;
-        (used + self.keep).min(longest)
+        contention.waiting.is_empty() || now < entry.busy_until
     }
 
     /// `core` accessed the line, which it has, and is through with that at `end`.
@@ -483,14 +469,6 @@ impl Directory {
         if entry.contention != 0 && entry.owner == core {
             let contention = &mut self.contentions[entry.contention as usize];
             contention.used = contention.used.max(end);
-        }
-    }
-
-    /// A request for the line arrives at `now`, and no other waits there.
-    pub(crate) fn ask(&mut self, line: usize, now: u64) {
-        let contention = self.entries[line].contention as usize;
-        if contention != 0 {
-            self.contentions[contention].asked = now;
         }
     }
 
@@ -513,22 +491,18 @@ impl Directory {
         }
     }
 
-    /// From when on the line can serve `core`: its owner keeps it no longer, and it is not on its
-    /// way to `core` itself for a sibling hardware thread, which finds it no earlier than the
-    /// thread that asked. (From a sibling no line is kept.)
+    /// From when on the line can serve `core`. For a sibling hardware thread of the one that asked
+    /// last it is there when it arrives. Another core gets it when it has stayed, and no access of
+    /// its owner's that has begun is under way.
     pub(crate) fn free_at(&self, line: usize, core: u32) -> u64 {
         let entry = &self.entries[line];
-        let kept = match entry.contention {
-            0 => entry.busy_until,
-            _ if entry.owner == NONE || entry.owner == core => entry.busy_until,
-            at => {
-                let contention = &self.contentions[at as usize];
-                // Not in the middle of an access that began before the owner loses the line.
-                let used = contention.used.max(entry.busy_until);
-                self.kept_until(entry, contention).max(used)
-            }
-        };
-        if entry.asker == core { kept.max(entry.arrival) } else { kept }
+        if entry.asker == core {
+            return entry.arrival;
+        }
+        match entry.contention {
+            at if at == 0 || entry.owner == NONE || entry.owner == core => entry.busy_until,
+            at => entry.busy_until.max(self.contentions[at as usize].used),
+        }
     }
 
     /// The line is on its way to `core` until `arrival`, and serves no other core before `until`.

@@ -98,8 +98,6 @@ pub(crate) struct Contention {
     behind: Vec<Behind>,
     /// When the last access that needed no request, of those by its owners, ended.
     pub(crate) used: u64,
-    /// When the first of the requests that wait arrived.
-    pub(crate) asked: u64,
 }
 
 impl Contention {

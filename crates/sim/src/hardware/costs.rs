@@ -83,10 +83,6 @@ costs! {
     locked: Time,
     /// How long the home of a line is occupied by one reader of many.
     directory: Time,
-    /// How soon a core uses a line again that it keeps from others for that.
-    keep: Time,
-    /// How long a core keeps a line from others at most, however soon it uses it again.
-    hold: Time,
     /// A plain store on its way into the store buffer.
     store_issue: Time,
     /// A count: how many stores the store buffer holds.

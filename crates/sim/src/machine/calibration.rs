@@ -2,9 +2,8 @@
 //!
 //! Published core-to-core latencies are ping-pong figures: two threads move one word back and forth
 //! with compare-and-exchange, and half of a round trip counts as the latency. That is not the cost
-//! of a transfer. While the one player works, the other's request is already under way, and each
-//! has its own locked operation in the figure. How much of it is the transfer depends on the model,
-//! on the share of a miss that is request flight above all.
+//! of a transfer: each player has its own locked operation in the figure, too, and what a player
+//! does while the other's request is under way is hidden behind that.
 //!
 //! So machine files state the published figure, and a [`Machine`](crate::Machine) finds the cost by
 //! having two cores of its own play: it moves the cost until the simulated figure is within half a
@@ -149,7 +148,7 @@ fn solve(
     }
     let cpus = [0, 1].map(CpuId::new);
     let play = |raw| play(spec.two_cpus(class, raw), request_percent, cpus);
-    let answer = search(published, least, request_percent, play)?;
+    let answer = search(published, least, play)?;
     answers().insert(question, answer);
     Ok(answer)
 }
@@ -159,15 +158,13 @@ fn solve(
 fn search(
     published: u64,
     least: u64,
-    request_percent: u32,
     mut play: impl FnMut(u64) -> Result<u64, Box<Failure>>,
 ) -> Result<Answer, Box<Failure>> {
     let off = |simulated: u64| simulated.abs_diff(published);
-    // The longer one of the two flights is what a player waits for.
-    let share = u64::from(request_percent.max(100 - request_percent));
     // Too cheap, and too dear: the cost that is looked for lies between.
     let (mut low, mut high) = (least, u64::MAX);
-    let mut raw = (published * 100 / share).max(least);
+    // A player waits for both flights: what the cost is off is about what the game is off.
+    let mut raw = published.max(least);
     let mut best = (raw, play(raw)?);
     let mut simulated = best.1;
     for _ in 1..MOST_GAMES {
@@ -179,7 +176,7 @@ fn search(
         } else {
             low = low.max(raw);
         }
-        let step = off(simulated) * 100 / share;
+        let step = off(simulated);
         let next = if simulated > published { raw.saturating_sub(step) } else { raw + step };
         let next = match next.max(least) {
             next if (low..high).contains(&next) => next,

@@ -37,11 +37,13 @@ impl Engine {
         self.directory.set_writer(line, access.writes().then_some(cpu as u32));
         let costs = self.spec.costs();
         let cost = self.jitter.jitter(source.cost);
-        let response = cost - cost * self.request_percent / 100;
+        let flight = cost * self.request_percent / 100;
+        let response = cost - flight;
         let locked = if access == Access::Update { costs.locked } else { 0 };
         let completion = start + response + locked;
-        // Copies go out one after the other; ownership has to arrive before it can go on.
-        let busy = if alone { completion } else { start + costs.directory };
+        // Copies go out one after the other. Ownership arrives before it can go on, and the core
+        // that has it sees no other's request for another flight.
+        let busy = if alone { completion + flight } else { start + costs.directory };
         self.directory.occupy(line, core, completion, busy);
         if let Some(ledger) = &mut self.ledger {
             let (queue, time) = (start - arrived, completion - issued);
@@ -75,11 +77,8 @@ impl Engine {
             .directory
             .contention(line)
             .is_some_and(|contention| !contention.waiting.is_empty());
-        if !waited_for {
-            self.directory.ask(line, now);
-            if self.directory.free_at(line, core) <= now {
-                return true;
-            }
+        if !waited_for && self.directory.free_at(line, core) <= now {
+            return true;
         }
         self.directory.contention_mut(line).waiting.push_back(Waiting { actor, core });
         let turn = match waited_for {
