@@ -26,10 +26,8 @@ fn every_published_figure_comes_back_at_every_request_share() {
                 assert!(reached, "{name} {class:?} at {share} %: {transfer:?}");
                 assert!(is_near(simulated, published), "{name} {class:?}: {transfer:?}");
                 assert_eq!(published, machine.spec().costs().of(class));
-                // Two locked operations, the hold of a player that waits, and no more flight than
-                // there is: what a transfer costs grows with the share that is hidden behind the
-                // other player's turn.
-                assert!(raw > published / 5 && raw < 2 * published, "{transfer:?}");
+                // A player's own locked operation is in the figure, too.
+                assert!(raw > published / 2 && raw <= published, "{transfer:?}");
                 seen += 1;
             }
         }
@@ -82,7 +80,8 @@ fn a_figure_that_is_out_of_reach_is_said_to_be() {
     let Transfer { published, raw, simulated, reached, .. } = transfers[0];
     assert!(!reached);
     assert_eq!((published, raw), (3000, 1100), "as cheap as a hit in the own cache");
-    assert!(simulated > 8000, "{simulated} ps, and a player that waits keeps the word for 8 ns");
+    // As often as its line comes, a player has a locked operation of 2.1 ns.
+    assert!(simulated > published * 5 / 4, "{simulated} ps");
     assert!(transfers[1..].iter().all(|transfer| transfer.reached));
 }
 

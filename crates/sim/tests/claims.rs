@@ -35,7 +35,7 @@ fn fetch(machine: Machine, cpu: u32) -> Result<f64, Box<Failure>> {
 fn the_whole_band_has_every_share_seed_and_uncertain_cost() {
     let (quick, whole) = (Band::quick(&spec(), 7), Band::whole(&spec(), 7));
     let shares: Vec<_> = quick.points().iter().map(|point| point.request_percent).collect();
-    assert_eq!(shares, [30, 0, 50], "the default first");
+    assert_eq!(shares, [30, 20, 50], "the default first");
     let uncertain = spec().sources().filter(|(_, cost)| cost.uncertain).count();
     assert_eq!(whole.points().len(), 3 * 16 + 2 * uncertain);
     assert_eq!(whole.points()[0], quick.points()[0]);

@@ -101,21 +101,23 @@ fn updates<W: Send + Sync + 'static, T: Send + 'static>(
 
 #[test]
 fn updates_in_line_are_done_to_the_value_before_and_overwritten() {
+    /// More than the updates before it count.
+    const STORED: u32 = 100_000;
     let (found, end) = updates(
         U32::new_in(0),
         |word| word.fetch_add(1, Ordering::Relaxed),
-        |word| word.store(1000, Ordering::Relaxed),
+        |word| word.store(STORED, Ordering::Relaxed),
         |word| word.load(Ordering::Relaxed),
     );
     let mut all: Vec<_> = found.iter().flatten().copied().collect();
     all.sort_unstable();
-    let before = all.iter().position(|&value| value >= 1000).unwrap();
+    let before = all.iter().position(|&value| value >= STORED).unwrap();
     let after = all.len() - before;
     assert!(before > 8 && after > 8, "{before} before the store and {after} after");
     // None is lost or done twice on its side of the store, and those before leave nothing behind.
-    let expected: Vec<_> = (0..before as u32).chain(1000..1000 + after as u32).collect();
+    let expected: Vec<_> = (0..before as u32).chain(STORED..STORED + after as u32).collect();
     assert_eq!(all, expected);
-    assert_eq!(end, 1000 + after as u32);
+    assert_eq!(end, STORED + after as u32);
     assert!(found.iter().all(|cpu| cpu.is_sorted()), "{found:?}");
 }
 
@@ -203,7 +205,7 @@ fn a_thread_in_line_keeps_its_cpu_until_it_was_served() {
             .map(|number| {
                 let word = Arc::clone(&word);
                 on(8 * (number % 12), move || {
-                    (0..1500).for_each(|_| _ = word.fetch_add(1, Ordering::Relaxed));
+                    (0..4000).for_each(|_| _ = word.fetch_add(1, Ordering::Relaxed));
                 })
             })
             .collect();
@@ -211,7 +213,7 @@ fn a_thread_in_line_keeps_its_cpu_until_it_was_served() {
         word.load(Ordering::Relaxed)
     });
     let run = run.unwrap_or_else(|failure| panic!("{failure}"));
-    assert_eq!(run.value, 24 * 1500);
+    assert_eq!(run.value, 24 * 4000);
     assert!(run.report.preemptions > 100, "{}", run.report.preemptions);
 }
 

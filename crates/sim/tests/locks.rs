@@ -255,8 +255,8 @@ fn a_counted_reference_costs_and_a_borrowed_one_does_not() {
     let shared = || Arc::new(AtomicU64::new(1));
     let counted = moved(shared, |value| drop(Arc::clone(value)));
     let borrowed = moved(shared, |value| assert_eq!(value.load(Ordering::Relaxed), 1));
-    // Of a core's 1000 operations on the count a few in a row find it there.
-    assert!(counted > 200 && borrowed < 20, "counted {counted}, borrowed {borrowed}");
+    // Of a core's 1000 operations on the count some 15 in a row find it there.
+    assert!(counted > 100 && borrowed < 20, "counted {counted}, borrowed {borrowed}");
 }
 
 #[test]

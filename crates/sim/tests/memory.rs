@@ -45,12 +45,9 @@ fn a_line_on_its_way_to_a_core_serves_neither_of_its_threads() {
     // Two cores of two threads each take the line from each other. When it reaches a core, the
     // other core has asked for it already: one thread's request brought it, and the other's comes
     // with it, no more.
-    // A core that keeps the line for more would blur the count.
-    let mut spec = Spec::preset("epyc-9654-2s").unwrap();
-    for cost in ["keep", "hold"] {
-        spec.scale(cost, 0).unwrap();
-    }
-    let (ns, report) = add_together(Machine::new(spec).seed(5), &[0, 192, 8, 200]);
+    // A core that goes on with the line for longer would blur the count.
+    let machine = machine("epyc-9654-2s", 5).request_percent(0);
+    let (ns, report) = add_together(machine, &[0, 192, 8, 200]);
     let transfers = report.transfers;
     assert!(transfers.private <= transfers.same_node * 3 / 2, "{transfers:?}");
     // A transfer's response, and a locked operation, are what the ping-pong figure consists of.

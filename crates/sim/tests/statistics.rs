@@ -65,8 +65,8 @@ fn full_statistics_find_the_line_that_two_counters_share() {
     let (shared, alone) = (named(&["requests", "errors"]), named(&["alone"]));
     assert_eq!(&details.lines[0], shared, "it is the hottest");
     assert_eq!(shared.cost.transfers.total(), 200);
-    // A few in a row find it where they are.
-    assert!(shared.cost.transfers.same_node > 20, "{shared:?}");
+    // Some 15 in a row find it where they are.
+    assert!(shared.cost.transfers.same_node > 8, "{shared:?}");
     assert!(shared.cost.time_ns > 5 * alone.cost.time_ns, "{shared:?}");
     assert_eq!((alone.cost.transfers.total(), alone.cost.transfers.misses()), (100, 1));
     let words: Vec<_> =
@@ -204,7 +204,8 @@ fn shares(arbitration: Arbitration) -> Vec<u64> {
 #[test]
 fn the_nearest_first_starves_a_distant_core() {
     let (fifo, nearest) = (shares(Arbitration::Fifo), shares(Arbitration::Nearest));
-    assert!(fifo.iter().all(|&count| count > 75), "{fifo:?}");
+    // As many turns for each; the line stays for longer where it came from farther away.
+    assert!(fifo.iter().all(|&count| count > 40), "{fifo:?}");
     assert!(nearest[2] * 10 < nearest[0], "{nearest:?}");
 }
 

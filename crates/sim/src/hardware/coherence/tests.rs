@@ -1,4 +1,5 @@
 use super::*;
+use crate::hardware::contention::{Actor, Waiting};
 use crate::hardware::spec::Spec;
 
 const NODE: NodeId = NodeId::new(0);
@@ -103,24 +104,17 @@ fn a_read_of_what_was_written_takes_ownership_and_the_next_leaves_copies() {
 }
 
 #[test]
-fn an_owner_keeps_a_line_while_it_uses_it_at_once_and_no_longer_than_the_hold() {
+fn a_line_stays_with_its_core_until_then_and_for_an_access_that_has_begun() {
     let mut d = directory();
-    let (keep, hold) = (d.keep, d.hold);
     touch(&mut d, 0, NODE, Access::Update);
-    d.occupy(0, 0, 100_000, 100_000);
-    d.contention_mut(0);
-    assert_eq!(d.free_at(0, 1), 100_000 + keep, "it may be used until then");
+    d.occupy(0, 0, 100_000, 112_000);
+    assert_eq!(d.free_at(0, 1), 112_000);
     assert_eq!(d.free_at(0, 0), 100_000, "from a sibling hardware thread it is not kept");
-    d.used(0, 0, true, 101_000);
-    assert_eq!(d.free_at(0, 1), 101_000 + keep);
-    // However soon it is used again, another core waits for the hold; an access that began
-    // before its end is done.
-    d.used(0, 0, true, 99_000 + hold);
-    assert_eq!(d.free_at(0, 1), 100_000 + hold);
-    d.used(0, 0, true, 100_500 + hold);
-    assert_eq!(d.free_at(0, 1), 100_500 + hold);
-    // A request that comes late waits for no more than the hold.
-    d.ask(0, 900_000);
-    d.used(0, 0, true, 899_000);
-    assert_eq!(d.free_at(0, 1), 899_000 + keep);
+    // Whoever waits: the core goes on with the line, and then loses it to the request.
+    d.contention_mut(0).waiting.push_back(Waiting { actor: Actor::Thread(1), core: 1 });
+    assert!(d.has(0, 0, Access::Update, 111_999));
+    assert!(!d.has(0, 0, Access::Update, 112_000));
+    // An access that began before that is not cut in two.
+    d.used(0, 0, true, 113_000);
+    assert_eq!(d.free_at(0, 1), 113_000);
 }
