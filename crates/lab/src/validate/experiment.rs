@@ -89,7 +89,7 @@ pub(crate) const ALL: &[Experiment] = &[
 pub(crate) const CALIBRATION: &str = "ping-pong-cas";
 
 /// Those whose figures are in the file of the development machine: no predictions.
-pub(crate) const CALIBRATED: [&str; 3] = [CALIBRATION, "fetch-add-1", "fetch-add-2"];
+pub(crate) const CALIBRATED: [&str; 2] = [CALIBRATION, "fetch-add-1"];
 
 /// A program that is ready to run.
 pub(crate) trait Subject: Send + Sync {

@@ -12,7 +12,7 @@
 //!
 //! A table that a simulator's authors have read cannot validate it. So predictions are committed
 //! first: the machine file of the development machine knows a measured ping-pong, an addition
-//! alone, a pause and two threads that add to one word, and misses stay in the table.
+//! alone and a pause, and misses stay in the table.
 
 mod blind;
 pub(crate) mod core_to_core;

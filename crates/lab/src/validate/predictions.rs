@@ -20,9 +20,8 @@ const SCHEMA: &str = "coreline.validate.predictions/1";
 
 /// What the file says to its reader.
 const HEADER: &str = "\
-# What the simulator says of this machine, calibrated by a ping-pong, an addition alone, a pause and
-# two threads that add to one word. Made by `coreline validate --predict COMMIT`; see README.md
-# beside it.
+# What the simulator says of this machine, calibrated by a ping-pong, an addition alone and a pause.
+# Made by `coreline validate --predict COMMIT`; see README.md beside it.
 #
 # All figures are nanoseconds. `value` is the mean over seeds at the usual request share; `low` and
 # `high` are the ends of the band. A measured median is a hit from low / tolerance to

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A hypervisor may move a virtual machine's CPUs, of which its kernel sees nothing. So what two
-//! CPUs do is measured natively only while a ping-pong between them takes what the named machine's
-//! takes under one last-level cache.
+//! CPUs do is measured natively only while a ping-pong between them takes what it takes between the
+//! named machine's nearest two cores.
 //!
 //! | module | holds |
 //! |---|---|
@@ -105,14 +105,20 @@ fn spec(machine: &str) -> Result<Spec, Box<dyn Error>> {
     Ok(Spec::preset(machine)?)
 }
 
+const NO_PAIR: &str = "the machine has no two cores";
+
 /// How far a ping-pong may be off, in percent, and the CPUs be as far apart as asked for.
 const MOST_OFF: f64 = 30.0;
 
-/// Whether the CPUs are as far apart as the machine's cores under one cache.
-fn is_near(cpus: &[CpuId], spec: &Spec) -> bool {
-    let expected = spec.costs().same_cache as f64 / 1000.0;
+/// Whether a ping-pong takes what it is expected to.
+fn is_near(cpus: &[CpuId], expected: f64) -> bool {
     let (figures, _) = mechanisms::ping_pong::<Native>(cpus, Length(2_000));
     figures.iter().all(|(_, ns)| (ns - expected).abs() * 100.0 <= expected * MOST_OFF)
+}
+
+/// The machine's nearest two cores, and how far apart they are.
+fn nearest(spec: &Spec) -> Option<(Class, [CpuId; 2])> {
+    Class::ALL.into_iter().find_map(|class| Some((class, class.pair(spec.topology())?)))
 }
 
 /// Samples of several figures.
@@ -169,7 +175,9 @@ fn native(
     if cpus.len() < 2 {
         return Err("this takes two CPUs, and this process may use one".into());
     }
-    Ok(measured(mechanisms, rounds, &cpus, &|| is_near(&cpus, near)).table())
+    let (class, _) = nearest(near).ok_or(NO_PAIR)?;
+    let expected = near.costs().of(class) as f64 / 1000.0;
+    Ok(measured(mechanisms, rounds, &cpus, &|| is_near(&cpus, expected)).table())
 }
 
 /// Measures what one thread does.
@@ -206,8 +214,7 @@ fn measured(
 
 /// The same on the nearest two cores of a machine, with several seeds.
 fn simulated(spec: &Spec, mechanisms: fn() -> Vec<Mechanism>) -> Result<String, Box<dyn Error>> {
-    let pair = Class::ALL.iter().find_map(|class| class.pair(spec.topology()));
-    let cpus = pair.ok_or("the machine has no two cores")?;
+    let (_, cpus) = nearest(spec).ok_or(NO_PAIR)?;
     let mut samples = Samples::default();
     for seed in 0..SEEDS {
         for mechanism in mechanisms() {

@@ -121,6 +121,6 @@ fn slots_stay_in_their_node_and_additions_cost_what_was_expected() {
     let [domain, clustered, cpu_id, sharded, atomic] = claimed(Band::whole, 100, VARIANTS);
     clustered[REMOTE_SLOTS].within(0.0..=0.0).unwrap();
     domain[OPERATION].at_most(6.0, &cpu_id[OPERATION]).unwrap();
-    domain[OPERATION].at_most(1.6, &atomic[OPERATION]).unwrap();
+    domain[OPERATION].at_most(1.7, &atomic[OPERATION]).unwrap();
     sharded[OPERATION].at_least(1.5, &domain[OPERATION]).unwrap();
 }
