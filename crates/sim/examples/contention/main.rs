@@ -91,9 +91,8 @@ fn structures<W: Bed>() -> Vec<Mechanism> {
 
 /// The structures, as one thread uses them.
 fn alone<W: Bed>() -> Vec<Mechanism> {
-    let program = |it: Use| -> Mechanism {
-        Box::new(move |cpus, length| it.sample::<W>(&cpus[..1], length))
-    };
+    let program =
+        |it: Use| -> Mechanism { Box::new(move |cpus, length| it.sample::<W>(&cpus[..1], length)) };
     structures::of_many().into_iter().map(program).collect()
 }
 
@@ -228,11 +227,11 @@ fn simulated(spec: &Spec, mechanisms: fn() -> Vec<Mechanism>) -> Result<String, 
 /// How many threads, of those that the machine has cores for.
 const THREADS: [usize; 7] = [2, 4, 8, 16, 48, 96, 192];
 
-/// Operations of a thread where there are many.
-const OF_MANY: Length = Length(100);
+/// Operations of a thread where there are many, and of all threads at least.
+const OF_MANY: (u64, u64) = (100, 4_000);
 
 /// More than a structure takes whose threads get on.
-const MOST_STEPS: u64 = 100_000_000;
+const MOST_STEPS: u64 = 300_000_000;
 
 /// The five structures, used by more and more threads: nanoseconds for each thread's operation.
 fn many(spec: &Spec) -> Result<String, Box<dyn Error>> {
@@ -250,7 +249,8 @@ fn many(spec: &Spec) -> Result<String, Box<dyn Error>> {
             for seed in 0..SEEDS_OF_MANY {
                 let cpus = cores[..threads].to_vec();
                 let machine = Machine::new(spec.clone()).seed(seed).step_limit(MOST_STEPS);
-                let Ok(run) = machine.run(move || it.sample::<Sim>(&cpus, OF_MANY)) else { break };
+                let length = Length(OF_MANY.0.max(OF_MANY.1 / threads as u64));
+                let Ok(run) = machine.run(move || it.sample::<Sim>(&cpus, length)) else { break };
                 figures.extend(run.value.0.iter().map(|(_, ns)| *ns));
             }
             let name = it.name();

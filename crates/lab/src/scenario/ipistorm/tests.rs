@@ -79,10 +79,10 @@ fn calls<const N: usize>(
 ///
 /// | claim | found, whole band |
 /// |---|---|
-/// | 1.5 us or more: `notify` beats `resched`, whatever is scanned | 0.42 to 0.89 of the time |
+/// | 1.5 us or more: `notify` beats `resched`, whatever is scanned | 0.84 of the time at most |
 /// | the time of `notify` does not depend on it; that of `resched` grows with it | holds |
-/// | 0.4 us: `always-kick` loses to `resched` | 1.02 at least |
-/// | 5 us: `always-kick` beats `resched` | 0.63 at most |
+/// | 0.4 us: `always-kick` loses to `resched` | 1.06 at least |
+/// | 5 us: `always-kick` beats `resched` | 0.60 at most |
 #[test]
 fn a_call_that_is_a_call_beats_one_that_is_taken_for_work() {
     const KERNEL: [&str; 3] = ["kernel-resched", "kernel-always-kick", "kernel-notify"];
