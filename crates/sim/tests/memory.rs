@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use coreline_sim::{Class, FailureKind, Machine, Report, Sim, Spec, Statistics, name, thread};
+use coreline_sim::{Class, FailureKind, Machine, Report, Sim, Statistics, name, thread};
 use coreline_world::{Cell, Clock, Integer, JoinHandle, Line, Ordering, Threads, Word, Words};
 
 use common::{machine, on};
