@@ -20,8 +20,8 @@
 //! takes ownership along, since a write mostly follows (migratory sharing). A further read, without
 //! a write between, leaves copies.
 //!
-//! A line that came to a core stays there for as long as another request is on its way, whatever the
-//! core does: a request of another core waits until then, and for an access that has begun.
+//! A line that came to a core stays there for as long as another request is on its way, whatever
+//! the core does: a request of another core waits until then, and for an access that has begun.
 
 #[cfg(test)]
 mod tests;

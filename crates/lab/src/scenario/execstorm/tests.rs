@@ -152,8 +152,8 @@ fn lives<const N: usize>(
 ///
 /// | claim | found |
 /// |---|---|
-/// | 192 CPUs have at least 100 times the lives of one under `ctor-dtor` | holds: 192 times |
-/// | under `global-mutex` 8 CPUs have at least 4 times the lives of 192 | does not: 3.2 to 4.1 times |
+/// | `ctor-dtor`: 192 CPUs have at least 100 times the lives of one | holds: 192 times |
+/// | `global-mutex`: 8 CPUs have at least 4 times the lives of 192 | does not: 3.2 to 4.1 |
 /// | and one CPU at least 3 times | holds: 3.5 to 3.8 times |
 #[test]
 fn constructed_objects_scale_to_all_cpus() {
