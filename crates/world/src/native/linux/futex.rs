@@ -50,12 +50,7 @@ impl Sleep for Native {
         let count = i32::try_from(count).unwrap_or(i32::MAX);
         // SAFETY: waking looks up the address and reads nothing there.
         let woken = keeping_errno(|| unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                word.addr(),
-                libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-                count,
-            )
+            libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, count)
         });
         u32::try_from(woken).unwrap_or(0)
     }

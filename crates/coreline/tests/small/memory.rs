@@ -1,7 +1,4 @@
-//! All of per-CPU memory, counters, masks and presence in a few operations: small enough for Miri,
-//! which looks for undefined behaviour in all that is not assembly (`cargo +nightly miri test -p
-//! coreline --test small`, with `MIRIFLAGS=-Zmiri-disable-isolation`). There operations run on
-//! atomics.
+//! Per-CPU memory, counters, masks, presence and object caches.
 
 use core::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,0 +1,102 @@
+//! Calls to workers, tasks of theirs, and the leases of a domain.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use coreline::Workers;
+use coreline::call::Why;
+use coreline::domain::{Domain, Exclusive};
+
+fn workers() -> Workers {
+    Workers::builder().polling(Duration::from_micros(50)).start().unwrap()
+}
+
+#[test]
+fn functions_run_elsewhere_and_bring_back_what_they_borrowed() {
+    let workers = workers();
+    let cpus: Vec<_> = workers.cpus().collect();
+    let mut words = vec![String::from("a")];
+    for &cpu in &cpus {
+        let (small, large) = (1_u8, [String::from("b"), String::from("c")]);
+        assert_eq!(workers.call_on(cpu, || small + 1).map_err(Why::from), Ok(2));
+        let longer = workers.call_on(cpu, || {
+            words.extend(large);
+            words.clone()
+        });
+        assert_eq!(longer.map_err(Why::from).unwrap().len(), words.len());
+        // It sleeps by then.
+        thread::sleep(Duration::from_millis(1));
+    }
+    let on = cpus.iter().copied().collect();
+    let values = workers.call_many(&on, Box::new).unwrap();
+    assert!(values.iter().all(|(cpu, value)| *cpu == **value) && values.len() == cpus.len());
+    let panics = || workers.call_on(cpus[0], || panic!("{}", words.len())).map_err(Why::from);
+    let payload = catch_unwind(AssertUnwindSafe(panics)).unwrap_err();
+    assert_eq!(payload.downcast_ref::<String>(), Some(&words.len().to_string()));
+}
+
+#[test]
+fn callers_wait_behind_each_other() {
+    let workers = workers();
+    let cpu = workers.cpus().next().unwrap();
+    thread::scope(|scope| {
+        for caller in 0..3 {
+            let workers = &workers;
+            scope.spawn(move || {
+                let name = vec![caller; 8];
+                for _ in 0..4 {
+                    let found = workers.call_on(cpu, || name.iter().sum::<u32>());
+                    assert_eq!(found.map_err(Why::from), Ok(8 * caller));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn replies_come_are_dropped_and_are_left() {
+    let workers = workers();
+    let cpu = workers.cpus().next().unwrap();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let task = || {
+        let ran = Arc::clone(&ran);
+        move || ran.fetch_add(1, Ordering::Relaxed)
+    };
+    let replies: Vec<_> = (0..3).map(|_| workers.spawn(task()).unwrap()).collect();
+    let here = workers.spawn_on(cpu, task()).unwrap();
+    // Withdrawn, if it has not begun.
+    drop(workers.call_async(cpu, task()).unwrap());
+    workers.spawn(task()).unwrap().detach();
+    assert!(replies.into_iter().chain([here]).all(|reply| reply.wait() < 6));
+    workers.close();
+    let refused = workers.spawn(task()).err().unwrap();
+    assert!(matches!(refused.why, Why::Closed));
+    drop(refused);
+    drop(workers);
+    assert!([5, 6].contains(&ran.load(Ordering::Relaxed)));
+    assert_eq!(Arc::strong_count(&ran), 1, "each task ran or was dropped");
+}
+
+#[test]
+fn leases_are_exclusive_and_come_back() {
+    let domain = Domain::new().unwrap();
+    let uses = domain.local(|| Exclusive::new(Box::new(0))).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..4 {
+                    let (mut lease, other) = (domain.lease_wait().unwrap(), domain.lease());
+                    assert_ne!(Ok(lease.cid()), other.map(|other| other.cid()));
+                    **lease.get_mut(&uses).unwrap() += 1;
+                    let mut owned = lease.into_owned();
+                    **owned.get_mut(&uses).unwrap() += 1;
+                }
+            });
+        }
+    });
+    let mut uses = uses;
+    assert_eq!(uses.iter_mut().map(|uses| **uses.get_mut()).sum::<u32>(), 24);
+}
