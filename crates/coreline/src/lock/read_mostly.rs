@@ -11,9 +11,10 @@
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
-//! | `closed` | 1: a writer holds the lock or waits for readers | that writer |
+//! | `closed` | `CLOSED`: a writer holds the lock or waits for readers | that writer |
+//! | | `SLEPT_ON`: the same, and readers sleep on this word, or are about to | they |
 //! | `calls` | how often a reader went while the lock was closed, modulo 2³² | readers |
-//! | `writers` | which writer is next; also readers that find the lock closed wait there | both |
+//! | `writers` | which writer is next; also readers that found the lock closed twice | both |
 //! | `came`, `went` | of each CPU: how many readers came there, and how many went | readers |
 //!
 //! # Why the counts are apart
@@ -47,8 +48,12 @@ use coreline_world::{Ordering, Slot, Word, World};
 use super::RawMutex;
 use super::guard::guard;
 use super::osq::Near;
-use super::spin::{MOST, spin};
+use super::spin::{MOST, Spun, spin};
 use crate::percpu::{PerCpu, PoolError};
+
+const OPEN: u32 = 0;
+const CLOSED: u32 = 1;
+const SLEPT_ON: u32 = 2;
 
 /// The readers of one CPU.
 struct Counts<W: World> {
@@ -76,7 +81,7 @@ unsafe impl<W: World> Slot for Counts<W> {}
 /// ```
 ///
 /// **Fairness**: a writer waits for the readers that are there when it comes; later ones wait for
-/// the writer, in one queue with the next writers.
+/// the writer, and, where the next one closes the lock before they run, in one queue with writers.
 ///
 /// **Oversubscription**: with 8 and 32 threads on 2 CPUs, of whose turns one in a hundred is to
 /// write, the longest wait is 35 to 40 and 240 to 250 ms, and the thread with the fewest turns has
@@ -134,7 +139,7 @@ impl<T, W: World> ReadMostly<T, W> {
     pub fn new_in(by: IndexBy, data: T) -> Result<Self, PoolError> {
         let none = || Counts { came: W::U64::new_in(0), went: W::U64::new_in(0) };
         Ok(ReadMostly {
-            closed: W::U32::new_in(0),
+            closed: W::U32::new_in(OPEN),
             calls: W::U32::new_in(0),
             writers: RawMutex::new_in(),
             counts: PerCpu::new_in(by, none)?,
@@ -168,22 +173,44 @@ impl<T, W: World> ReadMostly<T, W> {
         // finds the lock closed here.
         W::fence_light();
         // Acquire: pairs with the Release in `open`, for what the last writer wrote.
-        if self.closed.load(Ordering::Acquire) == 0 {
+        if self.closed.load(Ordering::Acquire) == OPEN {
             return true;
         }
         self.go();
         false
     }
 
-    /// Reads after the writer that has closed the lock, in one queue with others.
+    /// Reads after the writer that has closed the lock; where the next one has closed it by then,
+    /// in one queue with writers.
+    ///
+    /// Not in the queue at once: there, each waiter is woken by the one before, and that does not
+    /// run while another thread has its CPU. All readers are woken together.
     #[cold]
     #[inline(never)]
     fn come_slowly(&self) {
+        let now = W::now();
+        let is_open = |closed| closed == OPEN;
+        if !matches!(spin::<W, _>(&self.closed, now, now + MOST, is_open), Spun::Ready(_)) {
+            self.sleep_while_closed();
+        }
+        if self.come() {
+            return;
+        }
         self.writers.lock();
         // The lock is open, and stays so until this thread is counted.
         self.counts.field(|slot| &slot.came).add(1);
         // SAFETY: locked above.
         unsafe { self.writers.unlock() };
+    }
+
+    /// Sleeps until the lock is opened.
+    fn sleep_while_closed(&self) {
+        // Relaxed, twice: asks to be woken, and publishes nothing.
+        let (asked, found) = (Ordering::Relaxed, Ordering::Relaxed);
+        let asked = self.closed.compare_exchange(CLOSED, SLEPT_ON, asked, found);
+        if asked != Err(OPEN) {
+            W::park(&self.closed, SLEPT_ON, None);
+        }
     }
 
     /// Ends a reader.
@@ -197,7 +224,7 @@ impl<T, W: World> ReadMostly<T, W> {
         // or it is told here.
         W::fence_light();
         // Relaxed: nothing is read because of it.
-        if self.closed.load(Ordering::Relaxed) != 0 {
+        if self.closed.load(Ordering::Relaxed) != OPEN {
             self.call();
         }
     }
@@ -220,7 +247,7 @@ impl<T, W: World> ReadMostly<T, W> {
     pub fn write(&self) -> Result<ReadMostlyWriteGuard<'_, T, W>, Lacking> {
         self.writers.lock();
         // Relaxed: the heavy fence orders it.
-        self.closed.store(1, Ordering::Relaxed);
+        self.closed.store(CLOSED, Ordering::Relaxed);
         if let Err(lacking) = self.close() {
             self.open();
             return Err(lacking);
@@ -258,7 +285,9 @@ impl<T, W: World> ReadMostly<T, W> {
     /// Opens the lock to readers, and frees it for the next writer.
     fn open(&self) {
         // Release: pairs with the Acquire in `come`.
-        self.closed.store(0, Ordering::Release);
+        if self.closed.swap(OPEN, Ordering::Release) == SLEPT_ON {
+            W::wake(&raw const self.closed, u32::MAX);
+        }
         // SAFETY: the caller is the writer, which locked in `write`.
         unsafe { self.writers.unlock() };
     }

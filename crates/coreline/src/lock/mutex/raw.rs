@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World};
 
-use super::super::osq::{Near, Order, Osq, Waited};
+use super::super::osq::{Manner, Near, Order, Osq, Waited};
 use super::super::spin::{DOZE, MOST, Spun, barge, doze, is_over, spin};
 
 /// Held.
@@ -158,7 +158,7 @@ impl<O: Order, W: World> RawMutex<O, W> {
         if W::RUNS && is_over::<W>(deadline) {
             return false;
         }
-        let first = match self.queue.wait(deadline, true) {
+        let first = match self.queue.wait(deadline, Manner::SpinsAndSleeps) {
             Waited::Turn(first) => first,
             Waited::Late => return self.try_lock(),
             Waited::NoNode => return doze::<W>(deadline, || self.try_lock()),

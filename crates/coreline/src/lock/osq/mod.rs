@@ -54,7 +54,7 @@ pub use order::{Fifo, Near, Order};
 
 use crate::numbered::{NONE, Number};
 use nodes::{LEFT, Link, MOST_LEFT, Node, SLEEPS, TURN, Tables, WAIT};
-pub(super) use sleeping::Waited;
+pub(super) use sleeping::{Manner, Waited};
 pub(super) use spinning::Came;
 
 /// A queue of waiters, one of which has its turn: a lock of four bytes.

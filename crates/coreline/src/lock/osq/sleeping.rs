@@ -10,12 +10,22 @@ use super::nodes::{FENCED, SLEEPS, TURN, WAIT};
 use super::{Order, Osq, with_tables};
 use crate::numbered::{NONE, Number};
 
+/// How a thread waits for its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::lock) enum Manner {
+    /// Spins for [`MOST`] and then gives up; at once, while too many nodes are left in queues.
+    Spins,
+    /// Sleeps at once.
+    Sleeps,
+    SpinsAndSleeps,
+}
+
 /// How waiting for a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::lock) enum Waited {
     /// The caller is the first waiter, in the node of this number.
     Turn(Number),
-    /// The deadline passed.
+    /// The deadline passed, or the thread has spun in vain and does not sleep.
     Late,
     /// There is no node to wait in.
     NoNode,
@@ -29,9 +39,12 @@ impl<O: Order, W: World> Osq<O, W> {
         self.tail.load(Ordering::Relaxed) == NONE
     }
 
-    /// Waits for a turn asleep, and before that spinning, if `spins`.
-    pub(in crate::lock) fn wait(&self, deadline: Option<Time>, spins: bool) -> Waited {
+    /// Waits for a turn.
+    pub(in crate::lock) fn wait(&self, deadline: Option<Time>, manner: Manner) -> Waited {
         with_tables::<W, _>(|tables| {
+            if manner == Manner::Spins && tables.is_left_full() {
+                return Waited::Late;
+            }
             if deadline.is_some() && tables.is_left_full() {
                 return Waited::NoNode;
             }
@@ -46,8 +59,12 @@ impl<O: Order, W: World> Osq<O, W> {
             let end = deadline.map_or(now + MOST, |deadline| deadline.min(now + MOST));
             // Acquire, in `spin`: pairs with the Release in `grant`.
             let spun = || spin::<W, _>(state, now, end, |state| state == TURN);
-            if spins && spun() == Spun::Ready(TURN) {
+            if manner != Manner::Sleeps && spun() == Spun::Ready(TURN) {
                 return Waited::Turn(number);
+            }
+            if manner == Manner::Spins {
+                let has_left = tables.leave(number, WAIT);
+                return if has_left { Waited::Late } else { Waited::Turn(number) };
             }
             // Relaxed: asks to be woken, and publishes nothing. Acquire, where it fails: the turn
             // came; pairs with the Release in `grant`.

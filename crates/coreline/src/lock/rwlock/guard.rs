@@ -29,8 +29,9 @@ use super::{RawRwLock, Readers, SpinningReaders};
 /// assert!(ROUTES.try_write().is_none());
 /// ```
 ///
-/// **Fairness**: a writer that is first in the queue waits for the readers that are there, and for
-/// no later ones. Readers and writers that wait come in one order, that of `O`.
+/// **Fairness**: a writer waits for the readers that are there when it closes the lock, and for no
+/// later ones. Readers and writers that wait come in one order, that of `O`; readers that have spun
+/// in vain sleep outside of it, up to eight times.
 ///
 /// **Oversubscription**: with 8 and 32 threads on 2 CPUs, of whose turns one in a hundred is to
 /// write, the longest wait is 40 to 56 and 210 to 260 ms, and the thread with the fewest turns has
@@ -42,7 +43,7 @@ use super::{RawRwLock, Readers, SpinningReaders};
 ///
 /// **Size**: 8 bytes, and what [`Osq`](super::super::Osq) says of nodes, which all locks share.
 ///
-/// **Panics**: reading does, with more than 2^28 readers at one time, which takes guards that were
+/// **Panics**: reading does, with more than 2^27 readers at one time, which takes guards that were
 /// forgotten. A panic while a guard is alive frees the lock; the data is not poisoned.
 ///
 /// **Signals**: a handler that takes the lock waits for ever if the thread that it interrupted

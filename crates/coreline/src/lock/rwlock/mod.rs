@@ -1,26 +1,43 @@
 //! [`RwLock`]: many readers or one writer, in eight bytes.
 //!
-//! A word counts the readers and says whether a writer holds the lock; beside it stands an
+//! A word counts the readers and says whether a writer has closed the lock; beside it stands an
 //! [`Osq`](super::Osq) of four bytes, in which readers and writers wait in one order. The first
-//! waiter alone looks at the word, and passes its turn on when it has the lock: so readers that
-//! wait in a row come in one after the other, without waiting for each other's sections; those that
-//! sleep are woken by the one before.
+//! waiter alone looks at the word, and passes its turn on when it has the lock, or has closed it.
 //!
 //! # State
 //!
 //! | bits of `state` | name | meaning | written by |
 //! |---|---|---|---|
-//! | 0 | `WRITER` | a writer holds the lock | that writer |
-//! | 1 | `SLEEPS` | the first waiter sleeps on the word | the first waiter |
+//! | 0 | `WRITER` | a writer has the lock, or waits for readers to leave | that writer |
+//! | 1 | `SLEEPS` | threads sleep on the word, or are about to | they; the one that wakes them |
 //! | 2 | `WANTS` | the first waiter comes next: all others queue | the first waiter |
-//! | 3 to 31 | `READER` | how many readers hold the lock, or find that they cannot | readers |
+//! | 3 | `DRAINS` | the writer sleeps until readers have left, or is about to | as `SLEEPS` |
+//! | 4 to 31 | `READER` | how many readers hold the lock, or find that they cannot | readers |
+//!
+//! Three kinds of threads sleep on the word: the first waiter, the writer that waits for readers,
+//! and readers that have spun in vain, which leave the queue for that. All are woken together when
+//! the lock opens, and when the last reader leaves to a writer that sleeps.
+//!
+//! # More threads than CPUs
+//!
+//! A thread that was woken to its turn does not run while another one has its CPU, often for
+//! milliseconds, and passes no turn on. What sleeps behind it in the queue would sleep as long,
+//! while CPUs idle:
+//!
+//! ```text
+//! CPU 0: wakes A, the first waiter, which is to run here, and goes on reading
+//! CPU 1: B, C and D, readers, sleep behind A
+//! ```
+//!
+//! So readers sleep outside of the queue, eight times at most, and then in their places; and a
+//! writer that finds no other writer closes the lock and waits for readers without having queued.
 //!
 //! # Fairness
 //!
-//! A writer that is first in the queue asks that no more readers come as soon as it sees some: it
-//! waits for those that read already, and for no other. A first waiter that waits for writers lets
-//! threads that run go first for 20 us. So neither side starves the other. While a first waiter
-//! comes next, trying to take the lock fails, also if no thread holds it.
+//! A closed lock takes no more readers: its writer waits for those that read already, and for no
+//! other. A first waiter that waits for a writer lets threads that run go first for 20 us. So
+//! neither side starves the other. While a first waiter comes next, trying to take the lock fails,
+//! also if no thread holds it.
 //!
 //! # Whether readers spin
 //!

@@ -4,25 +4,30 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::time::Duration;
 
-use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World};
+use coreline_world::{ConstWorld, Integer, Native, Ordering, Parked, Time, Word, World};
 
-use super::super::osq::{Near, Order, Osq, Waited};
+use super::super::osq::{Manner, Near, Order, Osq, Waited};
 use super::super::spin::{MOST, Spun, barge, doze, is_over, spin};
 use super::{Readers, SpinningReaders};
 
-/// A writer holds the lock.
+/// A writer has closed the lock: it holds it, or waits for the readers that are there.
 const WRITER: u32 = 1;
-/// The first waiter sleeps on the word, or is about to.
+/// Threads sleep on the word, or are about to.
 const SLEEPS: u32 = 1 << 1;
 /// The first waiter comes next.
 const WANTS: u32 = 1 << 2;
+/// The writer that closed the lock sleeps until readers are gone, or is about to.
+const DRAINS: u32 = 1 << 3;
 /// One reader.
-const READER: u32 = 1 << 3;
+const READER: u32 = 1 << 4;
 /// More readers than memory has room for guards that were not forgotten; far from overflow.
-const MOST_READERS: u32 = READER << 28;
+const MOST_READERS: u32 = READER << 27;
 
-/// A first waiter that waits for writers asks to come next after so long.
+/// A first waiter asks to come next after so long.
 const PATIENCE: Duration = Duration::from_micros(20);
+
+/// A reader sleeps so often without a place in the queue, and then in its place.
+const NAPS: u32 = 8;
 
 /// A readers-writer lock without data, of 8 bytes: see [`RwLock`](super::RwLock).
 ///
@@ -47,19 +52,12 @@ enum Want {
 }
 
 impl Want {
-    /// Whether the first waiter can have the lock.
-    fn is_open(self, state: u32) -> bool {
-        match self {
-            Want::Read => state & WRITER == 0,
-            Want::Write => state & WRITER == 0 && state < READER,
-        }
-    }
-
-    /// What the word holds when the first waiter has taken the lock.
+    /// What the word holds when the first waiter has what it wants of a lock that is not closed.
     fn taken(self, state: u32) -> u32 {
         match self {
+            // All that sleep are woken: the lock is open to readers.
             Want::Read => (state & !(SLEEPS | WANTS)) + READER,
-            Want::Write => WRITER,
+            Want::Write => state & !WANTS | WRITER,
         }
     }
 }
@@ -124,7 +122,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     #[inline(never)]
     fn refused(&self, state: u32) -> bool {
         self.uncount();
-        assert!(state < MOST_READERS, "more than 2^28 readers: guards were forgotten");
+        assert!(state < MOST_READERS, "more than 2^27 readers: guards were forgotten");
         false
     }
 
@@ -140,11 +138,12 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
 
     #[inline]
     fn uncount(&self) {
-        // Release: pairs with the Acquire of a writer in `try_write` and `take`. Without it, reads
+        // Release: pairs with the Acquire of a writer in `try_write` and `drain`. Without it, reads
         // inside this section could see what that writer writes.
         let state = self.state.fetch_sub(READER, Ordering::Release);
-        if state & (WRITER | SLEEPS) == SLEEPS && state < 2 * READER {
-            self.wake_first();
+        // Not for each thread that comes in vain while a writer has the lock.
+        if state & DRAINS != 0 && state < 2 * READER {
+            self.wake();
         }
     }
 
@@ -176,10 +175,10 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     /// The caller holds the lock as a writer.
     #[inline]
     pub unsafe fn unlock_write(&self) {
-        // Release: pairs with the Acquire in `read_at_once`, `try_write` and `take`.
+        // Release: pairs with the Acquire in `read_at_once`, `try_write`, `close` and `take`.
         let state = self.state.fetch_sub(WRITER, Ordering::Release);
         if state & SLEEPS != 0 {
-            self.wake_first();
+            self.wake();
         }
     }
 
@@ -192,11 +191,11 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         // Release: as in `unlock_write`.
         let state = self.state.fetch_add(READER - WRITER, Ordering::Release);
         if state & SLEEPS != 0 {
-            self.wake_first();
+            self.wake();
         }
     }
 
-    /// Whether a writer holds the lock. A hint: stale when it is given.
+    /// Whether a writer holds the lock, or waits for readers. A hint: stale when it is given.
     pub fn is_written(&self) -> bool {
         // Relaxed: nothing follows from the answer.
         self.state.load(Ordering::Relaxed) & WRITER != 0
@@ -205,48 +204,125 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     /// Whether any thread holds the lock. A hint: stale when it is given.
     pub fn is_locked(&self) -> bool {
         // Relaxed: nothing follows from the answer.
-        self.state.load(Ordering::Relaxed) & !(SLEEPS | WANTS) != 0
+        self.state.load(Ordering::Relaxed) & !(SLEEPS | WANTS | DRAINS) != 0
     }
 
+    /// Wakes all that sleep on the word.
     #[cold]
     #[inline(never)]
-    fn wake_first(&self) {
-        // Relaxed: asked for no more. Until the first waiter runs, others may take the lock.
-        self.state.fetch_and(!SLEEPS, Ordering::Relaxed);
-        W::wake(&raw const self.state, 1);
+    fn wake(&self) {
+        // Relaxed: asked for no more. Until they run, others may take the lock.
+        self.state.fetch_and(!(SLEEPS | DRAINS), Ordering::Relaxed);
+        W::wake(&raw const self.state, u32::MAX);
     }
 
-    fn try_to(&self, want: Want) -> bool {
+    /// Asks, and sleeps until it is woken, or the lock is not `closed`.
+    fn sleep(&self, asks: u32, closed: u32, deadline: Option<Time>) {
+        // Relaxed: the exchange looks again.
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & closed != 0 {
+            let asked = state | asks;
+            // Relaxed, twice: asks, and publishes nothing.
+            let relaxed = Ordering::Relaxed;
+            match self.state.compare_exchange(state, asked, relaxed, relaxed) {
+                Ok(_) if W::park(&self.state, asked, deadline) != Parked::Changed => return,
+                // Relaxed: as before.
+                Ok(_) => state = self.state.load(Ordering::Relaxed),
+                Err(found) => state = found,
+            }
+        }
+    }
+
+    /// Takes the lock to read, or closes it to write: what a thread does without a place in the
+    /// queue.
+    fn enter(&self, want: Want) -> bool {
         match want {
             Want::Read => self.try_read(),
-            Want::Write => self.try_write(),
+            Want::Write => self.close(),
+        }
+    }
+
+    /// Closes the lock for a writer if no other has, and no first waiter is next; says whether it
+    /// did. The writer has the lock when readers are gone: see [`drain`](RawRwLock::drain).
+    fn close(&self) -> bool {
+        // Relaxed: the exchange looks again.
+        let state = self.state.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release in `unlock_write`.
+        let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
+        state & (WRITER | WANTS) == 0
+            && self.state.compare_exchange(state, state | WRITER, taken, failed).is_ok()
+    }
+
+    /// Waits until the readers are gone that were there when the caller closed the lock; opens it
+    /// again if `deadline` comes first. Says whether the lock is the caller's.
+    fn drain(&self, deadline: Option<Time>) -> bool {
+        loop {
+            let now = W::now();
+            let end = deadline.map_or(now + MOST, |deadline| deadline.min(now + MOST));
+            // Acquire, in `spin`: pairs with the Release in `uncount`.
+            let spun = spin::<W, _>(&self.state, now, end, |state| state < READER);
+            let (is_mine, is_late) = (matches!(spun, Spun::Ready(_)), is_over::<W>(deadline));
+            if is_mine || is_late {
+                // Relaxed: this writer alone asks for it.
+                if self.state.load(Ordering::Relaxed) & DRAINS != 0 {
+                    // Relaxed: publishes nothing.
+                    self.state.fetch_and(!DRAINS, Ordering::Relaxed);
+                }
+                if !is_mine {
+                    // SAFETY: this thread has closed it.
+                    unsafe { self.unlock_write() };
+                }
+                return is_mine;
+            }
+            self.sleep(DRAINS, !(READER - 1), deadline);
         }
     }
 
     #[cold]
     #[inline(never)]
     fn wait(&self, want: Want, deadline: Option<Time>) -> bool {
+        self.wait_to_enter(want, deadline) && (want == Want::Read || self.drain(deadline))
+    }
+
+    fn wait_to_enter(&self, want: Want, deadline: Option<Time>) -> bool {
         let spins = want == Want::Write || R::SPIN;
-        let take_soon = || {
-            // Relaxed: `try_to` looks again.
-            let state = self.state.load(Ordering::Relaxed);
-            state & WANTS == 0 && want.is_open(state) && self.try_to(want)
-        };
-        if spins && barge::<W>(take_soon) {
+        if spins && barge::<W>(|| self.enter(want)) {
             return true;
         }
         // A node in the queue would outlast the wait. Not in the model, where no time passes.
         if W::RUNS && is_over::<W>(deadline) {
             return false;
         }
-        let first = match self.queue.wait(deadline, spins) {
-            Waited::Turn(first) => first,
-            Waited::Late => return self.try_to(want),
-            Waited::NoNode => return doze::<W>(deadline, || self.try_to(want)),
+        let mut naps = match want {
+            Want::Read if W::RUNS => NAPS,
+            Want::Read => 1,
+            Want::Write => 0,
         };
-        let taken = self.wait_first(want, deadline, spins);
-        Osq::<O, W>::wake(self.queue.pass(first));
-        taken
+        loop {
+            let manner = match (spins, naps > 0) {
+                (true, true) => Some(Manner::Spins),
+                (true, false) => Some(Manner::SpinsAndSleeps),
+                (false, true) => None,
+                (false, false) => Some(Manner::Sleeps),
+            };
+            match manner.map_or(Waited::Late, |manner| self.queue.wait(deadline, manner)) {
+                Waited::Turn(first) => {
+                    let taken = self.wait_first(want, deadline, spins);
+                    Osq::<O, W>::wake(self.queue.pass(first));
+                    return taken;
+                }
+                Waited::Late if naps > 0 => naps -= 1,
+                Waited::Late => return self.enter(want),
+                Waited::NoNode => return doze::<W>(deadline, || self.enter(want)),
+            }
+            self.sleep(SLEEPS, WRITER | WANTS, deadline);
+            if self.enter(want) || spins && barge::<W>(|| self.enter(want)) {
+                return true;
+            }
+            if W::RUNS && is_over::<W>(deadline) {
+                return false;
+            }
+        }
     }
 
     /// Waits as the first waiter.
@@ -261,15 +337,14 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
             let now = W::now();
             // The model, where no time passes, is impatient after a first sleep.
             let is_patient = now - came < PATIENCE && (W::RUNS || !has_slept);
-            // Relaxed: `ask` looks again.
-            let has_readers = self.state.load(Ordering::Relaxed) >= READER;
-            // Readers come and go: a writer asks at once that no more of them come.
-            if !is_patient || want == Want::Write && has_readers {
-                self.ask(want, WANTS);
+            if !is_patient {
+                // Relaxed: asks, and publishes nothing.
+                self.state.fetch_or(WANTS, Ordering::Relaxed);
             }
             if spins {
                 let end = if is_patient { came + PATIENCE } else { now + MOST };
-                match spin::<W, _>(&self.state, now, until(end), |state| want.is_open(state)) {
+                let is_open = |state| state & WRITER == 0;
+                match spin::<W, _>(&self.state, now, until(end), is_open) {
                     Spun::Ready(_) => continue,
                     Spun::Late if is_patient && !is_over::<W>(deadline) => continue,
                     Spun::Late | Spun::Wanted => {}
@@ -278,44 +353,26 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
             if is_over::<W>(deadline) {
                 return self.take_or_leave(want);
             }
-            if let Some(asked) = self.ask(want, SLEEPS) {
-                W::park(&self.state, asked, deadline);
-                has_slept = true;
-                // Relaxed: what was asked for is undone, and publishes nothing.
-                self.state.fetch_and(!SLEEPS, Ordering::Relaxed);
-            }
+            self.sleep(SLEEPS, WRITER, deadline);
+            has_slept = true;
         }
     }
 
-    /// Writes what the first waiter asks for into the word of a lock that is not open to it. What
-    /// stands there then; `None` if it was not written.
-    fn ask(&self, want: Want, asks: u32) -> Option<u32> {
-        // Relaxed: the exchange looks again.
-        let state = self.state.load(Ordering::Relaxed);
-        if want.is_open(state) {
-            return None;
-        }
-        // Relaxed, twice: asks, and publishes nothing.
-        self.state
-            .compare_exchange(state, state | asks, Ordering::Relaxed, Ordering::Relaxed)
-            .map(|_| state | asks)
-            .ok()
-    }
-
-    /// Takes the lock for the first waiter if it is open to it.
+    /// Takes the lock for the first waiter, or closes it, if no writer has.
     fn take(&self, want: Want) -> bool {
         // Relaxed: the exchange looks again.
         let mut state = self.state.load(Ordering::Relaxed);
-        while want.is_open(state) {
-            // Acquire: pairs with the Release in `unlock_write` and `uncount`.
-            let taken = self.state.compare_exchange_weak(
-                state,
-                want.taken(state),
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            );
-            match taken {
-                Ok(_) => return true,
+        while state & WRITER == 0 {
+            let new = want.taken(state);
+            // Acquire: pairs with the Release in `unlock_write`.
+            let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
+            match self.state.compare_exchange_weak(state, new, taken, failed) {
+                Ok(_) => {
+                    if state & !new & SLEEPS != 0 {
+                        W::wake(&raw const self.state, u32::MAX);
+                    }
+                    return true;
+                }
                 Err(found) => state = found,
             }
         }
@@ -324,12 +381,15 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
 
     /// Takes the lock if that is possible now; else nothing is asked for any more.
     fn take_or_leave(&self, want: Want) -> bool {
-        let taken = self.take(want);
-        if !taken {
-            // Relaxed: publishes nothing.
-            self.state.fetch_and(!(SLEEPS | WANTS), Ordering::Relaxed);
+        if self.take(want) {
+            return true;
         }
-        taken
+        // Relaxed: publishes nothing.
+        if self.state.fetch_and(!WANTS, Ordering::Relaxed) & SLEEPS != 0 {
+            // They may sleep because this thread was next.
+            self.wake();
+        }
+        false
     }
 }
 
@@ -342,5 +402,41 @@ impl<O: Order, R: Readers, W: ConstWorld> Default for RawRwLock<O, R, W> {
 impl<O: Order, R: Readers, W: World> fmt::Debug for RawRwLock<O, R, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RawRwLock").field("locked", &self.is_locked()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coreline_sim::{Machine, Sim};
+    use coreline_topology::CpuId;
+    use coreline_world::{Clock, JoinHandle, Placement, Threads, Work};
+
+    use super::*;
+
+    /// Only the last reader to leave, and a lock that opens, wake those that sleep.
+    #[test]
+    fn a_thread_that_comes_in_vain_wakes_no_other_in_simulation() {
+        let law = || {
+            let lock = Arc::new(RawRwLock::<Near, SpinningReaders, Sim>::new_in());
+            lock.write();
+            let theirs = Arc::clone(&lock);
+            let read = move || {
+                theirs.read();
+                // SAFETY: this thread reads.
+                unsafe { theirs.unlock_read() };
+            };
+            let reader = Sim::spawn(Placement::On(CpuId::new(1)), read).unwrap();
+            let sleeps = || lock.state.load(Ordering::Relaxed) & SLEEPS != 0;
+            while !sleeps() {
+                Sim::work(Duration::from_micros(10));
+            }
+            assert!(!lock.read_by(Sim::now()) && sleeps());
+            // SAFETY: this thread writes.
+            unsafe { lock.unlock_write() };
+            reader.join();
+        };
+        Machine::preset("host-2c").unwrap().run(law).unwrap();
     }
 }
