@@ -11,24 +11,25 @@
 //!
 //! # More threads than CPUs
 //!
-//! Locks that sleep let about ten times as many turns through as those that only spin, and more;
-//! their longest waits are longer. With 8 threads and with 32, in millions of turns in a second,
-//! and milliseconds:
+//! Locks that sleep let ten times as many turns through as those that only spin, and more; their
+//! longest waits are longer. With 8 threads and with 32, in millions of turns in a second, and
+//! milliseconds:
 //!
 //! | lock | 8: turns | share | longest wait | 32: turns | share | longest wait |
 //! |---|---|---|---|---|---|---|
-//! | [`Mutex`] | 1.3–2.2 | 0.74–0.75 | 44–48 | 0.8–0.9 | 0.24–0.36 | 270–290 |
-//! | [`RwLock`]¹ | 1.4–1.5 | 0.80–0.90 | 40–56 | 0.9–1.0 | 0.22–0.49 | 210–260 |
-//! | [`ReadMostly`]¹ | 1.5 | 0.78–0.89 | 35–40 | 1.0 | 0.36–0.42 | 240–250 |
-//! | [`TicketLock`] | 0.16–0.17 | 0.84–0.87 | 3.3–6.6 | 0.07 | 0.29–0.31 | 6–12 |
-//! | [`Osq`] | 0.05–0.15 | 0.57–0.86 | 4.1–12 | 0.02–0.03 | 0.02–0.14 | 30–40 |
-//! | std's `Mutex` | 1.5–1.6 | 0.79–0.83 | 68–72 | 0.8–0.9 | 0.26–0.31 | 550–780 |
+//! | [`Mutex`] | 1.4–1.9 | 0.81–0.92 | 21–27 | 1.5–1.7 | 0.36–0.61 | 116–143 |
+//! | [`RwLock`]¹ | 1.8–1.9 | 0.81–0.93 | 24–32 | 1.8–1.9 | 0.47–0.59 | 136–172 |
+//! | [`ReadMostly`]¹ | 1.6–1.7 | 0.75–0.95 | 16–24 | 1.5–1.6 | 0.37–0.56 | 96–139 |
+//! | [`TicketLock`] | 0.10–0.14 | 0.86–0.97 | 1.2–1.9 | 0.03–0.05 | 0.45–0.69 | 1.9–9.1 |
+//! | [`Osq`] | 0.12–0.15 | 0.91–0.97 | 1.3–2.2 | 0.04–0.05 | 0.22–0.94 | 2.5–15 |
+//! | std's `Mutex` | 1.6–1.9 | 0.81–0.94 | 24–36 | 1.4–1.7 | 0.34–0.59 | 167–272 |
+//! | `parking_lot`'s `RwLock`¹ | 1.8–1.9 | 0.83–0.89 | 20–27 | 1.8–2.0 | 0.43–0.58 | 80–108 |
 //!
-//! Natively on an AMD EPYC (family 26 model 2, Zen 5) with 2 CPUs and kernel 6.18: turns of 100 ns
-//! and 500 ns between them, for 1.5 s; medians of five runs, measured twice, while other builds
-//! ran beside. *Share* is the turns of the thread with the fewest over those of the one with the
-//! most. A wait is from the call to the turn, and so holds what else the CPU did meanwhile.
-//! ¹: one turn of a hundred is to write.
+//! Natively on an AMD EPYC (family 25 model 1, Zen 3) with 2 CPUs and kernel 6.18, 2026-11-25:
+//! turns of 100 ns and 500 ns between them, for 1.5 s, threads pinned to the CPUs by turns; the
+//! least and the most of five runs, interleaved. *Share* is the turns of the thread with the fewest
+//! over those of the one with the most. A wait is from the call to the turn, and so holds what else
+//! the CPU did meanwhile. ¹: one turn of a hundred is to write.
 //!
 //! # For users of `parking_lot`
 //!
