@@ -214,7 +214,7 @@ fn turns_of_eight(span: Duration) -> u64 {
         let lock = Arc::clone(&lock);
         let all = move || {
             let turn = |turn: u32| {
-                if turn % 100 == 0 {
+                if turn.is_multiple_of(100) {
                     let mut data = lock.write();
                     Sim::work(Duration::from_nanos(100));
                     *data += 1;

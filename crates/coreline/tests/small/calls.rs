@@ -46,7 +46,7 @@ fn callers_wait_behind_each_other() {
         for caller in 0..3 {
             let workers = &workers;
             scope.spawn(move || {
-                let name = vec![caller; 8];
+                let name = Box::new([caller; 8]);
                 for _ in 0..4 {
                     let found = workers.call_on(cpu, || name.iter().sum::<u32>());
                     assert_eq!(found.map_err(Why::from), Ok(8 * caller));

@@ -42,6 +42,7 @@ impl Sleep for Native {
     }
 
     /// Async-signal-safe, and leaves `errno` alone.
+    #[expect(clippy::not_unsafe_ptr_arg_deref, reason = "the kernel reads nothing there")]
     fn wake(word: *const AtomicU32, count: u32) -> u32 {
         if count == 0 {
             // The kernel counts after it has woken one, so it takes none for one.
