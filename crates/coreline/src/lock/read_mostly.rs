@@ -166,7 +166,7 @@ impl<T, W: World> ReadMostly<T, W> {
     }
 
     /// Counts a reader; whether the lock is open to it. If not, it went again.
-    #[inline]
+    #[inline(always)]
     fn come(&self) -> bool {
         self.counts.field(|slot| &slot.came).add(1);
         // Partner: the first heavy fence in `write`. Either this reader is counted there, or it
