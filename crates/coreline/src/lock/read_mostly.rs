@@ -12,7 +12,7 @@
 //! | word | meaning | written by |
 //! |---|---|---|
 //! | `closed` | `CLOSED`: a writer holds the lock or waits for readers | that writer |
-//! | | `SLEPT_ON`: the same, and readers sleep on this word, or are about to | they |
+//! | | `SLEPT_ON`: the same, and readers sleep on this word, or are about to | readers |
 //! | `calls` | how often a reader went while the lock was closed, modulo 2³² | readers |
 //! | `writers` | which writer is next; also readers that found the lock closed twice | both |
 //! | `came`, `went` | of each CPU: how many readers came there, and how many went | readers |
