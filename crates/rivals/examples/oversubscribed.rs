@@ -1,0 +1,176 @@
+//! Locks beside more threads than CPUs: the table of the module `coreline::lock`.
+//!
+//! ```sh
+//! cargo run --release -p coreline-rivals --example oversubscribed
+//! ```
+//!
+//! Threads take turns of 100 ns, 500 ns apart, each pinned to a CPU. Under a readers-writer lock
+//! one turn of a hundred is to write.
+
+use std::cell::UnsafeCell;
+use std::error::Error;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use coreline::lock::{Near, Osq, ReadMostly, TicketLock};
+use coreline_topology::CpuId;
+use coreline_world::{JoinHandle, Native, Place, Placement, Threads};
+
+const WINDOW: Duration = Duration::from_millis(1500);
+const RUNS: usize = 5;
+const WRITES: u64 = 100;
+
+/// Works for so many times 100 ns, on an undisturbed CPU.
+#[derive(Clone, Copy)]
+struct Work(u64);
+
+impl Work {
+    fn measured() -> Self {
+        const TURNS: u64 = 1 << 16;
+        let measure = |_| {
+            let start = Instant::now();
+            Work(TURNS).take(1);
+            start.elapsed().as_nanos()
+        };
+        let shortest = (0..1000).map(measure).min().unwrap_or(1).max(1);
+        Work((u128::from(TURNS) * 100 / shortest) as u64)
+    }
+
+    fn take(self, times: u64) {
+        (0..self.0 * times).for_each(|turn| _ = black_box(turn));
+    }
+}
+
+/// A lock: has `section` run while it is held, to write or to read.
+type Lock = Arc<dyn Fn(bool, &mut dyn FnMut()) + Send + Sync>;
+
+/// What is behind a lock without data.
+struct Behind(UnsafeCell<u64>);
+
+// SAFETY: looked at under its lock alone.
+unsafe impl Sync for Behind {}
+
+macro_rules! mutex {
+    ($new:expr, |$lock:ident| $held:expr) => {{
+        let lock = $new;
+        Arc::new(move |_, section: &mut dyn FnMut()| {
+            let $lock = &lock;
+            let mut held = $held;
+            section();
+            *held += 1;
+        })
+    }};
+}
+
+macro_rules! read_write {
+    ($new:expr, |$write:ident| $written:expr) => {{
+        let lock = $new;
+        Arc::new(move |writes, section: &mut dyn FnMut()| {
+            if writes {
+                let $write = &lock;
+                let mut held = $written;
+                section();
+                *held += 1;
+            } else {
+                let held = lock.read();
+                section();
+                black_box(*held);
+            }
+        })
+    }};
+}
+
+fn locks() -> Result<Vec<(&'static str, Lock)>, Box<dyn Error>> {
+    let queue = (Osq::<Near, Native>::new_in(), Behind(UnsafeCell::new(0)));
+    let in_queue = move |_, section: &mut dyn FnMut()| {
+        let (queue, behind) = &queue;
+        let _turn = queue.lock();
+        section();
+        // SAFETY: this thread has its turn.
+        unsafe { *behind.0.get() += 1 };
+    };
+    Ok(vec![
+        ("Mutex", mutex!(coreline::Mutex::new(0_u64), |lock| lock.lock())),
+        ("RwLock", read_write!(coreline::RwLock::new(0_u64), |lock| lock.write())),
+        (
+            "ReadMostly",
+            read_write!(ReadMostly::new(0_u64)?, |lock| lock.write().expect("heavy fences")),
+        ),
+        ("TicketLock", mutex!(TicketLock::new(0_u64), |lock| lock.lock())),
+        ("Osq", Arc::new(in_queue)),
+        ("std Mutex", mutex!(std::sync::Mutex::new(0_u64), |lock| lock.lock().unwrap())),
+        ("parking_lot RwLock", read_write!(parking_lot::RwLock::new(0_u64), |lock| lock.write())),
+    ])
+}
+
+/// Millions of turns in a second; the fewest turns of a thread over the most; the longest wait, ms.
+fn run(
+    lock: &Lock,
+    cpus: &[CpuId],
+    threads: usize,
+    work: Work,
+) -> Result<[f64; 3], Box<dyn Error>> {
+    let (stop, start) = (Arc::new(AtomicBool::new(false)), Arc::new(Barrier::new(threads + 1)));
+    let spawn = |thread: usize| {
+        let (lock, stop, start) = (Arc::clone(lock), Arc::clone(&stop), Arc::clone(&start));
+        let turns = move || {
+            let (mut turns, mut longest) = (0_u64, Duration::ZERO);
+            start.wait();
+            // Relaxed: a sign.
+            while !stop.load(Ordering::Relaxed) {
+                let called = Instant::now();
+                let mut section = || {
+                    longest = longest.max(called.elapsed());
+                    work.take(1);
+                };
+                lock((turns + 13 * thread as u64).is_multiple_of(WRITES), &mut section);
+                turns += 1;
+                work.take(5);
+            }
+            (turns, longest)
+        };
+        Native::spawn(Placement::On(cpus[thread % cpus.len()]), turns)
+    };
+    let spawned = (0..threads).map(spawn).collect::<Result<Vec<_>, _>>()?;
+    start.wait();
+    thread::sleep(WINDOW);
+    // Relaxed: a sign.
+    stop.store(true, Ordering::Relaxed);
+    let done: Vec<_> = spawned.into_iter().map(JoinHandle::join).collect();
+    let turns = done.iter().map(|(turns, _)| *turns);
+    let (fewest, most) = (turns.clone().min().unwrap_or(0), turns.clone().max().unwrap_or(0));
+    let longest = done.iter().map(|(_, longest)| *longest).max().unwrap_or_default();
+    Ok([
+        turns.sum::<u64>() as f64 / WINDOW.as_micros() as f64,
+        fewest as f64 / most.max(1) as f64,
+        longest.as_secs_f64() * 1e3,
+    ])
+}
+
+#[expect(clippy::print_stdout, reason = "this is what the program is for")]
+fn main() -> Result<(), Box<dyn Error>> {
+    let cpus: Vec<CpuId> = Native::topology().cpus().map(|cpu| cpu.id).collect();
+    let (locks, work) = (locks()?, Work::measured());
+    for threads in [4 * cpus.len(), 16 * cpus.len()] {
+        println!("{threads} threads on {} CPUs: least, middle and most of {RUNS} runs", cpus.len());
+        println!("{:20}{:>22}{:>22}{:>22}", "", "million turns/s", "share", "longest wait, ms");
+        let mut all = vec![Vec::new(); locks.len()];
+        for _ in 0..RUNS {
+            for ((_, lock), runs) in locks.iter().zip(&mut all) {
+                runs.push(run(lock, &cpus, threads, work)?);
+            }
+        }
+        for ((name, _), runs) in locks.iter().zip(&all) {
+            let of = |which: usize| {
+                let mut sorted: Vec<f64> = runs.iter().map(|run| run[which]).collect();
+                sorted.sort_by(f64::total_cmp);
+                format!("{:.2} {:.2} {:.2}", sorted[0], sorted[RUNS / 2], sorted[RUNS - 1])
+            };
+            println!("{name:20}{:>22}{:>22}{:>22}", of(0), of(1), of(2));
+        }
+    }
+    Ok(())
+}
