@@ -96,8 +96,9 @@ unsafe impl<W: World> Slot for Counts<W> {}
 ///
 /// **Panics**: a panic while a guard is alive frees the lock; the data is not poisoned.
 ///
-/// **Signals**: a handler may read what the thread that it interrupted reads. It waits for ever if
-/// that thread writes or is waiting to read.
+/// **Signals**: in a handler use [`try_read`](ReadMostly::try_read), which does not wait. `read`
+/// waits for ever there if the thread that it interrupted writes or is waiting to read, and if that
+/// reads while a writer waits.
 ///
 /// **Fork**: readers and writers of other threads at the time of the fork never go in the child. A
 /// writer there waits for ever.
@@ -162,7 +163,15 @@ impl<T, W: World> ReadMostly<T, W> {
     #[inline]
     pub fn try_read(&self) -> Option<ReadMostlyReadGuard<'_, T, W>> {
         // SAFETY: in the branch taken this thread is a reader since just now, for this guard.
-        self.come().then(|| unsafe { ReadMostlyReadGuard::new(self) })
+        (self.looks_open() && self.come()).then(|| unsafe { ReadMostlyReadGuard::new(self) })
+    }
+
+    /// Whether coming makes sense. One that comes in vain has the writer add up all counts again: a
+    /// thread that tried again and again would keep it from ever finding that no reader is left.
+    #[inline]
+    fn looks_open(&self) -> bool {
+        // Relaxed: `come` looks again.
+        self.closed.load(Ordering::Relaxed) == OPEN
     }
 
     /// Counts a reader; whether the lock is open to it. If not, it went again.
@@ -193,7 +202,7 @@ impl<T, W: World> ReadMostly<T, W> {
         if !matches!(spin::<W, _>(&self.closed, now, now + MOST, is_open), Spun::Ready(_)) {
             self.sleep_while_closed();
         }
-        if self.come() {
+        if self.looks_open() && self.come() {
             return;
         }
         self.writers.lock();
@@ -359,5 +368,20 @@ impl<'a, T, W: World> ReadMostlyWriteGuard<'a, T, W> {
         // the writer.
         let data = ManuallyDrop::new(unsafe { lock.data.borrow_mut() });
         ReadMostlyWriteGuard { lock, data, _not_send: PhantomData }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_sees_the_lock_closed_is_not_counted() {
+        let lock = ReadMostly::new(0).unwrap();
+        let written = lock.write().unwrap();
+        assert!(lock.try_read().is_none());
+        assert_eq!(lock.counts.field(|slot| &slot.came).sum(), 0);
+        drop(written);
+        assert_eq!(lock.try_read().map(|data| *data), Some(0));
     }
 }

@@ -128,6 +128,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
 
     /// Frees the lock of one reader.
     ///
+    /// The lock may be written once more when it is free: its memory must stay until this returns.
+    ///
     /// # Safety
     ///
     /// The caller holds the lock as a reader.
@@ -169,6 +171,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     }
 
     /// Frees the lock of its writer.
+    ///
+    /// The lock may be written once more when it is free: its memory must stay until this returns.
     ///
     /// # Safety
     ///
