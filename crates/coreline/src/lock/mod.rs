@@ -17,19 +17,20 @@
 //!
 //! | lock | 8: turns | share | longest wait | 32: turns | share | longest wait |
 //! |---|---|---|---|---|---|---|
-//! | [`Mutex`] | 1.4–1.9 | 0.81–0.92 | 21–27 | 1.5–1.7 | 0.36–0.61 | 116–143 |
-//! | [`RwLock`]¹ | 1.8–1.9 | 0.81–0.93 | 24–32 | 1.8–1.9 | 0.47–0.59 | 136–172 |
-//! | [`ReadMostly`]¹ | 1.6–1.7 | 0.75–0.95 | 16–24 | 1.5–1.6 | 0.37–0.56 | 96–139 |
-//! | [`TicketLock`] | 0.10–0.14 | 0.86–0.97 | 1.2–1.9 | 0.03–0.05 | 0.45–0.69 | 1.9–9.1 |
-//! | [`Osq`] | 0.12–0.15 | 0.91–0.97 | 1.3–2.2 | 0.04–0.05 | 0.22–0.94 | 2.5–15 |
-//! | std's `Mutex` | 1.6–1.9 | 0.81–0.94 | 24–36 | 1.4–1.7 | 0.34–0.59 | 167–272 |
-//! | `parking_lot`'s `RwLock`¹ | 1.8–1.9 | 0.83–0.89 | 20–27 | 1.8–2.0 | 0.43–0.58 | 80–108 |
+//! | [`Mutex`] | 1.5–2.1 | 0.56–0.86 | 20–28 | 1.2–1.4 | 0.37–0.49 | 127–184 |
+//! | [`RwLock`]¹ | 1.7–2.1 | 0.44–0.89 | 24–32 | 1.5–1.9 | 0.29–0.50 | 136–156 |
+//! | [`ReadMostly`]¹ | 1.3–1.9 | 0.52–0.80 | 13–18 | 1.1–1.9 | 0.40–0.65 | 83–122 |
+//! | [`TicketLock`] | 0.09–0.12 | 0.88–0.98 | 1.8–2.4 | 0.04–0.07 | 0.20–0.60 | 2.6–4.9 |
+//! | [`Osq`] | 0.09–0.12 | 0.91–1.00 | 1.8–4.4 | 0.03–0.07 | 0.11–0.68 | 2.5–6.7 |
+//! | std's `Mutex` | 1.4–2.1 | 0.58–0.92 | 24–32 | 1.4–1.9 | 0.35–0.45 | 274–304 |
+//! | `parking_lot`'s `RwLock`¹ | 1.4–2.0 | 0.47–0.79 | 20–24 | 1.7–2.4 | 0.30–0.46 | 80–100 |
 //!
-//! Natively on an AMD EPYC (family 25 model 1, Zen 3) with 2 CPUs and kernel 6.18, 2026-11-25:
-//! turns of 100 ns and 500 ns between them, for 1.5 s, threads pinned to the CPUs by turns; the
-//! least and the most of five runs, interleaved. *Share* is the turns of the thread with the fewest
-//! over those of the one with the most. A wait is from the call to the turn, and so holds what else
-//! the CPU did meanwhile. ¹: one turn of a hundred is to write.
+//! Natively on an AMD EPYC (family 25 model 1, Zen 3) with 2 CPUs and kernel 6.18, 2026-11-25, by
+//! the example `oversubscribed` of `coreline-rivals`: turns of 100 ns and 500 ns between them, for
+//! 1.5 s, threads pinned to the CPUs by turns; the least and the most of five runs, interleaved.
+//! *Share* is the turns of the thread with the fewest over those of the one with the most. A wait
+//! is from the call to the turn, and so holds what else the CPU did meanwhile. ¹: one turn of a
+//! hundred is to write.
 //!
 //! # For users of `parking_lot`
 //!

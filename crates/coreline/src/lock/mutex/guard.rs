@@ -37,8 +37,8 @@ use super::RawMutex;
 /// the lock after 5 us of spinning, or 1 ms if it sleeps, and gets it from the next holder that
 /// frees it; the others follow in their order.
 ///
-/// **Oversubscription**: with 8 and 32 threads on 2 CPUs the longest wait is 21 to 27 and 116 to
-/// 143 ms, and the thread with the fewest turns has 0.81 and 0.36 of those of the one with the
+/// **Oversubscription**: with 8 and 32 threads on 2 CPUs the longest wait is 20 to 28 and 127 to
+/// 184 ms, and the thread with the fewest turns has 0.56 and 0.37 of those of the one with the
 /// most, at least: [measured](super::super#more-threads-than-cpus).
 ///
 /// **Size**: 8 bytes, and what [`Osq`](super::super::Osq) says of nodes, which all locks share.
