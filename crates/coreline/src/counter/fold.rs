@@ -3,6 +3,8 @@
 use core::fmt;
 use core::marker::PhantomData;
 
+use coreline_world::restartable::NoSlot;
+use coreline_world::restartable::definition::{Load, StoreIfEqual};
 use coreline_world::{Native, Ordering, Word, World};
 
 use super::spread::Spread;
@@ -134,8 +136,7 @@ impl<F: Fold> PerCpuFold<F> {
     /// async-signal-safe; it does all that the first addition to a
     /// [counter](super::PerCpuCounter::const_new) does.
     pub const fn const_new() -> Self {
-        // SAFETY: it is one word.
-        PerCpuFold { spread: unsafe { Spread::const_new() }, fold: PhantomData }
+        PerCpuFold { spread: Spread::const_new(), fold: PhantomData }
     }
 }
 
@@ -171,16 +172,17 @@ impl<F: Fold, W: World> PerCpuFold<F, W> {
     /// Records a value. Orders nothing: a record publishes only itself.
     #[inline]
     pub fn record(&self, value: F::Value) {
-        let word = self.spread.current().field(|word| word);
-        while let Ok(old) = word.try_load() {
-            let Some(new) = Self::replaces(old, value) else {
-                return;
-            };
-            // The thread may be on another CPU by now: what its word holds is what counts.
-            match word.try_store_if_equal(old, new) {
-                Ok(Ok(())) => return,
-                Ok(Err(_)) => {}
-                Err(_) => break,
+        if let Some(word) = self.spread.at(|word| word) {
+            while let Ok(old) = W::run(word, Load) {
+                let Some(new) = Self::replaces(old, value) else {
+                    return;
+                };
+                // The thread may be on another CPU by now: what its word holds is what counts.
+                match W::run(word, StoreIfEqual { expected: old, new }) {
+                    Ok(Ok(())) => return,
+                    Ok(Err(_)) => {}
+                    Err(NoSlot) => break,
+                }
             }
         }
         self.record_otherwise(value);
@@ -247,15 +249,10 @@ impl<F: Fold, W: World> PerCpuFold<F, W> {
     /// interrupted a call on the same value. Nothing was taken.
     pub fn drain(&self) -> Result<F::Value, StopError> {
         let empty = F::to_bits(F::IDENTITY);
-        let slots = match self.spread.slots() {
-            None => F::IDENTITY,
-            Some(slots) => slots.with_all_stopped(|slots| {
-                let taken = |slot: Stopped<'_, W::U64, W>| {
-                    F::from_bits(slot.field(|word| word).replace(empty))
-                };
-                slots.map(taken).fold(F::IDENTITY, F::fold)
-            })?,
-        };
+        let taken =
+            |slot: Stopped<'_, W::U64, W>| F::from_bits(slot.field(|word| word).replace(empty));
+        let slots = self.spread.with_all_stopped(|all| all.map(taken).fold(F::IDENTITY, F::fold));
+        let slots = slots.transpose()?.unwrap_or(F::IDENTITY);
         // Relaxed: a word carries nothing but its own value.
         let compact = self.spread.shared().map(|word| word.swap(empty, Ordering::Relaxed));
         Ok(compact.map_or(slots, |bits| F::fold(slots, F::from_bits(bits))))

@@ -71,6 +71,7 @@
 
 mod fold;
 mod set;
+mod shown;
 mod spread;
 mod total;
 
@@ -186,8 +187,7 @@ impl PerCpuCounter {
     /// assert_eq!(REQUESTS.read_exact(), 1);
     /// ```
     pub const fn const_new() -> Self {
-        // SAFETY: it is one word.
-        PerCpuCounter { spread: unsafe { Spread::const_new() }, batched: None }
+        PerCpuCounter { spread: Spread::const_new(), batched: None }
     }
 }
 
@@ -230,7 +230,7 @@ impl<W: World> PerCpuCounter<W> {
     #[must_use]
     pub fn batched(mut self, batch: u32) -> Self {
         let block = !(u64::from(batch).next_power_of_two() - 1);
-        self.spread.slow_down(zero::<W>);
+        self.spread.slow_down();
         // Slots may have left blocks already, unbatched or by another batch.
         let slots = self.spread.slots().into_iter().flat_map(|slots| slots.iter());
         // Relaxed: only this thread has the counter, and it got the additions with it.
@@ -252,7 +252,7 @@ impl<W: World> PerCpuCounter<W> {
         // Two's complement: the wrapping sum of the bit patterns is the bit pattern of the wrapping
         // sum.
         let delta = delta.cast_unsigned();
-        if self.spread.current().field(|word| word).try_add(delta).is_err() {
+        if self.spread.try_add(|word| word, delta).is_err() {
             self.add_otherwise(delta);
         }
     }

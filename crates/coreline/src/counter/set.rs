@@ -53,11 +53,10 @@ impl<const N: usize> CounterSet<N> {
         Self::new_in(IndexBy::Cpu)
     }
 
-    /// As [`new`](CounterSet::new), for statics: at most 512 counters, or it does not compile. The
-    /// first addition allocates, so that one is not async-signal-safe.
+    /// As [`new`](CounterSet::new), for statics. The first addition allocates, so that one is not
+    /// async-signal-safe.
     pub const fn const_new() -> Self {
-        // SAFETY: they are words.
-        CounterSet { spread: unsafe { Spread::const_new() } }
+        CounterSet { spread: Spread::const_new() }
     }
 }
 
@@ -97,8 +96,7 @@ impl<const N: usize, W: World> CounterSet<N, W> {
     #[inline]
     pub fn add(&self, index: usize, delta: i64) {
         let delta = delta.cast_unsigned();
-        let counter = self.spread.current().field(|words| &words[index]);
-        if counter.try_add(delta).is_err() {
+        if self.spread.try_add(|words| &words[index], delta).is_err() {
             self.add_otherwise(index, delta);
         }
     }

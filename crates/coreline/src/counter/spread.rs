@@ -12,20 +12,21 @@
 //! additions. One thread makes the slots, under a lock, and no thread waits for it: it may be the
 //! one that a signal handler interrupted. A child that was forked meanwhile makes slots of its own.
 //!
-//! The fast path knows nothing of this. It works on whatever [`Slots`] the word `current` points
-//! to. At first those are an array without an index, whose shared slot is the one `T`: no section
-//! ever finds a slot there, and its slow path looks at the state. Those of a static are
-//! [blank](Slots::blank) before it has slots.
+//! The fast path knows nothing of this. It works on what is [`Shown`], at first nothing: it finds
+//! no slot, and its slow path looks at the state.
 
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::{self, NonNull};
 
+use coreline_world::restartable::definition::Add;
+use coreline_world::restartable::{At, NoSlot};
 use coreline_world::{Cell, Native, Ordering, Slot, Word, World};
 
+use super::shown::Shown;
 use crate::IndexBy;
-use crate::percpu::{Init, PerCpu, PerCpuPool, SlotLock, Slots, Word64, WordPtr};
+use crate::percpu::{Init, PerCpu, PerCpuPool, SlotLock, StopError, Stopped, Word64, WordPtr};
 
 const COMPACT: u32 = 0;
 const SPREAD: u32 = 1;
@@ -35,15 +36,16 @@ const STUCK: u32 = 2;
 const HOT: u32 = 256;
 
 /// Slots, or not yet.
+#[repr(C)]
 pub(super) struct Spread<T: Slot, W: World> {
-    /// Where additions go: `parts.compact` or blank slots, then `parts.slots`. Never null.
-    current: W::Ptr<Slots<T, W>>,
+    /// Where additions go that look no further.
+    shown: Shown<T, W>,
     /// Null: there are none yet.
     parts: W::Ptr<Parts<T, W>>,
 }
 
 const _: () = {
-    assert!(size_of::<Spread<Word64, Native>>() == 16);
+    assert!(size_of::<Spread<Word64, Native>>() == 24);
     assert!(align_of::<Spread<Word64, Native>>() == 8);
 };
 
@@ -56,11 +58,10 @@ struct Parts<T: Slot, W: World> {
     first_cpu: W::U32,
     /// About how many additions there were while compact.
     additions: W::U32,
+    /// What all CPUs share.
+    compact: T,
     /// What was [taken out](Spread::drained) of the sums of all words.
     drained: T,
-    /// One slot, which lies in `memory`.
-    compact: MaybeUninit<Slots<T, W>>,
-    memory: MaybeUninit<T>,
     slots: Cell<MaybeUninit<PerCpu<T, W>>, W>,
     pool: PerCpuPool<W>,
 }
@@ -76,54 +77,28 @@ impl<T: Slot, W: World> RefUnwindSafe for Spread<T, W> {}
 
 impl<T: Slot> Spread<T, Native> {
     /// In a static.
-    ///
-    /// # Safety
-    ///
-    /// A `T` consists of [`Word64`]s, and nothing else.
-    pub(super) const unsafe fn const_new() -> Self {
-        // SAFETY: the caller's promise.
-        let blank = unsafe { Slots::blank() };
-        Spread { current: WordPtr::new(blank), parts: WordPtr::new(ptr::null_mut()) }
+    pub(super) const fn const_new() -> Self {
+        Spread { shown: Shown::const_new(), parts: WordPtr::new(ptr::null_mut()) }
     }
 }
 
 impl<T: Slot, W: World> Spread<T, W> {
     pub(super) fn new_in(pool: PerCpuPool<W>, init: fn() -> T) -> Self {
         let parts = Self::make(pool, init);
-        Spread {
-            current: W::Ptr::new_in(Self::compact_slots(parts)),
-            parts: W::Ptr::new_in(parts.as_ptr()),
-        }
+        Spread { shown: Shown::new_in(), parts: W::Ptr::new_in(parts.as_ptr()) }
     }
 
     fn make(pool: PerCpuPool<W>, init: fn() -> T) -> NonNull<Parts<T, W>> {
-        let section = *pool.section();
-        let parts = NonNull::from_mut(Box::leak(Box::new(Parts {
+        NonNull::from_mut(Box::leak(Box::new(Parts {
             state: W::U32::new_in(COMPACT),
             making: SlotLock::new_in(),
             first_cpu: W::U32::new_in(0),
             additions: W::U32::new_in(0),
+            compact: init(),
             drained: init(),
-            compact: MaybeUninit::uninit(),
-            memory: MaybeUninit::uninit(),
             slots: Cell::new_in(MaybeUninit::uninit()),
             pool,
-        })));
-        // SAFETY: just made, and no other thread knows it. Without an index there is one slot, the
-        // shared one, and `memory` is used for nothing else.
-        unsafe {
-            let memory = NonNull::new_unchecked((&raw mut (*parts.as_ptr()).memory).cast());
-            let slots = Slots::new_in(section, 0, memory, Init::Function(init));
-            Self::compact_slots(parts).write(slots);
-        }
-        parts
-    }
-
-    /// Where the compact slots lie. Not by way of a reference, whose end would be that of
-    /// `current`.
-    fn compact_slots(parts: NonNull<Parts<T, W>>) -> *mut Slots<T, W> {
-        // SAFETY: the parts are there.
-        unsafe { &raw mut (*parts.as_ptr()).compact }.cast()
+        })))
     }
 
     /// The parts, if there are any: else all is as it was at first.
@@ -163,33 +138,48 @@ impl<T: Slot, W: World> Spread<T, W> {
     ///
     /// They are whole, and never used again.
     unsafe fn drop_parts(parts: NonNull<Parts<T, W>>) {
-        // SAFETY: made by `Box::leak`, written by `make`. The compact slots reach into `memory`, so
-        // nothing borrows all of the parts while they drop.
-        unsafe {
-            Self::compact_slots(parts).drop_in_place();
-            let parts = parts.as_ptr();
-            // Relaxed: no other thread uses them.
-            if (*parts).state.load(Ordering::Relaxed) == SPREAD {
-                (*parts).slots.get_mut().assume_init_drop();
-            }
-            drop(Box::from_raw(parts));
+        // SAFETY: made by `Box::leak`, and the caller's promise.
+        let mut parts = unsafe { Box::from_raw(parts.as_ptr()) };
+        // Relaxed: no other thread uses them.
+        if parts.state.load(Ordering::Relaxed) == SPREAD {
+            // SAFETY: written before the state said so.
+            unsafe { parts.slots.get_mut().assume_init_drop() };
         }
     }
 
-    /// Where additions go.
+    /// Where an operation that looks no further finds a word; `None`: nowhere yet. Without a slot
+    /// there it is to be done the slow way, through [`note_addition`](Spread::note_addition).
+    ///
+    /// # Panics
+    ///
+    /// If `which` does.
     #[inline]
-    pub(super) fn current(&self) -> &Slots<T, W> {
-        // Acquire pairs with the release in `spread`: the slots are there.
-        // SAFETY: both that the word ever points to live as long as this.
-        unsafe { &*self.current.load(Ordering::Acquire) }
+    pub(super) fn at(&self, which: impl FnOnce(&T) -> &W::U64) -> Option<At<'_, W::U64, W>> {
+        // SAFETY: there are slots once, and they live as long as this.
+        unsafe { self.shown.at(which) }
     }
 
-    /// Has later additions go the slow way for good, through [`note_addition`].
+    /// Adds to a word of the calling thread's slot, in a section or not at all.
     ///
-    /// [`note_addition`]: Spread::note_addition
-    pub(super) fn slow_down(&mut self, init: fn() -> T) {
-        let compact = Self::compact_slots(NonNull::from_ref(self.settled(init)));
-        self.current.with_mut(|current| *current = compact);
+    /// # Errors
+    ///
+    /// [`NoSlot`]: it is to be done the slow way.
+    ///
+    /// # Panics
+    ///
+    /// If `which` does.
+    #[inline]
+    pub(super) fn try_add(
+        &self,
+        which: impl FnOnce(&T) -> &W::U64,
+        delta: u64,
+    ) -> Result<(), NoSlot> {
+        W::run(self.at(which).ok_or(NoSlot)?, Add(delta))
+    }
+
+    /// Has later additions go the slow way, unless a fast one comes by there.
+    pub(super) fn slow_down(&mut self) {
+        self.shown = Shown::new_in();
     }
 
     /// The slots, if there are any.
@@ -204,24 +194,17 @@ impl<T: Slot, W: World> Spread<T, W> {
         // Relaxed: a hint.
         if parts.state.load(Ordering::Relaxed) == COMPACT {
             if !parts.pays() {
-                return Err(parts.compact());
+                return Err(&parts.compact);
             }
             parts.spread(init);
         }
         let Some(slots) = parts.slots() else {
-            return Err(parts.compact());
+            return Err(&parts.compact);
         };
         if fast {
-            let slots = ptr::from_ref::<Slots<T, W>>(slots).cast_mut();
-            // Here, and not where they are made: a child that is forked in between comes by. Looks
-            // first, for threads without an index come here each time.
-            //
-            // Relaxed: the value is all there is to read.
-            if self.current.load(Ordering::Relaxed) != slots {
-                // Release pairs with the acquire in `current`: a thread could else use the slots
-                // before it sees what they are made of.
-                self.current.store(slots, Ordering::Release);
-            }
+            // Here, and not where they are made: a child that is forked in between comes by.
+            slots.populate(W::index(slots.section()));
+            self.shown.show(slots);
         }
         Ok(slots)
     }
@@ -241,7 +224,22 @@ impl<T: Slot, W: World> Spread<T, W> {
 
     /// What all CPUs share, if anything was added.
     pub(super) fn shared(&self) -> Option<&T> {
-        self.parts().map(Parts::compact)
+        self.parts().map(|parts| &parts.compact)
+    }
+
+    /// Runs `f` on all slots, if there are any, while no section works on them: see
+    /// [`Slots::with_all_stopped`](crate::percpu::Slots::with_all_stopped).
+    pub(super) fn with_all_stopped<R>(
+        &self,
+        f: impl FnOnce(&mut dyn Iterator<Item = Stopped<'_, T, W>>) -> R,
+    ) -> Option<Result<R, StopError>> {
+        let slots = self.slots()?;
+        let stopped = slots.with_all_stopped(|all| {
+            self.shown.close(slots);
+            W::fence_restartable()?;
+            Ok(f(all))
+        });
+        Some(stopped.flatten())
     }
 
     /// Takes all out of the sum of one word, and returns it.
@@ -271,12 +269,6 @@ impl<T: Slot, W: World> Spread<T, W> {
 }
 
 impl<T: Slot, W: World> Parts<T, W> {
-    /// What all CPUs share.
-    fn compact(&self) -> &T {
-        // SAFETY: written by `Spread::make`.
-        unsafe { self.compact.assume_init_ref() }.shared()
-    }
-
     fn slots(&self) -> Option<&PerCpu<T, W>> {
         // Acquire pairs with the release in `spread`: the slots are there.
         if self.state.load(Ordering::Acquire) != SPREAD {
@@ -293,7 +285,7 @@ impl<T: Slot, W: World> Parts<T, W> {
         // back. Acquire pairs with the release of an addition to a batched counter's slot: a
         // thread that sees something drained sees that it was announced.
         let value = |slot| which(slot).load(Ordering::Acquire);
-        [self.compact()].into_iter().chain(slots).map(value).fold(0, u64::wrapping_add)
+        [&self.compact].into_iter().chain(slots).map(value).fold(0, u64::wrapping_add)
     }
 
     /// Notes an addition, and whether slots pay from now on.
@@ -359,7 +351,7 @@ impl<T: Slot, W: World> fmt::Debug for Spread<T, W> {
 mod tests {
     use std::sync::Arc;
 
-    use coreline_sim::{Machine, Sim};
+    use coreline_sim::{Faults, Machine, Sim};
     use coreline_topology::CpuId;
     use coreline_world::model::{Checker, Model, RelaxedRmws};
     use coreline_world::{Integer, JoinHandle, Placement, Testbed, Threads, Words};
@@ -387,8 +379,9 @@ mod tests {
         W::spawn(Placement::On(CpuId::new(cpu)), note).unwrap().join()
     }
 
-    fn are_fast<W: World>(spread: &Compact<W>) -> bool {
-        spread.slots().is_some_and(|slots| ptr::eq::<Slots<_, _>>(spread.current(), &**slots))
+    /// Whether an addition finds this CPU's slot at once.
+    fn are_fast<W: Testbed>(spread: &Compact<W>) -> bool {
+        spread.try_add(|word| word, 0).is_ok()
     }
 
     fn slots_come_when_they_pay() {
@@ -401,7 +394,7 @@ mod tests {
         assert_eq!(add(&two_cpus, 0, 1, true), [1]);
         assert!(are_fast(&two_cpus));
         let mut slow = Arc::into_inner(two_cpus).unwrap();
-        slow.slow_down(zero::<Sim>);
+        slow.slow_down();
         assert!(!are_fast(&slow));
     }
 
@@ -410,38 +403,55 @@ mod tests {
         Machine::preset("host-2c").unwrap().run(slots_come_when_they_pay).unwrap();
     }
 
-    #[test]
-    fn slots_on_the_fast_path_are_whole_in_every_interleaving() {
-        Checker::new().preemption_bound(3).check(|| {
-            let spread = compact::<Model>();
-            assert!(add(&spread, 0, 1, true).is_empty());
-            let done = Arc::new(<Model as Words>::U32::new_in(0));
-            let theirs = (Arc::clone(&spread), Arc::clone(&done));
-            let add = move || {
-                assert!(theirs.0.note_addition(true, zero::<Model>).is_ok());
-                theirs.1.store(1, Ordering::Relaxed);
-            };
-            let adder = <Model as Threads>::spawn(Placement::On(CpuId::new(1)), add).unwrap();
-            // Relaxed, on both sides: it orders nothing. It makes loom try the adder first, which
-            // loads before it stores, so that loom would forget an earlier look.
-            done.wait_until(Ordering::Relaxed, |done| done == 1);
-            let parts = spread.parts().unwrap();
-            if !ptr::eq(spread.current(), Spread::compact_slots(NonNull::from_ref(parts))) {
-                // The model sees an access to the cell, and none by way of a pointer.
-                parts.slots.with(|_| ());
+    /// A thread adds all the time while another one stops the slots again and again.
+    fn slots_that_are_stopped_stay_as_they_are() {
+        let spread = compact::<Sim>();
+        let stopped = Arc::new(<Sim as Words>::U32::new_in(0));
+        let theirs = (Arc::clone(&spread), Arc::clone(&stopped));
+        let adder = Sim::spawn(Placement::On(CpuId::new(1)), move || {
+            let (spread, stopped) = theirs;
+            let mut fast = 0;
+            // Relaxed, here and below: a word carries nothing but its own value.
+            while stopped.load(Ordering::Relaxed) == 0 {
+                if spread.try_add(|word| word, 1).is_ok() {
+                    fast += 1;
+                } else if let Ok(slots) = spread.note_addition(true, zero::<Sim>) {
+                    slots.field(|word| word).add(1);
+                }
             }
-            adder.join();
+            fast
         });
+        while spread.slots().is_none() {
+            Sim::relax();
+        }
+        for _ in 0..20 {
+            let look = |all: &mut dyn Iterator<Item = Stopped<'_, <Sim as Words>::U64, Sim>>| {
+                // The last one is the shared one.
+                let slots: Vec<_> = all.collect();
+                let values = || slots.iter().rev().skip(1).map(|word| word.load(Ordering::Relaxed));
+                let before: Vec<_> = values().collect();
+                (0..50).for_each(|_| assert!(values().eq(before.iter().copied())));
+            };
+            spread.with_all_stopped(look).unwrap().unwrap();
+        }
+        stopped.store(1, Ordering::Relaxed);
+        assert!(adder.unwrap().join() > 20, "what was stopped is shown again");
+    }
+
+    #[test]
+    fn slots_that_are_stopped_stay_as_they_are_in_simulation() {
+        for seed in 0..40 {
+            let faults = Faults { delay: 20, ..Faults::NONE };
+            let machine = Machine::preset("host-2c").unwrap().seed(seed).faults(faults);
+            machine.run(slots_that_are_stopped_stay_as_they_are).unwrap();
+        }
     }
 
     /// Two threads make the first additions at once.
     fn parts_are_made_once<W: Testbed>() {
         // What a static would have.
-        let blank = Compact::<W>::make(PerCpuPool::global_in(IndexBy::Cpu).unwrap(), zero::<W>);
-        let unsettled = Spread {
-            current: W::Ptr::new_in(Spread::compact_slots(blank)),
-            parts: W::Ptr::new_in(ptr::null_mut()),
-        };
+        let unsettled =
+            Compact::<W> { shown: Shown::new_in(), parts: W::Ptr::new_in(ptr::null_mut()) };
         assert_eq!((unsettled.sum(|word| word), unsettled.drain(|word| word)), (0, 0));
         let unsettled = Arc::new(unsettled);
         let add = |spread: &Compact<W>| {
@@ -455,9 +465,6 @@ mod tests {
         add(&unsettled);
         adder.join();
         assert_eq!(unsettled.sum(|word| word), 2, "an addition went to parts that are gone");
-        drop(unsettled);
-        // SAFETY: nothing uses it any more.
-        unsafe { Spread::drop_parts(blank) };
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use core::fmt;
 
 use coreline_world::restartable::{Rows, Slot};
-use coreline_world::{ConstWorld, Native, Ordering, Word, World};
+use coreline_world::{Native, Ordering, Word, World};
 
 use super::slots::Slots;
 
@@ -66,14 +66,6 @@ impl<W: World> OwnIndex<W> {
     /// No slot is initialised.
     pub(super) fn new_in() -> Self {
         OwnIndex { populated: W::U32::new_in(0) }
-    }
-
-    /// As [`new_in`](OwnIndex::new_in), for statics.
-    pub(super) const fn const_new() -> Self
-    where
-        W: ConstWorld,
-    {
-        OwnIndex { populated: W::U32_ZERO }
     }
 
     /// How many slots are initialised, from index 0 on.

@@ -16,7 +16,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use coreline_world::{ConstWords, Native, Ordering, Signals, Word, Words, World};
+use coreline_world::{Native, Ordering, Signals, Word, Words, World};
 
 /// A lock word.
 ///
@@ -40,14 +40,6 @@ impl<W: Words> SlotLock<W> {
     /// A free lock.
     pub(crate) fn new_in() -> Self {
         SlotLock { holder: W::U64::new_in(FREE) }
-    }
-
-    /// A free lock in a static.
-    pub(crate) const fn const_new() -> Self
-    where
-        W: ConstWords,
-    {
-        SlotLock { holder: W::U64_ZERO }
     }
 }
 

@@ -76,7 +76,6 @@
 //! The kernel's `mm/percpu.c`; librseq's `mempool.h` (memory, checked mode) and `pseudocode.h`
 //! (operations); TCMalloc's `percpu.h` (stopping, fencing).
 
-mod blank;
 mod checked;
 mod chunk;
 mod field;
@@ -106,6 +105,7 @@ pub use indexing::{Indexing, OwnIndex};
 pub use lines::Lines;
 pub(crate) use lock::{SlotLock, SlotLockGuard};
 pub use pool::{PerCpuPool, PoolError, PoolOptions};
+pub(crate) use slots::offset_in;
 pub use slots::{Init, Slots};
 pub use stopped::{StopError, Stopped, StoppedField};
 

@@ -124,23 +124,6 @@ impl<T: Slot, W: World> Slots<T, W> {
         unsafe { Slots::indexed_by(OwnIndex::new_in(), section, indexes, first, init) }
     }
 
-    /// As [`new_in`](Slots::new_in), of parts that are there, as is the shared slot; and closed.
-    ///
-    /// # Safety
-    ///
-    /// As for [`new_in`](Slots::new_in); the parts are as they are made.
-    pub(super) const unsafe fn from_parts(
-        limits: Limits<W>,
-        indexing: OwnIndex<W>,
-        lock: SlotLock<W>,
-        section: W::Section,
-        indexes: u32,
-        first: NonNull<T>,
-        init: Init<T>,
-    ) -> Self {
-        Slots { limits, indexing, section, first, indexes, lock, init }
-    }
-
     /// How many slots are initialised, from index 0 on; the shared one is not counted.
     pub fn populated(&self) -> usize {
         self.indexing.populated() as usize
@@ -258,8 +241,17 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     }
 
     /// See the module.
-    fn limit(&self) -> &W::U32 {
+    pub(crate) fn limit(&self) -> &W::U32 {
         self.limits.by(W::index_by(&self.section))
+    }
+
+    /// Calls `f` with the limit, which no thread changes meanwhile; not at all while a thread
+    /// initialises slots, or has them stopped.
+    pub(crate) fn while_open(&self, f: impl FnOnce(u32)) {
+        if let Some(_guard) = self.lock.try_lock_by_name() {
+            // Relaxed: only the holder of the lock writes it.
+            f(self.limit().load(Ordering::Relaxed));
+        }
     }
 
     /// How operations on these slots run.
@@ -315,12 +307,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     /// If `which` returns a reference to something that is not in the slot.
     #[inline]
     pub fn field<F: Slot>(&self, which: impl FnOnce(&T) -> &F) -> Field<'_, T, F, W, I> {
-        let shared = self.shared();
-        let offset = (&raw const *which(shared)).addr().wrapping_sub((&raw const *shared).addr());
-        assert!(
-            size_of::<F>() <= size_of::<T>() && offset <= size_of::<T>() - size_of::<F>(),
-            "the projection leaves the slot"
-        );
+        let offset = offset_in(self.shared(), which);
         // SAFETY: in the slot, so in the caller's memory. It is a field of the shared slot, and
         // `Slot` says that every slot has the same ones.
         unsafe { Field::new(self, self.first.byte_add(offset).cast()) }
@@ -335,7 +322,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     pub(super) unsafe fn at<F>(&self, first: NonNull<F>) -> At<'_, F, W> {
         // SAFETY: slots below the limit are initialised; `field` found the field; what is not a
         // section writes the shared slot, or slots of a machine that has no sections.
-        unsafe { At::new(&self.section, &self.limits, first) }.by_rows(self.indexing.rows())
+        unsafe { At::new(&self.limits, first) }.by_rows(self.indexing.rows())
     }
 
     /// # Safety
@@ -460,6 +447,21 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         W::fence_restartable()?;
         Ok(f())
     }
+}
+
+/// Where in a slot the field lies that `which` projects to.
+///
+/// # Panics
+///
+/// If it returns a reference to something that is not in the slot.
+#[inline]
+pub(crate) fn offset_in<T, F>(slot: &T, which: impl FnOnce(&T) -> &F) -> usize {
+    let offset = (&raw const *which(slot)).addr().wrapping_sub((&raw const *slot).addr());
+    assert!(
+        size_of::<F>() <= size_of::<T>() && offset <= size_of::<T>() - size_of::<F>(),
+        "the projection leaves the slot"
+    );
+    offset
 }
 
 impl<T: Slot, W: World, I: Indexing<W>> Drop for Slots<T, W, I> {

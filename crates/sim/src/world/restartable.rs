@@ -136,9 +136,13 @@ impl Interpreter {
 unsafe impl Steps<Sim> for Interpreter {
     fn slot<'a, F>(&mut self, at: &At<'a, F, Sim>) -> Result<&'a F, Ended> {
         self.boundary()?;
-        // Rows belong to CPUs, whatever the section's own index is.
-        let of = if at.rows().is_some() { IndexBy::Cpu } else { *at.section() };
-        let mut index = read_index(of);
+        // Which index the limits are for is known from the memory's making, and not charged. Where
+        // both are 0 there is no slot in any case.
+        let by = match at.limits().by(IndexBy::KernelCid).atomic.0.load(Ordering::Relaxed) {
+            0 => IndexBy::Cpu,
+            _ => IndexBy::KernelCid,
+        };
+        let mut index = read_index(by);
         if let Some(rows) = at.rows() {
             self.boundary()?;
             // SAFETY: the row is only read.
@@ -147,7 +151,7 @@ unsafe impl Steps<Sim> for Interpreter {
             index = row.load(Ordering::Acquire) as usize;
         }
         self.boundary()?;
-        if index >= at.limit().load(Ordering::Acquire) as usize {
+        if index >= at.limits().by(by).load(Ordering::Acquire) as usize {
             return Err(Ended::NoSlot);
         }
         // SAFETY: slots below the limit are initialised.

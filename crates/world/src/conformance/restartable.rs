@@ -64,7 +64,7 @@ impl<W: Testbed> BareWords<W> {
 
     fn at(&self) -> At<'_, W::U64, W> {
         // SAFETY: there is a word for each index, and only `add` writes to them.
-        unsafe { At::new(&self.section, &self.limits, self.first) }
+        unsafe { At::new(&self.limits, self.first) }
     }
 
     /// Adds to the calling thread's word, if a section can.

@@ -111,7 +111,6 @@ unsafe impl<T: Slot> Slot for crate::Line<T> {}
 /// A field of type `F` in each slot of an array: what a restartable operation works on.
 #[derive(Debug)]
 pub struct At<'a, F, W: Restartable> {
-    section: &'a W::Section,
     limits: &'a Limits<W>,
     first: NonNull<F>,
     rows: Option<&'a Rows<W>>,
@@ -126,48 +125,37 @@ impl<F, W: Restartable> Clone for At<'_, F, W> {
 impl<F, W: Restartable> Copy for At<'_, F, W> {}
 
 impl<'a, F, W: Restartable> At<'a, F, W> {
-    /// The field at `first` in slot 0, and at the same place in the slots below the limit: the word
-    /// of `limits` for the [kind of index](Restartable::index_by) of `section`.
+    /// The field at `first` in slot 0, and at the same place in the slots below the limit, which
+    /// is the one word of `limits` that is written.
     ///
     /// # Safety
     ///
     /// For `'a`: whenever the limit says *n*, there are live values of `F` at `first` and at each
     /// of the *n* - 1 multiples of [`STRIDE`](Restartable::STRIDE) behind it; it says no more than
-    /// the number of indexes of `section`, and the other word of `limits` says 0; and only
-    /// operations of this module, with this `section`, write to them. Another writer first makes
-    /// the limit 0 and then [fences](crate::Fences::fence_restartable). By [rows](At::by_rows), for
-    /// which the section is by CPU number, there are values where a row shows an index below *n*,
-    /// which may be any number.
+    /// the number of indexes, the other word of `limits` says 0, and both do where the machine
+    /// [runs no sections](Restartable::runs_sections); and only operations of this module, by the
+    /// same index, write to them. Another writer first makes the limit 0 and then
+    /// [fences](crate::Fences::fence_restartable). By [rows](At::by_rows), whose limit is the word
+    /// of CPU numbers, there are values where a row shows an index below *n*, which may be any
+    /// number.
     #[inline]
-    pub unsafe fn new(section: &'a W::Section, limits: &'a Limits<W>, first: NonNull<F>) -> Self {
-        At { section, limits, first, rows: None }
+    pub unsafe fn new(limits: &'a Limits<W>, first: NonNull<F>) -> Self {
+        At { limits, first, rows: None }
     }
 
-    /// The same, where the index is what the [row](rows) of the CPU says; `None`: the section's.
+    /// The same, where the index is what the [row](rows) of the CPU says; `None`: the thread's own.
     #[inline]
     pub fn by_rows(self, rows: Option<&'a Rows<W>>) -> Self {
         At { rows, ..self }
     }
 
-    /// The rows that say which index each CPU has; `None`: the index is the section's own.
+    /// The rows that say which index each CPU has; `None`: the index is the thread's own.
     #[inline]
     pub fn rows(&self) -> Option<&'a Rows<W>> {
         self.rows
     }
 
-    /// How operations on these slots run.
-    #[inline]
-    pub fn section(&self) -> &'a W::Section {
-        self.section
-    }
-
-    /// The indexes below it have a slot that sections may use.
-    #[inline]
-    pub fn limit(&self) -> &'a W::U32 {
-        self.limits.by(W::index_by(self.section))
-    }
-
-    /// The words of which one is the [limit](At::limit).
+    /// The words of which one is the limit.
     #[inline]
     pub fn limits(&self) -> &'a Limits<W> {
         self.limits

@@ -9,7 +9,6 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use super::interpreter::Interpreter;
 use super::trapped::Trapped;
 use crate::arch::{InRow, Index, MM_CID, Section, SlotsAt};
-use crate::native;
 use crate::restartable::definition::{
     Add, AddIf, Append, Exchange, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
     StackPushBatch, StackResize, StoreIfEqual,
@@ -94,7 +93,6 @@ pub(super) struct Bench {
     by_cid: Limits<Native>,
     /// Where indexes are in rows: the rows, and what they say at first.
     rows: Option<(Rows<Native>, Vec<Option<u32>>)>,
-    section: native::Section,
     nodes: [ListNode<Native>; NODES],
     /// The first node that an intruding program popped.
     popped: Cell<Option<usize>>,
@@ -244,7 +242,6 @@ impl Bench {
             by_cpu: Limits::new_in(),
             by_cid: Limits::new_in(),
             rows: None,
-            section: Native::section(IndexBy::Cpu).unwrap().0,
             nodes: array::from_fn(|_| ListNode::new_in()),
             popped: Cell::new(None),
         };
@@ -415,7 +412,7 @@ impl Bench {
 
     fn at<F>(&self, offset: usize) -> At<'_, F, Native> {
         // SAFETY: the slots below the limit are live, and written to by operations alone.
-        let at = unsafe { At::new(&self.section, &self.by_cpu, self.first(offset)) };
+        let at = unsafe { At::new(&self.by_cpu, self.first(offset)) };
         at.by_rows(self.rows())
     }
 

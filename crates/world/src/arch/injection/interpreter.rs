@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::bench::{Answer, Bench, Op};
 use crate::restartable::{At, Ended, Steps};
-use crate::{Cell, Native, Word};
+use crate::{Cell, IndexBy, Native, Word};
 
 /// Where an operation is aborted, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +98,7 @@ unsafe impl Steps<Native> for Interpreter {
             index = row.load(Ordering::Relaxed) as usize;
         }
         self.step(Kind::Plain)?;
-        if index >= at.limit().load(Ordering::Relaxed) as usize {
+        if index >= at.limits().by(IndexBy::Cpu).load(Ordering::Relaxed) as usize {
             return Err(Ended::NoSlot);
         }
         // SAFETY: slots below the limit are live.
