@@ -410,21 +410,20 @@ mod tests {
         let theirs = (Arc::clone(&spread), Arc::clone(&stopped));
         let adder = Sim::spawn(Placement::On(CpuId::new(1)), move || {
             let (spread, stopped) = theirs;
-            let mut fast = 0;
             // Relaxed, here and below: a word carries nothing but its own value.
             while stopped.load(Ordering::Relaxed) == 0 {
-                if spread.try_add(|word| word, 1).is_ok() {
-                    fast += 1;
-                } else if let Ok(slots) = spread.note_addition(true, zero::<Sim>) {
+                if spread.try_add(|word| word, 1).is_err()
+                    && let Ok(slots) = spread.note_addition(true, zero::<Sim>)
+                {
                     slots.field(|word| word).add(1);
                 }
             }
-            fast
         });
-        while spread.slots().is_none() {
-            Sim::relax();
-        }
-        for _ in 0..20 {
+        for round in 0..20 {
+            // They are shown again each time. Every other time this waits for that.
+            while round % 2 == 0 && !are_fast(&spread) {
+                Sim::relax();
+            }
             let look = |all: &mut dyn Iterator<Item = Stopped<'_, <Sim as Words>::U64, Sim>>| {
                 // The last one is the shared one.
                 let slots: Vec<_> = all.collect();
@@ -435,7 +434,7 @@ mod tests {
             spread.with_all_stopped(look).unwrap().unwrap();
         }
         stopped.store(1, Ordering::Relaxed);
-        assert!(adder.unwrap().join() > 20, "what was stopped is shown again");
+        adder.unwrap().join();
     }
 
     #[test]
