@@ -172,17 +172,17 @@ impl<F: Fold, W: World> PerCpuFold<F, W> {
     /// Records a value. Orders nothing: a record publishes only itself.
     #[inline]
     pub fn record(&self, value: F::Value) {
-        if let Some(word) = self.spread.at(|word| word) {
-            while let Ok(old) = W::run(word, Load) {
-                let Some(new) = Self::replaces(old, value) else {
-                    return;
-                };
-                // The thread may be on another CPU by now: what its word holds is what counts.
-                match W::run(word, StoreIfEqual { expected: old, new }) {
-                    Ok(Ok(())) => return,
-                    Ok(Err(_)) => {}
-                    Err(NoSlot) => break,
-                }
+        // SAFETY: it is one word.
+        let word = unsafe { self.spread.at(0) };
+        while let Ok(old) = W::run(word, Load) {
+            let Some(new) = Self::replaces(old, value) else {
+                return;
+            };
+            // The thread may be on another CPU by now: what its word holds is what counts.
+            match W::run(word, StoreIfEqual { expected: old, new }) {
+                Ok(Ok(())) => return,
+                Ok(Err(_)) => {}
+                Err(NoSlot) => break,
             }
         }
         self.record_otherwise(value);

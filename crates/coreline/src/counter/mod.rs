@@ -77,6 +77,7 @@ mod total;
 
 use core::fmt;
 
+use coreline_world::restartable::definition::Add;
 use coreline_world::{Integer, Line, Native, Ordering, Word, World};
 
 use crate::percpu::PerCpuPool;
@@ -252,7 +253,8 @@ impl<W: World> PerCpuCounter<W> {
         // Two's complement: the wrapping sum of the bit patterns is the bit pattern of the wrapping
         // sum.
         let delta = delta.cast_unsigned();
-        if self.spread.try_add(|word| word, delta).is_err() {
+        // SAFETY: it is one word.
+        if W::run(unsafe { self.spread.at(0) }, Add(delta)).is_err() {
             self.add_otherwise(delta);
         }
     }

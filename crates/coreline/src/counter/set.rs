@@ -3,6 +3,7 @@
 use core::array;
 use core::fmt;
 
+use coreline_world::restartable::definition::Add;
 use coreline_world::{Integer, Native, Ordering, Word, World};
 
 use super::spread::Spread;
@@ -96,7 +97,9 @@ impl<const N: usize, W: World> CounterSet<N, W> {
     #[inline]
     pub fn add(&self, index: usize, delta: i64) {
         let delta = delta.cast_unsigned();
-        if self.spread.try_add(|words| &words[index], delta).is_err() {
+        assert!(index < N, "counter {index} of a set of {N}");
+        // SAFETY: there are `N` words.
+        if W::run(unsafe { self.spread.at(index) }, Add(delta)).is_err() {
             self.add_otherwise(index, delta);
         }
     }

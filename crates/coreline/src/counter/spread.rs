@@ -20,8 +20,7 @@ use core::mem::MaybeUninit;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::{self, NonNull};
 
-use coreline_world::restartable::definition::Add;
-use coreline_world::restartable::{At, NoSlot};
+use coreline_world::restartable::At;
 use coreline_world::{Cell, Native, Ordering, Slot, Word, World};
 
 use super::shown::Shown;
@@ -39,7 +38,7 @@ const HOT: u32 = 256;
 #[repr(C)]
 pub(super) struct Spread<T: Slot, W: World> {
     /// Where additions go that look no further.
-    shown: Shown<T, W>,
+    shown: Shown<W>,
     /// Null: there are none yet.
     parts: W::Ptr<Parts<T, W>>,
 }
@@ -147,34 +146,18 @@ impl<T: Slot, W: World> Spread<T, W> {
         }
     }
 
-    /// Where an operation that looks no further finds a word; `None`: nowhere yet. Without a slot
-    /// there it is to be done the slow way, through [`note_addition`](Spread::note_addition).
+    /// Where an operation that looks no further finds a word of the calling thread's slot. Without
+    /// a slot there it is to be done the slow way, through [`note_addition`].
     ///
-    /// # Panics
+    /// # Safety
     ///
-    /// If `which` does.
+    /// A `T` consists of words, and has one of this number.
+    ///
+    /// [`note_addition`]: Spread::note_addition
     #[inline]
-    pub(super) fn at(&self, which: impl FnOnce(&T) -> &W::U64) -> Option<At<'_, W::U64, W>> {
-        // SAFETY: there are slots once, and they live as long as this.
-        unsafe { self.shown.at(which) }
-    }
-
-    /// Adds to a word of the calling thread's slot, in a section or not at all.
-    ///
-    /// # Errors
-    ///
-    /// [`NoSlot`]: it is to be done the slow way.
-    ///
-    /// # Panics
-    ///
-    /// If `which` does.
-    #[inline]
-    pub(super) fn try_add(
-        &self,
-        which: impl FnOnce(&T) -> &W::U64,
-        delta: u64,
-    ) -> Result<(), NoSlot> {
-        W::run(self.at(which).ok_or(NoSlot)?, Add(delta))
+    pub(super) unsafe fn at(&self, word: usize) -> At<'_, W::U64, W> {
+        // SAFETY: there are slots once, and they live as long as this. The caller's promise.
+        unsafe { self.shown.at(word) }
     }
 
     /// Has later additions go the slow way, unless a fast one comes by there.
@@ -354,6 +337,7 @@ mod tests {
     use coreline_sim::{Faults, Machine, Sim};
     use coreline_topology::CpuId;
     use coreline_world::model::{Checker, Model, RelaxedRmws};
+    use coreline_world::restartable::definition::Add;
     use coreline_world::{Integer, JoinHandle, Placement, Testbed, Threads, Words};
 
     use super::*;
@@ -379,9 +363,15 @@ mod tests {
         W::spawn(Placement::On(CpuId::new(cpu)), note).unwrap().join()
     }
 
+    /// Adds where an addition looks first; `false` if it finds no slot there.
+    fn quick_add<W: Testbed>(spread: &Compact<W>, delta: u64) -> bool {
+        // SAFETY: it is one word.
+        W::run(unsafe { spread.at(0) }, Add(delta)).is_ok()
+    }
+
     /// Whether an addition finds this CPU's slot at once.
     fn are_fast<W: Testbed>(spread: &Compact<W>) -> bool {
-        spread.try_add(|word| word, 0).is_ok()
+        quick_add(spread, 0)
     }
 
     fn slots_come_when_they_pay() {
@@ -412,7 +402,7 @@ mod tests {
             let (spread, stopped) = theirs;
             // Relaxed, here and below: a word carries nothing but its own value.
             while stopped.load(Ordering::Relaxed) == 0 {
-                if spread.try_add(|word| word, 1).is_err()
+                if !quick_add(&spread, 1)
                     && let Ok(slots) = spread.note_addition(true, zero::<Sim>)
                 {
                     slots.field(|word| word).add(1);

@@ -105,7 +105,6 @@ pub use indexing::{Indexing, OwnIndex};
 pub use lines::Lines;
 pub(crate) use lock::{SlotLock, SlotLockGuard};
 pub use pool::{PerCpuPool, PoolError, PoolOptions};
-pub(crate) use slots::offset_in;
 pub use slots::{Init, Slots};
 pub use stopped::{StopError, Stopped, StoppedField};
 

@@ -307,7 +307,12 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     /// If `which` returns a reference to something that is not in the slot.
     #[inline]
     pub fn field<F: Slot>(&self, which: impl FnOnce(&T) -> &F) -> Field<'_, T, F, W, I> {
-        let offset = offset_in(self.shared(), which);
+        let shared = self.shared();
+        let offset = (&raw const *which(shared)).addr().wrapping_sub((&raw const *shared).addr());
+        assert!(
+            size_of::<F>() <= size_of::<T>() && offset <= size_of::<T>() - size_of::<F>(),
+            "the projection leaves the slot"
+        );
         // SAFETY: in the slot, so in the caller's memory. It is a field of the shared slot, and
         // `Slot` says that every slot has the same ones.
         unsafe { Field::new(self, self.first.byte_add(offset).cast()) }
@@ -447,21 +452,6 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         W::fence_restartable()?;
         Ok(f())
     }
-}
-
-/// Where in a slot the field lies that `which` projects to.
-///
-/// # Panics
-///
-/// If it returns a reference to something that is not in the slot.
-#[inline]
-pub(crate) fn offset_in<T, F>(slot: &T, which: impl FnOnce(&T) -> &F) -> usize {
-    let offset = (&raw const *which(slot)).addr().wrapping_sub((&raw const *slot).addr());
-    assert!(
-        size_of::<F>() <= size_of::<T>() && offset <= size_of::<T>() - size_of::<F>(),
-        "the projection leaves the slot"
-    );
-    offset
 }
 
 impl<T: Slot, W: World, I: Indexing<W>> Drop for Slots<T, W, I> {

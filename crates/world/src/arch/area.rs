@@ -51,7 +51,7 @@
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
 
-use super::{InRow, Reading, processor};
+use super::{Gated, InRow, Reading, processor};
 
 /// Where our own area lies in the block.
 const OWN: isize = 32;
@@ -163,6 +163,13 @@ impl InRow {
     #[inline]
     pub(super) fn area(self) -> Area {
         self.cpu.area()
+    }
+}
+
+impl Gated {
+    #[inline]
+    pub(super) fn area(self) -> Area {
+        self.0.area()
     }
 }
 

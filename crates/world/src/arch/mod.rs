@@ -70,8 +70,9 @@
 //! a section has a result, it says in a register whether it has one, and its way out without a
 //! slot is label 8, behind the end: outputs and labels do not go together in stable Rust.
 //!
-//! The two ways to an index are `find_index`, a part of `enter`, and are chosen by the names of
-//! what they start from, [`Index`] and [`InRow`]. The first tries the CPU number, and the
+//! The ways to an index are `find_index`, a part of `enter`, and are chosen by the names of what
+//! they start from, [`Index`] and [`InRow`]; [`Gated`] is as the first, and reads where slot 0 lies
+//! behind it. The first tries the CPU number, and the
 //! concurrency ID where that is not below its limit: an array by concurrency ID has a limit of 0
 //! for CPU numbers, and the other way round. So neither way waits for a load that says which of the
 //! two is meant, and a branch that always goes the same way does. A concurrency ID counts only
@@ -146,6 +147,9 @@ pub(crate) const MM_CID: usize = 24;
 /// numbers, and of rows, is at 0.
 pub(crate) const LIMIT_OF_CIDS: usize = 4;
 
+/// Where a [`Gate`](crate::restartable::Gate) has the address of slot 0; its limits are at 0.
+pub(crate) const GATE_FIRST: usize = 8;
+
 /// Where [`Rows`](crate::restartable::Rows) have the pointer to their table.
 pub(crate) const ROWS_TABLE: usize = 0;
 /// Where they have the number of CPUs.
@@ -181,6 +185,10 @@ pub struct InRow {
     pub(crate) rows: *const u8,
 }
 
+/// The index of each thread in its rseq area, of slots whose place a gate says.
+#[derive(Debug, Clone, Copy)]
+pub struct Gated(pub(crate) Index);
+
 /// What a section must know to find its slot.
 #[derive(Debug, Clone, Copy)]
 pub struct SlotsAt<I, F> {
@@ -188,13 +196,14 @@ pub struct SlotsAt<I, F> {
     pub(crate) index: I,
     /// The first of the two words of [`Limits`](crate::restartable::Limits): the slots with an
     /// index below its word may be used. Read inside of the section, before the slot: acquire
-    /// loads.
+    /// loads. Of a [`Gate`](crate::restartable::Gate), where the index is [`Gated`].
     pub(crate) limits: *const AtomicU32,
-    /// What the section works on, in slot 0.
+    /// What the section works on, in slot 0; where the index is [`Gated`], as if that were at 0.
     pub(crate) first: *mut F,
 }
 
-/// An operation on an `F`, as a section that finds its index so: an [`Index`] or [`InRow`].
+/// An operation on an `F`, as a section that finds its slot so: an [`Index`], [`InRow`] or
+/// [`Gated`].
 pub trait Section<I, F, R>: Sized {
     /// Runs it; `None`, with nothing done, if the thread has no slot.
     ///
@@ -206,10 +215,16 @@ pub trait Section<I, F, R>: Sized {
     unsafe fn run(self, at: SlotsAt<I, F>) -> Option<R>;
 }
 
-/// Both sections of an operation.
-pub trait Sections<F, R>: Section<Index, F, R> + Section<InRow, F, R> {}
+/// All sections of an operation.
+pub trait Sections<F, R>:
+    Section<Index, F, R> + Section<InRow, F, R> + Section<Gated, F, R>
+{
+}
 
-impl<F, R, O: Section<Index, F, R> + Section<InRow, F, R>> Sections<F, R> for O {}
+impl<F, R, O> Sections<F, R> for O where
+    O: Section<Index, F, R> + Section<InRow, F, R> + Section<Gated, F, R>
+{
+}
 
 /// Slots lie this far apart, so that an index is shifted and not multiplied.
 pub(crate) const STRIDE_SHIFT: u32 = 16;

@@ -13,6 +13,7 @@
 //!   in the table, and is null or points to a line for as long as there are the rows. An index that
 //!   a row shows is of an initialised slot, if it is below the limit, and no other CPU's: a
 //!   thread that takes it away changes the row, and fences before the next CPU gets it;
+//! * where a gate says where slot 0 lies, it has done so before it opened, and for good;
 //! * what is read and written lies in that slot, and is aligned: to other threads, each access is
 //!   an atomic one of its size, which for a word is that of what it holds. Reading the limit
 //!   acquires, and so does reading a row; the commit of a pointer, a list, a stack and a buffer
@@ -26,7 +27,7 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use super::status::{DONE, NO_SLOT, REFUSED};
-use super::{InRow, Index, Section, SlotsAt};
+use super::{Gated, InRow, Index, Section, SlotsAt};
 use crate::restartable::definition::{
     Add, AddIf, Append, Exchange, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
     StackPushBatch, StackResize, StoreIfEqual,
@@ -161,8 +162,8 @@ impl<I, T: 'static, const N: usize, W: Words, const WORDS: usize>
     }
 }
 
-/// All operations as this kind of section, with these points, which find their index so: `Index`
-/// or `InRow`.
+/// All operations as this kind of section, with these points, which find their slot so: `Index`,
+/// `InRow` or `Gated`.
 macro_rules! operations {
     ($section:ident, $point:ident, $by:ident, $($more:tt)*) => {
         on_integers!($section, $point, $by, half, u32, $($more)*);
@@ -303,3 +304,4 @@ macro_rules! operations {
 
 operations!(Section, nothing, Index,);
 operations!(Section, nothing, InRow,);
+operations!(Section, nothing, Gated,);

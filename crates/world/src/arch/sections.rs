@@ -81,6 +81,17 @@ macro_rules! assemble {
             $($section)*
         )
     };
+    ($before:tt, $behind:tt, Gated, $at:expr, $($section:tt)*) => {
+        assemble!(
+            @ $before, $behind, $at, [],
+            [
+                mm_cid = const $crate::arch::MM_CID,
+                cids = const $crate::arch::LIMIT_OF_CIDS,
+                gate_first = const $crate::arch::GATE_FIRST,
+            ],
+            $($section)*
+        )
+    };
     ($before:tt, $behind:tt, InRow, $at:expr, $($section:tt)*) => {
         assemble!(
             @ $before, $behind, $at,

@@ -1,10 +1,11 @@
-//! [`Limits`]: which slots of an array sections may use.
+//! [`Limits`] and [`Gate`]: which slots of an array sections may use.
 
 use core::fmt;
 use core::mem::offset_of;
+use core::ptr;
 
 use super::IndexBy;
-use crate::{ConstWords, Word, Words};
+use crate::{ConstWords, Native, Ordering, Word, Words};
 
 /// Two words, of which the one for the array's kind of index says below which index there are slots
 /// that sections may use. The other one is 0 for good.
@@ -54,5 +55,83 @@ impl<W: Words> Limits<W> {
 impl<W: Words> fmt::Debug for Limits<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limits").finish_non_exhaustive()
+    }
+}
+
+/// [`Limits`] of slots that are made later, and where slot 0 lies: a section reads that itself,
+/// when its index is below the limit. A thread that looked before could mix the two up:
+///
+/// ```text
+/// Thread 1: slot 0 lies nowhere, and would go on with that
+/// Thread 2: slot 0 lies here; the limit is 1
+/// Thread 1: index 0 is below the limit; adds to what lies nowhere
+/// ```
+///
+/// | word | meaning | written by |
+/// |---|---|---|
+/// | `limits` | as there | [`open`](Gate::open), [`close`](Gate::close) |
+/// | `first` | slot 0; null: there is none yet | [`open`](Gate::open), the same each time |
+#[repr(C)]
+pub struct Gate<W: Words> {
+    /// First, as sections know.
+    limits: Limits<W>,
+    /// Second, as sections know.
+    first: W::Ptr<u8>,
+}
+
+impl Gate<Native> {
+    /// Where slot 0's address lies: native sections look there, and for limits at the beginning.
+    pub const LAYOUT: usize = {
+        assert!(offset_of!(Self, limits) == 0);
+        offset_of!(Self, first)
+    };
+
+    /// As [`new_in`](Gate::new_in), for statics.
+    pub const fn const_new() -> Self {
+        let first = <Native as Words>::Ptr::new(ptr::null_mut());
+        Gate { limits: Limits::const_new(), first }
+    }
+}
+
+impl<W: Words> Gate<W> {
+    /// No slot may be used.
+    pub fn new_in() -> Self {
+        Gate { limits: Limits::new_in(), first: W::Ptr::new_in(ptr::null_mut()) }
+    }
+
+    /// Which slots may be used.
+    #[inline]
+    pub fn limits(&self) -> &Limits<W> {
+        &self.limits
+    }
+
+    /// Where slot 0 lies. Below the limit, and what is there is initialised, for a thread that read
+    /// the limit before, acquiring.
+    #[inline]
+    pub fn first(&self) -> *mut u8 {
+        // Relaxed: the acquire of the limit orders it.
+        self.first.load(Ordering::Relaxed)
+    }
+
+    /// From now on slots below `limit` may be used, of which slot 0 lies there: each time the same.
+    pub fn open(&self, by: IndexBy, first: *mut u8, limit: u32) {
+        // Relaxed: the limit publishes it.
+        self.first.store(first, Ordering::Relaxed);
+        // Release pairs with the acquire of a section's own load: it sees the slots initialised,
+        // what was written to them while they were closed, and where they are.
+        self.limits.by(by).store(limit, Ordering::Release);
+    }
+
+    /// No slot may be used any more, by sections that begin after the caller's next
+    /// [fence](crate::Fences::fence_restartable); those that run are aborted by it.
+    pub fn close(&self, by: IndexBy) {
+        // Relaxed: the fence orders it.
+        self.limits.by(by).store(0, Ordering::Relaxed);
+    }
+}
+
+impl<W: Words> fmt::Debug for Gate<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").finish_non_exhaustive()
     }
 }

@@ -57,7 +57,7 @@ use core::ptr::NonNull;
 
 pub use buffer::{Buffer, Full};
 pub use definition::{Ended, Steps};
-pub use limits::Limits;
+pub use limits::{Gate, Limits};
 pub use list::{List, ListNode};
 pub use operand::{Operand, WordOf};
 pub use rows::Rows;
@@ -112,9 +112,25 @@ unsafe impl<T: Slot> Slot for crate::Line<T> {}
 #[derive(Debug)]
 pub struct At<'a, F, W: Restartable> {
     limits: &'a Limits<W>,
-    first: NonNull<F>,
+    first: First<'a, F, W>,
     rows: Option<&'a Rows<W>>,
 }
+
+/// Where the field in slot 0 lies.
+#[derive(Debug)]
+enum First<'a, F, W: Restartable> {
+    Here(NonNull<F>),
+    /// So many bytes behind where the gate says.
+    Behind(&'a Gate<W>, usize),
+}
+
+impl<F, W: Restartable> Clone for First<'_, F, W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F, W: Restartable> Copy for First<'_, F, W> {}
 
 impl<F, W: Restartable> Clone for At<'_, F, W> {
     fn clone(&self) -> Self {
@@ -140,7 +156,18 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
     /// number.
     #[inline]
     pub unsafe fn new(limits: &'a Limits<W>, first: NonNull<F>) -> Self {
-        At { limits, first, rows: None }
+        At { limits, first: First::Here(first), rows: None }
+    }
+
+    /// As [`new`](At::new), of slots that may be made later: the field `offset` bytes behind the
+    /// beginning of a slot.
+    ///
+    /// # Safety
+    ///
+    /// As for [`new`](At::new), of what the gate says whenever it is open.
+    #[inline]
+    pub unsafe fn behind(gate: &'a Gate<W>, offset: usize) -> Self {
+        At { limits: gate.limits(), first: First::Behind(gate, offset), rows: None }
     }
 
     /// The same, where the index is what the [row](rows) of the CPU says; `None`: the thread's own.
@@ -161,10 +188,23 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
         self.limits
     }
 
+    /// The gate that says where slot 0 lies, and how many bytes behind that the field does; `None`:
+    /// that is known.
+    #[inline]
+    pub fn gate(&self) -> Option<(&'a Gate<W>, usize)> {
+        match self.first {
+            First::Here(_) => None,
+            First::Behind(gate, offset) => Some((gate, offset)),
+        }
+    }
+
     /// The field in slot 0. May dangle while the limit is 0.
     #[inline]
-    pub fn first(&self) -> NonNull<F> {
-        self.first
+    pub fn first(&self) -> *mut F {
+        match self.first {
+            First::Here(first) => first.as_ptr(),
+            First::Behind(gate, offset) => gate.first().wrapping_add(offset).cast(),
+        }
     }
 
     /// The field in slot `index`.
@@ -175,7 +215,7 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
     #[inline]
     pub unsafe fn slot(&self, index: usize) -> &'a F {
         // SAFETY: the caller's promise, and that of `new`: the slots lie a stride apart.
-        unsafe { self.first.byte_add(index * W::STRIDE).as_ref() }
+        unsafe { &*self.first().byte_add(index * W::STRIDE) }
     }
 }
 

@@ -46,8 +46,22 @@ macro_rules! enter {
             find_index!($point, $by, $no_slot),
             "
             add {slot}, {first}, {slot}, lsl {stride_shift}
-            "
+            ",
+            begin_at_gate!($by),
         )
+    };
+}
+
+/// Where a gate says where slot 0 lies: adds that to `{slot}`. The limit was acquired.
+macro_rules! begin_at_gate {
+    (Gated) => {
+        "
+        ldr {scratch}, [{limits}, {gate_first}]
+        add {slot}, {slot}, {scratch}
+        "
+    };
+    ($by:ident) => {
+        ""
     };
 }
 
@@ -87,6 +101,9 @@ macro_rules! find_index {
             9:
             "
         )
+    };
+    ($point:ident, Gated, $no_slot:literal) => {
+        find_index!($point, Index, $no_slot)
     };
     ($point:ident, InRow, $no_slot:literal) => {
         concat!(

@@ -8,13 +8,13 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use super::interpreter::Interpreter;
 use super::trapped::Trapped;
-use crate::arch::{InRow, Index, MM_CID, Section, SlotsAt};
+use crate::arch::{Gated, InRow, Index, MM_CID, Section, SlotsAt};
 use crate::restartable::definition::{
     Add, AddIf, Append, Exchange, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
     StackPushBatch, StackResize, StoreIfEqual,
 };
 use crate::restartable::rows::PER_LINE;
-use crate::restartable::{At, Ended, Limits, Operation, ResizableStack, Rows};
+use crate::restartable::{At, Ended, Gate, Operation, ResizableStack, Rows};
 use crate::{ArrayStack, Buffer, IndexBy, Line, List, ListNode, Native, Restartable};
 
 pub(super) const STACK: usize = 5;
@@ -89,8 +89,10 @@ pub(super) struct Bench {
     /// Whether all slots are one and the same memory.
     aliased: bool,
     /// As arrays have them by CPU number or by rows, and by concurrency ID: the limit of both.
-    by_cpu: Limits<Native>,
-    by_cid: Limits<Native>,
+    by_cpu: Gate<Native>,
+    by_cid: Gate<Native>,
+    /// Whether a section learns from them where slot 0 lies.
+    is_gated: bool,
     /// Where indexes are in rows: the rows, and what they say at first.
     rows: Option<(Rows<Native>, Vec<Option<u32>>)>,
     nodes: [ListNode<Native>; NODES],
@@ -239,13 +241,21 @@ impl Bench {
             memory: NonNull::new(memory.cast()).unwrap(),
             indexes,
             aliased,
-            by_cpu: Limits::new_in(),
-            by_cid: Limits::new_in(),
+            by_cpu: Gate::new_in(),
+            by_cid: Gate::new_in(),
+            is_gated: false,
             rows: None,
             nodes: array::from_fn(|_| ListNode::new_in()),
             popped: Cell::new(None),
         };
         bench.reset(0, &[]);
+        bench
+    }
+
+    /// As [`new`](Bench::new), with a gate that says where they are.
+    pub(super) fn gated(indexes: usize, aliased: bool) -> Bench {
+        let mut bench = Bench::new(indexes, aliased);
+        bench.is_gated = true;
         bench
     }
 
@@ -311,9 +321,8 @@ impl Bench {
     }
 
     fn set_limit(&self, limit: u32) {
-        // Release, as slots do it.
-        self.by_cpu.by(IndexBy::Cpu).store(limit, Ordering::Release);
-        self.by_cid.by(IndexBy::KernelCid).store(limit, Ordering::Release);
+        self.by_cpu.open(IndexBy::Cpu, self.memory.as_ptr(), limit);
+        self.by_cid.open(IndexBy::KernelCid, self.memory.as_ptr(), limit);
     }
 
     /// Runs a program without interruption.
@@ -395,13 +404,23 @@ impl Bench {
 
     /// For a section that reads this field.
     fn slots_at<F>(&self, index: Index, at: At<'_, F, Native>) -> SlotsAt<Index, F> {
-        let limits = if index.field == MM_CID { &self.by_cid } else { &self.by_cpu };
-        SlotsAt { index, limits: ptr::from_ref(limits).cast(), first: at.first().as_ptr() }
+        SlotsAt { index, limits: ptr::from_ref(self.gate(index)).cast(), first: at.first() }
+    }
+
+    /// For a section that reads this field, and where slot 0 lies.
+    fn slots_behind<F>(&self, index: Index, at: At<'_, F, Native>) -> Option<SlotsAt<Gated, F>> {
+        let (_, offset) = at.gate()?;
+        let limits = ptr::from_ref(self.gate(index)).cast();
+        Some(SlotsAt { index: Gated(index), limits, first: ptr::without_provenance_mut(offset) })
+    }
+
+    fn gate(&self, index: Index) -> &Gate<Native> {
+        if index.field == MM_CID { &self.by_cid } else { &self.by_cpu }
     }
 
     /// For a section that reads a row.
     fn slots_by_row<F>(&self, index: InRow, at: At<'_, F, Native>) -> SlotsAt<InRow, F> {
-        SlotsAt { index, limits: ptr::from_ref(&self.by_cpu).cast(), first: at.first().as_ptr() }
+        SlotsAt { index, limits: ptr::from_ref(&self.by_cpu).cast(), first: at.first() }
     }
 
     /// A field of slot 0.
@@ -412,8 +431,12 @@ impl Bench {
 
     fn at<F>(&self, offset: usize) -> At<'_, F, Native> {
         // SAFETY: the slots below the limit are live, and written to by operations alone.
-        let at = unsafe { At::new(&self.by_cpu, self.first(offset)) };
-        at.by_rows(self.rows())
+        unsafe {
+            match self.is_gated {
+                true => At::behind(&self.by_cpu, offset),
+                false => At::new(self.by_cpu.limits(), self.first(offset)).by_rows(self.rows()),
+            }
+        }
     }
 
     fn node(&self, number: usize) -> NonNull<ListNode<Native>> {
@@ -494,8 +517,8 @@ fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|number| (0x20 * (count % 8) + number + 1) as u8).collect()
 }
 
-/// An operation as a section of one kind, by the index in this field of the thread's area, or by
-/// the row of the CPU that it says.
+/// An operation as a section of one kind, by the index in this field of the thread's area, with a
+/// gate or without, or by the row of the CPU that it says.
 macro_rules! by_sections {
     ($name:ident, $section:ident) => {
         pub(super) fn $name(bench: &Bench, field: Index, op: Op) -> Answer {
@@ -503,9 +526,10 @@ macro_rules! by_sections {
             let in_row = rows.map(|rows| InRow { cpu: field, rows });
             // SAFETY: as for the definitions, the slots below the limit are live.
             Some(perform!(bench, op, |operation, at| unsafe {
-                match in_row {
-                    None => $section::run(operation, bench.slots_at(field, at))?,
-                    Some(index) => $section::run(operation, bench.slots_by_row(index, at))?,
+                match (in_row, bench.slots_behind(field, at)) {
+                    (_, Some(behind)) => $section::run(operation, behind)?,
+                    (None, None) => $section::run(operation, bench.slots_at(field, at))?,
+                    (Some(index), _) => $section::run(operation, bench.slots_by_row(index, at))?,
                 }
             }))
         }

@@ -57,7 +57,7 @@ mod trapped {
 
     use crate::arch::operations::ended;
     use crate::arch::status::{DONE, NO_SLOT, REFUSED};
-    use crate::arch::{InRow, Index, SlotsAt};
+    use crate::arch::{Gated, InRow, Index, SlotsAt};
     use crate::restartable::definition::{
         Add, AddIf, Append, Exchange, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
         StackPushBatch, StackResize, StoreIfEqual,
@@ -75,6 +75,7 @@ mod trapped {
 
     with_traps!(operations!(Trapped, trap, Index,));
     with_traps!(operations!(Trapped, trap, InRow,));
+    with_traps!(operations!(Trapped, trap, Gated,));
 }
 
 struct Intruder<'a> {
@@ -315,6 +316,15 @@ fn an_abort_at_every_point_does_what_the_definition_says_by_cid() {
 }
 
 #[test]
+fn an_abort_at_every_point_does_what_the_definition_says_behind_a_gate() {
+    for by in [IndexBy::Cpu, IndexBy::KernelCid] {
+        if let Some((index, indexes)) = real_index(by) {
+            abort_everywhere(&Bench::gated(indexes, true), index);
+        }
+    }
+}
+
+#[test]
 fn an_abort_at_every_point_does_what_the_definition_says_by_rows() {
     if let Some((index, cpus)) = real_index(IndexBy::Cpu) {
         abort_everywhere(&Bench::with_rows(SLOTS, vec![Some(HOME); cpus]), index);
@@ -372,9 +382,10 @@ fn every_way_through_a_section_gives_what_the_definition_gives() {
             assert_eq!(found, defined, "{case:?}");
         });
     };
-    let own = Bench::new(4, false);
-    compare(&own, 2, Pretence::new(2, 0).area().index(CPU_ID));
-    compare(&own, 2, Pretence::new(0, 2).area().index(MM_CID));
+    for own in [Bench::new(4, false), Bench::gated(4, false)] {
+        compare(&own, 2, Pretence::new(2, 0).area().index(CPU_ID));
+        compare(&own, 2, Pretence::new(0, 2).area().index(MM_CID));
+    }
     let in_rows = Bench::with_rows(SLOTS, SHOWN.to_vec());
     for cpu in AT_HOME {
         compare(&in_rows, cpu as usize, Pretence::new(cpu, 0).area().index(CPU_ID));
@@ -397,11 +408,15 @@ fn finds_no_slot(bench: &Bench, index: Index) -> bool {
 
 #[test]
 fn an_index_at_the_limit_or_of_nobody_finds_no_slot_and_does_nothing() {
-    let bench = Bench::new(2, false);
+    let benches = [Bench::new(2, false), Bench::gated(2, false)];
     let found_no_slot = |cpu_id, mm_cid| {
         let mut pretence = Pretence::new(cpu_id, mm_cid);
-        let [by_cpu, by_cid] = pretence.indexes().map(|index| finds_no_slot(&bench, index));
-        (by_cpu, by_cid)
+        let [plain, gated] = benches.each_ref().map(|bench| {
+            let [by_cpu, by_cid] = pretence.indexes().map(|index| finds_no_slot(bench, index));
+            (by_cpu, by_cid)
+        });
+        assert_eq!(plain, gated);
+        plain
     };
     assert_eq!(found_no_slot(1, 1), (false, false));
     assert_eq!(found_no_slot(2, 1), (true, false));
@@ -449,9 +464,10 @@ fn a_limit_lowered_after_the_index_was_read_is_obeyed() {
     let _traps = set_traps();
     let mut pretence = Pretence::new(0, 0);
     let [cpu, cid] = pretence.indexes();
-    let own = Bench::new(1, false);
+    let (own, gated) = (Bench::new(1, false), Bench::gated(1, false));
     let in_rows = Bench::with_rows(SLOTS, vec![Some(HOME)]);
-    for (bench, index) in [(&own, cpu), (&own, cid), (&in_rows, cpu)] {
+    let benches = [(&own, cpu), (&own, cid), (&gated, cpu), (&gated, cid), (&in_rows, cpu)];
+    for (bench, index) in benches {
         let stopped = unannounced(bench, index, 2, &[Op::Stop]);
         assert!(stopped.into_iter().all(|stopped| stopped));
     }

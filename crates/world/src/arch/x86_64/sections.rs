@@ -7,8 +7,8 @@ use core::sync::atomic::AtomicU32;
 use super::{Area, SIGNATURE};
 use crate::arch::Watched;
 
-/// Arms, enters, and leaves the offset of the thread's slot in `{slot}`; goes to `$no_slot` if
-/// there is none. Points 0 to 2. `$prepare` is done at every start.
+/// Arms, enters, and leaves the offset of the thread's slot in `{slot}`, of a gate's its address;
+/// goes to `$no_slot` if there is none. Points 0 to 2. `$prepare` is done at every start.
 macro_rules! enter {
     ($point:ident, $by:ident) => {
         enter!($point, $by, "{no_slot}", "", "{line}")
@@ -44,8 +44,21 @@ macro_rules! enter {
             find_index!($point, $by, $no_slot, $prepare, $line),
             "
             shl {slot}, {stride_shift}
-            "
+            ",
+            begin_at_gate!($by),
         )
+    };
+}
+
+/// Where a gate says where slot 0 lies: adds that to `{slot}`.
+macro_rules! begin_at_gate {
+    (Gated) => {
+        "
+        add {slot}, qword ptr [{limits} + {gate_first}]
+        "
+    };
+    ($by:ident) => {
+        ""
     };
 }
 
@@ -80,6 +93,9 @@ macro_rules! find_index {
             9:
             "
         )
+    };
+    ($point:ident, Gated, $no_slot:literal, $prepare:literal, $line:literal) => {
+        find_index!($point, Index, $no_slot, $prepare, $line)
     };
     ($point:ident, InRow, $no_slot:literal, $prepare:literal, $line:literal) => {
         concat!(

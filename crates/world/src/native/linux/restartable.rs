@@ -6,11 +6,11 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 use coreline_topology::Cid;
 
-use crate::arch::{self, Area, CPU_ID, InRow, LIMIT_OF_CIDS, SlotsAt};
+use crate::arch::{self, Area, CPU_ID, Gated, InRow, LIMIT_OF_CIDS, SlotsAt};
 use crate::native::linux::{place, rseq};
 use crate::native::{Native, Section};
 use crate::restartable::rows::PER_LINE;
-use crate::restartable::{At, Limits, NoSlot, Operation, ResizableStack, Rows};
+use crate::restartable::{At, Gate, Limits, NoSlot, Operation, ResizableStack, Rows};
 use crate::{
     ArrayStack, Buffer, IndexBy, Lacking, Line, List, ListNode, Place, Restartable, World,
 };
@@ -61,18 +61,24 @@ impl Restartable for Native {
         // or the limits are 0.
         let index = Area::of_sections().index(CPU_ID);
         let limits = ptr::from_ref(at.limits()).cast();
-        let first = at.first().as_ptr();
-        // Whether there are rows is known when this is compiled: nothing is left of the other arm.
+        // Which it is is known when this is compiled: nothing is left of the other arms.
         //
         // SAFETY: `At` has the invariant that a section asks for, the assertions below hold for the
         // layout, there is memory by concurrency ID only where the kernel keeps them, and an index
         // that a row shows has a slot if it is below the limit.
         let output: Option<O::Output> = unsafe {
-            match at.rows() {
-                None => arch::Section::run(operation, SlotsAt { index, limits, first }),
-                Some(rows) => {
+            match (at.gate(), at.rows()) {
+                (Some((gate, offset)), _) => {
+                    let (limits, first) =
+                        (ptr::from_ref(gate).cast(), ptr::without_provenance_mut(offset));
+                    arch::Section::run(operation, SlotsAt { index: Gated(index), limits, first })
+                }
+                (None, None) => {
+                    arch::Section::run(operation, SlotsAt { index, limits, first: at.first() })
+                }
+                (None, Some(rows)) => {
                     let index = InRow { cpu: index, rows: ptr::from_ref(rows).cast() };
-                    arch::Section::run(operation, SlotsAt { index, limits, first })
+                    arch::Section::run(operation, SlotsAt { index, limits, first: at.first() })
                 }
             }
         };
@@ -94,6 +100,7 @@ const _: () = {
     assert!(offset_of!(Buffer<3, Native>, bytes) == 8);
     let [cpu, cid] = Limits::<Native>::LAYOUT;
     assert!(cpu == 0 && cid == LIMIT_OF_CIDS);
+    assert!(Gate::<Native>::LAYOUT == arch::GATE_FIRST);
     let [table, cpus] = Rows::<Native>::LAYOUT;
     assert!(table == arch::ROWS_TABLE && cpus == arch::ROWS_CPUS);
     assert!(size_of::<Line<[AtomicU32; PER_LINE]>>() == PER_LINE * size_of::<AtomicU32>());
