@@ -46,6 +46,7 @@
 
 use core::fmt;
 use core::iter;
+use core::mem::ManuallyDrop;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -297,6 +298,8 @@ impl<P: References, W: World> Core<P, W> {
 /// How the operations of a [`DomainLocal`](super::DomainLocal) find their index: the ID that the
 /// domain has given their CPU.
 pub struct ByDomain<P: References, W: World> {
+    /// Those of `core`: here a section finds them without a look at that.
+    rows: ManuallyDrop<Rows<W>>,
     core: Arc<Core<P, W>>,
     /// How many slots of each extent are there, where the domain does not know the local.
     own: Option<Box<[u32]>>,
@@ -317,7 +320,9 @@ impl<P: References, W: World> ByDomain<P, W> {
 
     pub(super) fn new(core: &Arc<Core<P, W>>) -> Self {
         let own = core.made.iter().map(|_| 0).collect();
-        ByDomain { core: Arc::clone(core), own: Some(own) }
+        // SAFETY: the core lives as long as this.
+        let rows = unsafe { core.engine.base().rows_by_cpu().beside() };
+        ByDomain { rows, core: Arc::clone(core), own: Some(own) }
     }
 
     pub(super) fn core(&self) -> &Arc<Core<P, W>> {
@@ -348,7 +353,7 @@ impl<P: References, W: World> ByDomain<P, W> {
 unsafe impl<P: References, W: World> Indexing<W> for ByDomain<P, W> {
     #[inline]
     fn rows(&self) -> Option<&Rows<W>> {
-        Some(self.core.engine.base().rows_by_cpu())
+        Some(&self.rows)
     }
 
     fn limit(&self, _indexes: u32) -> u32 {

@@ -24,7 +24,7 @@
 //! The fence belongs between thread 2's two steps.
 
 use core::fmt;
-use core::mem::offset_of;
+use core::mem::{ManuallyDrop, offset_of};
 use core::ptr::{self, NonNull};
 
 use crate::{Line, Ordering, Word, Words};
@@ -69,6 +69,17 @@ impl<W: Words> Rows<W> {
             (0..lines).map(|_| W::Ptr::new_in(ptr::null_mut())).collect();
         let table = NonNull::from(Box::leak(table)).cast();
         Rows { table, cpus }
+    }
+
+    /// The same rows once more, so that sections find them beside what else they read. It must not
+    /// be used any more when these are dropped.
+    ///
+    /// # Safety
+    ///
+    /// These live, where they are or elsewhere, as long as what is returned is used; and that is
+    /// not dropped as what it holds.
+    pub unsafe fn beside(&self) -> ManuallyDrop<Self> {
+        ManuallyDrop::new(Rows { table: self.table, cpus: self.cpus })
     }
 
     /// How many rows there are.
