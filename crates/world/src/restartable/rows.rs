@@ -71,13 +71,12 @@ impl<W: Words> Rows<W> {
         Rows { table, cpus }
     }
 
-    /// The same rows once more, so that sections find them beside what else they read. It must not
-    /// be used any more when these are dropped.
+    /// The same rows once more, so that sections find them beside what else they read.
     ///
     /// # Safety
     ///
-    /// These live, where they are or elsewhere, as long as what is returned is used; and that is
-    /// not dropped as what it holds.
+    /// What is returned is used as long as these live, here or elsewhere, and what it holds is not
+    /// dropped.
     pub unsafe fn beside(&self) -> ManuallyDrop<Self> {
         ManuallyDrop::new(Rows { table: self.table, cpus: self.cpus })
     }
