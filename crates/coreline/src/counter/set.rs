@@ -54,9 +54,11 @@ impl<const N: usize> CounterSet<N> {
         Self::new_in(IndexBy::Cpu)
     }
 
-    /// As [`new`](CounterSet::new), for statics. The first addition allocates, so that one is not
-    /// async-signal-safe.
+    /// As [`new`](CounterSet::new), for statics: at most 512 counters, or it does not compile. The
+    /// first addition allocates, so that one is not async-signal-safe.
     pub const fn const_new() -> Self {
+        // The first addition makes them on its thread's stack.
+        const { assert!(N <= 512, "more counters than a static may have") };
         CounterSet { spread: Spread::const_new() }
     }
 }

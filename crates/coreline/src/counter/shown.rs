@@ -56,7 +56,7 @@ impl<W: World> Shown<W> {
         slots.while_open(|limit| self.gate.open(by, slots.first().as_ptr().cast(), limit));
     }
 
-    /// Shows no slots any more, from the caller's next fence on. It has the slots stopped.
+    /// Shows no slots any more, from the fence on that the caller is about to stop them with.
     pub(super) fn close<T: Slot>(&self, slots: &Slots<T, W>) {
         self.gate.close(W::index_by(slots.section()));
     }

@@ -186,7 +186,6 @@ impl<T: Slot, W: World> Spread<T, W> {
         };
         if fast {
             // Here, and not where they are made: a child that is forked in between comes by.
-            slots.populate(W::index(slots.section()));
             self.shown.show(slots);
         }
         Ok(slots)
@@ -217,12 +216,7 @@ impl<T: Slot, W: World> Spread<T, W> {
         f: impl FnOnce(&mut dyn Iterator<Item = Stopped<'_, T, W>>) -> R,
     ) -> Option<Result<R, StopError>> {
         let slots = self.slots()?;
-        let stopped = slots.with_all_stopped(|all| {
-            self.shown.close(slots);
-            W::fence_restartable()?;
-            Ok(f(all))
-        });
-        Some(stopped.flatten())
+        Some(slots.with_all_stopped_behind(|| self.shown.close(slots), f))
     }
 
     /// Takes all out of the sum of one word, and returns it.
@@ -338,16 +332,15 @@ mod tests {
     use coreline_topology::CpuId;
     use coreline_world::model::{Checker, Model, RelaxedRmws};
     use coreline_world::restartable::definition::Add;
-    use coreline_world::{Integer, JoinHandle, Placement, Testbed, Threads, Words};
+    use coreline_world::{Integer, JoinHandle, Place, Placement, Restartable, Testbed, Words};
 
     use super::*;
     use crate::IndexBy;
 
     type Compact<W> = Spread<<W as Words>::U64, W>;
 
-    fn compact<W: World>() -> Arc<Compact<W>> {
-        let pool = PerCpuPool::global_in(IndexBy::Cpu).unwrap();
-        Arc::new(Spread::new_in(pool, zero::<W>))
+    fn compact<W: World>(by: IndexBy) -> Arc<Compact<W>> {
+        Arc::new(Spread::new_in(PerCpuPool::global_in(by).unwrap(), zero::<W>))
     }
 
     fn zero<W: World>() -> W::U64 {
@@ -375,9 +368,9 @@ mod tests {
     }
 
     fn slots_come_when_they_pay() {
-        let one_cpu = compact::<Sim>();
+        let one_cpu = compact::<Sim>(IndexBy::Cpu);
         assert_eq!(add(&one_cpu, 0, HOT, true), [HOT]);
-        let two_cpus = compact::<Sim>();
+        let two_cpus = compact::<Sim>(IndexBy::Cpu);
         assert!(add(&two_cpus, 0, 1, false).is_empty() && add(&two_cpus, 0, 1, false).is_empty());
         assert_eq!(add(&two_cpus, 1, 1, false), [1]);
         assert!(are_fast(&one_cpu) && !are_fast(&two_cpus));
@@ -394,16 +387,16 @@ mod tests {
     }
 
     /// A thread adds all the time while another one stops the slots again and again.
-    fn slots_that_are_stopped_stay_as_they_are() {
-        let spread = compact::<Sim>();
-        let stopped = Arc::new(<Sim as Words>::U32::new_in(0));
+    fn slots_that_are_stopped_stay_as_they_are<W: Testbed>(by: IndexBy) {
+        let spread = compact::<W>(by);
+        let stopped = Arc::new(W::U32::new_in(0));
         let theirs = (Arc::clone(&spread), Arc::clone(&stopped));
-        let adder = Sim::spawn(Placement::On(CpuId::new(1)), move || {
+        let adder = W::spawn(Placement::On(CpuId::new(1)), move || {
             let (spread, stopped) = theirs;
             // Relaxed, here and below: a word carries nothing but its own value.
             while stopped.load(Ordering::Relaxed) == 0 {
                 if !quick_add(&spread, 1)
-                    && let Ok(slots) = spread.note_addition(true, zero::<Sim>)
+                    && let Ok(slots) = spread.note_addition(true, zero::<W>)
                 {
                     slots.field(|word| word).add(1);
                 }
@@ -411,10 +404,12 @@ mod tests {
         });
         for round in 0..20 {
             // They are shown again each time. Every other time this waits for that.
-            while round % 2 == 0 && !are_fast(&spread) {
-                Sim::relax();
+            // SAFETY: it is one word.
+            let shown = || unsafe { spread.at(0) }.limits().by(by).load(Ordering::Relaxed) > 0;
+            while round % 2 == 0 && !shown() {
+                W::relax();
             }
-            let look = |all: &mut dyn Iterator<Item = Stopped<'_, <Sim as Words>::U64, Sim>>| {
+            let look = |all: &mut dyn Iterator<Item = Stopped<'_, W::U64, W>>| {
                 // The last one is the shared one.
                 let slots: Vec<_> = all.collect();
                 let values = || slots.iter().rev().skip(1).map(|word| word.load(Ordering::Relaxed));
@@ -432,7 +427,19 @@ mod tests {
         for seed in 0..40 {
             let faults = Faults { delay: 20, ..Faults::NONE };
             let machine = Machine::preset("host-2c").unwrap().seed(seed).faults(faults);
-            machine.run(slots_that_are_stopped_stay_as_they_are).unwrap();
+            let law = || slots_that_are_stopped_stay_as_they_are::<Sim>(IndexBy::Cpu);
+            machine.run(law).unwrap();
+        }
+    }
+
+    #[test]
+    fn slots_that_are_stopped_stay_as_they_are_natively() {
+        for by in [IndexBy::Cpu, IndexBy::KernelCid] {
+            let pool = PerCpuPool::<Native>::global_in(by);
+            let runs = pool.is_ok_and(|pool| Native::runs_sections(pool.section()));
+            if runs && Native::topology().cpu(CpuId::new(1)).is_some() {
+                (0..20).for_each(|_| slots_that_are_stopped_stay_as_they_are::<Native>(by));
+            }
         }
     }
 

@@ -400,7 +400,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
             return Err(StopError::NoSuchSlot { index, populated, indexes: self.indexes() });
         }
         // SAFETY: the slot is initialised, and `stop` keeps the others away.
-        self.stop(|| f(unsafe { Stopped::new(self, index) }))
+        self.stop(|| (), || f(unsafe { Stopped::new(self, index) }))
     }
 
     /// As [`with_stopped`](Slots::with_stopped), for all initialised slots, the shared one last.
@@ -413,14 +413,24 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         &self,
         f: impl FnOnce(&mut dyn Iterator<Item = Stopped<'_, T, W, I>>) -> R,
     ) -> Result<R, StopError> {
-        self.stop(|| {
+        self.with_all_stopped_behind(|| (), f)
+    }
+
+    /// As [`with_all_stopped`](Slots::with_all_stopped); and `close` runs before the fence, with
+    /// the lock held, to close a [gate](coreline_world::restartable::Gate) to the slots.
+    pub(crate) fn with_all_stopped_behind<R>(
+        &self,
+        close: impl FnOnce(),
+        f: impl FnOnce(&mut dyn Iterator<Item = Stopped<'_, T, W, I>>) -> R,
+    ) -> Result<R, StopError> {
+        self.stop(close, || {
             let indexes = self.indexing.initialised().chain([self.indexes()]);
             // SAFETY: the slots are initialised, and `stop` keeps the others away.
             f(&mut indexes.map(|index| unsafe { Stopped::new(self, index) }))
         })
     }
 
-    fn stop<R>(&self, f: impl FnOnce() -> R) -> Result<R, StopError> {
+    fn stop<R>(&self, close: impl FnOnce(), f: impl FnOnce() -> R) -> Result<R, StopError> {
         /// Opens the slots for sections again, also if `f` panics, and before the lock is free.
         struct Reopen<'a, T: Slot, W: World, I: Indexing<W>>(&'a Slots<T, W, I>);
 
@@ -449,6 +459,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         // restarted section finds no slot. Relaxed: the fence orders the store before itself.
         self.limit().store(0, Ordering::Relaxed);
         let _reopen = Reopen(self);
+        close();
         W::fence_restartable()?;
         Ok(f())
     }
