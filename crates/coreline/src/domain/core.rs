@@ -46,13 +46,12 @@
 
 use core::fmt;
 use core::iter;
-use core::mem::ManuallyDrop;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use coreline_topology::CpuId;
-use coreline_world::restartable::Rows;
+use coreline_world::restartable::{Rows, RowsBeside};
 use coreline_world::{Lacking, Native, Ordering, Slot, Time, Word, World};
 
 use super::domains::Common;
@@ -299,7 +298,7 @@ impl<P: References, W: World> Core<P, W> {
 /// domain has given their CPU.
 pub struct ByDomain<P: References, W: World> {
     /// Those of `core`: here a section finds them without a look at that.
-    rows: ManuallyDrop<Rows<W>>,
+    rows: RowsBeside<W>,
     core: Arc<Core<P, W>>,
     /// How many slots of each extent are there, where the domain does not know the local.
     own: Option<Box<[u32]>>,
@@ -313,16 +312,27 @@ impl<P: References, W: World> ByDomain<P, W> {
     /// See [`find`](Indexing::find).
     #[inline(never)]
     fn find_slowly<T: Slot>(slots: &Slots<T, W, Self>) -> Option<usize> {
-        let core = &slots.indexing().core;
+        let ByDomain { core, rows, .. } = slots.indexing();
         let index = core.use_at(core.place(W::index(slots.section()))?)?;
+        rows.look(core.engine.base().rows_by_cpu());
         slots.reopen().then_some(index as usize)
     }
 
     pub(super) fn new(core: &Arc<Core<P, W>>) -> Self {
         let own = core.made.iter().map(|_| 0).collect();
         // SAFETY: the core lives as long as this.
-        let rows = unsafe { core.engine.base().rows_by_cpu().beside() };
+        let rows = unsafe { RowsBeside::new(core.engine.base().rows_by_cpu()) };
         ByDomain { rows, core: Arc::clone(core), own: Some(own) }
+    }
+
+    /// Says that it stays where it is.
+    ///
+    /// # Safety
+    ///
+    /// It does.
+    pub(super) unsafe fn settle(&mut self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.rows.settle() };
     }
 
     pub(super) fn core(&self) -> &Arc<Core<P, W>> {
@@ -353,7 +363,7 @@ impl<P: References, W: World> ByDomain<P, W> {
 unsafe impl<P: References, W: World> Indexing<W> for ByDomain<P, W> {
     #[inline]
     fn rows(&self) -> Option<&Rows<W>> {
-        Some(&self.rows)
+        Some(self.rows.rows())
     }
 
     fn limit(&self, _indexes: u32) -> u32 {

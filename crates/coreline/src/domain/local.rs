@@ -127,6 +127,7 @@ impl<T: Slot, P: References, W: World> DomainLocal<T, P, W> {
         });
         // SAFETY: all slots that the domain counts as made are. The parts stay until `drop`.
         unsafe {
+            slots.indexing_mut().settle();
             *slots.indexing_mut().own() = None;
             core.insert(local.parts.cast(), &guard);
         }

@@ -60,7 +60,7 @@ pub use definition::{Ended, Steps};
 pub use limits::{Gate, Limits};
 pub use list::{List, ListNode};
 pub use operand::{Operand, WordOf};
-pub use rows::Rows;
+pub use rows::{Rows, RowsBeside};
 pub use stack::{ArrayStack, ResizableStack};
 
 use crate::arch::Sections;

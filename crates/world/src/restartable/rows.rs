@@ -71,16 +71,6 @@ impl<W: Words> Rows<W> {
         Rows { table, cpus }
     }
 
-    /// The same rows once more, so that sections find them beside what else they read.
-    ///
-    /// # Safety
-    ///
-    /// What is returned is used as long as these live, here or elsewhere, and what it holds is not
-    /// dropped.
-    pub unsafe fn beside(&self) -> ManuallyDrop<Self> {
-        ManuallyDrop::new(Rows { table: self.table, cpus: self.cpus })
-    }
-
     /// How many rows there are.
     pub fn cpus(&self) -> u32 {
         self.cpus
@@ -158,6 +148,65 @@ impl<W: Words> Rows<W> {
     /// The bytes of the table and of the lines that are there.
     pub fn bytes(&self) -> usize {
         size_of_val(self.lines()) + self.made().count() * size_of::<RowLine<W>>()
+    }
+}
+
+/// The rows of another place once more, for sections that find them beside what else they read.
+///
+/// Where all rows are on one line, the pointer to that is here, too: null until it is
+/// [looked for](RowsBeside::look).
+#[repr(C)]
+pub struct RowsBeside<W: Words> {
+    rows: ManuallyDrop<Rows<W>>,
+    line: W::Ptr<RowLine<W>>,
+}
+
+// SAFETY: as the rows; the table is theirs, or the word here.
+unsafe impl<W: Words> Send for RowsBeside<W> {}
+// SAFETY: as the rows.
+unsafe impl<W: Words> Sync for RowsBeside<W> {}
+
+impl<W: Words> RowsBeside<W> {
+    /// These rows.
+    ///
+    /// # Safety
+    ///
+    /// They live, there or elsewhere, as long as what is returned.
+    pub unsafe fn new(of: &Rows<W>) -> Self {
+        let rows = ManuallyDrop::new(Rows { table: of.table, cpus: of.cpus });
+        RowsBeside { rows, line: W::Ptr::new_in(ptr::null_mut()) }
+    }
+
+    /// Has the only line found here, without a look at the table.
+    ///
+    /// # Safety
+    ///
+    /// This is not moved any more.
+    pub unsafe fn settle(&mut self) {
+        if self.rows.lines().len() == 1 {
+            self.rows.table = NonNull::from(&self.line);
+        }
+    }
+
+    /// Looks for lines that were put into the rows, which are those that this was made of.
+    pub fn look(&self, of: &Rows<W>) {
+        if let [line] = of.lines() {
+            // Acquire pairs with the release in `put`; release, with the acquire in `at`: rows could
+            // be read before they are initialised.
+            self.line.store(line.load(Ordering::Acquire), Ordering::Release);
+        }
+    }
+
+    /// The rows.
+    #[inline]
+    pub fn rows(&self) -> &Rows<W> {
+        &self.rows
+    }
+}
+
+impl<W: Words> fmt::Debug for RowsBeside<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rows.fmt(f)
     }
 }
 
