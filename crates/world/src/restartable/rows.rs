@@ -191,8 +191,8 @@ impl<W: Words> RowsBeside<W> {
     /// Looks for lines that were put into the rows, which are those that this was made of.
     pub fn look(&self, of: &Rows<W>) {
         if let [line] = of.lines() {
-            // Acquire pairs with the release in `put`; release, with the acquire in `at`: rows could
-            // be read before they are initialised.
+            // Acquire pairs with the release in `put`; release, with the acquire in `at`: rows
+            // could be read before they are initialised.
             self.line.store(line.load(Ordering::Acquire), Ordering::Release);
         }
     }
