@@ -312,9 +312,9 @@ impl<P: References, W: World> ByDomain<P, W> {
     /// See [`find`](Indexing::find).
     #[inline(never)]
     fn find_slowly<T: Slot>(slots: &Slots<T, W, Self>) -> Option<usize> {
-        let ByDomain { core, rows, .. } = slots.indexing();
+        let core = &slots.indexing().core;
         let index = core.use_at(core.place(W::index(slots.section()))?)?;
-        rows.look(core.engine.base().rows_by_cpu());
+        slots.indexing().look();
         slots.reopen().then_some(index as usize)
     }
 
@@ -329,10 +329,19 @@ impl<P: References, W: World> ByDomain<P, W> {
     ///
     /// # Safety
     ///
-    /// It does.
-    pub(super) unsafe fn settle(&mut self) {
+    /// It does, and no `&mut` to it is made until it drops.
+    pub(super) unsafe fn settle(this: NonNull<Self>) {
         // SAFETY: the caller's promise.
-        unsafe { self.rows.settle() };
+        unsafe {
+            RowsBeside::settle(NonNull::new_unchecked(&raw mut (*this.as_ptr()).rows));
+            this.as_ref().look();
+        }
+    }
+
+    /// Looks for lines of rows that were made since.
+    fn look(&self) {
+        // SAFETY: those that it was made of.
+        unsafe { self.rows.look(self.core.engine.base().rows_by_cpu()) };
     }
 
     pub(super) fn core(&self) -> &Arc<Core<P, W>> {

@@ -127,8 +127,9 @@ impl<T: Slot, P: References, W: World> DomainLocal<T, P, W> {
         });
         // SAFETY: all slots that the domain counts as made are. The parts stay until `drop`.
         unsafe {
-            slots.indexing_mut().settle();
             *slots.indexing_mut().own() = None;
+            let slots = NonNull::new_unchecked(&raw mut (*local.parts.as_ptr()).slots);
+            ByDomain::<P, W>::settle(Slots::<T, W, _>::indexing_at(slots.cast()));
             core.insert(local.parts.cast(), &guard);
         }
         Ok(local)

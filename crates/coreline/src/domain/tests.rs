@@ -33,7 +33,10 @@ fn looks(give: fn(&Core<FirstFit, Sim>, Place)) -> Result<u64, Box<Failure>> {
     let law = move || {
         let domains = Domains::<FirstFit, Sim>::new_in(DomainsOptions::new()).unwrap();
         let domain = domains.domain(DomainOptions::new());
-        let local = Arc::new(domain.local(|| <Sim as Words>::U64::new_in(MADE)).unwrap());
+        let local = || domain.local(|| <Sim as Words>::U64::new_in(MADE)).unwrap();
+        // Has the line of rows made, which the local below then knows of.
+        local().add(1);
+        let local = Arc::new(local());
         let [zero, one] = [0, 1].map(CpuId::new);
         let looks = move || {
             for _ in 0..20 {

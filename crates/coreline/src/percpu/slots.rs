@@ -209,6 +209,16 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         &mut self.indexing
     }
 
+    /// Where the way to an index lies.
+    ///
+    /// # Safety
+    ///
+    /// The slots are there.
+    pub(crate) unsafe fn indexing_at(slots: NonNull<Self>) -> NonNull<I> {
+        // SAFETY: a field of what is there.
+        unsafe { NonNull::new_unchecked(&raw mut (*slots.as_ptr()).indexing) }
+    }
+
     /// Where slot 0 lies, whether it is initialised or not.
     pub fn first(&self) -> NonNull<T> {
         self.first

@@ -1,4 +1,4 @@
-//! Calls to workers, tasks of theirs, and the leases of a domain.
+//! Calls to workers, tasks of theirs, and domains.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use coreline::Workers;
 use coreline::call::Why;
 use coreline::domain::{Domain, Exclusive};
+use coreline::percpu::{Indexing, Word64};
 
 fn workers() -> Workers {
     Workers::builder().polling(Duration::from_micros(50)).start().unwrap()
@@ -78,6 +79,22 @@ fn replies_come_are_dropped_and_are_left() {
     drop(workers);
     assert!([5, 6].contains(&ran.load(Ordering::Relaxed)));
     assert_eq!(Arc::strong_count(&ran), 1, "each task ran or was dropped");
+}
+
+/// On machines of at most sixteen CPUs a local's rows lead back into it.
+#[test]
+fn a_local_finds_the_rows_of_its_domain() {
+    let domain = Domain::new().unwrap();
+    let hits = domain.local(|| Word64::new(0)).unwrap();
+    hits.add(1);
+    let later = Box::new(domain.local(|| Word64::new(0)).unwrap());
+    drop(domain);
+    for local in [&hits, &*later] {
+        let rows = local.indexing().rows().unwrap();
+        assert!((0..rows.cpus()).any(|cpu| rows.index_at(cpu as usize).is_some()));
+        local.add(1);
+    }
+    assert_eq!((hits.sum(), later.sum()), (2, 1));
 }
 
 #[test]

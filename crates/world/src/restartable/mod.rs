@@ -171,6 +171,7 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
     }
 
     /// The same, where the index is what the [row](rows) of the CPU says; `None`: the thread's own.
+    /// Not for slots [behind](At::behind) a gate, whose index is.
     #[inline]
     pub fn by_rows(self, rows: Option<&'a Rows<W>>) -> Self {
         At { rows, ..self }

@@ -153,8 +153,8 @@ impl<W: Words> Rows<W> {
 
 /// The rows of another place once more, for sections that find them beside what else they read.
 ///
-/// Where all rows are on one line, the pointer to that is here, too: null until it is
-/// [looked for](RowsBeside::look).
+/// Where all rows are on one line, the pointer to that is here, too: null until it was
+/// [looked for](RowsBeside::look) and found.
 #[repr(C)]
 pub struct RowsBeside<W: Words> {
     rows: ManuallyDrop<Rows<W>>,
@@ -181,19 +181,32 @@ impl<W: Words> RowsBeside<W> {
     ///
     /// # Safety
     ///
-    /// This is not moved any more.
-    pub unsafe fn settle(&mut self) {
-        if self.rows.lines().len() == 1 {
-            self.rows.table = NonNull::from(&self.line);
+    /// They are there, are not moved any more, and no `&mut` to them is made until they drop: a
+    /// pointer in them leads back to them.
+    pub unsafe fn settle(this: NonNull<Self>) {
+        let this = this.as_ptr();
+        // SAFETY: the caller's promise. No reference, whose end would be that of the pointer.
+        unsafe {
+            let rows = (&raw mut (*this).rows).cast::<Rows<W>>();
+            if (*rows).lines().len() == 1 {
+                (*rows).table = NonNull::new_unchecked(&raw mut (*this).line);
+            }
         }
     }
 
-    /// Looks for lines that were put into the rows, which are those that this was made of.
-    pub fn look(&self, of: &Rows<W>) {
-        if let [line] = of.lines() {
-            // Acquire pairs with the release in `put`; release, with the acquire in `at`: rows
-            // could be read before they are initialised.
-            self.line.store(line.load(Ordering::Acquire), Ordering::Release);
+    /// Looks for the line, if there is only one and it was put into the rows since.
+    ///
+    /// # Safety
+    ///
+    /// They are those that this was made of.
+    pub unsafe fn look(&self, of: &Rows<W>) {
+        let [line] = of.lines() else { return };
+        // Acquire pairs with the release in `put`: rows could be read before they are initialised.
+        let line = line.load(Ordering::Acquire);
+        // Relaxed: a hint. Sections of all CPUs read what lies here.
+        if self.line.load(Ordering::Relaxed) != line {
+            // Release pairs with the acquire in `at`: see there.
+            self.line.store(line, Ordering::Release);
         }
     }
 
