@@ -55,20 +55,20 @@
 //!
 //! | ns, and times the first of the group | 1 thread | 2 threads |
 //! |---|---|---|
-//! | **`PerCpuCounter::add`** | 0.89 | 1.10 |
-//! | one shared `AtomicU64` | 2.28 (2.6) | 18.16 (16.4) |
-//! | `CachePadded` shards, `fetch_add` | 2.28 (2.6) | 2.52 (2.3) |
-//! | the same, load and store: a thread to a shard | 0.30 (0.3) | 0.37 (0.3) |
-//! | an rseq section by hand, as librseq's | 0.70 (0.8) | 0.88 (0.8) |
+//! | **`PerCpuCounter::add`** | 0.55 | 0.54 |
+//! | one shared `AtomicU64` | 2.17 (3.9) | 19.29 (35.5) |
+//! | `CachePadded` shards, `fetch_add` | 2.15 (3.9) | 2.15 (4.0) |
+//! | the same, load and store: a thread to a shard | 0.27 (0.5) | 0.27 (0.5) |
+//! | an rseq section by hand, as librseq's | 0.55 (1.0) | 0.54 (1.0) |
 //! | | | |
-//! | **`Versioned`: enter and get** | 1.69 | 1.72 |
-//! | arc-swap `load` | 5.93 (3.5) | 5.94 (3.5) |
-//! | arc-swap `Cache` | 0.63 (0.4) | 0.61 (0.4) |
-//! | std `RwLock<Arc<T>>` | 5.15 (3.0) | 49.66 (28.9) |
+//! | **`Versioned`: enter and get** | 1.37 | 1.39 |
+//! | arc-swap `load` | 4.35 (3.2) | 4.30 (3.1) |
+//! | arc-swap `Cache` | 0.34 (0.2) | 0.34 (0.2) |
+//! | std `RwLock<Arc<T>>` | 4.83 (3.5) | 64.05 (46.2) |
 //! | | | |
-//! | **`DomainLocal`: add** | 2.16 | 2.23 |
-//! | **`Domain`: enter, add, leave** | 6.33 (2.9) | 6.38 (2.9) |
-//! | an atomic of the thread's own | 2.39 (1.1) | 2.38 (1.1) |
+//! | **`DomainLocal`: add** | 1.52 | 1.52 |
+//! | **`Domain`: enter, add, leave** | 4.92 (3.2) | 4.94 (3.3) |
+//! | an atomic of the thread's own | 2.01 (1.3) | 2.03 (1.3) |
 //!
 //! `cargo xtask figures` makes it anew, in the repository; its folder `docs` says what scenarios
 //! came to on simulated machines of hundreds of CPUs.
