@@ -208,6 +208,9 @@ impl<W: World> PerCpuCounter<W> {
     /// A counter at zero in world `W`, with the slots indexed as asked, from the world's global
     /// pool.
     ///
+    /// By concurrency ID an addition takes half as long again (0.81 ns beside 0.55 on a Zen 4):
+    /// a thread that the kernel does not know can seem to have one, so it looks twice.
+    ///
     /// # Errors
     ///
     /// [`Lacking`] if the machine has no such index: some kernels keep no concurrency
