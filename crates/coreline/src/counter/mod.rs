@@ -71,7 +71,6 @@
 
 mod fold;
 mod set;
-mod shown;
 mod spread;
 mod total;
 

@@ -12,18 +12,19 @@
 //! additions. One thread makes the slots, under a lock, and no thread waits for it: it may be the
 //! one that a signal handler interrupted. A child that was forked meanwhile makes slots of its own.
 //!
-//! The fast path knows nothing of this. It works on what is [`Shown`], at first nothing: it finds
-//! no slot, and its slow path looks at the state.
+//! The fast path knows nothing of this. It works on slots behind a [`Gate`] in the counter, so that
+//! it reads no other line before the slot's own. The gate is closed at first: no section finds a
+//! slot, and the slow path looks at the state. It opens that gate to the slots that there are by
+//! then.
 
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::{self, NonNull};
 
-use coreline_world::restartable::At;
+use coreline_world::restartable::{At, Gate};
 use coreline_world::{Cell, Native, Ordering, Slot, Word, World};
 
-use super::shown::Shown;
 use crate::IndexBy;
 use crate::percpu::{Init, PerCpu, PerCpuPool, SlotLock, StopError, Stopped, Word64, WordPtr};
 
@@ -37,8 +38,8 @@ const HOT: u32 = 256;
 /// Slots, or not yet.
 #[repr(C)]
 pub(super) struct Spread<T: Slot, W: World> {
-    /// Where additions go that look no further.
-    shown: Shown<W>,
+    /// To the slots, for additions that look no further.
+    gate: Gate<W>,
     /// Null: there are none yet.
     parts: W::Ptr<Parts<T, W>>,
 }
@@ -77,14 +78,14 @@ impl<T: Slot, W: World> RefUnwindSafe for Spread<T, W> {}
 impl<T: Slot> Spread<T, Native> {
     /// In a static.
     pub(super) const fn const_new() -> Self {
-        Spread { shown: Shown::const_new(), parts: WordPtr::new(ptr::null_mut()) }
+        Spread { gate: Gate::const_new(), parts: WordPtr::new(ptr::null_mut()) }
     }
 }
 
 impl<T: Slot, W: World> Spread<T, W> {
     pub(super) fn new_in(pool: PerCpuPool<W>, init: fn() -> T) -> Self {
         let parts = Self::make(pool, init);
-        Spread { shown: Shown::new_in(), parts: W::Ptr::new_in(parts.as_ptr()) }
+        Spread { gate: Gate::new_in(), parts: W::Ptr::new_in(parts.as_ptr()) }
     }
 
     fn make(pool: PerCpuPool<W>, init: fn() -> T) -> NonNull<Parts<T, W>> {
@@ -156,13 +157,15 @@ impl<T: Slot, W: World> Spread<T, W> {
     /// [`note_addition`]: Spread::note_addition
     #[inline]
     pub(super) unsafe fn at(&self, word: usize) -> At<'_, W::U64, W> {
-        // SAFETY: there are slots once, and they live as long as this. The caller's promise.
-        unsafe { self.shown.at(word) }
+        // SAFETY: the gate opens to slots that are initialised, always the same, which live as long
+        // as this; they have the word by the caller's promise; and `with_all_stopped`, which alone
+        // writes to them otherwise, closes it before.
+        unsafe { At::behind(&self.gate, word * size_of::<W::U64>()) }
     }
 
     /// Has later additions go the slow way, unless a fast one comes by there.
     pub(super) fn slow_down(&mut self) {
-        self.shown = Shown::new_in();
+        self.gate = Gate::new_in();
     }
 
     /// The slots, if there are any.
@@ -186,7 +189,7 @@ impl<T: Slot, W: World> Spread<T, W> {
         };
         if fast {
             // Here, and not where they are made: a child that is forked in between comes by.
-            self.shown.show(slots);
+            slots.open_gate(&self.gate);
         }
         Ok(slots)
     }
@@ -216,7 +219,7 @@ impl<T: Slot, W: World> Spread<T, W> {
         f: impl FnOnce(&mut dyn Iterator<Item = Stopped<'_, T, W>>) -> R,
     ) -> Option<Result<R, StopError>> {
         let slots = self.slots()?;
-        Some(slots.with_all_stopped_behind(|| self.shown.close(slots), f))
+        Some(slots.stop_all(Some(&self.gate), f))
     }
 
     /// Takes all out of the sum of one word, and returns it.
@@ -448,7 +451,7 @@ mod tests {
     fn parts_are_made_once<W: Testbed>() {
         // What a static would have.
         let unsettled =
-            Compact::<W> { shown: Shown::new_in(), parts: W::Ptr::new_in(ptr::null_mut()) };
+            Compact::<W> { gate: Gate::new_in(), parts: W::Ptr::new_in(ptr::null_mut()) };
         assert_eq!((unsettled.sum(|word| word), unsettled.drain(|word| word)), (0, 0));
         let unsettled = Arc::new(unsettled);
         let add = |spread: &Compact<W>| {

@@ -30,7 +30,7 @@ use core::fmt;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
-use coreline_world::restartable::{At, Limits, NoSlot, Slot};
+use coreline_world::restartable::{At, Gate, Limits, NoSlot, Slot};
 use coreline_world::{Ordering, Word, World};
 
 use super::field::Field;
@@ -251,16 +251,29 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     }
 
     /// See the module.
-    pub(crate) fn limit(&self) -> &W::U32 {
+    fn limit(&self) -> &W::U32 {
         self.limits.by(W::index_by(&self.section))
     }
 
-    /// Calls `f` with the limit, which no thread changes meanwhile; not at all while a thread
-    /// initialises slots, or has them stopped.
-    pub(crate) fn while_open(&self, f: impl FnOnce(u32)) {
+    /// Opens a gate to the slots that there are by now; not while a thread initialises some, or has
+    /// them stopped. Then, and when there are more, the gate's limit lags behind.
+    pub(crate) fn open_gate(&self, gate: &Gate<W>) {
+        let by = W::index_by(&self.section);
+        // Relaxed: a hint. Threads without an index come here with each operation.
+        let known = gate.limits().by(by).load(Ordering::Relaxed);
+        // Relaxed: a hint, too.
+        if self.limit().load(Ordering::Relaxed) == known {
+            return;
+        }
+        // While the lock is held, no thread stops them, or has them stopped:
+        //
+        //   Thread 1: reads the slots' limit: 3
+        //   Thread 2: stops the slots: their limit = 0, the gate's limit = 0, fences
+        //   Thread 1: the gate's limit = 3             <- sections run on slots that are stopped
         if let Some(_guard) = self.lock.try_lock_by_name() {
             // Relaxed: only the holder of the lock writes it.
-            f(self.limit().load(Ordering::Relaxed));
+            let limit = self.limit().load(Ordering::Relaxed);
+            gate.open(by, self.first.as_ptr().cast(), limit);
         }
     }
 
@@ -410,7 +423,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
             return Err(StopError::NoSuchSlot { index, populated, indexes: self.indexes() });
         }
         // SAFETY: the slot is initialised, and `stop` keeps the others away.
-        self.stop(|| (), || f(unsafe { Stopped::new(self, index) }))
+        self.stop(None, || f(unsafe { Stopped::new(self, index) }))
     }
 
     /// As [`with_stopped`](Slots::with_stopped), for all initialised slots, the shared one last.
@@ -423,24 +436,24 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         &self,
         f: impl FnOnce(&mut dyn Iterator<Item = Stopped<'_, T, W, I>>) -> R,
     ) -> Result<R, StopError> {
-        self.with_all_stopped_behind(|| (), f)
+        self.stop_all(None, f)
     }
 
-    /// As [`with_all_stopped`](Slots::with_all_stopped); and `close` runs before the fence, with
-    /// the lock held, to close a [gate](coreline_world::restartable::Gate) to the slots.
-    pub(crate) fn with_all_stopped_behind<R>(
+    /// As [`with_all_stopped`](Slots::with_all_stopped), and the gate to the slots is closed, until
+    /// it is [opened](Slots::open_gate) again.
+    pub(crate) fn stop_all<R>(
         &self,
-        close: impl FnOnce(),
+        gate: Option<&Gate<W>>,
         f: impl FnOnce(&mut dyn Iterator<Item = Stopped<'_, T, W, I>>) -> R,
     ) -> Result<R, StopError> {
-        self.stop(close, || {
+        self.stop(gate, || {
             let indexes = self.indexing.initialised().chain([self.indexes()]);
             // SAFETY: the slots are initialised, and `stop` keeps the others away.
             f(&mut indexes.map(|index| unsafe { Stopped::new(self, index) }))
         })
     }
 
-    fn stop<R>(&self, close: impl FnOnce(), f: impl FnOnce() -> R) -> Result<R, StopError> {
+    fn stop<R>(&self, gate: Option<&Gate<W>>, f: impl FnOnce() -> R) -> Result<R, StopError> {
         /// Opens the slots for sections again, also if `f` panics, and before the lock is free.
         struct Reopen<'a, T: Slot, W: World, I: Indexing<W>>(&'a Slots<T, W, I>);
 
@@ -469,7 +482,9 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         // restarted section finds no slot. Relaxed: the fence orders the store before itself.
         self.limit().store(0, Ordering::Relaxed);
         let _reopen = Reopen(self);
-        close();
+        if let Some(gate) = gate {
+            gate.close(W::index_by(&self.section));
+        }
         W::fence_restartable()?;
         Ok(f())
     }
@@ -491,5 +506,63 @@ impl<T: Slot, W: World, I: Indexing<W>> fmt::Debug for Slots<T, W, I> {
             .field("indexes", &self.indexes)
             .field("initialised", &self.indexing.initialised().count())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coreline_world::model::{Checker, Model, RelaxedLoads};
+    use coreline_world::{Cell, JoinHandle, Placement, Testbed};
+
+    use super::*;
+    use crate::IndexBy;
+    use crate::percpu::PerCpu;
+
+    /// One thread makes slot 0 and opens a gate to it; another one looks, as a section does.
+    fn what_is_behind_a_gate_is_whole<W: Testbed>() {
+        let slots = PerCpu::<W::U64, W>::words_in(IndexBy::Cpu).unwrap();
+        // The model checks accesses to a cell, and none by way of a pointer.
+        let (made, done) = (Cell::<u32, W>::new_in(0), W::U32::new_in(0));
+        let shared = Arc::new((Gate::new_in(), slots, made, done));
+        let theirs = Arc::clone(&shared);
+        let opener = W::spawn(Placement::Anywhere, move || {
+            let (gate, slots, made, done) = &*theirs;
+            slots.populate(0);
+            // SAFETY: the other thread looks at it only when the gate is open.
+            made.with_mut(|made| unsafe { *made = 1 });
+            // As where there are sections. Relaxed: of this thread alone.
+            slots.limit().store(1, Ordering::Relaxed);
+            slots.open_gate(gate);
+            // Relaxed, on both sides: it orders nothing. It makes loom try this thread first, which
+            // loads before it stores, so that loom would forget an earlier look.
+            done.store(1, Ordering::Relaxed);
+        });
+        let (gate, slots, made, done) = &*shared;
+        done.wait_until(Ordering::Relaxed, |done| done == 1);
+        // SAFETY: slots of a word, which live on.
+        let at = unsafe { At::<W::U64, W>::behind(gate, 0) };
+        if at.limits().by(IndexBy::Cpu).load(Ordering::Acquire) > 0 {
+            assert_eq!(at.first(), slots.first().as_ptr());
+            // SAFETY: written before the gate opened, and not since.
+            assert_eq!(made.with(|made| unsafe { *made }), 1);
+        }
+        opener.unwrap().join();
+        assert_eq!(at.first(), slots.first().as_ptr());
+    }
+
+    #[test]
+    fn what_is_behind_a_gate_is_whole_in_every_interleaving() {
+        Checker::new().preemption_bound(3).check(what_is_behind_a_gate_is_whole::<Model>);
+    }
+
+    #[test]
+    fn slots_that_are_looked_for_without_acquire_are_caught() {
+        let checker = Checker::new().preemption_bound(3);
+        let law = what_is_behind_a_gate_is_whole::<Model<RelaxedLoads>>;
+        let payload = std::panic::catch_unwind(|| checker.check(law)).unwrap_err();
+        let text = payload.downcast_ref::<String>().map_or("", |text| text);
+        assert!(text.contains("Causality violation") || text.contains("left == right"), "{text}");
     }
 }
