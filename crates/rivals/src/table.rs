@@ -48,7 +48,7 @@ fn table(rows: &[&Row], form: &Form) -> Table {
             format!("{:?}", row.role).to_lowercase(),
             ns(row.ns_median),
             ns(row.ns_min),
-            times.map_or_else(|| "-".to_owned(), |times| format!("{times:.2}x")),
+            times.map_or_else(|| "-".to_owned(), |times| format!("{}x", figure(times))),
             row.share_min_max.map_or_else(|| "-".to_owned(), |share| format!("{share:.2}")),
             row.samples.to_string(),
             row.discarded.to_string(),
@@ -65,6 +65,12 @@ fn table(rows: &[&Row], form: &Form) -> Table {
 
 fn median(rows: &[&Row], name: &str) -> Option<f64> {
     rows.iter().find(|row| row.name == name)?.ns_median
+}
+
+/// With two digits behind the point, or as many as show two that are not zero.
+fn figure(value: f64) -> String {
+    let more = if value > 0.0 { (-value.log10()).ceil() as usize } else { 0 };
+    format!("{value:.digits$}", digits = 2.max(1 + more))
 }
 
 /// A bar of this part of the longest, to an eighth of a character.
@@ -87,8 +93,9 @@ fn verdict(goal: &Goal, rows: &[&Row]) -> String {
         Most::Times(bound, other) => (times(other), *bound, format!("x {other}")),
         Most::Best(bound, others) => match best(rows, others) {
             Some(best) => {
+                // A goal of less than the best is not reached by being as fast as the best.
                 let intervals = ours.and_then(|row| row.ns_interval).zip(best.ns_interval);
-                overlap = intervals.is_some_and(|(ours, best)| ours.0 <= best.1);
+                overlap = intervals.is_some_and(|(ours, best)| ours.0 <= best.1 * bound.min(1.0));
                 (times(&best.name), *bound, format!("x {}, the best", best.name))
             }
             None => (None, *bound, "x the best".to_owned()),
@@ -102,7 +109,7 @@ fn verdict(goal: &Goal, rows: &[&Row]) -> String {
             let fair = share.is_none_or(|least| had.is_some_and(|had| had >= least));
             let reached = (found <= bound || overlap) && fair;
             let reached = if reached { "reached" } else { "not reached" };
-            let mut said = format!("{reached}: {candidate}: {found:.2}{unit}");
+            let mut said = format!("{reached}: {candidate}: {}{unit}", figure(found));
             if overlap && found > bound {
                 said += " (the 95 % intervals overlap)";
             }
@@ -123,6 +130,7 @@ fn best<'a>(rows: &[&'a Row], names: &[&str]) -> Option<&'a Row> {
 
 #[cfg(test)]
 mod tests {
+    use super::verdict as verdict_of;
     use super::*;
     use crate::class::{Class, Params, Role};
 
@@ -188,6 +196,13 @@ mod tests {
         );
         assert!(verdict(2.2, Some(0.7), Some(0.8), OTHERS).starts_with("not reached: "));
         assert!(verdict(2.2, None, Some(0.8), OTHERS).starts_with("not reached: "));
+        let half = |low| {
+            let (ours, fast) =
+                (with("ours", 1.2, (low, 1.4), None), with("fast", 2.0, (1.8, 2.2), None));
+            verdict_of(&Goal::everywhere("ours", Most::Best(0.5, OTHERS)), &[&ours, &fast])
+        };
+        assert_eq!(half(1.2), "not reached: ours: 0.60x fast, the best; at most 0.5");
+        assert!(half(1.1).starts_with("reached: "), "half of their interval");
         assert_eq!(
             verdict(2.3, Some(0.1), None, &["slow"]),
             "reached: ours: 0.33x slow, the best; at most 1.4"
@@ -196,6 +211,12 @@ mod tests {
             verdict(2.3, None, Some(0.5), &["absent", "spoiled"]),
             "not measured: ours: at most 1.4x the best, share at least 0.5"
         );
+    }
+
+    #[test]
+    fn small_figures_have_two_digits() {
+        let figures = [23.456, 0.1, 0.0999, 0.0138, 0.01, 0.0].map(figure);
+        assert_eq!(figures, ["23.46", "0.10", "0.100", "0.014", "0.010", "0.00"]);
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl<T: Slot, P: References, W: World> DomainLocal<T, P, W> {
     /// All values: those by ID, those of leases, and the shared one.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let slots = &**self;
-        let indexes = slots.indexing().initialised().chain([slots.indexes()]);
+        let indexes = slots.indexing().initialised_and(slots.indexes());
         // SAFETY: initialised, each once, and the caller alone has the local. The domain may make
         // other slots meanwhile.
         indexes.map(|index| unsafe { slots.first().byte_add(index * W::STRIDE).as_mut() })

@@ -41,6 +41,12 @@ pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
     /// The slots that are initialised, by ascending index; the shared one is not among them.
     fn initialised(&self) -> impl Iterator<Item = usize>;
 
+    /// The same, and behind them the shared one, which has this index.
+    #[inline]
+    fn initialised_and(&self, shared: usize) -> impl Iterator<Item = usize> {
+        self.initialised().chain([shared])
+    }
+
     /// For operations whose section found no slot: an index whose slot they may use now, made if it
     /// was not there. `None` sends them to the shared slot. Must not wait for another thread.
     fn find<T: Slot>(slots: &Slots<T, W, Self>) -> Option<usize>;
@@ -93,6 +99,13 @@ unsafe impl<W: World> Indexing<W> for OwnIndex<W> {
 
     fn initialised(&self) -> impl Iterator<Item = usize> {
         0..self.populated() as usize
+    }
+
+    // One range: of the two of a chain, compilers ask at each slot which it is.
+    #[inline]
+    fn initialised_and(&self, shared: usize) -> impl Iterator<Item = usize> {
+        let populated = self.populated() as usize;
+        (0..populated + 1).map(move |index| if index == populated { shared } else { index })
     }
 
     fn find<T: Slot>(slots: &Slots<T, W, Self>) -> Option<usize> {

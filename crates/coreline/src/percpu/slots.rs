@@ -308,8 +308,8 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
 
     /// The initialised slots by ascending index, the shared one last.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        // SAFETY: as in `get`.
-        self.indexing.initialised().map(|index| unsafe { self.slot(index) }).chain([self.shared()])
+        // SAFETY: as in `get`; and the shared slot is initialised.
+        self.indexing.initialised_and(self.indexes()).map(|index| unsafe { self.slot(index) })
     }
 
     /// As [`iter`](Slots::iter), by a reference that no other thread has.
@@ -318,7 +318,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         // SAFETY: as in `get`; each slot is met once, and no section runs: it would need a
         // reference to the slots.
         let slot = move |index| unsafe { first.byte_add(index * W::STRIDE).as_mut() };
-        self.indexing.initialised().chain([indexes]).map(slot)
+        self.indexing.initialised_and(indexes).map(slot)
     }
 
     /// A field of every slot, to operate on the calling thread's.
@@ -447,7 +447,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         f: impl FnOnce(&mut dyn Iterator<Item = Stopped<'_, T, W, I>>) -> R,
     ) -> Result<R, StopError> {
         self.stop(gate, || {
-            let indexes = self.indexing.initialised().chain([self.indexes()]);
+            let indexes = self.indexing.initialised_and(self.indexes());
             // SAFETY: the slots are initialised, and `stop` keeps the others away.
             f(&mut indexes.map(|index| unsafe { Stopped::new(self, index) }))
         })
@@ -492,7 +492,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
 
 impl<T: Slot, W: World, I: Indexing<W>> Drop for Slots<T, W, I> {
     fn drop(&mut self) {
-        for index in self.indexing.initialised().chain([self.indexes()]) {
+        for index in self.indexing.initialised_and(self.indexes()) {
             // SAFETY: initialised, and never used again.
             unsafe { self.first.byte_add(index * W::STRIDE).drop_in_place() };
         }
