@@ -21,7 +21,7 @@ use coreline::object::ObjectCache;
 use coreline::percpu::{
     ArrayStack, Buffer, List, ListNode, ResizableStack, Slots, Word32, Word64, WordPtr, WordSize,
 };
-use coreline::{CounterSet, CpuMask, PerCpuCounter};
+use coreline::{CounterSet, CpuMask, PerCpuCounter, Workers};
 use coreline_topology::{Cid, CpuId};
 use coreline_world::{Native, Place};
 
@@ -474,6 +474,13 @@ pub extern "C-unwind" fn read_mostly_read_generic(lock: &ReadMostly<u64>) -> u64
 #[inline(never)]
 pub extern "C-unwind" fn object_get_put_generic(cache: &ObjectCache<[u64; 7]>) -> u64 {
     cache.get().map_or(0, |object| object[0])
+}
+
+/// A small function on another CPU's worker, and its value: what the caller runs.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn call_on_generic(workers: &Workers, cpu: u32, value: u64) -> u64 {
+    workers.call_on(CpuId::new(cpu), move || value.wrapping_mul(3)).unwrap_or(0)
 }
 
 fn main() {

@@ -428,7 +428,7 @@ impl<W: World + Threads> Drop for Workers<W> {
         }
         self.shared.close();
         // A worker cannot wait for itself, nor for another one, which may wait for a call to this.
-        if self.shared.current().is_none() {
+        if !self.shared.is_ours() {
             self.threads.drain(..).for_each(JoinHandle::join);
         }
     }

@@ -452,6 +452,30 @@ fn what_a_call_queues_runs_next_in_simulation() {
     simulated("call::resched", resched::<Sim>, Effort { threads: 1, rounds: 20, cpus: 48 });
 }
 
+/// With two workers, on CPUs that their callers have, too; and with four.
+#[test]
+fn calls_and_tasks_hold_under_schedules_that_look_for_mistakes() {
+    type Law = fn(Effort, Manner);
+    let laws: [(&str, Law); 6] = [
+        ("call::searched_calls", calls::<Sim>),
+        ("call::searched_crossing", crossing::<Sim>),
+        ("call::searched_rings", |effort, manner| rings::<Sim>(effort, manner, 3)),
+        ("call::searched_closing", closing::<Sim>),
+        ("call::searched_withdrawn", withdrawn::<Sim>),
+        ("call::searched_tasks", |effort, manner| _ = tasks::<Sim>(effort, manner)),
+    ];
+    let runs = (laws.len() * MANNERS.len() * 2) as u64;
+    let schedules = worlds::schedules(6 * runs).div_ceil(runs);
+    for (name, law) in laws {
+        for manner in MANNERS {
+            let two = move || law(Effort { threads: 3, rounds: 3, cpus: 2 }, manner);
+            worlds::search(name, "host-2c", schedules, two).unwrap();
+            let four = move || law(Effort { threads: 3, rounds: 3, cpus: 4 }, manner);
+            worlds::search(name, "kunpeng920-96c-4n", schedules, four).unwrap();
+        }
+    }
+}
+
 /// Calls have a worker search only under the policy that says so.
 #[test]
 fn a_call_is_no_work() {

@@ -1,8 +1,9 @@
 //! What broke calls and tasks once: ends in the middle of other calls, destructors that panic,
 //! tasks behind a worker that is busy, stacks.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use coreline::Workers;
@@ -57,6 +58,33 @@ fn a_call_that_is_found_at_the_end_may_call_natively() {
 #[test]
 fn a_call_that_is_found_at_the_end_may_call_in_simulation() {
     simulated("call::ends_in_a_call", |manner| ends_in_a_call::<Sim>(manner, 20));
+}
+
+thread_local! {
+    /// Dropped when its thread ends: the field that comes last says so.
+    static LAST: RefCell<Option<(Arc<Workers>, mpsc::Sender<()>)>> = const { RefCell::new(None) };
+}
+
+/// What a worker's thread keeps for itself goes when the worker has ended: here the workers, whose
+/// drop would wait for the thread it runs in.
+#[test]
+fn a_worker_that_has_ended_may_drop_the_last_handle_natively() {
+    for manner in MANNERS {
+        let workers = Arc::new(workers::<Native>(TWO, manner));
+        let first = workers.cpus().next().unwrap();
+        let (theirs, (says, hears)) = (Arc::clone(&workers), mpsc::channel());
+        let keep = move || {
+            while Arc::strong_count(&theirs) > 1 {
+                std::thread::yield_now();
+            }
+            theirs.close();
+            LAST.set(Some((theirs, says)));
+        };
+        workers.spawn_on(first, keep).unwrap().detach();
+        drop(workers);
+        // Disconnected when it is dropped.
+        hears.recv().unwrap_err();
+    }
 }
 
 /// Panics where it is dropped, with another one of its kind, so many times.
