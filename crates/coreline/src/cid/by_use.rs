@@ -184,7 +184,7 @@ fn race(this: fn(&Scene<FirstFit, Model>), that: fn(&Scene<FirstFit, Model>)) {
 }
 
 #[test]
-fn an_id_goes_to_another_cpu_after_the_last_section() {
+fn an_id_goes_to_another_cpu_after_the_last_section_in_every_interleaving() {
     race(
         |scene| scene.section(0),
         |scene| {
@@ -195,7 +195,7 @@ fn an_id_goes_to_another_cpu_after_the_last_section() {
 }
 
 #[test]
-fn a_section_sees_what_was_done_under_an_id_that_another_thread_asked_for() {
+fn a_section_sees_what_was_done_under_an_id_that_was_asked_for_in_every_interleaving() {
     race(
         |scene| {
             scene.try_section(1);

@@ -84,7 +84,7 @@ fn run_of_two<P: Plant>(gives_up: bool) -> u32 {
 }
 
 #[test]
-fn a_run_goes_on_in_the_model() {
+fn a_run_goes_on_in_every_interleaving() {
     // With one preemption this takes minutes: loads that may see earlier values are many.
     let checker = || Checker::new().preemption_bound(0).max_branches(20_000);
     checker().check(|| assert_eq!(run_of_two::<Faithful>(false), 0));
