@@ -23,9 +23,49 @@ use super::parcel::Parcel;
 use super::request::Header;
 use crate::lock::spin::{Spun, glance, spin};
 
-/// Pauses of a worker that has answered a call before it looks for the next one: about one transfer
-/// of a line.
-const COURTESY: u32 = 2;
+/// How long a worker that has answered a call keeps away from the line before it looks for the next
+/// one: so many pauses. The caller takes its value out of this line and, often, puts its next call
+/// in: three writes. A worker that looks meanwhile takes the line away between them.
+///
+/// How long that takes depends on how far away the caller is, and on what it does between. So it is
+/// learned: of some calls in a row, so many that were not there at the first look have the worker
+/// wait longer, and none less.
+#[derive(Debug)]
+pub(super) struct Courtesy {
+    pauses: u32,
+    /// Calls since that was weighed, and those of them that were not there at the first look.
+    calls: u32,
+    early: u32,
+}
+
+impl Courtesy {
+    /// About one transfer of a line between near CPUs.
+    const FIRST: u32 = 2;
+    /// Less than two transfers between far ones.
+    const MOST: u32 = 6;
+    /// Calls in a row.
+    const ROW: u32 = 64;
+    /// A look that is too early costs some pauses, so many looks in a row as much as one pause for
+    /// each call.
+    const EARLY: u32 = 16;
+
+    pub(super) fn new() -> Self {
+        Courtesy { pauses: Self::FIRST, calls: 0, early: 0 }
+    }
+
+    /// A call was met at the first look, or at a later one.
+    fn learn(&mut self, is_met: bool) {
+        self.calls += 1;
+        self.early += u32::from(!is_met);
+        let pauses = match (self.early, self.calls) {
+            (Self::EARLY, _) => (self.pauses + 1).min(Self::MOST),
+            (0, Self::ROW) => (self.pauses - 1).max(1),
+            (_, Self::ROW) => self.pauses,
+            _ => return,
+        };
+        *self = Courtesy { pauses, calls: 0, early: 0 };
+    }
+}
 
 /// The address of no call: they are aligned to words.
 const fn mark<W: World>(number: usize) -> *mut Header<W> {
@@ -155,18 +195,23 @@ impl<W: World> Post<W> {
     }
 
     /// Polls for this long, until there is a message, or another thread wants the CPU. If there is
-    /// none: since when the worker has waited. `has_served`: it has just answered a call.
-    pub(super) fn poll(&self, window: Duration, has_served: bool) -> Result<(), Time> {
-        // The caller takes its value out of this line and, often, puts its next call in: three
-        // writes. A worker that looks meanwhile takes the line away between them, again and again.
-        for _ in 0..if has_served { COURTESY } else { 0 } {
-            W::relax();
-        }
+    /// none: since when the worker has waited. `served`: it has just answered a call.
+    pub(super) fn poll(&self, window: Duration, served: Option<&mut Courtesy>) -> Result<(), Time> {
         let is_message = |word| !matches!(Self::read(word), Found::Nothing);
         // The clock is read by a worker that has waited for some time: the next call of a caller
         // that has got its answer is there sooner.
-        if !window.is_zero() && glance::<W, _>(&self.word, is_message).is_some() {
-            return Ok(());
+        if !window.is_zero() {
+            if let Some(courtesy) = &served {
+                (0..courtesy.pauses).for_each(|_| W::relax());
+            }
+            // Relaxed: `look` acquires.
+            let is_met = is_message(self.word.load(Ordering::Relaxed));
+            if is_met || glance::<W, _>(&self.word, is_message).is_some() {
+                if let Some(courtesy) = served {
+                    courtesy.learn(is_met);
+                }
+                return Ok(());
+            }
         }
         let now = W::now();
         match spin::<W, _>(&self.word, now, now + window, is_message) {
@@ -247,6 +292,26 @@ mod tests {
         worker.join();
         assert!(post.close());
         assert_eq!(post.offer_work(), Offered::Closed);
+    }
+
+    #[test]
+    fn a_worker_learns_when_the_next_call_comes() {
+        // Calls that come after so many pauses; of each ten, so many a pause later.
+        let courtesy_of = |after: u32, late: u32, calls: u32| {
+            let mut courtesy = Courtesy::new();
+            for call in 0..calls {
+                courtesy.learn(courtesy.pauses >= after + u32::from(call % 10 < late));
+            }
+            courtesy.pauses
+        };
+        for after in 2..Courtesy::MOST {
+            let early = (1000..2000).filter(|calls| courtesy_of(after, 0, *calls) < after);
+            assert!(early.count() <= 250, "{after}: it tries less for one row in five at most");
+            assert!((1000..2000).all(|calls| courtesy_of(after, 0, calls) <= after), "{after}");
+            assert!((1000..2000).all(|calls| courtesy_of(after, 1, calls) == after), "{after}");
+        }
+        assert_eq!(courtesy_of(100, 0, 1000), Courtesy::MOST);
+        assert_eq!(courtesy_of(0, 0, 1000), 1);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use coreline_world::{Line, Ordering, Word, World, WorldLocal};
 
 use super::Why;
 use super::policy::Policy;
-use super::post::Offered;
+use super::post::{Courtesy, Offered};
 use super::request::Header;
 use super::tasks::Task;
 use super::worker::Worker;
@@ -326,7 +326,7 @@ impl<W: World> Shared<W> {
             current.index.set(Some(index));
         });
         let own = &self.workers[index];
-        let mut window = self.polling;
+        let (mut window, mut courtesy) = (self.polling, Courtesy::new());
         loop {
             let calls = own.serve_calls(&self.workers);
             if let Some(task) = own.tasks.pop() {
@@ -353,13 +353,13 @@ impl<W: World> Shared<W> {
                 }
                 continue;
             }
-            self.rest(index, &mut window, calls > 0);
+            self.rest(index, &mut window, (calls > 0).then_some(&mut courtesy));
         }
         with_current::<W, _>(|current| current.index.set(None));
     }
 
-    /// Waits for a message: polls, and then sleeps. `has_served`: it has just answered a call.
-    fn rest(&self, index: usize, window: &mut Duration, has_served: bool) {
+    /// Waits for a message: polls, and then sleeps. `served`: it has just answered a call.
+    fn rest(&self, index: usize, window: &mut Duration, served: Option<&mut Courtesy>) {
         let own = &self.workers[index];
         if self.idle.set(own.cpu).unwrap_or(false) {
             // It has just run out of work. Partner: the fence in `wake_searcher`: either a thread
@@ -369,7 +369,7 @@ impl<W: World> Shared<W> {
                 return self.run(index, task);
             }
         }
-        let Err(since) = own.post.poll(*window, has_served) else {
+        let Err(since) = own.post.poll(*window, served) else {
             own.counts.spared.add(1);
             return;
         };
