@@ -42,6 +42,10 @@ pub trait JoinHandle<T> {
     ///
     /// If the thread panicked, with that panic: a panic is never lost by joining.
     fn join(self) -> T;
+
+    /// Whether the calling thread is this one, which then cannot be joined. True also while what
+    /// the thread has of its own is dropped at its end.
+    fn is_current(&self) -> bool;
 }
 
 /// The capability *threads*, for [programs](crate::Testbed).

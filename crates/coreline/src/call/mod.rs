@@ -32,7 +32,9 @@
 //! worker, that of the request goes there and comes back with the value. A function of up to three
 //! words whose value has no more lies in the line of the mailbox itself, if no other does: a second
 //! exchange, of a line that is at hand, spares the other line's two ways. A call that finds the
-//! mailbox occupied queues behind it; the nodes of that queue lie on the stacks of the callers.
+//! mailbox occupied queues behind it; the nodes of that queue lie on the stacks of the callers. A
+//! worker that has answered leaves the line to its caller for some pauses, as many as it has learned
+//! that the next call takes.
 //!
 //! A call says nothing of work: the worker runs it and goes on waiting. It looks for tasks only if
 //! the function queued one there, or if a message of another kind says so. This is what seed 001
@@ -153,8 +155,8 @@ impl<F> From<Refused<F>> for Why {
 
 /// Threads, one pinned to each of some CPUs, that run calls and tasks. See the [module](self).
 ///
-/// Dropping closes them, and waits until all that was sent has run. On one of the workers it does
-/// not wait: they end when they have nothing more to do.
+/// Dropping closes them, and waits until all that was sent has run. On the thread of one of the
+/// workers, which may have ended, it does not wait: they end when they have nothing more to do.
 pub struct Workers<W: World + Threads = Native> {
     shared: Arc<Shared<W>>,
     threads: Vec<W::JoinHandle<()>>,
@@ -428,7 +430,8 @@ impl<W: World + Threads> Drop for Workers<W> {
         }
         self.shared.close();
         // A worker cannot wait for itself, nor for another one, which may wait for a call to this.
-        if !self.shared.is_ours() {
+        // Asked of the threads, as what a thread has of its own may be gone before this is dropped.
+        if !self.threads.iter().any(JoinHandle::is_current) {
             self.threads.drain(..).for_each(JoinHandle::join);
         }
     }

@@ -13,6 +13,7 @@
 //! and rings only where it replaced `SLEEPING`. A call and `WORK` are different messages: a call
 //! tells the worker of nothing but itself.
 
+use core::cell::Cell;
 use core::ptr;
 use core::time::Duration;
 
@@ -28,8 +29,8 @@ use crate::lock::spin::{Spun, glance, spin};
 /// in: three writes. A worker that looks meanwhile takes the line away between them.
 ///
 /// How long that takes depends on how far away the caller is, and on what it does between. So it is
-/// learned: of some calls in a row, so many that were not there at the first look have the worker
-/// wait longer, and none less.
+/// learned: of some calls in a row, many that were not there at the first look have the worker wait
+/// longer, and few less.
 #[derive(Debug)]
 pub(super) struct Courtesy {
     pauses: u32,
@@ -41,25 +42,31 @@ pub(super) struct Courtesy {
 impl Courtesy {
     /// About one transfer of a line between near CPUs.
     const FIRST: u32 = 2;
-    /// Less than two transfers between far ones.
+    /// More than one transfer between far ones.
     const MOST: u32 = 6;
     /// Calls in a row.
     const ROW: u32 = 64;
-    /// A look that is too early costs some pauses, so many looks in a row as much as one pause for
-    /// each call.
-    const EARLY: u32 = 16;
+    /// So many looks in a row that are too early cost as much as one pause more for each call: a
+    /// look that takes the line away costs some pauses.
+    const MANY: u32 = 16;
+    /// And so few of them are no reason to wait as long.
+    const FEW: u32 = 4;
 
     pub(super) fn new() -> Self {
         Courtesy { pauses: Self::FIRST, calls: 0, early: 0 }
     }
 
-    /// A call was met at the first look, or at a later one.
-    fn learn(&mut self, is_met: bool) {
+    /// A call was there at this look, of which 1 is the first. One that came so late that no
+    /// courtesy would have met it teaches nothing.
+    fn learn(&mut self, look: u32) {
+        if look > 1 + Self::MOST {
+            return;
+        }
         self.calls += 1;
-        self.early += u32::from(!is_met);
+        self.early += u32::from(look > 1);
         let pauses = match (self.early, self.calls) {
-            (Self::EARLY, _) => (self.pauses + 1).min(Self::MOST),
-            (0, Self::ROW) => (self.pauses - 1).max(1),
+            (Self::MANY, _) => (self.pauses + 1).min(Self::MOST),
+            (..=Self::FEW, Self::ROW) => (self.pauses - 1).max(1),
             (_, Self::ROW) => self.pauses,
             _ => return,
         };
@@ -198,17 +205,20 @@ impl<W: World> Post<W> {
     /// none: since when the worker has waited. `served`: it has just answered a call.
     pub(super) fn poll(&self, window: Duration, served: Option<&mut Courtesy>) -> Result<(), Time> {
         let is_message = |word| !matches!(Self::read(word), Found::Nothing);
+        if let Some(courtesy) = &served {
+            (0..courtesy.pauses).for_each(|_| W::relax());
+        }
         // The clock is read by a worker that has waited for some time: the next call of a caller
         // that has got its answer is there sooner.
         if !window.is_zero() {
-            if let Some(courtesy) = &served {
-                (0..courtesy.pauses).for_each(|_| W::relax());
-            }
-            // Relaxed: `look` acquires.
-            let is_met = is_message(self.word.load(Ordering::Relaxed));
-            if is_met || glance::<W, _>(&self.word, is_message).is_some() {
-                if let Some(courtesy) = served {
-                    courtesy.learn(is_met);
+            let looks = Cell::new(0);
+            let glanced = glance::<W, _>(&self.word, |word| {
+                looks.set(looks.get() + 1);
+                is_message(word)
+            });
+            if let Some(word) = glanced {
+                if let (Some(courtesy), Found::Call(_)) = (served, Self::read(word)) {
+                    courtesy.learn(looks.get());
                 }
                 return Ok(());
             }
@@ -294,24 +304,31 @@ mod tests {
         assert_eq!(post.offer_work(), Offered::Closed);
     }
 
+    /// The courtesy after so many calls that come after so many pauses; but each of so many comes
+    /// that much later.
+    fn courtesy_of(calls: u32, after: u32, each: u32, later: u32) -> u32 {
+        let mut courtesy = Courtesy { pauses: Courtesy::MOST, ..Courtesy::new() };
+        for call in 1..=calls {
+            let comes = after + if call % each == 0 { later } else { 0 };
+            courtesy.learn(1 + comes.saturating_sub(courtesy.pauses));
+        }
+        courtesy.pauses
+    }
+
     #[test]
     fn a_worker_learns_when_the_next_call_comes() {
-        // Calls that come after so many pauses; of each ten, so many a pause later.
-        let courtesy_of = |after: u32, late: u32, calls: u32| {
-            let mut courtesy = Courtesy::new();
-            for call in 0..calls {
-                courtesy.learn(courtesy.pauses >= after + u32::from(call % 10 < late));
-            }
-            courtesy.pauses
-        };
+        let settled = || 2000..3000;
         for after in 2..Courtesy::MOST {
-            let early = (1000..2000).filter(|calls| courtesy_of(after, 0, *calls) < after);
+            let early = settled().filter(|calls| courtesy_of(*calls, after, u32::MAX, 0) < after);
             assert!(early.count() <= 250, "{after}: it tries less for one row in five at most");
-            assert!((1000..2000).all(|calls| courtesy_of(after, 0, calls) <= after), "{after}");
-            assert!((1000..2000).all(|calls| courtesy_of(after, 1, calls) == after), "{after}");
+            assert!(settled().all(|calls| courtesy_of(calls, after, u32::MAX, 0) <= after));
         }
-        assert_eq!(courtesy_of(100, 0, 1000), Courtesy::MOST);
-        assert_eq!(courtesy_of(0, 0, 1000), 1);
+        // It began with that, and learns nothing from what comes so late.
+        assert_eq!(courtesy_of(2000, 100, u32::MAX, 0), Courtesy::MOST);
+        // Some are late, by a little and by much.
+        assert!(settled().all(|calls| courtesy_of(calls, 1, 20, 2) == 1));
+        assert!(settled().all(|calls| courtesy_of(calls, 1, 3, 30) == 1));
+        assert!(settled().all(|calls| courtesy_of(calls, 0, 10, 2) == 1));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! What all workers share, and what a worker does from its start to its end.
 
-use core::any::Any;
-use core::cell::{Cell, OnceCell};
+use core::cell::Cell;
 use core::num::NonZeroU32;
 use core::ops::Range;
 use core::ptr;
@@ -47,16 +46,14 @@ pub(super) struct Shared<W: World> {
 
 /// Which worker the calling thread is.
 struct Current {
-    /// What it is one of, until the thread ends: nothing else has that address meanwhile.
-    of: OnceCell<Arc<dyn Any + Send + Sync>>,
-    /// `None` when the worker has ended.
-    index: Cell<Option<usize>>,
+    shared: Cell<*const ()>,
+    index: Cell<usize>,
 }
 
 static CURRENT: WorldLocal = WorldLocal::new("worker that this thread is");
 
 fn with_current<W: World, R>(f: impl FnOnce(&Current) -> R) -> R {
-    let none = || Current { of: OnceCell::new(), index: Cell::new(None) };
+    let none = || Current { shared: Cell::new(ptr::null()), index: Cell::new(0) };
     CURRENT.with::<W, _, _>(none, f)
 }
 
@@ -99,18 +96,9 @@ impl<W: World> Shared<W> {
     /// The worker that the calling thread is, if it is one of these.
     #[inline]
     pub(super) fn current(&self) -> Option<usize> {
-        with_current::<W, _>(|current| self.is_of(current).then(|| current.index.get())?)
-    }
-
-    #[inline]
-    fn is_of(&self, current: &Current) -> bool {
-        current.of.get().is_some_and(|of| ptr::addr_eq(Arc::as_ptr(of), self))
-    }
-
-    /// Whether the calling thread is the thread of one of these workers, which may have ended: what
-    /// a thread keeps for itself is dropped after that.
-    pub(super) fn is_ours(&self) -> bool {
-        with_current::<W, _>(|current| self.is_of(current))
+        with_current::<W, _>(|current| {
+            (current.shared.get() == ptr::from_ref(self).cast()).then(|| current.index.get())
+        })
     }
 
     /// Whether calls and tasks of a thread are taken that is this worker, or none of these.
@@ -322,8 +310,8 @@ impl<W: World> Shared<W> {
     /// What a worker does.
     pub(super) fn work(self: &Arc<Self>, index: usize) {
         with_current::<W, _>(|current| {
-            current.of.get_or_init(|| Arc::clone(self) as Arc<dyn Any + Send + Sync>);
-            current.index.set(Some(index));
+            current.shared.set(Arc::as_ptr(self).cast());
+            current.index.set(index);
         });
         let own = &self.workers[index];
         let (mut window, mut courtesy) = (self.polling, Courtesy::new());
@@ -355,7 +343,7 @@ impl<W: World> Shared<W> {
             }
             self.rest(index, &mut window, (calls > 0).then_some(&mut courtesy));
         }
-        with_current::<W, _>(|current| current.index.set(None));
+        with_current::<W, _>(|current| current.shared.set(ptr::null()));
     }
 
     /// Waits for a message: polls, and then sleeps. `served`: it has just answered a call.

@@ -13,8 +13,8 @@ use super::slots::Slots;
 /// # Safety
 ///
 /// A slot that this calls initialised was [made](Slots::make), as is one whose index a row shows
-/// while that is below the number of indexes; and it stays so. Rows are changed as
-/// [`rows`](coreline_world::restartable::rows) says.
+/// while that is below the number of indexes; and it stays so. Each is named once where all are.
+/// Rows are changed as [`rows`](coreline_world::restartable::rows) says.
 pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
     /// The rows that say which index each CPU has; `None`: the index is the section's own. Always
     /// the same.

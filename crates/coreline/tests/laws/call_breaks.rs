@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use coreline::Workers;
@@ -60,31 +60,59 @@ fn a_call_that_is_found_at_the_end_may_call_in_simulation() {
     simulated("call::ends_in_a_call", |manner| ends_in_a_call::<Sim>(manner, 20));
 }
 
-thread_local! {
-    /// Dropped when its thread ends: the field that comes last says so.
-    static LAST: RefCell<Option<(Arc<Workers>, mpsc::Sender<()>)>> = const { RefCell::new(None) };
+/// What a thread keeps for itself, and a word that is 1 when that is gone: it is dropped last.
+struct Last<W: Testbed>(RefCell<Option<(Arc<Workers<W>>, Gone<W>)>>);
+
+struct Gone<W: Testbed>(Arc<W::U32>);
+
+impl<W: Testbed> Drop for Gone<W> {
+    fn drop(&mut self) {
+        // Relaxed: nothing is read for it.
+        self.0.store(1, Ordering::Relaxed);
+    }
 }
 
-/// What a worker's thread keeps for itself goes when the worker has ended: here the workers, whose
+thread_local! {
+    static LAST: Last<Native> = const { Last(RefCell::new(None)) };
+}
+
+coreline_sim::thread_local! {
+    static LAST_SIMULATED: Last<Sim> = const { Last(RefCell::new(None)) };
+}
+
+/// What a worker's thread has of its own goes when the worker has ended: here the workers, whose
 /// drop would wait for the thread it runs in.
+fn keeps_the_last_handle<W: Testbed>(manner: Manner, keep: fn(Arc<Workers<W>>, Gone<W>)) {
+    let workers = Arc::new(workers::<W>(TWO, manner));
+    let first = workers.cpus().next().unwrap();
+    let (theirs, gone) = (Arc::clone(&workers), Arc::new(W::U32::new_in(0)));
+    let says = Gone(Arc::clone(&gone));
+    let task = move || {
+        while Arc::strong_count(&theirs) > 1 {
+            W::yield_now();
+        }
+        theirs.close();
+        keep(theirs, says);
+    };
+    workers.spawn_on(first, task).unwrap().detach();
+    drop(workers);
+    gone.wait_until(Ordering::Relaxed, |gone| gone == 1);
+}
+
 #[test]
 fn a_worker_that_has_ended_may_drop_the_last_handle_natively() {
-    for manner in MANNERS {
-        let workers = Arc::new(workers::<Native>(TWO, manner));
-        let first = workers.cpus().next().unwrap();
-        let (theirs, (says, hears)) = (Arc::clone(&workers), mpsc::channel());
-        let keep = move || {
-            while Arc::strong_count(&theirs) > 1 {
-                std::thread::yield_now();
-            }
-            theirs.close();
-            LAST.set(Some((theirs, says)));
+    let keep = |workers, gone| LAST.with(|last| *last.0.borrow_mut() = Some((workers, gone)));
+    MANNERS.into_iter().for_each(|manner| keeps_the_last_handle::<Native>(manner, keep));
+}
+
+#[test]
+fn a_worker_that_has_ended_may_drop_the_last_handle_in_simulation() {
+    simulated("call::keeps_the_last_handle", |manner| {
+        let keep = |workers, gone| {
+            LAST_SIMULATED.with(|last| *last.0.borrow_mut() = Some((workers, gone)))
         };
-        workers.spawn_on(first, keep).unwrap().detach();
-        drop(workers);
-        // Disconnected when it is dropped.
-        hears.recv().unwrap_err();
-    }
+        keeps_the_last_handle::<Sim>(manner, keep);
+    });
 }
 
 /// Panics where it is dropped, with another one of its kind, so many times.

@@ -151,8 +151,8 @@ impl Goal {
 pub(crate) enum Most {
     /// This many times the median of the candidate of this name.
     Times(f64, String),
-    /// This many times the least median of the candidates of these names. Or more, if the 95 %
-    /// intervals of the two medians overlap; below 1, if ours and so much of the other one's do.
+    /// This many times the least median of the candidates of these names; from 1 on, or more, if
+    /// the 95 % intervals of the two medians overlap.
     Best(f64, &'static [&'static str]),
     /// This many nanoseconds.
     Ns(f64),

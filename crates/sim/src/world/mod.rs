@@ -176,6 +176,10 @@ impl<T: Send + 'static> JoinHandle<T> for SimJoinHandle<T> {
         let value = self.value.lock().unwrap_or_else(PoisonError::into_inner).take();
         value.expect("a thread is joined in the machine that it ran in")
     }
+
+    fn is_current(&self) -> bool {
+        inside(|engine| engine.current()) == self.thread
+    }
 }
 
 impl Threads for Sim {

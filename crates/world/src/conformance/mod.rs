@@ -86,6 +86,7 @@ macro_rules! conformance_tests {
             work::work_takes_its_time,
             threads::a_join_returns_the_value,
             threads::a_dropped_handle_detaches,
+            threads::a_thread_knows_its_own_handle,
         }
     };
     (@each $world:ty, $run:expr; $($module:ident::$law:ident,)*) => {

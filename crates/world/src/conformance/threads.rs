@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::spawn;
-use crate::{Cell, JoinHandle, Ordering, Testbed, Word};
+use crate::{Cell, JoinHandle, Ordering, Testbed, Threads, Word};
 
 /// A join returns the thread's value, and everything that the thread did is visible after it.
 pub fn a_join_returns_the_value<W: Testbed>() {
@@ -26,6 +26,34 @@ pub fn a_dropped_handle_detaches<W: Testbed>() {
     let theirs = Arc::clone(&word);
     drop(spawn::<W, _>(move || theirs.store(1, Ordering::Relaxed)));
     word.wait_until(Ordering::Relaxed, |value| value == 1);
+}
+
+/// A thread knows its own handle from others.
+pub fn a_thread_knows_its_own_handle<W: Testbed>() {
+    type Handle<W> = <W as Threads>::JoinHandle<()>;
+    let shared = Arc::new((Cell::<Option<Handle<W>>, W>::new_in(None), W::U32::new_in(0)));
+    let theirs = Arc::clone(&shared);
+    let thread = spawn::<W, _>(move || {
+        let (handle, ready) = &*theirs;
+        // Acquire: pairs with the Release of the first thread, which wrote the handle.
+        ready.wait_until(Ordering::Acquire, |ready| ready == 1);
+        // SAFETY: the first thread wrote it before, and looks at it no more.
+        let handle = handle.with_mut(|handle| unsafe { (*handle).take() });
+        assert!(handle.expect("it is there").is_current());
+        // Release: pairs with the Acquire of the first thread, which ends after this.
+        ready.store(2, Ordering::Release);
+    });
+    assert!(!thread.is_current());
+    let other = spawn::<W, _>(|| ());
+    assert!(!other.is_current());
+    other.join();
+    let (handle, ready) = &*shared;
+    // SAFETY: the other thread looks at it when it was told.
+    handle.with_mut(|handle| unsafe { *handle = Some(thread) });
+    // Release: pairs with the Acquire of the other thread.
+    ready.store(1, Ordering::Release);
+    // Acquire: pairs with the Release of the other thread.
+    ready.wait_until(Ordering::Acquire, |ready| ready == 2);
 }
 
 /// A join raises the thread's panic in the joining thread.

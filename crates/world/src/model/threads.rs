@@ -24,6 +24,10 @@ impl<T> JoinHandle<T> for ModelJoinHandle<T> {
     fn join(self) -> T {
         self.0.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
+
+    fn is_current(&self) -> bool {
+        self.0.thread().id() == loom::thread::current().id()
+    }
 }
 
 impl<P: Plant> Threads for Model<P> {

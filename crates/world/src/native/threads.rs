@@ -19,6 +19,10 @@ impl<T> crate::JoinHandle<T> for JoinHandle<T> {
             Err(panic) => panic::resume_unwind(panic),
         }
     }
+
+    fn is_current(&self) -> bool {
+        self.0.thread().id() == thread::current().id()
+    }
 }
 
 impl Threads for Native {
