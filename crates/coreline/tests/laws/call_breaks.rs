@@ -60,9 +60,10 @@ fn a_call_that_is_found_at_the_end_may_call_in_simulation() {
     simulated("call::ends_in_a_call", |manner| ends_in_a_call::<Sim>(manner, 20));
 }
 
-/// What a thread keeps for itself, and a word that is 1 when that is gone: it is dropped last.
-struct Last<W: Testbed>(RefCell<Option<(Arc<Workers<W>>, Gone<W>)>>);
+/// What a thread keeps for itself.
+type Kept<W> = RefCell<Option<(Arc<Workers<W>>, Gone<W>)>>;
 
+/// Dropped last: its word is 1 then.
 struct Gone<W: Testbed>(Arc<W::U32>);
 
 impl<W: Testbed> Drop for Gone<W> {
@@ -73,11 +74,11 @@ impl<W: Testbed> Drop for Gone<W> {
 }
 
 thread_local! {
-    static LAST: Last<Native> = const { Last(RefCell::new(None)) };
+    static LAST: Kept<Native> = const { RefCell::new(None) };
 }
 
 coreline_sim::thread_local! {
-    static LAST_SIMULATED: Last<Sim> = const { Last(RefCell::new(None)) };
+    static LAST_SIMULATED: Kept<Sim> = const { RefCell::new(None) };
 }
 
 /// What a worker's thread has of its own goes when the worker has ended: here the workers, whose
@@ -101,16 +102,15 @@ fn keeps_the_last_handle<W: Testbed>(manner: Manner, keep: fn(Arc<Workers<W>>, G
 
 #[test]
 fn a_worker_that_has_ended_may_drop_the_last_handle_natively() {
-    let keep = |workers, gone| LAST.with(|last| *last.0.borrow_mut() = Some((workers, gone)));
+    let keep = |workers, gone| LAST.with(|last| *last.borrow_mut() = Some((workers, gone)));
     MANNERS.into_iter().for_each(|manner| keeps_the_last_handle::<Native>(manner, keep));
 }
 
 #[test]
 fn a_worker_that_has_ended_may_drop_the_last_handle_in_simulation() {
     simulated("call::keeps_the_last_handle", |manner| {
-        let keep = |workers, gone| {
-            LAST_SIMULATED.with(|last| *last.0.borrow_mut() = Some((workers, gone)))
-        };
+        let keep =
+            |workers, gone| LAST_SIMULATED.with(|last| *last.borrow_mut() = Some((workers, gone)));
         keeps_the_last_handle::<Sim>(manner, keep);
     });
 }
