@@ -46,8 +46,8 @@ impl Courtesy {
     const MOST: u32 = 6;
     /// Calls in a row.
     const ROW: u32 = 64;
-    /// So many looks in a row that are too early cost more than a pause more for each call would: a
-    /// look that takes the line away costs two transfers.
+    /// So many looks in a row that are too early have it wait longer. One costs two transfers of a
+    /// line, which is two to nine pauses, and waiting longer one pause for each call.
     const MANY: u32 = 8;
     /// And so few of them are no reason to wait as long.
     const FEW: u32 = 2;
@@ -282,8 +282,10 @@ impl<W: World> Post<W> {
 mod tests {
     use std::sync::Arc;
 
+    use coreline_sim::{Machine, Sim};
+    use coreline_topology::CpuId;
     use coreline_world::model::{Checker, Exchanges, Model};
-    use coreline_world::{JoinHandle, Placement, Testbed};
+    use coreline_world::{JoinHandle, Placement, Testbed, Threads, Words};
 
     use super::*;
 
@@ -323,10 +325,41 @@ mod tests {
             assert!(early.count() <= 125, "{after}: it tries less for one call in eight at most");
             assert!(settled().all(|calls| courtesy_of(calls, after, u32::MAX, 0) <= after));
         }
+        // Neither many nor few are late.
+        assert!(settled().all(|calls| courtesy_of(calls, 3, 10, 1) == 3));
         // Some are late, by a little and by much; and all are, by much.
         assert!(settled().all(|calls| courtesy_of(calls, 1, 40, 2) == 1));
         assert!(settled().all(|calls| courtesy_of(calls, 1, 3, 30) == 1));
         assert_eq!(courtesy_of(3000, 7, u32::MAX, 0), Courtesy::FIRST);
+    }
+
+    #[test]
+    fn a_worker_that_polls_learns_in_simulation() {
+        let learned = |pauses: u32| {
+            let program = move || {
+                let post = Arc::new(Post::<Sim>::new_in());
+                let theirs = Arc::clone(&post);
+                let sender = move || {
+                    for _ in 0..1000 {
+                        // No call: the worker runs none.
+                        assert_eq!(theirs.offer_call(mark::<Sim>(64)), Offered::Taken);
+                        theirs.word.wait_until(Ordering::Relaxed, |word| word.is_null());
+                        (0..pauses).for_each(|_| Sim::relax());
+                    }
+                };
+                let on = |cpu| Placement::On(CpuId::new(cpu));
+                let sender = Sim::spawn(on(1), sender).unwrap();
+                let mut courtesy = Courtesy::new();
+                for _ in 0..1000 {
+                    post.poll(Duration::from_micros(200), Some(&mut courtesy)).unwrap();
+                    post.take();
+                }
+                sender.join();
+                courtesy.pauses
+            };
+            Machine::preset("host-2c").unwrap().run(program).unwrap().value
+        };
+        assert!(learned(0) < learned(4), "{} and {}", learned(0), learned(4));
     }
 
     #[test]

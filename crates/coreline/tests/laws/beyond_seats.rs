@@ -140,7 +140,7 @@ fn readers_beyond_the_seats_read_nothing_freed_natively() {
 }
 
 #[test]
-fn more_readers_than_a_roll_can_have_are_all_waited_for() {
+fn more_readers_than_a_roll_can_have_are_all_waited_for_natively() {
     // 256 seats for each cache are the most at one time.
     let count = 2 * 256 * Native::topology().cache_count() + 100;
     let value = Value::<Native>::new_in(Page::new_in(0), PresenceOptions::new());
@@ -160,7 +160,7 @@ fn more_readers_than_a_roll_can_have_are_all_waited_for() {
 }
 
 #[test]
-fn seats_that_were_given_back_are_taken_again() {
+fn seats_that_were_given_back_are_taken_again_natively() {
     let (value, seated) = full::<Native>(ALWAYS);
     let (first, mut readers) = (seated.len(), seated);
     readers.push(value.reader());

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use coreline::Workers;
 use coreline::call::{Builder, Policy, Why, WorkerStats};
-use coreline_sim::{Faults, Sim};
+use coreline_sim::{FailureKind, Faults, Sim};
 use coreline_topology::{CpuId, CpuSet};
 use coreline_world::model::{Exchanges, Model, Plant};
-use coreline_world::{Cell, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Word};
+use coreline_world::{
+    Cell, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Threads, Word,
+};
 
 use crate::worlds::{self, Effort, FEW, MANY, panic_of};
 
@@ -450,6 +452,30 @@ fn what_a_call_queues_runs_next_natively() {
 #[test]
 fn what_a_call_queues_runs_next_in_simulation() {
     simulated("call::resched", resched::<Sim>, Effort { threads: 1, rounds: 20, cpus: 48 });
+}
+
+/// Calls on two workers that count in one place, which no order guards.
+#[test]
+fn schedules_that_look_for_mistakes_find_calls_on_two_workers_in_one_place() {
+    let law = || {
+        let effort = Effort { threads: 2, rounds: 3, cpus: 2 };
+        let (workers, place) = (Arc::new(workers::<Sim>(effort, POLLS)), effort.places::<Sim>());
+        let count = Arc::new(Cell::<u64, Sim>::new_in(0));
+        let call = |number| {
+            let (workers, count) = (Arc::clone(&workers), Arc::clone(&count));
+            let call = move || {
+                let cpu = workers.cpus().nth(number as usize).unwrap();
+                for _ in 0..3 {
+                    // SAFETY: none: that is what is to be found.
+                    workers.call_on(cpu, || count.with_mut(|at| unsafe { *at += 1 })).unwrap();
+                }
+            };
+            Sim::spawn(place(number), call).unwrap()
+        };
+        [0, 1].map(call).into_iter().for_each(JoinHandle::join);
+    };
+    let found = worlds::search("call::searched_race", "host-2c", 20, law).unwrap_err();
+    assert!(matches!(found.kind, FailureKind::DataRace { .. }), "{found}");
 }
 
 /// With two workers, on CPUs that their callers have, too; and with four.

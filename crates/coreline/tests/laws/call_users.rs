@@ -174,7 +174,7 @@ fn workers_that_have_left_are_away_once_a_second() {
 }
 
 #[test]
-fn what_cannot_be_told_is_an_error() {
+fn what_cannot_be_told_is_an_error_natively() {
     let workers = Workers::new().unwrap();
     let users = workers.users();
     assert_eq!(users.enter().map(|_| ()), Err(NotAWorker));

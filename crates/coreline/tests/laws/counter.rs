@@ -223,7 +223,7 @@ fn readings_are_as_far_off_as_they_say_natively() {
 }
 
 #[test]
-fn the_sum_wraps_and_goes_below_zero() {
+fn the_sum_wraps_and_goes_below_zero_natively() {
     let counter = PerCpuCounter::new().unwrap();
     counter.add(i64::MIN);
     counter.add(-1);

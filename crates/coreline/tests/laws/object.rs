@@ -562,7 +562,7 @@ fn pressure_is_told_and_may_be_relieved() {
 
 #[test]
 #[cfg(debug_assertions)]
-fn a_destructor_that_calls_a_cache_is_found() {
+fn a_destructor_that_calls_a_cache_is_found_natively() {
     use std::sync::PoisonError;
 
     static OTHER: std::sync::OnceLock<ObjectCache<u32>> = std::sync::OnceLock::new();

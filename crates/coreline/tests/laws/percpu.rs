@@ -476,7 +476,7 @@ fn slots_are_made_and_dropped_once_in_every_world() {
 }
 
 #[test]
-fn an_init_that_panics_leaves_pool_and_slots_usable() {
+fn an_init_that_panics_leaves_pool_and_slots_usable_natively() {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     // Which call panics: the one for the shared slot, and those for the slots of CPUs.

@@ -215,7 +215,7 @@ struct Aligned;
 unsafe impl Slot for Aligned {}
 
 #[test]
-fn what_does_not_fit_is_refused_with_its_size() {
+fn what_does_not_fit_is_refused_with_its_size_natively() {
     const STRIDE: usize = <Native as Restartable>::STRIDE;
     let pool = PerCpuPool::new(PoolOptions::new()).unwrap();
     let error = pool.per_cpu(|| Sized([0; STRIDE + 1])).unwrap_err();

@@ -318,7 +318,7 @@ fn entries_say_what_was_missed_in_every_world() {
 }
 
 #[test]
-fn a_panic_in_a_call_frees_the_announcer() {
+fn a_panic_in_a_call_frees_the_announcer_natively() {
     let presence = Presence::new();
     let (entered, wait) = std::sync::mpsc::channel();
     let theirs = presence.clone();

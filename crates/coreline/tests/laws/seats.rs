@@ -361,7 +361,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn a_panic_in_a_drop_loses_no_other_value() {
+fn a_panic_in_a_drop_loses_no_other_value_natively() {
     let dropped = Arc::new(<Native as Words>::U32::new_in(0));
     let bomb = |explodes| Bomb(explodes, Arc::clone(&dropped));
     let value = Versioned::new(bomb(true));
@@ -380,7 +380,7 @@ fn a_panic_in_a_drop_loses_no_other_value() {
 }
 
 #[test]
-fn options_give_at_least_what_was_asked_for_as_far_as_there_can_be() {
+fn options_give_at_least_what_was_asked_for_as_far_as_there_can_be_natively() {
     let caches = Native::topology().cache_count();
     for (seats, least, most) in
         [(0, 1, 256), (100, 100, 256), (1_000_000, 256, 256), (usize::MAX, 256, 256)]
