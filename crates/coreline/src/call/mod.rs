@@ -32,9 +32,7 @@
 //! worker, that of the request goes there and comes back with the value. A function of up to three
 //! words whose value has no more lies in the line of the mailbox itself, if no other does: a second
 //! exchange, of a line that is at hand, spares the other line's two ways. A call that finds the
-//! mailbox occupied queues behind it; the nodes of that queue lie on the stacks of the callers. A
-//! worker that has answered leaves the line to its caller for some pauses, as many as it has
-//! learned that the next call takes.
+//! mailbox occupied queues behind it; the nodes of that queue lie on the stacks of the callers.
 //!
 //! A call says nothing of work: the worker runs it and goes on waiting. It looks for tasks only if
 //! the function queued one there, or if a message of another kind says so. This is what seed 001

@@ -13,7 +13,6 @@
 //! and rings only where it replaced `SLEEPING`. A call and `WORK` are different messages: a call
 //! tells the worker of nothing but itself.
 
-use core::cell::Cell;
 use core::ptr;
 use core::time::Duration;
 
@@ -24,55 +23,9 @@ use super::parcel::Parcel;
 use super::request::Header;
 use crate::lock::spin::{Spun, glance, spin};
 
-/// How long a worker that has answered a call keeps away from the line before it looks for the next
-/// one: so many pauses. The caller takes its value out of this line and, often, puts its next call
-/// in: three writes. A worker that looks meanwhile takes the line away between them.
-///
-/// How long that takes depends on how far away the caller is, and on what it does between. So it is
-/// learned: of some calls in a row, many that were not there at the first look have the worker wait
-/// longer, and few less.
-#[derive(Debug)]
-pub(super) struct Courtesy {
-    pauses: u32,
-    /// Calls since that was weighed, and those of them that were not there at the first look.
-    calls: u32,
-    early: u32,
-}
-
-impl Courtesy {
-    /// About one transfer of a line between near CPUs.
-    const FIRST: u32 = 2;
-    /// More than one transfer between far ones.
-    const MOST: u32 = 6;
-    /// Calls in a row.
-    const ROW: u32 = 64;
-    /// So many looks in a row that are too early have it wait longer. One costs two transfers of a
-    /// line, which is two to nine pauses, and waiting longer one pause for each call.
-    const MANY: u32 = 8;
-    /// And so few of them are no reason to wait as long.
-    const FEW: u32 = 2;
-
-    pub(super) fn new() -> Self {
-        Courtesy { pauses: Self::FIRST, calls: 0, early: 0 }
-    }
-
-    /// A call was there at this look, of which 1 is the first, with a pause between. One that came
-    /// so late that no courtesy would have met it teaches nothing.
-    fn learn(&mut self, look: u32) {
-        if self.pauses + look > Self::MOST + 1 {
-            return;
-        }
-        self.calls += 1;
-        self.early += u32::from(look > 1);
-        let pauses = match (self.early, self.calls) {
-            (Self::MANY, _) => (self.pauses + 1).min(Self::MOST),
-            (..=Self::FEW, Self::ROW) => (self.pauses - 1).max(1),
-            (_, Self::ROW) => self.pauses,
-            _ => return,
-        };
-        *self = Courtesy { pauses, calls: 0, early: 0 };
-    }
-}
+/// Pauses of a worker that has answered a call before it looks for the next one: about one transfer
+/// of a line.
+const COURTESY: u32 = 2;
 
 /// The address of no call: they are aligned to words.
 const fn mark<W: World>(number: usize) -> *mut Header<W> {
@@ -202,26 +155,18 @@ impl<W: World> Post<W> {
     }
 
     /// Polls for this long, until there is a message, or another thread wants the CPU. If there is
-    /// none: since when the worker has waited. `served`: it has just answered a call.
-    pub(super) fn poll(&self, window: Duration, served: Option<&mut Courtesy>) -> Result<(), Time> {
-        let is_message = |word| !matches!(Self::read(word), Found::Nothing);
-        if let Some(courtesy) = &served {
-            (0..courtesy.pauses).for_each(|_| W::relax());
+    /// none: since when the worker has waited. `has_served`: it has just answered a call.
+    pub(super) fn poll(&self, window: Duration, has_served: bool) -> Result<(), Time> {
+        // The caller takes its value out of this line and, often, puts its next call in: three
+        // writes. A worker that looks meanwhile takes the line away between them, again and again.
+        for _ in 0..if has_served { COURTESY } else { 0 } {
+            W::relax();
         }
+        let is_message = |word| !matches!(Self::read(word), Found::Nothing);
         // The clock is read by a worker that has waited for some time: the next call of a caller
         // that has got its answer is there sooner.
-        if !window.is_zero() {
-            let looks = Cell::new(0);
-            let glanced = glance::<W, _>(&self.word, |word| {
-                looks.set(looks.get() + 1);
-                is_message(word)
-            });
-            if let Some(word) = glanced {
-                if let (Some(courtesy), Found::Call(_)) = (served, Self::read(word)) {
-                    courtesy.learn(looks.get());
-                }
-                return Ok(());
-            }
+        if !window.is_zero() && glance::<W, _>(&self.word, is_message).is_some() {
+            return Ok(());
         }
         let now = W::now();
         match spin::<W, _>(&self.word, now, now + window, is_message) {
@@ -282,10 +227,8 @@ impl<W: World> Post<W> {
 mod tests {
     use std::sync::Arc;
 
-    use coreline_sim::{Machine, Sim};
-    use coreline_topology::CpuId;
     use coreline_world::model::{Checker, Exchanges, Model};
-    use coreline_world::{JoinHandle, Placement, Testbed, Threads, Words};
+    use coreline_world::{JoinHandle, Placement, Testbed};
 
     use super::*;
 
@@ -304,62 +247,6 @@ mod tests {
         worker.join();
         assert!(post.close());
         assert_eq!(post.offer_work(), Offered::Closed);
-    }
-
-    /// The courtesy after so many calls that come after so many pauses; but each of so many comes
-    /// that much later.
-    fn courtesy_of(calls: u32, after: u32, each: u32, later: u32) -> u32 {
-        let mut courtesy = Courtesy::new();
-        for call in 1..=calls {
-            let comes = after + if call % each == 0 { later } else { 0 };
-            courtesy.learn(1 + comes.saturating_sub(courtesy.pauses));
-        }
-        courtesy.pauses
-    }
-
-    #[test]
-    fn a_worker_learns_when_the_next_call_comes() {
-        let settled = || 2000..3000;
-        for after in 2..=Courtesy::MOST {
-            let early = settled().filter(|calls| courtesy_of(*calls, after, u32::MAX, 0) < after);
-            assert!(early.count() <= 125, "{after}: it tries less for one call in eight at most");
-            assert!(settled().all(|calls| courtesy_of(calls, after, u32::MAX, 0) <= after));
-        }
-        // Neither many nor few are late.
-        assert!(settled().all(|calls| courtesy_of(calls, 3, 10, 1) == 3));
-        // Some are late, by a little and by much; and all are, by much.
-        assert!(settled().all(|calls| courtesy_of(calls, 1, 40, 2) == 1));
-        assert!(settled().all(|calls| courtesy_of(calls, 1, 3, 30) == 1));
-        assert_eq!(courtesy_of(3000, 7, u32::MAX, 0), Courtesy::FIRST);
-    }
-
-    #[test]
-    fn a_worker_that_polls_learns_in_simulation() {
-        let learned = |pauses: u32| {
-            let program = move || {
-                let post = Arc::new(Post::<Sim>::new_in());
-                let theirs = Arc::clone(&post);
-                let sender = move || {
-                    for _ in 0..1000 {
-                        // No call: the worker runs none.
-                        assert_eq!(theirs.offer_call(mark::<Sim>(64)), Offered::Taken);
-                        theirs.word.wait_until(Ordering::Relaxed, |word| word.is_null());
-                        (0..pauses).for_each(|_| Sim::relax());
-                    }
-                };
-                let on = |cpu| Placement::On(CpuId::new(cpu));
-                let sender = Sim::spawn(on(1), sender).unwrap();
-                let mut courtesy = Courtesy::new();
-                for _ in 0..1000 {
-                    post.poll(Duration::from_micros(200), Some(&mut courtesy)).unwrap();
-                    post.take();
-                }
-                sender.join();
-                courtesy.pauses
-            };
-            Machine::preset("host-2c").unwrap().run(program).unwrap().value
-        };
-        assert!(learned(0) < learned(4), "{} and {}", learned(0), learned(4));
     }
 
     #[test]

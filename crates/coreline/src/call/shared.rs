@@ -12,7 +12,7 @@ use coreline_world::{Line, Ordering, Word, World, WorldLocal};
 
 use super::Why;
 use super::policy::Policy;
-use super::post::{Courtesy, Offered};
+use super::post::Offered;
 use super::request::Header;
 use super::tasks::Task;
 use super::worker::Worker;
@@ -314,7 +314,7 @@ impl<W: World> Shared<W> {
             current.index.set(index);
         });
         let own = &self.workers[index];
-        let (mut window, mut courtesy) = (self.polling, Courtesy::new());
+        let mut window = self.polling;
         loop {
             let calls = own.serve_calls(&self.workers);
             if let Some(task) = own.tasks.pop() {
@@ -341,13 +341,13 @@ impl<W: World> Shared<W> {
                 }
                 continue;
             }
-            self.rest(index, &mut window, (calls > 0).then_some(&mut courtesy));
+            self.rest(index, &mut window, calls > 0);
         }
         with_current::<W, _>(|current| current.shared.set(ptr::null()));
     }
 
-    /// Waits for a message: polls, and then sleeps. `served`: it has just answered a call.
-    fn rest(&self, index: usize, window: &mut Duration, served: Option<&mut Courtesy>) {
+    /// Waits for a message: polls, and then sleeps. `has_served`: it has just answered a call.
+    fn rest(&self, index: usize, window: &mut Duration, has_served: bool) {
         let own = &self.workers[index];
         if self.idle.set(own.cpu).unwrap_or(false) {
             // It has just run out of work. Partner: the fence in `wake_searcher`: either a thread
@@ -357,7 +357,7 @@ impl<W: World> Shared<W> {
                 return self.run(index, task);
             }
         }
-        let Err(since) = own.post.poll(*window, served) else {
+        let Err(since) = own.post.poll(*window, has_served) else {
             own.counts.spared.add(1);
             return;
         };

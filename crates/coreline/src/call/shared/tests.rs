@@ -27,7 +27,7 @@ impl<W: World> Shared<W> {
     fn comes_to_rest(&self, worker: usize) {
         self.workers[worker].post.offer_work();
         let mut window = Duration::ZERO;
-        self.rest(worker, &mut window, None);
+        self.rest(worker, &mut window, false);
         self.workers[worker].serve_calls(&self.workers);
     }
 }
