@@ -93,7 +93,7 @@ fn musl() -> Result<(), Error> {
         what: format!("a musl target for {}", env::consts::ARCH),
         remedy: "run CI on x86_64 or aarch64".to_owned(),
     })?;
-    let topology = "test --tests -p coreline-topology".to_owned();
+    let topology = "test --test * -p coreline-topology".to_owned();
     let native = native_tests(NATIVE_PACKAGES).into_iter().chain([topology]);
     build_for(Target { arch, libc: Libc::Musl }, &native.collect::<Vec<_>>())
 }

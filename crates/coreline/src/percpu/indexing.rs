@@ -101,7 +101,8 @@ unsafe impl<W: World> Indexing<W> for OwnIndex<W> {
         0..self.populated() as usize
     }
 
-    // One range: of the two of a chain, compilers ask at each slot which it is.
+    // One range: of the two of a chain, compilers ask at each slot which it is. A life of an object
+    // whose four counters are checked takes an eighth less.
     #[inline]
     fn initialised_and(&self, shared: usize) -> impl Iterator<Item = usize> {
         let populated = self.populated() as usize;

@@ -74,10 +74,8 @@ fn check(counters: &mut Counters) -> Result<(), Box<dyn Error + Send + Sync>> {
         }
     }
     // Each by itself: they were stored one by one, and a comparison of all at once waits for that.
-    match sums.iter().all(|sum| *sum == 0) {
-        true => Ok(()),
-        false => Err("counters are not at zero".into()),
-    }
+    let is_zero = sums.iter().all(|sum| *sum == 0);
+    if is_zero { Ok(()) } else { Err("counters are not at zero".into()) }
 }
 
 impl Pool for CachedCounters {
