@@ -24,7 +24,7 @@ fn use_it(queue: &Queue, value: usize) {
 }
 
 fn one_for_all(threads: usize) -> Parallel {
-    let queue = Queue::default();
+    let queue = Box::new(Queue::default());
     parallel(threads, 20, |thread| use_it(&queue, thread))
 }
 

@@ -97,6 +97,29 @@ fn full_statistics_find_the_line_that_two_counters_share() {
     }
 }
 
+#[test]
+fn a_line_of_a_stack_says_so() {
+    let run = machine("epyc-9654-2s", 1).statistics(Statistics::Full).run(|| {
+        coreline_sim::thread::spawn(|| {
+            let on_stack = U64::new_in(0);
+            let on_heap = Box::new(U64::new_in(0));
+            name(&on_stack, "on the stack");
+            name(&*on_heap, "on the heap");
+            parallel(2, 3, |_| {
+                on_stack.fetch_add(1, Ordering::Relaxed);
+                on_heap.fetch_add(1, Ordering::Relaxed);
+            })
+        })
+        .join()
+        .unwrap()
+    });
+    let report = run.unwrap().report;
+    let lines = &details(&report).lines;
+    let stack = |name: &str| lines.iter().find(|line| line.names == [name]).unwrap().stack;
+    assert_eq!((stack("on the stack"), stack("on the heap")), (Some(1), None));
+    assert!(report.to_string().contains(" on the stack (stack of thread 1)\n"), "{report}");
+}
+
 /// Four threads take two mutexes, two of them each: what the report says of false sharing.
 fn two_locks(apart: bool, named: bool) -> String {
     let run = machine("epyc-9654-2s", 1).statistics(Statistics::Full).run(move || {

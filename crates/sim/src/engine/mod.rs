@@ -428,9 +428,12 @@ impl Engine {
 
     /// The report of the run so far.
     fn report(&self) -> Report {
-        let address = |line| self.directory.name(line) * memory::LINE as u64;
+        let place = |line| {
+            let number = self.directory.name(line);
+            (number * memory::LINE as u64, memory::stack_of(number))
+        };
         let known = (&self.names, &self.locks);
-        let details = |ledger: &Ledger| ledger.details(self.report.time_ns, address, known);
+        let details = |ledger: &Ledger| ledger.details(self.report.time_ns, place, known);
         let full = self.ledger.as_deref().filter(|_| self.is_full);
         Report { details: full.map(details), ..self.report.clone() }
     }

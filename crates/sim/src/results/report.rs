@@ -189,6 +189,9 @@ pub struct LineCost {
     pub address: u64,
     /// The [names](crate::name) of the objects that it is part of. Several: they share it.
     pub names: Vec<String>,
+    /// The number of the thread on whose stack it is. What lies there lies where the compiler puts
+    /// it: another build can have it on two lines.
+    pub stack: Option<u64>,
     /// What all accesses cost.
     pub cost: AccessCost,
     /// What the accesses to each word cost, by word and place in the source.
@@ -325,8 +328,13 @@ impl fmt::Display for Details {
         let lines = hot.iter().map(|it| (it.address, it.cost.time_ns, &it.falsely_shared[..]));
         false_sharing::verdict(f, &lines.collect::<Vec<_>>())?;
         writeln!(f, "\nhottest lines, and the accesses to them\n{HEADER}line")?;
-        for LineCost { address, names, cost, words, .. } in hot.iter().take(MOST_PRINTED) {
-            writeln!(f, "{cost}{address:#x} {}", names.join(", "))?;
+        for line in hot.iter().take(MOST_PRINTED) {
+            let LineCost { address, names, stack, cost, words, .. } = line;
+            write!(f, "{cost}{address:#x} {}", names.join(", "))?;
+            match stack {
+                Some(thread) => writeln!(f, " (stack of thread {thread})")?,
+                None => writeln!(f)?,
+            }
             for WordCost { offset, names, site, cost } in words.iter().filter(|it| it.cost.is_hot())
             {
                 writeln!(f, "{cost}  +{offset} {} {site}", names.join(", "))?;

@@ -124,18 +124,18 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// All that was kept, for the report of a run that took `time_ns`. `address` gives the address
-    /// of a line in the machine's memory by its index.
+    /// All that was kept, for the report of a run that took `time_ns`. `place` gives the address
+    /// of a line in the machine's memory by its index, and the thread on whose stack it is.
     pub(crate) fn details(
         &self,
         time_ns: u64,
-        address: impl Fn(usize) -> u64,
+        place: impl Fn(usize) -> (u64, Option<u64>),
         (names, locks): (&Names, &Locks),
     ) -> Details {
         let mut sites = BTreeMap::<SourceSite, AccessCost>::new();
         let mut lines = Vec::new();
         for (index, tallies) in self.lines.iter().enumerate().filter(|(_, line)| !line.is_empty()) {
-            let address = address(index);
+            let (address, stack) = place(index);
             let mut cost = AccessCost::default();
             // The compiler may have made several locations of one place: they count as one.
             let mut places = BTreeMap::<(u8, SourceSite), (Transfers, u64, u64)>::new();
@@ -165,7 +165,7 @@ impl Ledger {
             };
             let falsely_shared = false_sharing::groups(&misses, word);
             let names = names.of(address, 64);
-            lines.push(LineCost { address, names, cost, words, falsely_shared });
+            lines.push(LineCost { address, names, stack, cost, words, falsely_shared });
         }
         lines.sort_by_key(|line| (Reverse(line.cost.time_ns), line.address));
         let mut sites: Vec<_> =
@@ -221,7 +221,7 @@ mod tests {
         for site in sites {
             ledger.access(0, (0, site, 8), From::Private, 600, 700);
         }
-        let details = ledger.details(1, |_| 0, (&Names::default(), &Locks::default()));
+        let details = ledger.details(1, |_| (0, None), (&Names::default(), &Locks::default()));
         let cost = details.lines[0].cost;
         assert_eq!((cost.queue_ns, cost.time_ns, cost.transfers.private), (1, 1, 2));
         assert_eq!(details.sites.len(), 1);

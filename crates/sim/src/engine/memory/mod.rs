@@ -48,6 +48,9 @@ pub(crate) const LINE: usize = 64;
 /// The first line number of the coroutines' stacks; the arena's lines lie below.
 const FIRST_STACK_LINE: u64 = 1 << 32;
 
+/// Line numbers for each stack: more than its lines, whatever the host's page.
+const LINES_OF_A_STACK: u64 = 1 << 13;
+
 /// One access to one line.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct Request {
@@ -243,6 +246,11 @@ fn stack_line(base: usize, address: usize) -> usize {
     base.wrapping_sub(address).wrapping_sub(1) / LINE
 }
 
+/// The thread on whose stack a line is, by the number that [`line_of`](Engine::line_of) gave it.
+pub(in crate::engine) fn stack_of(line: u64) -> Option<u64> {
+    Some(line.checked_sub(FIRST_STACK_LINE)? / LINES_OF_A_STACK)
+}
+
 impl Engine {
     /// The number of the line of an address; `None` if the machine does not know the memory.
     pub(in crate::engine) fn line_of(&self, address: usize) -> Option<u64> {
@@ -251,9 +259,10 @@ impl Engine {
         }
         let (&limit, &(base, number)) = self.stacks.range(..=address).next_back()?;
         (address < base).then(|| {
-            // Stacks have one size and whole pages, so a line is never of two stacks.
-            let lines = ((base - limit) / LINE) as u64;
-            FIRST_STACK_LINE + number as u64 * lines + ((address - limit) / LINE) as u64
+            // Stacks are whole pages, so a line is never of two.
+            let line = ((address - limit) / LINE) as u64;
+            debug_assert!(line < LINES_OF_A_STACK, "{line} is the next stack's");
+            FIRST_STACK_LINE + number as u64 * LINES_OF_A_STACK + line
         })
     }
 
