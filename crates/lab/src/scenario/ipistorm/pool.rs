@@ -5,7 +5,7 @@ use std::sync::Arc;
 use coreline::Workers;
 use coreline::call::{Policy, WorkerStats};
 use coreline_topology::CpuId;
-use coreline_world::{JoinHandle, Ordering, Placement, Testbed, Word};
+use coreline_world::{JoinHandle, Line, Ordering, Placement, Testbed, Word};
 
 use super::{CALL, KICKS, SCANS};
 use crate::crew::nanos;
@@ -33,8 +33,9 @@ pub(super) fn storm<W: Testbed>(
     let workers = Arc::new(workers);
     let calls = setup.number("calls");
     let theirs = Arc::clone(&workers);
-    let caller =
-        W::spawn(Placement::On(from), move || call(&theirs, to, calls, &W::U64::new_in(0)))?;
+    // The worker alone writes it: on the caller's stack it would be beside what the caller writes.
+    let ran = Box::new(Line(W::U64::new_in(0)));
+    let caller = W::spawn(Placement::On(from), move || call(&theirs, to, calls, &ran.0))?;
     let (took, counted) = caller.join()?;
     let per_thousand = |count: u64| 1000.0 * count as f64 / calls as f64;
     let mut numbers = vec![0.0; 3];
