@@ -17,6 +17,7 @@ mod domain_breaks;
 mod drain;
 mod lease_magazines;
 mod lease_queue;
+mod lease_rates;
 mod leases;
 mod left;
 mod lock;
