@@ -185,13 +185,13 @@ impl fmt::Display for SourceSite {
 /// What the accesses to one line cost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LineCost {
-    /// The line's address, as an offset in the machine's memory.
+    /// The line's address, as an offset in the machine's memory, behind which stacks are numbered.
     pub address: u64,
     /// The [names](crate::name) of the objects that it is part of. Several: they share it.
     pub names: Vec<String>,
     /// The number of the thread on whose stack it is. What lies there lies where the compiler puts
     /// it: another build can have it on two lines.
-    pub stack: Option<u64>,
+    pub stack: Option<usize>,
     /// What all accesses cost.
     pub cost: AccessCost,
     /// What the accesses to each word cost, by word and place in the source.
@@ -330,11 +330,14 @@ impl fmt::Display for Details {
         writeln!(f, "\nhottest lines, and the accesses to them\n{HEADER}line")?;
         for line in hot.iter().take(MOST_PRINTED) {
             let LineCost { address, names, stack, cost, words, .. } = line;
-            write!(f, "{cost}{address:#x} {}", names.join(", "))?;
-            match stack {
-                Some(thread) => writeln!(f, " (stack of thread {thread})")?,
-                None => writeln!(f)?,
+            write!(f, "{cost}{address:#x}")?;
+            if !names.is_empty() {
+                write!(f, " {}", names.join(", "))?;
             }
+            if let Some(thread) = stack {
+                write!(f, " (stack of thread {thread})")?;
+            }
+            writeln!(f)?;
             for WordCost { offset, names, site, cost } in words.iter().filter(|it| it.cost.is_hot())
             {
                 writeln!(f, "{cost}  +{offset} {} {site}", names.join(", "))?;

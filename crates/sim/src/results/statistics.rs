@@ -129,7 +129,7 @@ impl Ledger {
     pub(crate) fn details(
         &self,
         time_ns: u64,
-        place: impl Fn(usize) -> (u64, Option<u64>),
+        place: impl Fn(usize) -> (u64, Option<usize>),
         (names, locks): (&Names, &Locks),
     ) -> Details {
         let mut sites = BTreeMap::<SourceSite, AccessCost>::new();

@@ -8,7 +8,7 @@ use crate::native::Native;
 use crate::{Cell, Clock, ConstWords, Integer, Ordering, Slot, Threads, Time, Track, Word, Words};
 
 /// Pauses before a waiting thread gives its CPU to another one for the first time: some
-/// microseconds. Waits that long are either scheduling or a bug.
+/// microseconds. A [`Word::wait_until`] that long is either scheduling or a bug.
 const PAUSES_FIRST: u32 = 127;
 
 /// Pauses before it does so again.
@@ -61,8 +61,8 @@ fn spin<W: Word>(word: &W, order: Ordering, ready: impl FnMut(W::Value) -> bool)
 }
 
 /// Pauses between two looks of [`Word::wait_until_by`] at most. It is for longer waits than
-/// [`Word::wait_until`], mostly of one thread alone at a word, and what the last look comes too
-/// late adds to each of them: 0.2 us at most, on a processor with pauses of 25 ns.
+/// [`Word::wait_until`], and what the last look comes too late adds to each of them: 0.2 us at
+/// most, on a processor with pauses of 25 ns.
 const PAUSES_BY: u32 = 8;
 
 /// The waiting part of [`Word::wait_until_by`]. Reading the clock takes a small part of the pauses

@@ -60,7 +60,7 @@ pub(super) static SCENARIO: Scenario = Scenario {
             .when(|it| is_kernel(it.variant) && it.variant != "kernel-resched"),
     ],
     not_testable: "all CPUs share one L3 and are few: there is next to nothing to look at, so what \
-                   looking for work costs does not show",
+                   it costs to look at many does not show",
     published: Some(include_str!("../../../published/ipistorm.toml")),
     ..Scenario::new(
         "ipistorm",

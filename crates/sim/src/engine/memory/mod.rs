@@ -247,8 +247,8 @@ fn stack_line(base: usize, address: usize) -> usize {
 }
 
 /// The thread on whose stack a line is, by the number that [`line_of`](Engine::line_of) gave it.
-pub(in crate::engine) fn stack_of(line: u64) -> Option<u64> {
-    Some(line.checked_sub(FIRST_STACK_LINE)? / LINES_OF_A_STACK)
+pub(in crate::engine) fn stack_of(line: u64) -> Option<usize> {
+    Some((line.checked_sub(FIRST_STACK_LINE)? / LINES_OF_A_STACK) as usize)
 }
 
 impl Engine {
