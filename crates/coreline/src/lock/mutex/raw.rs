@@ -151,15 +151,17 @@ impl<O: Order, W: World> RawMutex<O, W> {
     #[inline(never)]
     fn lock_slowly(&self, deadline: Option<Time>) -> bool {
         // Relaxed: `try_lock` looks again.
-        if barge::<W>(|| self.state.load(Ordering::Relaxed) == 0 && self.try_lock()) {
+        let enter = || self.state.load(Ordering::Relaxed) == 0 && self.try_lock();
+        if barge::<W>(enter) {
             return true;
         }
         // A node in the queue would outlast the wait. Not in the model, where no time passes.
         if W::RUNS && is_over::<W>(deadline) {
             return false;
         }
-        let first = match self.queue.wait(deadline, Manner::SpinsAndSleeps) {
+        let first = match self.queue.wait(deadline, Manner::SpinsAndSleeps, enter) {
             Waited::Turn(first) => first,
+            Waited::Entered => return true,
             Waited::Late => return self.try_lock(),
             Waited::NoNode => return doze::<W>(deadline, || self.try_lock()),
         };

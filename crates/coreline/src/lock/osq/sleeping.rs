@@ -3,12 +3,28 @@
 //! Such a lock is one word beside an [`Osq`]. The thread that has its turn in the queue is the
 //! *first waiter*: it alone waits for the word, and passes its turn on when it has the lock.
 
+use core::time::Duration;
+
 use coreline_world::{Ordering, Parked, Time, Word, World};
 
-use super::super::spin::{MOST, Spun, spin};
-use super::nodes::{FENCED, SLEEPS, TURN, WAIT};
+use super::super::spin::{MOST, Spun, is_over, spin};
+use super::nodes::{FENCED, SLEEPS, TURN, Tables, WAIT};
 use super::{Order, Osq, with_tables};
 use crate::numbered::{NONE, Number};
+
+/// A thread that sleeps behind the first waiter looks after so long whether it can enter without a
+/// turn. Each further look comes after twice the time.
+///
+/// ```text
+/// Thread 1, on CPU 0: takes and frees the lock, again and again
+/// Thread 2, on CPU 0: is woken to its turn; has no CPU until the slice of thread 1 ends
+/// Thread 3, on CPU 1: sleeps behind thread 2       <- CPU 1 idles, and the lock is mostly free
+/// ```
+const NAP: Duration = Duration::from_millis(1);
+
+/// So many looks, in a quarter of a second. A thread that was not let in then sleeps until its
+/// turn: the lock is held for long, and looks are in vain.
+const NAPS: u32 = 8;
 
 /// How a thread waits for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +43,8 @@ pub(in crate::lock) enum Waited {
     Turn(Number),
     /// The deadline passed, or the thread has spun in vain and does not sleep.
     Late,
+    /// The caller was let in without a turn.
+    Entered,
     /// There is no node to wait in.
     NoNode,
 }
@@ -39,8 +57,13 @@ impl<O: Order, W: World> Osq<O, W> {
         self.tail.load(Ordering::Relaxed) == NONE
     }
 
-    /// Waits for a turn.
-    pub(in crate::lock) fn wait(&self, deadline: Option<Time>, manner: Manner) -> Waited {
+    /// Waits for a turn. A thread that sleeps meanwhile tries to `enter` the lock now and then.
+    pub(in crate::lock) fn wait(
+        &self,
+        deadline: Option<Time>,
+        manner: Manner,
+        enter: impl Fn() -> bool,
+    ) -> Waited {
         with_tables::<W, _>(|tables| {
             if manner == Manner::Spins && tables.is_left_full() {
                 return Waited::Late;
@@ -55,10 +78,10 @@ impl<O: Order, W: World> Osq<O, W> {
                 return Waited::Turn(number);
             }
             let state = &tables.nodes.get(number).state;
+            let until = |end| deadline.map_or(end, |deadline| deadline.min(end));
             let now = W::now();
-            let end = deadline.map_or(now + MOST, |deadline| deadline.min(now + MOST));
             // Acquire, in `spin`: pairs with the Release in `grant`.
-            let spun = || spin::<W, _>(state, now, end, |state| state == TURN);
+            let spun = || spin::<W, _>(state, now, until(now + MOST), |state| state == TURN);
             if manner != Manner::Sleeps && spun() == Spun::Ready(TURN) {
                 return Waited::Turn(number);
             }
@@ -72,21 +95,46 @@ impl<O: Order, W: World> Osq<O, W> {
             if asleep.is_err() {
                 return Waited::Turn(number);
             }
-            loop {
-                let parked = W::park(state, SLEEPS, deadline);
-                // Acquire: pairs with the Release in `grant`.
-                if state.load(Ordering::Acquire) == TURN {
-                    return Waited::Turn(number);
-                }
-                if parked == Parked::TimedOut {
-                    return if tables.leave(number, SLEEPS) {
-                        Waited::Late
-                    } else {
-                        Waited::Turn(number)
-                    };
-                }
-            }
+            self.sleep(tables, number, deadline, enter)
         })
+    }
+
+    /// Sleeps until the turn comes, or `enter` lets the caller in.
+    fn sleep(
+        &self,
+        tables: &Tables<W>,
+        number: Number,
+        deadline: Option<Time>,
+        enter: impl Fn() -> bool,
+    ) -> Waited {
+        let state = &tables.nodes.get(number).state;
+        let until = |end| deadline.map_or(end, |deadline: Time| deadline.min(end));
+        let (mut naps, mut nap) = (if W::RUNS { NAPS } else { 1 }, NAP);
+        loop {
+            let by = if naps == 0 { deadline } else { Some(until(W::now() + nap)) };
+            let parked = W::park(state, SLEEPS, by);
+            // Acquire: pairs with the Release in `grant`.
+            if state.load(Ordering::Acquire) == TURN {
+                return Waited::Turn(number);
+            }
+            if parked != Parked::TimedOut {
+                continue;
+            }
+            let is_late = naps == 0 || is_over::<W>(deadline);
+            let has_entered = !is_late && !tables.is_left_full() && enter();
+            if is_late || has_entered {
+                let has_turn = !tables.leave(number, SLEEPS);
+                if has_entered && has_turn {
+                    tables.wake(O::pass(self, tables, number).unwrap_or(NONE));
+                }
+                return match (has_entered, has_turn) {
+                    (true, _) => Waited::Entered,
+                    (false, true) => Waited::Turn(number),
+                    (false, false) => Waited::Late,
+                };
+            }
+            (naps, nap) = (naps - 1, nap * 2);
+        }
     }
 
     /// What a first waiter does before it sleeps: after this, each thread that writes the lock's
@@ -118,5 +166,48 @@ impl<O: Order, W: World> Osq<O, W> {
     /// Wakes the first waiter of a node that [`pass`](Osq::pass) gave; of zero, none.
     pub(in crate::lock) fn wake(number: Number) {
         with_tables::<W, _>(|tables| tables.wake(number));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coreline_sim::{Machine, Sim, Statistics};
+    use coreline_topology::CpuId;
+    use coreline_world::{Clock, JoinHandle, Placement, Threads, Work};
+
+    use super::super::Near;
+    use super::*;
+    use crate::lock::Mutex;
+
+    /// Without looks, one of the two CPUs idles for 21 % of the time by the third seed.
+    #[test]
+    fn a_cpu_does_not_idle_while_the_next_waiter_has_none() {
+        const SPAN: u64 = 100_000_000;
+        let program = || {
+            let lock = Arc::new(Mutex::<(), Near, Sim>::new_in(()));
+            let run = |number: u32| {
+                let lock = Arc::clone(&lock);
+                let turns = move || {
+                    while Sim::now().as_nanos() < SPAN {
+                        let held = lock.lock();
+                        Sim::work(Duration::from_nanos(100));
+                        drop(held);
+                        Sim::work(Duration::from_nanos(500));
+                    }
+                };
+                Sim::spawn(Placement::On(CpuId::new(number % 2)), turns).expect("a few threads")
+            };
+            let threads: Vec<_> = (0..32).map(run).collect();
+            threads.into_iter().for_each(JoinHandle::join);
+        };
+        for seed in 0..4 {
+            let machine = Machine::preset("host-2c").expect("a preset").seed(seed);
+            let run = machine.statistics(Statistics::Full).run(program).expect("it ends");
+            for cpu in run.report.details.expect("full statistics").cpus {
+                assert!(cpu.idle_ns < SPAN / 25, "seed {seed}: {cpu:?}");
+            }
+        }
     }
 }

@@ -290,7 +290,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
 
     fn wait_to_enter(&self, want: Want, deadline: Option<Time>) -> bool {
         let spins = want == Want::Write || R::SPIN;
-        if spins && barge::<W>(|| self.enter(want)) {
+        let enter = || self.enter(want);
+        if spins && barge::<W>(enter) {
             return true;
         }
         // A node in the queue would outlast the wait. Not in the model, where no time passes.
@@ -309,18 +310,19 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
                 (false, true) => None,
                 (false, false) => Some(Manner::Sleeps),
             };
-            match manner.map_or(Waited::Late, |manner| self.queue.wait(deadline, manner)) {
+            match manner.map_or(Waited::Late, |manner| self.queue.wait(deadline, manner, enter)) {
                 Waited::Turn(first) => {
                     let taken = self.wait_first(want, deadline, spins);
                     Osq::<O, W>::wake(self.queue.pass(first));
                     return taken;
                 }
+                Waited::Entered => return true,
                 Waited::Late if naps > 0 => naps -= 1,
-                Waited::Late => return self.enter(want),
-                Waited::NoNode => return doze::<W>(deadline, || self.enter(want)),
+                Waited::Late => return enter(),
+                Waited::NoNode => return doze::<W>(deadline, enter),
             }
             self.sleep(SLEEPS, WRITER | WANTS, deadline);
-            if self.enter(want) || spins && barge::<W>(|| self.enter(want)) {
+            if enter() || spins && barge::<W>(enter) {
                 return true;
             }
             if W::RUNS && is_over::<W>(deadline) {
