@@ -27,8 +27,8 @@
 //! Writer: reads what CPU 1 has      <- one less than there are, if both were one count
 //! ```
 //!
-//! All that went are added up first, and, behind a heavy fence, all that came: so for each reader
-//! whose going was seen the coming is, too, and the two are equal only if no reader is left that
+//! All that went are added up first, and, behind a fence, all that came: so for each reader whose
+//! going was seen the coming is, too, and the two are equal only if no reader is left that
 //! came before the lock was closed.
 //!
 //! # Law
@@ -67,8 +67,9 @@ unsafe impl<W: World> Slot for Counts<W> {}
 /// Data that is read all the time, and written seldom.
 ///
 /// Reading costs two additions to per-CPU memory, and no locked instruction where the machine has
-/// restartable sections: it takes the same time however many CPUs read. Writing costs some heavy
-/// fences, each of which interrupts the CPUs that run this process, and the wait for readers.
+/// restartable sections: it takes the same time however many CPUs read. Writing costs a heavy
+/// fence, which interrupts the CPUs that run this process, and the wait for readers; on processors
+/// that reorder stores, one more for each look at them.
 ///
 /// ```
 /// use coreline::lock::ReadMostly;
@@ -178,7 +179,7 @@ impl<T, W: World> ReadMostly<T, W> {
     #[inline(always)]
     fn come(&self) -> bool {
         self.counts.field(|slot| &slot.came).add(1);
-        // Partner: the first heavy fence in `write`. Either this reader is counted there, or it
+        // Partner: the heavy fence in `close`. Either this reader is counted there, or it
         // finds the lock closed here.
         W::fence_light();
         // Acquire: pairs with the Release in `open`, for what the last writer wrote.
@@ -225,11 +226,11 @@ impl<T, W: World> ReadMostly<T, W> {
     /// Ends a reader.
     #[inline]
     fn go(&self) {
-        // Partner: the heavy fence in `has_readers`, between a writer's look at `went` and its
-        // first access to the data: what this reader has read came before.
+        // Partner: the fence in `has_readers`, between a writer's look at `went` and its first
+        // access to the data: what this reader has read came before.
         W::fence_light();
         self.counts.field(|slot| &slot.went).add(1);
-        // Partner: the first heavy fence in `write`. Either the writer sees that this reader went,
+        // Partner: the heavy fence in `close`. Either the writer sees that this reader went,
         // or it is told here.
         W::fence_light();
         // Relaxed: nothing is read because of it.
@@ -287,7 +288,7 @@ impl<T, W: World> ReadMostly<T, W> {
         let went = self.counts.field(|slot| &slot.went).sum();
         // Partner: the light fences of readers. The coming of each reader whose going was seen is
         // seen below; and it has read what it has read before this thread writes.
-        W::try_fence_all()?;
+        W::try_fence_seen()?;
         Ok(self.counts.field(|slot| &slot.came).sum() != went)
     }
 

@@ -83,6 +83,11 @@ impl Fences for Sim {
         Ok(())
     }
 
+    fn try_fence_seen() -> Result<(), Lacking> {
+        races::fenced(Ordering::Acquire);
+        Ok(())
+    }
+
     fn fence_restartable() -> Result<(), Lacking> {
         // A defect takes no time either: in that of a broadcast, or of the caller's stores on their
         // way, a section would be over.

@@ -14,6 +14,7 @@
 //! | `offset_of_reading` | to the area in which IDs are read, of the kind whose word lies there |
 //! | `offset_of_sections` | to the area that sections run on |
 //! | `read` | a word of the calling thread |
+//! | `IN_ORDER` | whether every load acquires and every store releases |
 //!
 //! x86-64 and aarch64 have them. On other processors, and under Miri, which knows no assembly, no
 //! thread has a slot: nothing is stubbed, and every restartable operation runs without a section.
@@ -125,7 +126,7 @@ use x86_64 as processor;
 #[macro_use]
 mod operations;
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) use processor::{SIGNATURE, watch};
+pub(crate) use processor::{IN_ORDER, SIGNATURE, watch};
 
 #[cfg(all(test, not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) mod injection;
@@ -136,7 +137,7 @@ mod other;
 #[allow(unreachable_pub, reason = "in the bounds of a public trait")]
 pub use other::Index;
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-pub(crate) use other::{Area, SIGNATURE, hint, holds, last_number, marks, number, watch};
+pub(crate) use other::{Area, IN_ORDER, SIGNATURE, hint, holds, last_number, marks, number, watch};
 
 /// Where the rseq area has the CPU number; negative while the thread is not registered.
 pub(crate) const CPU_ID: usize = 4;

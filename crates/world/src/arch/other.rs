@@ -5,6 +5,9 @@ use core::sync::atomic::AtomicU32;
 
 use crate::arch::{Reading, Section, SlotsAt, Watched};
 
+/// Whether every load acquires and every store releases.
+pub(crate) const IN_ORDER: bool = false;
+
 /// What a registration would be made under.
 pub(crate) const SIGNATURE: u32 = 0;
 

@@ -227,6 +227,27 @@ pub fn a_light_and_a_heavy_fence_forbid_store_buffering<W: Testbed>() {
     store_buffering::<W>(W::fence_light, W::fence_all);
 }
 
+/// Message passing through the asymmetric pair: a light fence before a relaxed store, and behind a
+/// relaxed load the rare side for what was seen.
+pub fn a_light_fence_publishes_to_what_has_seen<W: Testbed>() {
+    race::<W, _, _, _>(
+        unpublished::<W>,
+        |state| {
+            write_data(state);
+            // Partner: the reader's rare side. Without it the flag could be seen first.
+            W::fence_light();
+            state.1.store(1, Ordering::Relaxed);
+        },
+        |state| {
+            state.1.wait_until(Ordering::Relaxed, |flag| flag != 0);
+            // Partner: the writer's light fence. Without it the data could be read early.
+            W::try_fence_seen().expect("fences work");
+            read_data(state)
+        },
+        data_is_there::<W>,
+    );
+}
+
 /// Coherence: reads of one word by one thread never go back in the order of its writes, however
 /// weak they are.
 pub fn a_word_never_goes_back<W: Testbed>() {

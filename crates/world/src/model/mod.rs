@@ -137,6 +137,14 @@ impl<P: Plant> Fences for Model<P> {
         Ok(())
     }
 
+    fn try_fence_seen() -> Result<(), Lacking> {
+        // Acquire, partner: the fence of `fence_light`, which is stronger here than `Native`'s.
+        if P::HEAVY {
+            attempt!(loom::sync::atomic::fence(Ordering::Acquire));
+        }
+        Ok(())
+    }
+
     fn fence_restartable() -> Result<(), Lacking> {
         // No operation runs in a section, so none is under way.
         Self::try_fence_all()

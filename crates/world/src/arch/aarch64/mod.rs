@@ -35,5 +35,8 @@ use super::Area;
 pub(super) use area::{block, offset_of_reading, offset_of_sections, read, thread_pointer};
 pub(crate) use sections::watch;
 
+/// Whether every load acquires and every store releases.
+pub(crate) const IN_ORDER: bool = false;
+
 /// What must stand in memory before an abort handler, as the registration of a thread says.
 pub(crate) const SIGNATURE: u32 = 0xd428_bc00;

@@ -19,6 +19,9 @@ use super::{Area, status};
 pub(super) use area::{block, offset_of_reading, offset_of_sections, read, thread_pointer};
 pub(crate) use sections::watch;
 
+/// Whether every load acquires and every store releases.
+pub(crate) const IN_ORDER: bool = true;
+
 /// What must stand in memory before an abort handler, as the registration of a thread says.
 pub(crate) const SIGNATURE: u32 = 0x5305_3053;
 

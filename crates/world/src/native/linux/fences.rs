@@ -44,6 +44,7 @@ use std::io;
 
 use coreline_topology::CpuId;
 
+use crate::arch;
 use crate::native::Native;
 use crate::native::host::keeping_errno;
 use crate::native::linux::rseq;
@@ -101,6 +102,17 @@ impl Fences for Native {
             remedy: "let the system-call filter pass membarrier",
         };
         ALL.run().map_err(refused)
+    }
+
+    /// Async-signal-safe, also where it fails.
+    fn try_fence_seen() -> Result<(), Lacking> {
+        if means() & BARRIER != 0 && !arch::IN_ORDER {
+            return Self::try_fence_all();
+        }
+        // Partner: the light fence, which is a full one, or keeps the compiler from moving accesses
+        // where the processor moves none: then the store that was read released.
+        atomic::fence(Ordering::Acquire);
+        Ok(())
     }
 
     /// Async-signal-safe once there is per-CPU memory, also where it fails.

@@ -30,6 +30,13 @@ impl Fences for Native {
         Ok(())
     }
 
+    /// Never fails.
+    fn try_fence_seen() -> Result<(), Lacking> {
+        // Partner: the full fence in `fence_light`, by which the store that was read released.
+        atomic::fence(Ordering::Acquire);
+        Ok(())
+    }
+
     /// Never fails: a heavy fence, as nothing is under way.
     fn fence_restartable() -> Result<(), Lacking> {
         Self::try_fence_all()
