@@ -1,8 +1,8 @@
 //! The class `locks`: taking and freeing a mutex, contended in every degree.
 //!
-//! Each form is a section of some length and work outside it of some length: loops that touch
-//! nothing shared, calibrated once. The section also adds 1 to what the mutex guards, so that a
-//! lock that lets two threads in is found out.
+//! Each form is a section of some length and work outside it of some length: [`Turns`], calibrated
+//! once. The section adds 1 to what the mutex guards, so that a lock that lets two threads in is
+//! found out, and its work begins with that count.
 //!
 //! Where threads contend, a sample is a window of time in which each does what it can. It is long,
 //! because locks that favour some threads do so for whole time slices.
@@ -12,6 +12,7 @@
 //! Its type in `by_guard!`, if it has `new(0)` and `lock()`, and a line in [`candidates`]. The
 //! goals for [`OURS`] are here already.
 
+use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -190,30 +191,34 @@ struct Guarded<L, const SECTION: u64, const OUTSIDE: u64> {
 
 impl<L: Lock, const SECTION: u64, const OUTSIDE: u64> Guarded<L, SECTION, OUTSIDE> {
     #[inline(always)]
-    fn turn(&self, section: Turns<SECTION>, outside: Turns<OUTSIDE>) {
+    fn turn(&self, section: Turns<SECTION>, outside: Turns<OUTSIDE>, worked: u64) -> u64 {
+        let mut worked = worked;
         self.lock.lock_and(|count| {
             *count += 1;
-            section.take();
+            worked = section.take(worked ^ *count);
         });
-        outside.take();
+        outside.take(worked)
     }
 }
 
 impl<L: Lock, const SECTION: u64, const OUTSIDE: u64> Subject for Guarded<L, SECTION, OUTSIDE> {
     fn run(&self, _: usize, ops: u64) {
         let (section, outside) = (self.section, self.outside);
-        rounds(ops, |_| self.turn(section, outside));
+        let mut worked = 0;
+        rounds(ops, |_| worked = self.turn(section, outside, worked));
+        black_box(worked);
     }
 
     fn run_until(&self, _: usize, stop: &AtomicBool) -> u64 {
         let (section, outside) = (self.section, self.outside);
-        let mut done = 0;
+        let (mut done, mut worked) = (0, 0);
         // At each acquisition: eight may take a second, where waiters spin and the next one has no
         // CPU. Relaxed: the flag hands nothing over.
         while !stop.load(Ordering::Relaxed) {
-            self.turn(section, outside);
+            worked = self.turn(section, outside, worked);
             done += 1;
         }
+        black_box(worked);
         done
     }
 

@@ -185,13 +185,14 @@ struct Reader<const SECTION: u64> {
     /// How many reads come before the next write.
     left: u64,
     reads: u64,
+    worked: u64,
 }
 
 impl<L: Lock, const SECTION: u64, const EVERY: u64> Shared<L, SECTION, EVERY> {
     /// Threads begin at different places, so they do not all write at once.
     fn reader(&self, thread: usize) -> Reader<SECTION> {
         let left = EVERY * (thread as u64 + 1) / (THREADS[2] as u64 + 1);
-        Reader { section: self.section, left, reads: 0 }
+        Reader { section: self.section, left, reads: 0, worked: 0 }
     }
 
     #[inline(always)]
@@ -200,19 +201,19 @@ impl<L: Lock, const SECTION: u64, const EVERY: u64> Shared<L, SECTION, EVERY> {
             reader.left -= 1;
             reader.reads += 1;
             self.lock.read_and(|count| {
-                black_box(*count);
-                reader.section.take();
+                reader.worked = reader.section.take(reader.worked ^ *count);
             });
         } else {
             reader.left = EVERY - 1;
             self.lock.write_and(|count| {
                 *count += 1;
-                reader.section.take();
+                reader.worked = reader.section.take(reader.worked ^ *count);
             });
         }
     }
 
     fn done(&self, reader: &Reader<SECTION>) {
+        black_box(reader.worked);
         // Relaxed: a count publishes nothing but itself. It is read when all threads have reported.
         self.reads.fetch_add(reader.reads, Ordering::Relaxed);
     }
