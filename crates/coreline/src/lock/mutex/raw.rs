@@ -159,26 +159,34 @@ impl<O: Order, W: World> RawMutex<O, W> {
         if W::RUNS && is_over::<W>(deadline) {
             return false;
         }
-        let first = match self.queue.wait(deadline, Manner::SpinsAndSleeps, enter) {
+        let enter = || enter().then_some(());
+        let first = match self.queue.wait(deadline, Manner::SpinsAndSleeps, Some(enter)) {
             Waited::Turn(first) => first,
-            Waited::Entered => return true,
+            Waited::Entered((), next) => {
+                self.wake_at_end(next);
+                return true;
+            }
             Waited::Late => return self.try_lock(),
             Waited::NoNode => return doze::<W>(deadline, || self.try_lock()),
         };
         let locked = self.lock_first(first, deadline);
         let next = self.queue.pass(first);
-        if next != 0 {
-            if locked {
-                // It sleeps, and can take the lock only after this thread has freed it: it is woken
-                // then, so that the section is no longer for that. The queue is not empty until
-                // then, so `unlock` takes its slow way.
-                // Relaxed: read by this thread alone, when it frees the lock.
-                self.state.fetch_or(next << NEXT, Ordering::Relaxed);
-            } else {
-                Osq::<O, W>::wake(next);
-            }
+        if locked {
+            self.wake_at_end(next);
+        } else {
+            Osq::<O, W>::wake(next);
         }
         locked
+    }
+
+    /// Has the thread of a node, if it is one, woken when the caller, the holder, frees the lock:
+    /// it is the next first waiter, and can take the lock only then. So the section is no longer
+    /// for the wake-up. The queue is not empty until then, so `unlock` takes its slow way.
+    fn wake_at_end(&self, next: u32) {
+        if next != 0 {
+            // Relaxed: read by this thread alone, when it frees the lock.
+            self.state.fetch_or(next << NEXT, Ordering::Relaxed);
+        }
     }
 
     /// Waits as the first waiter.

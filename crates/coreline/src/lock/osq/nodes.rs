@@ -263,6 +263,10 @@ const SPREAD_NODES: usize = 4096;
 /// Nodes left in queues from which on none is added: the other half is for threads that wait.
 pub(super) const MOST_LEFT: u32 = NODES as u32 / 2;
 
+/// From so many on none is left by a thread that sleeps and could enter its lock: the others are
+/// for waits with deadlines, which have nothing else.
+pub(super) const MOST_ENTERED: u32 = MOST_LEFT / 16;
+
 /// Locks that can be contended from several places at one time; others are in order of arrival.
 const BOARDS: usize = 1024;
 

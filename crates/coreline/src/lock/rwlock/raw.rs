@@ -1,5 +1,6 @@
 //! [`RawRwLock`]: the lock without data.
 
+use core::convert::Infallible;
 use core::fmt;
 use core::marker::PhantomData;
 use core::time::Duration;
@@ -290,14 +291,14 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
 
     fn wait_to_enter(&self, want: Want, deadline: Option<Time>) -> bool {
         let spins = want == Want::Write || R::SPIN;
-        let enter = || self.enter(want);
-        if spins && barge::<W>(enter) {
+        if spins && barge::<W>(|| self.enter(want)) {
             return true;
         }
         // A node in the queue would outlast the wait. Not in the model, where no time passes.
         if W::RUNS && is_over::<W>(deadline) {
             return false;
         }
+        let wait = |manner| self.queue.wait(deadline, manner, None::<fn() -> Option<Infallible>>);
         let mut naps = match want {
             Want::Read if W::RUNS => NAPS,
             Want::Read => 1,
@@ -310,19 +311,18 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
                 (false, true) => None,
                 (false, false) => Some(Manner::Sleeps),
             };
-            match manner.map_or(Waited::Late, |manner| self.queue.wait(deadline, manner, enter)) {
+            match manner.map_or(Waited::Late, wait) {
                 Waited::Turn(first) => {
                     let taken = self.wait_first(want, deadline, spins);
                     Osq::<O, W>::wake(self.queue.pass(first));
                     return taken;
                 }
-                Waited::Entered => return true,
                 Waited::Late if naps > 0 => naps -= 1,
-                Waited::Late => return enter(),
-                Waited::NoNode => return doze::<W>(deadline, enter),
+                Waited::Late => return self.enter(want),
+                Waited::NoNode => return doze::<W>(deadline, || self.enter(want)),
             }
             self.sleep(SLEEPS, WRITER | WANTS, deadline);
-            if enter() || spins && barge::<W>(enter) {
+            if self.enter(want) || spins && barge::<W>(|| self.enter(want)) {
                 return true;
             }
             if W::RUNS && is_over::<W>(deadline) {
