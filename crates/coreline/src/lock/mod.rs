@@ -17,15 +17,15 @@
 //!
 //! | lock | 8: turns | share | longest wait | 32: turns | share | longest wait |
 //! |---|---|---|---|---|---|---|
-//! | [`Mutex`] | 1.5–2.1 | 0.56–0.86 | 20–28 | 1.2–1.4 | 0.37–0.49 | 127–184 |
-//! | [`RwLock`]¹ | 1.7–2.1 | 0.44–0.89 | 24–32 | 1.5–1.9 | 0.29–0.50 | 136–156 |
-//! | [`ReadMostly`]¹ | 1.3–1.9 | 0.52–0.80 | 13–18 | 1.1–1.9 | 0.40–0.65 | 83–122 |
-//! | [`TicketLock`] | 0.09–0.12 | 0.88–0.98 | 1.8–2.4 | 0.04–0.07 | 0.20–0.60 | 2.6–4.9 |
-//! | [`Osq`] | 0.09–0.12 | 0.91–1.00 | 1.8–4.4 | 0.03–0.07 | 0.11–0.68 | 2.5–6.7 |
-//! | std's `Mutex` | 1.4–2.1 | 0.58–0.92 | 24–32 | 1.4–1.9 | 0.35–0.45 | 274–304 |
-//! | `parking_lot`'s `RwLock`¹ | 1.4–2.0 | 0.47–0.79 | 20–24 | 1.7–2.4 | 0.30–0.46 | 80–100 |
+//! | [`Mutex`] | 1.9–2.5 | 0.82–0.94 | 16–32 | 2.2–2.5 | 0.51–0.60 | 68–102 |
+//! | [`RwLock`]¹ | 2.4–2.5 | 0.80–0.91 | 24–38 | 2.4–2.5 | 0.46–0.57 | 124–140 |
+//! | [`ReadMostly`]¹ | 2.0–2.1 | 0.86–0.94 | 2.4–3.2 | 1.9–2.0 | 0.85–0.90 | 5.8–13 |
+//! | [`TicketLock`] | 0.14–0.16 | 0.86–0.94 | 1.7–7.6 | 0.05–0.08 | 0.10–0.55 | 2.9–9.8 |
+//! | [`Osq`] | 0.12–0.18 | 0.68–0.97 | 2.1–12 | 0.05–0.06 | 0.27–0.40 | 3.0–3.6 |
+//! | std's `Mutex` | 2.1–2.5 | 0.75–0.89 | 20–32 | 2.2–2.4 | 0.26–0.52 | 204–240 |
+//! | `parking_lot`'s `RwLock`¹ | 1.8–2.5 | 0.81–0.94 | 24–40 | 2.2–2.9 | 0.36–0.50 | 80–100 |
 //!
-//! Natively on an AMD EPYC (family 25 model 1, Zen 3) with 2 CPUs and kernel 6.18, 2026-11-25, by
+//! Natively on an AMD EPYC (family 25 model 17, Zen 4) with 2 CPUs and kernel 6.18, 2026-11-26, by
 //! the example `oversubscribed` of `coreline-rivals`: turns of 100 ns and 500 ns between them, for
 //! 1.5 s, threads pinned to the CPUs by turns; the least and the most of five runs, interleaved.
 //! *Share* is the turns of the thread with the fewest over those of the one with the most. A wait

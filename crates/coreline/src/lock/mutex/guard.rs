@@ -35,15 +35,17 @@ use super::RawMutex;
 ///
 /// **Fairness**: a thread that comes may be faster than those that wait. The first waiter asks for
 /// the lock after 5 us of spinning, or 1 ms if it sleeps, and gets it from the next holder that
-/// frees it; the others follow in their order.
+/// frees it; the others follow in their order. One that sleeps takes the lock before its turn if it
+/// finds it free, at up to eight looks in a quarter of a second.
 ///
-/// **Oversubscription**: with 8 and 32 threads on 2 CPUs the longest wait is 20 to 28 and 127 to
-/// 184 ms, and the thread with the fewest turns has 0.56 and 0.37 of those of the one with the
+/// **Oversubscription**: with 8 and 32 threads on 2 CPUs the longest wait is 16 to 32 and 68 to
+/// 102 ms, and the thread with the fewest turns has 0.82 and 0.51 of those of the one with the
 /// most, at least: [measured](super::super#more-threads-than-cpus).
 ///
 /// **Size**: 8 bytes, and what [`Osq`](super::super::Osq) says of nodes, which all locks share.
 /// Where all nodes are taken, or a wait with a deadline would leave the 16,385th in a queue,
-/// waiters look again each 100 us, in no order.
+/// waiters look again each 100 us, in no order. A sleeper that takes the lock before its turn leaves
+/// its node, too, while fewer than 1,024 are left.
 ///
 /// **Memory**: the lock is looked at once more when it is free. Code that frees the memory of a
 /// lock which another thread may still be about to leave must not count holders inside of it.

@@ -1,9 +1,9 @@
 //! [`Mutex`]: a lock of eight bytes whose waiters spin in a queue and then sleep.
 //!
 //! A word says whether the lock is held; beside it stands an [`Osq`] of four bytes. A thread that
-//! finds the lock held looks a few times, and then queues. The thread that has its turn in the
-//! queue, the *first waiter*, alone looks at the word: however many wait, one spins where the
-//! holder writes. It passes its turn on when it has the lock, so that the next one spins there
+//! finds the lock held looks a few times, and then queues. Of the threads that queue and spin, the
+//! one that has its turn, the *first waiter*, alone looks at the word: however many wait, one spins
+//! where the holder writes. It passes its turn on when it has the lock, so that the next one spins there
 //! during its section (the kernel's mutex does so, `kernel/locking/mutex.c`). Waiters sleep in the
 //! queue, each on the word of its node, and the first one on the lock's.
 //!
@@ -35,6 +35,20 @@
 //! lock after 5 us, unless another thread wants its CPU, and one that sleeps after 1 ms: the next
 //! thread that frees the lock hands it over. So a waiter is not starved, and the lock idles for a
 //! sleeper once in 1 ms at most, while other threads come.
+//!
+//! # More threads than CPUs
+//!
+//! A thread that was woken to its turn does not run while another one has its CPU, often for
+//! milliseconds, and passes no turn on. What sleeps behind it would sleep as long, while CPUs idle:
+//!
+//! ```text
+//! CPU 0: wakes A, the first waiter, which is to run here, and goes on taking the lock
+//! CPU 1: B and C sleep behind A
+//! ```
+//!
+//! So a thread that sleeps behind the first waiter looks, after 1, 2, 4 and so on to 128 ms, whether
+//! the lock is free, and takes it as a thread that comes does. If it is not, the thread sleeps on in
+//! its place.
 //!
 //! # Laws
 //!

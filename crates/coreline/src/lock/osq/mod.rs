@@ -77,8 +77,8 @@ pub(super) use spinning::Came;
 /// ```
 ///
 /// **Size**: 4 bytes for each lock. All locks of a process share a table of nodes: 64 bytes for
-/// each turn that is waited for, taken or given up at one time, up to 256 KiB even where these are
-/// few, and at most 2 MiB. They share boards, too: 4.2 KiB for each lock that waiters of several
+/// each turn that is waited for, taken, given up or not needed any more at one time, up to 256 KiB
+/// even where these are few, and at most 2 MiB. They share boards, too: 4.2 KiB for each lock that waiters of several
 /// places want at one time, at most 4.2 MiB. Both are made 64 at a time, by the threads that need
 /// them, with the global allocator.
 ///
@@ -86,8 +86,8 @@ pub(super) use spinning::Came;
 ///
 /// **Oversubscription**: a waiter that is not running when its turn comes keeps the others waiting
 /// until it runs. With more threads than CPUs use `lock_by`, or a lock that sleeps. With 8 and 32
-/// threads on 2 CPUs the longest wait is 2 to 4 and 3 to 7 ms, and the thread with the fewest
-/// turns has 0.91 and 0.11 of those of the one with the most, at least:
+/// threads on 2 CPUs the longest wait is 2 to 12 and 3 to 4 ms, and the thread with the fewest
+/// turns has 0.68 and 0.27 of those of the one with the most, at least:
 /// [measured](super#more-threads-than-cpus).
 ///
 /// **Signals**: a handler that locks waits for ever if the thread that it interrupted has the turn,
