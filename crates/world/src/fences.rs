@@ -39,8 +39,8 @@ pub trait Fences {
 
     /// The rare side where only a message is passed: behind this the caller has all that a thread
     /// did before a light fence, its reads among it, if it has read what that thread stored behind
-    /// that fence. Of stores that it has not read, and of its own, it orders nothing towards others:
-    /// that needs [`try_fence_all`](Fences::try_fence_all), which does this, too.
+    /// that fence. Of stores that it has not read, and of its own, it orders nothing towards
+    /// others: that needs [`try_fence_all`](Fences::try_fence_all), which does this, too.
     ///
     /// Natively no instruction on x86-64, where a thread's stores are seen in their order and after
     /// its earlier reads. Simulated machines take no time for it.

@@ -44,8 +44,8 @@ use super::RawMutex;
 ///
 /// **Size**: 8 bytes, and what [`Osq`](super::super::Osq) says of nodes, which all locks share.
 /// Where all nodes are taken, or a wait with a deadline would leave the 16,385th in a queue,
-/// waiters look again each 100 us, in no order. A sleeper that takes the lock before its turn leaves
-/// its node, too, while fewer than 1,024 are left.
+/// waiters look again each 100 us, in no order. A sleeper that takes the lock before its turn
+/// leaves its node, too, while fewer than 1,024 are left.
 ///
 /// **Memory**: the lock is looked at once more when it is free. Code that frees the memory of a
 /// lock which another thread may still be about to leave must not count holders inside of it.

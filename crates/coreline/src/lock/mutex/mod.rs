@@ -3,9 +3,9 @@
 //! A word says whether the lock is held; beside it stands an [`Osq`] of four bytes. A thread that
 //! finds the lock held looks a few times, and then queues. Of the threads that queue and spin, the
 //! one that has its turn, the *first waiter*, alone looks at the word: however many wait, one spins
-//! where the holder writes. It passes its turn on when it has the lock, so that the next one spins there
-//! during its section (the kernel's mutex does so, `kernel/locking/mutex.c`). Waiters sleep in the
-//! queue, each on the word of its node, and the first one on the lock's.
+//! where the holder writes. It passes its turn on when it has the lock, so that the next one spins
+//! there during its section (the kernel's mutex does so, `kernel/locking/mutex.c`). Waiters sleep
+//! in the queue, each on the word of its node, and the first one on the lock's.
 //!
 //! # State
 //!
@@ -46,9 +46,9 @@
 //! CPU 1: B and C sleep behind A
 //! ```
 //!
-//! So a thread that sleeps behind the first waiter looks, after 1, 2, 4 and so on to 128 ms, whether
-//! the lock is free, and takes it as a thread that comes does. If it is not, the thread sleeps on in
-//! its place.
+//! So a thread that sleeps behind the first waiter looks, after 1, 2, 4 and so on to 128 ms,
+//! whether the lock is free, and takes it as a thread that comes does. If it is not, the thread
+//! sleeps on in its place.
 //!
 //! # Laws
 //!
