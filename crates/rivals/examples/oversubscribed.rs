@@ -23,29 +23,14 @@ const WINDOW: Duration = Duration::from_millis(1500);
 const RUNS: usize = 5;
 const WRITES: u64 = 100;
 
-/// Works for so many times 100 ns, on an undisturbed CPU.
-#[derive(Clone, Copy)]
-struct Work(u64);
+#[allow(dead_code, reason = "its tests are those of the program")]
+#[path = "../src/class/steps.rs"]
+mod steps;
 
-impl Work {
-    fn measured() -> Self {
-        const TURNS: u64 = 1 << 16;
-        let measure = |_| {
-            let start = Instant::now();
-            Work(TURNS).take(1);
-            start.elapsed().as_nanos()
-        };
-        let shortest = (0..1000).map(measure).min().unwrap_or(1).max(1);
-        Work((u128::from(TURNS) * 100 / shortest) as u64)
-    }
+use steps::Steps;
 
-    fn take(self, times: u64) {
-        (0..self.0 * times).for_each(|turn| _ = black_box(turn));
-    }
-}
-
-/// A lock: has `section` run while it is held, to write or to read.
-type Lock = Arc<dyn Fn(bool, &mut dyn FnMut()) + Send + Sync>;
+/// A lock: has `section` run with the count that it guards, to write or to read.
+type Lock = Arc<dyn Fn(bool, &mut dyn FnMut(u64)) + Send + Sync>;
 
 /// What is behind a lock without data.
 struct Behind(UnsafeCell<u64>);
@@ -56,10 +41,10 @@ unsafe impl Sync for Behind {}
 macro_rules! mutex {
     ($new:expr, |$lock:ident| $held:expr) => {{
         let lock = $new;
-        Arc::new(move |_, section: &mut dyn FnMut()| {
+        Arc::new(move |_, section: &mut dyn FnMut(u64)| {
             let $lock = &lock;
             let mut held = $held;
-            section();
+            section(*held);
             *held += 1;
         })
     }};
@@ -68,16 +53,14 @@ macro_rules! mutex {
 macro_rules! read_write {
     ($new:expr, |$write:ident| $written:expr) => {{
         let lock = $new;
-        Arc::new(move |writes, section: &mut dyn FnMut()| {
+        Arc::new(move |writes, section: &mut dyn FnMut(u64)| {
             if writes {
                 let $write = &lock;
                 let mut held = $written;
-                section();
+                section(*held);
                 *held += 1;
             } else {
-                let held = lock.read();
-                section();
-                black_box(*held);
+                section(*lock.read());
             }
         })
     }};
@@ -85,12 +68,13 @@ macro_rules! read_write {
 
 fn locks() -> Result<Vec<(&'static str, Lock)>, Box<dyn Error>> {
     let queue = (Osq::<Near, Native>::new_in(), Behind(UnsafeCell::new(0)));
-    let in_queue = move |_, section: &mut dyn FnMut()| {
+    let in_queue = move |_, section: &mut dyn FnMut(u64)| {
         let (queue, behind) = &queue;
         let _turn = queue.lock();
-        section();
         // SAFETY: this thread has its turn.
-        unsafe { *behind.0.get() += 1 };
+        let count = unsafe { &mut *behind.0.get() };
+        section(*count);
+        *count += 1;
     };
     Ok(vec![
         ("Mutex", mutex!(coreline::Mutex::new(0_u64), |lock| lock.lock())),
@@ -107,29 +91,26 @@ fn locks() -> Result<Vec<(&'static str, Lock)>, Box<dyn Error>> {
 }
 
 /// Millions of turns in a second; the fewest turns of a thread over the most; the longest wait, ms.
-fn run(
-    lock: &Lock,
-    cpus: &[CpuId],
-    threads: usize,
-    work: Work,
-) -> Result<[f64; 3], Box<dyn Error>> {
+fn run(lock: &Lock, cpus: &[CpuId], threads: usize) -> Result<[f64; 3], Box<dyn Error>> {
     let (stop, start) = (Arc::new(AtomicBool::new(false)), Arc::new(Barrier::new(threads + 1)));
     let spawn = |thread: usize| {
         let (lock, stop, start) = (Arc::clone(lock), Arc::clone(&stop), Arc::clone(&start));
         let turns = move || {
-            let (mut turns, mut longest) = (0_u64, Duration::ZERO);
+            let (inside, outside) = (Steps::<100>::new(), Steps::<500>::new());
+            let (mut turns, mut longest, mut worked) = (0_u64, Duration::ZERO, 0);
             start.wait();
             // Relaxed: a sign.
             while !stop.load(Ordering::Relaxed) {
                 let called = Instant::now();
-                let mut section = || {
+                let mut section = |count| {
                     longest = longest.max(called.elapsed());
-                    work.take(1);
+                    worked = inside.take(worked ^ count);
                 };
                 lock((turns + 13 * thread as u64).is_multiple_of(WRITES), &mut section);
                 turns += 1;
-                work.take(5);
+                worked = outside.take(worked);
             }
+            black_box(worked);
             (turns, longest)
         };
         Native::spawn(Placement::On(cpus[thread % cpus.len()]), turns)
@@ -153,14 +134,14 @@ fn run(
 #[expect(clippy::print_stdout, reason = "this is what the program is for")]
 fn main() -> Result<(), Box<dyn Error>> {
     let cpus: Vec<CpuId> = Native::topology().cpus().map(|cpu| cpu.id).collect();
-    let (locks, work) = (locks()?, Work::measured());
+    let locks = locks()?;
     for threads in [4 * cpus.len(), 16 * cpus.len()] {
         println!("{threads} threads on {} CPUs: least, middle and most of {RUNS} runs", cpus.len());
         println!("{:20}{:>22}{:>22}{:>22}", "", "million turns/s", "share", "longest wait, ms");
         let mut all = vec![Vec::new(); locks.len()];
         for _ in 0..RUNS {
             for ((_, lock), runs) in locks.iter().zip(&mut all) {
-                runs.push(run(lock, &cpus, threads, work)?);
+                runs.push(run(lock, &cpus, threads)?);
             }
         }
         for ((name, _), runs) in locks.iter().zip(&all) {

@@ -1,6 +1,6 @@
 //! The class `locks`: taking and freeing a mutex, contended in every degree.
 //!
-//! Each form is a section of some length and work outside it of some length: [`Turns`], calibrated
+//! Each form is a section of some length and work outside it of some length: [`Steps`], calibrated
 //! once. The section adds 1 to what the mutex guards, so that a lock that lets two threads in is
 //! found out, and its work begins with that count.
 //!
@@ -21,7 +21,7 @@ use coreline::{Lacking, TicketLock};
 use crossbeam_utils::CachePadded;
 use mcslock::relax::Relax;
 
-use super::turns::Turns;
+use super::steps::Steps;
 use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
 use crate::native::PthreadMutex;
 
@@ -176,8 +176,8 @@ fn make<L: Lock, const SECTION: u64, const OUTSIDE: u64>() -> Result<Arc<dyn Sub
     let lock = CachePadded::new(L::new());
     Ok(Arc::new(Guarded {
         lock,
-        section: Turns::<SECTION>::new(),
-        outside: Turns::<OUTSIDE>::new(),
+        section: Steps::<SECTION>::new(),
+        outside: Steps::<OUTSIDE>::new(),
     }))
 }
 
@@ -185,13 +185,13 @@ fn make<L: Lock, const SECTION: u64, const OUTSIDE: u64>() -> Result<Arc<dyn Sub
 struct Guarded<L, const SECTION: u64, const OUTSIDE: u64> {
     /// On lines of its own, with the count in it as users have it.
     lock: CachePadded<L>,
-    section: Turns<SECTION>,
-    outside: Turns<OUTSIDE>,
+    section: Steps<SECTION>,
+    outside: Steps<OUTSIDE>,
 }
 
 impl<L: Lock, const SECTION: u64, const OUTSIDE: u64> Guarded<L, SECTION, OUTSIDE> {
     #[inline(always)]
-    fn turn(&self, section: Turns<SECTION>, outside: Turns<OUTSIDE>, worked: u64) -> u64 {
+    fn turn(&self, section: Steps<SECTION>, outside: Steps<OUTSIDE>, worked: u64) -> u64 {
         let mut worked = worked;
         self.lock.lock_and(|count| {
             *count += 1;

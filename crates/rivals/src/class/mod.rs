@@ -9,7 +9,7 @@ mod masks;
 mod objects;
 mod read_mostly;
 mod rwlocks;
-mod turns;
+mod steps;
 
 use std::hint;
 use std::sync::Arc;

@@ -18,7 +18,7 @@ use coreline::lock::ReadMostly;
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 
-use super::turns::Turns;
+use super::steps::Steps;
 use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
 use crate::native::PthreadRwLock;
 
@@ -165,7 +165,7 @@ fn rival<L: Lock, const SECTION: u64, const EVERY: u64>(name: &str) -> Candidate
 }
 
 fn make<L: Lock, const SECTION: u64, const EVERY: u64>() -> Result<Arc<dyn Subject>, Lacking> {
-    let section = Turns::<SECTION>::new();
+    let section = Steps::<SECTION>::new();
     let (lock, reads) = (CachePadded::new(L::new()), CachePadded::default());
     Ok(Arc::new(Shared::<L, SECTION, EVERY> { lock, section, reads }))
 }
@@ -174,14 +174,14 @@ fn make<L: Lock, const SECTION: u64, const EVERY: u64>() -> Result<Arc<dyn Subje
 struct Shared<L, const SECTION: u64, const EVERY: u64> {
     /// On lines of its own, with the count of writes in it as users have it.
     lock: CachePadded<L>,
-    section: Turns<SECTION>,
+    section: Steps<SECTION>,
     /// Reads that were done; added to when a thread's part of a sample is over.
     reads: CachePadded<AtomicU64>,
 }
 
 /// What a thread goes by.
 struct Reader<const SECTION: u64> {
-    section: Turns<SECTION>,
+    section: Steps<SECTION>,
     /// How many reads come before the next write.
     left: u64,
     reads: u64,
@@ -254,7 +254,7 @@ mod tests {
         for thread in 0..THREADS[2] {
             let shared = Shared::<RwLock<u64>, 0, 100> {
                 lock: CachePadded::new(Lock::new()),
-                section: Turns::new(),
+                section: Steps::new(),
                 reads: CachePadded::default(),
             };
             shared.run(thread, 1000);

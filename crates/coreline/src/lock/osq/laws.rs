@@ -15,6 +15,15 @@ use super::nodes::RINGS;
 use super::order::Pass;
 use super::*;
 
+/// Has a node come to a queue, of no thread in particular.
+pub(super) fn come<O: Order, W: World>(osq: &Osq<O, W>) -> Number {
+    with_tables::<W, _>(|tables| {
+        let number = tables.nodes.take().expect("a node");
+        osq.arrive(tables, number);
+        number
+    })
+}
+
 /// A run of two turns, of which the first waiter may give up: the holder's place is that of
 /// both, and a waiter of the other place came first. All but these two threads' is done by one
 /// thread, as a board needs so many waiters. How many gave up.
@@ -32,11 +41,7 @@ fn run_of_two<P: Plant>(gives_up: bool) -> u32 {
         })
     };
     with_tables::<Model<P>, _>(|tables| {
-        let come = || {
-            let number = tables.nodes.take().expect("a node");
-            shared.osq.arrive(tables, number);
-            number
-        };
+        let come = || come(&shared.osq);
         let pass = |number| Near::pass(&shared.osq, tables, number);
         let holder = come();
         Model::<P>::migrate(CpuId::new(2));

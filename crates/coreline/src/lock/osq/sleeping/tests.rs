@@ -9,20 +9,12 @@ use coreline_topology::CpuId;
 use coreline_world::model::{Checker, Model};
 use coreline_world::{Clock, JoinHandle, Placement, Testbed, Threads, Work};
 
+use super::super::laws::come;
 use super::super::{Fifo, Near};
 use super::*;
 use crate::lock::Mutex;
 
 const NEVER: Option<fn() -> Option<()>> = None;
-
-/// Comes to a queue, as a thread that needs no turn to go on.
-fn come<O: Order, W: World>(osq: &Osq<O, W>) -> Number {
-    with_tables::<W, _>(|tables| {
-        let number = tables.nodes.take().expect("a node");
-        osq.arrive(tables, number);
-        number
-    })
-}
 
 fn left<W: World>() -> u32 {
     // Relaxed: a count.
@@ -61,14 +53,12 @@ fn enters<O: Order, W: World>() {
         Some(())
     };
     assert_eq!(sleep(&osq, enter), Waited::Entered((), NONE));
-    let state = |node| with_tables::<W, _>(|tables| tables.nodes.get(node).state.load(ACQUIRE));
-    assert_eq!(state(next.get()), TURN, "or to the next one");
+    // Acquire: as a waiter does.
+    let state = |tables: &Tables<W>| tables.nodes.get(next.get()).state.load(Ordering::Acquire);
+    assert_eq!(with_tables::<W, _>(state), TURN, "or to the next one");
     assert_eq!(osq.pass(next.get()), NONE);
     assert!(is_whole());
 }
-
-/// As a waiter does.
-const ACQUIRE: Ordering = Ordering::Acquire;
 
 #[test]
 fn a_turn_is_not_kept_by_a_thread_that_entered() {
@@ -156,9 +146,7 @@ fn a_deadline_between_two_looks_is_kept() {
         let osq = Osq::<Fifo, Sim>::new_in();
         let _holder = come(&osq);
         let deadline = Sim::now() + Duration::from_micros(4500);
-        assert_eq!(osq.wait(Some(deadline), Manner::Sleeps, NEVER), Waited::Late);
         let enter = Some(|| None::<()>);
-        let deadline = Sim::now() + Duration::from_micros(4500);
         assert_eq!(osq.wait(Some(deadline), Manner::Sleeps, enter), Waited::Late);
         Sim::now() - deadline
     };

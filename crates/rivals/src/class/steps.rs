@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 
 /// As many steps as take `NS` nanoseconds on an undisturbed CPU.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Turns<const NS: u64>(u64);
+pub(super) struct Steps<const NS: u64>(u64);
 
-impl<const NS: u64> Turns<NS> {
+impl<const NS: u64> Steps<NS> {
     pub(super) fn new() -> Self {
-        Turns(if NS == 0 { 0 } else { (NS as f64 / step_ns()).round() as u64 })
+        Steps(if NS == 0 { 0 } else { (NS as f64 / step_ns()).round() as u64 })
     }
 
     /// Begins when `from` is known; the result is there at the end.
     #[inline(always)]
-    #[must_use = "work whose result nobody needs may be left out"]
+    #[must_use = "the compiler may leave out work whose result is not used"]
     pub(super) fn take(self, from: u64) -> u64 {
         if NS > 0 { steps(self.0, from) } else { from }
     }
@@ -64,9 +64,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_are_as_many_as_nanoseconds_ask_for() {
-        let (some, more) = (Turns::<100>::new().0, Turns::<500>::new().0);
+    fn steps_are_as_many_as_nanoseconds_ask_for() {
+        let (some, more) = (Steps::<100>::new().0, Steps::<500>::new().0);
         assert!(some > 0 && more.abs_diff(5 * some) <= 5, "{some}, {more}");
-        assert_eq!(Turns::<0>::new().0, 0);
+        assert_eq!(Steps::<0>::new().0, 0);
     }
 }
