@@ -36,7 +36,7 @@ use super::RawMutex;
 /// **Fairness**: a thread that comes may be faster than those that wait. The first waiter asks for
 /// the lock after 5 us of spinning, or 1 ms if it sleeps, and gets it from the next holder that
 /// frees it; the others follow in their order. One that sleeps takes the lock before its turn if it
-/// finds it free, at up to eight looks in a quarter of a second.
+/// finds it free, at up to eight looks in half a second.
 ///
 /// **Oversubscription**: with 8 and 32 threads on 2 CPUs the longest wait is 16 to 24 and 78 to
 /// 94 ms, and the thread with the fewest turns has 0.85 and 0.54 of those of the one with the

@@ -46,7 +46,7 @@
 //! CPU 1: B and C sleep behind A
 //! ```
 //!
-//! So a thread that sleeps behind the first waiter looks, after 1, 2, 4 and so on to 128 ms,
+//! So a thread that sleeps behind the first waiter looks, after 2, 4, 8 and so on to 256 ms,
 //! whether the lock is free, and takes it as a thread that comes does. If it is not, the thread
 //! sleeps on in its place.
 //!
