@@ -85,8 +85,8 @@ unsafe impl<W: World> Slot for Counts<W> {}
 /// the writer, and, where the next one closes the lock before they run, in one queue with writers.
 ///
 /// **Oversubscription**: with 8 and 32 threads on 2 CPUs, of whose turns one in a hundred is to
-/// write, the longest wait is 5 to 16 and 10 to 29 ms, and the thread with the fewest turns has
-/// 0.86 and 0.78 of those of the one with the most, at least:
+/// write, the longest wait is 4 to 12 and 11 to 49 ms, and the thread with the fewest turns has
+/// 0.90 and 0.78 of those of the one with the most, at least:
 /// [measured](super#more-threads-than-cpus).
 ///
 /// **Recursion**: a thread that reads may not read once more: a writer may wait in between, and

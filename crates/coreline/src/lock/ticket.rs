@@ -156,8 +156,8 @@ impl<W: World> fmt::Debug for RawTicketLock<W> {
 ///
 /// **Oversubscription**: a waiter that is not running when its turn comes keeps the others waiting
 /// until it runs. With 8 and 32 threads on 2 CPUs a tenth of the turns, or fewer, of a
-/// [`Mutex`](super::Mutex) go through; the longest wait is 3 to 8 and 4 to 8 ms, and the share of
-/// the thread with the fewest turns 0.69 and 0.13 of that with the most:
+/// [`Mutex`](super::Mutex) go through; the longest wait is 3 to 8 and 4 to 9 ms, and the share of
+/// the thread with the fewest turns 0.80 and 0.16 of that with the most:
 /// [measured](super#more-threads-than-cpus).
 ///
 /// **Panics**: a panic while the guard is alive frees the lock; the data is not poisoned.

@@ -38,8 +38,8 @@ use super::RawMutex;
 /// frees it; the others follow in their order. One that sleeps takes the lock before its turn if it
 /// finds it free, at up to eight looks in half a second.
 ///
-/// **Oversubscription**: with 8 and 32 threads on 2 CPUs the longest wait is 16 to 24 and 78 to
-/// 94 ms, and the thread with the fewest turns has 0.85 and 0.54 of those of the one with the
+/// **Oversubscription**: with 8 and 32 threads on 2 CPUs the longest wait is 20 to 22 and 68 to
+/// 76 ms, and the thread with the fewest turns has 0.73 and 0.53 of those of the one with the
 /// most, at least: [measured](super::super#more-threads-than-cpus).
 ///
 /// **Size**: 8 bytes, and what [`Osq`](super::super::Osq) says of nodes, which all locks share.

@@ -86,8 +86,8 @@ pub(super) use spinning::Came;
 ///
 /// **Oversubscription**: a waiter that is not running when its turn comes keeps the others waiting
 /// until it runs. With more threads than CPUs use `lock_by`, or a lock that sleeps. With 8 and 32
-/// threads on 2 CPUs the longest wait is 2 to 8 and 3 to 5 ms, and the thread with the fewest
-/// turns has 0.81 and 0.25 of those of the one with the most, at least:
+/// threads on 2 CPUs the longest wait is 3 to 8 and 4 to 9 ms, and the thread with the fewest
+/// turns has 0.63 and 0.25 of those of the one with the most, at least:
 /// [measured](super#more-threads-than-cpus).
 ///
 /// **Signals**: a handler that locks waits for ever if the thread that it interrupted has the turn,

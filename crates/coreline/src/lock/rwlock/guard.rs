@@ -34,8 +34,8 @@ use super::{RawRwLock, Readers, SpinningReaders};
 /// in vain sleep outside of it, up to eight times.
 ///
 /// **Oversubscription**: with 8 and 32 threads on 2 CPUs, of whose turns one in a hundred is to
-/// write, the longest wait is 24 to 32 and 120 to 176 ms, and the thread with the fewest turns has
-/// 0.80 and 0.45 of those of the one with the most, at least:
+/// write, the longest wait is 20 to 24 and 140 to 164 ms, and the thread with the fewest turns has
+/// 0.84 and 0.46 of those of the one with the most, at least:
 /// [measured](super::super#more-threads-than-cpus).
 ///
 /// **Recursion**: a thread that reads may not read once more: a writer may wait in between, and
