@@ -43,7 +43,8 @@ pub trait Fences {
     /// others: that needs [`try_fence_all`](Fences::try_fence_all), which does this, too.
     ///
     /// Natively no instruction on x86-64, where a thread's stores are seen in their order and after
-    /// its earlier reads. Simulated machines take no time for it.
+    /// its earlier reads; else [`try_fence_all`](Fences::try_fence_all). Simulated machines take no
+    /// time for it, those with arm64 processors neither.
     ///
     /// # Errors
     ///

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use coreline::lock::ReadMostly;
 use coreline_sim::{Faults, Sim};
-use coreline_world::model::{Exchanges, Model};
-use coreline_world::{IndexBy, Integer, JoinHandle, Line, Native, Ordering, Testbed, Word};
+use coreline_world::model::{Checker, Exchanges, Model};
+use coreline_world::{
+    IndexBy, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Word,
+};
 
 use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, Unfenced, panic_of};
 
@@ -75,6 +77,28 @@ fn readers_and_writers_share_in_every_interleaving() {
     // One reads and one writes; then both write.
     worlds::check(|| sharing::<Model<Exchanges>>(MODEL, 2));
     worlds::check(|| sharing::<Model<Exchanges>>(MODEL, 1));
+}
+
+/// A reader that comes in vain while a writer adds up: seen to have gone, and not to have come, it
+/// would make up for a reader that is inside.
+fn a_vain_reader_counts_twice<W: Testbed>() {
+    let lock = Arc::new(ReadMostly::<u64, W>::new_in(IndexBy::Cpu, 0).unwrap());
+    let held = lock.read();
+    let theirs = Arc::clone(&lock);
+    let write = move || *theirs.write().expect("heavy fences") += 1;
+    let writer = W::spawn(Placement::Anywhere, write).expect("a thread");
+    let theirs = Arc::clone(&lock);
+    let come = move || drop(theirs.try_read());
+    W::spawn(Placement::Anywhere, come).expect("a thread").join();
+    assert_eq!(*held, 0, "the writer waits for this reader");
+    drop(held);
+    writer.join();
+}
+
+#[test]
+fn a_vain_reader_makes_up_for_no_other_in_every_interleaving() {
+    let checker = Checker::new().preemption_bound(2).max_branches(20_000);
+    checker.check(a_vain_reader_counts_twice::<Model>);
 }
 
 #[test]

@@ -58,6 +58,7 @@ macro_rules! conformance_tests {
             order::full_fences_forbid_store_buffering,
             order::a_light_and_a_heavy_fence_forbid_store_buffering,
             order::a_light_fence_publishes_to_what_has_seen,
+            order::a_light_fence_ends_reads_for_what_has_seen,
             order::a_word_never_goes_back,
             order::additions_are_never_lost,
             order::one_exchange_wins,

@@ -17,7 +17,7 @@ fn unpublished<W: Testbed>() -> Published<W> {
 
 fn write_data<W: Testbed>((data, _): &Published<W>) {
     // SAFETY: the one writer runs before the flag is set, and readers look only after they saw it
-    // set.
+    // set; or the other way round.
     data.with_mut(|data| unsafe { data.write(DATA) });
 }
 
@@ -245,6 +245,28 @@ pub fn a_light_fence_publishes_to_what_has_seen<W: Testbed>() {
             read_data(state)
         },
         data_is_there::<W>,
+    );
+}
+
+/// The same for reads: what a thread read before its light fence is not what the other one writes
+/// behind its own.
+pub fn a_light_fence_ends_reads_for_what_has_seen<W: Testbed>() {
+    race::<W, _, _, _>(
+        unpublished::<W>,
+        |state| {
+            let data = read_data(state);
+            // Partner: the writer's rare side. Without it the flag could be seen before the read.
+            W::fence_light();
+            state.1.store(1, Ordering::Relaxed);
+            data
+        },
+        |state| {
+            state.1.wait_until(Ordering::Relaxed, |flag| flag != 0);
+            // Partner: the reader's light fence. Without it the data could be written early.
+            W::try_fence_seen().expect("fences work");
+            write_data(state);
+        },
+        |_, data, ()| assert_eq!(data, 0, "the data was written before it was read"),
     );
 }
 

@@ -102,6 +102,24 @@ unsafe impl<P: Plant> World for Model<P> {
     const NAME: &'static str = "model";
 }
 
+impl<P: Plant> Model<P> {
+    /// The rare side of a pair, unless the plant takes it away or refuses it.
+    fn try_fence_heavy(order: Ordering) -> Result<(), Lacking> {
+        if P::refuses() {
+            return Err(Lacking {
+                world: Self::NAME,
+                capability: "heavy fence",
+                why: Why::new("the plant refuses it"),
+                remedy: "plant nothing",
+            });
+        }
+        if P::HEAVY {
+            attempt!(loom::sync::atomic::fence(order));
+        }
+        Ok(())
+    }
+}
+
 impl<P: Plant> Fences for Model<P> {
     fn fence(order: Ordering) {
         let left = P::fence(order);
@@ -122,27 +140,13 @@ impl<P: Plant> Fences for Model<P> {
     }
 
     fn try_fence_all() -> Result<(), Lacking> {
-        if P::refuses() {
-            return Err(Lacking {
-                world: Self::NAME,
-                capability: "heavy fence",
-                why: Why::new("the plant refuses it"),
-                remedy: "plant nothing",
-            });
-        }
         // SeqCst, partner: the fence of `fence_light`.
-        if P::HEAVY {
-            attempt!(loom::sync::atomic::fence(Ordering::SeqCst));
-        }
-        Ok(())
+        Self::try_fence_heavy(Ordering::SeqCst)
     }
 
     fn try_fence_seen() -> Result<(), Lacking> {
         // Acquire, partner: the fence of `fence_light`, which is stronger here than `Native`'s.
-        if P::HEAVY {
-            attempt!(loom::sync::atomic::fence(Ordering::Acquire));
-        }
-        Ok(())
+        Self::try_fence_heavy(Ordering::Acquire)
     }
 
     fn fence_restartable() -> Result<(), Lacking> {
