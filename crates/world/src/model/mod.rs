@@ -14,7 +14,7 @@
 //! | park, wake | a futex table; a lost wake-up is a deadlock, which loom reports |
 //! | place | four CPUs; a thread has a CPU as a property, [`Model::migrate`] changes it |
 //! | restartable operations | as where there are no sections; aborts belong to the simulator |
-//! | light and heavy fence | both are `fence(SeqCst)` |
+//! | light and heavy fence | both are `fence(SeqCst)`; for what was seen, `fence(Acquire)` |
 //! | kick | a heavy fence; no thread is ever asked to give up its CPU |
 //! | time | stands still |
 //! | work | takes no time, and touches nothing |
