@@ -294,9 +294,9 @@ impl<'a, W: World> Sorting<'a, W> {
         // rings that have waiters. More may have some a moment later: then the bound on passes ends
         // a run.
         let passed = other.map_or(0, |(age, _)| passes(age));
-        let left = (Near::PASSES / others + 1).cast_signed();
-        let left = left.min(Near::PASSES.cast_signed() - passed);
         let of = self.ring(ring);
+        let left = of.len.get().max(Near::PASSES / others + 1).cast_signed();
+        let left = left.min(Near::PASSES.cast_signed() - passed);
         Some(Run {
             ring,
             start: of.start.get(),
