@@ -348,6 +348,33 @@ fn a_mutex_is_taken_twice_in_every_interleaving() {
     Checker::new().preemption_bound(5).check(law);
 }
 
+/// Three threads want the lock, of which one may give up.
+fn three<W: Testbed, L: Lock>() {
+    let guarded = Arc::new(Guarded::<L, W>::new_in());
+    let start = |gives_up| {
+        let theirs = Arc::clone(&guarded);
+        let visit = move || match gives_up {
+            true => theirs.visit(theirs.lock.lock_by(W::now())),
+            false => theirs.visit(Some(theirs.lock.lock())),
+        };
+        W::spawn(Placement::Anywhere, visit).unwrap()
+    };
+    let others = [true, false].map(start);
+    let visits = guarded.visit(Some(guarded.lock.lock()));
+    guarded.is_whole(visits + others.into_iter().map(JoinHandle::join).sum::<u32>());
+}
+
+/// That there was a heavy fence goes along with the turn. It must not from a first waiter that gave
+/// up without one: its holder may have found no waiter, and wipes the next one's wish to be woken.
+/// With a waiter that does not give up none of this is seen: it has the lock before it passes on
+/// its turn, and each later holder finds the next one.
+#[test]
+fn a_waiter_behind_one_that_gives_up_has_the_mutex_in_every_interleaving() {
+    type Checked = Model<Exchanges>;
+    let law = three::<Checked, Mutex<(), Fifo, Checked>>;
+    Checker::new().preemption_bound(2).max_branches(20_000).check(law);
+}
+
 #[test]
 fn a_missing_fence_of_a_mutex_is_caught() {
     type NoHeavy = Model<Unfenced<true>>;

@@ -141,7 +141,7 @@ fn passed_over(seed: u64, turn: u64, gives_up: bool) -> (u32, u64) {
             (thread.waits, thread.passes, thread.nanos) = (Some((number, came)), 0, 0);
         };
         // Some places have many threads, and some have few.
-        let most: Vec<_> = (0..RINGS).map(|_| 1 + below(24)).collect();
+        let most: Vec<_> = (0..RINGS).map(|_| 1 + below(32)).collect();
         let mut threads = Vec::new();
         for (place, most) in (0..).zip(&most) {
             threads.extend((0..*most).map(|_| Played {

@@ -25,9 +25,11 @@ pub(super) struct Node<W: Words> {
     /// Of the holder: what goes along with the turn until the queue is empty. [`FENCED`]; and in
     /// the bits above, for how many turns no board is tried.
     pub(super) along: Own<W::U32>,
-    /// Of a holder that has a board: its [`Run`], and until when that lasts, in nanoseconds.
+    /// Of a holder that has a board: its [`Run`]; until when that lasts, in nanoseconds; and which
+    /// waiters are next in it.
     pub(super) run: Own<W::U32>,
     pub(super) until: Own<W::U64>,
+    pub(super) ahead: [Own<W::U64>; 2],
 }
 
 /// In `along`: a heavy fence came after the queue was last empty; see `fence`.
@@ -87,8 +89,8 @@ impl<T: Word> Own<T> {
 }
 
 /// Turns one after the other of one ring. It goes along from holder to holder in the line that a
-/// hand-over writes anyway, so that within a run no holder writes to the board, and each reads one
-/// line of it.
+/// hand-over writes anyway, so that within a run no holder writes to the board, and one of
+/// [`AHEAD`] reads a line of it, which in its cache it would have to get from the last one's.
 ///
 /// The waiters that a run has taken are in its ring still. A holder that reads or changes that ring
 /// counts them out first:
@@ -113,7 +115,13 @@ pub(super) struct Run {
     pub(super) left: u32,
     /// Then it is over, in nanoseconds.
     pub(super) until: u64,
+    /// The numbers of the next waiters, the first one in the lowest bits: some of those that are
+    /// left in the ring, where they stay until they are taken. Zero, if the ring is to be read.
+    pub(super) ahead: u128,
 }
+
+/// So many waiters of a run are read at a time.
+pub(super) const AHEAD: u32 = u128::BITS / 16;
 
 impl Run {
     pub(super) fn new<W: Words>(node: &Node<W>) -> Run {
@@ -125,12 +133,15 @@ impl Run {
             len: five(10),
             left: word >> 15,
             until: node.until.get(),
+            ahead: u128::from(node.ahead[1].get()) << 64 | u128::from(node.ahead[0].get()),
         }
     }
 
     pub(super) fn give<W: Words>(self, node: &Node<W>) {
         node.run.set(self.ring | self.start << 5 | self.len << 10 | self.left << 15);
         node.until.set(self.until);
+        node.ahead[0].set(self.ahead as u64);
+        node.ahead[1].set((self.ahead >> 64) as u64);
     }
 }
 
@@ -201,7 +212,7 @@ pub(super) const RINGS: usize = if cfg!(test) { 4 } else { 32 };
 pub(super) const RING: usize = 30;
 
 const _: () = {
-    assert!(size_of::<Node<Native>>() == 32);
+    assert!(size_of::<Node<Native>>() == 48);
     // Ring, place in it and number of waiters have five bits each in a word.
     assert!(RINGS <= 32 && RING < 32);
     assert!(size_of::<Line<Node<Native>>>() == 64);
@@ -220,6 +231,7 @@ impl<W: World> Pooled<W> for Node<W> {
             along: own(),
             run: own(),
             until: Own(W::U64::new_in(0)),
+            ahead: [(); 2].map(|()| Own(W::U64::new_in(0))),
         }
     }
 

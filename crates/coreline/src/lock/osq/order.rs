@@ -3,7 +3,7 @@
 use coreline_world::{Ordering, Word, World};
 
 use super::Osq;
-use super::nodes::{Board, CALM, Link, RING, RINGS, Ring, Run, Tables, Waiter};
+use super::nodes::{AHEAD, Board, CALM, Link, RING, RINGS, Ring, Run, Tables, Waiter};
 use crate::numbered::{NONE, Number};
 
 /// The order of turns: [`Near`] or [`Fifo`].
@@ -65,15 +65,18 @@ impl Pass for Fifo {
 /// the waiter's node, which a hand-over writes anyway: the board is looked at when a run ends.
 ///
 /// A waiter is passed over by at most [`PASSES`](Near::PASSES) that arrived later, turns under way
-/// apart. A place has the lock for so many turns that the others with waiters together come to
-/// that, or for its part of [`SPAN`](Near::SPAN), or until the first waiter elsewhere was passed
-/// over so often; then comes the place of the waiter that was sorted first. Only while a board is
-/// young, for 125 µs, do places come in their own order, in which near ones follow each other, and
-/// within the bounds all the same: threads come back in the order of their turns, so the order that
-/// a board began with stays, without it as well.
+/// apart. A place has the lock until all its waiters that a run began with had their turns, or for
+/// so many turns that the others with waiters together come to that bound, if these are more; but
+/// no longer than for its part of [`SPAN`](Near::SPAN), or until the first waiter elsewhere was
+/// passed over so often. Then comes the place of the waiter that was sorted first.
+///
+/// Threads come back in the order of their turns. So those of a place that had theirs one after the
+/// other come one after the other the next time, too, and pass over none; and the order of places
+/// that a board began with stays, without it as well. While a board is young, for 125 µs, places
+/// come in their own order, in which near ones follow each other, within the bounds all the same.
 ///
 /// Without a board, turns cost as much as in [`Fifo`]: where all waiters are of one place from the
-/// beginning, or one waits; and for 512 turns after a board has shown that few waiters are near
+/// beginning, or one waits; and for 1,024 turns after a board has shown that few waiters are near
 /// each other, or until none waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Near;
@@ -87,12 +90,15 @@ impl Near {
 }
 
 /// So many rings in a row that run out after one or two turns show that sorting is in vain: few
-/// waiters are near each other, and a board takes more lines along than they save.
-const VAIN: u32 = 4;
+/// waiters are near each other, and a board takes more lines along than they save. Of four places
+/// these are two rounds. After one round alone, the order of places is that of one in which a
+/// thread may have been late, and stays until there is a board again: 4 threads on 4 nodes, two to
+/// a socket, had 0.65 of the turns of the better order.
+const VAIN: u32 = 8;
 
 /// Then there is no board for so many turns, or until the queue is empty. A board in vain has about
-/// ten turns, each of which costs up to twice as much: that is 2 % of so many.
-const PAUSE: u32 = 512;
+/// 15 turns, each of which costs up to twice as much: that is 1.5 % of so many.
+const PAUSE: u32 = 1024;
 
 /// For so many nanoseconds of a board, rings come in the order of their places; then in order of
 /// age. Without an end, the threads of one ring could pass over a waiter deep in another one in run
@@ -189,7 +195,7 @@ fn sort_from<W: World>(tables: &Tables<W>, first: Link, place: u32) -> Option<(N
     let left = Near::PASSES / tables.other_places;
     let until = now + share(tables);
     let start = board.rings[place as usize].start.get();
-    Some((number, Run { ring: place, start, len: 0, left, until }))
+    Some((number, Run { ring: place, start, len: 0, left, until, ahead: 0 }))
 }
 
 /// For how long a place has the lock. Shares of time are those of all places, as it has no second
@@ -290,9 +296,12 @@ impl<'a, W: World> Sorting<'a, W> {
         let by_place = is_young && passes(oldest.0) < Near::PASSES.cast_signed();
         let ring = if by_place { nearest.1 } else { oldest.1 };
         let other = if ring == oldest.1 { second } else { Some(oldest) };
-        // The first turn, in order of age, passes over none. To it comes a share that goes by the
-        // rings that have waiters. More may have some a moment later: then the bound on passes ends
-        // a run.
+        // All that wait there, even if they pass over others: next time they come one after the
+        // other, and pass over none. Cut into shares of four turns, which is what 15 other places
+        // leave, runs of places with eight threads would stay about as short. Where fewer wait, a
+        // place has a share that goes by the rings with waiters, for threads that come meanwhile,
+        // and one turn more: in order of age, the first passes over none. The bound on passes ends
+        // what is more than it allows.
         let passed = other.map_or(0, |(age, _)| passes(age));
         let of = self.ring(ring);
         let left = of.len.get().max(Near::PASSES / others + 1).cast_signed();
@@ -303,6 +312,7 @@ impl<'a, W: World> Sorting<'a, W> {
             len: of.len.get(),
             left: left.max(1).cast_unsigned(),
             until: now + share(self.tables),
+            ahead: 0,
         })
     }
 
@@ -344,11 +354,15 @@ impl Run {
     /// Takes the next waiter out of the ring, which has one. The ring is told of it when the run is
     /// [counted](Sorting::count).
     fn take<W: World>(&mut self, ring: &Ring<W>) -> Number {
-        let next = ring.waiters[self.start as usize].get();
+        if self.ahead == 0 {
+            self.ahead = ring.read(self.start, self.len.min(AHEAD));
+        }
+        let next = self.ahead as u32 & 0xffff;
+        self.ahead >>= 16;
         self.start = (self.start + 1) % RING as u32;
         self.len -= 1;
         self.left = self.left.saturating_sub(1);
-        Waiter::of(next).number()
+        next
     }
 }
 
@@ -356,6 +370,15 @@ impl<W: World> Ring<W> {
     fn first(&self) -> Option<Waiter> {
         let first = || Waiter::of(self.waiters[self.start.get() as usize].get());
         (self.len.get() != 0).then(first)
+    }
+
+    /// The numbers of so many waiters, from the place `start` on.
+    fn read(&self, start: u32, count: u32) -> u128 {
+        let number = |at: u32| {
+            let place = (start + at) as usize % RING;
+            u128::from(Waiter::of(self.waiters[place].get()).number()) << (16 * at)
+        };
+        (0..count).map(number).fold(0, core::ops::BitOr::bitor)
     }
 
     /// Puts a waiter in, if there is room.
@@ -387,7 +410,7 @@ mod tests {
             let numbers: Vec<Number> = (1..=RING as u32).collect();
             assert!(numbers.iter().all(|number| ring.put(Waiter::new(*number, 0))), "room");
             assert!(!ring.put(Waiter::new(31, 0)), "a full ring has no room");
-            let mut run = Run { ring: 0, start, len: RING as u32, left: 64, until: 0 };
+            let mut run = Run { start, len: RING as u32, left: 64, ..Run::default() };
             let taken: Vec<Number> = numbers.iter().map(|_| run.take(ring)).collect();
             assert_eq!(taken, numbers, "a ring that began at {start}");
             assert_eq!(run, Run { start, left: 64 - RING as u32, ..Run::default() });
@@ -395,8 +418,15 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_along_in_two_words() {
-        let most = Run { ring: 31, start: 29, len: 30, left: Near::PASSES + 1, until: u64::MAX };
+    fn a_run_goes_along_whole() {
+        let most = Run {
+            ring: 31,
+            start: 29,
+            len: 30,
+            left: Near::PASSES + RING as u32,
+            until: u64::MAX,
+            ahead: u128::MAX,
+        };
         for run in [most, Run::default(), Run { ring: 0, len: 0, ..most }] {
             let node: Node<Native> = Pooled::<Native>::new_in();
             run.give(&node);

@@ -162,26 +162,28 @@ fn a_lock_that_excludes_nothing_is_found_in_some_interleaving() {
 }
 
 /// What is claimed, over the whole band (three request shares with 16 seeds, each uncertain cost at
-/// 70 % and 130 %), at a section of 100 ns and 500 ns outside:
+/// 70 % and 130 %), at a section of 100 ns and 500 ns outside. The last column is of seeds 1 to 16
+/// and of 101 to 116:
 ///
 /// | claim | where | found |
 /// |---|---|---|
-/// | `near` has at least 1.5 times the turns of `fifo` | arm64, 96 threads | 1.59 to 2.64 |
-/// | the same, 1.35 times | x86 of 8 nodes, 128 threads | does not hold: 1.28 to 1.64 |
-/// | each node has at least 0.9 of the turns of any other | both | 0.96 to 1 |
+/// | `near` has at least 1.5 times the turns of `fifo` | arm64, 96 threads | 1.64 to 2.67 |
+/// | the same, 1.35 times | x86 of 8 nodes, 128 threads | 1.78 to 2.38 |
+/// | each node has at least 0.9 of the turns of any other | both | 0.98 to 1 |
 /// | at least 0.95 of the turns of `fifo` | arm64, 1 to 16, packed | 0.99 to 1.00 |
 /// | the same | x86, 1 to 8, packed | 0.99 to 1.00 |
-/// | the same | x86, 16, packed | 1.03 to 2.09 |
+/// | the same | x86, 16, packed | 0.96 to 2.32 |
 /// | the same | both, 2, spread | 0.99 to 1.00 |
-/// | the same | x86, 4, spread | 0.98 to 0.99 |
-/// | the same | arm64, 4, spread | at one point of 80 not: 0.65 to 1.43 |
-/// | the same | both, 8, spread | 0.97 to 1.85, and 0.98 to 1.44 |
-/// | the same | both, 16, spread | 1.25 to 2.42 |
+/// | the same | x86, 4, spread | 0.98 to 1.00 |
+/// | the same | arm64, 4, spread | 0.99 to 1.44 |
+/// | the same | both, 8, spread | 0.97 to 2.21, and 1.00 to 1.69 |
+/// | the same | both, 16, spread | 1.27 to 2.46, and 1.28 to 2.04 |
 ///
 /// All are those of the work on seed 004, from before the scenario first ran; "packed" and "spread"
-/// were not told apart there. One was made later: `near` has at least 1.25 times the turns of
-/// `reciprocating` at all CPUs. It has 1.59 to 2.45 times on the arm64 machine, and 1.27 to 1.66
-/// times on the x86 one.
+/// were not told apart there. Two were made later: `near` has at least 1.25 times the turns of
+/// `reciprocating` at all CPUs; it has 1.61 to 2.48 times on the arm64 machine, and 1.76 to 2.46
+/// times on the x86 one. And on `epyc-9654-2s`, whose 24 caches have 16 threads each, it has at
+/// least 1.5 times those of `fifo`; it has 2.08 to 3.04 times.
 fn claimed<const N: usize>(
     (machine, config): (&str, &str),
     threads: u32,
@@ -198,10 +200,11 @@ fn claimed<const N: usize>(
 
 const ARM: (&str, &str) = ("kunpeng920-96c-4n", "96-core/4-L3");
 const X86: (&str, &str) = ("x86-128c-8n", "128-core/16-L3");
+const EPYC: (&str, &str) = ("epyc-9654-2s", "384-thread/24-L3");
 
 #[test]
 fn near_gives_more_turns_on_many_nodes_and_each_node_its_share() {
-    for (machine, threads, factor) in [(ARM, 96, 1.5), (X86, 128, 1.25)] {
+    for (machine, threads, factor) in [(ARM, 96, 1.5), (X86, 128, 1.35), (EPYC, 384, 1.5)] {
         let variants = ["fifo", "near", "reciprocating"];
         let [fifo, near, reciprocating] = claimed(machine, threads, "packed", variants);
         near[RATE].at_least(factor, &fifo[RATE]).unwrap();
@@ -220,9 +223,7 @@ fn near_costs_next_to_nothing_where_few_threads_want_the_lock() {
     ] {
         for &threads in threads {
             let [fifo, near] = claimed(machine, threads, place, ["fifo", "near"]);
-            // At one point they come to a bad order of nodes, by chance.
-            let bad_order = (machine, place, threads) == (ARM, "spread", 4);
-            near[RATE].at_least(if bad_order { 0.6 } else { 0.95 }, &fifo[RATE]).unwrap();
+            near[RATE].at_least(0.95, &fifo[RATE]).unwrap();
         }
     }
 }
