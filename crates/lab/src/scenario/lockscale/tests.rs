@@ -162,8 +162,8 @@ fn a_lock_that_excludes_nothing_is_found_in_some_interleaving() {
 }
 
 /// What is claimed, over the whole band (three request shares with 16 seeds, each uncertain cost at
-/// 70 % and 130 %), at a section of 100 ns and 500 ns outside. The last column is of three bands, by
-/// seeds 1 to 16, 101 to 116 and 201 to 216:
+/// 70 % and 130 %), at a section of 100 ns and 500 ns outside. The last column is of three bands:
+/// by seeds 1 to 16, 101 to 116 and 201 to 216:
 ///
 /// | claim | where | found |
 /// |---|---|---|
