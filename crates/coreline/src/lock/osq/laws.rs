@@ -103,6 +103,20 @@ fn a_missing_ordering_of_a_run_is_caught() {
     assert!(failure.message.contains("Causality violation"), "{failure}");
 }
 
+/// As `arrive`, at a place of the caller's choice; there is one thread.
+fn come_from(osq: &Osq<Near, Sim>, tables: &Tables<Sim>, place: u32) -> Number {
+    let number = tables.nodes.take().expect("a node");
+    tables.nodes.get(number).prepare(place);
+    // Relaxed: there is one thread.
+    let before = osq.tail.swap(number, Ordering::Relaxed);
+    if before != NONE {
+        let link = Link::new(number, place).word();
+        // Relaxed: as the swap.
+        tables.nodes.get(before).next.store(link, Ordering::Relaxed);
+    }
+    number
+}
+
 /// A thread that one thread plays.
 struct Played {
     place: u32,
@@ -127,16 +141,7 @@ fn passed_over(seed: u64, turn: u64, gives_up: bool) -> (u32, u64) {
     with_tables::<Sim, _>(|tables| {
         let mut came = 0;
         let mut come = |thread: &mut Played| {
-            let number = tables.nodes.take().expect("a node");
-            // As `arrive`, at a place of our own choice.
-            tables.nodes.get(number).prepare(thread.place);
-            // Relaxed: there is one thread.
-            let before = osq.tail.swap(number, Ordering::Relaxed);
-            if before != NONE {
-                let link = Link::new(number, thread.place).word();
-                // Relaxed: as the swap.
-                tables.nodes.get(before).next.store(link, Ordering::Relaxed);
-            }
+            let number = come_from(&osq, tables, thread.place);
             came += 1;
             (thread.waits, thread.passes, thread.nanos) = (Some((number, came)), 0, 0);
         };
@@ -204,6 +209,43 @@ fn passed_over(seed: u64, turn: u64, gives_up: bool) -> (u32, u64) {
         assert!(tables.nodes.bytes() <= few * 64 * 64, "nodes were lost");
         longest
     })
+}
+
+/// 28 waiters each of three places come by turns: the places in the order of their turns, each once
+/// for all that follow one another.
+fn runs_of_waiters_that_come_by_turns() -> Vec<(u32, u32)> {
+    let osq = Osq::<Near, Sim>::new_in();
+    with_tables::<Sim, _>(|tables| {
+        let come = |place| (place, come_from(&osq, tables, place));
+        let mut holder = come(0).1;
+        // The last one of all stays unsorted.
+        let mut waiters: Vec<_> = (0..28 * 3).map(|number| come(1 + number % 3)).collect();
+        waiters.push(come(0));
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        while Near::pass(&osq, tables, holder).is_some() {
+            let has_turn = |&(_, number): &(u32, Number)| {
+                // Relaxed: there is one thread.
+                tables.nodes.get(number).state.load(Ordering::Relaxed) == TURN
+            };
+            let next = waiters.iter().position(has_turn).expect("one has the turn");
+            let (place, number) = waiters.swap_remove(next);
+            holder = number;
+            match runs.last_mut().filter(|run| run.0 == place) {
+                Some(run) => run.1 += 1,
+                None => runs.push((place, 1)),
+            }
+        }
+        assert!(waiters.is_empty(), "all had their turns");
+        runs
+    })
+}
+
+/// A share of the bound on passes would be 22 turns.
+#[test]
+fn a_run_has_all_that_wait() {
+    let machine = Machine::preset("x86-128c-8n").expect("a preset");
+    let runs = machine.run(runs_of_waiters_that_come_by_turns).expect("it ends").value;
+    assert_eq!(runs, [(1, 28), (2, 28), (3, 28), (0, 1)]);
 }
 
 #[test]

@@ -18,7 +18,7 @@
 //! ```text
 //! holder -next-> node -> node -> ... <- tail        without a board
 //!
-//! holder -run-> the place that has the lock, where in it the next waiter is, until when
+//! holder -run-> the place that has the lock, its next waiters, where in it they are, until when
 //! holder -board-> place 0: node, node               sorted
 //!                 place 1: node, node, node
 //!                 rest: node -> node -> ... <- tail  arrivals

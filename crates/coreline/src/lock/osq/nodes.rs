@@ -89,8 +89,9 @@ impl<T: Word> Own<T> {
 }
 
 /// Turns one after the other of one ring. It goes along from holder to holder in the line that a
-/// hand-over writes anyway, so that within a run no holder writes to the board, and one of
-/// [`AHEAD`] reads a line of it, which in its cache it would have to get from the last one's.
+/// hand-over writes anyway, with the numbers of the next waiters. So only every [`AHEAD`]th holder
+/// reads the ring, whose lines are in the cache of another core, and none writes to the board until
+/// the waiters that the run knows of have had their turns.
 ///
 /// The waiters that a run has taken are in its ring still. A holder that reads or changes that ring
 /// counts them out first:

@@ -62,13 +62,14 @@ impl Pass for Fifo {
 /// kernel.)
 ///
 /// Turns one after the other of one place are a run. What a holder must know of it goes along in
-/// the waiter's node, which a hand-over writes anyway: the board is looked at when a run ends.
+/// the waiter's node, which a hand-over writes anyway: the board is looked at when a run ends, and
+/// when the waiters that it knows of have had their turns.
 ///
 /// A waiter is passed over by at most [`PASSES`](Near::PASSES) that arrived later, turns under way
-/// apart. A place has the lock until all its waiters that a run began with had their turns, or for
-/// so many turns that the others with waiters together come to that bound, if these are more; but
-/// no longer than for its part of [`SPAN`](Near::SPAN), or until the first waiter elsewhere was
-/// passed over so often. Then comes the place of the waiter that was sorted first.
+/// apart. A run has a turn for each waiter that it begins with, or its share of that bound, divided
+/// among the other places with waiters, whichever is more; a board's first run has its share among
+/// all places. It is over sooner when its part of [`SPAN`](Near::SPAN) is, or when the first waiter
+/// elsewhere was passed over so often. Then comes the place of the waiter that was sorted first.
 ///
 /// Threads come back in the order of their turns. So those of a place that had theirs one after the
 /// other come one after the other the next time, too, and pass over none; and the order of places
@@ -85,19 +86,19 @@ impl Near {
     /// How many that arrived later may get their turns before a waiter.
     pub const PASSES: u32 = 64;
 
-    /// For how many nanoseconds, turns that had begun apart: 1 ms.
+    /// For how many nanoseconds: 1 ms, and a turn that had begun in the run of each other place.
     pub const SPAN: u64 = 1_000_000;
 }
 
 /// So many rings in a row that run out after one or two turns show that sorting is in vain: few
-/// waiters are near each other, and a board takes more lines along than they save. Of four places
-/// these are two rounds. After one round alone, the order of places is that of one in which a
-/// thread may have been late, and stays until there is a board again: 4 threads on 4 nodes, two to
-/// a socket, had 0.65 of the turns of the better order.
+/// waiters are near each other, and a board takes more lines along than they save. With four places
+/// these are two rounds: after one, a thread that came late fixed a bad order until there was a
+/// board again. 4 threads on 4 nodes, two to a socket, then had 0.65 of the turns of the good one.
 const VAIN: u32 = 8;
 
-/// Then there is no board for so many turns, or until the queue is empty. A board in vain has about
-/// 15 turns, each of which costs up to twice as much: that is 1.5 % of so many.
+/// Then there is no board for so many turns, or until the queue is empty. A board in vain has 11
+/// turns with four places and up to 31 with 24, each of which costs up to twice as much: that is 1
+/// to 3 % of so many.
 const PAUSE: u32 = 1024;
 
 /// For so many nanoseconds of a board, rings come in the order of their places; then in order of
@@ -297,11 +298,10 @@ impl<'a, W: World> Sorting<'a, W> {
         let ring = if by_place { nearest.1 } else { oldest.1 };
         let other = if ring == oldest.1 { second } else { Some(oldest) };
         // All that wait there, even if they pass over others: next time they come one after the
-        // other, and pass over none. Cut into shares of four turns, which is what 15 other places
-        // leave, runs of places with eight threads would stay about as short. Where fewer wait, a
-        // place has a share that goes by the rings with waiters, for threads that come meanwhile,
-        // and one turn more: in order of age, the first passes over none. The bound on passes ends
-        // what is more than it allows.
+        // other, and pass over none. Cut into shares of five turns, which is what 15 other places
+        // leave, runs of places with eight threads would stay about as short. Where fewer wait,
+        // threads that come meanwhile have the share, and one turn more: in order of age, the first
+        // passes over none.
         let passed = other.map_or(0, |(age, _)| passes(age));
         let of = self.ring(ring);
         let left = of.len.get().max(Near::PASSES / others + 1).cast_signed();
