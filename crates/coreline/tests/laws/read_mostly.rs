@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use coreline::lock::ReadMostly;
 use coreline_sim::{Faults, Sim};
-use coreline_world::model::{Checker, Exchanges, Model, Plant};
+use coreline_world::model::{Checker, Exchanges, Model};
 use coreline_world::{
     IndexBy, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Threads, Word,
 };
 
-use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, Unfenced, panic_of};
+use crate::worlds::{
+    self, BEFORE_REFUSED, Effort, FEW, MODEL, NATIVE, OneRefused, Unfenced, panic_of,
+};
 
 /// What the lock guards, on two lines: a writer that is not alone, or a reader that does not see
 /// all of the last writer's writes, finds them different.
@@ -101,34 +103,19 @@ fn a_vain_reader_makes_up_for_no_other_in_every_interleaving() {
     checker.check(a_vain_reader_counts_twice::<Model>);
 }
 
-/// The model, where one heavy fence is refused.
-struct RefusesOne;
-
-thread_local! {
-    /// How many come before it. Of the host's thread, on which an execution runs.
-    static BEFORE: std::cell::Cell<u32> = const { std::cell::Cell::new(u32::MAX) };
-}
-
-impl Plant for RefusesOne {
-    const EXCHANGES: bool = true;
-
-    fn refuses() -> bool {
-        BEFORE.replace(BEFORE.get().wrapping_sub(1)) == 0
-    }
-}
-
 /// A write of which so many fences are allowed, beside a reader.
 fn a_write_is_refused(allowed: u32) {
-    type Checked = Model<RefusesOne>;
+    type Checked = Model<OneRefused>;
+    BEFORE_REFUSED.set(None);
     let lock = Arc::new(ReadMostly::<u64, Checked>::new_in(IndexBy::Cpu, 0).unwrap());
     let theirs = Arc::clone(&lock);
     let reader = Checked::spawn(Placement::Anywhere, move || *theirs.read()).expect("a thread");
-    BEFORE.set(allowed);
+    BEFORE_REFUSED.set(Some(allowed));
     let refused = lock.write().is_err();
     // A third one is needed only where the reader was inside.
     assert!(refused || allowed == 2, "it was not told");
     assert_eq!(reader.join(), 0);
-    BEFORE.set(u32::MAX);
+    BEFORE_REFUSED.set(None);
     assert_eq!(*lock.try_read().expect("it is open"), 0);
     *lock.write().expect("it is free") = 1;
     assert_eq!(*lock.read(), 1);

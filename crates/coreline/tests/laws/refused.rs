@@ -1,35 +1,18 @@
 //! The law of presence where the kernel refuses a heavy fence in the middle: the announcer panics,
 //! and after that no context runs what it called for, or reads what it freed.
 
-use std::cell::Cell as HostCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use coreline::mask::{Entry, Presence, PresenceOptions, Versioned};
-use coreline_world::model::{Model, Plant};
+use coreline_world::model::Model;
 use coreline_world::{Cell, JoinHandle, Line, Ordering, Place, Placement, Threads, Word, Words};
 
-use crate::worlds;
+use crate::worlds::{self, BEFORE_REFUSED as BEFORE, OneRefused};
 
 /// The model, where one heavy fence is refused.
 type Refusing = Model<OneRefused>;
-
-struct OneRefused;
-
-thread_local! {
-    /// How many heavy fences there are before the one that is refused; of the host's thread, on
-    /// which all threads of an execution take turns. Only the announcer fences so.
-    static BEFORE: HostCell<Option<u32>> = const { HostCell::new(None) };
-}
-
-impl Plant for OneRefused {
-    fn refuses() -> bool {
-        let before = BEFORE.get();
-        BEFORE.set(before.and_then(|before| before.checked_sub(1)));
-        before == Some(0)
-    }
-}
 
 const ALWAYS: Duration = Duration::ZERO;
 const NEVER: Duration = Duration::from_secs(3600);

@@ -1,5 +1,7 @@
 //! How each world runs a law.
 
+use std::cell::Cell;
+
 use coreline_sim::{Failure, Faults, Kernel, Machine, Replay, Schedule};
 use coreline_topology::{Cid, Cpu, CpuId};
 use coreline_world::model::{Checker, Plant};
@@ -185,6 +187,23 @@ impl<const LIGHT: bool> Plant for Unfenced<LIGHT> {
     const EXCHANGES: bool = true;
     const LIGHT: bool = LIGHT;
     const HEAVY: bool = !LIGHT;
+}
+
+/// The model, where one heavy fence is refused.
+pub(crate) struct OneRefused;
+
+thread_local! {
+    /// How many heavy fences there are before the one that is refused; of the host's thread, on
+    /// which all threads of an execution take turns. Laws let one thread alone fence so.
+    pub(crate) static BEFORE_REFUSED: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+impl Plant for OneRefused {
+    fn refuses() -> bool {
+        let before = BEFORE_REFUSED.get();
+        BEFORE_REFUSED.set(before.and_then(|before| before.checked_sub(1)));
+        before == Some(0)
+    }
 }
 
 /// The message of the panic that `f` ends in.

@@ -161,29 +161,8 @@ fn a_lock_that_excludes_nothing_is_found_in_some_interleaving() {
     assert!(found.contains("Causality violation"), "{found}");
 }
 
-/// What is claimed, over the whole band (three request shares with 16 seeds, each uncertain cost at
-/// 70 % and 130 %), at a section of 100 ns and 500 ns outside. The last column is of three bands:
-/// by seeds 1 to 16, 101 to 116 and 201 to 216:
-///
-/// | claim | where | found |
-/// |---|---|---|
-/// | `near` has at least 1.5 times the turns of `fifo` | arm64, 96 threads | 1.60 to 2.67 |
-/// | the same, 1.35 times | x86 of 8 nodes, 128 threads | 1.78 to 2.38 |
-/// | each node has at least 0.9 of the turns of any other | both | 0.98 to 1 |
-/// | at least 0.95 of the turns of `fifo` | arm64, 1 to 16, packed | 0.99 to 1.00 |
-/// | the same | x86, 1 to 8, packed | 0.99 to 1.00 |
-/// | the same | x86, 16, packed | 0.96 to 2.32 |
-/// | the same | both, 2, spread | 0.99 to 1.00 |
-/// | the same | x86, 4, spread | 0.98 to 1.00 |
-/// | the same | arm64, 4, spread | 0.99 to 1.44 |
-/// | the same | both, 8, spread | 0.97 to 2.21, and 1.00 to 1.69 |
-/// | the same | both, 16, spread | 1.26 to 2.46, and 1.28 to 2.04 |
-///
-/// All are those of the work on seed 004, from before the scenario first ran; "packed" and "spread"
-/// were not told apart there. Two were made later: `near` has at least 1.25 times the turns of
-/// `reciprocating` at all CPUs; it has 1.61 to 2.48 times on the arm64 machine, and 1.76 to 2.48
-/// times on the x86 one. And on `epyc-9654-2s`, whose 24 caches have 16 threads each, it has at
-/// least 1.5 times those of `fifo`; it has 2.08 to 3.04 times.
+/// The numbers of some locks over the whole band, at a section of 100 ns and 500 ns outside, to
+/// claim something of. `docs/lockscale.md` has the claims, when they were made and what was found.
 fn claimed<const N: usize>(
     (machine, config): (&str, &str),
     threads: u32,
