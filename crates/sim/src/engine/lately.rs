@@ -124,6 +124,7 @@ fn resize<T: Clone>(table: &mut Vec<Option<T>>, index: usize) -> &mut Vec<Option
 
 #[cfg(test)]
 mod tests {
+    use super::super::Job;
     use super::super::run::{Setup, run};
     use super::*;
     use crate::hardware::spec::Spec;
@@ -148,7 +149,7 @@ mod tests {
             races: false,
             arbitration: Default::default(),
         };
-        run(setup, move || program(&AtomicU64::new(0))).err().map(|failed| failed.kind)
+        run(setup, Job::new(move || program(&AtomicU64::new(0)))).err().map(|failed| failed.kind)
     }
 
     /// Accesses without an effect, without an end.

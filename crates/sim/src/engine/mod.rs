@@ -53,6 +53,7 @@ use choice::Chooser;
 pub(crate) use choice::Decision;
 use event_queue::{EventQueue, NEVER};
 use kernel::fiber::Fiber;
+pub(crate) use kernel::fiber::Job;
 use kernel::interrupts;
 pub(crate) use kernel::interrupts::{Handler, mask, unmask};
 pub(crate) use kernel::points::{drain, interrupt_point, issue};

@@ -1,19 +1,17 @@
 //! The loop: one decision after the other, until all threads are done or none can go on.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::mem::{self, ManuallyDrop};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::ptr;
-use std::rc::Rc;
 use std::sync::{Arc, Once, OnceLock};
 
 use coreline_topology::CpuId;
 use corosensei::CoroutineResult;
 
 use super::choice::{Chooser, Decision, Next};
-use super::kernel::fiber::Fiber;
+use super::kernel::fiber::{Fiber, Job};
 use super::memory::pages::Pages;
 use super::memory::stores::Stores;
 use super::rng::{Rng, Stream};
@@ -58,8 +56,7 @@ pub(crate) struct Setup {
 }
 
 /// A run that finished.
-pub(crate) struct Finished<T> {
-    pub(crate) value: T,
+pub(crate) struct Finished {
     pub(crate) report: Report,
     pub(crate) locks: Vec<LockReport>,
     pub(crate) trace: Option<Trace>,
@@ -224,10 +221,7 @@ pub(crate) fn fail(kind: FailureKind) {
 const NOT_A_STRING: &str = "(not a string)";
 
 /// Runs `root` as the first thread of a machine, until all its threads are done.
-pub(crate) fn run<T: 'static>(
-    setup: Setup,
-    root: impl FnOnce() -> T + 'static,
-) -> Result<Finished<T>, Box<Failed>> {
+pub(crate) fn run(setup: Setup, root: Job) -> Result<Finished, Box<Failed>> {
     if !ENGINE.get().is_null() {
         return Err(Failed::refused("a machine cannot run inside a machine"));
     }
@@ -239,11 +233,9 @@ pub(crate) fn run<T: 'static>(
     if cfg!(unoptimised) {
         unoptimised::say();
     }
-    let value = Rc::new(Cell::new(None));
-    let theirs = Rc::clone(&value);
     let stack = stack::new(&arena)
         .map_err(|why| Failed::refused(&format!("no stack for the first thread: {why}")))?;
-    let fiber = Fiber::new(stack, move || theirs.set(Some(root())));
+    let fiber = Fiber::new(stack, root);
     let looks = setup.races;
     let mut machine = Installed::new(Box::new(Engine::new(setup, arena)), looks);
     inside(|engine| engine.start(fiber));
@@ -257,7 +249,7 @@ pub(crate) fn run<T: 'static>(
         let statics = ManuallyDrop::new(statics);
         let stack = inside(|engine| stack::new(&engine.arena))
             .map_err(|why| Failed::refused(&format!("no stack for the last thread: {why}")))?;
-        let fiber = Fiber::new(stack, move || drop(ManuallyDrop::into_inner(statics)));
+        let fiber = Fiber::new(stack, Job::new(move || drop(ManuallyDrop::into_inner(statics))));
         inside(|engine| engine.start(fiber));
         machine.run();
     }
@@ -266,15 +258,8 @@ pub(crate) fn run<T: 'static>(
     let decisions = inside(Engine::take_decisions);
     drop(machine);
     match failed {
-        Some(failed) => {
-            // Leaks, as what the threads own: its destructor may be simulated code.
-            mem::forget(value);
-            Err(failed)
-        }
-        None => {
-            let value = value.take().expect("a machine that stops well has run its first thread");
-            Ok(Finished { value, report, locks, trace, decisions })
-        }
+        Some(failed) => Err(failed),
+        None => Ok(Finished { report, locks, trace, decisions }),
     }
 }
 

@@ -2,11 +2,14 @@
 
 pub(crate) mod calibration;
 
+use std::cell::Cell;
+use std::mem;
 use std::path::Path;
+use std::rc::Rc;
 
 use coreline_topology::CpuId;
 
-use crate::engine::{self, Decision, Finished, Setup};
+use crate::engine::{self, Decision, Finished, Job, Setup};
 use crate::hardware::contention::Arbitration;
 use crate::hardware::spec::{Spec, SpecError};
 use crate::results::failure::{Failure, FailureKind};
@@ -390,19 +393,20 @@ impl Machine {
 
     /// Like [`run`](Machine::run); returns the decisions of a listed schedule as well.
     pub(crate) fn run_noting<T: 'static>(self, root: impl FnOnce() -> T + 'static) -> Noted<T> {
+        let (job, value) = job(root);
+        taken(self.run_job(job), value)
+    }
+
+    fn run_job(self, job: Job) -> Noted<()> {
         let home = self.replay_line().home();
         match self.calibrated() {
-            Ok(machine) => machine.run_as_is(Some(home), root),
+            Ok(machine) => machine.run_as_is(Some(home), job),
             Err(failure) => (Err(failure), Vec::new()),
         }
     }
 
-    /// Like [`run_noting`](Machine::run_noting), with the costs as they are, at home or anywhere.
-    fn run_as_is<T: 'static>(
-        self,
-        home: Option<u64>,
-        root: impl FnOnce() -> T + 'static,
-    ) -> Noted<T> {
+    /// Like [`run_job`](Machine::run_job), with the costs as they are, at home or anywhere.
+    fn run_as_is(self, home: Option<u64>, job: Job) -> Noted<()> {
         let replay = self.replay_line();
         let refused = self.refused.or_else(|| {
             let named = self.named_kernel.filter(|named| Some(named) != replay.kernel.as_ref())?;
@@ -433,10 +437,9 @@ impl Machine {
             races: self.races,
             arbitration: self.arbitration,
         };
-        match engine::run(setup, root) {
-            Ok(run) => {
-                let Finished { value, report, locks, trace, decisions } = run;
-                (Ok(Run { value, report, locks, trace }), decisions)
+        match engine::run(setup, job) {
+            Ok(Finished { report, locks, trace, decisions }) => {
+                (Ok(Run { value: (), report, locks, trace }), decisions)
             }
             Err(failed) => {
                 let engine::Failed { kind, at_ns, threads, cpus, locks } = *failed;
@@ -450,8 +453,34 @@ impl Machine {
 fn play(spec: Spec, request_percent: u32, cpus: [CpuId; 2]) -> Result<u64, Box<Failure>> {
     let machine = Machine::new(spec).request_percent(request_percent);
     let machine = machine.step_limit(calibration::MOST_STEPS).program("calibration");
-    let (run, _) = machine.run_as_is(None, calibration::game(cpus));
+    let (job, value) = job(calibration::game(cpus));
+    let (run, _) = taken(machine.run_as_is(None, job), value);
     Ok(calibration::one_way(run?.value))
+}
+
+/// What a program's first thread leaves for the caller of the machine.
+type Value<T> = Rc<Cell<Option<T>>>;
+
+/// A program as what the machine runs, and where its value will be.
+fn job<T: 'static>(root: impl FnOnce() -> T + 'static) -> (Job, Value<T>) {
+    let value = Rc::new(Cell::new(None));
+    let theirs = Rc::clone(&value);
+    (Job::new(move || theirs.set(Some(root()))), value)
+}
+
+/// A run with its value.
+fn taken<T>((run, decisions): Noted<()>, value: Value<T>) -> Noted<T> {
+    match run {
+        Ok(Run { value: (), report, locks, trace }) => {
+            let value = value.take().expect("a machine that stops well has run its first thread");
+            (Ok(Run { value, report, locks, trace }), decisions)
+        }
+        Err(failure) => {
+            // Leaks, as what the threads own: its destructor may be simulated code.
+            mem::forget(value);
+            (Err(failure), decisions)
+        }
+    }
 }
 
 /// A run, and where its schedule could have gone another way.

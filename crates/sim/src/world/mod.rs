@@ -20,7 +20,7 @@ use coreline_world::{
 };
 
 use crate::Sim;
-use crate::engine::{self, Engine, Key, inside, races};
+use crate::engine::{self, Engine, Job, Key, inside, races};
 use crate::words::SimU32;
 
 // SAFETY: `tests/conformance.rs` runs every law of `World` on it.
@@ -197,10 +197,13 @@ impl Threads for Sim {
     {
         let value = Arc::new(Mutex::new(None));
         let theirs = Arc::clone(&value);
-        let thread = engine::spawn(placement, move || {
-            let value = f();
-            *theirs.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
-        })?;
+        let thread = engine::spawn(
+            placement,
+            Job::new(move || {
+                let value = f();
+                *theirs.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+            }),
+        )?;
         Ok(SimJoinHandle { thread, value })
     }
 

@@ -33,26 +33,7 @@ impl Threads for Native {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let Placement::On(cpu) = placement else {
-            return start(|| Some(f())).map(JoinHandle);
-        };
-        let (report, placed) = mpsc::sync_channel(1);
-        let thread = start(move || {
-            let settled = system::settle(cpu);
-            let may_run = settled.is_ok();
-            // Cannot fail: the spawner waits for this.
-            let _ = report.send(settled);
-            may_run.then(f)
-        })?;
-        match placed.recv() {
-            Ok(Ok(())) => Ok(JoinHandle(thread)),
-            Ok(Err(error)) => {
-                // Its closure is dropped when this returns. It ran nothing that could panic.
-                let _ = thread.join();
-                Err(error)
-            }
-            Err(mpsc::RecvError) => Err(SpawnError::Exhausted("it died at its start".to_owned())),
-        }
+        spawn(placement, Box::new(f))
     }
 
     /// Async-signal-safe on Linux, where it leaves `errno` alone.
@@ -62,6 +43,34 @@ impl Threads for Native {
 
     fn sleep(span: Duration) {
         thread::sleep(span);
+    }
+}
+
+/// Boxed, so that this and std's part of it are compiled once for each type of result, and not for
+/// each closure.
+fn spawn<T: Send + 'static>(
+    placement: Placement,
+    f: Box<dyn FnOnce() -> T + Send>,
+) -> Result<JoinHandle<T>, SpawnError> {
+    let Placement::On(cpu) = placement else {
+        return start(|| Some(f())).map(JoinHandle);
+    };
+    let (report, placed) = mpsc::sync_channel(1);
+    let thread = start(move || {
+        let settled = system::settle(cpu);
+        let may_run = settled.is_ok();
+        // Cannot fail: the spawner waits for this.
+        let _ = report.send(settled);
+        may_run.then(f)
+    })?;
+    match placed.recv() {
+        Ok(Ok(())) => Ok(JoinHandle(thread)),
+        Ok(Err(error)) => {
+            // Its closure is dropped when this returns. It ran nothing that could panic.
+            let _ = thread.join();
+            Err(error)
+        }
+        Err(mpsc::RecvError) => Err(SpawnError::Exhausted("it died at its start".to_owned())),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The coroutines of simulated threads.
 
 use std::any::Any;
+use std::hint;
 use std::rc::Rc;
 
 use corosensei::stack::Stack as _;
@@ -11,6 +12,23 @@ use crate::engine::{Engine, Key, inside};
 use crate::hardware::arena;
 use crate::hardware::stack::Stack;
 
+/// What a simulated thread runs. Its type is forgotten here: what starts, runs and ends threads and
+/// machines is compiled once, and not again for each closure of each program.
+pub(crate) struct Job(Box<dyn FnOnce()>);
+
+impl Job {
+    pub(crate) fn new(f: impl FnOnce() + 'static) -> Job {
+        // The machine's memory is for what its program allocates.
+        let _host = arena::leave();
+        Job(Box::new(move || {
+            // Moved to the thread's stack, which is memory of the machine: a word that the closure
+            // owns, and that the program uses in place, has no line in memory of the host.
+            let f = hint::black_box(f);
+            f();
+        }))
+    }
+}
+
 /// A simulated thread's coroutine, and the bounds of its stack. It takes and gives nothing: all is
 /// in the engine.
 pub(in crate::engine) struct Fiber {
@@ -20,13 +38,13 @@ pub(in crate::engine) struct Fiber {
 }
 
 impl Fiber {
-    /// A coroutine that runs `f` on this stack, as the thread that is given it.
-    pub(in crate::engine) fn new(stack: Stack, f: impl FnOnce() + 'static) -> Fiber {
+    /// A coroutine that runs this on this stack, as the thread that is given it.
+    pub(in crate::engine) fn new(stack: Stack, Job(run): Job) -> Fiber {
         let _host = arena::leave();
         let bounds = (stack.limit().get(), stack.base().get());
         let body = move |yielder: &Yielder<(), ()>, ()| {
             inside(|engine| engine.begin(yielder));
-            f();
+            run();
             // Objects of the thread go while it still is one; their destructors may make new ones.
             while let Some(locals) = inside(Engine::take_locals) {
                 drop(locals);

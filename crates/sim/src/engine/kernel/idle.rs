@@ -1,6 +1,6 @@
 //! The contexts of idle CPUs: what runs interrupt handlers where no thread has the CPU.
 
-use crate::engine::kernel::fiber::Fiber;
+use crate::engine::kernel::fiber::{Fiber, Job};
 use crate::engine::kernel::interrupts;
 use crate::engine::{Engine, NEVER, PS_PER_NS, State, inside, stack, suspend};
 use crate::results::failure::FailureKind;
@@ -40,7 +40,7 @@ impl Engine {
                         return;
                     }
                 };
-                let thread = self.add_idle(cpu, Fiber::new(stack, idle));
+                let thread = self.add_idle(cpu, Fiber::new(stack, Job::new(idle)));
                 self.cpus[cpu].idle = Some(thread);
                 thread
             }

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use coreline_topology::CpuId;
 use coreline_world::{Parked, Placement, SpawnError, Time};
 
-use crate::engine::kernel::fiber::Fiber;
+use crate::engine::kernel::fiber::{Fiber, Job};
 use crate::engine::kernel::interrupts;
 use crate::engine::kernel::points::issue;
 use crate::engine::{
@@ -21,13 +21,13 @@ use crate::results::report::Site;
 use crate::results::statistics::Activity;
 use crate::settings::kernel::Kernel;
 
-/// Starts a thread that runs `f`; returns its number.
-pub(crate) fn spawn(placement: Placement, f: impl FnOnce() + 'static) -> Result<usize, SpawnError> {
+/// Starts a thread; returns its number.
+pub(crate) fn spawn(placement: Placement, job: Job) -> Result<usize, SpawnError> {
     issue();
     let cpu = inside(|engine| engine.choose_cpu(placement, engine.current()))?;
     let stack = inside(|engine| stack::new(&engine.arena));
     let stack = stack.map_err(|error| SpawnError::Exhausted(error.to_string()))?;
-    let fiber = Fiber::new(stack, f);
+    let fiber = Fiber::new(stack, job);
     let (number, at) = inside(|engine| {
         let parent = engine.current();
         let bound = placement != Placement::Anywhere || engine.threads[parent].bound;

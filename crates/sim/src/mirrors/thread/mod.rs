@@ -38,7 +38,7 @@ pub use local::{AccessError, LocalKey};
 pub use scope::{Scope, ScopedJoinHandle, scope};
 
 use crate::Sim;
-use crate::engine::{self, STACK as ENGINE_STACK, inside};
+use crate::engine::{self, Job, STACK as ENGINE_STACK, inside};
 use crate::mirrors::time::Instant;
 use crate::results::failure::FailureKind;
 use crate::words::SimU32;
@@ -308,7 +308,7 @@ impl Builder {
         // when `Data::left` was called, which is the last that the body does, or never, if the
         // machine fails: then all its threads stay suspended with what they own.
         let body: Box<dyn FnOnce() + 'static> = unsafe { core::mem::transmute(body) };
-        let number = engine::spawn(placement, body).map_err(refused)?;
+        let number = engine::spawn(placement, Job::new(body)).map_err(refused)?;
         thread.number(number as u64);
         Ok(Handle { number, thread, packet })
     }
