@@ -4,8 +4,6 @@
 //! build of the workspace shows neither that a package forgot to ask for a feature, nor that a
 //! library does not compile, or that its documentation has a broken link, without features.
 
-use std::path::Path;
-
 use serde_json::Value;
 
 use crate::error::Error;
@@ -28,8 +26,7 @@ pub(crate) fn clippy() -> Result<(), Error> {
 /// followed; the latter's pages take their place.
 pub(crate) fn docs() -> Result<(), Error> {
     let metadata = workspace::metadata()?;
-    let target = metadata["target_directory"].as_str();
-    let folder = Path::new(target.ok_or(Error::Metadata { what: "target directory" })?).join("doc");
+    let folder = workspace::target_folder()?.join("doc");
     let crates: Vec<_> = packages(&metadata)?.iter().map(|it| it.name.replace('-', "_")).collect();
     pages::clear(&folder, &crates)?;
     for (number, line) in doc_lines(&metadata)?.into_iter().enumerate() {

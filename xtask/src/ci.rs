@@ -2,6 +2,9 @@
 //!
 //! The last step is the test command that README.md gives, read from there, so that the two cannot
 //! disagree. The model checker needs no step of its own: its tests are ordinary tests.
+//!
+//! A step runs before each change if what it finds is found often, or if it is cheap beside the
+//! tests. What builds much and finds a mistake once in a month runs with `--all`, every night.
 
 use std::env;
 use std::process::Command;
@@ -11,10 +14,19 @@ use crate::error::Error;
 use crate::target::{self, Arch, ELSEWHERE, Libc, NATIVE_PACKAGES, NOT_NATIVE, Target};
 use crate::{advisories, alone, figures, golden, msrv, packed, tidy, workspace};
 
-/// A step: its name, and what it does.
+/// A step: its name, when it runs, and what it does.
 struct Step {
     name: &'static str,
+    when: When,
     action: Action,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// Before each change goes in.
+    Always,
+    /// With `--all`: it builds as much as the tests do, and finds a mistake once in a month.
+    Nightly,
 }
 
 enum Action {
@@ -24,14 +36,45 @@ enum Action {
     Verb(fn() -> Result<(), Error>),
 }
 
-/// Runs all steps in order; stops at the first that fails.
+/// Which steps run.
+#[derive(clap::Args)]
+pub(crate) struct Choice {
+    /// Also the steps that find a mistake once in a month, as `.ci/nightly` does
+    #[arg(long)]
+    all: bool,
+    /// These alone, such as `musl`, in the order of CI
+    #[arg(value_name = "STEP", conflicts_with = "all")]
+    steps: Vec<String>,
+}
+
+impl Choice {
+    /// The steps to run.
+    ///
+    /// # Errors
+    ///
+    /// If no step has one of the names.
+    fn of(&self, steps: Vec<Step>) -> Result<Vec<Step>, Error> {
+        let all: Vec<_> = steps.iter().map(|step| step.name).collect();
+        if let Some(asked) = self.steps.iter().find(|asked| !all.contains(&asked.as_str())) {
+            return Err(Error::NoStep { asked: asked.clone(), all: all.join(", ") });
+        }
+        let is_chosen = |step: &Step| match self.steps.is_empty() {
+            true => self.all || step.when == When::Always,
+            false => self.steps.iter().any(|asked| asked == step.name),
+        };
+        Ok(steps.into_iter().filter(is_chosen).collect())
+    }
+}
+
+/// Runs the chosen steps in order; stops at the first that fails.
 ///
 /// Says how long each step took before the last one starts, so that the output of a good run ends
 /// with the test runner's own summary.
-pub(crate) fn run() -> Result<(), Error> {
+pub(crate) fn run(choice: &Choice) -> Result<(), Error> {
     let mut took: Vec<(&str, u64)> = Vec::new();
-    let mut steps = steps(&workspace::read("README.md")?)?.into_iter().peekable();
-    while let Some(Step { name, action }) = steps.next() {
+    let steps = choice.of(steps(&workspace::read("README.md")?)?)?;
+    let mut steps = steps.into_iter().peekable();
+    while let Some(Step { name, action, .. }) = steps.next() {
         if steps.peek().is_none() {
             print_times(&took);
         }
@@ -57,33 +100,46 @@ pub(crate) fn run() -> Result<(), Error> {
 
 fn steps(readme: &str) -> Result<Vec<Step>, Error> {
     let cargo = |line: &str| workspace::cargo(&line.split(' ').collect::<Vec<_>>());
-    // Says which fast paths the tests that follow had: a test of rseq sections has nothing to test
-    // on a machine without them.
-    let doctor = cargo("run --quiet --package coreline-lab -- doctor");
     // The half of the source for processors without sections, which Miri runs, too.
     let mut sectionless = cargo("check --quiet --package coreline --target-dir target/sectionless");
     sectionless.env("RUSTFLAGS", "--cfg miri -D warnings");
     let test = test_command(readme).ok_or(Error::NoTestCommand)?;
-    let command = |name, command| Step { name, action: Action::Command(command) };
-    let verb = |name, verb| Step { name, action: Action::Verb(verb) };
+    let command =
+        |name, command| Step { name, when: When::Always, action: Action::Command(command) };
+    let verb = |name, verb| Step { name, when: When::Always, action: Action::Verb(verb) };
+    let nightly = |name, verb| Step { name, when: When::Nightly, action: Action::Verb(verb) };
     Ok(vec![
         command("fmt", cargo("fmt --all --check")),
         verb("tidy", tidy::run),
-        verb("advisories", advisories::say),
+        nightly("advisories", advisories::say),
         verb("clippy", alone::clippy),
         verb("docs", alone::docs),
         verb("golden", || golden::run(false)),
-        command("doctor", doctor),
         command("sectionless", sectionless),
-        verb("musl", musl),
-        verb("aarch64", aarch64),
-        verb("portable", portable),
+        verb("elsewhere", elsewhere),
+        nightly("musl", musl),
+        nightly("aarch64", aarch64),
         // Shows in seconds that it measures and counts right; these figures are not used.
-        verb("figures", || figures::run(true)),
-        verb("msrv", msrv::run),
+        nightly("figures", || figures::run(true)),
+        nightly("msrv", msrv::run),
         verb("packed", packed::run),
+        verb("doctor", doctor),
         command("test", workspace::command("sh", &["-e", "-c", &test])),
     ])
+}
+
+/// Compiles the tests, and has the program say which fast paths they have: a test of rseq sections
+/// has nothing to test on a machine without them.
+fn doctor() -> Result<(), Error> {
+    // The program is among what the tests need. Built by itself it would have other features, and
+    // most of what is below it would be compiled twice.
+    let mut build = workspace::cargo(&["test", "--workspace", "--no-run"]);
+    println!("{}", workspace::line(&build));
+    workspace::run(&mut build)?;
+    let program = workspace::target_folder()?.join("debug/coreline");
+    let mut doctor = workspace::command(program, &["doctor"]);
+    println!("{}", workspace::line(&doctor));
+    workspace::run(&mut doctor)
 }
 
 /// The native tests with the other C library: it registers no thread for rseq, and is linked
@@ -111,26 +167,28 @@ fn native_tests(these: &str) -> [String; 2] {
     ]
 }
 
-/// That the other processor's half of the source compiles, is clean and links. Running it takes an
-/// emulated machine, and time: `cargo xtask guest --arch aarch64`.
+/// That the other processor's half of the source links. Running it takes an emulated machine, and
+/// time: `cargo xtask guest --arch aarch64`.
 fn aarch64() -> Result<(), Error> {
-    // All targets have all features: the tests ask for them.
-    let clippy = format!("clippy --all-targets {NATIVE_PACKAGES} -- -D warnings");
     let tests = format!(
         "test --no-run --lib --examples --test native --test conformance {NATIVE_PACKAGES}"
     );
-    build_for(Target { arch: Arch::Aarch64, libc: Libc::Glibc }, &[clippy, tests])
+    build_for(Target { arch: Arch::Aarch64, libc: Libc::Glibc }, &[tests])
 }
 
-/// The native world of what std has: its tests, on this machine; and that the libraries compile
-/// where there is no Linux. Nothing is linked for there, and nothing run.
-fn portable() -> Result<(), Error> {
-    ELSEWHERE.into_iter().try_for_each(target::check_std)?;
+/// Where this machine's tests do not go: that the libraries compile where there is no Linux, and on
+/// the other processor with all tests; and the native world of what std has: its tests, on this
+/// machine. Nothing is linked for elsewhere, and nothing run.
+fn elsewhere() -> Result<(), Error> {
+    let other_arch = Target { arch: Arch::Aarch64, libc: Libc::Glibc }.to_string();
+    ELSEWHERE.into_iter().chain([other_arch.as_str()]).try_for_each(target::check_std)?;
     let these = "--features portable -p coreline-world -p coreline";
-    let elsewhere = ELSEWHERE
-        .map(|target| format!("clippy --quiet --target {target} {NATIVE_PACKAGES} -- -D warnings"));
-    let here = format!("clippy --quiet --all-targets {these} -- -D warnings");
-    for line in elsewhere.into_iter().chain([here]).chain(native_tests(these)) {
+    // All targets have all features: the tests ask for them.
+    let clippy = |how: &str| format!("clippy --quiet {how} -- -D warnings");
+    let no_linux = ELSEWHERE.map(|target| clippy(&format!("--target {target} {NATIVE_PACKAGES}")));
+    let arm = clippy(&format!("--target {other_arch} --all-targets {NATIVE_PACKAGES}"));
+    let here = clippy(&format!("--all-targets {these}"));
+    for line in no_linux.into_iter().chain([arm, here]).chain(native_tests(these)) {
         let mut cargo = workspace::cargo(&line.split(' ').collect::<Vec<_>>());
         run_unoptimised(&mut cargo)?;
     }
@@ -187,13 +245,31 @@ mod tests {
         }
     }
 
+    fn names(choice: &Choice) -> Result<Vec<&'static str>, Error> {
+        let steps = steps("## Test\n```\ncargo test\n```\n").expect("a test command");
+        Ok(choice.of(steps)?.iter().map(|step| step.name).collect())
+    }
+
     #[test]
     fn the_tests_come_last() {
-        let steps = steps("## Test\n```\ncargo test\n```\n").expect("a test command");
-        let names: Vec<_> = steps.iter().map(|step| step.name).collect();
-        let first = ["fmt", "tidy", "advisories", "clippy", "docs", "golden", "doctor"];
-        let then = ["sectionless", "musl", "aarch64", "portable", "figures", "msrv"];
-        let last = ["packed", "test"];
-        assert_eq!(names, [&first[..], &then[..], &last[..]].concat());
+        let usual = names(&Choice { all: false, steps: Vec::new() }).expect("no names");
+        let first = ["fmt", "tidy", "clippy", "docs", "golden", "sectionless", "elsewhere"];
+        assert_eq!(usual, [&first[..], &["packed", "doctor", "test"]].concat());
+        let all = names(&Choice { all: true, steps: Vec::new() }).expect("no names");
+        assert_eq!(all.last(), Some(&"test"));
+        assert!(usual.iter().all(|name| all.contains(name)));
+        let nightly: Vec<_> = all.into_iter().filter(|name| !usual.contains(name)).collect();
+        assert_eq!(nightly, ["advisories", "musl", "aarch64", "figures", "msrv"]);
+    }
+
+    #[test]
+    fn steps_are_chosen_by_name_in_the_order_of_ci() {
+        let of = |asked: &[&str]| {
+            let steps = asked.iter().map(|name| (*name).to_owned()).collect();
+            names(&Choice { all: false, steps })
+        };
+        assert_eq!(of(&["musl", "fmt"]).expect("both are there"), ["fmt", "musl"]);
+        let error = of(&["fmt", "muls"]).expect_err("there is no such step").to_string();
+        assert!(error.contains("\"muls\"") && error.contains(", musl, "), "{error}");
     }
 }

@@ -41,6 +41,9 @@ pub(crate) enum Error {
     #[error("the installed program says {said:?}, and not {expected:?}")]
     Installed { said: String, expected: String },
 
+    #[error("CI has no step {asked:?}; it has {all}")]
+    NoStep { asked: String, all: String },
+
     #[error("the step {step} failed: {source}")]
     Step { step: &'static str, source: Box<Error> },
 

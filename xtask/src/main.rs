@@ -30,8 +30,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Run every step of CI in order; stop at the first that fails
-    Ci,
+    /// Run the steps of CI in order; stop at the first that fails
+    Ci(ci::Choice),
     /// Check the rules of the house that neither rustc nor clippy knows
     Tidy {
         /// Print the rules instead
@@ -64,7 +64,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().verb {
-        Verb::Ci => ci::run(),
+        Verb::Ci(choice) => ci::run(&choice),
         Verb::Tidy { list: true } => {
             tidy::list();
             Ok(())

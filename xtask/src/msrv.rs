@@ -12,12 +12,11 @@ use crate::workspace;
 /// Compiles each package with the Rust that its manifest names.
 pub(crate) fn run() -> Result<(), Error> {
     let metadata = workspace::metadata()?;
-    let target = metadata["target_directory"].as_str();
-    let target = target.ok_or(Error::Metadata { what: "target directory" })?;
+    let target = workspace::target_folder()?;
     for (version, names) in by_version(&metadata)? {
         let run = ["run", version, "cargo", "check", "--quiet"];
         let mut rustup = workspace::command("rustup", &run);
-        rustup.arg("--target-dir").arg(format!("{target}/msrv-{version}"));
+        rustup.arg("--target-dir").arg(target.join(format!("msrv-{version}")));
         for name in names {
             rustup.args(["--package", name]);
         }

@@ -42,8 +42,7 @@ const PROGRAM: [&str; 2] = ["coreline-lab", "coreline"];
 pub(crate) fn run() -> Result<(), Error> {
     let metadata = workspace::metadata()?;
     let published = published(&metadata)?;
-    let target = metadata["target_directory"].as_str();
-    let target = Path::new(target.ok_or(Error::Metadata { what: "target directory" })?);
+    let target = workspace::target_folder()?;
     pack(&published)?;
     // Not below the root, whose workspace cargo would take them for. The same folder each time, so
     // that what is compiled of it replaces what was.
@@ -51,7 +50,7 @@ pub(crate) fn run() -> Result<(), Error> {
     workspace::root().hash(&mut hasher);
     let folder = env::temp_dir().join(format!("coreline-packed-{:x}", hasher.finish()));
     let _ = fs::remove_dir_all(&folder);
-    let done = build(&published, target, &folder);
+    let done = build(&published, &target, &folder);
     // What is left behind in the folder for such files does no harm.
     let _ = fs::remove_dir_all(&folder);
     done

@@ -61,7 +61,14 @@ pub(crate) fn metadata() -> Result<Value, Error> {
     metadata_with(&["--no-deps"])
 }
 
-/// The same of all packages that this machine's programs are built from, with whatever features.
+/// Where cargo puts what it builds.
+pub(crate) fn target_folder() -> Result<PathBuf, Error> {
+    let metadata = metadata()?;
+    let folder = metadata["target_directory"].as_str().map(PathBuf::from);
+    folder.ok_or(Error::Metadata { what: "target directory" })
+}
+
+/// What cargo knows of all packages that this machine's programs are built from, with whatever features.
 pub(crate) fn metadata_of_all() -> Result<Value, Error> {
     let compiler = output(&mut command("rustc", &["--version", "--verbose"]))?;
     let compiler = String::from_utf8_lossy(&compiler);

@@ -77,11 +77,8 @@ fast path               total   loads  stores     rmw branches   calls
 /// Compiles the example for this machine's baseline processor, runs it, and returns its assembler
 /// text.
 fn assembler() -> Result<String, Error> {
-    let metadata = workspace::metadata()?;
-    let target = metadata["target_directory"].as_str();
-    let target = target.ok_or(Error::Metadata { what: "target directory" })?;
     // A folder of its own: the settings differ from those of any other build.
-    let target = Path::new(target).join("golden");
+    let target = workspace::target_folder()?.join("golden");
     let mut cargo = workspace::cargo(&[
         "rustc",
         "--quiet",

@@ -77,10 +77,7 @@ struct Run {
 
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let target = Target { arch: options.arch, libc: options.libc };
-    let metadata = workspace::metadata()?;
-    let folder = metadata["target_directory"].as_str();
-    let folder = folder.ok_or(Error::Metadata { what: "target directory" })?;
-    let folder = Path::new(folder).join("guest").join(options.arch.name());
+    let folder = workspace::target_folder()?.join("guest").join(options.arch.name());
     fs::create_dir_all(&folder).map_err(|source| Error::Write { path: folder.clone(), source })?;
 
     // Looks for what may be missing before anything is fetched or built.
