@@ -9,9 +9,13 @@ use coreline_world::native::probe;
 use crate::class::{Bench, Class, Form};
 use crate::crew;
 use crate::error::Error;
-use crate::measure::{Measured, Plan, measure};
+use crate::estimate::{Cell, Estimate};
+use crate::measure::{Entrants, measure};
+use crate::plan::{LEAST_SAMPLES, LEAST_WINDOWS, Plan};
+use crate::progress::Progress;
 use crate::report::{Report, Row};
 use crate::table;
+use crate::text::tell;
 
 /// Times coreline's primitives beside what a user would pick instead: one process, interleaved,
 /// pinned.
@@ -33,7 +37,7 @@ pub(crate) struct Cli {
     quick: bool,
     /// Samples of each candidate at each thread count
     #[arg(long, value_name = "N", default_value_t = 21,
-          value_parser = clap::value_parser!(u16).range(LEAST_SAMPLES..=1000))]
+          value_parser = clap::value_parser!(u16).range(LEAST_SAMPLES as i64..=1000))]
     reps: u16,
     /// Only with this many threads
     #[arg(long, value_name = "N", value_delimiter = ',')]
@@ -48,10 +52,12 @@ impl Cli {
         let machine = probe();
         let allowed = machine.allowed.map_err(Error::NoCpus)?;
         let cpus: Vec<CpuId> = allowed.iter().collect();
-        let plan = if self.quick { Plan::QUICK } else { Plan::full(self.reps.into()) };
         let mut bench = self.class.bench();
         select(&mut bench, &self.threads, self.form.as_deref())?;
-        let Measured { rows, mut notes } = measure(self.class, &bench, &plan, &cpus)?;
+        let entrants = Entrants::of(&bench);
+        let (plan, progress) = self.plan(&entrants.cells(), cpus.len());
+        let rows = measure(self.class, &entrants, &plan, &cpus, progress)?;
+        let mut notes = entrants.notes;
         if let Err(why) = machine.sections {
             notes.push(format!("coreline's operations run on atomics here: {why}"));
         }
@@ -69,10 +75,7 @@ impl Cli {
         }
         let mut out = BufWriter::new(io::stdout().lock());
         if self.json {
-            for note in &notes {
-                // A note that cannot be written is lost without harm.
-                let _ = writeln!(io::stderr(), "coreline-rivals: {note}");
-            }
+            notes.iter().for_each(tell);
             serde_json::to_writer_pretty(&mut out, &Report::new(&rows)).map_err(io::Error::from)?;
             writeln!(out)?;
         } else {
@@ -80,6 +83,16 @@ impl Cli {
             table::show(&bench, &rows, &mut out)?;
         }
         Ok(out.flush()?)
+    }
+
+    /// How much to measure. Says how long that takes, if it is long.
+    fn plan(&self, cells: &[Cell<'_>], cpus: usize) -> (Plan, Progress) {
+        let plan = if self.quick { Plan::QUICK } else { Plan::full(self.reps.into()) };
+        let estimate = Estimate::of(cells, &plan, cpus);
+        if let Some(announcement) = estimate.announcement() {
+            tell(announcement);
+        }
+        (plan, Progress::new(estimate))
     }
 }
 
@@ -101,18 +114,13 @@ fn select(bench: &mut Bench, threads: &[usize], title: Option<&str>) -> Result<(
     if bench.forms.is_empty() { Err(Error::Nothing(all)) } else { Ok(()) }
 }
 
-/// With fewer kept samples a figure is not worth quoting.
-const LEAST_SAMPLES: i64 = 15;
-/// The same where each is a window of time.
-const LEAST_WINDOWS: i64 = 5;
-
 /// How many figures rest on too few samples.
 fn thin(rows: &[Row]) -> Option<String> {
     let least = |row: &Row| match row.share_min_max {
         Some(_) => LEAST_WINDOWS,
         None => LEAST_SAMPLES,
     };
-    let thin = rows.iter().filter(|row| (row.samples as i64) < least(row)).count();
+    let thin = rows.iter().filter(|row| row.samples < least(row)).count();
     let all = rows.len();
     (thin > 0).then(|| {
         format!(
@@ -141,7 +149,7 @@ fn preface(
         plan.crowded_ns / 1000,
     )?;
     if let Some(window) = bench.forms.iter().find_map(|form| form.window) {
-        let window = window * plan.window_percent / 100;
+        let window = window.length.min(plan.longest);
         writeln!(
             out,
             "more than 1 thread: ns of {} windows of {window:?} by what all threads did in them; \

@@ -1,9 +1,11 @@
 //! What can stop the program, and the exit code that says so.
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use coreline_world::SpawnError;
+
+use crate::text::tell;
 
 /// Why the program stopped. Each says what was asked, what was found and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +36,7 @@ impl Error {
         }
         // Standard error is the last resort: where it cannot be written, only the exit code is
         // left.
-        let _ = writeln!(io::stderr(), "coreline-rivals: {self}");
+        tell(self);
         ExitCode::from(self.exit_code())
     }
 

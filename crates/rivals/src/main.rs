@@ -30,10 +30,14 @@
 //! | [`class`] | the classes: candidates, forms, thread counts and goals, as tables |
 //! | [`crew`] | the pinned threads that take one sample together |
 //! | [`disturbance`] | which samples do not count |
+//! | [`plan`] | how much to measure |
+//! | [`estimate`] | how long that takes |
+//! | [`progress`] | how far measuring has come |
 //! | [`measure`] | calibration, repetitions, retries |
 //! | [`statistics`] | medians, minima, intervals of confidence |
 //! | [`report`] | the result as data, schema `coreline.rivals/1` |
 //! | [`table`] | the result for people |
+//! | [`text`] | words for times and numbers, lines on standard error |
 //! | [`native`] | what the native world does not have of the operating system: rivals, clocks |
 //!
 //! **A new class**: a module in `class` with a function `bench`, and a line in each `match` of
@@ -44,11 +48,15 @@ mod cli;
 mod crew;
 mod disturbance;
 mod error;
+mod estimate;
 mod measure;
 mod native;
+mod plan;
+mod progress;
 mod report;
 mod statistics;
 mod table;
+mod text;
 
 use std::process::ExitCode;
 

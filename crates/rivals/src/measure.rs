@@ -5,7 +5,6 @@ use std::thread;
 use std::time::Duration;
 
 use coreline_topology::CpuId;
-use indicatif::{ProgressBar, ProgressStyle};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
@@ -13,74 +12,16 @@ use crate::class::{Bench, Class, Form, ROUND, Role, Subject};
 use crate::crew::{Crew, Span};
 use crate::disturbance::Sample;
 use crate::error::Error;
+use crate::estimate::{Cell, Cost};
+use crate::plan::Plan;
+use crate::progress::Progress;
 use crate::report::Row;
 use crate::statistics::Summary;
 
-/// How much to measure.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Plan {
-    /// Samples of each candidate at each thread count.
-    pub(crate) repetitions: usize,
-    /// How long a sample should take where each thread has a CPU, in nanoseconds.
-    pub(crate) sample_ns: u64,
-    /// The same where threads share CPUs: long enough to have each of them run several times.
-    pub(crate) crowded_ns: u64,
-    /// Samples of each candidate where they are windows of time.
-    pub(crate) timed: usize,
-    /// Of how long a form wants a window, what it gets, in percent.
-    pub(crate) window_percent: u32,
-    /// How often a disturbed sample is repeated before it is given up.
-    pub(crate) retries: u32,
-}
-
-impl Plan {
-    /// What figures need.
-    pub(crate) fn full(repetitions: usize) -> Plan {
-        Plan {
-            repetitions,
-            sample_ns: 1_500_000,
-            crowded_ns: 12_000_000,
-            // They are long, and each is a mean over many hand-overs.
-            timed: repetitions.div_ceil(3),
-            window_percent: 100,
-            retries: 6,
-        }
-    }
-
-    /// Whether the program works, in seconds. No figure of it is worth quoting.
-    pub(crate) const QUICK: Plan = Plan {
-        repetitions: 3,
-        sample_ns: 200_000,
-        crowded_ns: 1_000_000,
-        timed: 1,
-        window_percent: 1,
-        retries: 2,
-    };
-}
-
-impl Plan {
-    /// How many samples of this kind.
-    fn samples(&self, span: Span) -> usize {
-        match span {
-            Span::Ops(_) => self.repetitions,
-            Span::Window(_) => self.timed,
-        }
-    }
-
-    /// How often a disturbed one is repeated. A window is long: what disturbs all of several
-    /// goes on for minutes.
-    fn retries(&self, span: Span) -> u32 {
-        match span {
-            Span::Ops(_) => self.retries,
-            Span::Window(_) => self.retries / 3,
-        }
-    }
-}
-
-/// What was measured.
-pub(crate) struct Measured {
-    pub(crate) rows: Vec<Row>,
-    /// What else the reader must know: candidates that this machine cannot have.
+/// The candidates that this machine can have.
+pub(crate) struct Entrants<'a> {
+    all: Vec<Entrant<'a>>,
+    /// What the reader must know: candidates that this machine cannot have.
     pub(crate) notes: Vec<String>,
 }
 
@@ -96,6 +37,7 @@ struct Entrant<'a> {
 struct Run<'a> {
     entrant: &'a Entrant<'a>,
     span: Span,
+    cost: Cost,
     /// Nanoseconds per operation.
     samples: Vec<f64>,
     /// [`Sample::share`], where there is one.
@@ -106,84 +48,142 @@ struct Run<'a> {
 /// The order of candidates differs from repetition to repetition, but not from run to run.
 const SEED: u128 = 5;
 
-/// Measures all candidates of a class on these CPUs.
+impl<'a> Entrants<'a> {
+    /// Makes what is measured.
+    pub(crate) fn of(bench: &'a Bench) -> Entrants<'a> {
+        // What this machine or build lacks, and the candidates that are not measured for it.
+        let mut lacking: Vec<(String, Vec<String>)> = Vec::new();
+        let mut all = Vec::new();
+        for form in &bench.forms {
+            for candidate in &form.candidates {
+                match (candidate.make)() {
+                    Ok(subject) => {
+                        let (name, role) = (candidate.name.as_str(), candidate.role);
+                        all.push(Entrant { form, name, role, subject });
+                    }
+                    Err(why) => {
+                        let (why, name) = (why.to_string(), format!("{:?}", candidate.name));
+                        match lacking.iter_mut().find(|(other, _)| *other == why) {
+                            Some((_, names)) if names.contains(&name) => {}
+                            Some((_, names)) => names.push(name),
+                            None => lacking.push((why, vec![name])),
+                        }
+                    }
+                }
+            }
+        }
+        let note = |(why, names): &(_, Vec<_>)| format!("left out {}: {why}", names.join(", "));
+        Entrants { all, notes: lacking.iter().map(note).collect() }
+    }
+
+    /// All that may be measured.
+    pub(crate) fn cells(&self) -> Vec<Cell<'a>> {
+        let cells = |it: &Entrant<'a>| it.form.threads.iter().map(|&n| it.cell(n)).collect();
+        self.all.iter().flat_map::<Vec<_>, _>(cells).collect()
+    }
+
+    /// All numbers of threads that some are measured with, from the least.
+    fn thread_counts(&self) -> Vec<usize> {
+        let mut counts: Vec<_> =
+            self.all.iter().flat_map(|entrant| &entrant.form.threads).copied().collect();
+        counts.sort_unstable();
+        counts.dedup();
+        counts
+    }
+
+    fn at(&self, threads: usize) -> impl Iterator<Item = &Entrant<'a>> {
+        self.all.iter().filter(move |entrant| entrant.form.threads.contains(&threads))
+    }
+}
+
+impl<'a> Entrant<'a> {
+    fn cell(&self, threads: usize) -> Cell<'a> {
+        Cell { form: self.form, name: self.name, threads }
+    }
+}
+
+/// Measures all candidates on these CPUs.
 ///
 /// # Errors
 ///
 /// [`Error`] if a thread cannot be started, or a candidate miscounted.
 pub(crate) fn measure(
     class: Class,
-    bench: &Bench,
+    entrants: &Entrants<'_>,
     plan: &Plan,
     cpus: &[CpuId],
-) -> Result<Measured, Error> {
-    // What this machine or build lacks, and the candidates that are not measured for it.
-    let mut lacking: Vec<(String, Vec<String>)> = Vec::new();
-    let mut entrants = Vec::new();
-    for form in &bench.forms {
-        for candidate in &form.candidates {
-            match (candidate.make)() {
-                Ok(subject) => {
-                    let (name, role) = (candidate.name.as_str(), candidate.role);
-                    entrants.push(Entrant { form, name, role, subject });
-                }
-                Err(why) => {
-                    let (why, name) = (why.to_string(), format!("{:?}", candidate.name));
-                    match lacking.iter_mut().find(|(other, _)| *other == why) {
-                        Some((_, names)) if names.contains(&name) => {}
-                        Some((_, names)) => names.push(name),
-                        None => lacking.push((why, vec![name])),
-                    }
-                }
-            }
-        }
-    }
-    let note = |(why, names): &(_, Vec<_>)| format!("left out {}: {why}", names.join(", "));
-    let notes = lacking.iter().map(note).collect();
-    let mut counts: Vec<_> = bench.forms.iter().flat_map(|form| &form.threads).copied().collect();
-    counts.sort_unstable();
-    counts.dedup();
+    mut progress: Progress,
+) -> Result<Vec<Row>, Error> {
     let mut dice = Pcg64::new(SEED, 0);
     let mut rows = Vec::new();
-    let progress = progress();
-    for threads in counts {
+    for threads in entrants.thread_counts() {
         let crew = Crew::new(threads, cpus)?;
         let mut runs = Vec::new();
-        for entrant in entrants.iter().filter(|it| it.form.threads.contains(&threads)) {
-            progress.set_message(format!("{threads} threads: calibrating {}", entrant.name));
-            let span = match entrant.form.window {
-                Some(window) if threads > 1 => Span::Window(window * plan.window_percent / 100),
-                _ => Span::Ops(calibrate(&crew, entrant, plan)?),
-            };
-            runs.push(Run { entrant, span, samples: Vec::new(), shares: Vec::new(), discarded: 0 });
+        for entrant in entrants.at(threads) {
+            let cost = Cost::of(entrant.cell(threads), plan, cpus.len());
+            progress.begin(&format!("{threads} threads: calibrating {}", entrant.name));
+            runs.push(Run::new(entrant, &crew, plan, cost)?);
+            progress.done(0, cost.calibration);
         }
-        // What is put in another order, so that the runs stay in that of the table.
-        let mut order: Vec<_> = (0..runs.len()).collect();
-        progress.inc_length(runs.iter().map(|run| plan.samples(run.span) as u64).sum());
-        for repetition in 0..plan.repetitions.max(plan.timed) {
-            shuffle(&mut order, &mut dice);
-            for &number in &order {
-                let run = &mut runs[number];
-                if repetition >= plan.samples(run.span) {
-                    continue;
-                }
-                progress.set_message(format!("{threads} threads: {}", run.entrant.name));
-                let take = || checked(&crew, run.entrant.name, &run.entrant.subject, run.span);
-                let (sample, discarded) = calm(plan.retries(run.span), take)?;
-                run.samples.extend(sample.as_ref().map(Sample::ns_per_op));
-                run.shares.extend(sample.as_ref().and_then(Sample::share));
-                run.discarded += discarded;
-                progress.inc(1);
-            }
-        }
+        sample_all(&mut runs, &crew, plan, &mut dice, &mut progress)?;
         crew.dismiss();
         rows.extend(runs.iter().map(|run| run.row(class, threads)));
     }
-    progress.finish_and_clear();
-    Ok(Measured { rows, notes })
+    progress.finish();
+    Ok(rows)
 }
 
-impl Run<'_> {
+/// Takes all samples at one number of threads, in turns.
+fn sample_all(
+    runs: &mut [Run<'_>],
+    crew: &Crew,
+    plan: &Plan,
+    dice: &mut Pcg64,
+    progress: &mut Progress,
+) -> Result<(), Error> {
+    // What is put in another order, so that the runs stay in that of the table.
+    let mut order: Vec<_> = (0..runs.len()).collect();
+    for repetition in 0..plan.repetitions.max(plan.timed) {
+        shuffle(&mut order, dice);
+        for &number in &order {
+            let run = &mut runs[number];
+            if repetition < run.cost.samples {
+                progress.begin(&format!("{} threads: {}", crew.threads(), run.entrant.name));
+                run.sample(crew, plan.retries(run.span))?;
+                progress.done(1, run.cost.sample);
+            }
+        }
+    }
+    Ok(())
+}
+
+impl<'a> Run<'a> {
+    /// Finds out how long its samples are.
+    fn new(
+        entrant: &'a Entrant<'a>,
+        crew: &Crew,
+        plan: &Plan,
+        cost: Cost,
+    ) -> Result<Run<'a>, Error> {
+        let span = match plan.window(entrant.form, crew.threads()) {
+            Some(window) => Span::Window(window),
+            None => Span::Ops(calibrate(crew, entrant, plan)?),
+        };
+        let (samples, shares) = (Vec::new(), Vec::new());
+        Ok(Run { entrant, span, cost, samples, shares, discarded: 0 })
+    }
+
+    /// Takes one sample.
+    fn sample(&mut self, crew: &Crew, retries: u32) -> Result<(), Error> {
+        let Entrant { name, subject, .. } = self.entrant;
+        let take = || checked(crew, name, subject, self.span);
+        let (sample, discarded) = calm(retries, take)?;
+        self.samples.extend(sample.as_ref().map(Sample::ns_per_op));
+        self.shares.extend(sample.as_ref().and_then(Sample::share));
+        self.discarded += discarded;
+        Ok(())
+    }
+
     fn row(&self, class: Class, threads: usize) -> Row {
         let Entrant { form, name, role, .. } = self.entrant;
         let summary = Summary::of(&self.samples);
@@ -210,7 +210,7 @@ fn calibrate(crew: &Crew, entrant: &Entrant<'_>, plan: &Plan) -> Result<u64, Err
     if let Some(ops) = entrant.form.ops() {
         return Ok(ops);
     }
-    let target = if crew.is_crowded() { plan.crowded_ns } else { plan.sample_ns };
+    let target = plan.length_ns(crew.is_crowded());
     let mut ops = 16 * ROUND;
     loop {
         // The shortest of a few: a disturbed one would make the operation look slow.
@@ -274,13 +274,6 @@ fn shuffle<T>(items: &mut [T], dice: &mut Pcg64) {
         let other = dice.next_u64() % (last as u64 + 1);
         items.swap(last, other as usize);
     }
-}
-
-/// Shows nothing where standard error is no terminal.
-fn progress() -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}, {eta} left, {msg}");
-    let style = style.expect("the template is one");
-    ProgressBar::new(0).with_style(style)
 }
 
 #[cfg(test)]

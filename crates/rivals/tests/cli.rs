@@ -1,6 +1,7 @@
 //! The program as its users see it: output, exit codes. Quick runs of every class.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Map, Value};
 
@@ -279,7 +280,22 @@ fn people_get_tables_with_bars_and_goals() {
     ] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
-    assert!(output.stderr.is_empty(), "progress is for terminals");
+    assert!(output.stderr.is_empty(), "it is over soon: nothing to announce");
+}
+
+#[test]
+fn a_long_run_says_first_how_long_it_takes() {
+    let mut command = rivals(&["locks", "--json"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    let read = BufReader::new(child.stderr.take().unwrap()).read_line(&mut said);
+    // What it says is all that is asked for: the run itself takes too long.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    read.unwrap();
+    for part in ["minutes (an estimate)", " samples, ", " of them windows of 1.5s"] {
+        assert!(said.contains(part), "no {part:?} in {said:?}");
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ use crossbeam_utils::CachePadded;
 use mcslock::relax::Relax;
 
 use super::steps::Steps;
-use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
+use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, Window, rounds};
 use crate::native::PthreadMutex;
 
 /// What the goals are for.
@@ -37,7 +37,10 @@ const BLOCKING: [&str; 5] =
 const UNCONTENDED_MOST: f64 = 0.75;
 const CONTENDED_MOST: f64 = 1.08;
 
-const WINDOW: Duration = Duration::from_millis(1500);
+/// Spins in the order of arrival, and never lets others run.
+const SPINS: &str = "mcslock raw spins";
+
+const WINDOW: Window = Window { length: Duration::from_millis(1500), late: &[SPINS] };
 
 pub(super) fn bench() -> Bench {
     let forms = vec![
@@ -87,7 +90,7 @@ fn candidates<const SECTION: u64, const OUTSIDE: u64>() -> Vec<Candidate> {
         rival::<parking_lot::Mutex<u64>, SECTION, OUTSIDE>(REFERENCE),
         rival::<usync::Mutex<u64>, SECTION, OUTSIDE>("usync Mutex"),
         rival::<spin::Mutex<u64>, SECTION, OUTSIDE>("spin Mutex"),
-        rival::<raw::spins::Mutex<u64>, SECTION, OUTSIDE>("mcslock raw spins"),
+        rival::<raw::spins::Mutex<u64>, SECTION, OUTSIDE>(SPINS),
         rival::<raw::yields::Mutex<u64>, SECTION, OUTSIDE>("mcslock raw yields"),
         rival::<PthreadMutex, SECTION, OUTSIDE>("pthread mutex"),
         rival::<Adaptive, SECTION, OUTSIDE>("pthread mutex adaptive"),

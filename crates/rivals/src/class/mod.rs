@@ -74,15 +74,28 @@ pub(crate) struct Form {
     pub(crate) title: &'static str,
     /// With how many threads it is measured.
     pub(crate) threads: Vec<usize>,
-    /// How long a sample of more than one thread is, where it is a window of time; `None` where it
-    /// is so many operations.
-    pub(crate) window: Option<Duration>,
+    /// What a sample of more than one thread is, where it is a window of time; `None` where it is
+    /// so many operations.
+    pub(crate) window: Option<Window>,
     pub(crate) params: Params,
     pub(crate) candidates: Vec<Candidate>,
     /// The name of the rival that ratios are relative to.
     pub(crate) reference: String,
     pub(crate) goals: Vec<Goal>,
 }
+
+/// A sample that is a window of time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) length: Duration,
+    /// The candidates that end late where threads share CPUs: their waiters spin and take turns in
+    /// the order of arrival, so the last operations of a window wait for one thread after another
+    /// to get its CPU.
+    pub(crate) late: &'static [&'static str],
+}
+
+/// How many operations make a sample where there is a gap before each.
+const OPS_WITH_GAPS: u64 = 64;
 
 impl Form {
     /// Whether it has this candidate.
@@ -93,7 +106,13 @@ impl Form {
     /// How many operations of each thread make a sample; `None`: as many as fit into its time.
     pub(crate) fn ops(&self) -> Option<u64> {
         // After a gap each is timed by itself, and their median is the sample.
-        self.params.gap_us.is_some_and(|gap| gap > 0).then_some(64)
+        self.params.gap_us.is_some_and(|gap| gap > 0).then_some(OPS_WITH_GAPS)
+    }
+
+    /// How long the gaps of such a sample are together, nearly all that it takes.
+    pub(crate) fn gaps(&self) -> Option<Duration> {
+        let gap = self.params.gap_us.filter(|&gap| gap > 0)?;
+        Some(Duration::from_micros(gap * OPS_WITH_GAPS))
     }
 }
 

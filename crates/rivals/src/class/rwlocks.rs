@@ -19,7 +19,7 @@ use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 
 use super::steps::Steps;
-use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
+use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, Window, rounds};
 use crate::native::PthreadRwLock;
 
 /// What the goals are for.
@@ -29,7 +29,7 @@ const REFERENCE: &str = "parking_lot RwLock";
 
 const THREADS: [usize; 3] = [1, 2, 8];
 
-const WINDOW: Duration = Duration::from_millis(500);
+const WINDOW: Window = Window { length: Duration::from_millis(500), late: &[] };
 
 pub(super) fn bench() -> Bench {
     let forms = vec![

@@ -1,0 +1,241 @@
+//! How long measuring takes, estimated before it begins.
+//!
+//! An estimate follows from the forms, the plan and the number of CPUs alone. It leaves out
+//! repeats: nothing says in advance how often other load disturbs a sample.
+
+use std::time::Duration;
+
+use crate::class::Form;
+#[cfg(test)]
+use crate::class::{Bench, Candidate};
+use crate::plan::Plan;
+use crate::text::{about, grouped};
+
+/// What is measured by itself: a candidate of a form at one number of threads.
+#[derive(Clone, Copy)]
+pub(crate) struct Cell<'a> {
+    pub(crate) form: &'a Form,
+    pub(crate) name: &'a str,
+    pub(crate) threads: usize,
+}
+
+impl Cell<'_> {
+    /// For how long its threads go on after a window of this length.
+    ///
+    /// Where each thread has a CPU they end at once. Else a thread ends when it gets its CPU again:
+    /// 29 ms later for 8 threads on 2 CPUs and 51 ms for 32, measured as the mean over candidates
+    /// of `locks` that do not end late. Of those that do, each thread that came to its CPU in the
+    /// window waits for its turn, and each turn comes after all other threads of its CPU have spun
+    /// through a time slice.
+    fn wind_down(&self, window: Duration, cpus: usize) -> Duration {
+        let Cell { form, name, threads } = *self;
+        if threads <= cpus {
+            Duration::ZERO
+        } else if form.window.is_some_and(|window| window.late.contains(&name)) {
+            let (threads, cpus) = (threads as f64, cpus as f64);
+            let turns = threads.min(cpus * window.div_duration_f64(SLICE));
+            SLICE.mul_f64(turns * threads / cpus)
+        } else {
+            8 * SLICE
+        }
+    }
+}
+
+/// A time slice: the scheduler's 3 ms, up to the next tick, and what the switch costs.
+const SLICE: Duration = Duration::from_millis(5);
+
+/// What a cell takes if nothing disturbs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// Finding out how many operations make a sample.
+    pub(crate) calibration: Duration,
+    /// How many samples there are.
+    pub(crate) samples: usize,
+    /// One sample.
+    pub(crate) sample: Duration,
+    /// How long each is measured, where it is a window of time.
+    window: Option<Duration>,
+}
+
+impl Cost {
+    pub(crate) fn of(cell: Cell<'_>, plan: &Plan, cpus: usize) -> Cost {
+        let Cell { form, threads, .. } = cell;
+        let Some(window) = plan.window(form, threads) else {
+            return Cost::of_operations(form, threads > cpus, plan);
+        };
+        let sample = window + cell.wind_down(window, cpus);
+        let (calibration, samples) = (Duration::ZERO, plan.timed);
+        Cost { calibration, samples, sample, window: Some(window) }
+    }
+
+    /// Where a sample is so many operations.
+    fn of_operations(form: &Form, crowded: bool, plan: &Plan) -> Cost {
+        let length = Duration::from_nanos(plan.length_ns(crowded));
+        let (calibration, sample) = match form.gaps() {
+            Some(gaps) => (Duration::ZERO, gaps),
+            // Calibrating takes about as long as two samples: five at each of some lengths, the
+            // last of which is between an eighth and a half of a sample's.
+            None => (2 * length, length),
+        };
+        Cost { calibration, samples: plan.repetitions, sample, window: None }
+    }
+
+    fn total(&self) -> Duration {
+        self.calibration + self.sample * u32::try_from(self.samples).unwrap_or(u32::MAX)
+    }
+}
+
+/// What measuring takes if nothing disturbs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Estimate {
+    pub(crate) time: Duration,
+    pub(crate) samples: usize,
+    /// How many of them are windows.
+    timed: usize,
+    /// The longest window.
+    window: Duration,
+}
+
+impl Estimate {
+    /// Of these cells.
+    pub(crate) fn of(cells: &[Cell<'_>], plan: &Plan, cpus: usize) -> Estimate {
+        let mut sum = Estimate::default();
+        for cost in cells.iter().map(|&cell| Cost::of(cell, plan, cpus)) {
+            sum.add(&cost);
+        }
+        sum
+    }
+
+    fn add(&mut self, cost: &Cost) {
+        self.time += cost.total();
+        self.samples += cost.samples;
+        if let Some(window) = cost.window {
+            self.timed += cost.samples;
+            self.window = self.window.max(window);
+        }
+    }
+
+    /// What to say before measuring begins; `None` if it is over soon.
+    pub(crate) fn announcement(&self) -> Option<String> {
+        let Estimate { time, samples, timed, window } = *self;
+        if time < WORTH_SAYING {
+            return None;
+        }
+        let what = if timed == 0 {
+            format!("{} samples", grouped(samples))
+        } else if timed == samples {
+            format!("{} windows of {window:?}", grouped(timed))
+        } else {
+            format!(
+                "{} samples, {} of them windows of {window:?}",
+                grouped(samples),
+                grouped(timed)
+            )
+        };
+        let time = about(time);
+        Some(format!(
+            "this takes {time} (an estimate): {what}. Repeats of disturbed samples add to it"
+        ))
+    }
+}
+
+/// Shorter runs announce nothing.
+const WORTH_SAYING: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+impl<'a> Cell<'a> {
+    /// All of a class, whether this machine has them or not.
+    pub(crate) fn all(bench: &'a Bench) -> Vec<Cell<'a>> {
+        let mut cells = Vec::new();
+        for form in &bench.forms {
+            for &threads in &form.threads {
+                let cell = |it: &'a Candidate| Cell { form, name: &it.name, threads };
+                cells.extend(form.candidates.iter().map(cell));
+            }
+        }
+        cells
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+    use crate::class::Class;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn estimate(class: Class, plan: &Plan, cpus: usize) -> Estimate {
+        Estimate::of(&Cell::all(&class.bench()), plan, cpus)
+    }
+
+    #[test]
+    fn windows_take_their_time() {
+        let all = estimate(Class::Locks, &Plan::full(21), 32);
+        let locks = Class::Locks.bench().forms[0].candidates.len();
+        // Four forms, three numbers of threads, seven windows; uncontended there are 21 samples.
+        assert_eq!(all.timed, locks * 4 * 3 * 7);
+        assert_eq!(all.samples, all.timed + locks * 21);
+        assert_eq!(all.window, SECOND * 3 / 2);
+        let short = (locks * (21 + 2)) as u32 * Duration::from_micros(1500);
+        assert_eq!(all.time, all.timed as u32 * all.window + short);
+    }
+
+    #[test]
+    fn samples_of_threads_that_share_cpus_are_longer() {
+        let plan = Plan::full(21);
+        let sample = |form: &Form, name: &str, threads, cpus| {
+            Cost::of(Cell { form, name, threads }, &plan, cpus).sample.as_millis()
+        };
+        let form = &Class::Masks.bench().forms[0];
+        assert_eq!([2, 1].map(|cpus| sample(form, "any", 2, cpus)), [1, 12]);
+        let form = &Class::Locks.bench().forms[1];
+        assert_eq!([8, 2].map(|cpus| sample(form, "any", 8, cpus)), [1500, 1540]);
+        let late = form.window.unwrap().late[0];
+        let samples = [8, 32].map(|threads| sample(form, late, threads, 2));
+        assert_eq!(samples, [1500 + 160, 1500 + 2560], "each thread waits for a round of others");
+        assert_eq!(sample(form, late, 8, 8), 1500);
+        let short = Cell { form, name: late, threads: 32 }.wind_down(3 * SLICE, 2);
+        assert_eq!(short, 6 * 16 * SLICE, "six of them came to their CPUs");
+    }
+
+    #[test]
+    fn late_names_are_those_of_candidates() {
+        for class in Class::value_variants() {
+            for form in class.bench().forms {
+                for late in form.window.map(|window| window.late).unwrap_or_default() {
+                    assert!(form.candidates.iter().any(|it| it.name == *late), "{late}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn gaps_take_their_time() {
+        let bench = Class::Calls.bench();
+        let of = |form| Cost::of(Cell { form, name: "any", threads: 2 }, &Plan::full(21), 2);
+        let all: Vec<_> = bench.forms.iter().map(of).collect();
+        let lengths = all.iter().map(|cost| cost.sample.as_micros());
+        assert_eq!(lengths.collect::<Vec<_>>(), [1500, 64 * 60, 64 * 500]);
+        let calibrated = all.iter().map(|cost| cost.calibration.as_micros());
+        assert_eq!(calibrated.collect::<Vec<_>>(), [3000, 0, 0]);
+    }
+
+    #[test]
+    fn a_long_run_is_announced_with_its_length() {
+        let all = estimate(Class::Locks, &Plan::full(21), 32);
+        let said = all.announcement().unwrap();
+        for part in ["minutes (an estimate): 1,", " of them windows of 1.5s. "] {
+            assert!(said.contains(part), "no {part:?} in {said}");
+        }
+        let all = Estimate { timed: all.samples, ..all }.announcement().unwrap();
+        assert!(all.contains(" windows of 1.5s. ") && !all.contains("samples, "), "{all}");
+        let short = Estimate { time: 60 * SECOND, ..Estimate::default() };
+        assert!(short.announcement().is_some());
+        assert_eq!(Estimate { time: 9 * SECOND, ..short }.announcement(), None);
+        // Tests of the program rely on that.
+        let quick = estimate(Class::Cid, &Plan::QUICK, 1);
+        assert_eq!(quick.announcement(), None);
+    }
+}

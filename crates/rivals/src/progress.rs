@@ -1,0 +1,189 @@
+//! How far measuring has come, and how long it still takes.
+
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::estimate::Estimate;
+use crate::text::{about, grouped, millis, tell};
+
+/// Where standard error is no terminal, a line is written at most so often.
+const BETWEEN_LINES: Duration = Duration::from_secs(30);
+
+/// Shows how far measuring has come: a bar on a terminal, elsewhere a line now and then.
+pub(crate) struct Progress {
+    begun: Instant,
+    pace: Pace,
+    /// `None` where standard error is no terminal.
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    pub(crate) fn new(expected: Estimate) -> Progress {
+        let bar = io::stderr().is_terminal().then(|| bar(expected.time));
+        Progress { begun: Instant::now(), pace: Pace::new(expected), bar }
+    }
+
+    /// This begins.
+    pub(crate) fn begin(&self, what: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{}; {what}", self.pace.said(self.begun.elapsed())));
+        }
+    }
+
+    /// So many samples were taken, which were expected to take so long.
+    pub(crate) fn done(&mut self, samples: usize, expected: Duration) {
+        self.pace.samples += samples;
+        self.pace.done += expected;
+        match &self.bar {
+            Some(bar) => bar.set_position(millis(self.pace.done)),
+            None => {
+                if let Some(line) = self.pace.line(self.begun.elapsed()) {
+                    tell(line);
+                }
+            }
+        }
+    }
+
+    /// All is done.
+    pub(crate) fn finish(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A bar as long as measuring takes: samples differ too much in length to count them.
+fn bar(time: Duration) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {msg}");
+    let style = style.expect("the template is one");
+    ProgressBar::new(millis(time)).with_style(style)
+}
+
+/// What was expected and what is done, without a clock.
+struct Pace {
+    expected: Estimate,
+    /// How many samples were taken.
+    samples: usize,
+    /// How long all that is done was expected to take.
+    done: Duration,
+    /// When the next line is due.
+    next: Duration,
+}
+
+impl Pace {
+    fn new(expected: Estimate) -> Pace {
+        Pace { expected, samples: 0, done: Duration::ZERO, next: BETWEEN_LINES }
+    }
+
+    /// What is done of the whole, from 0 to 1.
+    fn part(&self) -> f64 {
+        let whole = self.expected.time.as_secs_f64();
+        if whole > 0.0 { (self.done.as_secs_f64() / whole).min(1.0) } else { 1.0 }
+    }
+
+    /// How long the rest takes if it differs from the estimate as what is done did.
+    fn left(&self, elapsed: Duration) -> Duration {
+        // As if a twentieth of the whole had gone as expected before: else the first samples,
+        // which are few, would say it all.
+        let before = self.expected.time / 20;
+        let (took, expected) = (before + elapsed, before + self.done);
+        let rest = self.expected.time.saturating_sub(self.done);
+        if expected.is_zero() {
+            return rest;
+        }
+        rest.mul_f64(took.as_secs_f64() / expected.as_secs_f64())
+    }
+
+    fn said(&self, elapsed: Duration) -> String {
+        format!(
+            "{:.0} % ({} of {} samples), {} left",
+            (100.0 * self.part()).floor(),
+            grouped(self.samples),
+            grouped(self.expected.samples),
+            about(self.left(elapsed))
+        )
+    }
+
+    /// The line to write now, if one is due. None is when all is done.
+    fn line(&mut self, elapsed: Duration) -> Option<String> {
+        if elapsed < self.next || self.samples == self.expected.samples {
+            return None;
+        }
+        self.next = elapsed + BETWEEN_LINES;
+        Some(self.said(elapsed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::class::Class;
+    use crate::estimate::{Cell, Cost};
+    use crate::plan::Plan;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// 100 s for so many samples.
+    fn expected(samples: usize) -> Estimate {
+        let mut expected = Estimate::default();
+        (expected.time, expected.samples) = (100 * SECOND, samples);
+        expected
+    }
+
+    fn after(samples: usize, done: Duration) -> Pace {
+        Pace { samples, done, ..Pace::new(expected(1260)) }
+    }
+
+    #[test]
+    fn what_is_left_follows_from_time_and_not_from_the_number_of_samples() {
+        let pace = after(1200, 40 * SECOND);
+        assert_eq!(pace.left(40 * SECOND), 60 * SECOND);
+        assert_eq!(pace.said(40 * SECOND), "40 % (1,200 of 1,260 samples), about 60 s left");
+        // Twice as long so far.
+        let left = pace.left(80 * SECOND).as_secs_f64();
+        assert!((left - 60.0 * 85.0 / 45.0).abs() < 1e-6, "{left}");
+        // The very first sample does not say it all.
+        let left = after(1, SECOND / 100).left(SECOND / 10).as_secs();
+        assert_eq!(left, 101);
+        assert_eq!(after(1260, 100 * SECOND).left(150 * SECOND), Duration::ZERO);
+    }
+
+    #[test]
+    fn nothing_to_do_is_all_done() {
+        let pace = Pace::new(Estimate::default());
+        assert_eq!(pace.said(SECOND), "100 % (0 of 0 samples), a few seconds left");
+    }
+
+    #[test]
+    fn a_line_comes_every_30_seconds_at_most() {
+        let mut pace = after(0, Duration::ZERO);
+        let mut at = Vec::new();
+        for seconds in 0..100 {
+            if pace.line(seconds * SECOND).is_some() {
+                at.push(seconds);
+            }
+        }
+        assert_eq!(at, [30, 60, 90]);
+        // A long sample delays one, and those that follow.
+        let mut pace = after(0, Duration::ZERO);
+        let lines = [29, 50, 79, 80].map(|seconds| pace.line(seconds * SECOND).is_some());
+        assert_eq!(lines, [false, true, false, true]);
+        assert_eq!(after(1260, 100 * SECOND).line(100 * SECOND), None, "it is over");
+    }
+
+    #[test]
+    fn what_is_done_adds_up_to_what_was_expected() {
+        let bench = Class::Locks.bench();
+        let cells = Cell::all(&bench);
+        let plan = Plan::full(21);
+        let mut progress = Progress::new(Estimate::of(&cells, &plan, 2));
+        for cost in cells.into_iter().map(|cell| Cost::of(cell, &plan, 2)) {
+            progress.done(0, cost.calibration);
+            (0..cost.samples).for_each(|_| progress.done(1, cost.sample));
+        }
+        let Pace { expected, samples, done, .. } = progress.pace;
+        assert_eq!((samples, done), (expected.samples, expected.time));
+    }
+}
