@@ -9,7 +9,7 @@ use coreline_world::native::probe;
 use crate::class::{Bench, Class, Form};
 use crate::crew;
 use crate::error::Error;
-use crate::estimate::{Cell, Estimate};
+use crate::estimate::{Cell, Estimate, budget, fit, left_out};
 use crate::measure::{Entrants, measure};
 use crate::plan::{LEAST_SAMPLES, LEAST_WINDOWS, Plan};
 use crate::progress::Progress;
@@ -39,6 +39,15 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "N", default_value_t = 21,
           value_parser = clap::value_parser!(u16).range(LEAST_SAMPLES as i64..=1000))]
     reps: u16,
+    /// End in about N minutes: fewer and shorter samples, less exact figures
+    ///
+    /// The number of windows of time shrinks first, then their length; candidates whose windows
+    /// end late are left out where time is short. A fifth of the time is kept for repeating
+    /// disturbed samples. A run that is shorter anyway stays as it is. If N is too small for
+    /// figures that are worth quoting, nothing is measured.
+    #[arg(long, value_name = "N", conflicts_with_all = ["quick", "reps"],
+          value_parser = clap::value_parser!(u16).range(1..))]
+    minutes: Option<u16>,
     /// Only with this many threads
     #[arg(long, value_name = "N", value_delimiter = ',')]
     threads: Vec<usize>,
@@ -55,7 +64,8 @@ impl Cli {
         let mut bench = self.class.bench();
         select(&mut bench, &self.threads, self.form.as_deref())?;
         let entrants = Entrants::of(&bench);
-        let (plan, progress) = self.plan(&entrants.cells(), cpus.len());
+        let cells = entrants.cells();
+        let (plan, progress) = self.plan(&cells, cpus.len())?;
         let rows = measure(self.class, &entrants, &plan, &cpus, progress)?;
         let mut notes = entrants.notes;
         if let Err(why) = machine.sections {
@@ -71,6 +81,8 @@ impl Cli {
         if self.quick {
             notes.push("quick: few short samples, no figures to quote".to_owned());
         } else {
+            notes.extend(shortened(&bench, &plan));
+            notes.extend(left_out(&cells, &plan, cpus.len()));
             notes.extend(thin(&rows));
         }
         let mut out = BufWriter::new(io::stdout().lock());
@@ -86,13 +98,22 @@ impl Cli {
     }
 
     /// How much to measure. Says how long that takes, if it is long.
-    fn plan(&self, cells: &[Cell<'_>], cpus: usize) -> (Plan, Progress) {
-        let plan = if self.quick { Plan::QUICK } else { Plan::full(self.reps.into()) };
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLittleTime`] if that is not enough for what was asked for.
+    fn plan(&self, cells: &[Cell<'_>], cpus: usize) -> Result<(Plan, Progress), Error> {
+        let full = if self.quick { Plan::QUICK } else { Plan::full(self.reps.into()) };
+        let plan = match self.minutes {
+            Some(minutes) => fit(full, minutes, cells, cpus)?,
+            None => full,
+        };
         let estimate = Estimate::of(cells, &plan, cpus);
-        if let Some(announcement) = estimate.announcement() {
+        let budget = self.minutes.map(budget);
+        if let Some(announcement) = estimate.announcement(budget) {
             tell(announcement);
         }
-        (plan, Progress::new(estimate))
+        Ok((plan, Progress::new(estimate, budget)))
     }
 }
 
@@ -112,6 +133,19 @@ fn select(bench: &mut Bench, threads: &[usize], title: Option<&str>) -> Result<(
     let is_asked = |form: &Form| title.is_none_or(|part| words(form.title).contains(&words(part)));
     bench.forms.retain(|form| is_asked(form) && !form.threads.is_empty());
     if bench.forms.is_empty() { Err(Error::Nothing(all)) } else { Ok(()) }
+}
+
+/// What shorter windows than the forms ask for mean, where the plan has such.
+fn shortened(bench: &Bench, plan: &Plan) -> Option<String> {
+    let asked = bench.forms.iter().find_map(|form| form.window)?.length;
+    (plan.longest < asked).then(|| {
+        format!(
+            "windows of {:?} where a full run has {asked:?}: each thread gets fewer time slices, \
+             so the shares of many threads are lower and vary more, and a goal for a share may be \
+             missed for that alone",
+            plan.longest
+        )
+    })
 }
 
 /// How many figures rest on too few samples.

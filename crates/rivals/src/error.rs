@@ -19,6 +19,11 @@ pub(crate) enum Error {
     NoCpus(String),
     #[error("no form of the class has all that was asked for; there are {0}; ask for less")]
     Nothing(String),
+    #[error(
+        "--minutes {asked} is too little: figures that are worth quoting take at least {needed} \
+         minutes here; give --minutes {needed}, or measure less with --form or --threads"
+    )]
+    TooLittleTime { asked: u16, needed: u64 },
     #[error("cannot start the measuring threads: {0}")]
     Threads(#[from] SpawnError),
     #[error("cannot write the result: {0}; give the program a standard output that takes it")]
@@ -43,7 +48,7 @@ impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Error::WrongSum { .. } => 1,
-            Error::Nothing(_) | Error::Output(_) => 2,
+            Error::Nothing(_) | Error::TooLittleTime { .. } | Error::Output(_) => 2,
             Error::NoCpus(_) | Error::Threads(_) => 3,
         }
     }

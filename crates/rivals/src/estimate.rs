@@ -1,13 +1,15 @@
-//! How long measuring takes, estimated before it begins.
+//! How long measuring takes, estimated before it begins, and the plan that fits into a time.
 //!
 //! An estimate follows from the forms, the plan and the number of CPUs alone. It leaves out
 //! repeats: nothing says in advance how often other load disturbs a sample.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::class::Form;
 #[cfg(test)]
 use crate::class::{Bench, Candidate};
+use crate::error::Error;
 use crate::plan::Plan;
 use crate::text::{about, grouped};
 
@@ -44,6 +46,9 @@ impl Cell<'_> {
 /// A time slice: the scheduler's 3 ms, up to the next tick, and what the switch costs.
 const SLICE: Duration = Duration::from_millis(5);
 
+/// From how much time after a window on a candidate is late.
+const LATE: Duration = Duration::from_millis(200);
+
 /// What a cell takes if nothing disturbs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cost {
@@ -58,14 +63,16 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    pub(crate) fn of(cell: Cell<'_>, plan: &Plan, cpus: usize) -> Cost {
+    /// `None` where the plan leaves the cell out.
+    pub(crate) fn of(cell: Cell<'_>, plan: &Plan, cpus: usize) -> Option<Cost> {
         let Cell { form, threads, .. } = cell;
         let Some(window) = plan.window(form, threads) else {
-            return Cost::of_operations(form, threads > cpus, plan);
+            return Some(Cost::of_operations(form, threads > cpus, plan));
         };
-        let sample = window + cell.wind_down(window, cpus);
+        let after = cell.wind_down(window, cpus);
         let (calibration, samples) = (Duration::ZERO, plan.timed);
-        Cost { calibration, samples, sample, window: Some(window) }
+        let cost = Cost { calibration, samples, sample: window + after, window: Some(window) };
+        (plan.late || after < LATE).then_some(cost)
     }
 
     /// Where a sample is so many operations.
@@ -97,10 +104,10 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// Of these cells.
+    /// Of what the plan has of these cells.
     pub(crate) fn of(cells: &[Cell<'_>], plan: &Plan, cpus: usize) -> Estimate {
         let mut sum = Estimate::default();
-        for cost in cells.iter().map(|&cell| Cost::of(cell, plan, cpus)) {
+        for cost in cells.iter().filter_map(|&cell| Cost::of(cell, plan, cpus)) {
             sum.add(&cost);
         }
         sum
@@ -116,7 +123,7 @@ impl Estimate {
     }
 
     /// What to say before measuring begins; `None` if it is over soon.
-    pub(crate) fn announcement(&self) -> Option<String> {
+    pub(crate) fn announcement(&self, budget: Option<Duration>) -> Option<String> {
         let Estimate { time, samples, timed, window } = *self;
         if time < WORTH_SAYING {
             return None;
@@ -132,15 +139,73 @@ impl Estimate {
                 grouped(timed)
             )
         };
-        let time = about(time);
-        Some(format!(
-            "this takes {time} (an estimate): {what}. Repeats of disturbed samples add to it"
-        ))
+        let mut said = format!("this takes {} (an estimate): {what}", about(time));
+        said += &match budget {
+            Some(budget) => {
+                let reserve = about(budget.saturating_sub(time));
+                format!(". Repeats of disturbed samples add at most {reserve}")
+            }
+            None if time < WORTH_SHORTENING => ". Repeats of disturbed samples add to it".into(),
+            None => ". Repeats of disturbed samples add to it. --minutes N ends in about N \
+                     minutes, with less exact figures"
+                .into(),
+        };
+        Some(said)
     }
 }
 
 /// Shorter runs announce nothing.
 const WORTH_SAYING: Duration = Duration::from_secs(10);
+/// Longer ones are told how they can be shorter.
+const WORTH_SHORTENING: Duration = Duration::from_secs(120);
+
+/// Which cells the plan leaves out, and why; `None` if it has all.
+pub(crate) fn left_out(cells: &[Cell<'_>], plan: &Plan, cpus: usize) -> Option<String> {
+    let is_out = |cell: &&Cell<'_>| Cost::of(**cell, plan, cpus).is_none();
+    let named = |cell: &Cell<'_>| format!("{:?} at {} threads", cell.name, cell.threads);
+    // By name: a candidate may be out of several forms.
+    let out: BTreeSet<_> = cells.iter().filter(is_out).map(named).collect();
+    let names = out.into_iter().collect::<Vec<_>>().join(", ");
+    (!names.is_empty()).then(|| {
+        format!(
+            "left out {names}: waiters that spin in the order of arrival end each window late; \
+             give more minutes to measure that, too"
+        )
+    })
+}
+
+/// The largest plan whose estimate leaves a fifth of these minutes for repeats.
+///
+/// # Errors
+///
+/// [`Error::TooLittleTime`] if not even the smallest plan does.
+pub(crate) fn fit(
+    full: Plan,
+    minutes: u16,
+    cells: &[Cell<'_>],
+    cpus: usize,
+) -> Result<Plan, Error> {
+    let lengths = cells.iter().filter_map(|cell| cell.form.window.map(|window| window.length));
+    let window = lengths.max().unwrap_or_default();
+    let mut least = Duration::ZERO;
+    for plan in full.shorter(window) {
+        least = Estimate::of(cells, &plan, cpus).time;
+        if with_reserve(least) <= budget(minutes) {
+            return Ok(plan);
+        }
+    }
+    let needed = (with_reserve(least).as_secs_f64() / 60.0).ceil() as u64;
+    Err(Error::TooLittleTime { asked: minutes, needed })
+}
+
+/// So many minutes.
+pub(crate) fn budget(minutes: u16) -> Duration {
+    Duration::from_secs(60 * u64::from(minutes))
+}
+
+fn with_reserve(time: Duration) -> Duration {
+    time * 5 / 4
+}
 
 #[cfg(test)]
 impl<'a> Cell<'a> {
@@ -163,6 +228,7 @@ mod tests {
 
     use super::*;
     use crate::class::Class;
+    use crate::plan::{LEAST_WINDOWS, SHORTEST_WINDOW};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -186,7 +252,7 @@ mod tests {
     fn samples_of_threads_that_share_cpus_are_longer() {
         let plan = Plan::full(21);
         let sample = |form: &Form, name: &str, threads, cpus| {
-            Cost::of(Cell { form, name, threads }, &plan, cpus).sample.as_millis()
+            Cost::of(Cell { form, name, threads }, &plan, cpus).unwrap().sample.as_millis()
         };
         let form = &Class::Masks.bench().forms[0];
         assert_eq!([2, 1].map(|cpus| sample(form, "any", 2, cpus)), [1, 12]);
@@ -215,7 +281,7 @@ mod tests {
     fn gaps_take_their_time() {
         let bench = Class::Calls.bench();
         let of = |form| Cost::of(Cell { form, name: "any", threads: 2 }, &Plan::full(21), 2);
-        let all: Vec<_> = bench.forms.iter().map(of).collect();
+        let all: Vec<_> = bench.forms.iter().filter_map(of).collect();
         let lengths = all.iter().map(|cost| cost.sample.as_micros());
         assert_eq!(lengths.collect::<Vec<_>>(), [1500, 64 * 60, 64 * 500]);
         let calibrated = all.iter().map(|cost| cost.calibration.as_micros());
@@ -223,19 +289,80 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_is_announced_with_its_length() {
+    fn a_long_run_is_announced_with_its_length_and_a_way_out() {
         let all = estimate(Class::Locks, &Plan::full(21), 32);
-        let said = all.announcement().unwrap();
-        for part in ["minutes (an estimate): 1,", " of them windows of 1.5s. "] {
+        let said = all.announcement(None).unwrap();
+        for part in ["minutes (an estimate): 1,", " of them windows of 1.5s. ", "--minutes N "] {
             assert!(said.contains(part), "no {part:?} in {said}");
         }
-        let all = Estimate { timed: all.samples, ..all }.announcement().unwrap();
+        let said = all.announcement(Some(all.time + 300 * SECOND)).unwrap();
+        assert!(said.contains("add at most about 5 minutes"), "{said}");
+        assert!(!said.contains("--minutes"), "{said}");
+        let all = Estimate { timed: all.samples, ..all }.announcement(None).unwrap();
         assert!(all.contains(" windows of 1.5s. ") && !all.contains("samples, "), "{all}");
         let short = Estimate { time: 60 * SECOND, ..Estimate::default() };
-        assert!(short.announcement().is_some());
-        assert_eq!(Estimate { time: 9 * SECOND, ..short }.announcement(), None);
+        assert!(!short.announcement(None).unwrap().contains("--minutes"));
+        assert_eq!(Estimate { time: 9 * SECOND, ..short }.announcement(None), None);
         // Tests of the program rely on that.
         let quick = estimate(Class::Cid, &Plan::QUICK, 1);
-        assert_eq!(quick.announcement(), None);
+        assert_eq!(quick.announcement(None), None);
+    }
+
+    #[test]
+    fn a_plan_that_fits_leaves_a_fifth_for_repeats() {
+        let bench = Class::Locks.bench();
+        let cells = Cell::all(&bench);
+        let full = Plan::full(21);
+        let mut before = Duration::ZERO;
+        for minutes in 2..60 {
+            let plan = fit(full, minutes, &cells, 2).unwrap();
+            let time = Estimate::of(&cells, &plan, 2).time;
+            assert!(time <= budget(minutes) * 4 / 5, "{minutes}: {time:?}");
+            // Most of it is used, unless there is no more to do. One window more of each candidate
+            // may take minutes.
+            assert!(time >= budget(minutes) * 2 / 3 || plan == full, "{minutes}: {time:?}");
+            assert!(time >= before, "more time, more done");
+            assert!(plan.timed > LEAST_WINDOWS && plan.longest >= SHORTEST_WINDOW, "{plan:?}");
+            assert_eq!(plan.repetitions, 21, "they take hardly any time");
+            before = time;
+        }
+        assert_eq!(fit(full, 60, &cells, 2).unwrap(), full);
+    }
+
+    #[test]
+    fn less_than_the_floors_is_refused() {
+        let bench = Class::Locks.bench();
+        let cells = Cell::all(&bench);
+        let error = fit(Plan::full(21), 1, &cells, 2).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let said = error.to_string();
+        for part in ["--minutes 1 ", "--minutes 2,", "--form", "--threads"] {
+            assert!(said.contains(part), "no {part:?} in {said}");
+        }
+        let some: Vec<_> = cells.into_iter().filter(|cell| cell.threads == 8).collect();
+        assert!(fit(Plan::full(21), 1, &some, 2).is_ok(), "fewer cells");
+    }
+
+    #[test]
+    fn candidates_that_end_late_are_left_out_where_time_is_short() {
+        let bench = Class::Locks.bench();
+        let cells = Cell::all(&bench);
+        let out = |minutes, cpus| {
+            left_out(&cells, &fit(Plan::full(21), minutes, &cells, cpus).unwrap(), cpus)
+        };
+        let note = out(2, 2).unwrap();
+        assert!(note.starts_with("left out \"mcslock raw spins\" at 32 threads: "), "{note}");
+        assert_eq!(out(60, 2), None);
+        assert_eq!(out(2, 32), None, "each thread has a CPU");
+    }
+
+    #[test]
+    fn every_class_can_be_measured_in_a_few_minutes() {
+        for class in Class::value_variants() {
+            for cpus in [1, 2, 4, 8, 16, 32] {
+                let fits = fit(Plan::full(21), 3, &Cell::all(&class.bench()), cpus);
+                assert!(fits.is_ok(), "{class:?} on {cpus} CPUs: {}", fits.unwrap_err());
+            }
+        }
     }
 }

@@ -30,8 +30,8 @@
 //! | [`class`] | the classes: candidates, forms, thread counts and goals, as tables |
 //! | [`crew`] | the pinned threads that take one sample together |
 //! | [`disturbance`] | which samples do not count |
-//! | [`plan`] | how much to measure |
-//! | [`estimate`] | how long that takes |
+//! | [`plan`] | how much to measure, and how much less where time is short |
+//! | [`estimate`] | how long that takes, and the plan that fits into a time |
 //! | [`progress`] | how far measuring has come |
 //! | [`measure`] | calibration, repetitions, retries |
 //! | [`statistics`] | medians, minima, intervals of confidence |

@@ -120,7 +120,7 @@ pub(crate) fn measure(
         let crew = Crew::new(threads, cpus)?;
         let mut runs = Vec::new();
         for entrant in entrants.at(threads) {
-            let cost = Cost::of(entrant.cell(threads), plan, cpus.len());
+            let Some(cost) = Cost::of(entrant.cell(threads), plan, cpus.len()) else { continue };
             progress.begin(&format!("{threads} threads: calibrating {}", entrant.name));
             runs.push(Run::new(entrant, &crew, plan, cost)?);
             progress.done(0, cost.calibration);
@@ -149,7 +149,7 @@ fn sample_all(
             let run = &mut runs[number];
             if repetition < run.cost.samples {
                 progress.begin(&format!("{} threads: {}", crew.threads(), run.entrant.name));
-                run.sample(crew, plan.retries(run.span))?;
+                run.sample(crew, plan.retries(run.span), progress)?;
                 progress.done(1, run.cost.sample);
             }
         }
@@ -174,10 +174,10 @@ impl<'a> Run<'a> {
     }
 
     /// Takes one sample.
-    fn sample(&mut self, crew: &Crew, retries: u32) -> Result<(), Error> {
+    fn sample(&mut self, crew: &Crew, retries: u32, progress: &Progress) -> Result<(), Error> {
         let Entrant { name, subject, .. } = self.entrant;
         let take = || checked(crew, name, subject, self.span);
-        let (sample, discarded) = calm(retries, take)?;
+        let (sample, discarded) = calm(retries, || progress.may_repeat(), take)?;
         self.samples.extend(sample.as_ref().map(Sample::ns_per_op));
         self.shares.extend(sample.as_ref().and_then(Sample::share));
         self.discarded += discarded;
@@ -248,24 +248,32 @@ fn checked(
     Ok(sample)
 }
 
-/// Takes samples until one is not disturbed, `1 + retries` at most; returns how many were
-/// discarded, too. The last one is kept in any case if its figure is the threads' own
-/// [CPU time](Sample::is_cpu_time).
+/// Takes samples until one is not disturbed, `1 + retries` at most, and repeats none where it may
+/// not; returns how many were discarded, too. The last one is kept in any case if its figure is
+/// the threads' own [CPU time](Sample::is_cpu_time).
 ///
 /// The pause after each disturbed sample is twice the one before, from 1 ms on: most of what
 /// disturbs is over soon.
 fn calm(
     retries: u32,
+    mut may_repeat: impl FnMut() -> bool,
     mut take: impl FnMut() -> Result<Sample, Error>,
 ) -> Result<(Option<Sample>, u32), Error> {
-    for disturbed in 0..=retries {
+    let mut disturbed = 0;
+    loop {
         let sample = take()?;
-        if !sample.is_disturbed() || (disturbed == retries && sample.is_cpu_time()) {
+        if !sample.is_disturbed() {
             return Ok((Some(sample), disturbed));
         }
+        if disturbed == retries || !may_repeat() {
+            return Ok(match sample.is_cpu_time() {
+                true => (Some(sample), disturbed),
+                false => (None, disturbed + 1),
+            });
+        }
         thread::sleep(Duration::from_millis(1 << disturbed));
+        disturbed += 1;
     }
-    Ok((None, retries + 1))
 }
 
 fn shuffle<T>(items: &mut [T], dice: &mut Pcg64) {
@@ -327,26 +335,35 @@ mod tests {
             let lane = Lane { cpu: 0, ops: 1, start, end, ran, waited, counted: None };
             Sample { lanes: vec![lane], cpus: 1, kind: Kind::Ops }
         };
-        let take = |disturbed: u32, retries| {
+        let take = |disturbed: u32, retries, repeats| {
             let mut taken = 0;
-            let result = calm(retries, || {
+            let mut asked = 0;
+            let may_repeat = || {
+                asked += 1;
+                asked <= repeats
+            };
+            let result = calm(retries, may_repeat, || {
                 taken += 1;
                 Ok(sample(Some(if taken <= disturbed { 500_000 } else { 0 })))
             });
             let (kept, discarded) = result.unwrap();
             (kept.is_some(), discarded, taken)
         };
-        assert_eq!(take(0, 2), (true, 0, 1));
-        assert_eq!(take(2, 2), (true, 2, 3));
-        assert_eq!(take(3, 2), (false, 3, 3), "given up");
+        assert_eq!(take(0, 2, 9), (true, 0, 1));
+        assert_eq!(take(2, 2, 9), (true, 2, 3));
+        assert_eq!(take(3, 2, 9), (false, 3, 3), "given up");
+        assert_eq!(take(2, 2, 1), (false, 2, 2), "no time left");
+        assert_eq!(take(0, 2, 0), (true, 0, 1), "no time left, and none needed");
         let crowded = || {
             let sample = sample(Some(0));
             let lane = Lane { ran: 100_000, ..sample.lanes[0] };
             Ok(Sample { lanes: vec![lane; 2], ..sample })
         };
-        let (kept, discarded) = calm(2, crowded).unwrap();
+        let (kept, discarded) = calm(2, || true, crowded).unwrap();
         assert_eq!((kept.map(|it| it.ns_per_op()), discarded), (Some(100_000.0), 2));
-        let (kept, discarded) = calm(2, || Ok(sample(None))).unwrap();
+        let (kept, discarded) = calm(2, || false, crowded).unwrap();
+        assert!(kept.is_some() && discarded == 0, "kept, though disturbed");
+        let (kept, discarded) = calm(2, || true, || Ok(sample(None))).unwrap();
         assert!(kept.is_some() && discarded == 0, "nothing to judge by");
     }
 

@@ -1,14 +1,24 @@
-//! How much to measure.
+//! How much to measure, and how much less where time is short.
 
+use std::iter;
 use std::time::Duration;
 
 use crate::class::Form;
 use crate::crew::Span;
+use crate::text::millis;
 
 /// With fewer kept samples a figure is not worth quoting.
 pub(crate) const LEAST_SAMPLES: usize = 15;
 /// The same where each is a window of time.
 pub(crate) const LEAST_WINDOWS: usize = 5;
+
+/// The fewest windows that a shorter plan has. A disturbed one may then be lost, and six are the
+/// fewest with an interval of confidence, which the goals ask for.
+const FEWEST_WINDOWS: usize = LEAST_WINDOWS + 1;
+
+/// The shortest window of a shorter plan. With 16 threads to a CPU and time slices of 4 ms, each
+/// thread runs once or twice in it.
+pub(crate) const SHORTEST_WINDOW: Duration = Duration::from_millis(100);
 
 /// How much to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) timed: usize,
     /// The longest window: a form that asks for a longer one gets this.
     pub(crate) longest: Duration,
+    /// Whether candidates are measured at numbers of threads where their windows end late.
+    pub(crate) late: bool,
     /// How often a disturbed sample is repeated before it is given up.
     pub(crate) retries: u32,
 }
@@ -37,6 +49,7 @@ impl Plan {
             // They are long, and each is a mean over many hand-overs.
             timed: repetitions.div_ceil(3),
             longest: Duration::MAX,
+            late: true,
             retries: 6,
         }
     }
@@ -48,8 +61,36 @@ impl Plan {
         crowded_ns: 1_000_000,
         timed: 1,
         longest: Duration::from_millis(15),
+        late: true,
         retries: 2,
     };
+
+    /// Plans that ask for less and less, this one first. The last one asks for as little as
+    /// figures allow.
+    ///
+    /// The number of windows falls first, because a short window says less about the shares of
+    /// many threads. Then their length falls, from the longest that any form asks for. Where the
+    /// shortest are still too long, candidates that end late go, and the others get long windows
+    /// again. Samples of so many operations are short, so their number falls last.
+    pub(crate) fn shorter(self, window: Duration) -> impl Iterator<Item = Plan> {
+        let timed = self.timed.min(FEWEST_WINDOWS);
+        let fewer = (timed..self.timed).rev().map(move |timed| Plan { timed, ..self });
+        let fewest = Plan { timed, ..self };
+        let punctual = Plan { late: false, ..fewest };
+        let short = Plan { longest: SHORTEST_WINDOW, ..punctual };
+        let samples = (LEAST_SAMPLES..self.repetitions).rev();
+        let samples = samples.map(move |repetitions| Plan { repetitions, ..short });
+        iter::once(self)
+            .chain(fewer)
+            .chain(fewest.with_windows_below(window))
+            .chain(punctual.with_windows_below(window))
+            .chain(samples)
+    }
+
+    fn with_windows_below(self, window: Duration) -> impl Iterator<Item = Plan> {
+        let lengths = (millis(SHORTEST_WINDOW)..millis(window)).rev();
+        lengths.map(move |ms| Plan { longest: Duration::from_millis(ms), ..self })
+    }
 
     /// How long a sample of this form is at this number of threads, where it is a window of time.
     pub(crate) fn window(&self, form: &Form, threads: usize) -> Option<Duration> {
@@ -77,6 +118,22 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::class::Class;
+
+    #[test]
+    fn plans_get_shorter_down_to_the_floors() {
+        let full = Plan::full(21);
+        let plans: Vec<_> = full.shorter(Duration::from_secs(1)).collect();
+        assert_eq!(plans[0], full);
+        let last = plans[plans.len() - 1];
+        let floors = (last.repetitions, last.timed, last.longest, last.late);
+        assert_eq!(floors, (LEAST_SAMPLES, LEAST_WINDOWS + 1, SHORTEST_WINDOW, false));
+        for pair in plans.windows(2) {
+            let sizes = |plan: &Plan| (plan.late, plan.timed, plan.longest, plan.repetitions);
+            assert!(sizes(&pair[1]) < sizes(&pair[0]), "{pair:?}");
+            // Windows take nearly all of the time.
+            assert!(pair[1].repetitions == 21 || pair[1].longest == SHORTEST_WINDOW, "{pair:?}");
+        }
+    }
 
     #[test]
     fn a_window_is_never_longer_than_its_form_asks_for() {

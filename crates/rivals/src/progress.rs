@@ -20,9 +20,10 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn new(expected: Estimate) -> Progress {
+    /// `budget`: after how long measuring should be over.
+    pub(crate) fn new(expected: Estimate, budget: Option<Duration>) -> Progress {
         let bar = io::stderr().is_terminal().then(|| bar(expected.time));
-        Progress { begun: Instant::now(), pace: Pace::new(expected), bar }
+        Progress { begun: Instant::now(), pace: Pace::new(expected, budget), bar }
     }
 
     /// This begins.
@@ -46,6 +47,11 @@ impl Progress {
         }
     }
 
+    /// Whether there is time to repeat a sample.
+    pub(crate) fn may_repeat(&self) -> bool {
+        self.pace.may_repeat(self.begun.elapsed())
+    }
+
     /// All is done.
     pub(crate) fn finish(self) {
         if let Some(bar) = self.bar {
@@ -64,6 +70,7 @@ fn bar(time: Duration) -> ProgressBar {
 /// What was expected and what is done, without a clock.
 struct Pace {
     expected: Estimate,
+    budget: Option<Duration>,
     /// How many samples were taken.
     samples: usize,
     /// How long all that is done was expected to take.
@@ -73,8 +80,8 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(expected: Estimate) -> Pace {
-        Pace { expected, samples: 0, done: Duration::ZERO, next: BETWEEN_LINES }
+    fn new(expected: Estimate, budget: Option<Duration>) -> Pace {
+        Pace { expected, budget, samples: 0, done: Duration::ZERO, next: BETWEEN_LINES }
     }
 
     /// What is done of the whole, from 0 to 1.
@@ -114,6 +121,17 @@ impl Pace {
         self.next = elapsed + BETWEEN_LINES;
         Some(self.said(elapsed))
     }
+
+    /// Whether a sample may be repeated now, where measuring should be over in some time.
+    ///
+    /// A quarter of the time that is left over may be spent from the start, the rest as the work
+    /// gets done: else what disturbs early samples leaves no repeats for late ones.
+    fn may_repeat(&self, elapsed: Duration) -> bool {
+        let Some(budget) = self.budget else { return true };
+        let spare = budget.saturating_sub(self.expected.time);
+        let behind = elapsed.saturating_sub(self.done);
+        behind <= spare.mul_f64(0.25 + 0.75 * self.part())
+    }
 }
 
 #[cfg(test)]
@@ -132,33 +150,33 @@ mod tests {
         expected
     }
 
-    fn after(samples: usize, done: Duration) -> Pace {
-        Pace { samples, done, ..Pace::new(expected(1260)) }
+    fn after(samples: usize, done: Duration, budget: Option<Duration>) -> Pace {
+        Pace { samples, done, ..Pace::new(expected(1260), budget) }
     }
 
     #[test]
     fn what_is_left_follows_from_time_and_not_from_the_number_of_samples() {
-        let pace = after(1200, 40 * SECOND);
+        let pace = after(1200, 40 * SECOND, None);
         assert_eq!(pace.left(40 * SECOND), 60 * SECOND);
         assert_eq!(pace.said(40 * SECOND), "40 % (1,200 of 1,260 samples), about 60 s left");
         // Twice as long so far.
         let left = pace.left(80 * SECOND).as_secs_f64();
         assert!((left - 60.0 * 85.0 / 45.0).abs() < 1e-6, "{left}");
         // The very first sample does not say it all.
-        let left = after(1, SECOND / 100).left(SECOND / 10).as_secs();
+        let left = after(1, SECOND / 100, None).left(SECOND / 10).as_secs();
         assert_eq!(left, 101);
-        assert_eq!(after(1260, 100 * SECOND).left(150 * SECOND), Duration::ZERO);
+        assert_eq!(after(1260, 100 * SECOND, None).left(150 * SECOND), Duration::ZERO);
     }
 
     #[test]
     fn nothing_to_do_is_all_done() {
-        let pace = Pace::new(Estimate::default());
+        let pace = Pace::new(Estimate::default(), None);
         assert_eq!(pace.said(SECOND), "100 % (0 of 0 samples), a few seconds left");
     }
 
     #[test]
     fn a_line_comes_every_30_seconds_at_most() {
-        let mut pace = after(0, Duration::ZERO);
+        let mut pace = after(0, Duration::ZERO, None);
         let mut at = Vec::new();
         for seconds in 0..100 {
             if pace.line(seconds * SECOND).is_some() {
@@ -167,10 +185,22 @@ mod tests {
         }
         assert_eq!(at, [30, 60, 90]);
         // A long sample delays one, and those that follow.
-        let mut pace = after(0, Duration::ZERO);
+        let mut pace = after(0, Duration::ZERO, None);
         let lines = [29, 50, 79, 80].map(|seconds| pace.line(seconds * SECOND).is_some());
         assert_eq!(lines, [false, true, false, true]);
-        assert_eq!(after(1260, 100 * SECOND).line(100 * SECOND), None, "it is over");
+        assert_eq!(after(1260, 100 * SECOND, None).line(100 * SECOND), None, "it is over");
+    }
+
+    #[test]
+    fn repeats_leave_time_for_the_rest() {
+        assert!(after(0, Duration::ZERO, None).may_repeat(1000 * SECOND), "no limit");
+        // 20 s are left over: 5 of them at once, 10 after a third of the work.
+        let may = |done: u32, elapsed: u32| {
+            after(1, done * SECOND, Some(120 * SECOND)).may_repeat(elapsed * SECOND)
+        };
+        assert!(may(0, 5) && !may(0, 6));
+        assert!(may(40, 51) && !may(40, 52));
+        assert!(may(100, 120) && !may(100, 121), "all of them, and no more");
     }
 
     #[test]
@@ -178,8 +208,8 @@ mod tests {
         let bench = Class::Locks.bench();
         let cells = Cell::all(&bench);
         let plan = Plan::full(21);
-        let mut progress = Progress::new(Estimate::of(&cells, &plan, 2));
-        for cost in cells.into_iter().map(|cell| Cost::of(cell, &plan, 2)) {
+        let mut progress = Progress::new(Estimate::of(&cells, &plan, 2), None);
+        for cost in cells.into_iter().filter_map(|cell| Cost::of(cell, &plan, 2)) {
             progress.done(0, cost.calibration);
             (0..cost.samples).for_each(|_| progress.done(1, cost.sample));
         }

@@ -305,6 +305,10 @@ fn wrong_usage_is_exit_code_2() {
         (&[], "CLASS"),
         (&["cid", "--reps", "14"], "15"),
         (&["cid", "--reps", "21", "--quick"], "--quick"),
+        (&["locks", "--minutes", "1"], "--form or --threads"),
+        (&["locks", "--minutes", "0"], "--minutes"),
+        (&["cid", "--minutes", "1", "--quick"], "--quick"),
+        (&["cid", "--minutes", "1", "--reps", "21"], "--reps"),
         (&["locks", "--threads", "7"], "[2, 8, 32]"),
         (&["cid", "--form", "wheels"], "index"),
     ] {
