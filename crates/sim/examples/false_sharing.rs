@@ -12,10 +12,11 @@ use coreline_sim::claim::Band;
 use coreline_sim::hint::work;
 use coreline_sim::measure::{Parallel, parallel};
 use coreline_sim::time::Duration; // was std::time
-use coreline_sim::{Allocator, Failure, Machine, Spec, Statistics, name};
+use coreline_sim::{Failure, Machine, Spec, Statistics, name};
 
+#[cfg(not(test))]
 #[global_allocator]
-static ALLOCATOR: Allocator = Allocator;
+static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
 
 /// What each worker of a server counts.
 #[derive(Default)]

@@ -7,7 +7,7 @@ use coreline_sim::time::Duration;
 use coreline_sim::{Failure, Machine, hint};
 use coreline_topology::CpuId;
 
-use crate::parking::{ParkingLock, Table};
+use super::parking::{ParkingLock, Table};
 
 /// Which lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use crate::Sim;
 use crate::engine::{self, Engine, Job, Key, inside, races};
 use crate::words::SimU32;
 
-// SAFETY: `tests/conformance.rs` runs every law of `World` on it.
+// SAFETY: `tests/programs/conformance.rs` runs every law of `World` on it.
 unsafe impl World for Sim {
     const NAME: &'static str = "sim";
 }

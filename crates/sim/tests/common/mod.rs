@@ -1,11 +1,11 @@
 //! What the tests of the machine share.
 
-use coreline_sim::{Allocator, Machine, Sim};
+use coreline_sim::{Machine, Sim};
 use coreline_topology::CpuId;
-use coreline_world::{Placement, Threads};
+use coreline_world::{Placement, Threads, Words};
 
-#[global_allocator]
-static ALLOCATOR: Allocator = Allocator;
+pub(crate) type U32 = <Sim as Words>::U32;
+pub(crate) type U64 = <Sim as Words>::U64;
 
 pub(crate) fn machine(name: &str, seed: u64) -> Machine {
     Machine::preset(name).unwrap().seed(seed)
