@@ -7,7 +7,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use coreline_world::model::{Checker, Model, RelaxedStores, check}; // feature `model`
+//! use coreline_world::model::{Checker, Model, Plant, check}; // feature `model`
 //! use coreline_world::{Cell, JoinHandle, Native, Ordering, Placement, Testbed, Word};
 //!
 //! fn hand_over<W: Testbed>() {
@@ -28,7 +28,8 @@
 //! check(hand_over::<Model>); // in every order that the memory model allows
 //!
 //! // The same source without its `Release`: the model finds the data race.
-//! assert!(Checker::new().try_check(hand_over::<Model<RelaxedStores>>).is_err());
+//! let planted = Checker::new().plant(Plant::RELAXED_STORES);
+//! assert!(planted.try_check(hand_over::<Model>).is_err());
 //! ```
 //!
 //! In the repository, a small primitive is `crates/coreline/src/lock/ticket.rs`; how its laws are

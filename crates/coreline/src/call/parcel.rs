@@ -136,7 +136,7 @@ impl<F, R, W: World> Packed<'_, F, R, W> {
 mod tests {
     use std::sync::Arc;
 
-    use coreline_world::model::{Checker, Exchanges, Model, Plant};
+    use coreline_world::model::{Checker, Model, Plant};
     use coreline_world::{JoinHandle, Placement, Testbed};
 
     use super::*;
@@ -168,32 +168,21 @@ mod tests {
 
     #[test]
     fn callers_follow_each_other_in_every_interleaving() {
-        Checker::new().check(two_callers::<Model<Exchanges>>);
+        Checker::new().plant(Plant::EXCHANGES).check(two_callers::<Model>);
     }
 
-    /// As [`Exchanges`], with the order of claims or of the word that leaves the parcel missing.
-    struct Planted<const CLAIMS: bool>;
-
-    impl<const CLAIMS: bool> Plant for Planted<CLAIMS> {
-        const EXCHANGES: bool = true;
-
-        fn rmw(order: Ordering) -> Ordering {
-            if CLAIMS { Ordering::Relaxed } else { order }
-        }
-
-        fn store(order: Ordering) -> Ordering {
-            if CLAIMS { order } else { Ordering::Relaxed }
-        }
-    }
-
-    fn found<P: Plant>() -> String {
-        Checker::new().try_check(two_callers::<Model<P>>).unwrap_err().to_string()
+    fn found(plant: Plant) -> String {
+        let checker = Checker::new().plant(plant);
+        checker.try_check(two_callers::<Model>).unwrap_err().to_string()
     }
 
     #[test]
     fn a_missing_order_is_caught() {
-        let (claims, leaves) = (found::<Planted<true>>(), found::<Planted<false>>());
-        assert!(claims.contains("Causality violation"), "{claims}");
-        assert!(leaves.contains("Causality violation"), "{leaves}");
+        let claims = Plant { rmw: Plant::RELAXED_RMWS.rmw, ..Plant::EXCHANGES };
+        // Of the word that leaves the parcel.
+        let leaves = Plant { store: Plant::RELAXED_STORES.store, ..Plant::EXCHANGES };
+        for planted in [claims, leaves].map(found) {
+            assert!(planted.contains("Causality violation"), "{planted}");
+        }
     }
 }

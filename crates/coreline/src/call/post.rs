@@ -227,7 +227,7 @@ impl<W: World> Post<W> {
 mod tests {
     use std::sync::Arc;
 
-    use coreline_world::model::{Checker, Exchanges, Model};
+    use coreline_world::model::{Checker, Model, Plant};
     use coreline_world::{JoinHandle, Placement, Testbed};
 
     use super::*;
@@ -249,34 +249,35 @@ mod tests {
         assert_eq!(post.offer_work(), Offered::Closed);
     }
 
+    fn checker() -> Checker {
+        Checker::new().plant(Plant::EXCHANGES)
+    }
+
     #[test]
     fn a_message_arrives_in_every_interleaving() {
-        type Checked = Model<Exchanges>;
-        Checker::new().check(|| arrives::<Checked>(|post| _ = post.sleep(|| false)));
+        checker().check(|| arrives::<Model>(|post| _ = post.sleep(|| false)));
     }
 
     #[test]
     fn a_worker_that_arms_without_a_second_look_is_found_asleep() {
-        type Checked = Model<Exchanges>;
-        let blind = |post: &Post<Checked>| {
-            post.word.store(Post::<Checked>::SLEEPING, Ordering::Relaxed);
+        let blind = |post: &Post<Model>| {
+            post.word.store(Post::<Model>::SLEEPING, Ordering::Relaxed);
             post.listen(|| false);
         };
-        let found = Checker::new().try_check(move || arrives::<Checked>(blind)).unwrap_err();
+        let found = checker().try_check(move || arrives::<Model>(blind)).unwrap_err();
         assert!(found.to_string().contains("deadlock"), "{found}");
     }
 
     #[test]
     fn a_worker_that_hears_the_bell_after_its_second_look_is_found_asleep() {
-        type Checked = Model<Exchanges>;
-        let late = |post: &Post<Checked>| {
+        let late = |post: &Post<Model>| {
             post.arm();
-            while post.word.load(Ordering::Relaxed) == Post::<Checked>::SLEEPING {
+            while post.word.load(Ordering::Relaxed) == Post::<Model>::SLEEPING {
                 let heard = post.bell.heard();
                 post.bell.wait(heard);
             }
         };
-        let found = Checker::new().try_check(move || arrives::<Checked>(late)).unwrap_err();
+        let found = checker().try_check(move || arrives::<Model>(late)).unwrap_err();
         assert!(found.to_string().contains("deadlock"), "{found}");
     }
 }

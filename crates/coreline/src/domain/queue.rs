@@ -202,20 +202,11 @@ mod tests {
     use std::sync::Arc;
 
     use coreline_topology::{CpuId, Shape, Topology};
-    use coreline_world::model::{Checker, Exchanges, Model, Plant};
+    use coreline_world::model::{Checker, Model, Plant};
     use coreline_world::{JoinHandle, Placement, Testbed};
 
     use crate::cid::{CidLayout, Recent};
     use crate::domain::{DomainOptions, Domains, DomainsOptions};
-
-    /// As [`Exchanges`], without light fences. That a heavy one is missing the model does not see:
-    /// freeing the mutex has a light fence, which orders as much there, and does not natively.
-    struct Unfenced;
-
-    impl Plant for Unfenced {
-        const EXCHANGES: bool = true;
-        const LIGHT: bool = false;
-    }
 
     /// One waits while another returns the only lease.
     fn one_waits_while_one_returns<W: Testbed>() {
@@ -241,11 +232,14 @@ mod tests {
 
     #[test]
     fn one_that_waits_gets_what_is_returned_in_every_interleaving() {
-        let checker = Checker::new().preemption_bound(2).max_branches(20_000);
+        let checker = |plant| Checker::new().preemption_bound(2).max_branches(20_000).plant(plant);
+        let law = one_waits_while_one_returns::<Model>;
         // The queue's mutex has a law that needs stores to be exchanges.
-        checker.check(one_waits_while_one_returns::<Model<Exchanges>>);
-        let failure = checker.try_check(one_waits_while_one_returns::<Model<Unfenced>>);
-        let failure = failure.expect_err("a return without its fence");
+        checker(Plant::EXCHANGES).check(law);
+        // That a heavy fence is missing the model does not see: freeing the mutex has a light one,
+        // which orders as much there, and does not natively.
+        let unfenced = Plant { light_fences: false, ..Plant::EXCHANGES };
+        let failure = checker(unfenced).try_check(law).expect_err("a return without its fence");
         assert!(failure.message.contains("deadlock"), "{failure}");
     }
 }

@@ -177,7 +177,7 @@ mod tests {
 
     use coreline_sim::{Faults, Machine, Schedule, Sim};
     use coreline_topology::CpuId;
-    use coreline_world::model::{Checker, Model, RelaxedLoads, RelaxedRmws, RelaxedStores};
+    use coreline_world::model::{Checker, Model, Plant};
     use coreline_world::{JoinHandle, Placement, Testbed};
 
     use super::*;
@@ -229,8 +229,9 @@ mod tests {
     }
 
     /// Whether an execution fails for want of an ordering.
-    fn is_caught(law: fn()) -> bool {
-        Checker::new().preemption_bound(3).try_check(law).is_err_and(|failure| {
+    fn is_caught(plant: Plant, law: fn()) -> bool {
+        let checker = Checker::new().preemption_bound(3).plant(plant);
+        checker.try_check(law).is_err_and(|failure| {
             assert!(failure.message.contains("Causality violation"), "{failure}");
             true
         })
@@ -238,8 +239,10 @@ mod tests {
 
     #[test]
     fn missing_orderings_are_caught() {
-        assert!(is_caught(|| exclusion::<Model<RelaxedStores>>(2, 1)), "the Release in `free`");
-        assert!(is_caught(|| exclusion::<Model<RelaxedRmws>>(2, 1)), "the Acquire in `take`");
-        assert!(is_caught(|| exclusion::<Model<RelaxedLoads>>(3, 1)), "the Acquire in `come`");
+        let two = || exclusion::<Model>(2, 1);
+        let three = || exclusion::<Model>(3, 1);
+        assert!(is_caught(Plant::RELAXED_STORES, two), "the Release in `free`");
+        assert!(is_caught(Plant::RELAXED_RMWS, two), "the Acquire in `take`");
+        assert!(is_caught(Plant::RELAXED_LOADS, three), "the Acquire in `come`");
     }
 }

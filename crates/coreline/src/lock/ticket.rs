@@ -311,7 +311,7 @@ mod tests {
             let lock = Arc::new(at(u32::MAX));
             let mut held = lock.lock();
             let theirs = Arc::clone(&lock);
-            let waiter = <Model>::spawn(Placement::Anywhere, move || theirs.lock().push(2));
+            let waiter = Model::spawn(Placement::Anywhere, move || theirs.lock().push(2));
             // Relaxed: that the ticket is drawn while the lock is held is all that matters.
             lock.raw.next.wait_until(Ordering::Relaxed, |next| next == 1);
             held.push(1);

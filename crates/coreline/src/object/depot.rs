@@ -193,7 +193,7 @@ mod tests {
     use std::sync::Arc;
 
     use coreline_topology::CpuId;
-    use coreline_world::model::{Checker, Model, RelaxedRmws};
+    use coreline_world::model::{Checker, Model, Plant};
     use coreline_world::{JoinHandle, Placement, Threads};
 
     use super::*;
@@ -239,9 +239,7 @@ mod tests {
 
     #[test]
     fn a_depot_that_publishes_nothing_is_found() {
-        let found = Checker::new()
-            .preemption_bound(2)
-            .try_check(each_object_is_in_one_hand::<Model<RelaxedRmws>>);
-        assert!(found.is_err());
+        let checker = Checker::new().preemption_bound(2).plant(Plant::RELAXED_RMWS);
+        assert!(checker.try_check(each_object_is_in_one_hand::<Model>).is_err());
     }
 }

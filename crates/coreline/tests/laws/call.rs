@@ -8,16 +8,16 @@ use coreline::Workers;
 use coreline::call::{Builder, Policy, Why, WorkerStats};
 use coreline_sim::{FailureKind, Faults, Sim};
 use coreline_topology::{CpuId, CpuSet};
-use coreline_world::model::{Exchanges, Model, Plant};
+use coreline_world::model::{Model, Plant};
 use coreline_world::{
     Cell, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Threads, Word,
 };
 
-use crate::worlds::{self, Effort, FEW, MANY, panic_of};
+use crate::worlds::{self, Effort, FEW, MANY, RACE, assert_caught};
 
 /// In the model stores are exchanges: a worker takes a message by a store over what only exchanges
 /// that it has seen could have written.
-type Checked = Model<Exchanges>;
+const EXCHANGES: Plant = Plant::EXCHANGES;
 
 /// How workers wait.
 #[derive(Debug, Clone, Copy)]
@@ -348,8 +348,9 @@ const ONE: Effort = Effort { threads: 1, rounds: 2, cpus: 1 };
 
 #[test]
 fn calls_run_once_in_every_interleaving() {
-    worlds::check(|| calls::<Checked>(ONE, SLEEPS));
-    worlds::few(|| calls::<Checked>(Effort { threads: 2, rounds: 1, ..ONE }, SLEEPS));
+    worlds::check_planted(EXCHANGES, || calls::<Model>(ONE, SLEEPS));
+    let effort = Effort { threads: 2, rounds: 1, ..ONE };
+    worlds::few_planted(EXCHANGES, move || calls::<Model>(effort, SLEEPS));
 }
 
 #[test]
@@ -399,7 +400,8 @@ fn no_call_runs_after_the_end_in_simulation() {
 
 #[test]
 fn no_call_runs_after_the_end_in_every_interleaving() {
-    worlds::few(|| closing::<Checked>(Effort { threads: 2, rounds: 0, cpus: 1 }, SLEEPS));
+    let effort = Effort { threads: 2, rounds: 0, cpus: 1 };
+    worlds::few_planted(EXCHANGES, move || closing::<Model>(effort, SLEEPS));
 }
 
 #[test]
@@ -416,8 +418,10 @@ fn withdrawn_calls_run_whole_or_not_in_simulation() {
 
 #[test]
 fn withdrawn_calls_run_whole_or_not_in_every_interleaving() {
-    worlds::few(|| withdrawn::<Checked>(Effort { threads: 1, rounds: 1, cpus: 1 }, SLEEPS));
-    worlds::few(|| withdrawn::<Checked>(Effort { threads: 1, rounds: 2, cpus: 1 }, SLEEPS));
+    let effort = Effort { threads: 1, rounds: 1, cpus: 1 };
+    worlds::few_planted(EXCHANGES, move || withdrawn::<Model>(effort, SLEEPS));
+    let effort = Effort { threads: 1, rounds: 2, cpus: 1 };
+    worlds::few_planted(EXCHANGES, move || withdrawn::<Model>(effort, SLEEPS));
 }
 
 #[test]
@@ -524,40 +528,16 @@ fn a_call_is_no_work() {
     MANNERS.into_iter().for_each(searches);
 }
 
-/// A planted mistake breaks the law of calls.
-fn is_found<P: Plant>(expected: &str) {
-    let message = panic_of(|| worlds::check(|| calls::<Model<P>>(ONE, SLEEPS)));
-    assert!(message.contains(expected), "{message}");
-}
-
-/// As [`Exchanges`], with one kind of access relaxed, or the fences missing.
-struct Planted<const LOADS: bool, const EXCHANGES: bool, const FENCES: bool>;
-
-impl<const LOADS: bool, const EXCHANGES: bool, const FENCES: bool> Plant
-    for Planted<LOADS, EXCHANGES, FENCES>
-{
-    const EXCHANGES: bool = true;
-
-    fn load(order: Ordering) -> Ordering {
-        if LOADS { Ordering::Relaxed } else { order }
-    }
-
-    fn rmw(order: Ordering) -> Ordering {
-        if EXCHANGES { Ordering::Relaxed } else { order }
-    }
-
-    fn fence(order: Ordering) -> Ordering {
-        if FENCES { Ordering::Relaxed } else { order }
-    }
-}
-
 #[test]
 fn a_missing_order_is_caught() {
-    is_found::<Planted<true, false, false>>("Causality violation");
-    is_found::<Planted<false, true, false>>("Causality violation");
+    let loads = Plant { load: Plant::RELAXED_LOADS.load, ..EXCHANGES };
+    assert_caught(loads, RACE, || calls::<Model>(ONE, SLEEPS));
+    let rmws = Plant { rmw: Plant::RELAXED_RMWS.rmw, ..EXCHANGES };
+    assert_caught(rmws, RACE, || calls::<Model>(ONE, SLEEPS));
 }
 
 #[test]
 fn a_missing_fence_is_caught() {
-    is_found::<Planted<false, false, true>>("deadlock");
+    let fences = Plant { fence: Plant::NO_FENCES.fence, ..EXCHANGES };
+    assert_caught(fences, "deadlock", || calls::<Model>(ONE, SLEEPS));
 }

@@ -7,7 +7,7 @@ use coreline::call::{NotAWorker, Users, Why};
 use coreline::mask::{Entry, Shot};
 use coreline_sim::{Faults, Sim};
 use coreline_topology::CpuId;
-use coreline_world::model::{Exchanges, Model};
+use coreline_world::model::{Model, Plant};
 use coreline_world::{Cell, JoinHandle, Line, Native, Ordering, Testbed, Word};
 
 use super::call::{MANNERS, Manner, SLEEPS, workers};
@@ -137,9 +137,9 @@ fn no_worker_works_with_what_is_gone_in_simulation() {
 
 #[test]
 fn no_worker_works_with_what_is_gone_in_every_interleaving() {
-    type Checked = Model<Exchanges>;
     let effort = Effort { threads: 2, rounds: 1, cpus: 1 };
-    worlds::few(move || shootdowns::<Checked>(effort, SLEEPS, true));
+    let law = move || shootdowns::<Model>(effort, SLEEPS, true);
+    worlds::few_planted(Plant::EXCHANGES, law);
 }
 
 #[test]

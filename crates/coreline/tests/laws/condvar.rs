@@ -6,7 +6,7 @@ use std::time::Duration;
 use coreline::Mutex;
 use coreline::lock::{Condvar, Near, TimedOut};
 use coreline_sim::{Faults, Sim};
-use coreline_world::model::{Exchanges, Model};
+use coreline_world::model::{Model, Plant};
 use coreline_world::{JoinHandle, Native, Placement, Testbed};
 
 use crate::worlds::{self, Effort};
@@ -76,7 +76,8 @@ fn what_is_handed_over_arrives_in_simulation() {
 
 #[test]
 fn what_is_handed_over_arrives_in_every_interleaving() {
-    worlds::few(|| hand_over::<Model<Exchanges>>(Effort { threads: 2, rounds: 1, cpus: 2 }));
+    let law = || hand_over::<Model>(Effort { threads: 2, rounds: 1, cpus: 2 });
+    worlds::few_planted(Plant::EXCHANGES, law);
 }
 
 /// All that wait are told at once, and one that waits in vain gives up.
@@ -106,5 +107,5 @@ fn all_are_told_at_once() {
     all_are_told::<Native>(8);
     let law = || all_are_told::<Sim>(48);
     worlds::simulate("condvar::all", "epyc-9654-2s", Faults::NONE, law).unwrap();
-    worlds::few(|| all_are_told::<Model<Exchanges>>(1));
+    worlds::few_planted(Plant::EXCHANGES, || all_are_told::<Model>(1));
 }

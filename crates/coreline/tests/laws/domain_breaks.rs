@@ -11,7 +11,7 @@ use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions, Lease, Le
 use coreline::percpu::Slot;
 use coreline_sim::{Faults, Machine, Schedule, Sim};
 use coreline_topology::{Cid, CpuId, NodeId};
-use coreline_world::model::{Exchanges, Model};
+use coreline_world::model::{Model, Plant};
 use coreline_world::{
     JoinHandle, Native, Ordering, Place, Placement, Testbed, Threads, Word, Words,
 };
@@ -137,17 +137,14 @@ fn more_leases_than_rounds_come_back() {
     worlds::simulate("breaks::many_torn", "desktop-12c", TORN, law).unwrap();
 }
 
-type Exchanging = Model<Exchanges>;
-
 /// One thread goes from one CPU's lease to the other's; the other thread finds one nevertheless.
 #[test]
 fn a_search_finds_one_while_another_goes_from_one_lease_to_the_other() {
-    worlds::check(|| {
-        let domains =
-            Domains::<Recent, Exchanging>::new_in(DomainsOptions::new().leases(2)).unwrap();
+    worlds::check_planted(Plant::EXCHANGES, || {
+        let domains = Domains::<Recent, Model>::new_in(DomainsOptions::new().leases(2)).unwrap();
         let domain = Arc::new(domains.domain(DomainOptions::new()));
         let lease_at = |cpu| {
-            Exchanging::migrate(CpuId::new(cpu));
+            Model::migrate(CpuId::new(cpu));
             domain.lease().expect("the other thread has one at most")
         };
         // Both wait, each in a magazine of its own.
@@ -156,7 +153,7 @@ fn a_search_finds_one_while_another_goes_from_one_lease_to_the_other() {
         drop((zero, one));
         let zero = lease_at(0);
         let theirs = Arc::clone(&domain);
-        let other = Exchanging::spawn(Placement::On(CpuId::new(2)), move || {
+        let other = Model::spawn(Placement::On(CpuId::new(2)), move || {
             drop(theirs.lease().expect("the other thread has one at most"));
         });
         drop(zero);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use coreline::counter::{Fold, Max, Min, PerCpuFold, Sum, Total};
 use coreline::{CounterSet, IndexBy, PerCpuCounter};
 use coreline_sim::{Faults, Sim};
-use coreline_world::model::{Model, RelaxedRmws};
+use coreline_world::model::{Model, Plant};
 use coreline_world::{JoinHandle, Native, Testbed, World};
 
 use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, TORN};
@@ -179,10 +179,9 @@ fn drains_lose_nothing_in_every_interleaving() {
 /// A drain that does not see what the one before it saw returns less than nothing.
 #[test]
 fn a_drain_by_a_relaxed_exchange_is_caught() {
-    type Planted = Model<RelaxedRmws>;
     let one = Effort { threads: 1, ..MODEL };
-    let law = move || nothing_is_lost::<Planted, PerCpuCounter<Planted>>(one, IndexBy::Cpu);
-    let message = worlds::panic_of(|| worlds::few(law));
+    let law = move || nothing_is_lost::<Model, PerCpuCounter<Model>>(one, IndexBy::Cpu);
+    let message = worlds::panic_of(|| worlds::few_planted(Plant::RELAXED_RMWS, law));
     assert!(message.contains("less than nothing"), "{message}");
 }
 

@@ -9,49 +9,49 @@ use coreline::domain::{
 };
 use coreline_sim::{Faults, Sim};
 use coreline_topology::{CpuId, NodeId};
-use coreline_world::model::{Checker, Exchanges, Faithful, Model, Plant};
+use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{Cell, JoinHandle, Ordering, Place, Placement, Threads, Word, Words};
 
 use crate::worlds;
 
-type Modelled<P> = Arc<Domain<Recent, Model<P>>>;
-type Leased<'a, P> = Lease<'a, Recent, Model<P>>;
+type Modelled = Arc<Domain<Recent, Model>>;
+type Leased<'a> = Lease<'a, Recent, Model>;
 
 /// How many leases have a round in the magazine of a CPU.
 const ROUNDS: usize = 4;
 
-fn domain<P: Plant>(leases: usize) -> Modelled<P> {
+fn domain(leases: usize) -> Modelled {
     let domains = Domains::new_in(DomainsOptions::new().leases(leases)).unwrap();
     Arc::new(domains.domain(DomainOptions::new()))
 }
 
-fn lease_at<P: Plant>(domain: &Modelled<P>, cpu: u32) -> Leased<'_, P> {
-    Model::<P>::migrate(CpuId::new(cpu));
+fn lease_at(domain: &Modelled, cpu: u32) -> Leased<'_> {
+    Model::migrate(CpuId::new(cpu));
     domain.lease().expect("one is free")
 }
 
 /// As many as have a round, on CPU 0.
-fn keep<P: Plant>(domain: &Modelled<P>) -> Vec<Leased<'_, P>> {
+fn keep(domain: &Modelled) -> Vec<Leased<'_>> {
     (0..ROUNDS).map(|_| lease_at(domain, 0)).collect()
 }
 
 /// In every interleaving with few preemptions. That there are many leases takes many steps.
-fn check(law: impl Fn() + Send + Sync + 'static) {
-    Checker::new().preemption_bound(3).max_branches(5000).check(law);
+fn check(plant: Plant, law: impl Fn() + Send + Sync + 'static) {
+    Checker::new().preemption_bound(3).max_branches(5000).plant(plant).check(law);
 }
 
 /// Runs `live` in another thread, on a CPU.
-fn spawn<P: Plant>(
-    domain: &Modelled<P>,
+fn spawn(
+    domain: &Modelled,
     cpu: u32,
-    live: impl FnOnce(&Modelled<P>) + Send + 'static,
+    live: impl FnOnce(&Modelled) + Send + 'static,
 ) -> impl JoinHandle<()> {
     let theirs = Arc::clone(domain);
-    Model::<P>::spawn(Placement::On(CpuId::new(cpu)), move || live(&theirs)).unwrap()
+    Model::spawn(Placement::On(CpuId::new(cpu)), move || live(&theirs)).unwrap()
 }
 
 /// Another thread, on a CPU that has no magazine, looks for a lease and must find one.
-fn look<P: Plant>(domain: &Modelled<P>) -> impl JoinHandle<()> {
+fn look(domain: &Modelled) -> impl JoinHandle<()> {
     spawn(domain, 2, |domain| {
         drop(domain.lease().expect("the first thread has one at most"));
     })
@@ -60,7 +60,7 @@ fn look<P: Plant>(domain: &Modelled<P>) -> impl JoinHandle<()> {
 type Uses = DomainLocal<Exclusive<Cell<u64, Model>>, Recent, Model>;
 
 /// Whether there was a lease, and so its value was used.
-fn is_used(domain: &Modelled<Faithful>, uses: &Uses) -> bool {
+fn is_used(domain: &Modelled, uses: &Uses) -> bool {
     domain.lease().is_ok_and(|mut lease| {
         let uses = lease.get_mut(uses).unwrap();
         // SAFETY: a lease is exclusive: that is what is tested.
@@ -72,7 +72,7 @@ fn is_used(domain: &Modelled<Faithful>, uses: &Uses) -> bool {
 /// What was written under a lease that had no round is seen under the next.
 #[test]
 fn a_lease_from_an_open_round_is_exclusive_in_every_interleaving() {
-    check(|| {
+    check(Plant::NONE, || {
         let domain = domain(ROUNDS + 1);
         let uses: Arc<Uses> = Arc::new(domain.local(|| Exclusive::new(Cell::new_in(0))).unwrap());
         let kept = keep(&domain);
@@ -93,13 +93,13 @@ fn a_lease_from_an_open_round_is_exclusive_in_every_interleaving() {
 /// thread finds one nevertheless.
 #[test]
 fn a_search_finds_one_while_another_goes_from_an_open_to_a_reserved_round() {
-    check(|| {
-        let domain = domain::<Exchanges>(ROUNDS + 2);
+    check(Plant::EXCHANGES, || {
+        let domain = domain(ROUNDS + 2);
         // The open rounds are looked at first.
         let kept = keep(&domain);
         let roundless = lease_at(&domain, 0);
         drop(lease_at(&domain, 1));
-        Model::<Exchanges>::migrate(CpuId::new(0));
+        Model::migrate(CpuId::new(0));
         let other = look(&domain);
         drop(roundless);
         drop(lease_at(&domain, 1));
@@ -111,8 +111,8 @@ fn a_search_finds_one_while_another_goes_from_an_open_to_a_reserved_round() {
 /// The same, where the lease gets its round while the other thread looks.
 #[test]
 fn a_search_finds_one_while_a_lease_gets_a_round() {
-    check(|| {
-        let domain = domain::<Exchanges>(ROUNDS + 1);
+    check(Plant::EXCHANGES, || {
+        let domain = domain(ROUNDS + 1);
         let mut kept = keep(&domain);
         drop(lease_at(&domain, 0));
         // Moves to the other magazine, and leaves room.
@@ -129,8 +129,8 @@ fn a_search_finds_one_while_a_lease_gets_a_round() {
 /// A lease takes the round of one that moved to another CPU meanwhile, and is not overwritten.
 #[test]
 fn a_round_goes_from_one_lease_to_another_in_every_interleaving() {
-    check(|| {
-        let domain = domain::<Faithful>(ROUNDS + 2);
+    check(Plant::NONE, || {
+        let domain = domain(ROUNDS + 2);
         let elsewhere = lease_at(&domain, 1);
         let mut kept = keep(&domain);
         drop(lease_at(&domain, 0));
@@ -150,8 +150,8 @@ fn a_round_goes_from_one_lease_to_another_in_every_interleaving() {
 }
 
 /// Whether a lease on CPU 0 takes no lock: a thread can have it while it holds the lock.
-fn takes_no_lock(domain: &Modelled<Faithful>) -> bool {
-    Model::<Faithful>::migrate(CpuId::new(0));
+fn takes_no_lock(domain: &Modelled) -> bool {
+    Model::migrate(CpuId::new(0));
     let theirs = Domain::clone(domain);
     let (asked, had) = (AtomicU32::new(0), Arc::new(AtomicU32::new(0)));
     let counted = Arc::clone(&had);
@@ -168,7 +168,7 @@ fn takes_no_lock(domain: &Modelled<Faithful>) -> bool {
 
 #[test]
 fn a_holder_of_many_takes_no_lock_for_one_more() {
-    check(|| {
+    check(Plant::NONE, || {
         let domain = domain(ROUNDS + 1);
         let kept = keep(&domain);
         let before = takes_no_lock(&domain);
@@ -186,7 +186,7 @@ fn a_holder_of_many_takes_no_lock_for_one_more() {
 /// Nor if all that are left waited on another CPU.
 #[test]
 fn a_holder_of_many_takes_no_lock_for_one_from_elsewhere() {
-    check(|| {
+    check(Plant::NONE, || {
         let domain = domain(ROUNDS + 1);
         drop(lease_at(&domain, 1));
         let kept = keep(&domain);
@@ -202,7 +202,7 @@ fn a_holder_of_many_takes_no_lock_for_one_from_elsewhere() {
 /// The rounds of leases that moved away are free for those that come back.
 #[test]
 fn a_thread_whose_leases_moved_takes_no_lock_for_as_many_again() {
-    check(|| {
+    check(Plant::NONE, || {
         let most = 2 * ROUNDS;
         let domain = domain(most);
         for cpu in [0, 1, 0] {

@@ -188,19 +188,12 @@ fn a_thread_that_sleeps_is_woken_when_simulated() {
 }
 
 /// The model, where a heavy fence is refused while another thread comes.
-struct Refusing;
+const REFUSING: Plant =
+    Plant { refuses: || MEANWHILE.take().map(|happens| happens()).is_some(), ..Plant::EXCHANGES };
 
 thread_local! {
     /// What happens meanwhile. Of the host's thread, on which an execution runs.
     static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
-}
-
-impl Plant for Refusing {
-    const EXCHANGES: bool = true;
-
-    fn refuses() -> bool {
-        MEANWHILE.take().map(|happens| happens()).is_some()
-    }
 }
 
 /// Counts how often it was woken.
@@ -224,7 +217,7 @@ impl Wake for Panics {
 
 /// Two wait, of which the second comes during the fence of the first, and relies on it.
 fn one_waits_behind_one_that_cannot() {
-    let domain = Rc::new(domain_of::<Model<Refusing>>(1));
+    let domain = Rc::new(domain_of::<Model>(1));
     let lease = domain.lease().unwrap();
     let woken = Arc::new(Woken(AtomicU32::new(0)));
     let times_woken = || woken.0.load(Ordering::Relaxed);
@@ -247,12 +240,12 @@ fn one_waits_behind_one_that_cannot() {
 
 #[test]
 fn a_refused_fence_is_no_other_waiters_fence() {
-    Checker::new().max_branches(20_000).check(one_waits_behind_one_that_cannot);
+    Checker::new().max_branches(20_000).plant(REFUSING).check(one_waits_behind_one_that_cannot);
 }
 
 /// Two more wait behind one whose fence is refused, and the waker of the first of these panics.
 fn one_waits_behind_one_whose_waker_panics() {
-    let domain = Rc::new(domain_of::<Model<Refusing>>(1));
+    let domain = Rc::new(domain_of::<Model>(1));
     let lease = domain.lease().unwrap();
     let woken = Arc::new(Woken(AtomicU32::new(0)));
     let wakers = [Waker::from(Arc::new(Panics)), Waker::from(Arc::clone(&woken))];
@@ -278,5 +271,8 @@ fn one_waits_behind_one_whose_waker_panics() {
 
 #[test]
 fn a_waker_that_panics_keeps_no_other_waiting() {
-    Checker::new().max_branches(20_000).check(one_waits_behind_one_whose_waker_panics);
+    Checker::new()
+        .max_branches(20_000)
+        .plant(REFUSING)
+        .check(one_waits_behind_one_whose_waker_panics);
 }

@@ -8,7 +8,7 @@ use coreline::cid::{CidLayout, Clustered, Recent};
 use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions, Exclusive};
 use coreline_sim::{Faults, Machine, Schedule, Sim};
 use coreline_topology::{CpuId, Shape, Topology};
-use coreline_world::model::{Checker, Exchanges, Model};
+use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{
     Cell, Integer, JoinHandle, Ordering, Placement, Testbed, Threads, Word, Words,
 };
@@ -49,8 +49,8 @@ fn two_want_one(cpus: [u32; 2]) {
             lease.get_mut(&values).unwrap().with_mut(|uses| unsafe { *uses += 1 });
             1
         };
-        let other = <Model as Threads>::spawn(on(cpus[1]), live.clone()).unwrap();
-        <Model>::migrate(CpuId::new(cpus[0]));
+        let other = Model::spawn(on(cpus[1]), live.clone()).unwrap();
+        Model::migrate(CpuId::new(cpus[0]));
         let leased = live() + other.join();
         drop(live);
         let mut uses = Arc::into_inner(uses).expect("no other thread has it");
@@ -71,22 +71,20 @@ fn a_lease_is_one_threads_of_those_on_two_cpus() {
     two_want_one([0, 1]);
 }
 
-type Exchanging = Model<Exchanges>;
-
 /// A thread goes from one lease to another, the first of which has no round in a magazine; another
 /// thread finds one nevertheless.
 #[test]
 fn a_search_finds_one_while_another_returns_what_has_no_round() {
-    worlds::check(|| {
-        let domain = domain_of::<Exchanging>(1, 2);
+    worlds::check_planted(Plant::EXCHANGES, || {
+        let domain = domain_of::<Model>(1, 2);
         let lease_at = |cpu| {
-            Exchanging::migrate(CpuId::new(cpu));
+            Model::migrate(CpuId::new(cpu));
             domain.lease().expect("the other thread has one at most")
         };
         let roundless = lease_at(1);
         drop(lease_at(0));
         let theirs = Arc::clone(&domain);
-        let other = Exchanging::spawn(on(1), move || {
+        let other = Model::spawn(on(1), move || {
             drop(theirs.lease().expect("the other thread has one at most"));
         });
         drop(roundless);

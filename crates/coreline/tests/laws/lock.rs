@@ -9,11 +9,11 @@ use coreline::lock::{SpinningReaders, TicketGuard, Turn};
 use coreline::{Mutex, RwLock, TicketLock};
 use coreline_sim::{FailureKind, Faults, Replay, Sim};
 use coreline_topology::CpuId;
-use coreline_world::model::{Checker, Exchanges, Model, RelaxedLoads, RelaxedStores};
+use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{Cell, ConstWorld, Integer, JoinHandle, Line, Native, Ordering};
 use coreline_world::{Placement, Testbed, Time, Word};
 
-use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, Unfenced, panic_of};
+use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, RACE, assert_caught, panic_of};
 
 /// A lock, as the harness sees it. Every lock of the crate passes through here.
 pub(crate) trait Lock: Send + Sync + 'static {
@@ -239,7 +239,7 @@ fn searched<L: Lock>(name: &'static str) {
 
 /// The laws of one lock, in the model of that name.
 macro_rules! laws {
-    ($($name:ident: $lock:ident<$($parameter:ty),*>, $model:ty, natively $native:expr;)+) => {$(
+    ($($name:ident: $lock:ident<$($parameter:ty),*>, $plant:expr, natively $native:expr;)+) => {$(
         mod $name {
             use super::*;
 
@@ -275,12 +275,13 @@ macro_rules! laws {
 
             #[test]
             fn excludes_in_every_interleaving() {
-                worlds::check(exclusion_of_two::<$model, $lock<$($parameter,)* $model>>);
+                let law = exclusion_of_two::<Model, $lock<$($parameter,)* Model>>;
+                worlds::check_planted($plant, law);
             }
 
             #[test]
             fn a_waiter_that_gives_up_breaks_nothing_in_every_interleaving() {
-                worlds::check(giving_up::<$model, $lock<$($parameter,)* $model>>);
+                worlds::check_planted($plant, giving_up::<Model, $lock<$($parameter,)* Model>>);
             }
         }
     )+};
@@ -299,34 +300,26 @@ const IN_ORDER: [Effort; 2] =
 const CROWDED: [Effort; 2] = [NATIVE, Effort { threads: 32, rounds: 5000, ..NATIVE }];
 
 laws! {
-    ticket: TicketLock<()>, Model, natively IN_ORDER;
-    fifo_queue: Osq<Fifo>, Model, natively IN_ORDER;
-    near_queue: Osq<Near>, Model, natively IN_ORDER;
-    fifo_mutex: Mutex<(), Fifo>, Model<Exchanges>, natively CROWDED;
-    near_mutex: Mutex<(), Near>, Model<Exchanges>, natively CROWDED;
-    rwlock: RwLock<(), Near, SpinningReaders>, Model, natively CROWDED;
+    ticket: TicketLock<()>, Plant::NONE, natively IN_ORDER;
+    fifo_queue: Osq<Fifo>, Plant::NONE, natively IN_ORDER;
+    near_queue: Osq<Near>, Plant::NONE, natively IN_ORDER;
+    fifo_mutex: Mutex<(), Fifo>, Plant::EXCHANGES, natively CROWDED;
+    near_mutex: Mutex<(), Near>, Plant::EXCHANGES, natively CROWDED;
+    rwlock: RwLock<(), Near, SpinningReaders>, Plant::NONE, natively CROWDED;
 }
-
-/// The planted mistake breaks the law, with this in the message.
-fn is_found(law: fn(), expected: &str) {
-    let message = panic_of(|| worlds::check(law));
-    assert!(message.contains(expected), "{message}");
-}
-
-const RACE: &str = "Causality violation";
 
 #[test]
 fn a_missing_release_is_caught() {
-    type Planted = Model<RelaxedStores>;
-    is_found(exclusion_of_two::<Planted, TicketLock<(), Planted>>, RACE);
-    is_found(exclusion_of_two::<Planted, Mutex<(), Fifo, Planted>>, RACE);
+    let plant = Plant::RELAXED_STORES;
+    assert_caught(plant, RACE, exclusion_of_two::<Model, TicketLock<(), Model>>);
+    assert_caught(plant, RACE, exclusion_of_two::<Model, Mutex<(), Fifo, Model>>);
 }
 
 #[test]
 fn a_missing_acquire_is_caught() {
-    type Planted = Model<RelaxedLoads>;
-    is_found(exclusion_of_two::<Planted, TicketLock<(), Planted>>, RACE);
-    is_found(exclusion_of_two::<Planted, Osq<Fifo, Planted>>, RACE);
+    let plant = Plant::RELAXED_LOADS;
+    assert_caught(plant, RACE, exclusion_of_two::<Model, TicketLock<(), Model>>);
+    assert_caught(plant, RACE, exclusion_of_two::<Model, Osq<Fifo, Model>>);
 }
 
 /// One thread takes the lock twice, and another once.
@@ -343,9 +336,8 @@ fn twice<W: Testbed, L: Lock>() {
 /// Only that needs so many preemptions.
 #[test]
 fn a_mutex_is_taken_twice_in_every_interleaving() {
-    type Checked = Model<Exchanges>;
-    let law = twice::<Checked, Mutex<(), Fifo, Checked>>;
-    Checker::new().preemption_bound(5).check(law);
+    let law = twice::<Model, Mutex<(), Fifo, Model>>;
+    Checker::new().preemption_bound(5).plant(Plant::EXCHANGES).check(law);
 }
 
 /// Three threads want the lock, of which one may give up.
@@ -370,18 +362,19 @@ fn three<W: Testbed, L: Lock>() {
 /// its turn, and each later holder finds the next one.
 #[test]
 fn a_waiter_behind_one_that_gives_up_has_the_mutex_in_every_interleaving() {
-    type Checked = Model<Exchanges>;
-    let checker = || Checker::new().preemption_bound(2).max_branches(20_000);
-    checker().check(three::<Checked, Mutex<(), Fifo, Checked>>);
-    checker().check(three::<Checked, Mutex<(), Near, Checked>>);
+    let checker = Checker::new().preemption_bound(2).max_branches(20_000).plant(Plant::EXCHANGES);
+    checker.check(three::<Model, Mutex<(), Fifo, Model>>);
+    checker.check(three::<Model, Mutex<(), Near, Model>>);
 }
 
 #[test]
 fn a_missing_fence_of_a_mutex_is_caught() {
-    type NoHeavy = Model<Unfenced<true>>;
-    is_found(exclusion_of_two::<NoHeavy, Mutex<(), Fifo, NoHeavy>>, "deadlock");
-    type NoLight = Model<Unfenced<false>>;
-    is_found(exclusion_of_two::<NoLight, Mutex<(), Fifo, NoLight>>, "deadlock");
+    for plant in [
+        Plant { heavy_fences: false, ..Plant::EXCHANGES },
+        Plant { light_fences: false, ..Plant::EXCHANGES },
+    ] {
+        assert_caught(plant, "deadlock", exclusion_of_two::<Model, Mutex<(), Fifo, Model>>);
+    }
 }
 
 /// A lock that any thread can take at any time.
@@ -429,7 +422,7 @@ fn the_harness_finds_two_holders() {
 /// The laws of one lock's guards: an access to the data lies between the taking of the lock and its
 /// end; and what guards do in the order of a program's life.
 macro_rules! guards {
-    ($($name:ident: $lock:ident<Data $(, $order:ty)?>, $model:ty;)+) => {$(
+    ($($name:ident: $lock:ident<Data $(, $order:ty)?>, $plant:expr;)+) => {$(
         mod $name {
             use super::*;
 
@@ -463,7 +456,7 @@ macro_rules! guards {
                 exclude::<Native>(NATIVE);
                 let law = || exclude::<Sim>(FEW);
                 worlds::simulate(NAME, "host-2c", Faults::NONE, law).unwrap();
-                worlds::check(|| exclude::<$model>(MODEL));
+                worlds::check_planted($plant, || exclude::<Model>(MODEL));
             }
 
             fn free<W: Testbed>(mut lock: Of<Vec<u32>, W>) {
@@ -492,7 +485,7 @@ macro_rules! guards {
                 free_in_a_static::<Native>();
                 let law = free_in_a_static::<Sim>;
                 worlds::simulate(NAME, "host-2c", Faults::NONE, law).unwrap();
-                worlds::check(|| free::<$model>(Of::new_in(Vec::new())));
+                worlds::check_planted($plant, || free::<Model>(Of::new_in(Vec::new())));
             }
 
             #[test]
@@ -510,6 +503,6 @@ macro_rules! guards {
 }
 
 guards! {
-    ticket_guards: TicketLock<Data>, Model;
-    mutex_guards: Mutex<Data, Near>, Model<Exchanges>;
+    ticket_guards: TicketLock<Data>, Plant::NONE;
+    mutex_guards: Mutex<Data, Near>, Plant::EXCHANGES;
 }

@@ -9,12 +9,12 @@ use coreline::CpuMask;
 use coreline::mask::{MaskError, MaskLayout};
 use coreline_sim::{Faults, Machine, Sim, Transfers};
 use coreline_topology::{CpuId, MAX_CPUS, Shape, Topology};
-use coreline_world::model::{Model, NoHeavyFences, NoLightFences, RelaxedLoads, RelaxedRmws};
+use coreline_world::model::{Model, Plant};
 use coreline_world::{
     Cell, JoinHandle, Native, Ordering, Place, Placement, Testbed, Threads, Word,
 };
 
-use crate::worlds::{self, Effort, FEW, NATIVE, PREEMPTED};
+use crate::worlds::{self, Effort, FEW, NATIVE, PREEMPTED, is_caught};
 
 /// An empty mask. Not with the world's layout: where loom makes that, it takes a lock, and then
 /// loom does not try what comes of it if a thread that is spawned after that goes first.
@@ -153,7 +153,7 @@ fn beside(leaves: u32, steps: [Step; 3], kept: fn(CpuId, CpuId) -> [CpuId; 2]) {
     let [mine, others @ ..] = steps;
     let others = others.map(|step| {
         let mask = Arc::clone(&mask);
-        <Model as Threads>::spawn(Placement::Anywhere, move || step(&mask, first, second)).unwrap()
+        Model::spawn(Placement::Anywhere, move || step(&mask, first, second)).unwrap()
     });
     mine(&mask, first, second);
     others.into_iter().for_each(JoinHandle::join);
@@ -186,8 +186,8 @@ fn set_side_by_side<W: Testbed>(mine: usize) {
 fn a_bit_that_another_set_is_found() {
     worlds::check(|| set_side_by_side::<Model>(0));
     worlds::check(|| set_side_by_side::<Model>(1));
-    assert!(is_caught(|| set_side_by_side::<Model<RelaxedLoads>>(0)), "found set");
-    assert!(is_caught(|| set_side_by_side::<Model<RelaxedRmws>>(1)), "found named");
+    assert!(is_caught(Plant::RELAXED_LOADS, || set_side_by_side::<Model>(0)), "found set");
+    assert!(is_caught(Plant::RELAXED_RMWS, || set_side_by_side::<Model>(1)), "found named");
 }
 
 /// A way to learn that a bit is set.
@@ -239,14 +239,14 @@ fn what_was_written_before_a_set_is_seen_by_who_finds_the_bit() {
             worlds::check(move || published_by_a_set::<Model>(named, find));
         }
         for find in finds() {
-            let set = move || published_by_a_set::<Model<RelaxedRmws>>(named, find);
-            assert!(is_caught(set), "of the set, or of the name");
+            let set = move || published_by_a_set::<Model>(named, find);
+            assert!(is_caught(Plant::RELAXED_RMWS, set), "of the set, or of the name");
         }
     }
     let [test, snapshot, set, _] = finds();
     for find in [test, snapshot, set] {
-        let found = move || published_by_a_set::<Model<RelaxedLoads>>(true, find);
-        assert!(is_caught(found), "of the look");
+        let found = move || published_by_a_set::<Model>(true, find);
+        assert!(is_caught(Plant::RELAXED_LOADS, found), "of the look");
     }
 }
 
@@ -286,7 +286,7 @@ fn held_in_turn<W: Testbed>() {
 #[test]
 fn holders_of_a_bit_take_turns() {
     worlds::check(held_in_turn::<Model>);
-    assert!(is_caught(held_in_turn::<Model<RelaxedRmws>>));
+    assert!(is_caught(Plant::RELAXED_RMWS, held_in_turn::<Model>));
 }
 
 /// A look after a set that does not find the bit sees what was done before it was cleared, also if
@@ -328,10 +328,10 @@ fn what_was_done_before_a_clear_is_seen_by_who_misses_the_bit() {
     for own_trim in [true, false] {
         worlds::check(move || gone::<Model>(own_trim, is_empty));
         worlds::check(move || gone::<Model>(own_trim, |mask, cpu| !mask.test(cpu)));
-        let relaxed = move || gone::<Model<RelaxedRmws>>(own_trim, is_empty);
-        assert!(is_caught(relaxed), "of the clear, or of the trim");
+        let clear = move || gone::<Model>(own_trim, is_empty);
+        assert!(is_caught(Plant::RELAXED_RMWS, clear), "of the clear, or of the trim");
     }
-    assert!(is_caught(|| gone::<Model<RelaxedLoads>>(false, is_empty)), "of the look");
+    assert!(is_caught(Plant::RELAXED_LOADS, || gone::<Model>(false, is_empty)), "of the look");
 }
 
 /// Each word of a leaf says for itself that the leaf is named, and the trim puts back the leaf.
@@ -357,16 +357,11 @@ fn a_bit_is_found_beside_two_trims_in_every_interleaving() {
     worlds::few(move || beside(1, [trim, trim, set], |a, _| [a, a]));
 }
 
-/// Whether a run of the model checker fails.
-fn is_caught(law: impl Fn() + Send + Sync + std::panic::UnwindSafe + 'static) -> bool {
-    std::panic::catch_unwind(|| worlds::check(law)).is_err()
-}
-
 #[test]
 fn a_missing_fence_is_caught() {
-    assert!(is_caught(|| found::<Model<NoLightFences>>(SETTERS, false)), "light");
-    assert!(is_caught(|| found::<Model<NoHeavyFences>>(TRIMMED, false)), "heavy");
-    assert!(is_caught(|| found::<Model<RelaxedRmws>>(TRIMMED, true)), "of the trim");
+    assert!(is_caught(Plant::NO_LIGHT_FENCES, || found::<Model>(SETTERS, false)));
+    assert!(is_caught(Plant::NO_HEAVY_FENCES, || found::<Model>(TRIMMED, false)));
+    assert!(is_caught(Plant::RELAXED_RMWS, || found::<Model>(TRIMMED, true)), "of the trim");
 }
 
 /// What a mask says, in the order of a program's life.

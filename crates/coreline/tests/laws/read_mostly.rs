@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use coreline::lock::ReadMostly;
 use coreline_sim::{Faults, Sim};
-use coreline_world::model::{Checker, Exchanges, Model};
+use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{
     IndexBy, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Threads, Word,
 };
 
-use crate::worlds::{
-    self, BEFORE_REFUSED, Effort, FEW, MODEL, NATIVE, OneRefused, Unfenced, panic_of,
-};
+use crate::worlds::{self, BEFORE_REFUSED, Effort, FEW, MODEL, NATIVE, ONE_REFUSED, RACE};
 
 /// What the lock guards, on two lines: a writer that is not alone, or a reader that does not see
 /// all of the last writer's writes, finds them different.
@@ -77,8 +75,8 @@ fn readers_and_writers_share_in_simulation() {
 #[test]
 fn readers_and_writers_share_in_every_interleaving() {
     // One reads and one writes; then both write.
-    worlds::check(|| sharing::<Model<Exchanges>>(MODEL, 2));
-    worlds::check(|| sharing::<Model<Exchanges>>(MODEL, 1));
+    worlds::check_planted(Plant::EXCHANGES, || sharing::<Model>(MODEL, 2));
+    worlds::check_planted(Plant::EXCHANGES, || sharing::<Model>(MODEL, 1));
 }
 
 /// A reader that comes in vain while a writer adds up: seen to have gone, and not to have come, it
@@ -105,11 +103,10 @@ fn a_vain_reader_makes_up_for_no_other_in_every_interleaving() {
 
 /// A write of which so many fences are allowed, beside a reader.
 fn a_write_is_refused(allowed: u32) {
-    type Checked = Model<OneRefused>;
     BEFORE_REFUSED.set(None);
-    let lock = Arc::new(ReadMostly::<u64, Checked>::new_in(IndexBy::Cpu, 0).unwrap());
+    let lock = Arc::new(ReadMostly::<u64, Model>::new_in(IndexBy::Cpu, 0).unwrap());
     let theirs = Arc::clone(&lock);
-    let reader = Checked::spawn(Placement::Anywhere, move || *theirs.read()).expect("a thread");
+    let reader = Model::spawn(Placement::Anywhere, move || *theirs.read()).expect("a thread");
     BEFORE_REFUSED.set(Some(allowed));
     let refused = lock.write().is_err();
     // A third one is needed only where the reader was inside.
@@ -124,14 +121,16 @@ fn a_write_is_refused(allowed: u32) {
 #[test]
 fn a_refused_write_leaves_the_lock_open_in_every_interleaving() {
     for allowed in 0..3 {
-        worlds::check(move || a_write_is_refused(allowed));
+        worlds::check_planted(ONE_REFUSED, move || a_write_is_refused(allowed));
     }
 }
 
 #[test]
 fn a_missing_fence_is_caught() {
-    for law in [sharing::<Model<Unfenced<true>>>, sharing::<Model<Unfenced<false>>>] {
-        let message = panic_of(|| worlds::check(move || law(MODEL, 2)));
-        assert!(message.contains("Causality violation"), "{message}");
+    for plant in [
+        Plant { heavy_fences: false, ..Plant::EXCHANGES },
+        Plant { light_fences: false, ..Plant::EXCHANGES },
+    ] {
+        worlds::assert_caught(plant, RACE, || sharing::<Model>(MODEL, 2));
     }
 }

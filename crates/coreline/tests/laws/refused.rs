@@ -9,10 +9,7 @@ use coreline::mask::{Entry, Presence, PresenceOptions, Versioned};
 use coreline_world::model::Model;
 use coreline_world::{Cell, JoinHandle, Line, Ordering, Place, Placement, Threads, Word, Words};
 
-use crate::worlds::{self, BEFORE_REFUSED as BEFORE, OneRefused};
-
-/// The model, where one heavy fence is refused.
-type Refusing = Model<OneRefused>;
+use crate::worlds::{self, BEFORE_REFUSED as BEFORE, ONE_REFUSED};
 
 const ALWAYS: Duration = Duration::ZERO;
 const NEVER: Duration = Duration::from_secs(3600);
@@ -21,7 +18,7 @@ const ALIVE: u64 = 7;
 const DEAD: u64 = 0xdead;
 
 /// What dies.
-struct Page(Line<Cell<u64, Refusing>>);
+struct Page(Line<Cell<u64, Model>>);
 
 impl Page {
     fn new_in() -> Self {
@@ -54,7 +51,7 @@ fn options(trim_every: Duration) -> PresenceOptions {
 /// A shootdown that fails at its `refused`th heavy fence, and one that does not.
 fn no_call_outlives_its_announcer(refused: u32, trim_every: Duration) {
     BEFORE.set(None);
-    let presence = Presence::<Refusing>::new_in(options(trim_every));
+    let presence = Presence::<Model>::new_in(options(trim_every));
     let mut member = presence.register().unwrap();
     // Its bit is set, so that an announcer looks at its seat in the very first execution: loom
     // forgets a load for a load and an exchange of another thread, and would look no further.
@@ -63,7 +60,7 @@ fn no_call_outlives_its_announcer(refused: u32, trim_every: Duration) {
         let (mut inside, _) = member.enter();
         let _: Entry = inside.poll();
     };
-    let context = Refusing::spawn(Placement::Anywhere, work).unwrap();
+    let context = Model::spawn(Placement::Anywhere, work).unwrap();
     // Not on the stack, so that a late call is a race and nothing worse.
     let called = Arc::new(Page::new_in());
     BEFORE.set(Some(refused - 1));
@@ -78,17 +75,17 @@ fn no_call_outlives_its_announcer(refused: u32, trim_every: Duration) {
 #[test]
 fn no_call_runs_after_a_refused_fence() {
     for trim_every in [ALWAYS, NEVER] {
-        worlds::check(move || no_call_outlives_its_announcer(1, trim_every));
-        worlds::check(move || no_call_outlives_its_announcer(2, trim_every));
-        worlds::check(move || a_late_look_finds_no_call(trim_every));
+        worlds::check_planted(ONE_REFUSED, move || no_call_outlives_its_announcer(1, trim_every));
+        worlds::check_planted(ONE_REFUSED, move || no_call_outlives_its_announcer(2, trim_every));
+        worlds::check_planted(ONE_REFUSED, move || a_late_look_finds_no_call(trim_every));
     }
 }
 
 /// The same, when the context looks late.
 fn a_late_look_finds_no_call(trim_every: Duration) {
     BEFORE.set(None);
-    let presence = Presence::<Refusing>::new_in(options(trim_every));
-    let words = || Arc::new([0, 0].map(<Refusing as Words>::U32::new_in));
+    let presence = Presence::<Model>::new_in(options(trim_every));
+    let words = || Arc::new([0, 0].map(<Model as Words>::U32::new_in));
     let (signs, called) = (words(), Arc::new(Page::new_in()));
     let (theirs, mut member) = (Arc::clone(&signs), presence.register().unwrap());
     let work = move || {
@@ -98,7 +95,7 @@ fn a_late_look_finds_no_call(trim_every: Duration) {
         theirs[1].wait_until(Ordering::Acquire, |gone| gone == 1);
         assert_eq!(inside.poll(), Entry::MustRefresh);
     };
-    let context = Refusing::spawn(Placement::Anywhere, work).unwrap();
+    let context = Model::spawn(Placement::Anywhere, work).unwrap();
     signs[0].wait_until(Ordering::Acquire, |entered| entered == 1);
     BEFORE.set(Some(1));
     let shot = catch_unwind(AssertUnwindSafe(|| presence.shootdown(|| called.look())));
@@ -111,7 +108,7 @@ fn a_late_look_finds_no_call(trim_every: Duration) {
 /// An update that fails at its `refused`th heavy fence, and one that does not.
 fn nothing_is_freed_early(refused: u32, trim_every: Duration) {
     BEFORE.set(None);
-    let value = Versioned::<Page, Refusing>::new_in(Page::new_in(), options(trim_every));
+    let value = Versioned::<Page, Model>::new_in(Page::new_in(), options(trim_every));
     let theirs = value.clone();
     let read = move || {
         let mut reader = theirs.reader();
@@ -121,7 +118,7 @@ fn nothing_is_freed_early(refused: u32, trim_every: Duration) {
             reading.get().look();
         }
     };
-    let reader = Refusing::spawn(Placement::Anywhere, read).unwrap();
+    let reader = Model::spawn(Placement::Anywhere, read).unwrap();
     BEFORE.set(Some(refused - 1));
     let updated = catch_unwind(AssertUnwindSafe(|| value.update(Page::new_in())));
     assert!(updated.is_err() || refused == 2 && BEFORE.take() == Some(0));
@@ -134,16 +131,16 @@ fn nothing_is_freed_early(refused: u32, trim_every: Duration) {
 #[test]
 fn no_value_is_freed_early_or_lost_after_a_refused_fence() {
     for trim_every in [ALWAYS, NEVER] {
-        worlds::check(move || nothing_is_freed_early(1, trim_every));
-        worlds::check(move || nothing_is_freed_early(2, trim_every));
+        worlds::check_planted(ONE_REFUSED, move || nothing_is_freed_early(1, trim_every));
+        worlds::check_planted(ONE_REFUSED, move || nothing_is_freed_early(2, trim_every));
     }
 }
 
 /// The same where two rolls are told, two fences each: an update that fails at its `refused`th.
 fn nothing_is_freed_early_of_two_rolls(refused: u32, trim_every: Duration) {
     BEFORE.set(None);
-    let value = Versioned::<Page, Refusing>::new_in(Page::new_in(), options(trim_every));
-    let seats = 2 * Refusing::topology().cpu_count();
+    let value = Versioned::<Page, Model>::new_in(Page::new_in(), options(trim_every));
+    let seats = 2 * Model::topology().cpu_count();
     let mut readers: Vec<_> = (0..=seats).map(|_| value.reader()).collect();
     // One of each roll. Their bits are set, as that of the member above.
     let mut two = [readers.remove(0), readers.pop().unwrap()];
@@ -154,7 +151,7 @@ fn nothing_is_freed_early_of_two_rolls(refused: u32, trim_every: Duration) {
             readings.iter_mut().for_each(|reading| reading.get().look());
         }
     };
-    let reader = Refusing::spawn(Placement::Anywhere, read).unwrap();
+    let reader = Model::spawn(Placement::Anywhere, read).unwrap();
     BEFORE.set(Some(refused - 1));
     let updated = catch_unwind(AssertUnwindSafe(|| value.update(Page::new_in())));
     assert!(updated.is_err() && BEFORE.get().is_none());
@@ -168,7 +165,8 @@ fn nothing_is_freed_early_of_two_rolls(refused: u32, trim_every: Duration) {
 fn no_value_is_freed_early_or_lost_after_a_fence_is_refused_in_the_midst_of_rolls() {
     for trim_every in [ALWAYS, NEVER] {
         for refused in 1..=4 {
-            worlds::few(move || nothing_is_freed_early_of_two_rolls(refused, trim_every));
+            let law = move || nothing_is_freed_early_of_two_rolls(refused, trim_every);
+            worlds::few_planted(ONE_REFUSED, law);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use coreline::mask::{Entry, Presence, PresenceOptions, Versioned};
 use coreline_sim::Sim;
-use coreline_world::model::{Checker, Model, NoHeavyFences};
+use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{
     Cell, Integer, JoinHandle, Line, Native, Ordering, Place, Placement, Testbed, Word, Words,
     implements,
@@ -307,7 +307,7 @@ fn what_was_replaced_is_freed_when_synchronize_returns() {
 /// what was published.
 #[test]
 fn what_is_wanted_brings_what_was_published_without_heavy_fences() {
-    worlds::check(waits_for_a_reader::<Model<NoHeavyFences>>);
+    worlds::check_planted(Plant::NO_HEAVY_FENCES, waits_for_a_reader::<Model>);
 }
 
 /// One thread waits until none reads, and the reader updates before it leaves.

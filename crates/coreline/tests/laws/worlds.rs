@@ -170,27 +170,46 @@ fn run_lines(
 /// Runs `law` in every interleaving with few preemptions, of which there are enough to break what
 /// was ever broken (Musuvathi and Qadeer, "Iterative context bounding", 2007).
 pub(crate) fn check(law: impl Fn() + Send + Sync + 'static) {
-    Checker::new().preemption_bound(3).check(law);
+    check_planted(Plant::NONE, law);
+}
+
+/// As [`check`], with this plant.
+pub(crate) fn check_planted(plant: Plant, law: impl Fn() + Send + Sync + 'static) {
+    planted(plant).check(law);
 }
 
 /// As [`check`], with fewer preemptions: for laws of many steps that planted mistakes break with
 /// two.
 pub(crate) fn few(law: impl Fn() + Send + Sync + 'static) {
-    Checker::new().preemption_bound(2).check(law);
+    few_planted(Plant::NONE, law);
 }
 
-/// As [`Exchanges`](coreline_world::model::Exchanges), without one of the fences of the asymmetric
-/// pair.
-pub(crate) struct Unfenced<const LIGHT: bool>;
-
-impl<const LIGHT: bool> Plant for Unfenced<LIGHT> {
-    const EXCHANGES: bool = true;
-    const LIGHT: bool = LIGHT;
-    const HEAVY: bool = !LIGHT;
+/// As [`few`], with this plant.
+pub(crate) fn few_planted(plant: Plant, law: impl Fn() + Send + Sync + 'static) {
+    planted(plant).preemption_bound(2).check(law);
 }
 
-/// The model, where one heavy fence is refused.
-pub(crate) struct OneRefused;
+/// Whether [`check`] fails if this mistake is planted.
+pub(crate) fn is_caught(plant: Plant, law: impl Fn() + Send + Sync + 'static) -> bool {
+    planted(plant).try_check(law).is_err()
+}
+
+/// [`check`] fails if this mistake is planted, and says that it found this.
+#[track_caller]
+pub(crate) fn assert_caught(plant: Plant, expected: &str, law: impl Fn() + Send + Sync + 'static) {
+    let failure = planted(plant).try_check(law).expect_err("the planted mistake is not found");
+    assert!(failure.message.contains(expected), "{failure}");
+}
+
+/// How the model checker says that accesses to a cell are not ordered.
+pub(crate) const RACE: &str = "Causality violation";
+
+fn planted(plant: Plant) -> Checker {
+    Checker::new().preemption_bound(3).plant(plant)
+}
+
+/// The model, where one heavy fence is refused: see [`BEFORE_REFUSED`].
+pub(crate) const ONE_REFUSED: Plant = Plant { refuses: is_refused, ..Plant::NONE };
 
 thread_local! {
     /// How many heavy fences there are before the one that is refused; of the host's thread, on
@@ -198,12 +217,10 @@ thread_local! {
     pub(crate) static BEFORE_REFUSED: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-impl Plant for OneRefused {
-    fn refuses() -> bool {
-        let before = BEFORE_REFUSED.get();
-        BEFORE_REFUSED.set(before.and_then(|before| before.checked_sub(1)));
-        before == Some(0)
-    }
+fn is_refused() -> bool {
+    let before = BEFORE_REFUSED.get();
+    BEFORE_REFUSED.set(before.and_then(|before| before.checked_sub(1)));
+    before == Some(0)
 }
 
 /// The message of the panic that `f` ends in.

@@ -4,7 +4,7 @@ use core::sync::atomic::AtomicU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::{place, statics};
+use super::{Plant, place, statics};
 use crate::Ordering;
 
 /// Explores all executions of `program` with loom's default bounds.
@@ -16,7 +16,7 @@ pub fn check(program: impl Fn() + Send + Sync + 'static) {
     Checker::new().check(program);
 }
 
-/// How far to explore a program.
+/// How far to explore a program, and with which planted mistake.
 ///
 /// loom's environment variables (`LOOM_MAX_PREEMPTIONS`, `LOOM_MAX_BRANCHES`, `LOOM_LOCATION`,
 /// `LOOM_MAX_DURATION`, `LOOM_MAX_PERMUTATIONS`) win over what the test's source says, so that one
@@ -31,7 +31,7 @@ pub fn check(program: impl Fn() + Send + Sync + 'static) {
 ///     let word = Arc::new(<Model as Words>::U32::new_in(0));
 ///     let theirs = Arc::clone(&word);
 ///     let add = |word: &<Model as Words>::U32| word.fetch_add(1, Ordering::Relaxed);
-///     let other = <Model>::spawn(Placement::Anywhere, move || add(&theirs));
+///     let other = Model::spawn(Placement::Anywhere, move || add(&theirs));
 ///     add(&word);
 ///     other.expect("there is room for two threads").join();
 ///     assert_eq!(word.load(Ordering::Relaxed), 2);
@@ -41,10 +41,11 @@ pub fn check(program: impl Fn() + Send + Sync + 'static) {
 pub struct Checker {
     preemption_bound: Option<usize>,
     max_branches: Option<usize>,
+    plant: Plant,
 }
 
 impl Checker {
-    /// Every execution, each of at most loom's default number of branches (1000).
+    /// Every execution, each of at most loom's default number of branches (1000); nothing planted.
     pub fn new() -> Self {
         Self::default()
     }
@@ -62,6 +63,13 @@ impl Checker {
     #[must_use]
     pub fn max_branches(mut self, branches: usize) -> Self {
         self.max_branches = Some(branches);
+        self
+    }
+
+    /// Puts `plant` into the program, in place of a plant that was given before.
+    #[must_use]
+    pub fn plant(mut self, plant: Plant) -> Self {
+        self.plant = plant;
         self
     }
 
@@ -86,9 +94,15 @@ impl Checker {
     ///
     /// The first execution that failed; the others were not looked at.
     pub fn try_check(&self, program: impl Fn() + Send + Sync + 'static) -> Result<u64, Failure> {
+        self.explore(Box::new(program))
+    }
+
+    /// Not generic over the program, so that loom's part of a check is compiled once.
+    fn explore(&self, program: Box<dyn Fn() + Send + Sync>) -> Result<u64, Failure> {
         // loom's threads have small stacks; what can be built before is.
         place::topology();
         let builder = self.builder();
+        let _planted = self.plant.put_in();
         let started = Arc::new(AtomicU64::new(0));
         let executions = Arc::clone(&started);
         let explored = catch_unwind(AssertUnwindSafe(|| {

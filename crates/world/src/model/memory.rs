@@ -8,10 +8,10 @@ use std::alloc;
 
 use coreline_topology::NodeId;
 
-use super::{Model, Plant};
+use super::Model;
 use crate::{Lacking, MapError, Memory, Ordering, Signals, Why, World};
 
-impl<P: Plant> Memory for Model<P> {
+impl Memory for Model {
     fn map(layout: Layout) -> Result<NonNull<u8>, MapError> {
         let fail = |why| MapError { layout, why: Why::new(why), remedy: "ask for less" };
         if layout.size() == 0 {
@@ -58,7 +58,7 @@ fn next_id() -> NonZeroU32 {
     NonZeroU32::new(LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1)).unwrap_or(NonZeroU32::MIN)
 }
 
-impl<P: Plant> Signals for Model<P> {
+impl Signals for Model {
     type Held = ();
 
     fn hold() {}

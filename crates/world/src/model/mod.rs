@@ -38,13 +38,14 @@
 //!
 //! ```
 //! use coreline_world::conformance::order::published_data_is_seen;
-//! use coreline_world::model::{Checker, Model, RelaxedStores};
+//! use coreline_world::model::{Checker, Model, Plant};
 //!
 //! let executions = Checker::new().try_check(published_data_is_seen::<Model>)?;
 //! assert!(executions > 1);
 //!
-//! let failure = Checker::new().try_check(published_data_is_seen::<Model<RelaxedStores>>);
-//! assert!(failure.unwrap_err().message.contains("Causality violation"));
+//! let planted = Checker::new().plant(Plant::RELAXED_STORES);
+//! let failure = planted.try_check(published_data_is_seen::<Model>).unwrap_err();
+//! assert!(failure.message.contains("Causality violation"));
 //! # Ok::<(), coreline_world::model::Failure>(())
 //! ```
 
@@ -70,17 +71,13 @@ mod statics;
 mod threads;
 mod words;
 
-use core::marker::PhantomData;
 use core::time::Duration;
 
 use coreline_topology::CpuId;
 
 pub use check::{Checker, Failure, check};
 pub use place::ModelSection;
-pub use plant::{
-    Exchanges, Faithful, NoFences, NoHeavyFences, NoLightFences, Plant, RelaxedLoads, RelaxedRmws,
-    RelaxedStores,
-};
+pub use plant::Plant;
 pub use threads::ModelJoinHandle;
 pub use words::{
     ModelPtr, ModelReading, ModelTrack, ModelU8, ModelU32, ModelU64, ModelUsize, ModelWriting,
@@ -88,24 +85,24 @@ pub use words::{
 
 use crate::{Clock, Fences, Kick, Lacking, Ordering, Time, Why, Work, World};
 
-/// The loom world, with the orderings that `P` leaves.
+/// The loom world, with the orderings that the check's [`Plant`] leaves.
 ///
-/// Its functions work only inside [`check`] or [`Checker`], and panic elsewhere. In an expression
-/// write `<Model>::cpu()`: only in angle brackets does Rust fill in that `P` is [`Faithful`].
+/// Its functions work only inside [`check`] or [`Checker`], and panic elsewhere.
 #[derive(Debug, Clone, Copy)]
-pub struct Model<P: Plant = Faithful>(PhantomData<fn() -> P>);
+pub struct Model;
 
-// SAFETY: `Faithful` passes the laws: `tests/conformance.rs`. A plant weakens orderings alone,
+// SAFETY: without a plant it passes the laws: `tests/conformance.rs`. A plant weakens orderings,
 // which only loom's own bookkeeping sees: on the host, all threads of an execution take turns on
-// one thread.
-unsafe impl<P: Plant> World for Model<P> {
+// one thread. Or it refuses fences, which every world may.
+unsafe impl World for Model {
     const NAME: &'static str = "model";
 }
 
-impl<P: Plant> Model<P> {
+impl Model {
     /// The rare side of a pair, unless the plant takes it away or refuses it.
     fn try_fence_heavy(order: Ordering) -> Result<(), Lacking> {
-        if P::refuses() {
+        let plant = Plant::current();
+        if (plant.refuses)() {
             return Err(Lacking {
                 world: Self::NAME,
                 capability: "heavy fence",
@@ -113,16 +110,16 @@ impl<P: Plant> Model<P> {
                 remedy: "plant nothing",
             });
         }
-        if P::HEAVY {
+        if plant.heavy_fences {
             attempt!(loom::sync::atomic::fence(order));
         }
         Ok(())
     }
 }
 
-impl<P: Plant> Fences for Model<P> {
+impl Fences for Model {
     fn fence(order: Ordering) {
-        let left = P::fence(order);
+        let left = (Plant::current().fence)(order);
         // A plant answers `Relaxed` to take a fence away. From the caller `Relaxed` is a mistake,
         // which loom refuses as `std` does.
         if left != Ordering::Relaxed || left == order {
@@ -134,7 +131,7 @@ impl<P: Plant> Fences for Model<P> {
         // SeqCst, partner: the fence of `fence_all`. loom totally orders the two, so what stands
         // before the first is visible after the second. It also orders two light fences, which
         // `Native` does not.
-        if P::LIGHT {
+        if Plant::current().light_fences {
             attempt!(loom::sync::atomic::fence(Ordering::SeqCst));
         }
     }
@@ -155,14 +152,14 @@ impl<P: Plant> Fences for Model<P> {
     }
 }
 
-impl<P: Plant> Kick for Model<P> {
+impl Kick for Model {
     fn kick(_: CpuId) -> Result<(), Lacking> {
         // No operation runs in a section, so none is under way on any CPU.
         Self::try_fence_all()
     }
 }
 
-impl<P: Plant> Clock for Model<P> {
+impl Clock for Model {
     const RUNS: bool = false;
 
     fn now() -> Time {
@@ -170,6 +167,6 @@ impl<P: Plant> Clock for Model<P> {
     }
 }
 
-impl<P: Plant> Work for Model<P> {
+impl Work for Model {
     fn work(_: Duration) {}
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use coreline_topology::{Cid, CpuId, Shape, Topology};
 
-use super::{Model, Plant};
+use super::Model;
 use crate::{IndexBy, Lacking, Place, Restartable};
 
 loom::thread_local! {
@@ -36,7 +36,7 @@ pub(super) fn topology() -> &'static Arc<Topology> {
     })
 }
 
-impl<P: Plant> Model<P> {
+impl Model {
     /// Moves the calling thread to `cpu`. Nothing else moves a thread of the model.
     ///
     /// # Panics
@@ -49,7 +49,7 @@ impl<P: Plant> Model<P> {
     }
 }
 
-impl<P: Plant> Place for Model<P> {
+impl Place for Model {
     fn topology() -> Arc<Topology> {
         Arc::clone(topology())
     }
@@ -69,7 +69,7 @@ pub struct ModelSection(IndexBy);
 
 /// Concurrency IDs and CPU numbers are the same, so both ways to index are. There are no sections,
 /// so what is checked is how operations run where there are none.
-impl<P: Plant> Restartable for Model<P> {
+impl Restartable for Model {
     type Section = ModelSection;
 
     const STRIDE: usize = 4096;

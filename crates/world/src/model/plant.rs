@@ -1,120 +1,125 @@
-//! Plants: missing orderings, put into an algorithm on purpose.
+//! Plants: mistakes, such as missing orderings, put into an algorithm on purpose.
+
+use std::cell::Cell;
 
 use crate::Ordering;
 
-/// Weakens the orderings that an algorithm asks for, so that a test can show that it would be
-/// caught if they were missing.
+/// A mistake that a [`Checker`](super::Checker) puts into the algorithm it checks, so that a test
+/// can show that the mistake would be caught.
 ///
 /// Each function gets the ordering that the algorithm named and returns the one that loom is given.
-/// All leave it alone unless overridden.
-pub trait Plant: 'static {
-    /// The ordering of a load, a failed compare-exchange included.
-    fn load(order: Ordering) -> Ordering {
-        order
-    }
-
-    /// The ordering of a store.
-    fn store(order: Ordering) -> Ordering {
-        order
-    }
-
-    /// Whether each store is an exchange whose result is dropped: see [`Exchanges`].
-    const EXCHANGES: bool = false;
-
-    /// The ordering of a read-modify-write.
-    fn rmw(order: Ordering) -> Ordering {
-        order
-    }
-
-    /// The ordering of a fence; [`Ordering::Relaxed`] takes the fence away.
-    fn fence(order: Ordering) -> Ordering {
-        order
-    }
-
-    /// Whether there are light fences.
-    const LIGHT: bool = true;
-
-    /// Whether there are heavy fences.
-    const HEAVY: bool = true;
-
-    /// Whether the next heavy fence is refused, as a kernel may. Asked once for each.
-    fn refuses() -> bool {
-        false
-    }
-}
-
-/// Plants nothing.
-#[derive(Debug, Clone, Copy)]
-pub struct Faithful;
-
-impl Plant for Faithful {}
-
-/// Every load is relaxed: acquire loads are missing.
-#[derive(Debug, Clone, Copy)]
-pub struct RelaxedLoads;
-
-impl Plant for RelaxedLoads {
-    fn load(_: Ordering) -> Ordering {
-        Ordering::Relaxed
-    }
-}
-
-/// Every store is relaxed: release stores are missing.
-#[derive(Debug, Clone, Copy)]
-pub struct RelaxedStores;
-
-impl Plant for RelaxedStores {
-    fn store(_: Ordering) -> Ordering {
-        Ordering::Relaxed
-    }
-}
-
-/// Plants nothing, but has stores be exchanges.
+/// Take a plant from the constants, or write what is different from one of them:
 ///
-/// An exchange that has read what was there before a store comes before that store, in the order of
-/// all writes of the word. Loom does not know that: a thread may find what another one's exchange
-/// put there in place of what it stored itself later. So a law in which a place is stored to by its
-/// owner, while others look by exchanges whether it is free, can be checked with this one only.
-/// What that hides is a store that should be a release and is not, where an earlier one was.
+/// ```
+/// use coreline_world::model::Plant;
+///
+/// /// As [`Plant::EXCHANGES`], without heavy fences.
+/// const NO_HEAVY_FENCES: Plant = Plant { heavy_fences: false, ..Plant::EXCHANGES };
+///
+/// /// As [`Plant::EXCHANGES`], with relaxed loads.
+/// const RELAXED_LOADS: Plant = Plant { load: Plant::RELAXED_LOADS.load, ..Plant::EXCHANGES };
+/// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Exchanges;
-
-impl Plant for Exchanges {
-    const EXCHANGES: bool = true;
+pub struct Plant {
+    /// The ordering of a load, a failed compare-exchange included.
+    pub load: fn(Ordering) -> Ordering,
+    /// The ordering of a store.
+    pub store: fn(Ordering) -> Ordering,
+    /// Whether each store is an exchange whose result is dropped: see [`Plant::EXCHANGES`].
+    pub exchanges: bool,
+    /// The ordering of a read-modify-write.
+    pub rmw: fn(Ordering) -> Ordering,
+    /// The ordering of a fence; [`Ordering::Relaxed`] takes the fence away.
+    pub fence: fn(Ordering) -> Ordering,
+    /// Whether there are light fences.
+    pub light_fences: bool,
+    /// Whether there are heavy fences.
+    pub heavy_fences: bool,
+    /// Whether the next heavy fence is refused, as a kernel may. Asked once for each.
+    pub refuses: fn() -> bool,
 }
 
-/// Every read-modify-write is relaxed.
-#[derive(Debug, Clone, Copy)]
-pub struct RelaxedRmws;
+impl Plant {
+    /// Plants nothing.
+    pub const NONE: Plant = Plant {
+        load: |order| order,
+        store: |order| order,
+        exchanges: false,
+        rmw: |order| order,
+        fence: |order| order,
+        light_fences: true,
+        heavy_fences: true,
+        refuses: || false,
+    };
 
-impl Plant for RelaxedRmws {
-    fn rmw(_: Ordering) -> Ordering {
-        Ordering::Relaxed
+    /// Every load is relaxed: acquire loads are missing.
+    pub const RELAXED_LOADS: Plant = Plant { load: relaxed, ..Plant::NONE };
+
+    /// Every store is relaxed: release stores are missing.
+    pub const RELAXED_STORES: Plant = Plant { store: relaxed, ..Plant::NONE };
+
+    /// Every read-modify-write is relaxed.
+    pub const RELAXED_RMWS: Plant = Plant { rmw: relaxed, ..Plant::NONE };
+
+    /// Ordinary fences are missing.
+    pub const NO_FENCES: Plant = Plant { fence: relaxed, ..Plant::NONE };
+
+    /// The light fences of asymmetric pairs are missing.
+    pub const NO_LIGHT_FENCES: Plant = Plant { light_fences: false, ..Plant::NONE };
+
+    /// The heavy fences of asymmetric pairs are missing.
+    pub const NO_HEAVY_FENCES: Plant = Plant { heavy_fences: false, ..Plant::NONE };
+
+    /// Plants no mistake, but has stores be exchanges.
+    ///
+    /// An exchange that has read what was there before a store comes before that store, in the
+    /// order of all writes of the word. Loom does not know that: a thread may find what another
+    /// one's exchange put there in place of what it stored itself later. So a law in which a place
+    /// is stored to by its owner, while others look by exchanges whether it is free, can be checked
+    /// with this one only. What that hides is a store that should be a release and is not, where an
+    /// earlier one was.
+    pub const EXCHANGES: Plant = Plant { exchanges: true, ..Plant::NONE };
+
+    /// The plant of the check that the calling thread is in; [`Plant::NONE`] outside of a check.
+    pub(super) fn current() -> Plant {
+        CURRENT.get()
+    }
+
+    /// Makes it the current one of this host thread, until the returned guard drops.
+    pub(super) fn put_in(self) -> Planted {
+        Planted { before: CURRENT.replace(self) }
     }
 }
 
-/// Ordinary fences are missing.
-#[derive(Debug, Clone, Copy)]
-pub struct NoFences;
-
-impl Plant for NoFences {
-    fn fence(_: Ordering) -> Ordering {
-        Ordering::Relaxed
+impl Default for Plant {
+    /// [`Plant::NONE`].
+    fn default() -> Self {
+        Plant::NONE
     }
 }
 
-/// The light fences of asymmetric pairs are missing.
-#[derive(Debug, Clone, Copy)]
-pub struct NoLightFences;
-
-impl Plant for NoLightFences {
-    const LIGHT: bool = false;
+fn relaxed(_: Ordering) -> Ordering {
+    Ordering::Relaxed
 }
 
-/// The heavy fences of asymmetric pairs are missing.
-#[derive(Debug, Clone, Copy)]
-pub struct NoHeavyFences;
+thread_local! {
+    /// The plant of the check that runs on this host thread. It is there for all threads of an
+    /// execution, as loom runs them all as coroutines on the host thread that checks. Other host
+    /// threads, on which a test harness runs other checks meanwhile, have plants of their own.
+    static CURRENT: Cell<Plant> = const { Cell::new(Plant::NONE) };
+}
 
-impl Plant for NoHeavyFences {
-    const HEAVY: bool = false;
+/// A plant is the current one; the one before it comes back when this drops.
+///
+/// A guard, as a check may end by a panic, and a test may catch that. The host thread's next check
+/// must not find a plant that it was not given.
+#[must_use]
+pub(super) struct Planted {
+    before: Plant,
+}
+
+impl Drop for Planted {
+    fn drop(&mut self) {
+        CURRENT.set(self.before);
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use loom::sync::{Mutex, Notify};
 
-use super::{Model, Plant};
+use super::Model;
 use crate::{Ordering, Parked, Sleep, Time, Word};
 
 type Sleepers = VecDeque<Arc<Notify>>;
@@ -29,7 +29,7 @@ loom::thread_local! {
 /// What this hides: the table's lock orders park and wake, as the lock of the kernel's hash bucket
 /// does, but a park that returns has also seen all that the waker did. A missing acquire on the
 /// word after a park is therefore found only in executions in which the thread did not sleep.
-impl<P: Plant> Sleep for Model<P> {
+impl Sleep for Model {
     fn park(word: &Self::U32, expected: u32, deadline: Option<Time>) -> Parked {
         let address = core::ptr::from_ref(word).addr();
         let sleeper = SLEEPER.with(Arc::clone);

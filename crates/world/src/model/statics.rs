@@ -10,7 +10,7 @@ use std::thread::panicking;
 
 use loom::sync::Mutex;
 
-use super::{Model, Plant};
+use super::Model;
 use crate::{Statics, WorldLocal, WorldStatic};
 
 /// The key's address and the object's type. Ordered maps only: loom needs every execution to be the
@@ -63,7 +63,7 @@ pub(super) fn end_thread() {
 
 /// Objects are dropped at the end of the execution. Threads that outlive the first one find no
 /// statics any more and make loom panic: join them.
-impl<P: Plant> Statics for Model<P> {
+impl Statics for Model {
     fn with_static<T: Send + Sync + 'static, R>(
         key: &'static WorldStatic,
         init: impl FnOnce() -> T,

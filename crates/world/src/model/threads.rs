@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicUsize;
 use core::time::Duration;
 
-use super::{Model, Plant, place, statics};
+use super::{Model, place, statics};
 use crate::{JoinHandle, Ordering, Place, Placement, SpawnError, Threads};
 
 loom::lazy_static! {
@@ -30,7 +30,7 @@ impl<T> JoinHandle<T> for ModelJoinHandle<T> {
     }
 }
 
-impl<P: Plant> Threads for Model<P> {
+impl Threads for Model {
     type JoinHandle<T: Send + 'static> = ModelJoinHandle<T>;
 
     fn spawn<T, F>(placement: Placement, f: F) -> Result<ModelJoinHandle<T>, SpawnError>

@@ -1,12 +1,11 @@
 //! Words and cells of the model: loom's, with the orderings that a plant leaves.
 
-use core::marker::PhantomData;
 use core::sync::atomic;
 
 use loom::cell::{ConstPtr, MutPtr, UnsafeCell};
 use loom::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
-use super::{Faithful, Model, Plant};
+use super::{Model, Plant};
 use crate::{Integer, Ordering, Slot, Time, Track, Word, Words};
 
 /// The methods of [`Word`] for a type of a loom atomic and the latest value of it.
@@ -24,28 +23,29 @@ macro_rules! word_methods {
         #[track_caller]
         fn new_in(value: $value) -> Self {
             let latest = atomic::$atomic::new(value);
-            Self { word: $atomic::new(value), latest, plant: PhantomData }
+            Self { word: $atomic::new(value), latest }
         }
 
         #[track_caller]
         fn load(&self, order: Ordering) -> $value {
-            let found = attempt!(self.word.load(P::load(order)));
+            let found = attempt!(self.word.load((Plant::current().load)(order)));
             found.unwrap_or_else(|| self.latest.load(Ordering::Relaxed))
         }
 
         #[track_caller]
         fn store(&self, value: $value, order: Ordering) {
-            if P::EXCHANGES {
-                attempt!(self.word.swap(value, P::store(order)));
+            let plant = Plant::current();
+            if plant.exchanges {
+                attempt!(self.word.swap(value, (plant.store)(order)));
             } else {
-                attempt!(self.word.store(value, P::store(order)));
+                attempt!(self.word.store(value, (plant.store)(order)));
             }
             self.latest.store(value, Ordering::Relaxed);
         }
 
         #[track_caller]
         fn swap(&self, value: $value, order: Ordering) -> $value {
-            if let Some(found) = attempt!(self.word.swap(value, P::rmw(order))) {
+            if let Some(found) = attempt!(self.word.swap(value, (Plant::current().rmw)(order))) {
                 self.latest.store(found, Ordering::Relaxed);
             }
             self.latest.swap(value, Ordering::Relaxed)
@@ -59,7 +59,8 @@ macro_rules! word_methods {
             success: Ordering,
             failure: Ordering,
         ) -> Result<$value, $value> {
-            let orders = (P::rmw(success), P::load(failure));
+            let plant = Plant::current();
+            let orders = ((plant.rmw)(success), (plant.load)(failure));
             if let Some(found) =
                 attempt!(self.word.compare_exchange(current, new, orders.0, orders.1))
             {
@@ -118,24 +119,24 @@ macro_rules! integer_word {
     ($($name:ident: $atomic:ident: $value:ty: $($operation:ident)+;)+) => {$(
         #[doc = concat!("An atomic `", stringify!($value), "` of the [`Model`].")]
         #[derive(Debug)]
-        pub struct $name<P: Plant = Faithful> {
+        pub struct $name {
             word: $atomic,
             latest: atomic::$atomic,
-            plant: PhantomData<fn() -> P>,
         }
 
-        impl<P: Plant> Word for $name<P> {
+        impl Word for $name {
             word_methods!($atomic, $value);
         }
 
         // SAFETY: a struct: every value has the same live fields in the same places.
-        unsafe impl<P: Plant> Slot for $name<P> {}
+        unsafe impl Slot for $name {}
 
-        impl<P: Plant> Integer for $name<P> {
+        impl Integer for $name {
             $(
                 #[track_caller]
                 fn $operation(&self, value: $value, order: Ordering) -> $value {
-                    if let Some(found) = attempt!(self.word.$operation(value, P::rmw(order))) {
+                    let left = (Plant::current().rmw)(order);
+                    if let Some(found) = attempt!(self.word.$operation(value, left)) {
                         self.latest.store(found, Ordering::Relaxed);
                     }
                     self.latest.$operation(value, Ordering::Relaxed)
@@ -154,27 +155,26 @@ integer_word! {
 
 /// An atomic pointer of the [`Model`].
 #[derive(Debug)]
-pub struct ModelPtr<T, P: Plant = Faithful> {
+pub struct ModelPtr<T> {
     word: AtomicPtr<T>,
     latest: atomic::AtomicPtr<T>,
-    plant: PhantomData<fn() -> P>,
 }
 
-impl<T, P: Plant> Word for ModelPtr<T, P> {
+impl<T> Word for ModelPtr<T> {
     word_methods!(AtomicPtr, *mut T);
 }
 
 // SAFETY: a struct: every value has the same live fields in the same places.
-unsafe impl<T: 'static, P: Plant> Slot for ModelPtr<T, P> {}
+unsafe impl<T: 'static> Slot for ModelPtr<T> {}
 
-impl<P: Plant> Words for Model<P> {
+impl Words for Model {
     const NATIVE_LAYOUT: bool = false;
 
-    type U8 = ModelU8<P>;
-    type U32 = ModelU32<P>;
-    type U64 = ModelU64<P>;
-    type Usize = ModelUsize<P>;
-    type Ptr<T: 'static> = ModelPtr<T, P>;
+    type U8 = ModelU8;
+    type U32 = ModelU32;
+    type U64 = ModelU64;
+    type Usize = ModelUsize;
+    type Ptr<T: 'static> = ModelPtr<T>;
     type Track = ModelTrack;
 
     fn relax() {

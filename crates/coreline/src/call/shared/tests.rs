@@ -1,7 +1,7 @@
 //! The laws of tasks, in every interleaving of few threads: none waits while a worker has no work.
 
 use coreline_sim::{Failure, Machine, Schedule, Sim};
-use coreline_world::model::{Checker, Exchanges, Model, Plant};
+use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{JoinHandle, Placement, Testbed};
 
 use super::super::reply::{Letter, Reply};
@@ -115,45 +115,38 @@ fn behind<W: Testbed>(is_bound: bool) {
     worker.join();
 }
 
+fn checker(plant: Plant) -> Checker {
+    Checker::new().preemption_bound(2).plant(plant)
+}
+
 #[test]
 fn no_task_waits_for_a_worker_that_rests_in_every_interleaving() {
-    let checker = Checker::new().preemption_bound(2);
-    checker.check(rests_meanwhile::<Model<Exchanges>>);
-    checker.check(works_meanwhile::<Model<Exchanges>>);
-    checker.check(resigns_meanwhile::<Model<Exchanges>>);
+    checker(Plant::EXCHANGES).check(rests_meanwhile::<Model>);
+    checker(Plant::EXCHANGES).check(works_meanwhile::<Model>);
+    checker(Plant::EXCHANGES).check(resigns_meanwhile::<Model>);
 }
 
 #[test]
 fn a_worker_that_was_named_in_vain_leaves_no_task_in_every_interleaving() {
-    Checker::new().preemption_bound(2).check(names_in_vain::<Model<Exchanges>>);
+    checker(Plant::EXCHANGES).check(names_in_vain::<Model>);
 }
 
 #[test]
 fn a_task_behind_a_message_runs_in_every_interleaving() {
     for is_bound in [true, false] {
-        Checker::new().preemption_bound(2).check(move || behind::<Model<Exchanges>>(is_bound));
+        checker(Plant::EXCHANGES).check(move || behind::<Model>(is_bound));
     }
 }
 
-/// As [`Exchanges`], without fences.
-struct Unfenced;
-
-impl Plant for Unfenced {
-    const EXCHANGES: bool = true;
-
-    fn fence(_: Ordering) -> Ordering {
-        Ordering::Relaxed
-    }
-}
+/// As [`Plant::EXCHANGES`], without fences.
+const UNFENCED: Plant = Plant { fence: Plant::NO_FENCES.fence, ..Plant::EXCHANGES };
 
 #[test]
 fn a_missing_fence_is_caught() {
     let laws: [fn(); 3] =
-        [rests_meanwhile::<Model<Unfenced>>, works_meanwhile::<Model<Unfenced>>, || {
-            behind::<Model<Unfenced>>(true)
-        }];
+        [rests_meanwhile::<Model>, works_meanwhile::<Model>, || behind::<Model>(true)];
     for law in laws {
-        assert!(Checker::new().preemption_bound(2).try_check(law).is_err());
+        assert!(checker(UNFENCED).try_check(law).is_err());
     }
 }
 

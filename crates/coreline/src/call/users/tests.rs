@@ -3,7 +3,7 @@
 use coreline_sim::{Machine, Sim};
 use coreline_topology::{CpuId, CpuSet};
 use coreline_world::Testbed;
-use coreline_world::model::{Checker, Exchanges, Model, Plant};
+use coreline_world::model::{Checker, Model, Plant};
 
 use super::super::policy::Policy;
 use super::super::{Builder, Workers};
@@ -38,26 +38,21 @@ fn enters<W: Testbed>() {
     assert!(works.wait(), "worked with what is gone");
 }
 
+fn checker(plant: Plant) -> Checker {
+    Checker::new().preemption_bound(2).plant(plant)
+}
+
 #[test]
 fn a_worker_that_enters_is_told_or_sees_in_every_interleaving() {
-    Checker::new().preemption_bound(2).check(enters::<Model<Exchanges>>);
+    checker(Plant::EXCHANGES).check(enters::<Model>);
 }
 
-/// As [`Exchanges`], without fences.
-struct Unfenced;
-
-impl Plant for Unfenced {
-    const EXCHANGES: bool = true;
-
-    fn fence(_: Ordering) -> Ordering {
-        Ordering::Relaxed
-    }
-}
+/// As [`Plant::EXCHANGES`], without fences.
+const UNFENCED: Plant = Plant { fence: Plant::NO_FENCES.fence, ..Plant::EXCHANGES };
 
 #[test]
 fn a_missing_fence_is_caught() {
-    let found = Checker::new().preemption_bound(2).try_check(enters::<Model<Unfenced>>);
-    assert!(found.is_err());
+    assert!(checker(UNFENCED).try_check(enters::<Model>).is_err());
 }
 
 /// A forked child is refused, also where another thread of its parent was about to clear bits.

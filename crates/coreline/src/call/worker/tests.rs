@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coreline_world::model::{Checker, Exchanges, Model, Plant};
+use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{Cell, JoinHandle, Placement, Testbed};
 
 use super::super::request::{Caller, Request};
@@ -47,9 +47,13 @@ fn two_cross<W: Testbed>() {
     assert_eq!(two.counts.map(Cell::into_inner), [1, 1]);
 }
 
+fn checker(preemptions: usize, plant: Plant) -> Checker {
+    Checker::new().preemption_bound(preemptions).plant(plant)
+}
+
 #[test]
 fn two_workers_call_each_other_in_every_interleaving() {
-    Checker::new().preemption_bound(3).check(two_cross::<Model<Exchanges>>);
+    checker(3, Plant::EXCHANGES).check(two_cross::<Model>);
 }
 
 /// A thread that is no worker calls one, and reads what the call wrote.
@@ -75,7 +79,7 @@ fn reads<W: Testbed>() {
 
 #[test]
 fn a_caller_reads_what_its_call_wrote_in_every_interleaving() {
-    Checker::new().preemption_bound(3).check(reads::<Model<Exchanges>>);
+    checker(3, Plant::EXCHANGES).check(reads::<Model>);
 }
 
 /// What lies in the mailbox when the call comes.
@@ -164,25 +168,17 @@ const BEFORE: [Before; 5] =
 #[test]
 fn a_call_behind_a_message_is_served_in_every_interleaving() {
     for before in BEFORE {
-        Checker::new().preemption_bound(2).check(move || behind::<Model<Exchanges>>(before));
+        checker(2, Plant::EXCHANGES).check(move || behind::<Model>(before));
     }
 }
 
-/// As [`Exchanges`], without fences.
-struct Unfenced;
-
-impl Plant for Unfenced {
-    const EXCHANGES: bool = true;
-
-    fn fence(_: Ordering) -> Ordering {
-        Ordering::Relaxed
-    }
-}
+/// As [`Plant::EXCHANGES`], without fences.
+const UNFENCED: Plant = Plant { fence: Plant::NO_FENCES.fence, ..Plant::EXCHANGES };
 
 #[test]
 fn a_missing_fence_is_caught() {
     for before in BEFORE {
-        let law = move || behind::<Model<Unfenced>>(before);
-        assert!(Checker::new().preemption_bound(2).try_check(law).is_err(), "{before:?}");
+        let found = checker(2, UNFENCED).try_check(move || behind::<Model>(before));
+        assert!(found.is_err(), "{before:?}");
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use coreline_sim::{Machine, Sim};
 use coreline_topology::CpuId;
-use coreline_world::model::{Checker, Faithful, Model, Plant, RelaxedLoads};
+use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{Cell, Clock, JoinHandle, Placement, Threads, Work};
 
 use super::nodes::RINGS;
@@ -27,41 +27,41 @@ pub(super) fn come<O: Order, W: World>(osq: &Osq<O, W>) -> Number {
 /// A run of two turns, of which the first waiter may give up: the holder's place is that of
 /// both, and a waiter of the other place came first. All but these two threads' is done by one
 /// thread, as a board needs so many waiters. How many gave up.
-fn run_of_two<P: Plant>(gives_up: bool) -> u32 {
-    struct Shared<P: Plant> {
-        osq: Osq<Near, Model<P>>,
-        turns: Cell<u32, Model<P>>,
+fn run_of_two(gives_up: bool) -> u32 {
+    struct Shared {
+        osq: Osq<Near, Model>,
+        turns: Cell<u32, Model>,
     }
-    let shared = Arc::new(Shared::<P> { osq: Osq::new_in(), turns: Cell::new_in(0) });
-    let turn = |shared: &Shared<P>| {
+    let shared = Arc::new(Shared { osq: Osq::new_in(), turns: Cell::new_in(0) });
+    let turn = |shared: &Shared| {
         // SAFETY: the caller has its turn.
         shared.turns.with_mut(|turns| unsafe {
             *turns += 1;
             *turns
         })
     };
-    with_tables::<Model<P>, _>(|tables| {
+    with_tables::<Model, _>(|tables| {
         let come = || come(&shared.osq);
         let pass = |number| Near::pass(&shared.osq, tables, number);
         let holder = come();
-        Model::<P>::migrate(CpuId::new(2));
+        Model::migrate(CpuId::new(2));
         let far = come();
         let near = [gives_up, false].map(|gives_up| {
             let theirs = Arc::clone(&shared);
             let wait = move || {
                 let held = match gives_up {
-                    true => theirs.osq.lock_by(Model::<P>::now()),
+                    true => theirs.osq.lock_by(Model::now()),
                     false => Some(theirs.osq.lock()),
                 };
                 let Some(held) = held.map(ManuallyDrop::new) else { return 0 };
                 // Not by a destructor, which would run in the panic of a race that is found.
                 turn(&theirs);
-                with_tables::<Model<P>, _>(|tables| {
+                with_tables::<Model, _>(|tables| {
                     Near::pass(&theirs.osq, tables, held.number);
                 });
                 1
             };
-            Model::<P>::spawn(Placement::On(CpuId::new(0)), wait).expect("two threads")
+            Model::spawn(Placement::On(CpuId::new(0)), wait).expect("two threads")
         });
         let last = near.iter().fold(far, |before, _| {
             let next = &tables.nodes.get(before).next;
@@ -92,14 +92,15 @@ fn run_of_two<P: Plant>(gives_up: bool) -> u32 {
 fn a_run_goes_on_in_every_interleaving() {
     // With one preemption this takes minutes: loads that may see earlier values are many.
     let checker = || Checker::new().preemption_bound(0).max_branches(20_000);
-    checker().check(|| assert_eq!(run_of_two::<Faithful>(false), 0));
-    checker().check(|| assert!(run_of_two::<Faithful>(true) <= 1, "one waiter gives up at most"));
+    checker().check(|| assert_eq!(run_of_two(false), 0));
+    checker().check(|| assert!(run_of_two(true) <= 1, "one waiter gives up at most"));
 }
 
 #[test]
 fn a_missing_ordering_of_a_run_is_caught() {
-    let law = || assert_eq!(run_of_two::<RelaxedLoads>(false), 0);
-    let failure = Checker::new().preemption_bound(1).try_check(law).expect_err("a race");
+    let law = || assert_eq!(run_of_two(false), 0);
+    let checker = Checker::new().preemption_bound(1).plant(Plant::RELAXED_LOADS);
+    let failure = checker.try_check(law).expect_err("a race");
     assert!(failure.message.contains("Causality violation"), "{failure}");
 }
 

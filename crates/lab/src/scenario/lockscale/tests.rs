@@ -132,7 +132,7 @@ fn exclusion<L: Lock<Model>>(threads: usize) {
     };
     let start = |thread| {
         let theirs = Arc::clone(&shared);
-        <Model>::spawn(Placement::Anywhere, move || visit(&theirs, thread)).unwrap()
+        Model::spawn(Placement::Anywhere, move || visit(&theirs, thread)).unwrap()
     };
     let others: Vec<_> = (1..threads).map(start).collect();
     visit(&shared, 0);

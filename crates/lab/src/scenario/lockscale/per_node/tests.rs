@@ -95,7 +95,7 @@ fn hand_over<const ORDERED: bool>() {
         shared.0.hold(thread, || shared.1.with_mut(|count| unsafe { *count += 1 }));
     };
     let theirs = Arc::clone(&shared);
-    let other = <Model>::spawn(Placement::Anywhere, move || visit(&theirs, 1)).unwrap();
+    let other = Model::spawn(Placement::Anywhere, move || visit(&theirs, 1)).unwrap();
     visit(&shared, 0);
     other.join();
 }
