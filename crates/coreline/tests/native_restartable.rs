@@ -1,7 +1,7 @@
 //! Restartable operations on the real machine, disturbed in every way that a program can arrange.
 #![cfg(all(target_os = "linux", not(feature = "portable")))]
 
-#[path = "laws/slots/in_rows.rs"]
+#[path = "laws/memory/slots/in_rows.rs"]
 mod in_rows;
 
 use core::ffi::c_int;

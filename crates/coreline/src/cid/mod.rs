@@ -40,7 +40,7 @@
 //! * Getting an ID takes a bounded number of steps, and one lock that is held for one scan of the
 //!   rows at most.
 //!
-//! In the repository, `tests/laws/cid.rs` has them in all three worlds, and `cid/tests.rs` says for
+//! In the repository, `tests/laws/memory/cid.rs` has them in all three worlds, and `cid/tests.rs` says for
 //! each step of a policy which test fails without it.
 //!
 //! # Sources

@@ -15,7 +15,7 @@
 //! # Law
 //!
 //! A thread that finds a condition false under the lock, and waits, is woken by a notification that
-//! follows the change of the condition under the lock. In the repository, `tests/laws/condvar.rs`
+//! follows the change of the condition under the lock. In the repository, `tests/laws/locks/condvar.rs`
 //! checks it.
 
 use core::fmt;

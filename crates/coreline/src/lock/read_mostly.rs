@@ -34,7 +34,7 @@
 //! # Law
 //!
 //! A writer is alone, and a reader sees all that earlier writers wrote. In the repository,
-//! `tests/laws/read_mostly.rs` checks it in all three worlds.
+//! `tests/laws/locks/read_mostly.rs` checks it in all three worlds.
 
 use core::cell::UnsafeCell;
 use core::fmt;

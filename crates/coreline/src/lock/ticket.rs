@@ -23,7 +23,7 @@
 //! # Law
 //!
 //! At most one holder, and what a holder wrote is visible to the next. In the repository,
-//! `tests/laws/lock.rs` checks it in all three worlds.
+//! `tests/laws/locks/lock.rs` checks it in all three worlds.
 
 use core::fmt;
 use core::marker::PhantomData;

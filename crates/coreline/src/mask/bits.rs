@@ -84,7 +84,7 @@
 //! Gone: what a thread did before it cleared a bit is visible to each that looks after the set and
 //! does not find the bit, without a fence.
 //!
-//! In the repository, `tests/laws/mask.rs` checks them.
+//! In the repository, `tests/laws/calls/mask.rs` checks them.
 
 use std::sync::Arc;
 

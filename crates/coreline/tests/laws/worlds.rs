@@ -1,11 +1,18 @@
 //! How each world runs a law.
+//!
+//! A harness is a generic program that panics when the law is broken. It runs natively as a stress
+//! test, on simulated machines with many seeds and faults, and in the model checker in every
+//! interleaving: the world is a type parameter, so one binary holds all three. There is a binary
+//! for each family of primitives, so that a change to a lock compiles the laws of locks alone.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
+use coreline::IndexBy;
 use coreline_sim::{Failure, Faults, Kernel, Machine, Replay, Schedule};
 use coreline_topology::{Cid, Cpu, CpuId};
 use coreline_world::model::{Checker, Plant};
-use coreline_world::{JoinHandle, Placement, Testbed, Time};
+use coreline_world::{JoinHandle, Native, Placement, Restartable, Testbed, Time};
 
 /// How much a harness does in a world.
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +114,7 @@ pub(crate) fn simulate_seeds(
     seeds: u64,
     law: impl Fn() + Copy + 'static,
 ) -> Result<(), Box<Failure>> {
-    run_lines(name, machine, seeds, law, |line| Replay { faults, ..line })
+    run_lines(name, machine, seeds, Rc::new(law), &|line| Replay { faults, ..line })
 }
 
 /// Runs `law` under so many schedules that look for mistakes, random ones and such with few
@@ -119,7 +126,7 @@ pub(crate) fn search(
     schedules: u64,
     law: impl Fn() + Copy + 'static,
 ) -> Result<(), Box<Failure>> {
-    run_lines(name, machine, schedules, law, |line| Replay {
+    run_lines(name, machine, schedules, Rc::new(law), &|line| Replay {
         faults: match line.seed % 3 {
             0 => Faults::NONE,
             1 => Faults { preempt: 20, migrate: 15, preempt_access: 50, ..Faults::NONE },
@@ -140,18 +147,23 @@ pub(crate) fn schedules(usual: u64) -> u64 {
     set.map_or(usual, |set| set.parse().expect("CORELINE_SCHEDULES is a number"))
 }
 
+/// Not generic over the law: what runs it is compiled once.
 fn run_lines(
     name: &str,
     machine: &str,
     seeds: u64,
-    law: impl Fn() + Copy + 'static,
-    set: impl Fn(Replay) -> Replay,
+    law: Rc<dyn Fn()>,
+    set: &dyn Fn(Replay) -> Replay,
 ) -> Result<(), Box<Failure>> {
+    let run = |line: &Replay| {
+        let law = Rc::clone(&law);
+        replay(line).run(move || law())
+    };
     let program = format!("laws::{name}");
     if let Ok(line) = std::env::var("CORELINE_REPLAY") {
         let line: Replay = line.parse().expect("CORELINE_REPLAY is a replay line");
         if line.program == program && line.machine == machine {
-            replay(&line).run(law)?;
+            run(&line)?;
         }
         return Ok(());
     }
@@ -162,7 +174,7 @@ fn run_lines(
             races: true,
             ..Replay::new(machine, &program)
         });
-        replay(&line).run(law)?;
+        run(&line)?;
     }
     Ok(())
 }
@@ -244,4 +256,20 @@ impl Numbers {
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((mixed ^ (mixed >> 31)) % below as u64) as usize
     }
+}
+
+/// The choice between sections and atomics is made once per process, so this runs in another one.
+#[test]
+fn what_holds_natively_holds_on_atomics() {
+    let (section, _) = Native::section(IndexBy::Cpu).expect("CPUs have numbers");
+    if !Native::runs_sections(&section) {
+        return;
+    }
+    let again = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["natively", "--skip", "on_atomics"])
+        .env("CORELINE_RSEQ", "off")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&again.stdout);
+    assert!(again.status.success() && !text.contains(" 0 passed"), "{text}");
 }

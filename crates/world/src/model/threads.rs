@@ -38,32 +38,7 @@ impl Threads for Model {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let cpu = match placement {
-            Placement::Anywhere => Self::cpu(),
-            Placement::On(cpu) => cpu,
-        };
-        let machine = place::topology();
-        if machine.cpu(cpu).is_none() {
-            return Err(SpawnError::Cpu {
-                cpu,
-                why: "the model has no such CPU".into(),
-                allowed: format!("CPUs {}", machine.set()),
-            });
-        }
-        // Relaxed: one host thread runs all threads of an execution.
-        if STARTED.fetch_add(1, Ordering::Relaxed) >= loom::MAX_THREADS {
-            return Err(SpawnError::Exhausted(format!(
-                "loom runs at most {} threads in an execution, ended ones and the first one \
-                 included; use fewer",
-                loom::MAX_THREADS
-            )));
-        }
-        Ok(ModelJoinHandle(loom::thread::spawn(move || {
-            place::set_cpu(cpu);
-            let value = f();
-            statics::end_thread();
-            value
-        })))
+        spawn(placement, Box::new(f))
     }
 
     fn yield_now() {
@@ -73,4 +48,38 @@ impl Threads for Model {
     fn sleep(_: Duration) {
         loom::thread::yield_now();
     }
+}
+
+/// Boxed, so that loom's part of it is compiled once for each type of result, and not for each
+/// closure.
+fn spawn<T: Send + 'static>(
+    placement: Placement,
+    f: Box<dyn FnOnce() -> T + Send>,
+) -> Result<ModelJoinHandle<T>, SpawnError> {
+    let cpu = match placement {
+        Placement::Anywhere => Model::cpu(),
+        Placement::On(cpu) => cpu,
+    };
+    let machine = place::topology();
+    if machine.cpu(cpu).is_none() {
+        return Err(SpawnError::Cpu {
+            cpu,
+            why: "the model has no such CPU".into(),
+            allowed: format!("CPUs {}", machine.set()),
+        });
+    }
+    // Relaxed: one host thread runs all threads of an execution.
+    if STARTED.fetch_add(1, Ordering::Relaxed) >= loom::MAX_THREADS {
+        return Err(SpawnError::Exhausted(format!(
+            "loom runs at most {} threads in an execution, ended ones and the first one \
+             included; use fewer",
+            loom::MAX_THREADS
+        )));
+    }
+    Ok(ModelJoinHandle(loom::thread::spawn(move || {
+        place::set_cpu(cpu);
+        let value = f();
+        statics::end_thread();
+        value
+    })))
 }

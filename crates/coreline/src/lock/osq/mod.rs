@@ -34,7 +34,7 @@
 //! # Law
 //!
 //! At most one holder, whose writes the next holder sees; every waiter gets its turn or gives up;
-//! a queue that waiters have left goes on. In the repository, `tests/laws/osq.rs` checks it in all
+//! a queue that waiters have left goes on. In the repository, `tests/laws/locks/osq.rs` checks it in all
 //! three worlds.
 
 #[cfg(test)]

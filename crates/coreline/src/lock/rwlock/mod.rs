@@ -49,7 +49,7 @@
 //! # Laws
 //!
 //! A writer is alone; a reader sees all that earlier writers wrote; every waiter gets the lock or
-//! gives up; no wake-up is lost. In the repository, `tests/laws/rwlock.rs` checks it in all three
+//! gives up; no wake-up is lost. In the repository, `tests/laws/locks/rwlock.rs` checks it in all three
 //! worlds.
 
 mod guard;

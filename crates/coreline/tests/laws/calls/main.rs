@@ -1,0 +1,18 @@
+//! The laws of calls to workers, of masks, and of what is told to those that are present. How laws are run in the three worlds: [`worlds`].
+
+mod beyond_seats;
+mod call;
+mod call_breaks;
+mod call_users;
+mod mask;
+mod presence;
+mod reads;
+mod refused;
+mod schedules;
+mod seats;
+#[allow(dead_code, reason = "each family uses a part of it")]
+#[path = "../worlds.rs"]
+mod worlds;
+
+#[global_allocator]
+static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;

@@ -1,0 +1,13 @@
+//! The laws of locks. How laws are run in the three worlds: [`worlds`].
+
+mod condvar;
+mod lock;
+mod osq;
+mod read_mostly;
+mod rwlock;
+#[allow(dead_code, reason = "each family uses a part of it")]
+#[path = "../worlds.rs"]
+mod worlds;
+
+#[global_allocator]
+static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
