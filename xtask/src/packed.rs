@@ -38,6 +38,9 @@ const INSTALLED: &str = "installed";
 /// The package of the program, and the program's name.
 const PROGRAM: [&str; 2] = ["coreline-lab", "coreline"];
 
+/// The packages that the program alone is made of.
+const PROGRAMS_OWN: [&str; 2] = ["coreline-scenarios", PROGRAM[0]];
+
 /// Packs, unpacks, builds, runs.
 pub(crate) fn run() -> Result<(), Error> {
     let metadata = workspace::metadata()?;
@@ -166,8 +169,8 @@ fn is_version(said: &str, program: &str, version: &str) -> Result<(), Error> {
 }
 
 /// The workspace of what was unpacked: where it depends on a published package, it gets that. Its
-/// profiles are those of the manifest `root`, but that the program is not optimised, to be compiled
-/// soon.
+/// profiles are those of the manifest `root`, but that what is the program's alone is not
+/// optimised, to be compiled soon.
 fn manifest(published: &[Published<'_>], root: &str) -> String {
     let readers = PAGES.iter().map(|page| page.reader.to_owned());
     let packages = published.iter().map(|(name, version)| format!("{name}-{version}"));
@@ -181,8 +184,9 @@ fn manifest(published: &[Published<'_>], root: &str) -> String {
     for line in profiles(root) {
         let _ = writeln!(text, "{line}");
     }
-    let [package, _] = PROGRAM;
-    let _ = writeln!(text, "[profile.dev.package.{package}]\nopt-level = 0\ndebug = false");
+    for package in PROGRAMS_OWN {
+        let _ = writeln!(text, "[profile.dev.package.{package}]\nopt-level = 0\ndebug = false");
+    }
     text
 }
 
@@ -332,20 +336,21 @@ fn f() {}
     }
 
     #[test]
-    fn six_packages_of_this_workspace_are_published() {
+    fn seven_packages_of_this_workspace_are_published() {
         let metadata = workspace::metadata().expect("cargo runs");
         let names: Vec<_> = published(&metadata).expect("cargo's format");
         let names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
-        let six = [
+        let seven = [
             "coreline-topology",
             "coreline-world",
             "coreline-sim-macros",
             "coreline-sim",
             "coreline",
+            "coreline-scenarios",
             "coreline-lab",
         ];
-        assert_eq!(names.len(), six.len(), "{names:?}");
-        assert!(six.iter().all(|name| names.contains(name)), "{names:?}");
+        assert_eq!(names.len(), seven.len(), "{names:?}");
+        assert!(seven.iter().all(|name| names.contains(name)), "{names:?}");
     }
 
     #[test]

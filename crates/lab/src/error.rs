@@ -4,11 +4,11 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use coreline_sim::{Failure, ParseReplayError, Replay, SpecError, presets};
+use coreline_scenarios::{Error as ScenarioError, RunError};
+use coreline_sim::{ParseReplayError, SpecError, presets};
 use coreline_world::SpawnError;
 
 use crate::nearest::hint;
-use crate::scenario::RunError;
 use crate::unportable::PortError;
 
 /// Why the program stopped. Each says what was asked, what was found and what to do.
@@ -18,35 +18,16 @@ pub(crate) enum Error {
     Machine(SpecError),
     #[error(transparent)]
     MachineFile(SpecError),
-    #[error(
-        "the configuration {asked:?} is not one of this world; it has {}{}",
-        has.join(", "),
-        hint(asked, has)
-    )]
-    Config { asked: String, has: Vec<String> },
-    #[error(
-        "the variant {asked} is not one of {scenario} in the world {world}, which has {}",
-        has.join(", ")
-    )]
-    Variant { asked: String, scenario: &'static str, world: String, has: Vec<&'static str> },
+    /// Of a run, or of what was to run.
+    #[error("{}{}", .0, of_scenario(.0))]
+    Scenario(#[from] ScenarioError),
     #[error("{param} cannot be {asked}: {config} has {cpus} CPUs")]
     TooMany { asked: u64, param: &'static str, config: String, cpus: usize },
-    #[error(
-        "the kernel {asked:?} is none of {variant}, which has {}{}",
-        has.join(", "),
-        hint(asked, has)
-    )]
-    Kernel { asked: String, variant: &'static str, has: Vec<String> },
     #[error(
         "--{option} is about a simulated kernel, and this machine's has its own; leave it out, or \
          choose a machine with --world"
     )]
     KernelNatively { option: &'static str },
-    #[error(
-        "the machine {machine} has {cpus} CPUs, and {scenario} fits into a simulated machine's \
-         memory for at most {most}; take a smaller machine"
-    )]
-    TooManyCpus { machine: String, cpus: usize, scenario: &'static str, most: usize },
     #[error(transparent)]
     ReplayLine(#[from] ParseReplayError),
     #[error(
@@ -92,10 +73,6 @@ pub(crate) enum Error {
     Verb { asked: String, has: Vec<String> },
     #[error("cannot write the result: {0}")]
     Output(#[from] io::Error),
-    #[error("a simulated program failed: {0}")]
-    Failed(Box<Failure>),
-    #[error("the scenario broke its check: {broken}\n  replay: {replay}")]
-    BrokenInSimulation { broken: RunError, replay: Box<Replay> },
     #[error("{scenario} could not be run natively: {broken}")]
     BrokenNatively { scenario: &'static str, broken: RunError },
     #[error("an experiment could not be run: {0}")]
@@ -140,12 +117,16 @@ fn of_machine(error: &SpecError) -> String {
     }
 }
 
-impl Error {
-    /// Of a simulated run that gave no result.
-    pub(crate) fn broken(replay: &Replay, broken: impl Into<RunError>) -> Error {
-        Error::BrokenInSimulation { broken: broken.into(), replay: Box::new(replay.clone()) }
+fn of_scenario(error: &ScenarioError) -> String {
+    match error {
+        ScenarioError::Config { asked, has } | ScenarioError::Kernel { asked, has, .. } => {
+            hint(asked, has)
+        }
+        _ => String::new(),
     }
+}
 
+impl Error {
     /// Says why the program stops, and gives its exit code: see the program's help.
     pub(crate) fn report(&self) -> ExitCode {
         // The reader of the output has closed it: not a failure of ours.
@@ -167,7 +148,8 @@ impl Error {
         match self {
             // As shells say it of a program that the signal ended.
             Error::Interrupted | Error::NotWhole => 130,
-            Error::Failed(_) | Error::BrokenInSimulation { .. } | Error::Miscounted { .. } => 1,
+            Error::Scenario(ScenarioError::Failed(_) | ScenarioError::Broken { .. })
+            | Error::Miscounted { .. } => 1,
             Error::Output(_)
             | Error::OutWrite { .. }
             | Error::Install { .. }
@@ -179,12 +161,9 @@ impl Error {
             }
             Error::Machine(_)
             | Error::MachineFile(_)
-            | Error::Config { .. }
-            | Error::Variant { .. }
+            | Error::Scenario(_)
             | Error::TooMany { .. }
-            | Error::Kernel { .. }
             | Error::KernelNatively { .. }
-            | Error::TooManyCpus { .. }
             | Error::ReplayLine(_)
             | Error::Program { .. }
             | Error::OneCore { .. }
@@ -212,8 +191,9 @@ mod tests {
     #[test]
     fn a_failed_program_is_exit_code_1_and_can_be_replayed() {
         let failure = Machine::preset("host-2c").unwrap().run(|| panic!("broken")).unwrap_err();
-        let broken = Error::broken(&failure.replay, RunError::Check("lost".to_owned()));
-        for error in [Error::Failed(failure), broken] {
+        let (broken, replay) = (RunError::Check("lost".to_owned()), failure.replay.clone());
+        let broken = ScenarioError::Broken { broken, replay: Box::new(replay) };
+        for error in [ScenarioError::Failed(failure), broken].map(Error::from) {
             assert_eq!(error.exit_code(), 1);
             assert!(
                 error.to_string().contains("replay: coreline-sim/1 machine=host-2c"),

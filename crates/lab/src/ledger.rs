@@ -9,6 +9,8 @@ use std::fmt::Write as _;
 use std::io::Write;
 
 use clap::Args;
+use coreline_scenarios::Scenario;
+use coreline_scenarios::param::Value;
 use coreline_world::native::note_interrupts;
 use serde::Serialize;
 
@@ -17,8 +19,6 @@ use crate::progress::Whole;
 use crate::run::result::FigureRow;
 use crate::run::verdict::{self, Verdict};
 use crate::run::{self, Choice};
-use crate::scenario::Scenario;
-use crate::scenario::param::Value;
 use crate::text;
 use crate::world::World;
 
@@ -328,7 +328,7 @@ impl Account {
 mod tests {
     use super::*;
     use crate::fields;
-    use crate::scenario::metric::Better;
+    use coreline_scenarios::metric::Better;
 
     /// A row of a figure that was published as 2.
     fn row(delay: u64, scan: &str, verdict: Verdict) -> FigureRow {
@@ -411,7 +411,7 @@ mod tests {
             assert_eq!(values, part.values.iter().map(|(_, it)| it.len()).sum::<usize>());
         }
         let parts: BTreeSet<_> = PARTS.iter().map(|part| part.scenario).collect();
-        let published = crate::scenario::ALL.iter().filter(|it| it.published.is_some());
+        let published = coreline_scenarios::ALL.iter().filter(|it| it.published.is_some());
         assert_eq!(parts, published.map(|it| it.name).collect(), "each that has figures");
     }
 }

@@ -5,14 +5,13 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use coreline_scenarios::point::Point;
+use coreline_scenarios::{ALL, Scenario, simulate};
 use coreline_sim::{Replay, Spec, SpecError, Trace};
 
 use crate::bench;
 use crate::error::Error;
 use crate::nearest::hint;
-use crate::run::simulate;
-use crate::scenario::point::Point;
-use crate::scenario::{ALL, Scenario};
 use crate::validate::experiment::Experiment;
 use crate::validate::simulated;
 use crate::world;

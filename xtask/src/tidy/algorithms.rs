@@ -110,7 +110,7 @@ mod tests {
         for path in [
             "crates/coreline/src/percpu/slots.rs",
             "crates/world/src/restartable/slots.rs",
-            "crates/lab/src/scenario/tenants/queue.rs",
+            "crates/scenarios/src/tenants/queue.rs",
             "crates/rivals/src/class/queue.rs",
         ] {
             assert_eq!(lines_found(check, path, planted), [1], "{path}");
@@ -120,7 +120,7 @@ mod tests {
         let field = "use std::thread;\nstruct Options { world: World }";
         assert_eq!(lines_found(check, "crates/lab/src/run/mod.rs", field), [0; 0]);
         let program = planted.replace("W: World", "W: Testbed");
-        assert_eq!(lines_found(check, "crates/lab/src/scenario/storm.rs", &program), [0; 0]);
+        assert_eq!(lines_found(check, "crates/scenarios/src/storm.rs", &program), [0; 0]);
         assert_eq!(lines_found(check, "crates/world/src/native/words.rs", planted), [0; 0]);
     }
 

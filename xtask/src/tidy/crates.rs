@@ -14,9 +14,10 @@ const STOREYS: &[(&str, u8)] = &[
     ("coreline-sim-macros", 0),
     ("coreline-sim", 2),
     ("coreline", 2),
-    ("coreline-lab", 3),
-    ("coreline-rivals", 3),
-    ("coreline-plugin", 3),
+    ("coreline-scenarios", 3),
+    ("coreline-lab", 4),
+    ("coreline-rivals", 4),
+    ("coreline-plugin", 4),
 ];
 
 /// Up to this storey even tests may not depend upward. Above it tests may put anything together.
@@ -157,6 +158,8 @@ mod tests {
                 ("coreline", "coreline-topology", None),
                 ("coreline", "coreline-sim", Some("dev")),
                 ("coreline-world", "coreline-world", Some("dev")),
+                ("coreline-scenarios", "coreline-sim", None),
+                ("coreline-lab", "coreline-scenarios", None),
                 ("coreline-lab", "coreline-sim", None),
                 ("coreline-rivals", "coreline", None),
                 ("coreline-lab", "serde", None),
@@ -176,6 +179,8 @@ mod tests {
             ("coreline-sim", "coreline", None),
             ("coreline-sim", "coreline", Some("build")),
             ("coreline-world", "coreline-lab", None),
+            ("coreline-scenarios", "coreline-lab", None),
+            ("coreline", "coreline-scenarios", None),
             ("coreline-world", "coreline-sim", Some("dev")),
             ("coreline-topology", "coreline-world", Some("dev")),
             ("xtask", "coreline", None),

@@ -77,8 +77,8 @@ enum Check {
 const RULES: &[Rule] = &[
     Rule {
         name: "edges",
-        demand: "crates depend downward only: topology < world < {sim, coreline} < {lab, rivals}; \
-                 examples on what is published",
+        demand: "crates depend downward only: topology < world < {sim, coreline} < scenarios < \
+                 {lab, rivals}; examples on what is published",
         check: Check::Crates(crates::edges),
     },
     Rule {
@@ -116,8 +116,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "scenarios",
-        demand: "what runs, asks and shows scenarios (lab/src/run, cli, overview, table) names \
-                 none of them, nor their parameters and variants",
+        demand: "what runs, asks and shows scenarios (scenarios/src/run.rs; lab/src/run, cli, \
+                 overview, table) names none of them, nor their parameters and variants",
         check: Check::Files(scenarios::check),
     },
     Rule {

@@ -10,9 +10,10 @@ const GENERIC: &[&str] = &[
     "crates/lab/src/overview/",
     "crates/lab/src/run/",
     "crates/lab/src/table/",
+    "crates/scenarios/src/run.rs",
 ];
 
-const SCENARIOS: &str = "crates/lab/src/scenario/";
+const SCENARIOS: &str = "crates/scenarios/src/";
 
 /// How a file of a scenario declares it.
 const SCENARIO: &str = "static SCENARIO: Scenario";
@@ -62,15 +63,15 @@ fn names(file: &File, modules: &BTreeSet<&str>, quoted: &BTreeSet<String>) -> Ve
 mod tests {
     use super::*;
 
-    const PINGPONG: &str = "pub(super) static SCENARIO: Scenario = Scenario {\n\
+    const PINGPONG: &str = "pub static SCENARIO: Scenario = Scenario {\n\
                             params: &[Param::number(\n    \"passes\", \"How many\", [1, 9]),\n\
                             Param::effort(\"rounds\", 9)],\n\
                             variants: &[Variant::new(\"by-turns\", \"Each once\")],\n};";
 
     fn found(path: &str, text: &str) -> Vec<usize> {
         let files = [
-            File::new("crates/lab/src/scenario/pingpong/mod.rs", PINGPONG),
-            File::new("crates/lab/src/scenario/crew.rs", "pub(super) fn crew() {}"),
+            File::new("crates/scenarios/src/pingpong/mod.rs", PINGPONG),
+            File::new("crates/scenarios/src/crew.rs", "pub fn crew() {}"),
             File::new(path, text),
         ];
         check(&files).into_iter().map(|finding| finding.line).collect()
@@ -79,7 +80,7 @@ mod tests {
     #[test]
     fn naming_a_scenario_or_what_it_declares_is_found() {
         for planted in [
-            "use crate::scenario::pingpong::Pass;",
+            "use coreline_scenarios::pingpong::Pass;",
             "struct PingPong;",
             "// Of pingpong alone.",
             "if scenario.name == \"pingpong\" {}",
@@ -99,7 +100,7 @@ mod tests {
                     #[cfg(test)]\nmod tests {\n const LINE: &str = \"pingpong passes=1\";\n}";
         assert_eq!(found("crates/lab/src/run/native.rs", fine), [0; 0]);
         let named = "use super::pingpong;";
-        assert_eq!(found("crates/lab/src/scenario/mod.rs", named), [0; 0]);
+        assert_eq!(found("crates/scenarios/src/lib.rs", named), [0; 0]);
         assert_eq!(found("crates/lab/tests/cli/storm.rs", named), [0; 0]);
     }
 }

@@ -14,6 +14,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use coreline_scenarios::Error::Failed;
 use coreline_sim::{Machine, Spec, Statistics};
 use serde::Serialize;
 
@@ -141,7 +142,7 @@ fn accesses(
     let machine = Machine::new(case.spec(large)?).statistics(statistics);
     let machine = machine.program(&format!("{PROGRAM} {}", case.name));
     let start = Moment::now();
-    let run = machine.run(move || program::run(case, accesses)).map_err(Error::Failed)?;
+    let run = machine.run(move || program::run(case, accesses)).map_err(Failed)?;
     Ok(start.rate(run.report.transfers.total()))
 }
 
@@ -165,7 +166,7 @@ fn memory(spec: Spec) -> Result<Option<u64>, Error> {
     let cpus = spec.topology().cpu_count() as u64;
     let before = resident();
     let machine = Machine::new(spec).program(&format!("{PROGRAM} memory"));
-    let run = machine.run(move || program::hold(resident)).map_err(Error::Failed)?;
+    let run = machine.run(move || program::hold(resident)).map_err(Failed)?;
     Ok(before.zip(run.value).map(|(before, after)| after.saturating_sub(before) / cpus))
 }
 

@@ -5,11 +5,11 @@ use clap::builder::{
 };
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use coreline_scenarios::param::{Domain, Param, Value};
+use coreline_scenarios::{ALL, Scenario};
 
 use crate::output::Output;
 use crate::run::Choice;
-use crate::scenario::param::{Domain, Param, Value};
-use crate::scenario::{ALL, Scenario};
 use crate::world::{self, World};
 
 /// What every scenario can be asked.

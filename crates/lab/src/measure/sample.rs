@@ -4,11 +4,11 @@ use std::hint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use coreline_scenarios::crew::{Sign, crew, nanos, pinned};
 use coreline_topology::CpuId;
 use coreline_world::native::run_queue_wait;
 use coreline_world::{Clock, Native, SpawnError};
 
-use crate::crew::{Sign, crew, nanos, pinned};
 use crate::disturbance::is_disturbed;
 
 /// What a sample came to.

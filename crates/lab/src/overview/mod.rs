@@ -14,6 +14,7 @@ mod chart;
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use coreline_scenarios::{ALL, Only, Question, Scenario};
 use coreline_world::native::{note_interrupts, was_interrupted};
 
 use self::chart::{Bars, band, figure};
@@ -23,7 +24,6 @@ use crate::progress::Whole;
 use crate::run::result::{FigureRow, Outcome};
 use crate::run::verdict::Verdict;
 use crate::run::{self, Choice};
-use crate::scenario::{ALL, Only, Question, Scenario};
 use crate::table;
 use crate::text::{Form, Tone};
 use crate::world::World;
@@ -211,5 +211,25 @@ mod tests {
         assert_eq!(line(&[("one", "17.9 ns"), ("two", "10.1 us")]), "one 17.9 ns, two 10.1 us");
         assert_eq!(line(&[("one", "17.9 ns")]), "one 17.9 ns");
         assert_eq!(line(&[]), "");
+    }
+
+    #[test]
+    fn documents_say_how_many_scenarios_there_are_and_how_many_are_asked() {
+        let words = "none one two three four five six seven eight nine ten eleven twelve thirteen \
+                     fourteen fifteen sixteen seventeen eighteen nineteen twenty";
+        let word = |count: usize| words.split(' ').nth(count).unwrap();
+        let all = format!("{} scenarios", word(ALL.len()));
+        let asked = ALL.iter().filter(|it| it.question.is_asked()).count();
+        let asked = format!("an answer for each of {} scenarios", word(asked));
+        for text in [
+            include_str!("../../../../README.md"),
+            include_str!("../../../../CHANGELOG.md"),
+            include_str!("../../README.md"),
+        ] {
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(text.contains(&all) && text.contains(&asked), "{all}, {asked}: {text}");
+        }
+        let help = include_str!("../cli/mod.rs").replace("\n///", "");
+        assert!(help.contains(&asked), "{asked}: {help}");
     }
 }

@@ -1,13 +1,13 @@
 //! What of a scenario runs, where, and how thoroughly.
 
+use coreline_scenarios::config::Config;
+use coreline_scenarios::param::Role;
+use coreline_scenarios::point::{Chosen, Point};
+use coreline_scenarios::{Error as ScenarioError, Scenario};
 use indicatif::ProgressBar;
 
-use crate::config::Config;
 use crate::error::Error;
 use crate::progress::{Whole, progress};
-use crate::scenario::Scenario;
-use crate::scenario::param::Role;
-use crate::scenario::point::{Chosen, Point};
 use crate::world::World;
 
 /// What of a scenario runs.
@@ -54,7 +54,7 @@ impl Choice {
         if let Some(asked) = self.variants.iter().find(|asked| !has.contains(&&***asked)) {
             let world = self.world.name().to_owned();
             let (asked, scenario) = (asked.clone(), self.scenario.name);
-            return Err(Error::Variant { asked, scenario, world, has });
+            return Err(ScenarioError::Variant { asked, scenario, world, has }.into());
         }
         has.retain(|has| self.variants.is_empty() || self.variants.iter().any(|it| it == has));
         Ok(has)
@@ -65,7 +65,7 @@ impl Choice {
         let (configs, names) = (&self.configs, has.iter().map(|config| config.name.clone()));
         let names: Vec<_> = names.collect();
         if let Some(unknown) = configs.iter().find(|name| !names.contains(name)) {
-            return Err(Error::Config { asked: unknown.clone(), has: names });
+            return Err(ScenarioError::Config { asked: unknown.clone(), has: names }.into());
         }
         if configs.is_empty() && !self.scenario.all_configs {
             return Ok(has.split_off(has.len().saturating_sub(1)));

@@ -1,11 +1,11 @@
 //! The numbers of points, and the figures that are made of them.
 
+use coreline_scenarios::figure::{Figure, Made};
+use coreline_scenarios::metric::Metric;
+use coreline_scenarios::point::Point;
 use coreline_sim::{Spec, claim};
 
 use super::published::Published;
-use crate::scenario::figure::{Figure, Made};
-use crate::scenario::metric::Metric;
-use crate::scenario::point::Point;
 
 /// A number of a point: at the band's default, and all over the band; natively the median, and the
 /// number of each round that was kept. Those of two points correspond.

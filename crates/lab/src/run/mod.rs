@@ -25,9 +25,6 @@ use result::Outcome;
 
 pub(crate) use choice::Choice;
 pub(crate) use published::params as published_params;
-#[cfg(test)]
-pub(crate) use simulated::figures;
-pub(crate) use simulated::simulate;
 
 /// Runs what was chosen; what was finished of it if an interrupt came.
 pub(crate) fn run(choice: &Choice) -> Result<Outcome, Error> {

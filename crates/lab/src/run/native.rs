@@ -10,17 +10,17 @@ use core::time::Duration;
 use std::io::{self, Write};
 use std::thread;
 
+use coreline_scenarios::config::Config;
+use coreline_scenarios::point::{Point, Setup};
+use coreline_scenarios::{RunError, shuffle};
 use coreline_topology::CpuId;
 use coreline_world::native::{probe, was_interrupted};
 use rand_pcg::Pcg64;
 
 use super::Choice;
 use super::measured::{Measured, Series};
-use crate::config::Config;
 use crate::disturbance;
 use crate::error::Error;
-use crate::scenario::point::{Point, Setup};
-use crate::scenario::{RunError, shuffle};
 
 /// What the quick form takes at most, so that it ends within seconds on any machine.
 const QUICK_CPUS: usize = 32;

@@ -1,14 +1,13 @@
-//! The figures that others published, from `crates/lab/published`.
+//! The figures that others published, which scenarios have with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use coreline_scenarios::config::Config;
+use coreline_scenarios::metric::Metric;
+use coreline_scenarios::param::Value;
+use coreline_scenarios::point::Point;
 use coreline_sim::Spec;
 use serde::Deserialize;
-
-use crate::config::Config;
-use crate::scenario::metric::Metric;
-use crate::scenario::param::Value;
-use crate::scenario::point::Point;
 
 /// What was published about a scenario.
 #[derive(Debug, Deserialize)]
@@ -169,8 +168,8 @@ impl PublishedRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::metric::FigureKind::{self, Cycles, Nanoseconds, Rate, Ratio};
-    use crate::scenario::point::Setup;
+    use coreline_scenarios::metric::FigureKind::{self, Cycles, Nanoseconds, Rate, Ratio};
+    use coreline_scenarios::point::Setup;
 
     /// The published figure of a program's point on a machine, and where it is from.
     fn figure(

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use coreline_scenarios::metric::{Better, FigureKind};
+use coreline_scenarios::param::Value;
 use coreline_sim::NOT_MODELLED;
 use serde::Serialize;
 
@@ -11,8 +13,6 @@ use super::Choice;
 use super::measured::{Beside, Measured, Shown, figures};
 use super::published::Published;
 use super::verdict::{self, Judged, Verdict};
-use crate::scenario::metric::{Better, FigureKind};
-use crate::scenario::param::Value;
 use crate::world::World;
 
 /// The result of a run. The order of fields is that of the schema.
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use crate::progress::Whole;
     use crate::run::measured::Series;
-    use crate::scenario::point::Setup;
+    use coreline_scenarios::point::Setup;
 
     /// The first row of a native result with such samples.
     fn row(caches: usize, points: &[f64]) -> FigureRow {

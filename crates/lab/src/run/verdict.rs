@@ -33,9 +33,8 @@
 //! Where nothing is published for the machine the verdict is `none`. Natively, with all CPUs under
 //! one L3, it is `not-testable`: scenarios ask how far memory is, and nothing is far.
 
+use coreline_scenarios::metric::FigureKind;
 use serde::Serialize;
-
-use crate::scenario::metric::FigureKind;
 
 /// What may be said. Serialises as in the result's schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -1,6 +1,7 @@
+use coreline_scenarios::metric::Better;
+use coreline_scenarios::param::Value;
+
 use super::*;
-use crate::scenario::metric::Better;
-use crate::scenario::param::Value;
 
 /// A row of a machine with a long name for everything.
 fn row(delay: u64, metric: &'static str, variant: &'static str) -> FigureRow {

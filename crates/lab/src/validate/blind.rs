@@ -7,15 +7,14 @@
 use core::ops::RangeInclusive;
 use std::fmt::Write;
 
+use coreline_scenarios::point::Point;
+use coreline_scenarios::{ALL, simulate};
 use coreline_sim::claim::Band;
 use coreline_sim::{Machine, Spec};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::progress::progress;
-use crate::run::simulate;
-use crate::scenario::ALL;
-use crate::scenario::point::Point;
 
 const SCHEMA: &str = "coreline.validate.blind/1";
 

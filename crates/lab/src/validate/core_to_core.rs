@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use coreline_scenarios::Error::Failed;
 use coreline_sim::{Class, Machine, Spec, Transfer};
 use coreline_topology::NodeId;
 use serde::Serialize;
@@ -39,7 +40,7 @@ pub(crate) fn of(spec: &Spec) -> Result<Vec<CoreToCore>, Error> {
     let mut rows = Vec::new();
     for request_percent in Machine::REQUEST_BAND {
         let machine = Machine::new(spec.clone()).request_percent(request_percent);
-        for transfer in machine.calibration().map_err(Error::Failed)? {
+        for transfer in machine.calibration().map_err(Failed)? {
             let Transfer { class, nodes, published, raw, simulated, reached } = transfer;
             rows.push(CoreToCore {
                 machine: spec.name().to_owned(),

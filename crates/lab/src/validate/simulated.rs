@@ -1,5 +1,6 @@
 //! Predictions: the experiments on a simulated machine, over the band of request shares.
 
+use coreline_scenarios::Error::Failed;
 use coreline_sim::{Class, Machine, Replay, Sim, Spec};
 use coreline_topology::CpuId;
 use serde::Serialize;
@@ -87,7 +88,7 @@ pub(crate) fn run(spec: &Spec, replay: &Replay, experiment: &Experiment) -> Resu
             (sample.ns(&experiment, counts[1]), subject.is_right(counts.iter().sum()))
         })
     });
-    let (ns, right) = run.map_err(Error::Failed)?.value.map_err(Error::Measure)?;
+    let (ns, right) = run.map_err(Failed)?.value.map_err(Error::Measure)?;
     if right {
         return Ok(ns);
     }

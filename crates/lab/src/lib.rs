@@ -1,0 +1,69 @@
+//! The library of the program `coreline`: what this machine offers, and experiments in either world
+//! beside the figures that were published for them. [`program`] is all that the program does.
+//!
+//! This is where the worlds meet. Beside the scenarios, which are a library of their own
+//! ([`coreline_scenarios`]), and tests, it is the only crate that knows both `Native` and `Sim`.
+//! Data flows one way:
+//!
+//! | module | holds |
+//! |---|---|
+//! | `run` | runs a scenario in a world and sets the result beside what was published |
+//! | `table` | shows such a result in a terminal of any width |
+//! | `overview` | what the program says if nothing was asked |
+//! | `validate` | sets the simulator's predictions beside measurements |
+//! | `ledger` | every published figure beside ours |
+//! | `measure` | what things cost on this machine, as a machine file |
+//! | `port`, `unportable` | copies of packages that run in the simulated machine; why not |
+//! | `disturbance` | which native samples do not count |
+//! | `text` | lines, colours and characters that fit where text goes |
+//! | `progress` | how far a verb is |
+//! | `doctor`, `machines`, `replay`, `bench`, `shell` | the other verbs |
+
+mod bench;
+mod cli;
+mod disturbance;
+mod doctor;
+mod error;
+#[cfg(test)]
+#[path = "../tests/cli/fields.rs"]
+mod fields;
+mod host;
+mod ledger;
+mod machines;
+mod measure;
+mod nearest;
+mod output;
+mod overview;
+mod port;
+mod progress;
+mod replay;
+mod run;
+mod shell;
+mod table;
+mod text;
+mod tree;
+mod unportable;
+mod validate;
+mod world;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Tests simulate, too, and their memory comes from the machine.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+
+/// Does what the process's arguments say, as the program `coreline`: prints the result, and on
+/// standard error why there is none. Gives the exit code that `coreline --help` explains. Arguments
+/// that are wrong, `--help` and `--version` end the process.
+///
+/// The process's global allocator has to be [`coreline_sim::Allocator`]: simulated programs' memory
+/// comes from their machine.
+pub fn program() -> ExitCode {
+    match cli::Cli::parse().execute() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => error.report(),
+    }
+}

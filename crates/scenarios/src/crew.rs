@@ -1,0 +1,225 @@
+//! Threads of a scenario or a sample: started together, led, and joined; how they wait for each
+//! other.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use coreline_topology::{CacheId, CpuId};
+use coreline_world::{
+    Integer, JoinHandle, Line, Ordering, Placement, SpawnError, Testbed, Time, Word,
+};
+
+/// Starts a thread for each place, which does its part of what is shared; leads them; and gives
+/// what they came to, by their order.
+///
+/// If one cannot be started, no further ones are, and `lead` is told how many there are instead of
+/// `None`: it has to bring these to their end.
+///
+/// # Errors
+///
+/// [`SpawnError`] if one could not be started.
+pub fn crew<W: Testbed, S: Send + Sync + 'static, T: Send + 'static>(
+    shared: &Arc<S>,
+    places: impl ExactSizeIterator<Item = Placement>,
+    part: impl Fn(&S, usize) -> T + Copy + Send + 'static,
+    lead: impl FnOnce(Option<usize>),
+) -> Result<Vec<T>, SpawnError> {
+    let mut threads = Vec::with_capacity(places.len());
+    let mut missing = None;
+    for (number, place) in places.enumerate() {
+        let theirs = Arc::clone(shared);
+        match W::spawn(place, move || part(&theirs, number)) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                missing = Some(error);
+                break;
+            }
+        }
+    }
+    lead(missing.as_ref().map(|_| threads.len()));
+    let results = threads.into_iter().map(JoinHandle::join).collect();
+    missing.map_or(Ok(results), Err)
+}
+
+/// Each on its CPU.
+pub fn pinned(cpus: &[CpuId]) -> impl ExactSizeIterator<Item = Placement> {
+    cpus.iter().map(|&cpu| Placement::On(cpu))
+}
+
+/// A number that threads sleep for.
+pub struct Sign<W: Testbed>(Line<W::U32>);
+
+impl<W: Testbed> Sign<W> {
+    /// A number that no thread sleeps for yet.
+    pub fn new(value: u32) -> Self {
+        Sign(Line(W::U32::new_in(value)))
+    }
+
+    /// Sets it, and wakes all that sleep for it.
+    pub fn set(&self, value: u32) {
+        // Release: the partner is the Acquire load in `get`. Without the pair a thread could miss
+        // what was done before its turn.
+        self.0.store(value, Ordering::Release);
+        W::wake(&raw const self.0.0, u32::MAX);
+    }
+
+    /// Adds 1, and wakes all that sleep for it.
+    pub fn add(&self) {
+        // Release: as in `set`; what all did that added is visible to the thread that waits.
+        self.0.fetch_add(1, Ordering::Release);
+        W::wake(&raw const self.0.0, u32::MAX);
+    }
+
+    /// Sets what no other thread reads.
+    pub fn keep(&self, value: u32) {
+        // Relaxed: no other thread reads it.
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// What it is now, with all that was done before it was set.
+    pub fn get(&self) -> u32 {
+        // Acquire: the partners are the Releases in `set` and `add`.
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until it is such a number, and gives that.
+    pub fn wait(&self, ready: impl Fn(u32) -> bool) -> u32 {
+        loop {
+            let now = self.get();
+            if ready(now) {
+                return now;
+            }
+            W::park(&self.0, now, None);
+        }
+    }
+}
+
+/// When a crew begins: told to all when all are on their CPUs.
+pub(crate) struct Start<W: Testbed> {
+    arrived: Sign<W>,
+    /// In nanoseconds; 0: not known yet; [`NEVER`]: they do not.
+    at: Line<W::U64>,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl<W: Testbed> Start<W> {
+    pub(crate) fn new() -> Self {
+        Start { arrived: Sign::new(0), at: Line(W::U64::new_in(0)) }
+    }
+
+    /// Lets the crew of so many begin `soon` after all have arrived; not at all, if some are
+    /// `missing`.
+    pub(crate) fn give(&self, threads: usize, missing: Option<usize>, soon: Duration) {
+        let at = if missing.is_some() {
+            NEVER
+        } else {
+            self.arrived.wait(|arrived| arrived as usize >= threads);
+            (W::now() + soon).as_nanos()
+        };
+        // Release: pairs with the Acquire in `wait`.
+        self.at.store(at, Ordering::Release);
+    }
+
+    /// A thread arrives, and waits to be told. `None`: it does not begin.
+    pub(crate) fn wait(&self) -> Option<Time> {
+        self.arrived.add();
+        // Acquire: pairs with the Release in `give`.
+        let at = self.at.wait_until(Ordering::Acquire, |at| at != 0);
+        (at != NEVER).then(|| Time::from_nanos(at))
+    }
+}
+
+/// Nanoseconds, none if the clock went back.
+pub fn nanos(from: Time, to: Time) -> u64 {
+    to.as_nanos().saturating_sub(from.as_nanos())
+}
+
+/// What two looks at the clock show if nothing is between them.
+pub(crate) fn clock_ns<W: Testbed>() -> u64 {
+    (0..64).map(|_| nanos(W::now(), W::now())).min().unwrap_or(0)
+}
+
+/// Threads that arrived, of those under one last-level cache.
+struct Group<W: Testbed> {
+    arrived: W::U32,
+    of: u32,
+}
+
+/// All threads wait for all, again and again. In two levels, so that what a scenario compares is
+/// not hidden behind one counter of all CPUs.
+///
+/// `generation` counts how often all had arrived; its top bit says that no thread waits any more.
+pub(crate) struct Barrier<W: Testbed> {
+    groups: Vec<Line<Group<W>>>,
+    /// By thread.
+    group_of: Vec<usize>,
+    complete: Line<W::U32>,
+    generation: Line<W::U32>,
+}
+
+const GIVEN_UP: u32 = 1 << 31;
+
+impl<W: Testbed> Barrier<W> {
+    /// For a thread on each of these CPUs.
+    pub(crate) fn new(cpus: &[CpuId]) -> Self {
+        let topology = W::topology();
+        let mut numbers = BTreeMap::<Option<CacheId>, usize>::new();
+        let mut sizes = Vec::new();
+        let mut group_of = Vec::with_capacity(cpus.len());
+        for &cpu in cpus {
+            let cache = topology.cpu(cpu).map(|cpu| cpu.cache);
+            let group = *numbers.entry(cache).or_insert(sizes.len());
+            if group == sizes.len() {
+                sizes.push(0);
+            }
+            sizes[group] += 1;
+            group_of.push(group);
+        }
+        let group = |of| Line(Group { arrived: W::U32::new_in(0), of });
+        Barrier {
+            groups: sizes.into_iter().map(group).collect(),
+            group_of,
+            complete: Line(W::U32::new_in(0)),
+            generation: Line(W::U32::new_in(0)),
+        }
+    }
+
+    /// Waits until all threads have come; returns false if that is given up.
+    pub(crate) fn wait(&self, thread: usize) -> bool {
+        // Relaxed: it does not change before this thread arrives.
+        let generation = self.generation.load(Ordering::Relaxed);
+        if generation & GIVEN_UP != 0 {
+            return false;
+        }
+        let group = &self.groups[self.group_of[thread]];
+        // AcqRel, both: the last to arrive passes on what all did before; and the next arrivals see
+        // the resets, which come before the Release below.
+        if group.arrived.fetch_add(1, Ordering::AcqRel) + 1 == group.of {
+            group.arrived.store(0, Ordering::Relaxed);
+            if self.complete.fetch_add(1, Ordering::AcqRel) + 1 == self.groups.len() as u32 {
+                self.complete.store(0, Ordering::Relaxed);
+                // Release: the partner is the Acquire below.
+                self.generation.fetch_add(1, Ordering::Release);
+                return true;
+            }
+        }
+        // Acquire: the partner is the Release above.
+        let next = self.generation.wait_until(Ordering::Acquire, |now| now != generation);
+        next & GIVEN_UP == 0
+    }
+
+    /// Whether this is a line of its own, by address.
+    pub(crate) fn has_line(&self, line: usize) -> bool {
+        let ends = [&raw const self.complete, &raw const self.generation];
+        self.groups.iter().map(|group| (&raw const *group).addr()).any(|at| at == line)
+            || ends.map(<*const _>::addr).contains(&line)
+    }
+
+    /// No thread waits any more, since not all will come.
+    pub(crate) fn give_up(&self) {
+        // Relaxed: nothing was done that another thread would have to see.
+        self.generation.fetch_or(GIVEN_UP, Ordering::Relaxed);
+    }
+}

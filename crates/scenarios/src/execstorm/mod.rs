@@ -1,0 +1,150 @@
+//! `execstorm`: on each CPU objects with per-CPU memory live one after the other, as an `mm_struct`
+//! does for each exec (seed 002).
+//!
+//! A thread on each of the CPUs that take part takes an object, begins its life (writes
+//! [`storm::Life`]), sets its CPU's entry of the row of concurrency IDs, adds to four counters and
+//! takes that back, clears the entry, checks that all is as it was, and gives the object back. Then
+//! it computes (`outside`), and begins again.
+//!
+//! | variant | an object's per-CPU memory | objects wait |
+//! |---|---|---|
+//! | `ungrouped` | 5 allocations and frees for each life: the kernel before 6.6 | in magazines |
+//! | `global-mutex` | 2 for each life: the kernel that the seed changes | in magazines |
+//! | `ctor-dtor-no-magazine` | constructed once, in one block | in one list under one lock |
+//! | `ctor-dtor` | constructed once, in one block | in magazines: [`ObjectCache`] |
+//!
+//! What is allocated for a life goes through one mutex, as in the kernel: [`memory`] argues for it.
+//! The object without that memory comes from a cache with magazines in `global-mutex`, too, as it
+//! does in the kernel: so the variants differ in what happens to the per-CPU memory alone, and
+//! `ctor-dtor-no-magazine` in where constructed objects wait.
+//!
+//! **What is predicted is throughput at the level of locks, and not of exec.** By default there is
+//! no work outside. With 105 microseconds of it, one CPU makes 9,500 lives in a second, as one does
+//! execs; what else CPUs wait for in an exec is not modelled.
+//!
+//! What all variants leave out alike: sums of counters over all CPUs when a life ends (`check_mm`
+//! makes four; here each thread looks at its CPU's part), and the entries that `mm_init_cid` writes
+//! for all CPUs at each life, before the seed's change and after it.
+//!
+//! The scenario checks itself: each life finds an empty entry and leaves its own, counters end at
+//! zero, and no other thread has begun a life in the object meanwhile.
+//!
+//! [`ObjectCache`]: coreline::object::ObjectCache
+
+pub mod memory;
+pub mod sources;
+pub mod storm;
+
+use coreline_sim::Sim;
+use coreline_world::{Native, Testbed};
+
+use sources::{Constructed, Global, Listed};
+use storm::{Load, MUTEX, RATE, SHARE, storm};
+
+use super::figure::Figure;
+use super::figure::Made::{Number, Over};
+use super::metric::FigureKind::{Gain, Percent, Rate};
+use super::param::{Around, Domain, Param};
+use super::point::{Point, Setup};
+use super::{RunError, Scenario, Variant};
+
+/// The scenario: what it varies, measures and asks.
+pub static SCENARIO: Scenario = Scenario {
+    params: &[
+        Param::new("threads", "How many CPUs take part", Domain::Cpus(4096)).depends(grid),
+        // 105: 9,500 execs in a second on one CPU. See docs/execstorm.md.
+        Param::number("outside", "Microseconds of work between two lives", [0, 10_000])
+            .unit("us")
+            .usual(&["0", "105"])
+            .quick(&["0"]),
+        Param::new("zero", "What an allocation zeroes", Domain::Names(ZEROES)).usual(&["all"]),
+        Param::effort("window", 10_000_000).depends(window),
+    ],
+    variants: &[
+        Variant::new("ungrouped", "5 allocations under one mutex for each life (before Linux 6.6)"),
+        Variant::new("global-mutex", "2 allocations under one mutex for each life"),
+        Variant::new("ctor-dtor-no-magazine", "Objects stay constructed, in one list"),
+        Variant::new("ctor-dtor", "Objects stay constructed, in magazines of each CPU"),
+    ],
+    figures: &[
+        Figure::new("lives", Rate, Number(RATE)),
+        Figure::new("mutex_share", Percent, Number(MUTEX))
+            .when(|it| has_mutex(it) && it.number("outside") > 0),
+        Figure::new("share", Gain, Number(SHARE)),
+        Figure::new("lives_over_global_mutex", Gain, Over(RATE, "global-mutex"))
+            .when(|it| it.variant != "global-mutex"),
+    ],
+    // Where there is work outside, that is declared; and the next lock that an exec waits for, once
+    // this one is gone, is not modelled.
+    limited: |_, _| true,
+    not_testable: "all CPUs share one L3 and are few: no evidence on a mutex that many CPUs want",
+    published: Some(include_str!("../../published/execstorm.toml")),
+    ..Scenario::new(
+        "execstorm",
+        "Objects with per-CPU memory that live and die on all CPUs, as exec's do (seed 002)",
+        [run::<Native>, run::<Sim>],
+    )
+};
+
+const ZEROES: &[(&str, &str)] = &[
+    ("all", "The memory of all CPUs, as the kernel does"),
+    ("own", "That of the CPU alone: zeroing costs nothing then"),
+];
+
+fn has_mutex(point: &Point) -> bool {
+    matches!(point.variant, "ungrouped" | "global-mutex")
+}
+
+/// One, those that figures were published of (24, 26), and parts of all.
+fn grid(around: &Around<'_>) -> Vec<u64> {
+    let cpus = around.cpus as u64;
+    let mut grid = if around.quick {
+        vec![1, cpus]
+    } else {
+        vec![1, 2, 4, 8, 24, 26, cpus / 4, cpus / 2, cpus]
+    };
+    grid.retain(|threads| (1..=cpus).contains(threads));
+    grid.sort_unstable();
+    grid.dedup();
+    grid
+}
+
+/// Microseconds: lives enough for each thread, of those that wait longest. Natively the kernel
+/// comes in between.
+fn window(around: &Around<'_>) -> Vec<u64> {
+    let threads = around.values.number("threads");
+    vec![match (around.natively, around.quick) {
+        (true, true) => 2_000,
+        (true, false) => 20_000,
+        (false, true) => 200 + 5 * threads,
+        (false, false) if around.values.number("outside") == 0 => 200 + 10 * threads,
+        (false, false) if threads <= 48 => 40_000,
+        (false, false) => 8_000,
+    }]
+}
+
+fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    let threads = setup.number("threads") as usize;
+    let Some(cpus) = setup.cpus.get(..threads) else {
+        let what = format!("{threads} threads have {} CPUs", setup.cpus.len());
+        return Err(RunError::Lack(what));
+    };
+    if let Some(cpu) = setup.cpus.iter().find(|cpu| W::topology().cpu(**cpu).is_none()) {
+        let what = format!("the machine has no {cpu}, or does not say where it is");
+        return Err(RunError::Lack(what));
+    }
+    let load = Load {
+        cpus,
+        possible: &setup.cpus,
+        outside: 1000 * setup.number("outside"),
+        zeroes_all: setup.is("zero", "all"),
+        window: 1000 * setup.number("window"),
+        seed: setup.seed,
+    };
+    match setup.variant {
+        "ungrouped" => storm::<W, Global<W, 5>>(&load),
+        "global-mutex" => storm::<W, Global<W, 2>>(&load),
+        "ctor-dtor-no-magazine" => storm::<W, Listed<W>>(&load),
+        _ => storm::<W, Constructed<W>>(&load),
+    }
+}

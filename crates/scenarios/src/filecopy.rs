@@ -1,0 +1,139 @@
+//! `filecopy`: threads copy blocks through a file object that all share (seed 004).
+//!
+//! A thread on each CPU reads a block and writes it, again and again. A write takes the file's
+//! mutex, changes what that guards (the file's counters, [`LINES`](super::lockscale::field::LINES)
+//! lines) and gives the mutex back. The mutex is as the kernel's: a word with the owner, which
+//! arrivals try to set once; and for those that find it taken, a queue, in which one at a time is
+//! elected to spin at the word. It leaves the queue when it has the mutex. Variants differ in the
+//! queue's order. No thread sleeps: each has a CPU for itself.
+//!
+//! | variant | the queue |
+//! |---|---|
+//! | `fifo` | [`Osq`], in order of arrival: the kernel's |
+//! | `per-node` | what seed 004 proposed: [`PerNode`] |
+//! | `near` | [`Osq`], those under the holder's cache first |
+//!
+//! Declared, as no source says it: [`times`], what a write takes with the mutex and all else takes
+//! without it. Sizes of files (`maxblocks`) decide where blocks are copied from; here they only
+//! name what was published. Threads, window and what is checked are those of
+//! [`lockscale`](super::lockscale).
+
+use coreline::lock::{Fifo, Near, Osq};
+use coreline_sim::Sim;
+use coreline_world::{Line, Native, Ordering, Testbed, Word};
+
+use super::figure::Figure;
+use super::figure::Made::{Number, Over};
+use super::lockscale::Lock;
+use super::lockscale::field::{LONGEST_WAIT, Load, NODE_SHARE, OTHER_NODE, RATE, SHARE, contend};
+use super::lockscale::per_node::PerNode;
+use super::metric::FigureKind::{Gain, Nanoseconds, Percent, Rate};
+use super::param::{Around, Domain, Param};
+use super::point::Setup;
+use super::{RunError, Scenario, Variant};
+
+/// The scenario: what it varies, measures and asks.
+pub static SCENARIO: Scenario = Scenario {
+    params: &[
+        Param::new(
+            "blocks",
+            "Bytes of a block, and how many blocks a file has",
+            Domain::Pair("bufsize", "maxblocks", 65_536),
+        )
+        .usual(&["256x500", "1024x2000", "4096x8000"])
+        .quick(&["1024x2000"]),
+        Param::new("threads", "How many threads copy", Domain::Cpus(4096)).usual(&["all"]),
+        Param::number("section", "Nanoseconds of a write with the mutex", [0, 1_000_000])
+            .unit("ns")
+            .depends(|it| vec![times(it)[0]]),
+        Param::number("outside", "Nanoseconds of a copy without it", [0, 1_000_000])
+            .unit("ns")
+            .depends(|it| vec![times(it)[1]]),
+        Param::effort("window", 10_000_000).depends(window),
+    ],
+    variants: &[
+        Variant::new("fifo", "Spinners queue in order of arrival"),
+        Variant::new("per-node", "A queue for each memory node, and a token (seed 004's proposal)"),
+        Variant::new("near", "Spinners under the holder's cache first, within bounds"),
+    ],
+    figures: &[
+        Figure::new("copies", Rate, Number(RATE)),
+        Figure::new("share", Gain, Number(SHARE)),
+        Figure::new("share_of_nodes", Gain, Number(NODE_SHARE)),
+        Figure::new("longest_wait", Nanoseconds, Number(LONGEST_WAIT)),
+        Figure::new("to_other_node", Percent, Number(OTHER_NODE)),
+        Figure::new("copies_over_fifo", Gain, Over(RATE, "fifo")).when(|it| it.variant != "fifo"),
+    ],
+    not_testable: "all CPUs share one L3 and are few: no evidence on what a hand-over to another \
+                   node costs",
+    published: Some(include_str!("../published/filecopy.toml")),
+    ..Scenario::new(
+        "filecopy",
+        "Threads copy blocks through one file object: how its mutex's spinners queue (seed 004)",
+        [run::<Native>, run::<Sim>],
+    )
+};
+
+/// Nanoseconds of a copy with the mutex, and without it: 150 and 1,500 for a block of 256 bytes,
+/// 500 and 2,600 for one of 4,096, and linear between. Guesses, of the prototype that this project
+/// began with; no figure was looked at since.
+pub fn times(around: &Around<'_>) -> [u64; 2] {
+    let more = around.values.pair("blocks").0.saturating_sub(256);
+    [150 + 350 * more / 3840, 1500 + 1100 * more / 3840]
+}
+
+/// Microseconds.
+fn window(around: &Around<'_>) -> Vec<u64> {
+    vec![if around.quick { 2_000 } else { 4_000 }]
+}
+
+/// The mutex: 0 is free, else the number of the thread that has it, from 1 on.
+pub(super) struct Mutex<W: Testbed, Q> {
+    owner: Line<W::U32>,
+    spinners: Q,
+}
+
+impl<W: Testbed, Q: Lock<W>> Mutex<W, Q> {
+    fn try_take(&self, thread: usize) -> bool {
+        let me = thread as u32 + 1;
+        // Acquire: pairs with the Release in `hold`, of the owner before.
+        self.owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl<W: Testbed, Q: Lock<W>> Lock<W> for Mutex<W, Q> {
+    fn new_in(nodes: &[u32]) -> Self {
+        Mutex { owner: Line(W::U32::new_in(0)), spinners: Q::new_in(nodes) }
+    }
+
+    fn hold(&self, thread: usize, turn: impl FnOnce()) {
+        if !self.try_take(thread) {
+            self.spinners.hold(thread, || {
+                while !self.try_take(thread) {
+                    // Relaxed: the exchange looks again.
+                    self.owner.wait_until(Ordering::Relaxed, |owner| owner == 0);
+                }
+            });
+        }
+        turn();
+        // Release: pairs with the Acquire in `try_take` of the next owner.
+        self.owner.store(0, Ordering::Release);
+    }
+}
+
+fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    let load = Load {
+        cpus: &setup.cpus,
+        threads: setup.number("threads") as usize,
+        is_spread: false,
+        section: setup.number("section"),
+        outside: setup.number("outside"),
+        window: setup.number("window") * 1000,
+        seed: setup.seed,
+    };
+    match setup.variant {
+        "fifo" => contend::<W, Mutex<W, Osq<Fifo, W>>>(&load),
+        "per-node" => contend::<W, Mutex<W, PerNode<W>>>(&load),
+        _ => contend::<W, Mutex<W, Osq<Near, W>>>(&load),
+    }
+}

@@ -1,0 +1,250 @@
+//! The idle loop of a kernel, and what it makes of a message from another CPU: `do_idle`,
+//! `call_function_single_prep_ipi` and `flush_smp_call_function_queue` of Linux 6.8, as far as seed
+//! 001 is about them. What messages are, and which tasks there are, a `Kernel` says.
+//!
+//! The word of flags stands for those of the idle thread:
+//!
+//! | bit | means | set by | cleared by |
+//! |---|---|---|---|
+//! | `POLLING` | the CPU monitors this word | the idle CPU | the idle CPU |
+//! | `RESCHED` | there is work | a message, as below | the CPU, in its scheduler |
+//! | `NOTIFY` | there is a message | a sender under `kernel-notify` | the idle CPU |
+//! | `END` | the run is over | the scenario | no CPU |
+//!
+//! A sender that finds a CPU which polls sets a bit, and no interrupt is sent: RESCHED under
+//! `kernel-resched`, NOTIFY under `kernel-notify`. One that finds it elsewhere sends an interrupt,
+//! which waits while the scheduler of that CPU has masked them; under `kernel-always-kick` all do.
+//! What was sent and queues a task there sets RESCHED under each of them.
+//!
+//! Of the scheduler there is a span of time (`masked`) and, where it finds no task, one line for
+//! each CPU that it looks at.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use coreline_sim::{Sim, interrupts};
+use coreline_topology::{CpuId, Distance, Topology};
+use coreline_world::{Integer, Line, Ordering, Word, Words, Work};
+
+use super::param::{Domain, Param};
+use super::point::Setup;
+use super::{Only, RunError, Variant};
+
+type U32 = <Sim as Words>::U32;
+type U64 = <Sim as Words>::U64;
+
+const POLLING: u32 = 1;
+const RESCHED: u32 = 2;
+const NOTIFY: u32 = 4;
+const END: u32 = 8;
+
+/// Whose work is looked at.
+pub(super) const SCAN: Param =
+    Param::new("scan", "Whose work an idle CPU looks at", Domain::Names(SCANNED));
+
+/// What a way through the scheduler takes is known of no kernel by a source: a guess, to be varied.
+pub(super) const MASKED: Param =
+    Param::number("masked", "Nanoseconds of a kernel's schedule beside the scan", [0, 100_000])
+        .unit("ns");
+
+/// Each with what is in it, besides what those before it have.
+const SCANNED: &[(&str, &str)] = &[
+    ("none", "Nothing: there is no other CPU"),
+    ("cache", "That of its core, then that under its last-level cache"),
+    ("socket", "The same, then that of its socket"),
+    ("all", "The same, then that of all CPUs"),
+];
+
+/// What is compared: policies of the library's workers, and of the idle loop.
+pub(super) static VARIANTS: [Variant; 6] = [
+    Variant::new("resched", "Workers: a call is taken for work, and more is looked for"),
+    Variant::new("always-kick", "Workers: each call is a wake-up with a system call"),
+    Variant::new("notify", "Workers: a call is a call"),
+    Variant::new("kernel-resched", "A kernel: a call sets the bit that says \"there is work\"")
+        .only(Only::Simulated),
+    Variant::new("kernel-always-kick", "A kernel: each call is an interrupt").only(Only::Simulated),
+    Variant::new("kernel-notify", "A kernel: a call sets a bit of its own").only(Only::Simulated),
+];
+
+/// Whether a variant is a kernel's idle loop.
+pub fn is_kernel(variant: &str) -> bool {
+    variant.starts_with("kernel-")
+}
+
+/// The CPUs, in the order of visits, whose work an idle one looks at: those of each part of the
+/// machine that holds it, from the smallest to `scan`. Some come more than once, as in the kernel,
+/// which goes through its domains.
+pub fn visited(topology: &Topology, setup: &Setup, own: CpuId) -> Vec<CpuId> {
+    let parts: &[Distance] = match () {
+        () if setup.is("scan", "none") => &[],
+        () if setup.is("scan", "cache") => &[Distance::SameCore, Distance::SameCache],
+        () if setup.is("scan", "socket") => {
+            &[Distance::SameCore, Distance::SameCache, Distance::SameSocket]
+        }
+        () => {
+            &[Distance::SameCore, Distance::SameCache, Distance::SameSocket, Distance::OtherSocket]
+        }
+    };
+    let within = |part: &Distance| {
+        let is_in = |cpu: &&CpuId| topology.distance(own, **cpu).is_some_and(|it| it <= *part);
+        setup.cpus.iter().filter(is_in).copied().collect::<Vec<_>>()
+    };
+    let spans = parts.iter().map(within).filter(|span| span.len() > 1);
+    spans.flatten().collect()
+}
+
+/// What CPUs, which count from 0, send each other, and the tasks that they run.
+pub(super) trait Kernel: Send + Sync + 'static {
+    /// The idle loop of a CPU.
+    fn idle(&self, cpu: usize) -> &Idle;
+
+    /// Does what was sent to this CPU, which calls it; whether that queued a task here.
+    fn flush(&self, cpu: usize) -> bool;
+
+    /// Looks at the work of a CPU.
+    fn look(&self, cpu: usize);
+
+    /// Takes the next task of this CPU, which calls it with interrupts masked.
+    fn next(&self, _cpu: usize) -> Option<usize> {
+        None
+    }
+
+    /// Runs a task on this CPU, which calls it, until it blocks.
+    fn run(self: &Arc<Self>, _cpu: usize, _task: usize) {}
+}
+
+/// The idle loop of a CPU.
+pub(super) struct Idle {
+    cpu: CpuId,
+    /// The bit that a message sets where it finds the CPU polling. `None`: it does not ask.
+    bit: Option<u32>,
+    masked: Duration,
+    flags: Line<U32>,
+    /// How often it looked for work.
+    scans: Line<U64>,
+    /// The numbers of the CPUs that it looks at.
+    visits: Vec<usize>,
+}
+
+impl Idle {
+    /// As the variant has it.
+    pub(super) fn new(setup: &Setup, cpu: CpuId, visits: Vec<usize>) -> Idle {
+        Idle {
+            cpu,
+            bit: match setup.variant {
+                "kernel-resched" => Some(RESCHED),
+                "kernel-notify" => Some(NOTIFY),
+                _ => None,
+            },
+            masked: setup.duration("masked"),
+            flags: Line(U32::new_in(0)),
+            scans: Line(U64::new_in(0)),
+            visits,
+        }
+    }
+
+    /// How often the CPU has looked for work.
+    pub(super) fn scans(&self) -> u64 {
+        // Relaxed: read when all is over, or between messages.
+        self.scans.load(Ordering::Relaxed)
+    }
+
+    /// Says that there is work, as `resched_curr` does.
+    pub(super) fn set_resched(&self) {
+        // Relaxed: a hint, and RESCHED is set by this CPU or after what it tells of.
+        if self.flags.load(Ordering::Relaxed) & RESCHED == 0 {
+            // AcqRel: as in `idle`.
+            self.flags.fetch_or(RESCHED, Ordering::AcqRel);
+        }
+    }
+
+    /// Ends the idle loop, when no message is under way.
+    pub(super) fn end(&self) {
+        // Release: pairs with the Acquire in `idle`.
+        self.flags.fetch_or(END, Ordering::Release);
+    }
+}
+
+/// Tells a CPU that something was sent to it; whether that took an interrupt.
+pub(super) fn tell<K: Kernel>(kernel: &Arc<K>, cpu: usize) -> Result<bool, RunError> {
+    let idle = kernel.idle(cpu);
+    if let Some(bit) = idle.bit {
+        // Relaxed: the exchange looks again.
+        let mut flags = idle.flags.load(Ordering::Relaxed);
+        while flags & POLLING != 0 {
+            if flags & bit != 0 {
+                return Ok(false);
+            }
+            // AcqRel: orders what was sent before the bit; Relaxed: looked at again.
+            match idle.flags.compare_exchange(
+                flags,
+                flags | bit,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Ok(false),
+                Err(found) => flags = found,
+            }
+        }
+    }
+    let theirs = Arc::clone(kernel);
+    let sent = interrupts::send(idle.cpu, move || _ = flush(&theirs, cpu));
+    sent.map_err(|error| RunError::Lack(error.to_string()))?;
+    Ok(true)
+}
+
+/// Does what was sent to this CPU; whether there is a task now.
+fn flush<K: Kernel>(kernel: &Arc<K>, cpu: usize) -> bool {
+    let queued = kernel.flush(cpu);
+    if queued {
+        kernel.idle(cpu).set_resched();
+    }
+    queued
+}
+
+/// The idle loop.
+pub(super) fn idle<K: Kernel>(kernel: &Arc<K>, cpu: usize) {
+    let idle = kernel.idle(cpu);
+    loop {
+        // AcqRel, here and below: as the kernel's, which has barriers around each.
+        idle.flags.fetch_or(POLLING, Ordering::AcqRel);
+        loop {
+            // Acquire: pairs with the exchange in `tell`.
+            let flags = idle.flags.load(Ordering::Acquire);
+            if flags & (RESCHED | NOTIFY | END) != 0 {
+                break;
+            }
+            // What disturbs it (an interrupt that queues no task) leaves no bit: it goes on.
+            interrupts::monitor_wait(&idle.flags.0, flags);
+        }
+        let flags = idle.flags.fetch_and(!(POLLING | NOTIFY), Ordering::AcqRel);
+        let queued = idle.bit.is_some() && flush(kernel, cpu);
+        if flags & END != 0 {
+            return;
+        }
+        if queued || flags & RESCHED != 0 {
+            while let Some(task) = schedule(kernel, cpu) {
+                kernel.run(cpu, task);
+            }
+        }
+    }
+}
+
+/// A way through the scheduler: the next task or, where it finds none, a look at others' work,
+/// which finds none either.
+fn schedule<K: Kernel>(kernel: &Arc<K>, cpu: usize) -> Option<usize> {
+    let idle = kernel.idle(cpu);
+    let _masked = interrupts::mask();
+    Sim::work(idle.masked);
+    let task = kernel.next(cpu);
+    if task.is_none() {
+        idle.visits.iter().for_each(|visit| kernel.look(*visit));
+        // Relaxed, twice: read when all is over, or between messages.
+        let scans = idle.scans.load(Ordering::Relaxed);
+        idle.scans.store(scans + 1, Ordering::Relaxed);
+    }
+    // AcqRel: as in `idle`.
+    idle.flags.fetch_and(!RESCHED, Ordering::AcqRel);
+    // What came during the look: the bit that told of it is gone.
+    task.or_else(|| kernel.next(cpu))
+}

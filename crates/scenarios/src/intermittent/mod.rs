@@ -1,0 +1,286 @@
+//! `intermittent`: bursts on per-CPU memory, far apart in time (seed 000).
+//!
+//! One thread for each CPU of a configuration, pinned to it. They run one at a time, and sleep in
+//! between. A burst increments each byte of a 16 KiB area, and its time is taken. Which area is the
+//! question. If an index comes to a CPU that did not have it before, its area's lines come from the
+//! CPU that did.
+//!
+//! All alternatives have the same threads, areas and turns, and differ in the one number that picks
+//! the area. Where fewer threads than CPUs run at a time, concurrency IDs need fewer areas than
+//! there are CPUs; `first-fit` needs the fewest.
+//!
+//! | | `timed` | `called` |
+//! |---|---|---|
+//! | a thread is woken by | its timer | a coordinator |
+//! | after | the delay, times the threads | the delay after the burst before |
+//! | order | drawn once | drawn anew for each round |
+//! | not counted | all spin at once, then each makes [`PASSES`] passes | a round |
+//! | counted | bursts, the first right after the passes | all bursts of the rounds |
+//!
+//! `timed` is the published benchmark (librseq, `tests/basic_percpu_benchmark.c`, commit 95febd5):
+//! its passes are some milliseconds of user code, longer than a tick, so a scan for old references
+//! runs at the beginning of each thread. Of these passes two are made, and the time of the others
+//! is spent. What it does after the last burst is left out.
+//!
+//! The areas are a private mapping of a file, as those of librseq's pool: the first write to a page
+//! is a copy-on-write fault, which counts if it comes in a counted burst.
+//!
+//! The scenario checks itself: after `n` passes the bytes at each position, over all areas, have
+//! been incremented `n` times.
+
+pub mod areas;
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use coreline_sim::Sim;
+use coreline_topology::Cid;
+use coreline_world::{Native, Place, Testbed};
+use rand_pcg::Pcg64;
+
+use areas::Areas;
+
+use super::figure::Figure;
+use super::figure::Made::{Number, Over, Under};
+use super::metric::FigureKind::{Gain, Nanoseconds, Ratio};
+use super::param::{Domain, Param, Role};
+use super::point::Setup;
+use super::{Only, Question, RunError, Scenario, Variant, shuffle};
+use crate::crew::{Barrier, Sign, crew, nanos, pinned};
+
+/// The scenario: what it varies, measures and asks.
+pub static SCENARIO: Scenario = Scenario {
+    params: &[
+        // The delays of seed 000. More is taken for a typing mistake.
+        Param::number("delay", "Milliseconds between bursts", [0, 10_000])
+            .unit("ms")
+            .usual(&["10", "200"])
+            .depends(|it| if it.quick && it.natively { vec![10] } else { Vec::new() }),
+        Param::new("turns", "What makes the threads run in turn", Domain::Names(TURNS))
+            .usual(&["timed"]),
+        Param::new(
+            "scan",
+            "What makes a simulated kernel look for old references to concurrency IDs, at most \
+             every 100 ms",
+            Domain::Names(SCANS),
+        )
+        .role(Role::Kernel)
+        .usual(&["tick"]),
+        // How often each thread runs and is counted.
+        Param::effort("sequences", 1000).role(Role::UsualEffort).usual(&["5"]),
+    ],
+    variants: &[
+        Variant {
+            policy: Some("first-fit"),
+            ..Variant::new("cpu-id", "Memory is indexed by the CPU's number")
+        },
+        Variant {
+            lacks: || Native::kernel_cid().is_none().then(|| no_index("kernel-cid")),
+            ..Variant::new("kernel-cid", "By the concurrency ID of this machine's kernel")
+                .only(Only::Native)
+        },
+        Variant::simulated("first-fit", "By a concurrency ID: the lowest that is free"),
+        Variant::simulated("recent", "The CPU's recent one if that is free"),
+        Variant::simulated("owned", "One that the thread owns, or its CPU where threads are many"),
+        Variant::simulated("clustered", "As recent, for each last-level cache"),
+    ],
+    figures: &[
+        Figure::new("ns_per_burst", Nanoseconds, Number(0)),
+        Figure::new("over_cpu_id", Ratio, Over(0, "cpu-id")),
+        Figure::new("speedup", Gain, Under(0, "first-fit")).when(|it| it.variant == "recent"),
+    ],
+    // From such a delay on the published times have a residue that the distance of the areas does
+    // not explain: at 200 ms they are up to 25 times those at 10 ms, for the same lines at the same
+    // distance.
+    limited: |_, point| point.number("delay") >= 100,
+    not_testable: "all CPUs share one L3, so no area is farther than another: no evidence on \
+                   locality",
+    question: Question {
+        config: Some("192-core/24-L3"),
+        param: Some(("delay_ms", "10")),
+        about: "a burst on per-CPU memory",
+        metric: "ns_per_burst",
+        variants: &["cpu-id", "first-fit", "recent"],
+        answer: ("speedup", "recent"),
+        sentence: "recent IDs are {} as fast as first-fit",
+        ..Question::NONE
+    },
+    published: Some(include_str!("../../published/intermittent.toml")),
+    told: Some(|it| format!("{:.2} ns per burst", it[0])),
+    all_configs: true,
+    runs: [5, 2],
+    // Their areas fit, with room for all else.
+    most_cpus: 3000,
+    ..Scenario::new(
+        "intermittent",
+        "Bursts of increments on per-CPU memory, far apart in time (seed 000)",
+        [run::<Native>, run::<Sim>],
+    )
+};
+
+const TURNS: &[(&str, &str)] = &[
+    ("timed", "Their own timers, in one order, as in the published benchmark"),
+    ("called", "A coordinator, in an order that is drawn anew for each round"),
+];
+
+const SCANS: &[(&str, &str)] = &[
+    (
+        "tick",
+        "A tick that hits a running thread, as in the kernel; rather too seldom, since the \
+         execution of code, the kernel's but for a switch included, takes no time here",
+    ),
+    ("switch", "Any thread that gets a CPU: as often as the kernel's own limit allows"),
+];
+
+fn no_index(variant: &str) -> RunError {
+    let lack = "is not available: a thread has no such index here; see `coreline doctor`";
+    RunError::Lack(format!("{variant} {lack}"))
+}
+
+/// Runs the scenario. Gives the mean nanoseconds of the counted bursts.
+fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    let bursts = bursts::<W>(setup)?;
+    Ok(vec![bursts.iter().sum::<u64>() as f64 / bursts.len() as f64])
+}
+
+/// Runs the scenario. Gives the nanoseconds of the counted bursts, by thread and in the order of
+/// the thread's bursts.
+///
+/// # Errors
+///
+/// As the scenario's run: a thread has no index, or an increment was lost.
+pub fn bursts<W: Testbed>(setup: &Setup) -> Result<Vec<u64>, RunError> {
+    let bench = Arc::new(Bench::<W>::new(setup)?);
+    let is_timed = setup.is("turns", "timed");
+    let part = move |bench: &Bench<W>, number| match is_timed {
+        true => bench.timed(number),
+        false => bench.called(number),
+    };
+    let bursts: Vec<Option<u64>> = crew::<W, _, _>(&bench, pinned(&setup.cpus), part, |missing| {
+        if missing.is_some() {
+            bench.all.give_up();
+        } else if !is_timed {
+            bench.coordinate(setup);
+        }
+        // Threads that did start must end, whatever happened.
+        bench.turns[..missing.unwrap_or(setup.cpus.len())].iter().for_each(|turn| turn.set(END));
+    })?
+    .into_iter()
+    .flatten()
+    .collect();
+    let bursts: Option<Vec<u64>> = bursts.into_iter().collect();
+    let bursts = bursts.ok_or_else(|| no_index(setup.variant))?;
+    let uncounted = if is_timed { MADE } else { 1 };
+    bench.areas.check(bursts.len() + setup.cpus.len() * uncounted)?;
+    Ok(bursts)
+}
+
+/// How often a thread of `timed` goes over its area before its first burst.
+pub const PASSES: u32 = 20_000;
+
+/// How many of these passes are made: the first, which fetches the area, and one that does not.
+const MADE: usize = 2;
+
+/// Whose turn it is in `called`: one [`Sign`] for each thread.
+///
+/// | value | name | meaning | written by |
+/// |---|---|---|---|
+/// | 0 | `WAIT` | the thread's burst is over, the coordinator's turn | the thread |
+/// | 1 | `BURST` | the thread's turn: one burst | the coordinator |
+/// | 2 | `END` | the thread ends | the coordinator, once, at `WAIT` |
+///
+/// The side that does not have the turn sleeps. A turn carries along what earlier bursts, of other
+/// threads, did to the area that the thread gets.
+const WAIT: u32 = 0;
+const BURST: u32 = 1;
+const END: u32 = 2;
+
+struct Bench<W: Testbed> {
+    areas: Areas<W>,
+    turns: Vec<Sign<W>>,
+    /// By thread, its place in the order of `timed`.
+    places: Vec<u32>,
+    delay: Duration,
+    sequences: u64,
+    /// Whether the CPU's number picks the area, and no concurrency ID.
+    is_by_cpu: bool,
+    /// Where the threads of `timed` meet.
+    all: Barrier<W>,
+}
+
+impl<W: Testbed> Bench<W> {
+    fn new(setup: &Setup) -> Result<Self, RunError> {
+        let mut places: Vec<u32> = (0..setup.cpus.len() as u32).collect();
+        shuffle(&mut places, &mut Pcg64::new(u128::from(setup.seed), ORDER));
+        Ok(Bench {
+            // Every CPU number and every concurrency ID is below the limit.
+            areas: Areas::new(W::topology().cpu_limit())?,
+            turns: setup.cpus.iter().map(|_| Sign::new(WAIT)).collect(),
+            places,
+            delay: setup.duration("delay"),
+            sequences: setup.number("sequences"),
+            is_by_cpu: setup.variant == "cpu-id",
+            all: Barrier::new(&setup.cpus),
+        })
+    }
+
+    /// The coordinator's part in `called`.
+    fn coordinate(&self, setup: &Setup) {
+        let mut dice = Pcg64::new(u128::from(setup.seed), ORDER);
+        let mut order: Vec<usize> = (0..self.turns.len()).collect();
+        for _ in 0..=self.sequences {
+            shuffle(&mut order, &mut dice);
+            for &number in &order {
+                self.turns[number].set(BURST);
+                self.turns[number].wait(|now| now != BURST);
+                W::sleep(self.delay);
+            }
+        }
+    }
+
+    /// A thread's part in `called`: returns the times of its bursts but the first; `None` for each
+    /// without an index.
+    fn called(&self, number: usize) -> Vec<Option<u64>> {
+        let turn = &self.turns[number];
+        let mut bursts = Vec::new();
+        while turn.wait(|now| now != WAIT) == BURST {
+            bursts.push(self.burst());
+            turn.set(WAIT);
+        }
+        bursts.into_iter().skip(1).collect()
+    }
+
+    /// A thread's part in `timed`, as in `called`.
+    fn timed(&self, number: usize) -> Vec<Option<u64>> {
+        if !self.all.wait(number) {
+            return Vec::new();
+        }
+        W::sleep(self.delay * self.places[number]);
+        let made: Vec<_> = (0..MADE).map(|_| self.burst()).collect();
+        let hot = Duration::from_nanos(made[MADE - 1].unwrap_or(0));
+        W::work(hot * (PASSES - MADE as u32));
+        let next = self.delay * self.places.len() as u32;
+        let burst = |_| {
+            let burst = self.burst();
+            W::sleep(next);
+            burst
+        };
+        (0..self.sequences).map(burst).collect()
+    }
+
+    /// One burst, and its nanoseconds.
+    fn burst(&self) -> Option<u64> {
+        let index = match self.is_by_cpu {
+            true => W::cpu().index(),
+            false => W::kernel_cid().map(Cid::index)?,
+        };
+        self.areas.take(index, |increment| {
+            let start = W::now();
+            increment();
+            nanos(start, W::now())
+        })
+    }
+}
+
+/// The stream of the generator that draws orders; simulated machines draw from others.
+const ORDER: u128 = 0x0d0e;

@@ -1,0 +1,105 @@
+//! `ipistorm`: one CPU calls a function on another one, which is idle, and waits, again and again
+//! (seed 001).
+//!
+//! The shape is that of Blanchard's `ipistorm` as the seed ran it (`single=1 wait=1`): calls from
+//! CPU 8 to CPU 16, one after the other, of a function that does nothing to speak of. What is
+//! compared is what a call makes of the CPU that gets it:
+//!
+//! | variant | a call to an idle CPU that polls | and then that CPU |
+//! |---|---|---|
+//! | `resched` | says "there is work" | looks for work of others |
+//! | `always-kick` | is an interrupt, or a wake-up, in any case | goes on waiting |
+//! | `notify` | says "there is a call" | goes on waiting |
+//!
+//! Twice: the three policies of [`coreline::Workers`], the library's code, in both worlds; and, as
+//! `kernel-resched` and so on, the [idle loop](super::idle) of a kernel, in simulated worlds alone.
+//! The published figures are of the latter. Where a program's worker looks for work of others it
+//! cannot be interrupted either: the next call waits as it does in the kernel.
+//!
+//! `scan` says how much an idle CPU looks at when it looks for work; the seed does not say it.
+//! `masked` is what the kernel's way through its scheduler takes beside, with interrupts masked.
+//!
+//! The scenario checks itself: each call was run once when it returned.
+
+pub mod kernel;
+pub mod pool;
+
+use coreline_sim::Sim;
+use coreline_topology::CpuId;
+use coreline_world::{Native, Testbed};
+
+use super::figure::Figure;
+use super::figure::Made::{Number, Over};
+use super::idle::{MASKED, SCAN, VARIANTS, is_kernel};
+use super::metric::FigureKind::{Nanoseconds, PerThousand, Ratio};
+use super::param::{Around, Param};
+use super::point::Setup;
+use super::{RunError, Scenario};
+
+/// The numbers of a run, in this order: nanoseconds of a call.
+pub const CALL: usize = 0;
+/// Interrupts or wake-ups in a thousand calls.
+pub const KICKS: usize = 1;
+/// Looks for work in a thousand calls.
+pub const SCANS: usize = 2;
+
+/// The scenario: what it varies, measures and asks.
+pub static SCENARIO: Scenario = Scenario {
+    params: &[
+        SCAN.usual(&["none", "cache", "socket", "all"]).quick(&["socket"]),
+        MASKED.depends(masked),
+        Param::effort("calls", 1_000_000).depends(calls),
+    ],
+    variants: &VARIANTS,
+    figures: &[
+        Figure::new("call_ns", Nanoseconds, Number(CALL)),
+        Figure::new("kicks", PerThousand, Number(KICKS)),
+        Figure::new("scans", PerThousand, Number(SCANS)),
+        Figure::new("time_over_resched", Ratio, Over(CALL, "resched"))
+            .when(|it| !is_kernel(it.variant) && it.variant != "resched"),
+        Figure::new("time_over_kernel_resched", Ratio, Over(CALL, "kernel-resched"))
+            .when(|it| is_kernel(it.variant) && it.variant != "kernel-resched"),
+    ],
+    not_testable: "all CPUs share one L3 and are few: there is next to nothing to look at, so what \
+                   it costs to look at many does not show",
+    published: Some(include_str!("../../published/ipistorm.toml")),
+    ..Scenario::new(
+        "ipistorm",
+        "Waiting calls to an idle CPU that polls (seed 001)",
+        [run::<Native>, run_simulated],
+    )
+};
+
+fn masked(around: &Around<'_>) -> Vec<u64> {
+    match (around.natively, around.quick) {
+        (true, _) => vec![0],
+        (false, true) => vec![400],
+        (false, false) => vec![400, 1_500, 5_000],
+    }
+}
+
+fn calls(around: &Around<'_>) -> Vec<u64> {
+    vec![match (around.natively, around.quick) {
+        (true, true) => 5_000,
+        (true, false) => 100_000,
+        (false, true) => 500,
+        (false, false) => 2_000,
+    }]
+}
+
+/// Which CPU calls, and which is called.
+fn pair(setup: &Setup) -> Result<(CpuId, CpuId), RunError> {
+    match setup.cpus[..] {
+        [.., _] if setup.cpus.len() > 16 => Ok((setup.cpus[8], setup.cpus[16])),
+        [from, .., to] => Ok((from, to)),
+        _ => Err(RunError::Lack("one CPU cannot call another one".to_owned())),
+    }
+}
+
+fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    pool::storm::<W>(setup, pair(setup)?)
+}
+
+fn run_simulated(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    if is_kernel(setup.variant) { kernel::storm(setup, pair(setup)?) } else { run::<Sim>(setup) }
+}

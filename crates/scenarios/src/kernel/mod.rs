@@ -1,0 +1,33 @@
+//! What the simulated kernel does at a thread switch: hands out concurrency IDs, as
+//! [`coreline::cid`] does in programs. The policies and their laws are there; this module makes a
+//! [`Kernel`] of them, and says when it scans ([`Scan`]).
+
+mod space;
+
+use coreline::cid::{Clustered, FirstFit, Owned, Policy, Recent};
+use coreline_sim::Kernel;
+use coreline_topology::Topology;
+
+pub use space::{Scan, Space};
+
+/// The names of the kernels that have a policy, the usual one first.
+pub fn names(policy: &str) -> Vec<String> {
+    [Scan::Tick, Scan::Switch].map(|scan| format!("{policy}:{scan}")).to_vec()
+}
+
+/// The kernel of this name for such a machine. `None` if there is none, and if the machine is too
+/// large.
+pub fn named(name: &str, topology: &Topology) -> Option<Box<dyn Kernel>> {
+    fn of<P: Policy>(topology: &Topology, scan: Scan) -> Option<Box<dyn Kernel>> {
+        Some(Box::new(Space::<P>::new(topology, scan).ok()?))
+    }
+    let (policy, scan) = name.split_once(':')?;
+    let scan = [Scan::Tick, Scan::Switch].into_iter().find(|it| it.to_string() == scan)?;
+    match policy {
+        FirstFit::NAME => of::<FirstFit>(topology, scan),
+        Recent::NAME => of::<Recent>(topology, scan),
+        Owned::NAME => of::<Owned>(topology, scan),
+        Clustered::NAME => of::<Clustered>(topology, scan),
+        _ => None,
+    }
+}

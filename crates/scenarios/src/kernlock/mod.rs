@@ -1,0 +1,410 @@
+//! `kernlock`: system calls of threads of one process that take the kernel's spin locks (row c of
+//! `docs/validate/blind`).
+//!
+//! * `open` is `open1_threads`: each thread opens and closes a file of its own. An iteration
+//!   takes `file_lock` of the process's file table twice.
+//! * `lock` is `lock2_threads`: each thread locks and unlocks byte 0 of one file. An iteration
+//!   takes `flc_lock` of the file, and every second one `file_lock`.
+//!
+//! | variant | what the locks are |
+//! |---|---|
+//! | `queued` | the kernel's queued spin lock |
+//! | `near` | its successor CNA, which serves waiters of the holder's memory node first |
+//!
+//! Thread `i` is on core `i`, and once all cores have one, on their second hardware threads
+//! (`main.c` of the benchmark).
+//!
+//! # Lines of `open` (`fs/file.c`, `fs/file_table.c`, `fs/namei.c`, Linux 5.13)
+//!
+//! Those that move:
+//!
+//! * `files->file_lock`, `next_fd`, and while there are 64 descriptors at most their bitmaps: the
+//!   lock; read and written with it, at each open and close.
+//! * The bitmaps `open_fds` and `full_fds_bits` of a larger table: read and written with the lock.
+//! * `fd[]`, eight descriptors to a line: read with the lock, written without it by `fd_install`;
+//!   written with it at a close.
+//! * `cred->usage`, one for all threads: added to by `alloc_empty_file`, taken from by `__fput`,
+//!   without the lock.
+//!
+//! Those that do not: the file's own dentry and inode, `struct file`, the slabs, counters by CPU;
+//! and `fs->seq`, the mount, `/` and `/tmp`, which are looked up under RCU, so only read.
+//!
+//! # Lines of `lock` (`fs/locks.c`, `fs/fcntl.c`)
+//!
+//! All threads have the same owner, the file table: none conflicts, and what one has locked another
+//! unlocks.
+//!
+//! * `ctx->flc_lock` and the head of `flc_posix`: the lock; read with it, written if a lock is
+//!   inserted or deleted.
+//! * The `struct file_lock` in the list, two lines: written by the thread that inserts it; read by
+//!   all; written by the one that deletes it.
+//! * The list of locks of the CPU that inserted it, with its own spin lock: written at an insertion
+//!   and a deletion.
+//! * `files->file_lock`, and `fd[]`: after a lock was set, whether the descriptor is still
+//!   the same.
+//!
+//! `i_flctx` is only read, and `file_rwsem` is by CPU.
+//!
+//! What does not move is time: [`OUTSIDE`] of each call, [`HELD`] with each lock; `rest` scales
+//! them.
+
+pub mod queued;
+
+use core::cell::UnsafeCell;
+use core::time::Duration;
+use std::sync::Arc;
+
+use coreline_sim::Sim;
+use coreline_topology::CpuId;
+use coreline_world::{Integer, Line, Native, Ordering, Testbed, Word};
+use rand_pcg::Pcg64;
+
+use queued::{Nodes, Queued};
+
+use super::figure::Figure;
+use super::figure::Made::{Number, Over};
+use super::metric::FigureKind::{Gain, Rate};
+use super::param::{Around, Domain, Param};
+use super::point::Setup;
+use super::{RunError, Scenario, Variant, draw, known};
+use crate::crew::{Start, crew, pinned};
+
+/// The numbers of a run, in this order: iterations in a second; those of the thread that had the
+/// fewest over those of the one that had the most.
+const RATE: usize = 0;
+const SHARE: usize = 1;
+
+/// The scenario: what it varies, measures and asks.
+pub static SCENARIO: Scenario = Scenario {
+    params: &[
+        Param::new("load", "Which benchmark", Domain::Names(LOADS)).usual(&["open", "lock"]),
+        Param::new("threads", "How many threads (-t of will-it-scale)", Domain::Cpus(4096))
+            .depends(grid),
+        Param::number("rest", "What does not depend on the variant, in percent", [1, 10_000])
+            .usual(&["100"]),
+        Param::effort("window", 1_000_000).usual(&["5000"]).quick(&["500"]),
+    ],
+    variants: &[
+        Variant::new("queued", "The kernel's queued spin lock"),
+        Variant::new("near", "CNA: waiters of the holder's memory node first"),
+    ],
+    figures: &[
+        Figure::new("iterations", Rate, Number(RATE)),
+        Figure::new("share", Gain, Number(SHARE)),
+        Figure::new("iterations_over_queued", Gain, Over(RATE, "queued"))
+            .when(|it| it.variant != "queued"),
+    ],
+    ..Scenario::new(
+        "kernlock",
+        "System calls of threads that take the kernel's spin locks, by two locks (will-it-scale)",
+        [run::<Native>, run::<Sim>],
+    )
+};
+
+const LOADS: &[(&str, &str)] = &[
+    ("open", "open1_threads: each opens and closes a file of its own"),
+    ("lock", "lock2_threads: each locks and unlocks byte 0 of one file"),
+];
+
+fn grid(around: &Around<'_>) -> Vec<u64> {
+    let cpus = around.cpus as u64;
+    let few: &[u64] = if around.quick { &[1] } else { &[1, 2, 4, 8, 16, 32] };
+    let parts = if around.quick { vec![cpus] } else { vec![cpus / 4, cpus / 2, cpus] };
+    let fits = |threads: &u64| (1..=cpus).contains(threads);
+    few.iter().copied().chain(parts).filter(fits).collect()
+}
+
+/// Nanoseconds of a call without its locks: `open`, `close`, and a `fcntl` that sets a lock. From
+/// memory.
+pub const OUTSIDE: [u64; 3] = [700, 500, 300];
+
+/// Nanoseconds with a lock held, beside what the lines take. From memory.
+pub const HELD: u64 = 20;
+
+/// Until all have begun, and queues are full.
+const WARM_UP: Duration = Duration::from_micros(200);
+const SOON: Duration = Duration::from_micros(20);
+
+/// Streams of the generator: one for each thread.
+const THREAD: u128 = 0x4c6b;
+
+/// Descriptors that a table has from the beginning; pointers to a line; standard streams, the pipe
+/// and the shared file of the benchmark.
+const EMBEDDED: usize = 64;
+const PER_LINE: usize = 8;
+const BEFORE: usize = 6;
+
+/// How often a lock was held: read when a turn begins and written when it ends, so two threads that
+/// have the lock at once lose a turn. It is the host's data: a simulated access would change what
+/// is predicted.
+#[derive(Default)]
+pub struct Turns(UnsafeCell<u64>);
+
+// SAFETY: `during` is called by the holder of one lock alone, as its callers promise.
+unsafe impl Sync for Turns {}
+
+impl Turns {
+    /// Counts one turn, during which `turn` runs.
+    ///
+    /// # Safety
+    ///
+    /// No two threads of the host are in here at once, and the one that comes sees what the one
+    /// before wrote: a lock is held, or the threads are simulated ones.
+    pub unsafe fn during<T>(&self, turn: impl FnOnce() -> T) -> T {
+        // SAFETY: no other thread writes now, as the caller promises.
+        let before = unsafe { self.0.get().read() };
+        let came = turn();
+        // SAFETY: the same.
+        unsafe { self.0.get().write(before.wrapping_add(1)) };
+        came
+    }
+
+    /// How many there were.
+    ///
+    /// # Safety
+    ///
+    /// All threads that counted were joined.
+    pub unsafe fn count(&self) -> u64 {
+        // SAFETY: no thread writes any more, as the caller promises.
+        unsafe { self.0.get().read() }
+    }
+}
+
+/// The written part of `struct files_struct`.
+struct Files<W: Testbed> {
+    lock: Queued<W>,
+    next_fd: W::U32,
+    /// `open_fds_init` and `full_fds_bits_init`.
+    bits: [W::U64; 2],
+    /// Of `lock`, where it is held without `next_fd`.
+    turns: Turns,
+}
+
+/// `struct file_lock_context`.
+struct Context<W: Testbed> {
+    lock: Queued<W>,
+    /// The thread that inserted the lock which is there, from 1 on.
+    inserted: W::U32,
+    turns: Turns,
+}
+
+/// `struct file_lock`, and the list of its CPU.
+struct Inserted<W: Testbed> {
+    object: [Line<W::U64>; 2],
+    list: Line<W::U32>,
+}
+
+struct Process<W: Testbed> {
+    opens: bool,
+    nodes: Nodes<W>,
+    files: Line<Files<W>>,
+    /// Bitmaps of a larger table.
+    bits: Line<[W::U64; 2]>,
+    fd: Vec<Line<[W::U64; PER_LINE]>>,
+    credentials: Line<W::U64>,
+    context: Line<Context<W>>,
+    locks: Vec<Inserted<W>>,
+    start: Start<W>,
+    rest: u64,
+    window: Duration,
+    seed: u64,
+}
+
+fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    known::<W>(&setup.cpus)?;
+    let threads = setup.number("threads") as usize;
+    let Some(cpus) = setup.cpus.get(..threads) else {
+        return Err(RunError::Lack(format!("{threads} threads have {} CPUs", setup.cpus.len())));
+    };
+    let topology = W::topology();
+    let place = |cpu: &CpuId| topology.cpu(*cpu).map_or(0, |cpu| cpu.node.get());
+    let places: Vec<u32> = cpus.iter().map(place).collect();
+    let word = |value| W::U64::new_in(value);
+    let lock =
+        |_| Inserted { object: [Line(word(0)), Line(word(0))], list: Line(W::U32::new_in(0)) };
+    let files = Files {
+        lock: Queued::new(),
+        next_fd: W::U32::new_in(0),
+        bits: [word(0), word(0)],
+        turns: Turns::default(),
+    };
+    let turns = Turns::default();
+    let context = Context { lock: Queued::new(), inserted: W::U32::new_in(0), turns };
+    let process = Arc::new(Process::<W> {
+        opens: setup.is("load", "open"),
+        nodes: Nodes::new(&places, setup.variant == "near"),
+        files: Line(files),
+        bits: Line([word(0), word(0)]),
+        fd: (0..(threads + BEFORE).div_ceil(PER_LINE))
+            .map(|_| Line(core::array::from_fn(|_| word(0))))
+            .collect(),
+        credentials: Line(word(1)),
+        context: Line(context),
+        locks: (0..threads).map(lock).collect(),
+        start: Start::new(),
+        rest: setup.number("rest"),
+        window: Duration::from_micros(setup.number("window")),
+        seed: setup.seed,
+    });
+    let counts = crew::<W, _, _>(&process, pinned(cpus), Process::work, |missing| {
+        process.start.give(threads, missing, SOON);
+    })?;
+    // Relaxed: all threads have been joined.
+    let used = process.credentials.load(Ordering::Relaxed);
+    // Relaxed: all threads have been joined.
+    let turns = u64::from(process.files.next_fd.load(Ordering::Relaxed));
+    let rounds: u64 = counts.iter().map(|count| count[1]).sum();
+    if process.opens && (used, turns) != (1, 2 * rounds) {
+        let found = format!("{used} users of the credentials, {turns} turns of {rounds} files");
+        return Err(RunError::Check(found));
+    }
+    // SAFETY: all threads have been joined.
+    let turns = unsafe { [process.context.turns.count(), process.files.turns.count()] };
+    if !process.opens && turns != [2 * rounds, rounds] {
+        let [of_context, of_files] = turns;
+        let found = format!("{of_context} and {of_files} turns of two locks in {rounds} rounds");
+        return Err(RunError::Check(found));
+    }
+    let counts: Vec<f64> = counts.iter().map(|count| count[0] as f64).collect();
+    let most = counts.iter().copied().fold(0.0, f64::max);
+    let least = counts.iter().copied().fold(most, f64::min);
+    let all: f64 = counts.iter().sum();
+    Ok(vec![all / process.window.as_secs_f64(), least / most.max(1.0)])
+}
+
+impl<W: Testbed> Process<W> {
+    /// A thread's part: iterations in the window, and all its rounds: each opens a file, or locks
+    /// and unlocks.
+    fn work(&self, thread: usize) -> [u64; 2] {
+        let Some(start) = self.start.wait() else { return [0, 0] };
+        let mut dice = Pcg64::new(u128::from(self.seed), THREAD + thread as u128);
+        let late = draw(&mut dice, WARM_UP.as_nanos() as usize / 2) as u64;
+        W::work(start + Duration::from_nanos(late) - W::now().min(start));
+        let (begin, mut counts) = (start + WARM_UP, [0, 0]);
+        let end = begin + self.window;
+        let mut spend = |ns: u64| {
+            let ns = ns * self.rest / 100;
+            let drawn = ns * 3 / 4 + draw(&mut dice, ns as usize / 2 + 1) as u64;
+            W::work(Duration::from_nanos(drawn));
+        };
+        loop {
+            let iterations = if self.opens {
+                self.open_and_close(thread, &mut spend);
+                1
+            } else {
+                self.lock_and_unlock(thread, &mut spend);
+                2
+            };
+            counts[1] += 1;
+            let now = W::now();
+            if begin < now && now <= end {
+                counts[0] += iterations;
+            }
+            if now >= end {
+                return counts;
+            }
+        }
+    }
+
+    /// The words of the bitmaps: those beside the lock, or those of a larger table.
+    fn bits(&self) -> &[W::U64; 2] {
+        let is_embedded = self.locks.len() + BEFORE <= EMBEDDED;
+        if is_embedded { &self.files.bits } else { &self.bits }
+    }
+
+    fn open_and_close(&self, thread: usize, spend: &mut impl FnMut(u64)) {
+        // Relaxed, all: a count of users; what the locks guard; and a descriptor's place, which is
+        // its thread's while it is open.
+        self.credentials.fetch_add(1, Ordering::Relaxed);
+        spend(OUTSIDE[0]);
+        let files = &*self.files;
+        // Which descriptor is the lowest free one does not decide which line moves but for `fd[]`:
+        // each thread has its own, as after the first round.
+        let fd = &self.fd[(thread + BEFORE) / PER_LINE][(thread + BEFORE) % PER_LINE];
+        files.lock.hold(&self.nodes, thread, || {
+            self.change_bits(thread, true);
+            // Relaxed: the descriptor is the thread's own while it is open.
+            let _ = fd.load(Ordering::Relaxed);
+            spend(HELD);
+        });
+        // Relaxed: `fd_install`, of a descriptor that is the thread's own.
+        let _ = fd.load(Ordering::Relaxed);
+        fd.store(thread as u64 + 1, Ordering::Relaxed);
+        files.lock.hold(&self.nodes, thread, || {
+            // Relaxed, both: the descriptor is the thread's own until it is closed here.
+            let _ = fd.load(Ordering::Relaxed);
+            fd.store(0, Ordering::Relaxed);
+            self.change_bits(thread, false);
+            spend(HELD);
+        });
+        spend(OUTSIDE[1]);
+        // Relaxed: a count of users.
+        self.credentials.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// `next_fd` and the bitmaps, with the lock held. Here `next_fd` counts turns: two threads that
+    /// have the lock at once lose each other's.
+    fn change_bits(&self, thread: usize, opens: bool) {
+        let [open, full] = self.bits();
+        // Relaxed, all: guarded by the lock.
+        let next = self.files.next_fd.load(Ordering::Relaxed);
+        self.files.next_fd.store(next.wrapping_add(1), Ordering::Relaxed);
+        let _ = full.load(Ordering::Relaxed);
+        let bit = 1 << (thread % 64);
+        let bits = open.load(Ordering::Relaxed);
+        open.store(if opens { bits | bit } else { bits & !bit }, Ordering::Relaxed);
+    }
+
+    fn lock_and_unlock(&self, thread: usize, spend: &mut impl FnMut(u64)) {
+        let (context, files) = (&*self.context, &*self.files);
+        spend(OUTSIDE[2]);
+        // Relaxed, all: guarded by the locks.
+        let set = || {
+            match context.inserted.load(Ordering::Relaxed) {
+                0 => {
+                    self.change(thread);
+                    context.inserted.store(thread as u32 + 1, Ordering::Relaxed);
+                }
+                inserted => {
+                    let object = &self.locks[inserted as usize - 1].object;
+                    object.iter().for_each(|line| _ = line.load(Ordering::Relaxed));
+                }
+            }
+            spend(HELD);
+        };
+        // SAFETY: these are turns of the lock that is held.
+        context.lock.hold(&self.nodes, thread, || unsafe { context.turns.during(set) });
+        let look = || {
+            let fd = thread + BEFORE;
+            // Relaxed: a descriptor that stays as it is.
+            let _ = self.fd[fd / PER_LINE][fd % PER_LINE].load(Ordering::Relaxed);
+        };
+        // SAFETY: these are turns of the lock that is held.
+        files.lock.hold(&self.nodes, thread, || unsafe { files.turns.during(look) });
+        spend(OUTSIDE[2]);
+        let clear = || {
+            // Relaxed, both: guarded by the lock.
+            let inserted = context.inserted.load(Ordering::Relaxed);
+            if inserted != 0 {
+                self.change(inserted as usize - 1);
+                context.inserted.store(0, Ordering::Relaxed);
+            }
+            spend(HELD);
+        };
+        // SAFETY: these are turns of the lock that is held.
+        context.lock.hold(&self.nodes, thread, || unsafe { context.turns.during(clear) });
+    }
+
+    /// Puts the `struct file_lock` of a thread into the lists, or takes it out.
+    fn change(&self, thread: usize) {
+        let Inserted { object, list } = &self.locks[thread];
+        for line in object {
+            // Relaxed, both: guarded by the lock.
+            line.store(line.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+        // Relaxed: a lock that no other thread wants at this time.
+        list.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: the release of a lock that no other thread wants at this time.
+        list.store(0, Ordering::Relaxed);
+    }
+}

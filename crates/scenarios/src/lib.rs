@@ -1,0 +1,304 @@
+//! Programs that compare ways to do one thing on a machine with many CPUs. Each is one value,
+//! [`Scenario`], and a program that is generic over its world, so that it runs natively and on
+//! simulated machines.
+//!
+//! A scenario's parameters, variants, figures and question are data, beside the program that gives
+//! the numbers; notes are, beside what was published. The command line, what runs, replay lines,
+//! rows, tables and the answer of the default run of the program `coreline` follow from them.
+//! [`simulate`] runs a point of a scenario on a simulated machine; [`over_band`] and [`figures`]
+//! run points over a band. A new scenario is a module, a line of [`ALL`], and its document.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`param`], [`point`] | what can be varied; a value for each, which is a program |
+//! | [`metric`], [`figure`] | what a figure is of; how it is made |
+//! | [`config`] | which CPUs of a machine take part |
+//! | [`crew`] | the threads of a scenario, and how they wait for each other |
+//! | [`kernel`] | what the simulated kernel does at a thread switch |
+//! | [`idle`] | the idle loop of a kernel, for scenarios |
+//! | the others | a scenario each: what exactly runs, and what is declared |
+
+pub mod config;
+pub mod crew;
+pub mod execstorm;
+pub mod figure;
+pub mod filecopy;
+pub mod idle;
+pub mod intermittent;
+pub mod ipistorm;
+pub mod kernel;
+pub mod kernlock;
+pub mod lazymm;
+pub mod lockscale;
+pub mod metric;
+pub mod param;
+pub mod pingserve;
+pub mod point;
+mod run;
+pub mod rwsem;
+pub mod shootdown;
+pub mod switchstorm;
+pub mod tenants;
+pub mod threadstorm;
+
+use coreline_sim::Report;
+use coreline_topology::CpuId;
+use coreline_world::{Place, SpawnError, Testbed};
+use rand_core::Rng;
+use rand_pcg::Pcg64;
+
+use figure::Figure;
+use param::Param;
+use point::{Point, Setup};
+
+pub use run::{Done, Error, figures, over_band, simulate};
+
+/// All scenarios, in the order of the default run.
+pub static ALL: [&Scenario; 13] = [
+    &intermittent::SCENARIO,
+    &switchstorm::SCENARIO,
+    &shootdown::SCENARIO,
+    &threadstorm::SCENARIO,
+    &tenants::SCENARIO,
+    &lockscale::SCENARIO,
+    &filecopy::SCENARIO,
+    &execstorm::SCENARIO,
+    &ipistorm::SCENARIO,
+    &pingserve::SCENARIO,
+    &lazymm::SCENARIO,
+    &kernlock::SCENARIO,
+    &rwsem::SCENARIO,
+];
+
+/// Gives the numbers of a run, in the order that figures count them by.
+pub type Run = fn(&Setup) -> Result<Vec<f64>, RunError>;
+
+/// A scenario.
+pub struct Scenario {
+    /// What results, command lines and programs call it.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// In the order of programs.
+    pub params: &'static [Param],
+    /// In the order of rows.
+    pub variants: &'static [Variant],
+    /// What is shown of the numbers, in the order of rows.
+    pub figures: &'static [Figure],
+    /// Whether what was published contains something that decides this metric at this point and is
+    /// not modelled, so that no more than a direction can be confirmed.
+    pub limited: fn(&str, &Point) -> bool,
+    /// Why nothing can be said where all CPUs share one cache.
+    pub not_testable: &'static str,
+    /// What the default run of the program asks it.
+    pub question: Question,
+    /// The file of what was published about it, if anything was, with notes on what is off.
+    pub published: Option<&'static str>,
+    /// Runs the program on this machine.
+    pub native: Run,
+    /// Runs it on the simulated machine that the caller runs in.
+    pub simulated: Run,
+    /// Whether simulated runs take full statistics.
+    pub statistics: bool,
+    /// Further numbers, from the report of a simulated run.
+    pub report: fn(&Report, &mut Vec<f64>),
+    /// A replayed run in words; if not, all numbers that are figures.
+    pub told: Option<fn(&[f64]) -> String>,
+    /// Whether all configurations run if none is chosen, and not only that with all CPUs.
+    pub all_configs: bool,
+    /// How many simulated runs a number is the mean of; one where the band has seeds enough. The
+    /// second for the quick form.
+    pub runs: [u64; 2],
+    /// The most CPUs of a machine whose memory a simulated run fits into.
+    pub most_cpus: usize,
+}
+
+impl Scenario {
+    /// With two runs of the program: native, and simulated.
+    pub const fn new(name: &'static str, about: &'static str, runs: [Run; 2]) -> Scenario {
+        Scenario {
+            name,
+            about,
+            params: &[],
+            variants: &[],
+            figures: &[],
+            limited: |_, _| false,
+            not_testable: "all CPUs share one L3 and are few: no evidence on what more would cost",
+            question: Question::NONE,
+            published: None,
+            native: runs[0],
+            simulated: runs[1],
+            statistics: false,
+            report: |_, _| (),
+            told: None,
+            all_configs: false,
+            runs: [1, 1],
+            most_cpus: usize::MAX,
+        }
+    }
+
+    /// The one of this name, if there is one.
+    pub fn named(name: &str) -> Option<&'static Scenario> {
+        ALL.into_iter().find(|scenario| scenario.name == name)
+    }
+
+    /// The parameters that are chosen on the command line.
+    pub fn options(&self) -> impl Iterator<Item = &'static Param> + use<> {
+        self.params.iter().filter(|param| param.is_option())
+    }
+
+    /// A parameter that it declares.
+    ///
+    /// # Panics
+    ///
+    /// If it declares none of this name.
+    pub fn param(&self, name: &str) -> &'static Param {
+        let param = self.params.iter().find(|param| param.name == name);
+        param.unwrap_or_else(|| panic!("{} declares no {name}", self.name))
+    }
+
+    /// The variant of this name, if it has one.
+    pub fn variant(&self, name: &str) -> Option<&'static Variant> {
+        self.variants.iter().find(|variant| variant.name == name)
+    }
+
+    /// The variants of a world.
+    pub fn variants(&self, natively: bool) -> Vec<&'static str> {
+        let other = if natively { Only::Simulated } else { Only::Native };
+        let here = self.variants.iter().filter(|variant| variant.only != other);
+        here.map(|variant| variant.name).collect()
+    }
+
+    /// The result of a replayed run.
+    pub fn tell(&self, numbers: &[f64]) -> String {
+        if let Some(told) = self.told {
+            return told(numbers);
+        }
+        let told = self.figures.iter().filter_map(|figure| figure.tell(numbers));
+        told.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Which worlds have a variant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Only {
+    /// Both.
+    Neither,
+    /// The native world alone.
+    Native,
+    /// Simulated machines alone.
+    Simulated,
+}
+
+/// An alternative that a scenario compares.
+pub struct Variant {
+    /// What results, command lines and programs call it.
+    pub name: &'static str,
+    /// What it is, for the help.
+    pub about: &'static str,
+    /// Which worlds have it.
+    pub only: Only,
+    /// The policy of the simulated kernel's concurrency IDs, if the scenario installs one.
+    pub policy: Option<&'static str>,
+    /// What this machine lacks for it, though the native world has it.
+    pub lacks: fn() -> Option<RunError>,
+}
+
+impl Variant {
+    /// In both worlds.
+    pub const fn new(name: &'static str, about: &'static str) -> Variant {
+        Variant { name, about, only: Only::Neither, policy: None, lacks: || None }
+    }
+
+    /// Simulated, under a kernel with the policy of this name.
+    pub const fn simulated(name: &'static str, about: &'static str) -> Variant {
+        Variant { policy: Some(name), ..Variant::new(name, about).only(Only::Simulated) }
+    }
+
+    /// In one of them.
+    pub const fn only(self, only: Only) -> Variant {
+        Variant { only, ..self }
+    }
+}
+
+/// A scenario in a few lines: bars, and a sentence.
+pub struct Question {
+    /// The simulated machine: the one that was measured on, or a large one.
+    pub machine: &'static str,
+    /// The configuration whose figures are meant, where there are several.
+    pub config: Option<&'static str>,
+    /// The parameter and its value whose figures are meant, where there are several; as rows have
+    /// them.
+    pub param: Option<(&'static str, &'static str)>,
+    /// What the bars are of, in words.
+    pub about: &'static str,
+    /// The metric that the bars are of; empty: nothing is asked.
+    pub metric: &'static str,
+    /// The variants that have a bar, in their order.
+    pub variants: &'static [&'static str],
+    /// The metric and variant that answer.
+    pub answer: (&'static str, &'static str),
+    /// The answer; the figure goes where `{}` is.
+    pub sentence: &'static str,
+}
+
+impl Question {
+    const NONE: Question = Question {
+        machine: "epyc-9654-2s",
+        config: None,
+        param: None,
+        about: "",
+        metric: "",
+        variants: &[],
+        answer: ("", ""),
+        sentence: "",
+    };
+
+    /// Whether the default run asks it. It has room for five.
+    pub fn is_asked(&self) -> bool {
+        !self.metric.is_empty()
+    }
+}
+
+/// A number below `below`, all alike but for a bias of less than 2^-32.
+fn draw(dice: &mut Pcg64, below: usize) -> usize {
+    // The high half of a 64 x 64 bit product.
+    ((u128::from(dice.next_u64()) * below as u128) >> 64) as usize
+}
+
+/// Puts items into a random order (Fisher and Yates).
+pub fn shuffle<T>(items: &mut [T], dice: &mut Pcg64) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, draw(dice, last + 1));
+    }
+}
+
+/// Whether the machine says where all of these CPUs are.
+///
+/// # Errors
+///
+/// [`RunError::Lack`] if it does not.
+fn known<W: Testbed>(cpus: &[CpuId]) -> Result<(), RunError> {
+    let topology = <W as Place>::topology();
+    match cpus.iter().find(|&&cpu| topology.cpu(cpu).is_none()) {
+        Some(cpu) => {
+            let lacks = format!("the machine has no {cpu}, or does not say where it is");
+            Err(RunError::Lack(lacks))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Why a run gave no result.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A thread could not be started.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// The world lacks what this takes.
+    #[error("{0}")]
+    Lack(String),
+    /// The run's own check failed.
+    #[error("{0}")]
+    Check(String),
+}

@@ -1,0 +1,287 @@
+//! The threads, what the lock guards, and what is counted.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use coreline_topology::{CpuId, NodeId};
+use coreline_world::{Line, Ordering, Testbed, Word};
+use rand_pcg::Pcg64;
+
+use super::Lock;
+use crate::crew::{Start, crew, nanos, pinned};
+use crate::{RunError, draw};
+
+/// The numbers of a run, in this order: turns in a second.
+pub const RATE: usize = 0;
+/// Turns of the thread that had the fewest, over those of the one that had the most.
+pub const SHARE: usize = 1;
+/// The same of memory nodes, for each thread there.
+pub const NODE_SHARE: usize = 2;
+/// The longest wait for a turn, in nanoseconds.
+pub const LONGEST_WAIT: usize = 3;
+/// The most turns one after the other on one node.
+pub const LONGEST_RUN: usize = 4;
+/// How the lock went on, in percent of the turns: within a last-level cache.
+pub const SAME_CACHE: usize = 5;
+/// Between two caches of a node.
+pub const SAME_NODE: usize = 6;
+/// To another node.
+pub const OTHER_NODE: usize = 7;
+
+/// Lines that the lock guards. As many as a kernel's file object has for its lock and counters in
+/// the prototype that this project began with; put down before the first run.
+pub const LINES: usize = 6;
+
+/// Time before turns are counted, once all have begun: the lines come from memory, and queues fill
+/// up.
+pub const WARM_UP: Duration = Duration::from_micros(50);
+
+/// Threads begin one after the other, in an order that is drawn, about so far apart. A queue in
+/// order of arrival keeps the order that it began with, as a thread is back long before its turn
+/// comes; if all came at once, whose request a line serves first would decide that for good.
+pub const APART: Duration = Duration::from_micros(1);
+
+/// From when all threads are on their CPUs until they begin.
+const SOON: Duration = Duration::from_micros(20);
+
+/// Streams of the generator: one for each thread.
+const THREAD: u128 = 0x10c5;
+
+/// Words of a guarded line.
+const WORDS: usize = 8;
+
+/// Words of the first guarded line. Of every line, the first word counts the turns.
+const TURNS: usize = 0;
+/// The thread that had the last turn, and one; 0: none.
+const LAST: usize = 1;
+/// Turns one after the other on one node: up to now, and the most.
+const RUN: usize = 2;
+const MOST: usize = 3;
+/// How often the lock went so far: see [`Spot::distance`].
+const WENT: usize = 4;
+
+/// Where a thread is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Spot {
+    cache: u32,
+    node: u32,
+}
+
+impl Spot {
+    /// 0: within a cache; 1: within a node; 2: to another node.
+    fn distance(self, other: Spot) -> usize {
+        usize::from(self.cache != other.cache) + usize::from(self.node != other.node)
+    }
+}
+
+/// What all threads share.
+struct Field<W: Testbed, L> {
+    lock: Line<L>,
+    guarded: Box<[Line<[W::U64; WORDS]>]>,
+    /// By thread.
+    spots: Box<[Spot]>,
+    start: Start<W>,
+    section: Duration,
+    outside: u64,
+    window: Duration,
+    seed: u64,
+}
+
+/// What a thread has seen.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Turns that ended in the window, and all.
+    counted: u64,
+    all: u64,
+    longest_wait: u64,
+}
+
+/// What a run depends on.
+pub struct Load<'a> {
+    /// The CPUs that there are.
+    pub cpus: &'a [CpuId],
+    /// How many threads want the lock, each on a CPU of its own.
+    pub threads: usize,
+    /// Whether they are on one node after the other.
+    pub is_spread: bool,
+    /// Nanoseconds with the lock.
+    pub section: u64,
+    /// Nanoseconds between two turns, from half of it to one and a half.
+    pub outside: u64,
+    /// Nanoseconds that are counted.
+    pub window: u64,
+    /// Seeds all that is drawn.
+    pub seed: u64,
+}
+
+/// Lets threads contend for a lock. Gives the numbers of a run.
+///
+/// # Errors
+///
+/// [`RunError`] if there are fewer CPUs than threads or a thread could not be started, and if a
+/// turn was lost: then two threads had the lock at once.
+pub fn contend<W: Testbed, L: Lock<W>>(load: &Load<'_>) -> Result<Vec<f64>, RunError> {
+    let threads = load.threads;
+    let (cpus, spots) = places::<W>(load)?;
+    if threads > cpus.len() {
+        return Err(RunError::Lack(format!("{threads} threads have {} CPUs", cpus.len())));
+    }
+    let (cpus, spots) = (&cpus[..threads], &spots[..threads]);
+    let nodes: Vec<u32> = spots.iter().map(|spot| spot.node).collect();
+    let field = Arc::new(Field::<W, L> {
+        lock: Line(L::new_in(&nodes)),
+        guarded: (0..LINES).map(|_| Line(core::array::from_fn(|_| W::U64::new_in(0)))).collect(),
+        spots: spots.into(),
+        start: Start::new(),
+        section: Duration::from_nanos(load.section),
+        outside: load.outside,
+        window: Duration::from_nanos(load.window),
+        seed: load.seed,
+    });
+    let tallies = crew::<W, _, _>(&field, pinned(cpus), Field::work, |missing| {
+        field.start.give(threads, missing, SOON);
+    })?;
+    field.check(tallies.iter().map(|tally| tally.all).sum())?;
+    Ok(field.numbers(&tallies, load.window))
+}
+
+/// The CPUs in the order in which they get threads, and where they are, nodes numbered from 0 on.
+fn places<W: Testbed>(load: &Load<'_>) -> Result<(Vec<CpuId>, Vec<Spot>), RunError> {
+    let topology = W::topology();
+    let mut numbers = BTreeMap::<NodeId, u32>::new();
+    let mut places = Vec::with_capacity(load.cpus.len());
+    let mut on_node = BTreeMap::<u32, u32>::new();
+    for &cpu in load.cpus {
+        let known = topology.cpu(cpu).ok_or_else(|| {
+            RunError::Lack(format!("the machine has no {cpu}, or does not say where it is"))
+        })?;
+        let next = numbers.len() as u32;
+        let node = *numbers.entry(known.node).or_insert(next);
+        let before = on_node.entry(node).or_default();
+        places.push((*before, cpu, Spot { cache: known.cache.get(), node }));
+        *before += 1;
+    }
+    places.sort_by_key(
+        |(before, _, spot)| {
+            if load.is_spread { (*before, spot.node) } else { (spot.node, *before) }
+        },
+    );
+    Ok(places.into_iter().map(|(_, cpu, spot)| (cpu, spot)).unzip())
+}
+
+impl<W: Testbed, L: Lock<W>> Field<W, L> {
+    /// A thread's part.
+    fn work(&self, thread: usize) -> Tally {
+        let start = self.start.wait();
+        let mut tally = Tally::default();
+        let Some(start) = start else { return tally };
+        let mut dice = Pcg64::new(u128::from(self.seed), THREAD + thread as u128);
+        let all = APART.as_nanos() as usize * self.spots.len();
+        let begin = start + Duration::from_nanos(all as u64) + WARM_UP;
+        let end = begin + self.window;
+        let mine = Duration::from_nanos(draw(&mut dice, all) as u64);
+        W::work(start + mine - W::now());
+        let mut before = W::now();
+        loop {
+            let outside = self.outside / 2 + draw(&mut dice, self.outside as usize + 1) as u64;
+            let counts = before >= begin;
+            if outside > 0 {
+                W::work(Duration::from_nanos(outside));
+            }
+            self.lock.hold(thread, || self.turn(thread, counts));
+            let now = W::now();
+            tally.all += 1;
+            if now > begin {
+                tally.counted += u64::from(now <= end);
+                let own = outside + self.section.as_nanos() as u64;
+                let wait = nanos(before, now).saturating_sub(own);
+                tally.longest_wait = tally.longest_wait.max(wait);
+            }
+            if now >= end {
+                return tally;
+            }
+            before = now;
+        }
+    }
+
+    /// What is done with the lock: reads what it guards, computes, and writes. So two threads that
+    /// have it at once lose each other's counts.
+    fn turn(&self, thread: usize, counts: bool) {
+        // Relaxed, all: guarded by the lock.
+        let turns: [u64; LINES] =
+            core::array::from_fn(|line| self.guarded[line][TURNS].load(Ordering::Relaxed));
+        if !self.section.is_zero() {
+            W::work(self.section);
+        }
+        for (line, turns) in self.guarded.iter().zip(turns) {
+            // Relaxed: guarded by the lock.
+            line[TURNS].store(turns + 1, Ordering::Relaxed);
+        }
+        self.log(thread, counts);
+    }
+
+    /// Puts down where the lock has gone, on the first of the lines.
+    fn log(&self, thread: usize, counts: bool) {
+        let word = |at: usize| &self.guarded[0][at];
+        // Relaxed, both: guarded by the lock.
+        let get = |at| word(at).load(Ordering::Relaxed);
+        let set = |at, value| word(at).store(value, Ordering::Relaxed);
+        let last = get(LAST);
+        set(LAST, thread as u64 + 1);
+        if !counts || last == 0 {
+            return;
+        }
+        let went = self.spots[last as usize - 1].distance(self.spots[thread]);
+        set(WENT + went, get(WENT + went) + 1);
+        let run = if went == 2 { 1 } else { get(RUN) + 1 };
+        set(RUN, run);
+        if run > get(MOST) {
+            set(MOST, run);
+        }
+    }
+
+    /// Whether every line has counted so many turns.
+    fn check(&self, turns: u64) -> Result<(), RunError> {
+        for (number, line) in self.guarded.iter().enumerate() {
+            // Relaxed: all threads have been joined.
+            let counted = line[TURNS].load(Ordering::Relaxed);
+            if counted != turns {
+                let what = format!("line {number} has counted {counted} turns of {turns}");
+                return Err(RunError::Check(what));
+            }
+        }
+        Ok(())
+    }
+
+    fn numbers(&self, tallies: &[Tally], window: u64) -> Vec<f64> {
+        // Relaxed: all threads have been joined.
+        let word = |at: usize| self.guarded[0][at].load(Ordering::Relaxed) as f64;
+        let turns: u64 = tallies.iter().map(|tally| tally.counted).sum();
+        let mut of_nodes = BTreeMap::<u32, (u64, u64)>::new();
+        for (tally, spot) in tallies.iter().zip(&self.spots) {
+            let (turns, threads) = of_nodes.entry(spot.node).or_default();
+            *turns += tally.counted;
+            *threads += 1;
+        }
+        let of_nodes = of_nodes.values().map(|(turns, threads)| *turns as f64 / *threads as f64);
+        let went: f64 = (WENT..WENT + 3).map(word).sum();
+        let part = |far| 100.0 * word(WENT + far) / went.max(1.0);
+        vec![
+            turns as f64 * 1e9 / window as f64,
+            least_over_most(tallies.iter().map(|tally| tally.counted as f64)),
+            least_over_most(of_nodes),
+            tallies.iter().map(|tally| tally.longest_wait).max().unwrap_or(0) as f64,
+            word(MOST),
+            part(0),
+            part(1),
+            part(2),
+        ]
+    }
+}
+
+/// 0 where the most is.
+fn least_over_most(values: impl Iterator<Item = f64> + Clone) -> f64 {
+    let most = values.clone().fold(0.0, f64::max);
+    values.fold(most, f64::min) / most.max(1.0)
+}

@@ -1,0 +1,151 @@
+//! `lockscale`: threads take one lock again and again, from 1 to all CPUs (seed 004, and what
+//! became of it).
+//!
+//! A thread on each of the CPUs that take part computes (`outside`), takes the lock, changes what
+//! it guards, which is [`field::LINES`] lines, computes (`section`), and gives the lock back.
+//! What it guards goes along with the lock: a lock that stays near has its lines near.
+//!
+//! | variant | the lock | bytes | in |
+//! |---|---|---|---|
+//! | `fifo`, `near` | [`Osq`] in either order | 4 | `coreline` |
+//! | `ticket` | [`RawTicketLock`] | 8 | `coreline` |
+//! | `per-node` | what seed 004 proposed: a queue for each memory node | 132 | [`per_node`] |
+//! | `mcs` | Mellor-Crummey and Scott's queue (1991) | 4 | [`mcs`] |
+//! | `cna` | Kogan and Dice's compact NUMA-aware queue (2019) | 4 | [`cna`] |
+//! | `reciprocating` | Dice and Kogan's reciprocating lock (2025) | 4 | [`reciprocating`] |
+//! | `test-and-set` | test, then test and set, with exponential backoff | 4 | [`test_and_set`] |
+//! | `parking-lot` | one byte, and a lot to park in, as in the crate of that name | 1 | [`lot`] |
+//!
+//! Each is a [`Lock`]; all else is one function, [`contend`]. What threads wait in is in every
+//! variant a line for each thread. The papers' locks hold an address, of eight bytes; here they
+//! hold a thread's number, so that the world's words do.
+//!
+//! Threads begin one after the other, in an order that is drawn ([`field::APART`] says why). What
+//! they do until [`field::WARM_UP`] after that is not counted; then a `window` is. Time outside is
+//! drawn, from half to one and a half of what is said, so that threads do not stay in step; a look
+//! at the clock comes to it.
+//!
+//! The scenario checks itself: each guarded line has counted every turn.
+
+pub mod cna;
+pub mod field;
+pub mod lot;
+pub mod mcs;
+mod ours;
+pub mod per_node;
+pub mod reciprocating;
+pub mod test_and_set;
+
+use coreline::lock::{Fifo, Near, Osq, RawTicketLock};
+use coreline_sim::Sim;
+use coreline_world::{Native, Testbed};
+
+use field::{LONGEST_RUN, LONGEST_WAIT, NODE_SHARE, OTHER_NODE, RATE, SAME_CACHE, SAME_NODE};
+use field::{Load, SHARE, contend};
+
+use super::figure::Figure;
+use super::figure::Made::{Number, Over};
+use super::metric::FigureKind::{Gain, Nanoseconds, Part, Percent, Rate, Turns};
+use super::param::{Around, Domain, Param};
+use super::point::Setup;
+use super::{RunError, Scenario, Variant};
+
+/// The scenario: what it varies, measures and asks.
+pub static SCENARIO: Scenario = Scenario {
+    params: &[
+        Param::new("threads", "How many threads want the lock", Domain::Cpus(4096)).depends(grid),
+        Param::new("place", "Which CPUs they are on", Domain::Names(PLACES)).usual(&["packed"]),
+        Param::number("section", "Nanoseconds of work with the lock", [0, 1_000_000])
+            .unit("ns")
+            .usual(&["100"]),
+        Param::number("outside", "Nanoseconds of work between two turns", [0, 1_000_000])
+            .unit("ns")
+            .usual(&["500"]),
+        Param::effort("window", 10_000_000).depends(window),
+    ],
+    variants: &[
+        Variant::new("fifo", "Osq: a queue in four bytes, in order of arrival"),
+        Variant::new("near", "Osq: waiters under the holder's cache first, within bounds"),
+        Variant::new("per-node", "A queue for each memory node, and a token (seed 004's proposal)"),
+        Variant::new("ticket", "Two counters; all waiters spin on one line"),
+        Variant::new("mcs", "Mellor-Crummey and Scott's queue"),
+        Variant::new("cna", "Kogan and Dice's queue: waiters of the holder's node first"),
+        Variant::new("reciprocating", "Dice and Kogan's lock: arrivals by turns, last first"),
+        Variant::new("test-and-set", "One word that all try to set, with backoff"),
+        Variant::new("parking-lot", "One byte; waiters spin, then sleep in a queue beside it"),
+    ],
+    figures: &[
+        Figure::new("turns", Rate, Number(RATE)),
+        Figure::new("share", Gain, Number(SHARE)),
+        Figure::new("share_of_nodes", Gain, Number(NODE_SHARE)),
+        Figure::new("longest_wait", Nanoseconds, Number(LONGEST_WAIT)),
+        Figure::new("longest_run_on_a_node", Turns, Number(LONGEST_RUN)),
+        Figure::new("to_same_cache", Part, Number(SAME_CACHE)),
+        Figure::new("to_same_node", Part, Number(SAME_NODE)),
+        Figure::new("to_other_node", Percent, Number(OTHER_NODE)),
+        Figure::new("turns_over_fifo", Gain, Over(RATE, "fifo")).when(|it| it.variant != "fifo"),
+    ],
+    not_testable: "all CPUs share one L3 and are few: no evidence on what a hand-over to another \
+                   node costs",
+    ..Scenario::new(
+        "lockscale",
+        "One lock that 1 to all CPUs want: throughput, fairness, hand-offs by distance (seed 004)",
+        [run::<Native>, run::<Sim>],
+    )
+};
+
+const PLACES: &[(&str, &str)] = &[
+    ("packed", "One after the other, so that a node fills up before the next one"),
+    ("spread", "On one node after the other"),
+];
+
+/// Powers of two up to 16, then a quarter, half and all of the CPUs.
+fn grid(around: &Around<'_>) -> Vec<u64> {
+    let cpus = around.cpus as u64;
+    let few: &[u64] = if around.quick { &[1, 16] } else { &[1, 2, 4, 8, 16] };
+    let parts = if around.quick { vec![cpus] } else { vec![cpus / 4, cpus / 2, cpus] };
+    let fits = |threads: &u64| (1..=cpus).contains(threads);
+    few.iter().copied().chain(parts).filter(fits).collect()
+}
+
+/// Microseconds. Natively the kernel comes in between.
+fn window(around: &Around<'_>) -> Vec<u64> {
+    vec![match (around.natively, around.quick) {
+        (true, true) => 2_000,
+        (true, false) => 20_000,
+        (false, true) => 1_000,
+        (false, false) => 4_000,
+    }]
+}
+
+/// A lock for threads that have numbers.
+pub trait Lock<W: Testbed>: Sized + Send + Sync + 'static {
+    /// A free lock for threads on these memory nodes, which are numbered from 0 on.
+    fn new_in(nodes: &[u32]) -> Self;
+
+    /// Does something while the thread of this number has the lock.
+    fn hold(&self, thread: usize, turn: impl FnOnce());
+}
+
+fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    let load = Load {
+        cpus: &setup.cpus,
+        threads: setup.number("threads") as usize,
+        is_spread: setup.is("place", "spread"),
+        section: setup.number("section"),
+        outside: setup.number("outside"),
+        window: setup.number("window") * 1000,
+        seed: setup.seed,
+    };
+    match setup.variant {
+        "fifo" => contend::<W, Osq<Fifo, W>>(&load),
+        "near" => contend::<W, Osq<Near, W>>(&load),
+        "per-node" => contend::<W, per_node::Guarded<W>>(&load),
+        "ticket" => contend::<W, RawTicketLock<W>>(&load),
+        "mcs" => contend::<W, mcs::Mcs<W>>(&load),
+        "cna" => contend::<W, cna::Cna<W>>(&load),
+        "reciprocating" => contend::<W, reciprocating::Reciprocating<W>>(&load),
+        "test-and-set" => contend::<W, test_and_set::TestAndSet<W>>(&load),
+        _ => contend::<W, lot::Lot<W>>(&load),
+    }
+}

@@ -1,0 +1,278 @@
+//! [`Param`]: what a scenario can be varied by, as data.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The value of a parameter. Serialises as in results and in the files of published figures.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A number, in the parameter's unit.
+    Number(u64),
+    /// One of the parameter's names.
+    Name(String),
+    /// Two numbers, shown as two parameters.
+    Pair(u64, u64),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Number(number) => write!(f, "{number}"),
+            Value::Name(name) => f.write_str(name),
+            Value::Pair(one, other) => write!(f, "{one}x{other}"),
+        }
+    }
+}
+
+/// A value for each parameter, by name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Values(BTreeMap<&'static str, Value>);
+
+impl Values {
+    pub(super) fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+
+    pub(super) fn insert(&mut self, name: &'static str, value: Value) {
+        self.0.insert(name, value);
+    }
+
+    /// A value that the scenario declares, as all that its program asks for.
+    pub(super) fn value(&self, name: &str) -> &Value {
+        self.get(name).unwrap_or_else(|| panic!("no parameter {name} is declared"))
+    }
+
+    /// The number that a parameter has.
+    ///
+    /// # Panics
+    ///
+    /// If the scenario declares no such parameter, or one of another kind.
+    pub fn number(&self, name: &str) -> u64 {
+        match self.value(name) {
+            Value::Number(number) => *number,
+            other => panic!("{name} is {other}"),
+        }
+    }
+
+    /// The two numbers that a parameter has.
+    ///
+    /// # Panics
+    ///
+    /// As [`number`](Values::number).
+    pub fn pair(&self, name: &str) -> (u64, u64) {
+        match self.value(name) {
+            Value::Pair(one, other) => (*one, *other),
+            other => panic!("{name} is {other}"),
+        }
+    }
+
+    /// Whether a parameter has this name for its value.
+    pub fn is(&self, name: &str, value: &str) -> bool {
+        matches!(self.get(name), Some(Value::Name(name)) if name == value)
+    }
+}
+
+/// Which values a parameter can have.
+#[derive(Clone, Copy)]
+pub enum Domain {
+    /// From, to. More is taken for a typing mistake.
+    Number(u64, u64),
+    /// From 1 to the number of CPUs that take part, of which the largest simulated machine has so
+    /// many. A usual value that is too large becomes that number, as does `all`.
+    Cpus(u64),
+    /// Each with what it means, in the order of rows.
+    Names(&'static [(&'static str, &'static str)]),
+    /// Two numbers from 1 to the last, by these names.
+    Pair(&'static str, &'static str, u64),
+}
+
+/// What a parameter is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// An option, a part of the program, and a column of rows.
+    Option,
+    /// An option about the simulated kernel: its name has the value, and not the program.
+    Kernel,
+    /// How often something is done: part of the program only, after the variant.
+    Effort,
+    /// The same, left out where it is the usual one.
+    UsualEffort,
+}
+
+/// A parameter of a scenario.
+#[derive(Clone, Copy)]
+pub struct Param {
+    /// What options and programs call it.
+    pub name: &'static str,
+    /// `ms`, `us`, `ns` or nothing. Rows have it in the name.
+    pub unit: &'static str,
+    /// What it is, for the help.
+    about: &'static str,
+    /// Which values it can have.
+    pub domain: Domain,
+    /// What it is for.
+    pub role: Role,
+    /// What runs if nothing is said.
+    pub usual: &'static [&'static str],
+    /// The same for the quick form.
+    pub quick: &'static [&'static str],
+    /// The values where they depend on more than the form, or none.
+    depends: fn(&Around<'_>) -> Vec<u64>,
+}
+
+/// What usual values may depend on.
+pub struct Around<'a> {
+    /// Whether the quick form runs.
+    pub quick: bool,
+    /// Whether the program runs on this machine.
+    pub natively: bool,
+    /// How many CPUs take part.
+    pub cpus: usize,
+    /// The values of the parameters before this one.
+    pub values: &'a Values,
+}
+
+impl Param {
+    /// An option that rows have a column for.
+    pub const fn new(name: &'static str, about: &'static str, domain: Domain) -> Param {
+        let (unit, role) = ("", Role::Option);
+        Param { name, unit, about, domain, role, usual: &[], quick: &[], depends: |_| Vec::new() }
+    }
+
+    /// An option that is a number in this range.
+    pub const fn number(name: &'static str, about: &'static str, to: [u64; 2]) -> Param {
+        Param::new(name, about, Domain::Number(to[0], to[1]))
+    }
+
+    /// How often something is done, from 1 to `most` times.
+    pub const fn effort(name: &'static str, most: u64) -> Param {
+        Param { role: Role::Effort, ..Param::number(name, "", [1, most]) }
+    }
+
+    /// The same, where these values run if nothing is said.
+    pub const fn usual(self, usual: &'static [&'static str]) -> Param {
+        Param { usual, quick: usual, ..self }
+    }
+
+    /// The same, where these values run in the quick form.
+    pub const fn quick(self, quick: &'static [&'static str]) -> Param {
+        Param { quick, ..self }
+    }
+
+    /// The same in a unit: `ms`, `us` or `ns`.
+    pub const fn unit(self, unit: &'static str) -> Param {
+        Param { unit, ..self }
+    }
+
+    /// The same for another purpose.
+    pub const fn role(self, role: Role) -> Param {
+        Param { role, ..self }
+    }
+
+    /// The same, where the values that run depend on more than the form; none: on that alone.
+    pub const fn depends(self, depends: fn(&Around<'_>) -> Vec<u64>) -> Param {
+        Param { depends, ..self }
+    }
+
+    /// Whether it is chosen on the command line.
+    pub fn is_option(&self) -> bool {
+        matches!(self.role, Role::Option | Role::Kernel)
+    }
+
+    /// Whether the program names it after the variant.
+    pub(super) fn is_effort(&self) -> bool {
+        matches!(self.role, Role::Effort | Role::UsualEffort)
+    }
+
+    /// How its value is written, in words: `MS`, `N`, `barrier|independent`.
+    pub fn form(&self) -> String {
+        match self.domain {
+            Domain::Number(..) | Domain::Cpus(_) if self.unit.is_empty() => "N".to_owned(),
+            Domain::Number(..) | Domain::Cpus(_) => self.unit.to_uppercase(),
+            Domain::Names(names) => names.iter().map(|name| name.0).collect::<Vec<_>>().join("|"),
+            Domain::Pair(one, other, _) => {
+                format!("{}x{}", one.to_uppercase(), other.to_uppercase())
+            }
+        }
+    }
+
+    /// What the help says.
+    pub fn help(&self) -> String {
+        let usual = match self.usual {
+            [] => return self.about.to_owned(),
+            [one] => (*one).to_owned(),
+            [some @ .., last] => format!("{} and {last}", some.join(", ")),
+        };
+        format!("{}; {usual} if nothing is said; may be given more than once", self.about)
+    }
+
+    /// The names that rows have for a value, and its parts.
+    pub(super) fn rows(&self, value: &Value) -> Vec<(String, Value)> {
+        match (self.domain, value) {
+            (Domain::Pair(one, other, _), &Value::Pair(a, b)) => {
+                vec![(one.to_owned(), Value::Number(a)), (other.to_owned(), Value::Number(b))]
+            }
+            _ if self.unit.is_empty() => vec![(self.name.to_owned(), value.clone())],
+            _ => vec![(format!("{}_{}", self.name, self.unit), value.clone())],
+        }
+    }
+
+    /// Reads a value; `None` if it is out of range, or none at all.
+    pub fn parse(&self, text: &str) -> Option<Value> {
+        let number = |text: &str, from, to| {
+            let number: Option<u64> = text.parse().ok();
+            number.filter(|number| (from..=to).contains(number))
+        };
+        match self.domain {
+            Domain::Number(from, to) => number(text, from, to).map(Value::Number),
+            Domain::Cpus(to) => number(text, 1, to).map(Value::Number),
+            Domain::Names(names) => {
+                let name = names.iter().find(|name| name.0 == text)?.0;
+                Some(Value::Name(name.to_owned()))
+            }
+            Domain::Pair(_, _, to) => {
+                let (one, other) = text.split_once('x')?;
+                Some(Value::Pair(number(one, 1, to)?, number(other, 1, to)?))
+            }
+        }
+    }
+
+    /// Puts values into the order of rows, each once.
+    pub(super) fn sort(&self, values: &mut Vec<Value>) {
+        let place = |name: &str| match self.domain {
+            Domain::Names(names) => names.iter().position(|known| known.0 == name),
+            _ => None,
+        };
+        values.sort_by_cached_key(|value| match value {
+            &Value::Number(number) => (number, 0),
+            &Value::Pair(one, other) => (one, other),
+            Value::Name(name) => (place(name).map_or(u64::MAX, |place| place as u64), 0),
+        });
+        values.dedup();
+    }
+
+    /// What runs if nothing is said.
+    pub(super) fn usual_values(&self, around: &Around<'_>) -> Vec<Value> {
+        let depending = (self.depends)(around);
+        if !depending.is_empty() {
+            return depending.into_iter().map(Value::Number).collect();
+        }
+        let texts = if around.quick { self.quick } else { self.usual };
+        let most = around.cpus as u64;
+        let value = |text: &&str| match (self.domain, self.parse(text)) {
+            (Domain::Cpus(_), Some(Value::Number(number))) => Some(Value::Number(number.min(most))),
+            (Domain::Cpus(_), _) => Some(Value::Number(most)),
+            (_, value) => value,
+        };
+        texts.iter().filter_map(value).collect()
+    }
+
+    /// The value that a program does not name, if there is one.
+    pub(super) fn left_out(&self) -> Option<&'static str> {
+        let usual = self.usual.first().copied();
+        usual.filter(|_| self.role == Role::UsualEffort)
+    }
+}

@@ -1,0 +1,134 @@
+//! `pingserve`: clients on some CPUs wake servers on others, which wake them (seed 001).
+//!
+//! What `ipistorm` leaves out: messages that do queue work. A client sends a request to a server on
+//! another CPU and blocks; the server answers and blocks. Each of the two wakes the other, and to
+//! wake a task on an idle CPU is a call there which queues it (the kernel's wake list and
+//! `sched_ttwu_pending`). So an idle CPU that was notified has to behave as one that was told of
+//! work: its scheduler runs, and the task next. That is where seed 001 saw its "revert" lose a
+//! tenth of tbench and netperf, as each wake-up is an interrupt then, and where its bit of its own
+//! was to lose nothing.
+//!
+//! Variants are those of `ipistorm`: three policies of [`coreline::Workers`], in both worlds, whose
+//! tasks are woken by a call that queues them; and the [idle loop](super::idle) of a kernel.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`load`] | what tasks send each other, by shape; what is counted and checked |
+//! | `kernel` | CPUs of a kernel that run them: run queues, wake lists |
+//! | `pool` | `Workers` that do |
+//!
+//! Tasks are bound: task `n` is on the `n`-th CPU, and on from the first one when there are no
+//! more. CPUs are in the order of their cores, so a client and its server have neighbouring cores
+//! under one last-level cache, as a scheduler would have them; second hardware threads come last.
+//!
+//! The scenario checks itself: each message was handled once.
+
+pub mod kernel;
+pub mod load;
+pub mod pool;
+
+use coreline_sim::Sim;
+use coreline_topology::Cpu;
+use coreline_world::{Native, Testbed};
+
+use super::figure::Figure;
+use super::figure::Made::{Number, Over};
+use super::idle::{MASKED, SCAN, VARIANTS, is_kernel};
+use super::metric::FigureKind::{Gain, PerThousand, Rate};
+use super::param::{Around, Domain, Param};
+use super::point::Setup;
+use super::{RunError, Scenario};
+
+/// The numbers of a run, in this order: requests in a second.
+pub const REQUESTS: usize = 0;
+/// Interrupts or wake-ups in a thousand requests.
+pub const KICKS: usize = 1;
+/// Looks for work in a thousand requests.
+pub const SCANS: usize = 2;
+/// How often workers slept in a thousand requests.
+pub const SLEEPS: usize = 3;
+
+/// The scenario: what it varies, measures and asks.
+pub static SCENARIO: Scenario = Scenario {
+    params: &[
+        Param::new("shape", "What the tasks do", Domain::Names(&load::NAMES))
+            .usual(&["tbench", "netperf", "hackbench", "schbench", "stream"])
+            .quick(&["tbench"]),
+        Param::number("clients", "How many clients there are", [1, 4096]).depends(clients),
+        // How long a request and an answer take is not published: a short and a long guess.
+        Param::number("work", "Nanoseconds of a request, and of an answer", [0, 1_000_000])
+            .unit("ns")
+            .usual(&["1000", "10000"])
+            .quick(&["1000"]),
+        SCAN.usual(&["cache"]),
+        MASKED.depends(|around| vec![if around.natively { 0 } else { 1_500 }]),
+        Param::effort("rounds", 1_000_000).depends(rounds),
+    ],
+    variants: &VARIANTS,
+    figures: &[
+        Figure::new("requests", Rate, Number(REQUESTS)),
+        Figure::new("kicks", PerThousand, Number(KICKS)),
+        Figure::new("scans", PerThousand, Number(SCANS)),
+        Figure::new("sleeps", PerThousand, Number(SLEEPS)).when(|it| !is_kernel(it.variant)),
+        Figure::new("requests_over_resched", Gain, Over(REQUESTS, "resched"))
+            .when(|it| !is_kernel(it.variant) && it.variant != "resched"),
+        Figure::new("requests_over_kernel_resched", Gain, Over(REQUESTS, "kernel-resched"))
+            .when(|it| is_kernel(it.variant) && it.variant != "kernel-resched"),
+    ],
+    // `work` and `masked` are declared, and decide how much of a request an interrupt is.
+    limited: |metric, _| metric == "requests_over_kernel_resched",
+    not_testable: "all CPUs share one L3 and are few: a client and its server are all that there \
+                   is room for",
+    published: Some(include_str!("../../published/pingserve.toml")),
+    ..Scenario::new(
+        "pingserve",
+        "Requests and answers between tasks that wake each other (seed 001)",
+        [run::<Native>, run_simulated],
+    )
+};
+
+fn clients(around: &Around<'_>) -> Vec<u64> {
+    let is_table = ["tbench", "netperf"].iter().any(|name| around.values.is("shape", name));
+    match (around.natively, around.quick, is_table) {
+        (true, ..) => vec![1],
+        (false, true, _) => vec![1, 16],
+        // The rows of the seed's tables.
+        (false, false, true) => (0..=10).map(|power| 1 << power).collect(),
+        (false, false, false) => vec![1, 16, 128],
+    }
+}
+
+/// Fewer where there are more clients: each takes a time that is drawn, and the slowest one counts.
+fn rounds(around: &Around<'_>) -> Vec<u64> {
+    let clients = around.values.number("clients");
+    let rounds = match (around.natively, around.quick) {
+        (true, true) => 1_000,
+        (true, false) => 20_000,
+        (false, true) => (640 / clients).max(20),
+        (false, false) => (6_400 / clients).max(50),
+    };
+    // A round of these is a message to each of many servers.
+    let is_wide = ["hackbench", "schbench"].iter().any(|name| around.values.is("shape", name));
+    vec![if is_wide { rounds / 5 } else { rounds }]
+}
+
+/// The CPUs, in the order in which they get tasks.
+fn places<W: Testbed>(setup: &Setup) -> Result<Vec<Cpu>, RunError> {
+    let topology = W::topology();
+    let known = setup.cpus.iter().map(|&cpu| {
+        topology.cpu(cpu).cloned().ok_or_else(|| {
+            RunError::Lack(format!("the machine has no {cpu}, or does not say where it is"))
+        })
+    });
+    let mut places = known.collect::<Result<Vec<_>, _>>()?;
+    places.sort_by_key(|cpu| (cpu.thread, cpu.cache, cpu.id));
+    Ok(places)
+}
+
+fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    pool::serve::<W>(setup)
+}
+
+fn run_simulated(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    if is_kernel(setup.variant) { kernel::serve(setup) } else { run::<Sim>(setup) }
+}

@@ -1,0 +1,210 @@
+//! [`Point`]: a scenario with a value for all that it depends on; what a replay line calls a
+//! program.
+
+use core::ops::Deref;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use coreline_topology::CpuId;
+
+use super::param::{Around, Domain, Param, Role, Value, Values};
+use super::{ALL, Scenario};
+use crate::config::Config;
+
+/// All that a run depends on besides its world, machine and seed. Displays as it is parsed: the
+/// scenario's name, then `key=value` in a fixed order.
+#[derive(Clone)]
+pub struct Point {
+    /// The scenario.
+    pub scenario: &'static Scenario,
+    /// The configuration's name.
+    pub config: String,
+    /// The variant's name.
+    pub variant: &'static str,
+    values: Values,
+}
+
+/// Values that were chosen, by parameter.
+pub type Chosen = BTreeMap<&'static str, Vec<Value>>;
+
+/// A point, and the rest of what one run of a program depends on.
+#[derive(Clone)]
+pub struct Setup {
+    /// What runs.
+    pub point: Point,
+    /// The CPUs that take part, in the order of the configuration.
+    pub cpus: Vec<CpuId>,
+    /// Seeds all that is drawn.
+    pub seed: u64,
+}
+
+impl Deref for Setup {
+    type Target = Point;
+
+    fn deref(&self) -> &Point {
+        &self.point
+    }
+}
+
+impl Deref for Point {
+    type Target = Values;
+
+    fn deref(&self) -> &Values {
+        &self.values
+    }
+}
+
+impl Point {
+    /// The span of time that a parameter has, by its unit.
+    ///
+    /// # Panics
+    ///
+    /// As [`Values::number`].
+    pub fn duration(&self, name: &str) -> Duration {
+        let number = self.number(name);
+        match self.scenario.param(name).unit {
+            "ms" => Duration::from_millis(number),
+            "us" => Duration::from_micros(number),
+            _ => Duration::from_nanos(number),
+        }
+    }
+
+    /// What rows say of the parameters, by name, with the unit in it: `delay_ms`.
+    pub fn params(&self) -> BTreeMap<String, Value> {
+        let shown = self.scenario.params.iter().filter(|param| param.is_option());
+        let of = |param: &Param| Some(param.rows(self.get(param.name)?));
+        shown.filter_map(of).flatten().collect()
+    }
+
+    /// Whether the two differ in their variant at most.
+    pub fn is_beside(&self, other: &Point) -> bool {
+        self.config == other.config && self.values == other.values
+    }
+
+    /// The same of another variant.
+    pub fn of(&self, variant: &'static str) -> Point {
+        Point { variant, ..self.clone() }
+    }
+
+    /// The name of the kernel that its simulated machine has, if it has one: the variant's policy,
+    /// and the value of the kernel's parameter.
+    pub fn kernel(&self) -> Option<String> {
+        let param = self.scenario.params.iter().find(|param| param.role == Role::Kernel)?;
+        let policy = self.scenario.variant(self.variant)?.policy?;
+        Some(format!("{policy}:{}", self.get(param.name)?))
+    }
+
+    /// Reads the program of a replay line. `None` if it names another scenario, is not written as
+    /// [`Scenario::form`] says, or has a value out of range.
+    pub fn parse(scenario: &'static Scenario, text: &str) -> Option<Point> {
+        let mut words = text.split_whitespace().peekable();
+        (words.next()? == scenario.name).then_some(())?;
+        let mut value = |key: &str| {
+            let value = words.peek()?.strip_prefix(key)?.strip_prefix('=')?;
+            words.next();
+            Some(value)
+        };
+        let config = value("config")?.to_owned();
+        let mut values = Values::default();
+        for param in scenario.params.iter().filter(|param| param.role == Role::Option) {
+            values.insert(param.name, param.parse(value(param.name)?)?);
+        }
+        let variant = scenario.variant(value("variant")?)?.name;
+        for param in scenario.params.iter().filter(|param| param.is_effort()) {
+            let text = value(param.name).or_else(|| param.left_out())?;
+            values.insert(param.name, param.parse(text)?);
+        }
+        words.next().is_none().then_some(Point { scenario, config, variant, values })
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Point { scenario, config, variant, values } = self;
+        write!(f, "{} config={config}", scenario.name)?;
+        for param in scenario.params.iter().filter(|param| param.role == Role::Option) {
+            write!(f, " {}={}", param.name, self.value(param.name))?;
+        }
+        write!(f, " variant={variant}")?;
+        for param in scenario.params.iter().filter(|param| param.is_effort()) {
+            match values.get(param.name) {
+                Some(value) if param.left_out() != Some(&*value.to_string()) => {
+                    write!(f, " {}={value}", param.name)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Scenario {
+    /// How the program of a replay line is written.
+    pub fn form(&self) -> String {
+        let mut form = format!("`{} config=NAME", self.name);
+        let key = |param: &Param| format!(" {}={}", param.name, param.form());
+        let of = |role| self.params.iter().filter(move |param| param.role == role).map(key);
+        form.extend(of(Role::Option).chain([" variant=NAME".to_owned()]).chain(of(Role::Effort)));
+        form.push('`');
+        form.extend(of(Role::UsualEffort).map(|key| format!(", optionally with `{}`", key.trim())));
+        form
+    }
+
+    /// All points of a configuration, in the order of rows: variants of the same values follow each
+    /// other.
+    ///
+    /// # Errors
+    ///
+    /// The parameter, and the value that was chosen, if that is more than the configuration's CPUs.
+    pub fn points(
+        &'static self,
+        config: &Config,
+        variants: &[&'static str],
+        chosen: &Chosen,
+        (quick, natively): (bool, bool),
+    ) -> Result<Vec<Point>, (&'static str, u64)> {
+        let cpus = config.cpus.len();
+        let config = config.name.clone();
+        let mut points =
+            vec![Point { scenario: self, config, variant: "", values: Values::default() }];
+        for param in self.params.iter().filter(|it| !(natively && it.role == Role::Kernel)) {
+            let mut next = Vec::new();
+            for point in points {
+                let around = Around { quick, natively, cpus, values: &point.values };
+                let mut values = match chosen.get(param.name) {
+                    Some(values) => values.clone(),
+                    None => param.usual_values(&around),
+                };
+                param.sort(&mut values);
+                if let (Domain::Cpus(_), Some(&Value::Number(asked))) =
+                    (param.domain, values.last())
+                    && asked > cpus as u64
+                {
+                    return Err((param.name, asked));
+                }
+                for value in values {
+                    let mut point = point.clone();
+                    point.values.insert(param.name, value);
+                    next.push(point);
+                }
+            }
+            points = next;
+        }
+        let each = |point: Point| variants.iter().map(move |variant| point.of(variant));
+        Ok(points.into_iter().flat_map(each).collect())
+    }
+}
+
+impl Setup {
+    /// A run of a program on these CPUs, with seed 1.
+    ///
+    /// # Panics
+    ///
+    /// If no scenario reads the program.
+    pub fn new(program: &str, cpus: impl IntoIterator<Item = u32>) -> Setup {
+        let point = ALL.iter().find_map(|scenario| Point::parse(scenario, program));
+        let point = point.unwrap_or_else(|| panic!("{program} is no program"));
+        Setup { point, cpus: cpus.into_iter().map(CpuId::new).collect(), seed: 1 }
+    }
+}

@@ -1,0 +1,234 @@
+//! Runs of scenarios on simulated machines: one of a point, and all of several points over a band.
+
+use coreline_sim::claim::{Band, Figures};
+use coreline_sim::{Failure, Machine, Replay, Spec, Statistics, Trace};
+use coreline_topology::CpuId;
+use coreline_world::native::was_interrupted;
+
+use crate::RunError;
+use crate::config::Config;
+use crate::kernel;
+use crate::point::{Point, Setup};
+
+/// Why a simulated run gave no numbers.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The machine, or this host, has no configuration of the name that was asked for.
+    #[error("the configuration {asked:?} is not one of this world; it has {}", has.join(", "))]
+    Config {
+        /// The name that was asked for.
+        asked: String,
+        /// The names that there are.
+        has: Vec<String>,
+    },
+    /// The scenario has no such variant in this world.
+    #[error(
+        "the variant {asked} is not one of {scenario} in the world {world}, which has {}",
+        has.join(", ")
+    )]
+    Variant {
+        /// The name that was asked for.
+        asked: String,
+        /// The scenario's name.
+        scenario: &'static str,
+        /// The world's name: `native`, or that of the machine.
+        world: String,
+        /// The names that there are.
+        has: Vec<&'static str>,
+    },
+    /// The variant runs under a kernel with concurrency IDs, and none has the name that was asked
+    /// for.
+    #[error("the kernel {asked:?} is none of {variant}, which has {}", has.join(", "))]
+    Kernel {
+        /// The name that was asked for.
+        asked: String,
+        /// The variant's name.
+        variant: &'static str,
+        /// The names that there are.
+        has: Vec<String>,
+    },
+    /// The scenario would need more memory than the simulated machine has.
+    #[error(
+        "the machine {machine} has {cpus} CPUs, and {scenario} fits into a simulated machine's \
+         memory for at most {most}; take a smaller machine"
+    )]
+    TooManyCpus {
+        /// The machine's name.
+        machine: String,
+        /// How many CPUs it has.
+        cpus: usize,
+        /// The scenario's name.
+        scenario: &'static str,
+        /// How many it may have.
+        most: usize,
+    },
+    /// The program panicked, blocked forever or exceeded a limit.
+    #[error("a simulated program failed: {0}")]
+    Failed(Box<Failure>),
+    /// The program came to its end, and says that it found a mistake or could not run.
+    #[error("the scenario broke its check: {broken}\n  replay: {replay}")]
+    Broken {
+        /// What it found.
+        broken: RunError,
+        /// The line that brings the run back.
+        replay: Box<Replay>,
+    },
+}
+
+/// Runs a point of a scenario as a replay line says on `spec`, which is the line's machine. Gives
+/// the numbers that the scenario's figures are made of; `trace` gets what happened when.
+///
+/// The same arguments give the same numbers on any host.
+///
+/// # Errors
+///
+/// If the machine has no such configuration, variant or kernel or is too large for the scenario,
+/// and if the program fails or finds a mistake.
+pub fn simulate(
+    spec: &Spec,
+    replay: &Replay,
+    point: &Point,
+    trace: Option<&mut Trace>,
+) -> Result<Vec<f64>, Error> {
+    let scenario = point.scenario;
+    let (cpus, most) = (spec.topology().cpu_limit(), scenario.most_cpus);
+    if cpus > most {
+        let machine = spec.name().to_owned();
+        return Err(Error::TooManyCpus { machine, cpus, scenario: scenario.name, most });
+    }
+    let has = scenario.variants(false);
+    if !has.contains(&point.variant) {
+        let (asked, world) = (point.variant.to_owned(), spec.name().to_owned());
+        return Err(Error::Variant { asked, scenario: scenario.name, world, has });
+    }
+    let setup =
+        Setup { point: point.clone(), cpus: config(spec, &point.config)?, seed: replay.seed };
+    let mut machine = Machine::new(spec.clone()).replaying(replay);
+    if scenario.statistics {
+        machine = machine.statistics(Statistics::Full);
+    }
+    if trace.is_some() {
+        machine = machine.trace();
+    }
+    if let Some(policy) = scenario.variant(point.variant).and_then(|variant| variant.policy) {
+        let has = kernel::names(policy);
+        let name = replay.kernel.clone().unwrap_or_else(|| has[0].clone());
+        let known = kernel::named(&name, spec.topology()).filter(|_| has.contains(&name));
+        let kernel = known.ok_or(Error::Kernel { asked: name, variant: point.variant, has })?;
+        machine = machine.kernel(kernel);
+    }
+    let run = scenario.simulated;
+    let run = machine.run(move || run(&setup)).map_err(Error::Failed)?;
+    if let Some((to, trace)) = trace.zip(run.trace) {
+        *to = trace;
+    }
+    let broken = |broken| Error::Broken { broken, replay: Box::new(replay.clone()) };
+    let mut numbers = run.value.map_err(broken)?;
+    (scenario.report)(&run.report, &mut numbers);
+    Ok(numbers)
+}
+
+/// The CPUs of the configuration of this name on a machine.
+fn config(spec: &Spec, name: &str) -> Result<Vec<CpuId>, Error> {
+    let mut configs = Config::all(spec.topology());
+    match configs.iter().position(|config| config.name == name) {
+        Some(index) => Ok(configs.swap_remove(index).cpus),
+        None => {
+            let has = configs.into_iter().map(|config| config.name).collect();
+            Err(Error::Config { asked: name.to_owned(), has })
+        }
+    }
+}
+
+/// The numbers of a program at a point of a band, and the line that brings them back.
+pub type Done = (Vec<f64>, Replay);
+
+/// Runs points over a band, spread over the host's CPUs. The numbers are the means of `runs` runs,
+/// and the line that brings them back is that of the first. Gives, by point of a scenario and then
+/// by point of the band, what was done; `None` for what was not begun before an interrupt.
+///
+/// `kernel` names the kernel of a point's machine; see [`Point::kernel`]. `done` is told of each
+/// point of the band that is done, with its number of runs.
+///
+/// # Errors
+///
+/// As [`simulate`]: that of one run which gave no numbers.
+pub fn over_band(
+    band: &Band,
+    points: &[Point],
+    kernel: impl Fn(&Point) -> Option<String> + Sync,
+    runs: u64,
+    done: impl Fn(u64) + Sync,
+) -> Result<Vec<Vec<Option<Done>>>, Error> {
+    let run = |program: &Point, machine: Machine| {
+        let point = machine.replay_line();
+        let line = |run| Replay {
+            seed: run_seed(point.seed, run),
+            kernel: kernel(program),
+            ..point.clone()
+        };
+        let mut of_runs: Vec<Vec<f64>> = Vec::new();
+        for run in 0..runs {
+            if was_interrupted() {
+                return Ok(None);
+            }
+            of_runs.push(simulate(machine.spec(), &line(run), program, None)?);
+        }
+        let mean = |number| of_runs.iter().map(|run| run[number]).sum::<f64>() / runs as f64;
+        Ok(Some(((0..of_runs[0].len()).map(mean).collect(), line(0))))
+    };
+    band.run_all(points, run, || done(runs))
+}
+
+/// The machine's seed of a run: readable (run 2 of seed 7 has 7002), and different for all runs of
+/// a band.
+fn run_seed(seed: u64, run: u64) -> u64 {
+    seed.wrapping_mul(1000).wrapping_add(run)
+}
+
+/// The numbers of variants over a band of a preset, to claim something of in a test: by variant,
+/// then by number. `program` has `{}` in the place of the variant; kernels, where the scenario
+/// installs them, look for old references as `scan` says.
+///
+/// # Panics
+///
+/// If there is no such preset or program, and with [`over_band`]'s error.
+pub fn figures<const N: usize>(
+    band: fn(&Spec, u64) -> Band,
+    machine: &str,
+    program: &str,
+    scan: &str,
+    variants: [&str; N],
+) -> [Vec<Figures>; N] {
+    let points = variants.map(|variant| program.replace("{}", variant));
+    let mut all = of_band(band, machine, &points, scan).into_iter();
+    std::array::from_fn(|_| all.next().expect("each variant was run"))
+}
+
+/// [`figures`] of any number of programs.
+fn of_band(
+    band: fn(&Spec, u64) -> Band,
+    machine: &str,
+    programs: &[String],
+    scan: &str,
+) -> Vec<Vec<Figures>> {
+    let kernel = |point: &Point| {
+        let policy = point.scenario.variant(point.variant)?.policy?;
+        Some(format!("{policy}:{scan}"))
+    };
+    let spec = Spec::preset(machine).unwrap_or_else(|error| panic!("{error}"));
+    let band = band(&spec, 1);
+    let points: Vec<Point> = programs.iter().map(|it| Setup::new(it, []).point).collect();
+    let done = over_band(&band, &points, kernel, 1, |_| ());
+    let done = done.unwrap_or_else(|error| panic!("{error}"));
+    let of = |(point, done): (&Point, Vec<Option<Done>>)| {
+        let done: Vec<Done> = done.into_iter().map(|it| it.expect("no interrupt came")).collect();
+        let number = |number: usize| {
+            let values = done.iter().map(|(numbers, line)| (numbers[number], line.clone()));
+            Figures::new(point.to_string(), values.collect())
+        };
+        (0..done[0].0.len()).map(number).collect()
+    };
+    points.iter().zip(done).map(of).collect()
+}

@@ -1,0 +1,266 @@
+//! `rwsem`: the count of the kernel's readers-writer semaphore in two forms (row d of
+//! `docs/validate/blind`).
+//!
+//! Threads take and release one semaphore as fast as they can, all for writing or all for reading.
+//!
+//! * `biases` (`kernel/locking/rwsem-xadd.c`, Linux 5.1): the count is a sum, of 1 for each that
+//!   has or wants it, and of a large negative number for a writer. A writer adds to it; one that
+//!   finds another takes its addition back, then waits.
+//! * `bits` (`kernel/locking/rwsem.c`, Linux 5.3): one word of parts, a bit *locked by a writer*,
+//!   one *waiters*, and the number of readers. A writer exchanges 0 by *locked*; one that fails has
+//!   changed nothing.
+//!
+//! A writer that does not get it spins as long as the holder runs, in a queue (`osq`), in both:
+//! `rwsem_optimistic_spin`. Holders run all the time here, so that no thread sleeps. Readers do the
+//! same in both forms, an addition and one that takes it back, and no writer comes.
+//!
+//! # Lines
+//!
+//! `count`, `owner` and the queue's tail are one line of `struct rw_semaphore` (40 bytes), which
+//! moves with each take, release and try; nodes of the queue, one for each CPU, go from a waiter to
+//! the one before it.
+//!
+//! The published load is a module that is not part of the kernel. What it does with the semaphore
+//! held and without it is declared: [`HELD`] and [`OUTSIDE`]; `rest` scales both.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use coreline_sim::Sim;
+use coreline_topology::CpuId;
+use coreline_world::{Integer, Line, Native, Ordering, Testbed, Word};
+use rand_pcg::Pcg64;
+
+use super::figure::Figure;
+use super::figure::Made::{Number, Over};
+use super::lockscale::Lock;
+use super::lockscale::mcs::Mcs;
+use super::metric::FigureKind::{ContendedRatio, Rate};
+use super::param::{Around, Domain, Param};
+use super::point::Setup;
+use super::{RunError, Scenario, Variant, draw, known};
+use crate::crew::{Start, crew, pinned};
+
+const RATE: usize = 0;
+
+/// The scenario: what it varies, measures and asks.
+pub static SCENARIO: Scenario = Scenario {
+    params: &[
+        Param::new("load", "What threads want", Domain::Names(LOADS)).usual(&["write", "read"]),
+        Param::new("threads", "How many threads", Domain::Cpus(4096)).depends(grid),
+        Param::new("place", "Which CPUs they are on", Domain::Names(PLACES)).usual(&["packed"]),
+        Param::number("rest", "What does not depend on the variant, in percent", [1, 10_000])
+            .usual(&["100"]),
+        Param::effort("window", 1_000_000).usual(&["1000"]).quick(&["200"]),
+    ],
+    variants: &[
+        Variant::new("biases", "A sum, that a thread adds to before it knows"),
+        Variant::new("bits", "A word of parts, that a thread exchanges if it is free"),
+    ],
+    figures: &[
+        Figure::new("turns", Rate, Number(RATE)),
+        Figure::new("turns_over_biases", ContendedRatio, Over(RATE, "biases"))
+            .when(|it| it.variant != "biases"),
+    ],
+    ..Scenario::new(
+        "rwsem",
+        "The kernel's readers-writer semaphore, by two forms of its count (Linux 5.1 and 5.3)",
+        [run::<Native>, run::<Sim>],
+    )
+};
+
+const LOADS: &[(&str, &str)] =
+    &[("write", "To write: one after the other"), ("read", "To read: all at once")];
+
+const PLACES: &[(&str, &str)] = &[
+    ("packed", "One core after the other, so that a socket fills up before the next one"),
+    ("spread", "On one socket after the other, as a kernel places new threads"),
+];
+
+fn grid(around: &Around<'_>) -> Vec<u64> {
+    let few: &[u64] = if around.quick { &[1, 2] } else { &[1, 2, 4, 8, 16] };
+    few.iter().copied().filter(|&threads| threads <= around.cpus as u64).collect()
+}
+
+/// Nanoseconds with the semaphore: a few instructions of a loop. A guess.
+pub const HELD: u64 = 10;
+/// Nanoseconds between two turns. A guess, too.
+pub const OUTSIDE: u64 = 10;
+
+const WARM_UP: Duration = Duration::from_micros(50);
+const SOON: Duration = Duration::from_micros(20);
+
+/// Streams of the generator: one for each thread.
+const THREAD: u128 = 0x3e11;
+
+/// `RWSEM_ACTIVE_WRITE_BIAS`: -(1 << 32) and 1, modulo 2^64.
+const WRITER: u64 = (-(1_i64 << 32) + 1) as u64;
+
+/// `RWSEM_WRITER_LOCKED`, and what a reader adds.
+const LOCKED: u64 = 1;
+const READER: u64 = 1 << 8;
+
+/// `struct rw_semaphore`, whose waiting list stays empty.
+struct Semaphore<W: Testbed> {
+    count: W::U64,
+    owner: W::U32,
+    queue: Mcs<W>,
+}
+
+struct Field<W: Testbed> {
+    semaphore: Line<Semaphore<W>>,
+    /// What writers change.
+    turns: Line<W::U64>,
+    has_bits: bool,
+    writes: bool,
+    start: Start<W>,
+    rest: u64,
+    window: Duration,
+    seed: u64,
+}
+
+fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    known::<W>(&setup.cpus)?;
+    let threads = setup.number("threads") as usize;
+    let cpus = cpus::<W>(setup);
+    let Some(cpus) = cpus.get(..threads) else {
+        return Err(RunError::Lack(format!("{threads} threads have {} CPUs", cpus.len())));
+    };
+    let semaphore = Semaphore {
+        count: W::U64::new_in(0),
+        owner: W::U32::new_in(0),
+        queue: Mcs::new_in(&vec![0; threads]),
+    };
+    let field = Arc::new(Field::<W> {
+        semaphore: Line(semaphore),
+        turns: Line(W::U64::new_in(0)),
+        has_bits: setup.variant == "bits",
+        writes: setup.is("load", "write"),
+        start: Start::new(),
+        rest: setup.number("rest"),
+        window: Duration::from_micros(setup.number("window")),
+        seed: setup.seed,
+    });
+    let counts = crew::<W, _, _>(&field, pinned(cpus), Field::work, |missing| {
+        field.start.give(threads, missing, SOON);
+    })?;
+    let sum = |part: usize| counts.iter().map(|count| count[part]).sum::<u64>();
+    // Relaxed, both: all threads have been joined.
+    let (left, written) =
+        (field.semaphore.count.load(Ordering::Relaxed), field.turns.load(Ordering::Relaxed));
+    if left != 0 || field.writes && written != sum(1) {
+        let found = format!("the count is {left}, and {written} turns of {} were seen", sum(1));
+        return Err(RunError::Check(found));
+    }
+    Ok(vec![sum(0) as f64 / field.window.as_secs_f64()])
+}
+
+/// CPUs in the order in which they get threads.
+fn cpus<W: Testbed>(setup: &Setup) -> Vec<CpuId> {
+    let mut cpus = setup.cpus.clone();
+    if setup.is("place", "spread") {
+        let topology = W::topology();
+        let mut before = std::collections::BTreeMap::<u32, u32>::new();
+        cpus.sort_by_cached_key(|&cpu| {
+            let node = topology.cpu(cpu).map_or(0, |cpu| cpu.node.get());
+            let place = before.entry(node).or_default();
+            *place += 1;
+            (*place, node)
+        });
+    }
+    cpus
+}
+
+impl<W: Testbed> Field<W> {
+    /// A thread's part: its turns in the window, and all.
+    fn work(&self, thread: usize) -> [u64; 2] {
+        let Some(start) = self.start.wait() else { return [0, 0] };
+        let mut dice = Pcg64::new(u128::from(self.seed), THREAD + thread as u128);
+        let late = draw(&mut dice, WARM_UP.as_nanos() as usize / 2) as u64;
+        W::work(start + Duration::from_nanos(late) - W::now().min(start));
+        let (begin, mut turns) = (start + WARM_UP, [0, 0]);
+        let end = begin + self.window;
+        let mut spend = |ns: u64| {
+            let ns = ns * self.rest / 100;
+            let drawn = ns / 2 + draw(&mut dice, ns as usize + 1) as u64;
+            W::work(Duration::from_nanos(drawn));
+        };
+        let semaphore = &*self.semaphore;
+        loop {
+            if self.writes {
+                self.down_write(thread);
+                // Relaxed, both: guarded by the semaphore.
+                let seen = self.turns.load(Ordering::Relaxed);
+                spend(HELD);
+                self.turns.store(seen + 1, Ordering::Relaxed);
+                // Relaxed: a hint.
+                semaphore.owner.store(0, Ordering::Relaxed);
+                let share = if self.has_bits { LOCKED } else { WRITER };
+                // Release: pairs with the Acquire of the next writer.
+                semaphore.count.fetch_sub(share, Ordering::Release);
+            } else {
+                let share = if self.has_bits { READER } else { 1 };
+                // Acquire: pairs with a writer's Release. Release: the partner is its Acquire.
+                semaphore.count.fetch_add(share, Ordering::Acquire);
+                // Relaxed: `rwsem_set_reader_owned`, a hint.
+                semaphore.owner.store(thread as u32 + 1, Ordering::Relaxed);
+                spend(HELD);
+                // Release: pairs with the Acquire of the next writer.
+                semaphore.count.fetch_sub(share, Ordering::Release);
+            }
+            spend(OUTSIDE);
+            let now = W::now();
+            turns[0] += u64::from(begin < now && now <= end);
+            turns[1] += 1;
+            if now >= end {
+                return turns;
+            }
+        }
+    }
+
+    fn down_write(&self, thread: usize) {
+        let Semaphore { count, owner, queue } = &*self.semaphore;
+        let is_mine = if self.has_bits {
+            self.try_write(0)
+        } else {
+            // Acquire: pairs with the Release of the writer before.
+            let found = count.fetch_add(WRITER, Ordering::Acquire);
+            if found != 0 {
+                // Relaxed: takes back what it added.
+                count.fetch_sub(WRITER, Ordering::Relaxed);
+            }
+            found == 0
+        };
+        if !is_mine {
+            queue.hold(thread, || {
+                loop {
+                    // Relaxed: `try_write` has the Acquire.
+                    let found = count.load(Ordering::Relaxed);
+                    if found == 0 && self.try_write(found) {
+                        break;
+                    }
+                    // `rwsem_spin_on_owner`: as long as there is the same one. Without an owner it
+                    // tries again when the count has changed.
+                    // Relaxed, both: hints.
+                    let has = owner.load(Ordering::Relaxed);
+                    if has == 0 {
+                        count.wait_until(Ordering::Relaxed, |now| now != found || now == 0);
+                    } else {
+                        // Relaxed: a hint.
+                        owner.wait_until(Ordering::Relaxed, |now| now != has);
+                    }
+                }
+            });
+        }
+        // Relaxed: a hint.
+        owner.store(thread as u32 + 1, Ordering::Relaxed);
+    }
+
+    /// `rwsem_try_write_lock_unqueued`, and the first try of `bits`.
+    fn try_write(&self, found: u64) -> bool {
+        let share = if self.has_bits { LOCKED } else { WRITER };
+        let count = &self.semaphore.count;
+        // Acquire: pairs with the Release of the writer before.
+        count.compare_exchange(found, share, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}

@@ -1,0 +1,215 @@
+//! `tenants`: counting for each of very many tenants, of which each has few tasks (seed 000).
+//!
+//! An executor has a pinned worker on each CPU. A tenant has a line of counters, of
+//! [`WORDS`] words, and a few tasks. In each round every task is polled once: it enters its tenant,
+//! adds 1 to each of the words, and leaves. Tasks begin anywhere, stay where they are, and now and
+//! then move to another worker, a near one mostly: see [`schedule`].
+//!
+//! Each variant is an implementation of [`Counters`]; all else is one function, `Executor::work`.
+//! The schedule of polls is drawn beforehand, the same for all variants, and read from plain
+//! memory, which costs nothing in the simulator: queues of tasks are in no variant. Between two
+//! rounds all wait for all, so that no task is polled twice at a time.
+//!
+//! Declared, and not measured: [`executor::ROUND`], how tasks move, and that workers begin at
+//! random times in the first [`executor::PHASE`] of a round. `docs/tenants.md` argues for them.
+//!
+//! The scenario checks itself: in the end a word of each tenant is the number of polls of its
+//! tasks.
+
+mod by_cpu;
+pub mod executor;
+mod in_domain;
+pub mod schedule;
+mod sharded;
+
+use coreline::cid::{Clustered, Recent};
+use coreline_sim::{Sim, Transfers};
+use coreline_topology::CpuId;
+use coreline_world::{Integer, Line, Native, Ordering, Testbed, Word};
+
+use by_cpu::ByCpu;
+use executor::execute;
+use in_domain::InDomain;
+use sharded::Sharded;
+
+use super::figure::Figure;
+use super::figure::Made::{Number, Over, Quotient};
+use super::metric::FigureKind::{Bytes, Gain, Nanoseconds, PerThousand, Ratio, Slots};
+use super::param::Param;
+use super::point::{Point, Setup};
+use super::{Question, RunError, Scenario, Variant};
+
+/// The numbers of a run, in this order; the last two simulated only. Bytes for each tenant.
+pub const BYTES: usize = 0;
+/// What they would be as a line for each CPU.
+pub const PLAIN_ARRAY: usize = 1;
+/// Lines of counters for each tenant.
+pub const SLOTS: usize = 2;
+/// Nanoseconds of an addition.
+pub const OPERATION: usize = 3;
+/// How often the ID of a CPU in a tenant changed, in a thousand additions.
+pub const ID_CHANGES: usize = 4;
+/// Lines that came from another node's cache, in a thousand additions.
+pub const REMOTE: usize = 5;
+/// Lines of counters that did.
+pub const REMOTE_SLOTS: usize = 6;
+
+/// The scenario: what it varies, measures and asks.
+pub static SCENARIO: Scenario = Scenario {
+    params: &[
+        // What fits into a simulated machine's memory.
+        Param::number("tenants", "How many tenants there are", [1, 10_000])
+            .usual(&["10000"])
+            .quick(&["1000"]),
+        Param::number("tasks", "How many tasks a tenant has", [1, 64])
+            .usual(&["2", "4"])
+            .quick(&["2"]),
+    ],
+    variants: &[
+        Variant::new("domain", "A slot for each concurrency ID of the tenant's domain"),
+        Variant::new("domain-clustered", "The same, with IDs for each last-level cache"),
+        Variant::new("cpu-id", "A slot for each CPU's number"),
+        Variant::new("sharded", "Entries of a map in parts with a lock each"),
+        Variant::new("atomic", "A line that all CPUs add to"),
+    ],
+    figures: &[
+        Figure::new("bytes_per_tenant", Bytes, Number(BYTES)),
+        Figure::new("plain_array_bytes", Bytes, Number(PLAIN_ARRAY))
+            .when(|it| it.variant == "cpu-id"),
+        Figure::new("slots_per_tenant", Slots, Number(SLOTS)),
+        Figure::new("op_ns", Nanoseconds, Number(OPERATION)),
+        Figure::new("id_changes", PerThousand, Number(ID_CHANGES)).when(is_domain),
+        Figure::new("remote_transfers", PerThousand, Number(REMOTE)),
+        Figure::new("remote_slot_transfers", PerThousand, Number(REMOTE_SLOTS)),
+        Figure::new("plain_array_over_bytes", Gain, Quotient(PLAIN_ARRAY, BYTES)).when(is_domain),
+        Figure::new("op_over_cpu_id", Ratio, Over(OPERATION, "cpu-id")).when(is_domain),
+        Figure::new("op_over_sharded", Ratio, Over(OPERATION, "sharded")).when(is_domain),
+        Figure::new("op_over_atomic", Ratio, Over(OPERATION, "atomic")).when(is_domain),
+    ],
+    not_testable: "all CPUs share one L3 and are few: no evidence on what a tenant takes on many, \
+                   nor on lines that come from afar",
+    question: Question {
+        param: Some(("tasks", "2")),
+        about: "an addition to one of 1000 counters",
+        metric: "op_ns",
+        variants: &["domain", "cpu-id", "sharded", "atomic"],
+        answer: ("op_over_atomic", "domain"),
+        sentence: "a domain takes {} as long as an atomic",
+        ..Question::NONE
+    },
+    statistics: true,
+    ..Scenario::new(
+        "tenants",
+        "Counters of ten thousand tenants with few tasks each (seed 000)",
+        [run::<Native>, run::<Sim>],
+    )
+};
+
+fn is_domain(point: &Point) -> bool {
+    point.variant.starts_with("domain")
+}
+
+/// Words of a tenant's counters: a line.
+pub const WORDS: usize = 8;
+
+/// The operations of a poll.
+const OPERATIONS: usize = WORDS;
+
+/// The counters of all tenants.
+pub trait Counters<W: Testbed>: Sized + Send + Sync + 'static {
+    /// What a task needs to work for its tenant.
+    type Handle: Send;
+
+    /// For so many tenants, and so many CPUs that work for them.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Lack`] if there is no memory for them.
+    fn new_in(tenants: usize, cpus: usize) -> Result<Self, RunError>;
+
+    /// What a new task of a tenant has.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Lack`] if the tenant has no room for it.
+    fn handle(&self, tenant: usize) -> Result<Self::Handle, RunError>;
+
+    /// The part that variants differ in: enters the tenant, adds 1 to each word, and leaves.
+    fn poll(&self, tenant: usize, handle: &mut Self::Handle);
+
+    /// The ID that the CPU has in a tenant, where such are handed out.
+    fn id_at(&self, _tenant: usize, _cpu: CpuId) -> Option<u32> {
+        None
+    }
+
+    /// What all CPUs have added to a word of the tenant, after the last addition.
+    fn sum(&self, tenant: usize, which: usize) -> u64;
+
+    /// Bytes, and the number of lines of counters without one that all CPUs share; of all tenants
+    /// together.
+    fn footprint(&self) -> [f64; 2];
+
+    /// All lines of counters, by address.
+    fn lines(&self) -> Vec<usize>;
+}
+
+fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
+    match setup.variant {
+        "domain" => execute::<W, InDomain<Recent, W>>(setup),
+        "domain-clustered" => execute::<W, InDomain<Clustered, W>>(setup),
+        "cpu-id" => execute::<W, ByCpu<W>>(setup),
+        "sharded" => execute::<W, Sharded<W>>(setup),
+        _ => execute::<W, Atomic<W>>(setup),
+    }
+}
+
+/// Words that begin at 0.
+fn words<W: Testbed>() -> [W::U64; WORDS] {
+    core::array::from_fn(|_| W::U64::new_in(0))
+}
+
+/// The line that an object begins on, by address.
+fn line_of<T>(object: &T) -> usize {
+    (&raw const *object).addr() & !63
+}
+
+/// How many of them came from another node's cache.
+fn from_other_nodes(transfers: &Transfers) -> u64 {
+    transfers.same_socket + transfers.other_socket
+}
+
+/// A line for each tenant.
+pub struct Atomic<W: Testbed>(Vec<Line<[W::U64; WORDS]>>);
+
+impl<W: Testbed> Counters<W> for Atomic<W> {
+    type Handle = ();
+
+    fn new_in(tenants: usize, _: usize) -> Result<Self, RunError> {
+        Ok(Atomic((0..tenants).map(|_| Line(words::<W>())).collect()))
+    }
+
+    fn handle(&self, _: usize) -> Result<(), RunError> {
+        Ok(())
+    }
+
+    fn poll(&self, tenant: usize, (): &mut ()) {
+        for word in &*self.0[tenant] {
+            // Relaxed: a count.
+            word.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn sum(&self, tenant: usize, which: usize) -> u64 {
+        // Relaxed: the adding threads have been joined.
+        self.0[tenant][which].load(Ordering::Relaxed)
+    }
+
+    fn footprint(&self) -> [f64; 2] {
+        let tenants = self.0.len() as f64;
+        [size_of::<Line<[W::U64; WORDS]>>() as f64 * tenants, tenants]
+    }
+
+    fn lines(&self) -> Vec<usize> {
+        self.0.iter().map(line_of).collect()
+    }
+}
