@@ -44,6 +44,12 @@ pub(crate) enum Error {
     #[error("CI has no step {asked:?}; it has {all}")]
     NoStep { asked: String, all: String },
 
+    #[error("there is no made-up host {asked:?}; there are {all}")]
+    NoHost { asked: String, all: String },
+
+    #[error("tests failed on made-up hosts; the same program runs here by its path:\n  {0}")]
+    Hosts(String),
+
     #[error("the step {step} failed: {source}")]
     Step { step: &'static str, source: Box<Error> },
 

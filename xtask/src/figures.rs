@@ -61,7 +61,7 @@ const GROUPS: &[Group] = &[
 pub(crate) fn run(quick: bool) -> Result<(), Error> {
     let mut rows = Vec::new();
     for Group { class, .. } in GROUPS {
-        let how = if quick { "" } else { " --release" };
+        let how = if quick { "" } else { " --profile dist" };
         let line = format!("run --quiet{how} --package coreline-rivals -- {class} --json");
         let mut cargo = workspace::cargo(&line.split(' ').collect::<Vec<_>>());
         cargo.args(quick.then_some("--quick"));

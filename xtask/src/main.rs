@@ -1,5 +1,5 @@
 //! Developer commands of coreline: `cargo xtask ci`, `tidy`, `docs`, `golden`, `packed`, `msrv`,
-//! `figures`, `advisories`, `guest`.
+//! `figures`, `advisories`, `guest`, `hosts`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program talks to its user")]
 
@@ -10,6 +10,7 @@ mod error;
 mod figures;
 mod golden;
 mod guest;
+mod hosts;
 mod msrv;
 mod packed;
 mod pages;
@@ -60,6 +61,8 @@ enum Verb {
     Advisories,
     /// Run the native tests under Debian's kernel, on an emulated machine with many CPUs
     Guest(guest::Options),
+    /// Run the native tests on hosts that look unlike this one; for root
+    Hosts(hosts::Choice),
 }
 
 fn main() -> ExitCode {
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Verb::Msrv => msrv::run(),
         Verb::Figures { quick } => figures::run(quick),
         Verb::Advisories => advisories::run(),
+        Verb::Hosts(choice) => hosts::run(&choice),
         Verb::Guest(options) => guest::run(&options),
     };
     match done {

@@ -88,6 +88,7 @@ fn assembler() -> Result<String, Error> {
         // Without whole-program optimisation only what the crates themselves mark as inline is
         // inlined. That is the harder test.
         "--config=profile.release.lto=\"off\"",
+        "--config=profile.release.codegen-units=1",
         "--config=profile.release.debug=false",
         "--",
         "--emit=asm",

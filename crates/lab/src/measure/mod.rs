@@ -312,7 +312,9 @@ fn processor() -> String {
 impl Outcome {
     fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
         let [measured, all] = self.costs;
-        writeln!(out, "{}", self.machine)?;
+        let form = text::Form::plain();
+        // A processor's name can be as long as its maker likes.
+        write!(out, "{}", form.paragraph("", &self.machine))?;
         let quick = match (self.quick, cfg!(debug_assertions)) {
             (_, true) => "\nbut this program was built without optimisation: no figures to quote",
             (true, false) => "\nbut few samples were taken: no figures to quote",
@@ -348,7 +350,7 @@ impl Outcome {
         }
         for Row { name, why, .. } in self.quantities.iter().filter(|row| row.ns.is_none()) {
             let why = format!("{name} was not measured: {}", why.as_deref().unwrap_or_default());
-            write!(out, "{}", text::Form::plain().paragraph("", &why))?;
+            write!(out, "{}", form.paragraph("", &why))?;
         }
         match &self.file {
             Some(path) => writeln!(
@@ -407,6 +409,26 @@ mod tests {
         let [(class, figure)] = transfers(&pairs)[..] else { panic!() };
         assert_eq!(class, Class::SameCache);
         assert_eq!((figure.low, figure.median, figure.high), (20.0, 26.0, 30.0));
+    }
+
+    #[test]
+    fn a_processor_with_a_long_name_is_wrapped() {
+        let outcome = Outcome {
+            schema: "coreline.measure/1",
+            machine: "Processor of a very long name ".repeat(9),
+            quick: true,
+            like: "host-2c".to_owned(),
+            costs: [0, 1],
+            file: None,
+            quantities: Vec::new(),
+            core_to_core: Vec::new(),
+            map: String::new(),
+        };
+        let mut text = Vec::new();
+        outcome.show(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+        assert_eq!(text.matches("long name").count(), 9);
     }
 
     #[test]
