@@ -302,3 +302,8 @@ pub enum RunError {
     #[error("{0}")]
     Check(String),
 }
+
+/// The example of README.md, as it stands there.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -229,6 +229,8 @@ mod tests {
             let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(text.contains(&all) && text.contains(&asked), "{all}, {asked}: {text}");
         }
+        let library = include_str!("../../../scenarios/README.md");
+        assert!(library.contains(&all), "{all}: {library}");
         let help = include_str!("../cli/mod.rs").replace("\n///", "");
         assert!(help.contains(&asked), "{asked}: {help}");
     }
