@@ -68,7 +68,8 @@ pub(crate) fn target_folder() -> Result<PathBuf, Error> {
     folder.ok_or(Error::Metadata { what: "target directory" })
 }
 
-/// What cargo knows of all packages that this machine's programs are built from, with whatever features.
+/// What cargo knows of all packages that this machine's programs are built from, with whatever
+/// features.
 pub(crate) fn metadata_of_all() -> Result<Value, Error> {
     let compiler = output(&mut command("rustc", &["--version", "--verbose"]))?;
     let compiler = String::from_utf8_lossy(&compiler);

@@ -131,7 +131,7 @@ fn program(replay: &Replay) -> Result<Run, Error> {
             let law = program.trim_start_matches("laws::");
             format!(
                 "it is a law of coreline's tests: set CORELINE_REPLAY to the line and run \
-                 `cargo test -p coreline --test laws {law}`"
+                 `cargo test -p coreline --test 'laws-*' {law}`"
             )
         }
         _ => "it is one of your own: in the code that ran it, run it again on \

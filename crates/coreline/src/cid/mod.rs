@@ -40,8 +40,8 @@
 //! * Getting an ID takes a bounded number of steps, and one lock that is held for one scan of the
 //!   rows at most.
 //!
-//! In the repository, `tests/laws/memory/cid.rs` has them in all three worlds, and `cid/tests.rs` says for
-//! each step of a policy which test fails without it.
+//! In the repository, `tests/laws/memory/cid.rs` has them in all three worlds, and
+//! `cid/tests.rs` says for each step of a policy which test fails without it.
 //!
 //! # Sources
 //!

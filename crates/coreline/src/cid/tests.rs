@@ -3,7 +3,8 @@
 //! # Which test fails without what
 //!
 //! Each of these was taken out by hand, once, and the tests here, `policies` and `steps` of
-//! `tests/laws/memory/cid` were run. One test is named of those that fail; `steps`: those of that module.
+//! `tests/laws/memory/cid` were run. One test is named of those that fail; `steps`:
+//! those of that module.
 //!
 //! | without | fails |
 //! |---|---|

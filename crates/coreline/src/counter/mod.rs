@@ -60,8 +60,8 @@
 //!
 //! After any set of additions has happened, and while none is under way, [`read_exact`] is their
 //! sum but for what was drained, and [`read`] differs from it by no more than it says.
-//! In the repository, `tests/laws/memory/counter.rs` and `tests/laws/memory/drain.rs` check it in all three
-//! worlds.
+//! In the repository, `tests/laws/memory/counter.rs` and `tests/laws/memory/drain.rs` check it in
+//! all three worlds.
 //!
 //! Sources: `include/linux/percpu_counter.h`; seed 002 (per-CPU counters of an `mm`); Krisman's
 //! dual-mode counters and Overstreet's lazy ones (research notes on the kernel, section 3).

@@ -15,8 +15,8 @@
 //! # Law
 //!
 //! A thread that finds a condition false under the lock, and waits, is woken by a notification that
-//! follows the change of the condition under the lock. In the repository, `tests/laws/locks/condvar.rs`
-//! checks it.
+//! follows the change of the condition under the lock. In the repository,
+//! `tests/laws/locks/condvar.rs` checks it.
 
 use core::fmt;
 use core::time::Duration;

@@ -58,7 +58,7 @@ fn a_moved_cost_and_fewer_sequences_replay() {
 fn a_line_that_cannot_be_replayed_here_says_what_to_do_with_it() {
     for (program, what) in [
         ("laws::counter", "CORELINE_REPLAY"),
-        ("laws::counter", "--test laws counter"),
+        ("laws::counter", "--test 'laws-*' counter"),
         ("intermittent", "config=NAME"),
         ("switchstorm config=384-thread/24-L3", "wake=barrier|independent"),
         ("shootdown config=384-thread/24-L3", "present=N"),

@@ -53,7 +53,8 @@
 //! # Laws
 //!
 //! At most one holder, whose writes the next holder sees; every waiter gets the lock or gives up;
-//! no wake-up is lost. `tests/laws/locks/lock.rs`, in the repository too, checks it in all three worlds.
+//! no wake-up is lost. `tests/laws/locks/lock.rs`, in the repository too, checks it in all
+//! three worlds.
 
 mod guard;
 mod raw;

@@ -34,8 +34,8 @@
 //! # Law
 //!
 //! At most one holder, whose writes the next holder sees; every waiter gets its turn or gives up;
-//! a queue that waiters have left goes on. In the repository, `tests/laws/locks/osq.rs` checks it in all
-//! three worlds.
+//! a queue that waiters have left goes on. In the repository, `tests/laws/locks/osq.rs` checks it
+//! in all three worlds.
 
 #[cfg(test)]
 mod laws;

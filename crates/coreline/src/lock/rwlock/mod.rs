@@ -49,8 +49,8 @@
 //! # Laws
 //!
 //! A writer is alone; a reader sees all that earlier writers wrote; every waiter gets the lock or
-//! gives up; no wake-up is lost. In the repository, `tests/laws/locks/rwlock.rs` checks it in all three
-//! worlds.
+//! gives up; no wake-up is lost. In the repository, `tests/laws/locks/rwlock.rs` checks it in all
+//! three worlds.
 
 mod guard;
 mod raw;

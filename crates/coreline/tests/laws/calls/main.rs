@@ -1,4 +1,6 @@
-//! The laws of calls to workers, of masks, and of what is told to those that are present. How laws are run in the three worlds: [`worlds`].
+//! The laws of calls to workers, of masks, and of what is told to those that are present.
+//!
+//! How laws are run in the three worlds: [`worlds`].
 
 mod beyond_seats;
 mod call;

@@ -1,4 +1,6 @@
-//! The laws of domains and their leases, and of object caches. How laws are run in the three worlds: [`worlds`].
+//! The laws of domains and their leases, and of object caches.
+//!
+//! How laws are run in the three worlds: [`worlds`].
 
 mod domain;
 mod domain_breaks;

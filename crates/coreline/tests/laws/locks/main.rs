@@ -1,4 +1,6 @@
-//! The laws of locks. How laws are run in the three worlds: [`worlds`].
+//! The laws of locks.
+//!
+//! How laws are run in the three worlds: [`worlds`].
 
 mod condvar;
 mod lock;

@@ -1,4 +1,6 @@
-//! The laws of per-CPU memory, of concurrency IDs and of counters. How laws are run in the three worlds: [`worlds`].
+//! The laws of per-CPU memory, of concurrency IDs and of counters.
+//!
+//! How laws are run in the three worlds: [`worlds`].
 
 mod budget;
 mod cid;
