@@ -1,7 +1,7 @@
 //! `cargo xtask hosts`: the tests on hosts that are not like this one.
 //!
-//! No test may depend on what the host is called, how many CPUs or caches it has, who runs it, or
-//! where its user lives. Each made-up host is a few lines of shell, which run in a mount namespace
+//! No test may depend on the host's name, its CPUs or caches, the user that runs it, or that user's
+//! home. Each made-up host is a few lines of shell, which run in a mount namespace
 //! of their own before each test program: root alone may make one. Tests that run in no native
 //! world are left out, as they see nothing of the host.
 
@@ -30,7 +30,13 @@ const HOSTS: [Host; 6] = [
     },
     Host {
         name: "other-user",
+        // What cargo has may lie where its owner alone may look.
         setup: r#"mount -t tmpfs -o mode=1777 tmpfs "$TMP"
+                  mkdir "$TMP/cargo" "$TMP/rustup"
+                  mount --bind "${CARGO_HOME:-$HOME/.cargo}" "$TMP/cargo"
+                  mount --bind "${RUSTUP_HOME:-$HOME/.rustup}" "$TMP/rustup"
+                  export CARGO_HOME="$TMP/cargo" RUSTUP_HOME="$TMP/rustup" HOME="$TMP"
+                  export PATH="$CARGO_HOME/bin:$PATH"
                   exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@""#,
     },
     Host { name: "homeless", setup: r#"unset HOME USER LOGNAME; exec "$@""# },
@@ -110,7 +116,7 @@ fn programs() -> Result<Vec<(PathBuf, PathBuf)>, Error> {
     Ok(programs)
 }
 
-/// What the kernel says of the processors, with a name that nobody has thought of.
+/// What the kernel says of the processors, with another name of 200 characters.
 fn renamed(info: &str) -> String {
     let name: String =
         "Processor \"of\" <200> |characters| ü $HOME % ".chars().cycle().take(200).collect();

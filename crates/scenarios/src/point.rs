@@ -35,7 +35,7 @@ pub struct Setup {
     pub point: Point,
     /// The CPUs that take part, in the order of the configuration.
     pub cpus: Vec<CpuId>,
-    /// Seeds all that is drawn.
+    /// The random seed.
     pub seed: u64,
 }
 

@@ -129,7 +129,7 @@ pub struct Load<'a> {
     pub zeroes_all: bool,
     /// What is counted, in nanoseconds.
     pub window: u64,
-    /// Seeds all that is drawn.
+    /// The random seed.
     pub seed: u64,
 }
 

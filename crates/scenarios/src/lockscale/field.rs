@@ -111,7 +111,7 @@ pub struct Load<'a> {
     pub outside: u64,
     /// Nanoseconds that are counted.
     pub window: u64,
-    /// Seeds all that is drawn.
+    /// The random seed.
     pub seed: u64,
 }
 

@@ -5,7 +5,7 @@ use coreline_scenarios::shootdown::SCENARIO;
 use coreline_scenarios::{RunError, figures};
 use coreline_sim::claim::Band;
 
-/// Claimed on the machine of seed 003 with 1 context of 120 present, over the whole band.
+/// Claimed on `ivybridge-ex-4s` with 1 context of 120 present, over the whole band.
 #[test]
 fn a_lazy_update_takes_six_tenths_of_an_eager_ones_time_at_most() {
     let program = "shootdown config=120-thread/4-L3 present=1 variant={} updates=20";

@@ -211,3 +211,24 @@ fn a_stack_that_the_host_uses_again_has_lines_of_its_own() {
     let transfers = run.unwrap().report.transfers;
     assert!(transfers.memory >= 8 && transfers.private >= 8, "{transfers:?}");
 }
+
+#[test]
+fn words_that_a_closure_owns_lie_on_its_threads_stack() {
+    // So many that the closure is handed on by its address.
+    let words = || [0; 32].map(U64::new_in);
+    let add = |word: &U64| word.fetch_add(1, Ordering::Relaxed);
+    let count = move |words: &[U64; 32]| words.iter().map(add).sum::<u64>();
+    let run = machine("host-2c", 1).statistics(Statistics::Full).run(move || {
+        let theirs = words();
+        let on_stack = move || {
+            name(&theirs, "theirs");
+            count(&theirs)
+        };
+        on(1, on_stack).join() + thread::spawn(move || count(&words())).join().unwrap()
+    });
+    let run = run.unwrap();
+    assert_eq!(run.value, 0);
+    let details = run.report.details.unwrap();
+    let mut lines = details.lines.iter().filter(|line| line.names == ["theirs"]).peekable();
+    assert!(lines.peek().is_some() && lines.all(|line| line.stack == Some(1)));
+}

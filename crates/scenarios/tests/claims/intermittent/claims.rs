@@ -1,4 +1,4 @@
-//! What `intermittent` claims at a delay of 10 ms on the machine of seed 000, over the whole band.
+//! What `intermittent` claims at a delay of 10 ms on `epyc-9654-2s`, over the whole band.
 //!
 //! | claim | configurations | turns and scans |
 //! |---|---|---|

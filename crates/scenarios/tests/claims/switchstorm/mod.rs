@@ -117,7 +117,7 @@ fn the_rank_is_among_all_lines_that_caches_gave_each_other() {
     }
 }
 
-/// What is claimed of 120 threads at a barrier on the machine of seed 003:
+/// What is claimed of 120 threads at a barrier on `ivybridge-ex-4s`:
 ///
 /// | claim | band |
 /// |---|---|
@@ -126,7 +126,7 @@ fn the_rank_is_among_all_lines_that_caches_gave_each_other() {
 /// | `two-level`'s takes half of `test-first`'s at most: one line per L3 | whole |
 /// | without flushes, `test-first`'s is a cache hit | request shares alone |
 ///
-/// The first is the goal of the work on seed 003. Less is run than for `coreline run --band`: 60
+/// The first is the goal of the published change. Less is run than for `coreline run --band`: 60
 /// rounds instead of 200.
 fn operations<const N: usize>(
     band: fn(&Spec, u64) -> Band,

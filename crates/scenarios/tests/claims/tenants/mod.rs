@@ -90,7 +90,7 @@ fn an_addition_that_is_lost_is_found() {
     assert_eq!(found, "tenant 29 counts 46 in word 5, not 48");
 }
 
-/// What is claimed on the machine of seed 000, all its hardware threads, 2 tasks each:
+/// What is claimed on `epyc-9654-2s`, all its hardware threads, 2 tasks each:
 ///
 /// | claim | band |
 /// |---|---|
@@ -103,8 +103,8 @@ fn an_addition_that_is_lost_is_found() {
 ///
 /// All are as they were written down before the first run. One is broken where a CPU comes back
 /// from an idleness so long that its core is cold, and a domain's operation has more lines to
-/// fetch; the test keeps it below 1.7. The first two, the goals of the work on
-/// seed 000, were missed at first: `docs/tenants.md` says why. Fewer tenants run than for
+/// fetch; the test keeps it below 1.7. The first two were missed at first:
+/// `docs/tenants.md` says why. Fewer tenants run than for
 /// `coreline run`: memory and lines of two tenants have nothing to do with each other.
 fn claimed<const N: usize>(
     band: fn(&Spec, u64) -> Band,

@@ -1,7 +1,6 @@
 //! The coroutines of simulated threads.
 
 use std::any::Any;
-use std::hint;
 use std::rc::Rc;
 
 use corosensei::stack::Stack as _;
@@ -13,19 +12,15 @@ use crate::hardware::arena;
 use crate::hardware::stack::Stack;
 
 /// What a simulated thread runs. Its type is forgotten here: what starts, runs and ends threads and
-/// machines is compiled once, and not again for each closure of each program.
+/// machines is compiled once, and not again for each closure of each program. A closure is moved to
+/// the thread's stack when it is called, so that words that it owns are in the machine's memory.
 pub(crate) struct Job(Box<dyn FnOnce()>);
 
 impl Job {
     pub(crate) fn new(f: impl FnOnce() + 'static) -> Job {
         // The machine's memory is for what its program allocates.
         let _host = arena::leave();
-        Job(Box::new(move || {
-            // Moved to the thread's stack, which is memory of the machine: a word that the closure
-            // owns, and that the program uses in place, has no line in memory of the host.
-            let f = hint::black_box(f);
-            f();
-        }))
+        Job(Box::new(f))
     }
 }
 
