@@ -1,9 +1,9 @@
 //! The verb `port`, on two packages that the registry has: what is ported compiles, runs in a
 //! machine, and is charged.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 use serde_json::Value;
 
@@ -61,13 +61,19 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
+/// The cargo that runs the tests, or the one on the PATH: that which compiled them may be another
+/// user's.
+fn cargo() -> Command {
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
 /// The folders of the packages that this workspace is built with, as cargo has them.
 fn sources() -> Vec<String> {
     // Of this host alone: what other systems need, cargo may not have fetched.
     let rustc = Command::new("rustc").arg("-vV").current_dir(ROOT).output().unwrap();
     let rustc = String::from_utf8(rustc.stdout).unwrap();
     let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
-    let cargo = Command::new(env!("CARGO"))
+    let cargo = cargo()
         .args(["metadata", "--format-version", "1", "--locked", "--offline"])
         .args(["--filter-platform", host])
         .current_dir(ROOT)
@@ -113,7 +119,7 @@ fn two_packages_of_the_registry_run_on_a_machine_once_they_are_ported() {
     );
     fs::write(program.join("Cargo.toml"), manifest).unwrap();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("port").join("target");
-    let run = Command::new(env!("CARGO"))
+    let run = cargo()
         .args(["run", "--quiet", "--offline", "--target-dir"])
         .arg(target)
         .current_dir(&program)
