@@ -30,14 +30,19 @@ const HOSTS: [Host; 6] = [
     },
     Host {
         name: "other-user",
-        // What cargo has may lie where its owner alone may look.
+        // What cargo has lies in root's home, where root alone may look: another folder takes its
+        // place, which has that and nothing else. So the checkout must not lie there.
         setup: r#"mount -t tmpfs -o mode=1777 tmpfs "$TMP"
                   mkdir "$TMP/cargo" "$TMP/rustup"
-                  mount --bind "${CARGO_HOME:-$HOME/.cargo}" "$TMP/cargo"
-                  mount --bind "${RUSTUP_HOME:-$HOME/.rustup}" "$TMP/rustup"
-                  export CARGO_HOME="$TMP/cargo" RUSTUP_HOME="$TMP/rustup" HOME="$TMP"
-                  export PATH="$CARGO_HOME/bin:$PATH"
-                  unset CARGO
+                  export CARGO_HOME="${CARGO_HOME:-$HOME/.cargo}"
+                  export RUSTUP_HOME="${RUSTUP_HOME:-$HOME/.rustup}"
+                  mount --bind "$CARGO_HOME" "$TMP/cargo"
+                  mount --bind "$RUSTUP_HOME" "$TMP/rustup"
+                  mount -t tmpfs -o mode=755 tmpfs "$HOME"
+                  mkdir -p "$CARGO_HOME" "$RUSTUP_HOME"
+                  mount --bind "$TMP/cargo" "$CARGO_HOME"
+                  mount --bind "$TMP/rustup" "$RUSTUP_HOME"
+                  export HOME="$TMP" CARGO_TARGET_DIR="$TMP/target"
                   exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@""#,
     },
     Host { name: "homeless", setup: r#"unset HOME USER LOGNAME; exec "$@""# },
