@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 fn rivals(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_coreline-rivals"));
-    command.args(arguments).env_remove("CORELINE_RSEQ");
+    // The latter puts colours into pipes, too.
+    command.args(arguments).env_remove("CORELINE_RSEQ").env_remove("CLICOLOR_FORCE");
     command
 }
 

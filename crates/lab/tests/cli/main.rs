@@ -33,7 +33,8 @@ const STORM: [&str; 5] = ["always-set", "test-first", "lazy", "refcounted", "two
 
 fn coreline(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_coreline"));
-    command.args(arguments).env_remove("CORELINE_RSEQ");
+    // The latter puts colours into pipes, too.
+    command.args(arguments).env_remove("CORELINE_RSEQ").env_remove("CLICOLOR_FORCE");
     command
 }
 
