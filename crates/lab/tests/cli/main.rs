@@ -73,3 +73,9 @@ fn assert_comes_back(transfer: &Value) {
 fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
+
+/// Whether a native row can say something: its CPUs are known to be under several caches.
+fn is_testable(row: &Value) -> bool {
+    let config = row["config"].as_str().unwrap();
+    config.ends_with("-L3") && !config.ends_with("/1-L3")
+}
