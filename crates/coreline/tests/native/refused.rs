@@ -70,8 +70,8 @@ extern "C" fn on_signal(_signal: c_int) {
 
 impl Scene {
     fn new() -> Self {
-        // An addition on a second CPU would give a counter its slots before the handler runs. A mask
-        // has only CPUs that the system names: in a sandbox not always that of this thread.
+        // An addition on a second CPU would give a counter its slots before the handler runs. A
+        // mask has only CPUs that the system names: in a sandbox not always that of this thread.
         let named = Native::topology();
         let is_settled = named.cpus().any(|cpu| run_on(cpu.id.get() as usize));
         assert!(is_settled, "a thread may run on a CPU that the system names");

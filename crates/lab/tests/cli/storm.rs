@@ -114,7 +114,11 @@ fn natively_few_cpus_under_one_cache_say_nothing() {
         assert!(!rows.is_empty());
         for row in rows {
             let is_zero = measured(row).is_some_and(|value| value <= 0.0);
-            assert!(!is_zero || row["metric"] == "op_ns", "{row}");
+            // One thread alone wakes at one time.
+            let is_alone = row["config"].as_str().unwrap().starts_with("1-core");
+            let may_be_zero =
+                row["metric"] == "op_ns" || is_alone && row["metric"] == "wake_spread_ns";
+            assert!(!is_zero || may_be_zero, "{row}");
             let testable = is_testable(row);
             assert_eq!(row["verdict"], if testable { "none" } else { "not-testable" }, "{row}");
             assert_eq!(row["why"].is_string(), !testable, "{row}");
