@@ -59,7 +59,7 @@ pub(crate) enum Error {
     #[error("{0} links of the pages that rustdoc made lead nowhere")]
     Links(usize),
 
-    #[error("no assembler text named fastpaths-*.s in {0}; was the example built?")]
+    #[error("no assembler text named fastpaths-*.s in {0}; was the program built?")]
     NoListing(PathBuf),
 
     #[error("the assembler text has no function {0}; fastpaths must define it with no_mangle")]

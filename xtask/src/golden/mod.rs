@@ -1,6 +1,6 @@
 //! `cargo xtask golden`: the world is a type parameter and costs nothing.
 //!
-//! `crates/coreline/examples/fastpaths` holds every fast path: `x_generic` calls the primitive.
+//! The crate `fastpaths` holds every fast path: `x_generic` calls the primitive.
 //! Where there is an `x_by_hand`, it spells out what a programmer would write for this machine
 //! alone, and both must compile to the same instructions. The number of instructions of each class
 //! stands in a committed table, so that no fast path grows unnoticed.
@@ -74,7 +74,7 @@ const HEADER: &str = "\
 fast path               total   loads  stores     rmw branches   calls
 ";
 
-/// Compiles the example for this machine's baseline processor, runs it, and returns its assembler
+/// Compiles the program for this machine's baseline processor, runs it, and returns its assembler
 /// text.
 fn assembler() -> Result<String, Error> {
     // A folder of its own: the settings differ from those of any other build.
@@ -83,8 +83,7 @@ fn assembler() -> Result<String, Error> {
         "rustc",
         "--quiet",
         "--release",
-        "--package=coreline",
-        "--example=fastpaths",
+        "--package=coreline-fastpaths",
         // Without whole-program optimisation only what the crates themselves mark as inline is
         // inlined. That is the harder test.
         "--config=profile.release.lto=\"off\"",
@@ -104,9 +103,9 @@ fn assembler() -> Result<String, Error> {
     // this variable outranks every other source of flags.
     cargo.env("CARGO_ENCODED_RUSTFLAGS", "");
     workspace::run(&mut cargo)?;
-    let folder = target.join("release/examples");
+    let folder = target.join("release");
     workspace::run(&mut workspace::command(folder.join("fastpaths"), &[]))?;
-    workspace::read(newest_listing(&folder)?)
+    workspace::read(newest_listing(&folder.join("deps"))?)
 }
 
 /// The assembler text that was written last: those of other compilers may lie beside it.

@@ -18,6 +18,7 @@ const STOREYS: &[(&str, u8)] = &[
     ("coreline-lab", 4),
     ("coreline-rivals", 4),
     ("coreline-plugin", 4),
+    ("coreline-fastpaths", 4),
 ];
 
 /// Up to this storey even tests may not depend upward. Above it tests may put anything together.
@@ -135,7 +136,8 @@ mod tests {
                 let dependencies: Vec<_> =
                     edges.map(|(_, to, kind)| json!({ "name": to, "kind": kind })).collect();
                 let folder = if name == USER { "examples" } else { "crates" };
-                let unpublished = ["coreline-rivals", "coreline-plugin", OUTSIDE, USER];
+                let unpublished =
+                    ["coreline-rivals", "coreline-plugin", "coreline-fastpaths", OUTSIDE, USER];
                 json!({
                     "name": name,
                     "manifest_path": format!("/r/{folder}/{name}/Cargo.toml"),
@@ -189,6 +191,7 @@ mod tests {
             ("coreline-lab", "coreline-rivals", None),
             (USER, "coreline-rivals", None),
             (USER, "coreline-plugin", Some("dev")),
+            ("coreline-lab", "coreline-fastpaths", None),
             (USER, "xtask", None),
             ("coreline-lab", USER, None),
             ("coreline", USER, Some("dev")),

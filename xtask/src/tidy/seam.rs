@@ -11,7 +11,7 @@ const FREE: &[&str] = &[
     // Signals and forks, which other worlds do not have.
     "crates/coreline/tests/native",
     // Sets the compiled fast paths beside hand-written assembly.
-    "crates/coreline/examples/fastpaths/",
+    "crates/fastpaths/",
     // Times what the C library offers, and its own threads.
     "crates/rivals/src/native.rs",
     "xtask/",
