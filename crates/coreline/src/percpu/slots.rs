@@ -120,8 +120,8 @@ impl<T: Slot, W: World> Slots<T, W> {
         first: NonNull<T>,
         init: Init<T>,
     ) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe { Slots::indexed_by(OwnIndex::new_in(), section, indexes, first, init) }
+        // SAFETY: the caller's promise. No slot is there yet that a section could use.
+        unsafe { Slots::with(Limits::new_in(), OwnIndex::new_in(), section, indexes, first, init) }
     }
 
     /// How many slots are initialised, from index 0 on; the shared one is not counted.
@@ -179,20 +179,35 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         first: NonNull<T>,
         init: Init<T>,
     ) -> Self {
+        let limits = if W::runs_sections(&section) {
+            Limits::below(W::index_by(&section), indexing.limit(indexes))
+        } else {
+            Limits::new_in()
+        };
+        // SAFETY: the caller's promise. Sections may use what rows show, as long as those show it.
+        unsafe { Slots::with(limits, indexing, section, indexes, first, init) }
+    }
+
+    /// The words begin as what they are to be, and are not written here: the array moves to its
+    /// place only now, and a simulated store to this frame would be one to a line whose neighbours
+    /// the compiler chose.
+    ///
+    /// # Safety
+    ///
+    /// As for [`indexed_by`](Slots::indexed_by); sections may use the slots below the limit, as
+    /// [`Indexing`] promises.
+    unsafe fn with(
+        limits: Limits<W>,
+        indexing: I,
+        section: W::Section,
+        indexes: u32,
+        first: NonNull<T>,
+        init: Init<T>,
+    ) -> Self {
         let shared = init.value();
         // SAFETY: the shared slot is part of the caller's memory, and no other thread knows it yet.
         unsafe { first.byte_add(indexes as usize * W::STRIDE).write(shared) };
-        let slots = Slots {
-            limits: Limits::new_in(),
-            indexing,
-            section,
-            first,
-            indexes,
-            lock: SlotLock::new_in(),
-            init,
-        };
-        slots.open();
-        slots
+        Slots { limits, indexing, section, first, indexes, lock: SlotLock::new_in(), init }
     }
 
     /// The way to an index.

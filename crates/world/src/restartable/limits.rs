@@ -34,6 +34,15 @@ impl<W: Words> Limits<W> {
         Limits { cpu: W::U32::new_in(0), cid: W::U32::new_in(0) }
     }
 
+    /// The slots below `limit` may be used, of an array of this kind.
+    pub fn below(by: IndexBy, limit: u32) -> Self {
+        let [cpu, cid] = match by {
+            IndexBy::Cpu => [limit, 0],
+            IndexBy::KernelCid => [0, limit],
+        };
+        Limits { cpu: W::U32::new_in(cpu), cid: W::U32::new_in(cid) }
+    }
+
     /// As [`new_in`](Limits::new_in), for statics.
     pub const fn const_new() -> Self
     where

@@ -1,6 +1,7 @@
 //! The laws of per-CPU values: what is put into slots comes out of them once, whoever takes it,
 //! stops them or replaces it; and each slot is made once and dropped once.
 
+use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -9,9 +10,11 @@ use coreline::percpu::{
     ArrayStack, Buffer, List, ListNode, PerCpuPool, PoolOptions, Slot, StopError, Stopped,
 };
 use coreline::{IndexBy, PerCpu};
-use coreline_sim::{Faults, Sim};
+use coreline_sim::{Faults, Machine, Sim};
 use coreline_world::model::Model;
-use coreline_world::{Cell, Integer, JoinHandle, Native, Ordering, Placement, Testbed, Word};
+use coreline_world::{
+    Cell, Integer, JoinHandle, Native, Ordering, Placement, Testbed, Word, Words,
+};
 
 use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, TORN};
 
@@ -506,4 +509,38 @@ fn an_init_that_panics_leaves_pool_and_slots_usable_natively() {
         assert_eq!(made, dropped, "of what was made before the panic in call {bad}");
         assert_eq!(pool.close(), Ok(()));
     }
+}
+
+type SimWord = <Sim as Words>::U64;
+
+/// Makes an array, with this many bytes of its own.
+#[inline(never)]
+fn make<const PADDING: usize>() -> PerCpu<SimWord, Sim> {
+    let padding = black_box([0_u8; PADDING]);
+    let array = PerCpu::<SimWord, Sim>::new_in(IndexBy::Cpu, || SimWord::new_in(0)).unwrap();
+    black_box(&padding);
+    array
+}
+
+/// Nanoseconds until one array is made, and then another, farther down the stack or not.
+fn making<const PADDING: usize>() -> u64 {
+    let law = || _ = black_box((make::<0>(), make::<PADDING>()));
+    Machine::preset("host-2c").unwrap().run(law).unwrap().report.time_ns
+}
+
+/// An array is made on its maker's stack and then moved: how a compiler lays out that stack must
+/// not decide what a simulation says.
+#[test]
+fn what_it_takes_to_make_an_array_depends_on_no_stack_frame() {
+    let times = [
+        making::<16>(),
+        making::<32>(),
+        making::<48>(),
+        making::<64>(),
+        making::<80>(),
+        making::<96>(),
+        making::<112>(),
+        making::<128>(),
+    ];
+    assert!(times.iter().all(|time| *time == times[0]), "{times:?}");
 }
