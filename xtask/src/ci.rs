@@ -108,6 +108,10 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         |name, command| Step { name, when: When::Always, action: Action::Command(command) };
     let verb = |name, verb| Step { name, when: When::Always, action: Action::Verb(verb) };
     let nightly = |name, verb| Step { name, when: When::Nightly, action: Action::Verb(verb) };
+    // What is tested always, in more interleavings and schedules than a change can wait for.
+    let mut deeper = cargo("test -p coreline --test laws-* -- in_every_interleaving schedules");
+    deeper.env("CORELINE_PREEMPTIONS", "3").env("CORELINE_SCHEDULES", "2500");
+    let deeper = Step { name: "deeper", when: When::Nightly, action: Action::Command(deeper) };
     Ok(vec![
         command("fmt", cargo("fmt --all --check")),
         verb("tidy", tidy::run),
@@ -124,6 +128,7 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         nightly("msrv", msrv::run),
         verb("packed", packed::run),
         verb("doctor", doctor),
+        deeper,
         command("test", workspace::command("sh", &["-e", "-c", &test])),
     ])
 }
@@ -259,7 +264,7 @@ mod tests {
         assert_eq!(all.last(), Some(&"test"));
         assert!(usual.iter().all(|name| all.contains(name)));
         let nightly: Vec<_> = all.into_iter().filter(|name| !usual.contains(name)).collect();
-        assert_eq!(nightly, ["advisories", "musl", "aarch64", "figures", "msrv"]);
+        assert_eq!(nightly, ["advisories", "musl", "aarch64", "figures", "msrv", "deeper"]);
     }
 
     #[test]

@@ -95,14 +95,15 @@ pub(crate) fn replay(line: &Replay) -> Machine {
     Machine::replay(line).expect("a preset").kernel(Box::<LowestFree>::default())
 }
 
-/// As [`simulate_seeds`], with as many seeds as a law needs that breaks in most schedules.
+/// As [`simulate_seeds`], with as many seeds as a law needs that breaks in most schedules: two for
+/// each request share.
 pub(crate) fn simulate(
     name: &str,
     machine: &str,
     faults: Faults,
     law: impl Fn() + Copy + 'static,
 ) -> Result<(), Box<Failure>> {
-    simulate_seeds(name, machine, faults, 16, law)
+    simulate_seeds(name, machine, faults, 6, law)
 }
 
 /// Runs `law` on a machine with so many seeds; or the one run that `CORELINE_REPLAY` describes, if
@@ -190,8 +191,7 @@ pub(crate) fn check_planted(plant: Plant, law: impl Fn() + Send + Sync + 'static
     planted(plant).check(law);
 }
 
-/// As [`check`], with fewer preemptions: for laws of many steps that planted mistakes break with
-/// two.
+/// As [`check`], with two preemptions always: with three, laws of many steps end after hours.
 pub(crate) fn few(law: impl Fn() + Send + Sync + 'static) {
     few_planted(Plant::NONE, law);
 }
@@ -199,6 +199,11 @@ pub(crate) fn few(law: impl Fn() + Send + Sync + 'static) {
 /// As [`few`], with this plant.
 pub(crate) fn few_planted(plant: Plant, law: impl Fn() + Send + Sync + 'static) {
     planted(plant).preemption_bound(2).check(law);
+}
+
+/// As [`check_planted`], with one preemption less: for laws of many steps and three threads.
+pub(crate) fn fewest_planted(plant: Plant, law: impl Fn() + Send + Sync + 'static) {
+    planted(plant).preemption_bound(preemptions() - 1).check(law);
 }
 
 /// Whether [`check`] fails if this mistake is planted.
@@ -217,7 +222,14 @@ pub(crate) fn assert_caught(plant: Plant, expected: &str, law: impl Fn() + Send 
 pub(crate) const RACE: &str = "Causality violation";
 
 fn planted(plant: Plant) -> Checker {
-    Checker::new().preemption_bound(3).plant(plant)
+    Checker::new().preemption_bound(preemptions()).plant(plant)
+}
+
+/// Two break each law that a planted mistake breaks; or as many as `CORELINE_PREEMPTIONS` asks for,
+/// of which there are more at night.
+pub(crate) fn preemptions() -> usize {
+    let set = std::env::var("CORELINE_PREEMPTIONS").ok();
+    set.map_or(2, |set| set.parse().expect("CORELINE_PREEMPTIONS is a number from 1 on"))
 }
 
 /// The model, where one heavy fence is refused: see [`BEFORE_REFUSED`].

@@ -139,7 +139,7 @@ fn no_worker_works_with_what_is_gone_in_simulation() {
 fn no_worker_works_with_what_is_gone_in_every_interleaving() {
     let effort = Effort { threads: 2, rounds: 1, cpus: 1 };
     let law = move || shootdowns::<Model>(effort, SLEEPS, true);
-    worlds::few_planted(Plant::EXCHANGES, law);
+    worlds::fewest_planted(Plant::EXCHANGES, law);
 }
 
 #[test]

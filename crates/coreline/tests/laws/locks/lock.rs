@@ -13,7 +13,9 @@ use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{Cell, ConstWorld, Integer, JoinHandle, Line, Native, Ordering};
 use coreline_world::{Placement, Testbed, Time, Word};
 
-use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, RACE, assert_caught, panic_of};
+use crate::worlds::{
+    self, Effort, FEW, MANY, MODEL, NATIVE, RACE, assert_caught, panic_of, preemptions,
+};
 
 /// A lock, as the harness sees it. Every lock of the crate passes through here.
 pub(crate) trait Lock: Send + Sync + 'static {
@@ -362,7 +364,8 @@ fn three<W: Testbed, L: Lock>() {
 /// its turn, and each later holder finds the next one.
 #[test]
 fn a_waiter_behind_one_that_gives_up_has_the_mutex_in_every_interleaving() {
-    let checker = Checker::new().preemption_bound(2).max_branches(20_000).plant(Plant::EXCHANGES);
+    let checker = Checker::new().preemption_bound(preemptions() - 1).max_branches(20_000);
+    let checker = checker.plant(Plant::EXCHANGES);
     checker.check(three::<Model, Mutex<(), Fifo, Model>>);
     checker.check(three::<Model, Mutex<(), Near, Model>>);
 }
