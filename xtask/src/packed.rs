@@ -38,8 +38,8 @@ const INSTALLED: &str = "installed";
 /// The package of the program, and the program's name.
 const PROGRAM: [&str; 2] = ["coreline-lab", "coreline"];
 
-/// The packages that the program alone is made of.
-const PROGRAMS_OWN: [&str; 2] = ["coreline-scenarios", PROGRAM[0]];
+/// The package that the program alone is made of, and that the workspace optimises.
+const PROGRAMS_OWN: &str = "coreline-scenarios";
 
 /// Packs, unpacks, builds, runs.
 pub(crate) fn run() -> Result<(), Error> {
@@ -169,7 +169,7 @@ fn is_version(said: &str, program: &str, version: &str) -> Result<(), Error> {
 }
 
 /// The workspace of what was unpacked: where it depends on a published package, it gets that. Its
-/// profiles are those of the manifest `root`, but that what is the program's alone is not
+/// profiles are those of the manifest `root`, but that nothing that is the program's alone is
 /// optimised, to be compiled soon.
 fn manifest(published: &[Published<'_>], root: &str) -> String {
     let readers = PAGES.iter().map(|page| page.reader.to_owned());
@@ -184,9 +184,7 @@ fn manifest(published: &[Published<'_>], root: &str) -> String {
     for line in profiles(root) {
         let _ = writeln!(text, "{line}");
     }
-    for package in PROGRAMS_OWN {
-        let _ = writeln!(text, "[profile.dev.package.{package}]\nopt-level = 0\ndebug = false");
-    }
+    let _ = writeln!(text, "[profile.dev.package.{PROGRAMS_OWN}]\nopt-level = 0\ndebug = false");
     text
 }
 
