@@ -10,16 +10,16 @@
 //! | [`mask`] | [`CpuMask`]: which CPUs take part, read before it is written | `mm_cpumask` |
 //! | [`call`] | [`Workers`]: calls to workers that poll, queued work | `smp_call_function` |
 //! | [`lock`] | [`Mutex`], [`RwLock`]: spin in a queue, then sleep, in 8 bytes | `mutex`, `rwsem` |
-//! | [`lock`] | [`TicketLock`]: in order of arrival, in 8 bytes | the spinlock of 2.6.25 to 4.1 |
+//! | [`lock`] | [`TicketLock`]: FIFO, for fewer threads than CPUs | spinlock, 2.6.25 to 4.1 |
 //! | [`lock`] | [`Osq`](lock::Osq): waiters that are near first, in 4 bytes | `osq_lock` |
 //!
 //! Every type takes its machine as its last type parameter and defaults to the real one, so users
 //! need not know of it:
 //!
 //! ```
-//! use coreline::{PerCpuCounter, TicketLock};
+//! use coreline::{Mutex, PerCpuCounter};
 //!
-//! static TOTAL: TicketLock<u64> = TicketLock::new(0);
+//! static TOTAL: Mutex<u64> = Mutex::new(0);
 //! static REQUESTS: PerCpuCounter = PerCpuCounter::const_new();
 //!
 //! std::thread::scope(|scope| {

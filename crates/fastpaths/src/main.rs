@@ -409,7 +409,7 @@ pub extern "C-unwind" fn place_kernel_cid_generic() -> u32 {
 
 /// An addition to a word in the calling thread's slot, where coreline has restartable sections and
 /// this file knows the assembly.
-#[cfg(all(target_arch = "x86_64", not(feature = "portable")))]
+#[cfg(target_arch = "x86_64")]
 pub mod word;
 
 /// A bit that is set, most of the time.
@@ -498,6 +498,6 @@ fn main() {
         unsafe { unlock_generic(&generic) };
         unlock_by_hand(&by_hand);
     }
-    #[cfg(all(target_arch = "x86_64", not(feature = "portable")))]
+    #[cfg(target_arch = "x86_64")]
     word::check();
 }

@@ -99,6 +99,23 @@ pub(crate) enum Error {
     NotWhole,
     #[error("the CPUs that this process may use are not known: {0}")]
     NoCpus(String),
+    #[error(
+        "{}: {why}; give what `coreline run SCENARIO --json --out FILE` wrote", path.display()
+    )]
+    Compared { path: PathBuf, why: String },
+    #[error(
+        "the {what} is {before} in the first result and {after} in the second: such figures cannot \
+         be compared"
+    )]
+    NotComparable { what: &'static str, before: String, after: String },
+    /// Which ones is in the result.
+    #[error("{count} {} worse", if *count == 1 { "figure is" } else { "figures are" })]
+    Worse { count: usize },
+    #[error(
+        "nothing can be told from so few results: it takes {needed} native ones of each or more, \
+         in which other load did not disturb all samples"
+    )]
+    TooFew { needed: usize },
     #[error(transparent)]
     Port(#[from] PortError),
     /// Which ones is in the result.
@@ -155,6 +172,7 @@ impl Error {
             | Error::Install { .. }
             | Error::Foreign(_) => 1,
             Error::NotAllPorted { .. } | Error::Port(PortError::Write { .. }) => 1,
+            Error::Worse { .. } => 1,
             Error::BrokenNatively { broken: RunError::Check(_), .. } => 1,
             Error::BrokenNatively { .. } | Error::NoCpus(_) | Error::Measure(_) | Error::Uneven => {
                 3
@@ -171,6 +189,9 @@ impl Error {
             | Error::OtherMachine { .. }
             | Error::OtherFile { .. }
             | Error::OutFile { .. }
+            | Error::Compared { .. }
+            | Error::NotComparable { .. }
+            | Error::TooFew { .. }
             | Error::Port(_)
             | Error::TraceFile { .. }
             | Error::NoTrace { .. }

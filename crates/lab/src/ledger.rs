@@ -96,7 +96,8 @@ struct Account {
     machine: String,
     /// The command that gives its rows.
     command: String,
-    file: String,
+    /// Where the figures are from.
+    sources: Vec<String>,
     entries: Vec<Entry>,
 }
 
@@ -163,7 +164,7 @@ impl Part {
             scenario: self.scenario,
             machine: outcome.world.clone(),
             command: outcome.command,
-            file: outcome.file.unwrap_or_default(),
+            sources: outcome.sources.iter().map(ToString::to_string).collect(),
             entries: entries(&outcome.rows, &known),
         })
     }
@@ -249,9 +250,11 @@ impl Ledger {
         let mut text = "# fidelity\n\n".to_owned();
         let conclusion = format!(
             "Of {of_all} published figures the simulator reaches {} in size, and {good_all} at \
-             least in direction; of the {of_kernel} of seeds 000 and 003, over the whole band, {} \
-             and {good_kernel}. None is calibrated on, and none is a prediction: they were known \
-             when the scenarios were written. What was predicted first is in \
+             least in direction; of the {of_kernel} of [Desnoyers 2024](https://lore.kernel.org/\
+             lkml/20240904013127.75064-2-mathieu.desnoyers@efficios.com) and [van Riel 2013]\
+             (https://lore.kernel.org/r/20130731221421.616d3d20@annuminas.surriel.com), over the \
+             whole band, {} and {good_kernel}. None is calibrated on, and none is a prediction: \
+             they were known when the scenarios were written. What was predicted first is in \
              [validate](validate/README.md).",
             all(&parts, Verdict::Reached),
             all(&kernel, Verdict::Reached),
@@ -283,12 +286,13 @@ impl Ledger {
 
 impl Account {
     fn write(&self, page: &mut String) {
-        let Account { scenario, machine, command, file, entries } = self;
+        let Account { scenario, machine, command, sources, entries } = self;
+        _ = writeln!(page, "\n## {scenario}, {machine}\n");
+        for source in sources {
+            _ = writeln!(page, "- Published: {source}");
+        }
         // The command in a line of its own, to be copied.
-        _ = write!(
-            page,
-            "\n## {scenario}, {machine}\n\nPublished: `{file}`.\nOurs: `{command}`.\n\n"
-        );
+        _ = write!(page, "- Ours: `{command}`\n\n");
         *page += "| configuration | of | figure | published | value | band | verdict | |\n\
                   |---|---|---|---|---|---|---|---|\n";
         let mut notes = Vec::<&str>::new();
@@ -344,9 +348,11 @@ mod tests {
             value: delay as f64,
             low: delay as f64 - 1.0,
             high: delay as f64 + 1.0,
+            points: Vec::new(),
             samples: None,
             discarded: None,
             unit: "ratio",
+            derived: true,
             better: Better::Higher,
             published: Some(2.0),
             source: None,
@@ -382,7 +388,7 @@ mod tests {
             scenario: "intermittent",
             machine: "desktop-12c".to_owned(),
             command: "a command".to_owned(),
-            file: "a file".to_owned(),
+            sources: vec!["a source".to_owned()],
             entries: entries(&[row(1, "tick", Verdict::Reached)], &known),
         };
         Ledger { schema: SCHEMA, parts: vec![account] }
@@ -398,7 +404,7 @@ mod tests {
         let mut page = Vec::new();
         small().show(&mut page).unwrap();
         let page = String::from_utf8(page).unwrap();
-        assert!(page.contains("\nPublished: `a file`.\nOurs: `a command`.\n\n|"), "{page}");
+        assert!(page.contains("\n- Published: a source\n- Ours: `a command`\n\n|"), "{page}");
     }
 
     #[test]

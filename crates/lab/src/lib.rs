@@ -21,6 +21,7 @@
 
 mod bench;
 mod cli;
+mod compare;
 mod disturbance;
 mod doctor;
 mod error;
@@ -36,6 +37,7 @@ mod output;
 mod overview;
 mod port;
 mod progress;
+mod provenance;
 mod replay;
 mod run;
 mod shell;

@@ -1,4 +1,4 @@
-//! `filecopy`: threads copy blocks through a file object that all share (seed 004).
+//! `filecopy`: threads copy blocks through a file object that all share (Guo 2024).
 //!
 //! A thread on each CPU reads a block and writes it, again and again. A write takes the file's
 //! mutex, changes what that guards (the file's counters, [`LINES`](super::lockscale::field::LINES)
@@ -10,7 +10,7 @@
 //! | variant | the queue |
 //! |---|---|
 //! | `fifo` | [`Osq`], in order of arrival: the kernel's |
-//! | `per-node` | what seed 004 proposed: [`PerNode`] |
+//! | `per-node` | what Guo 2024 proposes: [`PerNode`] |
 //! | `near` | [`Osq`], those under the holder's cache first |
 //!
 //! Declared, as no source says it: [`times`], what a write takes with the mutex and all else takes
@@ -53,7 +53,7 @@ pub static SCENARIO: Scenario = Scenario {
     ],
     variants: &[
         Variant::new("fifo", "Spinners queue in order of arrival"),
-        Variant::new("per-node", "A queue for each memory node, and a token (seed 004's proposal)"),
+        Variant::new("per-node", "A queue for each memory node, and a token (Guo 2024)"),
         Variant::new("near", "Spinners under the holder's cache first, within bounds"),
     ],
     figures: &[
@@ -64,12 +64,14 @@ pub static SCENARIO: Scenario = Scenario {
         Figure::new("to_other_node", Percent, Number(OTHER_NODE)),
         Figure::new("copies_over_fifo", Gain, Over(RATE, "fifo")).when(|it| it.variant != "fifo"),
     ],
+    // What a copy takes with the mutex and without it decides all, and is declared.
+    limited: |_, _| true,
     not_testable: "all CPUs share one L3 and are few: no evidence on what a hand-over to another \
                    node costs",
     published: Some(include_str!("../published/filecopy.toml")),
     ..Scenario::new(
         "filecopy",
-        "Threads copy blocks through one file object: how its mutex's spinners queue (seed 004)",
+        "Threads copy through one file object: how its mutex's spinners queue (Guo 2024)",
         [run::<Native>, run::<Sim>],
     )
 };

@@ -1,6 +1,6 @@
 //! The idle loop of a kernel, and what it makes of a message from another CPU: `do_idle`,
-//! `call_function_single_prep_ipi` and `flush_smp_call_function_queue` of Linux 6.8, as far as seed
-//! 001 is about them. What messages are, and which tasks there are, a `Kernel` says.
+//! `call_function_single_prep_ipi` and `flush_smp_call_function_queue` of Linux 6.8, as far as
+//! Nayak 2024 is about them. What messages are, and which tasks there are, a `Kernel` says.
 //!
 //! The word of flags stands for those of the idle thread:
 //!

@@ -12,6 +12,7 @@
 //! |---|---|
 //! | [`param`], [`point`] | what can be varied; a value for each, which is a program |
 //! | [`metric`], [`figure`] | what a figure is of; how it is made |
+//! | [`Source`] | where published figures are from |
 //! | [`config`] | which CPUs of a machine take part |
 //! | [`crew`] | the threads of a scenario, and how they wait for each other |
 //! | [`kernel`] | what the simulated kernel does at a thread switch |
@@ -37,6 +38,7 @@ pub mod point;
 mod run;
 pub mod rwsem;
 pub mod shootdown;
+mod source;
 pub mod switchstorm;
 pub mod tenants;
 pub mod threadstorm;
@@ -52,6 +54,7 @@ use param::Param;
 use point::{Point, Setup};
 
 pub use run::{Done, Error, figures, over_band, simulate};
+pub use source::{SOURCES, Source};
 
 /// All scenarios, in the order of the default run.
 pub static ALL: [&Scenario; 13] = [

@@ -1,4 +1,4 @@
-//! `shootdown`: what an update costs that must reach all present contexts (seed 003, and what
+//! `shootdown`: what an update costs that must reach all present contexts (van Riel 2013, and what
 //! became of it).
 //!
 //! One context for each CPU, on a thread pinned to it, registers with a
@@ -72,7 +72,7 @@ pub static SCENARIO: Scenario = Scenario {
     told: Some(|it| format!("{:.2} ns per shootdown, {:.2} ns per update", it[0], it[1])),
     ..Scenario::new(
         "shootdown",
-        "Updates that must reach all present contexts, among others that are away (seed 003)",
+        "Updates that reach all present contexts, among others away (van Riel 2013)",
         [run::<Native>, run::<Sim>],
     )
 };

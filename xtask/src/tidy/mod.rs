@@ -136,6 +136,11 @@ const RULES: &[Rule] = &[
         check: Check::File(text::paths),
     },
     Rule {
+        name: "sources",
+        demand: "no source that only this project's makers can find",
+        check: Check::File(text::sources),
+    },
+    Rule {
         name: "finished",
         demand: "no marks of unfinished work, and no test that is switched off",
         check: Check::File(text::finished),

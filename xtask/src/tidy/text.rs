@@ -19,6 +19,13 @@ const MACHINE_PATHS: &[&str] = &[
     concat!("/", "Users/"),
 ];
 
+/// What only this project's makers know: names of their notes. A source has an author, a title, a
+/// year and a link.
+const NOTES: &[&str] = &[concat!("seed ", "00"), concat!("seeds ", "00"), concat!("research", "/")];
+
+/// Before a number, the name of a work item.
+const ITEM: &str = concat!("issue", " ");
+
 /// Words that say that work was left for later.
 const MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
@@ -67,6 +74,27 @@ pub(super) fn paths(file: &File) -> Vec<Finding> {
     found
 }
 
+pub(super) fn sources(file: &File) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (at, line) in file.text.lines().enumerate() {
+        let line = line.to_lowercase();
+        let has_item = line.match_indices(ITEM).any(|(start, _)| {
+            let behind = line[start + ITEM.len()..].trim_start_matches('#');
+            behind.starts_with(|c: char| c.is_ascii_digit())
+        });
+        // Behind a slash it is a part of an address.
+        let is_named = |note: &&&str| {
+            line.match_indices(**note).any(|(start, _)| !line[..start].ends_with('/'))
+        };
+        let named = NOTES.iter().find(is_named).copied();
+        if let Some(note) = named.or(has_item.then_some(ITEM)) {
+            let message = format!("`{note}` is no source that a reader finds");
+            found.push(Finding::new(&file.path, at + 1, message));
+        }
+    }
+    found
+}
+
 pub(super) fn finished(file: &File) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, line) in file.text.lines().enumerate() {
@@ -101,6 +129,17 @@ mod tests {
         assert_eq!(lines_found(length, "a.rs", &"\n".repeat(600)), [0; 0]);
         assert_eq!(lines_found(length, "a.rs", &"\n".repeat(601)), [601]);
         assert_eq!(lines_found(length, "Cargo.lock", &"\n".repeat(601)), [0; 0]);
+    }
+
+    #[test]
+    fn a_source_that_no_reader_finds_is_found() {
+        let of = |text: &str| lines_found(sources, "a.md", text);
+        assert_eq!(of(concat!("as Seed ", "003 says\nin Re", "search/sim.md\n")), [1, 2]);
+        assert_eq!(of(concat!("see issue", " 17\nsee issue", " #17\n")), [1, 2]);
+        assert_eq!(of(concat!("https://example.com/res", "earch/paper\n")), [0; 0]);
+        let random = "the seed 7, seeds 1 to 16, an issue of 2013, a seed for each, issues 1\n";
+        assert_eq!(of(random), [0; 0]);
+        assert_eq!(of("[Guo 2024](https://lore.kernel.org/r/x), researched\n"), [0; 0]);
     }
 
     #[test]

@@ -35,9 +35,9 @@
 //! mailbox occupied queues behind it; the nodes of that queue lie on the stacks of the callers.
 //!
 //! A call says nothing of work: the worker runs it and goes on waiting. It looks for tasks only if
-//! the function queued one there, or if a message of another kind says so. This is what seed 001
-//! wanted for the kernel, whose idle CPUs are told of a call by the bit that means "there is work",
-//! and then search for it with interrupts off while the next call waits.
+//! the function queued one there, or if a message of another kind says so. This is what Nayak
+//! proposes for the kernel, whose idle CPUs are told of a call by the bit that means "there is
+//! work", and then search for it with interrupts off while the next call waits.
 //!
 //! # Law
 //!
@@ -69,8 +69,10 @@
 //!
 //! # Source
 //!
-//! Seed 001 (TIF_NOTIFY_IPI, 2024); `kernel/smp.c` (a request on the caller's stack); haltpoll; the
-//! throttling of searching threads in Go's and Tokio's schedulers.
+//! Nayak, ["Introducing TIF_NOTIFY_IPI flag"][nayak] (2024); `kernel/smp.c` (a request on the
+//! caller's stack); haltpoll; the throttling of searching threads in Go's and Tokio's schedulers.
+//!
+//! [nayak]: https://lore.kernel.org/lkml/20240220171457.703-1-kprateek.nayak@amd.com
 
 mod bell;
 mod builder;

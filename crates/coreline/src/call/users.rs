@@ -54,7 +54,12 @@ pub struct NotAWorker;
 ///
 /// # Source
 ///
-/// Seeds 001 and 003; `should_flush_tlb` and the trimming of `mm_cpumask` in the kernel since 6.13.
+/// Nayak, ["Introducing TIF_NOTIFY_IPI flag"][nayak] (2024); van Riel, ["sched/x86: Optimize
+/// switch_mm() for multi-threaded workloads"][riel] (2013); `should_flush_tlb` and the trimming of
+/// `mm_cpumask` in the kernel since 6.13.
+///
+/// [nayak]: https://lore.kernel.org/lkml/20240220171457.703-1-kprateek.nayak@amd.com
+/// [riel]: https://lore.kernel.org/r/20130731221421.616d3d20@annuminas.surriel.com
 pub struct Users<W: World = Native> {
     shared: Arc<Shared<W>>,
     bits: CpuMask<W>,

@@ -45,9 +45,13 @@
 //!
 //! # Sources
 //!
-//! Seed 000 ("sched: Improve cache locality of RSEQ concurrency IDs for intermittent workloads",
-//! 2024); commit 223baf9d17f2; `kernel/sched/core.c` and `sched.h` of Linux 6.18 and 6.19 (the
-//! latter from memory; its rules are also in research/kernel.md, section 1).
+//! Desnoyers, ["sched: Improve cache locality of RSEQ concurrency IDs for intermittent
+//! workloads"][recent] (2024); commit 223baf9d17f2; `kernel/sched/core.c` and `sched.h` of Linux
+//! 6.18 and 6.19 (the latter from memory); Gleixner, ["sched: Rewrite MM CID management"][owned]
+//! (2025), which has the rules of 6.19.
+//!
+//! [recent]: https://lore.kernel.org/lkml/20240904013127.75064-2-mathieu.desnoyers@efficios.com
+//! [owned]: https://lore.kernel.org/r/20251015164952.694882104@linutronix.de
 
 mod base;
 mod bitmap;
@@ -87,19 +91,20 @@ pub const EXPIRY: Duration = Duration::from_millis(100);
 /// How much time lies between two scans at least: `MM_CID_SCAN_DELAY` in the kernel.
 pub const SCAN_DELAY: Duration = Duration::from_millis(100);
 
-/// First fit, the "before" of seed 000: a CPU that keeps no reference gets the lowest free ID.
+/// First fit, the kernel's policy before [Desnoyers 2024](self#sources): a CPU that keeps no
+/// reference gets the lowest free ID.
 ///
 /// Its merits: it is compact, most switches cost one exchange on the CPU's own row, and threads
 /// that run everywhere within 100 ms find their IDs again. After a longer pause a CPU gets whatever
 /// ID is the lowest, and with it memory that another CPU used last.
 ///
 /// In a migration it looks at the destination's reference alone, and compares the number of users
-/// with the CPUs that *the task* is allowed on: a slip, which the patch of the seed mends.
+/// with the CPUs that *the task* is allowed on: a slip, which Desnoyers 2024 fixes.
 #[derive(Debug)]
 pub struct FirstFit;
 
-/// The cache-local policy of seed 000. A CPU that keeps no reference gets the first of these that
-/// is available:
+/// The cache-local policy of [Desnoyers 2024](self#sources). A CPU that keeps no reference gets the
+/// first of these that is available:
 ///
 /// 1. the ID that it had last, if it is free: with it memory that is in this CPU's caches;
 /// 2. an ID that was never handed out, as long as fewer are than there are users and than there are
@@ -108,8 +113,8 @@ pub struct FirstFit;
 /// 3. the lowest that is free.
 ///
 /// The number of IDs that were handed out is lowered when users leave, and a recent ID that is not
-/// below it is not taken. The seed does not have that: there a process that once had many threads
-/// keeps high IDs for ever. The kernel has it since 6.14 (from memory).
+/// below it is not taken. Desnoyers 2024 does not have that: there a process that once had many
+/// threads keeps high IDs for ever. The kernel has it since 6.14 (from memory).
 ///
 /// A task that moves may take along the reference that it leaves behind, so that few tasks that
 /// roam over many CPUs need few IDs. *Has one* means a reference or a recent ID:

@@ -63,9 +63,13 @@
 //! In the repository, `tests/laws/memory/counter.rs` and `tests/laws/memory/drain.rs` check it in
 //! all three worlds.
 //!
-//! Sources: `include/linux/percpu_counter.h`; seed 002 (per-CPU counters of an `mm`); Krisman's
-//! dual-mode counters and Overstreet's lazy ones (research notes on the kernel, section 3).
+//! Sources: `include/linux/percpu_counter.h`; Yoo, ["kernel/fork: improve exec() throughput with
+//! slab ctor/dtor pair"][yoo] (2025; per-CPU counters of an `mm`); Krisman Bertazi, ["Optimize
+//! rss_stat initialization/teardown for single-threaded tasks"][krisman] (2025; counters with two
+//! modes); Overstreet, "Lazy percpu counters" (2022).
 //!
+//! [yoo]: https://lore.kernel.org/r/20250424080755.272925-8-harry.yoo@oracle.com
+//! [krisman]: https://lore.kernel.org/r/20251127233635.4170047-1-krisman@suse.de
 //! [`read`]: PerCpuCounter::read
 //! [`read_exact`]: PerCpuCounter::read_exact
 

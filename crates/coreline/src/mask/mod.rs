@@ -5,8 +5,10 @@
 //! already; so [`set`](CpuMask::set) and [`clear`](CpuMask::clear) look first, and write only what
 //! changes. An unconditional locked write makes the mask's line travel through all CPUs instead,
 //! and each of them waits for it: on 120 CPUs that was the hottest line of a whole linpack run, in
-//! the kernel before "sched/x86: Optimize switch_mm() for multi-threaded workloads" (2013; seed
-//! 003).
+//! the kernel before van Riel's ["sched/x86: Optimize switch_mm() for multi-threaded
+//! workloads"][riel] (2013).
+//!
+//! [riel]: https://lore.kernel.org/r/20130731221421.616d3d20@annuminas.surriel.com
 //!
 //! ```
 //! use coreline::CpuMask;

@@ -40,7 +40,9 @@ pub struct PresenceOptions {
 impl PresenceOptions {
     /// How often bits of contexts that have left are cleared, at most, if nothing else is said: the
     /// kernel's choice, after clearing at every flush had cost 13 % of a benchmark of context
-    /// switches (research/kernel.md, section 4).
+    /// switches (van Riel, ["x86/mm/tlb: Only trim the mm_cpumask once a second"][trim], 2024).
+    ///
+    /// [trim]: https://lore.kernel.org/r/20241204210316.612ee573@fangorn
     pub const TRIM_EVERY: Duration = Duration::from_secs(1);
 
     /// Two seats for each CPU, at least 64; bits cleared at most once a second.
@@ -111,10 +113,13 @@ impl Default for PresenceOptions {
 ///
 /// # Source
 ///
-/// Seed 003 (2013: test before set; leaving leaves the bit); the kernel's `mm_cpumask` since 6.13
-/// (lazy clearing at most once a second). Contexts of a program are not CPUs: there are several to
+/// Van Riel, ["sched/x86: Optimize switch_mm() for multi-threaded workloads"][riel] (2013: test
+/// before set; leaving leaves the bit); the kernel's `mm_cpumask` since 6.13 (lazy clearing at most
+/// once a second). Contexts of a program are not CPUs: there are several to
 /// a CPU, and they move. So a bit is a context's here, on the line of the cache where it
 /// registered, and several contexts of one CPU cannot take each other's refresh.
+///
+/// [riel]: https://lore.kernel.org/r/20130731221421.616d3d20@annuminas.surriel.com
 pub struct Presence<W: World = Native> {
     shared: Arc<Shared<W>>,
 }

@@ -95,8 +95,11 @@
 //!
 //! # Source
 //!
-//! Seed 002 (constructed `mm_struct`s in the kernel); Bonwick, "The slab allocator" (USENIX 1994);
-//! Bonwick and Adams, "Magazines and Vmem" (USENIX 2001); the kernel's sheaves (6.18).
+//! Yoo, ["kernel/fork: improve exec() throughput with slab ctor/dtor pair"][yoo] (2025; constructed
+//! `mm_struct`s in the kernel); Bonwick, "The slab allocator" (USENIX 1994); Bonwick and Adams,
+//! "Magazines and Vmem" (USENIX 2001); the kernel's sheaves (6.18).
+//!
+//! [yoo]: https://lore.kernel.org/r/20250424080755.272925-8-harry.yoo@oracle.com
 
 mod budget;
 mod builder;

@@ -13,7 +13,8 @@ use crate::output::Output;
 use crate::run as runs;
 use crate::text::Form;
 use crate::{
-    bench, doctor, ledger, machines, measure, overview, port, replay, shell, table, validate,
+    bench, compare, doctor, ledger, machines, measure, overview, port, replay, shell, table,
+    validate,
 };
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
@@ -44,6 +45,8 @@ enum Verb {
     /// Run a scenario beside the figures that were published for it
     #[command(subcommand)]
     Run(Box<run::Run>),
+    /// What changed between two results of a scenario; exit code 1 if a figure is worse
+    Compare(Compare),
     /// The simulated machines: all of them, or the tree and every cost of one
     Machines(Machines),
     /// What things cost on this machine, and a machine file that says so
@@ -81,6 +84,14 @@ enum Verb {
 
 #[derive(Args)]
 struct Doctor {
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Args)]
+struct Compare {
+    #[command(flatten)]
+    choice: compare::Choice,
     #[command(flatten)]
     output: Output,
 }
@@ -154,6 +165,16 @@ impl Cli {
                     table::show(outcome, output.form(), out)
                 })?;
                 left_out.map_or(Ok(()), |_| Err(Error::Interrupted))
+            }
+            Some(Verb::Compare(Compare { choice, output })) => {
+                let mut end = Ok(());
+                let make = || {
+                    let outcome = compare::compare(&choice)?;
+                    end = outcome.end();
+                    Ok(outcome)
+                };
+                output.show(make, |outcome, out| outcome.show(output.form(), out))?;
+                end
             }
             Some(Verb::Machines(Machines { machine: None, output })) => {
                 output.show(machines::List::new, machines::List::show)

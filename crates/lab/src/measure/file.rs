@@ -205,28 +205,6 @@ impl File<'_> {
     }
 }
 
-/// The day that is so many days after 1 January 1970, in UTC: `2026-11-23`.
-pub(super) fn day(mut days: u64) -> String {
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let mut year = 1970;
-    while days >= 365 + u64::from(is_leap(year)) {
-        days -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(is_leap(year));
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    format!("{year}-{month:02}-{:02}", days + 1)
-}
-
 /// A TOML string.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
@@ -318,19 +296,6 @@ mod tests {
             row("addition", Use::Beyond("locked", 1.0, "hit"), 1.9),
         ];
         assert_eq!(Spec::parse("mine", &text_of(&rows, &[])).unwrap().costs().locked, 1);
-    }
-
-    #[test]
-    fn days_are_those_of_the_calendar() {
-        for (days, expected) in [
-            (0, "1970-01-01"),
-            (11_016, "2000-02-29"),
-            (20_780, "2026-11-23"),
-            (20_818, "2026-12-31"),
-            (20_819, "2027-01-01"),
-        ] {
-            assert_eq!(day(days), expected);
-        }
     }
 
     #[test]

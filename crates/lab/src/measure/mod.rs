@@ -21,19 +21,19 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::Args;
 use comfy_table::ContentArrangement;
 use coreline_sim::{Class, Spec};
-use coreline_topology::{CpuId, CpuSet, Shape, Topology};
+use coreline_topology::{CpuId, Shape, Topology};
 use coreline_world::native::{Probe, probe};
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::host::Host;
 use crate::output::{Target, table};
 use crate::progress::progress;
+use crate::provenance::{processor, today};
 use crate::{text, world};
 use file::File;
 use matrix::Pair;
@@ -264,8 +264,7 @@ fn run(
     }
     let transfers = transfers(&core_to_core);
     let map = matrix::map(topology, &players, &core_to_core, text::is_unicode());
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let day = file::day(since.as_secs() / (24 * 60 * 60));
+    let day = today();
     let of = format!("{}, Linux {}", processor(), machine.kernel);
     let (like, name) = (&choice.like, &choice.name);
     let file =
@@ -301,12 +300,6 @@ fn transfers(pairs: &[Pair]) -> Vec<(Class, Figure)> {
         Some((class, Figure { low, high, ..middle }))
     };
     Class::ALL.into_iter().filter_map(of).collect()
-}
-
-/// The processor, as the kernel names it.
-fn processor() -> String {
-    let named = Host::here(&CpuSet::default()).processor;
-    named.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
 impl Outcome {

@@ -56,6 +56,8 @@ pub(super) struct Beside<'a> {
 pub(super) struct Shown<'a> {
     pub(super) of: &'a Measured,
     pub(super) metric: Metric,
+    /// Whether it is made of a figure of another variant.
+    pub(super) derived: bool,
     pub(super) series: Series,
     pub(super) published: Option<(f64, String)>,
 }
@@ -66,7 +68,8 @@ pub(super) fn figures<'a>(beside: &Beside<'_>, variants: &'a [Measured]) -> Vec<
         let series =
             (figure.when)(&of.point).then(|| beside.series(figure.made, of, variants))??;
         let published = beside.figure(figure, &of.point);
-        Some(Shown { of, metric: figure.metric, series, published })
+        let derived = matches!(figure.made, Made::Over(..) | Made::Under(..));
+        Some(Shown { of, metric: figure.metric, derived, series, published })
     };
     let of =
         |of: &'a Measured| of.point.scenario.figures.iter().filter_map(move |it| shown(of, it));

@@ -6,16 +6,15 @@ use coreline_scenarios::config::Config;
 use coreline_scenarios::metric::Metric;
 use coreline_scenarios::param::Value;
 use coreline_scenarios::point::Point;
+use coreline_scenarios::{SOURCES, Source};
 use coreline_sim::Spec;
 use serde::Deserialize;
 
 /// What was published about a scenario.
 #[derive(Debug, Deserialize)]
 pub(super) struct Published {
-    /// How results name where the figures are from.
+    /// The name of the [`Source`] that the figures are from, unless their row has another.
     source: String,
-    /// The document's file name.
-    pub(super) file: String,
     /// The machine that was measured, as the simulator's preset of it is called; none if the source
     /// does not name it. Then figures stand beside those of all simulated machines.
     machine: Option<String>,
@@ -68,6 +67,8 @@ impl Note {
 struct PublishedRow {
     /// None: the whole machine.
     config: Option<String>,
+    /// None: that of the file.
+    source: Option<String>,
     #[serde(flatten)]
     entries: BTreeMap<String, Entry>,
 }
@@ -126,6 +127,17 @@ impl Published {
         self.note.iter().find(fits).map(|note| note.text.as_str())
     }
 
+    /// Where the figures are from.
+    pub(super) fn sources(&self) -> Vec<&'static Source> {
+        let all = || self.row.iter().map(|row| self.source(row).name);
+        SOURCES.iter().filter(|source| all().any(|name| name == source.name)).collect()
+    }
+
+    fn source(&self, row: &PublishedRow) -> &'static Source {
+        let name = row.source.as_ref().unwrap_or(&self.source);
+        Source::named(name).expect("the file is compiled in, and a test reads it")
+    }
+
     /// A figure, if it was published in the metric's unit, and where. Of a range the middle.
     pub(super) fn figure(&self, metric: Metric, point: &Point) -> Option<(f64, String)> {
         (self.unit.get(metric.name)? == metric.kind.unit()).then_some(())?;
@@ -133,16 +145,18 @@ impl Published {
         let config = |row: &PublishedRow| row.config.as_ref() == Some(&point.config);
         let whole = |row: &PublishedRow| row.config.is_none() && point.config == self.whole;
         let rows = self.row.iter().filter(|row| (config(row) || whole(row)) && row.is_for(&params));
-        let figure = rows.filter_map(|row| row.figure(metric.name, point.variant)).next()?;
-        let source = &self.source;
+        let of = |row| Some((row, PublishedRow::figure(row, metric.name, point.variant)?));
+        let (row, figure) = rows.filter_map(of).next()?;
+        let Source { name, link, .. } = self.source(row);
         Some(match figure {
-            Figure::One(figure) => (figure, source.clone()),
+            Figure::One(figure) => (figure, format!("{name}: {link}")),
             Figure::Range([low, high]) => {
-                ((low + high) / 2.0, format!("{source}: {low} to {high}, of which the middle"))
+                let middle = (low + high) / 2.0;
+                (middle, format!("{name}: {low} to {high}, of which the middle: {link}"))
             }
             Figure::Over { of, over } => {
                 let ratio = metric.kind.round(of / over);
-                (ratio, format!("computed from {source}: {of} over {over}"))
+                (ratio, format!("computed from {name}: {of} over {over}: {link}"))
             }
         })
     }
@@ -182,6 +196,24 @@ mod tests {
         let file = point.scenario.published?;
         let published = Published::about(file, &Spec::preset(machine).unwrap())?;
         published.figure(Metric { name, kind }, &point)
+    }
+
+    #[test]
+    fn each_figure_has_a_source_with_a_link() {
+        let files = coreline_scenarios::ALL.iter().filter_map(|scenario| scenario.published);
+        let mut named = BTreeSet::new();
+        for file in files {
+            let published: Published = toml::from_str(file).unwrap();
+            let sources = published.sources();
+            assert!(!sources.is_empty(), "{file}");
+            named.extend(sources.into_iter().map(|source| source.name));
+        }
+        for source in SOURCES {
+            assert!(source.link.starts_with("https://lore.kernel.org/"), "{source}");
+            let (family, _) = source.name.split_once(&format!(" {}", source.year)).unwrap();
+            assert!(source.author.contains(family), "{source}");
+            assert!(named.contains(source.name), "{source}: no file has a figure of it");
+        }
     }
 
     #[test]

@@ -1,38 +1,62 @@
 //! The result of a run: rows of figures, each beside what was published. The schema is
-//! `coreline.run/1`.
+//! `coreline.run/2`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use coreline_scenarios::Source;
 use coreline_scenarios::metric::{Better, FigureKind};
 use coreline_scenarios::param::Value;
 use coreline_sim::NOT_MODELLED;
+use coreline_sim::claim::Band;
 use serde::Serialize;
 
 use super::Choice;
 use super::measured::{Beside, Measured, Shown, figures};
 use super::published::Published;
 use super::verdict::{self, Judged, Verdict};
+use crate::provenance::{Here, Program};
 use crate::world::World;
 
 /// The result of a run. The order of fields is that of the schema.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     schema: &'static str,
+    program: Program,
     pub(crate) scenario: &'static str,
     pub(crate) world: String,
+    /// Of the machine's file, in hexadecimal; null natively.
+    machine_digest: Option<String>,
+    /// Null in a simulation, which is the same everywhere.
+    here: Option<Here>,
+    quick: bool,
+    spans: Spans,
     pub(crate) seed: u64,
+    /// How many seeds each request share has, from that one on.
+    seeds: u64,
     pub(crate) not_modelled: &'static [&'static str],
     pub(crate) rows: Vec<FigureRow>,
     /// The command that gives the same result again. Not data.
     #[serde(skip)]
     pub(crate) command: String,
-    /// The document that published figures are from.
+    /// Where published figures are from.
     #[serde(skip)]
-    pub(crate) file: Option<String>,
+    pub(crate) sources: Vec<&'static Source>,
     /// What an interrupt left of it. Not data: such a result is not serialised.
     #[serde(skip)]
     pub(crate) left_out: Option<LeftOut>,
+}
+
+/// What lies between a row's lowest and its highest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Spans {
+    /// One for each request share.
+    RequestShares,
+    /// Request shares with all seeds, and moved costs.
+    WholeBand,
+    /// Those of a native run.
+    Samples,
 }
 
 /// That an interrupt came before all was done.
@@ -66,12 +90,17 @@ pub(crate) struct FigureRow {
     /// two.
     pub(crate) low: f64,
     pub(crate) high: f64,
+    /// Natively each sample that counts; else the value at each point of the band, the default
+    /// first.
+    pub(crate) points: Vec<f64>,
     /// Natively, how many samples the value is the median of.
     pub(crate) samples: Option<usize>,
     /// Natively, how many did not count, as other load disturbed them; null where the kernel does
     /// not say.
     pub(crate) discarded: Option<u32>,
     pub(crate) unit: &'static str,
+    /// Whether it is a ratio to another variant's figure.
+    pub(crate) derived: bool,
     /// Which way is better.
     pub(crate) better: Better,
     pub(crate) published: Option<f64>,
@@ -101,14 +130,24 @@ impl Outcome {
             .map(|shown| row(&beside, shown))
             .collect();
         Outcome {
-            schema: "coreline.run/1",
+            schema: "coreline.run/2",
+            program: Program::THIS,
             scenario: scenario.name,
             world: world.name().to_owned(),
+            machine_digest: machine.map(|spec| format!("{:016x}", spec.file_digest())),
+            here: machine.is_none().then(Here::now),
+            quick: choice.quick,
+            spans: match (machine, choice.band) {
+                (None, _) => Spans::Samples,
+                (Some(_), true) => Spans::WholeBand,
+                (Some(_), false) => Spans::RequestShares,
+            },
             seed: choice.seed,
+            seeds: if choice.band && machine.is_some() { Band::SEEDS } else { 1 },
             not_modelled: if machine.is_some() { NOT_MODELLED } else { &[] },
             rows,
             command: choice.command(),
-            file: published.map(|published| published.file),
+            sources: published.as_ref().map(Published::sources).unwrap_or_default(),
             left_out: (measured.len() < all).then_some(LeftOut { finished: measured.len(), all }),
         }
     }
@@ -127,7 +166,8 @@ const UNKNOWN_CACHES: &str = "which CPUs share a cache is not known here, as sys
 
 fn row(beside: &Beside<'_>, shown: Shown<'_>) -> FigureRow {
     let natively = beside.machine.is_none();
-    let Shown { of: Measured { point, caches, discarded, .. }, metric, series, published } = &shown;
+    let Shown { of, metric, derived, series, published } = &shown;
+    let Measured { point, caches, discarded, .. } = of;
     let samples = series.points.len();
     let (low, high) = match samples {
         0 | 1 if natively => (f64::NAN, f64::NAN),
@@ -162,9 +202,11 @@ fn row(beside: &Beside<'_>, shown: Shown<'_>) -> FigureRow {
         value: round(series.value),
         low: round(low),
         high: round(high),
+        points: series.points.iter().map(|point| round(*point)).collect(),
         samples: natively.then_some(samples),
         discarded: *discarded,
         unit: metric.kind.unit(),
+        derived: *derived,
         better: metric.kind.better(),
         published: published.as_ref().map(|published| published.0),
         source: published.as_ref().map(|published| published.1.clone()),

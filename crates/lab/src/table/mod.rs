@@ -27,7 +27,7 @@ use crate::text::{Form, Tone};
 
 /// Shows a result: the table, the reasons that verdicts number, and what to know about it.
 pub(crate) fn show(outcome: &Outcome, form: Form, out: &mut dyn Write) -> Result<(), Error> {
-    let Outcome { scenario, world, seed, not_modelled, rows, command, file, left_out, .. } =
+    let Outcome { scenario, world, seed, not_modelled, rows, command, sources, left_out, .. } =
         outcome;
     writeln!(out, "{scenario}, world {world}, seed {seed}")?;
     let table = Table::new(rows);
@@ -49,8 +49,8 @@ pub(crate) fn show(outcome: &Outcome, form: Form, out: &mut dyn Write) -> Result
     if let Some(samples) = samples(rows) {
         write!(out, "{}", form.paragraph("", &samples))?;
     }
-    if let Some(file) = file {
-        write!(out, "{}", form.paragraph("published: ", file))?;
+    for source in sources {
+        write!(out, "{}", form.paragraph("published: ", &source.to_string()))?;
     }
     for (index, what) in not_modelled.iter().enumerate() {
         let first = if index == 0 { "not modelled: " } else { "              " };

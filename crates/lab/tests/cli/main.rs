@@ -1,6 +1,7 @@
 //! The program as its users see it: output, exit codes, replay.
 
 mod bench;
+mod compare;
 mod doctor;
 mod fields;
 mod interrupt;

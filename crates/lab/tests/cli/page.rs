@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::fields::{self, PAGE, listed};
-use crate::{json, port};
+use crate::{compare, json, port};
 
 /// A field may be missing where what holds it was `null` or empty.
 fn is_held(field: &str, fields: &BTreeSet<String>, of_nothing: &[&str]) -> bool {
@@ -45,7 +45,9 @@ fn schemas(folder: &Path, named: &mut BTreeSet<String>) {
         } else {
             let text = fs::read_to_string(&path).unwrap();
             let parts = text.split('"').filter(|it| it.starts_with("coreline."));
-            named.extend(parts.filter(|it| it.ends_with("/1")).map(str::to_owned));
+            let is_schema =
+                |it: &&str| it.rsplit_once('/').is_some_and(|(_, it)| it == "1" || it == "2");
+            named.extend(parts.filter(is_schema).map(str::to_owned));
         }
     }
 }
@@ -53,10 +55,12 @@ fn schemas(folder: &Path, named: &mut BTreeSet<String>) {
 #[test]
 fn the_page_lists_what_is_printed() {
     let own = ["--only", "ping-pong-cas"];
+    let result = compare::result("page.json");
     let package = port::package("page", "use std::sync::Arc;\n");
     for (arguments, of_nothing) in [
-        (vec!["run", "shootdown", "--world", "host-2c", "--quick", "--json"], &[][..]),
+        (vec!["run", "shootdown", "--world", "host-2c", "--quick", "--json"], &["here."][..]),
         (vec!["run", "shootdown", "--quick", "--json"], &[]),
+        (vec!["compare", &result, &result, "--json"], &["changes[]."]),
         (vec!["machines", "--json"], &[]),
         (vec!["machines", "host-2c", "--json"], &["node_distances[]."]),
         // All samples may have been disturbed.

@@ -29,7 +29,8 @@ fn the_published_storm_stands_beside_ours_with_reasons() {
     }
     let published = |metric, variant| {
         let row = rows(&result, metric, variant)[0];
-        assert!(row["source"].as_str().unwrap().contains("seed 003"), "{row}");
+        let source = row["source"].as_str().unwrap();
+        assert!(source.contains("van Riel 2013: ") && source.contains("https://"), "{row}");
         row["published"].as_f64().unwrap()
     };
     assert_eq!(published("sampled_cycles", "always-set"), 12_500.0);

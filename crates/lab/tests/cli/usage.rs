@@ -259,7 +259,16 @@ fn each_scenario_has_its_own_help() {
         let help = String::from_utf8(output(&["run", scenario, "--help"]).stdout).unwrap();
         let words: Vec<&str> = help.split_whitespace().collect();
         let help = words.join(" ");
-        let sources = ["(seed 00", "(Linux 6.19)", "(will-it-scale)", "(Linux 5.1 and 5.3)"];
+        let sources = [
+            "(Desnoyers 2024)",
+            "(Guo 2024)",
+            "(Nayak 2024)",
+            "(van Riel 2013)",
+            "(Yoo 2025)",
+            "(Linux 6.19)",
+            "(will-it-scale)",
+            "(Linux 5.1 and 5.3)",
+        ];
         assert!(sources.iter().any(|source| help.contains(source)), "{scenario}: {help}");
         let common = ["--world <WORLD>", "--seed", "--variant", "--config", "--json"];
         for part in own.iter().chain(&common) {

@@ -1,5 +1,5 @@
 //! `execstorm`: on each CPU objects with per-CPU memory live one after the other, as an `mm_struct`
-//! does for each exec (seed 002).
+//! does for each exec (Yoo 2025).
 //!
 //! A thread on each of the CPUs that take part takes an object, begins its life (writes
 //! [`storm::Life`]), sets its CPU's entry of the row of concurrency IDs, adds to four counters and
@@ -9,7 +9,7 @@
 //! | variant | an object's per-CPU memory | objects wait |
 //! |---|---|---|
 //! | `ungrouped` | 5 allocations and frees for each life: the kernel before 6.6 | in magazines |
-//! | `global-mutex` | 2 for each life: the kernel that the seed changes | in magazines |
+//! | `global-mutex` | 2 for each life: the kernel that Yoo's patch changes | in magazines |
 //! | `ctor-dtor-no-magazine` | constructed once, in one block | in one list under one lock |
 //! | `ctor-dtor` | constructed once, in one block | in magazines: [`ObjectCache`] |
 //!
@@ -24,7 +24,7 @@
 //!
 //! What all variants leave out alike: sums of counters over all CPUs when a life ends (`check_mm`
 //! makes four; here each thread looks at its CPU's part), and the entries that `mm_init_cid` writes
-//! for all CPUs at each life, before the seed's change and after it.
+//! for all CPUs at each life, before Yoo's patch and after it.
 //!
 //! The scenario checks itself: each life finds an empty entry and leaves its own, counters end at
 //! zero, and no other thread has begun a life in the object meanwhile.
@@ -81,7 +81,7 @@ pub static SCENARIO: Scenario = Scenario {
     published: Some(include_str!("../../published/execstorm.toml")),
     ..Scenario::new(
         "execstorm",
-        "Objects with per-CPU memory that live and die on all CPUs, as exec's do (seed 002)",
+        "Objects with per-CPU memory that live and die on all CPUs, as in exec (Yoo 2025)",
         [run::<Native>, run::<Sim>],
     )
 };

@@ -1,4 +1,4 @@
-//! `intermittent`: bursts on per-CPU memory, far apart in time (seed 000).
+//! `intermittent`: bursts on per-CPU memory, far apart in time (Desnoyers 2024).
 //!
 //! One thread for each CPU of a configuration, pinned to it. They run one at a time, and sleep in
 //! between. A burst increments each byte of a 16 KiB area, and its time is taken. Which area is the
@@ -51,7 +51,7 @@ use crate::crew::{Barrier, Sign, crew, nanos, pinned};
 /// The scenario: what it varies, measures and asks.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
-        // The delays of seed 000. More is taken for a typing mistake.
+        // The delays of Desnoyers 2024. More is taken for a typing mistake.
         Param::number("delay", "Milliseconds between bursts", [0, 10_000])
             .unit("ms")
             .usual(&["10", "200"])
@@ -113,7 +113,7 @@ pub static SCENARIO: Scenario = Scenario {
     most_cpus: 3000,
     ..Scenario::new(
         "intermittent",
-        "Bursts of increments on per-CPU memory, far apart in time (seed 000)",
+        "Bursts of increments on per-CPU memory, far apart in time (Desnoyers 2024)",
         [run::<Native>, run::<Sim>],
     )
 };

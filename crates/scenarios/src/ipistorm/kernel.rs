@@ -1,5 +1,5 @@
 //! Calls to a CPU that runs a kernel's [idle loop](crate::idle):
-//! `smp_call_function_single` of Linux 6.8, as far as seed 001 is about it.
+//! `smp_call_function_single` of Linux 6.8, as far as Nayak 2024 is about it.
 //!
 //! Every second call under `kernel-resched` waits for a scheduler that looks for work which is not
 //! there. Nothing writes the lines that it looks at, as the other CPUs are idle: after the first

@@ -1,7 +1,7 @@
 //! `ipistorm`: one CPU calls a function on another one, which is idle, and waits, again and again
-//! (seed 001).
+//! (Nayak 2024).
 //!
-//! The shape is that of Blanchard's `ipistorm` as the seed ran it (`single=1 wait=1`): calls from
+//! The shape is that of Blanchard's `ipistorm` as Nayak ran it (`single=1 wait=1`): calls from
 //! CPU 8 to CPU 16, one after the other, of a function that does nothing to speak of. What is
 //! compared is what a call makes of the CPU that gets it:
 //!
@@ -16,7 +16,7 @@
 //! The published figures are of the latter. Where a program's worker looks for work of others it
 //! cannot be interrupted either: the next call waits as it does in the kernel.
 //!
-//! `scan` says how much an idle CPU looks at when it looks for work; the seed does not say it.
+//! `scan` says how much an idle CPU looks at when it looks for work; Nayak does not say it.
 //! `masked` is what the kernel's way through its scheduler takes beside, with interrupts masked.
 //!
 //! The scenario checks itself: each call was run once when it returned.
@@ -65,7 +65,7 @@ pub static SCENARIO: Scenario = Scenario {
     published: Some(include_str!("../../published/ipistorm.toml")),
     ..Scenario::new(
         "ipistorm",
-        "Waiting calls to an idle CPU that polls (seed 001)",
+        "Waiting calls to an idle CPU that polls (Nayak 2024)",
         [run::<Native>, run_simulated],
     )
 };

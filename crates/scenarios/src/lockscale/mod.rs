@@ -1,4 +1,4 @@
-//! `lockscale`: threads take one lock again and again, from 1 to all CPUs (seed 004, and what
+//! `lockscale`: threads take one lock again and again, from 1 to all CPUs (Guo 2024, and what
 //! became of it).
 //!
 //! A thread on each of the CPUs that take part computes (`outside`), takes the lock, changes what
@@ -9,7 +9,7 @@
 //! |---|---|---|---|
 //! | `fifo`, `near` | [`Osq`] in either order | 4 | `coreline` |
 //! | `ticket` | [`RawTicketLock`] | 8 | `coreline` |
-//! | `per-node` | what seed 004 proposed: a queue for each memory node | 132 | [`per_node`] |
+//! | `per-node` | what Guo 2024 proposes: a queue for each memory node | 132 | [`per_node`] |
 //! | `mcs` | Mellor-Crummey and Scott's queue (1991) | 4 | [`mcs`] |
 //! | `cna` | Kogan and Dice's compact NUMA-aware queue (2019) | 4 | [`cna`] |
 //! | `reciprocating` | Dice and Kogan's reciprocating lock (2025) | 4 | [`reciprocating`] |
@@ -66,7 +66,7 @@ pub static SCENARIO: Scenario = Scenario {
     variants: &[
         Variant::new("fifo", "Osq: a queue in four bytes, in order of arrival"),
         Variant::new("near", "Osq: waiters under the holder's cache first, within bounds"),
-        Variant::new("per-node", "A queue for each memory node, and a token (seed 004's proposal)"),
+        Variant::new("per-node", "A queue for each memory node, and a token (Guo 2024)"),
         Variant::new("ticket", "Two counters; all waiters spin on one line"),
         Variant::new("mcs", "Mellor-Crummey and Scott's queue"),
         Variant::new("cna", "Kogan and Dice's queue: waiters of the holder's node first"),
@@ -89,7 +89,7 @@ pub static SCENARIO: Scenario = Scenario {
                    node costs",
     ..Scenario::new(
         "lockscale",
-        "One lock that 1 to all CPUs want: throughput, fairness, hand-offs by distance (seed 004)",
+        "One lock, 1 to all CPUs: throughput, fairness, hand-offs by distance (Guo 2024)",
         [run::<Native>, run::<Sim>],
     )
 };

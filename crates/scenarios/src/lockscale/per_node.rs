@@ -1,4 +1,4 @@
-//! `per-node`: what seed 004 proposed for the kernel's queue of spinners, kept as the "before" of
+//! `per-node`: what Guo 2024 proposes for the kernel's queue of spinners, kept as the "before" of
 //! [`Near`](coreline::lock::Near), with its mistakes.
 //!
 //! The queue is split: one for each memory node, 32 tails in every lock. A thread that comes to

@@ -1,5 +1,5 @@
 //! CPUs of a kernel, whose tasks wake each other across them: `try_to_wake_up` and
-//! `sched_ttwu_pending` of Linux 6.8, as far as seed 001 is about them.
+//! `sched_ttwu_pending` of Linux 6.8, as far as Nayak 2024 is about them.
 //!
 //! How a task is woken, as in `ttwu_queue_cond` (from memory):
 //!

@@ -15,7 +15,7 @@ use crate::crew::{Sign, nanos};
 use crate::point::Setup;
 use crate::{RunError, draw};
 
-/// A load that the seed ran, as far as it is one of wake-ups. Counts are those of a group.
+/// A load that Nayak ran, as far as it is one of wake-ups. Counts are those of a group.
 pub(super) struct Shape {
     name: &'static str,
     about: &'static str,

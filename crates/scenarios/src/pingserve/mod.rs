@@ -1,12 +1,12 @@
-//! `pingserve`: clients on some CPUs wake servers on others, which wake them (seed 001).
+//! `pingserve`: clients on some CPUs wake servers on others, which wake them (Nayak 2024).
 //!
 //! What `ipistorm` leaves out: messages that do queue work. A client sends a request to a server on
 //! another CPU and blocks; the server answers and blocks. Each of the two wakes the other, and to
 //! wake a task on an idle CPU is a call there which queues it (the kernel's wake list and
 //! `sched_ttwu_pending`). So an idle CPU that was notified has to behave as one that was told of
-//! work: its scheduler runs, and the task next. That is where seed 001 saw its "revert" lose a
-//! tenth of tbench and netperf, as each wake-up is an interrupt then, and where its bit of its own
-//! was to lose nothing.
+//! work: its scheduler runs, and the task next. That is where Nayak's "revert" loses a tenth
+//! of tbench and netperf, as each wake-up is an interrupt then, and where the new bit is to lose
+//! nothing.
 //!
 //! Variants are those of `ipistorm`: three policies of [`coreline::Workers`], in both worlds, whose
 //! tasks are woken by a call that queues them; and the [idle loop](super::idle) of a kernel.
@@ -82,7 +82,7 @@ pub static SCENARIO: Scenario = Scenario {
     published: Some(include_str!("../../published/pingserve.toml")),
     ..Scenario::new(
         "pingserve",
-        "Requests and answers between tasks that wake each other (seed 001)",
+        "Requests and answers between tasks that wake each other (Nayak 2024)",
         [run::<Native>, run_simulated],
     )
 };
@@ -92,7 +92,7 @@ fn clients(around: &Around<'_>) -> Vec<u64> {
     match (around.natively, around.quick, is_table) {
         (true, ..) => vec![1],
         (false, true, _) => vec![1, 16],
-        // The rows of the seed's tables.
+        // The rows of Nayak's tables.
         (false, false, true) => (0..=10).map(|power| 1 << power).collect(),
         (false, false, false) => vec![1, 16, 128],
     }

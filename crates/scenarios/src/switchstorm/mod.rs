@@ -1,4 +1,4 @@
-//! `switchstorm`: every CPU of a domain alternates between a thread of it and idle (seed 003).
+//! `switchstorm`: every CPU of a domain alternates between a thread of it and idle (van Riel 2013).
 //!
 //! One thread for each CPU, pinned to it, goes round: idle, switch-in, run, switch-out. Variants
 //! differ in the mask of the CPUs that a flush of the domain's mappings has to reach, as the kernel
@@ -27,7 +27,7 @@
 //!
 //! A flush is thread 0's: it reads the owner-written word of each CPU in the mask, clears the bits
 //! of those that idle, and looks again, as a CPU may have come back in between. In the kernel of
-//! the seed an idle CPU is interrupted and clears its bit itself; here the flush does it, so that
+//! 2013 an idle CPU is interrupted and clears its bit itself; here the flush does it, so that
 //! the interrupts' own cost is in no variant.
 //!
 //! The scenario checks itself: in the end every thread is switched in, and every bit must be set.
@@ -154,7 +154,7 @@ pub static SCENARIO: Scenario = Scenario {
     }),
     ..Scenario::new(
         "switchstorm",
-        "Threads of one domain, one on each CPU, that alternate with idle (seed 003)",
+        "Threads of one domain, one on each CPU, that alternate with idle (van Riel 2013)",
         [run::<Native>, run::<Sim>],
     )
 };

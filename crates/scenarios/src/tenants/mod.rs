@@ -1,4 +1,4 @@
-//! `tenants`: counting for each of very many tenants, of which each has few tasks (seed 000).
+//! `tenants`: counting for each of very many tenants, of which each has few tasks (Desnoyers 2024).
 //!
 //! An executor has a pinned worker on each CPU. A tenant has a line of counters, of
 //! [`WORDS`] words, and a few tasks. In each round every task is polled once: it enters its tenant,
@@ -100,7 +100,7 @@ pub static SCENARIO: Scenario = Scenario {
     statistics: true,
     ..Scenario::new(
         "tenants",
-        "Counters of ten thousand tenants with few tasks each (seed 000)",
+        "Counters of ten thousand tenants with few tasks each (Desnoyers 2024)",
         [run::<Native>, run::<Sim>],
     )
 };

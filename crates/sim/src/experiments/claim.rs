@@ -67,17 +67,17 @@ pub struct Band {
     points: Vec<Point>,
 }
 
-/// Seeds of a whole band.
-const SEEDS: u64 = 16;
-
 /// To how many percent an uncertain cost is moved.
 const MOVES: [u64; 2] = [70, 130];
 
 impl Band {
+    /// How many seeds each share has in a whole band.
+    pub const SEEDS: u64 = 16;
+
     /// The whole band: each share of [`Machine::REQUEST_BAND`] with 16 seeds from `seed` on, and
     /// each uncertain cost at 70 % and at 130 %, one at a time.
     pub fn whole(spec: &Spec, seed: u64) -> Band {
-        let mut band = Band::shares(spec, seed, SEEDS);
+        let mut band = Band::shares(spec, seed, Band::SEEDS);
         let uncertain = spec.sources().filter(|(_, cost)| cost.uncertain);
         let moved = uncertain.flat_map(|(name, _)| MOVES.map(|percent| (name.to_owned(), percent)));
         band.points.extend(moved.map(|cost| Point {

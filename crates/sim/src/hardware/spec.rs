@@ -45,8 +45,9 @@ pub struct Spec {
     distances: Distances,
     /// Costs that were moved, and to how many percent.
     scaled: BTreeMap<String, u64>,
-    /// The digest of the text; `None` for a preset.
-    digest: Option<u64>,
+    /// Of the text.
+    digest: u64,
+    is_preset: bool,
 }
 
 impl Spec {
@@ -122,14 +123,19 @@ impl Spec {
             let why = format!("{:?} is a preset, and this is another machine: rename it", raw.name);
             return Err(wrong("name".to_owned(), why));
         }
-        let digest = preset.is_none().then(|| digest(text.as_bytes()));
+        let (digest, is_preset) = (digest(text.as_bytes()), preset.is_some());
         let (name, summary, scaled) = (raw.name, raw.summary, BTreeMap::new());
-        Ok(Spec { name, summary, topology, costs, sources, distances, scaled, digest })
+        Ok(Spec { name, summary, topology, costs, sources, distances, scaled, digest, is_preset })
     }
 
     /// The digest of the machine's file, by which a replay line tells it from others of its name;
     /// `None` for a preset.
     pub fn digest(&self) -> Option<u64> {
+        (!self.is_preset).then_some(self.digest)
+    }
+
+    /// The digest of the machine's file, also of a preset's: FNV-1a of 64 bits.
+    pub fn file_digest(&self) -> u64 {
         self.digest
     }
 

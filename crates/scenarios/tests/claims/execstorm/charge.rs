@@ -1,8 +1,8 @@
-//! What seed 002 does when a charge fails, kept as the "before" of a cache with a budget; found by
+//! What Yoo 2025 does when a charge fails, kept as the "before" of a cache with a budget; found by
 //! runs that the lines beside them bring back.
 //!
-//! The seed constructs an `mm_struct` with its row of concurrency IDs, and charges for it at each
-//! life. Its `mm_init`, in its order:
+//! Yoo's patch constructs an `mm_struct` with its row of concurrency IDs, and charges for it at
+//! each life. Its `mm_init`, in its order:
 //!
 //! ```text
 //!     init_new_context(p, mm)               the context of this life
@@ -87,16 +87,16 @@ trait Charged: Send + Sync + 'static {
     fn cache(&self) -> &ObjectCache<Mm, (), Sim>;
 }
 
-/// The seed's.
-struct Seed {
+/// As Yoo's patch does it.
+struct Patched {
     cache: ObjectCache<Mm, (), Sim>,
     budget: Budget<Sim>,
 }
 
-impl Charged for Seed {
+impl Charged for Patched {
     fn new(budget: Budget<Sim>) -> Self {
         let cache = ObjectCache::builder_in("mm_struct").build(Mm::construct).unwrap();
-        Seed { cache, budget }
+        Patched { cache, budget }
     }
 
     fn try_life(&self, found: &Found) {
@@ -176,17 +176,17 @@ fn replay<C: Charged>(line: &str) -> [u64; 5] {
 }
 
 #[test]
-fn the_seeds_failed_charge_destroys_a_row_that_is_used_again() {
+fn the_patchs_failed_charge_destroys_a_row_that_is_used_again() {
     for line in LINES {
-        let [refused, astray, ..] = replay::<Seed>(line);
+        let [refused, astray, ..] = replay::<Patched>(line);
         assert!(refused > 0 && astray > 0, "{refused} refused, {astray} without a row: {line}");
     }
 }
 
 #[test]
-fn the_seeds_failed_charge_leaves_a_context() {
+fn the_patchs_failed_charge_leaves_a_context() {
     for line in LINES {
-        let [refused, _, contexts, ..] = replay::<Seed>(line);
+        let [refused, _, contexts, ..] = replay::<Patched>(line);
         assert!(refused > 0 && contexts == refused, "{contexts} of {refused}: {line}");
     }
 }

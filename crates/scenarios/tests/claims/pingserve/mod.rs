@@ -76,7 +76,7 @@ fn requests<const N: usize>(
     numbers.map(|mut it| it.swap_remove(REQUESTS))
 }
 
-/// The seed's own figures of the kernel as it was scatter by 0.2 to 1.6 % up to 128 clients.
+/// Nayak's own figures of the kernel as it was scatter by 0.2 to 1.6 % up to 128 clients.
 const NOISE: f64 = 0.98;
 
 /// What is claimed: a notified CPU does as much as one that was told of work, whatever the shape.

@@ -1,0 +1,569 @@
+//! The verb `compare`: what changed between results of one scenario.
+//!
+//! | results | a figure changed if |
+//! |---|---|
+//! | simulated, one of each | it moved the same way at every point of the band |
+//! | native, several of each | the test of Mann and Whitney says so |
+//!
+//! and its values differ by the threshold at least: what differs for certain can still be of no
+//! interest. A simulated figure is the same each time, so whatever moved it was changed. Ratios to
+//! another figure are left out: that figure is compared itself.
+//!
+//! The test ("On a Test of Whether one of Two Random Variables is Stochastically Larger than the
+//! Other", 1947, <https://doi.org/10.1214/aoms/1177730491>) supposes no distribution. Of 20
+//! comparisons of like with like at most one names a figure, however many figures there are
+//! (Bonferroni's correction). That takes several results: five of each for 6 figures, and eight for
+//! 160. The samples of one run cannot stand for them: a machine whose clock, neighbours or threads'
+//! places change is slow for a whole run, and all samples of that run are. On two shared CPUs runs
+//! of one program differ by a quarter.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::output::table;
+use crate::text::{Form, Tone, counted};
+
+/// The part of comparisons of like with like that may name a figure, or several, as changed.
+const CHANCE: f64 = 0.05;
+
+#[derive(Args)]
+pub(crate) struct Choice {
+    /// The earlier results, separated by commas: what `coreline run SCENARIO --json --out FILE`
+    /// wrote. One of a simulation, several of native runs, best taken in turn with the later ones
+    #[arg(value_name = "BEFORE,...")]
+    before: String,
+    /// The later ones
+    #[arg(value_name = "AFTER,...")]
+    after: String,
+    /// Percent that a figure must change by
+    #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
+    #[arg(allow_negative_numbers = true)]
+    threshold: f64,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value: &f64| (0.0..=1000.0).contains(value));
+    value.ok_or_else(|| "a number from 0 to 1000, such as 5".to_owned())
+}
+
+/// A result of `coreline run`, as far as it is compared.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+struct Run {
+    schema: String,
+    program: Value,
+    scenario: String,
+    world: String,
+    machine_digest: Value,
+    here: Value,
+    quick: bool,
+    spans: String,
+    seed: u64,
+    seeds: u64,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+struct Row {
+    config: String,
+    params: BTreeMap<String, Value>,
+    variant: String,
+    metric: String,
+    unit: String,
+    better: Better,
+    derived: bool,
+    value: Option<f64>,
+    points: Vec<Option<f64>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Better {
+    Lower,
+    Higher,
+}
+
+/// What came of it. The schema is `coreline.compare/1`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Outcome {
+    schema: &'static str,
+    scenario: String,
+    world: String,
+    /// Percent.
+    threshold: f64,
+    /// How many figures both results have.
+    compared: usize,
+    /// How many have too few results for a test.
+    untested: usize,
+    /// How many results of each would do, natively.
+    needed: Option<usize>,
+    /// How many only one of the results has.
+    unmatched: usize,
+    worse: usize,
+    better: usize,
+    /// What else differs between the two runs.
+    differences: Vec<String>,
+    changes: Vec<Change>,
+}
+
+/// A figure that changed.
+#[derive(Debug, Serialize)]
+struct Change {
+    config: String,
+    params: BTreeMap<String, Value>,
+    variant: String,
+    metric: String,
+    unit: String,
+    before: f64,
+    after: f64,
+    /// Of the figure, after over before.
+    ratio: f64,
+    is_worse: bool,
+}
+
+/// Compares files.
+pub(crate) fn compare(choice: &Choice) -> Result<Outcome, Error> {
+    let mut seen = Vec::new();
+    let mut read = |files: &str| {
+        files.split(',').map(|path| read(Path::new(path), &mut seen)).collect::<Result<_, _>>()
+    };
+    outcome(read(&choice.before)?, read(&choice.after)?, choice.threshold)
+}
+
+/// Reads a result. Of native ones none may be another again: it is no second measurement.
+fn read(path: &Path, seen: &mut Vec<String>) -> Result<Run, Error> {
+    let of = |why: String| Error::Compared { path: path.to_owned(), why };
+    let text = fs::read_to_string(path).map_err(|error| of(error.to_string()))?;
+    let value: Value = serde_json::from_str(&text).map_err(|error| of(error.to_string()))?;
+    let schema = value["schema"].as_str().unwrap_or("nothing that says its schema");
+    if schema != "coreline.run/2" {
+        return Err(of(format!("it is {schema}, and not coreline.run/2")));
+    }
+    let run: Run = serde_json::from_value(value).map_err(|error| of(error.to_string()))?;
+    if run.is_native() && seen.contains(&text) {
+        return Err(of("it is the same result as another of these".to_owned()));
+    }
+    seen.push(text);
+    Ok(run)
+}
+
+fn outcome(before: Vec<Run>, after: Vec<Run>, threshold: f64) -> Result<Outcome, Error> {
+    let (earlier, later) = (&before[0], &after[0]);
+    for run in before.iter().chain(&after) {
+        earlier.is_comparable(run)?;
+    }
+    let is_native = earlier.is_native();
+    if !is_native && before.len() + after.len() > 2 {
+        let [before, after] = [before.len(), after.len()].map(|count| counted(count, "result"));
+        return Err(Error::NotComparable { what: "number of simulations", before, after });
+    }
+    let figures = earlier.rows.iter().filter(|row| !row.derived).map(|row| {
+        let [these, those] =
+            [&before, &after].map(|runs| runs.iter().filter_map(|run| run.like(row)).collect());
+        Figure { these, those }
+    });
+    let figures: Vec<Figure<'_>> = figures.filter(|figure| !figure.those.is_empty()).collect();
+    let compared = figures.len();
+    let level = is_native.then_some(CHANCE / compared.max(1) as f64);
+    let (mut untested, mut changes) = (0, Vec::new());
+    for figure in figures {
+        match figure.change(level, threshold) {
+            Some(change) => changes.extend(change),
+            None => untested += 1,
+        }
+    }
+    let alone = |this: &Run, that: &[Run]| {
+        let is_alone = |row: &&Row| !row.derived && that.iter().all(|it| it.like(row).is_none());
+        this.rows.iter().filter(is_alone).count()
+    };
+    let worse = changes.iter().filter(|change| change.is_worse).count();
+    let mut differences: Vec<String> = Vec::new();
+    for line in before.iter().chain(&after).flat_map(|run| earlier.differences(run)) {
+        if !differences.contains(&line) {
+            differences.push(line);
+        }
+    }
+    Ok(Outcome {
+        schema: "coreline.compare/1",
+        threshold,
+        compared,
+        untested,
+        needed: level.and_then(|level| (2..=100).find(|count| at_best(*count, *count) < level)),
+        unmatched: alone(earlier, &after) + alone(later, &before),
+        worse,
+        better: changes.len() - worse,
+        differences,
+        changes,
+        scenario: earlier.scenario.clone(),
+        world: earlier.world.clone(),
+    })
+}
+
+impl Run {
+    fn is_native(&self) -> bool {
+        self.spans == "samples"
+    }
+
+    fn is_comparable(&self, other: &Run) -> Result<(), Error> {
+        let number = |of: u64| of.to_string();
+        for (what, before, after) in [
+            ("scenario", self.scenario.clone(), other.scenario.clone()),
+            ("world", self.world.clone(), other.world.clone()),
+            ("span", self.spans.clone(), other.spans.clone()),
+            ("form (quick)", self.quick.to_string(), other.quick.to_string()),
+            ("seed", number(self.seed), number(other.seed)),
+            ("number of seeds", number(self.seeds), number(other.seeds)),
+        ] {
+            if before != after {
+                return Err(Error::NotComparable { what, before, after });
+            }
+        }
+        Ok(())
+    }
+
+    /// In what two runs differ, beside their figures and the day.
+    fn differences(&self, other: &Run) -> Vec<String> {
+        let of = |run: &Run| {
+            let program = ["version", "commit"].map(|key| (key, run.program[key].clone()));
+            let here = ["processor", "kernel", "cpus"].map(|key| (key, run.here[key].clone()));
+            let machine = ("machine file", run.machine_digest.clone());
+            program.into_iter().chain(here).chain([machine])
+        };
+        let pairs = of(self).zip(of(other)).filter(|(this, that)| this != that);
+        let line = |((what, this), (_, that)): ((&str, Value), (&str, Value))| {
+            format!("{what}: {} and {}", shown(&this), shown(&that))
+        };
+        pairs.map(line).collect()
+    }
+}
+
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+impl Run {
+    /// The row of the same figure.
+    fn like(&self, row: &Row) -> Option<&Row> {
+        let of = |row: &'_ Row| (row.config.clone(), row.variant.clone(), row.metric.clone());
+        let is_same = |other: &&Row| {
+            of(row) == of(other) && row.params == other.params && row.unit == other.unit
+        };
+        self.rows.iter().find(is_same)
+    }
+}
+
+/// The rows of a figure, earlier and later ones: at least one of each.
+struct Figure<'a> {
+    these: Vec<&'a Row>,
+    those: Vec<&'a Row>,
+}
+
+impl Figure<'_> {
+    /// How the later figure differs, if it does: a native one if chance comes to less than the
+    /// level. `None` if that cannot be said.
+    fn change(&self, level: Option<f64>, threshold: f64) -> Option<Option<Change>> {
+        let [these, those] = self.values();
+        let (before, after) = (middle(&these)?, middle(&those)?);
+        let is_certain = match level {
+            Some(level) if at_best(these.len(), those.len()) >= level => return None,
+            Some(level) => {
+                let (smaller, larger) = orders(&these, &those);
+                let chance = by_chance(these.len(), those.len(), smaller.min(larger));
+                // Else medians and ranks contradict each other.
+                chance < level && (after > before) == (larger > smaller)
+            }
+            None => {
+                let [these, those] = [&self.these[0].points, &self.those[0].points];
+                let way = |(this, that): (&Option<f64>, &Option<f64>)| that.partial_cmp(this);
+                let ways: Vec<_> = these.iter().zip(those).map(way).collect();
+                let is_one_way = ways.iter().all(|way| *way == after.partial_cmp(&before));
+                (these.len() == those.len()).then_some(is_one_way)?
+            }
+        };
+        let is_large = (after - before).abs() >= threshold / 100.0 * before.abs();
+        let change = || {
+            let row = self.these[0];
+            Change {
+                config: row.config.clone(),
+                params: row.params.clone(),
+                variant: row.variant.clone(),
+                metric: row.metric.clone(),
+                unit: row.unit.clone(),
+                before,
+                after,
+                ratio: after / before,
+                is_worse: (after > before) == (row.better == Better::Lower),
+            }
+        };
+        Some((is_certain && is_large && after != before).then(change))
+    }
+
+    /// Without those of runs in which all samples were disturbed.
+    fn values(&self) -> [Vec<f64>; 2] {
+        [&self.these, &self.those].map(|rows| rows.iter().filter_map(|row| row.value).collect())
+    }
+}
+
+/// The median, of an even number the mean of the two in the middle.
+fn middle(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    let upper = *sorted.get(half)?;
+    Some(if sorted.len() % 2 == 1 { upper } else { (sorted[half - 1] + upper) / 2.0 })
+}
+
+/// Mann and Whitney's statistic, both ways: in how many pairs of an earlier and a later value the
+/// later is the smaller one, and in how many the larger. A tie counts both ways, which makes
+/// certainty harder.
+fn orders(these: &[f64], those: &[f64]) -> (usize, usize) {
+    let pairs = || these.iter().flat_map(|this| those.iter().map(move |that| (this, that)));
+    let count = |is: fn(&f64, &f64) -> bool| pairs().filter(|(this, that)| is(this, that)).count();
+    (count(|this, that| that <= this), count(|this, that| that >= this))
+}
+
+/// The least that [`by_chance`] can come to: all of one before all of the other.
+fn at_best(these: usize, those: usize) -> f64 {
+    let orders = (1..=these).map(|at| (those + at) as f64 / at as f64).product::<f64>();
+    2.0 / orders
+}
+
+/// The probability that so many values of one distribution have a statistic as small as this.
+fn by_chance(these: usize, those: usize, statistic: usize) -> f64 {
+    // By the number of values that are dealt: in what part of all orders the statistic is how
+    // large. The last one dealt is one of `these`, which is larger than all of `those`, or not.
+    let pairs = these * those;
+    let mut parts = vec![vec![0.0; pairs + 1]; those + 1];
+    parts.iter_mut().for_each(|of| of[0] = 1.0);
+    for this in 1..=these {
+        for that in 1..=those {
+            let share = this as f64 / (this + that) as f64;
+            for sum in (0..=this * that).rev() {
+                let with_this = if sum >= that { parts[that][sum - that] } else { 0.0 };
+                let with_that = parts[that - 1][sum];
+                parts[that][sum] = share * with_this + (1.0 - share) * with_that;
+            }
+        }
+    }
+    let tail: f64 = parts[those].iter().take(statistic + 1).sum();
+    (2.0 * tail).min(1.0)
+}
+
+impl Outcome {
+    /// What the program ends with.
+    pub(crate) fn end(&self) -> Result<(), Error> {
+        match self {
+            Outcome { worse: 1.., .. } => Err(Error::Worse { count: self.worse }),
+            Outcome { needed: Some(needed), .. } if self.untested == self.compared => {
+                Err(Error::TooFew { needed: *needed })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn show(&self, form: Form, out: &mut dyn Write) -> Result<(), Error> {
+        let Outcome { compared, untested, unmatched, worse, better, threshold, .. } = self;
+        let (tone, conclusion) = match (worse, better) {
+            (0, 0) if *untested > 0 && untested == compared => {
+                (Tone::Partly, "nothing can be told".to_owned())
+            }
+            (0, 0) => (Tone::Good, "no figure changed".to_owned()),
+            (0, _) => (Tone::Good, format!("{} better, none is worse", figures(*better))),
+            (_, 0) => (Tone::Bad, format!("{} worse, none is better", figures(*worse))),
+            _ => (Tone::Bad, format!("{} worse, {} better", figures(*worse), figures(*better))),
+        };
+        let of = format!("{} on {}", self.scenario, self.world);
+        write!(out, "{}", form.paragraph("", &format!("{of}: {}", form.toned(tone, &conclusion))))?;
+        let mut about =
+            format!("{} compared, a change is {threshold} % or more", counted(*compared, "figure"));
+        if *untested > 0 {
+            about += &format!("; of {untested} nothing can be told");
+            if let Some(needed) = self.needed {
+                about += &format!(", which takes {needed} undisturbed results of each or more");
+            }
+        }
+        if *unmatched > 0 {
+            about += &format!("; in one of the results only: {unmatched}");
+        }
+        write!(out, "{}", form.paragraph("", &about))?;
+        for difference in &self.differences {
+            write!(out, "{}", form.paragraph("the runs differ: ", difference))?;
+        }
+        if self.changes.is_empty() {
+            return Ok(());
+        }
+        let mut lines = table(["where", "figure", "before", "after", "change"]);
+        for change in &self.changes {
+            let percent = (change.ratio - 1.0) * 100.0;
+            let tone = if change.is_worse { Tone::Bad } else { Tone::Good };
+            lines.add_row([
+                change.place(),
+                format!("{}\n{}", change.variant, change.metric),
+                number(change.before),
+                format!("{} {}", number(change.after), change.unit),
+                form.toned(tone, &format!("{percent:+.1} %")),
+            ]);
+        }
+        lines.set_width(u16::try_from(form.width).unwrap_or(u16::MAX));
+        lines.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+        let lines = lines.to_string();
+        let lines: Vec<_> = lines.lines().map(str::trim_end).collect();
+        writeln!(out, "\n{}", lines.join("\n"))?;
+        Ok(())
+    }
+}
+
+/// To thousandths.
+fn number(value: f64) -> String {
+    ((value * 1000.0).round() / 1000.0).to_string()
+}
+
+fn figures(count: usize) -> String {
+    format!("{} {}", counted(count, "figure"), if count == 1 { "is" } else { "are" })
+}
+
+impl Change {
+    fn place(&self) -> String {
+        let params = self.params.iter().map(|(name, value)| format!("{name} {}", shown(value)));
+        [self.config.clone()].into_iter().chain(params).collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(points: &[f64]) -> Row {
+        Row {
+            config: "2-CPU".to_owned(),
+            params: BTreeMap::from([("threads".to_owned(), 2.into())]),
+            variant: "near".to_owned(),
+            metric: "op_ns".to_owned(),
+            unit: "ns".to_owned(),
+            better: Better::Lower,
+            derived: false,
+            value: points.first().copied(),
+            points: points.iter().copied().map(Some).collect(),
+        }
+    }
+
+    fn run(rows: Vec<Row>, spans: &str) -> Run {
+        Run {
+            schema: "coreline.run/2".to_owned(),
+            program: serde_json::json!({ "version": "0.1.0", "commit": null }),
+            scenario: "lockscale".to_owned(),
+            world: "native".to_owned(),
+            machine_digest: Value::Null,
+            here: serde_json::json!({ "processor": "x", "kernel": "y", "cpus": "0-1", "day": "z" }),
+            quick: true,
+            spans: spans.to_owned(),
+            seed: 1,
+            seeds: 1,
+            rows,
+        }
+    }
+
+    /// Results of native runs that scatter by 8 %, in an order that looks random.
+    fn runs(count: u64, shift: u64, factor: f64) -> Vec<Run> {
+        let scattered = |at: u64| (at * 7919 + shift * 104_729) % 101;
+        let value = |at| factor * (100.0 + 0.08 * scattered(at) as f64);
+        (0..count).map(|at| run(vec![row(&[value(at)])], "samples")).collect()
+    }
+
+    #[test]
+    fn chance_is_that_of_counting_all_orders() {
+        // Of the 20 orders of three and three, one has each statistic at its end.
+        assert!((by_chance(3, 3, 0) - 0.1).abs() < 1e-12);
+        assert!((by_chance(3, 3, 1) - 0.2).abs() < 1e-12);
+        // 2 over 10 of 20.
+        assert!((by_chance(10, 10, 0) - 2.0 / 184_756.0).abs() < 1e-12);
+        assert!((at_best(10, 10) - by_chance(10, 10, 0)).abs() < 1e-12);
+        assert!((at_best(3, 7) - by_chance(3, 7, 0)).abs() < 1e-12);
+        assert!((by_chance(4, 6, 24) - 1.0).abs() < 1e-12);
+        assert_eq!(orders(&[1.0, 2.0, 3.0], &[2.0, 4.0, 5.0]), (2, 8));
+    }
+
+    #[test]
+    fn a_planted_change_is_found_and_repeats_are_none() {
+        let changed = |count, shift, factor| {
+            let found = outcome(runs(count, 1, 1.0), runs(count, shift, factor), 5.0).unwrap();
+            assert_eq!(found.needed, Some(4));
+            (found.worse, found.better, found.untested)
+        };
+        assert_eq!([changed(5, 2, 1.1), changed(5, 2, 0.9)], [(1, 0, 0), (0, 1, 0)]);
+        assert_eq!(changed(10, 2, 1.04), (0, 0, 0), "it is certain and small");
+        for shift in 0..100 {
+            assert_eq!(changed(10, shift, 1.0), (0, 0, 0), "{shift}");
+        }
+        assert_eq!(changed(3, 2, 2.0), (0, 0, 1), "too few results");
+    }
+
+    #[test]
+    fn what_one_side_lacks_is_counted_and_what_a_ratio_says_is_left_out() {
+        let other = Row { metric: "other".to_owned(), ..row(&[1.0]) };
+        let ratio = Row { derived: true, metric: "over".to_owned(), ..row(&[1.0]) };
+        let mut after = runs(5, 2, 1.1);
+        after[0].rows = vec![other.clone(), other, ratio.clone()];
+        let mut before = runs(5, 1, 1.0);
+        before[0].rows.push(ratio);
+        let found = outcome(before, after, 5.0).unwrap();
+        let counts = (found.compared, found.unmatched, found.untested, found.worse);
+        assert_eq!(counts, (1, 2, 0, 1), "five beside four are enough for one figure");
+    }
+
+    #[test]
+    fn a_simulated_figure_changes_if_it_moves_at_every_point() {
+        let of = |points: &[f64]| vec![run(vec![row(points)], "request-shares")];
+        let worse =
+            |points: &[f64]| outcome(of(&[100.0, 90.0, 110.0]), of(points), 5.0).unwrap().worse;
+        assert_eq!(worse(&[110.0, 95.0, 120.0]), 1);
+        assert_eq!(worse(&[110.0, 89.0, 120.0]), 0, "one way here, another there");
+        assert_eq!(worse(&[101.0, 91.0, 111.0]), 0, "too little");
+        assert_eq!(worse(&[100.0, 90.0, 110.0]), 0, "the same");
+    }
+
+    #[test]
+    fn what_is_worse_depends_on_the_figure_and_nothing_is_lost() {
+        let (slow, fast) = (row(&[110.0]), row(&[100.0]));
+        let other = Row { metric: "share".to_owned(), ..fast.clone() };
+        let higher =
+            |row: &Row| Row { metric: "turns".to_owned(), better: Better::Higher, ..row.clone() };
+        let before = run(vec![fast.clone(), higher(&fast), other], "whole-band");
+        let mut after = run(vec![higher(&slow), slow], "whole-band");
+        after.program["commit"] = "abc".into();
+        let found = outcome(vec![before], vec![after], 5.0).unwrap();
+        assert_eq!((found.compared, found.unmatched, found.untested), (2, 1, 0));
+        assert_eq!((found.worse, found.better), (1, 1));
+        assert_eq!(found.differences, ["commit: null and abc"]);
+        let mut text = Vec::new();
+        found.show(Form::plain(), &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let first = "lockscale on native: 1 figure is worse, 1 figure is better\n";
+        assert!(text.starts_with(first), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_refused() {
+        let [one, other] = ["samples", "whole-band"].map(|spans| run(Vec::new(), spans));
+        let elsewhere = Run { world: "host-2c".to_owned(), ..one.clone() };
+        let refused = |before: &[&Run], after: &Run| {
+            let before = before.iter().map(|run| (*run).clone()).collect();
+            match outcome(before, vec![after.clone()], 5.0) {
+                Err(Error::NotComparable { what, .. }) => what,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(refused(&[&one], &other), "span");
+        assert_eq!(refused(&[&one, &elsewhere], &one), "world");
+        let seeded = Run { seed: 2, ..other.clone() };
+        assert_eq!(refused(&[&other], &seeded), "seed");
+        assert_eq!(refused(&[&other, &other], &other), "number of simulations");
+    }
+}
