@@ -22,7 +22,8 @@ fn of_package(package: &Path) -> Option<String> {
     Some(if behind.contains("\"dirty\"") { format!("{commit}-dirty") } else { commit.to_owned() })
 }
 
-/// What git says, if the checkout is ours: a copy may lie in somebody else's.
+/// The commit that git names, if this workspace is the root of its checkout: a copied folder may
+/// lie in another project's.
 fn of_checkout(package: &Path) -> Option<String> {
     let root = package.parent()?.parent()?.canonicalize().ok()?;
     let top = PathBuf::from(git(&root, &["rev-parse", "--show-toplevel"])?);

@@ -23,11 +23,13 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::Args;
+use coreline_scenarios::metric::Better;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::Error;
 use crate::output::table;
+use crate::run::median;
 use crate::text::{Form, Tone, counted};
 
 /// The part of comparisons of like with like that may name a figure, or several, as changed.
@@ -56,7 +58,6 @@ fn percent(text: &str) -> Result<f64, String> {
 /// A result of `coreline run`, as far as it is compared.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 struct Run {
-    schema: String,
     program: Value,
     scenario: String,
     world: String,
@@ -82,13 +83,6 @@ struct Row {
     points: Vec<Option<f64>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Better {
-    Lower,
-    Higher,
-}
-
 /// What came of it. The schema is `coreline.compare/1`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
@@ -101,13 +95,13 @@ pub(crate) struct Outcome {
     compared: usize,
     /// How many have too few results for a test.
     untested: usize,
-    /// How many results of each would do, natively.
+    /// How many results of each it takes natively, at the least.
     needed: Option<usize>,
     /// How many only one of the results has.
     unmatched: usize,
     worse: usize,
     better: usize,
-    /// What else differs between the two runs.
+    /// What else differs between the runs.
     differences: Vec<String>,
     changes: Vec<Change>,
 }
@@ -250,11 +244,11 @@ fn shown(value: &Value) -> String {
 impl Run {
     /// The row of the same figure.
     fn like(&self, row: &Row) -> Option<&Row> {
-        let of = |row: &'_ Row| (row.config.clone(), row.variant.clone(), row.metric.clone());
-        let is_same = |other: &&Row| {
-            of(row) == of(other) && row.params == other.params && row.unit == other.unit
-        };
-        self.rows.iter().find(is_same)
+        self.rows.iter().find(|other| {
+            (&row.config, &row.params, &row.variant)
+                == (&other.config, &other.params, &other.variant)
+                && (&row.metric, &row.unit) == (&other.metric, &other.unit)
+        })
     }
 }
 
@@ -269,7 +263,10 @@ impl Figure<'_> {
     /// level. `None` if that cannot be said.
     fn change(&self, level: Option<f64>, threshold: f64) -> Option<Option<Change>> {
         let [these, those] = self.values();
-        let (before, after) = (middle(&these)?, middle(&those)?);
+        if these.is_empty() || those.is_empty() {
+            return None;
+        }
+        let (before, after) = (median(&these), median(&those));
         let is_certain = match level {
             Some(level) if at_best(these.len(), those.len()) >= level => return None,
             Some(level) => {
@@ -308,15 +305,6 @@ impl Figure<'_> {
     fn values(&self) -> [Vec<f64>; 2] {
         [&self.these, &self.those].map(|rows| rows.iter().filter_map(|row| row.value).collect())
     }
-}
-
-/// The median, of an even number the mean of the two in the middle.
-fn middle(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    let upper = *sorted.get(half)?;
-    Some(if sorted.len() % 2 == 1 { upper } else { (sorted[half - 1] + upper) / 2.0 })
 }
 
 /// Mann and Whitney's statistic, both ways: in how many pairs of an earlier and a later value the
@@ -412,9 +400,7 @@ impl Outcome {
         }
         lines.set_width(u16::try_from(form.width).unwrap_or(u16::MAX));
         lines.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
-        let lines = lines.to_string();
-        let lines: Vec<_> = lines.lines().map(str::trim_end).collect();
-        writeln!(out, "\n{}", lines.join("\n"))?;
+        writeln!(out, "\n{}", lines.trim_fmt())?;
         Ok(())
     }
 }
@@ -455,7 +441,6 @@ mod tests {
 
     fn run(rows: Vec<Row>, spans: &str) -> Run {
         Run {
-            schema: "coreline.run/2".to_owned(),
             program: serde_json::json!({ "version": "0.1.0", "commit": null }),
             scenario: "lockscale".to_owned(),
             world: "native".to_owned(),

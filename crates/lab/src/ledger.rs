@@ -80,7 +80,7 @@ const PARTS: &[Part] = &[
     Part { scenario: "pingserve", machine: "epyc-7003-2s", values: &[], form: Form::Quick },
 ];
 
-const SCHEMA: &str = "coreline.ledger/1";
+const SCHEMA: &str = "coreline.ledger/2";
 
 /// The result.
 #[derive(Debug, Serialize)]

@@ -1,6 +1,6 @@
 //! What a figure is of, and how it is shown.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a figure is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl FigureKind {
 }
 
 /// Which of two figures is the better one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
     /// The lower one.

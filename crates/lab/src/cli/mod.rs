@@ -45,7 +45,7 @@ enum Verb {
     /// Run a scenario beside the figures that were published for it
     #[command(subcommand)]
     Run(Box<run::Run>),
-    /// What changed between two results of a scenario; exit code 1 if a figure is worse
+    /// What changed between results of a scenario; exit code 1 if a figure is worse
     Compare(Compare),
     /// The simulated machines: all of them, or the tree and every cost of one
     Machines(Machines),

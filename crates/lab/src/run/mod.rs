@@ -24,6 +24,7 @@ use crate::world::World;
 use result::Outcome;
 
 pub(crate) use choice::Choice;
+pub(crate) use native::median;
 pub(crate) use published::params as published_params;
 
 /// Runs what was chosen; what was finished of it if an interrupt came.
