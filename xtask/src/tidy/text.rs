@@ -83,10 +83,9 @@ pub(super) fn sources(file: &File) -> Vec<Finding> {
             behind.starts_with(|c: char| c.is_ascii_digit())
         });
         // Behind a slash it is a part of an address.
-        let is_named = |note: &&&str| {
-            line.match_indices(**note).any(|(start, _)| !line[..start].ends_with('/'))
-        };
-        let named = NOTES.iter().find(is_named).copied();
+        let is_named =
+            |note: &&str| line.match_indices(*note).any(|(start, _)| !line[..start].ends_with('/'));
+        let named = NOTES.iter().copied().find(is_named);
         if let Some(note) = named.or(has_item.then_some(ITEM)) {
             let message = format!("`{note}` is no source that a reader finds");
             found.push(Finding::new(&file.path, at + 1, message));

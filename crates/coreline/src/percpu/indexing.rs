@@ -14,6 +14,8 @@ use super::slots::Slots;
 ///
 /// A slot that this calls initialised was [made](Slots::make), as is one whose index a row shows
 /// while that is below the number of indexes; and it stays so. Each is named once where all are.
+/// [`limit`](Indexing::limit) is at most the number of indexes; where there are no rows, all slots
+/// below it are made.
 /// Rows are changed as [`rows`](coreline_world::restartable::rows) says.
 pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
     /// The rows that say which index each CPU has; `None`: the index is the section's own. Always

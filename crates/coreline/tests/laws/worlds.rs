@@ -191,7 +191,8 @@ pub(crate) fn check_planted(plant: Plant, law: impl Fn() + Send + Sync + 'static
     planted(plant).check(law);
 }
 
-/// As [`check`], with two preemptions always: with three, laws of many steps end after hours.
+/// As [`check`], with two preemptions also where `CORELINE_PREEMPTIONS` asks for more: for laws of
+/// many steps.
 pub(crate) fn few(law: impl Fn() + Send + Sync + 'static) {
     few_planted(Plant::NONE, law);
 }
