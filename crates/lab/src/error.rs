@@ -71,6 +71,12 @@ pub(crate) enum Error {
     NoHome,
     #[error("there is no verb {asked:?}; there are {}{}", has.join(", "), hint(asked, has))]
     Verb { asked: String, has: Vec<String> },
+    #[error(
+        "there is nothing named {asked:?} to explain; there are {}{}",
+        has.join(", "),
+        hint(asked, has)
+    )]
+    Topic { asked: String, has: Vec<&'static str> },
     #[error("cannot write the result: {0}")]
     Output(#[from] io::Error),
     #[error("{scenario} could not be run natively: {broken}")]
@@ -197,6 +203,7 @@ impl Error {
             | Error::NoTrace { .. }
             | Error::NoHome
             | Error::Verb { .. }
+            | Error::Topic { .. }
             | Error::ReplayEngine { .. }
             | Error::ReplaySetting { .. } => 2,
         }

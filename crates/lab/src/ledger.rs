@@ -10,6 +10,7 @@ use std::io::Write;
 
 use clap::Args;
 use coreline_scenarios::Scenario;
+use coreline_scenarios::metric::FigureKind;
 use coreline_scenarios::param::Value;
 use coreline_world::native::note_interrupts;
 use serde::Serialize;
@@ -17,7 +18,7 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::progress::Whole;
 use crate::run::result::FigureRow;
-use crate::run::verdict::{self, Verdict};
+use crate::run::verdict::{self, Score, Verdict};
 use crate::run::{self, Choice};
 use crate::text;
 use crate::world::World;
@@ -109,6 +110,8 @@ struct Entry {
     variant: &'static str,
     metric: &'static str,
     unit: &'static str,
+    #[serde(skip)]
+    kind: FigureKind,
     published: f64,
     /// At the default point; of several rows the first's.
     value: f64,
@@ -196,6 +199,7 @@ fn entries(rows: &[FigureRow], known: &BTreeSet<String>) -> Vec<Entry> {
             variant: row.variant,
             metric: row.metric,
             unit: row.unit,
+            kind: row.kind,
             published,
             value: row.value,
             low: row.low,
@@ -213,6 +217,18 @@ impl Account {
     fn count(&self, verdict: Verdict) -> usize {
         self.entries.iter().filter(|entry| entry.verdict == verdict).count()
     }
+}
+
+/// The score of parts, and that of a null model.
+fn score(parts: &[&Account]) -> Score {
+    let of = |part: &&Account| {
+        let scenario = part.scenario;
+        let figure = move |entry: &Entry| {
+            ((scenario, entry.metric), entry.kind, entry.published, entry.verdict)
+        };
+        part.entries.iter().map(figure).collect::<Vec<_>>()
+    };
+    verdict::score(parts.iter().flat_map(of))
 }
 
 /// In the order of the conclusion.
@@ -233,54 +249,52 @@ impl Ledger {
 
     /// As Markdown: the page `docs/fidelity.md`.
     pub(crate) fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
-        let all =
-            |parts: &[&Account], verdict| parts.iter().map(|it| it.count(verdict)).sum::<usize>();
-        let good = |parts: &[&Account]| {
-            let good = all(parts, Verdict::Reached) + all(parts, Verdict::Direction);
-            (good, parts.iter().map(|it| it.entries.len()).sum::<usize>())
-        };
         let parts: Vec<&Account> = self.parts.iter().collect();
         let kernel: Vec<&Account> = parts
             .iter()
             .copied()
             .filter(|it| ["intermittent", "switchstorm"].contains(&it.scenario))
             .collect();
-        let ((good_all, of_all), (good_kernel, of_kernel)) = (good(&parts), good(&kernel));
         let form = Self::page();
         let mut text = "# fidelity\n\n".to_owned();
         let conclusion = format!(
-            "Of {of_all} published figures the simulator reaches {} in size, and {good_all} at \
-             least in direction; of the {of_kernel} of [Desnoyers 2024](https://lore.kernel.org/\
-             lkml/20240904013127.75064-2-mathieu.desnoyers@efficios.com) and [van Riel 2013]\
-             (https://lore.kernel.org/r/20130731221421.616d3d20@annuminas.surriel.com), over the \
-             whole band, {} and {good_kernel}. None is calibrated on, and none is a prediction: \
-             they were known when the scenarios were written. What was predicted first is in \
-             [validate](validate/README.md).",
-            all(&parts, Verdict::Reached),
-            all(&kernel, Verdict::Reached),
+            "{}. Of those of [Desnoyers 2024](https://lore.kernel.org/lkml/20240904013127.75064-2-\
+             mathieu.desnoyers@efficios.com) and [van Riel 2013](https://lore.kernel.org/r/\
+             20130731221421.616d3d20@annuminas.surriel.com), over the whole band: {}. None is \
+             calibrated on, and none is a prediction: they were known when the scenarios were \
+             written. What was predicted first is in [validate](validate/README.md).",
+            score(&parts),
+            score(&kernel),
         );
-        let what = "`coreline ledger --out docs/fidelity.md` writes this page. *Value* is that of \
-                    the default point, *band* its range over request shares, seeds and uncertain \
-                    costs (the whole band), or over request shares alone. The verdicts are \
-                    explained in `crates/lab/src/run/verdict.rs`. A figure whose source leaves \
-                    parameters open stands beside several rows, and is `undecided` where these \
-                    disagree.";
+        let what = "`coreline ledger --out docs/fidelity.md` writes this page. *Value* is the \
+                    figure at the default point. *Band* is its range over request shares, seeds \
+                    and uncertain costs (the whole band), or over request shares alone; a quick \
+                    run has none. `coreline explain verdicts` defines the verdicts and the null \
+                    model. A figure whose source leaves parameters open stands beside several \
+                    rows, and is `undecided` where these disagree.";
         for paragraph in [&conclusion, what] {
             text += &form.paragraph("", paragraph);
             text.push('\n');
         }
         text += "| scenario | machine | figures |";
         VERDICTS.iter().for_each(|it| _ = write!(text, " {} |", it.words()));
-        text += "\n|---|---|---|";
+        text += " null model |\n|---|---|---|---|";
         VERDICTS.iter().for_each(|_| text += "---|");
         for part in &self.parts {
             let Account { scenario, machine, entries, .. } = part;
             _ = write!(text, "\n| `{scenario}` | `{machine}` | {} |", entries.len());
             VERDICTS.iter().for_each(|it| _ = write!(text, " {} |", part.count(*it)));
+            _ = write!(text, " {} |", score(&[part]).null);
         }
         text.push('\n');
         self.parts.iter().for_each(|part| part.write(&mut text));
         Ok(out.write_all(text.as_bytes())?)
+    }
+}
+
+impl Entry {
+    fn band(&self) -> String {
+        if self.low.is_nan() { "-".to_owned() } else { format!("{} to {}", self.low, self.high) }
     }
 }
 
@@ -311,11 +325,10 @@ impl Account {
                 if entry.rows > 1 { format!(" ({} rows)", entry.rows) } else { String::new() };
             _ = writeln!(
                 page,
-                "| {config}{params} | `{variant}` | {metric}, {unit} | {published} | {} | {} to {} \
-                 | {}{rows} | {note} |",
+                "| {config}{params} | `{variant}` | {metric}, {unit} | {published} | {} | {} | \
+                 {}{rows} | {note} |",
                 entry.value,
-                entry.low,
-                entry.high,
+                entry.band(),
                 verdict::said(entry.verdict, entry.times),
             );
         }
@@ -352,6 +365,7 @@ mod tests {
             samples: None,
             discarded: None,
             unit: "ratio",
+            kind: FigureKind::Gain,
             derived: true,
             better: Better::Higher,
             published: Some(2.0),

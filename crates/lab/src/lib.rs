@@ -11,6 +11,7 @@
 //! | `table` | shows such a result in a terminal of any width |
 //! | `overview` | what the program says if nothing was asked |
 //! | `validate` | sets the simulator's predictions beside measurements |
+//! | `explain` | a kernel change, a scenario or the verdicts on a page |
 //! | `ledger` | every published figure beside ours |
 //! | `measure` | what things cost on this machine, as a machine file |
 //! | `port`, `unportable` | copies of packages that run in the simulated machine; why not |
@@ -25,6 +26,7 @@ mod compare;
 mod disturbance;
 mod doctor;
 mod error;
+mod explain;
 #[cfg(test)]
 #[path = "../tests/cli/fields.rs"]
 mod fields;

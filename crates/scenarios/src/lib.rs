@@ -2,9 +2,10 @@
 //! [`Scenario`], and a program that is generic over its world, so that it runs natively and on
 //! simulated machines.
 //!
-//! A scenario's parameters, variants, figures and question are data, beside the program that gives
-//! the numbers; notes are, beside what was published. The command line, what runs, replay lines,
-//! rows, tables and the answer of the default run of the program `coreline` follow from them.
+//! A scenario's parameters, variants and figures are data, beside the program that gives the
+//! numbers; notes are, beside what was published. The command line, what runs, replay lines, rows
+//! and tables of the program `coreline` follow from them. [`CHANGES`] are the changes to Linux that
+//! scenarios show: the program's first page is made of them.
 //! [`simulate`] runs a point of a scenario on a simulated machine; [`over_band`] and [`figures`]
 //! run points over a band. A new scenario is a module, a line of [`ALL`], and its document.
 //!
@@ -13,12 +14,14 @@
 //! | [`param`], [`point`] | what can be varied; a value for each, which is a program |
 //! | [`metric`], [`figure`] | what a figure is of; how it is made |
 //! | [`Source`] | where published figures are from |
+//! | [`Change`] | the five changes to Linux that the library brings to programs |
 //! | [`config`] | which CPUs of a machine take part |
 //! | [`crew`] | the threads of a scenario, and how they wait for each other |
 //! | [`kernel`] | what the simulated kernel does at a thread switch |
 //! | [`idle`] | the idle loop of a kernel, for scenarios |
 //! | the others | a scenario each: what exactly runs, and what is declared |
 
+mod change;
 pub mod config;
 pub mod crew;
 pub mod execstorm;
@@ -53,10 +56,11 @@ use figure::Figure;
 use param::Param;
 use point::{Point, Setup};
 
+pub use change::{CHANGES, Change, Has, Natively, Shown};
 pub use run::{Done, Error, figures, over_band, simulate};
 pub use source::{SOURCES, Source};
 
-/// All scenarios, in the order of the default run.
+/// All scenarios, in the order of lists.
 pub static ALL: [&Scenario; 13] = [
     &intermittent::SCENARIO,
     &switchstorm::SCENARIO,
@@ -93,8 +97,6 @@ pub struct Scenario {
     pub limited: fn(&str, &Point) -> bool,
     /// Why nothing can be said where all CPUs share one cache.
     pub not_testable: &'static str,
-    /// What the default run of the program asks it.
-    pub question: Question,
     /// The file of what was published about it, if anything was, with notes on what is off.
     pub published: Option<&'static str>,
     /// Runs the program on this machine.
@@ -127,7 +129,6 @@ impl Scenario {
             figures: &[],
             limited: |_, _| false,
             not_testable: "all CPUs share one L3 and are few: no evidence on what more would cost",
-            question: Question::NONE,
             published: None,
             native: runs[0],
             simulated: runs[1],
@@ -221,45 +222,6 @@ impl Variant {
     /// In one of them.
     pub const fn only(self, only: Only) -> Variant {
         Variant { only, ..self }
-    }
-}
-
-/// A scenario in a few lines: bars, and a sentence.
-pub struct Question {
-    /// The simulated machine: the one that was measured on, or a large one.
-    pub machine: &'static str,
-    /// The configuration whose figures are meant, where there are several.
-    pub config: Option<&'static str>,
-    /// The parameter and its value whose figures are meant, where there are several; as rows have
-    /// them.
-    pub param: Option<(&'static str, &'static str)>,
-    /// What the bars are of, in words.
-    pub about: &'static str,
-    /// The metric that the bars are of; empty: nothing is asked.
-    pub metric: &'static str,
-    /// The variants that have a bar, in their order.
-    pub variants: &'static [&'static str],
-    /// The metric and variant that answer.
-    pub answer: (&'static str, &'static str),
-    /// The answer; the figure goes where `{}` is.
-    pub sentence: &'static str,
-}
-
-impl Question {
-    const NONE: Question = Question {
-        machine: "epyc-9654-2s",
-        config: None,
-        param: None,
-        about: "",
-        metric: "",
-        variants: &[],
-        answer: ("", ""),
-        sentence: "",
-    };
-
-    /// Whether the default run asks it. It has room for five.
-    pub fn is_asked(&self) -> bool {
-        !self.metric.is_empty()
     }
 }
 

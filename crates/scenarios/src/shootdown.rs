@@ -37,7 +37,7 @@ use super::figure::Made::{Number, Over};
 use super::metric::FigureKind::{Nanoseconds, Ratio};
 use super::param::{Domain, Param};
 use super::point::Setup;
-use super::{Question, RunError, Scenario, Variant};
+use super::{RunError, Scenario, Variant};
 use crate::crew::{Sign, crew, nanos, pinned};
 
 /// The scenario: what it varies, measures and asks.
@@ -60,15 +60,6 @@ pub static SCENARIO: Scenario = Scenario {
     ],
     not_testable: "all CPUs share one L3 and are few: no evidence on what more, and farther, \
                    would cost",
-    question: Question {
-        param: Some(("present", "1")),
-        about: "a call that all present contexts run",
-        metric: "shootdown_ns",
-        variants: &["eager", "lazy"],
-        answer: ("shootdown_over_eager", "lazy"),
-        sentence: "lazy takes {} as long as eager",
-        ..Question::NONE
-    },
     told: Some(|it| format!("{:.2} ns per shootdown, {:.2} ns per update", it[0], it[1])),
     ..Scenario::new(
         "shootdown",

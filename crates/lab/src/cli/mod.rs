@@ -13,14 +13,14 @@ use crate::output::Output;
 use crate::run as runs;
 use crate::text::Form;
 use crate::{
-    bench, compare, doctor, ledger, machines, measure, overview, port, replay, shell, table,
-    validate,
+    bench, compare, doctor, explain, ledger, machines, measure, overview, port, replay, shell,
+    table, validate,
 };
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
 ///
-/// Without a verb: what this machine offers, then an answer for each of five scenarios, in their
-/// quick form, natively and simulated.
+/// Without a verb: what this machine is, five changes to Linux beside what was published of them,
+/// and what common operations cost here with the library and without it.
 #[derive(Parser)]
 #[command(
     name = "coreline",
@@ -33,9 +33,8 @@ use crate::{
 pub(crate) struct Cli {
     #[command(subcommand)]
     verb: Option<Verb>,
-    /// All figures of the scenarios in tables, instead of an answer for each
-    #[arg(long)]
-    table: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 #[derive(Subcommand)]
@@ -45,6 +44,13 @@ enum Verb {
     /// Run a scenario beside the figures that were published for it
     #[command(subcommand)]
     Run(Box<run::Run>),
+    /// What a kernel change does and how to use it, what a scenario compares, or what the verdicts
+    /// mean
+    Explain {
+        /// Of a change, a scenario, or `verdicts`; without it, what there is
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+    },
     /// What changed between results of a scenario; exit code 1 if a figure is worse
     Compare(Compare),
     /// The simulated machines: all of them, or the tree and every cost of one
@@ -166,6 +172,10 @@ impl Cli {
                 })?;
                 left_out.map_or(Ok(()), |_| Err(Error::Interrupted))
             }
+            Some(Verb::Explain { name }) => {
+                let out = &mut std::io::stdout().lock();
+                explain::explain(name.as_deref(), Form::of_output(), out)
+            }
             Some(Verb::Compare(Compare { choice, output })) => {
                 let mut end = Ok(());
                 let make = || {
@@ -216,7 +226,7 @@ impl Cli {
             Some(Verb::Install { prefix }) => {
                 shell::install(&Cli::command(), prefix, &mut std::io::stdout().lock())
             }
-            None => overview::show(self.table, Form::of_output(), &mut std::io::stdout().lock()),
+            None => overview::show(&self.output, &mut std::io::stdout().lock()),
         }
     }
 }

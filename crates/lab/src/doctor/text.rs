@@ -51,25 +51,23 @@ impl Report {
         self.show_fast_paths(WHOLE, out)
     }
 
-    /// Writes a few lines.
-    pub(crate) fn show_summary(&self, form: Form, out: &mut dyn Write) -> Result<(), Error> {
-        writeln!(out, "this machine: kernel {}", self.kernel.shown())?;
-        writeln!(out, "  {}", tree::counts(&self.found.probe.topology))?;
-        self.show_warnings(form, out)?;
-        self.show_fast_paths(form, out)?;
-        writeln!(out, "  more: coreline doctor")?;
-        Ok(())
-    }
-
     /// Writes two lines.
-    pub(crate) fn show_in_brief(&self, out: &mut dyn Write) -> Result<(), Error> {
+    pub(crate) fn show_in_brief(
+        &self,
+        first: &str,
+        form: Form,
+        out: &mut dyn Write,
+    ) -> Result<(), Error> {
         let count = |is: fn(&FastPath) -> bool| self.fast_paths.iter().filter(|it| is(it)).count();
-        let on = count(|path| path.on);
+        let on = counted(count(|path| path.on), "fast path");
         let off = count(|path| !path.on && path.remedy.is_some());
-        writeln!(out, "this machine: {}", tree::counts(&self.found.probe.topology))?;
-        let (on, warnings) = (counted(on, "fast path"), counted(self.warnings.len(), "warning"));
-        writeln!(out, "  {on} on, {off} off, {warnings}: coreline doctor")?;
-        Ok(())
+        let warnings = counted(self.warnings.len(), "warning");
+        let processor = self.host.processor.as_deref().unwrap_or(std::env::consts::ARCH);
+        let (kernel, counts) = (self.kernel.shown(), tree::counts(&self.found.probe.topology));
+        let machine = format!("{first}{processor}, Linux {kernel}, {counts}");
+        write!(out, "{}", form.paragraph("", &machine))?;
+        let paths = format!("{on} on, {off} off, {warnings}: coreline doctor");
+        Ok(write!(out, "{}", form.paragraph("", &paths))?)
     }
 
     fn show_limits(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -219,7 +217,6 @@ fn list(names: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use coreline_world::native::NoSections;
 
     use super::super::{Found, made_up};
     use super::*;
@@ -263,13 +260,13 @@ mod tests {
         let mut report = Report::of(made_up::all_on());
         let brief = |report: &Report| {
             let mut text = Vec::new();
-            report.show_in_brief(&mut text).unwrap();
+            report.show_in_brief("this is ", Form::plain(), &mut text).unwrap();
             String::from_utf8(text).unwrap()
         };
-        assert!(brief(&report).contains("\n  6 fast paths on, 0 off, 0 warnings: "));
+        assert!(brief(&report).contains("\n6 fast paths on, 0 off, 0 warnings: "));
         report.fast_paths.truncate(1);
         report.warnings.push("one".to_owned());
-        assert!(brief(&report).contains("\n  1 fast path on, 0 off, 1 warning: "));
+        assert!(brief(&report).contains("\n1 fast path on, 0 off, 1 warning: "));
     }
 
     #[test]
@@ -301,17 +298,5 @@ mod tests {
             let text = String::from_utf8(text).unwrap();
             assert!(text.contains(&format!("pool of pages of {shown}: 8, 5")), "{text}");
         }
-    }
-
-    #[test]
-    fn the_summary_has_what_is_off() {
-        let mut found = made_up::all_on();
-        found.probe.sections = Err(NoSections::SwitchedOff);
-        found.probe.mm_cid = None;
-        let mut text = Vec::new();
-        Report::of(found).show_summary(WHOLE, &mut text).unwrap();
-        let text = String::from_utf8(text).unwrap();
-        assert_eq!(text.matches("to turn it on: unset CORELINE_RSEQ").count(), 2, "{text}");
-        assert!(text.contains("16 CPUs, 8 cores"), "{text}");
     }
 }

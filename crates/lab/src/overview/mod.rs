@@ -1,237 +1,265 @@
-//! What the program says if nothing was asked: what this machine is, and for each scenario that
-//! asks one, a question, its answer and how far that is from the published figure; 45 lines at
-//! most, and 80 columns where the terminal has no more.
+//! What the program says if nothing was asked: what this machine is, the five kernel changes
+//! beside what was published of them, and what the library's types cost here beside what a program
+//! would use without it. Fits a terminal of 80 columns and 50 lines.
 //!
 //! | module | does |
 //! |---|---|
+//! | [`change`] | a row for each change: simulated, published, here |
+//! | [`pairs`] | times of common operations here, in pairs |
 //! | [`chart`] | bars and figures as text |
 //!
-//! Questions are data of the scenarios ([`Question`]). All figures are those of
-//! `coreline run SCENARIO --quick`.
+//! A row's simulated figures are those of `coreline run`, of the row's command.
 
+mod change;
 mod chart;
+mod pairs;
 
-use std::collections::BTreeMap;
 use std::io::Write;
 
-use coreline_scenarios::{ALL, Only, Question, Scenario};
+use coreline_scenarios::{ALL, CHANGES};
+use coreline_sim::NOT_MODELLED;
 use coreline_world::native::{note_interrupts, was_interrupted};
+use serde::Serialize;
 
-use self::chart::{Bars, band, figure};
+use self::change::Row;
+pub(crate) use self::change::kernel;
+use self::chart::{Bars, figure};
+use self::pairs::{Pair, Place};
 use crate::doctor;
 use crate::error::Error;
+use crate::output::Output;
 use crate::progress::Whole;
-use crate::run::result::{FigureRow, Outcome};
-use crate::run::verdict::Verdict;
-use crate::run::{self, Choice};
-use crate::table;
-use crate::text::{Form, Tone};
-use crate::world::World;
+use crate::provenance::{Here, Program};
+use crate::text::{self, Form, Tone};
 
-/// Charts are no wider, however wide the terminal is.
+const SCHEMA: &str = "coreline.overview/1";
+
+/// Lines are no longer, however wide the terminal is.
 const MOST: usize = 100;
 
-/// Runs the quick form of each scenario in both worlds, and shows each answer as soon as it is
-/// there. An interrupt leaves those that are, and says that the rest is left out.
-pub(crate) fn show(tables: bool, form: Form, out: &mut dyn Write) -> Result<(), Error> {
-    note_interrupts();
-    let form = Form { width: if tables { form.width } else { form.width.min(MOST) }, ..form };
-    let machine = doctor::Report::new();
-    if tables {
-        machine.show_summary(form, out)?
-    } else {
-        machine.show_in_brief(out)?
-    };
-    let (mut verdicts, mut not_modelled, mut finished) = (BTreeMap::new(), 0, 0);
-    let (asked, others): (Vec<_>, Vec<_>) =
-        ALL.iter().copied().partition(|it| it.question.is_asked());
-    let mut whole = Whole::new(2 * asked.len());
-    for scenario in asked.iter().copied() {
-        // What was finished is to be there, whatever becomes of the rest.
-        out.flush()?;
-        let mut run = |world| run::run(&Choice::quick(scenario, world, &mut whole));
-        let natively = run(World::Native)?;
-        let simulated = run(World::preset(scenario.question.machine)?)?;
-        let is_whole = [&natively, &simulated].iter().all(|it| it.left_out.is_none());
-        if tables {
-            for outcome in [&natively, &simulated].into_iter().filter(|it| !it.rows.is_empty()) {
-                writeln!(out)?;
-                table::show(outcome, form, out)?;
+/// All that it says. The schema is `coreline.overview/1`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Overview {
+    schema: &'static str,
+    program: Program,
+    here: Here,
+    pub(crate) changes: Vec<Row>,
+    /// The CPUs that the pairs ran on, as a CPU list.
+    cpus: String,
+    pairs: Vec<Pair>,
+    not_modelled: &'static [&'static str],
+    /// That an interrupt came before all was done. Not data: such a result is not serialised.
+    #[serde(skip)]
+    is_cut: bool,
+}
+
+/// A part of it, as soon as it is there.
+enum Part<'a> {
+    Change(&'a Row),
+    Pair(&'a Pair),
+}
+
+impl Overview {
+    /// Runs everything, and tells of each part when it is there. An interrupt leaves those that
+    /// are.
+    fn make(
+        place: &Place,
+        tell: &mut dyn FnMut(Part<'_>) -> Result<(), Error>,
+    ) -> Result<Overview, Error> {
+        let mut whole = Whole::new(change::runs() + 1);
+        let mut overview = Overview {
+            schema: SCHEMA,
+            program: Program::THIS,
+            here: Here::now(),
+            changes: Vec::new(),
+            cpus: place.cpus().to_string(),
+            pairs: Vec::new(),
+            not_modelled: NOT_MODELLED,
+            is_cut: false,
+        };
+        for change in &CHANGES {
+            let Some(row) = change::row(change, &mut whole)?.filter(|_| !was_interrupted()) else {
+                break;
+            };
+            tell(Part::Change(&row))?;
+            overview.changes.push(row);
+        }
+        if !was_interrupted() {
+            overview.pairs = pairs::measure(place, whole.next())?;
+            for pair in &overview.pairs {
+                tell(Part::Pair(pair))?;
             }
-        } else if is_whole {
-            writeln!(out)?;
-            answer(scenario, [&natively, &simulated], form, out)?;
         }
-        for row in simulated.rows.iter().filter(|row| is_whole && row.published.is_some()) {
-            *verdicts.entry(row.verdict).or_insert(0) += 1;
-        }
-        not_modelled = simulated.not_modelled.len();
-        finished += usize::from(is_whole);
-        if was_interrupted() {
-            break;
-        }
+        overview.is_cut = was_interrupted();
+        Ok(overview)
     }
-    writeln!(out)?;
-    if !tables && !verdicts.is_empty() {
-        tally(&verdicts, form, out)?;
+}
+
+/// Shows each part as soon as it is there, or all of it as JSON.
+pub(crate) fn show(output: &Output, out: &mut dyn Write) -> Result<(), Error> {
+    note_interrupts();
+    let place = Place::here()?;
+    if output.is_kept() {
+        let make = || {
+            let overview = Overview::make(&place, &mut |_| Ok(()))?;
+            if overview.is_cut { Err(Error::NotWhole) } else { Ok(overview) }
+        };
+        let form = output.form();
+        return output.show(make, |overview, out| {
+            head(form, out)?;
+            changes_head(form, out)?;
+            overview.changes.iter().try_for_each(|row| row.show(form, out))?;
+            changes_foot(form, out)?;
+            pairs_head(&place, form, out)?;
+            overview.pairs.iter().try_for_each(|pair| show_pair(pair, form, out))?;
+            overview.foot(form, out)
+        });
     }
-    if finished < asked.len() {
-        let text = format!(
-            "interrupted: {finished} of {} scenarios were finished, and the rest was left out",
-            asked.len()
-        );
-        write!(out, "{}", form.paragraph("", &text))?;
+    let form = Form::of_output();
+    let form = Form { width: form.width.min(MOST), ..form };
+    head(form, out)?;
+    changes_head(form, out)?;
+    let mut is_first = true;
+    let overview = Overview::make(&place, &mut |part| {
+        match part {
+            Part::Change(row) => row.show(form, out)?,
+            Part::Pair(pair) => {
+                if is_first {
+                    changes_foot(form, out)?;
+                    pairs_head(&place, form, out)?;
+                    is_first = false;
+                }
+                show_pair(pair, form, out)?;
+            }
+        }
+        // What is finished is to be there, whatever becomes of the rest.
+        Ok(out.flush()?)
+    })?;
+    if overview.is_cut {
+        let (done, all) = (overview.changes.len(), CHANGES.len());
+        let text = format!("interrupted: {done} of {all} changes were run; the rest is left out");
+        write!(out, "\n{}", form.paragraph("", &text))?;
         out.flush()?;
         return Err(Error::Interrupted);
     }
-    let others: Vec<_> = others.iter().map(|it| it.name).collect();
-    let next = format!("Next: coreline run {}; coreline --help", others.join(", "));
-    let end = match tables {
-        true => next,
-        false => format!("Not modelled: {not_modelled} things (--table lists them). {next}"),
-    };
-    Ok(write!(out, "{}", form.paragraph("", &end))?)
+    overview.foot(form, out)?;
+    Ok(out.flush()?)
 }
 
-/// The rows of a result that a question is about; natively there is one configuration.
-fn rows<'a>(question: &Question, outcome: &'a Outcome) -> Vec<&'a FigureRow> {
-    let natively = outcome.rows.iter().any(|row| row.samples.is_some());
-    let is_asked = |row: &&FigureRow| {
-        let config = question.config.is_none_or(|config| natively || row.config == config);
-        config
-            && question.param.is_none_or(|(name, value)| {
-                row.params.get(name).is_some_and(|param| param.to_string() == value)
-            })
-    };
-    outcome.rows.iter().filter(is_asked).collect()
+/// What this machine is.
+fn head(form: Form, out: &mut dyn Write) -> Result<(), Error> {
+    let version = env!("CARGO_PKG_VERSION");
+    doctor::Report::new().show_in_brief(&format!("coreline {version} on "), form, out)
 }
 
-/// One chart, the answer in a sentence, and what this machine measured.
-fn answer(
-    scenario: &Scenario,
-    [natively, simulated]: [&Outcome; 2],
-    form: Form,
-    out: &mut dyn Write,
-) -> Result<(), Error> {
-    let question = &scenario.question;
-    let [here, there] = [natively, simulated].map(|outcome| rows(question, outcome));
-    let find = |metric, variant: &str| {
-        there.iter().find(|row| row.metric == metric && row.variant == variant)
+fn changes_head(form: Form, out: &mut dyn Write) -> Result<(), Error> {
+    writeln!(out)?;
+    let head = change::line(
+        ["FIVE KERNEL CHANGES", "year", "kernel", "before", "after", "gain", "published"]
+            .map(str::to_owned),
+    );
+    Ok(writeln!(out, "{}", form.toned(Tone::Heading, &head))?)
+}
+
+fn changes_foot(form: Form, out: &mut dyn Write) -> Result<(), Error> {
+    let text = "before, after, gain: simulated on the machine that the change's author measured. \
+                Range: over the request shares of the band. kernel: by its release. How, who, \
+                why: coreline explain NAME";
+    Ok(write!(out, "{}", form.paragraph("", text))?)
+}
+
+fn pairs_head(place: &Place, form: Form, out: &mut dyn Write) -> Result<(), Error> {
+    // Times of a program that is not optimised are those of no program that anybody runs.
+    let slow = if cfg!(debug_assertions) { "; NOT OPTIMISED: add --release" } else { "" };
+    let head = format!("IN YOUR PROGRAM, HERE: {}, time of an operation{slow}", place.shown());
+    Ok(write!(out, "\n{}", form.toned(Tone::Heading, &form.paragraph("", &head)))?)
+}
+
+fn show_pair(pair: &Pair, form: Form, out: &mut dyn Write) -> Result<(), Error> {
+    let Some(sides) = &pair.sides else {
+        return Ok(writeln!(out, "{:SUBJECT$} takes two CPUs", pair.subject)?);
     };
-    let drawn: Vec<_> =
-        question.variants.iter().filter_map(|it| find(question.metric, it)).collect();
-    let better = drawn.first().map_or("", |row| row.better.words());
-    let head = format!("{} on {}:", simulated.scenario, simulated.world);
-    let head = format!("{} {}, {better}", form.toned(Tone::Heading, &head), question.about);
-    write!(out, "{}", form.paragraph("", &head))?;
-    let bars = drawn.iter().map(|row| (row.variant, row.value, row.unit));
-    write!(out, "{}", Bars::new(bars.collect(), form))?;
-    let (metric, variant) = question.answer;
-    if let Some(row) = find(metric, variant) {
-        let answer = question.sentence.replace("{}", &band(row));
-        let beside = match row.published {
-            Some(published) => {
-                let said = table::tone(row.verdict)
-                    .map_or_else(|| row.said(), |tone| form.toned(tone, &row.said()));
-                format!("published {published}: {said}")
-            }
-            None => "unpublished".to_owned(),
-        };
-        write!(out, "{}", form.paragraph("=> ", &format!("{answer}; {beside}")))?;
+    let subjects = [pair.subject, ""];
+    let bar = |(subject, side): (&str, &pairs::Timed)| {
+        let mark = if side.disturbed { "~" } else { "" };
+        (format!("{subject:SUBJECT$} {:SIDE$}", side.name), side.ns, mark)
+    };
+    let bars = subjects.into_iter().zip(sides).map(bar).collect();
+    Ok(write!(out, "{}", Bars::new(bars, form))?)
+}
+
+/// Columns of what a pair is about, and of what each side is called.
+const SUBJECT: usize = 16;
+const SIDE: usize = 20;
+
+impl Overview {
+    /// What all of it comes to, and where to go on.
+    fn foot(&self, form: Form, out: &mut dyn Write) -> Result<(), Error> {
+        writeln!(out)?;
+        if self.pairs.iter().any(Pair::is_disturbed) || self.changes.iter().any(Row::is_disturbed) {
+            let text = "~ other programs used these CPUs: these are the least disturbed samples. \
+                        For better ones, retry on an idle machine, or choose CPUs: taskset -c";
+            write!(out, "{}", form.paragraph("", text))?;
+        }
+        write!(out, "{}", form.paragraph("", &change::tally(&self.changes)))?;
+        let not_modelled = text::counted(self.not_modelled.len(), "thing");
+        let text = format!(
+            "Not modelled: {not_modelled} (coreline run lists them). What a verdict means: \
+             coreline explain verdicts"
+        );
+        write!(out, "{}", form.paragraph("", &text))?;
+        let names: Vec<_> = ALL.iter().map(|scenario| scenario.name).collect();
+        let next = format!(
+            "coreline explain {} | coreline doctor | coreline run NAME, of {}",
+            CHANGES[1].name,
+            names.join(", ")
+        );
+        Ok(write!(out, "{}", form.paragraph("Next: ", &next))?)
     }
-    // What is drawn, and what only this machine has.
-    let is_native = |variant: &str| {
-        scenario.variant(variant).is_some_and(|variant| variant.only == Only::Native)
-    };
-    let is_shown = |row: &&FigureRow| {
-        let drawn = question.variants.contains(&row.variant) || is_native(row.variant);
-        row.metric == question.metric && drawn
-    };
-    let here: Vec<_> = here.into_iter().filter(is_shown).collect();
-    write!(out, "{}", form.paragraph("here: ", &measured(&here)))?;
-    Ok(())
-}
-
-/// What this machine measured, in a line.
-fn measured(rows: &[&FigureRow]) -> String {
-    let rounds = rows.iter().filter_map(|row| row.discarded).max().unwrap_or(0);
-    let samples = rows.iter().filter_map(|row| row.samples).min().unwrap_or(0);
-    if samples == 0 {
-        return match rounds {
-            0 => "nothing to measure".to_owned(),
-            _ => format!("no figures, as other load disturbed all of {rounds} rounds"),
-        };
-    }
-    let figures: Vec<_> =
-        rows.iter().map(|row| (row.variant, figure(row.value, row.unit))).collect();
-    format!("{} ({samples} samples)", in_one_unit(&figures))
-}
-
-/// Figures in a line; the unit once, after the last, if all have the same.
-fn in_one_unit(figures: &[(&str, String)]) -> String {
-    let unit = figures.first().and_then(|(_, figure)| figure.split_once(' ')).map(|it| it.1);
-    let shared = unit.filter(|unit| {
-        figures.iter().all(|(_, figure)| figure.split_once(' ').is_some_and(|it| it.1 == *unit))
-    });
-    let last = figures.len().saturating_sub(1);
-    let shown = |(at, (name, figure)): (usize, &(&str, String))| {
-        let bare = shared.filter(|_| at < last).and_then(|_| figure.split_once(' '));
-        format!("{name} {}", bare.map_or(figure.as_str(), |it| it.0))
-    };
-    figures.iter().enumerate().map(shown).collect::<Vec<_>>().join(", ")
-}
-
-fn tally(
-    verdicts: &BTreeMap<Verdict, usize>,
-    form: Form,
-    out: &mut dyn Write,
-) -> Result<(), Error> {
-    let all: usize = verdicts.values().sum();
-    let each = |(verdict, count): (&Verdict, &usize)| {
-        let words = verdict.words();
-        let words = table::tone(*verdict).map_or(words.to_owned(), |tone| form.toned(tone, words));
-        format!("{count} {words}")
-    };
-    let each: Vec<_> = verdicts.iter().map(each).collect();
-    let text = format!("{all} published figures: {}", each.join(", "));
-    Ok(write!(out, "{}", form.paragraph("Of ", &text))?)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use coreline_scenarios::Change;
 
-    #[test]
-    fn a_unit_that_all_share_is_said_once() {
-        let line = |figures: &[(&'static str, &str)]| {
-            let figures = figures.iter().map(|(name, figure)| (*name, (*figure).to_owned()));
-            in_one_unit(&figures.collect::<Vec<_>>())
-        };
-        assert_eq!(line(&[("one", "17.9 ns"), ("two", "101 ns")]), "one 17.9, two 101 ns");
-        assert_eq!(line(&[("one", "17.9 ns"), ("two", "10.1 us")]), "one 17.9 ns, two 10.1 us");
-        assert_eq!(line(&[("one", "17.9 ns")]), "one 17.9 ns");
-        assert_eq!(line(&[]), "");
+    use super::*;
+    use crate::fields;
+
+    fn made(name: &str) -> Row {
+        let change = Change::named(name).unwrap();
+        change::row(change, &mut Whole::new(4)).unwrap().unwrap()
     }
 
     #[test]
-    fn documents_say_how_many_scenarios_there_are_and_how_many_are_asked() {
-        let words = "none one two three four five six seven eight nine ten eleven twelve thirteen \
-                     fourteen fifteen sixteen seventeen eighteen nineteen twenty";
-        let word = |count: usize| words.split(' ').nth(count).unwrap();
-        let all = format!("{} scenarios", word(ALL.len()));
-        let asked = ALL.iter().filter(|it| it.question.is_asked()).count();
-        let asked = format!("an answer for each of {} scenarios", word(asked));
-        for text in [
-            include_str!("../../../../README.md"),
-            include_str!("../../../../CHANGELOG.md"),
-            include_str!("../../README.md"),
-        ] {
-            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            assert!(text.contains(&all) && text.contains(&asked), "{all}, {asked}: {text}");
+    fn a_change_is_a_gain_however_its_metric_is_counted() {
+        // Of copies a second more is better, of nanoseconds less.
+        for name in ["numa-queue", "notify-bit"] {
+            let row = made(name);
+            let row = serde_json::to_value(row).unwrap();
+            let [gain, low, high] = [&row["gain"], &row["gain_range"][0], &row["gain_range"][1]]
+                .map(|it| it.as_f64().unwrap());
+            assert!(1.0 < low && low <= gain && gain <= high, "{row}");
+            assert!(row["published_gain"].as_f64().unwrap() > 1.0, "{row}");
+            assert!(row["source"].as_str().unwrap().contains("https://"), "{row}");
+            assert!(row["command"].as_str().unwrap().starts_with("coreline run "), "{row}");
         }
-        let library = include_str!("../../../scenarios/README.md");
-        assert!(library.contains(&all), "{all}: {library}");
-        let help = include_str!("../cli/mod.rs").replace("\n///", "");
-        assert!(help.contains(&asked), "{asked}: {help}");
+    }
+
+    #[test]
+    fn the_page_of_json_lists_what_an_overview_has() {
+        // Of two: a change that this machine may be unable to show, and one that any can.
+        let rows = ["numa-queue", "notify-bit"].map(made);
+        let place = Place::here().unwrap();
+        let overview = Overview {
+            schema: SCHEMA,
+            program: Program::THIS,
+            here: Here::now(),
+            changes: rows.into(),
+            cpus: place.cpus().to_string(),
+            pairs: vec![pairs::made_up()],
+            not_modelled: NOT_MODELLED,
+            is_cut: false,
+        };
+        fields::assert_listed(&serde_json::to_value(overview).unwrap());
     }
 }

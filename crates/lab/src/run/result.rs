@@ -55,6 +55,9 @@ pub(crate) enum Spans {
     RequestShares,
     /// Request shares with all seeds, and moved costs.
     WholeBand,
+    /// Nothing: a quick run's figures are points, as its band would not lie where the whole one
+    /// does. Its verdicts are of the request shares.
+    Point,
     /// Those of a native run.
     Samples,
 }
@@ -86,8 +89,8 @@ pub(crate) struct FigureRow {
     pub(crate) metric: &'static str,
     /// Null where all samples were disturbed.
     pub(crate) value: f64,
-    /// The lowest and the highest over the band; natively over the samples, null of fewer than
-    /// two.
+    /// The lowest and the highest over the band, null of a point; natively over the samples, null
+    /// of fewer than two.
     pub(crate) low: f64,
     pub(crate) high: f64,
     /// Natively each sample that counts; else the value at each point of the band, the default
@@ -99,6 +102,9 @@ pub(crate) struct FigureRow {
     /// not say.
     pub(crate) discarded: Option<u32>,
     pub(crate) unit: &'static str,
+    /// Not data: the unit and the metric say it.
+    #[serde(skip)]
+    pub(crate) kind: FigureKind,
     /// Whether it is a ratio to another variant's figure.
     pub(crate) derived: bool,
     /// Which way is better.
@@ -106,7 +112,8 @@ pub(crate) struct FigureRow {
     pub(crate) published: Option<f64>,
     pub(crate) source: Option<String>,
     pub(crate) verdict: Verdict,
-    /// By which factor the size is off, where the verdict is about that.
+    /// By which factor the size is off, where the verdict is about that; within which it is
+    /// reached.
     pub(crate) times: Option<f64>,
     /// Why the verdict is not better; never missing where it could be.
     pub(crate) why: Option<String>,
@@ -124,11 +131,20 @@ impl Outcome {
         let published = file.and_then(|(file, machine)| Published::about(file, machine));
         let beside = Beside { machine, published: published.as_ref() };
         // The variants of a configuration and its parameters follow each other.
-        let rows = measured
+        let mut rows: Vec<FigureRow> = measured
             .chunk_by(|this, next| this.point.is_beside(&next.point))
             .flat_map(|variants| figures(&beside, variants))
             .map(|shown| row(&beside, shown))
             .collect();
+        let spans = match (machine, choice.band) {
+            (None, _) => Spans::Samples,
+            (Some(_), true) => Spans::WholeBand,
+            (Some(_), false) if choice.quick => Spans::Point,
+            (Some(_), false) => Spans::RequestShares,
+        };
+        if spans == Spans::Point {
+            rows.iter_mut().for_each(|row| (row.low, row.high) = (f64::NAN, f64::NAN));
+        }
         Outcome {
             schema: "coreline.run/2",
             program: Program::THIS,
@@ -137,11 +153,7 @@ impl Outcome {
             machine_digest: machine.map(|spec| format!("{:016x}", spec.file_digest())),
             here: machine.is_none().then(Here::now),
             quick: choice.quick,
-            spans: match (machine, choice.band) {
-                (None, _) => Spans::Samples,
-                (Some(_), true) => Spans::WholeBand,
-                (Some(_), false) => Spans::RequestShares,
-            },
+            spans,
             seed: choice.seed,
             seeds: if choice.band && machine.is_some() { Band::SEEDS } else { 1 },
             not_modelled: if machine.is_some() { NOT_MODELLED } else { &[] },
@@ -206,6 +218,7 @@ fn row(beside: &Beside<'_>, shown: Shown<'_>) -> FigureRow {
         samples: natively.then_some(samples),
         discarded: *discarded,
         unit: metric.kind.unit(),
+        kind: metric.kind,
         derived: *derived,
         better: metric.kind.better(),
         published: published.as_ref().map(|published| published.0),

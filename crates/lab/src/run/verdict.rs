@@ -33,6 +33,9 @@
 //! Where nothing is published for the machine the verdict is `none`. Natively, with all CPUs under
 //! one L3, it is `not-testable`: scenarios ask how far memory is, and nothing is far.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
 use coreline_scenarios::metric::FigureKind;
 use serde::Serialize;
 
@@ -59,7 +62,8 @@ pub(crate) enum Verdict {
 }
 
 /// A verdict, and by which factor the size is off if that is what the verdict is about: the
-/// factor of the value, or of the farthest end where the value alone would be near enough.
+/// factor of the value, or of the farthest end where the value alone would be near enough, as it is
+/// where the published figure is reached.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Judged {
     pub(crate) verdict: Verdict,
@@ -143,23 +147,119 @@ pub(crate) fn judge(
     let has_size = kind != FigureKind::Rank || published == Some(-1);
     match (low, high) {
         (None, _) if within && limited => Verdict::Undecided.into(),
-        (None, _) if within => Verdict::Reached.into(),
+        (None, _) if within => size(Verdict::Reached),
         (None, _) => size(Verdict::Off),
         _ if low != high => Verdict::Undecided.into(),
         (Some(0), _) => Verdict::NoEffect.into(),
         _ if low != published => Verdict::Against.into(),
-        _ if within && !limited && has_size => Verdict::Reached.into(),
+        _ if within && !limited && has_size => size(Verdict::Reached),
         _ => size(Verdict::Direction),
     }
 }
 
-/// A verdict in words: `direction, 5 times`.
+/// A verdict in words: `direction, 5x off`, `reached within 1.3x`.
 pub(crate) fn said(verdict: Verdict, times: Option<f64>) -> String {
-    let verdict = verdict.words();
-    let Some(times) = times else { return verdict.to_owned() };
+    let words = verdict.words();
+    let Some(times) = times else { return words.to_owned() };
+    // Upwards: what is reached within 1.26 times is not reached within 1.2.
+    let times = (times * 10.0 - 1e-9).ceil() / 10.0;
     let times = if times < 9.95 { format!("{times:.1}") } else { format!("{times:.0}") };
-    format!("{verdict}, {} times", times.strip_suffix(".0").unwrap_or(&times))
+    let times = times.strip_suffix(".0").unwrap_or(&times);
+    match verdict {
+        Verdict::Reached => format!("{words} within {times}x"),
+        Verdict::Off => format!("{times}x off"),
+        _ => format!("{words}, {times}x off"),
+    }
 }
+
+/// How many published figures verdicts were reached of, and what one constant would reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Score {
+    pub(crate) figures: usize,
+    pub(crate) reached: usize,
+    /// Reached, or in direction at least.
+    pub(crate) directed: usize,
+    /// What a *null model* would reach, which knows nothing of machines: of a ratio it says 1, and
+    /// of any other metric always the same, the geometric mean of all that was published of it.
+    pub(crate) null: usize,
+}
+
+/// The score of published figures: the scenario and metric, its kind, the figure and the verdict.
+pub(crate) fn score<'a>(
+    figures: impl Iterator<Item = ((&'a str, &'a str), FigureKind, f64, Verdict)>,
+) -> Score {
+    let mut score = Score::default();
+    let mut published = BTreeMap::<_, (Vec<f64>, Option<FigureKind>)>::new();
+    for (metric, kind, figure, verdict) in figures {
+        score.figures += 1;
+        score.reached += usize::from(verdict == Verdict::Reached);
+        score.directed += usize::from(matches!(verdict, Verdict::Reached | Verdict::Direction));
+        let of = published.entry(metric).or_default();
+        of.0.push(figure);
+        of.1 = Some(kind);
+    }
+    for (figures, kind) in published.values() {
+        let Some(kind) = *kind else { continue };
+        let constant = match side(kind, figures[0]) {
+            Some(_) => 1.0,
+            None => (figures.iter().map(|it| it.ln()).sum::<f64>() / figures.len() as f64).exp(),
+        };
+        let is_reached = |figure: &&f64| {
+            let judged = judge(kind, constant, (constant, constant), **figure, false);
+            judged.verdict == Verdict::Reached
+        };
+        score.null += figures.iter().filter(is_reached).count();
+    }
+    score
+}
+
+impl fmt::Display for Score {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Score { figures, reached, directed, null } = self;
+        let more = directed - reached;
+        write!(
+            f,
+            "{reached} of {figures} published figures are reached in size, {more} more in \
+             direction; a null model (every ratio 1, every time the same) would reach {null}"
+        )
+    }
+}
+
+/// What `coreline explain verdicts` says.
+pub(crate) const EXPLAINED: &str = "\
+A verdict compares a simulated figure with the published one. It looks at every
+point of the band, from the lowest to the highest.
+
+A figure that says which of two alternatives is better (a ratio, a gain) is
+judged by its side first: above 1, below 1, or nearer to 1 than 5 %.
+
+  reached within Nx        on the published side, and at every point of the band
+                           within N times of the published figure. N is at most
+                           1.5 for ratios on one contended line, and 2 for all
+                           else. Near 1 the effect counts, not the quotient:
+                           1.22 is 2.6 times the effect of 1.08.
+  direction, Nx off        on the published side, of another size
+  against                  on the other side
+  no effect                the two alternatives are alike here: nothing to judge
+  undecided                the band lies on both sides
+
+A figure without sides (a time, a rate, a percentage):
+
+  reached within Nx        as above
+  Nx off                   farther away at some point of the band
+  undecided                near, but a parameter that we chose decides it
+
+A figure that a parameter of ours decides is never \"reached\": a ratio is called
+\"direction\" at best, any other figure \"undecided\".
+
+  not testable             all CPUs of this machine share one cache: it has no
+                           distances to measure
+  (nothing)                nothing is published for this machine
+
+The null model tells how much a score is worth. It knows nothing of machines: it
+says 1 of every ratio, and of every other metric always the same figure, the
+geometric mean of what was published of it. Scores are shown beside its score.
+";
 
 #[cfg(test)]
 mod tests {
@@ -173,7 +273,12 @@ mod tests {
             let judged = judge(kind, value, band, published, limited);
             let case = format!("{kind:?} {value} {band:?} for {published}, limited: {limited}");
             assert_eq!(judged.verdict, verdict, "{case}: {judged:?}");
-            assert!((judged.times.unwrap_or(0.0) - times).abs() < 0.05, "{case}: {judged:?}");
+            let said = judged.times.unwrap_or(0.0);
+            if verdict == Reached && times == 0.0 {
+                assert!(said <= kind.factor(), "{case}: {judged:?}");
+            } else {
+                assert!((said - times).abs() < 0.05, "{case}: {judged:?}");
+            }
         }
     }
 
@@ -250,14 +355,43 @@ mod tests {
     #[test]
     fn a_verdict_says_by_how_much_the_size_is_off() {
         for (verdict, times, words) in [
-            (Verdict::Direction, Some(4.96), "direction, 5 times"),
-            (Verdict::Direction, Some(2.58), "direction, 2.6 times"),
-            (Verdict::Off, Some(63.9), "off, 64 times"),
-            (Verdict::Off, Some(9.97), "off, 10 times"),
+            (Verdict::Direction, Some(4.96), "direction, 5x off"),
+            (Verdict::Direction, Some(2.51), "direction, 2.6x off"),
+            (Verdict::Off, Some(63.91), "64x off"),
+            (Verdict::Off, Some(9.97), "10x off"),
+            (Verdict::Reached, Some(1.3), "reached within 1.3x"),
+            (Verdict::Reached, Some(1.31), "reached within 1.4x"),
+            (Verdict::Reached, None, "reached"),
             (Verdict::NoEffect, None, "no effect"),
             (Verdict::None, None, ""),
         ] {
             assert_eq!(said(verdict, times), words);
         }
+    }
+
+    #[test]
+    fn a_null_model_reaches_times_that_are_alike_and_no_ratio() {
+        let gain = |published, verdict| (("a", "gain"), Gain, published, verdict);
+        let time = |published| (("a", "ns"), Nanoseconds, published, Off);
+        let gains = [gain(1.3, Reached), gain(7.0, Direction), gain(0.9, Against)];
+        let score = |figures: &[_]| score(figures.iter().copied());
+        let of_gains = Score { figures: 3, reached: 1, directed: 2, null: 0 };
+        assert_eq!(score(&gains), of_gains);
+        // The mean of 100 and 200 is within 2 times of both; that of 100 and 1000 of neither.
+        assert_eq!(score(&[time(100.0), time(200.0)]).null, 2);
+        assert_eq!(score(&[time(100.0), time(1000.0)]).null, 0);
+        // Two metrics have a constant each.
+        let other = (("b", "ns"), Nanoseconds, 1000.0, Off);
+        assert_eq!(score(&[time(100.0), other]).null, 2);
+    }
+
+    #[test]
+    fn the_explanation_has_every_verdict_and_fits_a_page() {
+        for verdict in [Reached, Direction, Against, NoEffect, Off, Undecided, Verdict::NotTestable]
+        {
+            assert!(EXPLAINED.contains(verdict.words()), "{verdict:?}");
+        }
+        assert!(EXPLAINED.lines().all(|line| line.len() <= 80));
+        assert!(EXPLAINED.contains("1.5 for ratios") && ContendedRatio.factor() == 1.5);
     }
 }

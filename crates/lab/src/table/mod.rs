@@ -22,7 +22,7 @@ use std::io::Write;
 use self::grid::{Cell, Column, Grid};
 use crate::error::Error;
 use crate::run::result::{FigureRow, Outcome};
-use crate::run::verdict::Verdict;
+use crate::run::verdict::{Verdict, score};
 use crate::text::{Form, Tone};
 
 /// Shows a result: the table, the reasons that verdicts number, and what to know about it.
@@ -30,6 +30,13 @@ pub(crate) fn show(outcome: &Outcome, form: Form, out: &mut dyn Write) -> Result
     let Outcome { scenario, world, seed, not_modelled, rows, command, sources, left_out, .. } =
         outcome;
     writeln!(out, "{scenario}, world {world}, seed {seed}")?;
+    let published =
+        |row: &FigureRow| Some(((*scenario, row.metric), row.kind, row.published?, row.verdict));
+    // Natively nothing is judged.
+    let score = score(rows.iter().filter(|row| row.samples.is_none()).filter_map(published));
+    if score.figures > 0 {
+        write!(out, "{}", form.paragraph("", &score.to_string()))?;
+    }
     let table = Table::new(rows);
     if !table.shared.is_empty() {
         write!(out, "{}", form.paragraph("all rows: ", &table.shared.join(", ")))?;
@@ -68,8 +75,8 @@ pub(crate) fn tone(verdict: Verdict) -> Option<Tone> {
     match verdict {
         Verdict::Reached => Some(Tone::Good),
         Verdict::Direction => Some(Tone::Partly),
-        Verdict::Against | Verdict::Off | Verdict::NoEffect => Some(Tone::Bad),
-        Verdict::Undecided | Verdict::NotTestable | Verdict::None => None,
+        Verdict::Against | Verdict::Off => Some(Tone::Bad),
+        Verdict::NoEffect | Verdict::Undecided | Verdict::NotTestable | Verdict::None => None,
     }
 }
 

@@ -1,4 +1,4 @@
-use coreline_scenarios::metric::Better;
+use coreline_scenarios::metric::{Better, FigureKind};
 use coreline_scenarios::param::Value;
 
 use super::*;
@@ -22,6 +22,7 @@ fn row(delay: u64, metric: &'static str, variant: &'static str) -> FigureRow {
         samples: None,
         discarded: None,
         unit,
+        kind: FigureKind::Gain,
         derived: false,
         better,
         published: Some(7.3),
@@ -60,10 +61,10 @@ fn any_table_fits_and_is_broken_at_no_cell() {
         let text = text(&rows, width);
         assert!(text.lines().all(|line| line.len() <= width), "{width}:\n{text}");
         assert_eq!(text, Table::new(&rows).grid(layout).text(form(width)), "{width}");
-        for whole in ["0.50 .. 12346", "direction, 5.1 times (1)", "a-variant-by-name"] {
+        for whole in ["0.50 .. 12346", "direction, 5.1x off (1)", "a-variant-by-name"] {
             assert!(text.contains(whole), "{width}: {whole}\n{text}");
         }
-        assert_eq!(text.matches("direction, 5.1 times (1)").count(), rows.len(), "{text}");
+        assert_eq!(text.matches("direction, 5.1x off (1)").count(), rows.len(), "{text}");
     }
 }
 
@@ -78,7 +79,7 @@ fn variants_of_a_metric_follow_each_other_below_one_heading() {
         line.split("  ").map(str::trim).filter(|it| !it.is_empty()).collect::<Vec<_>>().join("|")
     };
     let shown = |text: &str| text.lines().skip(2).take(6).map(cells).collect::<Vec<_>>();
-    let judged = "|7.30|direction, 5.1 times (1)";
+    let judged = "|7.30|direction, 5.1x off (1)";
     assert_eq!(
         shown(&wide)[..4],
         [

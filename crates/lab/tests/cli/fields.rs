@@ -1,11 +1,16 @@
-//! The fields that `docs/json.md` lists for a schema, beside those that a value has. The tests of
-//! the program use this, and those of modules whose results take long to make.
+//! The fields that `docs/json.md` and `docs/json-pages.md` list for a schema, beside those that a
+//! value has. The tests of the program use this, and those of modules whose results take long to
+//! make.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-pub(crate) const PAGE: &str = include_str!("../../../../docs/json.md");
+pub(crate) const PAGE: &str = concat!(
+    include_str!("../../../../docs/json.md"),
+    "\n",
+    include_str!("../../../../docs/json-pages.md")
+);
 
 /// The fields that the page lists for a schema.
 pub(crate) fn listed(schema: &str) -> BTreeSet<String> {

@@ -75,14 +75,14 @@ fn an_interrupt_leaves_no_part_of_a_result_as_json_or_in_a_file() {
 }
 
 #[test]
-fn an_interrupted_look_at_everything_keeps_the_answers_that_are_there() {
+fn an_interrupted_first_page_keeps_the_rows_that_are_there() {
     let mut child = start(&[]);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut before = String::new();
-    // The first answer's last line.
+    // The first change's second line.
     for line in lines.by_ref().map(Result::unwrap) {
         before += &format!("{line}\n");
-        if line.starts_with("here: ") {
+        if line.starts_with("  recent-ids: ") {
             break;
         }
     }
@@ -91,7 +91,7 @@ fn an_interrupted_look_at_everything_keeps_the_answers_that_are_there() {
     let (code, _, told) = rest(child);
     assert_eq!(code, Some(130), "{before}{after:?}{told}");
     let said = after.join(" ");
-    assert!(said.contains("published figures: ") && said.contains("of 5 scenarios"), "{said}");
-    assert!(said.contains("the rest was left out"), "{said}");
+    assert!(said.contains("interrupted: ") && said.contains(" of 5 changes were run"), "{said}");
+    assert!(said.contains("the rest is left out"), "{said}");
     assert!(!said.contains("Next: "), "{said}");
 }

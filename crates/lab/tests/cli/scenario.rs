@@ -36,6 +36,12 @@ pub(crate) fn value(row: &Value) -> f64 {
     row["value"].as_f64().unwrap()
 }
 
+/// The least and the greatest of a row's points.
+fn ends(row: &Value) -> [f64; 2] {
+    let points = row["points"].as_array().unwrap().iter().map(|it| it.as_f64().unwrap());
+    points.fold([f64::MAX, f64::MIN], |[low, high], it| [low.min(it), high.max(it)])
+}
+
 /// The value of a native row; none where other load disturbed all samples.
 pub(crate) fn measured(row: &Value) -> Option<f64> {
     assert_eq!(row["value"].is_null(), row["samples"] == 0, "{row}");
@@ -91,7 +97,7 @@ fn the_result_keeps_its_schema() {
     ];
     assert_eq!(keys(result), [program, machine, how].concat());
     assert_eq!(result["program"]["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!((&result["here"], &result["spans"]), (&Value::Null, &"request-shares".into()));
+    assert_eq!((&result["here"], &result["spans"]), (&Value::Null, &"point".into()));
     assert_eq!(result["machine_digest"].as_str().unwrap().len(), 16);
     assert_eq!(result["schema"], "coreline.run/2");
     assert_eq!(
@@ -132,7 +138,8 @@ fn the_result_keeps_its_schema() {
             row["params"],
             serde_json::json!({"delay_ms": delay, "scan": "tick", "turns": "timed"})
         );
-        let [low, value, high] = ["low", "value", "high"].map(|key| row[key].as_f64().unwrap());
+        assert!(row["low"].is_null() && row["high"].is_null(), "a quick figure is a point: {row}");
+        let (value, [low, high]) = (value(row), ends(row));
         assert!(0.0 < low && low <= value && value <= high, "{row}");
         let points: Vec<f64> =
             row["points"].as_array().unwrap().iter().map(|it| it.as_f64().unwrap()).collect();
@@ -169,8 +176,7 @@ fn an_area_that_stays_with_its_cpu_costs_the_same_everywhere() {
 fn first_fit_loses_its_areas_once_a_round_outlasts_the_expiry() {
     let ratio = |config| {
         let rows = of_whole("over_cpu_id", "first-fit");
-        let row = *rows.iter().find(|row| row["config"] == config).unwrap();
-        ["low", "high"].map(|key| row[key].as_f64().unwrap())
+        ends(rows.iter().find(|row| row["config"] == config).unwrap())
     };
     // A round of 8 threads takes 80 ms. Its order is random, so a thread may pause up to 150 ms and
     // lose its reference; mostly it finds its own ID again, the only one that is free. Two such
@@ -226,9 +232,9 @@ fn the_whole_band_holds_the_quick_one() {
     let quick_row = quick(&narrow)["rows"][0].clone();
     let whole_row = quick(&[&narrow[..], &["--band"]].concat())["rows"][0].clone();
     assert_eq!(quick_row["value"], whole_row["value"]);
-    let end = |row: &Value, key: &str| row[key].as_f64().unwrap();
-    assert!(end(&whole_row, "low") < end(&quick_row, "low"));
-    assert!(end(&whole_row, "high") > end(&quick_row, "high"));
+    assert_eq!(["low", "high"].map(|end| whole_row[end].as_f64().unwrap()), ends(&whole_row));
+    let ([low, high], [lowest, highest]) = (ends(&quick_row), ends(&whole_row));
+    assert!(lowest < low && high < highest, "{quick_row} {whole_row}");
 }
 
 #[test]

@@ -45,7 +45,7 @@ use super::figure::Made::{Number, Over, Under};
 use super::metric::FigureKind::{Gain, Nanoseconds, Ratio};
 use super::param::{Domain, Param, Role};
 use super::point::Setup;
-use super::{Only, Question, RunError, Scenario, Variant, shuffle};
+use super::{Only, RunError, Scenario, Variant, shuffle};
 use crate::crew::{Barrier, Sign, crew, nanos, pinned};
 
 /// The scenario: what it varies, measures and asks.
@@ -95,16 +95,6 @@ pub static SCENARIO: Scenario = Scenario {
     limited: |_, point| point.number("delay") >= 100,
     not_testable: "all CPUs share one L3, so no area is farther than another: no evidence on \
                    locality",
-    question: Question {
-        config: Some("192-core/24-L3"),
-        param: Some(("delay_ms", "10")),
-        about: "a burst on per-CPU memory",
-        metric: "ns_per_burst",
-        variants: &["cpu-id", "first-fit", "recent"],
-        answer: ("speedup", "recent"),
-        sentence: "recent IDs are {} as fast as first-fit",
-        ..Question::NONE
-    },
     published: Some(include_str!("../../published/intermittent.toml")),
     told: Some(|it| format!("{:.2} ns per burst", it[0])),
     all_configs: true,

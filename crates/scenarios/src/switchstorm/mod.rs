@@ -50,7 +50,7 @@ use super::figure::Made::{Number, Over, Scaled, Under};
 use super::metric::FigureKind::{ContendedRatio, Cycles, Gain, Nanoseconds, Percent, Rank};
 use super::param::{Domain, Param, Values};
 use super::point::Setup;
-use super::{Question, RunError, Scenario, Variant, draw};
+use super::{RunError, Scenario, Variant, draw};
 use crate::crew::{Barrier, clock_ns, crew, nanos, pinned};
 
 /// The numbers of a run, in this order. Those of lines are had in the simulator alone. Nanoseconds
@@ -133,16 +133,6 @@ pub static SCENARIO: Scenario = Scenario {
         !is_barrier(point) || !["op_", "sampled_"].iter().any(|it| metric.starts_with(it))
     },
     not_testable: "all CPUs share one L3 and are few: no evidence on a line that many sockets want",
-    question: Question {
-        machine: "ivybridge-ex-4s",
-        param: Some(("wake", "barrier")),
-        about: "marking the CPU at a switch",
-        metric: "op_ns",
-        variants: &["always-set", "test-first", "two-level"],
-        answer: ("op_speedup", "test-first"),
-        sentence: "a test is {} as fast as a locked set",
-        ..Question::NONE
-    },
     published: Some(include_str!("../../published/switchstorm.toml")),
     statistics: true,
     report: hottest,

@@ -37,7 +37,7 @@ use super::figure::Made::{Number, Over, Quotient};
 use super::metric::FigureKind::{Bytes, Gain, Nanoseconds, PerThousand, Ratio, Slots};
 use super::param::Param;
 use super::point::{Point, Setup};
-use super::{Question, RunError, Scenario, Variant};
+use super::{RunError, Scenario, Variant};
 
 /// The numbers of a run, in this order; the last two simulated only. Bytes for each tenant.
 pub const BYTES: usize = 0;
@@ -88,15 +88,6 @@ pub static SCENARIO: Scenario = Scenario {
     ],
     not_testable: "all CPUs share one L3 and are few: no evidence on what a tenant takes on many, \
                    nor on lines that come from afar",
-    question: Question {
-        param: Some(("tasks", "2")),
-        about: "an addition to one of 1000 counters",
-        metric: "op_ns",
-        variants: &["domain", "cpu-id", "sharded", "atomic"],
-        answer: ("op_over_atomic", "domain"),
-        sentence: "a domain takes {} as long as an atomic",
-        ..Question::NONE
-    },
     statistics: true,
     ..Scenario::new(
         "tenants",

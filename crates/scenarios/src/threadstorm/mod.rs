@@ -47,7 +47,7 @@ use super::figure::Made::{Number, Over};
 use super::metric::FigureKind::{Gain, Nanoseconds, Percent, Rate, Transfers};
 use super::param::{Domain, Param};
 use super::point::{Point, Setup};
-use super::{Only, Question, RunError, Scenario, Variant};
+use super::{Only, RunError, Scenario, Variant};
 
 /// The numbers of a run, in this order; those after the first only where IDs are ours, those of
 /// lines in the simulator alone. Threads created in a second.
@@ -126,15 +126,6 @@ pub static SCENARIO: Scenario = Scenario {
     // declared; the machine is not known.
     limited: |_, _| true,
     not_testable: "all CPUs share one L3 and are few: no evidence on lines that many sockets want",
-    question: Question {
-        param: Some(("place", "roaming")),
-        about: "threads created in a second",
-        metric: "creations",
-        variants: &["none", "recent", "owned"],
-        answer: ("creations_over_recent", "owned"),
-        sentence: "owned IDs allow {} as many as recent ones",
-        ..Question::NONE
-    },
     published: Some(include_str!("../../published/threadstorm.toml")),
     statistics: true,
     report: lines,

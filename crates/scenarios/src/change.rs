@@ -1,0 +1,301 @@
+//! [`Change`]: the five changes to Linux that the library brings to programs. Each names the
+//! scenario that shows it, so that the program's first page, `coreline explain` and reports are
+//! made of the same data.
+
+use crate::{Scenario, Source};
+use crate::{execstorm, filecopy, intermittent, ipistorm, switchstorm};
+
+/// A change to the kernel, and how the scenarios show it.
+pub struct Change {
+    /// What command lines call it.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub title: &'static str,
+    /// The name of its [`Source`].
+    pub source: &'static str,
+    /// What is known of kernels, by release, the newest first.
+    releases: &'static [((u32, u32), Has)],
+    /// The architecture whose kernels may have it, if only one may.
+    architecture: Option<&'static str>,
+    /// What it does, which lines move and what became of it, for a page of 80 columns.
+    pub text: &'static str,
+    /// What shows it on the machine of its author.
+    pub shown: Shown,
+    /// What shows it on any machine.
+    pub natively: Natively,
+    /// The library's types that do the same for a program.
+    pub types: &'static str,
+}
+
+/// Rows of a simulated run.
+pub struct Shown {
+    /// The scenario.
+    pub scenario: &'static Scenario,
+    /// The simulated machine: the one that was measured on, or its nearest kin.
+    pub machine: &'static str,
+    /// Which of its CPUs.
+    pub config: &'static str,
+    /// The options that have another value than the usual ones, or one of these.
+    pub values: &'static [(&'static str, &'static str)],
+    /// What is compared.
+    pub metric: &'static str,
+    /// The variants, without the change and with it.
+    pub variants: [&'static str; 2],
+    /// What the second variant's row of the comparison is called.
+    pub comparison: &'static str,
+}
+
+/// Rows of a native run.
+pub struct Natively {
+    /// What is compared.
+    pub metric: &'static str,
+    /// Two variants.
+    pub variants: [&'static str; 2],
+    /// The options that have another value than the usual ones, or one of these.
+    pub values: &'static [(&'static str, &'static str)],
+    /// Whether it shows only where some CPUs are farther from each other than others are.
+    pub takes_distance: bool,
+}
+
+/// Whether a kernel has a change, as far as its release tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Has {
+    /// It has it.
+    Yes,
+    /// It has not.
+    No,
+    /// It has something that came of it later.
+    Later,
+    /// The release is not known, or no kernel of this architecture does the like.
+    Unknown,
+}
+
+impl Has {
+    /// In a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Has::Yes => "yes",
+            Has::No => "no",
+            Has::Later => "newer",
+            Has::Unknown => "?",
+        }
+    }
+}
+
+/// No release has it.
+const NONE: &[((u32, u32), Has)] = &[((0, 0), Has::No)];
+
+/// All five, the newest idea about memory first.
+pub static CHANGES: [Change; 5] = [
+    Change {
+        name: "recent-ids",
+        title: "recent concurrency IDs",
+        source: "Desnoyers 2024",
+        releases: &[((6, 19), Has::Later), ((6, 13), Has::Yes), ((0, 0), Has::No)],
+        architecture: None,
+        text: include_str!("../changes/recent-ids.txt"),
+        shown: Shown {
+            scenario: &intermittent::SCENARIO,
+            machine: "epyc-9654-2s",
+            config: "192-core/24-L3",
+            values: &[("delay", "10")],
+            metric: "ns_per_burst",
+            variants: ["first-fit", "recent"],
+            comparison: "speedup",
+        },
+        natively: Natively {
+            metric: "ns_per_burst",
+            variants: ["cpu-id", "kernel-cid"],
+            values: &[("delay", "10")],
+            takes_distance: true,
+        },
+        types: "Domain, CidSpace",
+    },
+    Change {
+        name: "notify-bit",
+        title: "notify bit for idle CPUs",
+        source: "Nayak 2024",
+        releases: NONE,
+        architecture: None,
+        text: include_str!("../changes/notify-bit.txt"),
+        shown: Shown {
+            scenario: &ipistorm::SCENARIO,
+            machine: "epyc-7003-2s",
+            config: "256-thread/16-L3",
+            values: &[("masked", "400"), ("scan", "socket")],
+            metric: "call_ns",
+            variants: ["kernel-resched", "kernel-notify"],
+            comparison: "time_over_kernel_resched",
+        },
+        natively: Natively {
+            metric: "call_ns",
+            variants: ["resched", "notify"],
+            values: &[("scan", "socket")],
+            takes_distance: false,
+        },
+        types: "Workers",
+    },
+    Change {
+        name: "constructed-objects",
+        title: "constructed objects",
+        source: "Yoo 2025",
+        releases: NONE,
+        architecture: None,
+        text: include_str!("../changes/constructed-objects.txt"),
+        shown: Shown {
+            scenario: &execstorm::SCENARIO,
+            machine: "epyc-7r13-2s",
+            config: "192-thread/12-L3",
+            values: &[("threads", "192"), ("outside", "105"), ("zero", "all")],
+            metric: "lives",
+            variants: ["global-mutex", "ctor-dtor"],
+            comparison: "lives_over_global_mutex",
+        },
+        natively: Natively {
+            metric: "lives",
+            variants: ["global-mutex", "ctor-dtor"],
+            values: &[("outside", "0"), ("zero", "all")],
+            takes_distance: false,
+        },
+        types: "ObjectCache",
+    },
+    Change {
+        name: "test-first",
+        title: "test a mask's bit first",
+        source: "van Riel 2013",
+        releases: &[((3, 12), Has::Yes), ((0, 0), Has::No)],
+        architecture: Some("x86_64"),
+        text: include_str!("../changes/test-first.txt"),
+        shown: Shown {
+            scenario: &switchstorm::SCENARIO,
+            machine: "ivybridge-ex-4s",
+            config: "120-thread/4-L3",
+            values: &[("wake", "barrier"), ("period", "25"), ("flush", "1000")],
+            metric: "sampled_cycles",
+            variants: ["always-set", "test-first"],
+            comparison: "sampled_speedup",
+        },
+        natively: Natively {
+            metric: "op_ns",
+            variants: ["always-set", "test-first"],
+            values: &[("wake", "barrier"), ("period", "25"), ("flush", "1000")],
+            takes_distance: false,
+        },
+        types: "CpuMask",
+    },
+    Change {
+        name: "numa-queue",
+        title: "NUMA-aware queue lock",
+        source: "Guo 2024",
+        releases: NONE,
+        architecture: None,
+        text: include_str!("../changes/numa-queue.txt"),
+        shown: Shown {
+            scenario: &filecopy::SCENARIO,
+            machine: "kunpeng920-96c-4n",
+            config: "96-core/4-L3",
+            values: &[("blocks", "1024x2000"), ("threads", "96")],
+            metric: "copies",
+            variants: ["fifo", "per-node"],
+            comparison: "copies_over_fifo",
+        },
+        natively: Natively {
+            metric: "copies",
+            variants: ["fifo", "near"],
+            values: &[("blocks", "1024x2000")],
+            takes_distance: true,
+        },
+        types: "Mutex, RwLock",
+    },
+];
+
+impl Change {
+    /// The one of this name, if there is one.
+    pub fn named(name: &str) -> Option<&'static Change> {
+        CHANGES.iter().find(|change| change.name == name)
+    }
+
+    /// The one that a scenario shows, if it shows one.
+    pub fn shown_by(scenario: &str) -> Option<&'static Change> {
+        CHANGES.iter().find(|change| change.shown.scenario.name == scenario)
+    }
+
+    /// Where it was published.
+    ///
+    /// # Panics
+    ///
+    /// Never: a test looks all of them up.
+    pub fn published(&self) -> &'static Source {
+        Source::named(self.source).expect("a source of this name")
+    }
+
+    /// Whether a kernel of this release (`6.18.44-generic`) and architecture (`x86_64`) has it.
+    pub fn of_kernel(&self, release: &str, architecture: &str) -> Has {
+        let mut numbers = release.split(|it: char| !it.is_ascii_digit()).map(|it| it.parse().ok());
+        let version = numbers.next().flatten().zip(numbers.next().flatten());
+        let applies = self.architecture.is_none_or(|it| it == architecture);
+        let since = |version| self.releases.iter().find(|(since, _)| *since <= version);
+        let known = version.filter(|_| applies).and_then(since);
+        known.map_or(Has::Unknown, |(_, has)| *has)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::Made;
+
+    #[test]
+    fn what_a_change_names_is_there() {
+        for change in &CHANGES {
+            let Change { shown, natively, .. } = change;
+            assert_eq!(change.published().name, change.source);
+            let scenario = shown.scenario;
+            let metric = |name| scenario.figures.iter().find(|it| it.metric.name == name);
+            assert!(metric(shown.metric).is_some() && metric(natively.metric).is_some());
+            let compared = metric(shown.comparison).unwrap();
+            let (Made::Over(_, before) | Made::Under(_, before)) = compared.made else {
+                panic!("{} compares nothing", shown.comparison);
+            };
+            assert_eq!(before, shown.variants[0], "{}", change.name);
+            for (natively, variants) in [(false, shown.variants), (true, natively.variants)] {
+                let has = scenario.variants(natively);
+                assert!(variants.iter().all(|it| has.contains(it)), "{}: {has:?}", change.name);
+            }
+            for (name, value) in shown.values.iter().chain(natively.values) {
+                assert!(scenario.param(name).parse(value).is_some(), "{name} {value}");
+            }
+        }
+    }
+
+    #[test]
+    fn texts_fit_a_page_and_draw_something() {
+        for Change { name, text, .. } in &CHANGES {
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{name}");
+            assert!(text.lines().any(|line| line.starts_with("  ")), "{name} draws nothing");
+            assert!(text.contains("What became of it: "), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_release_says_what_its_kernel_has() {
+        let has = |name: &str, release, architecture| {
+            Change::named(name).unwrap().of_kernel(release, architecture)
+        };
+        for (release, expected) in [
+            ("6.18.44-generic", Has::Yes),
+            ("6.19", Has::Later),
+            ("7.0.1", Has::Later),
+            ("6.12.9", Has::No),
+            ("5.10.0-43-amd64", Has::No),
+            ("", Has::Unknown),
+            ("linux", Has::Unknown),
+        ] {
+            assert_eq!(has("recent-ids", release, "x86_64"), expected, "{release}");
+        }
+        assert_eq!(has("test-first", "6.18", "x86_64"), Has::Yes);
+        assert_eq!(has("test-first", "6.18", "aarch64"), Has::Unknown, "it keeps no such mask");
+        assert_eq!(has("test-first", "3.10.0", "x86_64"), Has::No);
+        assert_eq!(has("notify-bit", "7.3", "aarch64"), Has::No);
+    }
+}
