@@ -200,10 +200,10 @@ fn near_gives_more_turns_on_many_nodes_and_each_node_its_share() {
 #[test]
 fn near_costs_next_to_nothing_where_few_threads_want_the_lock() {
     for (machine, place, threads) in [
-        (ARM, "packed", &[1, 2, 4, 8, 16][..]),
-        (X86, "packed", &[1, 2, 4, 8, 16]),
-        (ARM, "spread", &[2, 4, 8, 16]),
-        (X86, "spread", &[2, 4, 8, 16]),
+        (ARM, "packed", &[1, 2, 4, 16][..]),
+        (X86, "packed", &[1, 2, 4, 16]),
+        (ARM, "spread", &[2, 4, 16]),
+        (X86, "spread", &[2, 4, 16]),
     ] {
         for &threads in threads {
             let [fifo, near] = claimed(machine, threads, place, ["fifo", "near"]);
