@@ -2,7 +2,9 @@
 
 use core::time::Duration;
 
-use coreline_topology::CpuId;
+use coreline_topology::{CpuId, CpuSet};
+
+use crate::Place;
 
 /// Where a new thread may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +64,19 @@ pub trait Threads {
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static;
+
+    /// The CPUs that the calling thread may use, and so those that it starts and places nowhere.
+    ///
+    /// They are what the user or an administrator gave the process, by `taskset` or a cpuset, less
+    /// what the program itself has kept the thread from. A thread can often be
+    /// [placed](Placement::On) on others, too: that it can be does not say that it may. All CPUs,
+    /// where nothing is known.
+    fn allowed() -> CpuSet
+    where
+        Self: Place,
+    {
+        Self::topology().set()
+    }
 
     /// Lets the other threads of this CPU run.
     fn yield_now();

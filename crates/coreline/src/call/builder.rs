@@ -47,7 +47,8 @@ impl<W: World> Builder<W> {
     /// bound of the kernel's haltpoll, too (`Documentation/virt/guest-halt-polling.rst`).
     pub const POLLING: Duration = Duration::from_micros(200);
 
-    /// A worker for each of these CPUs. If nothing is said, for each CPU that the process may use.
+    /// A worker for each of these CPUs. If nothing is said, for each CPU that the thread which
+    /// [starts](Builder::start) them may use: as `taskset`, a cpuset and the program itself say.
     pub fn cpus(mut self, cpus: CpuSet) -> Self {
         self.cpus = Some(cpus);
         self
@@ -73,23 +74,13 @@ impl<W: World + Threads> Builder<W> {
     ///
     /// # Errors
     ///
-    /// [`StartError`]; then none is left running. CPUs that were not named and that the process may
-    /// not use are passed over.
+    /// [`StartError`]; then none is left running.
     pub fn start(self) -> Result<Workers<W>, StartError> {
         let topology = W::topology();
         let cpus: Vec<CpuId> = match &self.cpus {
             Some(cpus) => cpus.iter().collect(),
-            // Which CPUs may be used is known when a thread is placed: such a thread ends at once.
-            None => topology
-                .cpus()
-                .map(|cpu| cpu.id)
-                .filter(|cpu| {
-                    !W::RUNS
-                        || W::spawn(Placement::On(*cpu), || ())
-                            .map(coreline_world::JoinHandle::join)
-                            .is_ok()
-                })
-                .collect(),
+            // Not where threads can be placed: on a CPU, too, that the user gave to others.
+            None => W::allowed().iter().filter(|cpu| topology.cpu(*cpu).is_some()).collect(),
         };
         if let Some(cpu) = cpus.iter().find(|cpu| topology.cpu(**cpu).is_none()) {
             return Err(StartError::NoSuchCpu(*cpu));

@@ -6,6 +6,7 @@ use coreline_topology::{CpuId, CpuSet};
 use coreline_world::World;
 
 use super::Why;
+use super::reply::quietly;
 use super::request::{Caller, Header, Request};
 use super::shared::Shared;
 
@@ -44,11 +45,24 @@ impl<W: World> Shared<W> {
                 self.wait(current, request.header(), &self.workers[*index]);
             }
         }
-        let values = requests.into_iter().zip(sent).map(|(request, sent)| {
-            sent?;
-            Ok::<R, Why>(request.into_value().unwrap_or_else(|panic| resume_unwind(panic)))
-        });
-        let values: Vec<R> = values.collect::<Result<_, Why>>()?;
-        Ok(cpus.iter().zip(values).collect())
+        let (mut values, mut refused, mut panicked) = (Vec::new(), None, None);
+        for (request, sent) in requests.into_iter().zip(sent) {
+            match sent.map(|()| request.into_value()) {
+                Ok(Ok(value)) => values.push(value),
+                // The first goes on. The others end here, and not while it unwinds: what panics
+                // once more then, as the destructor of a payload may, aborts the process.
+                Ok(Err(panic)) if panicked.is_none() => panicked = Some(panic),
+                Ok(Err(panic)) => quietly(|| drop(panic)),
+                Err(why) => _ = refused.get_or_insert(why),
+            }
+        }
+        if let Some(panic) = panicked {
+            quietly(|| drop(values));
+            resume_unwind(panic);
+        }
+        match refused {
+            Some(why) => Err(why),
+            None => Ok(cpus.iter().zip(values).collect()),
+        }
     }
 }

@@ -114,7 +114,7 @@ where
 
 /// Runs what is none of the worker's, and what no thread waits for: what it panics with has no
 /// place to go. The worker may be in the middle of a call, which must not be left before it ends.
-fn quietly(f: impl FnOnce()) {
+pub(super) fn quietly(f: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
         // Not dropped: that may panic, too.
         core::mem::forget(panic);

@@ -1,9 +1,11 @@
 //! Workers that have nothing to do.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 use std::time::Duration;
 
 use coreline::Workers;
+use coreline::world::{JoinHandle, Native, Placement, Threads};
 
 /// For how long the calling thread has run.
 fn thread_time() -> Duration {
@@ -29,4 +31,33 @@ fn workers_without_work_take_less_than_a_hundredth_of_their_cpus() {
         // So the time is that of the worker, which polls.
         assert!(ran > Duration::ZERO, "{cpu}");
     }
+}
+
+/// As under `taskset`, by which a process may, and others can, use fewer CPUs than there are.
+#[test]
+fn only_cpus_that_the_thread_may_use_have_workers() {
+    for cpu in Native::allowed().iter() {
+        let start = || Workers::new().map(|workers| workers.cpus().collect::<Vec<_>>());
+        let workers = Native::spawn(Placement::On(cpu), start).unwrap().join();
+        assert_eq!(workers.unwrap(), [cpu]);
+    }
+}
+
+/// The panic's payload panics when it is dropped, which aborts a process that unwinds.
+struct Hard;
+
+impl Drop for Hard {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+#[test]
+fn several_panics_of_one_call_are_one_and_end_no_process() {
+    let workers = Workers::new().unwrap();
+    let all = workers.cpus().collect();
+    let call = || workers.call_many(&all, |_| -> u32 { resume_unwind(Box::new(Hard)) });
+    let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
+    std::mem::forget(panic.downcast::<Hard>().expect("the first one"));
+    assert_eq!(workers.call_many(&all, |_| 5).unwrap().len(), all.len());
 }

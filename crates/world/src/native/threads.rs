@@ -4,8 +4,10 @@ use core::time::Duration;
 use std::sync::mpsc;
 use std::{panic, thread};
 
+use coreline_topology::CpuSet;
+
 use crate::native::{Native, system};
-use crate::{Placement, SpawnError, Threads};
+use crate::{Place, Placement, SpawnError, Threads};
 
 /// A native thread that can be waited for.
 #[derive(Debug)]
@@ -34,6 +36,10 @@ impl Threads for Native {
         F: FnOnce() -> T + Send + 'static,
     {
         spawn(placement, Box::new(f))
+    }
+
+    fn allowed() -> CpuSet {
+        system::allowed_here().unwrap_or_else(|| Native::topology().set())
     }
 
     /// Async-signal-safe on Linux, where it leaves `errno` alone.

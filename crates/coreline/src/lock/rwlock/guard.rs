@@ -43,8 +43,9 @@ use super::{RawRwLock, Readers, SpinningReaders};
 ///
 /// **Size**: 8 bytes, and what [`Osq`](super::super::Osq) says of nodes, which all locks share.
 ///
-/// **Panics**: reading does, with more than 2^27 readers at one time, which takes guards that were
-/// forgotten. A panic while a guard is alive frees the lock; the data is not poisoned.
+/// **Panics**: `read` and `read_by` do, with more than 2^27 readers at one time, which takes guards
+/// that were forgotten; `try_read` is `None` then. A panic while a guard is alive frees the lock;
+/// the data is not poisoned.
 ///
 /// **Signals**: a handler that takes the lock waits for ever if the thread that it interrupted
 /// holds it, or waits for it in front of the handler. `try_read` and `try_write` do not wait, and

@@ -98,8 +98,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         self.read_at_once() || self.wait(Want::Read, Some(deadline))
     }
 
-    /// Takes the lock to read if no writer holds it, and no first waiter is next; says whether it
-    /// did.
+    /// Takes the lock to read if no writer holds it, no first waiter is next, and there are not
+    /// 2^27 readers; says whether it did.
     #[inline]
     pub fn try_read(&self) -> bool {
         // Relaxed: looks only. An addition to a lock that a writer has would hold up that writer's
@@ -116,14 +116,13 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         if state & (WRITER | WANTS) == 0 && state < MOST_READERS {
             return true;
         }
-        self.refused(state)
+        self.refused()
     }
 
     #[cold]
     #[inline(never)]
-    fn refused(&self, state: u32) -> bool {
+    fn refused(&self) -> bool {
         self.uncount();
-        assert!(state < MOST_READERS, "more than 2^27 readers: guards were forgotten");
         false
     }
 
@@ -286,6 +285,13 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     #[cold]
     #[inline(never)]
     fn wait(&self, want: Want, deadline: Option<Time>) -> bool {
+        // Readers that are as many have forgotten their guards, and no wait would end.
+        // Relaxed: looks only.
+        let readers = self.state.load(Ordering::Relaxed);
+        assert!(
+            want == Want::Write || readers < MOST_READERS,
+            "more than 2^27 readers: guards were forgotten"
+        );
         self.wait_to_enter(want, deadline) && (want == Want::Read || self.drain(deadline))
     }
 
@@ -420,6 +426,18 @@ mod tests {
     use coreline_world::{Clock, JoinHandle, Placement, Threads, Work};
 
     use super::*;
+
+    #[test]
+    fn more_readers_than_guards_can_be_are_no_reason_for_an_attempt_to_panic() {
+        let lock = RawRwLock::<Near, SpinningReaders>::new_in();
+        // As by so many guards that were forgotten.
+        lock.state.store(MOST_READERS, Ordering::Relaxed);
+        assert!(!lock.try_read() && !lock.try_write());
+        assert_eq!(lock.state.load(Ordering::Relaxed), MOST_READERS, "nothing was left there");
+        let read = std::panic::catch_unwind(|| lock.read());
+        assert!(read.is_err(), "a wait for them would not end");
+        assert_eq!(lock.state.load(Ordering::Relaxed), MOST_READERS);
+    }
 
     /// Only the last reader to leave, and a lock that opens, wake those that sleep.
     #[test]

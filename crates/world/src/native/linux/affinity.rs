@@ -1,8 +1,9 @@
 //! The CPUs that a thread may use.
 
+use std::path::Path;
 use std::{io, thread};
 
-use coreline_topology::{CpuId, CpuSet, MAX_CPUS};
+use coreline_topology::{CpuId, CpuSet, MAX_CPUS, allowed_cpus};
 
 use crate::SpawnError;
 use crate::native::host::keeping_errno;
@@ -61,6 +62,11 @@ pub(crate) fn allowed() -> io::Result<CpuSet> {
     let cpus = (0..MAX_CPUS)
         .filter(|cpu| mask.0[(cpu / WORD_BITS) as usize] & 1 << (cpu % WORD_BITS) != 0);
     Ok(cpus.map(CpuId::new).collect())
+}
+
+/// The same, or what a file says where a filter refuses the call; `None` if nothing is known.
+pub(in crate::native) fn allowed_here() -> Option<CpuSet> {
+    allowed().ok().or_else(|| allowed_cpus(Path::new("/")).ok().flatten())
 }
 
 /// Keeps the calling thread on one CPU.

@@ -43,4 +43,4 @@ pub use self_test::SelfTestError;
 pub use signals::Held;
 pub use waits::run_queue_wait;
 
-pub(super) use affinity::{settle, yield_now};
+pub(super) use affinity::{allowed_here, settle, yield_now};

@@ -21,7 +21,7 @@ mod restartable;
 mod signals;
 mod sleep;
 
-pub(super) use place::settle;
+pub(super) use place::{allowed_here, settle};
 pub(super) use std::thread::yield_now;
 
 use crate::native::Native;

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
-use coreline_topology::{Cid, CpuId, MAX_CPUS, Topology};
+use coreline_topology::{Cid, CpuId, CpuSet, MAX_CPUS, Topology};
 
 use crate::native::Native;
 use crate::{Place, Signals, SpawnError};
@@ -61,6 +61,11 @@ fn make_tree() -> &'static Arc<Topology> {
             unsafe { &*theirs }
         }
     }
+}
+
+/// std knows a number of CPUs, which are all that there are here.
+pub(in crate::native) fn allowed_here() -> Option<CpuSet> {
+    None
 }
 
 /// Gives the calling thread the number of this CPU, if there is such a one.
