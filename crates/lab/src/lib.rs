@@ -16,6 +16,7 @@
 //! | `measure` | what things cost on this machine, as a machine file |
 //! | `port`, `unportable` | copies of packages that run in the simulated machine; why not |
 //! | `disturbance` | which native samples do not count |
+//! | `listing` | tables of verbs that fit the terminal |
 //! | `text` | lines, colours and characters that fit where text goes |
 //! | `progress` | how far a verb is |
 //! | `doctor`, `machines`, `replay`, `bench`, `shell` | the other verbs |
@@ -32,6 +33,7 @@ mod explain;
 mod fields;
 mod host;
 mod ledger;
+mod listing;
 mod machines;
 mod measure;
 mod nearest;

@@ -7,7 +7,8 @@ use coreline_topology::NodeId;
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::output::table;
+use crate::listing::Listing;
+use crate::text::Form;
 use crate::validate::core_to_core::{self, CoreToCore};
 use crate::{tree, world};
 
@@ -52,14 +53,24 @@ impl List {
         Ok(List { schema: "coreline.machines/1", machines })
     }
 
-    pub(crate) fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
-        let mut table = table(["machine", "CPUs", "cores", "L3", "nodes", "sockets", "what it is"]);
+    pub(crate) fn show(&self, form: Form, out: &mut dyn Write) -> Result<(), Error> {
+        let mut listing = Listing::new(&[
+            ("machine", false),
+            ("CPUs", true),
+            ("cores", true),
+            ("L3", true),
+            ("nodes", true),
+            ("sockets", true),
+            ("what it is", false),
+        ]);
         for Machine { name, summary, cpus, cores, caches, nodes, sockets } in &self.machines {
-            let counts = [cpus, cores, caches, nodes, sockets].map(ToString::to_string);
-            table.add_row([vec![name.clone()], counts.to_vec(), vec![summary.clone()]].concat());
+            let [cpus, cores, caches, nodes, sockets] =
+                [cpus, cores, caches, nodes, sockets].map(ToString::to_string);
+            listing.row([name.clone(), cpus, cores, caches, nodes, sockets, summary.clone()]);
         }
-        writeln!(out, "{}", table.trim_fmt())?;
-        writeln!(out, "tree and costs: coreline machines NAME; or FILE, for one of your own")?;
+        write!(out, "{}", listing.text(form))?;
+        let more = "tree and costs: coreline machines NAME; or FILE, for one of your own";
+        write!(out, "{}", form.paragraph("", more))?;
         Ok(())
     }
 }
@@ -133,22 +144,75 @@ impl Detail {
         })
     }
 
-    pub(crate) fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
-        writeln!(out, "{}: {}", self.machine.name, self.machine.summary)?;
-        tree::write(self.spec.topology(), out)?;
-        let mut table = table(["cost", "value", "uncertain", "source"]);
+    pub(crate) fn show(&self, form: Form, out: &mut dyn Write) -> Result<(), Error> {
+        let mut head = format!("{}: {}\n", self.machine.name, self.machine.summary).into_bytes();
+        tree::write(self.spec.topology(), &mut head)?;
+        write!(out, "{}", form.fitted(&String::from_utf8_lossy(&head)))?;
+        let columns = [("cost", false), ("value", true), ("uncertain", false), ("source", false)];
+        let mut listing = Listing::new(&columns);
         for CostRow { name, value, unit, uncertain, source } in &self.costs {
             let uncertain = if *uncertain { "+-30 %" } else { "" };
-            table.add_row([*name, &format!("{value} {unit}"), uncertain, source]);
+            let name = (*name).to_owned();
+            let value = format!("{value} {unit}");
+            listing.row([name, value, uncertain.to_owned(), source.clone()]);
         }
         for NodeRow { nodes: [a, b], memory_ns, source, .. } in &self.node_distances {
             // The ping-pong stands among those of all classes.
             if let Some(ns) = memory_ns {
                 let of = format!("memory, nodes {a} and {b}");
-                table.add_row([&of, &format!("{ns} ns"), "", source]);
+                listing.row([of, format!("{ns} ns"), String::new(), source.clone()]);
             }
         }
-        writeln!(out, "{}\n", table.trim_fmt())?;
-        core_to_core::show(&self.core_to_core, out)
+        writeln!(out, "{}", listing.text(form))?;
+        core_to_core::show(&self.core_to_core, form, out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assert_fits(show: impl Fn(Form, &mut dyn Write) -> Result<(), Error>) -> String {
+        let mut whole = String::new();
+        for width in [40, 80, 120] {
+            let mut text = Vec::new();
+            show(Form { width, colour: false, unicode: false }, &mut text).unwrap();
+            whole = String::from_utf8(text).unwrap();
+            let wide = whole.lines().find(|line| line.chars().count() > width);
+            assert_eq!(wide, None, "{width}: {whole}");
+        }
+        whole
+    }
+
+    #[test]
+    fn the_list_fits() {
+        let mut list = List::new().unwrap();
+        let text = assert_fits(|form, out| list.show(form, out));
+        assert!(list.machines.iter().all(|it| text.contains(&it.name)), "{text}");
+        list.machines[0].name = "n".repeat(200);
+        list.machines[1].summary = "a summary of many words ".repeat(20);
+        (list.machines[2].cpus, list.machines[2].cores) = (usize::MAX, usize::MAX);
+        let text = assert_fits(|form, out| list.show(form, out));
+        assert!(text.matches('n').count() >= 200 && text.contains(&usize::MAX.to_string()));
+    }
+
+    /// Also one that has a name and sources of hundreds of characters.
+    #[test]
+    fn every_machine_fits() {
+        let text = include_str!("../../sim/machines/host-2c.toml");
+        let text = text.replace("\"host-2c\"", &format!("{:?}", "x".repeat(200)));
+        let source = format!("source = \"{}", "a source, in words ".repeat(20));
+        let path = std::env::temp_dir().join(format!("coreline-wide-{}.toml", std::process::id()));
+        std::fs::write(&path, text.replace("source = \"", &source)).unwrap();
+        let detail = Detail::new(path.to_str().unwrap());
+        std::fs::remove_file(&path).unwrap();
+        let detail = detail.unwrap();
+        let text = assert_fits(|form, out| detail.show(form, out));
+        assert!(text.matches('x').count() >= 200, "{text}");
+        for name in presets() {
+            let detail = Detail::new(name).unwrap();
+            let text = assert_fits(|form, out| detail.show(form, out));
+            assert!(detail.costs.iter().all(|cost| text.contains(cost.name)), "{text}");
+        }
     }
 }

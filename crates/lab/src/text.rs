@@ -60,6 +60,40 @@ impl Form {
         style.force_styling(self.colour).apply_to(text).to_string()
     }
 
+    /// Lines that are too long, in several: what follows the first is set in, below what follows a
+    /// short label (`why: `) or by two columns.
+    pub(crate) fn fitted(&self, text: &str) -> String {
+        let mut fitted = String::new();
+        for line in text.lines() {
+            if measure_text_width(line) > self.width {
+                self.fit(line, &mut fitted);
+            } else {
+                fitted += line;
+                fitted.push('\n');
+            }
+        }
+        fitted
+    }
+
+    fn fit(&self, line: &str, fitted: &mut String) {
+        let words = line.trim_start();
+        let indent = (line.len() - words.len()).min(self.width / 3);
+        let label = line.find(": ").map(|end| end + ": ".len());
+        let label = label.filter(|&it| indent < it && it <= self.width / 3);
+        let hanging = label.unwrap_or((indent + 2).min(self.width / 3));
+        // The first line begins with a label of that width, or else farther to the left.
+        let (first, words) = match label {
+            Some(label) => line.split_at(label),
+            None => (&line[..indent], words),
+        };
+        let room = self.width - hanging;
+        for (at, part) in wrapped(words, room).into_iter().enumerate() {
+            let blanks = " ".repeat(hanging);
+            let first = if at == 0 { first } else { blanks.as_str() };
+            *fitted += &format!("{first}{part}\n");
+        }
+    }
+
     /// Words in lines; the first line begins with `first`, the others as far in.
     pub(crate) fn paragraph(&self, first: &str, text: &str) -> String {
         self.lines(first, text.split(' '), "")
@@ -103,6 +137,50 @@ impl Form {
         text.push('\n');
         text
     }
+}
+
+/// Words in lines of a width, which is not 0. What is wider than a line is broken: a list after a
+/// comma, if that is enough, and else between any two characters.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split_whitespace() {
+        let parts = if measure_text_width(word) > width { broken(word, width) } else { vec![word] };
+        for (index, part) in parts.into_iter().enumerate() {
+            let gap = if index == 0 && !line.is_empty() { " " } else { "" };
+            if !line.is_empty()
+                && measure_text_width(&line) + gap.len() + measure_text_width(part) > width
+            {
+                lines.push(std::mem::take(&mut line));
+            } else {
+                line += gap;
+            }
+            line += part;
+        }
+    }
+    if !line.is_empty() {
+        lines.push(line);
+    }
+    lines
+}
+
+/// The parts of a word that is too long.
+fn broken(word: &str, width: usize) -> Vec<&str> {
+    let mut parts = Vec::new();
+    for part in word.split_inclusive(',') {
+        let mut rest = part;
+        while measure_text_width(rest) > width {
+            // At least one character, however wide it is.
+            let ends = rest.char_indices().map(|(at, it)| at + it.len_utf8());
+            let fits = |end: &usize| measure_text_width(&rest[..*end]) <= width;
+            let first = rest.chars().next().map_or(0, char::len_utf8);
+            let end = ends.take_while(fits).last().unwrap_or(first);
+            let (before, after) = rest.split_at(end);
+            parts.push(before);
+            rest = after;
+        }
+        parts.push(rest);
+    }
+    parts
 }
 
 /// So many of what has this name, whose plural ends in s.
@@ -172,6 +250,31 @@ mod tests {
             assert_eq!(lines.matches("word").count(), 40);
         }
         assert_eq!(form(9).paragraph("", "unbreakable is it"), "unbreakable\nis it\n");
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_hangs_below_its_label() {
+        let text = "short\n  why: one two three four five\n  a longer label here: six seven\n";
+        let fitted = "short\n  why: one two three\n       four five\n  a longer label\n    \
+                      here: six seven\n";
+        assert_eq!(form(22).fitted(text), fitted);
+        assert_eq!(form(80).fitted(text), text);
+    }
+
+    #[test]
+    fn what_has_no_blanks_is_broken_after_commas_and_else_anywhere() {
+        let cpus = "CPUs 0-17,72-89,100-117";
+        assert_eq!(wrapped(cpus, 80), [cpus]);
+        assert_eq!(wrapped(cpus, 12), ["CPUs 0-17,", "72-89,", "100-117"]);
+        assert_eq!(wrapped("abcdefgh", 3), ["abc", "def", "gh"]);
+        assert_eq!(wrapped("\u{6f22}\u{5b57}\u{6f22}", 4), ["\u{6f22}\u{5b57}", "\u{6f22}"]);
+        assert_eq!(wrapped("", 4), [""; 0]);
+        for (width, indent) in [(20, 30), (40, 8), (40, 0)] {
+            let line = format!("{:indent$}{}: {}", "", "x".repeat(50), "y".repeat(200));
+            let fitted = form(width).fitted(&line);
+            assert!(fitted.lines().all(|line| line.len() <= width), "{fitted}");
+            assert_eq!((fitted.matches('x').count(), fitted.matches('y').count()), (50, 200));
+        }
     }
 
     #[test]

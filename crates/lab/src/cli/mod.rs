@@ -155,7 +155,7 @@ impl Cli {
     pub(crate) fn execute(self) -> Result<(), Error> {
         match self.verb {
             Some(Verb::Doctor(Doctor { output })) => {
-                output.show(|| Ok(doctor::Report::new()), doctor::Report::show)
+                output.show(|| Ok(doctor::Report::new()), |it, out| it.show(output.form(), out))
             }
             Some(Verb::Run(run)) => {
                 let run::Run { choice, output } = *run;
@@ -187,11 +187,10 @@ impl Cli {
                 end
             }
             Some(Verb::Machines(Machines { machine: None, output })) => {
-                output.show(machines::List::new, machines::List::show)
+                output.show(machines::List::new, |list, out| list.show(output.form(), out))
             }
-            Some(Verb::Machines(Machines { machine: Some(machine), output })) => {
-                output.show(|| machines::Detail::new(&machine), machines::Detail::show)
-            }
+            Some(Verb::Machines(Machines { machine: Some(machine), output })) => output
+                .show(|| machines::Detail::new(&machine), |it, out| it.show(output.form(), out)),
             Some(Verb::Measure(choice)) => measure::measure(&choice, &mut std::io::stdout().lock()),
             Some(Verb::Ledger(Ledger { effort, output })) => {
                 output.show(|| ledger::ledger(&effort), ledger::Ledger::show)
@@ -206,7 +205,10 @@ impl Cli {
                         || validate::Blind::now(engine, &choice.rows),
                         |blind, out| Ok(write!(out, "{}", blind.text())?),
                     ),
-                    _ => output.show(|| validate::validate(&choice), validate::Outcome::show),
+                    _ => output.show(
+                        || validate::validate(&choice),
+                        |it, out| it.show(output.form(), out),
+                    ),
                 }
             }
             Some(Verb::Replay(Replay { world, trace, line })) => {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coreline_topology::{CgroupLimits, Cid, Quota, Shape, SysfsError, Topology};
+use coreline_topology::{CgroupLimits, Cid, CpuSet, Quota, Shape, SysfsError, Topology};
 use coreline_world::native::{HugePool, NoSections, Probe, Registrar, Registration, RseqAbi};
 use coreline_world::{Lacking, Why};
 
@@ -104,6 +104,32 @@ pub(super) fn quota(time: u64, period: u64) -> Found {
     let [time, period] = [time, period].map(Duration::from_micros);
     let cgroup = Ok(CgroupLimits { cpus: None, quota: Some(Quota { time, period }) });
     Found { cgroup, ..all_on() }
+}
+
+/// One with many parts, and names of hundreds of characters.
+pub(super) fn long() -> Found {
+    let Found { mut probe, mut host, .. } = all_off();
+    let odd: Vec<String> = (0..4_000).step_by(3).map(|cpu| cpu.to_string()).collect();
+    let cpus: CpuSet = odd.join(",").parse().unwrap();
+    let long = || "n".repeat(200);
+    let shape = Shape {
+        sockets: 32,
+        nodes_per_socket: 1,
+        caches_per_node: 16,
+        cores_per_cache: 4,
+        threads_per_core: 2,
+    };
+    probe.topology = Arc::new(Topology::uniform(shape).unwrap());
+    probe.kernel = long();
+    probe.switch = Some(long());
+    probe.membarrier = vec!["REGISTER_PRIVATE_EXPEDITED_SYNC_CORE"; 20];
+    host.processor = Some(long());
+    host.hypervisor = Some("words of a name ".repeat(20));
+    host.governors = vec![Governor { name: long(), driver: long(), cpus: cpus.to_string() }];
+    let state = IdleState { name: long(), exit_us: u64::MAX, disabled: false };
+    host.idle_states = vec![state; 16];
+    host.proc_error = Some(long());
+    Found { probe, allowed: Ok(cpus), cgroup: Err(long()), host }
 }
 
 /// CPUs 0 and 1, and nothing else known.

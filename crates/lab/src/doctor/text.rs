@@ -16,7 +16,14 @@ const WHOLE: Form = Form { width: usize::MAX, colour: false, unicode: false };
 
 impl Report {
     /// Writes all of it.
-    pub(crate) fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
+    pub(crate) fn show(&self, form: Form, out: &mut dyn Write) -> Result<(), Error> {
+        let mut text = Vec::new();
+        self.show_whole(&mut text)?;
+        Ok(write!(out, "{}", form.fitted(&String::from_utf8_lossy(&text)))?)
+    }
+
+    /// In lines of any length.
+    fn show_whole(&self, out: &mut dyn Write) -> Result<(), Error> {
         writeln!(out, "kernel {}", self.kernel.shown())?;
         if !self.advice.is_empty() {
             writeln!(out, "\nWhat would help most")?;
@@ -222,9 +229,27 @@ mod tests {
     use super::*;
 
     fn text(found: Found) -> String {
+        fitted(found, WHOLE)
+    }
+
+    fn fitted(found: Found, form: Form) -> String {
         let mut text = Vec::new();
-        Report::of(found).show(&mut text).unwrap();
+        Report::of(found).show(form, &mut text).unwrap();
         String::from_utf8(text).unwrap()
+    }
+
+    /// The words stay as they are; only lines are broken.
+    #[test]
+    fn any_machine_fits() {
+        for found in [made_up::all_on, made_up::all_off, made_up::long] {
+            let words = |text: &str| text.split_whitespace().collect::<String>();
+            for width in [20, 40, 80, 120] {
+                let text = fitted(found(), Form { width, ..WHOLE });
+                let wide = text.lines().find(|line| line.chars().count() > width);
+                assert_eq!(wide, None, "{width}: {text}");
+                assert_eq!(words(&text), words(&fitted(found(), WHOLE)));
+            }
+        }
     }
 
     fn assert_text(found: Found, expected: &str) {

@@ -318,7 +318,8 @@ impl Outcome {
             writeln!(out, "core to core, one way, ns")?;
             writeln!(out, "{}", self.map)?;
         }
-        let mut table = table(["quantity", "median", "half of them", "kept", "cost", &self.like]);
+        let mut table =
+            table(["quantity", "median", "middle half (IQR)", "kept", "cost", &self.like]);
         // Only figures of a machine that does much else are so wide.
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(80);
         for row in &self.quantities {

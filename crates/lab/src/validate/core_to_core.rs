@@ -8,7 +8,8 @@ use coreline_topology::NodeId;
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::output::table;
+use crate::listing::Listing;
+use crate::text::Form;
 
 /// One class of distance of one machine, or one pair of its nodes, at one request share.
 #[derive(Debug, Clone, Serialize)]
@@ -60,33 +61,42 @@ pub(crate) fn of(spec: &Spec) -> Result<Vec<CoreToCore>, Error> {
 }
 
 /// A line for each class of each machine, with the request shares side by side.
-pub(crate) fn show(rows: &[CoreToCore], out: &mut dyn Write) -> Result<(), Error> {
-    writeln!(out, "core to core, one way: published beside simulated, at each request share; ns")?;
-    let mut lines = table(["machine", "class", "published", "simulated", "transfer", "source"]);
-    let what = |it: &CoreToCore| (it.machine.clone(), it.class, it.nodes);
-    let same = |a: &CoreToCore, b: &CoreToCore| what(a) == what(b);
-    for class in rows.chunk_by(same) {
-        let first = &class[0];
-        let join = |figure: fn(&CoreToCore) -> f64| {
-            let figures: Vec<_> = class.iter().map(|it| format!("{:.1}", figure(it))).collect();
-            figures.join(" / ")
-        };
-        let mut simulated = join(|it| it.simulated_ns);
-        if class.iter().any(|it| !it.reached) {
-            simulated += ", out of reach";
+pub(crate) fn show(rows: &[CoreToCore], form: Form, out: &mut dyn Write) -> Result<(), Error> {
+    let head = "core to core, one way: published beside simulated, at each request share; ns";
+    write!(out, "{}", form.paragraph("", head))?;
+    let mut listing = Listing::new(&[
+        ("class", false),
+        ("published", true),
+        ("simulated", true),
+        ("transfer", true),
+        ("source", false),
+    ]);
+    let is_same_machine = |a: &CoreToCore, b: &CoreToCore| a.machine == b.machine;
+    for machine in rows.chunk_by(is_same_machine) {
+        listing.heading(machine[0].machine.clone());
+        let what = |it: &CoreToCore| (it.class, it.nodes);
+        for class in machine.chunk_by(|a, b| what(a) == what(b)) {
+            let first = &class[0];
+            let join = |figure: fn(&CoreToCore) -> f64| {
+                let figures: Vec<_> = class.iter().map(|it| format!("{:.1}", figure(it))).collect();
+                figures.join(" / ")
+            };
+            let mut simulated = join(|it| it.simulated_ns);
+            if class.iter().any(|it| !it.reached) {
+                simulated += ", out of reach";
+            }
+            listing.row([
+                match first.nodes {
+                    Some([a, b]) => format!("nodes {a} and {b}"),
+                    None => first.class.to_owned(),
+                },
+                format!("{:.1}", first.published_ns),
+                simulated,
+                join(|it| it.transfer_ns),
+                first.source.clone(),
+            ]);
         }
-        lines.add_row([
-            first.machine.clone(),
-            match first.nodes {
-                Some([a, b]) => format!("nodes {a} and {b}"),
-                None => first.class.to_owned(),
-            },
-            format!("{:.1}", first.published_ns),
-            simulated,
-            join(|it| it.transfer_ns),
-            first.source.clone(),
-        ]);
     }
-    writeln!(out, "{}", lines.trim_fmt())?;
+    write!(out, "{}", listing.text(form))?;
     Ok(())
 }

@@ -32,6 +32,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::progress::progress;
+use crate::text::Form;
 use crate::world::{self, World};
 use core_to_core::CoreToCore;
 use experiment::Experiment;
@@ -214,8 +215,8 @@ impl ExperimentRow {
 }
 
 impl Outcome {
-    pub(crate) fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
-        table::show(self, out)
+    pub(crate) fn show(&self, form: Form, out: &mut dyn Write) -> Result<(), Error> {
+        table::show(self, form, out)
     }
 }
 

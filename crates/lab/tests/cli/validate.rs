@@ -97,6 +97,17 @@ fn what_takes_two_cores_is_not_testable_on_one() {
 }
 
 #[test]
+fn validate_fits_where_no_width_is_known() {
+    for arguments in [&["validate", "--world", "desktop-12c"][..], &["validate", "--quick"]] {
+        let told = output(&[arguments, &["--only", "fetch-add-1"]].concat());
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        let text = String::from_utf8(told.stdout).unwrap();
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("\nfetch-add-1"), "{text}");
+    }
+}
+
+#[test]
 fn predict_writes_the_file_of_predictions() {
     let committed = include_str!("../../host-2c.predictions.toml");
     let engine = committed.lines().find(|line| line.starts_with("engine = ")).unwrap();
