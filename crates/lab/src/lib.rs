@@ -52,9 +52,13 @@ mod unportable;
 mod validate;
 mod world;
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
+use console::Term;
+
+use crate::output::Stdout;
 
 /// Tests simulate, too, and their memory comes from the machine.
 #[cfg(test)]
@@ -62,14 +66,36 @@ use clap::Parser;
 static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
 
 /// Does what the process's arguments say, as the program `coreline`: prints the result, and on
-/// standard error why there is none. Gives the exit code that `coreline --help` explains. Arguments
-/// that are wrong, `--help` and `--version` end the process.
+/// standard error why there is none. Gives the exit code that `coreline --help` explains.
 ///
 /// The process's global allocator has to be [`coreline_sim::Allocator`]: simulated programs' memory
 /// comes from their machine.
 pub fn program() -> ExitCode {
-    match cli::Cli::parse().execute() {
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return told(&error),
+    };
+    // What is still buffered is written here, where a failure can be told.
+    match cli.execute().and_then(|()| Ok(Stdout.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => error.report(),
+    }
+}
+
+/// Prints what clap has to say: help and the version on standard output, errors on the other.
+fn told(said: &clap::Error) -> ExitCode {
+    let to = if said.use_stderr() { Term::stderr() } else { Term::stdout() };
+    let text = match text::has_colours(&to) {
+        true => said.render().ansi().to_string(),
+        false => said.render().to_string(),
+    };
+    if said.use_stderr() {
+        // The last resort: where it cannot be written, only the exit code is left.
+        let _ = io::stderr().write_all(text.as_bytes());
+        return ExitCode::from(2);
+    }
+    match Stdout.write_all(text.as_bytes()).and_then(|()| Stdout.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => error::Error::Output(error).report(),
     }
 }

@@ -6,6 +6,13 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
 
+/// Runs before std, which puts `/dev/null` where standard output is closed.
+#[used]
+// SAFETY: the section holds pointers to functions that the C library calls before `main`; this one
+// needs nothing of std.
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = coreline_world::native::note_closed_output;
+
 fn main() -> ExitCode {
     coreline_lab::program()
 }

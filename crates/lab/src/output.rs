@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use comfy_table::{LineStyle, Table, TableStyle};
+use coreline_world::native::output_was_closed;
 use serde::Serialize;
 
 use crate::error::Error;
@@ -17,6 +18,23 @@ pub(crate) fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
     let mut table = Table::new();
     table.load_style(TableStyle::new().header_separator(line)).set_header(header);
     table
+}
+
+/// Standard output that says so where nothing can be written: std takes one that is closed for one
+/// that takes all.
+pub(crate) struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        if output_was_closed() {
+            return Err(io::Error::other("standard output is closed"));
+        }
+        io::stdout().write(text)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().flush()
+    }
 }
 
 /// The options of every verb that has a result.
@@ -64,7 +82,7 @@ impl Output {
         match target {
             Some(target) => target.write(&text),
             None => {
-                let mut stdout = BufWriter::new(io::stdout().lock());
+                let mut stdout = BufWriter::new(Stdout);
                 stdout.write_all(&text)?;
                 Ok(stdout.flush()?)
             }

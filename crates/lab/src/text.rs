@@ -32,15 +32,13 @@ pub(crate) enum Tone {
 }
 
 impl Form {
-    /// Of text for standard output. Colours only on a terminal, where `NO_COLOR` is not set: not
-    /// even a variable that forces colours puts them into a pipe.
+    /// Of text for standard output. On a terminal it has colours; `NO_COLOR`, `CLICOLOR` and
+    /// `CLICOLOR_FORCE` say otherwise, the last one also for a pipe.
     pub(crate) fn of_output() -> Form {
         let terminal = Term::stdout();
         let columns = terminal.size_checked().map(|(_, columns)| usize::from(columns));
         let width = columns.filter(|width| *width >= LEAST).unwrap_or(UNKNOWN);
-        let features = terminal.features();
-        let colour = features.is_attended() && features.colors_supported();
-        Form { width, colour, ..Form::plain() }
+        Form { width, colour: has_colours(&terminal), ..Form::plain() }
     }
 
     /// Of text for a file.
@@ -189,11 +187,40 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{plural}")
 }
 
+/// The ordinal of a number, such as 1st.
+pub(crate) fn ordinal(number: u64) -> String {
+    let end = match (number % 100, number % 10) {
+        (11..=13, _) => "th",
+        (_, 1) => "st",
+        (_, 2) => "nd",
+        (_, 3) => "rd",
+        _ => "th",
+    };
+    format!("{number}{end}")
+}
+
 /// A CPU list with the word before it.
 pub(crate) fn cpus(list: impl Display) -> String {
     let list = list.to_string();
     let plural = if list.bytes().all(|byte| byte.is_ascii_digit()) { "" } else { "s" };
     format!("CPU{plural} {list}")
+}
+
+/// Whether text for a terminal, or for what is there in its place, has colours.
+pub(crate) fn has_colours(terminal: &Term) -> bool {
+    let features = terminal.features();
+    let can = features.is_attended() && features.colors_supported();
+    is_coloured(can, |name| env::var(name).ok())
+}
+
+/// As <https://bixense.com/clicolors> has it; a variable that is empty counts as not set.
+fn is_coloured(terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {
+    let set = |name| variable(name).filter(|value| !value.is_empty());
+    if set("NO_COLOR").is_some() {
+        return false;
+    }
+    let is_forced = set("CLICOLOR_FORCE").is_some_and(|value| value != "0");
+    is_forced || terminal && set("CLICOLOR").is_none_or(|value| value != "0")
 }
 
 /// Whether text may have more than ASCII in it.
@@ -233,10 +260,48 @@ mod tests {
     }
 
     #[test]
+    fn variables_decide_on_colours_and_the_one_against_them_wins() {
+        for (variables, [terminal, pipe]) in [
+            (&[][..], [true, false]),
+            (&[("NO_COLOR", "")], [true, false]),
+            (&[("NO_COLOR", "0")], [false, false]),
+            (&[("CLICOLOR", "0")], [false, false]),
+            (&[("CLICOLOR", "1")], [true, false]),
+            (&[("CLICOLOR_FORCE", "0")], [true, false]),
+            (&[("CLICOLOR_FORCE", "1")], [true, true]),
+            (&[("CLICOLOR_FORCE", "1"), ("CLICOLOR", "0")], [true, true]),
+            (&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")], [false, false]),
+        ] {
+            let value = |name: &str| {
+                variables.iter().find(|(it, _)| *it == name).map(|(_, value)| (*value).to_owned())
+            };
+            assert_eq!(
+                [true, false].map(|it| is_coloured(it, value)),
+                [terminal, pipe],
+                "{variables:?}"
+            );
+        }
+    }
+
+    #[test]
     fn one_is_no_plural() {
         assert_eq!([0, 1, 2].map(|it| counted(it, "CPU")), ["0 CPUs", "1 CPU", "2 CPUs"]);
         let lists = ["0", "12", "0-1", "0,2"].map(cpus);
         assert_eq!(lists, ["CPU 0", "CPU 12", "CPUs 0-1", "CPUs 0,2"]);
+    }
+
+    #[test]
+    fn ordinals_end_as_they_are_spoken() {
+        for (numbers, end) in [
+            (&[1, 21, 101, 1_001][..], "st"),
+            (&[2, 22, 102], "nd"),
+            (&[3, 23, 103], "rd"),
+            (&[0, 4, 9, 10, 11, 12, 13, 20, 111, 112, 113, 1_012], "th"),
+        ] {
+            for &number in numbers {
+                assert_eq!(ordinal(number), format!("{number}{end}"));
+            }
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::output::table;
 use crate::progress::progress;
+use crate::text::counted;
 use program::Case;
 
 /// What the simulator can be timed at.
@@ -172,7 +173,8 @@ fn memory(spec: Spec) -> Result<Option<u64>, Error> {
 
 impl Outcome {
     pub(crate) fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
-        writeln!(out, "Millions a second of host time, medians of {} rounds", self.rounds)?;
+        let rounds = counted(self.rounds, "round");
+        writeln!(out, "Millions a second of host time, median of {rounds}")?;
         let header = ["case", "accesses", "full statistics", "bare switches", "ratio", "goal"];
         let mut table = table(header);
         for row in &self.rows {

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use coreline_world::native::note_interrupts;
 
 use crate::error::Error;
-use crate::output::Output;
+use crate::output::{Output, Stdout};
 use crate::run as runs;
 use crate::text::Form;
 use crate::{
@@ -28,7 +28,8 @@ use crate::{
     after_help = "Exit codes: 0 done (a published figure that is not reached is still 0), 1 a \
                   check or claim failed, or the result could not be written, 2 usage, 3 this \
                   machine lacks what was asked for, 130 interrupted (by Ctrl-C; what was \
-                  finished is shown)."
+                  finished is shown).\n\nColours are for terminals. NO_COLOR=1 or CLICOLOR=0 in \
+                  the environment turns them off; CLICOLOR_FORCE=1 has them in pipes, too."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -173,8 +174,7 @@ impl Cli {
                 left_out.map_or(Ok(()), |_| Err(Error::Interrupted))
             }
             Some(Verb::Explain { name }) => {
-                let out = &mut std::io::stdout().lock();
-                explain::explain(name.as_deref(), Form::of_output(), out)
+                explain::explain(name.as_deref(), Form::of_output(), &mut Stdout)
             }
             Some(Verb::Compare(Compare { choice, output })) => {
                 let mut end = Ok(());
@@ -191,7 +191,7 @@ impl Cli {
             }
             Some(Verb::Machines(Machines { machine: Some(machine), output })) => output
                 .show(|| machines::Detail::new(&machine), |it, out| it.show(output.form(), out)),
-            Some(Verb::Measure(choice)) => measure::measure(&choice, &mut std::io::stdout().lock()),
+            Some(Verb::Measure(choice)) => measure::measure(&choice, &mut Stdout),
             Some(Verb::Ledger(Ledger { effort, output })) => {
                 output.show(|| ledger::ledger(&effort), ledger::Ledger::show)
             }
@@ -212,7 +212,7 @@ impl Cli {
                 }
             }
             Some(Verb::Replay(Replay { world, trace, line })) => {
-                let (line, out) = (line.join(" "), &mut std::io::stdout().lock());
+                let (line, out) = (line.join(" "), &mut Stdout);
                 replay::replay(&line, world.as_deref(), trace.as_deref(), out)
             }
             Some(Verb::Port(choice)) => port::port(&choice),
@@ -220,15 +220,11 @@ impl Cli {
                 output.show(|| bench::run(subject, quick), bench::Outcome::show)
             }
             Some(Verb::Completions { shell }) => {
-                shell::completions(Cli::command(), shell, &mut std::io::stdout().lock())
+                shell::completions(Cli::command(), shell, &mut Stdout)
             }
-            Some(Verb::Man { verb }) => {
-                shell::man(Cli::command(), &verb, &mut std::io::stdout().lock())
-            }
-            Some(Verb::Install { prefix }) => {
-                shell::install(&Cli::command(), prefix, &mut std::io::stdout().lock())
-            }
-            None => overview::show(&self.output, &mut std::io::stdout().lock()),
+            Some(Verb::Man { verb }) => shell::man(Cli::command(), &verb, &mut Stdout),
+            Some(Verb::Install { prefix }) => shell::install(&Cli::command(), prefix, &mut Stdout),
+            None => overview::show(&self.output, &mut Stdout),
         }
     }
 }

@@ -23,7 +23,7 @@ use self::grid::{Cell, Column, Grid};
 use crate::error::Error;
 use crate::run::result::{FigureRow, Outcome};
 use crate::run::verdict::{Verdict, score};
-use crate::text::{Form, Tone};
+use crate::text::{Form, Tone, ordinal};
 
 /// Shows a result: the table, the reasons that verdicts number, and what to know about it.
 pub(crate) fn show(outcome: &Outcome, form: Form, out: &mut dyn Write) -> Result<(), Error> {
@@ -286,7 +286,7 @@ fn with_unit(row: &FigureRow) -> String {
     let number = number(row.value, row.unit);
     match row.unit {
         "ratio" => format!("{number}x"),
-        "rank" => format!("{number}."),
+        "rank" => ordinal(row.value.round() as u64),
         "transfers" => number,
         unit => format!("{number} {unit}"),
     }

@@ -130,3 +130,14 @@ fn numbers_keep_what_they_were_rounded_to() {
         assert_eq!(number(value, unit), shown, "{value} {unit}");
     }
 }
+
+#[test]
+fn a_rank_is_an_ordinal() {
+    let mut rows = [row(10, "rank", "turn")];
+    rows[0].unit = "rank";
+    for (value, shown) in [(1.0, "1st"), (2.0, "2nd"), (11.0, "11th"), (384.0, "384th")] {
+        rows[0].value = value;
+        assert_eq!(with_unit(&rows[0]), shown);
+        assert!(text(&rows, 200).contains(&format!(" {shown} ")), "{}", text(&rows, 200));
+    }
+}

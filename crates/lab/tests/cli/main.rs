@@ -34,8 +34,10 @@ const STORM: [&str; 5] = ["always-set", "test-first", "lazy", "refcounted", "two
 
 fn coreline(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_coreline"));
-    // The latter puts colours into pipes, too.
-    command.args(arguments).env_remove("CORELINE_RSEQ").env_remove("CLICOLOR_FORCE");
+    command.args(arguments);
+    for variable in ["CORELINE_RSEQ", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
+        command.env_remove(variable);
+    }
     command
 }
 

@@ -96,12 +96,30 @@ fn a_machine_without_address_space_says_what_it_needs() {
     assert!(told.contains("512 MiB of address space") && told.contains("ulimit -v"), "{told}");
 }
 
+/// A run, replayed: short.
+const LINE: &str = "coreline-sim/1 machine=host-2c seed=1 request=0 faults=none \
+                    program=validate fetch-add-1";
+
+/// One of each that writes by itself.
+const WRITES: [&[&str]; 12] = [
+    &["machines"],
+    &["machines", "host-2c", "--json"],
+    &["doctor"],
+    &["validate", "--world", "host-2c", "--only", "fetch-add-1"],
+    &["run", "shootdown", "--world", "host-2c", "--quick"],
+    &["replay", LINE],
+    &["man"],
+    &["completions", "bash"],
+    &["--help"],
+    &["run", "--help"],
+    &["help", "run"],
+    &["--version"],
+];
+
 #[test]
 fn a_full_disk_is_a_failure_and_no_usage_error() {
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let line = "coreline-sim/1 machine=host-2c seed=1 request=0 faults=none \
-                program=validate fetch-add-1";
-    for arguments in [&["machines"][..], &["replay", line], &["man"], &["completions", "bash"]] {
+    for arguments in WRITES {
         let output = coreline(arguments).stdout(full()).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {told}");
@@ -109,6 +127,52 @@ fn a_full_disk_is_a_failure_and_no_usage_error() {
     }
     let (code, told) = refusal(&["machines", "--out", "/dev/full"]);
     assert!(code == 1 && told.contains("/dev/full: No space left"), "{code} {told}");
+}
+
+/// What a shell's script says of the program's exit code and standard error.
+fn in_shell(script: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_coreline")]).args(arguments);
+    let output = shell.output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_closed_output_is_a_failure_and_a_closed_pipe_is_none() {
+    for arguments in WRITES {
+        let (code, told) = in_shell("exec \"$@\" >&-", arguments);
+        assert_eq!(code, Some(1), "{arguments:?}: {told}");
+        assert!(told.contains("standard output is closed"), "{arguments:?}: {told}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let piped = coreline(arguments).stdout(writer).output().unwrap();
+        let told = String::from_utf8_lossy(&piped.stderr);
+        assert_eq!((piped.status.code(), &*told), (Some(0), ""), "{arguments:?}");
+    }
+    let file = file("closed.json", "");
+    let script = "exec \"$@\" >&-";
+    let (code, told) = in_shell(script, &["machines", "--out", file.to_str().unwrap()]);
+    assert_eq!((code, &*told), (Some(0), ""), "what goes to a file needs no standard output");
+}
+
+#[test]
+fn colours_are_in_a_pipe_if_they_are_forced_and_never_in_a_file() {
+    let run = ["run", "shootdown", "--world", "host-2c", "--quick"];
+    let has_colours = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let output = coreline(arguments).envs(variables.iter().copied()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout.contains(&0x1b)
+    };
+    let forced = ("CLICOLOR_FORCE", "1");
+    for arguments in [&run[..], &["--help"]] {
+        assert!(!has_colours(arguments, &[]), "{arguments:?}");
+        assert!(has_colours(arguments, &[forced]), "{arguments:?}");
+        assert!(!has_colours(arguments, &[forced, ("NO_COLOR", "1")]), "{arguments:?}");
+        assert!(!has_colours(arguments, &[("CLICOLOR_FORCE", "0")]), "{arguments:?}");
+    }
+    let path = file("colours.txt", "");
+    has_colours(&[&run[..], &["--out", path.to_str().unwrap()]].concat(), &[forced]);
+    assert!(!fs::read(path).unwrap().contains(&0x1b));
 }
 
 #[test]

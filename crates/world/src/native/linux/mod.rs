@@ -12,6 +12,7 @@
 //! | `clock` | clock | `CLOCK_MONOTONIC` |
 //! | `signals` | signals | `pthread_sigmask` |
 //! | `interrupt` | none: for programs that stop half-way | `sigaction` |
+//! | `output` | none: for programs that write a result | `fcntl` |
 //! | `memory` | memory | `mmap`, `mbind`, `madvise` |
 //! | `probe`, `machine` | what `coreline doctor` shows | all of these |
 //!
@@ -27,6 +28,7 @@ mod kick;
 mod machine;
 mod marks;
 mod memory;
+mod output;
 mod place;
 mod probe;
 mod restartable;
@@ -37,6 +39,7 @@ mod waits;
 
 pub use interrupt::{note_interrupts, was_interrupted};
 pub use machine::HugePool;
+pub use output::{note_closed_output, output_was_closed};
 pub use probe::{Probe, Registrar, RseqAbi, probe};
 pub use rseq::{NoSections, Registration};
 pub use self_test::SelfTestError;
