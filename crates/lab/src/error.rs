@@ -145,6 +145,7 @@ fn of_scenario(error: &ScenarioError) -> String {
         ScenarioError::Config { asked, has } | ScenarioError::Kernel { asked, has, .. } => {
             hint(asked, has)
         }
+        ScenarioError::Variant { asked, has, .. } => hint(asked, has),
         _ => String::new(),
     }
 }
@@ -228,6 +229,20 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn a_variant_that_is_misspelt_has_its_nearest() {
+        let error = |asked: &str| {
+            Error::from(ScenarioError::Variant {
+                asked: asked.to_owned(),
+                scenario: "shootdown",
+                world: "native".to_owned(),
+                has: vec!["eager", "lazy"],
+            })
+        };
+        assert!(error("laxy").to_string().ends_with("has eager, lazy; did you mean lazy?"));
+        assert!(error("two-level").to_string().ends_with("has eager, lazy"));
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! What `--world` names.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Command};
 use coreline_sim::{Spec, presets};
 
 use crate::error::Error;
@@ -51,8 +54,48 @@ pub(crate) fn machine(asked: &str) -> Result<Spec, Error> {
     Spec::from_file(path).map_err(Error::MachineFile)
 }
 
+/// For clap: a reader of words that may be a machine's name, so that shells can complete them.
+#[derive(Clone)]
+struct Named<P> {
+    read: P,
+    /// Names beside those of presets.
+    more: &'static [&'static str],
+}
+
+/// Of `--world`.
+pub(crate) fn worlds() -> impl TypedValueParser<Value = World> {
+    Named { read: parse as fn(&str) -> Result<World, Error>, more: &["native"] }
+}
+
+/// Of a machine that is read at once.
+pub(crate) fn specs() -> impl TypedValueParser<Value = Spec> {
+    Named { read: machine as fn(&str) -> Result<Spec, Error>, more: &[] }
+}
+
+/// Of a machine that is read later.
+pub(crate) fn machine_names() -> impl TypedValueParser<Value = String> {
+    Named { read: StringValueParser::new(), more: &[] }
+}
+
+impl<P: TypedValueParser> TypedValueParser for Named<P> {
+    type Value = P::Value;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<P::Value, clap::Error> {
+        self.read.parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.more.iter().copied().chain(presets()).map(PossibleValue::new)))
+    }
+}
+
 /// Reads `--world`, for clap, which prints the error with its usage.
-pub(crate) fn parse(asked: &str) -> Result<World, Error> {
+fn parse(asked: &str) -> Result<World, Error> {
     if asked == "native" {
         return Ok(World::Native);
     }

@@ -4,7 +4,7 @@ mod run;
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use coreline_world::native::note_interrupts;
 
@@ -14,7 +14,7 @@ use crate::run as runs;
 use crate::text::Form;
 use crate::{
     bench, compare, doctor, explain, ledger, machines, measure, overview, port, replay, shell,
-    table, validate,
+    table, validate, world,
 };
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
@@ -106,7 +106,11 @@ struct Compare {
 #[derive(Args)]
 struct Machines {
     /// A machine's name, or the path of a machine file
-    #[arg(value_name = "NAME|FILE")]
+    #[arg(
+        value_name = "NAME|FILE",
+        value_parser = world::machine_names(),
+        hide_possible_values = true
+    )]
     machine: Option<String>,
     #[command(flatten)]
     output: Output,
@@ -131,7 +135,7 @@ struct Ledger {
 #[derive(Args)]
 struct Replay {
     /// The machine file, if the line is of a machine of your own
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     world: Option<String>,
     /// Write what happened when to this file, as JSON that the viewer Perfetto opens
     #[arg(long, value_name = "FILE")]

@@ -54,7 +54,8 @@ pub(crate) struct Choice {
         long,
         default_value = "epyc-9654-2s",
         value_name = "NAME|FILE",
-        value_parser = world::machine
+        value_parser = world::specs(),
+        hide_possible_values = true
     )]
     like: Spec,
     /// Few samples: whether it works, and no figures to quote

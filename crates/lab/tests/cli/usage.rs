@@ -204,6 +204,37 @@ fn shells_and_manuals_know_every_verb() {
     assert!(page.contains("Exit codes: 0 done"), "{page}");
 }
 
+/// Bash takes what it is given and shows what it would complete.
+#[test]
+fn shells_complete_the_names_of_machines() {
+    let script = String::from_utf8(output(&["completions", "bash"]).stdout).unwrap();
+    for (words, completed) in [
+        (&["machines", "epyc-96"][..], "epyc-9654-2s"),
+        (&["run", "shootdown", "--world", "nat"], "native"),
+        (&["run", "shootdown", "--world", "desk"], "desktop-12c"),
+        (&["validate", "--world", "host-2c-"], "host-2c-xeon"),
+        (&["measure", "--like", "power"], "power8-16s"),
+    ] {
+        let line = [&["coreline"], words].concat();
+        let [before, last] = [line[line.len() - 2], line[line.len() - 1]];
+        let asked = format!(
+            "{script}\nCOMP_WORDS=({}); COMP_CWORD={}\n_coreline coreline {last} {before}\n\
+             printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            line.join(" "),
+            line.len() - 1
+        );
+        let Ok(shell) = Command::new("bash").args(["-c", &asked]).output() else { break };
+        let told = String::from_utf8_lossy(&shell.stdout);
+        assert_eq!(told.trim(), completed, "{}", String::from_utf8_lossy(&shell.stderr));
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let script = String::from_utf8(output(&["completions", shell]).stdout).unwrap();
+        assert!(script.contains("epyc-9654-2s"), "{shell}");
+    }
+    let help = String::from_utf8(output(&["machines", "--help"]).stdout).unwrap();
+    assert!(!help.contains("possible values"), "a file is possible, too: {help}");
+}
+
 #[test]
 fn pages_and_completions_are_installed_below_a_prefix() {
     let home = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("home");
