@@ -28,6 +28,11 @@ pub(crate) enum Error {
          choose a machine with --world"
     )]
     KernelNatively { option: &'static str },
+    #[error(
+        "{asked:?} is no commit's name, which has 7 to 40 hexadecimal digits; `git rev-parse HEAD` \
+         prints that of a checkout"
+    )]
+    Commit { asked: String },
     #[error(transparent)]
     ReplayLine(#[from] ParseReplayError),
     #[error(
@@ -190,6 +195,7 @@ impl Error {
             | Error::TooMany { .. }
             | Error::KernelNatively { .. }
             | Error::ReplayLine(_)
+            | Error::Commit { .. }
             | Error::Program { .. }
             | Error::OneCore { .. }
             | Error::ReplayMachine { .. }

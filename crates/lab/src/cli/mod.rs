@@ -58,8 +58,8 @@ enum Verb {
     Machines(Machines),
     /// What things cost on this machine, and a machine file that says so
     Measure(Box<measure::Choice>),
-    /// What the simulator predicts, beside what this machine measures; published core-to-core
-    /// latencies, beside simulated ones
+    /// What the simulator predicts, beside what this machine measures; core-to-core latencies of
+    /// machine files, beside the simulated ping-pongs that they calibrate
     Validate(Validate),
     /// Every published figure of the scenarios beside the simulator's, as a page
     Ledger(Ledger),

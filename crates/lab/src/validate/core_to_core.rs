@@ -1,4 +1,4 @@
-//! Published core-to-core latencies beside simulated ping-pongs.
+//! Core-to-core latencies of machine files beside the simulated ping-pongs that they calibrate.
 
 use std::io::Write;
 
@@ -11,6 +11,55 @@ use crate::error::Error;
 use crate::listing::Listing;
 use crate::text::Form;
 
+/// What the figure of a machine file rests on, by the words of its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Basis {
+    /// On a machine of this kind.
+    Measured,
+    /// The source names a commit or a page that anybody can read.
+    Published,
+    /// From the file of another machine, or of another processor.
+    TakenOver,
+    FromMemory,
+    Guess,
+    /// The source says none of these.
+    Other,
+}
+
+impl Basis {
+    fn of(source: &str) -> Basis {
+        let has = |words: &str| source.contains(words);
+        let begins = |words: &str| source.starts_with(words);
+        match () {
+            // What is uncertain comes first: a guess may cite what it starts from.
+            () if has("guess") => Basis::Guess,
+            () if has("from memory") => Basis::FromMemory,
+            () if begins("as ") || begins("taken ") => Basis::TakenOver,
+            () if begins("measured ") => Basis::Measured,
+            () if has("commit ") || has("https://") => Basis::Published,
+            () => Basis::Other,
+        }
+    }
+
+    /// The source with the word before it, unless it begins with that.
+    fn before(self, source: &str) -> String {
+        let word = self.word();
+        if source.starts_with(word) { source.to_owned() } else { format!("{word}: {source}") }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Basis::Measured => "measured",
+            Basis::Published => "published",
+            Basis::TakenOver => "taken over",
+            Basis::FromMemory => "from memory",
+            Basis::Guess => "guess",
+            Basis::Other => "other",
+        }
+    }
+}
+
 /// One class of distance of one machine, or one pair of its nodes, at one request share.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct CoreToCore {
@@ -18,8 +67,9 @@ pub(crate) struct CoreToCore {
     pub(crate) class: &'static str,
     /// Two nodes of which the machine file says more than their class.
     pub(crate) nodes: Option<[u32; 2]>,
-    /// The figure of the machine file.
-    pub(crate) published_ns: f64,
+    /// The figure of the machine file, which the simulated one is calibrated by.
+    pub(crate) file_ns: f64,
+    pub(crate) basis: Basis,
     pub(crate) request_percent: u32,
     /// What one transfer costs, so that a ping-pong comes to the figure.
     pub(crate) transfer_ns: f64,
@@ -42,17 +92,19 @@ pub(crate) fn of(spec: &Spec) -> Result<Vec<CoreToCore>, Error> {
     for request_percent in Machine::REQUEST_BAND {
         let machine = Machine::new(spec.clone()).request_percent(request_percent);
         for transfer in machine.calibration().map_err(Failed)? {
+            let source = source(transfer.class, transfer.nodes);
             let Transfer { class, nodes, published, raw, simulated, reached } = transfer;
             rows.push(CoreToCore {
                 machine: spec.name().to_owned(),
                 class: class.name(),
                 nodes: nodes.map(|nodes| nodes.map(NodeId::get)),
-                published_ns: ns(published),
+                file_ns: ns(published),
+                basis: Basis::of(&source),
                 request_percent,
                 transfer_ns: ns(raw),
                 simulated_ns: ns(simulated),
                 reached,
-                source: source(class, nodes),
+                source,
             });
         }
     }
@@ -62,11 +114,12 @@ pub(crate) fn of(spec: &Spec) -> Result<Vec<CoreToCore>, Error> {
 
 /// A line for each class of each machine, with the request shares side by side.
 pub(crate) fn show(rows: &[CoreToCore], form: Form, out: &mut dyn Write) -> Result<(), Error> {
-    let head = "core to core, one way: published beside simulated, at each request share; ns";
+    let head = "core to core, one way: the machine file's figure beside the simulated ping-pong that \
+                it calibrates, at each request share; ns";
     write!(out, "{}", form.paragraph("", head))?;
     let mut listing = Listing::new(&[
         ("class", false),
-        ("published", true),
+        ("in the file", true),
         ("simulated", true),
         ("transfer", true),
         ("source", false),
@@ -90,13 +143,55 @@ pub(crate) fn show(rows: &[CoreToCore], form: Form, out: &mut dyn Write) -> Resu
                     Some([a, b]) => format!("nodes {a} and {b}"),
                     None => first.class.to_owned(),
                 },
-                format!("{:.1}", first.published_ns),
+                format!("{:.1}", first.file_ns),
                 simulated,
                 join(|it| it.transfer_ns),
-                first.source.clone(),
+                first.basis.before(&first.source),
             ]);
         }
     }
     write!(out, "{}", listing.text(form))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_sim::presets;
+
+    use super::*;
+
+    #[test]
+    fn a_figure_is_called_what_its_source_says() {
+        for (source, basis, word) in [
+            ("measured on this machine, 2026-11-22: coreline measure", Basis::Measured, "measured"),
+            ("5900X; core-to-core-latency, commit 96a943a", Basis::Published, "published"),
+            ("a page, https://example.org", Basis::Published, "published"),
+            ("as host-2c, a virtual machine", Basis::TakenOver, "taken over"),
+            ("taken like Milan; README, commit 0dddf509", Basis::TakenOver, "taken over"),
+            ("no figure found: from memory", Basis::FromMemory, "from memory"),
+            ("guess: 118 for one hop, as ivybridge-ex-4s", Basis::Guess, "guess"),
+            ("what a friend said", Basis::Other, "other"),
+        ] {
+            assert_eq!(Basis::of(source), basis, "{source}");
+            let shown = basis.before(source);
+            assert!(shown.starts_with(word) && shown.ends_with(source), "{shown}");
+            assert!(basis != Basis::Measured || shown == source, "the word stands there once");
+        }
+    }
+
+    /// Every figure of a preset rests on something that has a name, and no guess is published.
+    #[test]
+    fn presets_say_what_their_figures_rest_on() {
+        let mut seen = Vec::new();
+        for name in presets() {
+            for row in of(&Spec::preset(name).unwrap()).unwrap() {
+                assert_ne!(row.basis, Basis::Other, "{name}: {}", row.source);
+                let is_uncertain =
+                    ["guess", "from memory"].iter().any(|it| row.source.contains(it));
+                assert!(!is_uncertain || row.basis != Basis::Published, "{name}: {}", row.source);
+                seen.push(row.basis);
+            }
+        }
+        assert!(seen.contains(&Basis::Guess) && seen.contains(&Basis::FromMemory), "{seen:?}");
+    }
 }

@@ -7,7 +7,7 @@
 //! | [`simulated`], [`native`] | predictions, and measurements |
 //! | [`predictions`] | the committed file of predictions |
 //! | [`blind`] | predictions for figures that are published elsewhere |
-//! | [`core_to_core`] | published core-to-core latencies beside simulated ping-pongs |
+//! | [`core_to_core`] | core-to-core latencies of machine files beside simulated ping-pongs |
 //! | [`table`] | shows them |
 //!
 //! A table that a simulator's authors have read cannot validate it. So predictions are committed
@@ -60,11 +60,13 @@ pub(crate) struct Choice {
     )]
     only: Vec<String>,
     /// Instead: the file of predictions, for the engine at this commit
-    #[arg(long, value_name = "COMMIT", conflicts_with_all = ["quick", "only", "world"])]
+    #[arg(long, value_name = "COMMIT", value_parser = commit,
+        conflicts_with_all = ["quick", "only", "world"])]
     pub(crate) predict: Option<String>,
     /// Instead: predictions for figures that are published elsewhere, for the engine at this
     /// commit; minutes
-    #[arg(long, value_name = "COMMIT", conflicts_with_all = ["quick", "only", "world", "predict"])]
+    #[arg(long, value_name = "COMMIT", value_parser = commit,
+        conflicts_with_all = ["quick", "only", "world", "predict"])]
     pub(crate) blind: Option<String>,
     /// Only this row of them; may be given more than once
     #[arg(
@@ -74,6 +76,12 @@ pub(crate) struct Choice {
         value_parser = PossibleValuesParser::new(Blind::names()),
     )]
     pub(crate) rows: Vec<String>,
+}
+
+/// Reads the name of a commit.
+fn commit(asked: &str) -> Result<String, Error> {
+    let is_name = (7..=40).contains(&asked.len()) && asked.bytes().all(|it| it.is_ascii_hexdigit());
+    is_name.then(|| asked.to_owned()).ok_or_else(|| Error::Commit { asked: asked.to_owned() })
 }
 
 /// What became of a prediction.

@@ -21,5 +21,5 @@ fn machines_shows_every_cost_with_its_source() {
     let transfers = detail["core_to_core"].as_array().unwrap();
     assert_eq!(transfers.len(), 9);
     transfers.iter().for_each(assert_comes_back);
-    assert!(text.contains("published beside simulated"), "{text}");
+    assert!(has("figure beside the simulated ping-pong that it calibrates"), "{text}");
 }
