@@ -74,6 +74,12 @@ pub(crate) enum Error {
     )]
     Counts(PathBuf),
 
+    #[error(
+        "{file} has no lines `<!-- figures ... -->` and `<!-- end of figures -->`; add them where \
+         the figures belong"
+    )]
+    NoPlaceForFigures { file: &'static str },
+
     #[error("coreline-rivals gave no row {name} with {threads} threads")]
     NoFigure { name: String, threads: u64 },
 

@@ -1,10 +1,13 @@
-//! The table of figures in README.md, as `coreline-rivals` measures it.
+//! The figures of docs/figures.md, README.md and the library's front page, as `coreline-rivals`
+//! measures them.
 //!
-//! All figures of a group come from one run, in which candidates take turns. Without `--quick` the
-//! program is optimised as a whole; with it, nothing is to be quoted, and it only shows that the
-//! table can be made.
+//! All figures of a run come from one sitting, in which candidates take turns. docs/figures.md has
+//! a section for each processor: that of this machine is replaced or added, the others stay. The
+//! front pages show the processor that was measured last. With `--quick` the program is not
+//! optimised and nothing is to be quoted: the table is printed, to show that it can be made.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -15,6 +18,8 @@ use crate::workspace;
 /// A row is what the table calls it, and its name there.
 struct Group {
     class: &'static str,
+    /// What `coreline-rivals` is asked for beside the class, in each of its runs.
+    runs: &'static [&'static str],
     rows: &'static [(&'static str, &'static str)],
 }
 
@@ -24,6 +29,7 @@ const THREADS: [u64; 2] = [1, 2];
 const GROUPS: &[Group] = &[
     Group {
         class: "counters",
+        runs: &[""],
         rows: &[
             ("**`PerCpuCounter::add`**", "coreline PerCpuCounter cpu-id, 8 in turn"),
             ("one shared `AtomicU64`", "shared AtomicU64 fetch_add, 8 in turn"),
@@ -40,6 +46,7 @@ const GROUPS: &[Group] = &[
     },
     Group {
         class: "read-mostly",
+        runs: &[""],
         rows: &[
             ("**`Versioned`: enter and get**", "coreline Versioned enter+get"),
             ("arc-swap `load`", "arc-swap load"),
@@ -48,7 +55,17 @@ const GROUPS: &[Group] = &[
         ],
     },
     Group {
+        class: "locks",
+        runs: &[" --form uncontended --threads 1", " --form 100/500 --threads 2"],
+        rows: &[
+            ("**`Mutex`** (2 threads: sections of 100 ns, 500 ns apart)", "coreline Mutex"),
+            ("std `Mutex`", "std Mutex"),
+            ("parking_lot `Mutex`", "parking_lot Mutex"),
+        ],
+    },
+    Group {
         class: "cid",
+        runs: &[""],
         rows: &[
             ("**`DomainLocal`: add**", "coreline DomainLocal add"),
             ("**`Domain`: enter, add, leave**", "coreline domain enter, add, leave"),
@@ -57,22 +74,77 @@ const GROUPS: &[Group] = &[
     },
 ];
 
-/// Measures, and prints the table.
+/// The page with a section for each processor.
+const PAGE: &str = "docs/figures.md";
+
+/// The pages that show one section, each with what its lines begin with.
+const FRONT_PAGES: [(&str, &str); 2] = [("README.md", ""), ("crates/coreline/src/lib.rs", "//! ")];
+
+/// The lines between which a page has figures; behind the first, a section has its processor.
+const BEGIN: &str = "<!-- figures";
+const END: &str = "<!-- end of figures -->";
+
+/// Measures; writes the figures to the pages, or prints the table.
 pub(crate) fn run(quick: bool) -> Result<(), Error> {
     let mut rows = Vec::new();
-    for Group { class, .. } in GROUPS {
-        let how = if quick { "" } else { " --profile dist" };
-        let line = format!("run --quiet{how} --package coreline-rivals -- {class} --json");
-        let mut cargo = workspace::cargo(&line.split(' ').collect::<Vec<_>>());
-        cargo.args(quick.then_some("--quick"));
-        let json = workspace::output(&mut cargo)?;
-        let report: Value =
-            serde_json::from_slice(&json).map_err(|_| Error::Metadata { what: "JSON" })?;
-        rows.extend(report["rows"].as_array().cloned().unwrap_or_default());
+    for Group { class, runs, .. } in GROUPS {
+        for asked in *runs {
+            rows.extend(measured(class, asked, quick)?);
+        }
     }
-    println!("{}\n", processor());
-    print!("{}", table(&rows)?);
+    let table = table(&rows)?;
+    println!("{}\n\n{table}", processor());
+    if !quick {
+        show(&processor(), &table)?;
+    }
     Ok(())
+}
+
+/// The rows of one run of `coreline-rivals`.
+fn measured(class: &str, asked: &str, quick: bool) -> Result<Vec<Value>, Error> {
+    let how = if quick { "" } else { " --profile dist" };
+    let line = format!("run --quiet{how} --package coreline-rivals -- {class}{asked} --json");
+    let mut cargo = workspace::cargo(&line.split(' ').collect::<Vec<_>>());
+    cargo.args(quick.then_some("--quick"));
+    let json = workspace::output(&mut cargo)?;
+    let report: Value =
+        serde_json::from_slice(&json).map_err(|_| Error::Metadata { what: "JSON" })?;
+    Ok(report["rows"].as_array().cloned().unwrap_or_default())
+}
+
+/// Writes a processor's table to its section and to the front pages.
+fn show(processor: &str, table: &str) -> Result<(), Error> {
+    let missing = |file| Error::NoPlaceForFigures { file };
+    let page = with_section(&workspace::read(PAGE)?, processor, table);
+    workspace::write(Path::new(PAGE), &page.ok_or(missing(PAGE))?)?;
+    for (file, before) in FRONT_PAGES {
+        let text = format!("Measured on: {processor}.\n\n{table}");
+        let page = with_figures(&workspace::read(file)?, BEGIN, &text, before);
+        workspace::write(Path::new(file), &page.ok_or(missing(file))?)?;
+    }
+    Ok(())
+}
+
+/// The page with this table in the processor's section, which is added behind the others if there
+/// is none. `None` if the page has no section at all.
+fn with_section(page: &str, processor: &str, table: &str) -> Option<String> {
+    let begin = format!("{BEGIN}: {processor} -->");
+    let text = format!("### {processor}\n\n{table}");
+    if page.lines().any(|line| line == begin) {
+        return with_figures(page, &begin, &text, "");
+    }
+    let at = page.rfind(END)? + END.len();
+    Some(format!("{}\n\n{begin}\n{text}{END}{}", &page[..at], &page[at..]))
+}
+
+/// The page with this text between the line that begins with `begin` and the next end; `before` is
+/// what the page's lines begin with.
+fn with_figures(page: &str, begin: &str, text: &str, before: &str) -> Option<String> {
+    let at = page.find(&format!("\n{before}{begin}"))? + 1;
+    let start = at + page[at..].find('\n')? + 1;
+    let end = start + page[start..].find(&format!("{before}{END}"))?;
+    let lines = text.lines().map(|line| format!("{before}{line}").trim_end().to_owned() + "\n");
+    Some(format!("{}{}{}", &page[..start], lines.collect::<String>(), &page[end..]))
 }
 
 /// The table, in Markdown.
@@ -83,7 +155,8 @@ fn table(rows: &[Value]) -> Result<String, Error> {
         let missing = || Error::NoFigure { name: name.to_owned(), threads };
         row.map(|row| row["ns_median"].as_f64()).ok_or_else(missing)
     };
-    let mut text = "| ns, and times the first of the group | 1 thread | 2 threads |\n".to_owned();
+    let mut text =
+        "| ns per operation (ratio to the bold row) | 1 thread | 2 threads |\n".to_owned();
     text.push_str("|---|---|---|\n");
     for (at, Group { rows, .. }) in GROUPS.iter().enumerate() {
         if at > 0 {
@@ -145,20 +218,45 @@ mod tests {
         assert!(matches!(table(&rows), Err(Error::NoFigure { .. })));
     }
 
+    /// What a page shows between its marks, of the section that begins so.
+    fn figures_of<'a>(page: &'a str, begin: &str, before: &str) -> Vec<&'a str> {
+        let lines = page.lines().map(|line| line.strip_prefix(before.trim_end()).unwrap_or(line));
+        let lines = lines.map(str::trim).skip_while(|line| !line.starts_with(begin)).skip(1);
+        lines.take_while(|line| *line != END).collect()
+    }
+
     #[test]
-    fn the_front_page_of_the_library_has_the_table_of_the_readme() {
-        let rows_of = |path: &str, before: &str| -> Vec<String> {
-            let text = workspace::read(path).expect("it is there");
-            let lines = text.lines().map(|line| line.trim_start_matches(before));
-            let section = lines.skip_while(|line| !line.ends_with("# Figures")).skip(1);
-            let rows = section.skip_while(|line| !line.starts_with('|'));
-            rows.take_while(|line| line.starts_with('|')).map(str::to_owned).collect()
-        };
-        let rows = rows_of("README.md", "");
-        let labels = rows.iter().filter_map(|row| row.split('|').nth(1)).map(str::trim);
-        let labels: Vec<_> = labels.filter(|label| !label.is_empty()).skip(2).collect();
-        let made = GROUPS.iter().flat_map(|group| group.rows).map(|(label, _)| *label);
-        assert_eq!(labels, made.collect::<Vec<_>>());
-        assert_eq!(rows, rows_of("crates/coreline/src/lib.rs", "//! "));
+    fn the_front_pages_show_a_section_of_the_page_of_figures() {
+        let page = workspace::read(PAGE).expect("it is there");
+        for (file, before) in FRONT_PAGES {
+            let front = workspace::read(file).expect("it is there");
+            let shown = figures_of(&front, BEGIN, before);
+            let processor = shown.first().and_then(|line| line.strip_prefix("Measured on: "));
+            let processor = processor.and_then(|it| it.strip_suffix('.')).expect("it is named");
+            let section = figures_of(&page, &format!("{BEGIN}: {processor} -->"), "");
+            let table = |lines: &[&str]| lines[2..].iter().map(|it| it.to_string()).collect();
+            let [shown, section]: [Vec<String>; 2] = [table(&shown), table(&section)];
+            assert_eq!(shown, section, "{file}");
+            let labels = shown.iter().filter_map(|row| row.split('|').nth(1)).map(str::trim);
+            let labels: Vec<_> = labels.filter(|label| !label.is_empty()).skip(2).collect();
+            let made = GROUPS.iter().flat_map(|group| group.rows).map(|(label, _)| *label);
+            assert_eq!(labels, made.collect::<Vec<_>>(), "{file}");
+        }
+    }
+
+    #[test]
+    fn a_section_replaces_that_of_its_processor_alone() {
+        let page = with_section(&format!("# A\n{END}\n\nend\n"), "X", "| 1 |\n").unwrap();
+        let page = with_section(&page, "Y", "| 2 |\n").unwrap();
+        let page = with_section(&page, "X", "| 3 |\n").unwrap();
+        assert_eq!(figures_of(&page, "<!-- figures: X -->", ""), ["### X", "", "| 3 |"]);
+        assert_eq!(figures_of(&page, "<!-- figures: Y -->", ""), ["### Y", "", "| 2 |"]);
+        assert!(page.ends_with("\n\nend\n"), "{page}");
+        let front = format!("//! a\n//! {BEGIN} -->\n//! old\n//! {END}\n//! b\n");
+        let front = with_figures(&front, BEGIN, "new\n\n| 4 |\n", "//! ").unwrap();
+        assert_eq!(figures_of(&front, BEGIN, "//! "), ["new", "", "| 4 |"]);
+        assert!(front.contains("\n//!\n") && front.ends_with("//! b\n"), "{front}");
+        assert_eq!(with_section("no section", "X", ""), None);
+        assert_eq!(with_figures("no marks", BEGIN, "", ""), None);
     }
 }

@@ -51,9 +51,9 @@ enum Verb {
     Packed,
     /// Compile what is published with the Rust that it says it needs
     Msrv,
-    /// Measure the figures of README.md, and print them as its table
+    /// Measure this processor's figures; write them to docs/figures.md, README.md and lib.rs
     Figures {
-        /// Few short samples, not optimised: that it works, and nothing to quote
+        /// Few short samples, not optimised and only printed: that it works, nothing to quote
         #[arg(long)]
         quick: bool,
     },

@@ -50,10 +50,12 @@
 //!
 //! # Figures
 //!
-//! From one sitting on an AMD EPYC (family 25, model 17: Zen 4) with 2 CPUs and nothing else
-//! running; candidates of a group take turns in one run.
+//! Candidates of a group take turns in one run; nothing else ran on the machine, which is virtual.
 //!
-//! | ns, and times the first of the group | 1 thread | 2 threads |
+//! <!-- figures -->
+//! Measured on: AMD EPYC (family 25, model 17), 2 CPUs.
+//!
+//! | ns per operation (ratio to the bold row) | 1 thread | 2 threads |
 //! |---|---|---|
 //! | **`PerCpuCounter::add`** | 0.55 | 0.54 |
 //! | one shared `AtomicU64` | 2.17 (3.9) | 19.29 (35.5) |
@@ -66,12 +68,17 @@
 //! | arc-swap `Cache` | 0.34 (0.2) | 0.34 (0.2) |
 //! | std `RwLock<Arc<T>>` | 4.83 (3.5) | 64.05 (46.2) |
 //! | | | |
+//! | **`Mutex`** (2 threads: sections of 100 ns, 500 ns apart) | - | - |
+//! | std `Mutex` | - | - |
+//! | parking_lot `Mutex` | - | - |
+//! | | | |
 //! | **`DomainLocal`: add** | 1.52 | 1.52 |
 //! | **`Domain`: enter, add, leave** | 4.92 (3.2) | 4.94 (3.3) |
 //! | an atomic of the thread's own | 2.01 (1.3) | 2.03 (1.3) |
+//! <!-- end of figures -->
 //!
-//! `cargo xtask figures` makes it anew, in the repository; its folder `docs` says what scenarios
-//! came to on simulated machines of hundreds of CPUs.
+//! `-` means not measured. In the repository, `docs/figures.md` has the figures of other
+//! processors, and `docs/README.md` lists the results on simulated machines of hundreds of CPUs.
 //!
 //! # Where there is no Linux
 //!
@@ -161,6 +168,35 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct ReadmeOfAll;
+
+/// The examples of the pages for users, as they stand there. A package does not have them.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/get-started.md")]
+    struct GetStarted;
+    #[doc = include_str!("../../../docs/migration.md")]
+    struct Migration;
+    #[doc = include_str!("../../../docs/faq.md")]
+    struct Faq;
+    #[doc = include_str!("../../../docs/cookbook/calls.md")]
+    struct Calls;
+    #[doc = include_str!("../../../docs/cookbook/counter.md")]
+    struct Counter;
+    #[doc = include_str!("../../../docs/cookbook/locks.md")]
+    struct Locks;
+    #[doc = include_str!("../../../docs/cookbook/masks.md")]
+    struct Masks;
+    #[doc = include_str!("../../../docs/cookbook/objects.md")]
+    struct Objects;
+    #[doc = include_str!("../../../docs/cookbook/per-cpu.md")]
+    struct PerCpu;
+    #[doc = include_str!("../../../docs/cookbook/read-mostly.md")]
+    struct ReadMostly;
+    #[doc = include_str!("../../../docs/cookbook/scaling-test.md")]
+    struct ScalingTest;
+    #[doc = include_str!("../../../docs/cookbook/tenants.md")]
+    struct Tenants;
+}
 
 /// The tests here have simulated worlds too, whose memory must have addresses of their own.
 #[cfg(test)]
