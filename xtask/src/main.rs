@@ -38,6 +38,9 @@ enum Verb {
         /// Print the rules instead
         #[arg(long)]
         list: bool,
+        /// List the links of documents to other sites instead
+        #[arg(long, conflicts_with = "list")]
+        links: bool,
     },
     /// Make the documentation, and follow its links
     Docs,
@@ -68,11 +71,12 @@ enum Verb {
 fn main() -> ExitCode {
     let done = match Arguments::parse().verb {
         Verb::Ci(choice) => ci::run(&choice),
-        Verb::Tidy { list: true } => {
+        Verb::Tidy { links: true, .. } => tidy::list_links(),
+        Verb::Tidy { list: true, .. } => {
             tidy::list();
             Ok(())
         }
-        Verb::Tidy { list: false } => tidy::run(),
+        Verb::Tidy { .. } => tidy::run(),
         Verb::Docs => alone::docs(),
         Verb::Golden { bless } => golden::run(bless),
         Verb::Packed => packed::run(),

@@ -1,7 +1,8 @@
 //! That what documents point to is there: the files that they link to, the headings in them, and
-//! the paths that they and comments name.
+//! the paths that they and comments name. Nothing is asked of the network: of a link to another
+//! site the form alone is checked, and [`external`] lists all of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{File, Finding};
 
@@ -38,6 +39,33 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
     found
 }
 
+/// The links of documents to other sites, each with the documents that have it.
+pub(super) fn external(files: &[File]) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut links: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for file in files.iter().filter(|file| file.path.ends_with(".md")) {
+        for target in file.text.lines().flat_map(targets).filter(|it| is_external(it)) {
+            links.entry(target).or_default().insert(&*file.path);
+        }
+    }
+    links
+}
+
+fn is_external(target: &str) -> bool {
+    ["https:", "http:", "mailto:"].iter().any(|scheme| target.starts_with(scheme))
+}
+
+/// Whether a link to another site is written as one: `https`, a host with a dot, and no characters
+/// that end an address.
+fn is_well_formed(target: &str) -> bool {
+    if let Some(address) = target.strip_prefix("mailto:") {
+        return address.split_once('@').is_some_and(|(_, host)| host.contains('.'));
+    }
+    let Some(rest) = target.strip_prefix("https://") else { return false };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let is_host = |c: char| c.is_ascii_alphanumeric() || ".-:".contains(c);
+    host.contains('.') && host.chars().all(is_host) && !rest.contains([' ', '<', '>', '"', '`'])
+}
+
 /// The paths of all files.
 struct Tree<'a>(BTreeSet<&'a str>);
 
@@ -56,8 +84,9 @@ impl Tree<'_> {
 
 /// Why a link of the document at `path` leads nowhere, if it does.
 fn broken(path: &str, target: &str, files: &[File], tree: &Tree<'_>) -> Option<String> {
-    if ["https:", "http:", "mailto:"].iter().any(|scheme| target.starts_with(scheme)) {
-        return None;
+    if is_external(target) {
+        let message = || format!("the link {target} is no address of the form https://host/...");
+        return (!is_well_formed(target)).then(message);
     }
     let (to, heading) = target.split_once('#').unwrap_or((target, ""));
     let to = if to.is_empty() { path.to_owned() } else { resolved(path, to) };
@@ -89,9 +118,11 @@ fn resolved(path: &str, to: &str) -> String {
     parts.join("/")
 }
 
-/// The targets of the links in a line of Markdown.
+/// The targets of the links in a line of Markdown, and of a reference, which is a line of its own.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
-    line.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target))
+    let reference = line.strip_prefix('[').and_then(|rest| rest.split_once("]: "));
+    let inline = line.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    inline.map(|(target, _)| target).chain(reference.map(|(_, target)| target.trim()))
 }
 
 /// The name that a heading is linked to by.
@@ -159,6 +190,22 @@ See docs/{a,b}.md. Also docs/golden/*.txt, docs/golden/<arch>, target/docs/x and
         ];
         let files: Vec<_> = others.into_iter().chain([("docs/a.md", document)]).collect();
         assert_eq!(messages(&files), []);
+    }
+
+    #[test]
+    fn links_to_other_sites_are_checked_by_form_and_listed() {
+        let good = "[a](https://a.org/x#y) [b](mailto:a@b.org)\n[c]: https://c.org:8/?q=1\n";
+        let bad = "[a](http://a.org)\n[b](https://localhost)\n[c]: https://c.org/a b\n[d]: no.md\n";
+        assert_eq!(messages(&[("a.md", good)]), []);
+        let found = messages(&[("a.md", bad)]);
+        assert_eq!(found.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        let files =
+            [File::new("a.md", good), File::new("b.md", "[x](https://a.org/x#y) [y](a.md)")];
+        let listed: Vec<_> =
+            external(&files).into_iter().map(|(to, from)| (to, from.len())).collect();
+        let expected =
+            [("https://a.org/x#y", 2), ("https://c.org:8/?q=1", 1), ("mailto:a@b.org", 1)];
+        assert_eq!(listed, expected);
     }
 
     #[test]

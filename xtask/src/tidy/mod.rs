@@ -148,7 +148,8 @@ const RULES: &[Rule] = &[
     Rule {
         name: "links",
         demand: "documents link to files and headings that are there, those of packages to none \
-                 outside; the paths that documents and comments name are there",
+                 outside, and to other sites by https; the paths that documents and comments name \
+                 are there",
         check: Check::Files(links::check),
     },
 ];
@@ -158,6 +159,18 @@ pub(crate) fn list() {
     for rule in RULES {
         println!("{:<12}{}", rule.name, rule.demand);
     }
+}
+
+/// Prints the links of documents to other sites, each with where it is: to be tried by a person or
+/// a program that has a network.
+pub(crate) fn list_links() -> Result<(), Error> {
+    let files = files()?;
+    let links = links::external(&files);
+    for (target, documents) in &links {
+        println!("{target}  {}", documents.iter().copied().collect::<Vec<_>>().join(", "));
+    }
+    println!("{} links to other sites", links.len());
+    Ok(())
 }
 
 /// Checks the repository and prints `file:line: rule: message` for each finding.
