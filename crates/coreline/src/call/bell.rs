@@ -26,7 +26,7 @@ impl<W: World> Bell<W> {
         W::wake(&raw const self.0, 1);
     }
 
-    /// To be asked before the worker looks for the last time at what it is rung for.
+    /// The worker calls this before its last look at what the bell announces.
     pub(super) fn heard(&self) -> Heard {
         // Acquire: pairs with the Release in `ring`: what a ring that is counted here was for is
         // seen by that look. A ring that is not counted makes `wait` refuse, or wakes.

@@ -28,10 +28,11 @@
 //!
 //! A worker without work polls its *wake word*, which is a one-slot mailbox, too: for a while that
 //! adapts to the gaps between messages, and then it sleeps (the kernel's haltpoll). A call to a
-//! worker that polls is one exchange and no system call: the line of the mailbox goes to the
-//! worker, that of the request goes there and comes back with the value. A function of up to three
-//! words whose value has no more lies in the line of the mailbox itself, if no other does: a second
-//! exchange, of a line that is at hand, spares the other line's two ways. A call that finds the
+//! worker that polls is one exchange and no system call. The line of the mailbox moves to the
+//! worker. The line of the request moves there, too, and comes back with the value. A function of
+//! up to three words whose value has no more lies in the line of the mailbox itself, if that is
+//! free: this costs a second exchange of a line that is at hand, and saves the request's line both
+//! ways. A call that finds the
 //! mailbox occupied queues behind it; the nodes of that queue lie on the stacks of the callers.
 //!
 //! A call says nothing of work: the worker runs it and goes on waiting. It looks for tasks only if

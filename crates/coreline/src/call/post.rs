@@ -189,7 +189,7 @@ impl<W: World> Post<W> {
         woken
     }
 
-    /// Says that the worker sleeps, unless there is a message by now: this is the second look, too.
+    /// Says that the worker sleeps, unless a message has come. So this is the second look.
     ///
     ///   Worker: finds no message
     ///   Sender: leaves one, and has found AWAKE: it does not ring

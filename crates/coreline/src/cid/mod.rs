@@ -297,9 +297,9 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// [`Owned`] the space has up to 40 bytes for each of the most tasks that it had at once, of which
 /// 24 go when one leaves; with the allocator's own and a vector's spare room.
 ///
-/// **Concurrency**: calls about one task do not overlap, nor do switches and arrivals at one CPU,
-/// as in a kernel that holds the CPU's run-queue lock; all else may. What happens before a call
-/// about a task or a CPU is visible to the next.
+/// **Concurrency**: calls about one task must not overlap. Nor must switches and arrivals at one
+/// CPU, as in a kernel that holds the CPU's run-queue lock. All other calls may overlap. What
+/// happens before a call about a task or a CPU is visible to the next.
 ///
 /// **Signals, fork**: calls take a lock, whose waiters spin, and allocate, so none may run in a
 /// signal handler that can interrupt another; in a forked child a space is as it was, and unusable

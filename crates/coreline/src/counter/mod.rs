@@ -123,8 +123,8 @@ impl Reading {
 /// # Ok::<(), coreline::Lacking>(())
 /// ```
 ///
-/// **Memory**: itself, and 8 bytes in each slot once it has slots. A batched counter has a line
-/// more.
+/// **Memory**: itself, and 8 bytes in each slot once it has slots. A batched counter takes
+/// one cache line more.
 ///
 /// **Signals**: adding and reading is async-signal-safe, but for the first addition to one made by
 /// [`const_new`](PerCpuCounter::const_new). An addition in a handler that interrupts an addition

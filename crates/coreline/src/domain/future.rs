@@ -93,9 +93,10 @@ pin_project! {
 }
 
 impl<F, P: References, W: World, R> DomainFuture<F, P, W, R> {
-    /// Calls `refresh` before a poll if the domain's members missed a change, or at the first poll:
-    /// there the task makes anew what it [cached](crate::mask::Entry::MustRefresh). Replaces what
-    /// was to be called before. Never called where the domain has no presence.
+    /// Calls `refresh` before the first poll, and before each poll after the domain's members
+    /// missed a change. There the task renews what it
+    /// [cached](crate::mask::Entry::MustRefresh). Replaces the function that was set before. It is
+    /// never called if the domain has no presence.
     ///
     /// The function of a [shootdown](Domain::shootdown) that waits for this future runs before it.
     pub fn on_refresh<S: FnMut()>(self, refresh: S) -> DomainFuture<F, P, W, S> {

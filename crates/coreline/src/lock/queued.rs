@@ -99,7 +99,7 @@ impl<T, W: World> QueuedLock<T, W> {
         self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the lock after those that wait; the node in which this thread has its turn.
+    /// Takes the lock in FIFO order. Returns the node in which this thread has its turn.
     #[cold]
     #[inline(never)]
     fn wait(&self) -> Number {

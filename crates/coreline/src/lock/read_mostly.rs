@@ -190,8 +190,8 @@ impl<T, W: World> ReadMostly<T, W> {
         false
     }
 
-    /// Reads after the writer that has closed the lock; where the next one has closed it by then,
-    /// in one queue with writers.
+    /// Waits for the writer that has closed the lock, and then reads. If the next writer has closed
+    /// it by then, waits in one queue with the writers.
     ///
     /// Not in the queue at once: there, each waiter is woken by the one before, and that does not
     /// run while another thread has its CPU. All readers are woken together.

@@ -22,7 +22,7 @@ use crate::percpu::{PerCpu, PerCpuPool, PoolError, ResizableStack};
 /// What a cache keeps an object in.
 #[repr(C)]
 pub(super) struct Body<T, L, W: World> {
-    /// First, so that it is aligned as the body is.
+    /// The first field, so that it has the alignment of the body.
     pub(super) kept: T,
     /// There while the object lives.
     pub(super) life: MaybeUninit<L>,

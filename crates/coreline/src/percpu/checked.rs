@@ -2,7 +2,7 @@
 //!
 //! A checked pool fills an item with [`POISON`] when it is freed and keeps it from being handed out
 //! again for a while; a byte that is something else later was written after the free. Only
-//! initialised slots are filled: no thread had the address of another.
+//! initialised slots are filled: no thread had the address of any other slot.
 //!
 //! | mistake | how it comes about | found |
 //! |---|---|---|

@@ -137,8 +137,8 @@ impl<W: Words> fmt::Debug for SlotLock<W> {
     }
 }
 
-/// Holds a [`SlotLock`], with the thread's signals held off; drop it to free the lock. Of several
-/// guards the last one must drop first: see [`Signals::hold`].
+/// Holds a [`SlotLock`], with the thread's signals held off; drop it to free the lock. If
+/// there are several guards, drop the last one first: see [`Signals::hold`].
 pub(crate) struct SlotLockGuard<'a, W: World> {
     lock: &'a SlotLock<W>,
     /// Dropped after the lock is free, as fields are dropped after `drop` has run.

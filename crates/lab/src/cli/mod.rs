@@ -61,7 +61,7 @@ enum Verb {
     /// What the simulator predicts, beside what this machine measures; core-to-core latencies of
     /// machine files, beside the simulated ping-pongs that they calibrate
     Validate(Validate),
-    /// Every published figure of the scenarios beside the simulator's, as a page
+    /// Write a page that sets every published figure beside the simulator's
     Ledger(Ledger),
     /// Run the program of a replay line again, exactly
     Replay(Replay),
@@ -80,10 +80,9 @@ enum Verb {
         /// Of which verb
         verb: Vec<String>,
     },
-    /// Write the manual pages of all verbs, and the completions for bash, zsh and fish, to where
-    /// they are looked for
+    /// Install the manual pages of all verbs, and the completions for bash, zsh and fish
     Install {
-        /// The folder whose `share` has them; `.local` in the home folder if nothing is said
+        /// Install below the folder `share` of this folder; default: `.local` in the home folder
         #[arg(long, value_name = "DIR")]
         prefix: Option<PathBuf>,
     },

@@ -59,7 +59,7 @@ pub(crate) struct Choice {
         value_parser = PossibleValuesParser::new(experiment::ALL.iter().map(|it| it.name)),
     )]
     only: Vec<String>,
-    /// Instead: the file of predictions, for the engine at this commit
+    /// Write the file of predictions for the engine at this commit, and measure nothing
     #[arg(long, value_name = "COMMIT", value_parser = commit,
         conflicts_with_all = ["quick", "only", "world"])]
     pub(crate) predict: Option<String>,

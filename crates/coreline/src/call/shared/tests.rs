@@ -32,7 +32,7 @@ impl<W: World> Shared<W> {
     }
 }
 
-/// What the thread of worker 0 does, which is at work: adds a task for any worker.
+/// What a busy worker 0 does: it adds a task for any worker.
 fn adds<W: Testbed>(shared: &Arc<Shared<W>>) {
     let letter = Letter::new_in(|| ());
     shared.workers[0].tasks.push(Task(letter.as_message()), false).unwrap();

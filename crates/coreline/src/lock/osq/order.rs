@@ -76,9 +76,9 @@ impl Pass for Fifo {
 /// that a board began with stays, without it as well. While a board is young, for 125 µs, places
 /// come in their own order, in which near ones follow each other, within the bounds all the same.
 ///
-/// Without a board, turns cost as much as in [`Fifo`]: where all waiters are of one place from the
-/// beginning, or one waits; and for 1,024 turns after a board has shown that few waiters are near
-/// each other, or until none waits.
+/// Without a board, turns cost as much as in [`Fifo`]. There is none while all waiters are of one
+/// place, or only one waits. If a board shows that few waiters are near each other, there is none
+/// for the next 1,024 turns, or until no thread waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Near;
 

@@ -12,8 +12,8 @@ use super::nodes::{FENCED, MOST_ENTERED, SLEEPS, TURN, Tables, WAIT};
 use super::{Order, Osq, with_tables};
 use crate::numbered::{NONE, Number};
 
-/// A thread that sleeps behind the first waiter looks after so long whether it can enter without a
-/// turn. Each further look comes after twice the time.
+/// How long a thread that sleeps behind the first waiter waits before it looks whether it can
+/// enter without a turn. It waits twice as long before each further look.
 ///
 /// ```text
 /// Thread 1, on CPU 0: takes and frees the lock, again and again
