@@ -108,6 +108,14 @@ pub(crate) enum Error {
          and --out what was finished is shown"
     )]
     NotWhole,
+    #[error("there is no process {pid}: it has ended, or belongs to another container")]
+    NoProcess { pid: u32 },
+    #[error("the process {pid} cannot be looked at: {why}; try it as root")]
+    HiddenProcess { pid: u32, why: String },
+    #[error(
+        "the process {pid} is a thread of the kernel, which runs no program; give that of a program"
+    )]
+    KernelThread { pid: u32 },
     #[error("the CPUs that this process may use are not known: {0}")]
     NoCpus(String),
     #[error(
@@ -186,6 +194,7 @@ impl Error {
             Error::NotAllPorted { .. } | Error::Port(PortError::Write { .. }) => 1,
             Error::Worse { .. } => 1,
             Error::BrokenNatively { broken: RunError::Check(_), .. } => 1,
+            Error::NoProcess { .. } | Error::HiddenProcess { .. } => 3,
             Error::BrokenNatively { .. } | Error::NoCpus(_) | Error::Measure(_) | Error::Uneven => {
                 3
             }
@@ -196,6 +205,7 @@ impl Error {
             | Error::KernelNatively { .. }
             | Error::ReplayLine(_)
             | Error::Commit { .. }
+            | Error::KernelThread { .. }
             | Error::Program { .. }
             | Error::OneCore { .. }
             | Error::ReplayMachine { .. }

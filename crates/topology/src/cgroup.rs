@@ -105,8 +105,22 @@ impl CgroupLimits {
     /// Where a file that is there cannot be read or does not hold what it should; the error names
     /// the file.
     pub fn read(root: &Path) -> Result<Self, FileError> {
+        Self::of(root, "self")
+    }
+
+    /// Reads the limits of another process, as [`read`](Self::read) does: its groups are in
+    /// `proc/PID/cgroup`, and the mount points are the caller's.
+    ///
+    /// # Errors
+    ///
+    /// As of [`read`](Self::read).
+    pub fn of_process(root: &Path, pid: u32) -> Result<Self, FileError> {
+        Self::of(root, &pid.to_string())
+    }
+
+    fn of(root: &Path, process: &str) -> Result<Self, FileError> {
         let mounts = mounts(root)?;
-        let path = root.join("proc/self/cgroup");
+        let path = root.join("proc").join(process).join("cgroup");
         let mut limits = Self::default();
         for line in lossy_text(&path)?.unwrap_or_default().lines() {
             let mut fields = line.splitn(3, ':');

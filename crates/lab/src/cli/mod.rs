@@ -90,6 +90,10 @@ enum Verb {
 
 #[derive(Args)]
 struct Doctor {
+    /// Instead: which fast paths this process could use, and whether its threads are registered
+    /// for rseq; stops each of them for a moment
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Option<u32>,
     #[command(flatten)]
     output: Output,
 }
@@ -158,7 +162,10 @@ struct Bench {
 impl Cli {
     pub(crate) fn execute(self) -> Result<(), Error> {
         match self.verb {
-            Some(Verb::Doctor(Doctor { output })) => {
+            Some(Verb::Doctor(Doctor { pid: Some(pid), output })) => {
+                output.show(|| doctor::Process::new(pid), |it, out| it.show(output.form(), out))
+            }
+            Some(Verb::Doctor(Doctor { pid: None, output })) => {
                 output.show(|| Ok(doctor::Report::new()), |it, out| it.show(output.form(), out))
             }
             Some(Verb::Run(run)) => {

@@ -16,7 +16,13 @@ use crate::world::{self, World};
 #[derive(Args)]
 struct Common {
     /// `native`, the name of a simulated machine, or the path of a machine file
-    #[arg(long, default_value = "native", value_parser = world::worlds(), value_name = "WORLD", hide_possible_values = true)]
+    #[arg(
+        long,
+        default_value = "native",
+        value_parser = world::worlds(),
+        value_name = "WORLD",
+        hide_possible_values = true
+    )]
     world: World,
     /// The seed of everything random: simulated, one seed gives one result
     #[arg(

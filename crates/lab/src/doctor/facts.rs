@@ -155,6 +155,14 @@ impl Limits {
         let cpuset = known.and_then(|limits| limits.cpus.as_ref()).map(ToString::to_string);
         Limits { cpuset, quota, error: cgroup.as_ref().err().cloned() }
     }
+
+    pub(super) fn quota_said(&self) -> String {
+        match (&self.quota, &self.error) {
+            (Some(quota), _) => format!("{:.2} CPUs", quota.cpus),
+            (None, Some(why)) => format!("not known: {why}"),
+            (None, None) => "none that can be seen".to_owned(),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]

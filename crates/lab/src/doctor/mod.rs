@@ -7,6 +7,7 @@
 //! | [`fast_paths`] | what coreline can do fast, why it does not, and what would change that |
 //! | [`warnings`] | what makes good code slow here |
 //! | [`advice`] | the changes that would help most |
+//! | [`process`] | what another process could use |
 //! | [`text`] | all of it for people |
 //!
 //! Nothing that is missing is an error: each line says what could not be read or had, and why.
@@ -16,6 +17,7 @@ mod facts;
 mod fast_paths;
 #[cfg(test)]
 mod made_up;
+mod process;
 mod text;
 mod warnings;
 
@@ -28,6 +30,7 @@ use serde::Serialize;
 use crate::host::Host;
 use facts::{Futex, HugePages, Kernel, Limits, Membarrier, Processor, Rseq, Tree};
 use fast_paths::FastPath;
+pub(crate) use process::Process;
 
 /// What was found. The schema is `coreline.doctor/1`: keys may be added, and never change.
 #[derive(Debug, Serialize)]

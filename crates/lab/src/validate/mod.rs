@@ -47,7 +47,13 @@ pub(crate) use predictions::Predictions;
 pub(crate) struct Choice {
     /// `native` measures here, beside the committed predictions; a simulated machine's name or file
     /// predicts for it and measures nothing
-    #[arg(long, default_value = "native", value_parser = world::worlds(), value_name = "WORLD", hide_possible_values = true)]
+    #[arg(
+        long,
+        default_value = "native",
+        value_parser = world::worlds(),
+        value_name = "WORLD",
+        hide_possible_values = true
+    )]
     world: World,
     /// Few and short samples: whether it works, and no figures to quote
     #[arg(long)]

@@ -85,7 +85,8 @@ mod work;
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 pub use linux::{
     Held, HugePool, NoSections, Probe, Registrar, Registration, RseqAbi, SelfTestError,
-    note_closed_output, note_interrupts, output_was_closed, probe, run_queue_wait, was_interrupted,
+    ThreadRegistration, note_closed_output, note_interrupts, output_was_closed, probe,
+    rseq_registrations, run_queue_wait, was_interrupted,
 };
 pub use section::Section;
 pub use threads::JoinHandle;

@@ -14,6 +14,7 @@
 //! | `interrupt` | none: for programs that stop half-way | `sigaction` |
 //! | `output` | none: for programs that write a result | `fcntl` |
 //! | `memory` | memory | `mmap`, `mbind`, `madvise` |
+//! | `process` | none: for `coreline doctor --pid` | `ptrace` |
 //! | `probe`, `machine` | what `coreline doctor` shows | all of these |
 //!
 //! What a program must know of it stands in [`native`](crate::native).
@@ -31,6 +32,7 @@ mod memory;
 mod output;
 mod place;
 mod probe;
+mod process;
 mod restartable;
 pub(crate) mod rseq;
 mod self_test;
@@ -41,6 +43,7 @@ pub use interrupt::{note_interrupts, was_interrupted};
 pub use machine::HugePool;
 pub use output::{note_closed_output, output_was_closed};
 pub use probe::{Probe, Registrar, RseqAbi, probe};
+pub use process::{ThreadRegistration, rseq_registrations};
 pub use rseq::{NoSections, Registration};
 pub use self_test::SelfTestError;
 pub use signals::Held;
