@@ -37,9 +37,9 @@ pub(crate) struct Process {
     seccomp: Option<&'static str>,
     no_new_privs: Option<bool>,
     /// `glibc` or `musl`; `null` where neither is mapped, as in programs that are linked statically.
-    libc: Option<&'static str>,
+    c_library: Option<&'static str>,
     /// Why that is not known.
-    libc_error: Option<String>,
+    c_library_error: Option<String>,
     /// From its auxiliary vector: bytes that the kernel fills in, and their alignment.
     feature_size: Option<u64>,
     align: Option<u64>,
@@ -97,7 +97,7 @@ impl Process {
         let (auxv, auxv_error) = or_error(file("auxv").map(|it| auxv(&it)).map_err(said));
         let (environment, environment_error) = or_error(file("environ").map_err(said));
         let variable = |name| environment.as_deref().and_then(|it| variable(it, name));
-        let (maps, libc_error) = or_error(file("maps").map_err(said));
+        let (maps, c_library_error) = or_error(file("maps").map_err(said));
         let mut found = Process {
             schema: "coreline.doctor.process/1",
             pid,
@@ -116,8 +116,8 @@ impl Process {
                 _ => None,
             }),
             no_new_privs: field("NoNewPrivs").map(|it| it != "0"),
-            libc: maps.as_deref().and_then(|it| libc(&String::from_utf8_lossy(it))),
-            libc_error,
+            c_library: maps.as_deref().and_then(|it| c_library(&String::from_utf8_lossy(it))),
+            c_library_error,
             feature_size: auxv
                 .as_ref()
                 .map(|it| it.get(&AT_RSEQ_FEATURE_SIZE).copied().unwrap_or(0)),
@@ -195,7 +195,11 @@ impl Process {
             ("no new privileges", known(privileges, &None, unknown)),
             (
                 "C library",
-                known(self.libc, &self.libc_error, "none that is known, or linked statically"),
+                known(
+                    self.c_library,
+                    &self.c_library_error,
+                    "none that is known, or linked statically",
+                ),
             ),
             (
                 "AT_RSEQ_FEATURE_SIZE",
@@ -297,7 +301,7 @@ fn variable(environment: &[u8], name: &str) -> Option<String> {
 }
 
 /// The C library among mapped files.
-fn libc(maps: &str) -> Option<&'static str> {
+fn c_library(maps: &str) -> Option<&'static str> {
     let files = || maps.lines().filter_map(|line| Some(line.rsplit_once('/')?.1));
     if files().any(|it| it.starts_with("ld-musl-") || it.starts_with("libc.musl-")) {
         return Some("musl");
@@ -324,8 +328,8 @@ mod tests {
             limits: Limits::of(&none()),
             seccomp: Some("off"),
             no_new_privs: Some(false),
-            libc: Some("glibc"),
-            libc_error: None,
+            c_library: Some("glibc"),
+            c_library_error: None,
             feature_size: Some(28),
             align: Some(32),
             auxv_error: None,
@@ -390,7 +394,7 @@ mod tests {
             ("7f0 r-xp 0 0 1 /lib/ld-musl-x86_64.so.1\n", Some("musl")),
             ("7f0 r-xp 0 0 1 /usr/bin/cat\n7f1 rw-p 0 0 0 [heap]\n", None),
         ] {
-            assert_eq!(libc(maps), known);
+            assert_eq!(c_library(maps), known);
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The verb `doctor`.
 
+use std::process::{Command, Stdio};
+
 use serde_json::Value;
 
-use crate::coreline;
+use crate::{coreline, fields, json, refusal};
 
 /// What `doctor` says in an environment, as JSON and as text.
 fn doctor(environment: &[(&str, &str)]) -> (Value, String) {
@@ -83,5 +85,40 @@ fn doctor_names_the_registrar() {
     } else {
         assert_eq!((&rseq["registered_by"], &rseq["abi"]), (&"none".into(), &Value::Null));
         assert!(report["fast_paths"][0]["remedy"].is_string());
+    }
+}
+
+#[test]
+fn doctor_looks_at_another_process_and_lets_it_go_on() {
+    let mut child =
+        Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let pid = child.id().to_string();
+    let report = json(&["doctor", "--pid", &pid, "--json"]);
+    assert_eq!(report["pid"], child.id());
+    let listed = fields::listed("coreline.doctor.process/1");
+    let unknown: Vec<_> = fields::of(&report, &listed).difference(&listed).cloned().collect();
+    assert!(unknown.is_empty(), "not on the page: {unknown:?}");
+    let rseq = &report["rseq"];
+    let threads = ["registered", "unregistered", "unknown"].map(|it| rseq[it].as_u64().unwrap());
+    assert_eq!(threads.iter().sum::<u64>(), 1, "{rseq}");
+    assert_eq!(threads[2] > 0, rseq["error"].is_string(), "{rseq}");
+    let text = coreline(&["doctor", "--pid", &pid]).output().unwrap();
+    assert!(text.status.success());
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("stops each thread for a moment"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success(), "it goes on");
+    let (code, told) = refusal(&["doctor", "--pid", &pid]);
+    assert!(code == 3 && told.contains("there is no process"), "{code}: {told}");
+}
+
+#[test]
+fn a_number_that_is_no_programs_is_refused() {
+    assert_eq!(refusal(&["doctor", "--pid", "0"]).0, 2);
+    // Where the kernel's threads can be seen.
+    if std::fs::read_to_string("/proc/2/comm").is_ok_and(|it| it == "kthreadd\n") {
+        let (code, told) = refusal(&["doctor", "--pid", "2"]);
+        assert!(code == 2 && told.contains("thread of the kernel"), "{code}: {told}");
     }
 }
