@@ -16,6 +16,9 @@
 //! 160. The samples of one run cannot stand for them: a machine whose clock, neighbours or threads'
 //! places change is slow for a whole run, and all samples of that run are. On two shared CPUs runs
 //! of one program differ by a quarter.
+//!
+//! A figure that is marked as disturbed is left out and counted: the programs that ran beside it
+//! may have made it slow, so it is evidence neither of a change nor of none.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -81,6 +84,9 @@ struct Row {
     derived: bool,
     value: Option<f64>,
     points: Vec<Option<f64>>,
+    /// Results of older programs do not say: they left such figures out.
+    #[serde(default)]
+    disturbed: bool,
 }
 
 /// What came of it. The schema is `coreline.compare/1`.
@@ -95,6 +101,8 @@ pub(crate) struct Outcome {
     compared: usize,
     /// How many have too few results for a test.
     untested: usize,
+    /// How many values of the figures are left out, as other programs used the CPUs.
+    disturbed: usize,
     /// How many results of each it takes natively, at the least.
     needed: Option<usize>,
     /// How many only one of the results has.
@@ -165,6 +173,7 @@ fn outcome(before: Vec<Run>, after: Vec<Run>, threshold: f64) -> Result<Outcome,
     let figures: Vec<Figure<'_>> = figures.filter(|figure| !figure.those.is_empty()).collect();
     let compared = figures.len();
     let level = is_native.then_some(CHANCE / compared.max(1) as f64);
+    let disturbed = figures.iter().map(Figure::disturbed).sum();
     let (mut untested, mut changes) = (0, Vec::new());
     for figure in figures {
         match figure.change(level, threshold) {
@@ -188,6 +197,7 @@ fn outcome(before: Vec<Run>, after: Vec<Run>, threshold: f64) -> Result<Outcome,
         threshold,
         compared,
         untested,
+        disturbed,
         needed: level.and_then(|level| (2..=100).find(|count| at_best(*count, *count) < level)),
         unmatched: alone(earlier, &after) + alone(later, &before),
         worse,
@@ -301,9 +311,18 @@ impl Figure<'_> {
         Some((is_certain && is_large && after != before).then(change))
     }
 
-    /// Without those of runs in which all samples were disturbed.
+    /// Without the disturbed ones.
     fn values(&self) -> [Vec<f64>; 2] {
-        [&self.these, &self.those].map(|rows| rows.iter().filter_map(|row| row.value).collect())
+        let values = |rows: &Vec<&Row>| {
+            let calm = rows.iter().filter(|row| !row.disturbed);
+            calm.filter_map(|row| row.value).collect()
+        };
+        [values(&self.these), values(&self.those)]
+    }
+
+    /// How many values are disturbed.
+    fn disturbed(&self) -> usize {
+        self.these.iter().chain(&self.those).filter(|row| row.disturbed).count()
     }
 }
 
@@ -376,6 +395,11 @@ impl Outcome {
                 about += &format!(", which takes {needed} undisturbed results of each or more");
             }
         }
+        if self.disturbed > 0 {
+            let values = counted(self.disturbed, "value");
+            let are = if self.disturbed == 1 { "is" } else { "are" };
+            about += &format!("; {values} {are} left out, as other programs used the CPUs");
+        }
         if *unmatched > 0 {
             about += &format!("; in one of the results only: {unmatched}");
         }
@@ -436,6 +460,7 @@ mod tests {
             derived: false,
             value: points.first().copied(),
             points: points.iter().copied().map(Some).collect(),
+            disturbed: false,
         }
     }
 
@@ -487,6 +512,26 @@ mod tests {
             assert_eq!(changed(10, shift, 1.0), (0, 0, 0), "{shift}");
         }
         assert_eq!(changed(3, 2, 2.0), (0, 0, 1), "too few results");
+    }
+
+    #[test]
+    fn a_disturbed_figure_is_no_evidence_of_a_change() {
+        let disturbed = |mut runs: Vec<Run>, count: usize| {
+            runs[..count].iter_mut().for_each(|run| run.rows[0].disturbed = true);
+            runs
+        };
+        let found = |before, after| {
+            let found = outcome(before, after, 5.0).unwrap();
+            (found.worse, found.untested, found.disturbed)
+        };
+        assert_eq!(found(runs(5, 1, 1.0), runs(5, 2, 2.0)), (1, 0, 0));
+        assert_eq!(found(runs(5, 1, 1.0), disturbed(runs(5, 2, 2.0), 5)), (0, 1, 5));
+        assert_eq!(found(disturbed(runs(6, 1, 1.0), 1), runs(5, 2, 2.0)), (1, 0, 1), "enough");
+        let found = outcome(runs(5, 1, 1.0), disturbed(runs(5, 2, 2.0), 1), 5.0).unwrap();
+        let mut text = Vec::new();
+        found.show(Form::plain(), &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap().replace('\n', " ");
+        assert!(text.contains("1 value is left out, as other programs used the CPUs"), "{text}");
     }
 
     #[test]

@@ -132,7 +132,7 @@ pub(crate) enum Error {
     Worse { count: usize },
     #[error(
         "nothing can be told from so few results: it takes {needed} native ones of each or more, \
-         in which other load did not disturb all samples"
+         without those that other programs disturbed"
     )]
     TooFew { needed: usize },
     #[error(transparent)]

@@ -364,6 +364,8 @@ mod tests {
             points: Vec::new(),
             samples: None,
             discarded: None,
+            disturbed: false,
+            disturbed_rounds: None,
             unit: "ratio",
             kind: FigureKind::Gain,
             derived: true,

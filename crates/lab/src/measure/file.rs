@@ -14,6 +14,9 @@ const MOST_SPREAD: f64 = 0.1;
 /// A machine file says at least so many nanoseconds.
 const LEAST_NS: f64 = 0.001;
 
+/// What the source of a cost says that should have been measured.
+const DISTURBED: &str = "; not measured on this machine, as other programs used its CPUs";
+
 /// What a file is made of.
 pub(super) struct File<'a> {
     pub(super) name: &'a str,
@@ -78,17 +81,17 @@ impl File<'_> {
         Cost { value, source, uncertain }
     }
 
-    /// What was measured of a cost, if it was.
+    /// What was measured of a cost, if it was, and was not disturbed.
     fn cost(&self, cost: &str) -> Option<Cost> {
         for row in self.rows {
-            let Some(figure) = &row.ns else { continue };
+            let Some(figure) = row.calm() else { continue };
             let how = row.name;
             match row.used {
                 Use::Cost(name) if name == cost => {
                     return Some(self.measured(figure.median, figure, how));
                 }
                 Use::Beyond(name, times, other) if name == cost => {
-                    let less = self.rows.iter().find(|row| row.name == other)?.ns.as_ref()?;
+                    let less = self.rows.iter().find(|row| row.name == other)?.calm()?;
                     let value = (figure.median - times * less.median).max(0.0);
                     let how = match times {
                         1.0 => format!("{how} less {other}"),
@@ -102,13 +105,28 @@ impl File<'_> {
         self.transfer(cost)
     }
 
+    /// Whether a cost is left out that was measured, as the figures for it are disturbed.
+    fn is_disturbed(&self, cost: &str) -> bool {
+        let has = |name: &str| {
+            let mut rows = self.rows.iter().filter(|row| row.name == name);
+            rows.any(|row| row.ns.is_some() && row.calm().is_none())
+        };
+        let of_row = |row: &Row| match row.used {
+            Use::Cost(name) if name == cost => has(row.name),
+            Use::Beyond(name, _, other) if name == cost => has(row.name) || has(other),
+            _ => false,
+        };
+        let of_class = |(class, figure): &(Class, Figure)| class.name() == cost && figure.disturbed;
+        self.rows.iter().any(of_row) || self.transfers.iter().any(of_class)
+    }
+
     /// A transfer: what was measured of its class; or of the nearest class before it, where the
     /// machine has no two cores that are so far apart. `None` if it has, and they were not
     /// measured.
     fn transfer(&self, cost: &str) -> Option<Cost> {
         let class = Class::ALL.into_iter().find(|class| class.name() == cost)?;
-        let measured = |it: &&(Class, Figure)| it.0 == class;
-        if let Some((_, figure)) = self.transfers.iter().find(measured) {
+        let calm = || self.transfers.iter().filter(|(_, figure)| !figure.disturbed);
+        if let Some((_, figure)) = calm().find(|it| it.0 == class) {
             return Some(self.measured(figure.median, figure, "ping-pong, one way"));
         }
         if class.pair(self.topology).is_some() {
@@ -116,7 +134,7 @@ impl File<'_> {
         }
         // What hardware threads of one core take says nothing of cores, and no core anything of
         // them. A machine with several caches of one core each has no nearest class.
-        let mut cores = self.transfers.iter().filter(|it| it.0 != Class::SameCore);
+        let mut cores = calm().filter(|it| it.0 != Class::SameCore);
         let first = cores.clone().next().filter(|_| class != Class::SameCore)?;
         let (found, figure) = cores.rfind(|it| it.0 < class).unwrap_or(first);
         let source = format!("does not occur here: as {}", found.name());
@@ -161,9 +179,10 @@ impl File<'_> {
                 (false, false) => "ns",
             };
             let cost_of_like = || {
+                let why = if self.is_disturbed(cost) { DISTURBED } else { "" };
                 of_like.map(|of_like| Cost {
                     value: of_like.value as f64 / if is_count { 1.0 } else { 1000.0 },
-                    source: format!("as {}: {}", like.name(), of_like.source),
+                    source: format!("as {}: {}{why}", like.name(), of_like.source),
                     uncertain: of_like.uncertain,
                 })
             };
@@ -215,7 +234,8 @@ mod tests {
     use super::*;
 
     fn figure(median: f64) -> Figure {
-        Figure { median, low: median * 0.95, high: median * 1.05, samples: 21, discarded: 0 }
+        let (low, high) = (median * 0.95, median * 1.05);
+        Figure { median, low, high, samples: 21, discarded: 0, disturbed: false }
     }
 
     fn row(name: &'static str, used: Use, ns: f64) -> Row {
@@ -277,6 +297,33 @@ mod tests {
         assert!(source("locked").contains("addition less hit"), "{}", source("locked"));
         assert!(source("pause").starts_with("as host-2c: "), "{}", source("pause"));
         assert_eq!(source("same_node"), "does not occur here: as same_cache");
+    }
+
+    #[test]
+    fn a_disturbed_quantity_is_not_written_as_measured() {
+        let disturbed = |ns| Figure { disturbed: true, ..figure(ns) };
+        let like = Spec::preset("host-2c").unwrap();
+        let rows = |spawn| {
+            let hit = row("hit", Use::Cost("private_hit"), 1.5);
+            let syscall = Row { ns: Some(disturbed(300.0)), ..row("syscall", Use::None, 0.0) };
+            let wake = row("wake", Use::Beyond("wake", 1.0, "syscall"), 5000.0);
+            [hit, syscall, wake, Row { ns: Some(spawn), ..row("spawn", Use::Cost("spawn"), 0.0) }]
+        };
+        let text = text_of(&rows(disturbed(104e6)), &[(Class::SameCache, disturbed(900.0))]);
+        let spec = Spec::parse("mine", &text).unwrap();
+        let (costs, of_like) = (spec.costs(), like.costs());
+        assert_eq!(
+            (costs.private_hit, costs.spawn, costs.wake, costs.same_cache),
+            (1500, of_like.spawn, of_like.wake, of_like.same_cache)
+        );
+        for (name, cost) in spec.sources() {
+            let is_disturbed = ["spawn", "wake", "same_cache"].contains(&name);
+            assert_eq!(cost.source.ends_with(DISTURBED), is_disturbed, "{name}: {}", cost.source);
+            let is_measured = cost.source.starts_with("measured on this machine");
+            assert_eq!(is_measured, name == "private_hit", "{name}: {}", cost.source);
+        }
+        let calm = Spec::parse("mine", &text_of(&rows(figure(20_000.0)), &[])).unwrap();
+        assert_eq!(calm.costs().spawn, 20_000_000);
     }
 
     #[test]

@@ -61,11 +61,11 @@ pub(super) fn class(topology: &Topology, [a, b]: [CpuId; 2]) -> Option<Class> {
 }
 
 /// The map of all pairs, in the order of `players`. A gap parts CPUs of different last-level
-/// caches, as far as `topology` knows.
+/// caches, as far as `topology` knows. `~` marks what is disturbed, where figures are written out.
 pub(super) fn map(topology: &Topology, players: &[CpuId], pairs: &[Pair], unicode: bool) -> String {
     let ns = |a: CpuId, b: CpuId| {
         let of = |pair: &&Pair| pair.cpus == [a.get(), b.get()] || pair.cpus == [b.get(), a.get()];
-        pairs.iter().find(of).map(|pair| pair.ns.median)
+        pairs.iter().find(of).map(|pair| pair.ns)
     };
     let figures = || pairs.iter().map(|pair| pair.ns.median);
     let (least, most) =
@@ -96,9 +96,12 @@ pub(super) fn map(topology: &Topology, players: &[CpuId], pairs: &[Pair], unicod
         for (column, &b) in players.iter().enumerate() {
             text += if parted(column) { " " } else { "" };
             let cell = match (written, ns(a, b)) {
-                (true, Some(ns)) => format!("{ns:>5.0}"),
+                (true, Some(Figure { median, disturbed: true, .. })) => {
+                    format!("{:>5}", format!("~{median:.0}"))
+                }
+                (true, Some(ns)) => format!("{:>5.0}", ns.median),
                 (true, None) => format!("{:>5}", "-"),
-                (false, Some(ns)) => shade(ns).to_owned(),
+                (false, Some(ns)) => shade(ns.median).to_owned(),
                 (false, None) => " ".to_owned(),
             };
             text += &cell;
@@ -125,7 +128,9 @@ mod tests {
         let mut pairs = Vec::new();
         for (at, &a) in players.iter().enumerate() {
             for &b in &players[..at] {
-                let ns = Figure { median: ns(a, b), low: 0.0, high: 0.0, samples: 1, discarded: 0 };
+                let (median, low, high) = (ns(a, b), 0.0, 0.0);
+                let disturbed = false;
+                let ns = Figure { median, low, high, samples: 1, discarded: 0, disturbed };
                 pairs.push(Pair { cpus: [b.get(), a.get()], class: None, ns });
             }
         }
@@ -158,8 +163,11 @@ mod tests {
     fn few_cpus_are_written_out() {
         let host = Spec::preset("host-2c").unwrap();
         let players = [0, 1].map(CpuId::new);
-        let map = map(host.topology(), &players, &pairs(&players, |_, _| 27.4), true);
-        assert_eq!(map, "         0    1\n    0    -   27\n    1   27    -\n");
+        let mut pairs = pairs(&players, |_, _| 27.4);
+        let map = |pairs: &[Pair]| super::map(host.topology(), &players, pairs, true);
+        assert_eq!(map(&pairs), "         0    1\n    0    -   27\n    1   27    -\n");
+        pairs[0].ns.disturbed = true;
+        assert_eq!(map(&pairs), "         0    1\n    0    -  ~27\n    1  ~27    -\n");
     }
 
     #[test]

@@ -9,7 +9,9 @@
 //! | [`file`] | the machine file |
 //!
 //! Samples of all quantities are taken in turns, so that a slow spell of the machine hits all
-//! alike; a disturbed one is discarded, counted and taken again. A figure is the middle sample.
+//! alike; a disturbed one is discarded, counted and taken again. A figure is the middle sample. If
+//! too few samples are calm, it is the middle one of the least disturbed samples: it is marked, and
+//! does not get into a machine file.
 
 mod file;
 mod matrix;
@@ -30,6 +32,7 @@ use coreline_topology::{CpuId, Shape, Topology};
 use coreline_world::native::{Probe, probe};
 use serde::Serialize;
 
+use crate::disturbance::{Kept, Waits, keep};
 use crate::error::Error;
 use crate::output::{Target, table};
 use crate::progress::progress;
@@ -38,7 +41,7 @@ use crate::{text, world};
 use file::File;
 use matrix::Pair;
 use quantity::{Quantity, Use};
-use sample::{Part, Sample};
+use sample::Part;
 
 /// How thoroughly to measure, and where to.
 #[derive(Debug, Args)]
@@ -81,15 +84,19 @@ pub(super) struct Figure {
     pub(super) high: f64,
     pub(super) samples: usize,
     pub(super) discarded: u32,
+    /// Whether the samples are disturbed, as there were too few others.
+    pub(super) disturbed: bool,
 }
 
 impl Figure {
     /// `None` of no samples.
-    fn of(mut ns: Vec<f64>, discarded: u32) -> Option<Figure> {
+    fn of(kept: Kept<f64>) -> Option<Figure> {
+        let Kept { samples: mut ns, are_disturbed: disturbed, discarded } = kept;
         ns.sort_unstable_by(f64::total_cmp);
         let last = ns.len().checked_sub(1)?;
         let at = |share: usize| (ns[last * share / 4] * 1000.0).round() / 1000.0;
-        Some(Figure { median: at(2), low: at(1), high: at(3), samples: ns.len(), discarded })
+        let [low, median, high] = [1, 2, 3].map(at);
+        Some(Figure { median, low, high, samples: ns.len(), discarded, disturbed })
     }
 }
 
@@ -110,6 +117,13 @@ pub(super) struct Row {
 
 fn cost_name<S: serde::Serializer>(used: &Use, to: S) -> Result<S::Ok, S::Error> {
     used.cost().serialize(to)
+}
+
+impl Row {
+    /// The figure, if it is not made of disturbed samples.
+    pub(super) fn calm(&self) -> Option<&Figure> {
+        self.ns.as_ref().filter(|figure| !figure.disturbed)
+    }
 }
 
 impl Use {
@@ -161,29 +175,31 @@ struct Taken {
     cpus: Vec<CpuId>,
     part: Arc<Part>,
     every: usize,
-    ns: Vec<f64>,
-    discarded: u32,
+    samples: Vec<(Waits, f64)>,
 }
 
 impl Taken {
     fn new(cpus: Vec<CpuId>, part: Arc<Part>, every: usize) -> Taken {
-        Taken { cpus, part, every, ns: Vec::new(), discarded: 0 }
+        Taken { cpus, part, every, samples: Vec::new() }
     }
 
     /// Takes a sample, again if it was disturbed: after a pause that doubles from 1 ms on, since
     /// most of what disturbs is over soon.
     fn sample(&mut self, retries: u32) -> Result<(), Error> {
         for disturbed in 0..=retries {
-            match sample::take(&self.cpus, &self.part).map_err(Error::Measure)? {
-                Sample::Ns(ns) => {
-                    self.ns.push(ns);
-                    return Ok(());
-                }
-                Sample::None => self.discarded += 1,
+            let sample = sample::take(&self.cpus, &self.part).map_err(Error::Measure)?;
+            self.samples.extend(sample);
+            if sample.is_some_and(|(waits, _)| !waits.is_disturbed) {
+                break;
             }
             thread::sleep(Duration::from_millis(1 << disturbed));
         }
         Ok(())
+    }
+
+    /// The figure, if one sample in each of so many rounds was wanted.
+    fn figure(self, rounds: usize) -> Option<Figure> {
+        Figure::of(keep(self.samples, rounds.div_ceil(self.every)))
     }
 }
 
@@ -241,7 +257,7 @@ fn run(
         }
     }
     bar.finish_and_clear();
-    let mut figures = taken.into_iter().map(|it| Figure::of(it.ns, it.discarded));
+    let mut figures = taken.into_iter().map(|it| it.figure(plan.rounds));
     let like = |used: Use| {
         let cost = choice.like.sources().find(|(name, _)| Some(*name) == used.cost())?.1;
         Some(cost.value as f64 / 1000.0)
@@ -249,9 +265,7 @@ fn run(
     let mut rows = Vec::new();
     for Quantity { name, what, used, .. } in quantities {
         let ns = figures.next().flatten();
-        let why = ns
-            .is_none()
-            .then(|| "other load disturbed every sample, or memory was short".to_owned());
+        let why = ns.is_none().then(|| "no sample gave a time".to_owned());
         rows.push(Row { name, what, used, ns, why, like: like(used) });
     }
     for (name, cost, why) in lacks {
@@ -285,14 +299,15 @@ fn run(
     Ok((outcome, text))
 }
 
-/// What a transfer takes in each class that the machine has: the middle one of its pairs.
+/// What a transfer takes in each class that the machine has: the middle one of its pairs. Pairs
+/// that were disturbed do not count, unless all of the class were.
 fn transfers(pairs: &[Pair]) -> Vec<(Class, Figure)> {
     let of = |class: Class| {
-        let mut figures: Vec<_> = pairs
-            .iter()
-            .filter(|pair| pair.class == Some(class.name()))
-            .map(|pair| pair.ns)
-            .collect();
+        let of_class = pairs.iter().filter(|pair| pair.class == Some(class.name()));
+        let mut figures: Vec<_> = of_class.map(|pair| pair.ns).collect();
+        if figures.iter().any(|figure| !figure.disturbed) {
+            figures.retain(|figure| !figure.disturbed);
+        }
         figures.sort_unstable_by(|a, b| a.median.total_cmp(&b.median));
         let middle = *figures.get(figures.len() / 2)?;
         // The spread is that of pairs, where there are several.
@@ -326,11 +341,12 @@ impl Outcome {
         for row in &self.quantities {
             let like = row.like.map(|ns| shown(ns, unit(ns))).unwrap_or_default();
             let [ns, spread, kept] = match &row.ns {
-                Some(Figure { median, low, high, samples, discarded }) => {
+                Some(Figure { median, low, high, samples, discarded, disturbed }) => {
                     let unit = unit(*median);
+                    let mark = if *disturbed { "~" } else { "" };
                     let [low, high] = [low, high].map(|ns| shown(*ns, (unit.0, "")));
                     let kept = format!("{samples}/{}", samples + *discarded as usize);
-                    [shown(*median, unit), format!("{low}- {high}"), kept]
+                    [mark.to_owned() + &shown(*median, unit), format!("{low}- {high}"), kept]
                 }
                 None => ["-".to_owned(), String::new(), String::new()],
             };
@@ -347,6 +363,9 @@ impl Outcome {
             let why = format!("{name} was not measured: {}", why.as_deref().unwrap_or_default());
             write!(out, "{}", form.paragraph("", &why))?;
         }
+        if let Some(warning) = self.warning() {
+            write!(out, "{}", form.paragraph("", &warning))?;
+        }
         match &self.file {
             Some(path) => writeln!(
                 out,
@@ -359,6 +378,27 @@ impl Outcome {
             None => writeln!(out, "\nfor a machine file: coreline measure --out mine.toml")?,
         }
         Ok(())
+    }
+}
+
+impl Outcome {
+    /// That figures are made of disturbed samples, and what to do.
+    fn warning(&self) -> Option<String> {
+        let is_disturbed = |ns: &Figure| ns.disturbed;
+        let rows = self.quantities.iter().filter(|row| row.ns.as_ref().is_some_and(is_disturbed));
+        let mut names: Vec<String> = rows.map(|row| row.name.to_owned()).collect();
+        let pairs = self.core_to_core.iter().filter(|pair| pair.ns.disturbed).count();
+        if pairs > 0 {
+            names.push(format!("core to core ({pairs} of {} pairs)", self.core_to_core.len()));
+        }
+        (!names.is_empty()).then(|| {
+            format!(
+                "other programs used these CPUs while this was measured: {}. The figures, marked \
+                 ~, are of the least disturbed samples, and a machine file does not have them. \
+                 Retry on an idle machine, or choose idle CPUs: taskset -c CPUS coreline measure",
+                names.join(", ")
+            )
+        })
     }
 }
 
@@ -386,17 +426,74 @@ mod tests {
 
     #[test]
     fn a_figure_is_the_middle_sample_and_its_spread_the_middle_half() {
-        let figure = Figure::of(vec![5.0, 1.0, 900.0, 3.0, 4.0], 2).unwrap();
+        let of = |samples| Figure::of(Kept { samples, are_disturbed: false, discarded: 2 });
+        let figure = of(vec![5.0, 1.0, 900.0, 3.0, 4.0]).unwrap();
         assert_eq!((figure.low, figure.median, figure.high), (3.0, 4.0, 5.0));
-        assert_eq!((figure.samples, figure.discarded), (5, 2));
-        assert!(Figure::of(Vec::new(), 7).is_none());
+        assert_eq!((figure.samples, figure.discarded, figure.disturbed), (5, 2, false));
+        assert!(of(Vec::new()).is_none());
+    }
+
+    #[test]
+    fn a_sample_whose_other_thread_waited_does_not_count() {
+        let of = |waited: &[u64]| {
+            let mut taken = Taken::new(Vec::new(), quantity::ping_pong(), 1);
+            // It took longer, as the spawned thread waited.
+            let sample = |&waited| (Waits::of(Some(waited), 10_000_000), 20_000.0 + waited as f64);
+            taken.samples = waited.iter().map(sample).collect();
+            taken.figure(5).unwrap()
+        };
+        let late = 104_000_000;
+        let some = of(&[late, 0, late, 0, 0, late, 0, 0]);
+        assert_eq!((some.median, some.high, some.disturbed), (20_000.0, 20_000.0, false));
+        assert_eq!((some.samples, some.discarded), (5, 3));
+        let all = of(&[late, late + 2, late + 1, late, late, late, late]);
+        assert!(all.disturbed && all.high < 104_020_001.0, "{all:?}");
+        assert_eq!((all.samples, all.discarded), (5, 2));
+    }
+
+    #[test]
+    fn a_disturbed_figure_is_marked_and_a_warning_names_it() {
+        let figure = |disturbed| {
+            let (samples, discarded) = (5, 5);
+            Figure { median: 104e6, low: 99e6, high: 110e6, samples, discarded, disturbed }
+        };
+        let row = |name, disturbed| Row {
+            name,
+            what: "",
+            used: Use::None,
+            ns: Some(figure(disturbed)),
+            why: None,
+            like: None,
+        };
+        let mut outcome = Outcome {
+            schema: "coreline.measure/1",
+            machine: "a processor".to_owned(),
+            quick: true,
+            like: "host-2c".to_owned(),
+            costs: [0, 1],
+            file: None,
+            quantities: vec![row("hit", false), row("spawn", true)],
+            core_to_core: vec![Pair { cpus: [0, 1], class: None, ns: figure(true) }],
+            map: String::new(),
+        };
+        let shown = |outcome: &Outcome| {
+            let mut text = Vec::new();
+            outcome.show(&mut text).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        let text = shown(&outcome).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("hit 104 ms") && text.contains("spawn ~104 ms"), "{text}");
+        assert!(text.contains("measured: spawn, core to core (1 of 1 pairs). The"), "{text}");
+        outcome.quantities.truncate(1);
+        outcome.core_to_core.clear();
+        assert!(outcome.warning().is_none() && !shown(&outcome).contains('~'));
     }
 
     #[test]
     fn a_class_is_its_middle_pair_and_the_spread_of_all() {
         let pair = |class, median| {
-            let ns =
-                Figure { median, low: median - 1.0, high: median + 1.0, samples: 7, discarded: 0 };
+            let (low, high, disturbed) = (median - 1.0, median + 1.0, false);
+            let ns = Figure { median, low, high, samples: 7, discarded: 0, disturbed };
             Pair { cpus: [0, 1], class, ns }
         };
         let near = Some("same_cache");
@@ -404,6 +501,14 @@ mod tests {
         let [(class, figure)] = transfers(&pairs)[..] else { panic!() };
         assert_eq!(class, Class::SameCache);
         assert_eq!((figure.low, figure.median, figure.high), (20.0, 26.0, 30.0));
+        // A disturbed pair counts if there is no other.
+        let disturbed = |median| {
+            let pair = pair(near, median);
+            Pair { ns: Figure { disturbed: true, ..pair.ns }, ..pair }
+        };
+        let mixed = transfers(&[disturbed(900.0), pair(near, 20.0), disturbed(901.0)]);
+        assert_eq!((mixed[0].1.median, mixed[0].1.disturbed), (20.0, false));
+        assert!(transfers(&[disturbed(900.0)])[0].1.disturbed);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use coreline_world::{
 
 use super::memory::Lines;
 use super::sample::{Meeting, Part, time};
+use crate::disturbance::waits_of_new_thread;
 
 /// How a machine file has a quantity.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -321,11 +322,14 @@ fn adders() -> Arc<Part> {
     })
 }
 
+/// The thread goes on for a while once it runs, so that it can be told whether it shares its CPU.
 fn spawn(on: CpuId) -> Arc<Part> {
-    Arc::new(move |_, _| {
+    Arc::new(move |_, meeting| {
         let start = Native::now();
-        let thread = Native::spawn(Placement::On(on), Native::now).ok()?;
-        Some((thread.join() - start).as_nanos() as f64)
+        let run = move || (Native::now(), waits_of_new_thread(start));
+        let (ran, waits) = Native::spawn(Placement::On(on), run).ok()?.join();
+        meeting.has_started(waits);
+        Some((ran - start).as_nanos() as f64)
     })
 }
 

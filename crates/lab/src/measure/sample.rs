@@ -1,29 +1,29 @@
-//! One sample of a quantity: threads on CPUs of their own, and whether other load disturbed them.
+//! One sample of a quantity: its threads, and how long they waited for a CPU.
+//!
+//! Every thread that takes part is judged, by what it waited itself: those that a sample has on
+//! its CPUs, and those that a part starts (see [`Meeting::has_started`]).
 
 use std::hint;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use coreline_scenarios::crew::{Sign, crew, nanos, pinned};
 use coreline_topology::CpuId;
 use coreline_world::native::run_queue_wait;
 use coreline_world::{Clock, Native, SpawnError};
 
-use crate::disturbance::is_disturbed;
+use crate::disturbance::{self, Waits};
 
-/// What a sample came to.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Sample {
-    Ns(f64),
-    /// A thread waited for its CPU while it was timed, or there was nothing to time.
-    None,
-}
+/// What a sample came to, and how long its threads waited. No figure: there was nothing to time.
+pub(super) type Sample = Option<(Waits, f64)>;
 
 /// Where the threads of a sample meet, so that they begin together.
 pub(super) struct Meeting {
     threads: u32,
     /// How often a thread came, over all meetings.
     came: AtomicU32,
+    /// Of the threads that parts started.
+    started: Mutex<Waits>,
 }
 
 /// What the threads of a sample sleep for, as several may share a CPU.
@@ -48,6 +48,12 @@ impl Meeting {
             hint::spin_loop();
         }
     }
+
+    /// Takes account of a thread that a part started: how long it waited in its whole life.
+    pub(super) fn has_started(&self, waits: Waits) {
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        *started = started.and(waits);
+    }
 }
 
 /// Nanoseconds that something takes.
@@ -62,39 +68,49 @@ pub(super) type Part = dyn Fn(usize, &Meeting) -> Option<f64> + Send + Sync;
 
 /// Has a thread on each of these CPUs do its part; the sample is the mean of their figures.
 ///
-/// Threads that share a CPU wait for it, whatever else runs there: then nothing is known of other
-/// load, and no sample counts as disturbed.
+/// Threads that share a CPU wait for each other, so that what they waited says nothing about other
+/// programs. Other threads look at their CPUs then, before and after.
 ///
 /// # Errors
 ///
 /// [`SpawnError`] if a thread cannot be started on its CPU.
 pub(super) fn take(cpus: &[CpuId], part: &Arc<Part>) -> Result<Sample, SpawnError> {
     let threads = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
-    let meeting = Meeting { threads, came: AtomicU32::new(0) };
+    let meeting = Meeting { threads, came: AtomicU32::new(0), started: Mutex::default() };
     let shared = Arc::new((Arc::clone(part), meeting, Start::new(WAIT)));
     let work = |shared: &(Arc<Part>, Meeting, Start), number: usize| {
         let (part, meeting, start) = shared;
         if start.wait(|now| now != WAIT) == GIVE_UP {
-            return (None, false);
+            return (None, Waits::default());
         }
         let (before, begun) = (run_queue_wait(), Native::now());
         let figure = part(number, meeting);
         let waited =
             run_queue_wait().zip(before).map(|(after, before)| after.saturating_sub(before));
-        (figure, is_disturbed(waited, nanos(begun, Native::now())))
+        (figure, Waits::of(waited, nanos(begun, Native::now())))
     };
-    let results = crew::<Native, _, _>(&shared, pinned(cpus), work, |missing| {
+    let is_alone = |number: usize| !cpus[..number].contains(&cpus[number]);
+    let are_shared = !(0..cpus.len()).all(is_alone);
+    let each: Vec<CpuId> = (0..cpus.len()).filter(|at| is_alone(*at)).map(|at| cpus[at]).collect();
+    let look = || if are_shared { disturbance::look(&each) } else { Ok(Waits::default()) };
+    let before = look()?;
+    let mut lanes = crew::<Native, _, _>(&shared, pinned(cpus), work, |missing| {
         shared.2.set(if missing.is_some() { GIVE_UP } else { BEGIN });
     })?;
-    let shared = cpus.iter().enumerate().any(|(number, cpu)| cpus[..number].contains(cpu));
-    if !shared && results.iter().any(|(_, disturbed)| *disturbed) {
-        return Ok(Sample::None);
+    if are_shared {
+        lanes.iter_mut().for_each(|(_, waits)| *waits = Waits::default());
     }
-    let figures: Vec<f64> = results.into_iter().filter_map(|(figure, _)| figure).collect();
-    if figures.is_empty() {
-        return Ok(Sample::None);
-    }
-    Ok(Sample::Ns(figures.iter().sum::<f64>() / figures.len() as f64))
+    let started = *shared.1.started.lock().unwrap_or_else(PoisonError::into_inner);
+    lanes.extend([before, started, look()?].map(|waits| (None, waits)));
+    Ok(of(&lanes))
+}
+
+/// The sample of these threads: each has a figure or none, and each is judged.
+fn of(lanes: &[(Option<f64>, Waits)]) -> Sample {
+    let figures: Vec<f64> = lanes.iter().filter_map(|(figure, _)| *figure).collect();
+    let waits = lanes.iter().fold(Waits::default(), |all, (_, waits)| all.and(*waits));
+    let mean = figures.iter().sum::<f64>() / figures.len() as f64;
+    (!figures.is_empty()).then_some((waits, mean))
 }
 
 #[cfg(test)]
@@ -107,15 +123,37 @@ mod tests {
     fn a_sample_is_the_mean_of_what_its_threads_say() {
         let cpu = probe().allowed.unwrap().first().unwrap();
         let part: Arc<Part> = Arc::new(|number, _| (number < 2).then_some(number as f64));
-        // Three threads on one CPU are never disturbed.
-        assert_eq!(take(&[cpu, cpu, cpu], &part).unwrap(), Sample::Ns(0.5));
+        let (_, ns) = take(&[cpu, cpu, cpu], &part).unwrap().unwrap();
+        assert_eq!(ns, 0.5);
+    }
+
+    #[test]
+    fn a_sample_is_disturbed_if_any_of_its_threads_waited() {
+        let [calm, waited] = [1000, 50_000].map(|waited| Waits::of(Some(waited), 1_000_000));
+        let is_disturbed = |lanes: &[_]| of(lanes).unwrap().0.is_disturbed;
+        assert!(!is_disturbed(&[(Some(20.0), calm), (None, calm)]));
+        assert!(is_disturbed(&[(Some(20.0), waited), (None, calm)]));
+        assert!(is_disturbed(&[(Some(20.0), calm), (None, waited)]), "the one that is not timed");
+        assert_eq!(of(&[(None, waited)]), None);
+    }
+
+    #[test]
+    fn a_thread_that_a_part_starts_is_judged() {
+        let cpu = probe().allowed.unwrap().first().unwrap();
+        let waited = Waits { total: 104_000_000, is_disturbed: true };
+        let part: Arc<Part> = Arc::new(move |_, meeting| {
+            meeting.has_started(waited);
+            Some(1.0)
+        });
+        let (waits, _) = take(&[cpu], &part).unwrap().unwrap();
+        assert!(waits.is_disturbed && waits.total >= waited.total, "{waits:?}");
     }
 
     #[test]
     fn a_sample_without_a_figure_is_none() {
         let cpu = probe().allowed.unwrap().first().unwrap();
         let part: Arc<Part> = Arc::new(|_, _| None);
-        assert_eq!(take(&[cpu], &part).unwrap(), Sample::None);
+        assert_eq!(take(&[cpu], &part).unwrap(), None);
     }
 
     #[test]

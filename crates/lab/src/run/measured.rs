@@ -39,9 +39,19 @@ pub(super) struct Measured {
     /// How many last-level caches its CPUs have; 0 where that is not known.
     pub(super) caches: usize,
     pub(super) numbers: Vec<Series>,
-    /// Natively how many rounds other load disturbed, so that they do not count; none where that
-    /// is not known.
-    pub(super) discarded: Option<u32>,
+    /// Natively, which rounds count; none where it is not known whether they were disturbed.
+    pub(super) rounds: Option<Rounds>,
+}
+
+/// How many of a point's rounds were disturbed, as other programs used their CPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Rounds {
+    /// How many do not count.
+    pub(super) discarded: u32,
+    /// How many were disturbed, of all.
+    pub(super) disturbed: u32,
+    /// Whether disturbed ones count, as there are too few others.
+    pub(super) are_disturbed: bool,
 }
 
 /// What all figures of a result are compared with.

@@ -3,8 +3,9 @@
 //! A *round* runs each of the points that differ in their variant alone once, in a shuffled
 //! order and with one seed. So a slow spell of the machine hits all of them, and the points of two
 //! variants correspond. Before, between and after the runs of a round a thread looks at each CPU; a
-//! round in which one of them had other load is discarded as a whole, counted and taken again. A
-//! figure is the median over the rounds that are left.
+//! round in which another program used one of them is discarded as a whole, counted and taken
+//! again. A figure is the median over the rounds that are left. If these are too few, it is the
+//! median over the least disturbed rounds, and is marked: see [`disturbance`].
 
 use core::time::Duration;
 use std::io::{self, Write};
@@ -18,8 +19,8 @@ use coreline_world::native::{probe, was_interrupted};
 use rand_pcg::Pcg64;
 
 use super::Choice;
-use super::measured::{Measured, Series};
-use crate::disturbance;
+use super::measured::{Measured, Rounds, Series};
+use crate::disturbance::{self, Kept, Waits};
 use crate::error::Error;
 
 /// What the quick form takes at most, so that it ends within seconds on any machine.
@@ -61,9 +62,9 @@ pub(super) fn measure(choice: &Choice) -> Result<(Vec<Measured>, usize), Error> 
     let bar = choice.progress(points.len() * wanted);
     let mut measured = Vec::with_capacity(points.len());
     for alike in points.chunk_by(|(_, this), (_, next)| this.is_beside(next)) {
-        let taken = take(wanted, |number| {
-            let round = round(alike, seed, number)?;
-            bar.inc(if round.is_calm { alike.len() as u64 } else { 0 });
+        let taken = take(wanted, |number, most| {
+            let round = round(alike, seed, number, most)?;
+            bar.inc(if round.waits.is_disturbed { 0 } else { alike.len() as u64 });
             Ok(round)
         })?;
         if was_interrupted() {
@@ -71,81 +72,110 @@ pub(super) fn measure(choice: &Choice) -> Result<(Vec<Measured>, usize), Error> 
         }
         for (index, (config, point)) in alike.iter().enumerate() {
             let (point, caches) = (point.clone(), config.caches);
-            let discarded = disturbance::is_known().then_some(taken.discarded);
-            measured.push(Measured { point, caches, numbers: taken.series(index), discarded });
+            let rounds = disturbance::is_known().then_some(taken.rounds);
+            measured.push(Measured { point, caches, numbers: taken.series(index), rounds });
         }
     }
     bar.finish_and_clear();
     Ok((measured, points.len()))
 }
 
-/// The numbers of each point. Of a round that was disturbed some may be missing.
+/// The numbers of each point.
 struct Round {
     numbers: Vec<Vec<f64>>,
-    is_calm: bool,
+    waits: Waits,
+    /// Whether all points were run.
+    is_whole: bool,
 }
 
-/// Runs each point once. The first round runs all of them even where other load has the CPUs, so
-/// that every program has checked itself; later ones stop where they see that.
-fn round(points: &[(Config, Point)], seed: u64, number: u64) -> Result<Round, Error> {
+/// Runs each point once. A round that is disturbed, and has waited for as long as `most`, cannot
+/// be kept: it stops there.
+fn round(
+    points: &[(Config, Point)],
+    seed: u64,
+    number: u64,
+    most: Option<u64>,
+) -> Result<Round, Error> {
     let broken = |broken| Error::BrokenNatively { scenario: points[0].1.scenario.name, broken };
     let seed = seed.wrapping_add(number);
     let mut order: Vec<usize> = (0..points.len()).collect();
     shuffle(&mut order, &mut Pcg64::new(u128::from(seed), ORDER));
     let cpus = points.first().map_or(&[][..], |(config, _)| &config.cpus);
-    let are_calm = || disturbance::are_calm(cpus).map_err(|error| broken(RunError::Spawn(error)));
-    let mut round = Round { numbers: vec![Vec::new(); points.len()], is_calm: are_calm()? };
+    let look = || disturbance::look(cpus).map_err(|error| broken(RunError::Spawn(error)));
+    let numbers = vec![Vec::new(); points.len()];
+    let mut round = Round { numbers, waits: look()?, is_whole: true };
     for index in order {
-        if was_interrupted() || !round.is_calm && number > 0 {
+        let waits = round.waits;
+        if was_interrupted() || waits.is_disturbed && most.is_some_and(|most| waits.total >= most) {
+            round.is_whole = false;
             break;
         }
         let (config, point) = &points[index];
         let setup = Setup { point: point.clone(), cpus: config.cpus.clone(), seed };
         round.numbers[index] = (point.scenario.native)(&setup).map_err(broken)?;
-        round.is_calm &= are_calm()?;
+        round.waits = waits.and(look()?);
     }
     Ok(round)
 }
 
 /// Rounds that were kept, and how many were not.
 struct Taken {
-    rounds: Vec<Vec<Vec<f64>>>,
-    discarded: u32,
-    /// How many numbers a point has.
-    numbers: Vec<usize>,
+    /// The numbers of each point, for each round.
+    kept: Vec<Vec<Vec<f64>>>,
+    rounds: Rounds,
 }
 
-/// Takes rounds until so many are kept, or twice as many were tried.
-fn take(wanted: usize, mut round: impl FnMut(u64) -> Result<Round, Error>) -> Result<Taken, Error> {
-    let mut taken = Taken { rounds: Vec::new(), discarded: 0, numbers: Vec::new() };
+/// Takes rounds until so many are calm, or twice as many were tried. Each is told its number, and
+/// for how long threads may wait if it is to be kept: the first ones may wait as long as they
+/// like, so that every program has run, checked itself and has numbers.
+fn take(
+    wanted: usize,
+    mut round: impl FnMut(u64, Option<u64>) -> Result<Round, Error>,
+) -> Result<Taken, Error> {
+    let (mut whole, mut calm) = (Vec::new(), 0);
+    let mut rounds = Rounds::default();
     for number in 0..(TRIES * wanted) as u64 {
-        let Round { numbers, is_calm } = round(number)?;
-        if number == 0 {
-            taken.numbers = numbers.iter().map(Vec::len).collect();
-        }
-        if is_calm {
-            taken.rounds.push(numbers);
-        } else {
+        let Round { numbers, waits, is_whole } = round(number, most(&whole, wanted))?;
+        if waits.is_disturbed {
             // Most of what disturbs is over soon.
-            thread::sleep(Duration::from_millis(1 << taken.discarded.min(6)));
-            taken.discarded += 1;
+            thread::sleep(Duration::from_millis(1 << rounds.disturbed.min(6)));
+            rounds.disturbed += 1;
+        } else {
+            calm += 1;
+        }
+        if is_whole {
+            whole.push((waits, numbers));
+        } else {
+            rounds.discarded += 1;
         }
         // What is interrupted does not count.
-        if taken.rounds.len() == wanted || was_interrupted() {
+        if calm == wanted || was_interrupted() {
             break;
         }
     }
-    Ok(taken)
+    let Kept { samples, are_disturbed, discarded } = disturbance::keep(whole, wanted);
+    rounds.discarded += discarded;
+    Ok(Taken { kept: samples, rounds: Rounds { are_disturbed, ..rounds } })
+}
+
+/// For how long the threads of a round waited that is the last to be kept, as it seems so far. It
+/// is a disturbed one, since fewer than `wanted` are calm.
+fn most<T>(whole: &[(Waits, T)], wanted: usize) -> Option<u64> {
+    let mut order: Vec<_> =
+        whole.iter().map(|(waits, _)| (waits.is_disturbed, waits.total)).collect();
+    order.sort_unstable();
+    order.get(wanted - 1).map(|(_, total)| *total)
 }
 
 impl Taken {
     /// A point's numbers, over the rounds.
     fn series(&self, point: usize) -> Vec<Series> {
+        let numbers = self.kept.first().map_or(0, |round| round[point].len());
         let of = |number| {
-            let points: Vec<f64> = self.rounds.iter().map(|round| round[point][number]).collect();
+            let points: Vec<f64> = self.kept.iter().map(|round| round[point][number]).collect();
             Series { value: median(&points), points }
         };
-        (0..self.numbers[point]).map(of).collect()
+        (0..numbers).map(of).collect()
     }
 }
 
@@ -164,28 +194,46 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
+    /// Takes rounds of two programs of one number, the number of the round. How long a round waits
+    /// is told; if that is more than 99, it is disturbed.
+    fn taken(wanted: usize, waits: impl Fn(u64) -> u64) -> (Series, Rounds) {
+        let round = |number, most: Option<u64>| {
+            let total = waits(number);
+            let waits = Waits { total, is_disturbed: total > 99 };
+            let numbers = vec![vec![number as f64], vec![10.0 * number as f64]];
+            let is_whole = !waits.is_disturbed || most.is_none_or(|most| total < most);
+            Ok(Round { numbers, waits, is_whole })
+        };
+        let taken = take(wanted, round).unwrap();
+        let [first, second] = [0, 1].map(|program| taken.series(program).remove(0));
+        assert!(first.points.iter().zip(&second.points).all(|(one, ten)| 10.0 * one == *ten));
+        (first, taken.rounds)
+    }
+
+    fn rounds(discarded: u32, disturbed: u32, are_disturbed: bool) -> Rounds {
+        Rounds { discarded, disturbed, are_disturbed }
+    }
+
     #[test]
     fn a_disturbed_round_is_discarded_counted_and_taken_again() {
-        // Two programs of one number, the number of the round.
-        let take = |wanted, is_calm: fn(u64) -> bool| {
-            let round = |number| {
-                let numbers = vec![vec![number as f64], vec![10.0 * number as f64]];
-                Ok(Round { numbers, is_calm: is_calm(number) })
-            };
-            let taken = take(wanted, round).unwrap();
-            let [first, second] = [0, 1].map(|program| taken.series(program).remove(0));
-            assert!(first.points.iter().zip(&second.points).all(|(one, ten)| 10.0 * one == *ten));
-            (first, taken.discarded)
-        };
-        let (all, discarded) = take(3, |_| true);
-        assert_eq!((all.points, all.value, discarded), (vec![0.0, 1.0, 2.0], 1.0, 0));
-        let (some, discarded) = take(3, |number| number % 2 == 1);
-        assert_eq!((some.points, some.value, discarded), (vec![1.0, 3.0, 5.0], 3.0, 3));
-        let (few, discarded) = take(3, |number| number == 5);
-        assert_eq!((few.points, few.value, discarded), (vec![5.0], 5.0, 5));
-        let (none, discarded) = take(3, |_| false);
-        assert!(none.points.is_empty() && none.value.is_nan());
-        assert_eq!(discarded, 6, "given up");
+        let (all, of) = taken(3, |_| 0);
+        assert_eq!((all.points, all.value, of), (vec![0.0, 1.0, 2.0], 1.0, rounds(0, 0, false)));
+        let (some, of) = taken(3, |number| if number % 2 == 1 { 0 } else { 100 });
+        assert_eq!((some.points, some.value, of), (vec![1.0, 3.0, 5.0], 3.0, rounds(3, 3, false)));
+        let (few, of) = taken(3, |number| if number == 5 { 0 } else { 100 });
+        assert_eq!((few.points, few.value, of), (vec![5.0], 5.0, rounds(5, 5, false)));
+    }
+
+    #[test]
+    fn if_all_rounds_are_disturbed_the_least_disturbed_are_kept_and_marked() {
+        let (least, of) = taken(3, |number| 600 - 10 * number);
+        assert_eq!((least.points, least.value, of), (vec![3.0, 4.0, 5.0], 4.0, rounds(3, 6, true)));
+        // Rounds that wait for longer than three before them stop, and have no numbers.
+        let (first, of) = taken(3, |number| 600 + 10 * number);
+        assert_eq!((first.points, of), (vec![0.0, 1.0, 2.0], rounds(3, 6, true)));
+        // One calm round is too few if four are wanted.
+        let (mixed, of) = taken(4, |number| if number == 7 { 0 } else { 600 + number });
+        assert_eq!((mixed.points, of), (vec![0.0, 1.0, 2.0, 7.0], rounds(4, 7, true)));
     }
 
     #[test]

@@ -87,7 +87,6 @@ pub(crate) struct FigureRow {
     pub(crate) params: BTreeMap<String, Value>,
     pub(crate) variant: &'static str,
     pub(crate) metric: &'static str,
-    /// Null where all samples were disturbed.
     pub(crate) value: f64,
     /// The lowest and the highest over the band, null of a point; natively over the samples, null
     /// of fewer than two.
@@ -98,9 +97,13 @@ pub(crate) struct FigureRow {
     pub(crate) points: Vec<f64>,
     /// Natively, how many samples the value is the median of.
     pub(crate) samples: Option<usize>,
-    /// Natively, how many did not count, as other load disturbed them; null where the kernel does
-    /// not say.
+    /// Natively, how many did not count, as other programs used the CPUs; null where the kernel
+    /// does not say.
     pub(crate) discarded: Option<u32>,
+    /// Natively, whether disturbed samples count, as there were too few others: no evidence.
+    pub(crate) disturbed: bool,
+    /// Natively, how many rounds were disturbed, of those that count and of those that do not.
+    pub(crate) disturbed_rounds: Option<u32>,
     pub(crate) unit: &'static str,
     /// Not data: the unit and the metric say it.
     #[serde(skip)]
@@ -176,10 +179,14 @@ impl FigureRow {
 const UNKNOWN_CACHES: &str = "which CPUs share a cache is not known here, as sysfs could not be \
                               read (see `coreline doctor`): no evidence on distances";
 
+/// Why nothing can be said of a figure that is made of disturbed samples.
+const DISTURBED: &str = "other programs used these CPUs: no evidence";
+
 fn row(beside: &Beside<'_>, shown: Shown<'_>) -> FigureRow {
     let natively = beside.machine.is_none();
     let Shown { of, metric, derived, series, published } = &shown;
-    let Measured { point, caches, discarded, .. } = of;
+    let Measured { point, caches, rounds, .. } = of;
+    let disturbed = rounds.is_some_and(|rounds| rounds.are_disturbed);
     let samples = series.points.len();
     let (low, high) = match samples {
         0 | 1 if natively => (f64::NAN, f64::NAN),
@@ -187,7 +194,7 @@ fn row(beside: &Beside<'_>, shown: Shown<'_>) -> FigureRow {
     };
     let scenario = point.scenario;
     let Judged { verdict, times } = match published {
-        _ if natively && *caches <= 1 => Verdict::NotTestable.into(),
+        _ if natively && (*caches <= 1 || disturbed) => Verdict::NotTestable.into(),
         Some((published, _)) => {
             let limited = (scenario.limited)(metric.name, point);
             verdict::judge(metric.kind, series.value, (low, high), *published, limited)
@@ -202,7 +209,8 @@ fn row(beside: &Beside<'_>, shown: Shown<'_>) -> FigureRow {
         Verdict::None => None,
         Verdict::Reached => note(true),
         Verdict::NotTestable if *caches == 0 => Some(UNKNOWN_CACHES),
-        Verdict::NotTestable => Some(scenario.not_testable),
+        Verdict::NotTestable if *caches == 1 => Some(scenario.not_testable),
+        Verdict::NotTestable => Some(DISTURBED),
         _ => note(false),
     };
     let round = |value| metric.kind.round(value);
@@ -216,7 +224,9 @@ fn row(beside: &Beside<'_>, shown: Shown<'_>) -> FigureRow {
         high: round(high),
         points: series.points.iter().map(|point| round(*point)).collect(),
         samples: natively.then_some(samples),
-        discarded: *discarded,
+        discarded: rounds.map(|rounds| rounds.discarded),
+        disturbed,
+        disturbed_rounds: rounds.map(|rounds| rounds.disturbed),
         unit: metric.kind.unit(),
         kind: metric.kind,
         derived: *derived,
@@ -233,25 +243,25 @@ fn row(beside: &Beside<'_>, shown: Shown<'_>) -> FigureRow {
 mod tests {
     use super::*;
     use crate::progress::Whole;
-    use crate::run::measured::Series;
+    use crate::run::measured::{Rounds, Series};
     use coreline_scenarios::point::Setup;
 
     /// The first row of a native result with such samples.
-    fn row(caches: usize, points: &[f64]) -> FigureRow {
+    fn row(caches: usize, points: &[f64], are_disturbed: bool) -> FigureRow {
         let program = "shootdown config=2-CPU present=1 variant=eager updates=6";
         let point = Setup::new(program, []).point;
         let choice = Choice::quick(point.scenario, World::Native, &mut Whole::new(1));
         let value = points.first().copied().unwrap_or(f64::NAN);
         let number = || Series { value, points: points.to_vec() };
-        let (numbers, discarded) = (vec![number(), number()], Some(2));
-        let measured = [Measured { point, caches, numbers, discarded }];
+        let rounds = Some(Rounds { discarded: 2, disturbed: 3, are_disturbed });
+        let measured = [Measured { point, caches, numbers: vec![number(), number()], rounds }];
         Outcome::new(&choice, &measured, 1).rows.swap_remove(0)
     }
 
     #[test]
     fn natively_a_row_says_why_it_is_not_testable() {
         let verdict = |caches| {
-            let row = row(caches, &[4.0, 6.0]);
+            let row = row(caches, &[4.0, 6.0], false);
             (row.verdict, row.why.unwrap_or_default())
         };
         let (one, none, two) = (verdict(1), verdict(0), verdict(2));
@@ -263,8 +273,16 @@ mod tests {
     }
 
     #[test]
+    fn a_disturbed_figure_is_shown_with_its_samples_and_is_no_evidence() {
+        let row = row(2, &[4.0, 6.0], true);
+        assert_eq!((row.value, row.low, row.high, row.disturbed), (4.0, 4.0, 6.0, true));
+        assert_eq!((row.samples, row.discarded, row.disturbed_rounds), (Some(2), Some(2), Some(3)));
+        assert_eq!((row.verdict, row.why.as_deref()), (Verdict::NotTestable, Some(DISTURBED)));
+    }
+
+    #[test]
     fn one_sample_has_no_band_and_none_no_figure() {
-        let row = |points: &[f64]| serde_json::to_value(row(2, points)).unwrap();
+        let row = |points: &[f64]| serde_json::to_value(row(2, points, false)).unwrap();
         let shown = |row: &serde_json::Value| {
             ["value", "low", "high", "samples", "discarded"].map(|key| row[key].clone())
         };

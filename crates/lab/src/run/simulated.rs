@@ -26,7 +26,7 @@ pub(super) fn measure(spec: &Spec, choice: &Choice) -> Result<(Vec<Measured>, us
     let measured = |((config, point), done): ((Config, Point), Vec<_>)| {
         let done: Option<Vec<Done>> = done.into_iter().collect();
         let (caches, numbers) = (config.caches, series(&done?));
-        Some(Measured { point, caches, numbers, discarded: None })
+        Some(Measured { point, caches, numbers, rounds: None })
     };
     Ok((finished.filter_map(measured).collect(), all))
 }

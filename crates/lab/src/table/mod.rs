@@ -56,6 +56,9 @@ pub(crate) fn show(outcome: &Outcome, form: Form, out: &mut dyn Write) -> Result
     if let Some(samples) = samples(rows) {
         write!(out, "{}", form.paragraph("", &samples))?;
     }
+    if let Some(warning) = warning(rows) {
+        write!(out, "{}", form.paragraph("", &form.toned(Tone::Partly, &warning)))?;
+    }
     for source in sources {
         write!(out, "{}", form.paragraph("published: ", &source.to_string()))?;
     }
@@ -199,8 +202,8 @@ impl<'a> Table<'a> {
             let published = row.published.map(|it| number(it, row.unit)).unwrap_or_default();
             let value = match (layout, row.value.is_nan()) {
                 (_, true) => "-".to_owned(),
-                (Layout::Wide, _) => with_unit(row),
-                _ => number(row.value, row.unit),
+                (Layout::Wide, _) => mark(row).to_owned() + &with_unit(row),
+                _ => mark(row).to_owned() + &number(row.value, row.unit),
             };
             let band = match row.low.is_nan() {
                 true => String::new(),
@@ -292,26 +295,56 @@ fn with_unit(row: &FigureRow) -> String {
     }
 }
 
+/// What stands before a figure that is made of disturbed samples.
+pub(crate) fn mark(row: &FigureRow) -> &'static str {
+    if row.disturbed { "~" } else { "" }
+}
+
 /// What native figures are made of.
 fn samples(rows: &[FigureRow]) -> Option<String> {
     let least = rows.iter().filter_map(|row| row.samples).min()?;
     let most = rows.iter().filter_map(|row| row.samples).max()?;
-    let discarded = rows.iter().filter_map(|row| row.discarded).max();
-    if let (0, Some(rounds)) = (most, discarded) {
-        return Some(format!("no figures: other load disturbed all of {rounds} rounds"));
-    }
-    let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
+    let calm = rows.iter().filter(|row| !row.disturbed);
+    let discarded = calm.map(|row| row.discarded).max();
+    let of = match (least, most) {
+        (1, 1) => "each value is one sample".to_owned(),
+        _ if least == most => format!("each value is the median of {most} samples"),
+        _ => format!("each value is the median of {least} to {most} samples"),
+    };
     let disturbed = match discarded {
-        None => "whether other load disturbed them is not known, as this kernel does not say how \
-                 long threads wait for a CPU"
-            .to_owned(),
-        Some(0) => "none was disturbed".to_owned(),
-        Some(discarded) => {
-            format!("{discarded} at most did not count, as other load disturbed them")
+        // The warning says it.
+        None => "",
+        Some(None) => {
+            "; whether other programs disturbed them is unknown, as this kernel does not say how \
+             long threads wait for a CPU"
+        }
+        Some(Some(0)) => "; none was disturbed",
+        Some(Some(1)) => "; one more was dropped, as other programs used the CPUs",
+        Some(Some(count)) => {
+            return Some(format!(
+                "{of}; up to {count} more were dropped, as other programs used the CPUs"
+            ));
         }
     };
-    let none = if least == 0 { "; a figure that is missing has no other" } else { "" };
-    Some(format!("medians of {count} samples, taken in turns; {disturbed}{none}"))
+    Some(of + disturbed)
+}
+
+/// That figures are made of disturbed samples, and what to do.
+fn warning(rows: &[FigureRow]) -> Option<String> {
+    let disturbed = || rows.iter().filter(|row| row.disturbed);
+    let worst = disturbed().max_by_key(|row| row.disturbed_rounds)?;
+    let rounds = worst.disturbed_rounds?;
+    let (least, most) = (
+        disturbed().filter_map(|row| row.samples).min()?,
+        disturbed().filter_map(|row| row.samples).max()?,
+    );
+    let of = if least == most { most.to_string() } else { format!("{least} to {most}") };
+    let all = worst.samples.unwrap_or(0) + worst.discarded.unwrap_or(0) as usize;
+    Some(format!(
+        "other programs used these CPUs in {rounds} of {all} rounds: the figures marked ~ are of \
+         the {of} least disturbed; retry on an idle machine, or choose idle CPUs: \
+         taskset -c CPUS coreline run ..."
+    ))
 }
 
 #[cfg(test)]

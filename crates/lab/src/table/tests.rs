@@ -21,6 +21,8 @@ fn row(delay: u64, metric: &'static str, variant: &'static str) -> FigureRow {
         points: Vec::new(),
         samples: None,
         discarded: None,
+        disturbed: false,
+        disturbed_rounds: None,
         unit,
         kind: FigureKind::Gain,
         derived: false,
@@ -140,4 +142,43 @@ fn a_rank_is_an_ordinal() {
         assert_eq!(with_unit(&rows[0]), shown);
         assert!(text(&rows, 200).contains(&format!(" {shown} ")), "{}", text(&rows, 200));
     }
+}
+
+#[test]
+fn a_disturbed_figure_is_marked_and_a_line_says_what_to_do() {
+    let native = |disturbed| FigureRow {
+        samples: Some(7),
+        discarded: Some(7),
+        disturbed,
+        disturbed_rounds: Some(if disturbed { 14 } else { 7 }),
+        ..row(10, "ns_per_burst", "turn")
+    };
+    let rows = [native(true)];
+    for width in [160, 80, 50] {
+        assert!(text(&rows, width).contains("~5.9"), "{width}: {}", text(&rows, width));
+    }
+    let said = "other programs used these CPUs in 14 of 14 rounds: the figures marked ~ are of the \
+                7 least disturbed; retry on an idle machine";
+    assert!(warning(&rows).unwrap().starts_with(said), "{:?}", warning(&rows));
+    let rows = [native(false)];
+    assert!(!text(&rows, 160).contains('~') && warning(&rows).is_none());
+}
+
+#[test]
+fn what_values_are_made_of_is_said_in_a_line() {
+    let of = |counts: &[(usize, Option<u32>)]| {
+        let row = |&(samples, discarded)| FigureRow {
+            samples: Some(samples),
+            discarded,
+            ..row(10, "ns_per_burst", "turn")
+        };
+        samples(&counts.iter().map(row).collect::<Vec<_>>()).unwrap()
+    };
+    assert_eq!(of(&[(1, Some(0))]), "each value is one sample; none was disturbed");
+    assert_eq!(
+        of(&[(7, Some(0)), (6, Some(3))]),
+        "each value is the median of 6 to 7 samples; up to 3 more were dropped, as other programs \
+         used the CPUs"
+    );
+    assert!(of(&[(7, None)]).contains("is unknown, as this kernel"), "{}", of(&[(7, None)]));
 }

@@ -65,7 +65,7 @@ fn the_page_lists_what_is_printed() {
         (vec!["machines", "host-2c", "--json"], &["node_distances[]."]),
         // All samples may have been disturbed.
         ([&["validate", "--quick", "--json"], &own[..]].concat(), &["rows[].measured."]),
-        // All samples may have been disturbed, and there may be one CPU.
+        // There may be one CPU.
         (vec!["measure", "--quick", "--json"], &["quantities[].ns.", "core_to_core[]."]),
         (vec!["bench", "sim", "--quick", "--json"], &[]),
         // What leaves something ends with exit code 1.

@@ -42,11 +42,10 @@ fn ends(row: &Value) -> [f64; 2] {
     points.fold([f64::MAX, f64::MIN], |[low, high], it| [low.min(it), high.max(it)])
 }
 
-/// The value of a native row; none where other load disturbed all samples.
-pub(crate) fn measured(row: &Value) -> Option<f64> {
-    assert_eq!(row["value"].is_null(), row["samples"] == 0, "{row}");
-    assert!(row["samples"] != 0 || row["discarded"].as_u64() > Some(0), "{row}");
-    row["value"].as_f64()
+/// The value of a native row, which there is also where other programs used the CPUs.
+pub(crate) fn measured(row: &Value) -> f64 {
+    assert_ne!(row["samples"], 0, "{row}");
+    value(row)
 }
 
 /// All variants run if none is chosen.
@@ -122,6 +121,8 @@ fn the_result_keeps_its_schema() {
                 "points",
                 "samples",
                 "discarded",
+                "disturbed",
+                "disturbed_rounds",
                 "unit",
                 "derived",
                 "better",
@@ -242,10 +243,10 @@ fn native_figures_are_medians_of_samples_with_a_band() {
     let result = json(&["run", "shootdown", "--quick", "--json"]);
     for row in result["rows"].as_array().unwrap() {
         let samples = row["samples"].as_u64().unwrap();
-        assert!(samples <= 7, "{row}");
+        assert!((3..=7).contains(&samples), "a third of those that were wanted, or more: {row}");
         let [low, high] = ["low", "high"].map(|end| row[end].as_f64());
         assert_eq!((low.is_some(), high.is_some()), (samples > 1, samples > 1), "{row}");
-        if let (Some(value), Some(low), Some(high)) = (measured(row), low, high) {
+        if let (value, Some(low), Some(high)) = (measured(row), low, high) {
             assert!(low <= value && value <= high, "{row}");
         }
         // Without any disturbance all seven are kept; each that is not was discarded.

@@ -114,7 +114,7 @@ fn natively_few_cpus_under_one_cache_say_nothing() {
         let rows = result["rows"].as_array().unwrap();
         assert!(!rows.is_empty());
         for row in rows {
-            let is_zero = measured(row).is_some_and(|value| value <= 0.0);
+            let is_zero = measured(row) <= 0.0;
             // One thread alone wakes at one time.
             let is_alone = row["config"].as_str().unwrap().starts_with("1-core");
             let may_be_zero =
