@@ -62,6 +62,11 @@ pub(crate) enum Error {
     NoTrace { program: String },
     #[error("cannot write to {}: {source}; choose another file with --out", path.display())]
     OutFile { path: PathBuf, source: io::Error },
+    #[error(
+        "this program was built without Parquet; write CSV with --out FILE.csv, or install it with \
+         Parquet: cargo install coreline-lab --features parquet"
+    )]
+    NoParquet,
     #[error("cannot write the result to {}: {source}", path.display())]
     OutWrite { path: PathBuf, source: io::Error },
     #[error("cannot write {}: {source}; choose another folder with --prefix", path.display())]
@@ -212,6 +217,7 @@ impl Error {
             | Error::OtherMachine { .. }
             | Error::OtherFile { .. }
             | Error::OutFile { .. }
+            | Error::NoParquet
             | Error::Compared { .. }
             | Error::NotComparable { .. }
             | Error::TooFew { .. }

@@ -17,6 +17,7 @@
 //! | `port`, `unportable` | copies of packages that run in the simulated machine; why not |
 //! | `disturbance` | which native samples do not count |
 //! | `listing` | tables of verbs that fit the terminal |
+//! | `export` | rows as CSV and Parquet |
 //! | `text` | lines, colours and characters that fit where text goes |
 //! | `progress` | how far a verb is |
 //! | `doctor`, `machines`, `replay`, `bench`, `shell` | the other verbs |
@@ -28,6 +29,7 @@ mod disturbance;
 mod doctor;
 mod error;
 mod explain;
+mod export;
 #[cfg(test)]
 #[path = "../tests/cli/fields.rs"]
 mod fields;

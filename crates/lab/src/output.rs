@@ -10,6 +10,7 @@ use coreline_world::native::output_was_closed;
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::export::Columns;
 use crate::text::Form;
 
 /// A table with nothing but a line under its header.
@@ -48,6 +49,90 @@ pub(crate) struct Output {
     out: Option<PathBuf>,
 }
 
+/// The options of a verb whose result has rows.
+#[derive(Args)]
+pub(crate) struct RowsOutput {
+    #[command(flatten)]
+    pub(crate) output: Output,
+    /// Print the rows as CSV instead of text; `--out FILE.csv` does so, too
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+}
+
+/// The form of a result.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Format {
+    Text,
+    Json,
+    Csv,
+    Parquet,
+}
+
+impl RowsOutput {
+    /// What an option says, or else the end of the file's name.
+    fn format(&self) -> Format {
+        let Output { json, out } = &self.output;
+        let ends = |end| {
+            let extension = out.as_deref().and_then(Path::extension);
+            extension.is_some_and(|extension| extension.eq_ignore_ascii_case(end))
+        };
+        match () {
+            () if *json => Format::Json,
+            () if self.csv => Format::Csv,
+            () if ends("json") => Format::Json,
+            () if ends("csv") => Format::Csv,
+            () if ends("parquet") => Format::Parquet,
+            () => Format::Text,
+        }
+    }
+
+    /// Whether a result goes on to where what is missing would not be seen.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.csv || self.output.is_kept()
+    }
+
+    /// Makes a result and shows it as asked. Rows repeat these fields of the result.
+    pub(crate) fn show<T: Serialize>(
+        &self,
+        of_all: &[&str],
+        make: impl FnOnce() -> Result<T, Error>,
+        show: impl FnOnce(&T, &mut dyn Write) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let format = self.format();
+        if format == Format::Parquet && cfg!(not(feature = "parquet")) {
+            return Err(Error::NoParquet);
+        }
+        self.output.put(make, |result, text| {
+            if let Format::Text | Format::Json = format {
+                return form(format == Format::Json, result, show, text);
+            }
+            let result = serde_json::to_value(result).map_err(io::Error::from)?;
+            let columns = Columns::new(&result, of_all);
+            let bytes = match format {
+                #[cfg(feature = "parquet")]
+                Format::Parquet => columns.parquet()?,
+                _ => columns.csv()?,
+            };
+            Ok(text.write_all(&bytes)?)
+        })
+    }
+}
+
+/// Writes a result as JSON or as text.
+fn form<T: Serialize>(
+    json: bool,
+    result: &T,
+    show: impl FnOnce(&T, &mut dyn Write) -> Result<(), Error>,
+    text: &mut Vec<u8>,
+) -> Result<(), Error> {
+    if !json {
+        return show(result, text);
+    }
+    serde_json::to_writer_pretty(&mut *text, result).map_err(io::Error::from)?;
+    text.push(b'\n');
+    Ok(())
+}
+
 impl Output {
     /// For standard output.
     pub(crate) fn printed(json: bool) -> Output {
@@ -70,15 +155,19 @@ impl Output {
         make: impl FnOnce() -> Result<T, Error>,
         show: impl FnOnce(&T, &mut dyn Write) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        self.put(make, |result, text| form(self.json, result, show, text))
+    }
+
+    /// Makes a result and puts it where it was asked for.
+    fn put<T>(
+        &self,
+        make: impl FnOnce() -> Result<T, Error>,
+        form: impl FnOnce(&T, &mut Vec<u8>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let target = self.out.as_deref().map(Target::new).transpose()?;
         let result = make()?;
         let mut text = Vec::new();
-        if self.json {
-            serde_json::to_writer_pretty(&mut text, &result).map_err(io::Error::from)?;
-            text.push(b'\n');
-        } else {
-            show(&result, &mut text)?;
-        }
+        form(&result, &mut text)?;
         match target {
             Some(target) => target.write(&text),
             None => {
@@ -135,4 +224,24 @@ fn write(there: Option<File>, path: &Path, text: &[u8]) -> io::Result<()> {
         file.set_len(0)?;
     }
     file.write_all(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_or_the_name_of_the_file_says_the_format() {
+        let format = |json, csv, out: &str| {
+            let out = (!out.is_empty()).then(|| PathBuf::from(out));
+            RowsOutput { output: Output { json, out }, csv }.format()
+        };
+        assert_eq!(format(false, false, ""), Format::Text);
+        assert_eq!(format(false, false, "a.txt"), Format::Text);
+        assert_eq!(format(false, false, "a.json"), Format::Json);
+        assert_eq!(format(false, false, "a/b.CSV"), Format::Csv);
+        assert_eq!(format(false, false, "b.parquet"), Format::Parquet);
+        assert_eq!(format(true, false, "b.csv"), Format::Json);
+        assert_eq!(format(false, true, ""), Format::Csv);
+    }
 }

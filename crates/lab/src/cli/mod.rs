@@ -177,9 +177,9 @@ impl Cli {
                     is_whole.then_some(outcome).ok_or(Error::NotWhole)
                 };
                 let mut left_out = None;
-                output.show(make, |outcome, out| {
+                output.show(&["scenario", "world", "seed", "quick"], make, |outcome, out| {
                     left_out = outcome.left_out;
-                    table::show(outcome, output.form(), out)
+                    table::show(outcome, output.output.form(), out)
                 })?;
                 left_out.map_or(Ok(()), |_| Err(Error::Interrupted))
             }

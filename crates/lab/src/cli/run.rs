@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand
 use coreline_scenarios::param::{Domain, Param, Value};
 use coreline_scenarios::{ALL, Scenario};
 
-use crate::output::Output;
+use crate::output::RowsOutput;
 use crate::run::Choice;
 use crate::world::{self, World};
 
@@ -52,7 +52,7 @@ fn seed(text: &str) -> Result<u64, String> {
 /// What was asked.
 pub(super) struct Run {
     pub(super) choice: Choice,
-    pub(super) output: Output,
+    pub(super) output: RowsOutput,
 }
 
 impl Subcommand for Run {
@@ -85,7 +85,7 @@ impl FromArgMatches for Run {
         let values = scenario.options().filter_map(all).collect();
         let choice =
             Choice { scenario, world, seed, band, quick, configs, variants, values, whole: None };
-        Ok(Run { choice, output: Output::from_arg_matches(matches)? })
+        Ok(Run { choice, output: RowsOutput::from_arg_matches(matches)? })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -111,7 +111,7 @@ fn command(scenario: &'static Scenario) -> Command {
     };
     let configs = if scenario.all_configs { "all" } else { "that with all CPUs" };
     let command = Command::new(scenario.name);
-    let command = Output::augment_args(Common::augment_args(command.arg(variant)));
+    let command = RowsOutput::augment_args(Common::augment_args(command.arg(variant)));
     let command = command.mut_arg("configs", |arg| {
         arg.help(format!(
             "Only this configuration; {configs} if nothing is said; may be given more than once"

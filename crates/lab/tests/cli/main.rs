@@ -3,6 +3,7 @@
 mod bench;
 mod compare;
 mod doctor;
+mod export;
 mod fields;
 mod interrupt;
 mod ledger;
