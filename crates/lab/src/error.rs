@@ -127,6 +127,10 @@ pub(crate) enum Error {
         "{}: {why}; give what `coreline run SCENARIO --json --out FILE` wrote", path.display()
     )]
     Compared { path: PathBuf, why: String },
+    #[error("there is no chart {asked:?}; there are {}{}", has.join(", "), hint(asked, has))]
+    Chart { asked: String, has: Vec<String> },
+    #[error("the chart could not be drawn: {0}")]
+    Picture(String),
     #[error(
         "the {what} is {before} in the first result and {after} in the second: such figures cannot \
          be compared"
@@ -195,7 +199,8 @@ impl Error {
             Error::Output(_)
             | Error::OutWrite { .. }
             | Error::Install { .. }
-            | Error::Foreign(_) => 1,
+            | Error::Foreign(_)
+            | Error::Picture(_) => 1,
             Error::NotAllPorted { .. } | Error::Port(PortError::Write { .. }) => 1,
             Error::Worse { .. } => 1,
             Error::BrokenNatively { broken: RunError::Check(_), .. } => 1,
@@ -219,6 +224,7 @@ impl Error {
             | Error::OutFile { .. }
             | Error::NoParquet
             | Error::Compared { .. }
+            | Error::Chart { .. }
             | Error::NotComparable { .. }
             | Error::TooFew { .. }
             | Error::Port(_)

@@ -12,6 +12,7 @@
 //! | `overview` | what the program says if nothing was asked |
 //! | `validate` | sets the simulator's predictions beside measurements |
 //! | `explain` | a kernel change, a scenario or the verdicts on a page |
+//! | `report` | results as a page, its charts as JSON or pictures |
 //! | `ledger` | every published figure beside ours |
 //! | `measure` | what things cost on this machine, as a machine file |
 //! | `port`, `unportable` | copies of packages that run in the simulated machine; why not |
@@ -45,6 +46,7 @@ mod port;
 mod progress;
 mod provenance;
 mod replay;
+mod report;
 mod run;
 mod shell;
 mod table;

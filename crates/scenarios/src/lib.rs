@@ -57,7 +57,7 @@ use param::Param;
 use point::{Point, Setup};
 
 pub use change::{CHANGES, Change, Has, Natively, Shown};
-pub use run::{Done, Error, figures, over_band, simulate};
+pub use run::{Done, Error, default_line, explain, figures, over_band, simulate};
 pub use source::{SOURCES, Source};
 
 /// All scenarios, in the order of lists.

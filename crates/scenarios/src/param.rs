@@ -220,6 +220,19 @@ impl Param {
         }
     }
 
+    /// Its value in a row of a result, which names it as the program does. `None` if the row has
+    /// none, or one out of range.
+    pub fn of_row(&self, params: &BTreeMap<String, Value>) -> Option<Value> {
+        let text = match self.domain {
+            Domain::Pair(one, other, _) => {
+                format!("{}x{}", params.get(one)?, params.get(other)?)
+            }
+            _ if self.unit.is_empty() => params.get(self.name)?.to_string(),
+            _ => params.get(&format!("{}_{}", self.name, self.unit))?.to_string(),
+        };
+        self.parse(&text)
+    }
+
     /// Reads a value; `None` if it is out of range, or none at all.
     pub fn parse(&self, text: &str) -> Option<Value> {
         let number = |text: &str, from, to| {

@@ -1,7 +1,7 @@
 //! Runs of scenarios on simulated machines: one of a point, and all of several points over a band.
 
 use coreline_sim::claim::{Band, Figures};
-use coreline_sim::{Failure, Machine, Replay, Spec, Statistics, Trace};
+use coreline_sim::{Failure, Machine, Replay, Report, Spec, Statistics, Trace};
 use coreline_topology::CpuId;
 use coreline_world::native::was_interrupted;
 
@@ -91,6 +91,29 @@ pub fn simulate(
     point: &Point,
     trace: Option<&mut Trace>,
 ) -> Result<Vec<f64>, Error> {
+    let (mut numbers, report) = execute(spec, replay, point, point.scenario.statistics, trace)?;
+    (point.scenario.report)(&report, &mut numbers);
+    Ok(numbers)
+}
+
+/// What a run of a point cost by line, by place in the source and by CPU: the run that
+/// [`simulate`] makes of the same arguments.
+///
+/// # Errors
+///
+/// As [`simulate`].
+pub fn explain(spec: &Spec, replay: &Replay, point: &Point) -> Result<Report, Error> {
+    execute(spec, replay, point, true, None).map(|(_, report)| report)
+}
+
+/// Runs a point; gives the program's own numbers, and what the run cost.
+fn execute(
+    spec: &Spec,
+    replay: &Replay,
+    point: &Point,
+    in_full: bool,
+    trace: Option<&mut Trace>,
+) -> Result<(Vec<f64>, Report), Error> {
     let scenario = point.scenario;
     let (cpus, most) = (spec.topology().cpu_limit(), scenario.most_cpus);
     if cpus > most {
@@ -105,7 +128,7 @@ pub fn simulate(
     let setup =
         Setup { point: point.clone(), cpus: config(spec, &point.config)?, seed: replay.seed };
     let mut machine = Machine::new(spec.clone()).replaying(replay);
-    if scenario.statistics {
+    if in_full {
         machine = machine.statistics(Statistics::Full);
     }
     if trace.is_some() {
@@ -124,9 +147,7 @@ pub fn simulate(
         *to = trace;
     }
     let broken = |broken| Error::Broken { broken, replay: Box::new(replay.clone()) };
-    let mut numbers = run.value.map_err(broken)?;
-    (scenario.report)(&run.report, &mut numbers);
-    Ok(numbers)
+    Ok((run.value.map_err(broken)?, run.report))
 }
 
 /// The CPUs of the configuration of this name on a machine.
@@ -179,6 +200,13 @@ pub fn over_band(
         Ok(Some(((0..of_runs[0].len()).map(mean).collect(), line(0))))
     };
     band.run_all(points, run, || done(runs))
+}
+
+/// The line that brings back the first run of a point at the default point of a machine's band.
+pub fn default_line(spec: &Spec, seed: u64, point: &Point) -> Replay {
+    let band = Band::quick(spec, seed);
+    let line = band.machine(&band.points()[0], &point.to_string()).replay_line();
+    Replay { seed: run_seed(seed, 0), kernel: point.kernel(), ..line }
 }
 
 /// The machine's seed of a run: readable (run 2 of seed 7 has 7002), and different for all runs of

@@ -13,8 +13,8 @@ use crate::output::{Output, Stdout};
 use crate::run as runs;
 use crate::text::Form;
 use crate::{
-    bench, compare, doctor, explain, ledger, machines, measure, overview, port, replay, shell,
-    table, validate, world,
+    bench, compare, doctor, explain, ledger, machines, measure, overview, port, replay, report,
+    shell, table, validate, world,
 };
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
@@ -63,6 +63,8 @@ enum Verb {
     Validate(Validate),
     /// Write a page that sets every published figure beside the simulator's
     Ledger(Ledger),
+    /// Results as one page that needs no network, or one chart of it as a picture
+    Report(Box<report::Choice>),
     /// Run the program of a replay line again, exactly
     Replay(Replay),
     /// Copy a package so that it runs in the simulated machine: its imports of what threads share
@@ -225,6 +227,7 @@ impl Cli {
                 let (line, out) = (line.join(" "), &mut Stdout);
                 replay::replay(&line, world.as_deref(), trace.as_deref(), out)
             }
+            Some(Verb::Report(choice)) => report::report(&choice),
             Some(Verb::Port(choice)) => port::port(&choice),
             Some(Verb::Bench(Bench { subject, quick, output })) => {
                 output.show(|| bench::run(subject, quick), bench::Outcome::show)

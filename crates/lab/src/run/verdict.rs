@@ -37,10 +37,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use coreline_scenarios::metric::FigureKind;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What may be said. Serialises as in the result's schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
     /// On the published side, and within the fidelity that the simulator claims.

@@ -1,0 +1,216 @@
+//! Results of `coreline run`, read back from what `--json` printed.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use coreline_scenarios::metric::Better;
+use coreline_scenarios::param::Value;
+use serde::Deserialize;
+
+use crate::error::Error;
+use crate::run::result::Outcome;
+use crate::run::verdict::{self, Verdict};
+
+/// What results are of.
+const SCHEMA: &str = "coreline.run/2";
+
+/// No result is nearly as large: 160 rows are 100 kB.
+const LARGEST: u64 = 64 << 20;
+
+/// A result.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Run {
+    pub(super) scenario: String,
+    pub(super) world: String,
+    pub(super) machine_digest: Option<String>,
+    pub(super) here: Option<Here>,
+    pub(super) program: Program,
+    pub(super) quick: bool,
+    pub(super) spans: String,
+    pub(super) seed: u64,
+    pub(super) not_modelled: Vec<String>,
+    pub(super) rows: Vec<Row>,
+}
+
+/// The machine of a native result.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Here {
+    pub(super) processor: String,
+    pub(super) kernel: String,
+    pub(super) day: String,
+}
+
+/// The program that made a result.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Program {
+    pub(super) version: String,
+    pub(super) commit: Option<String>,
+}
+
+/// A figure.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Row {
+    pub(super) config: String,
+    pub(super) params: BTreeMap<String, Value>,
+    pub(super) variant: String,
+    pub(super) metric: String,
+    pub(super) value: Option<f64>,
+    pub(super) low: Option<f64>,
+    pub(super) high: Option<f64>,
+    pub(super) points: Vec<Option<f64>>,
+    pub(super) samples: Option<usize>,
+    pub(super) discarded: Option<u32>,
+    pub(super) unit: String,
+    pub(super) derived: bool,
+    pub(super) better: Better,
+    pub(super) published: Option<f64>,
+    pub(super) source: Option<String>,
+    pub(super) verdict: Verdict,
+    pub(super) times: Option<f64>,
+    pub(super) why: Option<String>,
+}
+
+impl Run {
+    /// Reads a file.
+    pub(super) fn file(path: &Path) -> Result<Run, Error> {
+        let of = |why: String| Error::Compared { path: path.to_owned(), why };
+        let mut text = Vec::new();
+        let file = File::open(path).map_err(|error| of(error.to_string()))?;
+        let read = file.take(LARGEST + 1).read_to_end(&mut text);
+        read.map_err(|error| of(error.to_string()))?;
+        if text.len() as u64 > LARGEST {
+            return Err(of(format!("it is larger than {} MiB, as no result is", LARGEST >> 20)));
+        }
+        Run::read(&text).map_err(of)
+    }
+
+    /// Reads text; or says why it is no result.
+    pub(super) fn read(text: &[u8]) -> Result<Run, String> {
+        if text.trim_ascii().is_empty() {
+            return Err("it is empty".to_owned());
+        }
+        let value: serde_json::Value =
+            serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let schema = value["schema"].as_str().unwrap_or("nothing that says its schema");
+        if schema != SCHEMA {
+            return Err(format!("it is {schema}, and not {SCHEMA}"));
+        }
+        serde_json::from_value(value).map_err(|error| error.to_string())
+    }
+
+    /// A result of this process.
+    pub(super) fn of(outcome: &Outcome) -> Run {
+        let value = serde_json::to_value(outcome).and_then(serde_json::from_value);
+        value.expect("what is printed can be read back")
+    }
+
+    pub(super) fn is_native(&self) -> bool {
+        self.world == "native"
+    }
+
+    /// What ran where: `shootdown on epyc-9654-2s`.
+    pub(super) fn title(&self) -> String {
+        match &self.here {
+            Some(_) => format!("{} on this host", self.scenario),
+            None => format!("{} on {}", self.scenario, self.world),
+        }
+    }
+
+    /// The machine in a line.
+    pub(super) fn machine(&self) -> String {
+        let Program { version, commit } = &self.program;
+        let commit = commit.as_ref().and_then(|it| it.get(..12)).unwrap_or("unknown");
+        let by = format!("coreline {version}, commit {commit}");
+        match &self.here {
+            Some(Here { processor, kernel, day }) => {
+                format!("measured on {processor}, Linux {kernel}, {day}; {by}")
+            }
+            None => format!("simulated machine {}; {by}", self.world),
+        }
+    }
+
+    /// The command that gives the same rows, where no option of the scenario was given.
+    pub(super) fn command(&self) -> String {
+        let Run { scenario, world, seed, .. } = self;
+        let mut command = format!("coreline run {scenario} --world {world} --seed {seed}");
+        command += if self.spans == "whole-band" { " --band" } else { "" };
+        command += if self.quick { " --quick" } else { "" };
+        command
+    }
+}
+
+impl Row {
+    /// The configuration and the parameters: `8-core/1-L3, delay_ms 10`.
+    pub(super) fn place(&self) -> String {
+        let params = self.params.iter().map(|(name, value)| format!("{name} {value}"));
+        [self.config.clone()].into_iter().chain(params).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The verdict in words; empty where there is none.
+    pub(super) fn said(&self) -> String {
+        verdict::said(self.verdict, self.times)
+    }
+
+    /// The value with its unit, and its span.
+    pub(super) fn figure(&self) -> String {
+        let Some(value) = self.value else {
+            return "not measured: other load disturbed all samples".to_owned();
+        };
+        match (self.low, self.high) {
+            (Some(low), Some(high)) => {
+                format!("{} {} ({} to {})", number(value), self.unit, number(low), number(high))
+            }
+            _ => format!("{} {}", number(value), self.unit),
+        }
+    }
+}
+
+/// With as many decimals as say something, and thousands apart.
+pub(super) fn number(value: f64) -> String {
+    let decimals = if value.abs() < 1.0 { 3 } else { usize::from(value.abs() < 1000.0) * 2 };
+    let text = format!("{value:.decimals$}");
+    let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
+    let (sign, digits) = whole.strip_prefix('-').map_or(("", whole), |digits| ("-", digits));
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().collect();
+    let groups: Vec<_> = groups.iter().map(|it| String::from_utf8_lossy(it)).collect();
+    let part = part.trim_end_matches('0');
+    let point = if part.is_empty() { "" } else { "." };
+    format!("{sign}{}{point}{part}", groups.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_result_says_what_it_is() {
+        for (text, why) in [
+            ("", "it is empty"),
+            (" \n", "it is empty"),
+            ("{}", "nothing that says its schema"),
+            ("{\"schema\": \"coreline.run/1\"}", "it is coreline.run/1, and not coreline.run/2"),
+            ("[1, 2]", "nothing that says its schema"),
+            ("{\"schema\": \"coreline.run/2\"}", "missing field"),
+            ("{\"schema\": ", "EOF"),
+        ] {
+            let told = Run::read(text.as_bytes()).unwrap_err();
+            assert!(told.contains(why), "{text}: {told}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, shown) in [
+            (0.0, "0"),
+            (0.25, "0.25"),
+            (12.5, "12.5"),
+            (1_518_000.0, "1,518,000"),
+            (-1234.5, "-1,234"),
+            (999.999, "1,000"),
+        ] {
+            assert_eq!(number(value), shown, "{value}");
+        }
+    }
+}
