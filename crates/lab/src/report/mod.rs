@@ -47,8 +47,8 @@ use crate::world::World;
 
 #[derive(Args)]
 pub(crate) struct Choice {
-    /// Results: what `coreline run SCENARIO --json --out FILE` wrote. Without one: the quick form of
-    /// the scenarios that `coreline` alone shows, natively and simulated, run now
+    /// Results: what `coreline run SCENARIO --json --out FILE` wrote. Without one: the quick form
+    /// of the scenarios that `coreline` alone shows, natively and simulated, run now
     #[arg(value_name = "RESULT")]
     results: Vec<PathBuf>,
     /// The file to write: report.html if nothing is said, NAME.png or NAME.svg for a picture; JSON

@@ -18,10 +18,14 @@
     }
     return of;
   };
+  const sizes = new ResizeObserver((entries) => {
+    entries.forEach((entry) => Plotly.Plots.resize(entry.target));
+  });
   const draw = (box) => {
     const figure = figures[box.dataset.chart];
-    const config = { responsive: true, displayModeBar: false };
+    const config = { displayModeBar: false };
     Plotly.react(box, JSON.parse(JSON.stringify(figure.data)), layout(figure), config);
+    if (!box.dataset.drawn) sizes.observe(box);
     box.dataset.drawn = "yes";
   };
 

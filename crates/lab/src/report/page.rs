@@ -10,7 +10,7 @@ use super::figure::{Chart, Section};
 use super::hottest;
 use super::html::{Linked, Text, script};
 use super::machine::{self, Shown};
-use super::read::{Row, Run, number};
+use super::read::{Row, Run, number, quoted};
 use super::{HotPlaces, Report, Result_};
 use coreline_sim::Spec;
 
@@ -174,7 +174,8 @@ impl Page<'_> {
         put!(
             self,
             "<details><summary>Values</summary><div class=\"scroll\" tabindex=\"0\"><table>\n\
-             <thead><tr><th>series</th><th>at</th><th class=\"number\">value</th></tr></thead><tbody>"
+             <thead><tr><th>series</th><th>at</th><th class=\"number\">value</th></tr></thead>\n\
+             <tbody>"
         );
         for trace in traces {
             let list = |key: &str| trace[key].as_array().cloned().unwrap_or_default();
@@ -205,7 +206,8 @@ impl Page<'_> {
             put!(
                 self,
                 "<details class=\"rows\" open><summary>{}</summary>\n<pre>{}</pre>\n\
-                 <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Hottest lines of {}\">\
+                 <div class=\"scroll\" tabindex=\"0\" role=\"region\" \
+                 aria-label=\"Hottest lines of {}\">\
                  <table>\n<thead><tr><th>line</th><th>source</th><th class=\"number\">time, ns</th>\
                  <th class=\"number\">waiting, ns</th><th class=\"number\">hits</th>\
                  <th class=\"number\">misses</th></tr></thead>\n<tbody>",
@@ -294,7 +296,8 @@ impl Page<'_> {
         put!(
             self,
             "<details class=\"row\"><summary><span>{} <span class=\"soft\">{}</span></span>\
-             <span>{}</span><span>{}</span><span>{}</span><span class=\"{}\">{}</span></summary>\n<dl>",
+             <span>{}</span><span>{}</span><span>{}</span>\
+             <span class=\"{}\">{}</span></summary>\n<dl>",
             Text(&row.variant),
             Text(&row.place()),
             Text(&row.metric),
@@ -362,9 +365,9 @@ impl Page<'_> {
 
 /// The command that gives a row again: of a ratio, also what it is a ratio to.
 fn command(run: &Run, row: &Row) -> String {
-    let mut command = format!("{} --config {}", run.command(), row.config);
+    let mut command = format!("{} --config {}", run.command(), quoted(&row.config));
     if !row.derived {
-        command += &format!(" --variant {}", row.variant);
+        command += &format!(" --variant {}", quoted(&row.variant));
     }
     let scenario = coreline_scenarios::Scenario::named(&run.scenario);
     let params = scenario.into_iter().flat_map(|scenario| scenario.options());

@@ -134,6 +134,7 @@ impl Run {
     /// The command that gives the same rows, where no option of the scenario was given.
     pub(super) fn command(&self) -> String {
         let Run { scenario, world, seed, .. } = self;
+        let [scenario, world] = [scenario, world].map(|it| quoted(it));
         let mut command = format!("coreline run {scenario} --world {world} --seed {seed}");
         command += if self.spans == "whole-band" { " --band" } else { "" };
         command += if self.quick { " --quick" } else { "" };
@@ -167,6 +168,15 @@ impl Row {
     }
 }
 
+/// A word of a command line, as a shell takes it: names come from files.
+pub(super) fn quoted(word: &str) -> String {
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_./:,".contains(char);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 /// With as many decimals as say something, and thousands apart.
 pub(super) fn number(value: f64) -> String {
     let decimals = if value.abs() < 1.0 { 3 } else { usize::from(value.abs() < 1000.0) * 2 };
@@ -197,6 +207,18 @@ mod tests {
         ] {
             let told = Run::read(text.as_bytes()).unwrap_err();
             assert!(told.contains(why), "{text}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_one_word_of_a_command() {
+        for (word, written) in [
+            ("8-core/1-L3", "8-core/1-L3"),
+            ("a; b", "'a; b'"),
+            ("a'$(b)", "'a'\\''$(b)'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(word), written);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The fields that `docs/json.md` and `docs/json-pages.md` list for a schema, beside those that a
+//! The fields that the pages of `docs/` on JSON list for a schema, beside those that a
 //! value has. The tests of the program use this, and those of modules whose results take long to
 //! make.
 
@@ -9,7 +9,9 @@ use serde_json::Value;
 pub(crate) const PAGE: &str = concat!(
     include_str!("../../../../docs/json.md"),
     "\n",
-    include_str!("../../../../docs/json-pages.md")
+    include_str!("../../../../docs/json-pages.md"),
+    "\n",
+    include_str!("../../../../docs/json-report.md")
 );
 
 /// The fields that the page lists for a schema.

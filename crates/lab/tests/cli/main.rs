@@ -13,6 +13,7 @@ mod page;
 mod port;
 mod readme;
 mod replay;
+mod report;
 mod scenario;
 mod storm;
 mod tenants;
