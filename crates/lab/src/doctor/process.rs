@@ -36,7 +36,7 @@ pub(crate) struct Process {
     /// `off`, `strict` or `filter`.
     seccomp: Option<&'static str>,
     no_new_privs: Option<bool>,
-    /// `glibc` or `musl`; `null` where neither is mapped, as in programs that are linked statically.
+    /// `glibc` or `musl`; `null` where neither is mapped, as in static programs.
     c_library: Option<&'static str>,
     /// Why that is not known.
     c_library_error: Option<String>,

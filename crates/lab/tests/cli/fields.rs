@@ -11,7 +11,9 @@ pub(crate) const PAGE: &str = concat!(
     "\n",
     include_str!("../../../../docs/json-pages.md"),
     "\n",
-    include_str!("../../../../docs/json-report.md")
+    include_str!("../../../../docs/json-report.md"),
+    "\n",
+    include_str!("../../../../docs/json-process.md")
 );
 
 /// The fields that the page lists for a schema.
