@@ -202,18 +202,18 @@ pub(crate) fn run() -> Result<(), Error> {
     }
 }
 
-/// The text files of the repository.
+/// The files of the repository; those that are not text without what is in them.
 fn files() -> Result<Vec<File>, Error> {
     let mut files = Vec::new();
     for path in workspace::files()? {
         match workspace::read(&path) {
             Ok(text) => files.push(File::new(&path, &text)),
-            // Not text; or deleted, and git does not know it yet.
-            Err(Error::Read { source, .. })
-                if matches!(
-                    source.kind(),
-                    io::ErrorKind::InvalidData | io::ErrorKind::NotFound
-                ) => {}
+            // Not text: a picture, which documents may link to.
+            Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::InvalidData => {
+                files.push(File::new(&path, ""));
+            }
+            // Deleted, and git does not know it yet.
+            Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
     }
