@@ -89,8 +89,9 @@ fn chosen(scenario: &Scenario, values: &[(&'static str, &str)]) -> Chosen {
 
 /// Runs a change; nothing is left of one that an interrupt cut.
 pub(super) fn row(change: &'static Change, whole: &mut Whole) -> Result<Option<Row>, Error> {
-    let (simulated, here) = (simulated(change, whole)?, here(change, whole)?);
     let shown = &change.shown;
+    let simulated = simulated(change, &shown.variants, whole)?;
+    let here = here(change, whole)?;
     let find = |metric: &str, variant: &str| {
         let is_it = |row: &&FigureRow| row.metric == metric && row.variant == variant;
         simulated.rows.iter().find(is_it)
@@ -138,43 +139,58 @@ pub(crate) fn kernel(change: &Change) -> Has {
     change.of_kernel(&probe().kernel, std::env::consts::ARCH)
 }
 
-fn simulated(change: &'static Change, whole: &mut Whole) -> Result<Outcome, Error> {
+/// The run that shows a change, of these variants; all of them if none is named.
+pub(crate) fn simulated(
+    change: &'static Change,
+    variants: &[&str],
+    whole: &mut Whole,
+) -> Result<Outcome, Error> {
     let shown = &change.shown;
-    let scenario = shown.scenario;
     run::run(&Choice {
-        scenario,
+        scenario: shown.scenario,
         world: World::preset(shown.machine)?,
         seed: 1,
         band: false,
         quick: false,
         configs: vec![shown.config.to_owned()],
-        variants: shown.variants.map(str::to_owned).to_vec(),
-        values: chosen(scenario, shown.values),
+        variants: variants.iter().copied().map(str::to_owned).collect(),
+        values: chosen(shown.scenario, shown.values),
         whole: Some(whole.next()),
     })
+}
+
+/// The same on this machine, in the quick form.
+pub(crate) fn natively(
+    change: &'static Change,
+    variants: &[&str],
+    whole: &mut Whole,
+) -> Result<Outcome, Error> {
+    let scenario = change.shown.scenario;
+    let variants = variants.iter().copied().map(str::to_owned).collect();
+    let values = chosen(scenario, change.natively.values);
+    let choice = Choice::quick(scenario, World::Native, whole);
+    run::run(&Choice { variants, values, ..choice })
 }
 
 fn here(change: &'static Change, whole: &mut Whole) -> Result<Option<Vec<Here>>, Error> {
     if !is_shown_here(change) {
         return Ok(None);
     }
-    let (scenario, natively) = (change.shown.scenario, &change.natively);
-    let variants = natively.variants.map(str::to_owned).to_vec();
-    let values = chosen(scenario, natively.values);
-    let choice = Choice::quick(scenario, World::Native, whole);
-    let outcome = run::run(&Choice { variants, values, ..choice })?;
+    let variants = change.natively.variants;
+    let outcome = natively(change, &variants, whole)?;
     // The last of a variant: of all CPUs.
     let last = |variant: &&str| {
-        let is_it = |row: &&FigureRow| row.metric == natively.metric && row.variant == *variant;
+        let is_it =
+            |row: &&FigureRow| row.metric == change.natively.metric && row.variant == *variant;
         outcome.rows.iter().rev().find(is_it)
     };
     let here = |row: &FigureRow| Here {
         variant: row.variant,
         value: row.value,
         unit: row.unit,
-        disturbed: row.value.is_nan(),
+        disturbed: row.disturbed,
     };
-    Ok(Some(natively.variants.iter().filter_map(last).map(here).collect()))
+    Ok(Some(variants.iter().filter_map(last).map(here).collect()))
 }
 
 /// A line of the table: of 80 columns.

@@ -1,7 +1,7 @@
-//! The table that a page begins with: a change, what it brings in our simulation, what was
+//! The table that a page begins with: a kernel change, what it brings in our simulation, what was
 //! published.
 
-use coreline_scenarios::Scenario;
+use coreline_scenarios::{Change as KernelChange, Scenario};
 use serde::Serialize;
 
 use super::read::{Row, Run, number};
@@ -9,9 +9,9 @@ use super::read::{Row, Run, number};
 /// A line of the table.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Change {
-    /// The question, or the change.
+    /// The change, and the result that shows it.
     pub(crate) what: String,
-    /// What is compared, in a sentence.
+    /// What is compared, with its range.
     pub(crate) ours: String,
     /// The published figure.
     pub(crate) published: Option<String>,
@@ -23,31 +23,38 @@ pub(crate) struct Change {
     pub(crate) replay: String,
 }
 
-/// The answers to the questions of those scenarios whose results are there.
+/// The changes that results show.
 pub(super) fn of(runs: &[Run]) -> Vec<Change> {
-    runs.iter().filter(|run| !run.is_native()).filter_map(answer).collect()
+    runs.iter().filter(|run| !run.is_native()).filter_map(of_run).collect()
 }
 
-fn answer(run: &Run) -> Option<Change> {
-    let question = &Scenario::named(&run.scenario)?.question;
-    let (metric, variant) = question.answer;
-    let is_asked = |row: &&Row| {
-        row.metric == metric
-            && row.variant == variant
-            && question.config.is_none_or(|config| row.config == config)
-            && question.param.is_none_or(|(name, value)| {
-                row.params.get(name).is_some_and(|param| param.to_string() == value)
-            })
+fn of_run(run: &Run) -> Option<Change> {
+    let change = KernelChange::shown_by(&run.scenario)?;
+    let row = run.rows.iter().find(|row| shows(change, row))?;
+    let value = number(row.value?);
+    let range = match (row.low, row.high) {
+        (Some(low), Some(high)) => format!(" ({} to {})", number(low), number(high)),
+        _ => String::new(),
     };
-    let row = run.rows.iter().filter(|_| question.is_asked()).find(is_asked)?;
-    let [value, low, high] = [row.value?, row.low?, row.high?].map(number);
-    let band = format!("{value} times ({low} to {high})");
     Some(Change {
-        what: run.title(),
-        ours: question.sentence.replace("{}", &band),
-        published: row.published.map(number),
+        what: format!("{}: {}", change.title, run.title()),
+        ours: format!("{}, {}: {value}x{range}", row.variant, row.metric),
+        published: row.published.map(|it| format!("{}x", number(it))),
         source: row.source.clone(),
         verdict: row.said(),
         replay: run.command(),
     })
+}
+
+/// Whether a row is the comparison that a change is judged by.
+fn shows(change: &KernelChange, row: &Row) -> bool {
+    let shown = &change.shown;
+    let is_of = |(name, value): &(&str, &str)| {
+        let param = Scenario::param(shown.scenario, name);
+        // A parameter of the simulated kernel is in rows, too.
+        param.of_row(&row.params) == param.parse(value)
+    };
+    (row.metric == shown.comparison && row.variant == shown.variants[1])
+        && row.config == shown.config
+        && shown.values.iter().all(is_of)
 }

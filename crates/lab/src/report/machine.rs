@@ -204,7 +204,7 @@ impl Shown {
                 Some([a, b]) => format!("nodes {a} and {b}"),
                 None => it.class.replace('_', " "),
             };
-            format!("{what} {:.0} ns, published {:.0}", it.simulated_ns, it.published_ns)
+            format!("{what} {:.0} ns, in the file {:.0}", it.simulated_ns, it.file_ns)
         });
         let says = format!("Simulated ping-pongs: {}.", each.collect::<Vec<_>>().join("; "));
         let layout = json!({

@@ -29,7 +29,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use coreline_scenarios::ALL;
+use coreline_scenarios::CHANGES;
 use coreline_world::native::{note_interrupts, was_interrupted};
 use serde::Serialize;
 
@@ -39,16 +39,15 @@ use self::hottest::{HotPlace, Hottest};
 use self::machine::Shown;
 use self::read::Run;
 use crate::error::Error;
-use crate::output::{Target, table};
+use crate::output::{Stdout, Target, table};
+use crate::overview::{natively, simulated};
 use crate::progress::Whole;
 use crate::provenance::Program;
-use crate::run;
-use crate::world::World;
 
 #[derive(Args)]
 pub(crate) struct Choice {
-    /// Results: what `coreline run SCENARIO --json --out FILE` wrote. Without one: the quick form
-    /// of the scenarios that `coreline` alone shows, natively and simulated, run now
+    /// Results: what `coreline run SCENARIO --json --out FILE` wrote. Without one: what
+    /// shows the five changes of `coreline` alone, simulated and here, run now
     #[arg(value_name = "RESULT")]
     results: Vec<PathBuf>,
     /// The file to write: report.html if nothing is said, NAME.png or NAME.svg for a picture; JSON
@@ -144,7 +143,7 @@ pub(crate) fn report(choice: &Choice) -> Result<(), Error> {
         None if *list => (report.list().into_bytes(), "the names of the charts".to_owned()),
         None => (page::page(&report).into_bytes(), report.told()),
     };
-    let stdout = &mut io::stdout().lock();
+    let stdout = &mut Stdout;
     match target {
         Some(target) => {
             target.write(&text)?;
@@ -155,15 +154,14 @@ pub(crate) fn report(choice: &Choice) -> Result<(), Error> {
     }
 }
 
-/// What `coreline` alone runs.
+/// What shows the five changes, in all variants.
 fn usual_runs() -> Result<Vec<Run>, Error> {
     note_interrupts();
-    let asked: Vec<_> = ALL.iter().copied().filter(|it| it.question.is_asked()).collect();
-    let mut whole = Whole::new(2 * asked.len());
+    let mut whole = Whole::new(2 * CHANGES.len());
     let mut runs = Vec::new();
-    for scenario in asked {
-        for world in [World::preset(scenario.question.machine)?, World::Native] {
-            let outcome = run::run(&run::Choice::quick(scenario, world, &mut whole))?;
+    for change in &CHANGES {
+        for run in [simulated, natively] {
+            let outcome = run(change, &[], &mut whole)?;
             if outcome.left_out.is_some() || was_interrupted() {
                 return Err(Error::NotWhole);
             }

@@ -79,7 +79,7 @@ impl Page<'_> {
         type Make<'a> = fn(&mut Page<'a>);
         let of = |section| self.report.charts.iter().any(|chart| chart.section == section);
         let all: [(&str, &str, bool, Make<'_>); 10] = [
-            ("changes", "Answers", !self.report.changes.is_empty(), |it| it.changes()),
+            ("changes", "Kernel changes", !self.report.changes.is_empty(), |it| it.changes()),
             ("published", "Published beside ours", of(Section::Published), |it| {
                 it.charts(Section::Published)
             }),
@@ -116,8 +116,9 @@ impl Page<'_> {
     fn changes(&mut self) {
         put!(
             self,
-            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Answers\"><table>\n\
-             <thead><tr><th>what</th><th>ours</th><th>published</th><th>verdict</th>\
+            "<div class=\"scroll\" \
+             tabindex=\"0\" role=\"region\" aria-label=\"Kernel changes\"><table>\n\
+             <thead><tr><th>change</th><th>simulated</th><th>published</th><th>verdict</th>\
              <th>again</th></tr></thead>\n<tbody>"
         );
         for Change { what, ours, published, source, verdict, replay } in &self.report.changes {
