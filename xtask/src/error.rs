@@ -83,6 +83,19 @@ pub(crate) enum Error {
     #[error("coreline-rivals gave no row {name} with {threads} threads")]
     NoFigure { name: String, threads: u64 },
 
+    #[error("{}:{line}: {what}", .page.display())]
+    Table { page: PathBuf, line: usize, what: String },
+
+    #[error(
+        "{} has no table that a command makes; a block begins with a comment `table: COMMAND | \
+         ...`, see xtask/src/tables/spec.rs",
+        .page.display()
+    )]
+    NoTable { page: PathBuf },
+
+    #[error("`{command} --json` gave no result of the schema coreline.run/2")]
+    NotAResult { command: String },
+
     #[error("{what} is not there; {remedy}")]
     Missing { what: String, remedy: String },
 

@@ -1,5 +1,5 @@
 //! Developer commands of coreline: `cargo xtask ci`, `tidy`, `docs`, `golden`, `packed`, `msrv`,
-//! `figures`, `advisories`, `guest`, `hosts`.
+//! `figures`, `tables`, `advisories`, `guest`, `hosts`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program talks to its user")]
 
@@ -14,6 +14,7 @@ mod hosts;
 mod msrv;
 mod packed;
 mod pages;
+mod tables;
 mod target;
 mod tidy;
 mod workspace;
@@ -60,6 +61,8 @@ enum Verb {
         #[arg(long)]
         quick: bool,
     },
+    /// Write the tables of figures in docs/ anew, each by the command that its block names
+    Tables(tables::Choice),
     /// Look up what is known against the packages that we build with, by cargo-deny
     Advisories,
     /// Run the native tests under Debian's kernel, on an emulated machine with many CPUs
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Verb::Packed => packed::run(),
         Verb::Msrv => msrv::run(),
         Verb::Figures { quick } => figures::run(quick),
+        Verb::Tables(choice) => tables::run(&choice),
         Verb::Advisories => advisories::run(),
         Verb::Hosts(choice) => hosts::run(&choice),
         Verb::Guest(options) => guest::run(&options),

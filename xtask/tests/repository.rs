@@ -3,7 +3,7 @@
 use std::process::Command;
 
 fn passes(verb: &str) {
-    let output = Command::new(env!("CARGO_BIN_EXE_xtask")).arg(verb).output();
+    let output = Command::new(env!("CARGO_BIN_EXE_xtask")).args(verb.split(' ')).output();
     let output = output.expect("cargo built the program");
     assert!(
         output.status.success(),
@@ -16,6 +16,11 @@ fn passes(verb: &str) {
 #[test]
 fn the_repository_is_tidy() {
     passes("tidy");
+}
+
+#[test]
+fn the_tables_of_the_documents_can_be_made() {
+    passes("tables --check");
 }
 
 #[test]

@@ -146,6 +146,11 @@ const RULES: &[Rule] = &[
         check: Check::File(text::finished),
     },
     Rule {
+        name: "tables",
+        demand: "blocks of documents that `cargo xtask tables` fills can be read, and end",
+        check: Check::File(text::tables),
+    },
+    Rule {
         name: "links",
         demand: "documents link to files and headings that are there, those of packages to none \
                  outside, and to other sites by https; the paths that documents and comments name \

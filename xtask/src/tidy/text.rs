@@ -3,6 +3,7 @@
 //! The needles are built from pieces, so that this file does not hold what it forbids.
 
 use super::{File, Finding};
+use crate::tables::faults;
 
 const LINES_MAX: usize = 600;
 const COLUMNS_MAX: usize = 100;
@@ -94,6 +95,11 @@ pub(super) fn sources(file: &File) -> Vec<Finding> {
     found
 }
 
+pub(super) fn tables(file: &File) -> Vec<Finding> {
+    let fault = file.path.ends_with(".md").then(|| faults(&file.text)).flatten();
+    fault.map(|(line, what)| Finding::new(&file.path, line, what)).into_iter().collect()
+}
+
 pub(super) fn finished(file: &File) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, line) in file.text.lines().enumerate() {
@@ -139,6 +145,13 @@ mod tests {
         let random = "the seed 7, seeds 1 to 16, an issue of 2013, a seed for each, issues 1\n";
         assert_eq!(of(random), [0; 0]);
         assert_eq!(of("[Guo 2024](https://lore.kernel.org/r/x), researched\n"), [0; 0]);
+    }
+
+    #[test]
+    fn a_table_that_no_command_can_fill_is_found() {
+        let text = concat!("\n<!--", " table: coreline run x | rows variant -->\n");
+        assert_eq!(lines_found(tables, "a.md", text), [2]);
+        assert_eq!(lines_found(tables, "a.rs", text), [0; 0]);
     }
 
     #[test]
