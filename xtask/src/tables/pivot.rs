@@ -75,8 +75,10 @@ impl Row {
 /// How the figures of a metric are shown.
 struct Form {
     divisor: f64,
-    /// No more decimals than the result has.
-    decimals_max: usize,
+    /// As the result has them: no figure has more decimals than one of these that is as large,
+    numbers: Vec<f64>,
+    /// but for these: a ratio of 1 is 1.00.
+    decimals_min: usize,
 }
 
 /// The table in Markdown; or why there is none.
@@ -90,7 +92,7 @@ pub(super) fn table(spec: &Spec, result: &Rows) -> Result<String, String> {
     for key in &spec.rows {
         text += &format!(" {} |", key.label.as_deref().unwrap_or(&key.name));
     }
-    across.iter().for_each(|heading| text += &format!(" {} |", heading.labels.join(", ")));
+    across.iter().for_each(|heading| text += &format!(" {} |", heading.labels.join(": ")));
     text += &format!("\n|{}\n", "---|".repeat(spec.rows.len() + across.len()));
     let mut has_range = false;
     for heading in &down {
@@ -198,11 +200,10 @@ fn forms<'a>(spec: &Spec, rows: &[&'a Row]) -> BTreeMap<&'a str, Form> {
     for row in rows {
         let metric = row.key("metric");
         let divisor = spec.value("metric", metric).map_or(1.0, |item| item.divisor);
-        let form = forms.entry(metric).or_insert(Form { divisor, decimals_max: 0 });
-        let decimals = row.numbers().map(decimals).max().unwrap_or_default();
-        // What is divided by 1,000 has three decimals more.
-        let more = divisor.log10().round().max(0.0) as usize;
-        form.decimals_max = form.decimals_max.max(decimals + more);
+        let decimals_min = if row.unit == "ratio" { 2 } else { 0 };
+        let form = Form { divisor, numbers: Vec::new(), decimals_min };
+        let form = forms.entry(metric).or_insert(form);
+        form.numbers.extend(row.numbers());
     }
     forms
 }
@@ -226,6 +227,7 @@ fn cell(spec: &Spec, row: &Row, form: &Form) -> (String, bool) {
         text += &format!(" ({low} to {high})");
     }
     if let Some(published) = row.published.filter(|_| spec.has_published) {
+        let form = Form { numbers: vec![published], decimals_min: 0, ..*form };
         text += &format!("; published {}", form.show(published));
     }
     (text, range.is_some())
@@ -233,8 +235,8 @@ fn cell(spec: &Spec, row: &Row, form: &Form) -> (String, bool) {
 
 impl Form {
     /// With about three digits.
-    fn show(&self, figure: f64) -> String {
-        let figure = figure / self.divisor;
+    fn show(&self, number: f64) -> String {
+        let figure = number / self.divisor;
         let size = figure.abs();
         let wanted = match size {
             _ if size >= 100.0 || size == 0.0 => 0,
@@ -242,9 +244,17 @@ impl Form {
             _ if size >= 0.1 => 2,
             _ => 1 - size.log10().floor() as i32,
         };
-        let decimals = (wanted as usize).min(self.decimals_max);
+        let decimals = (wanted as usize).min(self.decimals_max(number));
         let text = format!("{figure:.decimals$}");
         if size < COMMAS_FROM { text } else { with_commas(&text) }
+    }
+
+    fn decimals_max(&self, number: f64) -> usize {
+        let least = 10f64.powf(number.abs().log10().floor());
+        let as_large = self.numbers.iter().copied().filter(|it| it.abs() >= least);
+        // What is divided by 1,000 has three decimals more.
+        let more = self.divisor.log10().round().max(0.0) as usize;
+        as_large.map(decimals).max().unwrap_or_default().max(self.decimals_min) + more
     }
 }
 
@@ -266,7 +276,8 @@ fn caption(spec: &Spec, rows: &[&Row], spans: Option<&str>) -> String {
     if spec.axes().all(|key| key.name != "metric") {
         parts.push(label(spec, "metric", rows[0]));
     }
-    parts.extend(spans.map(|spans| format!("in brackets the range over {spans}, if above 1 %")));
+    let brackets = if parts.is_empty() { "In brackets" } else { "in brackets" };
+    parts.extend(spans.map(|spans| format!("{brackets} the range over {spans}, if above 1 %")));
     let command = format!("`{}`", spec.command.join(" "));
     if parts.is_empty() { command } else { format!("{}: {command}", parts.join("; ")) }
 }
@@ -333,7 +344,7 @@ mod tests {
         let expected = "\
 | lock | threads | over FIFO | `turns`, 1/s |
 |---|---|---|---|
-| sorted | 8 | 1.20; published 1.50 | 12,345,678; published 2 |
+| sorted | 8 | 1.20; published 1.5 | 12,345,678; published 1.5 |
 | `fifo` | 1 |  | 3,000,000 |
 | `fifo` | 8 |  | 2,000,000 |
 
@@ -346,22 +357,26 @@ mod tests {
 
     #[test]
     fn figures_have_three_digits_and_none_that_the_result_lacks() {
-        let form = |decimals_max, divisor| Form { divisor, decimals_max };
+        let form =
+            |numbers: &[f64], divisor| Form { divisor, numbers: numbers.to_vec(), decimals_min: 0 };
         let cases = [
-            (form(1, 1.0), 216.7, "217"),
-            (form(1, 1.0), 12.34, "12.3"),
-            (form(0, 1.0), 4.0, "4"),
-            (form(2, 1.0), 0.994, "0.99"),
-            (form(4, 1.0), 0.00123, "0.0012"),
-            (form(2, 1.0), 0.0, "0"),
-            (form(3, 1e3), 9990.0, "9.99"),
-            (form(0, 1.0), 9999.0, "9999"),
-            (form(0, 1.0), 10_000.0, "10,000"),
-            (form(0, 1.0), -123_456.0, "-123,456"),
+            (form(&[216.7], 1.0), 216.7, "217"),
+            (form(&[12.3], 1.0), 12.3, "12.3"),
+            (form(&[12.0, 3.9], 1.0), 12.0, "12"),
+            (form(&[12.0, 3.9], 1.0), 3.9, "3.9"),
+            (form(&[1.2, 1.16], 1.0), 1.2, "1.20"),
+            (form(&[0.00123], 1.0), 0.00123, "0.0012"),
+            (form(&[0.0, 1.11], 1.0), 0.0, "0"),
+            (form(&[9990.0], 1e3), 9990.0, "9.99"),
+            (form(&[9999.0], 1.0), 9999.0, "9999"),
+            (form(&[10_000.0], 1.0), 10_000.0, "10,000"),
+            (form(&[-123_456.0], 1.0), -123_456.0, "-123,456"),
         ];
         for (form, figure, shown) in cases {
             assert_eq!(form.show(figure), shown);
         }
+        let ratio = Form { decimals_min: 2, ..form(&[1.0, 0.994], 1.0) };
+        assert_eq!(ratio.show(1.0), "1.00");
     }
 
     #[test]
