@@ -52,7 +52,7 @@ use super::{RunError, Scenario, Variant};
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         Param::new("threads", "How many CPUs take part", Domain::Cpus(4096)).depends(grid),
-        // 105: 9,500 execs in a second on one CPU. See docs/execstorm.md.
+        // 105: 9,500 execs in a second on one CPU. See docs/appendix/execstorm.md.
         Param::number("outside", "Microseconds of work between two lives", [0, 10_000])
             .unit("us")
             .usual(&["0", "105"])

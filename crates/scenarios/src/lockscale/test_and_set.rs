@@ -3,7 +3,7 @@
 //! best of the test-and-set locks in Mellor-Crummey and Scott, 1991.
 //!
 //! The backoff ends at [`MOST`] pauses, as long as several turns. From 4 to 4,096 the figures of
-//! the scenario hardly differed when that was chosen: `docs/lockscale.md`.
+//! the scenario hardly differed when that was chosen: `docs/appendix/lockscale.md`.
 
 use coreline_world::{Line, Ordering, Testbed, Word};
 

@@ -167,7 +167,8 @@ fn a_lock_that_excludes_nothing_is_found_in_some_interleaving() {
 }
 
 /// The numbers of some locks over the whole band, at a section of 100 ns and 500 ns outside, to
-/// claim something of. `docs/lockscale.md` has the claims, when they were made and what was found.
+/// claim something of. `docs/appendix/lockscale-claims.md` has the claims, when they were made and
+/// what was found.
 fn claimed<const N: usize>(
     (machine, config): (&str, &str),
     threads: u32,

@@ -119,7 +119,7 @@ fn mistakes_are_found() {
 /// | `recent` costs a thread at most 1.1 times `first-fit` | **does not**: 1.07 to 1.48, 16 seeds |
 ///
 /// All were made before the scenario first ran; the first two are tested. Rounds are those of the
-/// quick form. What each came to is in `docs/threadstorm.md`.
+/// quick form. What each came to is in `docs/appendix/threadstorm.md`.
 #[test]
 fn owned_ids_move_for_next_to_nothing_and_recent_ones_leave_four_fifths_of_the_creations() {
     let program = "threadstorm config=384-thread/24-L3 size=8x8 place=roaming rest=30 path=1500 \
