@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use coreline_scenarios::Change;
 use coreline_topology::{CacheId, CgroupLimits, CpuSet, NodeId, Topology};
 use coreline_world::native::{HugePool, NoSections, Probe};
 use serde::Serialize;
@@ -38,6 +39,32 @@ impl Kernel {
 
     pub(super) fn shown(&self) -> &str {
         if self.release.is_empty() { "of a release that is not known" } else { &self.release }
+    }
+}
+
+/// A change to Linux.
+#[derive(Debug, Serialize)]
+pub(super) struct KernelChange {
+    name: &'static str,
+    pub(super) title: &'static str,
+    year: u16,
+    /// Whether this kernel has it, by its release: `yes`, `no`, `newer` or `?`.
+    kernel: &'static str,
+}
+
+impl KernelChange {
+    pub(super) fn of(change: &Change, release: &str) -> KernelChange {
+        KernelChange {
+            name: change.name,
+            title: change.title,
+            year: change.published().year,
+            kernel: change.of_kernel(release, std::env::consts::ARCH).word(),
+        }
+    }
+
+    pub(super) fn shown(&self) -> String {
+        let KernelChange { name, title, year, kernel } = self;
+        format!("{title} ({year}): {kernel} (coreline explain {name})")
     }
 }
 

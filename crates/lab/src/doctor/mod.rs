@@ -23,12 +23,13 @@ mod warnings;
 
 use std::path::Path;
 
+use coreline_scenarios::CHANGES;
 use coreline_topology::{CgroupLimits, CpuSet, allowed_cpus};
 use coreline_world::native::{self, Probe};
 use serde::Serialize;
 
 use crate::host::Host;
-use facts::{Futex, HugePages, Kernel, Limits, Membarrier, Processor, Rseq, Tree};
+use facts::{Futex, HugePages, Kernel, KernelChange, Limits, Membarrier, Processor, Rseq, Tree};
 use fast_paths::FastPath;
 pub(crate) use process::Process;
 
@@ -50,6 +51,8 @@ pub(crate) struct Report {
     fast_paths: Vec<FastPath>,
     /// The changes that would help most.
     advice: Vec<String>,
+    /// Changes to Linux, and whether this kernel has them.
+    changes: Vec<KernelChange>,
     #[serde(skip)]
     found: Found,
 }
@@ -105,6 +108,7 @@ impl Report {
             warnings: warnings::of(&found),
             advice: advice::of(&found, &fast_paths),
             fast_paths,
+            changes: CHANGES.iter().map(|it| KernelChange::of(it, &probe.kernel)).collect(),
             found,
         }
     }
@@ -157,7 +161,7 @@ mod tests {
             }
             let mut all = vec!["schema"];
             all.extend(parts.map(|(part, _)| part));
-            all.extend(["warnings", "fast_paths", "advice"]);
+            all.extend(["warnings", "fast_paths", "advice", "changes"]);
             assert_eq!(keys(&report), all);
             for path in report["fast_paths"].as_array().unwrap() {
                 assert_eq!(keys(path), ["name", "on", "why", "remedy"]);

@@ -133,8 +133,37 @@ pub(crate) struct Outcome {
     engine: Option<String>,
     quick: bool,
     not_modelled: &'static [&'static str],
+    score: Score,
     rows: Vec<ExperimentRow>,
     core_to_core: Vec<CoreToCore>,
+}
+
+/// What the verdicts come to, and those of a null model: that each time is the same, the geometric
+/// mean of what was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Score {
+    judged: usize,
+    hits: usize,
+    null_hits: usize,
+}
+
+impl Score {
+    fn of(rows: &[ExperimentRow]) -> Score {
+        let is_judged = |row: &&ExperimentRow| matches!(row.verdict, Verdict::Hit | Verdict::Miss);
+        let judged: Vec<_> = rows.iter().filter(is_judged).collect();
+        let medians: Vec<_> =
+            judged.iter().filter_map(|row| Some((row.measured?.median, row.tolerance))).collect();
+        let logs = medians.iter().map(|(median, _)| median.ln()).sum::<f64>();
+        let mean = (logs / medians.len() as f64).exp();
+        let is_hit = |(median, tolerance): &&(f64, f64)| {
+            (mean / tolerance..=mean * tolerance).contains(median)
+        };
+        Score {
+            judged: judged.len(),
+            hits: judged.iter().filter(|row| matches!(row.verdict, Verdict::Hit)).count(),
+            null_hits: medians.iter().filter(is_hit).count(),
+        }
+    }
 }
 
 /// Validates.
@@ -152,7 +181,7 @@ pub(crate) fn validate(choice: &Choice) -> Result<Outcome, Error> {
             let row = |(it, finding): (&&Experiment, _)| {
                 ExperimentRow::new(it, committed.of(it), finding)
             };
-            let rows = experiments.iter().zip(findings).map(row).collect();
+            let rows = experiments.iter().zip(findings).map(row).collect::<Vec<_>>();
             let specs: Result<_, _> = presets().map(Spec::preset).collect();
             (committed.machine, Some(committed.engine), rows, specs.map_err(Error::Machine)?)
         }
@@ -164,7 +193,7 @@ pub(crate) fn validate(choice: &Choice) -> Result<Outcome, Error> {
                 let finding = predicted.map(|_| None).ok_or(native::Untestable::OneCore);
                 Ok(ExperimentRow::new(it, predicted, finding))
             };
-            let rows = experiments.iter().map(row).collect::<Result<_, Error>>()?;
+            let rows = experiments.iter().map(row).collect::<Result<Vec<_>, Error>>()?;
             bar.finish_and_clear();
             (spec.name().to_owned(), None, rows, vec![Spec::clone(spec)])
         }
@@ -180,6 +209,7 @@ pub(crate) fn validate(choice: &Choice) -> Result<Outcome, Error> {
         engine,
         quick: choice.quick,
         not_modelled: NOT_MODELLED,
+        score: Score::of(&rows),
         rows,
         core_to_core: core_to_core?.concat(),
     })
@@ -272,5 +302,18 @@ mod tests {
         assert_eq!(judge("ticket-2", Ok(None)), (Verdict::None, None), "all samples disturbed");
         let untestable = Err(native::Untestable::OneCpu);
         assert_eq!(judge("ticket-2", untestable).0, Verdict::NotTestable);
+    }
+
+    #[test]
+    fn a_null_model_hits_times_that_are_alike() {
+        let experiment = |name| experiment::ALL.iter().find(|it| it.name == name).unwrap();
+        let predicted = Some(Predicted { value: 30.0, low: 20.0, high: 45.0 });
+        let row = |median| ExperimentRow::new(experiment("ticket-2"), predicted, measured(median));
+        let alike = Score::of(&[row(30.0), row(40.0)]);
+        assert_eq!((alike.judged, alike.hits, alike.null_hits), (2, 2, 2));
+        // Their mean is far from both.
+        let apart = Score::of(&[row(30.0), row(3000.0)]);
+        assert_eq!((apart.judged, apart.hits, apart.null_hits), (2, 1, 0));
+        assert_eq!(Score::of(&[]), Score { judged: 0, hits: 0, null_hits: 0 });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{ExperimentRow, Outcome, Verdict, core_to_core};
+use super::{ExperimentRow, Outcome, Score, Verdict, core_to_core};
 use crate::error::Error;
 use crate::listing::Listing;
 use crate::text::{Form, counted};
@@ -26,6 +26,14 @@ pub(super) fn show(outcome: &Outcome, form: Form, out: &mut dyn Write) -> Result
     reasons.dedup();
     for why in reasons {
         write!(out, "{}", form.fitted(why))?;
+    }
+    let Score { judged, hits, null_hits } = outcome.score;
+    if judged > 0 {
+        let score = format!(
+            "{hits} of {judged} predictions hit; a null model, of one time for all, would hit \
+             {null_hits}"
+        );
+        write!(out, "{}", form.paragraph("", &score))?;
     }
     let hit = "a hit is a median within the band widened 1.5-fold (2-fold for passes over memory)";
     write!(out, "{}", form.paragraph("", hit))?;
@@ -164,6 +172,7 @@ mod tests {
             engine: Some("0123456789abcdef".to_owned()),
             quick: true,
             not_modelled: coreline_sim::NOT_MODELLED,
+            score: Score { judged: 3, hits: 2, null_hits: 1 },
             rows: experiment::ALL.iter().enumerate().map(row).collect(),
             core_to_core: vec![transfer.clone(), transfer.clone(), transfer],
         }

@@ -13,7 +13,7 @@ pub(crate) const PAGE: &str = concat!(
     "\n",
     include_str!("../../../../docs/json-report.md"),
     "\n",
-    include_str!("../../../../docs/json-process.md")
+    include_str!("../../../../docs/json-doctor.md")
 );
 
 /// The fields that the page lists for a schema.

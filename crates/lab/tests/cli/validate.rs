@@ -11,7 +11,17 @@ fn validate_measures_beside_what_was_predicted() {
     let result = json(&["validate", "--quick", "--json", "--only", "ping-pong-cas"]);
     assert_eq!(
         keys(&result),
-        ["schema", "world", "machine", "engine", "quick", "not_modelled", "rows", "core_to_core"]
+        [
+            "schema",
+            "world",
+            "machine",
+            "engine",
+            "quick",
+            "not_modelled",
+            "score",
+            "rows",
+            "core_to_core"
+        ]
     );
     assert_eq!(
         (&result["schema"], &result["world"], &result["machine"]),
