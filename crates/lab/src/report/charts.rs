@@ -93,7 +93,7 @@ impl<'a> Of<'a> {
         let verdicts: Vec<_> =
             verdicts.iter().map(|(words, count)| format!("{count} {words}")).collect();
         let says = format!(
-            "The {} figures beside the published ones, with whiskers over {}: {}.",
+            "The {} figures beside the published ones, with {}: {}.",
             self.ours(),
             self.span(),
             verdicts.join(", ")
@@ -109,9 +109,10 @@ impl<'a> Of<'a> {
     /// What whiskers span.
     fn span(&self) -> &'static str {
         match &*self.run.spans {
-            "samples" => "the samples",
-            "whole-band" => "16 seeds, three request shares and moved costs",
-            _ => "three request shares",
+            "samples" => "whiskers over the samples",
+            "whole-band" => "whiskers over 16 seeds, three request shares and moved costs",
+            "point" => "no whiskers, as a quick run has no range",
+            _ => "whiskers over three request shares",
         }
     }
 
@@ -164,7 +165,7 @@ impl<'a> Of<'a> {
         let fixed: Vec<_> = fixed.iter().map(|(name, value)| format!("{name} {value}")).collect();
         let with = if fixed.is_empty() { String::new() } else { format!(", {}", fixed.join(", ")) };
         let title = format!("{}: {} over {param}", self.run.title(), self.metric);
-        let mut says = format!("On {config}{with}, with whiskers over {}.", self.span());
+        let mut says = format!("On {config}{with}, with {}.", self.span());
         if groups.len() > 1 {
             says += &format!(
                 " This is one of {} combinations of the other parameters; the rows have all.",
@@ -210,7 +211,7 @@ impl<'a> Of<'a> {
         });
         let data: Vec<_> = data.collect();
         let title = format!("{}: {} by variant", self.run.title(), self.metric);
-        let mut says = format!("Columns for each variant, with whiskers over {}.", self.span());
+        let mut says = format!("Columns for each variant, with {}.", self.span());
         if left > 0 {
             says += &format!(
                 " The last {MOST_PLACES} of {} places; the rows have all.",
