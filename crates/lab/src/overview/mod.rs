@@ -198,7 +198,8 @@ impl Overview {
         writeln!(out)?;
         if self.pairs.iter().any(Pair::is_disturbed) || self.changes.iter().any(Row::is_disturbed) {
             let text = "~ other programs used these CPUs: these are the least disturbed samples. \
-                        For better ones, retry on an idle machine, or choose CPUs: taskset -c";
+                        For better ones, retry on an idle machine, or choose CPUs: taskset -c \
+                        CPUS coreline";
             write!(out, "{}", form.paragraph("", text))?;
         }
         write!(out, "{}", form.paragraph("", &change::tally(&self.changes)))?;
