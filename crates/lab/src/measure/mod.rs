@@ -17,7 +17,7 @@ mod file;
 mod matrix;
 mod memory;
 mod quantity;
-mod sample;
+pub(crate) mod sample;
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -15,10 +15,10 @@ use coreline_world::{Clock, Native, SpawnError};
 use crate::disturbance::{self, Waits};
 
 /// What a sample came to, and how long its threads waited. No figure: there was nothing to time.
-pub(super) type Sample = Option<(Waits, f64)>;
+pub(crate) type Sample = Option<(Waits, f64)>;
 
 /// Where the threads of a sample meet, so that they begin together.
-pub(super) struct Meeting {
+pub(crate) struct Meeting {
     threads: u32,
     /// How often a thread came, over all meetings.
     came: AtomicU32,
@@ -41,7 +41,7 @@ const GIVE_UP: u32 = 2;
 
 impl Meeting {
     /// Waits, without sleeping, until all threads have come as often as this one.
-    pub(super) fn all(&self, times: u32) {
+    pub(crate) fn all(&self, times: u32) {
         // Release and Acquire: what a thread did before it came is seen by all that go on.
         self.came.fetch_add(1, Ordering::Release);
         while self.came.load(Ordering::Acquire) < times * self.threads {
@@ -50,7 +50,7 @@ impl Meeting {
     }
 
     /// Takes account of a thread that a part started: how long it waited in its whole life.
-    pub(super) fn has_started(&self, waits: Waits) {
+    pub(crate) fn has_started(&self, waits: Waits) {
         let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         *started = started.and(waits);
     }
@@ -64,7 +64,7 @@ pub(super) fn time(work: impl FnOnce()) -> f64 {
 }
 
 /// What each thread of a sample does: it is told its number, and gives its figure if it has one.
-pub(super) type Part = dyn Fn(usize, &Meeting) -> Option<f64> + Send + Sync;
+pub(crate) type Part = dyn Fn(usize, &Meeting) -> Option<f64> + Send + Sync;
 
 /// Has a thread on each of these CPUs do its part; the sample is the mean of their figures.
 ///
@@ -74,7 +74,7 @@ pub(super) type Part = dyn Fn(usize, &Meeting) -> Option<f64> + Send + Sync;
 /// # Errors
 ///
 /// [`SpawnError`] if a thread cannot be started on its CPU.
-pub(super) fn take(cpus: &[CpuId], part: &Arc<Part>) -> Result<Sample, SpawnError> {
+pub(crate) fn take(cpus: &[CpuId], part: &Arc<Part>) -> Result<Sample, SpawnError> {
     let threads = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
     let meeting = Meeting { threads, came: AtomicU32::new(0), started: Mutex::default() };
     let shared = Arc::new((Arc::clone(part), meeting, Start::new(WAIT)));
