@@ -61,7 +61,7 @@ enum Verb {
         #[arg(long)]
         quick: bool,
     },
-    /// Write the tables of figures in docs/ anew, each by the command that its block names
+    /// Regenerate the tables of figures in docs/, each with the command in its block
     Tables(tables::Choice),
     /// Look up what is known against the packages that we build with, by cargo-deny
     Advisories,

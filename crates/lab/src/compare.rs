@@ -21,7 +21,6 @@
 //! may have made it slow, so it is evidence neither of a change nor of none.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 
@@ -33,6 +32,7 @@ use serde_json::Value;
 use crate::error::Error;
 use crate::output::table;
 use crate::run::median;
+use crate::run::result::read_back;
 use crate::text::{Form, Tone, counted};
 
 /// The part of comparisons of like with like that may name a figure, or several, as changed.
@@ -139,17 +139,11 @@ pub(crate) fn compare(choice: &Choice) -> Result<Outcome, Error> {
 }
 
 /// Reads a result. Of native ones none may be another again: it is no second measurement.
-fn read(path: &Path, seen: &mut Vec<String>) -> Result<Run, Error> {
-    let of = |why: String| Error::Compared { path: path.to_owned(), why };
-    let text = fs::read_to_string(path).map_err(|error| of(error.to_string()))?;
-    let value: Value = serde_json::from_str(&text).map_err(|error| of(error.to_string()))?;
-    let schema = value["schema"].as_str().unwrap_or("nothing that says its schema");
-    if schema != "coreline.run/2" {
-        return Err(of(format!("it is {schema}, and not coreline.run/2")));
-    }
-    let run: Run = serde_json::from_value(value).map_err(|error| of(error.to_string()))?;
+fn read(path: &Path, seen: &mut Vec<Vec<u8>>) -> Result<Run, Error> {
+    let (text, run): (Vec<u8>, Run) = read_back(path)?;
     if run.is_native() && seen.contains(&text) {
-        return Err(of("it is the same result as another of these".to_owned()));
+        let why = "it is the same result as another of these".to_owned();
+        return Err(Error::Compared { path: path.to_owned(), why });
     }
     seen.push(text);
     Ok(run)

@@ -49,7 +49,7 @@ pub(super) fn players(topology: &Topology, allowed: &CpuSet) -> Vec<CpuId> {
 }
 
 /// The class of two CPUs; `None` if they are one.
-pub(super) fn class(topology: &Topology, [a, b]: [CpuId; 2]) -> Option<Class> {
+pub(crate) fn class(topology: &Topology, [a, b]: [CpuId; 2]) -> Option<Class> {
     Some(match topology.distance(a, b)? {
         Distance::SameCpu => return None,
         Distance::SameCore => Class::SameCore,

@@ -14,7 +14,7 @@
 //! does not get into a machine file.
 
 mod file;
-mod matrix;
+pub(crate) mod matrix;
 mod memory;
 mod quantity;
 pub(crate) mod sample;

@@ -95,7 +95,7 @@ impl Overview {
     }
 }
 
-/// Shows each part as soon as it is there, or all of it as JSON.
+/// Shows each part as soon as it is there, or all of it as JSON or in a file.
 pub(crate) fn show(output: &Output, out: &mut dyn Write) -> Result<(), Error> {
     note_interrupts();
     let place = Place::here()?;
@@ -104,37 +104,17 @@ pub(crate) fn show(output: &Output, out: &mut dyn Write) -> Result<(), Error> {
             let overview = Overview::make(&place, &mut |_| Ok(()))?;
             if overview.is_cut { Err(Error::NotWhole) } else { Ok(overview) }
         };
-        let form = output.form();
         return output.show(make, |overview, out| {
-            head(form, out)?;
-            changes_head(form, out)?;
-            overview.changes.iter().try_for_each(|row| row.show(form, out))?;
-            changes_foot(form, out)?;
-            pairs_head(&place, form, out)?;
-            overview.pairs.iter().try_for_each(|pair| show_pair(pair, form, out))?;
-            overview.foot(form, out)
+            let mut page = Page::begin(&place, output.form(), out)?;
+            overview.changes.iter().try_for_each(|row| page.show(Part::Change(row)))?;
+            overview.pairs.iter().try_for_each(|pair| page.show(Part::Pair(pair)))?;
+            overview.foot(page.form, page.out)
         });
     }
     let form = Form::of_output();
     let form = Form { width: form.width.min(MOST), ..form };
-    head(form, out)?;
-    changes_head(form, out)?;
-    let mut is_first = true;
-    let overview = Overview::make(&place, &mut |part| {
-        match part {
-            Part::Change(row) => row.show(form, out)?,
-            Part::Pair(pair) => {
-                if is_first {
-                    changes_foot(form, out)?;
-                    pairs_head(&place, form, out)?;
-                    is_first = false;
-                }
-                show_pair(pair, form, out)?;
-            }
-        }
-        // What is finished is to be there, whatever becomes of the rest.
-        Ok(out.flush()?)
-    })?;
+    let mut page = Page::begin(&place, form, out)?;
+    let overview = Overview::make(&place, &mut |part| page.show(part))?;
     if overview.is_cut {
         let (done, all) = (overview.changes.len(), CHANGES.len());
         let text = format!("interrupted: {done} of {all} changes were run; the rest is left out");
@@ -144,6 +124,39 @@ pub(crate) fn show(output: &Output, out: &mut dyn Write) -> Result<(), Error> {
     }
     overview.foot(form, out)?;
     Ok(out.flush()?)
+}
+
+/// The page, part by part.
+struct Page<'a> {
+    place: &'a Place,
+    form: Form,
+    out: &'a mut dyn Write,
+    has_pairs: bool,
+}
+
+impl<'a> Page<'a> {
+    fn begin(place: &'a Place, form: Form, out: &'a mut dyn Write) -> Result<Page<'a>, Error> {
+        head(form, out)?;
+        changes_head(form, out)?;
+        Ok(Page { place, form, out, has_pairs: false })
+    }
+
+    fn show(&mut self, part: Part<'_>) -> Result<(), Error> {
+        let Page { place, form, out, has_pairs } = self;
+        match part {
+            Part::Change(row) => row.show(*form, out)?,
+            Part::Pair(pair) => {
+                if !*has_pairs {
+                    changes_foot(*form, out)?;
+                    pairs_head(place, *form, out)?;
+                    *has_pairs = true;
+                }
+                show_pair(pair, *form, out)?;
+            }
+        }
+        // What is finished is to be there, whatever becomes of the rest.
+        Ok(out.flush()?)
+    }
 }
 
 /// What this machine is.
@@ -162,9 +175,9 @@ fn changes_head(form: Form, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 fn changes_foot(form: Form, out: &mut dyn Write) -> Result<(), Error> {
-    let text = "before, after, gain: simulated on the machine that the change's author measured. \
-                Range: over the request shares of the band. kernel: by its release. How, who, \
-                why: coreline explain NAME";
+    let text = "Before, after and gain are simulated on the machine that the change's author \
+                measured; the range spans the request shares of the band. The release of your \
+                kernel tells whether it has the change. More: coreline explain NAME";
     Ok(write!(out, "{}", form.paragraph("", text))?)
 }
 

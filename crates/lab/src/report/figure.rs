@@ -29,7 +29,7 @@ pub(super) struct Chart {
     pub(super) id: String,
     pub(super) section: Section,
     pub(super) title: String,
-    /// What it shows, in words, for readers who do not see it.
+    /// What the chart shows, in words: its text alternative.
     pub(super) says: String,
     /// What ran it.
     pub(super) machine: String,

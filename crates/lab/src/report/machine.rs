@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coreline_sim::{Class, Machine, Spec, presets};
-use coreline_topology::{Cpu, CpuId, Distance, NodeId};
+use coreline_sim::{Machine, Spec, presets};
+use coreline_topology::{Cpu, CpuId, NodeId};
 use serde_json::{Value, json};
 
 use super::figure::{Chart, Figure, Section, plain, slug};
 use super::hottest::Hottest;
 use super::read::Run;
 use crate::error::Error;
+use crate::measure::matrix::class;
 use crate::validate::core_to_core::{self, CoreToCore};
 
 /// A heat map has a line for each core up to so many, and else for each last-level cache. Boxes are
@@ -223,23 +224,12 @@ impl Shown {
         let nodes = [node(from)?, node(to)?].map(NodeId::get);
         let either =
             |it: &CoreToCore| it.nodes.is_some_and(|of| of == nodes || of == [nodes[1], nodes[0]]);
-        let class = class(topology.distance(from, to)?)?.name();
+        let class = class(topology, [from, to])?.name();
         let of_class = |it: &&CoreToCore| it.nodes.is_none() && it.class == class;
         let all = &self.core_to_core;
         let found = all.iter().find(|it| either(it)).or_else(|| all.iter().find(of_class))?;
         Some((found.simulated_ns * 10.0).round() / 10.0)
     }
-}
-
-fn class(distance: Distance) -> Option<Class> {
-    Some(match distance {
-        Distance::SameCpu => return None,
-        Distance::SameCore => Class::SameCore,
-        Distance::SameL2 | Distance::SameCluster | Distance::SameCache => Class::SameCache,
-        Distance::SameNode => Class::SameNode,
-        Distance::SameSocket => Class::SameSocket,
-        Distance::OtherSocket => Class::OtherSocket,
-    })
 }
 
 #[cfg(test)]

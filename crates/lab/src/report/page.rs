@@ -165,7 +165,7 @@ impl Page<'_> {
         put!(self, "</div>");
     }
 
-    /// The values of a chart with axes as a table, for readers who do not see it.
+    /// The values of a chart with axes as a table: its text alternative.
     fn values(&mut self, chart: &Chart) {
         let has_axes = |trace: &&Value| trace["type"] == "scatter" || trace["type"] == "bar";
         let traces: Vec<_> = chart.figure.data.iter().filter(has_axes).collect();

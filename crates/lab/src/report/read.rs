@@ -1,8 +1,6 @@
 //! Results of `coreline run`, read back from what `--json` printed.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use coreline_scenarios::metric::Better;
@@ -10,14 +8,8 @@ use coreline_scenarios::param::Value;
 use serde::Deserialize;
 
 use crate::error::Error;
-use crate::run::result::Outcome;
+use crate::run::result::{Outcome, read_back};
 use crate::run::verdict::{self, Verdict};
-
-/// What results are of.
-const SCHEMA: &str = "coreline.run/2";
-
-/// No result is nearly as large: 160 rows are 100 kB.
-const LARGEST: u64 = 64 << 20;
 
 /// A result.
 #[derive(Debug, Clone, Deserialize)]
@@ -75,29 +67,7 @@ pub(super) struct Row {
 impl Run {
     /// Reads a file.
     pub(super) fn file(path: &Path) -> Result<Run, Error> {
-        let of = |why: String| Error::Compared { path: path.to_owned(), why };
-        let mut text = Vec::new();
-        let file = File::open(path).map_err(|error| of(error.to_string()))?;
-        let read = file.take(LARGEST + 1).read_to_end(&mut text);
-        read.map_err(|error| of(error.to_string()))?;
-        if text.len() as u64 > LARGEST {
-            return Err(of(format!("it is larger than {} MiB, as no result is", LARGEST >> 20)));
-        }
-        Run::read(&text).map_err(of)
-    }
-
-    /// Reads text; or says why it is no result.
-    pub(super) fn read(text: &[u8]) -> Result<Run, String> {
-        if text.trim_ascii().is_empty() {
-            return Err("it is empty".to_owned());
-        }
-        let value: serde_json::Value =
-            serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        let schema = value["schema"].as_str().unwrap_or("nothing that says its schema");
-        if schema != SCHEMA {
-            return Err(format!("it is {schema}, and not {SCHEMA}"));
-        }
-        serde_json::from_value(value).map_err(|error| error.to_string())
+        read_back(path).map(|(_, run)| run)
     }
 
     /// A result of this process.
@@ -193,22 +163,6 @@ pub(super) fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_no_result_says_what_it_is() {
-        for (text, why) in [
-            ("", "it is empty"),
-            (" \n", "it is empty"),
-            ("{}", "nothing that says its schema"),
-            ("{\"schema\": \"coreline.run/1\"}", "it is coreline.run/1, and not coreline.run/2"),
-            ("[1, 2]", "nothing that says its schema"),
-            ("{\"schema\": \"coreline.run/2\"}", "missing field"),
-            ("{\"schema\": ", "EOF"),
-        ] {
-            let told = Run::read(text.as_bytes()).unwrap_err();
-            assert!(told.contains(why), "{text}: {told}");
-        }
-    }
 
     #[test]
     fn a_name_is_one_word_of_a_command() {

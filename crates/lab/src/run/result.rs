@@ -3,6 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
 use coreline_scenarios::Source;
 use coreline_scenarios::metric::{Better, FigureKind};
@@ -10,13 +13,52 @@ use coreline_scenarios::param::Value;
 use coreline_sim::NOT_MODELLED;
 use coreline_sim::claim::Band;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::Choice;
 use super::measured::{Beside, Measured, Shown, figures};
 use super::published::Published;
 use super::verdict::{self, Judged, Verdict};
+use crate::error::Error;
 use crate::provenance::{Here, Program};
 use crate::world::World;
+
+const SCHEMA: &str = "coreline.run/2";
+
+/// No result is nearly as large: 160 rows are 100 kB.
+const LARGEST: u64 = 64 << 20;
+
+/// Reads what `--json` printed from a file: its text, and the fields that the caller wants.
+///
+/// # Errors
+///
+/// [`Error::Compared`] if the file cannot be read, or is no result.
+pub(crate) fn read_back<T: DeserializeOwned>(path: &Path) -> Result<(Vec<u8>, T), Error> {
+    let of = |why: String| Error::Compared { path: path.to_owned(), why };
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(|error| of(error.to_string()))?;
+    let read = file.take(LARGEST + 1).read_to_end(&mut text);
+    read.map_err(|error| of(error.to_string()))?;
+    if text.len() as u64 > LARGEST {
+        return Err(of(format!("it is larger than {} MiB, as no result is", LARGEST >> 20)));
+    }
+    let result = parse(&text).map_err(of)?;
+    Ok((text, result))
+}
+
+/// Parses text; or says why it is no result.
+fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
+    if text.trim_ascii().is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    let value: serde_json::Value =
+        serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let schema = value["schema"].as_str().unwrap_or("nothing that says its schema");
+    if schema != SCHEMA {
+        return Err(format!("it is {schema}, and not {SCHEMA}"));
+    }
+    serde_json::from_value(value).map_err(|error| error.to_string())
+}
 
 /// The result of a run. The order of fields is that of the schema.
 #[derive(Debug, Serialize)]
@@ -149,7 +191,7 @@ impl Outcome {
             rows.iter_mut().for_each(|row| (row.low, row.high) = (f64::NAN, f64::NAN));
         }
         Outcome {
-            schema: "coreline.run/2",
+            schema: SCHEMA,
             program: Program::THIS,
             scenario: scenario.name,
             world: world.name().to_owned(),
@@ -292,5 +334,27 @@ mod tests {
         assert_eq!(two, [json(4.0), json(4.0), json(6.0), 2.into(), 2.into()]);
         assert_eq!(shown(&row(&[4.0])), [json(4.0), null(), null(), 1.into(), 2.into()]);
         assert_eq!(shown(&row(&[])), [null(), null(), null(), 0.into(), 2.into()]);
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Needed {
+        #[expect(dead_code, reason = "it has to be there")]
+        rows: Vec<serde_json::Value>,
+    }
+
+    #[test]
+    fn what_is_no_result_says_what_it_is() {
+        for (text, why) in [
+            ("", "it is empty"),
+            (" \n", "it is empty"),
+            ("{}", "nothing that says its schema"),
+            ("{\"schema\": \"coreline.run/1\"}", "it is coreline.run/1, and not coreline.run/2"),
+            ("[1, 2]", "nothing that says its schema"),
+            ("{\"schema\": \"coreline.run/2\"}", "missing field"),
+            ("{\"schema\": ", "EOF"),
+        ] {
+            let told = parse::<Needed>(text.as_bytes()).unwrap_err();
+            assert!(told.contains(why), "{text}: {told}");
+        }
     }
 }

@@ -245,7 +245,8 @@ judged by its side first: above 1, below 1, or nearer to 1 than 5 %.
 
 A figure without sides (a time, a rate, a percentage):
 
-  reached within Nx        as above
+  reached within Nx        within N times at every point of the band; N is at
+                           most 2
   Nx off                   farther away at some point of the band
   undecided                near, but a parameter that we chose decides it
 
