@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use comfy_table::{LineStyle, Table, TableStyle};
-use coreline_world::native::output_was_closed;
+use coreline_world::native::output_was_unwritable;
 use serde::Serialize;
 
 use crate::error::Error;
@@ -27,8 +27,8 @@ pub(crate) struct Stdout;
 
 impl Write for Stdout {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        if output_was_closed() {
-            return Err(io::Error::other("standard output is closed"));
+        if output_was_unwritable() {
+            return Err(io::Error::other("standard output is closed, or not open for writing"));
         }
         io::stdout().write(text)
     }

@@ -16,7 +16,7 @@ use super::shared::Shared;
 #[non_exhaustive]
 pub enum StartError {
     /// There is no CPU to have a worker.
-    #[error("no worker was asked for: name CPUs that this process may use")]
+    #[error("no worker was asked for: name CPUs that the calling thread may use")]
     NoCpus,
     /// The machine has no such CPU.
     #[error("the machine has no {0}, or does not say where it is")]

@@ -56,13 +56,15 @@ impl<W: World> Shared<W> {
                 Err(why) => _ = refused.get_or_insert(why),
             }
         }
-        if let Some(panic) = panicked {
-            quietly(|| drop(values));
-            resume_unwind(panic);
+        if panicked.is_none() && refused.is_none() {
+            return Ok(cpus.iter().zip(values).collect());
         }
-        match refused {
-            Some(why) => Err(why),
-            None => Ok(cpus.iter().zip(values).collect()),
+        // One by one: of two destructors that panic, the second would do so while the first one's
+        // panic unwinds.
+        values.into_iter().for_each(|value| quietly(|| drop(value)));
+        match (panicked, refused) {
+            (Some(panic), _) => resume_unwind(panic),
+            (None, why) => Err(why.unwrap_or(Why::Closed)),
         }
     }
 }

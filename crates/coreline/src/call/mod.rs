@@ -168,7 +168,7 @@ impl<W: World + Threads> UnwindSafe for Workers<W> {}
 impl<W: World + Threads> RefUnwindSafe for Workers<W> {}
 
 impl Workers {
-    /// A worker on each CPU that this process may use.
+    /// A worker on each CPU that the calling thread may use.
     ///
     /// # Errors
     ///

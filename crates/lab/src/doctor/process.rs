@@ -85,11 +85,14 @@ impl Process {
         let status: BTreeMap<&str, &str> =
             status.lines().filter_map(|it| it.split_once(':')).collect();
         let field = |name: &str| status.get(name).map(|it| it.trim());
-        if field("State").is_some_and(|it| it.starts_with(['Z', 'X'])) {
+        // Others may go on when the first thread has ended.
+        let is_alone = field("Threads").is_none_or(|it| matches!(it, "0" | "1"));
+        let has_ended = field("State").is_some_and(|it| it.starts_with(['Z', 'X']));
+        if is_alone && has_ended {
             return Err(Error::NoProcess { pid });
         }
         // A kernel thread has no memory of its own.
-        if field("VmSize").is_none() {
+        if !has_ended && field("VmSize").is_none() {
             return Err(Error::KernelThread { pid });
         }
         let limits = CgroupLimits::of_process(Path::new("/"), pid).map_err(|it| it.to_string());
@@ -218,7 +221,7 @@ impl Process {
             text += &format!("  {what}: {said}\n");
         }
         let Registrations { registered, unregistered, unknown, bytes, error } = rseq;
-        text += "\nrseq (asking stops each thread for a moment)\n";
+        text += "\nrseq (asking stops each thread for a moment; a system call may return EINTR)\n";
         let of = bytes.map(|it| format!(", by {it} bytes at most")).unwrap_or_default();
         text += &format!("  registered: {}{of}\n", counted(*registered, "thread"));
         text += &format!("  not registered: {}\n", counted(*unregistered, "thread"));

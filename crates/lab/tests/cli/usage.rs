@@ -141,11 +141,13 @@ fn in_shell(script: &str, arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_closed_output_is_a_failure_and_a_closed_pipe_is_none() {
+fn an_output_that_cannot_be_written_is_a_failure_and_a_closed_pipe_is_none() {
     for arguments in WRITES {
-        let (code, told) = in_shell("exec \"$@\" >&-", arguments);
-        assert_eq!(code, Some(1), "{arguments:?}: {told}");
-        assert!(told.contains("standard output is closed"), "{arguments:?}: {told}");
+        for script in ["exec \"$@\" >&-", "exec \"$@\" 1</dev/null"] {
+            let (code, told) = in_shell(script, arguments);
+            assert_eq!(code, Some(1), "{script}, {arguments:?}: {told}");
+            assert!(told.contains("standard output is closed"), "{script}, {arguments:?}: {told}");
+        }
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let piped = coreline(arguments).stdout(writer).output().unwrap();

@@ -52,6 +52,7 @@ use crate::settings::kernel::Kernel;
 use choice::Chooser;
 pub(crate) use choice::Decision;
 use event_queue::{EventQueue, NEVER};
+pub(crate) use kernel::faults::allowed;
 use kernel::fiber::Fiber;
 pub(crate) use kernel::fiber::Job;
 use kernel::interrupts;

@@ -13,7 +13,7 @@ use core::time::Duration;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coreline_topology::{Cid, CpuId, Topology};
+use coreline_topology::{Cid, CpuId, CpuSet, Topology};
 use coreline_world::{
     Clock, Fences, JoinHandle, Kick, Lacking, Line, Ordering, Parked, Place, Placement, Sleep,
     SpawnError, Statics, Threads, Time, Word, Work, World, WorldLocal, WorldStatic,
@@ -205,6 +205,10 @@ impl Threads for Sim {
             }),
         )?;
         Ok(SimJoinHandle { thread, value })
+    }
+
+    fn allowed() -> CpuSet {
+        engine::allowed()
     }
 
     fn yield_now() {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use coreline_sim::{Doing, FailureKind, Machine, Sim};
-use coreline_topology::CpuId;
+use coreline_topology::{CpuId, CpuSet};
 use coreline_world::{
     Clock, IndexBy, JoinHandle, Line, Ordering, Place, Placement, Restartable, Sleep, Threads,
     Word, Words, Work, WorldStatic,
@@ -191,4 +191,18 @@ fn what_inherits_a_binding_stays() {
     });
     let cpus = run.unwrap_or_else(|failure| panic!("{failure}")).value;
     assert_eq!(cpus.map(CpuId::get), [9, 9]);
+}
+
+/// A thread that was placed, and those that it starts, have one CPU; others have all.
+#[test]
+fn a_placed_thread_may_use_its_cpu_alone() {
+    let law = || {
+        let all = Sim::allowed();
+        assert_eq!(all, Sim::topology().set());
+        let allowed = || (Sim::allowed(), Sim::spawn(Placement::Anywhere, Sim::allowed).unwrap());
+        let (own, child) = Sim::spawn(Placement::On(CpuId::new(1)), allowed).unwrap().join();
+        let one: CpuSet = [CpuId::new(1)].into_iter().collect();
+        assert_eq!((own, child.join()), (one.clone(), one));
+    };
+    Machine::preset("host-2c").unwrap().run(law).unwrap();
 }

@@ -85,7 +85,7 @@ mod work;
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 pub use linux::{
     Held, HugePool, NoSections, Probe, Registrar, Registration, RseqAbi, SelfTestError,
-    ThreadRegistration, note_closed_output, note_interrupts, output_was_closed, probe,
+    ThreadRegistration, note_interrupts, note_output, output_was_unwritable, probe,
     rseq_registrations, run_queue_wait, was_interrupted,
 };
 pub use section::Section;

@@ -1,6 +1,9 @@
 //! The laws of tasks, in every interleaving of few threads: none waits while a worker has no work.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use coreline_sim::{Failure, Machine, Schedule, Sim};
+use coreline_topology::CpuSet;
 use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{JoinHandle, Placement, Testbed};
 
@@ -218,4 +221,29 @@ fn no_task_waits_while_a_worker_sleeps_again() {
 #[test]
 fn a_worker_drops_the_workers() {
     search(400, drops::<Sim>).unwrap();
+}
+
+/// Panics when it is dropped; two of these in one place abort.
+struct Hard;
+
+impl Drop for Hard {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+/// One function panics, and two have values whose destructors do.
+fn panics_beside_values_that_panic<W: Testbed>() {
+    let cpus: CpuSet = (0..3).map(CpuId::new).collect();
+    let workers: Workers<W> = Workers::builder_in().cpus(cpus.clone()).start().unwrap();
+    let mixed = |cpu: CpuId| if cpu.get() == 0 { panic!("the first") } else { Hard };
+    let called = catch_unwind(AssertUnwindSafe(|| workers.call_many(&cpus, mixed)));
+    let panic = called.err().expect("a panic");
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"the first"));
+    assert_eq!(workers.call_many(&cpus, |_| 5).unwrap().len(), 3);
+}
+
+#[test]
+fn a_panic_beside_values_whose_destructors_panic_ends_no_process() {
+    Machine::preset("desktop-12c").unwrap().run(panics_beside_values_that_panic::<Sim>).unwrap();
 }

@@ -51,6 +51,17 @@ pub(in crate::engine) fn visit_point() {
     });
 }
 
+/// The CPUs that the current thread may run on.
+pub(crate) fn allowed() -> CpuSet {
+    inside(|engine| {
+        let thread = &engine.threads[engine.current()];
+        match thread.bound {
+            true => [CpuId::new(thread.cpu as u32)].into_iter().collect(),
+            false => engine.online(),
+        }
+    })
+}
+
 impl Engine {
     fn hit_step(&mut self) -> Hit {
         let faults = self.faults;

@@ -1,7 +1,7 @@
 //! The simulated machine's kernel: which thread runs where, and what interrupts it.
 
 mod balance;
-mod faults;
+pub(super) mod faults;
 pub(super) mod fiber;
 mod idle;
 pub(super) mod interrupts;

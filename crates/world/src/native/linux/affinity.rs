@@ -64,9 +64,12 @@ pub(crate) fn allowed() -> io::Result<CpuSet> {
     Ok(cpus.map(CpuId::new).collect())
 }
 
-/// The same, or what a file says where a filter refuses the call; `None` if nothing is known.
+/// The same, or what a file says where a filter refuses the call or answers it with nothing; `None`
+/// if nothing is known.
 pub(in crate::native) fn allowed_here() -> Option<CpuSet> {
-    allowed().ok().or_else(|| allowed_cpus(Path::new("/")).ok().flatten())
+    let some = |cpus: &CpuSet| !cpus.is_empty();
+    let file = || allowed_cpus(Path::new("/")).ok().flatten().filter(some);
+    allowed().ok().filter(some).or_else(file)
 }
 
 /// Keeps the calling thread on one CPU.

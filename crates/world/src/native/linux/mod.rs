@@ -41,7 +41,7 @@ mod waits;
 
 pub use interrupt::{note_interrupts, was_interrupted};
 pub use machine::HugePool;
-pub use output::{note_closed_output, output_was_closed};
+pub use output::{note_output, output_was_unwritable};
 pub use probe::{Probe, Registrar, RseqAbi, probe};
 pub use process::{ThreadRegistration, rseq_registrations};
 pub use rseq::{NoSections, Registration};

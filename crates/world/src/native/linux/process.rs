@@ -34,10 +34,12 @@ pub struct ThreadRegistration {
 /// Asks the kernel which threads of another process are registered for rseq.
 ///
 /// It needs the right to trace the process. Each thread is stopped for a moment, one after the
-/// other, and goes on as it was: signals that come meanwhile reach it, and one that is stopped
-/// stays so. Where the caller ends half-way, the kernel lets the thread go on.
+/// other. Signals that come meanwhile reach it, and one that is stopped stays so; but a system call
+/// that a stop interrupts, such as `epoll_wait`, may return `EINTR` (signal(7) lists them). If the
+/// caller dies half-way, the kernel lets the thread go on.
 ///
-/// A thread that ends meanwhile is left out.
+/// A thread that ends meanwhile is left out. Not for a child of the caller that another thread
+/// waits for: that wait would be told of the stop.
 ///
 /// # Errors
 ///
@@ -48,9 +50,18 @@ pub fn rseq_registrations(pid: u32) -> io::Result<Vec<ThreadRegistration>> {
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
         let name = entry?.file_name();
         let Some(thread) = name.to_str().and_then(|it| it.parse().ok()) else { continue };
-        let bytes = registration(thread);
-        let is_gone = |error: &io::Error| error.raw_os_error() == Some(libc::ESRCH);
-        if !bytes.as_ref().is_err_and(is_gone) {
+        // By a thread that ends at once: what it could not let go, the kernel lets go then. Else
+        // a thread that did not stop in time would stay this thread's:
+        //
+        //   It:     waits in the kernel, and is given up
+        //   Target: another of its threads calls exec: it kills this one, and waits until its
+        //           tracer has taken note
+        //   This:   asks for the next thread: waits until the exec is over      <- for ever
+        let bytes = thread::scope(|scope| {
+            let asks = thread::Builder::new().spawn_scoped(scope, || registration(thread))?;
+            asks.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+        });
+        if !bytes.as_ref().is_err_and(|error| may_have_ended(error) && has_ended(pid, thread)) {
             found.push(ThreadRegistration { thread: thread as u32, bytes });
         }
     }
@@ -58,16 +69,28 @@ pub fn rseq_registrations(pid: u32) -> io::Result<Vec<ThreadRegistration>> {
     Ok(found)
 }
 
+/// Whether this may be said of a thread that has ended: of one that its process has not taken note
+/// of, the kernel says that it may not be traced.
+fn may_have_ended(error: &io::Error) -> bool {
+    let codes = [libc::ESRCH, libc::EPERM, libc::ECHILD];
+    codes.map(Some).contains(&error.raw_os_error())
+}
+
+fn has_ended(pid: u32, thread: libc::pid_t) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")) else {
+        return true;
+    };
+    // Behind the name, which may have anything in it.
+    let state = stat.rsplit_once(") ").and_then(|(_, after)| after.chars().next());
+    matches!(state, Some('Z' | 'X'))
+}
+
+/// The calling thread ends soon: see above.
 fn registration(thread: libc::pid_t) -> io::Result<Option<u32>> {
     // SAFETY: these two take no pointers. The thread runs on until it is interrupted.
     unsafe {
         checked(libc::ptrace(libc::PTRACE_SEIZE, thread, NOTHING, NOTHING))?;
-        if let Err(error) = checked(libc::ptrace(libc::PTRACE_INTERRUPT, thread, NOTHING, NOTHING))
-        {
-            // It has ended: its tracer is told of it, and takes note.
-            libc::waitpid(thread, ptr::null_mut(), libc::__WALL | libc::WNOHANG);
-            return Err(error);
-        }
+        checked(libc::ptrace(libc::PTRACE_INTERRUPT, thread, NOTHING, NOTHING))?;
     }
     let signal = stopped(thread)?;
     let asked = configuration(thread);
@@ -92,22 +115,36 @@ fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
 
 /// Waits until a thread that was interrupted has stopped, and gives the signal that it stopped
 /// for; 0 if it was the interrupt, or a stop of the whole process.
+///
+/// It looks, and takes nothing: a caller that dies then loses no signal, and a child of the caller
+/// that ends is still there for its own wait.
 fn stopped(thread: libc::pid_t) -> io::Result<c_int> {
+    const HOW: c_int =
+        libc::WSTOPPED | libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
     let since = Instant::now();
     loop {
-        let mut status = 0;
-        // SAFETY: the status is a live word.
-        match unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL | libc::WNOHANG) } {
-            -1 => return Err(io::Error::last_os_error()),
-            // The kernel detaches from it when this process ends; nothing else can.
-            0 if since.elapsed() > PATIENCE => return Err(io::ErrorKind::TimedOut.into()),
-            0 => thread::sleep(Duration::from_millis(1)),
-            _ if !libc::WIFSTOPPED(status) => {
-                return Err(io::Error::from_raw_os_error(libc::ESRCH));
-            }
-            _ if status >> 16 == libc::PTRACE_EVENT_STOP => return Ok(0),
-            _ => return Ok(libc::WSTOPSIG(status)),
+        // SAFETY: all of it may be zero, which says that nothing has happened.
+        let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
+        // SAFETY: the structure is live.
+        let waited =
+            unsafe { libc::waitid(libc::P_PID, thread.cast_unsigned(), &raw mut info, HOW) };
+        if waited == -1 {
+            return Err(io::Error::last_os_error());
         }
+        // SAFETY: zero, or what the kernel says of a child; as for the status.
+        if unsafe { info.si_pid() } == 0 {
+            if since.elapsed() > PATIENCE {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        if !matches!(info.si_code, libc::CLD_TRAPPED | libc::CLD_STOPPED) {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        // SAFETY: as before.
+        let status = unsafe { info.si_status() };
+        return Ok(if status >> 8 == libc::PTRACE_EVENT_STOP { 0 } else { status & 0x7f });
     }
 }
 
@@ -154,6 +191,38 @@ mod tests {
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());
         assert!(rseq_registrations(child.id()).is_err(), "it has gone");
+    }
+
+    /// Shares its parent's memory, as after vfork, and runs on a stack of its own.
+    extern "C" fn sleeps(_: *mut c_void) -> c_int {
+        let pause = libc::timespec { tv_sec: 1, tv_nsec: 500_000_000 };
+        // SAFETY: reads a live structure.
+        unsafe { libc::nanosleep(&raw const pause, ptr::null_mut()) }
+    }
+
+    /// A thread that waits for a child as after vfork stops when that has ended, so it is given up.
+    #[test]
+    fn a_thread_that_does_not_stop_goes_on_and_is_left_to_its_own_waiter() {
+        let mut stack = vec![0u128; 4096];
+        let top = stack.as_mut_ptr_range().end.cast::<c_void>();
+        let how = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        // SAFETY: between fork and _exit the child makes two system calls, and the stack is its own
+        // copy, which nothing else uses.
+        let child = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::clone(sleeps, top, how, ptr::null_mut());
+                libc::_exit(7);
+            }
+            child
+        };
+        assert!(child > 0);
+        let asked = rseq_registrations(child.cast_unsigned()).unwrap();
+        assert!(asked.len() <= 1, "{asked:?}");
+        let mut status = 0;
+        // SAFETY: the status is a live word.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:#x}");
     }
 
     #[test]
