@@ -102,8 +102,7 @@ pub(super) fn row(change: &'static Change, whole: &mut Whole) -> Result<Option<R
     else {
         return Ok(None);
     };
-    // A ratio of which less is better becomes a gain by being turned over.
-    let turned = |value: f64| if gain.better == Better::Lower { 1.0 / value } else { value };
+    let turned = |value| as_gain(gain.better, value);
     let [one, other] = [gain.low, gain.high].map(turned);
     let source = change.published();
     Ok(Some(Row {
@@ -132,6 +131,11 @@ pub(super) fn row(change: &'static Change, whole: &mut Whole) -> Result<Option<R
         here,
         types: change.types,
     }))
+}
+
+/// A ratio as a gain: one of which less is better is turned over.
+pub(crate) fn as_gain(better: Better, ratio: f64) -> f64 {
+    if better == Better::Lower { 1.0 / ratio } else { ratio }
 }
 
 /// Whether this machine's kernel has a change.

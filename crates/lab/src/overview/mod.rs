@@ -22,7 +22,7 @@ use coreline_world::native::{note_interrupts, was_interrupted};
 use serde::Serialize;
 
 use self::change::Row;
-pub(crate) use self::change::{kernel, natively, simulated};
+pub(crate) use self::change::{as_gain, kernel, natively, simulated};
 use self::chart::{Bars, figure};
 use self::pairs::{Pair, Place};
 use crate::doctor;
