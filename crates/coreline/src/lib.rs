@@ -53,28 +53,28 @@
 //! Candidates of a group take turns in one run; nothing else ran on the machine, which is virtual.
 //!
 //! <!-- figures -->
-//! Measured on: AMD EPYC (family 25, model 17), 2 CPUs.
+//! Measured on: Intel(R) Xeon(R) Processor (family 6, model 207), 2 CPUs.
 //!
 //! | ns per operation (ratio to the bold row) | 1 thread | 2 threads |
 //! |---|---|---|
-//! | **`PerCpuCounter::add`** | 0.55 | 0.54 |
-//! | one shared `AtomicU64` | 2.17 (3.9) | 19.29 (35.5) |
-//! | `CachePadded` shards, `fetch_add` | 2.15 (3.9) | 2.15 (4.0) |
-//! | the same, load and store: a thread to a shard | 0.27 (0.5) | 0.27 (0.5) |
-//! | an rseq section by hand, as librseq's | 0.55 (1.0) | 0.54 (1.0) |
+//! | **`PerCpuCounter::add`** | 1.38 | 1.42 |
+//! | one shared `AtomicU64` | 8.23 (6.0) | 89.18 (63.0) |
+//! | `CachePadded` shards, `fetch_add` | 8.13 (5.9) | 8.19 (5.8) |
+//! | the same, load and store: a thread to a shard | 0.56 (0.4) | 0.54 (0.4) |
+//! | an rseq section by hand, as librseq's | 1.31 (0.9) | 1.28 (0.9) |
 //! | | | |
-//! | **`Versioned`: enter and get** | 1.37 | 1.39 |
-//! | arc-swap `load` | 4.35 (3.2) | 4.30 (3.1) |
-//! | arc-swap `Cache` | 0.34 (0.2) | 0.34 (0.2) |
-//! | std `RwLock<Arc<T>>` | 4.83 (3.5) | 64.05 (46.2) |
+//! | **`Versioned`: enter and get** | 2.04 | 2.25 |
+//! | arc-swap `load` | 21.80 (10.7) | 22.40 (10.0) |
+//! | arc-swap `Cache` | 0.60 (0.3) | 0.78 (0.3) |
+//! | std `RwLock<Arc<T>>` | 23.73 (11.6) | 159.82 (71.0) |
 //! | | | |
-//! | **`Mutex`** (2 threads: sections of 100 ns, 500 ns apart) | - | - |
-//! | std `Mutex` | - | - |
-//! | parking_lot `Mutex` | - | - |
+//! | **`Mutex`** (2 threads: sections of 100 ns, 500 ns apart) | 11.42 | 384.58 |
+//! | std `Mutex` | 21.88 (1.9) | 391.64 (1.0) |
+//! | parking_lot `Mutex` | 19.41 (1.7) | 387.45 (1.0) |
 //! | | | |
-//! | **`DomainLocal`: add** | 1.52 | 1.52 |
-//! | **`Domain`: enter, add, leave** | 4.92 (3.2) | 4.94 (3.3) |
-//! | an atomic of the thread's own | 2.01 (1.3) | 2.03 (1.3) |
+//! | **`DomainLocal`: add** | 2.67 | 2.87 |
+//! | **`Domain`: enter, add, leave** | 7.70 (2.9) | 8.53 (3.0) |
+//! | an atomic of the thread's own | 7.62 (2.9) | 7.97 (2.8) |
 //! <!-- end of figures -->
 //!
 //! `-` means not measured. In the repository, `docs/figures.md` has the figures of other
