@@ -31,7 +31,7 @@ impl<W: World> Shared<W> {
                 Ok(())
             } else {
                 // SAFETY: this waits below until every request that was sent is done.
-                unsafe { self.workers[*index].send(request.as_message(), true, self.kicks()) }
+                unsafe { self.send(*index, request.as_message(), true) }
             });
         }
         // When the others have it: it may wait for them.

@@ -44,6 +44,8 @@
 //!
 //! * A call runs exactly once, on its worker, and its caller returns after it has.
 //! * No wake-up is lost: a worker does not sleep while a call or a task of its own waits.
+//! * No task of another thread waits for a call to end while there is a worker that has neither a
+//!   task nor a call.
 //! * Workers that call each other, in whatever ring, do not wait for ever: one that waits serves
 //!   calls meanwhile.
 //! * After [`close`](Workers::close) no new call runs. What was sent before it runs.
@@ -52,9 +54,8 @@
 //!
 //! # What it does not do
 //!
-//! * Calls are to be short. A worker that runs one still counts as a worker without work: a task
-//!   may be queued behind the call, and the look for tasks that it was named for waits, too. A call
-//!   that waits for a task of its own making waits for ever.
+//! * Calls are to be short: other calls to that worker wait for them, and so do tasks that a call
+//!   itself queues. A call that waits for a task of its own making waits for ever.
 //! * Only workers of one set serve each other while they wait. Two sets that call each other in a
 //!   ring, or a call that waits for a thread which calls that worker, may wait for ever.
 //! * While workers end, one that calls another may be refused. Each ends when it has nothing more
@@ -105,7 +106,6 @@ use request::{Caller, Outcome, Request};
 use shared::Shared;
 pub use stats::WorkerStats;
 pub use users::{NotAWorker, Users, Using};
-use worker::Worker;
 
 /// Why a function was not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -256,8 +256,8 @@ impl<W: World + Threads> Workers<W> {
             Ok(parcel) => {
                 // SAFETY: the parcel is the worker's as long as this is borrowed, and this waits
                 // below until the call is done.
-                match unsafe { callee.send(parcel.as_message(), false, self.shared.kicks()) } {
-                    Ok(()) => {
+                match unsafe { callee.send(parcel.as_message(), false, shared.kicks()) } {
+                    Ok(_) => {
                         shared.wait(current, parcel.header(), callee);
                         // SAFETY: it was sent, and is done.
                         unsafe { parcel.into_value() }
@@ -268,11 +268,11 @@ impl<W: World + Threads> Workers<W> {
                         if tries || why != Why::Busy {
                             return Err(Refused { why, function });
                         }
-                        self.call_from_stack(current, callee, function, tries)?
+                        self.call_from_stack(current, index, function, tries)?
                     }
                 }
             }
-            Err(function) => self.call_from_stack(current, callee, function, tries)?,
+            Err(function) => self.call_from_stack(current, index, function, tries)?,
         };
         Ok(value.unwrap_or_else(|panic| resume_unwind(panic)))
     }
@@ -281,7 +281,7 @@ impl<W: World + Threads> Workers<W> {
     fn call_from_stack<R, F>(
         &self,
         current: Option<usize>,
-        callee: &Worker<W>,
+        index: usize,
         function: F,
         tries: bool,
     ) -> Result<Outcome<R>, Refused<F>>
@@ -292,11 +292,11 @@ impl<W: World + Threads> Workers<W> {
         let request = Request::new_in(function, Caller::new(current));
         let message = request.as_message();
         // SAFETY: this waits below until the request is done, and does not unwind before.
-        let sent = unsafe { callee.send(message, !tries, self.shared.kicks()) };
+        let sent = unsafe { self.shared.send(index, message, !tries) };
         if let Err(why) = sent {
             return Err(Refused { why, function: request.into_function() });
         }
-        self.shared.wait(current, request.header(), callee);
+        self.shared.wait(current, request.header(), &self.shared.workers[index]);
         Ok(request.into_value())
     }
 
@@ -333,7 +333,7 @@ impl<W: World + Threads> Workers<W> {
     {
         self.post(Some(cpu), function, true, |index, message| {
             // SAFETY: the message keeps the letter until it was run.
-            unsafe { self.shared.workers[index].send(message, true, self.shared.kicks()) }
+            unsafe { self.shared.send(index, message, true) }
         })
     }
 

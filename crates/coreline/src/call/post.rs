@@ -74,7 +74,7 @@ impl<W: World> Post<W> {
     /// Hands over a call; wakes the worker if it sleeps.
     #[inline]
     pub(super) fn offer_call(&self, call: *mut Header<W>) -> Offered {
-        self.offer(call)
+        self.offer(call, Ordering::Relaxed)
     }
 
     /// Tells the worker to look at its queues; wakes it if it sleeps.
@@ -82,25 +82,36 @@ impl<W: World> Post<W> {
     /// Whatever the answer, a worker that is not gone looks at its queues after this: see
     /// [`take`](Post::take). So the caller must have passed a fence (`SeqCst`) between what it put
     /// there and this.
+    ///
+    /// After it the caller sees what the worker wrote before it [took](Post::take) the message that
+    /// was there last.
     pub(super) fn offer_work(&self) -> Offered {
-        self.offer(Self::WORK)
+        // Acquire: pairs with the Release in `take`.
+        self.offer(Self::WORK, Ordering::Acquire)
     }
 
+    /// Whether a call is there.
+    pub(super) fn has_call(&self) -> bool {
+        // Acquire: pairs with the Release in `take`: the worker that has taken the call away is
+        // seen to be in it.
+        matches!(Self::read(self.word.load(Ordering::Acquire)), Found::Call(_))
+    }
+
+    /// `acquires`: the ordering of what is found.
     #[inline]
-    fn offer(&self, message: *mut Header<W>) -> Offered {
+    fn offer(&self, message: *mut Header<W>, acquires: Ordering) -> Offered {
+        let exchanged = match acquires {
+            Ordering::Acquire => Ordering::AcqRel,
+            _ => Ordering::Release,
+        };
         // A worker that is awake is the frequent case. A guess that is wrong has brought the line
         // here all the same.
         let mut expected = Self::AWAKE;
         loop {
             // Release: pairs with the Acquire in `look`. Without it the worker could run a call
             // before it sees what is to be run.
-            // Relaxed: what is found decides alone.
-            match self.word.compare_exchange(
-                expected,
-                message,
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
+            // The caller says what the rest is for.
+            match self.word.compare_exchange(expected, message, exchanged, acquires) {
                 Ok(found) => {
                     if found == Self::SLEEPING {
                         self.bell.ring();
@@ -150,8 +161,9 @@ impl<W: World> Post<W> {
     /// Partner: the fence that senders pass before `offer_work`.
     #[inline]
     pub(super) fn take(&self) {
-        // Relaxed: publishes nothing. No exchange comes between: all expect another value.
-        self.word.store(Self::AWAKE, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `offer_work` and `has_call`: the worker is seen to be
+        // in the call that it takes. No exchange comes between: all expect another value.
+        self.word.store(Self::AWAKE, Ordering::Release);
     }
 
     /// Polls for this long, until there is a message, or another thread wants the CPU. If there is

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use core::num::NonZeroU32;
 use core::ops::Range;
-use core::ptr;
+use core::ptr::{self, NonNull};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -15,11 +15,14 @@ use super::policy::Policy;
 use super::post::Offered;
 use super::request::Header;
 use super::tasks::Task;
-use super::worker::Worker;
+use super::worker::{Sent, Worker};
 use crate::mask::CpuMask;
 
 /// No worker searches.
 const NONE: u32 = u32::MAX;
+
+/// All workers that have no task are in calls: the first one that is done is to search.
+const FIRST: u32 = u32::MAX - 1;
 
 /// The window of polling that a worker which was woken soon begins with.
 const GROW_START: Duration = Duration::from_micros(10);
@@ -38,7 +41,7 @@ pub(super) struct Shared<W: World> {
     idle: CpuMask<W>,
     /// Of these, workers that sleep, or are about to: a hint.
     asleep: CpuMask<W>,
-    /// The worker that is to search for tasks, or does: one at a time. [`NONE`]: there is none.
+    /// The worker that is to search for tasks, or does: one at a time. Or [`NONE`], or [`FIRST`].
     searcher: Line<W::U32>,
     /// Not zero: no more calls and tasks are taken, but those that workers themselves make.
     closing: Line<W::U32>,
@@ -166,20 +169,57 @@ impl<W: World> Shared<W> {
             return Ok(());
         }
         let here = self.here();
-        let idle = || self.near(here).filter(|index| self.is_idle(&self.workers[*index]));
+        let free = || self.near(here).filter(|index| self.is_free(&self.workers[*index]));
         let polls = |index: &usize| !self.asleep.test(self.workers[*index].cpu);
-        let idle = idle().find(polls).or_else(|| idle().next());
-        let worker = &self.workers[idle.unwrap_or(here)];
+        let free = free().find(polls).or_else(|| free().next());
+        let worker = &self.workers[free.unwrap_or(here)];
         worker.tasks.push(task, false)?;
         // Partner: the fence of a worker that has taken a message.
         W::fence(Ordering::SeqCst);
         worker.post.offer_work();
-        // One that has begun a task meanwhile looked at its queue before this was there. Partner:
-        // the fence in `run`.
-        if idle.is_none() || !self.is_idle(worker) {
+        // One that has begun a task or a call meanwhile looked at its queue before this was there.
+        // Partners: the fence in `run`; the Release in `take`, for the Acquire in `offer_work`; the
+        // fence in `queue`, after which `send` looks here.
+        if free.is_none() || !self.is_free(worker) {
             self.wake_searcher();
         }
         Ok(())
+    }
+
+    /// Sends a call to a worker; behind others, if there are any and it `queues`.
+    ///
+    /// # Safety
+    ///
+    /// The request stays until it is done.
+    #[inline]
+    pub(super) unsafe fn send(
+        &self,
+        index: usize,
+        call: NonNull<Header<W>>,
+        queues: bool,
+    ) -> Result<(), Why> {
+        // SAFETY: by this function's contract.
+        match unsafe { self.workers[index].send(call, queues, self.kicks()) }? {
+            Sent::First => {}
+            Sent::Behind => self.goes_behind(index),
+        }
+        Ok(())
+    }
+
+    /// A call was sent behind a message of work: the worker looks at its tasks after the call. If
+    /// the message was for a task that any worker may run, or for a search, another one is to do
+    /// that.
+    #[cold]
+    #[inline(never)]
+    fn goes_behind(&self, index: usize) {
+        // Partner: the fence of a thread that has added a task, or named a searcher, before it
+        // finds the worker free. The fence of this one is in `queue`.
+        if self.is_searcher(index) {
+            self.resign(index);
+            self.wake_next();
+        } else if self.workers[index].tasks.is_any_free() {
+            self.wake_searcher();
+        }
     }
 
     /// The worker that is nearest to the calling thread.
@@ -202,6 +242,11 @@ impl<W: World> Shared<W> {
         self.idle.test(worker.cpu)
     }
 
+    /// Whether a worker has no work, and is in no call.
+    fn is_free(&self, worker: &Worker<W>) -> bool {
+        self.is_idle(worker) && !worker.is_called()
+    }
+
     /// Has one worker without work search, if a task waits that any may run, and none searches.
     fn wake_searcher(&self) {
         loop {
@@ -213,34 +258,61 @@ impl<W: World> Shared<W> {
             if self.searcher.load(Ordering::Relaxed) != NONE {
                 return;
             }
-            let mut near = self.near(self.here());
-            let Some(index) = near.find(|index| self.is_idle(&self.workers[*index])) else {
+            let free = self.free();
+            let Some(name) = free.map(|index| index as u32).or(self.first_of_called()) else {
                 return;
             };
-            // Relaxed, twice: which worker is to search says nothing of what it finds.
-            let named = self.searcher.compare_exchange(
-                NONE,
-                index as u32,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-            if named.is_err() {
+            if !self.changes_searcher(NONE, name) {
                 return;
             }
-            // Partner: the fence in `run`: either the worker sees that it was named, or is seen
-            // to have begun to work.
+            // Partners: the fence in `run`: either the worker sees that it was named, or is seen
+            // to have begun to work; that behind a call, in `serve`: either the worker that was in
+            // it sees that the first one is to search, or is seen to be free.
             W::fence(Ordering::SeqCst);
-            let worker = &self.workers[index];
-            if self.is_idle(worker) && worker.post.offer_work() != Offered::Closed {
+            let is_settled = match free.map(|index| &self.workers[index]) {
+                Some(worker) => {
+                    self.is_idle(worker)
+                        && worker.post.offer_work() != Offered::Closed
+                        && !worker.is_called()
+                }
+                None => self.free().is_none(),
+            };
+            if is_settled {
                 return;
             }
-            self.resign(index);
+            self.changes_searcher(name, NONE);
             // Again from the first one:
             //
             //   This:    finds worker 1 at work, names worker 2
             //   Worker 1: comes to rest, finds no task
             //   Another: adds a task, finds that worker 2 is to search: leaves it at that
             //   This:    finds that worker 2 has begun to work      <- worker 1 is to search
+        }
+    }
+
+    /// The nearest worker without work that is in no call.
+    fn free(&self) -> Option<usize> {
+        self.near(self.here()).find(|index| self.is_free(&self.workers[*index]))
+    }
+
+    /// Whom to name where none is free: [`FIRST`], if there are workers that have no task. Those
+    /// that have one search when they have none any more.
+    fn first_of_called(&self) -> Option<u32> {
+        self.workers.iter().any(|worker| self.is_idle(worker)).then_some(FIRST)
+    }
+
+    /// Names another searcher; whether it was this one.
+    fn changes_searcher(&self, from: u32, to: u32) -> bool {
+        // Relaxed, twice: which worker is to search says nothing of what it finds.
+        self.searcher.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether the worker, which is in no call, is to search.
+    fn is_to_search(&self, index: usize) -> bool {
+        // Relaxed: as in `is_searcher`.
+        match self.searcher.load(Ordering::Relaxed) {
+            FIRST => self.changes_searcher(FIRST, index as u32),
+            searcher => searcher == index as u32,
         }
     }
 
@@ -252,13 +324,7 @@ impl<W: World> Shared<W> {
 
     /// The worker searches no more.
     fn resign(&self, index: usize) {
-        // Relaxed, twice: says nothing of what was found.
-        let _ = self.searcher.compare_exchange(
-            index as u32,
-            NONE,
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
+        self.changes_searcher(index as u32, NONE);
     }
 
     /// Looks for tasks of other workers, near ones first, and takes half of what one has.
@@ -321,7 +387,7 @@ impl<W: World> Shared<W> {
                 self.run(index, task);
                 continue;
             }
-            let is_searcher = self.is_searcher(index);
+            let is_searcher = self.is_to_search(index);
             if is_searcher || self.policy == Policy::Resched && calls > 0 {
                 let found = self.search(index);
                 if is_searcher && found.is_none() {

@@ -30,7 +30,8 @@ struct Inbox<W: World> {
     more: W::Ptr<Header<W>>,
     /// Threads that sleep until a call to this worker is done, or are about to.
     sleepers: W::U32,
-    /// Calls that it is in the middle of. The worker's alone, as `later`.
+    /// Calls that it is in the middle of, or is about to begin. Written by the worker alone, as
+    /// `later`.
     nested: W::U32,
     /// Calls that it has put off: the first and the last.
     later: [W::Ptr<Header<W>>; 2],
@@ -44,6 +45,15 @@ impl<W: World> Inbox<W> {
     /// no more than these have begun. Those of others have no bound: served on top of each other
     /// they would overflow the stack.
     const DEEP: u32 = 4;
+}
+
+/// Where a call is that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// In the mailbox.
+    First,
+    /// Behind another message.
+    Behind,
 }
 
 impl<W: World> Worker<W> {
@@ -78,18 +88,48 @@ impl<W: World> Worker<W> {
         call: NonNull<Header<W>>,
         queues: bool,
         kick: bool,
-    ) -> Result<(), Why> {
-        match self.post.offer_call(call.as_ptr()) {
-            Offered::Taken => {}
-            // SAFETY: by this function's contract.
-            Offered::Occupied if queues => unsafe { self.queue(call) }?,
+    ) -> Result<Sent, Why> {
+        let sent = match self.post.offer_call(call.as_ptr()) {
+            Offered::Taken => Sent::First,
+            Offered::Occupied if queues => {
+                // SAFETY: by this function's contract.
+                unsafe { self.queue(call) }?;
+                Sent::Behind
+            }
             Offered::Occupied => return Err(Why::Busy),
             Offered::Closed => return Err(Why::Closed),
-        }
+        };
         if kick {
             self.post.bell().ring();
         }
-        Ok(())
+        Ok(sent)
+    }
+
+    /// Whether a call is there for this worker, or one runs. If not, it looks at its tasks before
+    /// it begins any call but those that come from here on.
+    ///
+    /// A call lies in the mailbox, or in `more`, or in `later`; before the worker takes it away
+    /// from there it says so in `nested`.
+    pub(super) fn is_called(&self) -> bool {
+        // Acquire: pairs with the Release in `serve` and `serve_more`: what was put off in the
+        // middle of the calls that have ended is seen.
+        let is_in_one = || self.inbox.nested.load(Ordering::Acquire) > 0;
+        // Acquire: pairs with the Release of the swap in `serve_more`.
+        let more = || self.inbox.more.load(Ordering::Acquire);
+        let is_behind = || ![ptr::null_mut(), Inbox::<W>::CLOSED].contains(&more());
+        // Acquire: pairs with the Release in `serve_later`.
+        let is_late = || !self.inbox.later[0].load(Ordering::Acquire).is_null();
+        is_in_one() || self.post.has_call() || is_behind() || is_late() || is_in_one()
+    }
+
+    /// Says that this is about to take a call, before it does; in the middle of how many it is.
+    #[inline]
+    fn enter(&self) -> u32 {
+        // Relaxed: written by this thread alone.
+        let outer = self.inbox.nested.load(Ordering::Relaxed);
+        // Relaxed: published by what takes the call.
+        self.inbox.nested.store(outer + 1, Ordering::Relaxed);
+        outer
     }
 
     /// Puts a call behind others.
@@ -128,30 +168,28 @@ impl<W: World> Worker<W> {
         Ok(())
     }
 
-    /// Runs a call, and passes the fence that a worker which has [taken](Post::take) a message
-    /// needs.
+    /// Runs a call that this has [entered](Worker::enter), leaves so many that it is in the middle
+    /// of, and passes the fence that a worker which has [taken](Post::take) a message needs.
     ///
     /// # Safety
     ///
     /// The call was sent to this worker, which has not run it; this is its thread.
-    unsafe fn serve(&self, call: NonNull<Header<W>>, peers: &[Self]) {
+    unsafe fn serve(&self, call: NonNull<Header<W>>, left: u32, peers: &[Self]) {
         // SAFETY: a request stays until it is done.
         let header = unsafe { call.as_ref() };
         let (caller, state) = (header.caller().worker(), &raw const header.state);
         // Relaxed: written by this thread alone.
         let nested = self.inbox.nested.load(Ordering::Relaxed);
-        if nested >= Inbox::<W>::DEEP && caller.is_none() {
+        let is_deep = nested > Inbox::<W>::DEEP && caller.is_none();
+        let is_awaited = if is_deep {
             self.put_off(call);
-            // Partner: the fence of a sender before `offer_work`.
-            W::fence(Ordering::SeqCst);
-            return;
-        }
-        // Relaxed: as for the load.
-        self.inbox.nested.store(nested + 1, Ordering::Relaxed);
-        // SAFETY: by this function's contract.
-        let is_awaited = unsafe { Header::run(call) };
-        // Relaxed: as for the load.
-        self.inbox.nested.store(nested, Ordering::Relaxed);
+            false
+        } else {
+            // SAFETY: by this function's contract.
+            unsafe { Header::run(call) }
+        };
+        // Release: pairs with the Acquire in `is_called`.
+        self.inbox.nested.store(left, Ordering::Release);
         if !is_awaited {
             // Partner: the fence of a sender before `offer_work`.
             W::fence(Ordering::SeqCst);
@@ -212,14 +250,15 @@ impl<W: World> Worker<W> {
         // Relaxed: this thread's alone.
         // SAFETY: a call that was put off is there until it was run.
         let next = unsafe { call.as_ref() }.next.load(Ordering::Relaxed);
-        // Relaxed: this thread's alone.
-        first.store(next, Ordering::Relaxed);
+        let outer = self.enter();
+        // Release: pairs with the Acquire in `is_called`: without the call there, this is in it.
+        first.store(next, Ordering::Release);
         if next.is_null() {
             // Relaxed: this thread's alone.
             last.store(next, Ordering::Relaxed);
         }
         // SAFETY: it was sent to this worker, and is in no list any more.
-        unsafe { self.serve(call, peers) };
+        unsafe { self.serve(call, outer, peers) };
         if self.is_late() {
             // To itself: it neither sleeps nor ends before it has looked here again.
             self.post.offer_work();
@@ -246,12 +285,13 @@ impl<W: World> Worker<W> {
                 W::fence(Ordering::SeqCst);
             }
             Found::Call(call) => {
+                let outer = self.enter();
                 self.post.take();
                 self.counts.calls.add(1);
                 calls += 1;
                 // SAFETY: it was found where senders leave calls, which are not null, and was taken
                 // away from there.
-                unsafe { self.serve(NonNull::new_unchecked(call), peers) };
+                unsafe { self.serve(NonNull::new_unchecked(call), outer, peers) };
             }
         }
         // Relaxed: `serve_more` acquires. A call that is put there later comes with a message.
@@ -271,8 +311,10 @@ impl<W: World> Worker<W> {
     #[cold]
     #[inline(never)]
     fn serve_more(&self, peers: &[Self]) -> u32 {
-        // Acquire: pairs with the Release in `queue`.
-        let mut latest = self.inbox.more.swap(ptr::null_mut(), Ordering::Acquire);
+        let outer = self.enter();
+        // Acquire: pairs with the Release in `queue`. Release: pairs with the Acquire in
+        // `is_called`: without calls there, this is in one.
+        let mut latest = self.inbox.more.swap(ptr::null_mut(), Ordering::AcqRel);
         let mut first = ptr::null_mut();
         // SAFETY: these are requests that were sent and not run, so they are there; they were
         // taken out of the queue, so this thread alone follows and writes their links.
@@ -292,8 +334,14 @@ impl<W: World> Worker<W> {
             // Before it is done: then its caller may read the counts.
             self.counts.calls.add(1);
             self.counts.queued.add(1);
+            // In the middle of one between them, too:
+            //
+            //   Worker: leaves the first call
+            //   Sender: adds a task, finds that the worker is in no call
+            //   Worker: begins the second one, of a second     <- the task waits as long
+            let left = if first.is_null() { outer } else { outer + 1 };
             // SAFETY: as for the loop before.
-            unsafe { self.serve(call, peers) };
+            unsafe { self.serve(call, left, peers) };
             calls += 1;
         }
         calls

@@ -8,6 +8,7 @@ use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{JoinHandle, Placement, Testbed};
 
 use super::super::reply::{Letter, Reply};
+use super::super::request::{Caller, Request};
 use super::super::{Builder, Workers};
 use super::*;
 
@@ -54,7 +55,8 @@ fn none_is_left<W: Testbed>(shared: &Arc<Shared<W>>) {
     let busy = &shared.workers[0].tasks;
     // Relaxed: all have ended.
     let searcher = shared.searcher.load(Ordering::Relaxed);
-    let searches = searcher != NONE && shared.is_idle(&shared.workers[searcher as usize]);
+    let searcher = shared.workers.get(searcher as usize);
+    let searches = searcher.is_some_and(|searcher| shared.is_idle(searcher));
     assert!(!busy.is_any_free() || searches, "a task is left, and a worker has no work");
     while let Some(task) = busy.pop() {
         shared.run(0, task);
@@ -118,6 +120,48 @@ fn behind<W: Testbed>(is_bound: bool) {
     worker.join();
 }
 
+/// A worker takes a call while a task is added. It is not to have the task, or another worker is to
+/// search: in the call, which may last, both can be seen. `is_behind`: a message is there already,
+/// and another call.
+fn takes_a_call_meanwhile<W: Testbed>(is_behind: bool) {
+    let shared = workers::<W>(2);
+    (0..2).for_each(|worker| shared.comes_to_rest(worker));
+    if is_behind {
+        shared.workers[0].post.offer_work();
+    }
+    let added = Arc::new(W::U32::new_in(0));
+    let theirs = Arc::clone(&added);
+    let calls = spawn(&shared, move |shared| {
+        let lasts = || {
+            // Acquire: pairs with the Release below.
+            theirs.wait_until(Ordering::Acquire, |added| added == 1);
+            let waits = shared.workers[0].tasks.is_any_free();
+            assert!(!waits || shared.is_searcher(1), "a task waits for a call");
+        };
+        let ahead = Request::new_in(|| (), Caller::OUTSIDE);
+        if is_behind {
+            // SAFETY: it is served below, before the other one.
+            unsafe { shared.send(0, ahead.as_message(), true) }.unwrap();
+        }
+        let call = Request::new_in(lasts, Caller::OUTSIDE);
+        // SAFETY: it is served below.
+        unsafe { shared.send(0, call.as_message(), true) }.unwrap();
+        let own = &shared.workers[0];
+        while !call.header().is_done() {
+            own.serve_calls(&shared.workers);
+            own.tasks.pop().into_iter().for_each(|task| shared.run(0, task));
+        }
+        call.into_value().unwrap();
+    });
+    let letter = Letter::new_in(|| ());
+    shared.spawn(Task(letter.as_message())).unwrap();
+    // Release: pairs with the Acquire above.
+    added.store(1, Ordering::Release);
+    calls.join();
+    let tasks = shared.workers.iter().filter_map(|worker| worker.tasks.pop());
+    tasks.for_each(|task| shared.run(1, task));
+}
+
 fn checker(plant: Plant) -> Checker {
     Checker::new().preemption_bound(2).plant(plant)
 }
@@ -138,6 +182,13 @@ fn a_worker_that_was_named_in_vain_leaves_no_task_in_every_interleaving() {
 fn a_task_behind_a_message_runs_in_every_interleaving() {
     for is_bound in [true, false] {
         checker(Plant::EXCHANGES).check(move || behind::<Model>(is_bound));
+    }
+}
+
+#[test]
+fn no_task_is_left_to_a_worker_that_takes_a_call_in_every_interleaving() {
+    for is_behind in [false, true] {
+        checker(Plant::EXCHANGES).check(move || takes_a_call_meanwhile::<Model>(is_behind));
     }
 }
 
@@ -211,6 +262,34 @@ fn drops<W: Testbed>() {
     word.store(1, Ordering::Relaxed);
     drops.unwrap().wait();
     calls.unwrap().wait();
+}
+
+/// A call lasts until a task has run. The task is added meanwhile, and so are other calls: the
+/// worker of the call is not to have it, or not alone, and the other one may be in a call, too.
+fn lasts<W: Testbed>() {
+    let workers = Arc::new(two::<W>());
+    let word = Arc::new(W::U32::new_in(0));
+    let (theirs, runs) = (Arc::clone(&workers), Arc::clone(&word));
+    let lasts = W::spawn(Placement::Anywhere, move || {
+        // Acquire: pairs with the Release below.
+        let lasts = || _ = runs.wait_until(Ordering::Acquire, |word| word == 1);
+        theirs.call_on(CpuId::new(0), lasts).unwrap();
+    });
+    let theirs = Arc::clone(&workers);
+    let calls = W::spawn(Placement::Anywhere, move || {
+        theirs.call_on(CpuId::new(1), || ()).unwrap();
+        theirs.call_async(CpuId::new(0), || ()).unwrap().detach();
+        theirs.call_async(CpuId::new(1), || ()).unwrap().detach();
+    });
+    // Release: pairs with the Acquire above.
+    workers.spawn(move || word.store(1, Ordering::Release)).unwrap().detach();
+    lasts.unwrap().join();
+    calls.unwrap().join();
+}
+
+#[test]
+fn no_task_waits_for_a_call_that_lasts() {
+    search(2000, lasts::<Sim>).unwrap();
 }
 
 #[test]
