@@ -353,10 +353,10 @@ impl<W: World> Roll<W> {
         Ok(told)
     }
 
-    /// Whether a seat's owner knows of a change, or is away.
-    pub(super) fn is_done(&self, at: Position, number: u64) -> bool {
+    /// The last change that a seat's owner knows of; all of them if it is away.
+    pub(super) fn known(&self, at: Position) -> u64 {
         // Acquire: pairs with the Release of `acknowledge` and `leave`.
-        is_done(self.seat(at).state.load(Ordering::Acquire), number)
+        known(self.seat(at).state.load(Ordering::Acquire))
     }
 
     /// Waits until each owner that was told has run the call of this change or is away, and cannot
@@ -458,8 +458,12 @@ impl<W: World> Seat<W> {
     }
 }
 
+fn known(state: u64) -> u64 {
+    if state & PRESENT == 0 { u64::MAX } else { state >> 1 }
+}
+
 fn is_done(state: u64, number: u64) -> bool {
-    state & PRESENT == 0 || state >> 1 >= number
+    known(state) >= number
 }
 
 #[cfg(test)]

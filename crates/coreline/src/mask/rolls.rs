@@ -96,9 +96,9 @@ impl<W: World> Rolls<W> {
         &rolls.expect("rolls are never taken away").roll
     }
 
-    /// Whether the owner of a seat knows of a change, or is away.
-    pub(super) fn is_done(&self, place: RollPosition, number: u64) -> bool {
-        self.roll(place).is_done(place.at, number)
+    /// The last change that the owner of a seat knows of; all of them if it is away.
+    pub(super) fn known(&self, place: RollPosition) -> u64 {
+        self.roll(place).known(place.at)
     }
 
     /// Waits until the owner of a seat knows of a change, or is away.

@@ -5,6 +5,7 @@ use core::marker::PhantomData;
 use core::mem;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use coreline_world::{Native, Ordering, Word, World};
@@ -81,16 +82,19 @@ struct Updater<T> {
     announcer: Announcer,
     /// Replaced, and not announced: the last, and those before it whose announcement failed.
     replaced: Vec<NonNull<T>>,
-    retired: Vec<Retired<T>>,
+    /// In the order of their changes, oldest first.
+    retired: VecDeque<Retired<T>>,
+    /// Readers that were present at the change of the newest retired value, and have not looked
+    /// since. Every reader that may hold a retired value, also an old one, is among them: see
+    /// [`unheld`](Shared::unheld).
+    holders: Vec<RollPosition>,
 }
 
-/// Values that were replaced.
+/// A value that was replaced.
 struct Retired<T> {
-    values: Vec<NonNull<T>>,
-    /// The change that replaced the last of them.
+    value: NonNull<T>,
+    /// The change that replaced it, or the first one after it that was announced.
     number: u64,
-    /// Readers that were present then, and have not looked since.
-    holders: Vec<RollPosition>,
 }
 
 // SAFETY: the pointers own values of a type that may be sent, and are used under the lock only.
@@ -99,8 +103,7 @@ unsafe impl<T: Send> Send for Updater<T> {}
 impl<T> Updater<T> {
     /// The replaced values that were not freed yet.
     fn held(&self) -> impl Iterator<Item = NonNull<T>> + '_ {
-        let retired = self.retired.iter().flat_map(|old| &old.values);
-        retired.chain(&self.replaced).copied()
+        self.retired.iter().map(|old| old.value).chain(self.replaced.iter().copied())
     }
 }
 
@@ -128,7 +131,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
                 updater: TicketLock::new_in(Updater {
                     announcer: Announcer::new(),
                     replaced: Vec::new(),
-                    retired: Vec::new(),
+                    retired: VecDeque::new(),
+                    holders: Vec::new(),
                 }),
                 options,
             }),
@@ -175,9 +179,12 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             let old = shared.current.swap(value.as_ptr(), Ordering::Release);
             updater.replaced.push(NonNull::new(old).expect("there is always a value"));
             let change = updater.announcer.next::<W>(shared.options.trim_every);
-            let holders = shared.rolls.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
-            let values = mem::take(&mut updater.replaced);
-            updater.retired.push(Retired { values, number: change.number, holders });
+            // Only if it succeeds: else those of the change before hold what is retired.
+            updater.holders =
+                shared.rolls.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
+            let replaced = mem::take(&mut updater.replaced).into_iter();
+            let retired = replaced.map(|value| Retired { value, number: change.number });
+            updater.retired.extend(retired);
             shared.unheld(&mut updater)
         };
         drop(free);
@@ -194,8 +201,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
                 let mut updater = shared.updater.lock();
                 let last = *last.get_or_insert(updater.announcer.last());
                 let free = shared.unheld(&mut updater);
-                let mut held = updater.retired.iter().filter(|old| old.number <= last);
-                (free, held.next().map(|old| (old.number, old.holders.clone())))
+                let held = updater.retired.iter().take_while(|old| old.number <= last).last();
+                (free, held.map(|old| (old.number, updater.holders.clone())))
             };
             drop(free);
             let Some((number, holders)) = held else { return };
@@ -215,20 +222,47 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
 impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
     /// Takes out the replaced values that no reader can hold any more. To be dropped without the
     /// lock, which a drop may want; all of them are, also if one panics.
+    ///
+    /// A reader that holds a value was inside when that was replaced, and has not looked or left
+    /// since. So every change after that one found it inside, too: the holders of the newest change
+    /// include those of all changes before it. A reader among them that knows of change `n` holds
+    /// only what was replaced after `n`. Hence values become free in the order of their changes,
+    /// and the holder that knows least says how many.
+    ///
+    /// That holder is kept at the end. While it stays behind, this costs one look, however many
+    /// values it holds back. Else it costs a look at each holder, and the announcement looked at
+    /// these, too. So an update costs the same whatever is retired.
     fn unheld(&self, updater: &mut Updater<T>) -> Vec<Box<T>> {
-        let mut free = Vec::new();
-        updater.retired.retain_mut(|old| {
-            old.holders.retain(|&at| !self.rolls.is_done(at, old.number));
-            if old.holders.is_empty() {
-                // SAFETY: from boxes, and taken out of `retired` here. No reader holds one: each
-                // that was present when they were replaced has looked again since, or left, and
-                // `is_done` acquired that; each that entered later found a newer one.
-                let owned = |value: NonNull<T>| unsafe { Box::from_raw(value.as_ptr()) };
-                free.extend(old.values.drain(..).map(owned));
+        let Updater { retired, holders, .. } = updater;
+        let (Some(oldest), Some(newest)) = (retired.front(), retired.back()) else {
+            return Vec::new();
+        };
+        if holders.last().is_some_and(|&at| self.rolls.known(at) < oldest.number) {
+            return Vec::new();
+        }
+        // What the slowest holder knows, and its index among those that are kept.
+        let (mut least, mut slowest, mut kept) = (newest.number, 0, 0);
+        holders.retain(|&at| {
+            let known = self.rolls.known(at);
+            if known >= newest.number {
+                return false;
             }
-            !old.holders.is_empty()
+            if known < least {
+                (least, slowest) = (known, kept);
+            }
+            kept += 1;
+            true
         });
-        free
+        if kept > 0 {
+            holders.swap(slowest, kept - 1);
+        }
+        let free = retired.partition_point(|old| old.number <= least);
+        // SAFETY: from boxes, and taken out of `retired` here. No reader holds one: each that was
+        // present when it was replaced is a holder that knows of that change by now, or has left,
+        // and `known` acquired that; or it left before the newest change, and that found it away,
+        // which `tell` acquired. Each reader that entered later found a newer one.
+        let owned = |old: Retired<T>| unsafe { Box::from_raw(old.value.as_ptr()) };
+        retired.drain(..free).map(owned).collect()
     }
 }
 
