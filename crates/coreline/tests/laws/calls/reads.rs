@@ -140,3 +140,34 @@ fn an_update_costs_the_same_however_many_values_a_reader_holds_back() {
     let (few, many) = (sum(50..100), sum(2_950..3_000));
     assert!(many * 10 <= few * 11, "{many:?} after 2,950 updates, {few:?} after 50");
 }
+
+/// The simulated time of updates without readers: before there was one, right after so many have
+/// gone, and later.
+fn after_readers(readers: u32, trim_every: Duration) -> [Duration; 3] {
+    let machine = Machine::preset("host-2c").unwrap().step_limit(20_000_000);
+    let law = move || {
+        let options = PresenceOptions::new().seats(1).trim_every(trim_every);
+        let value = Versioned::<u64, Sim>::new_in(0, options);
+        let update = || {
+            let begun = Sim::now();
+            value.update(0);
+            Sim::now() - begun
+        };
+        update();
+        let before = update();
+        let mut all: Vec<_> = (0..readers).map(|_| value.reader()).collect();
+        all.iter_mut().for_each(|reader| assert_eq!(*reader.enter().get(), 0));
+        drop(all);
+        [before, update(), update()]
+    };
+    machine.run(law).unwrap().value
+}
+
+#[test]
+fn an_update_looks_at_no_reader_that_is_gone() {
+    for trim_every in [Duration::ZERO, Duration::from_secs(3600)] {
+        let [before, right_after, later] = after_readers(1_000, trim_every);
+        let all = format!("{trim_every:?}: {before:?}, {right_after:?}, {later:?}");
+        assert!(right_after <= before * 2 && later <= before * 2, "{all}");
+    }
+}
