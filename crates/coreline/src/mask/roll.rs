@@ -49,7 +49,7 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 
 use coreline_topology::Topology;
-use coreline_world::{Lacking, Line, Native, Ordering, Word, World};
+use coreline_world::{Lacking, Line, Native, Ordering, Time, Word, World};
 
 use super::bits::{self, Bits, PER_LEAF, Position};
 
@@ -407,6 +407,13 @@ impl<W: World> Roll<W> {
     pub(super) fn wait_until_done(&self, at: Position, number: u64) -> u64 {
         // Acquire: pairs with the Release of `acknowledge` and `leave`.
         self.seat(at).state.wait_until(Ordering::Acquire, |state| is_done(state, number))
+    }
+
+    /// The same, until `deadline` at most: whether it came to that.
+    pub(super) fn wait_until_done_by(&self, at: Position, number: u64, deadline: Time) -> bool {
+        let state = &self.seat(at).state;
+        // Acquire: as above.
+        state.wait_until_by(Ordering::Acquire, deadline, |state| is_done(state, number)).is_some()
     }
 }
 

@@ -4,7 +4,7 @@ use core::iter;
 use core::ptr::{self, NonNull};
 
 use coreline_topology::Topology;
-use coreline_world::{Lacking, Ordering, Word, World};
+use coreline_world::{Lacking, Ordering, Time, Word, World};
 
 use super::Position;
 use super::roll::{self, Change, Roll, Seat, Told};
@@ -104,6 +104,16 @@ impl<W: World> Rolls<W> {
     /// Waits until the owner of a seat knows of a change, or is away.
     pub(super) fn wait_until_done(&self, place: RollPosition, number: u64) {
         self.roll(place).wait_until_done(place.at, number);
+    }
+
+    /// The same, until `deadline` at most: whether it came to that.
+    pub(super) fn wait_until_done_by(
+        &self,
+        place: RollPosition,
+        number: u64,
+        deadline: Time,
+    ) -> bool {
+        self.roll(place).wait_until_done_by(place.at, number, deadline)
     }
 }
 

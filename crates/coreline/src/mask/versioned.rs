@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use coreline_world::{Native, Ordering, Word, World};
+use coreline_world::{Native, Ordering, Time, Word, World};
 
 use super::presence::{Announcer, PresenceOptions};
 use super::roll::{News, Roll, Seat};
@@ -170,10 +170,35 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// [fails](coreline_world::Fences::try_fence_all): the value is replaced, but readers may find
     /// the old one until the next update, which frees it.
     pub fn update(&self, value: T) {
-        let value = NonNull::from(Box::leak(Box::new(value)));
+        let value = Box::new(value);
+        self.replace(|_| value);
+    }
+
+    /// Replaces the value by what `f` makes of it. No other update comes in between, so none is
+    /// lost. Else as [`update`](Versioned::update).
+    ///
+    /// `f` must not update the same value, nor wait for a thread that does: it would wait for
+    /// itself. If it panics, nothing is replaced.
+    ///
+    /// ```
+    /// use coreline::mask::Versioned;
+    ///
+    /// let routes = Versioned::new(vec!["10.0.0.0/8"]);
+    /// routes.rcu(|old| old.iter().copied().chain(["192.168.0.0/16"]).collect());
+    /// assert_eq!(routes.reader().enter().get().len(), 2);
+    /// ```
+    pub fn rcu(&self, f: impl FnOnce(&T) -> T) {
+        self.replace(|old| Box::new(f(old)));
+    }
+
+    fn replace(&self, make: impl FnOnce(&T) -> Box<T>) {
         let shared = &*self.shared;
         let free = {
             let mut updater = shared.updater.lock();
+            // Relaxed: it was stored under the lock, or when this was made.
+            let current = shared.current.load(Ordering::Relaxed);
+            // SAFETY: there is always a value, and only the holder of the lock replaces it.
+            let value = NonNull::from(Box::leak(make(unsafe { &*current })));
             // Release: pairs with the Acquire in `refresh`, so that readers find the value whole.
             // No Acquire: what we free was stored under the lock, or when this was made.
             let old = shared.current.swap(value.as_ptr(), Ordering::Release);
@@ -194,6 +219,23 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// is inside and never reads or leaves holds this up for ever; one on the calling thread does.
     /// Updates go on meanwhile.
     pub fn synchronize(&self) {
+        // Without a deadline it does not give up.
+        let _: bool = self.wait(|at, number| {
+            self.shared.rolls.wait_until_done(at, number);
+            true
+        });
+    }
+
+    /// As [`synchronize`](Versioned::synchronize), until `deadline` at most: false if a reader may
+    /// still hold a value that was replaced before. Waits for other updates, whatever the deadline;
+    /// none of them waits for readers.
+    #[must_use]
+    pub fn synchronize_by(&self, deadline: Time) -> bool {
+        self.wait(|at, number| self.shared.rolls.wait_until_done_by(at, number, deadline))
+    }
+
+    /// Frees what was replaced until now, while `wait` says of each reader that it is done.
+    fn wait(&self, wait: impl Fn(RollPosition, u64) -> bool) -> bool {
         let shared = &*self.shared;
         let mut last = None;
         loop {
@@ -205,10 +247,10 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
                 (free, held.map(|old| (old.number, updater.holders.clone())))
             };
             drop(free);
-            let Some((number, holders)) = held else { return };
-            // Not under the lock: a reader that is waited for may want to update.
-            for at in holders {
-                shared.rolls.wait_until_done(at, number);
+            let Some((number, holders)) = held else { return true };
+            // Not under a lock: a reader that is waited for may want to update.
+            if !holders.into_iter().all(|at| wait(at, number)) {
+                return false;
             }
         }
     }
@@ -332,6 +374,14 @@ impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
         // Acquire: pairs with the Release of the update that stored it: the value is whole.
         let current = self.shared.current.load(Ordering::Acquire);
         self.cached = NonNull::new(current).expect("there is always a value");
+    }
+}
+
+/// Another reader of the same value, with a seat of its own, as from
+/// [`Versioned::reader`]; outside.
+impl<T: Send + Sync + 'static, W: World> Clone for Reader<T, W> {
+    fn clone(&self) -> Self {
+        Versioned { shared: Arc::clone(&self.shared) }.reader()
     }
 }
 
