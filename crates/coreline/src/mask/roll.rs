@@ -44,11 +44,12 @@
 //! a refresh, by an exchange; to take it back from an owner that left, the announcer does the same.
 //! One of the two wins: the owner, which acknowledges it, or the announcer, which need not wait.
 
+use core::mem;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
 use coreline_topology::Topology;
-use coreline_world::{Lacking, Line, Native, Ordering, Word, World};
+use coreline_world::{Lacking, Line, Native, Ordering, Time, Word, World};
 
 use super::bits::{self, Bits, PER_LEAF, Position};
 
@@ -145,6 +146,15 @@ pub(super) struct Told {
     pub(super) pending: Vec<Position>,
     /// How many were away: they refresh when they come.
     pub(super) away: usize,
+    /// Away at the first look, to be looked at again.
+    left: Vec<Position>,
+}
+
+impl Told {
+    /// Whether no owner was told anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.left.is_empty() && self.called.is_empty() && self.pending.is_empty()
+    }
 }
 
 impl<W: World> Roll<W> {
@@ -207,7 +217,8 @@ impl<W: World> Roll<W> {
         Some(Seat { words: NonNull::from(self.seat(at)), known: PRESENT, at, fresh: true })
     }
 
-    /// Gives a seat back. Its bit stays, for the next owner or a trim.
+    /// Gives a seat back, and clears its bit, so that no announcement looks at a seat without an
+    /// owner.
     pub(super) fn give_back(&self, seat: &Seat<W>) {
         // Its guard may have been forgotten, so it leaves here, or never. But an owner that has not
         // entered yet says nothing:
@@ -218,6 +229,19 @@ impl<W: World> Roll<W> {
         if !seat.fresh {
             seat.leave();
         }
+        // After it left: an announcer that does not find the bit has acquired all that the owner
+        // did, as `Bits` promises of bits that are gone. Before the seat is free: no other owner
+        // may lose its bit. It needs none until it looks closer, as its first entry does:
+        //
+        //   owner:     leaves, clears the bit, gives the seat back
+        //   next:      takes the seat, enters: it knows of nothing, so it sets the bit, passes the
+        //              fence, and caches what is current
+        //   announcer: finds the bit; or was by before, and then the fence shows what it published
+        //
+        // An announcer that found the bit before may set it again behind this, or clear it for the
+        // next owner: it looks again then, as with owners that come back. A bit that is set at a
+        // free seat costs a look until a trim.
+        self.present.clear(seat.at);
         self.taken.clear(seat.at);
     }
 
@@ -265,11 +289,14 @@ impl<W: World> Roll<W> {
     /// cached, for as long as they stay and do not look. No owner runs the call any more; and no
     /// bit is lost, so that the next change reaches all that this one should have reached.
     pub(super) fn tell(&self, change: Change) -> Result<Told, Lacking> {
-        // Pairs with the light fences of `enter`: an owner not seen below sees what was published.
-        W::try_fence_all()?;
+        let mut told = tell([self], change)?;
+        Ok(told.pop().map_or_else(Told::default, |(_, told)| told))
+    }
+
+    /// Says what is wanted to all owners whose bits are set. Between two heavy fences.
+    fn ask(&self, change: Change) -> Told {
         let refresh = change.number << 1 | REFRESH;
         let mut told = Told::default();
-        let mut away = Vec::new();
         self.present.each(|at| {
             if change.but == Some(at) {
                 return;
@@ -314,29 +341,25 @@ impl<W: World> Roll<W> {
             // Release: pairs with the Acquire in `news`: that its bit is clear, and what was
             // published.
             words.wanted.store(refresh, Ordering::Release);
-            away.push(at);
+            told.left.push(at);
         });
-        if away.is_empty() && told.called.is_empty() && told.pending.is_empty() {
-            return Ok(told);
+        told
+    }
+
+    /// Takes back what `ask` said, as the second heavy fence is refused.
+    fn take_all_back(&self, change: Change, told: Told) {
+        // Owners that came in between are told of the next change; as in `look_again`.
+        for at in told.left {
+            self.present.set(at);
         }
-        // Pairs with the light fences of `enter`: an owner that is away below, or leaves from here
-        // on, finds when it enters again that something is wanted. Needed also if all were
-        // present:
-        //
-        //   announcer: finds the owner present, writes `wanted`
-        //   owner:     leaves, enters again, and does not see `wanted` yet
-        //   announcer: sees that the owner left, and frees what it now reads
-        if let Err(refused) = W::try_fence_all() {
-            // Owners that came in between are told of the next change; as below.
-            for at in away {
-                self.present.set(at);
-            }
-            for at in told.called {
-                self.take_back(at, change.number);
-            }
-            return Err(refused);
+        for at in told.called {
+            self.take_back(at, change.number);
         }
-        for at in away {
+    }
+
+    /// Looks again at those that were away. Behind the second heavy fence.
+    fn look_again(&self, told: &mut Told) {
+        for at in mem::take(&mut told.left) {
             // Acquire: pairs with the Release of `acknowledge` and `leave`.
             if self.seat(at).state.load(Ordering::Acquire) & PRESENT == 0 {
                 told.away += 1;
@@ -347,16 +370,12 @@ impl<W: World> Roll<W> {
             self.present.set(at);
             told.pending.push(at);
         }
-        if change.trim {
-            self.present.trim();
-        }
-        Ok(told)
     }
 
-    /// Whether a seat's owner knows of a change, or is away.
-    pub(super) fn is_done(&self, at: Position, number: u64) -> bool {
+    /// The last change that a seat's owner knows of; all of them if it is away.
+    pub(super) fn known(&self, at: Position) -> u64 {
         // Acquire: pairs with the Release of `acknowledge` and `leave`.
-        is_done(self.seat(at).state.load(Ordering::Acquire), number)
+        known(self.seat(at).state.load(Ordering::Acquire))
     }
 
     /// Waits until each owner that was told has run the call of this change or is away, and cannot
@@ -388,6 +407,13 @@ impl<W: World> Roll<W> {
     pub(super) fn wait_until_done(&self, at: Position, number: u64) -> u64 {
         // Acquire: pairs with the Release of `acknowledge` and `leave`.
         self.seat(at).state.wait_until(Ordering::Acquire, |state| is_done(state, number))
+    }
+
+    /// The same, until `deadline` at most: whether it came to that.
+    pub(super) fn wait_until_done_by(&self, at: Position, number: u64, deadline: Time) -> bool {
+        let state = &self.seat(at).state;
+        // Acquire: as above.
+        state.wait_until_by(Ordering::Acquire, deadline, |state| is_done(state, number)).is_some()
     }
 }
 
@@ -458,140 +484,46 @@ impl<W: World> Seat<W> {
     }
 }
 
+/// Tells the owners of several rolls of a change, as [`Roll::tell`]. Returns those rolls in which
+/// some were told, by their indices. Two heavy fences, however many rolls there are; one if none
+/// was told.
+pub(super) fn tell<'a, W: World>(
+    rolls: impl IntoIterator<Item = &'a Roll<W>, IntoIter: Clone>,
+    change: Change,
+) -> Result<Vec<(usize, Told)>, Lacking> {
+    let rolls = rolls.into_iter();
+    // Pairs with the light fences of `enter`: an owner not seen by `ask` sees what was published.
+    W::try_fence_all()?;
+    let asked = rolls.clone().enumerate().map(|(index, roll)| (index, roll, roll.ask(change)));
+    let mut asked: Vec<_> = asked.filter(|(_, _, told)| !told.is_empty()).collect();
+    if !asked.is_empty() {
+        // Pairs with the light fences of `enter`: an owner that is away in `look_again`, or leaves
+        // from here on, finds when it enters again that something is wanted. Needed also if all
+        // were present:
+        //
+        //   announcer: finds the owner present, writes `wanted`
+        //   owner:     leaves, enters again, and does not see `wanted` yet
+        //   announcer: sees that the owner left, and frees what it now reads
+        if let Err(refused) = W::try_fence_all() {
+            asked.into_iter().for_each(|(_, roll, told)| roll.take_all_back(change, told));
+            return Err(refused);
+        }
+        asked.iter_mut().for_each(|(_, roll, told)| roll.look_again(told));
+    }
+    if change.trim {
+        // All rolls: owners that gave their seats back have cleared their bits themselves.
+        rolls.for_each(|roll| roll.present.trim());
+    }
+    Ok(asked.into_iter().map(|(index, _, told)| (index, told)).collect())
+}
+
+fn known(state: u64) -> u64 {
+    if state & PRESENT == 0 { u64::MAX } else { state >> 1 }
+}
+
 fn is_done(state: u64, number: u64) -> bool {
-    state & PRESENT == 0 || state >> 1 >= number
+    known(state) >= number
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-    use std::sync::Arc;
-
-    use coreline_sim::{Faults, Machine, Sim};
-    use coreline_topology::Shape;
-    use coreline_world::{Fences, JoinHandle, Native, Place, Placement, Threads, Words};
-
-    use super::*;
-
-    type Tell = fn(&Roll<Sim>, Change) -> Result<Told, Lacking>;
-
-    /// What `tell` would be without its second look: a bit is cleared because its owner was away,
-    /// without asking whether it still is.
-    fn clear_before_verify(roll: &Roll<Sim>, change: Change) -> Result<Told, Lacking> {
-        Sim::fence_all();
-        let mut told = Told::default();
-        roll.present.each(|at| {
-            let words = roll.seat(at);
-            if words.state.load(Ordering::Acquire) & PRESENT == 0 {
-                roll.present.clear(at);
-                told.away += 1;
-            } else {
-                words.wanted.store(change.number << 1 | REFRESH, Ordering::Release);
-                told.pending.push(at);
-            }
-        });
-        Sim::fence_all();
-        Ok(told)
-    }
-
-    /// Whether an owner, in any of several runs, still worked with what was replaced after all
-    /// owners were told and had acknowledged or left.
-    fn is_broken(tell: Tell) -> bool {
-        let faults = Faults { delay: 4, ..Faults::NONE };
-        (0..500).any(|seed| {
-            let machine = Machine::preset("host-2c").unwrap().seed(seed).faults(faults);
-            machine.run(move || works_with_what_is_gone(tell)).unwrap().value
-        })
-    }
-
-    fn works_with_what_is_gone(tell: Tell) -> bool {
-        const CHANGES: u64 = 60;
-        type Word = <Sim as Words>::U64;
-        let roll = Roll::<Sim>::new_in(&Sim::topology(), 1);
-        let word = || <Word as coreline_world::Word>::new_in(0);
-        // The current value, and the newest that is gone for good.
-        let shared = Arc::new((roll, word(), word()));
-        let theirs = Arc::clone(&shared);
-        let owner = move || {
-            let (roll, current, gone) = &*theirs;
-            // SAFETY: the roll is shared with this thread.
-            let mut seat = unsafe { roll.take() }.unwrap();
-            let (cached, broken) = (Cell::new(0), Cell::new(false));
-            while current.load(Ordering::Acquire) < CHANGES {
-                if let Some(news) = seat.enter() {
-                    assert_eq!(roll.entered(&mut seat, news), Entered::Stale);
-                    cached.set(current.load(Ordering::Acquire));
-                }
-                if let Some(news) = seat.news() {
-                    roll.set_bit(&seat);
-                    cached.set(current.load(Ordering::Acquire));
-                    seat.acknowledge(news);
-                }
-                broken.set(broken.get() || cached.get() < gone.load(Ordering::Acquire));
-                seat.leave();
-            }
-            broken.get()
-        };
-        let owner = Sim::spawn(Placement::Anywhere, owner).unwrap();
-        let (roll, current, gone) = &*shared;
-        for number in FIRST + 1..=CHANGES {
-            current.store(number, Ordering::Release);
-            let told = tell(roll, Change { number, call: false, trim: true, but: None }).unwrap();
-            for at in told.pending {
-                roll.wait_until_done(at, number);
-            }
-            gone.store(number, Ordering::Release);
-        }
-        owner.join()
-    }
-
-    #[test]
-    fn a_clear_without_a_second_look_is_caught() {
-        assert!(is_broken(clear_before_verify));
-        assert!(!is_broken(Roll::tell));
-    }
-
-    /// Seats for a machine of two caches with four CPUs each.
-    fn roll(least: usize) -> Roll<Native> {
-        let shape = Shape {
-            sockets: 1,
-            nodes_per_socket: 1,
-            caches_per_node: 2,
-            cores_per_cache: 4,
-            threads_per_core: 1,
-        };
-        Roll::new_in(&Topology::uniform(shape).unwrap(), least)
-    }
-
-    #[test]
-    fn seats_are_two_to_a_cpu_and_as_many_as_are_asked_for() {
-        for (least, each) in [(0, 8), (16, 8), (17, 9), (100, 50), (usize::MAX, 256)] {
-            let roll = roll(least);
-            assert!(roll.seats.iter().all(|leaf| leaf.len() == each), "{least}");
-            assert_eq!(roll.capacity(), 2 * each);
-            // A line for each seat, and for two bits of each three lines.
-            let lines = (2 * each + 2 * 3) * size_of::<Line<u8>>();
-            assert_eq!(roll.bytes(), lines + 2 * size_of::<Seats<Native>>());
-        }
-    }
-
-    #[test]
-    fn an_owner_that_comes_back_is_asked_for_the_call() {
-        let roll = roll(1);
-        // SAFETY: the roll outlives the seat.
-        let mut seat = unsafe { roll.take() }.unwrap();
-        let call =
-            |number| roll.tell(Change { number, call: true, trim: true, but: None }).unwrap();
-        let first = seat.enter().unwrap();
-        assert_eq!(roll.entered(&mut seat, first), Entered::Stale, "it has nothing yet");
-        assert_eq!(call(FIRST + 1).called, [seat.at]);
-        seat.leave();
-        let news = seat.enter().unwrap();
-        assert_eq!(roll.entered(&mut seat, news), Entered::Asked(news), "its bit is set");
-        seat.acknowledge(news);
-        seat.leave();
-        assert_eq!(call(FIRST + 2).away, 1);
-        let news = seat.enter().unwrap();
-        assert_eq!(roll.entered(&mut seat, news), Entered::Stale, "its bit was cleared");
-    }
-}
+mod tests;

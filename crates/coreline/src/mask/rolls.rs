@@ -4,10 +4,10 @@ use core::iter;
 use core::ptr::{self, NonNull};
 
 use coreline_topology::Topology;
-use coreline_world::{Lacking, Ordering, Word, World};
+use coreline_world::{Lacking, Ordering, Time, Word, World};
 
 use super::Position;
-use super::roll::{Change, Roll, Seat};
+use super::roll::{self, Change, Roll, Seat, Told};
 
 /// Rolls that grow. The seats of one that is added are as many as there were before it, as far as
 /// one roll can have them: the more readers, the fewer rolls are added for each.
@@ -41,7 +41,7 @@ impl<W: World> Rolls<W> {
         Rolls { roll, next: <W::Ptr<Rolls<W>> as Word>::new_in(ptr::null_mut()) }
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Rolls<W>> {
+    fn iter(&self) -> impl Iterator<Item = &Rolls<W>> + Clone {
         iter::successors(Some(self), |rolls| {
             // Acquire: pairs with the Release of `grow`: the roll is whole.
             let next = rolls.next.load(Ordering::Acquire);
@@ -83,12 +83,12 @@ impl<W: World> Rolls<W> {
     /// [`Lacking`] if a heavy fence is refused. Those that were told already learn of the next
     /// change, too: their bits stay.
     pub(super) fn tell(&self, change: Change) -> Result<Vec<RollPosition>, Lacking> {
-        let mut present = Vec::new();
-        for (roll, rolls) in self.iter().enumerate() {
-            let told = rolls.roll.tell(change)?;
-            present.extend(told.pending.into_iter().map(|at| RollPosition { roll, at }));
-        }
-        Ok(present)
+        let rolls = self.iter().map(|rolls| &rolls.roll);
+        let told = roll::tell(rolls, change)?.into_iter();
+        let place = |(roll, told): (usize, Told)| {
+            told.pending.into_iter().map(move |at| RollPosition { roll, at })
+        };
+        Ok(told.flat_map(place).collect())
     }
 
     fn roll(&self, place: RollPosition) -> &Roll<W> {
@@ -96,14 +96,24 @@ impl<W: World> Rolls<W> {
         &rolls.expect("rolls are never taken away").roll
     }
 
-    /// Whether the owner of a seat knows of a change, or is away.
-    pub(super) fn is_done(&self, place: RollPosition, number: u64) -> bool {
-        self.roll(place).is_done(place.at, number)
+    /// The last change that the owner of a seat knows of; all of them if it is away.
+    pub(super) fn known(&self, place: RollPosition) -> u64 {
+        self.roll(place).known(place.at)
     }
 
     /// Waits until the owner of a seat knows of a change, or is away.
     pub(super) fn wait_until_done(&self, place: RollPosition, number: u64) {
         self.roll(place).wait_until_done(place.at, number);
+    }
+
+    /// The same, until `deadline` at most: whether it came to that.
+    pub(super) fn wait_until_done_by(
+        &self,
+        place: RollPosition,
+        number: u64,
+        deadline: Time,
+    ) -> bool {
+        self.roll(place).wait_until_done_by(place.at, number, deadline)
     }
 }
 

@@ -5,9 +5,10 @@ use core::marker::PhantomData;
 use core::mem;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use coreline_world::{Native, Ordering, Word, World};
+use coreline_world::{Native, Ordering, Time, Word, World};
 
 use super::presence::{Announcer, PresenceOptions};
 use super::roll::{News, Roll, Seat};
@@ -59,12 +60,12 @@ use crate::TicketLock;
 /// **Costs**: an update is two heavy fences (system calls natively), a read of the lines of readers
 /// whose bits are set, and a write to each. A reader that stays inside without reading keeps old
 /// values alive, however many: leave where you block. A reader for which no seat is free adds as
-/// many as there are, 256 for each last-level cache at most; they stay, and cost each update two
-/// fences more. **Signals, fork**: reads may be done in a signal handler by a reader that was made
-/// outside; updates not, and no readers made. In a forked child, readers of other threads that were
-/// inside stay there, and keep what they held. If one of these threads was in an update then, or
-/// was adding seats, updates of the child wait for ever, and so does the making of a reader for
-/// which no seat is free.
+/// many as there are; they stay. Updates read no line of a seat that was given back. **Signals,
+/// fork**: reads may be done in a signal handler by a reader that was made outside; updates not,
+/// and no readers made. In a forked child, readers of other threads that were inside stay there,
+/// and keep what they held. If one of these threads was in an update then, or was adding seats,
+/// updates of the child wait for ever, and so does the making of a reader for which no seat is
+/// free.
 pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
 }
@@ -81,16 +82,19 @@ struct Updater<T> {
     announcer: Announcer,
     /// Replaced, and not announced: the last, and those before it whose announcement failed.
     replaced: Vec<NonNull<T>>,
-    retired: Vec<Retired<T>>,
+    /// In the order of their changes, oldest first.
+    retired: VecDeque<Retired<T>>,
+    /// Readers that were present at the change of the newest retired value, and have not looked
+    /// since. Every reader that may hold a retired value, also an old one, is among them: see
+    /// [`unheld`](Shared::unheld).
+    holders: Vec<RollPosition>,
 }
 
-/// Values that were replaced.
+/// A value that was replaced.
 struct Retired<T> {
-    values: Vec<NonNull<T>>,
-    /// The change that replaced the last of them.
+    value: NonNull<T>,
+    /// The change that replaced it, or the first one after it that was announced.
     number: u64,
-    /// Readers that were present then, and have not looked since.
-    holders: Vec<RollPosition>,
 }
 
 // SAFETY: the pointers own values of a type that may be sent, and are used under the lock only.
@@ -99,8 +103,7 @@ unsafe impl<T: Send> Send for Updater<T> {}
 impl<T> Updater<T> {
     /// The replaced values that were not freed yet.
     fn held(&self) -> impl Iterator<Item = NonNull<T>> + '_ {
-        let retired = self.retired.iter().flat_map(|old| &old.values);
-        retired.chain(&self.replaced).copied()
+        self.retired.iter().map(|old| old.value).chain(self.replaced.iter().copied())
     }
 }
 
@@ -128,7 +131,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
                 updater: TicketLock::new_in(Updater {
                     announcer: Announcer::new(),
                     replaced: Vec::new(),
-                    retired: Vec::new(),
+                    retired: VecDeque::new(),
+                    holders: Vec::new(),
                 }),
                 options,
             }),
@@ -166,18 +170,46 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// [fails](coreline_world::Fences::try_fence_all): the value is replaced, but readers may find
     /// the old one until the next update, which frees it.
     pub fn update(&self, value: T) {
-        let value = NonNull::from(Box::leak(Box::new(value)));
+        let value = Box::new(value);
+        self.replace(|_| value);
+    }
+
+    /// Replaces the value by what `f` makes of it. No other update comes in between, so none is
+    /// lost. Else as [`update`](Versioned::update).
+    ///
+    /// `f` must not update the same value, nor wait for a thread that does: it would wait for
+    /// itself. If it panics, nothing is replaced.
+    ///
+    /// ```
+    /// use coreline::mask::Versioned;
+    ///
+    /// let routes = Versioned::new(vec!["10.0.0.0/8"]);
+    /// routes.rcu(|old| old.iter().copied().chain(["192.168.0.0/16"]).collect());
+    /// assert_eq!(routes.reader().enter().get().len(), 2);
+    /// ```
+    pub fn rcu(&self, f: impl FnOnce(&T) -> T) {
+        self.replace(|old| Box::new(f(old)));
+    }
+
+    fn replace(&self, make: impl FnOnce(&T) -> Box<T>) {
         let shared = &*self.shared;
         let free = {
             let mut updater = shared.updater.lock();
+            // Relaxed: it was stored under the lock, or when this was made.
+            let current = shared.current.load(Ordering::Relaxed);
+            // SAFETY: there is always a value, and only the holder of the lock replaces it.
+            let value = NonNull::from(Box::leak(make(unsafe { &*current })));
             // Release: pairs with the Acquire in `refresh`, so that readers find the value whole.
             // No Acquire: what we free was stored under the lock, or when this was made.
             let old = shared.current.swap(value.as_ptr(), Ordering::Release);
             updater.replaced.push(NonNull::new(old).expect("there is always a value"));
             let change = updater.announcer.next::<W>(shared.options.trim_every);
-            let holders = shared.rolls.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
-            let values = mem::take(&mut updater.replaced);
-            updater.retired.push(Retired { values, number: change.number, holders });
+            // Only if it succeeds: else those of the change before hold what is retired.
+            updater.holders =
+                shared.rolls.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
+            let replaced = mem::take(&mut updater.replaced).into_iter();
+            let retired = replaced.map(|value| Retired { value, number: change.number });
+            updater.retired.extend(retired);
             shared.unheld(&mut updater)
         };
         drop(free);
@@ -187,6 +219,23 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// is inside and never reads or leaves holds this up for ever; one on the calling thread does.
     /// Updates go on meanwhile.
     pub fn synchronize(&self) {
+        // Without a deadline it does not give up.
+        let _: bool = self.wait(|at, number| {
+            self.shared.rolls.wait_until_done(at, number);
+            true
+        });
+    }
+
+    /// As [`synchronize`](Versioned::synchronize), until `deadline` at most: false if a reader may
+    /// still hold a value that was replaced before. Waits for other updates, whatever the deadline;
+    /// none of them waits for readers.
+    #[must_use]
+    pub fn synchronize_by(&self, deadline: Time) -> bool {
+        self.wait(|at, number| self.shared.rolls.wait_until_done_by(at, number, deadline))
+    }
+
+    /// Frees what was replaced until now, while `wait` says of each reader that it is done.
+    fn wait(&self, wait: impl Fn(RollPosition, u64) -> bool) -> bool {
         let shared = &*self.shared;
         let mut last = None;
         loop {
@@ -194,14 +243,14 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
                 let mut updater = shared.updater.lock();
                 let last = *last.get_or_insert(updater.announcer.last());
                 let free = shared.unheld(&mut updater);
-                let mut held = updater.retired.iter().filter(|old| old.number <= last);
-                (free, held.next().map(|old| (old.number, old.holders.clone())))
+                let held = updater.retired.iter().take_while(|old| old.number <= last).last();
+                (free, held.map(|old| (old.number, updater.holders.clone())))
             };
             drop(free);
-            let Some((number, holders)) = held else { return };
-            // Not under the lock: a reader that is waited for may want to update.
-            for at in holders {
-                shared.rolls.wait_until_done(at, number);
+            let Some((number, holders)) = held else { return true };
+            // Not under a lock: a reader that is waited for may want to update.
+            if !holders.into_iter().all(|at| wait(at, number)) {
+                return false;
             }
         }
     }
@@ -215,20 +264,47 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
 impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
     /// Takes out the replaced values that no reader can hold any more. To be dropped without the
     /// lock, which a drop may want; all of them are, also if one panics.
+    ///
+    /// A reader that holds a value was inside when that was replaced, and has not looked or left
+    /// since. So every change after that one found it inside, too: the holders of the newest change
+    /// include those of all changes before it. A reader among them that knows of change `n` holds
+    /// only what was replaced after `n`. Hence values become free in the order of their changes,
+    /// and the holder that knows least says how many.
+    ///
+    /// That holder is kept at the end. While it stays behind, this costs one look, however many
+    /// values it holds back. Else it costs a look at each holder, and the announcement looked at
+    /// these, too. So an update costs the same whatever is retired.
     fn unheld(&self, updater: &mut Updater<T>) -> Vec<Box<T>> {
-        let mut free = Vec::new();
-        updater.retired.retain_mut(|old| {
-            old.holders.retain(|&at| !self.rolls.is_done(at, old.number));
-            if old.holders.is_empty() {
-                // SAFETY: from boxes, and taken out of `retired` here. No reader holds one: each
-                // that was present when they were replaced has looked again since, or left, and
-                // `is_done` acquired that; each that entered later found a newer one.
-                let owned = |value: NonNull<T>| unsafe { Box::from_raw(value.as_ptr()) };
-                free.extend(old.values.drain(..).map(owned));
+        let Updater { retired, holders, .. } = updater;
+        let (Some(oldest), Some(newest)) = (retired.front(), retired.back()) else {
+            return Vec::new();
+        };
+        if holders.last().is_some_and(|&at| self.rolls.known(at) < oldest.number) {
+            return Vec::new();
+        }
+        // What the slowest holder knows, and its index among those that are kept.
+        let (mut least, mut slowest, mut kept) = (newest.number, 0, 0);
+        holders.retain(|&at| {
+            let known = self.rolls.known(at);
+            if known >= newest.number {
+                return false;
             }
-            !old.holders.is_empty()
+            if known < least {
+                (least, slowest) = (known, kept);
+            }
+            kept += 1;
+            true
         });
-        free
+        if kept > 0 {
+            holders.swap(slowest, kept - 1);
+        }
+        let free = retired.partition_point(|old| old.number <= least);
+        // SAFETY: from boxes, and taken out of `retired` here. No reader holds one: each that was
+        // present when it was replaced is a holder that knows of that change by now, or has left,
+        // and `known` acquired that; or it left before the newest change, and that found it away,
+        // which `tell` acquired. Each reader that entered later found a newer one.
+        let owned = |old: Retired<T>| unsafe { Box::from_raw(old.value.as_ptr()) };
+        retired.drain(..free).map(owned).collect()
     }
 }
 
@@ -298,6 +374,14 @@ impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
         // Acquire: pairs with the Release of the update that stored it: the value is whole.
         let current = self.shared.current.load(Ordering::Acquire);
         self.cached = NonNull::new(current).expect("there is always a value");
+    }
+}
+
+/// Another reader of the same value, with a seat of its own, as from
+/// [`Versioned::reader`]; outside.
+impl<T: Send + Sync + 'static, W: World> Clone for Reader<T, W> {
+    fn clone(&self) -> Self {
+        Versioned { shared: Arc::clone(&self.shared) }.reader()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The law of read-mostly values: a read costs the same however many CPUs read.
 
 use std::hint::black_box;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,5 +108,66 @@ fn an_update_is_found_by_383_simulated_readers() {
         let (busy, updates) = mean(Program { update: Some(us(100)), ..program });
         println!("{program:?}: {quiet} ps without updates, {busy} ps with {updates}");
         assert!(updates >= 4 && busy > quiet, "{busy} ps with {updates} updates, {quiet} without");
+    }
+}
+
+/// The simulated time of each of these updates, beside a reader that is inside and never looks.
+fn held_back(updates: u64) -> Vec<Duration> {
+    let machine = Machine::preset("host-2c").unwrap().step_limit(20_000_000);
+    let law = move || {
+        let value = Versioned::<u64, Sim>::new_in(0, PresenceOptions::new().seats(1));
+        let mut reader = value.reader();
+        let reading = reader.enter();
+        let update = |number| {
+            let begun = Sim::now();
+            value.update(number);
+            Sim::now() - begun
+        };
+        let spent = (1..=updates).map(update).collect();
+        assert_eq!(value.retired() as u64, updates, "the reader may hold all of them");
+        drop(reading);
+        value.update(0);
+        assert_eq!(value.retired(), 0);
+        spent
+    };
+    machine.run(law).unwrap().value
+}
+
+#[test]
+fn an_update_costs_the_same_however_many_values_a_reader_holds_back() {
+    let spent = held_back(3_000);
+    let sum = |at: Range<usize>| spent[at].iter().sum::<Duration>();
+    let (few, many) = (sum(50..100), sum(2_950..3_000));
+    assert!(many * 10 <= few * 11, "{many:?} after 2,950 updates, {few:?} after 50");
+}
+
+/// The simulated time of updates without readers: before there was one, right after so many have
+/// gone, and later.
+fn after_readers(readers: u32, trim_every: Duration) -> [Duration; 3] {
+    let machine = Machine::preset("host-2c").unwrap().step_limit(20_000_000);
+    let law = move || {
+        let options = PresenceOptions::new().seats(1).trim_every(trim_every);
+        let value = Versioned::<u64, Sim>::new_in(0, options);
+        let update = || {
+            let begun = Sim::now();
+            value.update(0);
+            Sim::now() - begun
+        };
+        update();
+        let before = update();
+        let mut all: Vec<_> = (0..readers).map(|_| value.reader()).collect();
+        all.iter_mut().for_each(|reader| assert_eq!(*reader.enter().get(), 0));
+        drop(all);
+        [before, update(), update()]
+    };
+    machine.run(law).unwrap().value
+}
+
+#[test]
+fn an_update_looks_at_no_reader_that_is_gone() {
+    for trim_every in [Duration::ZERO, Duration::from_secs(3600)] {
+        let [before, right_after, later] = after_readers(1_000, trim_every);
+        let all = format!("{trim_every:?}: {before:?}, {right_after:?}, {later:?}");
+        assert!(right_after <= before * 2 && later <= before * 2, "{all}");
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coreline::mask::{Entry, Presence, PresenceOptions, Versioned};
-use coreline_sim::Sim;
+use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{
-    Cell, Integer, JoinHandle, Line, Native, Ordering, Place, Placement, Testbed, Word, Words,
-    implements,
+    Cell, Clock, Integer, JoinHandle, Line, Native, Ordering, Place, Placement, Testbed, Word,
+    Words, implements,
 };
 
 use crate::worlds::{self, PREEMPTED};
@@ -407,4 +407,59 @@ fn guards_stay_with_their_threads_and_all_else_moves() {
     assert!(implements!(Versioned<u32>: Send) && implements!(Versioned<u32>: Sync));
     assert!(implements!(Reader<u32>: Send) && !implements!(Reader<u32>: Sync));
     assert!(!implements!(Reading<'_, u32>: Send) && !implements!(Reading<'_, u32>: Sync));
+}
+
+/// Threads that add to the value, each to what it finds.
+fn adds<W: Testbed>(threads: u32, each: u32) {
+    let value = Versioned::<u32, W>::new_in(0, PresenceOptions::new().seats(1));
+    let add = move |value: &Versioned<u32, W>| (0..each).for_each(|_| value.rcu(|old| old + 1));
+    let others: Vec<_> = (1..threads)
+        .map(|_| {
+            let value = value.clone();
+            W::spawn(Placement::Anywhere, move || add(&value)).unwrap()
+        })
+        .collect();
+    add(&value);
+    others.into_iter().for_each(JoinHandle::join);
+    assert_eq!(*value.reader().enter().get(), threads * each);
+}
+
+#[test]
+fn no_edit_is_lost() {
+    worlds::check(|| adds::<Model>(2, 1));
+    worlds::simulate("seats::adds", "host-2c", PREEMPTED, || adds::<Sim>(4, 10)).unwrap();
+    adds::<Native>(4, 100);
+}
+
+#[test]
+fn an_edit_that_panics_changes_nothing() {
+    let value = Versioned::new(1);
+    let edit = AssertUnwindSafe(|| value.rcu(|_| panic!("in an edit")));
+    assert!(catch_unwind(edit).is_err());
+    assert_eq!((*value.reader().enter().get(), value.retired()), (1, 0));
+    value.rcu(|old| old + 1);
+    assert_eq!(*value.reader().enter().get(), 2);
+}
+
+/// A reader that stays inside holds up the wait until its deadline, and not longer.
+fn gives_up() {
+    let value = Versioned::<u32, Sim>::new_in(0, PresenceOptions::new().seats(1));
+    let mut reader = value.reader();
+    let mut other = reader.clone();
+    let reading = reader.enter();
+    value.update(1);
+    assert_eq!(*other.enter().get(), 1, "it has a seat of its own");
+    let (begun, span) = (Sim::now(), Duration::from_micros(50));
+    assert!(!value.synchronize_by(begun + span));
+    let waited = Sim::now() - begun;
+    assert!(waited >= span && waited < span * 2, "{waited:?}");
+    assert_eq!(value.retired(), 1);
+    drop(reading);
+    assert!(value.synchronize_by(Sim::now()), "a deadline that has passed, and no reader");
+    assert_eq!(value.retired(), 0);
+}
+
+#[test]
+fn a_wait_for_readers_ends_at_its_deadline() {
+    worlds::simulate("seats::gives_up", "host-2c", Faults::NONE, gives_up).unwrap();
 }
