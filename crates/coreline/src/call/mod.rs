@@ -194,6 +194,25 @@ impl<W: World + Threads> Workers<W> {
         self.shared.workers.iter().map(|worker| worker.cpu)
     }
 
+    /// The CPU that the calling thread is the worker of; `None` if it is none of these workers.
+    ///
+    /// A worker keeps its number. The CPU that it runs on may be another one: an administrator who
+    /// narrows the cpuset of the process moves it.
+    ///
+    /// ```
+    /// use coreline::Workers;
+    /// use coreline::call::Why;
+    ///
+    /// let workers = Workers::new()?;
+    /// let cpu = workers.cpus().next().unwrap();
+    /// assert_eq!(workers.current(), None);
+    /// assert_eq!(workers.call_on(cpu, || workers.current()).map_err(Why::from)?, Some(cpu));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn current(&self) -> Option<CpuId> {
+        self.shared.current().map(|index| self.shared.workers[index].cpu)
+    }
+
     /// Runs `function` on the worker of `cpu`, behind calls that are there already, and returns its
     /// value. On that worker itself: at once.
     ///

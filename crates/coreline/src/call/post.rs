@@ -74,7 +74,7 @@ impl<W: World> Post<W> {
     /// Hands over a call; wakes the worker if it sleeps.
     #[inline]
     pub(super) fn offer_call(&self, call: *mut Header<W>) -> Offered {
-        self.offer(call, Ordering::Relaxed)
+        self.offer(call)
     }
 
     /// Tells the worker to look at its queues; wakes it if it sleeps.
@@ -86,8 +86,7 @@ impl<W: World> Post<W> {
     /// After it the caller sees what the worker wrote before it [took](Post::take) the message that
     /// was there last.
     pub(super) fn offer_work(&self) -> Offered {
-        // Acquire: pairs with the Release in `take`.
-        self.offer(Self::WORK, Ordering::Acquire)
+        self.offer(Self::WORK)
     }
 
     /// Whether a call is there.
@@ -97,21 +96,18 @@ impl<W: World> Post<W> {
         matches!(Self::read(self.word.load(Ordering::Acquire)), Found::Call(_))
     }
 
-    /// `acquires`: the ordering of what is found.
     #[inline]
-    fn offer(&self, message: *mut Header<W>, acquires: Ordering) -> Offered {
-        let exchanged = match acquires {
-            Ordering::Acquire => Ordering::AcqRel,
-            _ => Ordering::Release,
-        };
+    fn offer(&self, message: *mut Header<W>) -> Offered {
         // A worker that is awake is the frequent case. A guess that is wrong has brought the line
         // here all the same.
         let mut expected = Self::AWAKE;
         loop {
             // Release: pairs with the Acquire in `look`. Without it the worker could run a call
             // before it sees what is to be run.
-            // The caller says what the rest is for.
-            match self.word.compare_exchange(expected, message, exchanged, acquires) {
+            // Acquire, twice: pairs with the Release in `take`: after `offer_work` the sender sees
+            // in which call the worker is.
+            match self.word.compare_exchange(expected, message, Ordering::AcqRel, Ordering::Acquire)
+            {
                 Ok(found) => {
                     if found == Self::SLEEPING {
                         self.bell.ring();
@@ -161,7 +157,7 @@ impl<W: World> Post<W> {
     /// Partner: the fence that senders pass before `offer_work`.
     #[inline]
     pub(super) fn take(&self) {
-        // Release: pairs with the Acquire in `offer_work` and `has_call`: the worker is seen to be
+        // Release: pairs with the Acquire in `offer` and `has_call`: the worker is seen to be
         // in the call that it takes. No exchange comes between: all expect another value.
         self.word.store(Self::AWAKE, Ordering::Release);
     }
