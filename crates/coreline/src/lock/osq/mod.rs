@@ -82,9 +82,10 @@ pub(super) use spinning::Came;
 ///
 /// **Size**: 4 bytes for each lock. All locks of a process share a table of nodes: 64 bytes for
 /// each turn that is waited for, taken, given up or not needed any more at one time, up to 256 KiB
-/// even where these are few, and at most 2 MiB. They share boards, too: 4.2 KiB for each lock that
-/// waiters of several places want at one time, at most 4.2 MiB. Both are made 64 at a time, by the
-/// threads that need them, with the global allocator.
+/// even where these are few. A turn that is forgotten keeps its node. They share boards, too:
+/// 4.2 KiB for each lock that waiters of several places want at one time, at most 4.2 MiB. Both are
+/// made 64 at a time, by the threads that need them, with the global allocator; beyond 32,768 nodes
+/// (2 MiB), their memory doubles each time.
 ///
 /// **Panics**: nothing here panics. A turn that is dropped by a panic is passed on.
 ///
