@@ -7,13 +7,14 @@
 //! shard 0     first -> object -> object       free ones, through their own links
 //! shard 1     first -> object
 //! chunk 0     |object|object|...|             made when the first of its objects is taken
+//! far 0       |object|object|...|             as many as all chunks hold; the next one, twice as many
 //! ```
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
 //! | a list | its first object and, in the upper half, how often that changed | exchanges |
 //! | `made` | how many objects were ever taken for the first time | `fetch_add`s |
-//! | `chunks` | the objects; null until made | the first exchange |
+//! | `chunks`, `far` | the objects; null until made | the first exchange |
 //!
 //! An exchange fails where another thread's did not, or on some processors by chance, and is tried
 //! again at once: a thread that is stopped, killed or left behind by a fork holds up none.
@@ -47,6 +48,8 @@ pub(crate) struct Pool<T: Pooled<W>, W: World> {
     spread: u32,
     /// The first object of each chunk.
     chunks: Box<[W::Ptr<Line<T>>]>,
+    /// The first object of each chunk of those that are more than these hold.
+    far: Box<[W::Ptr<Line<T>>]>,
 }
 
 impl<T: Pooled<W>, W: World> Pool<T, W> {
@@ -63,18 +66,57 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
             made: W::U32::new_in(0),
             spread: spread.min(chunks * Self::PER_CHUNK) as u32,
             chunks: (0..chunks).map(|_| W::Ptr::new_in(ptr::null_mut())).collect(),
+            far: Box::new([]),
         }
+    }
+
+    /// A pool of `2^doublings` times as many objects. What is more is made in large chunks, each
+    /// twice as large as the one before, so that it costs nothing where it is not needed. The model
+    /// has no use for more.
+    pub(crate) fn growing(mut self, doublings: usize) -> Self {
+        let doublings = if W::RUNS { doublings } else { 0 };
+        self.far = (0..doublings).map(|_| W::Ptr::new_in(ptr::null_mut())).collect();
+        self
     }
 
     /// An object. Only numbers that [`take`](Pool::take) gave may be asked for.
     pub(crate) fn get(&self, number: Number) -> &T {
         let at = number as usize - 1;
-        // Acquire: pairs with the Release in `chunk`. Without it, the object could be seen
+        let Some(chunk) = self.chunks.get(at / Self::PER_CHUNK) else {
+            return self.get_far(at);
+        };
+        // Acquire: pairs with the Release in `make_in`. Without it, the object could be seen
         // unwritten.
-        let chunk = self.chunks[at / Self::PER_CHUNK].load(Ordering::Acquire);
+        let chunk = chunk.load(Ordering::Acquire);
         // SAFETY: a number was given out only after its chunk, of so many objects, was made; and
         // chunks stay.
         unsafe { &(*chunk.add(at % Self::PER_CHUNK)).0 }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_far(&self, at: usize) -> &T {
+        let (far, in_it) = self.place_far(at);
+        // Acquire: as in `get`.
+        let chunk = self.far[far].load(Ordering::Acquire);
+        // SAFETY: as in `get`.
+        unsafe { &(*chunk.add(in_it)).0 }
+    }
+
+    /// The far chunk of an object that `chunks` does not hold, and where in it the object is.
+    fn place_far(&self, at: usize) -> (usize, usize) {
+        let far = (at / self.near()).ilog2() as usize;
+        (far, at - self.len_far(far))
+    }
+
+    /// The objects of a far chunk, as many as those before it.
+    fn len_far(&self, far: usize) -> usize {
+        self.near() << far
+    }
+
+    /// How many objects `chunks` holds.
+    fn near(&self) -> usize {
+        self.chunks.len() * Self::PER_CHUNK
     }
 
     fn home(&self) -> usize {
@@ -95,7 +137,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
     }
 
     fn most(&self) -> u32 {
-        (self.chunks.len() * Self::PER_CHUNK) as u32
+        self.len_far(self.far.len()) as u32
     }
 
     fn pop(&self, shard: usize) -> Option<Number> {
@@ -113,43 +155,62 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         if at >= self.most() {
             return None;
         }
-        self.chunk(at as usize / Self::PER_CHUNK);
-        Some(at + 1)
+        let at_chunk = at as usize / Self::PER_CHUNK;
+        let is_made = match self.chunks.get(at_chunk) {
+            Some(chunk) => Self::make_in(chunk, Self::PER_CHUNK),
+            None => {
+                let far = self.place_far(at as usize).0;
+                Self::make_in(&self.far[far], self.len_far(far))
+            }
+        };
+        is_made.then_some(at + 1)
     }
 
-    /// Makes a chunk if it is not there.
-    fn chunk(&self, number: usize) {
+    /// Makes a chunk of so many objects if it is not there; says whether it is there now. It is
+    /// not if there is no memory for it.
+    fn make_in(chunk: &W::Ptr<Line<T>>, len: usize) -> bool {
         // Relaxed: `get` looks again.
-        if !self.chunks[number].load(Ordering::Relaxed).is_null() {
-            return;
+        if !chunk.load(Ordering::Relaxed).is_null() {
+            return true;
         }
-        let objects: Box<[Line<T>]> = (0..Self::PER_CHUNK).map(|_| Line(T::new_in())).collect();
-        let ours = Box::into_raw(objects).cast::<Line<T>>();
+        let mut objects: Vec<Line<T>> = Vec::new();
+        if objects.try_reserve_exact(len).is_err() {
+            return false;
+        }
+        objects.extend((0..len).map(|_| Line(T::new_in())));
+        let ours = Box::into_raw(objects.into_boxed_slice()).cast::<Line<T>>();
         // Release: pairs with the Acquire in `get`. Relaxed, where it fails: `get` looks again.
-        let put = self.chunks[number].compare_exchange(
-            ptr::null_mut(),
-            ours,
-            Ordering::Release,
-            Ordering::Relaxed,
-        );
+        let put =
+            chunk.compare_exchange(ptr::null_mut(), ours, Ordering::Release, Ordering::Relaxed);
         if put.is_err() {
-            // SAFETY: made above, and no other thread has seen it.
-            unsafe { Self::drop_chunk(ours) };
+            // SAFETY: made above, of so many, and no other thread has seen it.
+            unsafe { Self::drop_chunk(ours, len) };
         }
+        true
+    }
+
+    /// How many objects were ever taken for the first time.
+    pub(crate) fn made(&self) -> u32 {
+        // Relaxed: a count. A thread that finds all taken counts, too.
+        self.made.load(Ordering::Relaxed).min(self.most())
     }
 
     /// The bytes of the chunks that were made.
     pub(crate) fn bytes(&self) -> usize {
-        // Relaxed: a count. A thread that finds all taken counts, too.
-        let made = self.made.load(Ordering::Relaxed).min(self.most()) as usize;
-        made.div_ceil(Self::PER_CHUNK) * Self::PER_CHUNK * size_of::<Line<T>>()
+        let made = self.made() as usize;
+        let objects = match made <= self.near() {
+            true => made.div_ceil(Self::PER_CHUNK) * Self::PER_CHUNK,
+            false => made.next_multiple_of(self.near()).next_power_of_two(),
+        };
+        objects * size_of::<Line<T>>()
     }
 
     /// # Safety
     ///
-    /// The chunk was made by [`chunk`](Pool::chunk), and nothing uses it any more.
-    unsafe fn drop_chunk(first: *mut Line<T>) {
-        let objects = ptr::slice_from_raw_parts_mut(first, Self::PER_CHUNK);
+    /// The chunk was made by [`make_in`](Pool::make_in), of so many objects, and nothing uses it
+    /// any more.
+    unsafe fn drop_chunk(first: *mut Line<T>, len: usize) {
+        let objects = ptr::slice_from_raw_parts_mut(first, len);
         // SAFETY: it was a box of so many objects; and the caller's promise.
         drop(unsafe { Box::from_raw(objects) });
     }
@@ -221,11 +282,14 @@ impl<W: World> List<W> {
 
 impl<T: Pooled<W>, W: World> Drop for Pool<T, W> {
     fn drop(&mut self) {
-        for chunk in &mut self.chunks {
+        let near = self.near();
+        let chunks = self.chunks.iter_mut().map(|chunk| (chunk, Self::PER_CHUNK));
+        let far = self.far.iter_mut().enumerate().map(|(far, chunk)| (chunk, near << far));
+        for (chunk, len) in chunks.chain(far) {
             chunk.with_mut(|chunk| {
                 if !chunk.is_null() {
-                    // SAFETY: from `chunk`, and no lock of this world is in use any more.
-                    unsafe { Self::drop_chunk(*chunk) };
+                    // SAFETY: from `make_in`, and no lock of this world is in use any more.
+                    unsafe { Self::drop_chunk(*chunk, len) };
                 }
             });
         }
@@ -234,6 +298,7 @@ impl<T: Pooled<W>, W: World> Drop for Pool<T, W> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::sync::Arc;
 
     use coreline_sim::{Machine, Sim};
@@ -272,5 +337,21 @@ mod tests {
         };
         let run = Machine::preset("host-2c").expect("a preset").run(program);
         assert_eq!(run.expect("it ends").value, 1, "as many as were ever in use at one time");
+    }
+
+    #[test]
+    fn a_pool_grows_and_each_object_has_a_number_of_its_own() {
+        let program = || {
+            let pool = Pool::<Object, Sim>::new_in(128, 0).growing(3);
+            let taken: Vec<Number> = std::iter::from_fn(|| pool.take()).collect();
+            assert_eq!(taken, (1..=128 << 3).collect::<Vec<_>>());
+            let places: HashSet<_> =
+                taken.iter().map(|number| ptr::from_ref(pool.get(*number))).collect();
+            assert_eq!(places.len(), taken.len(), "two numbers name one object");
+            assert_eq!(pool.bytes(), taken.len() * size_of::<Line<Object>>());
+            taken.iter().for_each(|number| pool.put_back(*number));
+            assert_eq!(std::iter::from_fn(|| pool.take()).count(), taken.len());
+        };
+        Machine::preset("host-2c").expect("a preset").run(program).expect("it ends");
     }
 }

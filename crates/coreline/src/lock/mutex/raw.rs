@@ -17,7 +17,7 @@ const HAND: u32 = 1 << 2;
 /// The lock is handed to the first waiter.
 const GIVEN: u32 = 1 << 3;
 /// Where the number of a node begins: the holder is to wake its thread, the next first waiter.
-const NEXT: u32 = 16;
+const NEXT: u32 = 4;
 
 /// A first waiter that sleeps asks for the lock after so long: waking it for nothing takes longer
 /// than a turn, so threads that run go first.

@@ -212,11 +212,12 @@ fn passed_over(seed: u64, turn: u64, gives_up: bool) -> (u32, u64) {
     })
 }
 
-/// 28 waiters each of three places come by turns: the places in the order of their turns, each once
-/// for all that follow one another.
-fn runs_of_waiters_that_come_by_turns() -> Vec<(u32, u32)> {
+/// 28 waiters each of three places come by turns, while so many other nodes are in use: the places
+/// in the order of their turns, each once for all that follow one another.
+fn runs_of_waiters_that_come_by_turns(others: u32) -> Vec<(u32, u32)> {
     let osq = Osq::<Near, Sim>::new_in();
     with_tables::<Sim, _>(|tables| {
+        (0..others).for_each(|_| assert!(tables.nodes.take().is_some(), "a node"));
         let come = |place| (place, come_from(&osq, tables, place));
         let mut holder = come(0).1;
         // The last one of all stays unsorted.
@@ -245,8 +246,21 @@ fn runs_of_waiters_that_come_by_turns() -> Vec<(u32, u32)> {
 #[test]
 fn a_run_has_all_that_wait() {
     let machine = Machine::preset("x86-128c-8n").expect("a preset");
-    let runs = machine.run(runs_of_waiters_that_come_by_turns).expect("it ends").value;
+    let runs = machine.run(|| runs_of_waiters_that_come_by_turns(0)).expect("it ends").value;
     assert_eq!(runs, [(1, 28), (2, 28), (3, 28), (0, 1)]);
+}
+
+#[test]
+fn waiters_in_nodes_with_long_numbers_have_their_turns_unsorted() {
+    let runs = |others: u32| {
+        let machine = Machine::preset("x86-128c-8n").expect("a preset");
+        machine.run(move || runs_of_waiters_that_come_by_turns(others)).expect("it ends").value
+    };
+    let by_turns: Vec<_> = (0..84).map(|number| (1 + number % 3, 1)).chain([(0, 1)]).collect();
+    assert_eq!(runs(0x1_0000), by_turns);
+    // Half of them can be sorted.
+    let turns: u32 = runs(0x1_0000 - 43).iter().map(|(_, turns)| turns).sum();
+    assert_eq!(turns, 85);
 }
 
 #[test]

@@ -29,7 +29,8 @@
 //! It exchanges its state from `WAIT` to `LEFT`, and from then on touches neither the node nor the
 //! lock. The holder that comes to the node takes its place: it passes on what lies behind the node,
 //! and puts the node back. If the holder's exchange from `WAIT` to `TURN` was first, the waiter has
-//! the turn after all. So exactly one of the two happens.
+//! the turn after all. So exactly one of the two happens. Where many nodes are left in queues, a
+//! thread that comes takes such a place in place of a node of its own: see `places.rs`.
 //!
 //! # Law
 //!
@@ -41,6 +42,7 @@
 mod laws;
 mod nodes;
 mod order;
+mod places;
 mod sleeping;
 mod spinning;
 
@@ -52,8 +54,10 @@ use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World, W
 
 pub use order::{Fifo, Near, Order};
 
+use super::spin::doze;
 use crate::numbered::{NONE, Number};
-use nodes::{LEFT, Link, MOST_LEFT, Node, SLEEPS, TURN, Tables, WAIT};
+use nodes::{KIND, LEFT, Link, MOST_LEFT, Node, SLEEPS, TURN, Tables, WAIT};
+use places::Place;
 pub(super) use sleeping::{Manner, Waited};
 pub(super) use spinning::Came;
 
@@ -78,9 +82,10 @@ pub(super) use spinning::Came;
 ///
 /// **Size**: 4 bytes for each lock. All locks of a process share a table of nodes: 64 bytes for
 /// each turn that is waited for, taken, given up or not needed any more at one time, up to 256 KiB
-/// even where these are few, and at most 2 MiB. They share boards, too: 4.2 KiB for each lock that
-/// waiters of several places want at one time, at most 4.2 MiB. Both are made 64 at a time, by the
-/// threads that need them, with the global allocator.
+/// even where these are few. A turn that is forgotten keeps its node. They share boards, too:
+/// 4.2 KiB for each lock that waiters of several places want at one time, at most 4.2 MiB. Both are
+/// made 64 at a time, by the threads that need them, with the global allocator; beyond 32,768 nodes
+/// (2 MiB), their memory doubles each time.
 ///
 /// **Panics**: nothing here panics. A turn that is dropped by a panic is passed on.
 ///
@@ -132,29 +137,37 @@ impl<O: Order, W: World> Osq<O, W> {
         Osq { tail: W::U32::new_in(NONE), order: PhantomData }
     }
 
-    /// Waits for a turn. Where all nodes are taken, by 32,768 other waiters, waits for one first,
-    /// and has no place in the queue meanwhile.
+    /// Waits for a turn. Where all nodes are taken, by 67 million turns that are held or waited for,
+    /// or where there is no memory for more, the thread sleeps until there is one, and has no place
+    /// in the queue meanwhile.
     pub fn lock(&self) -> Turn<'_, O, W> {
         let (Came::First(number) | Came::Next(number)) = self.come();
         self.turn(number)
     }
 
-    /// Waits for a turn until `deadline` at most; `None` if it did not come, or if all nodes are
-    /// taken.
+    /// Waits for a turn until `deadline` at most; `None` if it did not come.
     ///
-    /// A waiter that gives up leaves its node in the queue, until a holder comes to it. While
-    /// 16,384 such nodes are in the queues of all locks, this is [`try_lock`](Osq::try_lock).
+    /// A waiter that gives up leaves its node in the queue, until a holder comes to it. While more
+    /// than 512 such nodes are in the queues of all locks, a thread that may give up adopts such a
+    /// place of its own lock, if it finds one. So threads that try again and again while one holds
+    /// the lock take about as many nodes as there are threads, and not one for each try. Where
+    /// 1,048,576 such nodes are in the queues, or there is no node, the thread sleeps without a
+    /// place, and looks whether the lock is free.
     pub fn lock_by(&self, deadline: Time) -> Option<Turn<'_, O, W>> {
         with_tables::<W, _>(|tables| {
-            if tables.is_left_full() {
-                return self.try_lock();
-            }
-            let number = tables.nodes.take()?;
-            if !self.arrive(tables, number) {
+            let Some(Place { number, has_turn, life }) = self.come_to_leave(tables) else {
+                let mut turn = None;
+                doze::<W>(Some(deadline), || {
+                    turn = self.try_lock();
+                    turn.is_some()
+                });
+                return turn;
+            };
+            if !has_turn {
                 let state = &tables.nodes.get(number).state;
                 // Acquire: as in `come`.
                 let came = state.wait_until_by(Ordering::Acquire, deadline, |state| state == TURN);
-                if came.is_none() && tables.leave(number, WAIT) {
+                if came.is_none() && tables.leave(number, WAIT | life) {
                     return None;
                 }
             }
@@ -198,18 +211,22 @@ impl<O: Order, W: World> Osq<O, W> {
     fn arrive(&self, tables: &Tables<W>, number: Number) -> bool {
         let place = tables.place();
         tables.nodes.get(number).prepare(place);
+        self.append(tables, number, place) == NONE
+    }
+
+    /// Puts a node that is prepared at the end of the queue; the node before it, if there is one.
+    fn append(&self, tables: &Tables<W>, number: Number, place: u32) -> Number {
         // Acquire: pairs with the Release in `behind`, where the queue was empty, and with that of
         // the arrival before, which wrote the node that is linked to below. Release: pairs with the
         // Acquire of the next arrival.
         let before = self.tail.swap(number, Ordering::AcqRel);
-        if before == NONE {
-            return true;
+        if before != NONE {
+            let link = Link::new(number, place);
+            // Release: pairs with the Acquire in `behind`: the holder that finds the link reads
+            // this node.
+            tables.nodes.get(before).next.store(link.word(), Ordering::Release);
         }
-        let link = Link::new(number, place);
-        // Release: pairs with the Acquire in `behind`: the holder that finds the link reads this
-        // node.
-        tables.nodes.get(before).next.store(link.word(), Ordering::Release);
-        false
+        before
     }
 
     /// What lies behind `number`, which is the holder's; `None` if nothing does, and then the lock
@@ -257,9 +274,7 @@ fn linked<W: World>(next: &W::U32) -> u32 {
 }
 
 impl<W: World> Tables<W> {
-    /// Whether so many nodes are left in queues that none may be added. Without that, threads that
-    /// try again and again while one has its turn would take all nodes. If that one then wanted
-    /// another lock, it would wait for a node, and all nodes for the end of its turn.
+    /// Whether so many nodes are left in queues that none may be added.
     fn is_left_full(&self) -> bool {
         // Relaxed: a count.
         self.left.load(Ordering::Relaxed) >= MOST_LEFT
@@ -272,11 +287,11 @@ impl<W: World> Tables<W> {
         // `grant`: the count is never below zero.
         self.left.fetch_add(1, Ordering::Relaxed);
         // Release: pairs with the Acquire in `grant`, after which another thread may write to the
-        // node; what this one wrote and read comes before. Acquire, where it fails: the turn came,
-        // as in `come`.
+        // node; what this one wrote and read comes before; and with that in `adopt`. Acquire, where
+        // it fails: the turn came, as in `come`.
         let left = self.nodes.get(number).state.compare_exchange(
             from,
-            LEFT,
+            from & !KIND | LEFT,
             Ordering::Release,
             Ordering::Acquire,
         );
@@ -293,19 +308,34 @@ impl<W: World> Tables<W> {
     fn grant(&self, number: Number, along: u32) -> Option<Number> {
         let node = self.nodes.get(number);
         node.along.set(along);
-        // Release: pairs with the Acquire of the wait for the turn. Acquire, where it fails: pairs
-        // with the Release of the thread that left; the node is the caller's from then on.
-        let grant =
-            |from| node.state.compare_exchange(from, TURN, Ordering::Release, Ordering::Acquire);
-        match grant(WAIT) {
-            Ok(_) => Some(NONE),
-            Err(SLEEPS) if grant(SLEEPS).is_ok() => Some(number),
-            Err(_) => {
-                // Relaxed: a count; see `leave`.
-                self.left.fetch_sub(1, Ordering::Relaxed);
-                None
+        let mut from = WAIT;
+        loop {
+            // Release: pairs with the Acquire of the wait for the turn. Acquire, where it fails:
+            // pairs with the Release of the thread that left; the node is the caller's from then
+            // on.
+            let granted =
+                node.state.compare_exchange(from, TURN, Ordering::Release, Ordering::Acquire);
+            match granted {
+                Ok(_) => return Some(if from & KIND == SLEEPS { number } else { NONE }),
+                Err(LEFT) => break,
+                Err(found) if found & KIND != LEFT => from = found,
+                Err(found) => {
+                    // Another thread may adopt the place until its life is taken out:
+                    //
+                    //   Thread 1: finds that the waiter has left, and passes its node over
+                    //   Thread 2: adopts the place, waits for ever
+                    //
+                    // Acquire: as above; the thread that left last may be one that had adopted it.
+                    let over = (Ordering::Acquire, Ordering::Relaxed);
+                    if node.state.compare_exchange(found, LEFT, over.0, over.1).is_ok() {
+                        break;
+                    }
+                }
             }
         }
+        // Relaxed: a count; see `leave`.
+        self.left.fetch_sub(1, Ordering::Relaxed);
+        None
     }
 
     /// Wakes the thread of a node that was granted its turn asleep. It may have gone on meanwhile:

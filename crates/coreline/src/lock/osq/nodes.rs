@@ -13,6 +13,10 @@ use crate::numbered::{NONE, Number, Pool, Pooled};
 /// | 1 | `TURN` | its thread is the holder | free, by its thread |
 /// | 2 | `LEFT` | its thread has given up | free, by the holder that finds it |
 /// | 3 | `SLEEPS` | its thread waits, and is parked or about to be | `TURN` or `LEFT` |
+///
+/// The bits above [`KIND`] are zero, or the node's [`life`](Node::life): then `LEFT` also becomes
+/// `WAIT`, by a thread that comes and adopts the place. A holder that finds such a `LEFT` takes the
+/// life out before the node is its own.
 pub(super) struct Node<W: Words> {
     pub(super) state: W::U32,
     /// A [`Link`] to the node that arrived next, written by its thread; of a free node, the number
@@ -30,6 +34,11 @@ pub(super) struct Node<W: Words> {
     pub(super) run: Own<W::U32>,
     pub(super) until: Own<W::U64>,
     pub(super) ahead: [Own<W::U64>; 2],
+    /// Of a place that may be adopted: the address of its lock; the node that arrived before it, or
+    /// [`NONE`] until that is known; and how often the node was such a place.
+    pub(super) lock: W::U64,
+    pub(super) before: W::U32,
+    pub(super) life: Own<W::U32>,
 }
 
 /// In `along`: a heavy fence came after the queue was last empty; see `fence`.
@@ -38,17 +47,20 @@ pub(super) const FENCED: u32 = 1;
 /// In `along`: one turn without a board.
 pub(super) const CALM: u32 = 2;
 
-/// A node's number, in the lower half, and the place where its thread arrived: a holder knows where
-/// the next waiter is before it looks at its node.
+/// A node's number, in the lower 27 bits, and the place where its thread arrived: a holder knows
+/// where the next waiter is before it looks at its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link(u32);
 
 impl Link {
     pub(super) const NONE: Link = Link(NONE);
 
+    /// The bits of a number.
+    const NUMBER: u32 = (1 << 27) - 1;
+
     pub(super) fn new(number: Number, place: u32) -> Link {
-        debug_assert!(number <= 0xffff && place <= 0xffff);
-        Link(place << 16 | number)
+        debug_assert!(number <= Self::NUMBER && place < 32);
+        Link(place << Self::NUMBER.count_ones() | number)
     }
 
     pub(super) fn of(word: u32) -> Link {
@@ -60,11 +72,11 @@ impl Link {
     }
 
     pub(super) fn number(self) -> Number {
-        self.0 & 0xffff
+        self.0 & Self::NUMBER
     }
 
     pub(super) fn place(self) -> u32 {
-        self.0 >> 16
+        self.0 >> Self::NUMBER.count_ones()
     }
 }
 
@@ -72,6 +84,9 @@ pub(super) const WAIT: u32 = 0;
 pub(super) const TURN: u32 = 1;
 pub(super) const LEFT: u32 = 2;
 pub(super) const SLEEPS: u32 = 3;
+
+/// The bits of `state` that these take.
+pub(super) const KIND: u32 = 3;
 
 /// A word that is the holder's alone, and handed along with the turn.
 pub(super) struct Own<T>(pub(super) T);
@@ -178,11 +193,18 @@ pub(super) struct Ring<W: Words> {
 }
 
 /// A sorted waiter: its node's number, in the lower half, and how many had been sorted before it.
-/// Few are on a board at one time, so that half a word tells them apart.
+/// Few are on a board at one time, so that half a word tells them apart. A node with a longer number
+/// is not sorted: see [`fits`](Waiter::fits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Waiter(u32);
 
 impl Waiter {
+    /// Whether a node can be sorted. There are those that cannot only while more than 65,535 are in
+    /// use; they get their turns as the first ones of the queue.
+    pub(super) fn fits(number: Number) -> bool {
+        number <= 0xffff
+    }
+
     pub(super) fn new(number: Number, sorted: u32) -> Waiter {
         Waiter(sorted << 16 | number)
     }
@@ -213,9 +235,10 @@ pub(super) const RINGS: usize = if cfg!(test) { 4 } else { 32 };
 pub(super) const RING: usize = 30;
 
 const _: () = {
-    assert!(size_of::<Node<Native>>() == 48);
+    assert!(size_of::<Node<Native>>() == 64);
     // Ring, place in it and number of waiters have five bits each in a word.
     assert!(RINGS <= 32 && RING < 32);
+    assert!(NODES << DOUBLINGS <= Link::NUMBER as usize);
     assert!(size_of::<Line<Node<Native>>>() == 64);
     assert!(cfg!(test) || size_of::<Board<Native>>() == 64 + RINGS * 4 + RINGS * 128);
 };
@@ -233,6 +256,9 @@ impl<W: World> Pooled<W> for Node<W> {
             run: own(),
             until: Own(W::U64::new_in(0)),
             ahead: [(); 2].map(|()| Own(W::U64::new_in(0))),
+            lock: W::U64::new_in(0),
+            before: word(),
+            life: own(),
         }
     }
 
@@ -263,9 +289,13 @@ impl<W: World> Pooled<W> for Board<W> {
     }
 }
 
-/// More than threads that can wait at one time, on most machines. A thread that finds no node does
-/// not queue.
+/// More than threads that can wait at one time, on most machines: these are made 64 at a time.
 const NODES: usize = 32_768;
+
+/// So often the nodes double where that is not enough, to 67 million: turns that are held, or
+/// forgotten, take memory, and never the last node. A thread that finds none all the same does not
+/// queue.
+const DOUBLINGS: usize = 11;
 
 /// A CPU that finds no node of its own makes one as long as there are fewer than so many, 256 KiB:
 /// taken from another CPU, a node would go to and fro between the two. Beyond that, one of another
@@ -273,12 +303,16 @@ const NODES: usize = 32_768;
 /// all that there can be.
 const SPREAD_NODES: usize = 4096;
 
-/// Nodes left in queues from which on none is added: the other half is for threads that wait.
-pub(super) const MOST_LEFT: u32 = NODES as u32 / 2;
+/// Nodes left in queues from which on none is added: 64 MiB.
+pub(super) const MOST_LEFT: u32 = 1 << 20;
+
+/// Nodes left in queues from which on a thread that may give up adopts the place of one that did,
+/// if it finds one. Below, places are not looked for, and arrivals cost what they cost without.
+pub(super) const CROWDED: u32 = 512;
 
 /// From so many on none is left by a thread that sleeps and could enter its lock: the others are
 /// for waits with deadlines, which have nothing else.
-pub(super) const MOST_ENTERED: u32 = MOST_LEFT / 16;
+pub(super) const MOST_ENTERED: u32 = 2 * CROWDED;
 
 /// Locks that can be contended from several places at one time; others are in order of arrival.
 const BOARDS: usize = 1024;
@@ -302,7 +336,7 @@ impl<W: World> Tables<W> {
         let place = |cpu| place(&topology, &caches, cpu);
         let places: Box<[u32]> = (0..topology.cpu_limit()).map(place).collect();
         Tables {
-            nodes: Pool::new_in(NODES, SPREAD_NODES),
+            nodes: Pool::new_in(NODES, SPREAD_NODES).growing(DOUBLINGS),
             boards: Pool::new_in(BOARDS, 0),
             left: Line(W::U32::new_in(0)),
             other_places: places.iter().copied().max().unwrap_or(0).max(1),

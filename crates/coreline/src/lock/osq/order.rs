@@ -24,7 +24,7 @@ mod sealed {
 
 pub(super) use sealed::Pass;
 
-/// In the order of arrival.
+/// In the order of arrival. A waiter that gives up may leave its place to one that comes.
 #[derive(Debug, Clone, Copy)]
 pub struct Fifo;
 
@@ -69,7 +69,8 @@ impl Pass for Fifo {
 /// apart. A run has a turn for each waiter that it begins with, or its share of that bound, divided
 /// among the other places with waiters, whichever is more; a board's first run has its share among
 /// all places. It is over sooner when its part of [`SPAN`](Near::SPAN) is, or when the first waiter
-/// elsewhere was passed over so often. Then comes the place of the waiter that was sorted first.
+/// elsewhere was passed over so often. Then comes the place of the waiter that was sorted first. A
+/// thread that adopts the place of one that gave up counts as having arrived there.
 ///
 /// Threads come back in the order of their turns. So those of a place that had theirs one after the
 /// other come one after the other the next time, too, and pass over none; and the order of places
@@ -173,10 +174,10 @@ impl Pass for Near {
 }
 
 /// A board for the waiters from `first` on, the queue's first one, and the run that is under way;
-/// `None` if that one is of the holder's place, or alone, or if all boards are taken: then it is
-/// next.
+/// `None` if that one is of the holder's place, or alone, or cannot be sorted, or if all boards are
+/// taken: then it is next.
 fn sort_from<W: World>(tables: &Tables<W>, first: Link, place: u32) -> Option<(Number, Run)> {
-    if first.place() == place {
+    if first.place() == place || !Waiter::fits(first.number()) {
         return None;
     }
     // Relaxed: only compared.
@@ -334,8 +335,11 @@ impl<'a, W: World> Sorting<'a, W> {
             // Acquire: pairs with the Release in `arrive`, of what the next one wrote to its node.
             let next = Link::of(node.next.load(Ordering::Acquire));
             let number = rest.place();
+            if next == Link::NONE || !Waiter::fits(rest.number()) {
+                break;
+            }
             let waiter = Waiter::new(rest.number(), sorted);
-            if next == Link::NONE || !self.ring(number).put(waiter) {
+            if !self.ring(number).put(waiter) {
                 break;
             }
             let first = &board.firsts[number as usize];

@@ -9,6 +9,7 @@ use coreline_world::{Ordering, Parked, Time, Word, World};
 
 use super::super::spin::{MOST, Spun, is_over, spin};
 use super::nodes::{FENCED, MOST_ENTERED, SLEEPS, TURN, Tables, WAIT};
+use super::places::Place;
 use super::{Order, Osq, with_tables};
 use crate::numbered::{NONE, Number};
 
@@ -33,7 +34,8 @@ const NAPS: u32 = 8;
 /// How a thread waits for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::lock) enum Manner {
-    /// Spins for [`MOST`] and then gives up; at once, while too many nodes are left in queues.
+    /// Spins for [`MOST`] and then gives up; at once, while too many nodes are left in queues, and
+    /// none of this one can be adopted.
     Spins,
     /// Sleeps at once.
     Sleeps,
@@ -71,16 +73,15 @@ impl<O: Order, W: World> Osq<O, W> {
         enter: Option<impl Fn() -> Option<E>>,
     ) -> Waited<E> {
         with_tables::<W, _>(|tables| {
-            if manner == Manner::Spins && tables.is_left_full() {
-                return Waited::Late;
-            }
-            if deadline.is_some() && tables.is_left_full() {
-                return Waited::NoNode;
-            }
-            let Some(number) = tables.nodes.take() else {
-                return Waited::NoNode;
+            let came = match manner == Manner::Spins || deadline.is_some() {
+                true => self.come_to_leave(tables),
+                false => self.come_to_stay(tables),
             };
-            if self.arrive(tables, number) {
+            let Some(Place { number, has_turn, life }) = came else {
+                let is_full = manner == Manner::Spins && tables.is_left_full();
+                return if is_full { Waited::Late } else { Waited::NoNode };
+            };
+            if has_turn {
                 return Waited::Turn(number);
             }
             let state = &tables.nodes.get(number).state;
@@ -92,24 +93,25 @@ impl<O: Order, W: World> Osq<O, W> {
                 return Waited::Turn(number);
             }
             if manner == Manner::Spins {
-                let has_left = tables.leave(number, WAIT);
+                let has_left = tables.leave(number, WAIT | life);
                 return if has_left { Waited::Late } else { Waited::Turn(number) };
             }
             // Relaxed: asks to be woken, and publishes nothing. Acquire, where it fails: the turn
             // came; pairs with the Release in `grant`.
-            let asleep = state.compare_exchange(WAIT, SLEEPS, Ordering::Relaxed, Ordering::Acquire);
-            if asleep.is_err() {
+            let (from, asleep) = (WAIT | life, SLEEPS | life);
+            if state.compare_exchange(from, asleep, Ordering::Relaxed, Ordering::Acquire).is_err() {
                 return Waited::Turn(number);
             }
-            self.sleep(tables, number, deadline, enter)
+            self.sleep(tables, number, asleep, deadline, enter)
         })
     }
 
-    /// Sleeps until the turn comes, or `enter` lets the caller in.
+    /// Sleeps in the state `asleep` until the turn comes, or `enter` lets the caller in.
     fn sleep<E>(
         &self,
         tables: &Tables<W>,
         number: Number,
+        asleep: u32,
         deadline: Option<Time>,
         enter: Option<impl Fn() -> Option<E>>,
     ) -> Waited<E> {
@@ -123,7 +125,7 @@ impl<O: Order, W: World> Osq<O, W> {
         let mut nap = NAP;
         loop {
             let by = if naps == 0 { deadline } else { Some(until(W::now() + nap)) };
-            let parked = W::park(state, SLEEPS, by);
+            let parked = W::park(state, asleep, by);
             // Acquire: pairs with the Release in `grant`.
             if state.load(Ordering::Acquire) == TURN {
                 return Waited::Turn(number);
@@ -132,13 +134,13 @@ impl<O: Order, W: World> Osq<O, W> {
                 continue;
             }
             if naps == 0 || is_over::<W>(deadline) {
-                let has_left = tables.leave(number, SLEEPS);
+                let has_left = tables.leave(number, asleep);
                 return if has_left { Waited::Late } else { Waited::Turn(number) };
             }
             // Relaxed: a count.
             let may_leave = tables.left.load(Ordering::Relaxed) < MOST_ENTERED;
             if let Some(entered) = enter.as_ref().filter(|_| may_leave).and_then(|enter| enter()) {
-                let has_left = tables.leave(number, SLEEPS);
+                let has_left = tables.leave(number, asleep);
                 return Waited::Entered(entered, if has_left { NONE } else { self.pass(number) });
             }
             (naps, nap) = (naps - 1, nap * 2);

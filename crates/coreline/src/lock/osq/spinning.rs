@@ -2,9 +2,10 @@
 
 use coreline_world::{Ordering, Word, World};
 
+use super::super::spin::doze;
 use super::nodes::TURN;
 use super::{Order, Osq, with_tables};
-use crate::numbered::Number;
+use crate::numbered::{NONE, Number};
 
 /// How a thread came to its turn, in the node of this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,15 +17,17 @@ pub(in crate::lock) enum Came {
 }
 
 impl<O: Order, W: World> Osq<O, W> {
-    /// Waits for a turn, spinning. Where all nodes are taken, waits for one first.
+    /// Waits for a turn, spinning. Where all nodes are taken, waits for one first, asleep.
     pub(in crate::lock) fn come(&self) -> Came {
         with_tables::<W, _>(|tables| {
-            let number = loop {
-                match tables.nodes.take() {
-                    Some(number) => break number,
-                    None => W::relax(),
-                }
-            };
+            let number = tables.nodes.take().unwrap_or_else(|| {
+                let mut number = NONE;
+                doze::<W>(None, || {
+                    number = tables.nodes.take().unwrap_or(NONE);
+                    number != NONE
+                });
+                number
+            });
             if self.arrive(tables, number) {
                 return Came::First(number);
             }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coreline::Mutex;
 use coreline::lock::{Fifo, Near, Order, Osq};
 use coreline_sim::{Faults, Sim};
 use coreline_topology::CpuId;
@@ -41,6 +42,43 @@ fn waiters_that_give_up_leave_nodes_to_other_locks() {
     worlds::simulate_seeds("osq::left_fifo", "host-2c", Faults::default(), 1, law).unwrap();
     let law = giving_up_for_long::<Near, Sim>;
     worlds::simulate_seeds("osq::left_near", "host-2c", Faults::default(), 1, law).unwrap();
+}
+
+/// A thread holds more locks than node numbers have had bits, and other locks are what they were.
+fn holding_many<O: Order, W: Testbed>() {
+    let many: Vec<Osq<O, W>> = (0..70_000).map(|_| Osq::new_in()).collect();
+    let turns: Vec<_> = many.iter().map(|lock| lock.try_lock().expect("a free lock")).collect();
+    let osq = Arc::new(Osq::<O, W>::new_in());
+    drop(osq.lock());
+    assert!(osq.lock_by(W::now()).is_some(), "a free lock");
+    let mutex = Arc::new(Mutex::<u32, O, W>::new_in(0));
+    let start = |number: u32| {
+        let (osq, mutex) = (Arc::clone(&osq), Arc::clone(&mutex));
+        let take_turns = move || {
+            for _ in 0..20 {
+                let turn = osq.lock();
+                // So long that waiters of the mutex sleep, and are woken by the number of a node.
+                let mut held = mutex.lock();
+                drop(turn);
+                W::work(Duration::from_micros(300));
+                *held += 1;
+            }
+        };
+        W::spawn(Placement::On(CpuId::new(number % 2)), take_turns).unwrap()
+    };
+    let threads: Vec<_> = (0..4).map(start).collect();
+    threads.into_iter().for_each(JoinHandle::join);
+    assert_eq!(*mutex.lock(), 80, "a turn was lost");
+    drop(turns);
+    assert!(many.iter().all(|lock| !lock.is_locked()));
+}
+
+#[test]
+fn a_free_lock_is_taken_however_many_are_held() {
+    let law = holding_many::<Fifo, Sim>;
+    worlds::simulate_seeds("osq::many_fifo", "host-2c", Faults::default(), 1, law).unwrap();
+    let law = holding_many::<Near, Sim>;
+    worlds::simulate_seeds("osq::many_near", "host-2c", Faults::default(), 1, law).unwrap();
 }
 
 /// How often waiters were passed over by one that drew its number later, where each CPU of a

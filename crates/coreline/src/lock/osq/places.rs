@@ -1,0 +1,153 @@
+//! Places in a queue, of a thread that stays, or that may give up and leave its place to another.
+//!
+//! While a lock is held for long, no holder comes to the nodes that waiters leave in its queue.
+//! Threads that try again and again, each time for a while, would leave one each time. So where
+//! [`CROWDED`] nodes are left in queues, a thread that may give up looks for a place of its lock that
+//! another one has left, from the end of the queue on, and *adopts* it: it waits in that node. Only
+//! if it finds none it adds one. Such a queue has at most as many of these places behind a thread
+//! that stays as threads ever waited there at one time, however often they try.
+//!
+//! # Which places
+//!
+//! Those of threads that came to leave where the queues were crowded. The state of such a node has a
+//! *life* above its kind, and the node has the address of its lock and the number of the node before
+//! it. A life begins when a thread comes, and goes on when another one adopts the place.
+//!
+//! A thread that looks for a place reads nodes that may become free, and then another lock's, at
+//! any time. It reads the state, the lock and the node before, and then:
+//!
+//! - to adopt, exchanges the state. It succeeds only in the life that was read, so that the lock is
+//!   that of the place;
+//! - to go on to the node before, reads the state again. In the same life, that node was in this
+//!   queue, too:
+//!
+//! ```text
+//! Thread 1: reads the state of node 5; it waits         <- thread 1 wants lock A
+//! Thread 2: has its turn in node 5, puts it back
+//! Thread 3: takes node 5 and comes to lock B behind node 7, which was left
+//! Thread 1: reads that node 7 is before node 5, finds the life another one
+//! ```
+//!
+//! A place in a queue is a turn at most once, whoever has it. So a thread waits for no more turns
+//! than there were places before it when it came.
+
+use coreline_world::{Integer, Ordering, Word, World};
+
+use super::nodes::{CROWDED, KIND, LEFT, Node, Tables, WAIT};
+use super::{Order, Osq};
+use crate::numbered::{NONE, Number};
+
+/// A thread's place in a queue.
+pub(super) struct Place {
+    pub(super) number: Number,
+    /// Whether the queue was empty. If so, the state says nothing of that.
+    pub(super) has_turn: bool,
+    /// What stands above [`KIND`] in the state until the turn comes.
+    pub(super) life: u32,
+}
+
+impl<O: Order, W: World> Osq<O, W> {
+    /// A place for a thread that gives up only where few nodes are left; `None` if there is no
+    /// node.
+    pub(super) fn come_to_stay(&self, tables: &Tables<W>) -> Option<Place> {
+        let number = tables.nodes.take()?;
+        Some(Place { number, has_turn: self.arrive(tables, number), life: 0 })
+    }
+
+    /// A place for a thread that may give up; `None` if there is no node, or if too many are left
+    /// in queues and none of this one is found.
+    pub(super) fn come_to_leave(&self, tables: &Tables<W>) -> Option<Place> {
+        // Relaxed: a count.
+        let left = tables.left.load(Ordering::Relaxed);
+        if left < CROWDED {
+            return self.come_to_stay(tables);
+        }
+        if let Some(place) = self.adopt(tables, left) {
+            return Some(place);
+        }
+        if tables.is_left_full() {
+            return None;
+        }
+        let number = tables.nodes.take()?;
+        let node = tables.nodes.get(number);
+        let at = tables.place();
+        node.prepare(at);
+        let life = node.begin(self.address());
+        let before = self.append(tables, number, at);
+        if before != NONE {
+            // Release: pairs with the Acquire in `adopt`; what the node before was prepared with
+            // came with the swap of the tail.
+            node.before.store(before, Ordering::Release);
+        }
+        Some(Place { number, has_turn: before == NONE, life })
+    }
+
+    /// A place in this queue that another thread has left, if one is found among so many.
+    #[cold]
+    #[inline(never)]
+    fn adopt(&self, tables: &Tables<W>, most: u32) -> Option<Place> {
+        // Acquire: pairs with the Release in `append`, which published the node.
+        let mut number = self.tail.load(Ordering::Acquire);
+        for _ in 0..most {
+            if number == NONE {
+                return None;
+            }
+            let node = tables.nodes.get(number);
+            // Acquire: pairs with the Release in `leave`; and no later load comes before it.
+            let state = node.state.load(Ordering::Acquire);
+            let life = state & !KIND;
+            // Acquire: pairs with the Release in `begin`: if the address is of a later life, the
+            // exchange below finds that the one before is over.
+            if life == 0 || node.lock.load(Ordering::Acquire) != self.address() {
+                return None;
+            }
+            // Acquire: pairs with the Release in `leave`, of what the thread did in the node that
+            // left it. Relaxed, where it fails: not the caller's.
+            let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
+            let is_left = state & KIND == LEFT;
+            if is_left && node.state.compare_exchange(state, WAIT | life, taken, failed).is_ok() {
+                // Relaxed: a count; see `leave`.
+                tables.left.fetch_sub(1, Ordering::Relaxed);
+                node.place.set(tables.place());
+                return Some(Place { number, has_turn: false, life });
+            }
+            // Acquire: pairs with the Release in `come_to_leave`, of the node before; and in
+            // `begin`, as that of the lock.
+            let before = node.before.load(Ordering::Acquire);
+            // Relaxed: compared only; after the loads above, which are Acquire.
+            if node.state.load(Ordering::Relaxed) & !KIND != life {
+                return None;
+            }
+            number = before;
+        }
+        None
+    }
+
+    /// What tells this lock from all others, while it stays where it is.
+    fn address(&self) -> u64 {
+        core::ptr::from_ref(self).addr() as u64
+    }
+}
+
+impl<W: World> Node<W> {
+    /// Makes a prepared node of the caller's a place that may be adopted, in a queue of this lock;
+    /// its life.
+    fn begin(&self, lock: u64) -> u32 {
+        /// Lives that are told apart; zero is none.
+        const LIVES: u32 = u32::MAX / (KIND + 1);
+        let life = self.life.get() % LIVES + 1;
+        self.life.set(life);
+        // Release, twice: pair with the Acquire in `adopt`: a thread that sees one of these sees
+        // that the life before is over.
+        self.lock.store(lock, Ordering::Release);
+        // Release: as the lock.
+        self.before.store(NONE, Ordering::Release);
+        let life = life * (KIND + 1);
+        // Relaxed: published by the swap of the tail.
+        self.state.store(WAIT | life, Ordering::Relaxed);
+        life
+    }
+}
+
+#[cfg(test)]
+mod tests;
