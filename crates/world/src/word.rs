@@ -63,8 +63,8 @@ pub trait Word: Send + Sync + Sized {
     ///
     /// * `Native` pauses with growing distance, and yields when the wait gets long, so that a
     ///   preempted writer can run. A thread that has yielded for long sleeps between looks, up to
-    ///   1 ms each time: one with a real-time priority after about 1 ms of its CPU, so that a writer
-    ///   of lower priority can run on this CPU, any other after some 20 ms.
+    ///   1 ms each time: one with a real-time priority after about 1 ms of its CPU, so that a
+    ///   writer of lower priority can run on this CPU, any other after some 20 ms.
     /// * `Sim` parks the context on the line until the line's next write, which costs exactly what
     ///   spinning on a cached copy costs, and nothing in host time. Its threads have no priorities.
     /// * The model yields to its scheduler.

@@ -60,7 +60,12 @@ use crate::TicketLock;
 /// whose bits are set, and a write to each. A reader that stays inside without reading keeps old
 /// values alive, however many: leave where you block. A reader for which no seat is free adds as
 /// many as there are, 256 for each last-level cache at most; they stay, and cost each update two
-/// fences more. **Signals, fork**: reads may be done in a signal handler by a reader that was made
+/// fences more.
+///
+/// **Priorities**: reads never wait. An update that waits for another one for long, or for readers,
+/// sleeps between looks, also where its thread has a real-time priority.
+///
+/// **Signals, fork**: reads may be done in a signal handler by a reader that was made
 /// outside; updates not, and no readers made. In a forked child, readers of other threads that were
 /// inside stay there, and keep what they held. If one of these threads was in an update then, or
 /// was adding seats, updates of the child wait for ever, and so does the making of a reader for

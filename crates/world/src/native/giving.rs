@@ -12,8 +12,8 @@ const YIELDS_REAL_TIME: u32 = 512;
 /// How often any other thread yields before it sleeps: for some 20 ms of its CPU. What it lets run
 /// takes no part of that: such waits are long also where threads outnumber CPUs by far.
 ///
-/// Threads that queue and sleep pass a lock on more slowly, wait longer for that, and so sleep again
-/// the next time. Fewer than 400 threads in one queue do not get there.
+/// Threads that queue and sleep pass a lock on more slowly, wait longer for that, and so sleep
+/// again the next time. Fewer than 400 threads in one queue do not get there.
 const YIELDS: u32 = 8192;
 
 /// How long a nap lasts, at least and at most.
