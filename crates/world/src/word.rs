@@ -61,10 +61,12 @@ pub trait Word: Send + Sync + Sized {
     /// The wait is a polite spin and burns the CPU: it is for waits that end within a few line
     /// transfers. Longer waits belong to [`Sleep::park`](crate::Sleep::park).
     ///
-    /// * `Native` pauses with growing distance, and gives the CPU to other threads when the wait
-    ///   gets long, so that a preempted writer can run.
+    /// * `Native` pauses with growing distance, and yields when the wait gets long, so that a
+    ///   preempted writer can run. A thread that has yielded for long sleeps between looks, up to
+    ///   1 ms each time: one with a real-time priority after about 1 ms of its CPU, so that a
+    ///   writer of lower priority can run on this CPU, any other after some 20 ms.
     /// * `Sim` parks the context on the line until the line's next write, which costs exactly what
-    ///   spinning on a cached copy costs, and nothing in host time.
+    ///   spinning on a cached copy costs, and nothing in host time. Its threads have no priorities.
     /// * The model yields to its scheduler.
     fn wait_until(&self, order: Ordering, ready: impl FnMut(Self::Value) -> bool) -> Self::Value;
 

@@ -301,6 +301,10 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// CPU, as in a kernel that holds the CPU's run-queue lock. All other calls may overlap. What
 /// happens before a call about a task or a CPU is visible to the next.
 ///
+/// **Priorities**: calls take a lock in the order of arrival, whatever priorities threads have.
+/// Natively a waiter with a real-time priority sleeps between looks after about 1 ms, so that a
+/// holder of lower priority can run on its CPU.
+///
 /// **Signals, fork**: calls take a lock, whose waiters spin, and allocate, so none may run in a
 /// signal handler that can interrupt another; in a forked child a space is as it was, and unusable
 /// if another thread was in a call.

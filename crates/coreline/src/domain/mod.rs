@@ -212,6 +212,8 @@ pub struct Usage {
 /// A tenant, a session, a table: see the [module](self). A handle: clones are the same domain,
 /// which lives as long as one of them, or a member, or one of its locals.
 ///
+/// **Priorities**: as [`CidSpace`](crate::cid::CidSpace). Operations on locals never wait.
+///
 /// **Signals, fork, panics**: see the module.
 pub struct Domain<P: References = Recent, W: World = Native> {
     shared: Arc<Shared<P, W>>,

@@ -32,6 +32,22 @@
 //! is from the call to the turn, and so holds what else the CPU did meanwhile. ¹: one turn of a
 //! hundred is to write.
 //!
+//! # Priorities
+//!
+//! A waiter with a real-time priority (`SCHED_FIFO`, `SCHED_RR`) may run on the CPU of a holder
+//! with a lower one, which cannot go on until the waiter sleeps. All waits sleep after a bounded
+//! time.
+//!
+//! Locks that sleep spin for 0.1 ms at most. [`TicketLock`], [`Osq`], concurrency IDs, domains,
+//! shootdowns and updates spin and then yield. Natively such a waiter yields for about 1 ms, and
+//! then sleeps between looks, 50 us to 1 ms each time. A waiter of ordinary scheduling, whose
+//! yields let others run, does so after 20 ms of its CPU; so does every waiter where there is no
+//! Linux, and a shootdown that begins inside.
+//!
+//! No lock inherits priorities: a thread of a priority between those of holder and waiter runs
+//! before the holder, for as long as it wants. Where that matters, take a lock of the C library
+//! with `PTHREAD_PRIO_INHERIT`.
+//!
 //! # For users of `parking_lot`
 //!
 //! With the feature `lock_api` (for version 0.5 of that crate) or `lock_api_0_4`, [`RawMutex`] and

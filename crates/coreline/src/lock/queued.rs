@@ -55,9 +55,9 @@ use crate::numbered::Number;
 /// **Panics**: nothing here panics. A panic while the guard is alive frees the lock.
 ///
 /// **Oversubscription, signals, fork**: as [`Osq`]: waiters keep their CPUs busy (natively they
-/// yield when the wait gets long), one that is not running when its turn comes keeps the others
-/// waiting, a handler must not lock, and a lock that another thread held or waited for at the time
-/// of a fork stays locked in the child.
+/// yield when the wait gets long, and sleep between looks when it gets very long), one that is not
+/// running when its turn comes keeps the others waiting, a handler must not lock, and a lock that
+/// another thread held or waited for at the time of a fork stays locked in the child.
 #[repr(C)]
 pub(crate) struct QueuedLock<T, W: World = Native> {
     state: W::U32,

@@ -14,7 +14,7 @@
 //! | `closed` | `CLOSED`: a writer holds the lock or waits for readers | that writer |
 //! | | `SLEPT_ON`: the same, and readers sleep on this word, or are about to | readers |
 //! | `calls` | how often a reader went while the lock was closed, modulo 2³² | readers |
-//! | `writers` | which writer is next; also readers that found the lock closed twice | both |
+//! | `writers` | which writer is next; also readers that slept in vain 8 times | both |
 //! | `came`, `went` | of each CPU: how many readers came there, and how many went | readers |
 //!
 //! # Why the counts are apart
@@ -55,6 +55,11 @@ const OPEN: u32 = 0;
 const CLOSED: u32 = 1;
 const SLEPT_ON: u32 = 2;
 
+/// How often a reader that finds the lock closed sleeps until it is opened, before it queues with
+/// the writers. A writer waits for all that queue before it, one after the other: where threads
+/// outnumber CPUs, each of these waits for a CPU when its turn comes.
+const SLEEPS: u32 = 8;
+
 /// The readers of one CPU.
 struct Counts<W: World> {
     came: W::U64,
@@ -81,13 +86,19 @@ unsafe impl<W: World> Slot for Counts<W> {}
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Fairness**: a writer waits for the readers that are there when it comes; later ones wait for
-/// the writer, and, where the next one closes the lock before they run, in one queue with writers.
+/// **Fairness**: writers come to their turns as at a [`Mutex`](super::Mutex). A writer whose turn
+/// it is waits for the readers that are there, each for one section, and for no later ones. Readers
+/// that come meanwhile sleep until it is done; all are woken then. One that finds the lock closed
+/// by a faster writer sleeps again, and queues with the writers after eight times.
 ///
 /// **Oversubscription**: with 8 and 32 threads on 2 CPUs, of whose turns one in a hundred is to
 /// write, the longest wait is 4 to 12 and 11 to 49 ms, and the thread with the fewest turns has
 /// 0.90 and 0.78 of those of the one with the most, at least:
 /// [measured](super#more-threads-than-cpus).
+///
+/// **Priorities**: threads get the lock in the order that fairness says, whatever priorities they
+/// have, and the holder borrows none from those that wait. A waiter spins for 0.1 ms at most, and
+/// then sleeps: [a holder of lower priority can run](super#priorities) on its CPU.
 ///
 /// **Recursion**: a thread that reads may not read once more: a writer may wait in between, and
 /// both wait for ever.
@@ -190,21 +201,24 @@ impl<T, W: World> ReadMostly<T, W> {
         false
     }
 
-    /// Waits for the writer that has closed the lock, and then reads. If the next writer has closed
-    /// it by then, waits in one queue with the writers.
+    /// Waits for the writer that has closed the lock, and then reads. If later writers have closed
+    /// it each time, [`SLEEPS`] times, waits in one queue with the writers.
     ///
     /// Not in the queue at once: there, each waiter is woken by the one before, and that does not
     /// run while another thread has its CPU. All readers are woken together.
     #[cold]
     #[inline(never)]
     fn come_slowly(&self) {
-        let now = W::now();
-        let is_open = |closed| closed == OPEN;
-        if !matches!(spin::<W, _>(&self.closed, now, now + MOST, is_open), Spun::Ready(_)) {
-            self.sleep_while_closed();
-        }
-        if self.looks_open() && self.come() {
-            return;
+        // In the model, where no time passes, each sleep is one more place for a switch.
+        for _ in 0..if W::RUNS { SLEEPS } else { 1 } {
+            let now = W::now();
+            let is_open = |closed| closed == OPEN;
+            if !matches!(spin::<W, _>(&self.closed, now, now + MOST, is_open), Spun::Ready(_)) {
+                self.sleep_while_closed();
+            }
+            if self.looks_open() && self.come() {
+                return;
+            }
         }
         self.writers.lock();
         // The lock is open, and stays so until this thread is counted.
@@ -374,7 +388,38 @@ impl<'a, T, W: World> ReadMostlyWriteGuard<'a, T, W> {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+    use std::sync::Arc;
+
+    use coreline_sim::{Machine, Sim};
+    use coreline_topology::CpuId;
+    use coreline_world::{Clock, JoinHandle, Placement, Sleep, Threads};
+
     use super::*;
+
+    /// A writer is behind none of the readers that sleep: all of these are woken at each opening,
+    /// and find the lock closed by the next writer up to eight times before one queues.
+    #[test]
+    fn a_reader_queues_with_writers_when_it_has_slept_in_vain_eight_times() {
+        let program = || {
+            let lock = Arc::new(ReadMostly::<u32, Sim>::new_in(IndexBy::Cpu, 0).expect("memory"));
+            let mut written = lock.write().expect("a fence");
+            let theirs = Arc::clone(&lock);
+            let reader = Sim::spawn(Placement::On(CpuId::new(1)), move || *theirs.read());
+            // Each wake is to the reader what one more writer is that was faster.
+            let (mut slept, end) = (0, Sim::now() + Duration::from_millis(50));
+            while Sim::now() < end {
+                slept += Sim::wake(&raw const lock.closed, 1);
+                Sim::sleep(Duration::from_micros(50));
+            }
+            *written = 7;
+            drop(written);
+            assert_eq!(reader.expect("a thread").join(), 7);
+            slept
+        };
+        let run = Machine::preset("host-2c").expect("a preset").run(program).expect("it ends");
+        assert_eq!(run.value, SLEEPS);
+    }
 
     #[test]
     fn a_reader_that_sees_the_lock_closed_is_not_counted() {

@@ -1,5 +1,5 @@
-//! How threads wait outside of a queue: spinning, before they queue and before they sleep; and
-//! where there is no node to queue with.
+//! How threads wait outside of a queue: spinning, before they queue and before they sleep; where
+//! there is no node to queue with; and for what no word says.
 
 use core::time::Duration;
 
@@ -20,6 +20,11 @@ const LOOKS: u32 = 6;
 
 /// Looks at a word that one thread alone waits for, with a pause between: two microseconds or less.
 const GLANCES: u32 = 64;
+
+/// Looks of a thread that waits for what no word says, with a pause between, before it sleeps
+/// between them: some 20 ms of its CPU. Threads that ask each other, each of which sleeps between
+/// its looks, answer more slowly: it is for waits that would not end.
+const PAUSES: u32 = 1 << 19;
 
 /// How a thread without a node waits: it looks again after so long, and after twice as long each
 /// further time, up to [`LONGEST_DOZE`].
@@ -100,6 +105,33 @@ pub(super) fn barge<W: World>(try_take: impl Fn() -> bool) -> bool {
     })
 }
 
+/// How a thread waits between two looks of a loop that [`Word::wait_until`] cannot express: it
+/// pauses, and sleeps when that has not helped. The thread that it waits for may want this CPU,
+/// with a lower priority.
+pub(crate) struct Pauses(u32);
+
+impl Pauses {
+    pub(crate) fn new() -> Self {
+        Pauses(0)
+    }
+
+    pub(crate) fn pause<W: World>(&mut self) {
+        // In the model, where no time passes, there is no sleep that ends.
+        if !W::RUNS || self.0 < PAUSES {
+            self.0 += u32::from(W::RUNS);
+            W::relax();
+        } else {
+            nap::<W>(W::now() + DOZE);
+        }
+    }
+}
+
+/// Sleeps until then.
+fn nap<W: World>(until: Time) {
+    // A word of its own: on that of a lock it would take wake-ups from the first waiter.
+    W::park(&W::U32::new_in(0), 0, Some(until));
+}
+
 /// Waits where all nodes are taken: looks from time to time.
 pub(super) fn doze<W: World>(deadline: Option<Time>, mut try_take: impl FnMut() -> bool) -> bool {
     let mut doze = DOZE;
@@ -110,11 +142,9 @@ pub(super) fn doze<W: World>(deadline: Option<Time>, mut try_take: impl FnMut() 
         if is_over::<W>(deadline) {
             return false;
         }
-        // A word of its own: on that of the lock it would take wake-ups from the first waiter.
         let end = W::now() + doze;
         doze = (2 * doze).min(LONGEST_DOZE);
-        let by = deadline.map_or(end, |deadline| deadline.min(end));
-        W::park(&W::U32::new_in(0), 0, Some(by));
+        nap::<W>(deadline.map_or(end, |deadline| deadline.min(end)));
     }
 }
 

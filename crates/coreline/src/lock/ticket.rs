@@ -76,7 +76,8 @@ impl<W: World> RawTicketLock<W> {
 
     /// Takes the lock, after all threads that came before.
     ///
-    /// Spins: a waiter keeps its CPU busy (natively it yields when the wait gets long).
+    /// Spins: a waiter keeps its CPU busy (natively it yields when the wait gets long, and sleeps
+    /// between looks when it gets very long).
     #[inline]
     pub fn lock(&self) {
         // Relaxed: the ticket only gives the place in the queue. What the earlier holder wrote
@@ -159,6 +160,11 @@ impl<W: World> fmt::Debug for RawTicketLock<W> {
 /// [`Mutex`](super::Mutex) go through; the longest wait is 3 to 8 and 4 to 9 ms, and the share of
 /// the thread with the fewest turns 0.80 and 0.16 of that with the most:
 /// [measured](super#more-threads-than-cpus).
+///
+/// **Priorities**: turns come in the order of arrival, whatever priorities threads have, and the
+/// holder borrows none from those that wait. Natively a waiter that keeps its CPU in vain for about
+/// 1 ms, or 20 ms without a real-time priority, [sleeps between looks](super#priorities): a holder
+/// of lower priority can run there.
 ///
 /// **Panics**: a panic while the guard is alive frees the lock; the data is not poisoned.
 ///

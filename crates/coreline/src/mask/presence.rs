@@ -10,6 +10,7 @@ use coreline_world::{Native, Ordering, Time, Word, World};
 
 use super::roll::{Change, Entered, FIRST, News, Roll, Seat};
 use crate::TicketLock;
+use crate::lock::spin::Pauses;
 
 /// No seat is free. Nothing was registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -101,7 +102,12 @@ impl Default for PresenceOptions {
 ///
 /// **Costs**: entering is one store to the context's own line and a load of it; a shootdown is two
 /// heavy fences (system calls natively), a read of the seats whose bits are set, and a write to
-/// each. **Signals, fork**: no shootdown in a signal handler. In a forked child, contexts of other
+/// each.
+///
+/// **Priorities**: a shootdown that waits for long sleeps between looks, also where its thread has
+/// a real-time priority: contexts of lower priority on its CPU can answer it.
+///
+/// **Signals, fork**: no shootdown in a signal handler. In a forked child, contexts of other
 /// threads that were inside stay there, and a shootdown waits for them for ever.
 ///
 /// # Law
@@ -382,6 +388,7 @@ impl<W: World> Inside<'_, W> {
         let Member { shared, seat } = &mut *self.member;
         let mut entry = Entry::Current;
         let shot = {
+            let mut pauses = Pauses::new();
             let mut announcer = loop {
                 // The holder of the lock may be waiting for this context.
                 if shared.poll(seat) == Entry::MustRefresh {
@@ -389,7 +396,7 @@ impl<W: World> Inside<'_, W> {
                 }
                 match shared.announcer.try_lock() {
                     Some(announcer) => break announcer,
-                    None => W::relax(),
+                    None => pauses.pause::<W>(),
                 }
             };
             shared.shoot(&mut announcer, Some(seat.position()), &f)

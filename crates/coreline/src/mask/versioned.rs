@@ -60,12 +60,16 @@ use crate::TicketLock;
 /// **Costs**: an update is two heavy fences (system calls natively), a read of the lines of readers
 /// whose bits are set, and a write to each. A reader that stays inside without reading keeps old
 /// values alive, however many: leave where you block. A reader for which no seat is free adds as
-/// many as there are; they stay. Updates read no line of a seat that was given back. **Signals,
-/// fork**: reads may be done in a signal handler by a reader that was made outside; updates not,
-/// and no readers made. In a forked child, readers of other threads that were inside stay there,
-/// and keep what they held. If one of these threads was in an update then, or was adding seats,
-/// updates of the child wait for ever, and so does the making of a reader for which no seat is
-/// free.
+/// many as there are; they stay. Updates read no line of a seat that was given back.
+///
+/// **Priorities**: reads never wait. An update that waits for another one for long, or for readers,
+/// sleeps between looks, also where its thread has a real-time priority.
+///
+/// **Signals, fork**: reads may be done in a signal handler by a reader that was made outside;
+/// updates not, and no readers made. In a forked child, readers of other threads that were inside
+/// stay there, and keep what they held. If one of these threads was in an update then, or was
+/// adding seats, updates of the child wait for ever, and so does the making of a reader for which
+/// no seat is free.
 pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
 }

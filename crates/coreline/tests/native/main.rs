@@ -6,6 +6,7 @@ mod domain;
 mod filter;
 mod fork;
 mod object;
+mod priorities;
 mod refused;
 mod refused_later;
 mod signals;

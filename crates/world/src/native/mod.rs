@@ -3,6 +3,7 @@
 //! | file | capability | made of |
 //! |---|---|---|
 //! | `words` | words | `core::sync::atomic`, cells of no cost |
+//! | `giving` | words: how a thread waits | `sched_yield`, `futex` |
 //! | `statics` | statics | a slot beside the key, a thread-local list |
 //! | `threads` | threads | `std::thread` |
 //! | `work` | work | the clock |
@@ -66,6 +67,7 @@
 
 #[cfg(all(target_os = "linux", feature = "overflow"))]
 pub mod fixed;
+mod giving;
 #[cfg(all(target_os = "linux", any(not(feature = "portable"), feature = "overflow")))]
 mod host;
 #[cfg(all(target_os = "linux", feature = "overflow"))]

@@ -5,7 +5,8 @@ use core::hint;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
 use crate::native::Native;
-use crate::{Cell, Clock, ConstWords, Integer, Ordering, Slot, Threads, Time, Track, Word, Words};
+use crate::native::giving::Giving;
+use crate::{Cell, Clock, ConstWords, Integer, Ordering, Slot, Time, Track, Word, Words};
 
 /// Pauses before a waiting thread gives its CPU to another one for the first time: some
 /// microseconds. A [`Word::wait_until`] that long is either scheduling or a bug.
@@ -19,17 +20,18 @@ const PAUSES_NEXT: u32 = 64;
 /// look in vain. There are `most` pauses between two looks at most.
 ///
 /// Pauses of doubling length keep the waiters of a contended line from fetching it all the time.
-/// When that has not helped, the thread yields between looks: the writer may be waiting for this
-/// CPU.
+/// When that has not helped, the thread gives its CPU away between looks: the writer may be waiting
+/// for this CPU.
 #[inline(always)]
 fn poll<W: Word, E>(
     word: &W,
     order: Ordering,
-    most: u32,
+    (most, deadline): (u32, Option<Time>),
     mut ready: impl FnMut(W::Value) -> bool,
     mut give_up: impl FnMut() -> Result<(), E>,
 ) -> Result<W::Value, E> {
     let (mut pauses, mut left) = (1, PAUSES_FIRST);
+    let mut giving = Giving::new(deadline);
     loop {
         for _ in 0..pauses {
             hint::spin_loop();
@@ -42,7 +44,7 @@ fn poll<W: Word, E>(
         }
         verdict?;
         if left == 0 {
-            Native::yield_now();
+            giving.give();
             left = PAUSES_NEXT;
         }
         pauses = most.min(2 * pauses);
@@ -56,7 +58,7 @@ fn poll<W: Word, E>(
 #[cold]
 #[inline(never)]
 fn spin<W: Word>(word: &W, order: Ordering, ready: impl FnMut(W::Value) -> bool) -> W::Value {
-    let Ok(value) = poll(word, order, PAUSES_NEXT, ready, || Ok::<(), Infallible>(()));
+    let Ok(value) = poll(word, order, (PAUSES_NEXT, None), ready, || Ok::<(), Infallible>(()));
     value
 }
 
@@ -76,7 +78,7 @@ fn spin_by<W: Word>(
     ready: impl FnMut(W::Value) -> bool,
 ) -> Option<W::Value> {
     let give_up = || if Native::now() >= deadline { Err(()) } else { Ok(()) };
-    poll(word, order, PAUSES_BY, ready, give_up).ok()
+    poll(word, order, (PAUSES_BY, Some(deadline)), ready, give_up).ok()
 }
 
 /// Functions of a word that the atomic type has by the same name.
@@ -215,9 +217,42 @@ const _: () = {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+    use std::sync::mpsc;
     use std::thread;
 
     use super::*;
+
+    /// Waits for a word that is written after a second, by the waiter's own clock.
+    #[cfg(all(target_os = "linux", not(feature = "portable")))]
+    #[test]
+    fn a_long_wait_takes_little_of_a_cpu() {
+        let span = Duration::from_secs(1);
+        let (word, (waits, has_begun)) = (&AtomicU32::new(0), mpsc::channel());
+        let (ran, all) = thread::scope(|scope| {
+            let waiter = scope.spawn(move || {
+                let (before, began) = (Native::now(), busy());
+                waits.send(()).unwrap();
+                Word::wait_until(word, Ordering::Acquire, |value| value == 1);
+                (busy() - began, Native::now() - before)
+            });
+            has_begun.recv().unwrap();
+            thread::sleep(span);
+            // Release pairs with the waiter's acquire, as a caller's would.
+            word.store(1, Ordering::Release);
+            waiter.join().unwrap()
+        });
+        assert!(ran < all / 2, "it ran for {ran:?} of {all:?}");
+    }
+
+    /// How long the calling thread has run.
+    #[cfg(all(target_os = "linux", not(feature = "portable")))]
+    fn busy() -> Duration {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is a live timespec that the call may write.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+        Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned() as u32)
+    }
 
     #[test]
     fn a_long_wait_lets_the_writer_run() {

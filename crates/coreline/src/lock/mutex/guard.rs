@@ -42,6 +42,10 @@ use super::RawMutex;
 /// 76 ms, and the thread with the fewest turns has 0.73 and 0.53 of those of the one with the
 /// most, at least: [measured](super::super#more-threads-than-cpus).
 ///
+/// **Priorities**: threads get the lock in the order that fairness says, whatever priorities they
+/// have, and the holder borrows none from those that wait. A waiter spins for 0.1 ms at most, and
+/// then sleeps: [a holder of lower priority can run](super::super#priorities) on its CPU.
+///
 /// **Size**: 8 bytes, and what [`Osq`](super::super::Osq) says of nodes, which all locks share.
 /// Where all nodes are taken, or a wait with a deadline would leave the 16,385th in a queue,
 /// waiters look again each 100 us, in no order. A sleeper that takes the lock before its turn

@@ -38,6 +38,10 @@ use super::{RawRwLock, Readers, SpinningReaders};
 /// 0.84 and 0.46 of those of the one with the most, at least:
 /// [measured](super::super#more-threads-than-cpus).
 ///
+/// **Priorities**: threads get the lock in the order that fairness says, whatever priorities they
+/// have, and the holder borrows none from those that wait. A waiter spins for 0.1 ms at most, and
+/// then sleeps: [a holder of lower priority can run](super::super#priorities) on its CPU.
+///
 /// **Recursion**: a thread that reads may not read once more: a writer may wait in between, and
 /// both wait for ever.
 ///

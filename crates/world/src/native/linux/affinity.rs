@@ -111,6 +111,17 @@ pub(in crate::native) fn yield_now() {
     keeping_errno(thread::yield_now);
 }
 
+/// Whether the kernel prefers the calling thread to all threads of ordinary scheduling, to which
+/// yielding then gives nothing. False where a filter forbids to ask. Async-signal-safe, and leaves
+/// `errno` alone.
+pub(in crate::native) fn is_real_time() -> bool {
+    // Not musl's function, which asks nothing and fails.
+    // SAFETY: asks for a number. 0 is the calling thread.
+    let policy = keeping_errno(|| unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) });
+    let policy = i32::try_from(policy).unwrap_or(-1) & !libc::SCHED_RESET_ON_FORK;
+    [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE].contains(&policy)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

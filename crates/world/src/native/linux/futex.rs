@@ -4,11 +4,12 @@
 
 use core::ptr;
 use core::sync::atomic::AtomicU32;
+use core::time::Duration;
 use std::io;
 
 use crate::native::Native;
 use crate::native::host::keeping_errno;
-use crate::{Parked, Sleep, Time};
+use crate::{Clock, Parked, Sleep, Threads, Time};
 
 impl Sleep for Native {
     /// One system call, unless `word` has changed already: the kernel compares again under its own
@@ -57,6 +58,18 @@ impl Sleep for Native {
     }
 }
 
+/// Sleeps for so long, less where a signal interrupts it; yields where a filter refuses the sleep.
+/// Async-signal-safe, and leaves `errno` alone.
+pub(in crate::native) fn nap(span: Duration) {
+    // No thread but this one knows the word.
+    let word = AtomicU32::new(0);
+    keeping_errno(|| {
+        if Native::park(&word, 0, Some(Native::now() + span)) != Parked::TimedOut {
+            Native::yield_now();
+        }
+    });
+}
+
 /// The kernel's form of a point in time. Both parts are far below `i64::MAX`.
 fn timespec(time: Time) -> libc::timespec {
     let nanos = time.as_nanos();
@@ -69,11 +82,10 @@ fn timespec(time: Time) -> libc::timespec {
 #[cfg(test)]
 mod tests {
     use core::sync::atomic::AtomicI32;
-    use core::time::Duration;
     use std::thread;
 
     use super::*;
-    use crate::{Clock, Ordering};
+    use crate::Ordering;
 
     #[test]
     fn a_deadline_is_a_point_on_the_clock() {

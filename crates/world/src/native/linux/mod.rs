@@ -49,4 +49,5 @@ pub use self_test::SelfTestError;
 pub use signals::Held;
 pub use waits::run_queue_wait;
 
-pub(super) use affinity::{allowed_here, settle, yield_now};
+pub(super) use affinity::{allowed_here, is_real_time, settle, yield_now};
+pub(super) use futex::nap;

@@ -22,10 +22,15 @@ mod signals;
 mod sleep;
 
 pub(super) use place::{allowed_here, settle};
-pub(super) use std::thread::yield_now;
+pub(super) use std::thread::{sleep as nap, yield_now};
 
 use crate::native::Native;
 use crate::{Lacking, Why, World};
+
+/// Whether the calling thread has a real-time priority: std does not know.
+pub(super) fn is_real_time() -> bool {
+    false
+}
 
 /// What is asked for, and std does not have.
 fn lacking(capability: &'static str, remedy: &'static str) -> Lacking {
