@@ -7,7 +7,8 @@
 //! shard 0     first -> object -> object       free ones, through their own links
 //! shard 1     first -> object
 //! chunk 0     |object|object|...|             made when the first of its objects is taken
-//! far 0       |object|object|...|             as many as all chunks hold; the next one, twice as many
+//! far 0       |object|object|...|             as many as all chunks hold; the next one, twice
+//!                                             as many
 //! ```
 //!
 //! | word | meaning | written by |

@@ -217,9 +217,9 @@ const _: () = {
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
-    use std::sync::mpsc;
     use std::thread;
+    #[cfg(all(target_os = "linux", not(feature = "portable")))]
+    use {core::time::Duration, std::sync::mpsc};
 
     use super::*;
 

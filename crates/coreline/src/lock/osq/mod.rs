@@ -95,6 +95,10 @@ pub(super) use spinning::Came;
 /// turns has 0.63 and 0.25 of those of the one with the most, at least:
 /// [measured](super#more-threads-than-cpus).
 ///
+/// **Priorities**: turns go by the order, whatever priorities the threads have. A waiter that waits
+/// for long sleeps between looks: [a holder of lower priority can run](super#priorities) on its
+/// CPU.
+///
 /// **Signals**: a handler that locks waits for ever if the thread that it interrupted has the turn,
 /// or waits for it in front of the handler; `lock_by` gives up, and `try_lock` does not wait. All
 /// three, and the end of a turn, may make nodes or boards, even if there are some already. So a
@@ -137,9 +141,9 @@ impl<O: Order, W: World> Osq<O, W> {
         Osq { tail: W::U32::new_in(NONE), order: PhantomData }
     }
 
-    /// Waits for a turn. Where all nodes are taken, by 67 million turns that are held or waited for,
-    /// or where there is no memory for more, the thread sleeps until there is one, and has no place
-    /// in the queue meanwhile.
+    /// Waits for a turn. Where all nodes are taken, by 67 million turns that are held or waited
+    /// for, or where there is no memory for more, the thread sleeps until there is one, and has no
+    /// place in the queue meanwhile.
     pub fn lock(&self) -> Turn<'_, O, W> {
         let (Came::First(number) | Came::Next(number)) = self.come();
         self.turn(number)

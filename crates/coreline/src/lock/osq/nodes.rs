@@ -193,8 +193,8 @@ pub(super) struct Ring<W: Words> {
 }
 
 /// A sorted waiter: its node's number, in the lower half, and how many had been sorted before it.
-/// Few are on a board at one time, so that half a word tells them apart. A node with a longer number
-/// is not sorted: see [`fits`](Waiter::fits).
+/// Few are on a board at one time, so that half a word tells them apart. A node with a longer
+/// number is not sorted: see [`fits`](Waiter::fits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Waiter(u32);
 

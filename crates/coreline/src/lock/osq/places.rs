@@ -2,16 +2,16 @@
 //!
 //! While a lock is held for long, no holder comes to the nodes that waiters leave in its queue.
 //! Threads that try again and again, each time for a while, would leave one each time. So where
-//! [`CROWDED`] nodes are left in queues, a thread that may give up looks for a place of its lock that
-//! another one has left, from the end of the queue on, and *adopts* it: it waits in that node. Only
-//! if it finds none it adds one. Such a queue has at most as many of these places behind a thread
-//! that stays as threads ever waited there at one time, however often they try.
+//! [`CROWDED`] nodes are left in queues, a thread that may give up looks for a place of its lock
+//! that another one has left, from the end of the queue on, and *adopts* it: it waits in that node.
+//! Only if it finds none it adds one. Such a queue has at most as many of these places behind a
+//! thread that stays as threads ever waited there at one time, however often they try.
 //!
 //! # Which places
 //!
-//! Those of threads that came to leave where the queues were crowded. The state of such a node has a
-//! *life* above its kind, and the node has the address of its lock and the number of the node before
-//! it. A life begins when a thread comes, and goes on when another one adopts the place.
+//! Those of threads that came to leave where the queues were crowded. The state of such a node has
+//! a *life* above its kind, and the node has the address of its lock and the number of the node
+//! before it. A life begins when a thread comes, and goes on when another one adopts the place.
 //!
 //! A thread that looks for a place reads nodes that may become free, and then another lock's, at
 //! any time. It reads the state, the lock and the node before, and then:

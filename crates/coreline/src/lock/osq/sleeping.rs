@@ -96,9 +96,9 @@ impl<O: Order, W: World> Osq<O, W> {
                 let has_left = tables.leave(number, WAIT | life);
                 return if has_left { Waited::Late } else { Waited::Turn(number) };
             }
+            let (from, asleep) = (WAIT | life, SLEEPS | life);
             // Relaxed: asks to be woken, and publishes nothing. Acquire, where it fails: the turn
             // came; pairs with the Release in `grant`.
-            let (from, asleep) = (WAIT | life, SLEEPS | life);
             if state.compare_exchange(from, asleep, Ordering::Relaxed, Ordering::Acquire).is_err() {
                 return Waited::Turn(number);
             }
