@@ -164,6 +164,13 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
                 Self::make_in(&self.far[far], self.len_far(far))
             }
         };
+        if !is_made {
+            // Not counted after all, unless another thread has counted on: threads that try again
+            // and again while memory is refused would use up all numbers.
+            // Relaxed, twice: a count. No thread has the number.
+            let (undone, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+            let _ = self.made.compare_exchange(at + 1, at, undone, failed);
+        }
         is_made.then_some(at + 1)
     }
 

@@ -44,8 +44,8 @@
 //!
 //! * A call runs exactly once, on its worker, and its caller returns after it has.
 //! * No wake-up is lost: a worker does not sleep while a call or a task of its own waits.
-//! * No task of another thread waits for a call to end while there is a worker that has neither a
-//!   task nor a call.
+//! * No task of another thread that any worker may run waits for a call to end while there is a
+//!   worker that has neither a task nor a call.
 //! * Workers that call each other, in whatever ring, do not wait for ever: one that waits serves
 //!   calls meanwhile.
 //! * After [`close`](Workers::close) no new call runs. What was sent before it runs.

@@ -419,8 +419,20 @@ impl<W: World> Shared<W> {
             // It has just run out of work. Partner: the fence in `wake_searcher`: either a thread
             // that has added a task finds this worker without work, or this finds the task.
             W::fence(Ordering::SeqCst);
+            // Named after this worker's last look, as one of those that were busy:
+            //
+            //   Worker: finds no searcher
+            //   Sender: finds this worker at work, another one in a call: names the first one
+            //   Worker: comes to rest    <- all that add tasks leave them to the first one
+            //
+            // Partner: the fence behind the naming, in `wake_searcher`.
+            let is_searcher = self.is_to_search(index);
             if let Some(task) = self.search(index) {
                 return self.run(index, task);
+            }
+            if is_searcher {
+                self.resign(index);
+                self.wake_next();
             }
         }
         let Err(since) = own.post.poll(*window, has_served) else {
@@ -447,7 +459,9 @@ impl<W: World> Shared<W> {
             let own = &self.workers[index];
             // Not every message of work tells of a task: senders of calls that found the mailbox
             // occupied leave one, too.
-            own.tasks.is_any() || self.is_searcher(index)
+            // Relaxed: a hint.
+            let is_first = self.searcher.load(Ordering::Relaxed) == FIRST && self.is_idle(own);
+            own.tasks.is_any() || self.is_searcher(index) || is_first
         })
     }
 

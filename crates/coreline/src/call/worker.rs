@@ -109,7 +109,8 @@ impl<W: World> Worker<W> {
     /// it begins any call but those that come from here on.
     ///
     /// A call lies in the mailbox, or in `more`, or in `later`; before the worker takes it away
-    /// from there it says so in `nested`.
+    /// from there it says so in `nested`. It puts calls off to `later` in the middle of one: so
+    /// `nested` is looked at between, too, and that looks last which sees what was put off.
     pub(super) fn is_called(&self) -> bool {
         // Acquire: pairs with the Release in `serve` and `serve_more`: what was put off in the
         // middle of the calls that have ended is seen.
@@ -119,7 +120,7 @@ impl<W: World> Worker<W> {
         let is_behind = || ![ptr::null_mut(), Inbox::<W>::CLOSED].contains(&more());
         // Acquire: pairs with the Release in `serve_later`.
         let is_late = || !self.inbox.later[0].load(Ordering::Acquire).is_null();
-        is_in_one() || self.post.has_call() || is_behind() || is_late() || is_in_one()
+        self.post.has_call() || is_behind() || is_in_one() || is_late() || is_in_one()
     }
 
     /// Says that this is about to take a call, before it does; in the middle of how many it is.

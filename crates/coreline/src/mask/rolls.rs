@@ -22,7 +22,7 @@ pub(super) struct Rolls<W: World> {
 }
 
 /// Where a seat is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct RollPosition {
     roll: usize,
     at: Position,

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use core::mem;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use coreline_world::{Native, Ordering, Time, Word, World};
@@ -66,8 +66,9 @@ use crate::TicketLock;
 /// sleeps between looks, also where its thread has a real-time priority.
 ///
 /// **Signals, fork**: reads may be done in a signal handler by a reader that was made outside;
-/// updates not, and no readers made. In a forked child, readers of other threads that were inside
-/// stay there, and keep what they held. If one of these threads was in an update then, or was
+/// updates not, nor `synchronize` or `retired`, and no readers made. In a forked child, readers of
+/// other threads that were inside stay there, and keep what they held and all that is replaced
+/// later. If one of these threads was in an update then, or in `synchronize` or `retired`, or was
 /// adding seats, updates of the child wait for ever, and so does the making of a reader for which
 /// no seat is free.
 pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
@@ -91,7 +92,16 @@ struct Updater<T> {
     /// Readers that were present at the change of the newest retired value, and have not looked
     /// since. Every reader that may hold a retired value, also an old one, is among them: see
     /// [`unheld`](Shared::unheld).
-    holders: Vec<RollPosition>,
+    holders: Vec<Holder>,
+}
+
+/// A reader that was inside at the newest change.
+struct Holder {
+    at: RollPosition,
+    /// The newest change but this, if the reader did not hold what that and those before it
+    /// replaced: it was away then, or has looked since. What its seat knows may be older, as owners
+    /// that are away are not told.
+    since: u64,
 }
 
 /// A value that was replaced.
@@ -181,8 +191,9 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// Replaces the value by what `f` makes of it. No other update comes in between, so none is
     /// lost. Else as [`update`](Versioned::update).
     ///
-    /// `f` must not update the same value, nor wait for a thread that does: it would wait for
-    /// itself. If it panics, nothing is replaced.
+    /// `f` runs under the lock of updates. It must not update the same value, make or clone a
+    /// reader of it, synchronize, or wait for a thread that does: it would wait for itself. While
+    /// it runs, other updates wait. If it panics, nothing is replaced.
     ///
     /// ```
     /// use coreline::mask::Versioned;
@@ -207,13 +218,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             // No Acquire: what we free was stored under the lock, or when this was made.
             let old = shared.current.swap(value.as_ptr(), Ordering::Release);
             updater.replaced.push(NonNull::new(old).expect("there is always a value"));
-            let change = updater.announcer.next::<W>(shared.options.trim_every);
-            // Only if it succeeds: else those of the change before hold what is retired.
-            updater.holders =
-                shared.rolls.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
-            let replaced = mem::take(&mut updater.replaced).into_iter();
-            let retired = replaced.map(|value| Retired { value, number: change.number });
-            updater.retired.extend(retired);
+            shared.announce(&mut updater);
             shared.unheld(&mut updater)
         };
         drop(free);
@@ -221,7 +226,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
 
     /// Waits until no reader holds a value that was replaced before, and frees those. A reader that
     /// is inside and never reads or leaves holds this up for ever; one on the calling thread does.
-    /// Updates go on meanwhile.
+    /// Updates go on meanwhile. **Panics** where a heavy fence fails after it failed in an update.
     pub fn synchronize(&self) {
         // Without a deadline it does not give up.
         let _: bool = self.wait(|at, number| {
@@ -232,7 +237,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
 
     /// As [`synchronize`](Versioned::synchronize), until `deadline` at most: false if a reader may
     /// still hold a value that was replaced before. Waits for other updates, whatever the deadline;
-    /// none of them waits for readers.
+    /// none of them waits for readers. **Panics** as [`synchronize`](Versioned::synchronize).
     #[must_use]
     pub fn synchronize_by(&self, deadline: Time) -> bool {
         self.wait(|at, number| self.shared.rolls.wait_until_done_by(at, number, deadline))
@@ -245,13 +250,22 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         loop {
             let (free, held) = {
                 let mut updater = shared.updater.lock();
+                if !updater.replaced.is_empty() {
+                    shared.announce(&mut updater);
+                }
                 let last = *last.get_or_insert(updater.announcer.last());
                 let free = shared.unheld(&mut updater);
-                let held = updater.retired.iter().take_while(|old| old.number <= last).last();
-                (free, held.map(|old| (old.number, updater.holders.clone())))
+                let held = updater.retired.partition_point(|old| old.number <= last);
+                let held = held.checked_sub(1).map(|held| updater.retired[held].number);
+                let holds = |number| {
+                    let all = updater.holders.iter();
+                    all.filter(|holder| holder.since < number).map(|holder| holder.at).collect()
+                };
+                (free, held.map(|number| (number, holds(number))))
             };
             drop(free);
             let Some((number, holders)) = held else { return true };
+            let holders: Vec<RollPosition> = holders;
             // Not under a lock: a reader that is waited for may want to update.
             if !holders.into_iter().all(|at| wait(at, number)) {
                 return false;
@@ -266,6 +280,28 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
 }
 
 impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
+    /// Tells readers of what was replaced. **Panics** where a heavy fence fails: then it is not
+    /// announced.
+    fn announce(&self, updater: &mut Updater<T>) {
+        let change = updater.announcer.next::<W>(self.options.trim_every);
+        // Only if it succeeds: else those of the change before hold what is retired.
+        let pending = self.rolls.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
+        let newest = updater.retired.back().map_or(0, |old| old.number);
+        let before: HashMap<_, _> =
+            updater.holders.iter().map(|holder| (holder.at, holder.since)).collect();
+        let holder = |at| Holder { at, since: before.get(&at).copied().unwrap_or(newest) };
+        updater.holders = pending.into_iter().map(holder).collect();
+        let replaced = mem::take(&mut updater.replaced).into_iter();
+        let retired = replaced.map(|value| Retired { value, number: change.number });
+        updater.retired.extend(retired);
+    }
+
+    /// The last change of which it is known that the holder holds nothing that was replaced in it
+    /// or before.
+    fn knows(&self, holder: &Holder) -> u64 {
+        self.rolls.known(holder.at).max(holder.since)
+    }
+
     /// Takes out the replaced values that no reader can hold any more. To be dropped without the
     /// lock, which a drop may want; all of them are, also if one panics.
     ///
@@ -283,13 +319,13 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
         let (Some(oldest), Some(newest)) = (retired.front(), retired.back()) else {
             return Vec::new();
         };
-        if holders.last().is_some_and(|&at| self.rolls.known(at) < oldest.number) {
+        if holders.last().is_some_and(|holder| self.knows(holder) < oldest.number) {
             return Vec::new();
         }
         // What the slowest holder knows, and its index among those that are kept.
         let (mut least, mut slowest, mut kept) = (newest.number, 0, 0);
-        holders.retain(|&at| {
-            let known = self.rolls.known(at);
+        holders.retain(|holder| {
+            let known = self.knows(holder);
             if known >= newest.number {
                 return false;
             }

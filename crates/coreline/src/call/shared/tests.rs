@@ -162,6 +162,41 @@ fn takes_a_call_meanwhile<W: Testbed>(is_behind: bool) {
     tasks.for_each(|task| shared.run(1, task));
 }
 
+/// A worker comes to rest while a busy one adds two tasks and runs the first; a third worker is in
+/// a call.
+fn rests_beside_a_call<W: Testbed>() {
+    let shared = workers::<W>(3);
+    shared.comes_to_rest(2);
+    let call = Request::new_in(|| (), Caller::OUTSIDE);
+    // SAFETY: it is served below.
+    unsafe { shared.send(2, call.as_message(), true) }.unwrap();
+    let rests = spawn(&shared, |shared| {
+        if shared.is_to_search(1) {
+            if let Some(task) = shared.search(1) {
+                return shared.run(1, task);
+            }
+            shared.resign(1);
+            shared.wake_next();
+        }
+        shared.comes_to_rest(1);
+    });
+    adds(&shared);
+    shared.workers[0].tasks.pop().into_iter().for_each(|task| shared.run(0, task));
+    adds(&shared);
+    rests.join();
+    let is_left = shared.workers[0].tasks.is_any_free() && shared.is_free(&shared.workers[1]);
+    assert!(!is_left || shared.is_searcher(1), "a task is left, and a worker has no work");
+    for (index, worker) in shared.workers.iter().enumerate() {
+        core::iter::from_fn(|| worker.tasks.pop()).for_each(|task| shared.run(index, task));
+    }
+    shared.workers[2].serve_calls(&shared.workers);
+}
+
+#[test]
+fn no_task_is_left_to_the_first_one_that_is_done_in_every_interleaving() {
+    checker(Plant::EXCHANGES).check(rests_beside_a_call::<Model>);
+}
+
 fn checker(plant: Plant) -> Checker {
     Checker::new().preemption_bound(2).plant(plant)
 }

@@ -88,9 +88,17 @@ impl<O: Order, W: World> Osq<O, W> {
     fn adopt(&self, tables: &Tables<W>, most: u32) -> Option<Place> {
         // Acquire: pairs with the Release in `append`, which published the node.
         let mut number = self.tail.load(Ordering::Acquire);
-        for _ in 0..most {
-            if number == NONE {
+        let mut mark = NONE;
+        for step in 1..=most {
+            if number == NONE || number == mark {
                 return None;
+            }
+            // Nodes may lie before each other in a ring: one that had its turn, sorted before the
+            // node that came behind it, is taken once more and comes behind that. A mark at each
+            // power of two is in the ring at last (Brent, "An improved Monte Carlo factorization
+            // algorithm", 1980).
+            if step.is_power_of_two() {
+                mark = number;
             }
             let node = tables.nodes.get(number);
             // Acquire: pairs with the Release in `leave`; and no later load comes before it.
@@ -143,8 +151,9 @@ impl<W: World> Node<W> {
         // Release: as the lock.
         self.before.store(NONE, Ordering::Release);
         let life = life * (KIND + 1);
-        // Relaxed: published by the swap of the tail.
-        self.state.store(WAIT | life, Ordering::Relaxed);
+        // Release: pairs with the Acquire of the state in `adopt`: a thread that sees this life
+        // sees its lock and the node before it, and not those of the life before.
+        self.state.store(WAIT | life, Ordering::Release);
         life
     }
 }

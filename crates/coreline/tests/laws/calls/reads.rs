@@ -8,7 +8,7 @@ use std::time::Duration;
 use coreline::mask::{PresenceOptions, Versioned};
 use coreline_sim::{Machine, Sim};
 use coreline_world::{
-    Clock, Integer, JoinHandle, Ordering, Place, Placement, Threads, Word, Words, Work,
+    Clock, Integer, JoinHandle, Native, Ordering, Place, Placement, Threads, Word, Words, Work,
 };
 
 /// What each reader does that many times after its first.
@@ -139,6 +139,24 @@ fn an_update_costs_the_same_however_many_values_a_reader_holds_back() {
     let sum = |at: Range<usize>| spent[at].iter().sum::<Duration>();
     let (few, many) = (sum(50..100), sum(2_950..3_000));
     assert!(many * 10 <= few * 11, "{many:?} after 2,950 updates, {few:?} after 50");
+}
+
+#[test]
+fn a_value_goes_with_its_last_reader_beside_readers_that_came_later() {
+    let value = Versioned::new(0);
+    let (mut early, mut late) = (value.reader(), value.reader());
+    let first = early.enter();
+    (1..=3).for_each(|number| value.update(number));
+    // Its seat was told of no change.
+    let later = late.enter();
+    value.update(4);
+    assert_eq!(value.retired(), 4);
+    drop(first);
+    assert!(!value.synchronize_by(Native::now()), "the later reader holds one");
+    assert_eq!(value.retired(), 1, "those before it are held by none");
+    drop(later);
+    assert!(value.synchronize_by(Native::now()));
+    assert_eq!(value.retired(), 0);
 }
 
 /// The simulated time of updates without readers: before there was one, right after so many have

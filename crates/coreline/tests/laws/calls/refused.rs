@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use coreline::mask::{Entry, Presence, PresenceOptions, Versioned};
 use coreline_world::model::Model;
-use coreline_world::{Cell, JoinHandle, Line, Ordering, Place, Placement, Threads, Word, Words};
+use coreline_world::{
+    Cell, Clock, JoinHandle, Line, Ordering, Place, Placement, Threads, Word, Words,
+};
 
 use crate::worlds::{self, BEFORE_REFUSED as BEFORE, ONE_REFUSED};
 
@@ -134,6 +136,23 @@ fn no_value_is_freed_early_or_lost_after_a_refused_fence() {
         worlds::check_planted(ONE_REFUSED, move || nothing_is_freed_early(1, trim_every));
         worlds::check_planted(ONE_REFUSED, move || nothing_is_freed_early(2, trim_every));
     }
+}
+
+#[test]
+fn a_value_whose_announcement_was_refused_is_waited_for() {
+    worlds::check_planted(ONE_REFUSED, || {
+        BEFORE.set(None);
+        let value = Versioned::<Page, Model>::new_in(Page::new_in(), options(NEVER));
+        let mut reader = value.reader();
+        let mut reading = reader.enter();
+        BEFORE.set(Some(0));
+        let update = || value.update(Page::new_in());
+        assert!(catch_unwind(AssertUnwindSafe(update)).is_err() && BEFORE.get().is_none());
+        assert!(!value.synchronize_by(Model::now()), "the reader holds what was replaced");
+        reading.get().look();
+        drop(reading);
+        assert!(value.synchronize_by(Model::now()) && value.retired() == 0);
+    });
 }
 
 /// The same where two rolls are told, with two fences altogether.
