@@ -59,14 +59,19 @@ pub(crate) fn run(choice: &Choice) -> Result<(), Error> {
     eprintln!("tables: {found}");
     let program = build()?;
     let mut results = BTreeMap::new();
-    for (at, command) in commands.iter().enumerate() {
-        let line = command.join(" ");
-        eprintln!("tables: {} of {}: {line}", at + 1, commands.len());
-        let begin = Instant::now();
-        results.insert(*command, result(&program, command)?);
-        eprintln!("tables: {} s", begin.elapsed().as_secs());
-    }
     for page in &pages {
+        // Page by page: where a command fails or is interrupted, the pages before are written.
+        for block in page.blocks() {
+            let command = &*block.spec.command;
+            if results.contains_key(command) {
+                continue;
+            }
+            let at = results.len() + 1;
+            eprintln!("tables: {at} of {}: {}", commands.len(), command.join(" "));
+            let begin = Instant::now();
+            results.insert(command, result(&program, command)?);
+            eprintln!("tables: {} s", begin.elapsed().as_secs());
+        }
         let text = page.filled(|spec| pivot::table(spec, &results[&*spec.command]))?;
         workspace::write(page.path(), &text)?;
         println!("tables: {} is written", page.path().display());

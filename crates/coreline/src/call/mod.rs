@@ -196,8 +196,8 @@ impl<W: World + Threads> Workers<W> {
 
     /// The CPU that the calling thread is the worker of; `None` if it is none of these workers.
     ///
-    /// A worker keeps its number. The CPU that it runs on may be another one: an administrator who
-    /// narrows the cpuset of the process moves it.
+    /// This stays the same as long as the worker lives. The thread may run on another CPU: the
+    /// kernel moves it when an administrator takes its CPU from the cpuset of the process.
     ///
     /// ```
     /// use coreline::Workers;

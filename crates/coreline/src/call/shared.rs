@@ -254,8 +254,7 @@ impl<W: World> Shared<W> {
             // between a worker's saying that it has no work and its last look at all tasks; that
             // in `wake_next`.
             W::fence(Ordering::SeqCst);
-            // Relaxed: the exchange looks again.
-            if self.searcher.load(Ordering::Relaxed) != NONE {
+            if self.named() != NONE {
                 return;
             }
             let free = self.free();
@@ -309,17 +308,21 @@ impl<W: World> Shared<W> {
 
     /// Whether the worker, which is in no call, is to search.
     fn is_to_search(&self, index: usize) -> bool {
-        // Relaxed: as in `is_searcher`.
-        match self.searcher.load(Ordering::Relaxed) {
+        match self.named() {
             FIRST => self.changes_searcher(FIRST, index as u32),
             searcher => searcher == index as u32,
         }
     }
 
+    /// Who is to search.
+    fn named(&self) -> u32 {
+        // Relaxed: a worker is named before it is left a message, and looks here after each.
+        self.searcher.load(Ordering::Relaxed)
+    }
+
     /// Whether the worker is to search.
     fn is_searcher(&self, index: usize) -> bool {
-        // Relaxed: a worker is named before it is left a message, and looks here after each.
-        self.searcher.load(Ordering::Relaxed) == index as u32
+        self.named() == index as u32
     }
 
     /// The worker searches no more.
@@ -459,9 +462,11 @@ impl<W: World> Shared<W> {
             let own = &self.workers[index];
             // Not every message of work tells of a task: senders of calls that found the mailbox
             // occupied leave one, too.
-            // Relaxed: a hint.
-            let is_first = self.searcher.load(Ordering::Relaxed) == FIRST && self.is_idle(own);
-            own.tasks.is_any() || self.is_searcher(index) || is_first
+            let is_to_search = || match self.named() {
+                FIRST => self.is_idle(own),
+                searcher => searcher == index as u32,
+            };
+            own.tasks.is_any() || is_to_search()
         })
     }
 

@@ -132,15 +132,17 @@ fn nap<W: World>(until: Time) {
     W::park(&W::U32::new_in(0), 0, Some(until));
 }
 
-/// Waits where all nodes are taken: looks from time to time.
-pub(super) fn doze<W: World>(deadline: Option<Time>, mut try_take: impl FnMut() -> bool) -> bool {
+/// Waits where all nodes are taken: looks from time to time, the first time at once. What was
+/// found; `None` when the deadline has come.
+pub(super) fn doze<W: World, R>(
+    deadline: Option<Time>,
+    mut look: impl FnMut() -> Option<R>,
+) -> Option<R> {
     let mut doze = DOZE;
     loop {
-        if try_take() {
-            return true;
-        }
-        if is_over::<W>(deadline) {
-            return false;
+        let found = look();
+        if found.is_some() || is_over::<W>(deadline) {
+            return found;
         }
         let end = W::now() + doze;
         doze = (2 * doze).min(LONGEST_DOZE);
@@ -166,11 +168,11 @@ mod tests {
         let program = || {
             let mut looks = 0;
             let deadline = Sim::now() + Duration::from_secs(1);
-            let taken = doze::<Sim>(Some(deadline), || {
+            let found = doze::<Sim, ()>(Some(deadline), || {
                 looks += 1;
-                false
+                None
             });
-            assert!(!taken && Sim::now() >= deadline);
+            assert!(found.is_none() && Sim::now() >= deadline);
             looks
         };
         let run = Machine::preset("host-2c").expect("a preset").run(program);

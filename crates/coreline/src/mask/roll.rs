@@ -412,7 +412,7 @@ impl<W: World> Roll<W> {
     /// The same, until `deadline` at most: whether it came to that.
     pub(super) fn wait_until_done_by(&self, at: Position, number: u64, deadline: Time) -> bool {
         let state = &self.seat(at).state;
-        // Acquire: as above.
+        // Acquire: pairs with the Release of `acknowledge` and `leave`.
         state.wait_until_by(Ordering::Acquire, deadline, |state| is_done(state, number)).is_some()
     }
 }

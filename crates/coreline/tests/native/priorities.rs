@@ -14,8 +14,13 @@ const SECTION: Duration = Duration::from_millis(1);
 /// the kernel gives to real-time threads: 950 ms of each second.
 const MOST: Duration = Duration::from_millis(100);
 
-/// Runs a section under a lock.
-type Locked<'a> = dyn Fn(&dyn Fn()) + Sync + 'a;
+/// A turn, or a guard.
+trait Held {}
+
+impl<T> Held for T {}
+
+/// Takes a lock, which what it returns frees.
+type Lock<'a> = dyn Fn() -> Box<dyn Held + 'a> + Sync + 'a;
 
 /// Both threads run on the CPU on which this test begins.
 fn here() -> usize {
@@ -57,17 +62,17 @@ fn busy() -> Duration {
 
 /// Has an ordinary thread hold a lock for [`SECTION`], and one with a real-time priority come to it
 /// on the same CPU. How long that one runs, if threads may have such priorities.
-fn wait_preferred(locked: &Locked<'_>) -> io::Result<Duration> {
+fn wait_preferred(lock: &Lock<'_>) -> io::Result<Duration> {
     let (cpu, held) = (here(), AtomicBool::new(false));
     thread::scope(|scope| {
         let holder = scope.spawn(|| {
             pin(cpu);
-            locked(&|| {
-                let start = busy();
-                // Relaxed, here and below: a hint, which carries nothing.
-                held.store(true, Ordering::Relaxed);
-                while busy() - start < SECTION {}
-            });
+            let section = lock();
+            let start = busy();
+            // Relaxed, here and below: a hint, which carries nothing.
+            held.store(true, Ordering::Relaxed);
+            while busy() - start < SECTION {}
+            drop(section);
         });
         let waiter = scope.spawn(|| {
             pin(cpu);
@@ -76,7 +81,7 @@ fn wait_preferred(locked: &Locked<'_>) -> io::Result<Duration> {
             }
             prefer_this_thread()?;
             let start = busy();
-            locked(&|| ());
+            drop(lock());
             Ok(busy() - start)
         });
         holder.join().expect("it only holds the lock");
@@ -90,35 +95,17 @@ fn a_waiter_of_higher_priority_lets_the_holder_run() {
     let (osq, ticket) = (<Osq>::new(), TicketLock::new(()));
     let (mutex, rwlock) = (Mutex::new(()), RwLock::new(()));
     let read_mostly = ReadMostly::new(()).expect("memory");
-    let locks: [(_, &Locked<'_>); 6] = [
-        ("Osq", &|section| {
-            let _turn = osq.lock();
-            section();
-        }),
-        ("TicketLock", &|section| {
-            let _guard = ticket.lock();
-            section();
-        }),
-        ("Mutex", &|section| {
-            let _guard = mutex.lock();
-            section();
-        }),
-        ("RwLock", &|section| {
-            let _guard = rwlock.write();
-            section();
-        }),
-        ("RwLock, a reader", &|section| {
-            let _guard = rwlock.read();
-            section();
-        }),
-        ("ReadMostly", &|section| {
-            let _guard = read_mostly.write().expect("a fence");
-            section();
-        }),
+    let locks: [(_, &Lock<'_>); 6] = [
+        ("Osq", &|| Box::new(osq.lock())),
+        ("TicketLock", &|| Box::new(ticket.lock())),
+        ("Mutex", &|| Box::new(mutex.lock())),
+        ("RwLock", &|| Box::new(rwlock.write())),
+        ("RwLock, a reader", &|| Box::new(rwlock.read())),
+        ("ReadMostly", &|| Box::new(read_mostly.write().expect("a fence"))),
     ];
-    for (name, locked) in locks {
+    for (name, lock) in locks {
         for _ in 0..3 {
-            match wait_preferred(locked) {
+            match wait_preferred(lock) {
                 Ok(ran) => assert!(ran < MOST, "{name}: the waiter ran for {ran:?}"),
                 Err(error) => return eprintln!("did not run: no real-time priority: {error}"),
             }

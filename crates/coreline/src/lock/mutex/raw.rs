@@ -7,6 +7,7 @@ use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World};
 
 use super::super::osq::{Manner, Near, Order, Osq, Waited};
 use super::super::spin::{DOZE, MOST, Spun, barge, doze, is_over, spin};
+use crate::numbered::NONE;
 
 /// Held.
 const HELD: u32 = 1;
@@ -160,14 +161,20 @@ impl<O: Order, W: World> RawMutex<O, W> {
             return false;
         }
         let enter = || enter().then_some(());
-        let first = match self.queue.wait(deadline, Manner::SpinsAndSleeps, Some(enter)) {
-            Waited::Turn(first) => first,
-            Waited::Entered((), next) => {
+        // Comes to the queue again and again where there is no node.
+        let waited = doze::<W, _>(deadline, || {
+            match self.queue.wait(deadline, Manner::SpinsAndSleeps, Some(enter)) {
+                Waited::NoNode => self.try_lock().then_some(Waited::Entered((), NONE)),
+                waited => Some(waited),
+            }
+        });
+        let first = match waited {
+            Some(Waited::Turn(first)) => first,
+            Some(Waited::Entered((), next)) => {
                 self.wake_at_end(next);
                 return true;
             }
-            Waited::Late => return self.try_lock(),
-            Waited::NoNode => return doze::<W>(deadline, || self.try_lock()),
+            _ => return self.try_lock(),
         };
         let locked = self.lock_first(first, deadline);
         let next = self.queue.pass(first);

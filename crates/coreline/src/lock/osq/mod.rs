@@ -156,16 +156,14 @@ impl<O: Order, W: World> Osq<O, W> {
     /// place of its own lock, if it finds one. So threads that try again and again while one holds
     /// the lock take about as many nodes as there are threads, and not one for each try. Where
     /// 1,048,576 such nodes are in the queues, or there is no node, the thread sleeps without a
-    /// place, and looks whether the lock is free.
+    /// place, and looks from time to time whether the lock is free or there is a place.
     pub fn lock_by(&self, deadline: Time) -> Option<Turn<'_, O, W>> {
         with_tables::<W, _>(|tables| {
-            let Some(Place { number, has_turn, life }) = self.come_to_leave(tables) else {
-                let mut turn = None;
-                doze::<W>(Some(deadline), || {
-                    turn = self.try_lock();
-                    turn.is_some()
-                });
-                return turn;
+            // Without a node, takes the lock if that gets free.
+            let come = || self.come_to_leave(tables).map(Ok).or_else(|| self.try_lock().map(Err));
+            let Place { number, has_turn, life } = match doze::<W, _>(Some(deadline), come)? {
+                Ok(place) => place,
+                Err(turn) => return Some(turn),
             };
             if !has_turn {
                 let state = &tables.nodes.get(number).state;
@@ -329,7 +327,8 @@ impl<W: World> Tables<W> {
                     //   Thread 1: finds that the waiter has left, and passes its node over
                     //   Thread 2: adopts the place, waits for ever
                     //
-                    // Acquire: as above; the thread that left last may be one that had adopted it.
+                    // Acquire: pairs with the Release in `leave`, of the thread that gave up last:
+                    // one that had adopted the place, perhaps.
                     let over = (Ordering::Acquire, Ordering::Relaxed);
                     if node.state.compare_exchange(found, LEFT, over.0, over.1).is_ok() {
                         break;

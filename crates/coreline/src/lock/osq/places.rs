@@ -28,8 +28,8 @@
 //! Thread 1: reads that node 7 is before node 5, finds the life another one
 //! ```
 //!
-//! A place in a queue is a turn at most once, whoever has it. So a thread waits for no more turns
-//! than there were places before it when it came.
+//! Each place gives one turn at most, whichever thread is in it. So a thread waits for no more
+//! turns than there were places before its own when it came.
 
 use coreline_world::{Integer, Ordering, Word, World};
 

@@ -34,8 +34,8 @@ const NAPS: u32 = 8;
 /// How a thread waits for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::lock) enum Manner {
-    /// Spins for [`MOST`] and then gives up; at once, while too many nodes are left in queues, and
-    /// none of this one can be adopted.
+    /// Spins for [`MOST`] and then gives up; at once, where there is no node, or while too many are
+    /// left in queues and none of this one can be adopted.
     Spins,
     /// Sleeps at once.
     Sleeps,
@@ -78,8 +78,7 @@ impl<O: Order, W: World> Osq<O, W> {
                 false => self.come_to_stay(tables),
             };
             let Some(Place { number, has_turn, life }) = came else {
-                let is_full = manner == Manner::Spins && tables.is_left_full();
-                return if is_full { Waited::Late } else { Waited::NoNode };
+                return if manner == Manner::Spins { Waited::Late } else { Waited::NoNode };
             };
             if has_turn {
                 return Waited::Turn(number);

@@ -5,7 +5,7 @@ use coreline_world::{Ordering, Word, World};
 use super::super::spin::doze;
 use super::nodes::TURN;
 use super::{Order, Osq, with_tables};
-use crate::numbered::{NONE, Number};
+use crate::numbered::Number;
 
 /// How a thread came to its turn, in the node of this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,14 +20,8 @@ impl<O: Order, W: World> Osq<O, W> {
     /// Waits for a turn, spinning. Where all nodes are taken, waits for one first, asleep.
     pub(in crate::lock) fn come(&self) -> Came {
         with_tables::<W, _>(|tables| {
-            let number = tables.nodes.take().unwrap_or_else(|| {
-                let mut number = NONE;
-                doze::<W>(None, || {
-                    number = tables.nodes.take().unwrap_or(NONE);
-                    number != NONE
-                });
-                number
-            });
+            let number = doze::<W, _>(None, || tables.nodes.take());
+            let number = number.expect("it waits for as long as it takes");
             if self.arrive(tables, number) {
                 return Came::First(number);
             }

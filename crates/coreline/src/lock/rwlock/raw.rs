@@ -1,6 +1,5 @@
 //! [`RawRwLock`]: the lock without data.
 
-use core::convert::Infallible;
 use core::fmt;
 use core::marker::PhantomData;
 use core::time::Duration;
@@ -10,6 +9,7 @@ use coreline_world::{ConstWorld, Integer, Native, Ordering, Parked, Time, Word, 
 use super::super::osq::{Manner, Near, Order, Osq, Waited};
 use super::super::spin::{MOST, Spun, barge, doze, is_over, spin};
 use super::{Readers, SpinningReaders};
+use crate::numbered::NONE;
 
 /// A writer has closed the lock: it holds it, or waits for the readers that are there.
 const WRITER: u32 = 1;
@@ -304,7 +304,15 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         if W::RUNS && is_over::<W>(deadline) {
             return false;
         }
-        let wait = |manner| self.queue.wait(deadline, manner, None::<fn() -> Option<Infallible>>);
+        // Comes to the queue again and again where there is no node.
+        let wait = |manner| {
+            doze::<W, _>(deadline, || {
+                match self.queue.wait(deadline, manner, None::<fn() -> Option<()>>) {
+                    Waited::NoNode => self.enter(want).then_some(Waited::Entered((), NONE)),
+                    waited => Some(waited),
+                }
+            })
+        };
         let mut naps = match want {
             Want::Read if W::RUNS => NAPS,
             Want::Read => 1,
@@ -317,15 +325,15 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
                 (false, true) => None,
                 (false, false) => Some(Manner::Sleeps),
             };
-            match manner.map_or(Waited::Late, wait) {
-                Waited::Turn(first) => {
+            match manner.and_then(wait) {
+                Some(Waited::Turn(first)) => {
                     let taken = self.wait_first(want, deadline, spins);
                     Osq::<O, W>::wake(self.queue.pass(first));
                     return taken;
                 }
-                Waited::Late if naps > 0 => naps -= 1,
-                Waited::Late => return self.enter(want),
-                Waited::NoNode => return doze::<W>(deadline, || self.enter(want)),
+                Some(Waited::Entered((), _)) => return true,
+                _ if naps > 0 => naps -= 1,
+                _ => return self.enter(want),
             }
             self.sleep(SLEEPS, WRITER | WANTS, deadline);
             if self.enter(want) || spins && barge::<W>(|| self.enter(want)) {

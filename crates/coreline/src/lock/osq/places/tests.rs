@@ -23,6 +23,12 @@ fn crowd<W: World>(nodes: u32) {
     with_tables::<W, _>(|tables| tables.left.fetch_add(nodes, Ordering::Relaxed));
 }
 
+/// These nodes are in queues no more.
+fn clear<W: World>(nodes: u32) {
+    // Relaxed: a count.
+    with_tables::<W, _>(|tables| tables.left.fetch_sub(nodes, Ordering::Relaxed));
+}
+
 fn left<W: World>() -> u32 {
     // Relaxed: a count.
     with_tables::<W, _>(|tables| tables.left.load(Ordering::Relaxed))
@@ -187,6 +193,30 @@ fn a_deadline_is_kept_where_no_place_can_be_had() {
         Sim::sleep(Duration::from_millis(50));
         drop((turn, held));
         waiter.join();
+    };
+    Machine::preset("host-2c").expect("a preset").run(program).expect("it ends");
+}
+
+/// Before, a waiter that had found no node never came to the queue.
+#[test]
+fn a_waiter_without_a_node_comes_to_the_queue_when_there_is_one() {
+    let program = || {
+        crowd::<Sim>(MOST_LEFT);
+        let osq = Arc::new(Osq::<Fifo, Sim>::new_in());
+        let turn = osq.lock();
+        let theirs = Arc::clone(&osq);
+        let wait = move || theirs.lock_by(Sim::now() + Duration::from_secs(1)).is_some();
+        let waiter = Sim::spawn(Placement::Anywhere, wait).expect("a thread");
+        // Relaxed, here and below: only compared.
+        let last = || osq.tail.load(Ordering::Relaxed);
+        let holder = last();
+        Sim::sleep(Duration::from_millis(50));
+        assert_eq!(last(), holder, "it waits without a node");
+        clear::<Sim>(MOST_LEFT);
+        Sim::sleep(Duration::from_millis(50));
+        assert_ne!(last(), holder, "it waits in the queue");
+        drop(turn);
+        assert!(waiter.join());
     };
     Machine::preset("host-2c").expect("a preset").run(program).expect("it ends");
 }
