@@ -14,7 +14,7 @@
 //! | word | meaning | written by |
 //! |---|---|---|
 //! | a list | its first object and, in the upper half, how often that changed | exchanges |
-//! | `made` | how many objects were ever taken for the first time | `fetch_add`s |
+//! | `made` | how many objects were ever taken for the first time | exchanges |
 //! | `chunks`, `far` | the objects; null until made | the first exchange |
 //!
 //! An exchange fails where another thread's did not, or on some processors by chance, and is tried
@@ -22,7 +22,7 @@
 
 use core::ptr;
 
-use coreline_world::{Integer, Line, Ordering, Word, World};
+use coreline_world::{Line, Ordering, Word, World};
 
 /// The number of an object. Zero is none.
 pub(crate) type Number = u32;
@@ -147,31 +147,31 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
 
     /// The next object that was never taken, if fewer than `few` were.
     fn make(&self, few: u32) -> Option<Number> {
-        // Relaxed: a count. It stops near its end, so that it does not wrap.
-        if self.made.load(Ordering::Relaxed) >= few {
-            return None;
+        // Relaxed: the exchange looks again.
+        let mut at = self.made.load(Ordering::Relaxed);
+        // Counted only when it has memory: threads that try again and again while memory is refused
+        // would use up all numbers.
+        while at < few.min(self.most()) && self.has_chunk(at) {
+            // Relaxed, twice: a count; `get` acquires what the number stands for.
+            let (counted, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+            match self.made.compare_exchange_weak(at, at + 1, counted, failed) {
+                Ok(_) => return Some(at + 1),
+                Err(found) => at = found,
+            }
         }
-        // Relaxed: as the load.
-        let at = self.made.fetch_add(1, Ordering::Relaxed);
-        if at >= self.most() {
-            return None;
-        }
+        None
+    }
+
+    /// Makes the chunk of an object if it is not there; says whether it is there now.
+    fn has_chunk(&self, at: u32) -> bool {
         let at_chunk = at as usize / Self::PER_CHUNK;
-        let is_made = match self.chunks.get(at_chunk) {
+        match self.chunks.get(at_chunk) {
             Some(chunk) => Self::make_in(chunk, Self::PER_CHUNK),
             None => {
                 let far = self.place_far(at as usize).0;
                 Self::make_in(&self.far[far], self.len_far(far))
             }
-        };
-        if !is_made {
-            // Not counted after all, unless another thread has counted on: threads that try again
-            // and again while memory is refused would use up all numbers.
-            // Relaxed, twice: a count. No thread has the number.
-            let (undone, failed) = (Ordering::Relaxed, Ordering::Relaxed);
-            let _ = self.made.compare_exchange(at + 1, at, undone, failed);
         }
-        is_made.then_some(at + 1)
     }
 
     /// Makes a chunk of so many objects if it is not there; says whether it is there now. It is
@@ -199,8 +199,8 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
 
     /// How many objects were ever taken for the first time.
     pub(crate) fn made(&self) -> u32 {
-        // Relaxed: a count. A thread that finds all taken counts, too.
-        self.made.load(Ordering::Relaxed).min(self.most())
+        // Relaxed: a count.
+        self.made.load(Ordering::Relaxed)
     }
 
     /// The bytes of the chunks that were made.

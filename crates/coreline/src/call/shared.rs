@@ -371,9 +371,14 @@ impl<W: World> Shared<W> {
         // Partner: the fence in `wake_searcher`: a thread that has added a task, and has found a
         // searcher, added it before this look.
         W::fence(Ordering::SeqCst);
-        if self.workers.iter().any(|worker| worker.tasks.is_any_free()) {
+        if self.is_any_free() {
             self.wake_searcher();
         }
+    }
+
+    /// Whether a task waits that any worker may run.
+    fn is_any_free(&self) -> bool {
+        self.workers.iter().any(|worker| worker.tasks.is_any_free())
     }
 
     /// What a worker does.
@@ -463,7 +468,8 @@ impl<W: World> Shared<W> {
             // Not every message of work tells of a task: senders of calls that found the mailbox
             // occupied leave one, too.
             let is_to_search = || match self.named() {
-                FIRST => self.is_idle(own),
+                // Not in a call inside of another one, which would go on. And the task may be gone.
+                FIRST => self.is_idle(own) && !own.is_nested() && self.is_any_free(),
                 searcher => searcher == index as u32,
             };
             own.tasks.is_any() || is_to_search()

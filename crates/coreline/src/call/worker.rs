@@ -123,6 +123,12 @@ impl<W: World> Worker<W> {
         self.post.has_call() || is_behind() || is_in_one() || is_late() || is_in_one()
     }
 
+    /// Whether this is in the middle of a call inside of another one. The worker's.
+    pub(super) fn is_nested(&self) -> bool {
+        // Relaxed: written by this thread alone.
+        self.inbox.nested.load(Ordering::Relaxed) > 1
+    }
+
     /// Says that this is about to take a call, before it does; in the middle of how many it is.
     #[inline]
     fn enter(&self) -> u32 {

@@ -117,7 +117,7 @@ const NAMED: u64 = 1 << 63;
 const VERSION: u64 = 1 << PER_WORD;
 
 /// Where a bit lies: as it is looked at, so that nothing is to be computed then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
     /// The number of its word among those of all leaves.
     word: u32,

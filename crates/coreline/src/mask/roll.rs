@@ -494,8 +494,9 @@ pub(super) fn tell<'a, W: World>(
     let rolls = rolls.into_iter();
     // Pairs with the light fences of `enter`: an owner not seen by `ask` sees what was published.
     W::try_fence_all()?;
-    let asked = rolls.clone().enumerate().map(|(index, roll)| (index, roll, roll.ask(change)));
-    let mut asked: Vec<_> = asked.filter(|(_, _, told)| !told.is_empty()).collect();
+    let asked = rolls.clone().enumerate().map(|(index, roll)| (index, roll.ask(change)));
+    let mut asked: Vec<_> = asked.filter(|(_, told)| !told.is_empty()).collect();
+    let roll = |index| rolls.clone().nth(index).expect("rolls are never taken away");
     if !asked.is_empty() {
         // Pairs with the light fences of `enter`: an owner that is away in `look_again`, or leaves
         // from here on, finds when it enters again that something is wanted. Needed also if all
@@ -505,16 +506,16 @@ pub(super) fn tell<'a, W: World>(
         //   owner:     leaves, enters again, and does not see `wanted` yet
         //   announcer: sees that the owner left, and frees what it now reads
         if let Err(refused) = W::try_fence_all() {
-            asked.into_iter().for_each(|(_, roll, told)| roll.take_all_back(change, told));
+            asked.into_iter().for_each(|(index, told)| roll(index).take_all_back(change, told));
             return Err(refused);
         }
-        asked.iter_mut().for_each(|(_, roll, told)| roll.look_again(told));
+        asked.iter_mut().for_each(|(index, told)| roll(*index).look_again(told));
     }
     if change.trim {
         // All rolls: owners that gave their seats back have cleared their bits themselves.
         rolls.for_each(|roll| roll.present.trim());
     }
-    Ok(asked.into_iter().map(|(index, _, told)| (index, told)).collect())
+    Ok(asked)
 }
 
 fn known(state: u64) -> u64 {

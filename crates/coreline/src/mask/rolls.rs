@@ -22,7 +22,7 @@ pub(super) struct Rolls<W: World> {
 }
 
 /// Where a seat is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RollPosition {
     roll: usize,
     at: Position,
@@ -82,13 +82,16 @@ impl<W: World> Rolls<W> {
     ///
     /// [`Lacking`] if a heavy fence is refused. Those that were told already learn of the next
     /// change, too: their bits stay.
-    pub(super) fn tell(&self, change: Change) -> Result<Vec<RollPosition>, Lacking> {
+    pub(super) fn tell(
+        &self,
+        change: Change,
+    ) -> Result<impl Iterator<Item = RollPosition> + use<W>, Lacking> {
         let rolls = self.iter().map(|rolls| &rolls.roll);
         let told = roll::tell(rolls, change)?.into_iter();
         let place = |(roll, told): (usize, Told)| {
             told.pending.into_iter().map(move |at| RollPosition { roll, at })
         };
-        Ok(told.flat_map(place).collect())
+        Ok(told.flat_map(place))
     }
 
     fn roll(&self, place: RollPosition) -> &Roll<W> {

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use core::mem;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use coreline_world::{Native, Ordering, Time, Word, World};
@@ -98,10 +98,9 @@ struct Updater<T> {
 /// A reader that was inside at the newest change.
 struct Holder {
     at: RollPosition,
-    /// The newest change but this, if the reader did not hold what that and those before it
-    /// replaced: it was away then, or has looked since. What its seat knows may be older, as owners
-    /// that are away are not told.
-    since: u64,
+    /// A change: the reader holds nothing that this one or those before it replaced. What its seat
+    /// says may be older, as owners that are away are not told.
+    knows: u64,
 }
 
 /// A value that was replaced.
@@ -219,7 +218,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             let old = shared.current.swap(value.as_ptr(), Ordering::Release);
             updater.replaced.push(NonNull::new(old).expect("there is always a value"));
             shared.announce(&mut updater);
-            shared.unheld(&mut updater)
+            Shared::<T, W>::unheld(&mut updater)
         };
         drop(free);
     }
@@ -254,12 +253,12 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
                     shared.announce(&mut updater);
                 }
                 let last = *last.get_or_insert(updater.announcer.last());
-                let free = shared.unheld(&mut updater);
+                let free = shared.look(&mut updater);
                 let held = updater.retired.partition_point(|old| old.number <= last);
                 let held = held.checked_sub(1).map(|held| updater.retired[held].number);
                 let holds = |number| {
                     let all = updater.holders.iter();
-                    all.filter(|holder| holder.since < number).map(|holder| holder.at).collect()
+                    all.filter(|holder| holder.knows < number).map(|holder| holder.at).collect()
                 };
                 (free, held.map(|number| (number, holds(number))))
             };
@@ -287,19 +286,44 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
         // Only if it succeeds: else those of the change before hold what is retired.
         let pending = self.rolls.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
         let newest = updater.retired.back().map_or(0, |old| old.number);
-        let before: HashMap<_, _> =
-            updater.holders.iter().map(|holder| (holder.at, holder.since)).collect();
-        let holder = |at| Holder { at, since: before.get(&at).copied().unwrap_or(newest) };
-        updater.holders = pending.into_iter().map(holder).collect();
-        let replaced = mem::take(&mut updater.replaced).into_iter();
-        let retired = replaced.map(|value| Retired { value, number: change.number });
-        updater.retired.extend(retired);
+        let before = mem::take(&mut updater.holders);
+        let mut from = 0;
+        let mut knows = |at| {
+            let known = self.known(at, change.number);
+            if known >= newest {
+                return known;
+            }
+            // Those that stay behind are mostly in the order in which they were. One that is not
+            // found was away at the newest change, or has looked since.
+            let is_it = |index: &usize| before[*index].at == at;
+            let found = (from..before.len()).chain(0..from).find(is_it);
+            found.map_or(newest, |index| {
+                from = index + 1;
+                known.max(before[index].knows)
+            })
+        };
+        updater.holders = pending.map(|at| Holder { at, knows: knows(at) }).collect();
+        let Updater { replaced, retired, .. } = updater;
+        let number = change.number;
+        retired.extend(replaced.drain(..).map(|value| Retired { value, number }));
     }
 
-    /// The last change of which it is known that the holder holds nothing that was replaced in it
-    /// or before.
-    fn knows(&self, holder: &Holder) -> u64 {
-        self.rolls.known(holder.at).max(holder.since)
+    /// The last change that the owner of a seat knows of; of one that is away, `newest`: the next
+    /// owner that enters sees that one's value.
+    fn known(&self, at: RollPosition, newest: u64) -> u64 {
+        self.rolls.known(at).min(newest)
+    }
+
+    /// Looks again at the holders, as [`announce`](Shared::announce) does, and takes out what none
+    /// [holds](Shared::unheld).
+    fn look(&self, updater: &mut Updater<T>) -> Vec<Box<T>> {
+        if let Some(newest) = updater.retired.back().map(|old| old.number) {
+            updater.holders.retain_mut(|holder| {
+                holder.knows = holder.knows.max(self.known(holder.at, newest));
+                holder.knows < newest
+            });
+        }
+        Self::unheld(updater)
     }
 
     /// Takes out the replaced values that no reader can hold any more. To be dropped without the
@@ -309,35 +333,11 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
     /// since. So every change after that one found it inside, too: the holders of the newest change
     /// include those of all changes before it. A reader among them that knows of change `n` holds
     /// only what was replaced after `n`. Hence values become free in the order of their changes,
-    /// and the holder that knows least says how many.
-    ///
-    /// That holder is kept at the end. While it stays behind, this costs one look, however many
-    /// values it holds back. Else it costs a look at each holder, and the announcement looked at
-    /// these, too. So an update costs the same whatever is retired.
-    fn unheld(&self, updater: &mut Updater<T>) -> Vec<Box<T>> {
+    /// and the holder that knows least says how many. So an update costs the same however many
+    /// values are retired.
+    fn unheld(updater: &mut Updater<T>) -> Vec<Box<T>> {
         let Updater { retired, holders, .. } = updater;
-        let (Some(oldest), Some(newest)) = (retired.front(), retired.back()) else {
-            return Vec::new();
-        };
-        if holders.last().is_some_and(|holder| self.knows(holder) < oldest.number) {
-            return Vec::new();
-        }
-        // What the slowest holder knows, and its index among those that are kept.
-        let (mut least, mut slowest, mut kept) = (newest.number, 0, 0);
-        holders.retain(|holder| {
-            let known = self.knows(holder);
-            if known >= newest.number {
-                return false;
-            }
-            if known < least {
-                (least, slowest) = (known, kept);
-            }
-            kept += 1;
-            true
-        });
-        if kept > 0 {
-            holders.swap(slowest, kept - 1);
-        }
+        let least = holders.iter().map(|holder| holder.knows).min().unwrap_or(u64::MAX);
         let free = retired.partition_point(|old| old.number <= least);
         // SAFETY: from boxes, and taken out of `retired` here. No reader holds one: each that was
         // present when it was replaced is a holder that knows of that change by now, or has left,

@@ -24,7 +24,7 @@ const NAPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_mi
 const NAP_PART: u32 = 256;
 
 /// A thread sleeps no longer than until so long before its deadline: the kernel wakes it late, by
-/// the slack of its timer (50 us).
+/// the slack of its timer (50 us, if the thread has not asked for more).
 const EARLY: Duration = Duration::from_micros(100);
 
 /// How a waiting thread gives its CPU away.
