@@ -311,7 +311,7 @@ mod tests {
 
     use coreline_sim::{Machine, Sim};
     use coreline_topology::CpuId;
-    use coreline_world::{JoinHandle, Placement, Threads, Words};
+    use coreline_world::{JoinHandle, Native, Placement, Threads, Words};
 
     use super::*;
 
@@ -345,6 +345,26 @@ mod tests {
         };
         let run = Machine::preset("host-2c").expect("a preset").run(program);
         assert_eq!(run.expect("it ends").value, 1, "as many as were ever in use at one time");
+    }
+
+    /// Of so many bytes that no process has memory for a chunk.
+    struct Huge([u64; 1 << 42]);
+
+    impl Pooled<Native> for Huge {
+        fn new_in() -> Self {
+            unreachable!("there is memory for it")
+        }
+
+        fn link(&self) -> &<Native as Words>::U32 {
+            unreachable!("{:p}: none was made", &raw const self.0)
+        }
+    }
+
+    #[test]
+    fn an_object_whose_memory_is_refused_is_not_counted() {
+        let pool = Pool::<Huge, Native>::new_in(128, 128);
+        assert!((0..1_000).all(|_| pool.take().is_none()));
+        assert_eq!(pool.made(), 0);
     }
 
     #[test]
