@@ -29,8 +29,8 @@
 //! | this one | 1,045,047 | 449,633 | 3470 | 2888 |
 //! | this one, near waiters first | 598,381 | 270,857 | | |
 //!
-//! These are of an earlier engine and queue. By those of today this one has 1,269,501 and 605,066
-//! threads a second, and 907,065 and 380,754 with near waiters first.
+//! These are of an earlier engine and queue. `docs/threadstorm.md` has the figures of this one by
+//! those of today.
 //!
 //! An `Osq` alone takes a node and gives it back for each section, which costs 90 to 330 ns there.
 //! Near waiters first does not pay: they are of all 24 caches, and sections are shorter than what
