@@ -48,6 +48,13 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "N", conflicts_with_all = ["quick", "reps"],
           value_parser = clap::value_parser!(u16).range(1..))]
     minutes: Option<u16>,
+    /// Beside so many threads of another process that compute without end
+    ///
+    /// Figures are of the time that passed, and beside them the CPU time of the process for an
+    /// operation. Goals are for quiet machines, and are not shown.
+    #[arg(long, value_name = "N", default_value_t = 0,
+          value_parser = clap::value_parser!(u16).range(0..=1024))]
+    beside: u16,
     /// Only with this many threads
     #[arg(long, value_name = "N", value_delimiter = ',')]
     threads: Vec<usize>,
@@ -71,7 +78,7 @@ impl Cli {
         if let Err(why) = machine.sections {
             notes.push(format!("coreline's operations run on atomics here: {why}"));
         }
-        if !crew::knows_waits() {
+        if self.beside == 0 && !crew::knows_waits() {
             notes.push(
                 "this kernel does not say how long a thread waited for its CPU (schedstat), so no \
                  sample was discarded at up to as many threads as CPUs"
@@ -92,6 +99,9 @@ impl Cli {
             writeln!(out)?;
         } else {
             preface(&bench, &plan, &allowed, &notes, &mut out)?;
+            if self.beside > 0 {
+                bench.forms.iter_mut().for_each(|form| form.goals.clear());
+            }
             table::show(&bench, &rows, &mut out)?;
         }
         Ok(out.flush()?)
@@ -104,6 +114,7 @@ impl Cli {
     /// [`Error::TooLittleTime`] if that is not enough for what was asked for.
     fn plan(&self, cells: &[Cell<'_>], cpus: usize) -> Result<(Plan, Progress), Error> {
         let full = if self.quick { Plan::QUICK } else { Plan::full(self.reps.into()) };
+        let full = full.beside(self.beside.into());
         let plan = match self.minutes {
             Some(minutes) => fit(full, minutes, cells, cpus)?,
             None => full,
@@ -173,9 +184,10 @@ fn preface(
     notes: &[String],
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    let time = if plan.beside == 0 { "CPU time" } else { "passing time on all CPUs used" };
     writeln!(
         out,
-        "ns of CPU time of {}; {} samples of {} us ({} us where threads share CPUs), interleaved; \
+        "ns of {time} of {}; {} samples of {} us ({} us where threads share CPUs), interleaved; \
          threads pinned to CPUs {allowed} in turn",
         bench.operation,
         plan.repetitions,
@@ -189,6 +201,14 @@ fn preface(
             "more than 1 thread: ns of {} windows of {window:?} by what all threads did in them; \
              share: what the unluckiest thread did by what the luckiest did",
             plan.timed,
+        )?;
+    }
+    if plan.beside > 0 {
+        writeln!(
+            out,
+            "beside {} threads of another process that compute without end; CPU ns: what this \
+             process used for an operation",
+            plan.beside,
         )?;
     }
     for note in notes {
@@ -234,6 +254,8 @@ mod tests {
             samples,
             discarded: 0,
             share_min_max: None,
+            beside: 0,
+            cpu_ns_median: None,
             ns_interval: None,
             form: "index",
         };

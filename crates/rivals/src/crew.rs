@@ -100,6 +100,7 @@ impl Crew {
             Span::Window(_) => (Part::Until(Arc::clone(&stop)), native::busy_ns(&self.cpus)),
         };
         let barrier = Arc::new(Barrier::new(self.threads(), self.is_crowded()));
+        let cpu_before = native::process_cpu_ns();
         let epoch = Instant::now();
         for worker in &self.workers {
             let (subject, barrier) = (Arc::clone(subject), Arc::clone(&barrier));
@@ -113,6 +114,7 @@ impl Crew {
         }
         let lane = |worker: &Worker| worker.lanes.recv().expect("a measuring thread panicked");
         let lanes = self.workers.iter().map(lane).collect();
+        let cpu_ns = native::process_cpu_ns().saturating_sub(cpu_before);
         let kind = match span {
             Span::Ops(_) => Kind::Ops,
             Span::Window(_) => {
@@ -124,7 +126,7 @@ impl Crew {
                 }
             }
         };
-        Sample { lanes, cpus: self.cpus.len(), kind }
+        Sample { lanes, cpus: self.cpus.len(), kind, cpu_ns }
     }
 
     /// Ends the threads and waits for that.

@@ -48,6 +48,8 @@ pub(crate) struct Sample {
     /// How many CPUs the threads were spread over at most.
     pub(crate) cpus: usize,
     pub(crate) kind: Kind,
+    /// How much CPU time this process used meanwhile, threads of the candidate's own included.
+    pub(crate) cpu_ns: u64,
 }
 
 /// What ended a sample.
@@ -97,11 +99,21 @@ impl Sample {
             let ran: u64 = self.lanes.iter().map(|lane| lane.ran).sum();
             return ran as f64 / self.ops() as f64;
         }
+        self.wall_ns_per_op()
+    }
+
+    /// The same of the time that passed, whoever had the CPUs meanwhile.
+    pub(crate) fn wall_ns_per_op(&self) -> f64 {
         let at_once = match self.kind {
             Kind::Ops => self.lanes.len().min(self.cpus),
             Kind::Window { .. } => 1,
         };
         self.counted() as f64 * at_once as f64 / self.ops() as f64
+    }
+
+    /// How much CPU time of this process went into an operation, in nanoseconds.
+    pub(crate) fn cpu_ns_per_op(&self) -> f64 {
+        self.cpu_ns as f64 / self.ops() as f64
     }
 
     /// Of what the luckiest thread got done in a window, how much the unluckiest did.
@@ -171,7 +183,7 @@ mod tests {
     }
 
     fn sample(cpus: usize, lanes: &[Lane]) -> Sample {
-        Sample { lanes: lanes.to_vec(), cpus, kind: Kind::Ops }
+        Sample { lanes: lanes.to_vec(), cpus, kind: Kind::Ops, cpu_ns: 3 * MS }
     }
 
     #[test]
@@ -210,6 +222,7 @@ mod tests {
             lanes: vec![lane(0, 100), lane(0, 300), lane(1, 600)],
             cpus: 2,
             kind: Kind::Window { busy: busy.map(Vec::from) },
+            cpu_ns: 300 * MS,
         };
         // 5 % of a second, and two ticks.
         assert!(!window(Some([270 * MS, 170 * MS])).is_disturbed());
@@ -221,6 +234,7 @@ mod tests {
         assert!(idle.is_disturbed(), "nothing was done");
         assert_eq!(window(None).ns_per_op(), 1e6, "of the window, not of CPUs");
         assert_eq!(window(None).share(), Some(100.0 / 600.0));
+        assert_eq!(window(None).cpu_ns_per_op(), 3e5, "all threads of the process");
         assert_eq!(sample(1, &[alone(0, None)]).share(), None);
     }
 
@@ -231,6 +245,8 @@ mod tests {
         assert_eq!(sample(2, &lanes[..2]).ns_per_op(), 1.0, "both at once");
         let shared = lanes.map(|lane| Lane { ran: MS / 2, ..lane });
         assert_eq!(sample(2, &shared).ns_per_op(), 0.5, "twice as much in the same time");
+        assert_eq!(sample(2, &shared).wall_ns_per_op(), 0.5, "two CPUs at a time");
+        assert_eq!(sample(2, &shared).cpu_ns_per_op(), 0.75, "as the process says");
         let late = shared.map(|lane| Lane { end: 9 * MS, ..lane });
         assert_eq!(sample(2, &late).ns_per_op(), 0.5, "something else ran for the rest");
         assert!(sample(2, &late).is_disturbed() && sample(2, &late).is_cpu_time());

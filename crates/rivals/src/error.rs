@@ -24,6 +24,8 @@ pub(crate) enum Error {
          minutes here; give --minutes {needed}, or measure less with --form or --threads"
     )]
     TooLittleTime { asked: u16, needed: u64 },
+    #[error("cannot start the threads that are to compute beside: {0}; measure without --beside")]
+    Load(#[source] io::Error),
     #[error("cannot start the measuring threads: {0}")]
     Threads(#[from] SpawnError),
     #[error("cannot write the result: {0}; give the program a standard output that takes it")]
@@ -49,7 +51,7 @@ impl Error {
         match self {
             Error::WrongSum { .. } => 1,
             Error::Nothing(_) | Error::TooLittleTime { .. } | Error::Output(_) => 2,
-            Error::NoCpus(_) | Error::Threads(_) => 3,
+            Error::NoCpus(_) | Error::Threads(_) | Error::Load(_) => 3,
         }
     }
 }

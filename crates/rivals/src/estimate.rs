@@ -67,7 +67,7 @@ impl Cost {
     pub(crate) fn of(cell: Cell<'_>, plan: &Plan, cpus: usize) -> Option<Cost> {
         let Cell { form, threads, .. } = cell;
         let Some(window) = plan.window(form, threads) else {
-            return Some(Cost::of_operations(form, threads > cpus, plan));
+            return Some(Cost::of_operations(form, threads, plan, cpus));
         };
         let after = cell.wind_down(window, cpus);
         let (calibration, samples) = (Duration::ZERO, plan.timed);
@@ -76,13 +76,16 @@ impl Cost {
     }
 
     /// Where a sample is so many operations.
-    fn of_operations(form: &Form, crowded: bool, plan: &Plan) -> Cost {
-        let length = Duration::from_nanos(plan.length_ns(crowded));
+    fn of_operations(form: &Form, threads: usize, plan: &Plan, cpus: usize) -> Cost {
+        let length = Duration::from_nanos(plan.length_ns(threads > cpus));
+        // A thread that computes beside has its CPU as long as one that is measured.
+        let sharing = 1 + plan.beside.div_ceil(cpus * threads.div_ceil(cpus));
+        let sharing = u32::try_from(sharing).unwrap_or(u32::MAX);
         let (calibration, sample) = match form.gaps() {
-            Some(gaps) => (Duration::ZERO, gaps),
+            Some(gaps) => (Duration::ZERO, gaps * sharing),
             // Calibrating takes about as long as two samples: five at each of some lengths, the
             // last of which is between an eighth and a half of a sample's.
-            None => (2 * length, length),
+            None => (2 * length, length * sharing),
         };
         Cost { calibration, samples: plan.repetitions, sample, window: None }
     }
@@ -281,11 +284,26 @@ mod tests {
     fn gaps_take_their_time() {
         let bench = Class::Calls.bench();
         let of = |form| Cost::of(Cell { form, name: "any", threads: 2 }, &Plan::full(21), 2);
-        let all: Vec<_> = bench.forms.iter().filter_map(of).collect();
+        let with_gaps = bench.forms.iter().filter(|form| form.window.is_none());
+        let all: Vec<_> = with_gaps.filter_map(of).collect();
         let lengths = all.iter().map(|cost| cost.sample.as_micros());
         assert_eq!(lengths.collect::<Vec<_>>(), [1500, 64 * 60, 64 * 500]);
         let calibrated = all.iter().map(|cost| cost.calibration.as_micros());
         assert_eq!(calibrated.collect::<Vec<_>>(), [3000, 0, 0]);
+    }
+
+    #[test]
+    fn samples_beside_load_last_as_long_as_it_has_the_cpus() {
+        let bench = Class::Masks.bench();
+        let sample = |threads, beside, cpus| {
+            let cell = Cell { form: &bench.forms[0], name: "any", threads };
+            let plan = Plan::full(21).beside(beside);
+            Cost::of(cell, &plan, cpus).unwrap().sample.as_millis()
+        };
+        assert_eq!(sample(1, 4, 2), 40 * 3, "two of four on each CPU");
+        assert_eq!(sample(2, 4, 2), 40 * 3);
+        assert_eq!(sample(4, 4, 2), 40 * 2, "as many of ours");
+        assert_eq!(sample(2, 0, 2), 1);
     }
 
     #[test]

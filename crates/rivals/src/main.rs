@@ -22,14 +22,16 @@
 //! itself how much of the wall time is measured ([`Account`](class::Account)).
 //!
 //! Samples that other load disturbed are thrown away and repeated (see
-//! [`disturbance`]). After each sample a candidate that keeps a count must have counted every
-//! operation.
+//! [`disturbance`]), unless load beside was asked for (`--beside`): then none is, the figure is of
+//! the time that passed, and the process's CPU time for an operation stands beside it. After each
+//! sample a candidate that keeps a count must have counted every operation.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`class`] | the classes: candidates, forms, thread counts and goals, as tables |
 //! | [`crew`] | the pinned threads that take one sample together |
 //! | [`disturbance`] | which samples do not count |
+//! | [`load`] | load beside what is measured, where it is asked for |
 //! | [`plan`] | how much to measure, and how much less where time is short |
 //! | [`estimate`] | how long that takes, and the plan that fits into a time |
 //! | [`progress`] | how far measuring has come |
@@ -49,6 +51,7 @@ mod crew;
 mod disturbance;
 mod error;
 mod estimate;
+mod load;
 mod measure;
 mod native;
 mod plan;
@@ -58,12 +61,18 @@ mod statistics;
 mod table;
 mod text;
 
+use std::env;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 fn main() -> ExitCode {
-    match cli::Cli::parse().execute() {
+    let mut arguments = env::args().skip(1);
+    let done = match arguments.next() {
+        Some(first) if first == load::ARGUMENT => load::compute(arguments.next()),
+        _ => cli::Cli::parse().execute(),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => error.report(),
     }

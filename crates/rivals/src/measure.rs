@@ -13,6 +13,7 @@ use crate::crew::{Crew, Span};
 use crate::disturbance::Sample;
 use crate::error::Error;
 use crate::estimate::{Cell, Cost};
+use crate::load::Load;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::Row;
@@ -42,6 +43,8 @@ struct Run<'a> {
     samples: Vec<f64>,
     /// [`Sample::share`], where there is one.
     shares: Vec<f64>,
+    /// [`Sample::cpu_ns_per_op`], beside load.
+    cpu: Vec<f64>,
     discarded: u32,
 }
 
@@ -125,9 +128,12 @@ pub(crate) fn measure(
             runs.push(Run::new(entrant, &crew, plan, cost)?);
             progress.done(0, cost.calibration);
         }
+        // After calibrating: how many operations make a sample does not follow from the load.
+        let load = Load::start(plan.beside)?;
         sample_all(&mut runs, &crew, plan, &mut dice, &mut progress)?;
+        load.end();
         crew.dismiss();
-        rows.extend(runs.iter().map(|run| run.row(class, threads)));
+        rows.extend(runs.iter().map(|run| run.row(class, threads, plan)));
     }
     progress.finish();
     Ok(rows)
@@ -149,7 +155,7 @@ fn sample_all(
             let run = &mut runs[number];
             if repetition < run.cost.samples {
                 progress.begin(&format!("{} threads: {}", crew.threads(), run.entrant.name));
-                run.sample(crew, plan.retries(run.span), progress)?;
+                run.sample(crew, plan, progress)?;
                 progress.done(1, run.cost.sample);
             }
         }
@@ -169,22 +175,34 @@ impl<'a> Run<'a> {
             Some(window) => Span::Window(window),
             None => Span::Ops(calibrate(crew, entrant, plan)?),
         };
-        let (samples, shares) = (Vec::new(), Vec::new());
-        Ok(Run { entrant, span, cost, samples, shares, discarded: 0 })
+        let (samples, shares, cpu) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Run { entrant, span, cost, samples, shares, cpu, discarded: 0 })
     }
 
     /// Takes one sample.
-    fn sample(&mut self, crew: &Crew, retries: u32, progress: &Progress) -> Result<(), Error> {
+    fn sample(&mut self, crew: &Crew, plan: &Plan, progress: &Progress) -> Result<(), Error> {
         let Entrant { name, subject, .. } = self.entrant;
         let take = || checked(crew, name, subject, self.span);
-        let (sample, discarded) = calm(retries, || progress.may_repeat(), take)?;
+        if plan.beside > 0 {
+            let sample = take()?;
+            if sample.ops() == 0 {
+                // A window in which nothing was done: there is no time of an operation.
+                self.discarded += 1;
+                return Ok(());
+            }
+            self.samples.push(sample.wall_ns_per_op());
+            self.shares.extend(sample.share());
+            self.cpu.push(sample.cpu_ns_per_op());
+            return Ok(());
+        }
+        let (sample, discarded) = calm(plan.retries(self.span), || progress.may_repeat(), take)?;
         self.samples.extend(sample.as_ref().map(Sample::ns_per_op));
         self.shares.extend(sample.as_ref().and_then(Sample::share));
         self.discarded += discarded;
         Ok(())
     }
 
-    fn row(&self, class: Class, threads: usize) -> Row {
+    fn row(&self, class: Class, threads: usize, plan: &Plan) -> Row {
         let Entrant { form, name, role, .. } = self.entrant;
         let summary = Summary::of(&self.samples);
         Row {
@@ -200,6 +218,8 @@ impl<'a> Run<'a> {
             discarded: self.discarded,
             ns_interval: summary.and_then(|summary| summary.interval),
             share_min_max: Summary::of(&self.shares).map(|summary| summary.median),
+            beside: plan.beside,
+            cpu_ns_median: Summary::of(&self.cpu).map(|summary| summary.median),
             form: form.title,
         }
     }
@@ -333,7 +353,7 @@ mod tests {
         let sample = |waited| {
             let (start, end, ran) = (0, 1_000_000, 1_000_000);
             let lane = Lane { cpu: 0, ops: 1, start, end, ran, waited, counted: None };
-            Sample { lanes: vec![lane], cpus: 1, kind: Kind::Ops }
+            Sample { lanes: vec![lane], cpus: 1, kind: Kind::Ops, cpu_ns: ran }
         };
         let take = |disturbed: u32, retries, repeats| {
             let mut taken = 0;

@@ -17,10 +17,19 @@ pub(crate) fn sched_getcpu() -> u32 {
 
 /// For how many nanoseconds the calling thread has run.
 pub(crate) fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// For how many nanoseconds all threads of this process have run, one after another.
+pub(crate) fn process_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the structure is live; the call writes nothing else. It cannot fail: every kernel has
-    // this clock, for the calling thread in any case.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    // these clocks, for the caller in any case.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 

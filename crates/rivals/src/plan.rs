@@ -37,7 +37,12 @@ pub(crate) struct Plan {
     pub(crate) late: bool,
     /// How often a disturbed sample is repeated before it is given up.
     pub(crate) retries: u32,
+    /// How many threads of another process compute meanwhile; then nothing counts as disturbed.
+    pub(crate) beside: usize,
 }
+
+/// How long a sample beside load would take alone: many time slices of the scheduler.
+const BESIDE_LOAD_NS: u64 = 40_000_000;
 
 impl Plan {
     /// What figures need.
@@ -51,7 +56,16 @@ impl Plan {
             longest: Duration::MAX,
             late: true,
             retries: 6,
+            beside: 0,
         }
+    }
+
+    /// The same beside so many threads that compute. Each sample is long enough to have its
+    /// threads lose their CPUs several times.
+    pub(crate) fn beside(self, threads: usize) -> Plan {
+        let ns = |alone: u64| if threads > 0 { alone.max(BESIDE_LOAD_NS) } else { alone };
+        let (sample_ns, crowded_ns) = (ns(self.sample_ns), ns(self.crowded_ns));
+        Plan { beside: threads, sample_ns, crowded_ns, ..self }
     }
 
     /// Whether the program works, in seconds. No figure of it is worth quoting.
@@ -63,6 +77,7 @@ impl Plan {
         longest: Duration::from_millis(15),
         late: true,
         retries: 2,
+        beside: 0,
     };
 
     /// Plans that ask for less and less, this one first. The last one asks for as little as

@@ -37,6 +37,11 @@ pub(crate) struct Row {
     /// Of what the luckiest thread got, how much the unluckiest did; `null` where each does the
     /// same by design.
     pub(crate) share_min_max: Option<f64>,
+    /// How many threads of another process computed meanwhile.
+    pub(crate) beside: usize,
+    /// Nanoseconds of the whole process's CPU time per operation; `null` without such threads,
+    /// where samples are too short for it.
+    pub(crate) cpu_ns_median: Option<f64>,
     /// Where the median of many more samples would be, with 95 % confidence; `None` of too
     /// few.
     #[serde(skip)]
@@ -66,6 +71,8 @@ mod tests {
             samples: 21,
             discarded: 3,
             share_min_max: None,
+            beside: 0,
+            cpu_ns_median: None,
             ns_interval: None,
             form: "hot",
         };
@@ -80,6 +87,7 @@ mod tests {
                     "class": "counters", "name": "plain add, hot", "ours": false, "role": "floor",
                     "threads": 2, "params": params, "ns_median": 0.5, "ns_min": null,
                     "samples": 21, "discarded": 3, "share_min_max": null,
+                    "beside": 0, "cpu_ns_median": null,
                 }],
             })
         );

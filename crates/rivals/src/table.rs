@@ -8,7 +8,7 @@ use crate::class::{Bench, Form, Goal, Most};
 use crate::report::Row;
 
 /// The columns of figures.
-const NUMBERS: [usize; 6] = [2, 3, 4, 5, 6, 7];
+const NUMBERS: [usize; 7] = [2, 3, 4, 5, 6, 7, 8];
 
 /// The longest bar, in characters.
 const BAR_MAX: usize = 24;
@@ -35,8 +35,18 @@ pub(crate) fn show(bench: &Bench, rows: &[Row], out: &mut dyn Write) -> io::Resu
 fn table(rows: &[&Row], form: &Form) -> Table {
     let line = LineStyle::none().fill('-').junction('-');
     let mut table = Table::new();
-    let header =
-        ["candidate", "role", "median ns", "min ns", "ratio", "share", "samples", "discarded", ""];
+    let header = [
+        "candidate",
+        "role",
+        "median ns",
+        "min ns",
+        "CPU ns",
+        "ratio",
+        "share",
+        "samples",
+        "discarded",
+        "",
+    ];
     table.load_style(TableStyle::new().header_separator(line)).set_header(header);
     let reference = median(rows, &form.reference);
     let slowest = rows.iter().filter_map(|row| row.ns_median).fold(0.0, f64::max);
@@ -48,6 +58,7 @@ fn table(rows: &[&Row], form: &Form) -> Table {
             format!("{:?}", row.role).to_lowercase(),
             ns(row.ns_median),
             ns(row.ns_min),
+            ns(row.cpu_ns_median),
             times.map_or_else(|| "-".to_owned(), |times| format!("{}x", figure(times))),
             row.share_min_max.map_or_else(|| "-".to_owned(), |share| format!("{share:.2}")),
             row.samples.to_string(),
@@ -147,6 +158,8 @@ mod tests {
             samples: 1,
             discarded: 0,
             share_min_max: None,
+            beside: 0,
+            cpu_ns_median: None,
             ns_interval: None,
             form: "hot",
         }

@@ -40,6 +40,8 @@ fn check_rows(result: &Value, class: &str) {
             "samples",
             "discarded",
             "share_min_max",
+            "beside",
+            "cpu_ns_median",
         ];
         assert_eq!(keys, expected);
         assert_eq!(row["class"], class);
@@ -179,7 +181,8 @@ fn calls_have_all_their_rivals_and_say_the_gap() {
     let alone = notes.contains("may use one CPU alone");
     let gaps = |name: &str| {
         let rows = rows(&result).into_iter().filter(|row| row["name"] == name);
-        rows.map(|row| row["params"]["gap_us"].as_u64().unwrap()).collect::<Vec<_>>()
+        // The form `callers` has no gap.
+        rows.filter_map(|row| row["params"]["gap_us"].as_u64()).collect::<Vec<_>>()
     };
     let both = [
         "coreline Workers",
@@ -198,7 +201,9 @@ fn calls_have_all_their_rivals_and_say_the_gap() {
             assert_eq!(gaps(name), if alone { &[] } else { expected }, "{name}: {notes}");
         }
     }
-    assert!(rows(&result).iter().all(|row| row["threads"] == 2));
+    for row in rows(&result) {
+        assert!(row["threads"] == 2 || row["params"]["gap_us"].is_null(), "{row:?}");
+    }
 }
 
 #[test]
@@ -318,4 +323,32 @@ fn wrong_usage_is_exit_code_2() {
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(named), "{said}");
     }
+}
+
+#[test]
+fn beside_load_every_sample_counts_and_has_its_cpu_time() {
+    let arguments = ["calls", "--form", "callers", "--quick", "--beside", "3", "--json"];
+    let result = json(&rivals(&arguments).output().unwrap());
+    check_rows(&result, "calls");
+    for row in rows(&result) {
+        assert_eq!((&row["beside"], &row["discarded"]), (&3.into(), &0.into()), "{row:?}");
+        assert!(row["cpu_ns_median"].as_f64().unwrap() > 0.0, "{row:?}");
+    }
+    assert_eq!(threads(&result, "coreline Workers"), [1, 2, 16]);
+    let output = rivals(&["cid", "--threads", "1", "--quick", "--beside", "1"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("beside 1 threads of another process"), "{text}");
+    assert!(!text.contains("\ngoal "), "goals are for quiet machines: {text}");
+}
+
+/// It must not outlive a measurement that was killed.
+#[test]
+fn the_load_ends_with_its_input() {
+    let mut load = rivals(&["compute-beside", "2"]);
+    let mut load = load.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut begun = BufReader::new(load.stdout.take().unwrap());
+    begun.read_line(&mut String::new()).unwrap();
+    assert!(load.try_wait().unwrap().is_none(), "it computes");
+    drop(load.stdin.take());
+    assert!(load.wait().unwrap().success());
 }

@@ -7,9 +7,11 @@
 //! |---|---|---|
 //! | polling | polls, and never sleeps | calls again at once |
 //! | parked 60 us, 500 us | sleeps when there is no call | computes so long before each call |
+//! | callers | polls and sleeps as its library lets it | sleeps until the answer is there |
 //!
-//! In every form the caller spins until the answer is there. The gap is stated because it decides:
-//! the longer a CPU idles, the longer it takes to wake. It is not in the figure. Where calls follow
+//! In the last form all threads call one worker as fast as they can: see [`callers`]. In every other
+//! form the caller spins until the answer is there. The gap is stated because it decides: the
+//! longer a CPU idles, the longer it takes to wake. It is not in the figure. Where calls follow
 //! each other at once, all of a sample are timed together; after gaps each is timed by itself, the
 //! clock included, and their median stands for the sample.
 //!
@@ -30,6 +32,7 @@
 //!
 //! Its [`Way`], and a line in [`polling`] or [`parked`]. The goals for [`OURS`] are here already.
 
+mod callers;
 mod channels;
 mod ours;
 mod words;
@@ -74,6 +77,7 @@ pub(super) fn bench() -> Bench {
         form::<0>("polling", STD, polling()),
         form::<60>("parked 60 us", FUTEX, parked::<60>()),
         form::<500>("parked 500 us", FUTEX, parked::<500>()),
+        callers::form(),
     ];
     Bench { operation: "a call and its answer", forms }
 }
@@ -329,7 +333,7 @@ mod tests {
 
     #[test]
     fn every_way_carries_questions_and_answers() {
-        for form in bench().forms {
+        for form in bench().forms.into_iter().filter(|form| form.params.gap_us.is_some()) {
             for candidate in form.candidates {
                 let Ok(subject) = (candidate.make)() else { continue };
                 for sample in 1..=3 {
