@@ -109,7 +109,8 @@ impl Plan {
 
     /// How long a sample of this form is at this number of threads, where it is a window of time.
     pub(crate) fn window(&self, form: &Form, threads: usize) -> Option<Duration> {
-        let window = form.window.filter(|_| threads > 1)?;
+        // Beside load, too, as a count of operations says nothing of how long they take then.
+        let window = form.window.filter(|_| threads > 1 || self.beside > 0)?;
         Some(window.length.min(self.longest))
     }
 
@@ -158,5 +159,6 @@ mod tests {
         assert_eq!(of(2 * asked), Some(asked));
         assert_eq!(of(asked / 2), Some(asked / 2));
         assert_eq!(Plan::full(21).window(form, 1), None, "one thread contends with none");
+        assert_eq!(Plan::full(21).beside(4).window(form, 1), Some(asked), "it does with the load");
     }
 }

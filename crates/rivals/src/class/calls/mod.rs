@@ -9,8 +9,8 @@
 //! | parked 60 us, 500 us | sleeps when there is no call | computes so long before each call |
 //! | callers | polls and sleeps as its library lets it | sleeps until the answer is there |
 //!
-//! In the last form all threads call one worker as fast as they can: see [`callers`]. In every other
-//! form the caller spins until the answer is there. The gap is stated because it decides: the
+//! In the last form all threads call one worker as fast as they can: see [`callers`]. In every
+//! other form the caller spins until the answer is there. The gap is stated because it decides: the
 //! longer a CPU idles, the longer it takes to wake. It is not in the figure. Where calls follow
 //! each other at once, all of a sample are timed together; after gaps each is timed by itself, the
 //! clock included, and their median stands for the sample.
