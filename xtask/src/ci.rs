@@ -111,7 +111,7 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
     // What is tested always, in more interleavings and schedules than a change can wait for.
     let mut deeper = cargo("test -p coreline --test laws-* -- in_every_interleaving schedules");
     deeper.env("CORELINE_PREEMPTIONS", "3").env("CORELINE_SCHEDULES", "2500");
-    let deeper = Step { name: "deeper", when: When::Nightly, action: Action::Command(deeper) };
+    let slow = |name, command| Step { name, when: When::Nightly, action: Action::Command(command) };
     Ok(vec![
         command("fmt", cargo("fmt --all --check")),
         verb("tidy", tidy::run),
@@ -128,7 +128,8 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         nightly("msrv", msrv::run),
         verb("packed", packed::run),
         verb("doctor", doctor),
-        deeper,
+        slow("deeper", deeper),
+        slow("parquet", cargo("test -p coreline-lab --lib --features parquet export")),
         command("test", workspace::command("sh", &["-e", "-c", &test])),
     ])
 }
@@ -264,7 +265,10 @@ mod tests {
         assert_eq!(all.last(), Some(&"test"));
         assert!(usual.iter().all(|name| all.contains(name)));
         let nightly: Vec<_> = all.into_iter().filter(|name| !usual.contains(name)).collect();
-        assert_eq!(nightly, ["advisories", "musl", "aarch64", "figures", "msrv", "deeper"]);
+        assert_eq!(
+            nightly,
+            ["advisories", "musl", "aarch64", "figures", "msrv", "deeper", "parquet"]
+        );
     }
 
     #[test]

@@ -15,9 +15,12 @@ const FAIRNESS: [&str; 4] = ["share", "share_of_nodes", "longest_wait", "longest
 const MOST_PLACES: usize = 8;
 
 /// All charts of a result. `name` tells the result from the others.
+///
+/// There is none of a figure that is 0 everywhere and was not published: the rows say as much.
 pub(super) fn of(run: &Run, name: &str) -> Vec<Chart> {
     let mut metrics: Vec<&str> = Vec::new();
-    for row in run.rows.iter().filter(|row| row.value.is_some()) {
+    let says = |row: &Row| row.value.is_some_and(|value| value != 0.0) || row.published.is_some();
+    for row in run.rows.iter().filter(|row| says(row)) {
         if !metrics.contains(&&*row.metric) {
             metrics.push(&row.metric);
         }

@@ -68,6 +68,21 @@ fn the_same_result_twice_has_charts_of_two_names() {
 }
 
 #[test]
+fn a_figure_that_is_0_everywhere_has_no_chart() {
+    let path = locks("report_zeros.json");
+    let charts = |path: &str| told(&output(&["report", path, "--list"]));
+    assert!(charts(&path).contains("longest-wait"));
+    let mut result: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    for row in result["rows"].as_array_mut().unwrap() {
+        if row["metric"] == "longest_wait" {
+            row["value"] = 0.into();
+        }
+    }
+    let zeros = charts(&written("report_zeros_2.json", &result));
+    assert!(!zeros.contains("longest-wait") && zeros.contains("-share"), "{zeros}");
+}
+
+#[test]
 fn what_is_no_result_is_refused_with_what_is() {
     let old = file("report_old.json", "{\"schema\": \"coreline.measure/1\"}");
     let empty = file("report_empty.json", "");
