@@ -301,8 +301,8 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// CPU, as in a kernel that holds the CPU's run-queue lock. All other calls may overlap. What
 /// happens before a call about a task or a CPU is visible to the next.
 ///
-/// **Priorities**: calls take a lock in the order of arrival, whatever priorities threads have.
-/// Natively a waiter with a real-time priority sleeps between looks after about 1 ms, so that a
+/// **Priorities**: calls take a lock, whatever priorities threads have: those that wait in the order
+/// of arrival, and so that a bounded number of others overtake each. Natively a waiter with a real-time priority sleeps between looks after about 1 ms, so that a
 /// holder of lower priority can run on its CPU.
 ///
 /// **Signals, fork**: calls take a lock, whose waiters spin, and allocate, so none may run in a
