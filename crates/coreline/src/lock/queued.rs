@@ -33,7 +33,7 @@
 //! | `passes` | how many threads may overtake the head yet; 0: closed | its holder |
 //! | `queue` | those that wait | see [`Osq`] |
 //!
-//! So no thread that waits, runs or not, holds anything that others need.
+//! A waiter that does not run stops those behind it in the queue, and no thread that comes.
 //!
 //! # Why this one
 //!
