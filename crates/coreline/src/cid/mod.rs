@@ -301,9 +301,10 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// CPU, as in a kernel that holds the CPU's run-queue lock. All other calls may overlap. What
 /// happens before a call about a task or a CPU is visible to the next.
 ///
-/// **Priorities**: calls take a lock in the order of arrival, whatever priorities threads have.
-/// Natively a waiter with a real-time priority sleeps between looks after about 1 ms, so that a
-/// holder of lower priority can run on its CPU.
+/// **Priorities**: calls take a lock, whatever priorities threads have. Those that wait get it in
+/// FIFO order; a thread that runs may overtake the first of them, a bounded number of times if that
+/// one runs. Natively a waiter with a real-time priority sleeps between looks after about 1 ms, so
+/// that a holder of lower priority can run on its CPU.
 ///
 /// **Signals, fork**: calls take a lock, whose waiters spin, and allocate, so none may run in a
 /// signal handler that can interrupt another; in a forked child a space is as it was, and unusable

@@ -48,6 +48,26 @@
 //! before the holder, for as long as it wants. Where that matters, take a lock of the C library
 //! with `PTHREAD_PRIO_INHERIT`.
 //!
+//! # One copy of the library
+//!
+//! A lock names its waiters by the numbers of nodes, which are in a table of the library. Two
+//! copies of the library have a table each, in which other threads have the same numbers. If both
+//! wait at one lock, some threads wait for ever. There are two copies where
+//!
+//! * a plugin is linked with a copy of its own, and locks what the program locks;
+//! * two processes lock memory that they share.
+//!
+//! No lock finds that out: a number does not say which table it is of. Let a plugin call functions
+//! of the program to lock, link both with one dynamic library, or take a lock of std. Between
+//! processes take a lock of the C library with `PTHREAD_PROCESS_SHARED`. [`TicketLock`] has no
+//! nodes, and works in both cases.
+//!
+//! # In an allocator
+//!
+//! Locks that queue make nodes with the global allocator, when threads wait. So none of them can
+//! guard the global allocator: to wait would allocate, and so wait again. [`TicketLock`]
+//! allocates nothing.
+//!
 //! # For users of `parking_lot`
 //!
 //! With the feature `lock_api` (for version 0.5 of that crate) or `lock_api_0_4`, [`RawMutex`] and

@@ -112,6 +112,9 @@ unsafe impl<W: World> Slot for Counts<W> {}
 /// waits for ever there if the thread that it interrupted writes or is waiting to read, and if that
 /// reads while a writer waits.
 ///
+/// **Several copies of the library**, and memory that processes share: threads may wait for ever;
+/// see [one copy of the library](super#one-copy-of-the-library).
+///
 /// **Fork**: readers and writers of other threads at the time of the fork never go in the child. A
 /// writer there waits for ever.
 #[repr(C)]

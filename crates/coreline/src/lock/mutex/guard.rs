@@ -61,6 +61,9 @@ use super::RawMutex;
 /// lock, or waits for it in front of the handler. `try_lock` does not wait, and allocates nothing.
 /// The other forms, and the end of a guard, may make nodes with the global allocator.
 ///
+/// **Several copies of the library**, and memory that processes share: threads may wait for ever;
+/// see [one copy of the library](super::super#one-copy-of-the-library).
+///
 /// **Fork**: a lock that another thread held, or waited for, at the time of the fork stays locked
 /// in the child.
 ///

@@ -104,6 +104,9 @@ pub(super) use spinning::Came;
 /// three, and the end of a turn, may make nodes or boards, even if there are some already. So a
 /// handler may use them only where it may use the global allocator.
 ///
+/// **Several copies of the library**, and memory that processes share: threads may wait for ever;
+/// see [one copy of the library](super#one-copy-of-the-library).
+///
 /// **Fork**: a lock that another thread held, or waited at, at the time of the fork stays locked in
 /// the child.
 #[repr(transparent)]

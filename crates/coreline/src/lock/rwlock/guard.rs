@@ -55,6 +55,9 @@ use super::{RawRwLock, Readers, SpinningReaders};
 /// holds it, or waits for it in front of the handler. `try_read` and `try_write` do not wait, and
 /// allocate nothing. The other forms may make nodes with the global allocator.
 ///
+/// **Several copies of the library**, and memory that processes share: threads may wait for ever;
+/// see [one copy of the library](super::super#one-copy-of-the-library).
+///
 /// **Fork**: a lock that another thread held, or waited for, at the time of the fork stays so in
 /// the child.
 #[repr(C)]
