@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use coreline_world::{Native, World};
 
+use super::refused::WaitsForItself;
 use super::request::{Caller, Header, Outcome};
+use super::shared::{Seat, seat};
 use crate::{TicketLock, ear};
 
 /// What a letter has come to.
@@ -123,6 +125,9 @@ pub(super) fn quietly(f: impl FnOnce()) {
 
 /// A letter, seen by its sender.
 trait Sent<R>: Send + Sync {
+    /// Whether its value is there, or was taken.
+    fn is_done(&self) -> bool;
+
     fn poll(&self, waker: &Waker) -> Poll<Outcome<R>>;
 
     /// The reply is dropped; `withdraws`: the function is not to run if it has not begun.
@@ -135,6 +140,10 @@ where
     R: Send + 'static,
     W: World,
 {
+    fn is_done(&self) -> bool {
+        matches!(*self.stage.lock(), Stage::Done(_) | Stage::Over)
+    }
+
     fn poll(&self, waker: &Waker) -> Poll<Outcome<R>> {
         // Made and dropped by what is none of ours: not under the lock.
         let mut new = None;
@@ -190,6 +199,8 @@ pub struct Reply<R, W: World = Native> {
     /// `None`: it is ready.
     letter: Option<Arc<dyn Sent<R>>>,
     withdraws: bool,
+    /// The worker that alone can run it, if no other one can.
+    runner: Option<Seat>,
     world: core::marker::PhantomData<fn() -> W>,
 }
 
@@ -198,11 +209,15 @@ impl<R, W: World> UnwindSafe for Reply<R, W> {}
 impl<R, W: World> RefUnwindSafe for Reply<R, W> {}
 
 impl<R: Send + 'static, W: World> Reply<R, W> {
-    pub(super) fn new<F>(letter: Arc<Letter<F, R, W>>, withdraws: bool) -> Self
+    pub(super) fn new<F>(
+        letter: Arc<Letter<F, R, W>>,
+        withdraws: bool,
+        runner: Option<Seat>,
+    ) -> Self
     where
         F: FnOnce() -> R + Send + 'static,
     {
-        Reply { letter: Some(letter), withdraws, world: core::marker::PhantomData }
+        Reply { letter: Some(letter), withdraws, runner, world: core::marker::PhantomData }
     }
 
     /// Has the function run whatever becomes of this.
@@ -210,14 +225,38 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
         self.withdraws = false;
     }
 
-    /// Waits for the value; asleep. Not on a worker of the same [`Workers`](super::Workers): it
-    /// would serve no calls and run no tasks meanwhile, perhaps the one it waits for.
+    /// Waits for the value; asleep. On a worker of the same [`Workers`](super::Workers) it serves
+    /// no calls and runs no tasks meanwhile: two workers that wait for each other's wait for ever.
+    ///
+    /// # Panics
+    ///
+    /// As the function did. And where [`checked_wait`](Reply::checked_wait) refuses: there it would
+    /// wait for ever.
+    pub fn wait(self) -> R {
+        self.checked_wait().unwrap_or_else(|refused| panic!("{refused}"))
+    }
+
+    /// As [`wait`](Reply::wait), where the wait can end.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitsForItself`], with the reply: the calling thread is the worker that alone can run the
+    /// function, and has not done so. It does when what it runs now has returned. (A call that has
+    /// not begun: when that [serves](super::Workers::serve).)
     ///
     /// # Panics
     ///
     /// As the function did.
-    pub fn wait(self) -> R {
-        ear::wait::<W, _>(self, None).expect("it waits for as long as it takes")
+    pub fn checked_wait(self) -> Result<R, WaitsForItself<R, W>> {
+        // What this thread has begun and not ended lies below this on its stack.
+        if self.runner.is_some() && self.runner == seat::<W>() && !self.is_done() {
+            return Err(WaitsForItself { reply: self });
+        }
+        Ok(ear::wait::<W, _>(self, None).expect("it waits for as long as it takes"))
+    }
+
+    fn is_done(&self) -> bool {
+        self.letter.as_ref().is_none_or(|letter| letter.is_done())
     }
 }
 
