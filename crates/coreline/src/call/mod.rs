@@ -27,7 +27,9 @@
 //! # What a call costs
 //!
 //! A worker without work polls its *wake word*, which is a one-slot mailbox, too: for a while that
-//! adapts to the gaps between messages, and then it sleeps (the kernel's haltpoll). A call to a
+//! adapts to the gaps between messages, and then it sleeps (the kernel's haltpoll). Where other
+//! threads want its CPU it sleeps at once, and so do callers there: one that polled has noticed by
+//! the clock that it was away, and another one tries again later. A call to a
 //! worker that polls is one exchange and no system call. The line of the mailbox moves to the
 //! worker. The line of the request moves there, too, and comes back with the value. A function of
 //! up to three words whose value has no more lies in the line of the mailbox itself, if that is
@@ -83,6 +85,7 @@ mod builder;
 mod many;
 mod parcel;
 mod policy;
+mod polling;
 mod post;
 mod refused;
 mod reply;
@@ -368,7 +371,8 @@ impl<W: World + Threads> Workers<W> {
             Ok(()) => {
                 // A set of one worker has no other one to run a task.
                 let is_bound = cpu.is_some() || self.shared.workers.len() == 1;
-                Ok(Reply::new(letter, withdraws, is_bound.then(|| self.shared.seat_of(index))))
+                let runner = is_bound.then(|| self.shared.seat_of(index));
+                Ok(Reply::new(letter, withdraws, runner))
             }
             Err(why) => {
                 // SAFETY: it was not sent.

@@ -8,11 +8,14 @@ use core::task::{Context, Poll, Waker};
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
+use coreline_topology::CpuId;
 use coreline_world::{Native, World};
 
+use super::polling::poll;
 use super::refused::WaitsForItself;
 use super::request::{Caller, Header, Outcome};
 use super::shared::{Seat, seat};
+use crate::lock::spin::MOST;
 use crate::{TicketLock, ear};
 
 /// What a letter has come to.
@@ -110,6 +113,8 @@ where
         };
         *stage = Stage::Done(value);
         drop(stage);
+        // A thread that waits awake looks there.
+        Header::<W>::finish(&self.header.state);
         quietly(|| _ = waker.map(Waker::wake));
     }
 }
@@ -128,6 +133,10 @@ trait Sent<R>: Send + Sync {
     /// Whether its value is there, or was taken.
     fn is_done(&self) -> bool;
 
+    /// Waits awake, where that may help; the value, if it came. `runner`: the CPU of the worker
+    /// that runs it, if that is known.
+    fn wait_awake(&self, runner: Option<CpuId>) -> Option<Outcome<R>>;
+
     fn poll(&self, waker: &Waker) -> Poll<Outcome<R>>;
 
     /// The reply is dropped; `withdraws`: the function is not to run if it has not begun.
@@ -142,6 +151,15 @@ where
 {
     fn is_done(&self) -> bool {
         matches!(*self.stage.lock(), Stage::Done(_) | Stage::Over)
+    }
+
+    fn wait_awake(&self, runner: Option<CpuId>) -> Option<Outcome<R>> {
+        // Acquire, in `poll`: pairs with the Release in `finish`.
+        poll::<W, _>(&self.header.state, MOST, runner, Header::<W>::says_done)?;
+        match self.swap(Stage::Over) {
+            Stage::Done(value) => Some(value),
+            _ => unreachable!("a reply that is waited for is done when its word says so"),
+        }
     }
 
     fn poll(&self, waker: &Waker) -> Poll<Outcome<R>> {
@@ -225,7 +243,8 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
         self.withdraws = false;
     }
 
-    /// Waits for the value; asleep. On a worker of the same [`Workers`](super::Workers) it serves
+    /// Waits for the value: for a while awake, as [`call_on`](super::Workers::call_on) does, and
+    /// then asleep. On a worker of the same [`Workers`](super::Workers) it serves
     /// no calls and runs no tasks meanwhile: two workers that wait for each other's wait for ever.
     ///
     /// # Panics
@@ -247,10 +266,15 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
     /// # Panics
     ///
     /// As the function did.
-    pub fn checked_wait(self) -> Result<R, WaitsForItself<R, W>> {
+    pub fn checked_wait(mut self) -> Result<R, WaitsForItself<R, W>> {
         // What this thread has begun and not ended lies below this on its stack.
         if self.runner.is_some() && self.runner == seat::<W>() && !self.is_done() {
             return Err(WaitsForItself { reply: self });
+        }
+        let letter = self.letter.as_ref().expect("a reply was waited for after it was ready");
+        if let Some(value) = letter.wait_awake(self.runner.map(|seat| seat.cpu)) {
+            self.letter = None;
+            return Ok(value.unwrap_or_else(|panic| resume_unwind(panic)));
         }
         Ok(ear::wait::<W, _>(self, None).expect("it waits for as long as it takes"))
     }

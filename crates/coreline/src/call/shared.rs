@@ -58,14 +58,16 @@ pub(super) struct Seat {
     /// Where its [`Shared`] lies.
     set: usize,
     index: usize,
+    pub(super) cpu: CpuId,
 }
 
 /// Which worker the calling thread is, of whichever set.
 pub(super) fn seat<W: World>() -> Option<Seat> {
-    with_current::<W, _>(|current| {
-        let (set, index) = (current.shared.get().addr(), current.index.get());
-        (set != 0).then_some(Seat { set, index })
-    })
+    let set = with_current::<W, _>(|current| current.shared.get().cast::<Shared<W>>());
+    // SAFETY: the thread of a worker has a handle of its set from before it says so there until
+    // after it has taken that back.
+    let shared = unsafe { set.as_ref() }?;
+    shared.current().map(|index| shared.seat_of(index))
 }
 
 /// Runs the calls that wait for the worker that the calling thread is, of whichever set.
@@ -123,7 +125,7 @@ impl<W: World> Shared<W> {
 
     /// The seat of a worker.
     pub(super) fn seat_of(&self, index: usize) -> Seat {
-        Seat { set: ptr::from_ref(self).addr(), index }
+        Seat { set: ptr::from_ref(self).addr(), index, cpu: self.workers[index].cpu }
     }
 
     /// The worker of a CPU.
@@ -517,7 +519,7 @@ impl<W: World> Shared<W> {
                 self.wake_next();
             }
         }
-        let Err(since) = own.post.poll(*window, has_served) else {
+        let Err(since) = own.post.poll(own.cpu, *window, has_served) else {
             own.counts.spared.add(1);
             return;
         };

@@ -6,11 +6,12 @@ use coreline_topology::{CacheId, CpuId, NodeId};
 use coreline_world::{Integer, Line, Ordering, Word, World};
 
 use super::Why;
+use super::polling::{Polling, poll};
 use super::post::{Found, Offered, Post};
 use super::request::Header;
 use super::stats::Counts;
 use super::tasks::Tasks;
-use crate::lock::spin::{MOST, Spun, glance, spin};
+use crate::lock::spin::MOST;
 
 /// One worker, as all threads see it.
 #[repr(C)]
@@ -389,12 +390,8 @@ impl<W: World> Worker<W> {
 
     /// Waits until a call to this worker is done. For threads that are no workers.
     pub(super) fn wait(&self, call: &Header<W>) {
-        // Acquire, in `glance` and `spin`: pairs with the Release in `finish`.
-        if glance::<W, _>(&call.state, Header::<W>::says_done).is_some() {
-            return;
-        }
-        let now = W::now();
-        if let Spun::Ready(_) = spin::<W, _>(&call.state, now, now + MOST, Header::<W>::says_done) {
+        // Acquire, in `poll`: pairs with the Release in `finish`.
+        if poll::<W, _>(&call.state, MOST, Some(self.cpu), Header::<W>::says_done).is_some() {
             return;
         }
         let _asleep = Asleep::new(self);
@@ -414,15 +411,16 @@ impl<W: World> Worker<W> {
         // The message of the call that this is in the middle of was taken, and no fence was passed
         // since. Partner: the fence of a sender before `offer_work`.
         W::fence(Ordering::SeqCst);
-        let mut end = W::now() + MOST;
+        let mut polling = Polling::new::<W>(self.cpu, MOST);
         while !call.is_done() {
             if self.serve_calls(peers) > 0 {
-                end = W::now() + MOST;
-            } else if W::RUNS && W::now() < end && !W::need_resched() {
+                polling.again::<W>();
+            } else if polling.goes_on::<W>() {
                 W::relax();
             } else {
                 let _asleep = Asleep::new(callee);
                 self.post.sleep(|| call.is_done());
+                polling.slept::<W>();
             }
         }
     }
