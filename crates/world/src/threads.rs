@@ -65,6 +65,24 @@ pub trait Threads {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static;
 
+    /// As [`spawn`](Threads::spawn), with a name that debuggers and tools such as `top` show. A
+    /// world may cut it, and one that shows no names ignores it; NUL characters are left out.
+    ///
+    /// # Errors
+    ///
+    /// As for `spawn`.
+    fn spawn_named<T, F>(
+        _name: &str,
+        placement: Placement,
+        f: F,
+    ) -> Result<Self::JoinHandle<T>, SpawnError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        Self::spawn(placement, f)
+    }
+
     /// The CPUs that the calling thread may use, and so those that it starts and places nowhere.
     ///
     /// They are what the user or an administrator gave the process, by `taskset` or a cpuset, less

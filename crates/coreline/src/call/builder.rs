@@ -26,6 +26,9 @@ pub enum StartError {
     Spawn(#[from] SpawnError),
 }
 
+/// Linux keeps so many bytes of a thread's name.
+const LONGEST_NAME: usize = 15;
+
 /// Sets up [`Workers`]; from [`Workers::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "workers begin with `start`"]
@@ -33,12 +36,19 @@ pub struct Builder<W: World = Native> {
     cpus: Option<CpuSet>,
     policy: Policy,
     polling: Duration,
+    name: String,
     world: PhantomData<fn() -> W>,
 }
 
 impl<W: World> Default for Builder<W> {
     fn default() -> Self {
-        Builder { cpus: None, policy: Policy::Notify, polling: Self::POLLING, world: PhantomData }
+        Builder {
+            cpus: None,
+            policy: Policy::Notify,
+            polling: Self::POLLING,
+            name: "coreline".to_owned(),
+            world: PhantomData,
+        }
     }
 }
 
@@ -67,6 +77,24 @@ impl<W: World> Builder<W> {
         self.polling = most;
         self
     }
+
+    /// What the names of the threads begin with. If nothing is said, `coreline`: then the worker of
+    /// CPU 5 is `coreline-5`. It is cut so that the whole name has 15 bytes at most, which is what
+    /// Linux keeps of it.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The name of a thread.
+    fn name_of(&self, cpu: CpuId) -> String {
+        let number = format!("-{}", cpu.get());
+        let mut most = self.name.len().min(LONGEST_NAME - number.len());
+        while !self.name.is_char_boundary(most) {
+            most -= 1;
+        }
+        format!("{}{number}", &self.name[..most])
+    }
 }
 
 impl<W: World + Threads> Builder<W> {
@@ -94,9 +122,29 @@ impl<W: World + Threads> Builder<W> {
             let cpu = workers.shared.workers[index].cpu;
             let shared = Arc::clone(&workers.shared);
             // Where this fails, dropping `workers` ends those that run.
-            let thread = W::spawn(Placement::On(cpu), move || shared.work(index))?;
+            let name = self.name_of(cpu);
+            let thread = W::spawn_named(&name, Placement::On(cpu), move || shared.work(index))?;
             workers.threads.push(thread);
         }
         Ok(workers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_cut_to_what_linux_keeps() {
+        let name = |prefix: &str, cpu| Builder::<Native>::default().name(prefix).name_of(cpu);
+        for (prefix, cpu, found) in [
+            ("coreline", 5, "coreline-5"),
+            ("coreline", u32::MAX, "core-4294967295"),
+            ("a service with a name", 10, "a service wi-10"),
+            ("ääääääää", 3, "ääääää-3"),
+            ("", 7, "-7"),
+        ] {
+            assert_eq!(name(prefix, CpuId::new(cpu)), found);
+        }
     }
 }

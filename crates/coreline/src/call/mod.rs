@@ -27,7 +27,9 @@
 //! # What a call costs
 //!
 //! A worker without work polls its *wake word*, which is a one-slot mailbox, too: for a while that
-//! adapts to the gaps between messages, and then it sleeps (the kernel's haltpoll). A call to a
+//! adapts to the gaps between messages, and then it sleeps (the kernel's haltpoll). Where other
+//! threads want its CPU it sleeps at once, and so do callers there: one that polled has noticed by
+//! the clock that it was away, and another one tries again later. A call to a
 //! worker that polls is one exchange and no system call. The line of the mailbox moves to the
 //! worker. The line of the request moves there, too, and comes back with the value. A function of
 //! up to three words whose value has no more lies in the line of the mailbox itself, if that is
@@ -54,8 +56,10 @@
 //!
 //! # What it does not do
 //!
-//! * Calls are to be short: other calls to that worker wait for them, and so do tasks that a call
-//!   itself queues. A call that waits for a task of its own making waits for ever.
+//! * Calls are to be short: other calls to that worker wait for them, unless they
+//!   [serve](Workers::serve), and so do tasks that a call itself queues. A call that waits for a
+//!   task of its own making waits for ever. [`Reply::checked_wait`] refuses where no other worker
+//!   could run it.
 //! * Only workers of one set serve each other while they wait. Two sets that call each other in a
 //!   ring, or a call that waits for a thread which calls that worker, may wait for ever.
 //! * While workers end, one that calls another may be refused. Each ends when it has nothing more
@@ -81,7 +85,9 @@ mod builder;
 mod many;
 mod parcel;
 mod policy;
+mod polling;
 mod post;
+mod refused;
 mod reply;
 mod request;
 mod shared;
@@ -101,63 +107,18 @@ use coreline_world::{JoinHandle, Native, Threads, World};
 
 pub use builder::{Builder, StartError};
 pub use policy::Policy;
+pub use refused::{OwnWorker, Refused, WaitsForItself, Why};
 pub use reply::Reply;
 use request::{Caller, Outcome, Request};
 use shared::Shared;
 pub use stats::WorkerStats;
 pub use users::{NotAWorker, Users, Using};
 
-/// Why a function was not run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Why {
-    /// There is no worker on that CPU.
-    #[error("there is no worker on {0}: `Workers::cpus` lists those that have one")]
-    NoWorker(CpuId),
-    /// The workers were closed.
-    #[error("the workers were closed")]
-    Closed,
-    /// Another call is there already.
-    #[error("another call waits for that worker: try again, or use `call_on`, which queues")]
-    Busy,
-    /// The workers are those of the process that this one was forked from.
-    #[error("the workers are threads of the parent process: start new ones after a fork")]
-    Forked,
-}
-
-/// A function was not run. It comes back.
-pub struct Refused<F> {
-    /// Why.
-    pub why: Why,
-    /// The function.
-    pub function: F,
-}
-
-impl<F> fmt::Debug for Refused<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused").field("why", &self.why).finish_non_exhaustive()
-    }
-}
-
-impl<F> fmt::Display for Refused<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.why, f)
-    }
-}
-
-impl<F> core::error::Error for Refused<F> {}
-
-/// For functions that borrow: their refusal cannot become an error that outlives them.
-impl<F> From<Refused<F>> for Why {
-    fn from(refused: Refused<F>) -> Why {
-        refused.why
-    }
-}
-
 /// Threads, one pinned to each of some CPUs, that run calls and tasks. See the [module](self).
 ///
 /// Dropping closes them, and waits until all that was sent has run. On the thread of one of the
 /// workers, which may have ended, it does not wait: they end when they have nothing more to do.
+/// [`join`](Workers::join) refuses there. On a worker of another set it serves calls while it waits.
 pub struct Workers<W: World + Threads = Native> {
     shared: Arc<Shared<W>>,
     threads: Vec<W::JoinHandle<()>>,
@@ -407,7 +368,12 @@ impl<W: World + Threads> Workers<W> {
         };
         let letter = reply::Letter::new_in(function);
         match send(index, letter.as_message()) {
-            Ok(()) => Ok(Reply::new(letter, withdraws)),
+            Ok(()) => {
+                // A set of one worker has no other one to run a task.
+                let is_bound = cpu.is_some() || self.shared.workers.len() == 1;
+                let runner = is_bound.then(|| self.shared.seat_of(index));
+                Ok(Reply::new(letter, withdraws, runner))
+            }
             Err(why) => {
                 // SAFETY: it was not sent.
                 let function = unsafe { letter.take_back() };
@@ -416,11 +382,49 @@ impl<W: World + Threads> Workers<W> {
         }
     }
 
-    /// Whether the calling thread is one of these workers, and something else waits for it: a task
-    /// that was queued there, or tasks of others that it is to look for. A long call asks, and
-    /// returns.
+    /// Whether the calling thread is one of these workers, and something else waits for it: a call,
+    /// a task that was queued there, or tasks of others that it is to look for. A long call asks,
+    /// and returns; a long task asks, and [serves](Workers::serve) the calls.
     pub fn need_resched(&self) -> bool {
         self.shared.need_resched()
+    }
+
+    /// Runs the calls that wait for the worker that the calling thread is, and says how many it
+    /// ran. Not those that come meanwhile, and no tasks. Zero on any other thread.
+    ///
+    /// For a task that takes long, or a call that does:
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use coreline::Workers;
+    /// use coreline::call::Why;
+    ///
+    /// let workers = Arc::new(Workers::new()?);
+    /// let cpu = workers.cpus().next().unwrap();
+    /// let theirs = Arc::clone(&workers);
+    /// let task = workers.spawn_on(cpu, move || {
+    ///     let mut served = 0;
+    ///     while served == 0 {
+    ///         // A part of the work, and then:
+    ///         if theirs.need_resched() {
+    ///             served += theirs.serve();
+    ///         }
+    ///     }
+    ///     served
+    /// });
+    /// workers.call_on(cpu, || ()).map_err(Why::from)?;
+    /// assert_eq!(task?.wait(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// The calls run in the middle of the function that serves, on its stack, as they do in one
+    /// that waits in [`call_on`](Workers::call_on), and within the same bounds: in the middle of
+    /// four calls it runs those of workers alone. So a function that serves holds no lock that a
+    /// call takes, and expects that calls change what it shares with them. A call that is served
+    /// may call, queue tasks and serve, too: what serves first goes on when it is done.
+    pub fn serve(&self) -> u32 {
+        self.shared.serve()
     }
 
     /// To say which workers use something that each of them caches, so that a change of it is told
@@ -433,6 +437,26 @@ impl<W: World + Threads> Workers<W> {
     /// workers that still run. The workers end when all that was sent has run.
     pub fn close(&self) {
         self.shared.close();
+    }
+
+    /// Closes, and waits until all that was sent has run, as dropping does.
+    ///
+    /// # Errors
+    ///
+    /// [`OwnWorker`], with these workers, which stay as they are: the calling thread is one of
+    /// them, and its own end is what it would wait for.
+    pub fn join(self) -> Result<(), OwnWorker<W>> {
+        // Of the parent they are no threads here, and so not this one.
+        if W::generation() == self.shared.generation && self.is_own_thread() {
+            return Err(OwnWorker { workers: self });
+        }
+        Ok(())
+    }
+
+    /// Whether the calling thread is a worker of these, which may have ended. Asked of the threads,
+    /// as what a thread has of its own may be gone before the workers are dropped.
+    fn is_own_thread(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_current)
     }
 
     /// What each worker has done.
@@ -450,10 +474,13 @@ impl<W: World + Threads> Drop for Workers<W> {
         }
         self.shared.close();
         // A worker cannot wait for itself, nor for another one, which may wait for a call to this.
-        // Asked of the threads, as what a thread has of its own may be gone before this is dropped.
-        if !self.threads.iter().any(JoinHandle::is_current) {
-            self.threads.drain(..).for_each(JoinHandle::join);
+        if self.is_own_thread() {
+            return;
         }
+        if shared::seat::<W>().is_some() {
+            self.shared.wait_for_end(self.threads.len());
+        }
+        self.threads.drain(..).for_each(JoinHandle::join);
     }
 }
 

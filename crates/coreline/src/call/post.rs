@@ -16,12 +16,13 @@
 use core::ptr;
 use core::time::Duration;
 
+use coreline_topology::CpuId;
 use coreline_world::{Native, Ordering, Time, Word, World};
 
 use super::bell::Bell;
 use super::parcel::Parcel;
+use super::polling::poll_at_home;
 use super::request::Header;
-use crate::lock::spin::{Spun, glance, spin};
 
 /// Pauses of a worker that has answered a call before it looks for the next one: about one transfer
 /// of a line.
@@ -162,9 +163,10 @@ impl<W: World> Post<W> {
         self.word.store(Self::AWAKE, Ordering::Release);
     }
 
-    /// Polls for this long, until there is a message, or another thread wants the CPU. If there is
-    /// none: since when the worker has waited. `has_served`: it has just answered a call.
-    pub(super) fn poll(&self, window: Duration, has_served: bool) -> Result<(), Time> {
+    /// Polls for this long, until there is a message, or another thread wants the CPU, which is the
+    /// worker's. If there is none: since when the worker has waited. `has_served`: it has just
+    /// answered a call.
+    pub(super) fn poll(&self, cpu: CpuId, window: Duration, has_served: bool) -> Result<(), Time> {
         // The caller takes its value out of this line and, often, puts its next call in: three
         // writes. A worker that looks meanwhile takes the line away between them, again and again.
         for _ in 0..if has_served { COURTESY } else { 0 } {
@@ -173,14 +175,7 @@ impl<W: World> Post<W> {
         let is_message = |word| !matches!(Self::read(word), Found::Nothing);
         // The clock is read by a worker that has waited for some time: the next call of a caller
         // that has got its answer is there sooner.
-        if !window.is_zero() && glance::<W, _>(&self.word, is_message).is_some() {
-            return Ok(());
-        }
-        let now = W::now();
-        match spin::<W, _>(&self.word, now, now + window, is_message) {
-            Spun::Ready(_) => Ok(()),
-            Spun::Late | Spun::Wanted => Err(now),
-        }
+        poll_at_home::<W, _>(cpu, &self.word, window, is_message).map(|_| ())
     }
 
     /// Sleeps until there is a message, or `ready` says yes; returns how often the worker was woken

@@ -8,9 +8,14 @@ use core::task::{Context, Poll, Waker};
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
+use coreline_topology::CpuId;
 use coreline_world::{Native, World};
 
+use super::polling::poll;
+use super::refused::WaitsForItself;
 use super::request::{Caller, Header, Outcome};
+use super::shared::{Seat, seat};
+use crate::lock::spin::MOST;
 use crate::{TicketLock, ear};
 
 /// What a letter has come to.
@@ -108,6 +113,8 @@ where
         };
         *stage = Stage::Done(value);
         drop(stage);
+        // A thread that waits awake looks there.
+        Header::<W>::finish(&self.header.state);
         quietly(|| _ = waker.map(Waker::wake));
     }
 }
@@ -123,6 +130,13 @@ pub(super) fn quietly(f: impl FnOnce()) {
 
 /// A letter, seen by its sender.
 trait Sent<R>: Send + Sync {
+    /// Whether its value is there, or was taken.
+    fn is_done(&self) -> bool;
+
+    /// Waits awake, where that may help; the value, if it came. `runner`: the CPU of the worker
+    /// that runs it, if that is known.
+    fn wait_awake(&self, runner: Option<CpuId>) -> Option<Outcome<R>>;
+
     fn poll(&self, waker: &Waker) -> Poll<Outcome<R>>;
 
     /// The reply is dropped; `withdraws`: the function is not to run if it has not begun.
@@ -135,6 +149,19 @@ where
     R: Send + 'static,
     W: World,
 {
+    fn is_done(&self) -> bool {
+        matches!(*self.stage.lock(), Stage::Done(_) | Stage::Over)
+    }
+
+    fn wait_awake(&self, runner: Option<CpuId>) -> Option<Outcome<R>> {
+        // Acquire, in `poll`: pairs with the Release in `finish`.
+        poll::<W, _>(&self.header.state, MOST, runner, Header::<W>::says_done)?;
+        match self.swap(Stage::Over) {
+            Stage::Done(value) => Some(value),
+            _ => unreachable!("a reply that is waited for is done when its word says so"),
+        }
+    }
+
     fn poll(&self, waker: &Waker) -> Poll<Outcome<R>> {
         // Made and dropped by what is none of ours: not under the lock.
         let mut new = None;
@@ -190,6 +217,8 @@ pub struct Reply<R, W: World = Native> {
     /// `None`: it is ready.
     letter: Option<Arc<dyn Sent<R>>>,
     withdraws: bool,
+    /// The worker that alone can run it, if no other one can.
+    runner: Option<Seat>,
     world: core::marker::PhantomData<fn() -> W>,
 }
 
@@ -198,11 +227,15 @@ impl<R, W: World> UnwindSafe for Reply<R, W> {}
 impl<R, W: World> RefUnwindSafe for Reply<R, W> {}
 
 impl<R: Send + 'static, W: World> Reply<R, W> {
-    pub(super) fn new<F>(letter: Arc<Letter<F, R, W>>, withdraws: bool) -> Self
+    pub(super) fn new<F>(
+        letter: Arc<Letter<F, R, W>>,
+        withdraws: bool,
+        runner: Option<Seat>,
+    ) -> Self
     where
         F: FnOnce() -> R + Send + 'static,
     {
-        Reply { letter: Some(letter), withdraws, world: core::marker::PhantomData }
+        Reply { letter: Some(letter), withdraws, runner, world: core::marker::PhantomData }
     }
 
     /// Has the function run whatever becomes of this.
@@ -210,14 +243,44 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
         self.withdraws = false;
     }
 
-    /// Waits for the value; asleep. Not on a worker of the same [`Workers`](super::Workers): it
-    /// would serve no calls and run no tasks meanwhile, perhaps the one it waits for.
+    /// Waits for the value: for a while awake, as [`call_on`](super::Workers::call_on) does, and
+    /// then asleep. On a worker of the same [`Workers`](super::Workers) it serves
+    /// no calls and runs no tasks meanwhile: two workers that wait for each other's wait for ever.
+    ///
+    /// # Panics
+    ///
+    /// As the function did. And where [`checked_wait`](Reply::checked_wait) refuses: there it would
+    /// wait for ever.
+    pub fn wait(self) -> R {
+        self.checked_wait().unwrap_or_else(|refused| panic!("{refused}"))
+    }
+
+    /// As [`wait`](Reply::wait), where the wait can end.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitsForItself`], with the reply: the calling thread is the worker that alone can run the
+    /// function, and has not done so. It does when what it runs now has returned. (A call that has
+    /// not begun: when that [serves](super::Workers::serve).)
     ///
     /// # Panics
     ///
     /// As the function did.
-    pub fn wait(self) -> R {
-        ear::wait::<W, _>(self, None).expect("it waits for as long as it takes")
+    pub fn checked_wait(mut self) -> Result<R, WaitsForItself<R, W>> {
+        // What this thread has begun and not ended lies below this on its stack.
+        if self.runner.is_some() && self.runner == seat::<W>() && !self.is_done() {
+            return Err(WaitsForItself { reply: self });
+        }
+        let letter = self.letter.as_ref().expect("a reply was waited for after it was ready");
+        if let Some(value) = letter.wait_awake(self.runner.map(|seat| seat.cpu)) {
+            self.letter = None;
+            return Ok(value.unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        Ok(ear::wait::<W, _>(self, None).expect("it waits for as long as it takes"))
+    }
+
+    fn is_done(&self) -> bool {
+        self.letter.as_ref().is_none_or(|letter| letter.is_done())
     }
 }
 

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use coreline_topology::CpuId;
-use coreline_world::{Line, Ordering, Word, World, WorldLocal};
+use coreline_world::{Integer, Line, Ordering, Word, World, WorldLocal};
 
 use super::Why;
 use super::policy::Policy;
@@ -26,6 +26,9 @@ const FIRST: u32 = u32::MAX - 1;
 
 /// The window of polling that a worker which was woken soon begins with.
 const GROW_START: Duration = Duration::from_micros(10);
+
+/// A worker that waits for the end of another set looks for calls so often.
+const BETWEEN_CALLS: Duration = Duration::from_micros(100);
 
 /// The workers of one [`Workers`](super::Workers).
 pub(super) struct Shared<W: World> {
@@ -45,6 +48,36 @@ pub(super) struct Shared<W: World> {
     searcher: Line<W::U32>,
     /// Not zero: no more calls and tasks are taken, but those that workers themselves make.
     closing: Line<W::U32>,
+    /// How many workers have ended. Threads that wait for all of them sleep here.
+    ended: Line<W::U32>,
+}
+
+/// A worker among those of all sets. As long as one waits, no other has its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seat {
+    /// Where its [`Shared`] lies.
+    set: usize,
+    index: usize,
+    pub(super) cpu: CpuId,
+}
+
+/// Which worker the calling thread is, of whichever set.
+pub(super) fn seat<W: World>() -> Option<Seat> {
+    let set = with_current::<W, _>(|current| current.shared.get().cast::<Shared<W>>());
+    // SAFETY: the thread of a worker has a handle of its set from before it says so there until
+    // after it has taken that back.
+    let shared = unsafe { set.as_ref() }?;
+    shared.current().map(|index| shared.seat_of(index))
+}
+
+/// Runs the calls that wait for the worker that the calling thread is, of whichever set.
+fn serve_own<W: World>() {
+    let set = with_current::<W, _>(|current| current.shared.get().cast::<Shared<W>>());
+    // SAFETY: the thread of a worker has a handle of its set from before it says so there until
+    // after it has taken that back.
+    if let Some(shared) = unsafe { set.as_ref() } {
+        shared.serve();
+    }
 }
 
 /// Which worker the calling thread is.
@@ -86,7 +119,13 @@ impl<W: World> Shared<W> {
             asleep: CpuMask::new_in(),
             searcher: Line(W::U32::new_in(NONE)),
             closing: Line(W::U32::new_in(0)),
+            ended: Line(W::U32::new_in(0)),
         }
+    }
+
+    /// The seat of a worker.
+    pub(super) fn seat_of(&self, index: usize) -> Seat {
+        Seat { set: ptr::from_ref(self).addr(), index, cpu: self.workers[index].cpu }
     }
 
     /// The worker of a CPU.
@@ -418,6 +457,43 @@ impl<W: World> Shared<W> {
             self.rest(index, &mut window, calls > 0);
         }
         with_current::<W, _>(|current| current.shared.set(ptr::null()));
+        // Relaxed: the join that follows orders what the worker did.
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        W::wake(&raw const *self.ended, u32::MAX);
+    }
+
+    /// Waits until so many workers have ended, on the thread of a worker of another set. It serves
+    /// calls of its own meanwhile:
+    ///
+    ///   Worker of A: calls a worker of B, which is in a task
+    ///   Worker of B: drops A in that task, and waits for the worker of A   <- both for ever
+    pub(super) fn wait_for_end(&self, count: usize) {
+        loop {
+            serve_own::<W>();
+            // Relaxed: the join that follows orders what the workers did.
+            let ended = self.ended.load(Ordering::Relaxed);
+            if ended as usize >= count {
+                return;
+            }
+            // The calls of its own set ring another bell. It looks for them from time to time.
+            W::park(&self.ended, ended, Some(W::now() + BETWEEN_CALLS));
+        }
+    }
+
+    /// [`Workers::serve`](super::Workers::serve).
+    pub(super) fn serve(&self) -> u32 {
+        let Some(index) = self.current() else { return 0 };
+        let calls = self.workers[index].serve_calls(&self.workers);
+        self.leaves_search(index);
+        calls
+    }
+
+    /// The worker goes on with a call that it is in: another one is to search, if it was.
+    fn leaves_search(&self, index: usize) {
+        if self.is_searcher(index) {
+            self.resign(index);
+            self.wake_next();
+        }
     }
 
     /// Waits for a message: polls, and then sleeps. `has_served`: it has just answered a call.
@@ -443,7 +519,7 @@ impl<W: World> Shared<W> {
                 self.wake_next();
             }
         }
-        let Err(since) = own.post.poll(*window, has_served) else {
+        let Err(since) = own.post.poll(own.cpu, *window, has_served) else {
             own.counts.spared.add(1);
             return;
         };
@@ -472,7 +548,7 @@ impl<W: World> Shared<W> {
                 FIRST => self.is_idle(own) && !own.is_nested() && self.is_any_free(),
                 searcher => searcher == index as u32,
             };
-            own.tasks.is_any() || is_to_search()
+            own.tasks.is_any() || own.has_calls() || is_to_search()
         })
     }
 
@@ -482,11 +558,7 @@ impl<W: World> Shared<W> {
             None => callee.wait(call),
             Some(index) => {
                 self.workers[index].wait_serving(call, callee, &self.workers);
-                // It will not search until this call is over.
-                if self.is_searcher(index) {
-                    self.resign(index);
-                    self.wake_next();
-                }
+                self.leaves_search(index);
             }
         }
     }

@@ -6,11 +6,12 @@ use coreline_topology::{CacheId, CpuId, NodeId};
 use coreline_world::{Integer, Line, Ordering, Word, World};
 
 use super::Why;
+use super::polling::{Polling, poll};
 use super::post::{Found, Offered, Post};
 use super::request::Header;
 use super::stats::Counts;
 use super::tasks::Tasks;
-use crate::lock::spin::{MOST, Spun, glance, spin};
+use crate::lock::spin::MOST;
 
 /// One worker, as all threads see it.
 #[repr(C)]
@@ -123,6 +124,14 @@ impl<W: World> Worker<W> {
         self.post.has_call() || is_behind() || is_in_one() || is_late() || is_in_one()
     }
 
+    /// Whether a call waits for this worker, also one that it has put off. The worker's.
+    pub(super) fn has_calls(&self) -> bool {
+        // Relaxed: a hint. `look` and `serve_more` acquire.
+        let more = self.inbox.more.load(Ordering::Relaxed);
+        let is_behind = !more.is_null() && more != Inbox::<W>::CLOSED;
+        is_behind || matches!(self.post.look(), Found::Call(_)) || self.is_late()
+    }
+
     /// Whether this is in the middle of a call inside of another one. The worker's.
     pub(super) fn is_nested(&self) -> bool {
         // Relaxed: written by this thread alone.
@@ -176,12 +185,13 @@ impl<W: World> Worker<W> {
     }
 
     /// Runs a call that this has [entered](Worker::enter), leaves so many that it is in the middle
-    /// of, and passes the fence that a worker which has [taken](Post::take) a message needs.
+    /// of, and passes the fence that a worker which has [taken](Post::take) a message needs. How
+    /// many it ran: none, if it has put the call off.
     ///
     /// # Safety
     ///
     /// The call was sent to this worker, which has not run it; this is its thread.
-    unsafe fn serve(&self, call: NonNull<Header<W>>, left: u32, peers: &[Self]) {
+    unsafe fn serve(&self, call: NonNull<Header<W>>, left: u32, peers: &[Self]) -> u32 {
         // SAFETY: a request stays until it is done.
         let header = unsafe { call.as_ref() };
         let (caller, state) = (header.caller().worker(), &raw const header.state);
@@ -200,7 +210,7 @@ impl<W: World> Worker<W> {
         if !is_awaited {
             // Partner: the fence of a sender before `offer_work`.
             W::fence(Ordering::SeqCst);
-            return;
+            return u32::from(!is_deep);
         }
         // SAFETY: only from here on it may be gone, and only its state is borrowed meanwhile.
         Header::<W>::finish(unsafe { &*state });
@@ -216,6 +226,7 @@ impl<W: World> Worker<W> {
                 Some(index) => peers[index].post.bell().ring(),
             }
         }
+        1
     }
 
     /// Puts off a call until this is in the middle of fewer.
@@ -239,7 +250,8 @@ impl<W: World> Worker<W> {
         last.store(this, Ordering::Relaxed);
     }
 
-    /// Serves the first call that was put off, if this is in the middle of few by now; how many.
+    /// Serves the first call that was put off, if this is in the middle of few by now; how many it
+    /// ran.
     ///
     /// One, and others later: what it calls may serve callers that have another call put off when
     /// they have their value. A worker that served all would stay here as long as two such callers
@@ -265,12 +277,12 @@ impl<W: World> Worker<W> {
             last.store(next, Ordering::Relaxed);
         }
         // SAFETY: it was sent to this worker, and is in no list any more.
-        unsafe { self.serve(call, outer, peers) };
+        let calls = unsafe { self.serve(call, outer, peers) };
         if self.is_late() {
             // To itself: it neither sleeps nor ends before it has looked here again.
             self.post.offer_work();
         }
-        1
+        calls
     }
 
     /// Whether calls were put off.
@@ -279,7 +291,7 @@ impl<W: World> Worker<W> {
         !self.inbox.later[0].load(Ordering::Relaxed).is_null()
     }
 
-    /// Serves the calls that are there; how many there were. If there was a message of work, it is
+    /// Serves the calls that are there; how many it ran. If there was a message of work, it is
     /// gone: a caller looks at its queues after this in any case.
     #[inline]
     pub(super) fn serve_calls(&self, peers: &[Self]) -> u32 {
@@ -295,10 +307,9 @@ impl<W: World> Worker<W> {
                 let outer = self.enter();
                 self.post.take();
                 self.counts.calls.add(1);
-                calls += 1;
                 // SAFETY: it was found where senders leave calls, which are not null, and was taken
                 // away from there.
-                unsafe { self.serve(NonNull::new_unchecked(call), outer, peers) };
+                calls += unsafe { self.serve(NonNull::new_unchecked(call), outer, peers) };
             }
         }
         // Relaxed: `serve_more` acquires. A call that is put there later comes with a message.
@@ -314,7 +325,7 @@ impl<W: World> Worker<W> {
         calls
     }
 
-    /// Serves the calls that found the mailbox occupied, in their order; how many there were.
+    /// Serves the calls that found the mailbox occupied, in their order; how many it ran.
     #[cold]
     #[inline(never)]
     fn serve_more(&self, peers: &[Self]) -> u32 {
@@ -348,8 +359,7 @@ impl<W: World> Worker<W> {
             //   Worker: begins the second one, of a second     <- the task waits as long
             let left = if first.is_null() { outer } else { outer + 1 };
             // SAFETY: as for the loop before.
-            unsafe { self.serve(call, left, peers) };
-            calls += 1;
+            calls += unsafe { self.serve(call, left, peers) };
         }
         calls
     }
@@ -380,12 +390,8 @@ impl<W: World> Worker<W> {
 
     /// Waits until a call to this worker is done. For threads that are no workers.
     pub(super) fn wait(&self, call: &Header<W>) {
-        // Acquire, in `glance` and `spin`: pairs with the Release in `finish`.
-        if glance::<W, _>(&call.state, Header::<W>::says_done).is_some() {
-            return;
-        }
-        let now = W::now();
-        if let Spun::Ready(_) = spin::<W, _>(&call.state, now, now + MOST, Header::<W>::says_done) {
+        // Acquire, in `poll`: pairs with the Release in `finish`.
+        if poll::<W, _>(&call.state, MOST, Some(self.cpu), Header::<W>::says_done).is_some() {
             return;
         }
         let _asleep = Asleep::new(self);
@@ -405,15 +411,16 @@ impl<W: World> Worker<W> {
         // The message of the call that this is in the middle of was taken, and no fence was passed
         // since. Partner: the fence of a sender before `offer_work`.
         W::fence(Ordering::SeqCst);
-        let mut end = W::now() + MOST;
+        let mut polling = Polling::new::<W>(self.cpu, MOST);
         while !call.is_done() {
             if self.serve_calls(peers) > 0 {
-                end = W::now() + MOST;
-            } else if W::RUNS && W::now() < end && !W::need_resched() {
+                polling.again::<W>();
+            } else if polling.goes_on::<W>() {
                 W::relax();
             } else {
                 let _asleep = Asleep::new(callee);
                 self.post.sleep(|| call.is_done());
+                polling.slept::<W>();
             }
         }
     }

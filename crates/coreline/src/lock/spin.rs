@@ -10,16 +10,13 @@ use coreline_world::{Ordering, Time, Word, World};
 pub(crate) const MOST: Duration = Duration::from_micros(100);
 
 /// Between two looks at the clock.
-const STEP: Duration = Duration::from_micros(10);
+pub(crate) const STEP: Duration = Duration::from_micros(10);
 
 /// A step that takes so much longer was interrupted: another thread had the CPU.
-const GAP: Duration = Duration::from_micros(10);
+pub(crate) const GAP: Duration = Duration::from_micros(10);
 
 /// Looks at a lock that cannot be had before a thread queues, with 1, 2, 4 and more pauses before.
 const LOOKS: u32 = 6;
-
-/// Looks at a word that one thread alone waits for, with a pause between: two microseconds or less.
-const GLANCES: u32 = 64;
 
 /// Looks of a thread that waits for what no word says, with a pause between, before it sleeps
 /// between them: some 20 ms of its CPU. Threads that ask each other, each of which sleeps between
@@ -45,16 +42,17 @@ pub(crate) enum Spun<V = u32> {
 }
 
 /// Looks at a word that no other thread waits for, until `ready` accepts its value, with Acquire;
-/// [`GLANCES`] times at most, with one pause between.
+/// so many times at most, with one pause between.
 ///
 /// [`spin`] pauses for longer and longer, and reads the clock between: an answer that comes within
 /// two line transfers is seen too late then. In the model one look is all.
 #[inline]
 pub(crate) fn glance<W: World, T: Word>(
     word: &T,
+    looks: u32,
     ready: impl Fn(T::Value) -> bool,
 ) -> Option<T::Value> {
-    for _ in 0..if W::RUNS { GLANCES } else { 1 } {
+    for _ in 0..if W::RUNS { looks } else { 1 } {
         // Acquire: pairs with the Release of the thread that hands over; the caller names it.
         let value = word.load(Ordering::Acquire);
         if ready(value) {

@@ -61,3 +61,25 @@ fn several_panics_of_one_call_are_one_and_end_no_process() {
     std::mem::forget(panic.downcast::<Hard>().expect("the first one"));
     assert_eq!(workers.call_many(&all, |_| 5).unwrap().len(), all.len());
 }
+
+/// As the kernel has it, and as panics show it.
+#[test]
+fn threads_of_workers_have_names() {
+    let own = || {
+        let path = "/proc/thread-self/comm";
+        let kernel = std::fs::read_to_string(path).map(|name| name.trim_end().to_owned());
+        (thread::current().name().map(str::to_owned), kernel.ok())
+    };
+    let cut = Workers::builder().name("a service with a name").start().unwrap();
+    for (workers, prefix) in [(Workers::new().unwrap(), "coreline"), (cut, "a service with a name")]
+    {
+        for cpu in workers.cpus() {
+            let (name, kernel) = workers.call_on(cpu, own).unwrap();
+            let name = name.expect("a name");
+            assert!(name.len() <= 15 && name.ends_with(&format!("-{}", cpu.get())), "{name}");
+            assert!(prefix.starts_with(name.split('-').next().unwrap()), "{name}");
+            // Nothing, in a container without `/proc`.
+            assert!(kernel.is_none_or(|kernel| kernel == name), "{name}");
+        }
+    }
+}

@@ -35,7 +35,21 @@ impl Threads for Native {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        spawn(placement, Box::new(f))
+        spawn(None, placement, Box::new(f))
+    }
+
+    /// Linux shows the first 15 bytes of the name.
+    fn spawn_named<T, F>(
+        name: &str,
+        placement: Placement,
+        f: F,
+    ) -> Result<JoinHandle<T>, SpawnError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        // A NUL would end the name early, and std panics at one.
+        spawn(Some(name.replace('\0', "")), placement, Box::new(f))
     }
 
     fn allowed() -> CpuSet {
@@ -55,14 +69,15 @@ impl Threads for Native {
 /// Boxed, so that this and std's part of it are compiled once for each type of result, and not for
 /// each closure.
 fn spawn<T: Send + 'static>(
+    name: Option<String>,
     placement: Placement,
     f: Box<dyn FnOnce() -> T + Send>,
 ) -> Result<JoinHandle<T>, SpawnError> {
     let Placement::On(cpu) = placement else {
-        return start(|| Some(f())).map(JoinHandle);
+        return start(name, || Some(f())).map(JoinHandle);
     };
     let (report, placed) = mpsc::sync_channel(1);
-    let thread = start(move || {
+    let thread = start(name, move || {
         let settled = system::settle(cpu);
         let may_run = settled.is_ok();
         // Cannot fail: the spawner waits for this.
@@ -80,12 +95,17 @@ fn spawn<T: Send + 'static>(
     }
 }
 
-fn start<T, F>(f: F) -> Result<thread::JoinHandle<T>, SpawnError>
+fn start<T, F>(name: Option<String>, f: F) -> Result<thread::JoinHandle<T>, SpawnError>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    thread::Builder::new().spawn(f).map_err(|error| SpawnError::Exhausted(error.to_string()))
+    let builder = thread::Builder::new();
+    let builder = match name {
+        Some(name) => builder.name(name),
+        None => builder,
+    };
+    builder.spawn(f).map_err(|error| SpawnError::Exhausted(error.to_string()))
 }
 
 #[cfg(test)]
@@ -110,6 +130,15 @@ mod tests {
             assert_eq!(cpu.get(), number);
             assert!(!allowed.is_empty(), "{error}");
             assert_eq!(Arc::strong_count(&kept), 1, "the closure is dropped");
+        }
+    }
+
+    #[test]
+    fn a_thread_has_the_name_that_it_was_given() {
+        let own = || thread::current().name().map(str::to_owned);
+        for (asked, found) in [("worker-1", "worker-1"), ("a\0b", "ab"), ("", "")] {
+            let thread = Native::spawn_named(asked, Placement::Anywhere, own).unwrap();
+            assert_eq!(thread.join().as_deref(), Some(found));
         }
     }
 

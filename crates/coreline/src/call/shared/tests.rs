@@ -115,7 +115,23 @@ fn behind<W: Testbed>(is_bound: bool) {
     let task = Task(letter.as_message());
     let sent = if is_bound { shared.spawn_on(0, task) } else { shared.spawn(task) };
     sent.unwrap();
-    Reply::<(), W>::new(letter, false).wait();
+    Reply::<(), W>::new(letter, false, None).wait();
+    shared.close();
+    worker.join();
+}
+
+/// A worker serves in the middle of a task, while another task is added for it.
+fn serves_meanwhile<W: Testbed>(is_bound: bool) {
+    let shared = workers::<W>(1);
+    let theirs = Arc::clone(&shared);
+    let serves = Letter::new_in(move || _ = theirs.serve());
+    shared.spawn_on(0, Task(serves.as_message())).unwrap();
+    let worker = spawn(&shared, |shared| shared.work(0));
+    let letter = Letter::new_in(|| ());
+    let task = Task(letter.as_message());
+    let sent = if is_bound { shared.spawn_on(0, task) } else { shared.spawn(task) };
+    sent.unwrap();
+    Reply::<(), W>::new(letter, false, None).wait();
     shared.close();
     worker.join();
 }
@@ -218,6 +234,14 @@ fn a_task_behind_a_message_runs_in_every_interleaving() {
     for is_bound in [true, false] {
         checker(Plant::EXCHANGES).check(move || behind::<Model>(is_bound));
     }
+}
+
+#[test]
+fn a_task_runs_behind_one_that_serves_in_every_interleaving() {
+    for is_bound in [true, false] {
+        checker(Plant::EXCHANGES).check(move || serves_meanwhile::<Model>(is_bound));
+    }
+    assert!(checker(UNFENCED).try_check(|| serves_meanwhile::<Model>(true)).is_err());
 }
 
 #[test]

@@ -95,6 +95,8 @@ enum Before {
     PutOff,
     /// A call in the middle of which the worker waits until the later call was run.
     Waits,
+    /// A call in the middle of which the worker serves the later one.
+    Serves,
 }
 
 /// A worker that ran nothing yet, in the middle of so many calls.
@@ -121,6 +123,13 @@ fn behind<W: Testbed>(before: Before) {
                 unsafe { other.send(nested.as_message(), true, false) }.unwrap();
                 this.wait_serving(nested.header(), other, &*workers);
             }
+            if matches!(before, Before::Serves) {
+                while !this.has_calls() {
+                    W::relax();
+                }
+                assert_eq!(this.serve_calls(&*workers), 1, "it was seen to wait");
+                assert!(!this.has_calls(), "it has run");
+            }
         },
         Caller::OUTSIDE,
     );
@@ -129,7 +138,7 @@ fn behind<W: Testbed>(before: Before) {
         Before::Work => this.post.offer_work(),
         Before::Call | Before::PutOff => this.post.offer_call(call.as_message().as_ptr()),
         Before::Letter => this.post.offer_call((&raw const letter).cast_mut()),
-        Before::Waits => this.post.offer_call(later.as_message().as_ptr()),
+        Before::Waits | Before::Serves => this.post.offer_call(later.as_message().as_ptr()),
     };
     assert_eq!(sent, Offered::Taken);
     let theirs = Arc::clone(&workers);
@@ -164,6 +173,12 @@ fn behind<W: Testbed>(before: Before) {
 
 const BEFORE: [Before; 5] =
     [Before::Work, Before::Call, Before::Letter, Before::PutOff, Before::Waits];
+
+/// What is served in the middle of a call needs no fence: the worker looks again and again.
+#[test]
+fn a_call_that_waits_is_seen_in_the_middle_of_another_one_in_every_interleaving() {
+    checker(2, Plant::EXCHANGES).check(|| behind::<Model>(Before::Serves));
+}
 
 #[test]
 fn a_call_behind_a_message_is_served_in_every_interleaving() {

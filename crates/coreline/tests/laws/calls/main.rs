@@ -5,6 +5,7 @@
 mod beyond_seats;
 mod call;
 mod call_breaks;
+mod call_serves;
 mod call_users;
 mod mask;
 mod presence;

@@ -1,0 +1,309 @@
+//! How threads that wait for calls poll, and how they learn where they should not.
+//!
+//! A thread that polls on a CPU which others want is worse off than one that sleeps. It uses up its
+//! share of the CPU, or yields it, and comes back a time slice of the others later; one that sleeps
+//! has its share left, so the kernel runs it as soon as it is woken. A thread that polls notices by
+//! the clock that it was away. Then no thread that waits on that CPU polls for a while, which is so
+//! many times as long that what polling loses is a small part of the time. After that one tries
+//! again: the others may be gone.
+//!
+//! What is known is known of CPUs, and so to all threads and all workers of the process. A word for
+//! each:
+//!
+//! | value | means | written by |
+//! |---|---|---|
+//! | 0 | no thread that polled there was away | threads that find the time over |
+//! | a time | until then others want the CPU | threads that were away; callers on a worker's CPU |
+//!
+//! A word says how to wait, and nothing of what is waited for. So it needs no order, and an update
+//! that is lost costs some polling.
+
+use core::time::Duration;
+
+use coreline_topology::CpuId;
+use coreline_world::{Ordering, Time, Word, World, WorldStatic};
+
+use crate::lock::spin::{GAP, STEP, glance};
+
+/// A thread that was away for so long lost a time slice. Threads that wait for each other's calls
+/// yield to each other for less.
+const AWAY: Duration = Duration::from_micros(250);
+
+/// For so many times as long as a thread was away no thread polls there: polling loses less than
+/// two parts in a hundred.
+const PART: u32 = 64;
+
+/// But not longer.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// For so long after a call from a worker's own CPU the worker does not poll.
+const SHARED: Duration = Duration::from_micros(200);
+
+/// Looks before a thread asks whether others want its CPU: an answer that comes at once does not
+/// wait for that.
+const FIRST: u32 = 4;
+
+/// Looks after that, before it reads the clock. Together with the first two microseconds or less.
+const NEXT: u32 = 60;
+
+static WANTED: WorldStatic = WorldStatic::new("CPUs that others want");
+
+fn with_wanted<W: World, R>(cpu: CpuId, f: impl FnOnce(&W::U64) -> R) -> Option<R> {
+    let none = || (0..W::topology().cpu_limit()).map(|_| W::U64::new_in(0)).collect();
+    WANTED.with::<W, Box<[W::U64]>, _>(none, |words| words.get(cpu.get() as usize).map(f))
+}
+
+/// Whether others want the CPU. In the model, where no time passes, none do.
+fn is_wanted<W: World>(cpu: CpuId) -> bool {
+    let is_wanted = |word: &W::U64| {
+        // Relaxed: says nothing of what is waited for.
+        let until = word.load(Ordering::Relaxed);
+        let is_wanted = until != 0 && W::now() < Time::from_nanos(until);
+        if until != 0 && !is_wanted {
+            // Relaxed: as for the load.
+            word.store(0, Ordering::Relaxed);
+        }
+        is_wanted
+    };
+    W::RUNS && with_wanted::<W, _>(cpu, is_wanted).unwrap_or(false)
+}
+
+/// Others want the CPU for so long from now on, at least.
+fn wants<W: World>(cpu: CpuId, now: Time, span: Duration) {
+    let until = (now + span).as_nanos();
+    let _ = with_wanted::<W, _>(cpu, |word| {
+        // Relaxed: says nothing of what is waited for.
+        if word.load(Ordering::Relaxed) < until {
+            // Relaxed: as for the load.
+            word.store(until, Ordering::Relaxed);
+        }
+    });
+}
+
+/// A thread of this CPU was to look again at a time, and does now: what that says of the CPU.
+/// Whether it was away.
+fn learns<W: World>(cpu: CpuId, due: Time, now: Time) -> bool {
+    let away = now - due;
+    if away >= AWAY {
+        wants::<W>(cpu, now, away.saturating_mul(PART).min(LONGEST));
+    }
+    away >= GAP
+}
+
+/// Looks at a word until `ready` accepts its value, with Acquire, or for so long, or until others
+/// want this CPU. In the model, where no time passes, a few looks are all.
+///
+/// If `callee` is this CPU, the worker there is what it waits for: it does not poll, and has that
+/// worker not poll either.
+#[inline]
+pub(super) fn poll<W: World, T: Word>(
+    word: &T,
+    span: Duration,
+    callee: Option<CpuId>,
+    ready: impl Fn(T::Value) -> bool,
+) -> Option<T::Value> {
+    // Acquire, in `glance` and below: the callers name the partner.
+    if let Some(value) = glance::<W, _>(word, FIRST, &ready) {
+        return Some(value);
+    }
+    let here = W::cpu_hint();
+    if callee == Some(here) {
+        if W::RUNS {
+            wants::<W>(here, W::now(), SHARED);
+        }
+        return None;
+    }
+    poll_here::<W, _>(here, word, span, ready).ok()
+}
+
+/// As [`poll`], by a thread of this CPU that has looked before. If it finds nothing: since when it
+/// has waited.
+#[inline]
+fn poll_here<W: World, T: Word>(
+    here: CpuId,
+    word: &T,
+    span: Duration,
+    ready: impl Fn(T::Value) -> bool,
+) -> Result<T::Value, Time> {
+    if let Some(value) = glance::<W, _>(word, NEXT, &ready) {
+        return Ok(value);
+    }
+    let since = W::now();
+    if is_wanted::<W>(here) {
+        return Err(since);
+    }
+    let (mut now, end) = (since, since + span);
+    loop {
+        let step = end.min(now + STEP);
+        // Acquire: pairs with the Release of the thread that hands over; the caller names it.
+        let value = word.wait_until_by(Ordering::Acquire, step, &ready);
+        now = W::now();
+        // Also where there is a value: it may have come when the thread was away.
+        let is_over = learns::<W>(here, step, now) || now >= end || W::need_resched() || !W::RUNS;
+        if value.is_some() || is_over {
+            return value.ok_or(since);
+        }
+    }
+}
+
+/// As [`poll`], by the worker of this CPU. If it finds nothing: since when it has waited.
+#[inline]
+pub(super) fn poll_at_home<W: World, T: Word>(
+    home: CpuId,
+    word: &T,
+    span: Duration,
+    ready: impl Fn(T::Value) -> bool,
+) -> Result<T::Value, Time> {
+    // Acquire: the caller names the partner.
+    match glance::<W, _>(word, FIRST, &ready) {
+        Some(value) => Ok(value),
+        // The kernel runs it as soon as it is woken, so it spares what it has left of its share.
+        None if span.is_zero() || is_wanted::<W>(home) => Err(W::now()),
+        None => poll_here::<W, _>(home, word, span, ready),
+    }
+}
+
+/// How a worker polls that does something between its looks.
+pub(super) struct Polling {
+    home: CpuId,
+    span: Duration,
+    looked: Time,
+    end: Time,
+}
+
+impl Polling {
+    /// For so long at most, on the worker's CPU.
+    pub(super) fn new<W: World>(home: CpuId, span: Duration) -> Self {
+        let now = W::now();
+        let mut polling = Polling { home, span, looked: now, end: now };
+        polling.again::<W>();
+        polling
+    }
+
+    /// From now on anew: it has done something.
+    pub(super) fn again<W: World>(&mut self) {
+        self.looked = W::now();
+        let span = if is_wanted::<W>(self.home) { Duration::ZERO } else { self.span };
+        self.end = self.looked + span;
+    }
+
+    /// Whether it goes on, having found nothing.
+    pub(super) fn goes_on<W: World>(&mut self) -> bool {
+        let now = W::now();
+        if learns::<W>(self.home, self.looked, now) {
+            self.end = now;
+        }
+        self.looked = now;
+        W::RUNS && now < self.end && !W::need_resched()
+    }
+
+    /// The worker has slept, and was not away.
+    pub(super) fn slept<W: World>(&mut self) {
+        self.looked = W::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coreline_sim::{Machine, Sim};
+    use coreline_world::{Clock, JoinHandle, Placement, Threads, Words, Work};
+
+    use super::super::{Builder, Workers};
+    use super::*;
+
+    type Word32 = <Sim as Words>::U32;
+
+    fn simulated(program: impl FnOnce() + 'static) {
+        Machine::preset("host-2c").expect("a preset").run(program).unwrap();
+    }
+
+    /// A thread of CPU 1 that polls for this long in vain; for how long it was at that.
+    fn polls(span: Duration) -> Duration {
+        let look = move || {
+            let word = Word32::new_in(0);
+            let begun = Sim::now();
+            assert!(poll_at_home::<Sim, _>(CpuId::new(1), &word, span, |word| word == 1).is_err());
+            Sim::now() - begun
+        };
+        Sim::spawn(Placement::On(CpuId::new(1)), look).unwrap().join()
+    }
+
+    const SPAN: Duration = Duration::from_micros(100);
+
+    #[test]
+    fn a_thread_that_was_away_has_others_sleep_until_it_may_try_again() {
+        simulated(|| {
+            assert!(polls(SPAN) >= SPAN, "no other thread wants the CPU");
+            let over = Arc::new(Word32::new_in(0));
+            let ends = Arc::clone(&over);
+            let busy = move || {
+                // Relaxed: a sign to stop.
+                while ends.load(Ordering::Relaxed) == 0 {
+                    Sim::work(Duration::from_micros(20));
+                }
+            };
+            let busy = Sim::spawn(Placement::On(CpuId::new(1)), busy).unwrap();
+            // Longer than a time slice: it loses the CPU, and stops when it is back.
+            let long = Duration::from_millis(200);
+            assert!(polls(long) < long);
+            assert!(is_wanted::<Sim>(CpuId::new(1)), "it was away");
+            assert!(!is_wanted::<Sim>(CpuId::new(0)), "that is another CPU");
+            // Relaxed: as for the load.
+            over.store(1, Ordering::Relaxed);
+            busy.join();
+            assert!(polls(SPAN) < SPAN / 4, "it does not know yet that the others are gone");
+            Sim::sleep(LONGEST);
+            assert!(polls(SPAN) >= SPAN, "it tries again");
+        });
+    }
+
+    #[test]
+    fn what_polling_loses_is_a_small_part_of_the_time() {
+        simulated(|| {
+            let cpu = CpuId::new(0);
+            for (away, quiet) in [(2, 2 * PART), (1_000_000, 1000)] {
+                Sim::sleep(2 * LONGEST);
+                let now = Sim::now();
+                assert!(learns::<Sim>(cpu, now, now + Duration::from_millis(away)));
+                let quiet = Duration::from_millis(away + u64::from(quiet));
+                let until = with_wanted::<Sim, _>(cpu, |word| word.load(Ordering::Relaxed));
+                assert_eq!(until, Some((now + quiet).as_nanos()), "{away} ms");
+            }
+            // What threads lose that yield to each other says nothing.
+            let other = CpuId::new(1);
+            let now = Sim::now();
+            assert!(learns::<Sim>(other, now, now + AWAY / 2));
+            assert!(!is_wanted::<Sim>(other));
+        });
+    }
+
+    /// A worker does not poll on a CPU where its caller waits.
+    #[test]
+    fn a_worker_sleeps_between_calls_from_its_own_cpu() {
+        const CALLS: u64 = 100;
+        let sleeps = |from: u32| {
+            let cpu = CpuId::new(0);
+            let builder: Builder<Sim> = Workers::builder_in().cpus([cpu].into_iter().collect());
+            let workers = Arc::new(builder.start().unwrap());
+            let theirs = Arc::clone(&workers);
+            let call = move || {
+                for round in 0..CALLS {
+                    if round % 2 == 0 {
+                        theirs.call_on(cpu, || ()).unwrap();
+                    } else {
+                        theirs.call_async(cpu, || ()).unwrap().wait();
+                    }
+                }
+            };
+            Sim::spawn(Placement::On(CpuId::new(from)), call).unwrap().join();
+            workers.stats().map(|(_, stats)| stats.sleeps).sum::<u64>()
+        };
+        simulated(move || {
+            let (here, elsewhere) = (sleeps(0), sleeps(1));
+            assert!(here > CALLS * 8 / 10, "it slept {here} times");
+            assert!(elsewhere < CALLS / 10, "it slept {elsewhere} times");
+        });
+    }
+}

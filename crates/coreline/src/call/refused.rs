@@ -1,0 +1,101 @@
+//! What is refused, and why.
+
+use core::fmt;
+
+use coreline_topology::CpuId;
+use coreline_world::{Native, Threads, World};
+
+use super::{Reply, Workers};
+
+/// Why a function was not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Why {
+    /// There is no worker on that CPU.
+    #[error("there is no worker on {0}: `Workers::cpus` lists those that have one")]
+    NoWorker(CpuId),
+    /// The workers were closed.
+    #[error("the workers were closed")]
+    Closed,
+    /// Another call is there already.
+    #[error("another call waits for that worker: try again, or use `call_on`, which queues")]
+    Busy,
+    /// The workers are those of the process that this one was forked from.
+    #[error("the workers are threads of the parent process: start new ones after a fork")]
+    Forked,
+}
+
+/// A function was not run. It comes back.
+pub struct Refused<F> {
+    /// Why.
+    pub why: Why,
+    /// The function.
+    pub function: F,
+}
+
+impl<F> fmt::Debug for Refused<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refused").field("why", &self.why).finish_non_exhaustive()
+    }
+}
+
+impl<F> fmt::Display for Refused<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.why, f)
+    }
+}
+
+impl<F> core::error::Error for Refused<F> {}
+
+/// For functions that borrow: their refusal cannot become an error that outlives them.
+impl<F> From<Refused<F>> for Why {
+    fn from(refused: Refused<F>) -> Why {
+        refused.why
+    }
+}
+
+/// A worker was to wait for what it runs itself, after what it runs now. The reply comes back.
+pub struct WaitsForItself<R, W: World = Native> {
+    /// The reply, to be waited for elsewhere.
+    pub reply: Reply<R, W>,
+}
+
+impl<R, W: World> fmt::Debug for WaitsForItself<R, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitsForItself").finish_non_exhaustive()
+    }
+}
+
+impl<R, W: World> fmt::Display for WaitsForItself<R, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "this worker would wait for ever: it runs that call or task itself, after what it runs \
+             now. Return first, or wait on another thread",
+        )
+    }
+}
+
+impl<R, W: World> core::error::Error for WaitsForItself<R, W> {}
+
+/// A worker was to wait for its own end. The workers come back.
+pub struct OwnWorker<W: World + Threads = Native> {
+    /// The workers, as they were.
+    pub workers: Workers<W>,
+}
+
+impl<W: World + Threads> fmt::Debug for OwnWorker<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnWorker").finish_non_exhaustive()
+    }
+}
+
+impl<W: World + Threads> fmt::Display for OwnWorker<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "the calling thread is one of these workers, and cannot wait for its own end: join \
+             them on another thread, or drop them, which does not wait here",
+        )
+    }
+}
+
+impl<W: World + Threads> core::error::Error for OwnWorker<W> {}
