@@ -7,6 +7,7 @@ mod call;
 mod call_breaks;
 mod call_users;
 mod mask;
+mod nested;
 mod presence;
 mod reads;
 mod refused;
