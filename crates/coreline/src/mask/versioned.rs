@@ -51,7 +51,8 @@ use crate::TicketLock;
 ///     READER.with(|reader| f(reader.enter().get()))
 /// }
 ///
-/// assert_eq!(routes(|outer| routes(|inner| outer.len() + inner.len())), 2, "reads may nest");
+/// let both = routes(|outer| routes(|inner| outer.len() + inner.len()));
+/// assert_eq!(both, 2, "reads may nest");
 /// ```
 ///
 /// A handle: clones are the same value.
@@ -65,11 +66,11 @@ use crate::TicketLock;
 /// sleeps between looks, also where its thread has a real-time priority.
 ///
 /// **Signals, fork**: reads may be done in a signal handler by a reader that was made outside, for
-/// the handler alone; updates not, nor `synchronize` or `retired`, and no readers made. In a forked child, readers of
-/// other threads that were inside stay there, and keep what they held and all that is replaced
-/// later. If one of these threads was in an update then, or in `synchronize` or `retired`, or was
-/// adding seats, updates of the child wait for ever, and so does the making of a reader for which
-/// no seat is free.
+/// the handler alone; updates not, nor `synchronize` or `retired`, and no readers made. In a forked
+/// child, readers of other threads that were inside stay there, and keep what they held and all
+/// that is replaced later. If one of these threads was in an update then, or in `synchronize` or
+/// `retired`, or was adding seats, updates of the child wait for ever, and so does the making of a
+/// reader for which no seat is free.
 pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
 }

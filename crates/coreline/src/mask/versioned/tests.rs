@@ -1,9 +1,11 @@
-use std::sync::atomic::AtomicU32;
+use coreline_world::{Integer, Words};
 
 use super::*;
 
+type Count = <Native as Words>::U32;
+
 /// Counts the values that died.
-struct Counted(Arc<AtomicU32>);
+struct Counted(Arc<Count>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
@@ -13,7 +15,7 @@ impl Drop for Counted {
 
 /// How many values died that an outer guard has lent, when an inner one looks again like this.
 fn died_under_an_outer_guard(look: impl FnOnce(&Reader<Counted>)) -> u32 {
-    let died = Arc::new(AtomicU32::new(0));
+    let died = Arc::new(Count::new_in(0));
     let value = Versioned::new(Counted(Arc::clone(&died)));
     let reader = value.reader();
     let mut outer = reader.enter();
