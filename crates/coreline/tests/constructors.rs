@@ -68,7 +68,7 @@ fn masks_domains_and_the_rest() {
     let presences = [Presence::new(), Presence::with_options(PresenceOptions::new())];
     assert!(presences.iter().all(|presence| presence.register().is_ok()));
     let versioned = Versioned::new(7);
-    let mut reader = versioned.reader();
+    let reader = versioned.reader();
     assert_eq!(*reader.enter().get(), 7);
 
     let layout = CidLayout::<Recent>::new(&topology).unwrap();

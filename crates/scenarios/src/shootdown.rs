@@ -192,7 +192,7 @@ impl<W: Testbed> Range<W> {
                 }
             }
         }
-        let (_, mut reader) = seats.map_err(|full| RunError::Lack(full.to_string()))?;
+        let (_, reader) = seats.map_err(|full| RunError::Lack(full.to_string()))?;
         let newest = *reader.enter().get();
         let turns = u64::from(WARM_UP + self.updates);
         match found {

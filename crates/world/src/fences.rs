@@ -17,6 +17,18 @@ pub trait Fences {
     /// Natively a compiler fence where the kernel has `membarrier`, else a full fence.
     fn fence_light();
 
+    /// Whether [`fence_light_free`](Fences::fence_light_free) is all of a light fence, in this
+    /// process and for as long as it lives. For fast paths that ask once and remember the answer.
+    fn light_is_free() -> bool {
+        false
+    }
+
+    /// A light fence without an instruction, where [`light_is_free`](Fences::light_is_free) says
+    /// that there is one. Elsewhere it orders nothing: the caller then takes a slower path, with
+    /// [`fence_light`](Fences::fence_light).
+    #[inline]
+    fn fence_light_free() {}
+
     /// The rare side: see [`fence_light`](Fences::fence_light). Natively a system call that
     /// interrupts the process's other running threads: microseconds.
     ///

@@ -2,7 +2,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
-use core::panic::UnwindSafe;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -274,7 +274,8 @@ impl<W: World> Shared<W> {
     /// Does what is wanted of a seat's owner that enters.
     #[cold]
     #[inline(never)]
-    fn entered(&self, seat: &mut Seat<W>, news: News) -> Entry {
+    fn entered(&self, seat: &mut Seat<W>) -> Entry {
+        let Some(news) = seat.look_closer() else { return Entry::Current };
         match self.roll.entered(seat, news) {
             Entered::Stale => Entry::MustRefresh,
             Entered::Asked(news) => self.answer(seat, news),
@@ -333,6 +334,12 @@ pub struct Member<W: World = Native> {
     seat: Seat<W>,
 }
 
+// SAFETY: a shared member shows its seat's position, and does nothing else.
+unsafe impl<W: World> Sync for Member<W> {}
+
+// As above: nothing that a panic could leave half done is seen in a shared member.
+impl<W: World> RefUnwindSafe for Member<W> {}
+
 impl<W: World> Member<W> {
     /// Enters; says whether what the context cached is still good. If a shootdown is waiting, its
     /// function runs here first.
@@ -341,12 +348,13 @@ impl<W: World> Member<W> {
     /// something is wanted of the context.
     #[inline]
     pub fn enter(&mut self) -> (Inside<'_, W>, Entry) {
-        let wanted = self.seat.enter();
+        let looks_closer = self.seat.enter();
         // From here on it leaves, also if a function that runs below panics.
         let inside = Inside { member: self, _here: PhantomData };
-        let entry = match wanted {
-            None => Entry::Current,
-            Some(news) => inside.member.shared.entered(&mut inside.member.seat, news),
+        let entry = if looks_closer {
+            inside.member.shared.entered(&mut inside.member.seat)
+        } else {
+            Entry::Current
         };
         (inside, entry)
     }

@@ -44,6 +44,7 @@
 //! a refresh, by an exchange; to take it back from an owner that left, the announcer does the same.
 //! One of the two wins: the owner, which acknowledges it, or the announcer, which need not wait.
 
+use core::cell::Cell;
 use core::mem;
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -92,17 +93,19 @@ pub(super) struct Seat<W: World> {
     words: NonNull<Words<W>>,
     /// The change that was acknowledged last, with `REFRESH`: the highest word that is no news. As
     /// `PRESENT` is the same bit, it is also the seat's state while its owner is present.
-    known: u64,
+    known: Cell<u64>,
+    /// The highest word that lets the owner by without a closer look: `known` where light fences
+    /// are [free](coreline_world::Fences::light_is_free), else 0. Then the closer look has the
+    /// fence, and the fast path need not ask.
+    passes: Cell<u64>,
     at: Position,
     /// Nothing is cached yet.
-    fresh: bool,
+    fresh: Cell<bool>,
 }
 
 // SAFETY: the words may be used by every thread, and the owner that took the seat promises that
 // they are there, on whatever thread.
 unsafe impl<W: World> Send for Seat<W> {}
-// SAFETY: the words may be used by every thread; a shared seat writes only atomic words.
-unsafe impl<W: World> Sync for Seat<W> {}
 
 /// What an owner finds wanted of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,7 +217,14 @@ impl<W: World> Roll<W> {
             }
         })?;
         // Known is less than is wanted of any seat, so the first entry looks closer.
-        Some(Seat { words: NonNull::from(self.seat(at)), known: PRESENT, at, fresh: true })
+        let passes = if W::light_is_free() { PRESENT } else { 0 };
+        Some(Seat {
+            words: NonNull::from(self.seat(at)),
+            known: Cell::new(PRESENT),
+            passes: Cell::new(passes),
+            at,
+            fresh: Cell::new(true),
+        })
     }
 
     /// Gives a seat back, and clears its bit, so that no announcement looks at a seat without an
@@ -226,7 +236,7 @@ impl<W: World> Roll<W> {
         //   owner:     claims the call, runs it, acknowledges, leaves, gives the seat back
         //   next:      takes the seat, gives it back, and so says that it knows of no change
         //   announcer: the call was claimed: waits for an acknowledgement that is gone
-        if !seat.fresh {
+        if !seat.fresh.get() {
             seat.leave();
         }
         // After it left: an announcer that does not find the bit has acquired all that the owner
@@ -246,14 +256,14 @@ impl<W: World> Roll<W> {
     }
 
     /// This is wanted of an owner that enters.
-    pub(super) fn entered(&self, seat: &mut Seat<W>, news: News) -> Entered {
+    pub(super) fn entered(&self, seat: &Seat<W>, news: News) -> Entered {
         let clear = self.set_bit(seat);
-        if news.is_call() && !clear && !seat.fresh {
+        if news.is_call() && !clear && !seat.fresh.get() {
             return Entered::Asked(news);
         }
         // It caches nothing, so there is nothing that it could still use.
         seat.acknowledge(news);
-        seat.fresh = false;
+        seat.fresh.set(false);
         Entered::Stale
     }
 
@@ -425,9 +435,10 @@ impl<W: World> Seat<W> {
         unsafe { self.words.as_ref() }
     }
 
-    /// The owner enters. Returns what is wanted of it, for `Roll::entered`.
+    /// The owner enters. Returns whether it has to look [closer](Seat::look_closer), as something
+    /// is wanted of it or may be.
     #[inline]
-    pub(super) fn enter(&self) -> Option<News> {
+    pub(super) fn enter(&self) -> bool {
         let words = self.words();
         // Release: a thread that reads this word learns what we know, and must also have all that
         // we did before we acknowledged it, as it would from the acknowledgement's own store:
@@ -436,9 +447,25 @@ impl<W: World> Seat<W> {
         //   announcer: reads the last of these stores, frees the old value   <- beside that read
         //
         // What follows is ordered by the light fence.
-        words.state.store(self.known, Ordering::Release);
+        words.state.store(self.known.get(), Ordering::Release);
+        self.has_news()
+    }
+
+    /// A light fence, and a look whether something may be wanted of the owner, which has said where
+    /// it is.
+    #[inline]
+    fn has_news(&self) -> bool {
         // Pairs with both heavy fences in `tell`. Without it an announcer could miss that we are
-        // present, while we miss what it wants, or what it published.
+        // present, while we miss what it wants, or what it published. Where it is not free,
+        // `look_closer` has it.
+        W::fence_light_free();
+        // Acquire: pairs with the Release stores in `tell`: the call, and what was published.
+        self.words().wanted.load(Ordering::Acquire) > self.passes.get()
+    }
+
+    /// What is wanted of an owner that has entered, for `Roll::entered`.
+    pub(super) fn look_closer(&self) -> Option<News> {
+        // As in `has_news`, where that has none.
         W::fence_light();
         self.news()
     }
@@ -448,7 +475,7 @@ impl<W: World> Seat<W> {
     pub(super) fn news(&self) -> Option<News> {
         // Acquire: pairs with the Release stores in `tell`: the call, and what was published.
         let wanted = self.words().wanted.load(Ordering::Acquire);
-        (wanted > self.known).then_some(News(wanted))
+        (wanted > self.known.get()).then_some(News(wanted))
     }
 
     /// Makes the call of this news the owner's, which must then run and acknowledge it. If the
@@ -465,18 +492,20 @@ impl<W: World> Seat<W> {
     }
 
     /// The owner has done what was wanted.
-    pub(super) fn acknowledge(&mut self, news: News) {
-        self.known = news.0 | REFRESH;
+    pub(super) fn acknowledge(&self, news: News) {
+        let known = news.0 | REFRESH;
+        self.known.set(known);
+        self.passes.set(if self.passes.get() == 0 { 0 } else { known });
         // Release: pairs with the Acquire of `is_done`. What the owner read of the old value, it
         // read before this; without it that value could be freed under a late read.
-        self.words().state.store(self.known, Ordering::Release);
+        self.words().state.store(known, Ordering::Release);
     }
 
     /// The owner leaves: it uses nothing that it cached until it enters again. Its bit stays.
     #[inline]
     pub(super) fn leave(&self) {
         // Release: as in `acknowledge`.
-        self.words().state.store(self.known & !PRESENT, Ordering::Release);
+        self.words().state.store(self.known.get() & !PRESENT, Ordering::Release);
     }
 
     pub(super) fn position(&self) -> Position {

@@ -1,7 +1,7 @@
 //! [`Versioned`]: a read-mostly value that every reader keeps, as a CPU keeps its TLB entries.
 
+use core::cell::Cell;
 use core::fmt;
-use core::marker::PhantomData;
 use core::mem;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
@@ -27,7 +27,7 @@ use crate::TicketLock;
 /// use coreline::mask::Versioned;
 ///
 /// let routes = Versioned::new(vec!["10.0.0.0/8"]);
-/// let mut reader = routes.reader();
+/// let reader = routes.reader();
 /// let mut reading = reader.enter();
 /// assert_eq!(reading.get().len(), 1);
 /// routes.update(vec!["10.0.0.0/8", "192.168.0.0/16"]);
@@ -39,7 +39,6 @@ use crate::TicketLock;
 ///
 /// ```
 /// use coreline::mask::{Reader, Versioned};
-/// use std::cell::RefCell;
 /// use std::sync::LazyLock;
 ///
 /// static ROUTES: LazyLock<Versioned<Vec<String>>> =
@@ -47,12 +46,13 @@ use crate::TicketLock;
 ///
 /// fn routes<R>(f: impl FnOnce(&[String]) -> R) -> R {
 ///     thread_local! {
-///         static READER: RefCell<Reader<Vec<String>>> = RefCell::new(ROUTES.reader());
+///         static READER: Reader<Vec<String>> = ROUTES.reader();
 ///     }
-///     READER.with_borrow_mut(|reader| f(reader.enter().get()))
+///     READER.with(|reader| f(reader.enter().get()))
 /// }
 ///
-/// assert_eq!(routes(|routes| routes.len()), 1);
+/// let both = routes(|outer| routes(|inner| outer.len() + inner.len()));
+/// assert_eq!(both, 2, "reads may nest");
 /// ```
 ///
 /// A handle: clones are the same value.
@@ -65,12 +65,12 @@ use crate::TicketLock;
 /// **Priorities**: reads never wait. An update that waits for another one for long, or for readers,
 /// sleeps between looks, also where its thread has a real-time priority.
 ///
-/// **Signals, fork**: reads may be done in a signal handler by a reader that was made outside;
-/// updates not, nor `synchronize` or `retired`, and no readers made. In a forked child, readers of
-/// other threads that were inside stay there, and keep what they held and all that is replaced
-/// later. If one of these threads was in an update then, or in `synchronize` or `retired`, or was
-/// adding seats, updates of the child wait for ever, and so does the making of a reader for which
-/// no seat is free.
+/// **Signals, fork**: reads may be done in a signal handler by a reader that was made outside, for
+/// the handler alone; updates not, nor `synchronize` or `retired`, and no readers made. In a forked
+/// child, readers of other threads that were inside stay there, and keep what they held and all
+/// that is replaced later. If one of these threads was in an update then, or in `synchronize` or
+/// `retired`, or was adding seats, updates of the child wait for ever, and so does the making of a
+/// reader for which no seat is free.
 pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
 }
@@ -173,7 +173,13 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             }
         });
         let Taken { seat, roll } = taken;
-        Reader { shared: Arc::clone(&self.shared), seat, roll, cached: NonNull::dangling() }
+        Reader {
+            shared: Arc::clone(&self.shared),
+            seat,
+            roll,
+            cached: Cell::new(NonNull::dangling()),
+            guards: Cell::new(0),
+        }
     }
 
     /// Replaces the value. Every [`get`](Reading::get) that begins after this returned finds the
@@ -360,14 +366,34 @@ impl<T: Send + Sync + 'static, W: World> Drop for Shared<T, W> {
 }
 
 /// A registered reader. Dropping it frees the seat.
+///
+/// It nests: a thread that reads may enter again, and the two guards may be dropped in any order.
+/// Each [`get`](Reading::get), whichever guard it is called on, finds the newest value. What was
+/// got before stays: the reader gives up no value while it has two guards or more.
+///
+/// ```
+/// use coreline::mask::Versioned;
+///
+/// let limit = Versioned::new(10);
+/// let reader = limit.reader();
+/// let mut outer = reader.enter();
+/// let before = outer.get();
+/// limit.update(20);
+/// assert_eq!((*reader.enter().get(), *before), (20, 10), "an inner guard looks again");
+/// ```
 pub struct Reader<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
     seat: Seat<W>,
     /// The roll of the seat, which `shared` keeps.
     roll: NonNull<Roll<W>>,
     /// What was current when the reader last looked.
-    cached: NonNull<T>,
+    cached: Cell<NonNull<T>>,
+    /// How many guards there are. 64 bits: however many are forgotten, it does not wrap.
+    guards: Cell<u64>,
 }
+
+// Its cells hold numbers and an address, each of which is written whole.
+impl<T: Send + Sync + RefUnwindSafe + 'static, W: World> RefUnwindSafe for Reader<T, W> {}
 
 // SAFETY: one pointer is to a value that may be shared, which the seat keeps alive while the reader
 // is inside; outside it is not used. The other is to a roll, which all threads share.
@@ -377,28 +403,48 @@ impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
     /// Enters: from here to the drop of what this returns the reader may read.
     ///
     /// A store to the reader's own line and a load of it, and no write that others see, unless the
-    /// value was replaced meanwhile.
+    /// value was replaced meanwhile. A reader that is inside already counts its guards, and does
+    /// nothing else.
     #[inline]
-    pub fn enter(&mut self) -> Reading<'_, T, W> {
-        if let Some(news) = self.seat.enter() {
-            self.entered(news);
+    pub fn enter(&self) -> Reading<'_, T, W> {
+        let outer = self.guards.get();
+        self.guards.set(outer + 1);
+        if outer == 0 && self.seat.enter() {
+            self.entered();
         }
-        Reading { reader: self, _here: PhantomData }
+        Reading { reader: self }
     }
 
     #[cold]
     #[inline(never)]
-    fn entered(&mut self, news: News) {
+    fn entered(&self) {
+        let Some(news) = self.seat.look_closer() else { return };
         // Only a refresh can be wanted: an update asks no reader to run a call.
-        // SAFETY: `shared` keeps it, and rolls are shared by all threads.
-        unsafe { self.roll.as_ref() }.entered(&mut self.seat, news);
+        self.roll().entered(&self.seat, news);
         self.refresh();
     }
 
     /// The value was replaced while the reader was inside.
     #[cold]
     #[inline(never)]
-    fn catch_up(&mut self, news: News) {
+    fn catch_up(&self) {
+        let Some(news) = self.seat.news() else { return };
+        if self.guards.get() > 1 {
+            // Another guard may have lent a value, so nothing is acknowledged. That holds also what
+            // is found now:
+            //
+            //   reader:  entered when change 4 was the last; finds the value of change 5
+            //   update:  replaces that by change 6, and finds the reader inside since 4
+            //
+            // The update does find it: it begins after change 5 was told to all, which left the bit
+            // of each reader set that was inside.
+            return self.refresh();
+        }
+        self.renew(news);
+    }
+
+    /// Gives up what was cached for what is current.
+    fn renew(&self, news: News) {
         self.roll().set_bit(&self.seat);
         // Before the acknowledgement: after it, what is cached may be freed.
         self.refresh();
@@ -410,10 +456,10 @@ impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
         unsafe { self.roll.as_ref() }
     }
 
-    fn refresh(&mut self) {
+    fn refresh(&self) {
         // Acquire: pairs with the Release of the update that stored it: the value is whole.
         let current = self.shared.current.load(Ordering::Acquire);
-        self.cached = NonNull::new(current).expect("there is always a value");
+        self.cached.set(NonNull::new(current).expect("there is always a value"));
     }
 }
 
@@ -431,14 +477,12 @@ impl<T: Send + Sync + 'static, W: World> Drop for Reader<T, W> {
     }
 }
 
-/// A reader that is inside. Dropping it leaves.
+/// A reader that is inside. Dropping it leaves, if it is the reader's last guard.
 ///
-/// One that is forgotten keeps alive what is replaced from then on, until its reader enters again
-/// and leaves, or is dropped.
+/// One that is forgotten keeps alive what is replaced from then on, until its reader is dropped.
 pub struct Reading<'a, T: Send + Sync + 'static, W: World = Native> {
-    reader: &'a mut Reader<T, W>,
-    /// Not `Send`: inside is the thread that entered.
-    _here: PhantomData<*const ()>,
+    /// Not `Send`, as a reader is not `Sync`: inside is the thread that entered.
+    reader: &'a Reader<T, W>,
 }
 
 // As the guard of a lock: a thread that panics inside leaves when the guard drops. It gives out
@@ -451,20 +495,25 @@ impl<T: Send + Sync + 'static, W: World> Reading<'_, T, W> {
     /// Borrows the reading, since to look again is to give up what was read before.
     #[inline]
     pub fn get(&mut self) -> &T {
-        if let Some(news) = self.reader.seat.news() {
-            self.reader.catch_up(news);
+        if self.reader.seat.news().is_some() {
+            self.reader.catch_up();
         }
         // SAFETY: `cached` was current when this reader last looked, while it was inside. An update
-        // frees it only after this reader looks again or leaves, and both need the borrow that is
-        // handed out here to end.
-        unsafe { self.reader.cached.as_ref() }
+        // frees it only after this reader acknowledges a later change or leaves. It does either
+        // only while there is no other guard than the one that it is called on, or that is dropped:
+        // so the borrow that is handed out here has ended, as that needs this guard.
+        unsafe { self.reader.cached.get().as_ref() }
     }
 }
 
 impl<T: Send + Sync + 'static, W: World> Drop for Reading<'_, T, W> {
     #[inline]
     fn drop(&mut self) {
-        self.reader.seat.leave();
+        let left = self.reader.guards.get() - 1;
+        self.reader.guards.set(left);
+        if left == 0 {
+            self.reader.seat.leave();
+        }
     }
 }
 
@@ -488,6 +537,9 @@ impl<T: Send + Sync + 'static, W: World> fmt::Debug for Reader<T, W> {
 
 impl<T: Send + Sync + 'static, W: World> fmt::Debug for Reading<'_, T, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reading").field("reader", &*self.reader).finish()
+        f.debug_struct("Reading").field("reader", self.reader).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,7 +61,7 @@ impl Shared {
     }
 
     fn work(&self) {
-        let mut reader = self.version.reader();
+        let reader = self.version.reader();
         for round in 0..ROUNDS {
             self.counter.add(1);
             self.batched.add(-3);

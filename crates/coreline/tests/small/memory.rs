@@ -204,7 +204,7 @@ fn values_are_freed_once_and_late_enough() {
         let options = PresenceOptions::new().trim_every(trim_every);
         let value = Versioned::<Box<u32>>::new_in(Box::new(0), options);
         let read = || {
-            let mut reader = value.reader();
+            let reader = value.reader();
             for _ in 0..10 {
                 let mut reading = reader.enter();
                 let (first, second) = (**reading.get(), **reading.get());
@@ -218,7 +218,7 @@ fn values_are_freed_once_and_late_enough() {
         value.synchronize();
         assert_eq!(value.retired(), 0);
         // What is held when the last handle goes is freed with it.
-        let mut reader = value.reader();
+        let reader = value.reader();
         let mut reading = reader.enter();
         value.update(Box::new(10));
         assert_eq!(**reading.get(), 10, "an update is seen by every read after it");

@@ -247,7 +247,7 @@ fn rwlock(place: &Place) -> Result<Sample, Error> {
 fn versioned(place: &Place) -> Result<Sample, Error> {
     let value = Versioned::new(1u64);
     let part = move |_, meeting: &Meeting| {
-        let mut reader = value.reader();
+        let reader = value.reader();
         meeting.all(1);
         Some(repeat(|| _ = black_box(*reader.enter().get())))
     };

@@ -39,7 +39,7 @@ pub(super) fn bench() -> Bench {
         candidates: vec![
             candidate(OURS[0], Role::Ours, || {
                 threads(Versioned::new(VALUE), |value, ops| {
-                    let mut reader = value.reader();
+                    let reader = value.reader();
                     let mut reading = reader.enter();
                     rounds(ops, |_| {
                         black_box(*reading.get());
@@ -48,7 +48,7 @@ pub(super) fn bench() -> Bench {
             }),
             candidate(OURS[1], Role::Ours, || {
                 threads(Versioned::new(VALUE), |value, ops| {
-                    let mut reader = value.reader();
+                    let reader = value.reader();
                     rounds(ops, |_| {
                         black_box(*reader.enter().get());
                     });
@@ -57,7 +57,7 @@ pub(super) fn bench() -> Bench {
             candidate(OF_THE_THREAD, Role::Ours, || {
                 threads((), |(), ops| {
                     rounds(ops, |_| {
-                        READER.with_borrow_mut(|reader| black_box(*reader.enter().get()));
+                        READER.with(|reader| black_box(*reader.enter().get()));
                     });
                 })
             }),
@@ -122,7 +122,7 @@ pub(super) fn bench() -> Bench {
 static SHARED: LazyLock<Versioned<u64>> = LazyLock::new(|| Versioned::new(VALUE));
 
 thread_local! {
-    static READER: RefCell<Reader<u64>> = RefCell::new(SHARED.reader());
+    static READER: Reader<u64> = SHARED.reader();
 }
 
 /// A value, and how a thread reads it many times.

@@ -76,6 +76,14 @@ impl Fences for Sim {
         races::fenced(Ordering::SeqCst);
     }
 
+    fn light_is_free() -> bool {
+        true
+    }
+
+    fn fence_light_free() {
+        Self::fence_light();
+    }
+
     fn try_fence_all() -> Result<(), Lacking> {
         engine::drain();
         inside(|engine| engine.spend(engine.spec().costs().broadcast));

@@ -136,6 +136,14 @@ impl Fences for Model {
         }
     }
 
+    fn light_is_free() -> bool {
+        true
+    }
+
+    fn fence_light_free() {
+        Self::fence_light();
+    }
+
     fn try_fence_all() -> Result<(), Lacking> {
         // SeqCst, partner: the fence of `fence_light`.
         Self::try_fence_heavy(Ordering::SeqCst)

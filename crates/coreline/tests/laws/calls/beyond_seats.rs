@@ -68,7 +68,7 @@ fn come<W: Testbed>(threads: u32, entries: u32, updates: u32, trim_every: Durati
         .map(|_| {
             let (value, latest) = (value.clone(), Arc::clone(&latest));
             let read = move || {
-                let mut reader = value.reader();
+                let reader = value.reader();
                 for _ in 0..entries {
                     // Acquire: pairs with the Release below: that update has returned.
                     let least = latest.load(Ordering::Acquire);
@@ -141,8 +141,8 @@ fn more_readers_than_a_roll_can_have_are_all_waited_for_natively() {
     // 256 seats for each cache are the most at one time.
     let count = 2 * 256 * Native::topology().cache_count() + 100;
     let value = Value::<Native>::new_in(Page::new_in(0), PresenceOptions::new());
-    let mut readers: Vec<_> = (0..count).map(|_| value.reader()).collect();
-    let mut readings: Vec<_> = readers.iter_mut().map(Reader::enter).collect();
+    let readers: Vec<_> = (0..count).map(|_| value.reader()).collect();
+    let mut readings: Vec<_> = readers.iter().map(Reader::enter).collect();
     value.update(Page::new_in(1));
     // One after the other looks again or leaves, and the last one frees what was replaced.
     while let Some(mut reading) = readings.pop() {

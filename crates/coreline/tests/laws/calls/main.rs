@@ -8,6 +8,7 @@ mod call_breaks;
 mod call_serves;
 mod call_users;
 mod mask;
+mod nested;
 mod presence;
 mod reads;
 mod refused;

@@ -220,7 +220,7 @@ fn versions<W: Testbed>(effort: Effort, updates: u32, trim_every: Duration) {
         .map(|number| {
             let value = value.clone();
             let read = move || {
-                let mut reader = value.reader();
+                let reader = value.reader();
                 for _ in 0..effort.rounds {
                     let mut reading = reader.enter();
                     for _ in 0..2 {

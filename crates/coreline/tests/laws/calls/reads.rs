@@ -46,7 +46,7 @@ fn reads(program: Program) -> (u128, u64) {
         .map(|place| {
             let (value, left) = (value.clone(), Arc::clone(&left));
             let read = move || {
-                let mut reader = value.reader();
+                let reader = value.reader();
                 drop(reader.enter());
                 let begun = Sim::now();
                 if enters {
@@ -116,7 +116,7 @@ fn held_back(updates: u64) -> Vec<Duration> {
     let machine = Machine::preset("host-2c").unwrap().step_limit(20_000_000);
     let law = move || {
         let value = Versioned::<u64, Sim>::new_in(0, PresenceOptions::new().seats(1));
-        let mut reader = value.reader();
+        let reader = value.reader();
         let reading = reader.enter();
         let update = |number| {
             let begun = Sim::now();
@@ -144,7 +144,7 @@ fn an_update_costs_the_same_however_many_values_a_reader_holds_back() {
 #[test]
 fn a_value_goes_with_its_last_reader_beside_readers_that_came_later() {
     let value = Versioned::new(0);
-    let (mut early, mut late) = (value.reader(), value.reader());
+    let (early, late) = (value.reader(), value.reader());
     let first = early.enter();
     (1..=3).for_each(|number| value.update(number));
     // Its seat was told of no change.

@@ -113,7 +113,7 @@ fn nothing_is_freed_early(refused: u32, trim_every: Duration) {
     let value = Versioned::<Page, Model>::new_in(Page::new_in(), options(trim_every));
     let theirs = value.clone();
     let read = move || {
-        let mut reader = theirs.reader();
+        let reader = theirs.reader();
         for _ in 0..2 {
             let mut reading = reader.enter();
             reading.get().look();
@@ -143,7 +143,7 @@ fn a_value_whose_announcement_was_refused_is_waited_for() {
     worlds::check_planted(ONE_REFUSED, || {
         BEFORE.set(None);
         let value = Versioned::<Page, Model>::new_in(Page::new_in(), options(NEVER));
-        let mut reader = value.reader();
+        let reader = value.reader();
         let mut reading = reader.enter();
         BEFORE.set(Some(0));
         let update = || value.update(Page::new_in());

@@ -123,7 +123,7 @@ impl<W: Testbed> Drop for Page<W> {
 
 fn updates<W: Testbed>(contexts: u32) {
     fn context<W: Testbed>(shared: &Shared<W, Versioned<Page<W>, W>>) {
-        let mut reader = shared.presence.reader();
+        let reader = shared.presence.reader();
         while shared.goes_on() {
             let mut reading = reader.enter();
             for _ in 0..2 {

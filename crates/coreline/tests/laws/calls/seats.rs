@@ -66,7 +66,7 @@ fn come_back<W: Testbed>(readers: Readers, trim_every: Duration) {
         let value = value.clone();
         let read = move || {
             for _ in 0..readers.lives {
-                let mut reader = value.reader();
+                let reader = value.reader();
                 for _ in 0..readers.entries {
                     reader.enter().get().look();
                 }
@@ -122,7 +122,7 @@ fn two_updaters_free_nothing_that_is_read_in_every_interleaving() {
 fn comes_back_without_its_bit<W: Testbed>() {
     let options = PresenceOptions::new().seats(1).trim_every(ALWAYS);
     let value = Versioned::<Page<W>, W>::new_in(Page::new_in(), options);
-    let mut reader = value.reader();
+    let reader = value.reader();
     drop(reader.enter());
     let read = move || (0..2).for_each(|_| reader.enter().get().look());
     let reader = W::spawn(Placement::Anywhere, read).unwrap();
@@ -279,7 +279,7 @@ fn waits_for_a_reader<W: Testbed>() {
     let theirs = Arc::clone(&shared);
     let read = move || {
         let (value, entered, replaced) = &*theirs;
-        let mut reader = value.reader();
+        let reader = value.reader();
         let mut reading = reader.enter();
         // Release, paired with the Acquire below: the update finds the reader inside.
         entered.store(1, Ordering::Release);
@@ -314,7 +314,7 @@ fn what_is_wanted_brings_what_was_published_without_heavy_fences() {
 fn updates_inside<W: Testbed>() {
     let options = PresenceOptions::new().seats(1);
     let value = Versioned::<Page<W>, W>::new_in(Page::new_in(), options);
-    let mut reader = value.reader();
+    let reader = value.reader();
     let mut reading = reader.enter();
     reading.get().look();
     value.update(Page::new_in());
@@ -336,7 +336,7 @@ fn an_update_does_not_wait_for_a_thread_that_waits_for_readers() {
 #[test]
 fn a_member_that_is_dropped_has_left_though_its_guard_was_forgotten() {
     let value = Versioned::new(1);
-    let mut reader = value.reader();
+    let reader = value.reader();
     core::mem::forget(reader.enter());
     drop(reader);
     value.update(2);
@@ -365,7 +365,7 @@ fn a_panic_in_a_drop_loses_no_other_value_natively() {
     let dropped = Arc::new(<Native as Words>::U32::new_in(0));
     let bomb = |explodes| Bomb(explodes, Arc::clone(&dropped));
     let value = Versioned::new(bomb(true));
-    let mut reader = value.reader();
+    let reader = value.reader();
     let reading = reader.enter();
     value.update(bomb(false));
     value.update(bomb(false));
@@ -444,8 +444,8 @@ fn an_edit_that_panics_changes_nothing() {
 /// A reader that stays inside holds up the wait until its deadline, and not longer.
 fn gives_up() {
     let value = Versioned::<u32, Sim>::new_in(0, PresenceOptions::new().seats(1));
-    let mut reader = value.reader();
-    let mut other = reader.clone();
+    let reader = value.reader();
+    let other = reader.clone();
     let reading = reader.enter();
     value.update(1);
     assert_eq!(*other.enter().get(), 1, "it has a seat of its own");

@@ -81,6 +81,18 @@ impl Fences for Native {
         atomic::compiler_fence(Ordering::SeqCst);
     }
 
+    /// Async-signal-safe, as [`fence_light`](Fences::fence_light).
+    fn light_is_free() -> bool {
+        means() & BARRIER != 0
+    }
+
+    #[inline]
+    fn fence_light_free() {
+        // Partner: the barrier of `fence_all`, as in `fence_light`. Where there is none, the caller
+        // knows from `light_is_free`, whose answer is final.
+        atomic::compiler_fence(Ordering::SeqCst);
+    }
+
     /// Async-signal-safe, also where it fails.
     ///
     /// # Errors
