@@ -89,7 +89,7 @@ table! { "--+++": domain::Inside<'static>, domain::Entered, }
 // Masks.
 table! { "+++++":
     CpuMask, mask::MaskLayout, mask::MaskError, Presence, mask::PresenceOptions, mask::Member,
-    mask::Entry, mask::Full, mask::Shot, Versioned<u64>,
+    mask::Entry, mask::Late, mask::Shot, Versioned<u64>,
 }
 table! { "+-+++": mask::Reader<u64>, }
 table! { "--+++": mask::Inside<'static>, mask::Reading<'static, u64>, }

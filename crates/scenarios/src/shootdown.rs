@@ -164,35 +164,27 @@ impl<W: Testbed> Range<W> {
 
     /// A context's part.
     fn context(&self, number: usize) -> Result<Tally, RunError> {
-        let mut seats = self.presence.register().map(|member| (member, self.value.reader()));
-        if let Ok((member, reader)) = &mut seats {
-            // Leaves at once: the bits stay.
-            let _ = member.enter();
-            reader.enter().get();
-        }
+        let (mut member, reader) = (self.presence.register(), self.value.reader());
+        // Leaves at once: the bits stay.
+        let _ = member.enter();
+        reader.enter().get();
         self.arrived.add();
         let (mut tally, mut found) = (Tally::default(), Ok(()));
         loop {
-            // A context without seats still passes turns on, so that all come to an end.
-            match (self.asked[number].wait(|asked| asked != WAIT), &mut seats) {
-                (END, _) => break,
-                (ENTER, Ok((member, reader))) => {
+            match self.asked[number].wait(|asked| asked != WAIT) {
+                END => break,
+                ENTER => {
                     let (mut inside, _) = member.enter();
                     let mut reading = reader.enter();
                     found = found.and(self.stay(number, &mut inside, &mut reading, &mut tally));
                     break;
                 }
-                (ENTER, Err(_)) => {
-                    self.asked[number].keep(WAIT);
-                    self.arrived.add();
-                }
-                (turn, _) => {
+                turn => {
                     let shoot = |f: &(dyn Fn() + Sync)| self.presence.shootdown(f).reached;
                     found = found.and(self.take_turn(number, turn - TURN, shoot, &mut tally));
                 }
             }
         }
-        let (_, reader) = seats.map_err(|full| RunError::Lack(full.to_string()))?;
         let newest = *reader.enter().get();
         let turns = u64::from(WARM_UP + self.updates);
         match found {

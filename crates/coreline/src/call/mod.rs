@@ -118,7 +118,9 @@ pub use users::{NotAWorker, Users, Using};
 ///
 /// Dropping closes them, and waits until all that was sent has run. On the thread of one of the
 /// workers, which may have ended, it does not wait: they end when they have nothing more to do.
-/// [`join`](Workers::join) refuses there. On a worker of another set it serves calls while it waits.
+/// [`join`](Workers::join) refuses there. On a worker of another set it serves calls while it
+/// waits; in the middle of four calls those of workers alone, so that what these workers wait for
+/// may have to be a call of a worker.
 pub struct Workers<W: World + Threads = Native> {
     shared: Arc<Shared<W>>,
     threads: Vec<W::JoinHandle<()>>,
@@ -384,7 +386,8 @@ impl<W: World + Threads> Workers<W> {
 
     /// Whether the calling thread is one of these workers, and something else waits for it: a call,
     /// a task that was queued there, or tasks of others that it is to look for. A long call asks,
-    /// and returns; a long task asks, and [serves](Workers::serve) the calls.
+    /// and returns; a long task asks, and [serves](Workers::serve) the calls. (Once for each
+    /// answer: tasks still wait when it has.)
     pub fn need_resched(&self) -> bool {
         self.shared.need_resched()
     }

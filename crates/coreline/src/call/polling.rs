@@ -7,21 +7,27 @@
 //! many times as long that what polling loses is a small part of the time. After that one tries
 //! again: the others may be gone.
 //!
-//! What is known is known of CPUs, and so to all threads and all workers of the process. A word for
-//! each:
+//! Unless polling pays nevertheless: two threads on two CPUs that both run for a part of the time
+//! have thousands of calls in that part, and would have fewer if each of them took a wake-up. So
+//! what polling lost is set against the messages that it met there since the last loss.
 //!
-//! | value | means | written by |
-//! |---|---|---|
-//! | 0 | no thread that polled there was away | threads that find the time over |
-//! | a time | until then others want the CPU | threads that were away; callers on a worker's CPU |
+//! What is known is known of CPUs, and so to all threads and all workers of the process. Two words
+//! for each:
 //!
-//! A word says how to wait, and nothing of what is waited for. So it needs no order, and an update
+//! | word | value | means | written by |
+//! |---|---|---|---|
+//! | `until` | 0 | no thread that polled there was away | threads that find the time over |
+//! | | a time | until then others want the CPU | threads that were away; callers on a worker's CPU
+//! |
+//! | `met` | a count | messages that polling met since the last loss | threads that poll there |
+//!
+//! They say how to wait, and nothing of what is waited for. So they need no order, and an update
 //! that is lost costs some polling.
 
 use core::time::Duration;
 
 use coreline_topology::CpuId;
-use coreline_world::{Ordering, Time, Word, World, WorldStatic};
+use coreline_world::{Line, Ordering, Time, Word, World, WorldStatic};
 
 use crate::lock::spin::{GAP, STEP, glance};
 
@@ -36,6 +42,10 @@ const PART: u32 = 64;
 /// But not longer.
 const LONGEST: Duration = Duration::from_secs(1);
 
+/// What a message that polling met has saved: a wake-up, and what it makes the others wait. If the
+/// CPU is lost for less than that for each message, polling goes on.
+const SAVED: Duration = Duration::from_micros(5);
+
 /// For so long after a call from a worker's own CPU the worker does not poll.
 const SHARED: Duration = Duration::from_micros(200);
 
@@ -46,36 +56,61 @@ const FIRST: u32 = 4;
 /// Looks after that, before it reads the clock. Together with the first two microseconds or less.
 const NEXT: u32 = 60;
 
-static WANTED: WorldStatic = WorldStatic::new("CPUs that others want");
+static KNOWN: WorldStatic = WorldStatic::new("CPUs that others want");
 
-fn with_wanted<W: World, R>(cpu: CpuId, f: impl FnOnce(&W::U64) -> R) -> Option<R> {
-    let none = || (0..W::topology().cpu_limit()).map(|_| W::U64::new_in(0)).collect();
-    WANTED.with::<W, Box<[W::U64]>, _>(none, |words| words.get(cpu.get() as usize).map(f))
+/// What is known of a CPU. On a line of its own: threads of that CPU write it with each message.
+struct Known<W: World> {
+    until: W::U64,
+    met: W::U64,
+}
+
+fn with_known<W: World, R>(cpu: CpuId, f: impl FnOnce(&Known<W>) -> R) -> Option<R> {
+    let nothing = |_| Line(Known { until: W::U64::new_in(0), met: W::U64::new_in(0) });
+    let none = || (0..W::topology().cpu_limit()).map(nothing).collect();
+    KNOWN.with::<W, Box<[Line<Known<W>>]>, _>(none, |cpus| {
+        cpus.get(cpu.get() as usize).map(|it| f(it))
+    })
+}
+
+/// A message was met by polling. In the model, which learns nothing, this is not counted.
+#[inline]
+fn meets<W: World>(cpu: CpuId) {
+    if W::RUNS {
+        let _ = with_known::<W, _>(cpu, |known| {
+            // Relaxed, twice: a count that may lose some.
+            known.met.store(known.met.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        });
+    }
 }
 
 /// Whether others want the CPU. In the model, where no time passes, none do.
 fn is_wanted<W: World>(cpu: CpuId) -> bool {
-    let is_wanted = |word: &W::U64| {
+    let is_wanted = |known: &Known<W>| {
         // Relaxed: says nothing of what is waited for.
-        let until = word.load(Ordering::Relaxed);
-        let is_wanted = until != 0 && W::now() < Time::from_nanos(until);
-        if until != 0 && !is_wanted {
+        let until = known.until.load(Ordering::Relaxed);
+        if until == 0 {
+            return false;
+        }
+        let left = Time::from_nanos(until) - W::now();
+        // A clock that was set back is no reason to sleep for days.
+        let is_wanted = !left.is_zero() && left <= LONGEST;
+        if !is_wanted {
             // Relaxed: as for the load.
-            word.store(0, Ordering::Relaxed);
+            known.until.store(0, Ordering::Relaxed);
         }
         is_wanted
     };
-    W::RUNS && with_wanted::<W, _>(cpu, is_wanted).unwrap_or(false)
+    W::RUNS && with_known::<W, _>(cpu, is_wanted).unwrap_or(false)
 }
 
 /// Others want the CPU for so long from now on, at least.
 fn wants<W: World>(cpu: CpuId, now: Time, span: Duration) {
     let until = (now + span).as_nanos();
-    let _ = with_wanted::<W, _>(cpu, |word| {
+    let _ = with_known::<W, _>(cpu, |known| {
         // Relaxed: says nothing of what is waited for.
-        if word.load(Ordering::Relaxed) < until {
+        if known.until.load(Ordering::Relaxed) < until {
             // Relaxed: as for the load.
-            word.store(until, Ordering::Relaxed);
+            known.until.store(until, Ordering::Relaxed);
         }
     });
 }
@@ -84,10 +119,17 @@ fn wants<W: World>(cpu: CpuId, now: Time, span: Duration) {
 /// Whether it was away.
 fn learns<W: World>(cpu: CpuId, due: Time, now: Time) -> bool {
     let away = now - due;
-    if away >= AWAY {
+    if away >= AWAY && !pays::<W>(cpu, away) {
         wants::<W>(cpu, now, away.saturating_mul(PART).min(LONGEST));
     }
     away >= GAP
+}
+
+/// Whether the messages that polling met since the last loss have saved more than was lost now.
+fn pays<W: World>(cpu: CpuId, lost: Duration) -> bool {
+    // Relaxed: as in `meets`.
+    let met = with_known::<W, _>(cpu, |known| known.met.swap(0, Ordering::Relaxed)).unwrap_or(0);
+    SAVED.saturating_mul(u32::try_from(met).unwrap_or(u32::MAX)) > lost
 }
 
 /// Looks at a word until `ready` accepts its value, with Acquire, or for so long, or until others
@@ -102,11 +144,14 @@ pub(super) fn poll<W: World, T: Word>(
     callee: Option<CpuId>,
     ready: impl Fn(T::Value) -> bool,
 ) -> Option<T::Value> {
+    let here = W::cpu_hint();
     // Acquire, in `glance` and below: the callers name the partner.
     if let Some(value) = glance::<W, _>(word, FIRST, &ready) {
+        if callee != Some(here) {
+            meets::<W>(here);
+        }
         return Some(value);
     }
-    let here = W::cpu_hint();
     if callee == Some(here) {
         if W::RUNS {
             wants::<W>(here, W::now(), SHARED);
@@ -126,6 +171,7 @@ fn poll_here<W: World, T: Word>(
     ready: impl Fn(T::Value) -> bool,
 ) -> Result<T::Value, Time> {
     if let Some(value) = glance::<W, _>(word, NEXT, &ready) {
+        meets::<W>(here);
         return Ok(value);
     }
     let since = W::now();
@@ -139,6 +185,9 @@ fn poll_here<W: World, T: Word>(
         let value = word.wait_until_by(Ordering::Acquire, step, &ready);
         now = W::now();
         // Also where there is a value: it may have come when the thread was away.
+        if value.is_some() {
+            meets::<W>(here);
+        }
         let is_over = learns::<W>(here, step, now) || now >= end || W::need_resched() || !W::RUNS;
         if value.is_some() || is_over {
             return value.ok_or(since);
@@ -156,7 +205,10 @@ pub(super) fn poll_at_home<W: World, T: Word>(
 ) -> Result<T::Value, Time> {
     // Acquire: the caller names the partner.
     match glance::<W, _>(word, FIRST, &ready) {
-        Some(value) => Ok(value),
+        Some(value) => {
+            meets::<W>(home);
+            Ok(value)
+        }
         // The kernel runs it as soon as it is woken, so it spares what it has left of its share.
         None if span.is_zero() || is_wanted::<W>(home) => Err(W::now()),
         None => poll_here::<W, _>(home, word, span, ready),
@@ -268,7 +320,8 @@ mod tests {
                 let now = Sim::now();
                 assert!(learns::<Sim>(cpu, now, now + Duration::from_millis(away)));
                 let quiet = Duration::from_millis(away + u64::from(quiet));
-                let until = with_wanted::<Sim, _>(cpu, |word| word.load(Ordering::Relaxed));
+                let until = |known: &Known<Sim>| known.until.load(Ordering::Relaxed);
+                let until = with_known::<Sim, _>(cpu, until);
                 assert_eq!(until, Some((now + quiet).as_nanos()), "{away} ms");
             }
             // What threads lose that yield to each other says nothing.
@@ -276,6 +329,22 @@ mod tests {
             let now = Sim::now();
             assert!(learns::<Sim>(other, now, now + AWAY / 2));
             assert!(!is_wanted::<Sim>(other));
+        });
+    }
+
+    #[test]
+    fn polling_that_met_more_than_it_lost_goes_on() {
+        simulated(|| {
+            let cpu = CpuId::new(0);
+            let away = Duration::from_millis(8);
+            let loses = |met: u64| {
+                (0..met).for_each(|_| meets::<Sim>(cpu));
+                let now = Sim::now();
+                assert!(learns::<Sim>(cpu, now, now + away), "it stops for now in any case");
+                is_wanted::<Sim>(cpu)
+            };
+            assert!(!loses(1601), "5 us for each");
+            assert!(loses(1600), "those before are not counted again");
         });
     }
 

@@ -67,7 +67,7 @@ pub(super) fn seat<W: World>() -> Option<Seat> {
     // SAFETY: the thread of a worker has a handle of its set from before it says so there until
     // after it has taken that back.
     let shared = unsafe { set.as_ref() }?;
-    shared.current().map(|index| shared.seat_of(index))
+    shared.current().filter(|_| shared.is_here()).map(|index| shared.seat_of(index))
 }
 
 /// Runs the calls that wait for the worker that the calling thread is, of whichever set.
@@ -143,9 +143,14 @@ impl<W: World> Shared<W> {
         })
     }
 
+    /// Whether this is not a fork's copy, whose workers are threads of the parent.
+    fn is_here(&self) -> bool {
+        W::generation() == self.generation
+    }
+
     /// Whether calls and tasks of a thread are taken that is this worker, or none of these.
     pub(super) fn admit(&self, current: Option<usize>) -> Result<(), Why> {
-        if W::generation() != self.generation {
+        if !self.is_here() {
             Err(Why::Forked)
         } else if current.is_none() && self.is_closing() {
             Err(Why::Closed)
@@ -482,7 +487,7 @@ impl<W: World> Shared<W> {
 
     /// [`Workers::serve`](super::Workers::serve).
     pub(super) fn serve(&self) -> u32 {
-        let Some(index) = self.current() else { return 0 };
+        let Some(index) = self.current().filter(|_| self.is_here()) else { return 0 };
         let calls = self.workers[index].serve_calls(&self.workers);
         self.leaves_search(index);
         calls
@@ -539,7 +544,7 @@ impl<W: World> Shared<W> {
 
     /// Whether the calling thread is a worker with something to do but what it does.
     pub(super) fn need_resched(&self) -> bool {
-        self.current().is_some_and(|index| {
+        self.current().filter(|_| self.is_here()).is_some_and(|index| {
             let own = &self.workers[index];
             // Not every message of work tells of a task: senders of calls that found the mailbox
             // occupied leave one, too.

@@ -29,6 +29,9 @@ pub(super) struct Worker<W: World> {
 struct Inbox<W: World> {
     /// Calls that found the mailbox occupied, the latest first. [`Inbox::CLOSED`]: takes no more.
     more: W::Ptr<Header<W>>,
+    /// Those of them that the worker has taken and not begun, in their order. The worker's alone,
+    /// but not on its stack: what it runs may serve, and then finds them here.
+    taken: W::Ptr<Header<W>>,
     /// Threads that sleep until a call to this worker is done, or are about to.
     sleepers: W::U32,
     /// Calls that it is in the middle of, or is about to begin. Written by the worker alone, as
@@ -62,6 +65,7 @@ impl<W: World> Worker<W> {
         let none = || W::Ptr::new_in(ptr::null_mut());
         let inbox = Inbox {
             more: none(),
+            taken: none(),
             sleepers: W::U32::new_in(0),
             nested: W::U32::new_in(0),
             later: [none(), none()],
@@ -126,10 +130,11 @@ impl<W: World> Worker<W> {
 
     /// Whether a call waits for this worker, also one that it has put off. The worker's.
     pub(super) fn has_calls(&self) -> bool {
-        // Relaxed: a hint. `look` and `serve_more` acquire.
-        let more = self.inbox.more.load(Ordering::Relaxed);
-        let is_behind = !more.is_null() && more != Inbox::<W>::CLOSED;
-        is_behind || matches!(self.post.look(), Found::Call(_)) || self.is_late()
+        // Relaxed: written by this thread alone. In the middle of more it serves none that was put
+        // off.
+        let is_late =
+            || self.inbox.nested.load(Ordering::Relaxed) < Inbox::<W>::DEEP && self.is_late();
+        self.has_more() || matches!(self.post.look(), Found::Call(_)) || is_late()
     }
 
     /// Whether this is in the middle of a call inside of another one. The worker's.
@@ -312,9 +317,7 @@ impl<W: World> Worker<W> {
                 calls += unsafe { self.serve(NonNull::new_unchecked(call), outer, peers) };
             }
         }
-        // Relaxed: `serve_more` acquires. A call that is put there later comes with a message.
-        let more = self.inbox.more.load(Ordering::Relaxed);
-        if !more.is_null() && more != Inbox::<W>::CLOSED {
+        if self.has_more() {
             calls += self.serve_more(peers);
         }
         // Put off in the middle of what was served here: this serves them if it is in the middle of
@@ -330,6 +333,49 @@ impl<W: World> Worker<W> {
     #[inline(never)]
     fn serve_more(&self, peers: &[Self]) -> u32 {
         let outer = self.enter();
+        self.take_more();
+        let (mut calls, mut left) = (0, outer + 1);
+        // Relaxed, here and below: the worker's alone.
+        while let Some(call) = NonNull::new(self.inbox.taken.load(Ordering::Relaxed)) {
+            // Relaxed: as for the load.
+            // SAFETY: it was sent and not run, so it is there.
+            let next = unsafe { call.as_ref() }.next.load(Ordering::Relaxed);
+            // Relaxed: as for the load.
+            self.inbox.taken.store(next, Ordering::Relaxed);
+            // Before it is done: then its caller may read the counts.
+            self.counts.calls.add(1);
+            self.counts.queued.add(1);
+            // In the middle of one between them, too:
+            //
+            //   Worker: leaves the first call
+            //   Sender: adds a task, finds that the worker is in no call
+            //   Worker: begins the second one, of a second     <- the task waits as long
+            left = if next.is_null() { outer } else { outer + 1 };
+            // SAFETY: it was sent to this worker, and is in no list any more.
+            calls += unsafe { self.serve(call, left, peers) };
+        }
+        if left != outer {
+            // The last ones were run by one of the others, which served.
+            //
+            // Release: as in `serve`.
+            self.inbox.nested.store(outer, Ordering::Release);
+            // Partner: the fence of a sender before `offer_work`.
+            W::fence(Ordering::SeqCst);
+        }
+        calls
+    }
+
+    /// Whether calls found the mailbox occupied, and were not begun. The worker's.
+    fn has_more(&self) -> bool {
+        // Relaxed: `take_more` acquires. A call that is put there later comes with a message.
+        let more = self.inbox.more.load(Ordering::Relaxed);
+        // Relaxed: the worker's alone.
+        let taken = self.inbox.taken.load(Ordering::Relaxed);
+        !more.is_null() && more != Inbox::<W>::CLOSED || !taken.is_null()
+    }
+
+    /// Takes the calls that found the mailbox occupied, behind those that were taken before.
+    fn take_more(&self) {
         // Acquire: pairs with the Release in `queue`. Release: pairs with the Acquire in
         // `is_called`: without calls there, this is in one.
         let mut latest = self.inbox.more.swap(ptr::null_mut(), Ordering::AcqRel);
@@ -344,24 +390,14 @@ impl<W: World> Worker<W> {
             first = latest;
             latest = next;
         }
-        let mut calls = 0;
-        while let Some(call) = NonNull::new(first) {
-            // SAFETY: as for the loop before; the link is read before the call is run.
-            // Relaxed: written by this thread.
-            first = unsafe { call.as_ref() }.next.load(Ordering::Relaxed);
-            // Before it is done: then its caller may read the counts.
-            self.counts.calls.add(1);
-            self.counts.queued.add(1);
-            // In the middle of one between them, too:
-            //
-            //   Worker: leaves the first call
-            //   Sender: adds a task, finds that the worker is in no call
-            //   Worker: begins the second one, of a second     <- the task waits as long
-            let left = if first.is_null() { outer } else { outer + 1 };
-            // SAFETY: as for the loop before.
-            calls += unsafe { self.serve(call, left, peers) };
+        let mut end = &self.inbox.taken;
+        // Relaxed: the worker's alone.
+        // SAFETY: as above, of those that were taken before.
+        while let Some(call) = unsafe { end.load(Ordering::Relaxed).as_ref() } {
+            end = &call.next;
         }
-        calls
+        // Relaxed: as for the load.
+        end.store(first, Ordering::Relaxed);
     }
 
     /// Takes no more calls and tasks, if there is none; whether that is so. Nothing is run here:

@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 
 use super::{Domain, Member};
 use crate::cid::{Recent, References};
-use crate::mask::{self, Entry};
+use crate::mask::Entry;
 
 /// Futures can be put into a domain: `future.in_domain(&domain)`.
 ///
@@ -49,17 +49,8 @@ use crate::mask::{self, Entry};
 pub trait InDomain: Future + Sized {
     /// The future as a user of the domain: it [joins](Domain::join) now, enters on every poll, and
     /// is a user until it is ready or dropped.
-    ///
-    /// # Errors
-    ///
-    /// As [`join`](Domain::join): [`Full`](mask::Full) if the domain has a presence whose seats are
-    /// all taken.
-    fn in_domain<P: References, W: World>(
-        self,
-        domain: &Domain<P, W>,
-    ) -> Result<DomainFuture<Self, P, W>, mask::Full> {
-        let member = Some(domain.join()?);
-        Ok(DomainFuture { future: self, member, refresh: ignore })
+    fn in_domain<P: References, W: World>(self, domain: &Domain<P, W>) -> DomainFuture<Self, P, W> {
+        DomainFuture { future: self, member: Some(domain.join()), refresh: ignore }
     }
 }
 

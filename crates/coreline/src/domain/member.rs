@@ -29,10 +29,10 @@ pub struct Member<P: References = Recent, W: World = Native> {
 const LOOK_EVERY: u32 = 64;
 
 impl<P: References, W: World> Member<P, W> {
-    pub(super) fn new(domain: Domain<P, W>) -> Result<Self, mask::Full> {
-        let seat = domain.presence().map(mask::Presence::register).transpose()?;
+    pub(super) fn new(domain: Domain<P, W>) -> Self {
+        let seat = domain.presence().map(mask::Presence::register);
         domain.core().engine.base().join();
-        Ok(Member { domain, seat, entries: 0 })
+        Member { domain, seat, entries: 0 }
     }
 
     /// The domain.

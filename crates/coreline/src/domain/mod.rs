@@ -21,7 +21,7 @@
 //! std::thread::scope(|scope| {
 //!     for _ in 0..4 {
 //!         scope.spawn(|| {
-//!             let mut member = tenant.join().expect("it has no seats that could be taken");
+//!             let mut member = tenant.join();
 //!             let (_inside, _) = member.enter();
 //!             (0..100).for_each(|_| requests.add(1));
 //!         });
@@ -147,7 +147,7 @@ use coreline_world::{Lacking, Native, Ordering, Slot, Time, Word, World};
 
 use crate::cid::{Recent, References};
 use crate::ear;
-use crate::mask::{self, Entry, Presence, PresenceOptions, Shot};
+use crate::mask::{Entry, Presence, PresenceOptions, Shot};
 use crate::percpu::Init;
 
 use self::core::Core;
@@ -287,22 +287,14 @@ impl<P: References, W: World> Domain<P, W> {
     }
 
     /// One more user, with a seat if the domain has a presence.
-    ///
-    /// # Errors
-    ///
-    /// [`Full`](mask::Full) if all seats are taken.
-    pub fn join(&self) -> Result<Member<P, W>, mask::Full> {
+    pub fn join(&self) -> Member<P, W> {
         Member::new(self.clone())
     }
 
     /// [Joins](Domain::join) and [enters](Member::enter) for as long as the guard lives: an
     /// allocation and a few writes to shared lines each time. To enter often, keep a [`Member`].
-    ///
-    /// # Errors
-    ///
-    /// As [`join`](Domain::join).
-    pub fn enter(&self) -> Result<(Entered<P, W>, Entry), mask::Full> {
-        self.join().map(Entered::new)
+    pub fn enter(&self) -> (Entered<P, W>, Entry) {
+        Entered::new(self.join())
     }
 
     /// Runs `f` in every member that is inside, and returns when each has run it or left: see

@@ -22,8 +22,9 @@
 //!
 //! [`MOST`] threads may overtake one head. Then the lock is *closed*, and threads that come queue,
 //! so that a head that runs has it next. A head that does not run cannot take it: a thread that
-//! finds a closed lock free for [`LOOKS`] looks in a row, in which a head that runs looks at least
-//! once, opens the lock for [`AWAY`] more threads, and takes it.
+//! finds a closed lock free for [`LOOKS`] looks in a row opens it for [`AWAY`] more threads, and
+//! takes it. A head that spins looks at least once in that time. One that yields its CPU, or naps,
+//! as waiters do after very long, may not: then each wake-up is one chance to find the lock free.
 //!
 //! # State
 //!
@@ -33,7 +34,9 @@
 //! | `passes` | how many threads may overtake the head yet; 0: closed | its holder |
 //! | `queue` | those that wait | see [`Osq`] |
 //!
-//! A waiter that does not run stops those behind it in the queue, and no thread that comes.
+//! A waiter that does not run stops those behind it in the queue; so does a holder that was the
+//! head and is preempted before it passes its turn on. Neither stops a thread that finds the lock
+//! free when it comes. One that finds it held queues, and then waits for those before it.
 //!
 //! # Why this one
 //!
@@ -62,8 +65,9 @@
 //! At most one holder, whose writes the next holder sees. Threads in the queue get the lock in FIFO
 //! order. A head that looks at the lock at least once in any [`LOOKS`] looks of another thread is
 //! overtaken by at most [`MOST`] threads, and by those that looked at the queue or at `passes`
-//! before: each of these once. If one of these found the lock forsaken by an earlier head and takes
-//! it when the present one has closed it, that adds [`AWAY`] threads, once.
+//! before: each of these once. Behind a head that was away up to [`AWAY`] threads may overtake the
+//! next one, too; and each thread that found the lock forsaken by an earlier head, and takes it
+//! when the present one has closed it, adds as many, once.
 
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
@@ -80,10 +84,12 @@ use crate::numbered::Number;
 ///
 /// **Oversubscription**: waiters keep their CPUs busy; natively they yield when the wait gets long,
 /// and sleep between looks when it gets very long. A waiter that does not run stops those behind it
-/// in the queue, and no thread that comes.
+/// in the queue, and no thread that finds the lock free. Where memory for a node is refused, a
+/// thread that found the lock held sleeps until there is a node.
 ///
-/// **Signals, fork**: as [`Osq`]: a handler must not lock, and a lock that another thread held or
-/// waited for at the time of a fork stays locked in the child.
+/// **Signals, fork**: as [`Osq`]: a handler must not lock. A lock that another thread held at the
+/// time of a fork stays locked in the child; one that another thread waited for has its place in
+/// the queue taken for good, and a thread of the child that queues waits for ever.
 #[repr(C)]
 pub(crate) struct QueuedLock<T, W: World = Native> {
     state: W::U8,
@@ -100,8 +106,8 @@ const _: () = {
 const FREE: u8 = 0;
 const HELD: u8 = 1;
 
-/// So many threads may overtake a head that runs. With 8 and with 128, `threadstorm` creates about as
-/// many threads.
+/// So many threads may overtake a head that runs. With 8 and with 128, `threadstorm` creates about
+/// as many threads.
 const MOST: u8 = 32;
 
 /// So many threads may overtake a head that does not run, until it is looked for again.
@@ -110,8 +116,8 @@ const AWAY: u8 = u8::MAX;
 /// A head that runs takes a closed lock before it was seen free so often.
 const LOOKS: u32 = 64;
 
-/// Pauses between two of these looks. All looks together take four times as long as a head pauses
-/// between two of its own at most.
+/// Pauses between two of these looks. All looks together take several times as long as a head that
+/// spins pauses between two of its own.
 const PAUSES: u32 = 4;
 
 impl<T, W: World> QueuedLock<T, W> {
@@ -175,18 +181,24 @@ impl<T, W: World> QueuedLock<T, W> {
         if !self.is_free() || was_closed && !self.is_forsaken() || !self.take() {
             return false;
         }
-        if !self.queue.is_empty() {
-            // Relaxed: the holder's.
-            let left = match self.passes.load(Ordering::Relaxed) {
-                // Only a thread that found the lock forsaken opens it:
-                //
-                //   Thread 1: finds that one thread may overtake, takes the lock, closes it
-                //   Thread 2: has found the same     <- is one too many, and no reason to open it
-                0 if was_closed => AWAY,
-                left => left.saturating_sub(1),
-            };
-            self.passes.store(left, Ordering::Relaxed);
-        }
+        // Relaxed: the holder's.
+        let left = match self.passes.load(Ordering::Relaxed) {
+            // There is no head. What an earlier one left is not the next one's:
+            //
+            //   Head:     frees the lock, is preempted before it passes its turn on
+            //   Thread 1: finds the lock forsaken, opens it for many
+            //   Head:     passes its turn on; the queue is empty
+            //   Thread 2: queues                             <- so many may overtake it
+            _ if self.queue.is_empty() => Self::MOST,
+            // Only a thread that found the lock forsaken opens it:
+            //
+            //   Thread 1: finds that one thread may overtake, takes the lock, closes it
+            //   Thread 2: has found the same     <- is one too many, and no reason to open it
+            0 if was_closed => AWAY,
+            left => left.saturating_sub(1),
+        };
+        // Relaxed: as for the load.
+        self.passes.store(left, Ordering::Relaxed);
         true
     }
 
@@ -208,7 +220,8 @@ impl<T, W: World> QueuedLock<T, W> {
             (0..PAUSES).for_each(|_| W::relax());
             self.is_free() && self.is_closed()
         };
-        W::RUNS && (0..LOOKS).all(|_| looks())
+        // Without a head it is not closed for anyone.
+        W::RUNS && (self.queue.is_empty() || (0..LOOKS).all(|_| looks()))
     }
 
     /// Frees the lock, and passes on the turn in the queue.
@@ -358,6 +371,23 @@ mod tests {
         });
     }
 
+    #[test]
+    fn what_one_head_left_is_not_the_next_ones() {
+        let program = || {
+            let lock = QueuedLock::<(), Sim>::new_in(());
+            let Came::First(head) = lock.queue.come() else { unreachable!("no other thread") };
+            (0..=MOST).for_each(|_| drop(lock.lock()));
+            // Relaxed, here and below: there is one thread.
+            assert_eq!(lock.passes.load(Ordering::Relaxed), AWAY, "the head has not looked");
+            assert!(!lock.queue.pass_if_waited(head), "no other thread waits");
+            assert!(lock.overtake());
+            lock.free(None);
+            lock.passes.load(Ordering::Relaxed)
+        };
+        let machine = Machine::preset("host-2c").expect("a preset");
+        assert_eq!(machine.run(program).expect("it ends").value, MOST);
+    }
+
     /// Where a thread takes turns of the lock beside a head that runs, it takes as many in a row.
     #[test]
     fn a_closed_lock_is_left_to_a_head_that_runs() {
@@ -398,6 +428,6 @@ mod tests {
         let three = || exclusion::<Model>(3, 1);
         assert!(is_caught(Plant::RELAXED_STORES, two), "the Release in `free`");
         assert!(is_caught(Plant::RELAXED_RMWS, two), "the Acquire in `take`");
-        assert!(is_caught(Plant::RELAXED_LOADS, three), "the Acquire in `come`");
+        assert!(is_caught(Plant::RELAXED_LOADS, three), "the Acquires in the queue");
     }
 }

@@ -51,7 +51,7 @@ use coreline_world::{Native, World, WorldStatic};
 
 use bits::{Bits, Position};
 pub use layout::MaskLayout;
-pub use presence::{Entry, Full, Inside, Member, Presence, PresenceOptions, Shot};
+pub use presence::{Entry, Inside, Late, Member, Presence, PresenceOptions, Shot};
 pub use versioned::{Reader, Reading, Versioned};
 
 /// What a mask cannot do.

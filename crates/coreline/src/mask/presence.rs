@@ -3,21 +3,36 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::panic::{RefUnwindSafe, UnwindSafe};
+use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 
 use coreline_world::{Native, Ordering, Time, Word, World};
 
-use super::roll::{Change, Entered, FIRST, News, Roll, Seat};
+use super::roll::{Change, Entered, FIRST, News, Roll, Seat, Waited};
+use super::rolls::{Rolls, Taken};
 use crate::TicketLock;
 use crate::lock::spin::Pauses;
 
-/// No seat is free. Nothing was registered.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("all {most} seats are taken: drop members that are done, or ask for more seats")]
-pub struct Full {
-    /// How many seats there are.
-    pub most: usize,
+/// A shootdown was not done when its deadline came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Late {
+    /// No context was told of it.
+    #[error("the deadline came while another shootdown was under way: no context was told")]
+    Waiting,
+    /// Some contexts neither ran the function nor left. They will not run it any more, and find
+    /// [`Entry::MustRefresh`] when they next look.
+    #[error(
+        "{late} contexts had neither run the function nor left when the deadline came: have them \
+         poll more often, or leave where they block"
+    )]
+    Missed {
+        /// How many.
+        late: usize,
+        /// The others.
+        shot: Shot,
+    },
 }
 
 /// What a context finds when it enters.
@@ -51,7 +66,8 @@ impl PresenceOptions {
         PresenceOptions { seats: 64, trim_every: Self::TRIM_EVERY }
     }
 
-    /// At least so many seats, as far as there can be: 256 for each last-level cache.
+    /// At least so many seats at first, as far as they can be made at once: 256 for each last-level
+    /// cache. More are added when all are taken.
     pub const fn seats(mut self, seats: usize) -> Self {
         self.seats = seats;
         self
@@ -83,7 +99,7 @@ impl Default for PresenceOptions {
 /// use std::sync::atomic::{AtomicU32, Ordering};
 ///
 /// let presence = Presence::new();
-/// let mut member = presence.register()?;
+/// let mut member = presence.register();
 /// let (inside, entry) = member.enter();
 /// assert_eq!(entry, Entry::MustRefresh, "the first time");
 /// drop(inside);
@@ -95,7 +111,6 @@ impl Default for PresenceOptions {
 ///     calls.fetch_add(1, Ordering::Relaxed);
 /// });
 /// assert_eq!(calls.into_inner(), 1, "no other context is here");
-/// # Ok::<(), coreline::mask::Full>(())
 /// ```
 ///
 /// A handle: clones are the same presence.
@@ -132,7 +147,7 @@ pub struct Presence<W: World = Native> {
 
 /// What handles and members share.
 struct Shared<W: World> {
-    roll: Roll<W>,
+    rolls: Rolls<W>,
     announcer: TicketLock<Announcer, W>,
     /// The call that `wanted` words speak of; read only by owners that the announcer waits for.
     call: W::Ptr<Call>,
@@ -200,7 +215,7 @@ impl<W: World> Presence<W> {
     pub fn new_in(options: PresenceOptions) -> Self {
         Presence {
             shared: Arc::new(Shared {
-                roll: Roll::new_in(&W::topology(), options.seats),
+                rolls: Rolls::new_in(&W::topology(), options.seats),
                 announcer: TicketLock::new_in(Announcer::new()),
                 call: <W::Ptr<Call> as Word>::new_in(core::ptr::null_mut()),
                 trim_every: options.trim_every,
@@ -210,19 +225,15 @@ impl<W: World> Presence<W> {
 
     /// All bytes of it.
     pub(crate) fn bytes(&self) -> usize {
-        2 * size_of::<usize>() + size_of::<Shared<W>>() + self.shared.roll.bytes()
+        2 * size_of::<usize>() + size_of::<Shared<W>>() + self.shared.rolls.bytes()
     }
 
-    /// Takes a seat, near the caller's CPU if there is one.
-    ///
-    /// # Errors
-    ///
-    /// [`Full`] if all seats are taken.
-    pub fn register(&self) -> Result<Member<W>, Full> {
-        let roll = &self.shared.roll;
-        // SAFETY: the member keeps the roll with its seat.
-        let seat = unsafe { roll.take() }.ok_or_else(|| Full { most: roll.capacity() })?;
-        Ok(Member { shared: Arc::clone(&self.shared), seat })
+    /// Takes a seat, near the caller's CPU if one is free there. Where none is free at all, adds as
+    /// many as there are; they stay. Never waits, also not for a shootdown that is under way.
+    pub fn register(&self) -> Member<W> {
+        // SAFETY: the member keeps the rolls with its seat.
+        let Taken { seat, roll } = unsafe { self.shared.rolls.take() };
+        Member { shared: Arc::clone(&self.shared), seat, roll }
     }
 
     /// Runs `f` in every context that is present, and returns when each has run it or left; returns
@@ -239,7 +250,36 @@ impl<W: World> Presence<W> {
     pub fn shootdown(&self, f: impl Fn() + Sync) -> Shot {
         let shared = &*self.shared;
         let mut announcer = shared.announcer.lock();
-        shared.shoot(&mut announcer, None, &f)
+        shared.shoot(&mut announcer, None, None, &f).unwrap_or_else(|late| late.shot())
+    }
+
+    /// As [`shootdown`](Presence::shootdown), until `deadline` at most. A context that runs `f`
+    /// when the deadline comes is waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`Late`]: what the contexts present cached may be in use still.
+    pub fn shootdown_by(&self, deadline: Time, f: impl Fn() + Sync) -> Result<Shot, Late> {
+        let shared = &*self.shared;
+        let mut pauses = Pauses::new();
+        let mut announcer = loop {
+            match shared.announcer.try_lock() {
+                Some(announcer) => break announcer,
+                None if W::now() >= deadline => return Err(Late::Waiting),
+                None => pauses.pause::<W>(),
+            }
+        };
+        shared.shoot(&mut announcer, None, Some(deadline), &f)
+    }
+}
+
+impl Late {
+    /// What was reached.
+    fn shot(self) -> Shot {
+        match self {
+            Late::Waiting => Shot::default(),
+            Late::Missed { shot, .. } => shot,
+        }
     }
 }
 
@@ -256,9 +296,10 @@ impl<W: World> Shared<W> {
     fn shoot(
         &self,
         announcer: &mut Announcer,
-        but: Option<super::Position>,
+        but: Option<usize>,
+        deadline: Option<Time>,
         f: &(dyn Fn() + Sync),
-    ) -> Shot {
+    ) -> Result<Shot, Late> {
         let change = Change { call: true, but, ..announcer.next::<W>(self.trim_every) };
         // SAFETY: only the lifetime changes. `wait_for_call` returns when no context can call `f`
         // any more, and so does `tell` if it fails; nothing else in between panics.
@@ -266,65 +307,10 @@ impl<W: World> Shared<W> {
         let mut call = Call(f);
         // Relaxed: an owner that runs it has acquired `wanted`, which is written after this.
         self.call.store(&raw mut call, Ordering::Relaxed);
-        let told = self.roll.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
-        let reached = self.roll.wait_for_call(&told, change.number);
-        Shot { reached, away: told.away }
-    }
-
-    /// Does what is wanted of a seat's owner that enters.
-    #[cold]
-    #[inline(never)]
-    fn entered(&self, seat: &mut Seat<W>) -> Entry {
-        let Some(news) = seat.look_closer() else { return Entry::Current };
-        match self.roll.entered(seat, news) {
-            Entered::Stale => Entry::MustRefresh,
-            Entered::Asked(news) => self.answer(seat, news),
-        }
-    }
-
-    /// Does what is wanted of a seat's owner that is present, if anything is.
-    #[inline]
-    fn poll(&self, seat: &mut Seat<W>) -> Entry {
-        match seat.news() {
-            None => Entry::Current,
-            Some(news) => self.answer(seat, news),
-        }
-    }
-
-    /// Does what is wanted of a seat's owner that is present.
-    #[cold]
-    #[inline(never)]
-    fn answer(&self, seat: &mut Seat<W>, mut news: News) -> Entry {
-        if news.is_call() {
-            match seat.claim(news) {
-                Ok(()) => {
-                    self.run(seat, news);
-                    return Entry::Current;
-                }
-                Err(refresh) => news = refresh,
-            }
-        }
-        self.roll.set_bit(seat);
-        seat.acknowledge(news);
-        Entry::MustRefresh
-    }
-
-    /// Runs the call of this news, which the seat's owner has claimed.
-    fn run(&self, seat: &mut Seat<W>, news: News) {
-        /// Acknowledges also if the function panics: else the announcer would wait for ever.
-        struct Answered<'a, W: World>(&'a mut Seat<W>, News);
-        impl<W: World> Drop for Answered<'_, W> {
-            fn drop(&mut self) {
-                self.0.acknowledge(self.1);
-            }
-        }
-        let _answered = Answered(seat, news);
-        // Relaxed: `news` was acquired, and the announcer stored the call before.
-        let call = self.call.load(Ordering::Relaxed);
-        // SAFETY: it was claimed, so the announcer keeps the call alive, and stores no other, until
-        // it is acknowledged, which is after this: see `take_back`.
-        let f = unsafe { &*(*call).0 };
-        f();
+        let told = self.rolls.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
+        let Waited { reached, late } = self.rolls.wait_for_call(&told, change.number, deadline);
+        let shot = Shot { reached, away: told.iter().map(|(_, told)| told.away).sum() };
+        if late == 0 { Ok(shot) } else { Err(Late::Missed { late, shot }) }
     }
 }
 
@@ -332,7 +318,12 @@ impl<W: World> Shared<W> {
 pub struct Member<W: World = Native> {
     shared: Arc<Shared<W>>,
     seat: Seat<W>,
+    /// The roll of the seat, which `shared` keeps.
+    roll: NonNull<Roll<W>>,
 }
+
+// SAFETY: the seat may be sent. The pointer is to a roll, which all threads share.
+unsafe impl<W: World> Send for Member<W> {}
 
 // SAFETY: a shared member shows its seat's position, and does nothing else.
 unsafe impl<W: World> Sync for Member<W> {}
@@ -351,18 +342,77 @@ impl<W: World> Member<W> {
         let looks_closer = self.seat.enter();
         // From here on it leaves, also if a function that runs below panics.
         let inside = Inside { member: self, _here: PhantomData };
-        let entry = if looks_closer {
-            inside.member.shared.entered(&mut inside.member.seat)
-        } else {
-            Entry::Current
-        };
+        let entry = if looks_closer { inside.member.entered() } else { Entry::Current };
         (inside, entry)
+    }
+}
+
+impl<W: World> Member<W> {
+    fn roll(&self) -> &Roll<W> {
+        // SAFETY: `shared` keeps it, and rolls are shared by all threads.
+        unsafe { self.roll.as_ref() }
+    }
+
+    /// Does what is wanted of this context, which enters.
+    #[cold]
+    #[inline(never)]
+    fn entered(&self) -> Entry {
+        let Some(news) = self.seat.look_closer() else { return Entry::Current };
+        match self.roll().entered(&self.seat, news) {
+            Entered::Stale => Entry::MustRefresh,
+            Entered::Asked(news) => self.answer(news),
+        }
+    }
+
+    /// Does what is wanted of this context, which is present, if anything is.
+    #[inline]
+    fn poll(&self) -> Entry {
+        match self.seat.news() {
+            None => Entry::Current,
+            Some(news) => self.answer(news),
+        }
+    }
+
+    /// Does what is wanted of this context, which is present.
+    #[cold]
+    #[inline(never)]
+    fn answer(&self, mut news: News) -> Entry {
+        if news.is_call() {
+            match self.seat.claim(news) {
+                Ok(()) => {
+                    self.run(news);
+                    return Entry::Current;
+                }
+                Err(refresh) => news = refresh,
+            }
+        }
+        self.roll().set_bit(&self.seat);
+        self.seat.acknowledge(news);
+        Entry::MustRefresh
+    }
+
+    /// Runs the call of this news, which this context has claimed.
+    fn run(&self, news: News) {
+        /// Acknowledges also if the function panics: else the announcer would wait for ever.
+        struct Answered<'a, W: World>(&'a Seat<W>, News);
+        impl<W: World> Drop for Answered<'_, W> {
+            fn drop(&mut self) {
+                self.0.acknowledge(self.1);
+            }
+        }
+        let _answered = Answered(&self.seat, news);
+        // Relaxed: `news` was acquired, and the announcer stored the call before.
+        let call = self.shared.call.load(Ordering::Relaxed);
+        // SAFETY: it was claimed, so the announcer keeps the call alive, and stores no other, until
+        // it is acknowledged, which is after this: see `take_back`.
+        let f = unsafe { &*(*call).0 };
+        f();
     }
 }
 
 impl<W: World> Drop for Member<W> {
     fn drop(&mut self) {
-        self.shared.roll.give_back(&self.seat);
+        self.roll().give_back(&self.seat);
     }
 }
 
@@ -384,7 +434,7 @@ impl<W: World> Inside<'_, W> {
     /// not.
     #[inline]
     pub fn poll(&mut self) -> Entry {
-        self.member.shared.poll(&mut self.member.seat)
+        self.member.poll()
     }
 
     /// As [`Presence::shootdown`], from inside: `f` runs here too, and shootdowns by others are
@@ -393,13 +443,13 @@ impl<W: World> Inside<'_, W> {
     ///
     /// `f` must not shoot at the same presence: it would wait for itself.
     pub fn shootdown(&mut self, f: impl Fn() + Sync) -> (Shot, Entry) {
-        let Member { shared, seat } = &mut *self.member;
+        let Member { shared, seat, .. } = &*self.member;
         let mut entry = Entry::Current;
         let shot = {
             let mut pauses = Pauses::new();
             let mut announcer = loop {
                 // The holder of the lock may be waiting for this context.
-                if shared.poll(seat) == Entry::MustRefresh {
+                if self.member.poll() == Entry::MustRefresh {
                     entry = Entry::MustRefresh;
                 }
                 match shared.announcer.try_lock() {
@@ -407,7 +457,8 @@ impl<W: World> Inside<'_, W> {
                     None => pauses.pause::<W>(),
                 }
             };
-            shared.shoot(&mut announcer, Some(seat.position()), &f)
+            let own = Some(seat.id());
+            shared.shoot(&mut announcer, own, None, &f).unwrap_or_else(|late| late.shot())
         };
         f();
         (Shot { reached: shot.reached + 1, ..shot }, entry)
@@ -424,7 +475,7 @@ impl<W: World> Drop for Inside<'_, W> {
 impl<W: World> fmt::Debug for Presence<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Presence")
-            .field("seats", &self.shared.roll.capacity())
+            .field("seats", &self.shared.rolls.capacity())
             .finish_non_exhaustive()
     }
 }
@@ -462,6 +513,6 @@ mod tests {
         // Two counts and what they count.
         let shared = Layout::new::<[usize; 2]>().extend(Layout::new::<Shared<Native>>());
         let shared = shared.unwrap().0.pad_to_align().size();
-        assert_eq!(presence.bytes(), shared + presence.shared.roll.bytes());
+        assert_eq!(presence.bytes(), shared + presence.shared.rolls.bytes());
     }
 }

@@ -46,7 +46,7 @@
 
 use core::cell::Cell;
 use core::mem;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use coreline_topology::Topology;
@@ -136,8 +136,8 @@ pub(super) struct Change {
     pub(super) call: bool,
     /// Whether the bits of those that are away may be cleared.
     pub(super) trim: bool,
-    /// The announcer's own seat: it needs no telling.
-    pub(super) but: Option<Position>,
+    /// [`Seat::id`] of the announcer's own seat: it needs no telling.
+    pub(super) but: Option<usize>,
 }
 
 /// The seats whose owners learn of a change.
@@ -151,6 +151,15 @@ pub(super) struct Told {
     pub(super) away: usize,
     /// Away at the first look, to be looked at again.
     left: Vec<Position>,
+}
+
+/// What a wait for those that were told came to.
+#[derive(Default)]
+pub(super) struct Waited {
+    /// Owners that have done what was wanted.
+    pub(super) reached: usize,
+    /// Owners that had neither done it nor left at the deadline.
+    pub(super) late: usize,
 }
 
 impl Told {
@@ -291,27 +300,15 @@ impl<W: World> Roll<W> {
         clear
     }
 
-    /// Tells all owners of a change that is published already. One announcer at a time.
-    ///
-    /// # Errors
-    ///
-    /// [`Lacking`] if a heavy fence is refused: owners that were present may work with what they
-    /// cached, for as long as they stay and do not look. No owner runs the call any more; and no
-    /// bit is lost, so that the next change reaches all that this one should have reached.
-    pub(super) fn tell(&self, change: Change) -> Result<Told, Lacking> {
-        let mut told = tell([self], change)?;
-        Ok(told.pop().map_or_else(Told::default, |(_, told)| told))
-    }
-
     /// Says what is wanted to all owners whose bits are set. Between two heavy fences.
     fn ask(&self, change: Change) -> Told {
         let refresh = change.number << 1 | REFRESH;
         let mut told = Told::default();
         self.present.each(|at| {
-            if change.but == Some(at) {
+            let words = self.seat(at);
+            if change.but == Some(ptr::from_ref(words).addr()) {
                 return;
             }
-            let words = self.seat(at);
             // Relaxed: nothing follows from an owner that is away here. It is looked at again
             // below, and one that is present is waited for, by an Acquire each.
             let state = words.state.load(Ordering::Relaxed);
@@ -388,13 +385,23 @@ impl<W: World> Roll<W> {
         known(self.seat(at).state.load(Ordering::Acquire))
     }
 
-    /// Waits until each owner that was told has run the call of this change or is away, and cannot
-    /// run it any more. Returns how many acknowledged.
-    pub(super) fn wait_for_call(&self, told: &Told, number: u64) -> usize {
-        let knows = |at| self.wait_until_done(at, number) >> 1 >= number;
-        let refreshed = told.pending.iter().filter(|&&at| knows(at)).count();
-        let ran = |at| knows(at) || !self.take_back(at, number);
-        refreshed + told.called.iter().filter(|&&at| ran(at)).count()
+    /// Waits until each owner that was told has run the call of this change or is away, until
+    /// `deadline` at most. After that no owner can run the call any more: one that runs it then is
+    /// waited for, whatever the deadline.
+    pub(super) fn wait_for_call(&self, told: &Told, number: u64, deadline: Option<Time>) -> Waited {
+        let mut waited = Waited::default();
+        let pending = told.pending.iter().map(|&at| (at, false));
+        for (at, is_called) in pending.chain(told.called.iter().map(|&at| (at, true))) {
+            let state = self.wait_until_done(at, number, deadline);
+            let is_reached = match state {
+                Some(state) if state >> 1 >= number => true,
+                // It left without having run the call, or has not looked.
+                _ => is_called && !self.take_back(at, number),
+            };
+            waited.reached += usize::from(is_reached);
+            waited.late += usize::from(!is_reached && state.is_none());
+        }
+        waited
     }
 
     /// Takes a call back from an owner that does not run it yet, and returns true; or waits until
@@ -413,17 +420,21 @@ impl<W: World> Roll<W> {
         false
     }
 
-    /// Waits until a seat's owner knows of a change, or is away; returns its state.
-    pub(super) fn wait_until_done(&self, at: Position, number: u64) -> u64 {
-        // Acquire: pairs with the Release of `acknowledge` and `leave`.
-        self.seat(at).state.wait_until(Ordering::Acquire, |state| is_done(state, number))
-    }
-
-    /// The same, until `deadline` at most: whether it came to that.
-    pub(super) fn wait_until_done_by(&self, at: Position, number: u64, deadline: Time) -> bool {
-        let state = &self.seat(at).state;
-        // Acquire: pairs with the Release of `acknowledge` and `leave`.
-        state.wait_until_by(Ordering::Acquire, deadline, |state| is_done(state, number)).is_some()
+    /// Waits until a seat's owner knows of a change, or is away; returns its state. `None` if
+    /// `deadline` came before.
+    pub(super) fn wait_until_done(
+        &self,
+        at: Position,
+        number: u64,
+        deadline: Option<Time>,
+    ) -> Option<u64> {
+        let (state, is_done) = (&self.seat(at).state, |state| is_done(state, number));
+        // Acquire, in both: pairs with the Release of `acknowledge` and `leave`.
+        match deadline {
+            Some(deadline) => state.wait_until_by(Ordering::Acquire, deadline, is_done),
+            // Acquire: see above.
+            None => Some(state.wait_until(Ordering::Acquire, is_done)),
+        }
     }
 }
 
@@ -510,6 +521,11 @@ impl<W: World> Seat<W> {
 
     pub(super) fn position(&self) -> Position {
         self.at
+    }
+
+    /// What tells this seat from others; no pointer.
+    pub(super) fn id(&self) -> usize {
+        self.words.addr().get()
     }
 }
 

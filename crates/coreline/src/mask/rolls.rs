@@ -7,14 +7,20 @@ use coreline_topology::Topology;
 use coreline_world::{Lacking, Ordering, Time, Word, World};
 
 use super::Position;
-use super::roll::{self, Change, Roll, Seat, Told};
+use super::roll::{self, Change, Roll, Seat, Told, Waited};
 
 /// Rolls that grow. The seats of one that is added are as many as there were before it, as far as
 /// one roll can have them: the more readers, the fewer rolls are added for each.
 ///
-/// Growing and telling exclude each other by the caller's lock. So a reader whose roll a change
-/// went by came later, by that lock and the Acquire in [`iter`](Rolls::iter), and finds what was
-/// published before the change.
+/// A roll may be added while a change is told. An owner of a seat there that the change goes by
+/// finds what was published before it, as any owner does whose bit a change does not find: the
+/// pointer to the roll was written before its first entry, whose light fence pairs with the heavy
+/// fence before [`tell`](Rolls::tell) reads that pointer.
+///
+/// ```text
+/// announcer: publishes; fence; finds no more rolls
+/// owner:     adds a roll, takes a seat, enters: fence; reads   <- finds what was published
+/// ```
 pub(super) struct Rolls<W: World> {
     roll: Roll<W>,
     /// The next one, from a box; null if this is the last.
@@ -55,48 +61,83 @@ impl<W: World> Rolls<W> {
         self.iter().map(|rolls| rolls.roll.capacity()).sum()
     }
 
-    /// A free seat; `None` if all are taken.
+    /// A free seat: one of those that were there first, if one is free. Where none is, adds seats.
     ///
     /// # Safety
     ///
     /// The seat and its roll are not used when the rolls are gone.
-    pub(super) unsafe fn take(&self) -> Option<Taken<W>> {
-        self.iter().find_map(|rolls| {
-            // SAFETY: the caller's promise.
-            let seat = unsafe { rolls.roll.take() }?;
-            Some(Taken { seat, roll: NonNull::from(&rolls.roll) })
-        })
+    pub(super) unsafe fn take(&self) -> Taken<W> {
+        loop {
+            let mut last = self;
+            for rolls in self.iter() {
+                // SAFETY: the caller's promise.
+                if let Some(seat) = unsafe { rolls.roll.take() } {
+                    return Taken { seat, roll: NonNull::from(&rolls.roll) };
+                }
+                last = rolls;
+            }
+            // And again, as others may take the seats that this thread adds.
+            self.grow(last);
+        }
     }
 
-    /// Adds a roll. One thread at a time, and not while another tells.
-    pub(super) fn grow(&self) {
-        let more = Box::new(Rolls::new_in(&W::topology(), self.capacity()));
-        let last = self.iter().last().unwrap_or(self);
-        // Release: pairs with the Acquire of `iter`.
-        last.next.store(Box::into_raw(more), Ordering::Release);
+    /// Adds a roll behind the one that was the last, unless another thread has.
+    fn grow(&self, last: &Rolls<W>) {
+        let more = Box::into_raw(Box::new(Rolls::new_in(&W::topology(), self.capacity())));
+        let none = ptr::null_mut();
+        // Release: pairs with the Acquire of `iter`. Relaxed on failure: nothing is read there.
+        let added = last.next.compare_exchange(none, more, Ordering::Release, Ordering::Relaxed);
+        if added.is_err() {
+            // SAFETY: from a box above, and no other thread has seen it.
+            drop(unsafe { Box::from_raw(more) });
+        }
     }
 
-    /// Tells all owners of a change, as [`Roll::tell`]; returns where those are that were present.
+    /// The bytes that they have allocated, beside the first one's own.
+    pub(super) fn bytes(&self) -> usize {
+        let rolls = self.iter().map(|rolls| rolls.roll.bytes());
+        rolls.sum::<usize>() + (self.iter().count() - 1) * size_of::<Self>()
+    }
+
+    /// Tells all owners of a change, as [`Roll::tell`]; returns those that were told, by roll.
     ///
     /// # Errors
     ///
     /// [`Lacking`] if a heavy fence is refused. Those that were told already learn of the next
     /// change, too: their bits stay.
-    pub(super) fn tell(
-        &self,
-        change: Change,
-    ) -> Result<impl Iterator<Item = RollPosition> + use<W>, Lacking> {
-        let rolls = self.iter().map(|rolls| &rolls.roll);
-        let told = roll::tell(rolls, change)?.into_iter();
-        let place = |(roll, told): (usize, Told)| {
+    pub(super) fn tell(&self, change: Change) -> Result<Vec<(usize, Told)>, Lacking> {
+        roll::tell(self.iter().map(|rolls| &rolls.roll), change)
+    }
+
+    /// Where those are that were told and were present.
+    pub(super) fn pending(told: Vec<(usize, Told)>) -> impl Iterator<Item = RollPosition> + use<W> {
+        told.into_iter().flat_map(|(roll, told)| {
             told.pending.into_iter().map(move |at| RollPosition { roll, at })
-        };
-        Ok(told.flat_map(place))
+        })
+    }
+
+    /// Waits for those that were told, as [`Roll::wait_for_call`].
+    pub(super) fn wait_for_call(
+        &self,
+        told: &[(usize, Told)],
+        number: u64,
+        deadline: Option<Time>,
+    ) -> Waited {
+        let waited =
+            told.iter().map(|(roll, told)| self.nth(*roll).wait_for_call(told, number, deadline));
+        waited.fold(Waited::default(), |sum, waited| Waited {
+            reached: sum.reached + waited.reached,
+            late: sum.late + waited.late,
+        })
+    }
+
+    fn nth(&self, index: usize) -> &Roll<W> {
+        let rolls = self.iter().nth(index);
+        &rolls.expect("rolls are never taken away").roll
     }
 
     fn roll(&self, place: RollPosition) -> &Roll<W> {
-        let rolls = self.iter().nth(place.roll);
-        &rolls.expect("rolls are never taken away").roll
+        self.nth(place.roll)
     }
 
     /// The last change that the owner of a seat knows of; all of them if it is away.
@@ -104,19 +145,15 @@ impl<W: World> Rolls<W> {
         self.roll(place).known(place.at)
     }
 
-    /// Waits until the owner of a seat knows of a change, or is away.
-    pub(super) fn wait_until_done(&self, place: RollPosition, number: u64) {
-        self.roll(place).wait_until_done(place.at, number);
-    }
-
-    /// The same, until `deadline` at most: whether it came to that.
-    pub(super) fn wait_until_done_by(
+    /// Waits until the owner of a seat knows of a change, or is away, until `deadline` at most:
+    /// whether it came to that.
+    pub(super) fn wait_until_done(
         &self,
         place: RollPosition,
         number: u64,
-        deadline: Time,
+        deadline: Option<Time>,
     ) -> bool {
-        self.roll(place).wait_until_done_by(place.at, number, deadline)
+        self.roll(place).wait_until_done(place.at, number, deadline).is_some()
     }
 }
 

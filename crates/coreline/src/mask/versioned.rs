@@ -58,19 +58,21 @@ use crate::TicketLock;
 /// A handle: clones are the same value.
 ///
 /// **Costs**: an update is two heavy fences (system calls natively), a read of the lines of readers
-/// whose bits are set, and a write to each. A reader that stays inside without reading keeps old
-/// values alive, however many: leave where you block. A reader for which no seat is free adds as
-/// many as there are; they stay. Updates read no line of a seat that was given back.
+/// whose bits are set, and a write to each. A reader that stays inside without reading, or that
+/// reads only while it has several guards, keeps old values alive, however many: leave where you
+/// block. A reader for which no seat is free adds as many as there are; they stay. Updates read no
+/// line of a seat that was given back.
 ///
 /// **Priorities**: reads never wait. An update that waits for another one for long, or for readers,
 /// sleeps between looks, also where its thread has a real-time priority.
 ///
 /// **Signals, fork**: reads may be done in a signal handler by a reader that was made outside, for
-/// the handler alone; updates not, nor `synchronize` or `retired`, and no readers made. In a forked
-/// child, readers of other threads that were inside stay there, and keep what they held and all
-/// that is replaced later. If one of these threads was in an update then, or in `synchronize` or
-/// `retired`, or was adding seats, updates of the child wait for ever, and so does the making of a
-/// reader for which no seat is free.
+/// the handler alone, and that no other handler which interrupts this one uses: guards nest in a
+/// thread, not across an interrupt. Updates not, nor `synchronize` or `retired`, and no readers
+/// made. In a forked child, readers of other threads that were inside stay there, and keep what
+/// they held and all that is replaced later. If one of these threads was in an update then, or in
+/// `synchronize` or `retired`, or was adding seats, updates of the child wait for ever, and so does
+/// the making of a reader for which no seat is free.
 pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
 }
@@ -156,23 +158,11 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     ///
     /// Takes one of the first seats if one is free, else one of those that were added first, and so
     /// on; of them, one near the caller's CPU if one is free there. Where none is free at all,
-    /// waits for updates that are under way and makes more.
+    /// makes more. Never waits.
     pub fn reader(&self) -> Reader<T, W> {
         let shared = &*self.shared;
         // SAFETY: the reader keeps the rolls with its seat.
-        let taken = unsafe { shared.rolls.take() }.unwrap_or_else(|| {
-            let _updater = shared.updater.lock();
-            loop {
-                // Once more, as other readers may have left, or have added seats; and again, as
-                // others may take those that this thread adds.
-                // SAFETY: the reader keeps the rolls with its seat.
-                match unsafe { shared.rolls.take() } {
-                    Some(taken) => break taken,
-                    None => shared.rolls.grow(),
-                }
-            }
-        });
-        let Taken { seat, roll } = taken;
+        let Taken { seat, roll } = unsafe { shared.rolls.take() };
         Reader {
             shared: Arc::clone(&self.shared),
             seat,
@@ -230,14 +220,12 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     }
 
     /// Waits until no reader holds a value that was replaced before, and frees those. A reader that
-    /// is inside and never reads or leaves holds this up for ever; one on the calling thread does.
-    /// Updates go on meanwhile. **Panics** where a heavy fence fails after it failed in an update.
+    /// is inside and never leaves, or reads only while it has several guards, holds this up for
+    /// ever; one on the calling thread does. Updates go on meanwhile. **Panics** where a heavy
+    /// fence fails after it failed in an update.
     pub fn synchronize(&self) {
         // Without a deadline it does not give up.
-        let _: bool = self.wait(|at, number| {
-            self.shared.rolls.wait_until_done(at, number);
-            true
-        });
+        let _: bool = self.wait(None);
     }
 
     /// As [`synchronize`](Versioned::synchronize), until `deadline` at most: false if a reader may
@@ -245,11 +233,11 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// none of them waits for readers. **Panics** as [`synchronize`](Versioned::synchronize).
     #[must_use]
     pub fn synchronize_by(&self, deadline: Time) -> bool {
-        self.wait(|at, number| self.shared.rolls.wait_until_done_by(at, number, deadline))
+        self.wait(Some(deadline))
     }
 
-    /// Frees what was replaced until now, while `wait` says of each reader that it is done.
-    fn wait(&self, wait: impl Fn(RollPosition, u64) -> bool) -> bool {
+    /// Frees what was replaced until now, until `deadline` at most: whether all of that.
+    fn wait(&self, deadline: Option<Time>) -> bool {
         let shared = &*self.shared;
         let mut last = None;
         loop {
@@ -272,7 +260,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             let Some((number, holders)) = held else { return true };
             let holders: Vec<RollPosition> = holders;
             // Not under a lock: a reader that is waited for may want to update.
-            if !holders.into_iter().all(|at| wait(at, number)) {
+            let is_done = |at| shared.rolls.wait_until_done(at, number, deadline);
+            if !holders.into_iter().all(is_done) {
                 return false;
             }
         }
@@ -308,7 +297,8 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
                 known.max(before[index].knows)
             })
         };
-        updater.holders = pending.map(|at| Holder { at, knows: knows(at) }).collect();
+        updater.holders =
+            Rolls::<W>::pending(pending).map(|at| Holder { at, knows: knows(at) }).collect();
         let Updater { replaced, retired, .. } = updater;
         let number = change.number;
         retired.extend(replaced.drain(..).map(|value| Retired { value, number }));

@@ -59,8 +59,8 @@ impl Everything {
         self.set.add(1, 2);
         self.by_cpu.add(1);
         self.by_cid.iter().for_each(|words| words.add(1));
-        let mut member = self.domain.join().ok();
-        let mut entered = member.as_mut().map(|member| member.enter());
+        let mut member = self.domain.join();
+        let (mut inside, _) = member.enter();
         self.tenant.add(1);
         match self.domain.lease() {
             Ok(mut lease) => {
@@ -75,9 +75,7 @@ impl Everything {
             Err(LeaseError::Exhausted { .. }) => self.by_cpu.add(1),
             Err(other) => panic!("{other}"),
         }
-        if let Some((inside, _)) = &mut entered {
-            let _: Entry = inside.poll();
-        }
+        let _: Entry = inside.poll();
         self.lived.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -79,7 +79,7 @@ fn nothing_is_lost_while_threads_are_moved_a_thousand_times_a_second() {
     let begin = Native::now();
     let scans = AtomicU64::new(1);
     storm(|number| {
-        let mut member = domain.join().unwrap();
+        let mut member = domain.join();
         let (_inside, _) = member.enter();
         (0..100).for_each(|_| word.add(1));
         // Relaxed, here and below: counts, and a time.
@@ -122,7 +122,7 @@ fn threads_that_end_inside_take_along_what_they_hold_and_nothing_else() {
     let domain = Domain::new().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
-            let mut member = domain.join().unwrap();
+            let mut member = domain.join();
             mem::forget(member.enter());
             mem::forget(domain.lease().unwrap());
             mem::forget(member);
@@ -174,7 +174,7 @@ fn a_child_goes_on_in_a_domain_where_other_threads_stood() {
             // Each of the other threads may have held one.
             let leases: Vec<_> = (0..60).map(|_| domain.lease().unwrap()).collect();
             drop(leases);
-            drop(domain.join().unwrap());
+            drop(domain.join());
             for number in 0..2 {
                 domain.expire(Time::from_nanos(u64::MAX / 2 + number * 200_000_000)).unwrap();
             }

@@ -98,7 +98,7 @@ impl Scene {
             tenant: domain.local(|| Word64::new(0)).unwrap(),
             domain,
             mask: CpuMask::new(),
-            member: Presence::new().register().unwrap(),
+            member: Presence::new().register(),
             reader: Versioned::new(7).reader(),
             page: Native::map(PAGE).unwrap(),
             mapped: None,

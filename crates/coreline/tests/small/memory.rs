@@ -176,7 +176,7 @@ fn bits_are_set_and_found() {
 fn calls_come_before_the_shootdown_returns() {
     let presence = Presence::with_options(PresenceOptions::new().trim_every(Duration::ZERO));
     let work = || {
-        let mut member = presence.register().unwrap();
+        let mut member = presence.register();
         for _ in 0..20 {
             let (mut inside, _) = member.enter();
             let _: Entry = inside.poll();
@@ -192,7 +192,7 @@ fn calls_come_before_the_shootdown_returns() {
             assert!(ran.load(Ordering::Relaxed) as usize <= shot.reached);
         }
     });
-    let mut member = presence.register().unwrap();
+    let mut member = presence.register();
     let (mut inside, _) = member.enter();
     assert_eq!(inside.shootdown(|| ()).0.reached, 1);
 }

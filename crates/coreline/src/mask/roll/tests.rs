@@ -74,17 +74,22 @@ fn works_with_what_is_gone(tell: Tell) -> bool {
         current.store(number, Ordering::Release);
         let told = tell(roll, Change { number, call: false, trim: true, but: None }).unwrap();
         for at in told.pending {
-            roll.wait_until_done(at, number);
+            roll.wait_until_done(at, number, None);
         }
         gone.store(number, Ordering::Release);
     }
     owner.join()
 }
 
+fn tell<W: World>(roll: &Roll<W>, change: Change) -> Result<Told, Lacking> {
+    let told = super::tell([roll], change)?.pop();
+    Ok(told.map_or_else(Told::default, |(_, told)| told))
+}
+
 #[test]
 fn a_clear_without_a_second_look_is_caught() {
     assert!(is_broken(clear_before_verify));
-    assert!(!is_broken(Roll::tell));
+    assert!(!is_broken(tell));
 }
 
 /// Seats for a machine of two caches with four CPUs each.
@@ -117,7 +122,7 @@ fn an_owner_that_comes_back_is_asked_for_the_call() {
     // SAFETY: the roll outlives the seat.
     let seat = unsafe { roll.take() }.unwrap();
     let enter = || seat.enter().then(|| seat.look_closer()).flatten();
-    let call = |number| roll.tell(Change { number, call: true, trim: true, but: None }).unwrap();
+    let call = |number| tell(&roll, Change { number, call: true, trim: true, but: None }).unwrap();
     let first = enter().unwrap();
     assert_eq!(roll.entered(&seat, first), Entered::Stale, "it has nothing yet");
     assert_eq!(call(FIRST + 1).called, [seat.at]);

@@ -1,4 +1,4 @@
-use coreline_world::{Integer, Words};
+use coreline_world::Words;
 
 use super::*;
 

@@ -107,6 +107,45 @@ fn a_long_task_serves_calls_under_schedules_that_look_for_mistakes() {
     }
 }
 
+/// A call serves the one behind it, also where the worker has taken both out of its queue at once.
+fn serves_what_is_behind<W: Testbed>(manner: Manner) {
+    let workers = Arc::new(workers::<W>(Effort { cpus: 1, ..TWO }, manner));
+    let cpu = workers.cpus().next().unwrap();
+    let [begun, go, over] = [(); 3].map(|()| Arc::new(W::U32::new_in(0)));
+    let (begins, goes) = (Arc::clone(&begun), Arc::clone(&go));
+    let holds = move || {
+        // Release: pairs with the Acquire below.
+        begins.store(1, Ordering::Release);
+        goes.wait_until(Ordering::Acquire, |go| go == 1);
+    };
+    let holds = workers.call_async(cpu, holds).unwrap();
+    begun.wait_until(Ordering::Acquire, |begun| begun == 1);
+    // In the mailbox. The two after it find that occupied.
+    let first = workers.call_async(cpu, || ()).unwrap();
+    let (theirs, ends) = (Arc::clone(&workers), Arc::clone(&over));
+    let serves = workers.call_async(cpu, move || serves_until(&theirs, &ends)).unwrap();
+    let ends = Arc::clone(&over);
+    // Release: pairs with the Acquire in `serves_until`.
+    let last = workers.call_async(cpu, move || ends.store(1, Ordering::Release)).unwrap();
+    // Release: pairs with the Acquire in `holds`.
+    go.store(1, Ordering::Release);
+    assert!(serves.wait() >= 1);
+    (holds.wait(), first.wait(), last.wait());
+    // The worker is in no call any more, so it takes tasks.
+    workers.spawn(|| ()).unwrap().wait();
+}
+
+#[test]
+fn a_call_serves_those_that_were_taken_with_it() {
+    for manner in MANNERS {
+        serves_what_is_behind::<Native>(manner);
+        for faults in [Faults::NONE, worlds::TORN, worlds::PREEMPTED] {
+            let law = move || serves_what_is_behind::<Sim>(manner);
+            worlds::simulate("call::serves_what_is_behind", "host-2c", faults, law).unwrap();
+        }
+    }
+}
+
 /// `need_resched` says that a call waits, as long as it does: in a task and in a call.
 fn tells_of_a_call<W: Testbed>(manner: Manner) {
     let workers = Arc::new(workers::<W>(TWO, manner));

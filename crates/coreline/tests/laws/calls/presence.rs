@@ -9,7 +9,7 @@ use std::cell::Cell as HostCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coreline::mask::{Entry, Inside, Presence, PresenceOptions, Versioned};
+use coreline::mask::{Entry, Inside, Late, Presence, PresenceOptions, Shot, Versioned};
 use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Model, Plant};
 use coreline_world::{Cell, JoinHandle, Line, Native, Ordering, Testbed, Word, WorldLocal};
@@ -40,7 +40,7 @@ fn flush<W: Testbed>() {
 impl<W: Testbed> Book<W> {
     /// A context works: enters, looks at its page, polls, leaves.
     fn work(&self, rounds: u32) {
-        let mut member = self.presence.register().unwrap();
+        let mut member = self.presence.register();
         let mut cached = usize::MAX;
         let mut flushed = flushes::<W>();
         for round in 0..rounds {
@@ -153,7 +153,7 @@ fn crossing<W: Testbed>(effort: Effort) {
         .map(|number| {
             let (presence, ran) = (presence.clone(), Arc::clone(&ran));
             let shoot = move || {
-                let mut member = presence.register().unwrap();
+                let mut member = presence.register();
                 let mut reached = 0;
                 for _ in 0..effort.rounds {
                     let (mut inside, _) = member.enter();
@@ -280,7 +280,7 @@ fn an_early_free_is_caught() {
 fn answers<W: Testbed>() {
     let options = PresenceOptions::new().seats(1).trim_every(NEVER);
     let presence = Presence::<W>::new_in(options);
-    let mut first = presence.register().unwrap();
+    let mut first = presence.register();
     assert_eq!(first.enter().1, Entry::MustRefresh, "for the first time");
     assert_eq!(first.enter().1, Entry::Current);
     // The first shootdown may trim, the second may not: either way it must refresh.
@@ -292,18 +292,22 @@ fn answers<W: Testbed>() {
     }
     drop(first);
     // A seat that was used is as good as new.
-    let mut again = presence.register().unwrap();
+    let mut again = presence.register();
     assert_eq!(again.enter().1, Entry::MustRefresh);
-    let mut others = Vec::new();
-    let full = loop {
-        match presence.register() {
-            Ok(member) => others.push(member),
-            Err(full) => break full,
-        }
-    };
-    assert_eq!(full.most, others.len() + 1);
-    others.pop();
-    assert!(presence.register().is_ok());
+    const OTHERS: usize = 9;
+    // More than there were: seats are added, and a shootdown reaches those.
+    let mut others: Vec<_> = (0..OTHERS).map(|_| presence.register()).collect();
+    let mut insides: Vec<_> = others.iter_mut().map(|member| member.enter().0).collect();
+    let mut refreshed = 0;
+    let late = presence.shootdown_by(W::now(), || unreachable!("no context looks"));
+    assert_eq!(late, Err(Late::Missed { late: OTHERS, shot: Shot { reached: 0, away: 1 } }));
+    for inside in &mut insides {
+        refreshed += usize::from(inside.poll() == Entry::MustRefresh);
+    }
+    assert_eq!(refreshed, OTHERS, "the function is not run any more");
+    drop(insides);
+    let shot = presence.shootdown_by(W::now(), || unreachable!("no context is present"));
+    assert_eq!(shot, Ok(Shot { reached: 0, away: OTHERS + 1 }));
 }
 
 #[test]
@@ -319,7 +323,7 @@ fn a_panic_in_a_call_frees_the_announcer_natively() {
     let (entered, wait) = std::sync::mpsc::channel();
     let theirs = presence.clone();
     let context = std::thread::spawn(move || {
-        let mut member = theirs.register().unwrap();
+        let mut member = theirs.register();
         let (mut inside, _) = member.enter();
         entered.send(()).unwrap();
         loop {

@@ -54,7 +54,7 @@ fn options(trim_every: Duration) -> PresenceOptions {
 fn no_call_outlives_its_announcer(refused: u32, trim_every: Duration) {
     BEFORE.set(None);
     let presence = Presence::<Model>::new_in(options(trim_every));
-    let mut member = presence.register().unwrap();
+    let mut member = presence.register();
     // Its bit is set, so that an announcer looks at its seat in the very first execution: loom
     // forgets a load for a load and an exchange of another thread, and would look no further.
     drop(member.enter());
@@ -89,7 +89,7 @@ fn a_late_look_finds_no_call(trim_every: Duration) {
     let presence = Presence::<Model>::new_in(options(trim_every));
     let words = || Arc::new([0, 0].map(<Model as Words>::U32::new_in));
     let (signs, called) = (words(), Arc::new(Page::new_in()));
-    let (theirs, mut member) = (Arc::clone(&signs), presence.register().unwrap());
+    let (theirs, mut member) = (Arc::clone(&signs), presence.register());
     let work = move || {
         let (mut inside, _) = member.enter();
         // Release and Acquire, here and below: each side waits for what the other did.

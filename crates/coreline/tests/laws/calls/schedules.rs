@@ -77,7 +77,7 @@ fn flushed<W: Testbed>(set: bool) -> bool {
 
 fn calls<W: Testbed>(contexts: u32) {
     fn context<W: Testbed>(shared: &Shared<W, Presence<W>>) {
-        let mut member = shared.presence.register().unwrap();
+        let mut member = shared.presence.register();
         let mut cached = 0;
         while shared.goes_on() {
             let (mut inside, mut entry) = member.enter();

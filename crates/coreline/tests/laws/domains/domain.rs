@@ -62,7 +62,7 @@ impl<P: References, W: Testbed> Scene<P, W> {
             let roams = W::RUNS && number % 4 != 3;
             let place = if roams { Placement::Anywhere } else { place(number) };
             let thread = move || {
-                let mut member = scene.domain.join().unwrap();
+                let mut member = scene.domain.join();
                 let round = |round| {
                     let (inside, _) = member.enter();
                     let result = live(&scene, number, round);
@@ -420,7 +420,7 @@ fn a_tenant_is_small() {
         Sim::spawn(Placement::On(CpuId::new(cpu)), work).unwrap().join();
     };
     let members = [7, 230].map(|cpu| {
-        let member = domain.join().unwrap();
+        let member = domain.join();
         poll(cpu);
         member
     });

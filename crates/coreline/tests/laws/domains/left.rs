@@ -35,7 +35,7 @@ fn ids_when_one_of_two_has_left(beside: Beside) -> usize {
     let stay = move || {
         // A member looks after 64 entries.
         let end = Sim::now() + 15 * (EXPIRY + SCAN_DELAY);
-        let mut member = theirs.join().unwrap();
+        let mut member = theirs.join();
         while Sim::now() < end {
             let inside = (beside == Beside::Enter).then(|| member.enter());
             ours.add(1);
