@@ -100,10 +100,10 @@ fn a_domain_whose_seats_are_taken_gets_more() {
     let most = 256 * <coreline_world::Native as coreline_world::Place>::topology().cache_count();
     let mut members: Vec<_> =
         (0..=most).map(|_| std::future::ready(()).in_domain(&domain)).collect();
-    assert_eq!(domain.usage().users as usize, members.len());
+    assert_eq!(domain.usage().users, members.len());
     let future: Pin<&mut _> = pin!(members.pop().unwrap());
     runtime().block_on(future);
-    assert_eq!(domain.usage().users as usize, most);
+    assert_eq!(domain.usage().users, most);
 }
 
 /// More tasks than leases, on a few threads: each gets one, some give up while they wait, and none

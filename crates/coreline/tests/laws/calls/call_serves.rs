@@ -130,7 +130,7 @@ fn serves_what_is_behind<W: Testbed>(manner: Manner) {
     // Release: pairs with the Acquire in `holds`.
     go.store(1, Ordering::Release);
     assert!(serves.wait() >= 1);
-    (holds.wait(), first.wait(), last.wait());
+    [holds, first, last].into_iter().for_each(Reply::wait);
     // The worker is in no call any more, so it takes tasks.
     workers.spawn(|| ()).unwrap().wait();
 }
