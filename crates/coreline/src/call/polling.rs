@@ -9,9 +9,10 @@
 //!
 //! Unless polling pays nevertheless: two threads on two CPUs that both run for a part of the time
 //! have thousands of calls in that part, and would have fewer if each of them took a wake-up. So
-//! what polling lost is set against the messages that it met there since the last loss.
+//! what polling lost is set against what the messages that it met there saved, over the last eight
+//! losses or so: in one of them the other thread may not have run at all.
 //!
-//! What is known is known of CPUs, and so to all threads and all workers of the process. Two words
+//! What is known is known of CPUs, and so to all threads and all workers of the process. Four words
 //! for each:
 //!
 //! | word | value | means | written by |
@@ -20,6 +21,8 @@
 //! | | a time | until then others want the CPU | threads that were away; callers on a worker's CPU
 //! |
 //! | `met` | a count | messages that polling met since the last loss | threads that poll there |
+//! | `saved`, `lost` | nanoseconds | what that came to, older losses counting less | threads that
+//! were away |
 //!
 //! They say how to wait, and nothing of what is waited for. So they need no order, and an update
 //! that is lost costs some polling.
@@ -62,10 +65,16 @@ static KNOWN: WorldStatic = WorldStatic::new("CPUs that others want");
 struct Known<W: World> {
     until: W::U64,
     met: W::U64,
+    saved: W::U64,
+    lost: W::U64,
 }
 
+/// A loss takes so great a part of what older ones count.
+const FADES: u64 = 8;
+
 fn with_known<W: World, R>(cpu: CpuId, f: impl FnOnce(&Known<W>) -> R) -> Option<R> {
-    let nothing = |_| Line(Known { until: W::U64::new_in(0), met: W::U64::new_in(0) });
+    let zero = || W::U64::new_in(0);
+    let nothing = |_| Line(Known { until: zero(), met: zero(), saved: zero(), lost: zero() });
     let none = || (0..W::topology().cpu_limit()).map(nothing).collect();
     KNOWN.with::<W, Box<[Line<Known<W>>]>, _>(none, |cpus| {
         cpus.get(cpu.get() as usize).map(|it| f(it))
@@ -125,11 +134,25 @@ fn learns<W: World>(cpu: CpuId, due: Time, now: Time) -> bool {
     away >= GAP
 }
 
-/// Whether the messages that polling met since the last loss have saved more than was lost now.
+/// Whether the messages that polling met there lately have saved more than was lost, now and
+/// lately.
 fn pays<W: World>(cpu: CpuId, lost: Duration) -> bool {
-    // Relaxed: as in `meets`.
-    let met = with_known::<W, _>(cpu, |known| known.met.swap(0, Ordering::Relaxed)).unwrap_or(0);
-    SAVED.saturating_mul(u32::try_from(met).unwrap_or(u32::MAX)) > lost
+    let adds = |word: &W::U64, more: u64| {
+        // Relaxed: says nothing of what is waited for.
+        let before = word.load(Ordering::Relaxed);
+        let sum = (before - before / FADES).saturating_add(more);
+        // Relaxed: as for the load.
+        word.store(sum, Ordering::Relaxed);
+        sum
+    };
+    let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+    let pays = |known: &Known<W>| {
+        // Relaxed: as in `meets`.
+        let saved = known.met.swap(0, Ordering::Relaxed).saturating_mul(nanos(SAVED));
+        let lost = adds(&known.lost, nanos(lost));
+        adds(&known.saved, saved) > lost
+    };
+    with_known::<W, _>(cpu, pays).unwrap_or(false)
 }
 
 /// Looks at a word until `ready` accepts its value, with Acquire, or for so long, or until others
@@ -338,13 +361,17 @@ mod tests {
             let cpu = CpuId::new(0);
             let away = Duration::from_millis(8);
             let loses = |met: u64| {
+                Sim::sleep(LONGEST);
                 (0..met).for_each(|_| meets::<Sim>(cpu));
                 let now = Sim::now();
                 assert!(learns::<Sim>(cpu, now, now + away), "it stops for now in any case");
                 is_wanted::<Sim>(cpu)
             };
-            assert!(!loses(1601), "5 us for each");
-            assert!(loses(1600), "those before are not counted again");
+            assert!(loses(1600), "5 us for each");
+            assert!(!loses(1601));
+            assert!(!loses(20_000));
+            assert!(!loses(0), "the other thread did not run this time");
+            assert!((0..30).any(|_| loses(0)), "it is gone");
         });
     }
 

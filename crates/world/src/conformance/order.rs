@@ -225,6 +225,9 @@ pub fn full_fences_forbid_store_buffering<W: Testbed>() {
 /// The same with the asymmetric pair: a light fence on one side, a heavy one on the other.
 pub fn a_light_and_a_heavy_fence_forbid_store_buffering<W: Testbed>() {
     store_buffering::<W>(W::fence_light, W::fence_all);
+    if W::light_is_free() {
+        store_buffering::<W>(W::fence_light_free, W::fence_all);
+    }
 }
 
 /// Message passing through the asymmetric pair: a light fence before a relaxed store, and behind a
