@@ -21,8 +21,7 @@
 //! | | a time | until then others want the CPU | threads that were away; callers on a worker's CPU
 //! |
 //! | `met` | a count | messages that polling met since the last loss | threads that poll there |
-//! | `saved`, `lost` | nanoseconds | what that came to, older losses counting less | threads that
-//! were away |
+//! | `saved`, `lost` | ns | what both came to, older losses counting less | threads that were away |
 //!
 //! They say how to wait, and nothing of what is waited for. So they need no order, and an update
 //! that is lost costs some polling.

@@ -71,8 +71,7 @@ use crate::TicketLock;
 /// thread, not across an interrupt. Updates not, nor `synchronize` or `retired`, and no readers
 /// made. In a forked child, readers of other threads that were inside stay there, and keep what
 /// they held and all that is replaced later. If one of these threads was in an update then, or in
-/// `synchronize` or `retired`, or was adding seats, updates of the child wait for ever, and so does
-/// the making of a reader for which no seat is free.
+/// `synchronize` or `retired`, updates of the child wait for ever.
 pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
 }
