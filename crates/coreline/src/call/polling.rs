@@ -18,10 +18,9 @@
 //! | word | value | means | written by |
 //! |---|---|---|---|
 //! | `until` | 0 | no thread that polled there was away | threads that find the time over |
-//! | | a time | until then others want the CPU | threads that were away; callers on a worker's CPU
-//! |
+//! | | a time | until then others want the CPU | threads that were away, or call their own CPU |
 //! | `met` | a count | messages that polling met since the last loss | threads that poll there |
-//! | `saved`, `lost` | ns | what both came to, older losses counting less | threads that were away |
+//! | `saved`, `lost` | ns | the sums, older losses counting less | threads that were away |
 //!
 //! They say how to wait, and nothing of what is waited for. So they need no order, and an update
 //! that is lost costs some polling.
