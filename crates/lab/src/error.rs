@@ -36,11 +36,11 @@ pub(crate) enum Error {
     #[error(transparent)]
     ReplayLine(#[from] ParseReplayError),
     #[error(
-        "the line is of {line}, and this program simulates as {ours}: it would come to something \
-         else; replay it with the coreline that printed it"
+        "the line was printed by {line}, and this program simulates as {ours}: the result would \
+         differ; replay the line with the coreline that printed it"
     )]
     ReplayEngine { line: String, ours: String },
-    #[error("the line has {setting}, {why}; give it as it was printed")]
+    #[error("the replay line has {setting}, {why}; give the line exactly as it was printed")]
     ReplaySetting { setting: String, why: &'static str },
     #[error("the program {program:?} is not one that can be replayed here; {remedy}")]
     Program { program: String, remedy: String },
@@ -89,16 +89,19 @@ pub(crate) enum Error {
     Topic { asked: String, has: Vec<&'static str> },
     #[error("cannot write the result: {0}")]
     Output(#[from] io::Error),
-    #[error("{scenario} could not be run natively: {broken}")]
+    #[error("the native run of {scenario} failed: {broken}")]
     BrokenNatively { scenario: &'static str, broken: RunError },
     #[error("an experiment could not be run: {0}")]
     Measure(SpawnError),
     #[error(
-        "the experiment {experiment} did not do as many operations as it was to do: the program, \
-         or the world that it ran in, is wrong\n  {again}"
+        "the experiment {experiment} ended with a wrong count of operations, so its times mean \
+         nothing; please report this as a bug of coreline\n  {again}"
     )]
     Miscounted { experiment: &'static str, again: String },
-    #[error("the experiment {experiment} takes two cores, and the machine {machine} has one")]
+    #[error(
+        "the experiment {experiment} takes two cores, and the machine {machine} has one; choose a \
+         machine that has more"
+    )]
     OneCore { experiment: &'static str, machine: String },
     #[error(
         "a machine file describes a machine whose parts are all alike, as this one's are not; \
@@ -118,7 +121,8 @@ pub(crate) enum Error {
     #[error("the process {pid} cannot be looked at: {why}; try it as root")]
     HiddenProcess { pid: u32, why: String },
     #[error(
-        "the process {pid} is a thread of the kernel, which runs no program; give that of a program"
+        "the process {pid} is a thread of the kernel, which runs no program; give \
+         the PID of a program"
     )]
     KernelThread { pid: u32 },
     #[error("the CPUs that this process may use are not known: {0}")]
@@ -140,8 +144,8 @@ pub(crate) enum Error {
     #[error("{count} {} worse", if *count == 1 { "figure is" } else { "figures are" })]
     Worse { count: usize },
     #[error(
-        "nothing can be told from so few results: it takes {needed} native ones of each or more, \
-         without those that other programs disturbed"
+        "too few results to compare: give at least {needed} native results on each side, not \
+         counting those that other programs disturbed"
     )]
     TooFew { needed: usize },
     #[error(transparent)]

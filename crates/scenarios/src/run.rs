@@ -67,7 +67,7 @@ pub enum Error {
     #[error("a simulated program failed: {0}")]
     Failed(Box<Failure>),
     /// The program came to its end, and says that it found a mistake or could not run.
-    #[error("the scenario broke its check: {broken}\n  replay: {replay}")]
+    #[error("the run of the scenario failed: {broken}\n  replay: {replay}")]
     Broken {
         /// What it found.
         broken: RunError,

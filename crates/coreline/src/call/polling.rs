@@ -260,7 +260,7 @@ impl Polling {
         self.end = self.looked + span;
     }
 
-    /// Whether it goes on, having found nothing.
+    /// Whether the worker keeps polling after a look that found nothing.
     pub(super) fn goes_on<W: World>(&mut self) -> bool {
         let now = W::now();
         if learns::<W>(self.home, self.looked, now) {
@@ -292,7 +292,7 @@ mod tests {
         Machine::preset("host-2c").expect("a preset").run(program).unwrap();
     }
 
-    /// A thread of CPU 1 that polls for this long in vain; for how long it was at that.
+    /// Polls in vain for `span` on a thread of CPU 1; returns how long that took.
     fn polls(span: Duration) -> Duration {
         let look = move || {
             let word = Word32::new_in(0);

@@ -39,8 +39,8 @@ pub(super) struct Shared<W: World> {
     pub(super) policy: Policy,
     polling: Duration,
     pub(super) generation: NonZeroU32,
-    /// Workers without work. One mask for those that poll and those that sleep: of two, a thread
-    /// that looks at one after the other may find a worker in none that changes twice meanwhile.
+    /// Workers without work. One mask for those that poll and those that sleep. With two masks, a
+    /// thread that reads one after the other could miss a worker that changes twice meanwhile.
     idle: CpuMask<W>,
     /// Of these, workers that sleep, or are about to: a hint.
     asleep: CpuMask<W>,

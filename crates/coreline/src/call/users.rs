@@ -15,7 +15,7 @@ use crate::mask::{CpuMask, Entry, PresenceOptions, Shot};
 
 /// The calling thread is none of the workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the calling thread is none of these workers: enter in one of their calls or tasks")]
+#[error("the calling thread is not one of these workers: call `enter` in their calls or tasks")]
 pub struct NotAWorker;
 
 /// Which workers use something that each of them caches, so that a change of it is told to those

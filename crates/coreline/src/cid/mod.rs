@@ -213,7 +213,7 @@ pub enum CidError {
         limit: usize,
     },
     /// A row cannot hold IDs that high.
-    #[error("{width} IDs for the CPUs of this machine, and there can be {most}")]
+    #[error("the CPUs of this machine take {width} IDs, but there can be {most}: use fewer CPUs")]
     TooWide {
         /// How many the machine would take.
         width: usize,
@@ -223,7 +223,10 @@ pub enum CidError {
     /// A task was switched in where one runs, or while it runs elsewhere. What is noticed: the
     /// first, but for [`Owned`] while tasks own IDs; then the second, too, and that tasks which
     /// left while they ran took all IDs along.
-    #[error("{cpu} has a task that was not switched out, or the task runs already")]
+    #[error(
+        "cannot switch the task in on {cpu}: the task that runs there, or this task elsewhere, was \
+         not switched out"
+    )]
     Busy {
         /// The CPU.
         cpu: CpuId,

@@ -99,7 +99,7 @@ impl<const N: usize, W: World> CounterSet<N, W> {
     #[inline]
     pub fn add(&self, index: usize, delta: i64) {
         let delta = delta.cast_unsigned();
-        assert!(index < N, "counter {index} of a set of {N}");
+        assert!(index < N, "counter index {index} is out of range: the set has {N} counters");
         // SAFETY: there are `N` words.
         if W::run(unsafe { self.spread.at(index) }, Add(delta)).is_err() {
             self.add_otherwise(index, delta);

@@ -10,8 +10,8 @@ use super::local::LocalError;
 pub enum LeaseError {
     /// At one moment of the call all were leased.
     #[error(
-        "all leases of this domain were out, of which there are {most}: drop some, and forget \
-         none; or ask for more with `DomainsOptions::leases`"
+        "all {most} leases of this domain are in use: drop one (a forgotten one never comes back), \
+         or ask for more with `DomainsOptions::leases`"
     )]
     Exhausted {
         /// How many there are.
@@ -24,7 +24,9 @@ pub enum LeaseError {
     #[error(transparent)]
     Local(#[from] LocalError),
     /// The calling thread is making a slot of the same domain.
-    #[error("a slot of this domain is being made, by the calling thread; lease before or after")]
+    #[error(
+        "the calling thread is making a slot of this domain; take the lease before or after that"
+    )]
     Nested,
 }
 
@@ -35,7 +37,7 @@ pub struct ForeignLocal;
 
 /// A domain is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the domain has {users} members and {leased} leases that are out")]
+#[error("the domain is in use by {users} members and {leased} leases: drop these first")]
 pub struct InUse {
     /// Members.
     pub users: usize,

@@ -25,16 +25,16 @@ pub enum LocalError {
     #[error(transparent)]
     Pool(#[from] PoolError),
     /// The calling thread is making a slot of the same domain.
-    #[error("a slot of this domain is being made, by the calling thread; make the local before")]
+    #[error("the calling thread is making a slot of this domain; make the local before that")]
     Nested,
 }
 
 /// A `T` for each concurrency ID of a domain, from
 /// [`Domain::local`](super::Domain::local).
 ///
-/// What can be done with it are the methods of [`Slots`], which it dereferences to: operations on
-/// the slot of the calling thread's CPU by [`field`](Slots::field), sums, stopping. Each operation
-/// finds its CPU's ID and commits in one restartable section; nothing is held between two of them.
+/// It dereferences to [`Slots`], whose methods operate on the slot of the calling thread's CPU
+/// ([`field`](Slots::field)), sum the slots, and stop them. Each operation finds its CPU's ID and
+/// commits in one restartable section; nothing is held between two of them.
 ///
 /// ```
 /// use coreline::domain::Domain;

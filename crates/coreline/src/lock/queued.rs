@@ -362,7 +362,8 @@ mod tests {
         assert_eq!(overtakes, usize::from(MOST));
     }
 
-    /// Without an end of the look at a closed lock, the first thread too many waits for ever.
+    /// If threads looked at a closed lock without limit, the first one after those that may
+    /// overtake the head would wait for ever.
     #[test]
     fn a_head_that_does_not_run_stops_no_thread() {
         forsake(|lock| {

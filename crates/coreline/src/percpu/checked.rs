@@ -46,7 +46,7 @@ pub enum Fault {
         size: usize,
     },
     /// Items were never freed.
-    #[error("{count} were not dropped before the pool was closed")]
+    #[error("{count} values were not dropped before the pool was closed; drop them first")]
     Leaked {
         /// How many.
         count: usize,

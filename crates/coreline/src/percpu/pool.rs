@@ -56,8 +56,8 @@ pub enum PoolError {
     Map(#[from] MapError),
     /// The value does not fit into a slot.
     #[error(
-        "a value of {size} bytes, aligned to {align}, does not fit into a slot of {stride}: keep a \
-         pointer there instead"
+        "a value of {size} bytes, aligned to {align} bytes, does not fit into a slot of {stride} \
+         bytes: keep a pointer there instead"
     )]
     TooLarge {
         /// The value's size in bytes.

@@ -1,13 +1,13 @@
 //! [`Rooms`]: which chunk of a pool may have room, found without a look at the others.
 //!
 //! Chunks are in lists by the *class* of the longest run of free granules that they may have; a bit
-//! says which lists are not empty. A take looks into the first chunks of the lists from its class
-//! on. One without room for it, as its run is not aligned, or too short by less than a class, or
-//! was taken since, is measured, and goes to the end of the list where it belongs. A free puts its
-//! chunk into the list of the run that it leaves, if that is higher. Each step down was paid for by
-//! a step up; of chunks that stay in their list, a take looks at [`TRIES`] at most, and the next
-//! one at others. So neither depends on the number of chunks. (The kernel's `pcpu_chunk_lists` do
-//! about the same.)
+//! says which lists are not empty. An allocation looks at the first chunks of the list of its class
+//! and of the higher ones. One without room for it, as its run is not aligned, or too short by less
+//! than a class, or was taken since, is measured, and goes to the end of the list where it belongs.
+//! A free puts its chunk into the list of the run that it leaves, if that is higher. Each step down
+//! was paid for by a step up; of chunks that stay in their list, a take looks at [`TRIES`] at most,
+//! and the next one at others. So neither depends on the number of chunks. (The kernel's
+//! `pcpu_chunk_lists` do about the same.)
 //!
 //! **Fork**: a thread that a fork left behind may have been changing the lists. So they belong to
 //! one generation of the memory, and the first to come in another one makes them anew, from the

@@ -26,8 +26,8 @@ pub enum StopError {
     Lacking(#[from] Lacking),
     /// There is no such slot, or no thread has used it yet.
     #[error(
-        "slot {index} is not there: {populated} of {indexes} are in use, and {indexes} is the \
-         shared one"
+        "slot {index} is not in use: {populated} of {indexes} slots are; give an index below \
+         {populated}, or {indexes} for the shared slot"
     )]
     NoSuchSlot {
         /// What was asked for.

@@ -72,7 +72,7 @@ enum Verb {
     Port(Box<port::Choice>),
     /// How fast the simulator is on this host
     Bench(Bench),
-    /// Completions of this command line for a shell, to be read by it at its start
+    /// Print completions for a shell; source them in its start-up file
     Completions {
         /// For which shell
         shell: Shell,

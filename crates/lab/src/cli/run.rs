@@ -24,7 +24,7 @@ struct Common {
         hide_possible_values = true
     )]
     world: World,
-    /// The seed of everything random: simulated, one seed gives one result
+    /// The random seed; a simulated run with the same seed gives the same result
     #[arg(
         long,
         default_value_t = 1,

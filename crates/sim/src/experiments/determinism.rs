@@ -23,7 +23,7 @@ pub struct Divergence {
 
 impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "two runs of one program part after {} accesses", self.access)?;
+        writeln!(f, "two runs of one program differ after {} accesses", self.access)?;
         for (run, next) in [("first", &self.first), ("second", &self.second)] {
             match next {
                 Some(access) => writeln!(f, "  the {run}: {access}")?,

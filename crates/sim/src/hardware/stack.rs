@@ -25,7 +25,9 @@ pub(crate) enum NoStack {
     #[error(transparent)]
     Fixed(#[from] FixedError),
     /// All room is in use.
-    #[error("a simulated machine has room for {MOST_STACKS} threads at a time")]
+    #[error(
+        "all {MOST_STACKS} thread stacks of the machine are in use; run fewer threads at a time"
+    )]
     Room,
 }
 

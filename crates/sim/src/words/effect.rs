@@ -97,7 +97,7 @@ pub(crate) fn read_at<A: Host, R>(
     }
 }
 
-/// Does a load or an update of what a word holds before a store.
+/// Does a load or an update with the value that the word had before the store `store`.
 #[cold]
 fn read_before<A: Host, R>(store: StoreNumber, word: &A, f: impl FnOnce(&A) -> R) -> R {
     let address = ptr::from_ref(word).addr();

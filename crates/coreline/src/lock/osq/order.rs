@@ -208,7 +208,7 @@ fn share<W: World>(tables: &Tables<W>) -> u64 {
     (Near::SPAN - YOUNG) / u64::from(tables.other_places)
 }
 
-/// A holder at its board.
+/// The lock's holder, which sorts the waiters on the lock's board by place.
 struct Sorting<'a, W: World> {
     tables: &'a Tables<W>,
     board: &'a Board<W>,

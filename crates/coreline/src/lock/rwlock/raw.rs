@@ -399,7 +399,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         false
     }
 
-    /// Takes the lock if that is possible now; else nothing is asked for any more.
+    /// Takes the lock if that is possible now. Otherwise clears [`WANTS`], and wakes the threads
+    /// that sleep.
     fn take_or_leave(&self, want: Want) -> bool {
         if self.take(want) {
             return true;

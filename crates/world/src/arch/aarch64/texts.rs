@@ -1,4 +1,4 @@
-//! The text of each operation's section, with the names of the registers that it uses up.
+//! The assembly of each operation's section, with the names of its scratch registers.
 //!
 //! A word has 32 bits (`half`) or 64 (`whole`); a `pointer` is one of 64. In a stack the length
 //! lies at 0, entry *i* at 8 + 8 *i*; the capacity is a constant, or the word at -8. In a buffer

@@ -26,7 +26,7 @@ pub(crate) fn get() -> u32 {
     word().load(Ordering::Relaxed)
 }
 
-/// Sets a mark; whether it was set.
+/// Sets a mark; returns whether it was set already.
 pub(crate) fn set(mark: u32) -> bool {
     // Relaxed: see the module.
     word().fetch_or(mark, Ordering::Relaxed) & mark != 0

@@ -1,4 +1,4 @@
-//! Staying mapped, though the library that this code is part of be closed.
+//! Keeps this code mapped, even after the library that it is part of is closed.
 //!
 //! The kernel looks at a section's descriptor also after the section was left; a thread that
 //! coreline registered is unregistered by a function of ours when it ends, and its area is part of
