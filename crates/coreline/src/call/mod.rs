@@ -398,26 +398,24 @@ impl<W: World + Threads> Workers<W> {
     /// For a task that takes long, or a call that does:
     ///
     /// ```
-    /// use std::sync::Arc;
+    /// use std::sync::{Arc, mpsc};
     ///
     /// use coreline::Workers;
-    /// use coreline::call::Why;
     ///
     /// let workers = Arc::new(Workers::new()?);
     /// let cpu = workers.cpus().next().unwrap();
-    /// let theirs = Arc::clone(&workers);
+    /// let (theirs, (ends, over)) = (Arc::clone(&workers), mpsc::channel());
     /// let task = workers.spawn_on(cpu, move || {
-    ///     let mut served = 0;
-    ///     while served == 0 {
+    ///     // Until the call has run, here or before this task.
+    ///     while over.try_recv().is_err() {
     ///         // A part of the work, and then:
     ///         if theirs.need_resched() {
-    ///             served += theirs.serve();
+    ///             theirs.serve();
     ///         }
     ///     }
-    ///     served
-    /// });
-    /// workers.call_on(cpu, || ()).map_err(Why::from)?;
-    /// assert_eq!(task?.wait(), 1);
+    /// })?;
+    /// workers.call_async(cpu, move || ends.send(()))?.wait()?;
+    /// task.wait();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
