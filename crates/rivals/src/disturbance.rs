@@ -102,7 +102,8 @@ impl Sample {
         self.wall_ns_per_op()
     }
 
-    /// The same of the time that passed, whoever had the CPUs meanwhile.
+    /// Nanoseconds per operation of the time that passed, other programs' time on these CPUs
+    /// included.
     pub(crate) fn wall_ns_per_op(&self) -> f64 {
         let at_once = match self.kind {
             Kind::Ops => self.lanes.len().min(self.cpus),

@@ -18,7 +18,7 @@ use crate::error::Error;
 /// The first argument of the program where it is the load. The second is the number of threads.
 pub(crate) const ARGUMENT: &str = "compute-beside";
 
-/// Threads that compute, until they are ended. They end, too, if this process does.
+/// Threads that compute until this is dropped. They end, too, if this process does.
 pub(crate) struct Load(Option<Child>);
 
 impl Load {
@@ -42,9 +42,6 @@ impl Load {
         begun.map_or(Ok(()), |mut begun| begun.read_exact(&mut [0])).map_err(Error::Load)?;
         Ok(load)
     }
-
-    /// Ends them and waits for that.
-    pub(crate) fn end(self) {}
 }
 
 impl Drop for Load {

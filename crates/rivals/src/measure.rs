@@ -131,7 +131,7 @@ pub(crate) fn measure(
         // After calibrating: how many operations make a sample does not follow from the load.
         let load = Load::start(plan.beside)?;
         sample_all(&mut runs, &crew, plan, &mut dice, &mut progress)?;
-        load.end();
+        drop(load);
         crew.dismiss();
         rows.extend(runs.iter().map(|run| run.row(class, threads, plan)));
     }

@@ -253,7 +253,7 @@ impl Polling {
         polling
     }
 
-    /// From now on anew: it has done something.
+    /// The worker has served calls: it polls for the whole span from now on.
     pub(super) fn again<W: World>(&mut self) {
         self.looked = W::now();
         let span = if is_wanted::<W>(self.home) { Duration::ZERO } else { self.span };

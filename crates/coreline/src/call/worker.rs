@@ -392,7 +392,8 @@ impl<W: World> Worker<W> {
         }
         let mut end = &self.inbox.taken;
         // Relaxed: the worker's alone.
-        // SAFETY: as above, of those that were taken before.
+        // SAFETY: these calls were taken before and not begun, so they are there, and this thread
+        // alone follows and writes their links.
         while let Some(call) = unsafe { end.load(Ordering::Relaxed).as_ref() } {
             end = &call.next;
         }

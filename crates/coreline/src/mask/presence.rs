@@ -250,7 +250,7 @@ impl<W: World> Presence<W> {
     pub fn shootdown(&self, f: impl Fn() + Sync) -> Shot {
         let shared = &*self.shared;
         let mut announcer = shared.announcer.lock();
-        shared.shoot(&mut announcer, None, None, &f).unwrap_or_else(|late| late.shot())
+        shared.shoot(&mut announcer, None, None, &f).0
     }
 
     /// As [`shootdown`](Presence::shootdown), until `deadline` at most. A context that runs `f`
@@ -269,16 +269,9 @@ impl<W: World> Presence<W> {
                 None => pauses.pause::<W>(),
             }
         };
-        shared.shoot(&mut announcer, None, Some(deadline), &f)
-    }
-}
-
-impl Late {
-    /// What was reached.
-    fn shot(self) -> Shot {
-        match self {
-            Late::Waiting => Shot::default(),
-            Late::Missed { shot, .. } => shot,
+        match shared.shoot(&mut announcer, None, Some(deadline), &f) {
+            (shot, 0) => Ok(shot),
+            (shot, late) => Err(Late::Missed { late, shot }),
         }
     }
 }
@@ -293,13 +286,14 @@ pub struct Shot {
 }
 
 impl<W: World> Shared<W> {
+    /// Also returns how many contexts were late; without a deadline none is.
     fn shoot(
         &self,
         announcer: &mut Announcer,
         but: Option<usize>,
         deadline: Option<Time>,
         f: &(dyn Fn() + Sync),
-    ) -> Result<Shot, Late> {
+    ) -> (Shot, usize) {
         let change = Change { call: true, but, ..announcer.next::<W>(self.trim_every) };
         // SAFETY: only the lifetime changes. `wait_for_call` returns when no context can call `f`
         // any more, and so does `tell` if it fails; nothing else in between panics.
@@ -310,7 +304,7 @@ impl<W: World> Shared<W> {
         let told = self.rolls.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
         let Waited { reached, late } = self.rolls.wait_for_call(&told, change.number, deadline);
         let shot = Shot { reached, away: told.iter().map(|(_, told)| told.away).sum() };
-        if late == 0 { Ok(shot) } else { Err(Late::Missed { late, shot }) }
+        (shot, late)
     }
 }
 
@@ -458,7 +452,7 @@ impl<W: World> Inside<'_, W> {
                 }
             };
             let own = Some(seat.id());
-            shared.shoot(&mut announcer, own, None, &f).unwrap_or_else(|late| late.shot())
+            shared.shoot(&mut announcer, own, None, &f).0
         };
         f();
         (Shot { reached: shot.reached + 1, ..shot }, entry)

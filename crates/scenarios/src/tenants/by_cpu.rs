@@ -17,9 +17,7 @@ impl<W: Testbed> Counters<W> for ByCpu<W> {
         all.map(ByCpu).map_err(|error| RunError::Lack(error.to_string()))
     }
 
-    fn handle(&self, _: usize) -> Result<(), RunError> {
-        Ok(())
-    }
+    fn handle(&self, _: usize) {}
 
     fn poll(&self, tenant: usize, (): &mut ()) {
         (0..WORDS).for_each(|which| self.0[tenant].field(|slot| &slot[which]).add(1));

@@ -65,8 +65,8 @@ pub fn execute<W: Testbed, C: Counters<W>>(setup: &Setup) -> Result<Vec<f64>, Ru
     let [tenants, each] = ["tenants", "tasks"].map(|name| setup.number(name) as usize);
     let (tasks, cpus) = (tenants * each, &setup.cpus);
     let counters = C::new_in(tenants, cpus.len())?;
-    let handle = |task: usize| counters.handle(task / each).map(Mutex::new);
-    let handles = (0..tasks).map(handle).collect::<Result<_, _>>()?;
+    let handle = |task: usize| Mutex::new(counters.handle(task / each));
+    let handles = (0..tasks).map(handle).collect();
     let schedule = Schedule::new(&W::topology(), cpus, tasks, ROUNDS, setup.seed);
     let barrier = Barrier::new(cpus);
     let (cpus, seed) = (cpus.clone(), setup.seed);

@@ -33,8 +33,8 @@ impl<P: References, W: Testbed> Counters<W> for InDomain<P, W> {
         (0..tenants).map(tenant).collect::<Result<_, _>>().map(InDomain)
     }
 
-    fn handle(&self, tenant: usize) -> Result<Member<P, W>, RunError> {
-        Ok(self.0[tenant].domain.join())
+    fn handle(&self, tenant: usize) -> Member<P, W> {
+        self.0[tenant].domain.join()
     }
 
     fn poll(&self, tenant: usize, member: &mut Member<P, W>) {

@@ -78,9 +78,7 @@ impl<W: Testbed> Counters<W> for Sharded<W> {
         Ok(Sharded { shards, tenants })
     }
 
-    fn handle(&self, _: usize) -> Result<(), RunError> {
-        Ok(())
-    }
+    fn handle(&self, _: usize) {}
 
     fn poll(&self, tenant: usize, (): &mut ()) {
         for which in 0..WORDS {

@@ -9,7 +9,7 @@ use coreline_world::WorldStatic;
 
 use crate::Sim;
 
-/// What a `static` of ordinary code becomes: an object that each machine makes anew, in its own
+/// What a `static` of ordinary code becomes: an object of which each machine makes one, in its own
 /// memory, when the program first uses it.
 ///
 /// A `static` atomic lies outside of the machine's memory, and would keep its value from one run to

@@ -110,7 +110,12 @@ fn names_in_vain<W: Testbed>() {
 fn behind<W: Testbed>(is_bound: bool) {
     let shared = workers::<W>(1);
     shared.workers[0].post.offer_work();
-    let worker = spawn(&shared, |shared| shared.work(0));
+    runs_a_task(&shared, is_bound);
+}
+
+/// The one worker begins, and runs a task that is added for it, or for any.
+fn runs_a_task<W: Testbed>(shared: &Arc<Shared<W>>, is_bound: bool) {
+    let worker = spawn(shared, |shared| shared.work(0));
     let letter = Letter::new_in(|| ());
     let task = Task(letter.as_message());
     let sent = if is_bound { shared.spawn_on(0, task) } else { shared.spawn(task) };
@@ -126,14 +131,7 @@ fn serves_meanwhile<W: Testbed>(is_bound: bool) {
     let theirs = Arc::clone(&shared);
     let serves = Letter::new_in(move || _ = theirs.serve());
     shared.spawn_on(0, Task(serves.as_message())).unwrap();
-    let worker = spawn(&shared, |shared| shared.work(0));
-    let letter = Letter::new_in(|| ());
-    let task = Task(letter.as_message());
-    let sent = if is_bound { shared.spawn_on(0, task) } else { shared.spawn(task) };
-    sent.unwrap();
-    Reply::<(), W>::new(letter, false, None).wait();
-    shared.close();
-    worker.join();
+    runs_a_task(&shared, is_bound);
 }
 
 /// A worker takes a call while a task is added. It is not to have the task, or another worker is to

@@ -7,38 +7,10 @@ use std::time::Duration;
 use coreline::mask::{PresenceOptions, Reader, Versioned};
 use coreline_sim::Sim;
 use coreline_world::model::{Model, Plant};
-use coreline_world::{Cell, JoinHandle, Line, Native, Ordering, Place, Placement, Testbed, Word};
+use coreline_world::{JoinHandle, Native, Ordering, Place, Placement, Testbed, Word};
 
+use crate::page::Page;
 use crate::worlds::{self, PREEMPTED, RACE, assert_caught, is_caught};
-
-const ALIVE: u64 = 7;
-const DEAD: u64 = 0xdead;
-
-/// A value that is written when it dies, so that a late read of it is noticed. Its number is larger
-/// than those of the values before it.
-struct Page<W: Testbed>(Line<Cell<u64, W>>, u32);
-
-impl<W: Testbed> Page<W> {
-    fn new_in(number: u32) -> Self {
-        Page(Line(Cell::new_in(ALIVE)), number)
-    }
-
-    /// Its number, if it is alive.
-    fn look(&self) -> u32 {
-        // SAFETY: a page that is read is not freed: that is what is tested.
-        assert_eq!(self.0.with(|at| unsafe { at.read_volatile() }), ALIVE, "it was freed");
-        self.1
-    }
-}
-
-impl<W: Testbed> Drop for Page<W> {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            // SAFETY: no other thread has the page: that is what is tested.
-            self.0.with_mut(|at| unsafe { at.write_volatile(DEAD) });
-        }
-    }
-}
 
 type Value<W> = Versioned<Page<W>, W>;
 

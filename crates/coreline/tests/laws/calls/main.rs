@@ -9,6 +9,7 @@ mod call_serves;
 mod call_users;
 mod mask;
 mod nested;
+mod page;
 mod presence;
 mod reads;
 mod refused;

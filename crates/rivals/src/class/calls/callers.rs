@@ -1,8 +1,8 @@
 //! The form `callers`: threads that call one worker, and wait as its library has them wait.
 //!
 //! The worker is a thread of its own on the second CPU, so with two or more callers some are on its
-//! CPU. A sample is a window of time. That is what a program has that hands requests to one thread,
-//! an actor: nobody tells the worker or its callers when to poll.
+//! CPU. A sample is a window of time. A program that hands requests to one thread,
+//! an actor, is like that: the program does not tell the worker or its callers when to poll.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -23,7 +23,7 @@ const WINDOW: Window = Window { length: Duration::from_millis(500), late: &[] };
 /// As many questions as fit into a bounded channel.
 const PLACES: usize = 64;
 
-const OPEN: &str = "the worker takes questions as long as somebody may ask";
+const OPEN: &str = "the worker takes questions as long as a caller has the channel";
 
 pub(super) fn form() -> Form {
     let ours = |name: &str, make| Candidate { name: name.to_owned(), role: Role::Ours, make };
@@ -104,7 +104,7 @@ trait Way: 'static {
 
     fn ask(sender: &Self::Sender, question: u64) -> u64;
 
-    /// Answers until nobody can ask.
+    /// Answers until the last caller has dropped its end.
     fn serve(receiver: Self::Receiver);
 }
 
