@@ -113,9 +113,10 @@ impl<W: World> Worker<W> {
     /// Whether a call is there for this worker, or one runs. If not, it looks at its tasks before
     /// it begins any call but those that come from here on.
     ///
-    /// A call lies in the mailbox, or in `more`, or in `later`; before the worker takes it away
-    /// from there it says so in `nested`. It puts calls off to `later` in the middle of one: so
-    /// `nested` is looked at between, too, and that looks last which sees what was put off.
+    /// A call lies in the mailbox, or in `more`, or in `later`, or in `taken`, where `nested` is
+    /// not 0; before the worker takes it away from there it says so in `nested`. It puts calls off
+    /// to `later` in the middle of one: so `nested` is looked at between, too, and that looks last
+    /// which sees what was put off.
     pub(super) fn is_called(&self) -> bool {
         // Acquire: pairs with the Release in `serve` and `serve_more`: what was put off in the
         // middle of the calls that have ended is seen.
@@ -460,6 +461,7 @@ impl<W: World> Worker<W> {
                 polling.slept::<W>();
             }
         }
+        polling.met::<W>();
     }
 }
 

@@ -123,7 +123,10 @@ impl Default for PresenceOptions {
 /// a real-time priority: contexts of lower priority on its CPU can answer it.
 ///
 /// **Signals, fork**: no shootdown in a signal handler. In a forked child, contexts of other
-/// threads that were inside stay there, and a shootdown waits for them for ever.
+/// threads that were inside stay there, and a shootdown waits for them for ever. If another thread
+/// was in a shootdown at the time of the fork, every shootdown of the child waits for ever, and no
+/// member that was registered before may enter or poll there: it could run a function whose stack
+/// is gone.
 ///
 /// # Law
 ///
@@ -159,11 +162,13 @@ struct Shared<W: World> {
 pub(super) struct Announcer {
     number: u64,
     trimmed: Option<Time>,
+    /// A heavy fence was refused, so contexts may have missed a change that nobody asked of them.
+    was_refused: bool,
 }
 
 impl Announcer {
     pub(super) const fn new() -> Self {
-        Announcer { number: FIRST, trimmed: None }
+        Announcer { number: FIRST, trimmed: None, was_refused: false }
     }
 
     /// The next change.
@@ -276,7 +281,8 @@ impl<W: World> Presence<W> {
     }
 }
 
-/// How many contexts a [`shootdown`](Presence::shootdown) reached.
+/// How many contexts a [`shootdown`](Presence::shootdown) reached, at most: one that leaves or
+/// looks meanwhile may count with those that were away or late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shot {
     /// Contexts that ran the function, or refreshed in its place.
@@ -294,7 +300,13 @@ impl<W: World> Shared<W> {
         deadline: Option<Time>,
         f: &(dyn Fn() + Sync),
     ) -> (Shot, usize) {
-        let change = Change { call: true, but, ..announcer.next::<W>(self.trim_every) };
+        // Contexts that missed a change refresh; a call would hide that from them:
+        //
+        //   announcer: its first heavy fence is refused: it has asked no context
+        //   next one:  has a context run another function, after which it knows of both changes
+        let call = !announcer.was_refused;
+        let change = Change { call, but, ..announcer.next::<W>(self.trim_every) };
+        announcer.was_refused = true;
         // SAFETY: only the lifetime changes. `wait_for_call` returns when no context can call `f`
         // any more, and so does `tell` if it fails; nothing else in between panics.
         let f: *const (dyn Fn() + Sync + 'static) = unsafe { core::mem::transmute(f) };
@@ -302,6 +314,7 @@ impl<W: World> Shared<W> {
         // Relaxed: an owner that runs it has acquired `wanted`, which is written after this.
         self.call.store(&raw mut call, Ordering::Relaxed);
         let told = self.rolls.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
+        announcer.was_refused = false;
         let Waited { reached, late } = self.rolls.wait_for_call(&told, change.number, deadline);
         let shot = Shot { reached, away: told.iter().map(|(_, told)| told.away).sum() };
         (shot, late)
@@ -451,6 +464,11 @@ impl<W: World> Inside<'_, W> {
                     None => pauses.pause::<W>(),
                 }
             };
+            // Once more, as the last holder of the lock may have had a deadline, and left this
+            // context behind. There is no call to run: each ends with its announcer.
+            if self.member.poll() == Entry::MustRefresh {
+                entry = Entry::MustRefresh;
+            }
             let own = Some(seat.id());
             shared.shoot(&mut announcer, own, None, &f).0
         };

@@ -107,6 +107,37 @@ fn a_late_look_finds_no_call(trim_every: Duration) {
     context.join();
 }
 
+/// A change that was asked of no context is not hidden by the next call.
+fn what_was_missed_is_refreshed(trim_every: Duration) {
+    BEFORE.set(None);
+    let presence = Presence::<Model>::new_in(options(trim_every));
+    let signs = Arc::new([0, 0].map(<Model as Words>::U32::new_in));
+    let (theirs, mut member) = (Arc::clone(&signs), presence.register());
+    let work = move || {
+        let (mut inside, _) = member.enter();
+        // Release and Acquire, here and below: each side waits for what the other did.
+        theirs[0].store(1, Ordering::Release);
+        theirs[1].wait_until(Ordering::Acquire, |refused| refused == 1);
+        while inside.poll() == Entry::Current {
+            Model::relax();
+        }
+    };
+    let context = Model::spawn(Placement::Anywhere, work).unwrap();
+    signs[0].wait_until(Ordering::Acquire, |entered| entered == 1);
+    BEFORE.set(Some(0));
+    assert!(catch_unwind(AssertUnwindSafe(|| presence.shootdown(|| ()))).is_err());
+    signs[1].store(1, Ordering::Release);
+    presence.shootdown(|| panic!("the context has missed a change"));
+    context.join();
+}
+
+#[test]
+fn a_change_that_a_refused_fence_hid_is_told_with_the_next() {
+    for trim_every in [ALWAYS, NEVER] {
+        worlds::check_planted(ONE_REFUSED, move || what_was_missed_is_refreshed(trim_every));
+    }
+}
+
 /// An update that fails at its `refused`th heavy fence, and one that does not.
 fn nothing_is_freed_early(refused: u32, trim_every: Duration) {
     BEFORE.set(None);
