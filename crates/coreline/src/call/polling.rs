@@ -174,11 +174,14 @@ pub(super) fn poll<W: World, T: Word>(
     callee: Option<CpuId>,
     ready: impl Fn(T::Value) -> bool,
 ) -> Option<T::Value> {
+    let here = W::cpu_hint();
     // Acquire, in `glance` and below: the callers name the partner.
     if let Some(value) = glance::<W, _>(word, FIRST, &ready) {
+        if callee != Some(here) {
+            meets::<W>(here);
+        }
         return Some(value);
     }
-    let here = W::cpu_hint();
     if callee == Some(here) {
         if W::RUNS {
             wants::<W>(here, W::now(), SHARED);
@@ -232,7 +235,10 @@ pub(super) fn poll_at_home<W: World, T: Word>(
 ) -> Result<T::Value, Time> {
     // Acquire: the caller names the partner.
     match glance::<W, _>(word, FIRST, &ready) {
-        Some(value) => Ok(value),
+        Some(value) => {
+            meets::<W>(home);
+            Ok(value)
+        }
         // The kernel runs it as soon as it is woken, so it spares what it has left of its share.
         None if span.is_zero() || is_wanted::<W>(home) => Err(W::now()),
         None => poll_here::<W, _>(home, word, span, ready),
