@@ -1,8 +1,12 @@
 //! System calls that are taken away, or answered in the kernel's place, in the midst of everything.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::Write;
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Once, OnceLock};
 use std::time::Duration;
 use std::{panic, process, ptr, thread};
 
@@ -136,18 +140,35 @@ fn limit(resource: impl Into<i64>, most: u64) {
     assert_eq!(set, 0);
 }
 
+/// What a child does without; unset in the parent.
+static WITH: OnceLock<String> = OnceLock::new();
+
+/// Has a child abort as soon as one of its threads panics for a reason of its own. The parent sets
+/// the hook, once: a thread that panics holds the lock of the hook, so a child that is forked
+/// during another test's panic could set none. No other lock is taken, for the same reason.
+fn abort_children_that_panic() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| match WITH.get() {
+            None => before(panic),
+            Some(_) if panic.to_string().contains("no heavy fence") => {}
+            Some(what) => {
+                // SAFETY: the descriptor stays open: it is not dropped.
+                let mut errors = ManuallyDrop::new(unsafe { File::from_raw_fd(2) });
+                // A process that cannot say so ends all the same.
+                let _ = writeln!(errors, "with {what}: {panic}");
+                process::abort();
+            }
+        }));
+    });
+}
+
 /// In a child, has threads work, calls `change`, has them work again, and starts more if `start`.
 fn amidst(what: &str, start: bool, change: impl Fn()) {
+    abort_children_that_panic();
     in_child(|| {
-        let complaint = format!("with {what}");
-        panic::set_hook(Box::new(move |panic| {
-            if panic.to_string().contains("no heavy fence") {
-                return;
-            }
-            // A process that cannot say so ends all the same.
-            let _ = writeln!(io::stderr(), "{complaint}: {panic}");
-            process::abort();
-        }));
+        WITH.set(what.to_owned()).unwrap();
         let made = Box::into_raw(Box::new(Shared::new()));
         // SAFETY: freed below, by when no thread uses it any more.
         let shared: &'static Shared = unsafe { &*made };
@@ -233,6 +254,23 @@ fn calls_that_are_refused_later_cost_no_update() {
         }
     }
     assert!(failed.is_empty(), "{failed:?}");
+}
+
+#[test]
+fn a_child_of_a_process_that_panics_goes_on() {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // Relaxed: carries nothing but itself.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                drop(panic::catch_unwind(|| panic!("another test's panic")));
+            }
+        });
+        let child = || amidst("no locked memory", true, || limit(libc::RLIMIT_MEMLOCK, 0));
+        let went_on = panic::catch_unwind(child).is_ok();
+        over.store(true, Ordering::Relaxed);
+        assert!(went_on);
+    });
 }
 
 #[test]
