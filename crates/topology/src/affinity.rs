@@ -1,11 +1,12 @@
-//! What the kernel says about a process in its text files: the CPUs on which it may run, the memory
-//! that it has, the time that it took.
+//! What the kernel says in its text files about a process: the CPUs on which it may run, the memory
+//! that it has, the time that it took; and the CPUs that there can be.
 
 use std::path::Path;
 use std::time::Duration;
 
 use crate::cpuset::CpuSet;
 use crate::files::{FileError, lossy_text, parse_list};
+use crate::ids::{CpuId, MAX_CPUS};
 
 const LINE: &str = "Cpus_allowed_list:";
 const RESIDENT: &str = "VmRSS:";
@@ -24,6 +25,28 @@ pub fn allowed_cpus(root: &Path) -> Result<Option<CpuSet>, FileError> {
     let status = lossy_text(&path)?.unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix(LINE));
     list.map(|list| parse_list(&path, list)).transpose()
+}
+
+/// The CPUs that this kernel can ever have: those that the first line of `proc/softirqs` below
+/// `root` (`/` on a running Linux) names. Containers that replace sysfs and other files of `/proc`
+/// by files of their own (lxcfs does) leave this one. `None` where there is no such file, or it
+/// names none.
+///
+/// # Errors
+///
+/// Where the file cannot be read, or its first line is no list of CPUs; the error names the file.
+pub fn possible_cpus(root: &Path) -> Result<Option<CpuSet>, FileError> {
+    let path = root.join("proc/softirqs");
+    let text = lossy_text(&path)?.unwrap_or_default();
+    let names = text.lines().next().unwrap_or_default().split_whitespace();
+    let number = |name: &str| name.strip_prefix("CPU")?.parse().ok().filter(|cpu| *cpu < MAX_CPUS);
+    let cpu = |name| {
+        let expected = || format!("CPU and a number below {MAX_CPUS}");
+        let found = number(name).ok_or_else(|| FileError::malformed(&path, name, expected()));
+        found.map(CpuId::new)
+    };
+    let cpus = names.map(cpu).collect::<Result<CpuSet, _>>()?;
+    Ok(Some(cpus).filter(|cpus| !cpus.is_empty()))
 }
 
 /// The bytes of memory that the process has in use at this moment: the line `VmRSS` of

@@ -41,7 +41,7 @@ mod shape;
 mod sysfs;
 mod topology;
 
-pub use affinity::{allowed_cpus, resident_memory, thread_time};
+pub use affinity::{allowed_cpus, possible_cpus, resident_memory, thread_time};
 pub use cgroup::{CgroupLimits, Quota};
 pub use cpuset::{CpuListProblem, CpuSet, ParseCpuListError};
 pub use files::FileError;

@@ -144,6 +144,39 @@ impl Topology {
         self
     }
 
+    /// The same machine with these CPUs, too, of which nothing else is known: each new one is a
+    /// core of its own, in the last-level cache, the node and the socket of the lowest CPU. A
+    /// number from [`MAX_CPUS`] on is left out, and the limit no longer counts as stated if a CPU
+    /// is beyond it.
+    ///
+    /// For a caller that knows more CPUs than the tree, such as by the scheduler's answer in a
+    /// container whose sysfs is not the kernel's own.
+    ///
+    /// ```
+    /// use coreline_topology::Topology;
+    ///
+    /// let named = Topology::flat(&"0-1".parse()?)?.with_limit_at_least(2);
+    /// let whole = named.with_cpus(&"1,17".parse()?);
+    /// assert_eq!(whole.set().to_string(), "0-1,17");
+    /// assert_eq!((whole.core_count(), whole.cache_count()), (3, 1));
+    /// assert_eq!((whole.cpu_limit(), whole.cpu_limit_is_stated()), (18, false));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_cpus(self, cpus: &CpuSet) -> Self {
+        let mut all: Vec<Cpu> = self.cpus().copied().collect();
+        let Some(lowest) = all.first().copied() else { return self };
+        let new = cpus.iter().filter(|id| id.get() < MAX_CPUS && self.cpu(*id).is_none());
+        for (id, more) in new.zip(0..) {
+            let next = |parts: usize| parts as u32 + more;
+            let [core, l2, cluster] =
+                [self.core_count, self.l2_count, self.cluster_count].map(next);
+            all.push(Cpu { id, core, thread: 0, l2, cluster, ..lowest });
+        }
+        let beyond = all.iter().any(|cpu| cpu.id.index() >= self.limit.cpus);
+        let stated = self.limit.stated && !beyond;
+        Self::new(&all, Limit { stated, ..self.limit }, self.nodes)
+    }
+
     /// The CPU with this number, if it is online.
     pub fn cpu(&self, id: CpuId) -> Option<&Cpu> {
         self.slots.get(id.index())?.as_ref()

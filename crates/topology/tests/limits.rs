@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{Files, Root, without};
 use coreline_topology::{
-    CgroupLimits, FileError, Quota, allowed_cpus, resident_memory, thread_time,
+    CgroupLimits, FileError, Quota, allowed_cpus, possible_cpus, resident_memory, thread_time,
 };
 use proptest::prelude::*;
 
@@ -256,5 +256,24 @@ proptest! {
         if let Err(error) = allowed_cpus(root.path()) {
             prop_assert!(error.to_string().contains(&name));
         }
+    }
+}
+
+#[test]
+fn the_kernels_cpus_are_in_a_file_that_containers_leave() {
+    let possible = |text: &str| {
+        let files = files([("proc/softirqs", text)]);
+        possible_cpus(Root::new("softirqs", "", &files).path())
+    };
+    let header = "                    CPU0       CPU1       CPU17      \n";
+    let counts = "          HI:          0          0          4\n";
+    let three = || Some("0-1,17".parse().unwrap());
+    assert_eq!(possible(&format!("{header}{counts}")).unwrap(), three());
+    assert_eq!(possible(header).unwrap(), three());
+    assert_eq!(possible("").unwrap(), None);
+    assert_eq!(possible_cpus(Root::new("softirqs", "", &files([])).path()).unwrap(), None);
+    for wrong in ["HI: 0 0\n", "CPU0 CPU\n", "CPU-1\n", "CPU4294967296\n", "CPU65536\n"] {
+        let error = possible(wrong).unwrap_err().to_string();
+        assert!(error.contains("softirqs") && error.contains("CPU and a number"), "{error}");
     }
 }

@@ -5,6 +5,7 @@ mod crowd;
 mod domain;
 mod filter;
 mod fork;
+mod hidden;
 mod object;
 mod priorities;
 mod refused;

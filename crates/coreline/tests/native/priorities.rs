@@ -28,7 +28,7 @@ fn here() -> usize {
     usize::try_from(unsafe { libc::sched_getcpu() }).expect("a CPU's number")
 }
 
-fn pin(cpu: usize) -> bool {
+pub(crate) fn pin(cpu: usize) -> bool {
     // SAFETY: an empty set is valid, and the set lives while the kernel reads it.
     unsafe {
         let mut set: libc::cpu_set_t = mem::zeroed();

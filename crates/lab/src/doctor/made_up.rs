@@ -48,6 +48,7 @@ pub(super) fn all_on() -> Found {
         allowed: Ok(cpus.clone()),
         topology: Arc::new(topology),
         topology_error: None,
+        hidden: CpuSet::default(),
     };
     let cgroup = Ok(CgroupLimits { cpus: Some(cpus.clone()), quota: None });
     let host = Host {
@@ -94,6 +95,7 @@ pub(super) fn all_off() -> Found {
         allowed: Err(refused()),
         topology: one_node(),
         topology_error: Some(nowhere),
+        hidden: CpuSet::default(),
     };
     let host = Host { proc_error: Some(refused()), ..Host::default() };
     Found { probe, allowed: Err(refused()), cgroup: Err("cannot read proc".to_owned()), host }

@@ -1,6 +1,7 @@
 //! What makes good code slow here, and is not about a fast path.
 
 use coreline_topology::{CpuSet, Quota};
+use coreline_world::native::Probe;
 
 use super::Found;
 use crate::text::{counted, cpus};
@@ -35,7 +36,7 @@ pub(super) fn of(found: &Found) -> Vec<String> {
                  does, count all CPUs as usable, and start too many threads if they are not"
             ));
         }
-        warnings.extend(hidden(found, allowed));
+        warnings.extend(hidden(probe));
         if allowed.len() == 1 {
             warnings.push(
                 "this process may use one CPU only: a thread that spins keeps the thread that it \
@@ -53,26 +54,19 @@ pub(super) fn of(found: &Found) -> Vec<String> {
     warnings
 }
 
-/// CPUs that the scheduler has and sysfs does not. (Where sysfs cannot be read at all, the tree is
-/// made of the CPUs that may be used, and another warning says so.)
-fn hidden(found: &Found, allowed: &CpuSet) -> Option<String> {
-    let Found { probe, .. } = found;
-    if probe.topology_error.is_some() {
-        return None;
-    }
-    let tree = probe.topology.set();
-    let hidden: CpuSet = allowed.iter().filter(|&cpu| !tree.contains(cpu)).collect();
-    if hidden.is_empty() {
-        return None;
-    }
-    Some(format!(
-        "this process may use {}, which sysfs does not list as online (/sys/devices/system/cpu): \
-         their cores, caches and nodes are unknown, and what is placed by the tree leaves them \
-         out; a container that masks or replaces /sys hides them: give it the host's /sys, \
-         read-only, or restrict its affinity to {}",
-        cpus(hidden),
-        cpus(tree)
-    ))
+/// CPUs that the scheduler has and sysfs does not.
+fn hidden(Probe { hidden, topology, .. }: &Probe) -> Option<String> {
+    let named: CpuSet = topology.set().iter().filter(|&cpu| !hidden.contains(cpu)).collect();
+    (!hidden.is_empty()).then(|| {
+        format!(
+            "this process may use {}, which sysfs does not list as online \
+             (/sys/devices/system/cpu): their cores, caches and nodes are not known, and each \
+             counts as a core of its own in the first node; a container that masks or replaces \
+             /sys hides them: give it the host's /sys, read-only, or restrict its affinity to {}",
+            cpus(hidden.clone()),
+            cpus(named)
+        )
+    })
 }
 
 /// Whether threads on so many CPUs use the quota up.
@@ -155,18 +149,14 @@ mod tests {
     #[test]
     fn cpus_that_sysfs_hides_are_told() {
         let mut found = made_up::all_on();
-        found.probe.topology = made_up::one_node();
+        found.probe.hidden = "2-15".parse().unwrap();
         let warning = only(&found);
         assert!(warning.starts_with("this process may use CPUs 2-15, which sysfs"), "{warning}");
         assert!(warning.ends_with("restrict its affinity to CPUs 0-1"), "{warning}");
         // Fewer may be used than there are: no warning.
+        found.probe.hidden = CpuSet::default();
         found.allowed = Ok("0-1".parse().unwrap());
         assert_eq!(of(&found), [""; 0]);
-        // The tree is made of what may be used, or of what a thread saw of it.
-        let mut found = made_up::all_on();
-        found.probe.topology = made_up::one_node();
-        found.probe.topology_error = made_up::all_off().probe.topology_error;
-        assert!(only(&found).starts_with("the tree is made up"));
     }
 
     #[test]

@@ -41,7 +41,7 @@ const ORDER: u128 = 0x0d0f;
 /// finished.
 pub(super) fn measure(choice: &Choice) -> Result<(Vec<Measured>, usize), Error> {
     let machine = probe();
-    let is_known = machine.topology_error.is_none();
+    let is_known = machine.topology_error.is_none() && machine.hidden.is_empty();
     let allowed = machine.allowed.map_err(Error::NoCpus)?;
     let (quick, seed) = (choice.quick, choice.seed);
     let most = if quick { QUICK_CPUS } else { usize::MAX };

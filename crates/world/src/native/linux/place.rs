@@ -5,14 +5,22 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use std::path::Path;
 use std::sync::Arc;
 
-use coreline_topology::{CacheId, Cid, CpuId, MAX_CPUS, NodeId, SysfsError, Topology};
+use coreline_topology::{
+    CacheId, Cid, CpuId, CpuSet, MAX_CPUS, NodeId, SysfsError, Topology, possible_cpus,
+};
 
 use crate::Place;
 use crate::native::Native;
 use crate::native::linux::{affinity, rseq};
 
-/// The machine's tree, and why it is a made-up one where sysfs could not be read.
-type Tree = (Arc<Topology>, Option<SysfsError>);
+/// The machine's tree.
+pub(super) struct Tree {
+    pub(super) topology: Arc<Topology>,
+    /// Why the tree is a flat one, where sysfs could not be read.
+    pub(super) error: Option<SysfsError>,
+    /// The CPUs that the scheduler has and sysfs does not name.
+    pub(super) hidden: CpuSet,
+}
 
 /// The tree of this process; null until it was read. It goes from null to its final value in one
 /// exchange.
@@ -24,7 +32,7 @@ static TREE: AtomicPtr<Tree> = AtomicPtr::new(ptr::null_mut());
 
 /// The machine's tree. The first call reads sysfs.
 #[inline]
-pub(crate) fn tree() -> &'static Tree {
+pub(super) fn tree() -> &'static Tree {
     // Acquire pairs with the release in `read_tree`: without it the tree could be seen unwritten.
     match NonNull::new(TREE.load(Ordering::Acquire)) {
         // SAFETY: once it is there the tree never changes and never goes.
@@ -35,12 +43,14 @@ pub(crate) fn tree() -> &'static Tree {
 
 #[cold]
 fn read_tree() -> &'static Tree {
+    let usable = usable();
     let (tree, error) = match Topology::from_sysfs(Path::new("/sys")) {
         Ok(tree) => (tree, None),
-        Err(error) => (flat(), Some(error)),
+        Err(error) => (Topology::flat(&usable).expect("the caller runs on a CPU"), Some(error)),
     };
-    let tree = if tree.cpu_limit_is_stated() { tree } else { widened(tree) };
-    let ours = Box::into_raw(Box::new((Arc::new(tree), error)));
+    let hidden: CpuSet = usable.iter().filter(|cpu| tree.cpu(*cpu).is_none()).collect();
+    let topology = Arc::new(widened(tree.with_cpus(&hidden), limit()));
+    let ours = Box::into_raw(Box::new(Tree { topology, error, hidden }));
     // Release pairs with the acquire in `tree`. Acquire, where another thread was faster.
     match TREE.compare_exchange(ptr::null_mut(), ours, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: made above, and kept for good.
@@ -54,29 +64,41 @@ fn read_tree() -> &'static Tree {
     }
 }
 
-/// One node with one cache and the CPUs that the calling thread may use, where nothing else is
-/// known. Other threads may use others; [`widened`] makes room for those.
-fn flat() -> Topology {
+/// The CPUs that the calling thread may use. Other threads may use others, for which [`widened`]
+/// makes room.
+fn usable() -> CpuSet {
     let mut cpus = affinity::allowed().unwrap_or_default();
     if cpus.is_empty() {
         cpus.insert(cpu_by_call());
     }
-    Topology::flat(&cpus).expect("the set has a CPU")
+    cpus
 }
 
-/// The same machine with room for as many CPUs as it can have, where sysfs does not say how many.
+/// One more than the highest number that the kernel can give to a CPU; `None` if it does not say.
+fn limit() -> Option<usize> {
+    let possible = possible_cpus(Path::new("/")).ok()??;
+    possible.last().map(|last| last.index() + 1)
+}
+
+/// The same machine with room for as many CPUs as the kernel can have: up to `limit`, where that is
+/// known.
 ///
 /// Rather some CPU numbers too many than one too few: code that uses [`Place::cpu`] as an index
-/// relies on [`Topology::cpu_limit`].
-fn widened(tree: Topology) -> Topology {
-    // Not the C library's count, which it may have to guess.
-    let limit = affinity::width().unwrap_or(MAX_CPUS);
-    tree.with_limit_at_least(limit as usize)
+/// relies on [`Topology::cpu_limit`], and what runs on a CPU beyond it shares one slot with all
+/// others. A container may have a sysfs of its own that names as many CPUs as it has shares, from
+/// 0 on, whichever CPUs it may use (lxcfs), so what sysfs states is not enough.
+fn widened(tree: Topology, limit: Option<usize>) -> Topology {
+    match limit {
+        Some(limit) => tree.with_limit_at_least(limit),
+        None if tree.cpu_limit_is_stated() => tree,
+        // Not the C library's count, which it may have to guess.
+        None => tree.with_limit_at_least(affinity::width().unwrap_or(MAX_CPUS) as usize),
+    }
 }
 
 /// One more than the highest number that a CPU of this machine can have.
 pub(crate) fn cpu_limit() -> usize {
-    tree().0.cpu_limit()
+    tree().topology.cpu_limit()
 }
 
 /// The CPU that runs the caller, by asking the kernel.
@@ -94,9 +116,11 @@ pub(crate) fn cpu_by_call() -> CpuId {
 
 impl Place for Native {
     /// The first call reads sysfs, and allocates. Where sysfs cannot be read, one node with one
-    /// cache holds the CPUs that the caller may use, and [`probe`](super::probe()) reports why.
+    /// cache holds the CPUs that the caller may use, and [`probe`](super::probe()) reports why. A
+    /// CPU that the caller may use and sysfs does not name is there
+    /// [as well](Topology::with_cpus), and the probe names it.
     fn topology() -> Arc<Topology> {
-        Arc::clone(&tree().0)
+        Arc::clone(&tree().topology)
     }
 
     /// Async-signal-safe once it was called. Where the thread is not registered for rseq, the C
@@ -124,11 +148,11 @@ impl Place for Native {
     }
 
     fn node() -> NodeId {
-        tree().0.cpu(rseq::cpu()).map_or(NodeId::new(0), |cpu| cpu.node)
+        tree().topology.cpu(rseq::cpu()).map_or(NodeId::new(0), |cpu| cpu.node)
     }
 
     fn cache() -> CacheId {
-        tree().0.cpu(rseq::cpu()).map_or(CacheId::new(0), |cpu| cpu.cache)
+        tree().topology.cpu(rseq::cpu()).map_or(CacheId::new(0), |cpu| cpu.cache)
     }
 }
 
@@ -138,11 +162,23 @@ mod tests {
 
     #[test]
     fn the_flat_tree_has_the_allowed_cpus_and_room_for_all() {
-        let flat = widened(flat());
+        let flat = widened(Topology::flat(&usable()).unwrap(), None);
         assert_eq!(flat.set(), affinity::allowed().unwrap());
         assert!(flat.cpu_limit() >= cpu_limit(), "{} below {}", flat.cpu_limit(), cpu_limit());
         assert!(flat.cpu_limit_is_stated());
         assert!(flat.cpu(rseq::cpu()).is_some());
         assert_eq!((flat.node_count(), flat.cache_count()), (1, 1));
+    }
+
+    #[test]
+    fn there_is_room_for_as_many_cpus_as_the_kernel_can_have() {
+        let stated = || Topology::flat(&"0-1".parse().unwrap()).unwrap().with_limit_at_least(4);
+        let limit = |tree, limit| widened(tree, limit).cpu_limit();
+        assert_eq!(limit(stated(), None), 4);
+        assert_eq!(limit(stated(), Some(2)), 4);
+        assert_eq!(limit(stated(), Some(96)), 96);
+        // Of a CPU beyond what was stated follows that the statement is not this kernel's.
+        let more = stated().with_cpus(&"17".parse().unwrap());
+        assert!(limit(more, None) >= affinity::width().unwrap() as usize);
     }
 }

@@ -113,13 +113,15 @@ pub struct Probe {
     pub topology: Arc<Topology>,
     /// Why the tree is a flat one of one node, where sysfs could not be read.
     pub topology_error: Option<&'static SysfsError>,
+    /// The CPUs of the tree that the caller may use and sysfs does not name.
+    pub hidden: CpuSet,
 }
 
 /// Asks this machine what it offers.
 ///
 /// Settles the process's choices (rseq or atomics, the fences), which takes some milliseconds.
 pub fn probe() -> Probe {
-    let (topology, topology_error) = place::tree();
+    let place::Tree { topology, error, hidden } = place::tree();
     let sections = rseq::sections();
     let registration = rseq::published();
     let feature_size = auxv::rseq_feature_size();
@@ -156,7 +158,8 @@ pub fn probe() -> Probe {
         wait_instructions: machine::waits(),
         allowed: affinity::allowed().map_err(|error| error.to_string()),
         topology: Arc::clone(topology),
-        topology_error: topology_error.as_ref(),
+        topology_error: error.as_ref(),
+        hidden: hidden.clone(),
     }
 }
 
