@@ -39,15 +39,16 @@ fn mask(file: &CString, masked: &[CString]) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs the test of this name again in a process with such files, which calls `check` there.
-fn where_sysfs_names_cpu_0_alone(name: &str, check: impl Fn()) {
+/// Runs the test of this name again in a process with such files, which calls `there`. Or why it
+/// could not.
+fn where_sysfs_names_cpu_0_alone(name: &str, there: impl Fn()) -> Result<(), String> {
     if env::var_os(HIDDEN).is_some() {
         assert_eq!(fs::read_to_string("/sys/devices/system/cpu/online").unwrap(), ONE);
-        return check();
+        there();
+        return Ok(());
     }
     if Native::allowed().last().is_none_or(|last| last.get() == 0) {
-        eprintln!("did not run: this process may use CPU 0 alone");
-        return;
+        return Err("this process may use CPU 0 alone".to_owned());
     }
     let file = env::temp_dir().join(format!("coreline-hidden-{}-{name}", process::id()));
     fs::write(&file, ONE).unwrap();
@@ -60,18 +61,22 @@ fn where_sysfs_names_cpu_0_alone(name: &str, check: impl Fn()) {
     unsafe { again.pre_exec(move || mask(&from, &masked)) };
     let output = again.output();
     fs::remove_file(file).unwrap();
-    match output {
-        Err(error) => eprintln!("did not run: this process may mount nothing: {error}"),
-        Ok(output) => {
-            let text = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success() && text.contains("1 passed"), "{text}");
-        }
+    let output = output.map_err(|error| format!("this process may mount nothing: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    Ok(())
+}
+
+#[expect(clippy::print_stderr, reason = "a test that cannot run says so")]
+fn check(name: &str, there: impl Fn()) {
+    if let Err(why) = where_sysfs_names_cpu_0_alone(name, there) {
+        eprintln!("did not run: {why}");
     }
 }
 
 #[test]
 fn cpus_that_sysfs_does_not_name_have_slots_and_workers() {
-    where_sysfs_names_cpu_0_alone("cpus_that_sysfs_does_not_name", || {
+    check("cpus_that_sysfs_does_not_name", || {
         let allowed = Native::allowed();
         let tree = Native::topology();
         assert!(allowed.iter().all(|cpu| tree.cpu(cpu).is_some()), "{allowed} beside {tree:?}");
@@ -84,7 +89,7 @@ fn cpus_that_sysfs_does_not_name_have_slots_and_workers() {
 
 #[test]
 fn a_thread_that_is_moved_to_a_cpu_that_sysfs_does_not_name_has_slots() {
-    where_sysfs_names_cpu_0_alone("a_thread_that_is_moved", || {
+    check("a_thread_that_is_moved", || {
         let allowed = Native::allowed();
         let [first, last] = [allowed.first().unwrap(), allowed.last().unwrap()];
         if first == last {
