@@ -20,7 +20,8 @@
 //! An exchange fails where another thread's did not, or on some processors by chance, and is tried
 //! again at once: a thread that is stopped, killed or left behind by a fork holds up none.
 
-use core::ptr;
+use core::alloc::Layout;
+use core::ptr::{self, NonNull};
 
 use coreline_world::{Line, Ordering, Word, World};
 
@@ -181,20 +182,36 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         if !chunk.load(Ordering::Relaxed).is_null() {
             return true;
         }
-        let mut objects: Vec<Line<T>> = Vec::new();
-        if objects.try_reserve_exact(len).is_err() {
+        let Ok(layout) = Layout::array::<Line<T>>(len) else {
             return false;
-        }
-        objects.extend((0..len).map(|_| Line(T::new_in())));
-        let ours = Box::into_raw(objects.into_boxed_slice()).cast::<Line<T>>();
+        };
+        // Not from the global allocator, which a lock may guard whose queue needs the objects, and
+        // which the calling thread may hold.
+        let Ok(memory) = W::map(layout) else {
+            return false;
+        };
+        let ours = memory.cast::<Line<T>>().as_ptr();
+        // SAFETY: mapped above, for so many, and no other thread has seen it.
+        (0..len).for_each(|at| unsafe { Self::write_new(ours.add(at)) });
         // Release: pairs with the Acquire in `get`. Relaxed, where it fails: `get` looks again.
         let put =
             chunk.compare_exchange(ptr::null_mut(), ours, Ordering::Release, Ordering::Relaxed);
         if put.is_err() {
             // SAFETY: made above, of so many, and no other thread has seen it.
-            unsafe { Self::drop_chunk(ours, len) };
+            unsafe { Self::drop_chunk(memory.cast(), len) };
         }
         true
+    }
+
+    /// Apart, so that an object is on the stack only where there is memory for it.
+    ///
+    /// # Safety
+    ///
+    /// There is memory for an object, which no other thread uses.
+    #[inline(never)]
+    unsafe fn write_new(at: *mut Line<T>) {
+        // SAFETY: the caller's promise.
+        unsafe { at.write(Line(T::new_in())) };
     }
 
     /// How many objects were ever taken for the first time.
@@ -217,10 +234,13 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
     ///
     /// The chunk was made by [`make_in`](Pool::make_in), of so many objects, and nothing uses it
     /// any more.
-    unsafe fn drop_chunk(first: *mut Line<T>, len: usize) {
-        let objects = ptr::slice_from_raw_parts_mut(first, len);
-        // SAFETY: it was a box of so many objects; and the caller's promise.
-        drop(unsafe { Box::from_raw(objects) });
+    unsafe fn drop_chunk(first: NonNull<Line<T>>, len: usize) {
+        let layout = Layout::array::<Line<T>>(len).expect("it was mapped with this layout");
+        // SAFETY: so many objects were written there; and the caller's promise.
+        unsafe {
+            ptr::drop_in_place(ptr::slice_from_raw_parts_mut(first.as_ptr(), len));
+            W::unmap(first.cast(), layout);
+        }
     }
 
     /// Gives an object back, which is the caller's.
@@ -295,9 +315,9 @@ impl<T: Pooled<W>, W: World> Drop for Pool<T, W> {
         let far = self.far.iter_mut().enumerate().map(|(far, chunk)| (chunk, near << far));
         for (chunk, len) in chunks.chain(far) {
             chunk.with_mut(|chunk| {
-                if !chunk.is_null() {
+                if let Some(chunk) = NonNull::new(*chunk) {
                     // SAFETY: from `make_in`, and no lock of this world is in use any more.
-                    unsafe { Self::drop_chunk(*chunk, len) };
+                    unsafe { Self::drop_chunk(chunk, len) };
                 }
             });
         }

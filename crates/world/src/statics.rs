@@ -19,6 +19,17 @@ pub trait Statics: Sized {
         use_it: impl FnOnce(&T) -> R,
     ) -> R;
 
+    /// The same, or `None` where the object is still to be made and the calling thread is in the
+    /// midst of such a call already: its allocator has come here. Simulated and modelled programs
+    /// have an allocator that does not run in their world.
+    fn try_with_static<T: Send + Sync + 'static, R>(
+        key: &'static WorldStatic,
+        init: impl FnOnce() -> T,
+        use_it: impl FnOnce(&T) -> R,
+    ) -> Option<R> {
+        Some(Self::with_static(key, init, use_it))
+    }
+
     /// Calls `use_it` with this thread's object for `key`, made by `init` at first use.
     fn with_local<T: 'static, R>(
         key: &'static WorldLocal,
@@ -82,6 +93,19 @@ impl WorldStatic {
         use_it: impl FnOnce(&T) -> R,
     ) -> R {
         W::with_static(self, init, use_it)
+    }
+
+    /// The same, or `None` where the object is still to be made and the calling thread is in the
+    /// midst of such a call already: its allocator has come here, and must do without the object.
+    ///
+    /// For what a global allocator may use, such as the queue of a lock: without an end, the memory
+    /// for the object would need the object.
+    pub fn try_with<W: Statics, T: Send + Sync + 'static, R>(
+        &'static self,
+        init: impl FnOnce() -> T,
+        use_it: impl FnOnce(&T) -> R,
+    ) -> Option<R> {
+        W::try_with_static(self, init, use_it)
     }
 
     /// The native world's objects, one of each type that this key was used with; null: none yet.

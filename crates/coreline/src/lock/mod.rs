@@ -64,9 +64,14 @@
 //!
 //! # In an allocator
 //!
-//! Locks that queue make nodes with the global allocator, when threads wait. So none of them can
-//! guard the global allocator: to wait would allocate, and so wait again. [`TicketLock`]
-//! allocates nothing.
+//! [`Mutex`], [`RwLock`] and [`TicketLock`] may guard the global allocator. The nodes of waiters
+//! are mapped, not allocated. Only the first wait of a process allocates: it reads which caches the
+//! CPUs share. A lock of the allocator that is held meanwhile is waited for without a node.
+//!
+//! An allocator that waits for one lock while it holds another calls [`prepare`] first, before
+//! there is a second thread: else the first wait could allocate while the allocator's lock is held
+//! by the same thread, and would never end. [`Osq`] cannot guard the allocator: each of its turns
+//! takes a node.
 //!
 //! # For users of `parking_lot`
 //!
@@ -100,7 +105,7 @@ mod ticket;
 
 pub use condvar::{Condvar, TimedOut};
 pub use mutex::{Mutex, MutexGuard, RawMutex};
-pub use osq::{Fifo, Near, Order, Osq, Turn};
+pub use osq::{Fifo, Near, Order, Osq, Turn, prepare};
 pub(crate) use queued::QueuedLock;
 pub use read_mostly::{ReadMostly, ReadMostlyReadGuard, ReadMostlyWriteGuard};
 pub use rwlock::{RawRwLock, Readers, RwLock, RwLockReadGuard, RwLockWriteGuard};

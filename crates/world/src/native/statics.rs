@@ -11,7 +11,7 @@
 //! leave behind.
 
 use core::any::{Any, TypeId};
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::rc::Rc;
@@ -36,6 +36,10 @@ struct Local {
 thread_local! {
     /// Found by a walk: a thread has one object per key, and a program has few keys.
     static LOCALS: RefCell<Vec<Local>> = const { RefCell::new(Vec::new()) };
+
+    /// Whether the thread is in [`unless_making`]. Never dropped, so it is there for as
+    /// long as the thread allocates; and never allocated.
+    static MAKING: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Statics for Native {
@@ -52,6 +56,20 @@ impl Statics for Native {
             // SAFETY: from the list of a key.
             Some(kept) if unsafe { is_of::<T>(kept) } => use_it(unsafe { object(kept) }),
             _ => use_it(find_or_keep(key, init)),
+        }
+    }
+
+    #[inline]
+    fn try_with_static<T: Send + Sync + 'static, R>(
+        key: &'static WorldStatic,
+        init: impl FnOnce() -> T,
+        use_it: impl FnOnce(&T) -> R,
+    ) -> Option<R> {
+        // Acquire: as in `with_static`.
+        match NonNull::new(key.process().load(Ordering::Acquire)) {
+            // SAFETY: from the list of a key.
+            Some(kept) if unsafe { is_of::<T>(kept) } => Some(use_it(unsafe { object(kept) })),
+            _ => unless_making(|| find_or_keep(key, init)).map(use_it),
         }
     }
 
@@ -86,6 +104,22 @@ unsafe fn object<T: 'static>(kept: NonNull<Kept>) -> &'static T {
     // SAFETY: `find_or_keep` puts in an `Object` with the `TypeId` of its own type, whose first
     // field this is. It never goes.
     &unsafe { kept.cast::<Object<T>>().as_ref() }.object
+}
+
+/// Calls `make`, unless the calling thread is in such a call already; `None` then.
+fn unless_making<R>(make: impl FnOnce() -> R) -> Option<R> {
+    /// Also where `make` panics.
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            MAKING.set(false);
+        }
+    }
+    if MAKING.replace(true) {
+        return None;
+    }
+    let _end = End;
+    Some(make())
 }
 
 /// The way of a key's first use, and of every use with a further type.
@@ -188,6 +222,20 @@ mod tests {
         let second = |value: u64| KEY.with::<Native, u64, _>(|| value, |object| *object);
         assert_eq!((first(1), second(2)), (1, 2));
         assert_eq!((first(3), second(4)), (1, 2));
+    }
+
+    #[test]
+    fn making_an_object_ends_where_it_comes_back_to_itself() {
+        static KEY: WorldStatic = WorldStatic::new("within itself");
+        fn try_it(init: impl FnOnce() -> u32) -> Option<u32> {
+            KEY.try_with::<Native, _, _>(init, |object| *object)
+        }
+        assert_eq!(try_it(|| try_it(|| 1).map_or(2, |inner| 10 + inner)), Some(2));
+        assert_eq!(try_it(|| unreachable!("made")), Some(2));
+        assert_eq!(unless_making(|| try_it(|| 3)), Some(Some(2)), "it is there");
+        let panics = || unless_making(|| panic!("as a constructor may"));
+        drop(std::panic::catch_unwind(panics).unwrap_err());
+        assert_eq!(unless_making(|| 4), Some(4), "the one that panicked is over");
     }
 
     #[test]

@@ -59,7 +59,8 @@ use super::RawMutex;
 ///
 /// **Signals**: a handler that locks waits for ever if the thread that it interrupted holds the
 /// lock, or waits for it in front of the handler. `try_lock` does not wait, and allocates nothing.
-/// The other forms, and the end of a guard, may make nodes with the global allocator.
+/// The first wait of a process uses the global allocator, unless [`prepare`](super::super::prepare)
+/// was called before.
 ///
 /// **Several copies of the library**, and memory that processes share: threads may wait for ever;
 /// see [one copy of the library](super::super#one-copy-of-the-library).

@@ -84,8 +84,8 @@ pub(super) use spinning::Came;
 /// each turn that is waited for, taken, given up or not needed any more at one time, up to 256 KiB
 /// even where these are few. A turn that is forgotten keeps its node. They share boards, too:
 /// 4.2 KiB for each lock that waiters of several places want at one time, at most 4.2 MiB. Both are
-/// made 64 at a time, by the threads that need them, with the global allocator; beyond 32,768 nodes
-/// (2 MiB), their memory doubles each time.
+/// mapped 64 at a time, by the threads that need them; beyond 32,768 nodes (2 MiB), their memory
+/// doubles each time.
 ///
 /// **Panics**: nothing here panics. A turn that is dropped by a panic is passed on.
 ///
@@ -100,9 +100,9 @@ pub(super) use spinning::Came;
 /// CPU.
 ///
 /// **Signals**: a handler that locks waits for ever if the thread that it interrupted has the turn,
-/// or waits for it in front of the handler; `lock_by` gives up, and `try_lock` does not wait. All
-/// three, and the end of a turn, may make nodes or boards, even if there are some already. So a
-/// handler may use them only where it may use the global allocator.
+/// or waits for it in front of the handler; `lock_by` gives up, and `try_lock` does not wait. The
+/// first turn of a process uses the global allocator, unless [`prepare`](super::prepare) was called
+/// before.
 ///
 /// **Several copies of the library**, and memory that processes share: threads may wait for ever;
 /// see [one copy of the library](super#one-copy-of-the-library).
@@ -161,13 +161,14 @@ impl<O: Order, W: World> Osq<O, W> {
     /// 1,048,576 such nodes are in the queues, or there is no node, the thread sleeps without a
     /// place, and looks from time to time whether the lock is free or there is a place.
     pub fn lock_by(&self, deadline: Time) -> Option<Turn<'_, O, W>> {
+        let come = || try_with_tables::<W, _>(|tables| self.come_to_leave(tables)).map(Ok);
+        // Without a node, takes the lock if that gets free.
+        let come = || come().or_else(|| self.try_lock().map(Err));
+        let Place { number, has_turn, life } = match doze::<W, _>(Some(deadline), come)? {
+            Ok(place) => place,
+            Err(turn) => return Some(turn),
+        };
         with_tables::<W, _>(|tables| {
-            // Without a node, takes the lock if that gets free.
-            let come = || self.come_to_leave(tables).map(Ok).or_else(|| self.try_lock().map(Err));
-            let Place { number, has_turn, life } = match doze::<W, _>(Some(deadline), come)? {
-                Ok(place) => place,
-                Err(turn) => return Some(turn),
-            };
             if !has_turn {
                 let state = &tables.nodes.get(number).state;
                 // Acquire: as in `come`.
@@ -186,7 +187,7 @@ impl<O: Order, W: World> Osq<O, W> {
         if self.tail.load(Ordering::Relaxed) != NONE {
             return None;
         }
-        with_tables::<W, _>(|tables| {
+        try_with_tables::<W, _>(|tables| {
             let number = tables.nodes.take()?;
             tables.nodes.get(number).prepare(tables.place());
             // Acquire: pairs with the Release in `behind` of the holder before. Release: pairs with
@@ -366,11 +367,38 @@ impl<W: World> Node<W> {
     }
 }
 
+/// Makes what all locks of the process share, so that no lock uses the global allocator from here
+/// on. Without this, the first thread that waits for a lock, or that takes an [`Osq`], makes it.
+///
+/// For allocators that [wait for one lock while they hold another](super#in-an-allocator), and for
+/// signal handlers that lock. It takes what reading the machine's tree takes, some milliseconds on
+/// a large machine, and nothing when it was called before.
+///
+/// **Fork**: a child has what its parent had. **Signals**: must not be called from a handler.
+///
+/// ```
+/// static LOCK: coreline::Mutex<u32> = coreline::Mutex::new(0);
+///
+/// coreline::lock::prepare();
+/// *LOCK.lock() += 1;
+/// ```
+pub fn prepare() {
+    // The place is asked for, as the first use of it may allocate, too.
+    try_with_tables::<Native, _>(|tables| Some(tables.place()));
+}
+
+static TABLES: WorldStatic = WorldStatic::new("nodes of queue locks");
+
 /// Calls `f` with the nodes of this world. They are not counted: every lock would write to the
 /// count.
 fn with_tables<W: World, R>(f: impl FnOnce(&Tables<W>) -> R) -> R {
-    static TABLES: WorldStatic = WorldStatic::new("nodes of queue locks");
     TABLES.with::<W, _, _>(Tables::<W>::new_in, f)
+}
+
+/// The same for a thread that has no node yet, and wants one. `None` where it is the memory for
+/// nodes that it comes for: the lock guards its allocator, and it must do without a node.
+fn try_with_tables<W: World, R>(f: impl FnOnce(&Tables<W>) -> Option<R>) -> Option<R> {
+    TABLES.try_with::<W, _, _>(Tables::<W>::new_in, f).flatten()
 }
 
 impl<O: Order, W: ConstWorld> Default for Osq<O, W> {

@@ -10,7 +10,7 @@ use coreline_world::{Ordering, Parked, Time, Word, World};
 use super::super::spin::{MOST, Spun, is_over, spin};
 use super::nodes::{FENCED, MOST_ENTERED, SLEEPS, TURN, Tables, WAIT};
 use super::places::Place;
-use super::{Order, Osq, with_tables};
+use super::{Order, Osq, try_with_tables, with_tables};
 use crate::numbered::{NONE, Number};
 
 /// How long a thread that sleeps behind the first waiter waits before it looks whether it can
@@ -72,17 +72,18 @@ impl<O: Order, W: World> Osq<O, W> {
         manner: Manner,
         enter: Option<impl Fn() -> Option<E>>,
     ) -> Waited<E> {
+        let may_leave = manner == Manner::Spins || deadline.is_some();
+        let came = try_with_tables::<W, _>(|tables| match may_leave {
+            true => self.come_to_leave(tables),
+            false => self.come_to_stay(tables),
+        });
+        let Some(Place { number, has_turn, life }) = came else {
+            return if manner == Manner::Spins { Waited::Late } else { Waited::NoNode };
+        };
+        if has_turn {
+            return Waited::Turn(number);
+        }
         with_tables::<W, _>(|tables| {
-            let came = match manner == Manner::Spins || deadline.is_some() {
-                true => self.come_to_leave(tables),
-                false => self.come_to_stay(tables),
-            };
-            let Some(Place { number, has_turn, life }) = came else {
-                return if manner == Manner::Spins { Waited::Late } else { Waited::NoNode };
-            };
-            if has_turn {
-                return Waited::Turn(number);
-            }
             let state = &tables.nodes.get(number).state;
             let until = |end| deadline.map_or(end, |deadline| deadline.min(end));
             let now = W::now();

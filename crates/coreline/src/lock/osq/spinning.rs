@@ -4,7 +4,7 @@ use coreline_world::{Ordering, Word, World};
 
 use super::super::spin::doze;
 use super::nodes::TURN;
-use super::{Order, Osq, with_tables};
+use super::{Order, Osq, try_with_tables, with_tables};
 use crate::numbered::Number;
 
 /// How a thread came to its turn, in the node of this number.
@@ -19,9 +19,9 @@ pub(in crate::lock) enum Came {
 impl<O: Order, W: World> Osq<O, W> {
     /// Waits for a turn, spinning. Where all nodes are taken, waits for one first, asleep.
     pub(in crate::lock) fn come(&self) -> Came {
+        let take = || try_with_tables::<W, _>(|tables| tables.nodes.take());
+        let number = doze::<W, _>(None, take).expect("it waits for as long as it takes");
         with_tables::<W, _>(|tables| {
-            let number = doze::<W, _>(None, || tables.nodes.take());
-            let number = number.expect("it waits for as long as it takes");
             if self.arrive(tables, number) {
                 return Came::First(number);
             }

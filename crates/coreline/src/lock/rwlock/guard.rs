@@ -53,7 +53,8 @@ use super::{RawRwLock, Readers, SpinningReaders};
 ///
 /// **Signals**: a handler that takes the lock waits for ever if the thread that it interrupted
 /// holds it, or waits for it in front of the handler. `try_read` and `try_write` do not wait, and
-/// allocate nothing. The other forms may make nodes with the global allocator.
+/// allocate nothing. The first wait of a process uses the global allocator, unless
+/// [`prepare`](super::super::prepare) was called before.
 ///
 /// **Several copies of the library**, and memory that processes share: threads may wait for ever;
 /// see [one copy of the library](super::super#one-copy-of-the-library).
