@@ -130,6 +130,7 @@ pub mod lock;
 pub mod mask;
 mod numbered;
 pub mod object;
+mod panics;
 pub mod percpu;
 
 pub use call::Workers;

@@ -52,7 +52,7 @@ use coreline_world::{Native, World, WorldStatic};
 use bits::{Bits, Position};
 pub use layout::MaskLayout;
 pub use presence::{Entry, Inside, Late, Member, Presence, PresenceOptions, Shot};
-pub use versioned::{Reader, Reading, Versioned};
+pub use versioned::{Reader, Reading, Reclaimer, Versioned};
 
 /// What a mask cannot do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

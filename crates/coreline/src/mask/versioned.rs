@@ -10,18 +10,24 @@ use std::sync::Arc;
 
 use coreline_world::{Native, Ordering, Time, Word, World};
 
+use self::reclaimer::Reclaimers;
 use super::presence::{Announcer, PresenceOptions};
 use super::roll::{News, Roll, Seat};
 use super::rolls::{RollPosition, Rolls, Taken};
 use crate::TicketLock;
+use crate::panics::Panics;
+
+pub use self::reclaimer::Reclaimer;
 
 /// A value that is read always and changed seldom.
 ///
 /// Each reader keeps the address of the value that it read last, and looks at one word of its own,
 /// on its own line, to learn whether that is still the current one: a load and a compare, and
 /// nothing is written. An [`update`](Versioned::update) writes those words, of readers that are
-/// present or were lately. An old value is freed once every reader that was present has looked
-/// again or left; one that was preempted has done neither, and keeps it alive.
+/// present or were lately. An old value can be freed once every reader that was present has looked
+/// again or left; one that was preempted has done neither, and keeps it alive. The next update or
+/// [`synchronize`](Versioned::synchronize) drops it, or, without waiting for these, a
+/// [reclaimer](Versioned::reclaimer).
 ///
 /// ```
 /// use coreline::mask::Versioned;
@@ -80,6 +86,9 @@ struct Shared<T: Send + Sync + 'static, W: World> {
     rolls: Rolls<W>,
     current: W::Ptr<T>,
     updater: TicketLock<Updater<T>, W>,
+    /// How often reclaimers were asked to look; what they sleep on. It wraps: to miss a look, 2^32
+    /// of them would have to come between a reclaimer's load and its sleep.
+    asked: W::U32,
     options: PresenceOptions,
 }
 
@@ -94,6 +103,7 @@ struct Updater<T> {
     /// since. Every reader that may hold a retired value, also an old one, is among them: see
     /// [`unheld`](Shared::unheld).
     holders: Vec<Holder>,
+    reclaimers: Reclaimers,
 }
 
 /// A reader that was inside at the newest change.
@@ -147,7 +157,9 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
                     replaced: Vec::new(),
                     retired: VecDeque::new(),
                     holders: Vec::new(),
+                    reclaimers: Reclaimers::NONE,
                 }),
+                asked: W::U32::new_in(0),
                 options,
             }),
         }
@@ -172,7 +184,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     }
 
     /// Replaces the value. Every [`get`](Reading::get) that begins after this returned finds the
-    /// new one. Frees what no reader can hold any more; drops values on the caller's thread.
+    /// new one. Frees what no reader can hold any more, and drops those values on the caller's
+    /// thread, unless there is a [reclaimer](Versioned::reclaimer).
     ///
     /// Waits for other updates, never for readers. **Panics** where a heavy fence
     /// [fails](coreline_world::Fences::try_fence_all): the value is replaced, but readers may find
@@ -202,7 +215,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
 
     fn replace(&self, make: impl FnOnce(&T) -> Box<T>) {
         let shared = &*self.shared;
-        let free = {
+        let (free, is_reclaimed) = {
             let mut updater = shared.updater.lock();
             // Relaxed: it was stored under the lock, or when this was made.
             let current = shared.current.load(Ordering::Relaxed);
@@ -213,9 +226,17 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             let old = shared.current.swap(value.as_ptr(), Ordering::Release);
             updater.replaced.push(NonNull::new(old).expect("there is always a value"));
             shared.announce(&mut updater);
-            Shared::<T, W>::unheld(&mut updater)
+            match updater.reclaimers.are_there::<W>() {
+                true => (Vec::new(), true),
+                false => (Shared::<T, W>::unheld(&mut updater), false),
+            }
         };
-        drop(free);
+        if is_reclaimed {
+            shared.ask();
+        }
+        let mut panics = Panics::NONE;
+        panics.drop_each(free);
+        panics.resume();
     }
 
     /// Waits until no reader holds a value that was replaced before, and frees those. A reader that
@@ -224,7 +245,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// fence fails after it failed in an update.
     pub fn synchronize(&self) {
         // Without a deadline it does not give up.
-        let _: bool = self.wait(None);
+        let _: bool = self.wait_and_resume(None);
     }
 
     /// As [`synchronize`](Versioned::synchronize), until `deadline` at most: false if a reader may
@@ -232,11 +253,18 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// none of them waits for readers. **Panics** as [`synchronize`](Versioned::synchronize).
     #[must_use]
     pub fn synchronize_by(&self, deadline: Time) -> bool {
-        self.wait(Some(deadline))
+        self.wait_and_resume(Some(deadline))
+    }
+
+    fn wait_and_resume(&self, deadline: Option<Time>) -> bool {
+        let mut panics = Panics::NONE;
+        let is_done = self.wait(deadline, &mut panics);
+        panics.resume();
+        is_done
     }
 
     /// Frees what was replaced until now, until `deadline` at most: whether all of that.
-    fn wait(&self, deadline: Option<Time>) -> bool {
+    fn wait(&self, deadline: Option<Time>, panics: &mut Panics) -> bool {
         let shared = &*self.shared;
         let mut last = None;
         loop {
@@ -255,7 +283,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
                 };
                 (free, held.map(|number| (number, holds(number))))
             };
-            drop(free);
+            panics.drop_each(free);
             let Some((number, holders)) = held else { return true };
             let holders: Vec<RollPosition> = holders;
             // Not under a lock: a reader that is waited for may want to update.
@@ -322,7 +350,7 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
     }
 
     /// Takes out the replaced values that no reader can hold any more. To be dropped without the
-    /// lock, which a drop may want; all of them are, also if one panics.
+    /// lock, which a drop may want, and each of them, also if one panics.
     ///
     /// A reader that holds a value was inside when that was replaced, and has not looked or left
     /// since. So every change after that one found it inside, too: the holders of the newest change
@@ -350,7 +378,10 @@ impl<T: Send + Sync + 'static, W: World> Drop for Shared<T, W> {
         let values = held.chain(NonNull::new(self.current.load(Ordering::Relaxed)));
         // SAFETY: from boxes, each in one place. Readers have handles, so there are none.
         let free = values.map(|value| unsafe { Box::from_raw(value.as_ptr()) });
-        drop(free.collect::<Vec<_>>());
+        let free: Vec<_> = free.collect();
+        let mut panics = Panics::NONE;
+        panics.drop_each(free);
+        panics.resume();
     }
 }
 
@@ -530,5 +561,6 @@ impl<T: Send + Sync + 'static, W: World> fmt::Debug for Reading<'_, T, W> {
     }
 }
 
+mod reclaimer;
 #[cfg(test)]
 mod tests;

@@ -13,10 +13,10 @@ use super::budget::{Budget, OverBudget};
 use super::builder::{AnyError, Builder, Check, Construct, Destroy, Pressure, Relieve};
 use super::depot::{Depots, ROUNDS};
 use super::leaf;
-use super::panics::Panics;
 use super::quarantine::Quarantine;
 use super::slab::Slabs;
 use super::stats::CacheStats;
+use crate::panics::Panics;
 use crate::percpu::{PerCpu, PerCpuPool, PoolError, ResizableStack};
 
 /// What a cache keeps an object in.

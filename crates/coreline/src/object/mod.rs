@@ -107,7 +107,6 @@ mod cache;
 mod depot;
 mod handle;
 mod leaf;
-mod panics;
 mod quarantine;
 mod quarantined;
 mod slab;

@@ -9,8 +9,8 @@ use super::builder::Pressure;
 use super::cache::{Body, GetError, Held, ObjectCache};
 use super::depot::{ROUNDS, Trip};
 use super::leaf;
-use super::panics::Panics;
 use super::slab::Slabs;
+use crate::panics::Panics;
 
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     /// An object for a CPU whose stack is empty, which gets a magazine of others beside.

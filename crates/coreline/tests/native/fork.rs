@@ -5,6 +5,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::thread;
 
+use coreline::mask::Versioned;
 use coreline::percpu::{ArrayStack, PerCpuPool, PoolOptions, Word64};
 use coreline::{CounterSet, PerCpu, PerCpuCounter};
 
@@ -155,4 +156,27 @@ fn slots_that_a_child_uses_first_begin_as_in_the_parent() {
         assert_eq!(words.sum(), 7 * (words.populated() as u64 + 1) + 1);
     });
     assert_eq!((words.populated(), words.sum()), (0, 7), "the parent has its own");
+}
+
+#[test]
+fn a_child_frees_what_a_thread_of_its_parent_would_have_freed() {
+    let value = Versioned::new(0);
+    let reclaimer = value.reclaimer().unwrap();
+    in_child(|| {
+        for number in 1..10 {
+            value.update(number);
+            assert_eq!(value.retired(), 0, "this process has no such thread");
+        }
+        let own = value.reclaimer().unwrap();
+        value.update(10);
+        while value.retired() > 0 {
+            thread::yield_now();
+        }
+        drop(own);
+        // SAFETY: the child's copy, which nothing uses after this.
+        drop(unsafe { ptr::read(&raw const reclaimer) });
+        value.update(11);
+        assert_eq!(value.retired(), 0);
+    });
+    drop(reclaimer);
 }

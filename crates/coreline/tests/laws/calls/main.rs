@@ -12,6 +12,7 @@ mod nested;
 mod page;
 mod presence;
 mod reads;
+mod reclaim;
 mod refused;
 mod schedules;
 mod seats;

@@ -5,24 +5,29 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// See the module. One that is dropped is forgotten.
 #[must_use]
-pub(super) struct Panics(Option<Box<dyn Any + Send>>);
+pub(crate) struct Panics(Option<Box<dyn Any + Send>>);
 
 impl Panics {
-    pub(super) const NONE: Panics = Panics(None);
+    pub(crate) const NONE: Panics = Panics(None);
 
     /// Runs what may panic.
-    pub(super) fn run(&mut self, f: impl FnOnce()) {
+    pub(crate) fn run(&mut self, f: impl FnOnce()) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
             self.0.get_or_insert(panic);
         }
     }
 
-    pub(super) fn is_some(&self) -> bool {
+    /// Drops each of these.
+    pub(crate) fn drop_each<T>(&mut self, values: impl IntoIterator<Item = T>) {
+        values.into_iter().for_each(|value| self.run(|| drop(value)));
+    }
+
+    pub(crate) fn is_some(&self) -> bool {
         self.0.is_some()
     }
 
     /// Goes on with the panic, if there was one.
-    pub(super) fn resume(self) {
+    pub(crate) fn resume(self) {
         if let Some(panic) = self.0 {
             resume_unwind(panic);
         }

@@ -1,0 +1,178 @@
+//! [`Reclaimer`]: a thread that drops what a [`Versioned`] replaced.
+//!
+//! An update that has a reclaimer frees nothing. It adds to a word and wakes the reclaimer, which
+//! had read the word before it looked for values:
+//!
+//! ```text
+//! Reclaimer: reads the word; looks, and finds nothing
+//! Update:    retires a value, adds to the word, wakes no thread
+//! Reclaimer: is to sleep while the word is what it read      <- finds it changed, and looks again
+//! ```
+
+use core::fmt;
+use core::mem;
+use core::num::NonZeroU32;
+use core::time::Duration;
+use std::sync::Arc;
+
+use coreline_world::{
+    Integer, JoinHandle, Native, Ordering, Placement, SpawnError, Testbed, Word, World,
+};
+
+use super::{Shared, Versioned};
+use crate::panics::Panics;
+
+/// A reclaimer that waits for a reader looks so often whether it is to end.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How many reclaimers there are. Read and written under the lock of updates.
+pub(super) struct Reclaimers {
+    count: u32,
+    /// The [generation](coreline_world::Signals::generation) of the memory in which they are
+    /// threads: the child of a fork has none of them.
+    generation: Option<NonZeroU32>,
+}
+
+impl Reclaimers {
+    pub(super) const NONE: Self = Reclaimers { count: 0, generation: None };
+
+    /// Whether the caller's process has one.
+    pub(super) fn are_there<W: World>(&self) -> bool {
+        self.count > 0 && self.generation == Some(W::generation())
+    }
+
+    fn add<W: World>(&mut self) {
+        let count = if self.are_there::<W>() { self.count } else { 0 };
+        *self = Reclaimers { count: count + 1, generation: Some(W::generation()) };
+    }
+}
+
+/// Frees the values that updates of a [`Versioned`] replace, on a thread of its own, named
+/// `coreline-free`.
+///
+/// As long as there is one, updates drop no value and readers need do nothing: a value is dropped
+/// once every reader that was present when it was replaced has looked again or left, some
+/// milliseconds later at most. For values that take long to drop, that must not be dropped by the
+/// thread that updates, or that should not stay until the next update.
+///
+/// ```
+/// use coreline::mask::Versioned;
+///
+/// let routes = Versioned::new(vec!["10.0.0.0/8"; 1 << 16]);
+/// let reclaimer = routes.reclaimer()?;
+/// let reader = routes.reader();
+/// let mut reading = reader.enter();
+/// reading.get();
+/// routes.update(vec![]);
+/// drop(reading);
+/// // The large value goes now, on the other thread, although no update follows.
+/// # drop(reclaimer);
+/// # Ok::<(), coreline::world::SpawnError>(())
+/// ```
+///
+/// Dropping it ends the thread and waits for that, and for a value that the thread is dropping.
+/// What readers still hold then goes with later updates, as without a reclaimer. It keeps the
+/// `Versioned` alive. A second one has no use, and does no harm.
+///
+/// **Costs**: an update is a system call more. While a reader holds a value, the thread looks at it
+/// every 50 us to 1 ms.
+///
+/// **Panics**: a value whose drop panics ends neither the thread nor the drops of others; the hook
+/// for panics reports it. The same where a heavy fence fails that an update had failed to get.
+///
+/// **Signals, fork**: not for signal handlers. The child of a fork has no such thread: there,
+/// updates drop values as they do without, and dropping the reclaimer does nothing.
+///
+/// Source: Paul E. McKenney and John D. Slingwine, ["Read-Copy Update: Using Execution History to
+/// Solve Concurrency Problems"](https://www.rdrop.com/users/paulmck/RCU/rclockpdcsproof.pdf), 1998,
+/// whose callbacks a thread of the kernel runs today.
+#[must_use = "the thread ends when this is dropped"]
+pub struct Reclaimer<T: Send + Sync + 'static, W: Testbed = Native> {
+    value: Versioned<T, W>,
+    /// 1: the thread is to end.
+    end: Arc<W::U32>,
+    /// `None` only while this is dropped.
+    thread: Option<W::JoinHandle<()>>,
+    generation: NonZeroU32,
+}
+
+impl<T: Send + Sync + 'static, W: Testbed> Versioned<T, W> {
+    /// Starts a thread that drops what is replaced from here on, and what is not freed yet.
+    ///
+    /// # Errors
+    ///
+    /// [`SpawnError`] if there is no room for a thread.
+    pub fn reclaimer(&self) -> Result<Reclaimer<T, W>, SpawnError> {
+        let end = Arc::new(W::U32::new_in(0));
+        let (value, over) = (self.clone(), Arc::clone(&end));
+        let serve = move || serve(&value, &over);
+        let thread = W::spawn_named("coreline-free", Placement::Anywhere, serve)?;
+        self.shared.updater.lock().reclaimers.add::<W>();
+        // What was retired before that, and behind the thread's first look.
+        self.shared.ask();
+        let (value, thread) = (self.clone(), Some(thread));
+        Ok(Reclaimer { value, end, thread, generation: W::generation() })
+    }
+}
+
+/// What the thread does.
+fn serve<T: Send + Sync + 'static, W: Testbed>(value: &Versioned<T, W>, end: &W::U32) {
+    let asked = &value.shared.asked;
+    loop {
+        // Acquire: pairs with the Release in `ask`: one that is for the end comes with `end`.
+        let seen = asked.load(Ordering::Acquire);
+        // Relaxed: see `seen`. What comes later is looked at in the next round.
+        let is_over = || end.load(Ordering::Relaxed) != 0;
+        while !is_over() && !is_done(value) {}
+        if is_over() {
+            return;
+        }
+        W::park(asked, seen, None);
+    }
+}
+
+/// Frees what was replaced until now, and waits for readers meanwhile, for a while at most: whether
+/// there is nothing left to do.
+fn is_done<T: Send + Sync + 'static, W: Testbed>(value: &Versioned<T, W>) -> bool {
+    // The model has no time: there, readers leave.
+    let deadline = W::RUNS.then(|| W::now() + LOOK);
+    // Panics where a heavy fence fails: the next update tries again.
+    // Forgotten: the hook for panics has reported them.
+    let [mut fences, mut drops] = [Panics::NONE; 2];
+    let mut is_done = true;
+    fences.run(|| is_done = value.wait(deadline, &mut drops));
+    is_done
+}
+
+impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
+    /// Has the reclaimers look at what is retired, or at whether they are to end.
+    pub(super) fn ask(&self) {
+        // Release: pairs with the Acquire in `serve`.
+        self.asked.fetch_add(1, Ordering::Release);
+        W::wake(&raw const self.asked, u32::MAX);
+    }
+}
+
+impl<T: Send + Sync + 'static, W: Testbed> Drop for Reclaimer<T, W> {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        if self.generation != W::generation() {
+            // A child, whose thread it is not, and which must not give its memory back.
+            return mem::forget(thread);
+        }
+        self.value.shared.updater.lock().reclaimers.count -= 1;
+        // Relaxed: `ask` publishes it.
+        self.end.store(1, Ordering::Relaxed);
+        self.value.shared.ask();
+        // A value that is dropped may own its reclaimer.
+        if !thread.is_current() {
+            thread.join();
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static, W: Testbed> fmt::Debug for Reclaimer<T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reclaimer").field("value", &self.value).finish_non_exhaustive()
+    }
+}
