@@ -258,12 +258,12 @@ impl Ledger {
         let form = Self::page();
         let mut text = "# fidelity\n\n".to_owned();
         let conclusion = format!(
-            "{}. For the figures of [Desnoyers 2024](https://lore.kernel.org/lkml/20240904013127.75064-\
-             2-mathieu.desnoyers@efficios.com) and [van Riel 2013](https://lore.kernel.org/r/\
-             20130731221421.616d3d20@annuminas.surriel.com), over the whole band: {}. The simulator \
-             is calibrated on none of these figures. None is a prediction, because we knew them \
-             when we wrote the scenarios. [Validate](validate/README.md) has what we predicted \
-             first.",
+            "{}. For the figures of [Desnoyers 2024](https://lore.kernel.org/lkml/\
+             20240904013127.75064-2-mathieu.desnoyers@efficios.com) and [van Riel 2013](\
+             https://lore.kernel.org/r/20130731221421.616d3d20@annuminas.surriel.com), over the \
+             whole band: {}. The simulator is calibrated on none of these figures. None is a \
+             prediction, because we knew them when we wrote the scenarios. [Validate](\
+             validate/README.md) has what we predicted first.",
             score(&parts),
             score(&kernel),
         );
