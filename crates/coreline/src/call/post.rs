@@ -178,8 +178,8 @@ impl<W: World> Post<W> {
         poll_at_home::<W, _>(cpu, &self.word, window, is_message).map(|_| ())
     }
 
-    /// Sleeps until there is a message, or `ready` says yes; returns how often the worker was woken
-    /// from sleep. For `ready` to be asked again the bell must be [rung](Bell::ring).
+    /// Sleeps until there is a message, or `ready` returns true; returns how often the worker was
+    /// woken from sleep. `ready` is asked again only after the bell was [rung](Bell::ring).
     pub(super) fn sleep(&self, ready: impl Fn() -> bool) -> u32 {
         let woken = if self.arm() { self.listen(ready) } else { 0 };
         // Relaxed, twice: fails if there is a message; `look` acquires.
@@ -217,7 +217,8 @@ impl<W: World> Post<W> {
         }
     }
 
-    /// Takes no more messages, if there is none now; whether that is so. The worker's.
+    /// Takes no more messages, if there is none now; returns whether that is so. Only the worker
+    /// may call this.
     pub(super) fn close(&self) -> bool {
         // Relaxed, twice: nothing follows from it but that no message comes.
         self.word

@@ -9,7 +9,7 @@
 //! | bits of `state` | name | meaning | written by |
 //! |---|---|---|---|
 //! | 0 | `WRITER` | a writer has the lock, or waits for readers to leave | that writer |
-//! | 1 | `SLEEPS` | threads sleep on the word, or are about to | those threads; the thread that wakes them |
+//! | 1 | `SLEEPS` | threads sleep on the word, or are about to | those threads; their waker |
 //! | 2 | `WANTS` | the first waiter comes next: all others queue | the first waiter |
 //! | 3 | `DRAINS` | the writer sleeps until readers have left, or is about to | as `SLEEPS` |
 //! | 4 to 31 | `READER` | how many readers hold the lock, or find that they cannot | readers |
