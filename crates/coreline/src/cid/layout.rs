@@ -22,10 +22,10 @@ const PAGE: u32 = 64;
 /// spaces share it.
 ///
 /// Every CPU has a *position*, and belongs to a *group* of CPUs at consecutive positions. It gets
-/// IDs only from the same range of numbers. Except under [`Clustered`], there is one group for all
-/// CPUs, and positions are the CPUs' numbers. Under [`Clustered`] a group is the CPUs that share a
-/// last-level cache. A node's first group begins at a multiple of 64, which is a page of slots of a
-/// line each (or of [another number](Self::with_slots_per_page)).
+/// IDs only from the same range of numbers. Except under [`Clustered`](super::Clustered), there is
+/// one group for all CPUs, and positions are the CPUs' numbers. Under `Clustered` a group is the
+/// CPUs that share a last-level cache. A node's first group begins at a multiple of 64, which is a
+/// page of slots of a line each (or of [another number](Self::with_slots_per_page)).
 ///
 /// ```
 /// use coreline::cid::{CidLayout, Clustered};
