@@ -40,14 +40,15 @@ const CHANCE: f64 = 0.05;
 
 #[derive(Args)]
 pub(crate) struct Choice {
-    /// The earlier results, separated by commas: what `coreline run SCENARIO --json --out FILE`
-    /// wrote. One of a simulation, several of native runs, best taken in turn with the later ones
+    /// The earlier results, separated by commas, as `coreline run SCENARIO --json --out FILE`
+    /// writes them. Give one result of a simulation, or several of native runs, best taken in turn
+    /// with the later ones
     #[arg(value_name = "BEFORE,...")]
     before: String,
-    /// The later ones
+    /// The later results
     #[arg(value_name = "AFTER,...")]
     after: String,
-    /// Percent that a figure must change by
+    /// The percentage by which a figure must change to count
     #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
     #[arg(allow_negative_numbers = true)]
     threshold: f64,

@@ -23,10 +23,10 @@ use crate::run::{self, Choice};
 use crate::text;
 use crate::world::World;
 
-/// How thoroughly.
+/// How thorough the ledger is.
 #[derive(Debug, Args)]
 pub(crate) struct Effort {
-    /// Over the request shares alone, and without what takes minutes: no ledger to keep
+    /// Run over the request shares only, and leave out runs of minutes; do not keep this ledger
     #[arg(long)]
     quick: bool,
 }
