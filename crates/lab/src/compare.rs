@@ -158,7 +158,7 @@ fn outcome(before: Vec<Run>, after: Vec<Run>, threshold: f64) -> Result<Outcome,
     let is_native = earlier.is_native();
     if !is_native && before.len() + after.len() > 2 {
         let [before, after] = [before.len(), after.len()].map(|count| counted(count, "result"));
-        return Err(Error::NotComparable { what: "number of simulations", before, after });
+        return Err(Error::Repeated { before, after });
     }
     let figures = earlier.rows.iter().filter(|row| !row.derived).map(|row| {
         let [these, those] =
@@ -582,6 +582,7 @@ mod tests {
             let before = before.iter().map(|run| (*run).clone()).collect();
             match outcome(before, vec![after.clone()], 5.0) {
                 Err(Error::NotComparable { what, .. }) => what,
+                Err(Error::Repeated { .. }) => "repeated",
                 other => panic!("{other:?}"),
             }
         };
@@ -589,6 +590,6 @@ mod tests {
         assert_eq!(refused(&[&one, &elsewhere], &one), "world");
         let seeded = Run { seed: 2, ..other.clone() };
         assert_eq!(refused(&[&other], &seeded), "seed");
-        assert_eq!(refused(&[&other, &other], &other), "number of simulations");
+        assert_eq!(refused(&[&other, &other], &other), "repeated");
     }
 }

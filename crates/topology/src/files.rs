@@ -33,7 +33,7 @@ pub enum FileError {
         path: PathBuf,
     },
     /// A file should hold a CPU list and holds something else.
-    #[error("{} is no CPU list: {source}", path.display())]
+    #[error("{} is not a CPU list: {source}", path.display())]
     CpuList {
         /// The file.
         path: PathBuf,

@@ -16,10 +16,10 @@ use super::shared::Shared;
 #[non_exhaustive]
 pub enum StartError {
     /// There is no CPU for a worker.
-    #[error("no worker was asked for: name CPUs that the calling thread may use")]
+    #[error("the set of CPUs is empty; name CPUs that the calling thread may use")]
     NoCpus,
     /// The machine has no such CPU.
-    #[error("the machine has no {0}, or does not say where it is")]
+    #[error("the machine has no {0}, or does not say where it is; name CPUs of its topology")]
     NoSuchCpu(CpuId),
     /// The thread could not be started.
     #[error(transparent)]

@@ -15,7 +15,7 @@ pub enum Why {
     #[error("there is no worker on {0}: `Workers::cpus` lists those that have one")]
     NoWorker(CpuId),
     /// The workers were closed.
-    #[error("the workers were closed")]
+    #[error("the workers were closed; start new ones to run it")]
     Closed,
     /// Another call is there already.
     #[error("another call waits for that worker: try again, or use `call_on`, which queues")]

@@ -228,14 +228,14 @@ pub enum CidError {
     /// second case, and also that tasks which left while they ran took all IDs along.
     #[error(
         "cannot switch the task in on {cpu}: the task that runs there, or this task elsewhere, was \
-         not switched out"
+         not switched out; switch it out first"
     )]
     Busy {
         /// The CPU.
         cpu: CpuId,
     },
     /// A task entered another space.
-    #[error("this task is another space's: give it to the space that it entered")]
+    #[error("this task belongs to another space; give it to the space that it entered")]
     ForeignTask,
 }
 

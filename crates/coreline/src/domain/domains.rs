@@ -26,7 +26,9 @@ pub enum DomainsError {
     #[error(transparent)]
     Lacking(#[from] Lacking),
     /// The caller asked for too many leases.
-    #[error("{asked} leases for each domain, and there can be {most}: ask for fewer")]
+    #[error(
+        "{asked} leases were asked for each domain, and there can be at most {most}; ask for fewer"
+    )]
     TooManyLeases {
         /// How many it asked for.
         asked: usize,

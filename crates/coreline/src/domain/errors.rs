@@ -33,7 +33,7 @@ pub enum LeaseError {
 
 /// The local belongs to another domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this local is another domain's: take the lease from the domain that made the local")]
+#[error("this local belongs to another domain; take the lease from the domain that made the local")]
 pub struct ForeignLocal;
 
 /// The domain is in use.

@@ -29,7 +29,7 @@ impl fmt::Display for Arbitration {
 
 /// The name does not belong to an arbitration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{asked:?} is no arbitration; write fifo or nearest")]
+#[error("{asked:?} is not an arbitration; write fifo or nearest")]
 pub struct ParseArbitrationError {
     /// What was asked.
     asked: String,

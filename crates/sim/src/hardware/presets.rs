@@ -39,7 +39,7 @@ pub enum SpecError {
     },
     /// A replay line is of a machine of the user's own.
     #[error(
-        "the machine {name:?} is of a file, whose content has the digest {digest:016x}: load that \
+        "the machine {name:?} comes from a file with the digest {digest:016x}; load that file \
          by `Machine::from_file` and use `Machine::replaying`, or `--world FILE`"
     )]
     OwnFile {

@@ -97,7 +97,7 @@ impl fmt::Display for Faults {
 /// A list of faults that cannot be read: what was wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{part:?} is no fault; write none, or some of preempt:N,preempt-access:N,migrate:N,signal:N,\
+    "{part:?} is not a fault; write none, or some of preempt:N,preempt-access:N,migrate:N,signal:N,\
      delay:N,offline:N,missed-aborts,missed-fences"
 )]
 pub struct ParseFaultsError {

@@ -87,7 +87,7 @@ impl fmt::Display for Schedule {
 /// A schedule that cannot be read: what was wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no schedule; write time, random, pct:DEPTH:STEPS with both at least 1, or \
+    "{text:?} is not a schedule; write time, random, pct:DEPTH:STEPS with both at least 1, or \
      choices: and none or pairs POINT.CHOICE with ascending points and commas between"
 )]
 pub struct ParseScheduleError {
