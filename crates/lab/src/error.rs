@@ -24,8 +24,8 @@ pub(crate) enum Error {
     #[error("{param} cannot be {asked}: {config} has {cpus} CPUs; choose {cpus} or fewer")]
     TooMany { asked: u64, param: &'static str, config: String, cpus: usize },
     #[error(
-        "--{option} sets a simulated kernel, and this run is on the real one; leave the option out, \
-         or choose a simulated machine with --world"
+        "--{option} sets a simulated kernel, and this run is on the real one; leave the option \
+         out, or choose a simulated machine with --world"
     )]
     KernelNatively { option: &'static str },
     #[error(
@@ -71,7 +71,10 @@ pub(crate) enum Error {
          Parquet: cargo install coreline-lab --features parquet"
     )]
     NoParquet,
-    #[error("cannot write the result to {}: {source}; choose another file with --out", path.display())]
+    #[error(
+        "cannot write the result to {}: {source}; choose another file with --out",
+        path.display()
+    )]
     OutWrite { path: PathBuf, source: io::Error },
     #[error("cannot write {}: {source}; choose another folder with --prefix", path.display())]
     Install { path: PathBuf, source: io::Error },

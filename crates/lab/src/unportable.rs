@@ -13,9 +13,15 @@ pub(crate) enum PortError {
     NoManifest(PathBuf),
     #[error("{} cannot be used: {why}", path.display())]
     Manifest { path: PathBuf, why: ManifestError },
-    #[error("{}:{line}: this is not Rust: {reason}; leave the package out, or correct the file", path.display())]
+    #[error(
+        "{}:{line}: this is not Rust: {reason}; leave the package out, or correct the file",
+        path.display()
+    )]
     Parse { path: PathBuf, line: usize, reason: String },
-    #[error("{}:{line}: more than {most} nested brackets; leave the package out, or split the code", path.display())]
+    #[error(
+        "{}:{line}: more than {most} nested brackets; leave the package out, or split the code",
+        path.display()
+    )]
     TooDeep { path: PathBuf, line: usize, most: usize },
     #[error(
         "--out: {} lies in {}, which is to be copied; choose a folder outside of it",
@@ -24,7 +30,10 @@ pub(crate) enum PortError {
     Inside { out: PathBuf, package: PathBuf },
     #[error("{} already exists; remove it, or choose another folder with --out", .0.display())]
     Exists(PathBuf),
-    #[error("{} is named twice, and both copies would have the same folder; name each package once", .0)]
+    #[error(
+        "{} is named twice, and both copies would have the same folder; name each package once",
+        .0
+    )]
     Twice(String),
     #[error("--sim: {} has no Cargo.toml; give coreline-sim's folder, or a version", .0.display())]
     NoSimulator(PathBuf),

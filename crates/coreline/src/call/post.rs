@@ -153,7 +153,7 @@ impl<W: World> Post<W> {
     ///   Sender: puts something into a queue
     ///   Sender: offers, and finds the word occupied
     ///   Worker: takes that message
-    ///   Worker: finds the queue empty            <- the sender's waits for ever
+    ///   Worker: finds the queue empty            <- the sender's waits forever
     ///
     /// Partner: the fence that senders pass before `offer_work`.
     #[inline]
@@ -196,7 +196,7 @@ impl<W: World> Post<W> {
     ///
     ///   Worker: finds no message
     ///   Sender: leaves one, and has found AWAKE: it does not ring
-    ///   Worker: writes SLEEPING over it, sleeps      <- for ever
+    ///   Worker: writes SLEEPING over it, sleeps      <- forever
     fn arm(&self) -> bool {
         // Relaxed, twice: what is found decides alone; `look` acquires.
         self.word

@@ -472,7 +472,7 @@ impl<W: World> Shared<W> {
     /// calls of its own meanwhile:
     ///
     ///   Worker of A: calls a worker of B, which is in a task
-    ///   Worker of B: drops A in that task, and waits for the worker of A   <- both for ever
+    ///   Worker of B: drops A in that task, and waits for the worker of A   <- both forever
     pub(super) fn wait_for_end(&self, count: usize) {
         loop {
             serve_own::<W>();

@@ -365,7 +365,7 @@ mod tests {
     }
 
     /// If threads looked at a closed lock without limit, the first one after those that may
-    /// overtake the head would wait for ever.
+    /// overtake the head would wait forever.
     #[test]
     fn a_head_that_does_not_run_stops_no_thread() {
         forsake(|lock| {

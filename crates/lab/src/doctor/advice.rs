@@ -48,8 +48,8 @@ pub(super) fn of(found: &Found, fast_paths: &[FastPath]) -> Vec<String> {
         && deepest.exit_us > LONG_EXIT_US
     {
         advice.push(format!(
-            "disable the idle state {} if wake-ups matter: a core takes {} us to leave it (cpupower \
-             idle-set -D {LONG_EXIT_US})",
+            "disable the idle state {} if wake-ups matter: a core takes {} us to leave it \
+             (cpupower idle-set -D {LONG_EXIT_US})",
             deepest.name, deepest.exit_us
         ));
     }

@@ -69,8 +69,8 @@ fn no_sections(probe: &Probe) -> Option<Off> {
                  glibc.pthread.rseq=0 in GLIBC_TUNABLES"
             }
             _ => {
-                "use a kernel with CONFIG_RSEQ; in a sandbox or emulator, use one that has the system \
-                 call rseq"
+                "use a kernel with CONFIG_RSEQ; in a sandbox or emulator, use one that has the \
+                 system call rseq"
             }
         },
         NoSections::NoKey(_) => {
@@ -94,8 +94,8 @@ pub(super) fn why_no_sections(why: &NoSections) -> String {
 fn after(error: &SelfTestError) -> String {
     match error {
         SelfTestError::NotAborted | SelfTestError::WrongCpu { .. } => {
-            "use another kernel, and not one that an emulator or sandbox imitates: this one has rseq \
-             but does not do what rseq promises"
+            "use another kernel, and not one that an emulator or sandbox imitates: this one has \
+             rseq but does not do what rseq promises"
         }
         SelfTestError::NotPreempted => {
             "start the program again; the test needs a second of one CPU, under ordinary scheduling"
@@ -107,8 +107,8 @@ fn after(error: &SelfTestError) -> String {
             );
         }
         SelfTestError::NoAnswer => {
-            "start the program again on a less busy machine, and make the first per-CPU memory before \
-             any fork and outside of constructors of libraries"
+            "start the program again on a less busy machine, and make the first per-CPU memory \
+             before any fork and outside of constructors of libraries"
         }
         _ => "make the first per-CPU memory at the start of the program",
     }
@@ -177,8 +177,8 @@ fn restartable_fence(probe: &Probe) -> FastPath {
                 "the command is refused; slots of other CPUs cannot be changed (`with_stopped` \
                  fails)"
                     .to_owned(),
-                "use Linux 5.10 or later, and let membarrier through the system-call filter; or set \
-                 CORELINE_RSEQ=off, to use atomics"
+                "use Linux 5.10 or later, and let membarrier through the system-call filter; or \
+                 set CORELINE_RSEQ=off, to use atomics"
                     .to_owned(),
             )),
         ),
@@ -205,7 +205,9 @@ fn placement(probe: &Probe) -> FastPath {
 /// Nothing in coreline uses them, so they are never on.
 fn waits(probe: &Probe) -> FastPath {
     let why = match probe.wait_instructions.as_slice() {
-        [] => "this processor offers no such instructions to user programs, or a hypervisor hides them".to_owned(),
+        [] => "this processor offers no such instructions to user programs, or a hypervisor hides \
+               them"
+            .to_owned(),
         found => format!("this processor has {}, and coreline does not use it", found.join(", ")),
     };
     let name = "waiting for a store without spinning (WAITPKG, MONITORX, WFE)";

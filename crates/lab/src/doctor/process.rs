@@ -270,8 +270,8 @@ fn why(pid: u32, error: &io::Error) -> String {
     let remedy = match error.kind() {
         _ if pid == process::id() => "a process cannot trace itself; leave out --pid",
         ErrorKind::PermissionDenied => {
-            "run this as root, or as its user with kernel.yama.ptrace_scope=0; no debugger may trace \
-             it already"
+            "run this as root, or as its user with kernel.yama.ptrace_scope=0; no debugger may \
+             trace it already"
         }
         ErrorKind::TimedOut => {
             "the thread sleeps in the kernel and did not stop within a second; try again"

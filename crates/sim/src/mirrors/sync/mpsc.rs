@@ -78,7 +78,7 @@ impl<T> Shared<T> {
         Ok(())
     }
 
-    /// The next message; waits for one until the deadline, for ever without one.
+    /// The next message; waits for one until the deadline, forever without one.
     #[track_caller]
     fn receive(&self, deadline: Option<Instant>) -> Result<T, RecvTimeoutError> {
         let mut state = self.lock();
